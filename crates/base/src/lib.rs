@@ -1,0 +1,18 @@
+//! What every Ironstone crate shares: errors, keys, integer coding, checksums, comparators,
+//! the `options!{}` table, statistics, time and randomness.
+//!
+//! A thing enters this crate only when two crates need it. Nothing here does I/O.
+
+pub mod checksum;
+pub mod clock;
+pub mod coding;
+pub mod comparator;
+pub mod error;
+pub mod key;
+pub mod options;
+pub mod rng;
+pub mod stats;
+
+pub use comparator::Comparator;
+pub use error::{Error, ErrorKind, Result};
+pub use key::{FileNumber, SequenceNumber, ValueType};

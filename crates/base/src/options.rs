@@ -1,0 +1,369 @@
+//! `options!{}`: each option is declared once.
+//!
+//! From one table (name, type, default, range, flags, documentation) come the struct with public
+//! fields, its `Default`, [`OptionTable::validate`], [`OptionTable::set`] and
+//! [`OptionTable::get`] by name — which the OPTIONS-file codec, command-line flags and
+//! `SetOptions` use — and the rows of `docs/options.md`.
+//!
+//! ```
+//! base::options! {
+//!     /// Settings of a kettle.
+//!     pub struct KettleOptions ["Kettle"] {
+//!         /// Degrees Celsius at which it stops.
+//!         stop_at: u32 = 100, in 40..=100, [Mutable];
+//!         /// Whether it whistles.
+//!         whistle: bool = false;
+//!     }
+//! }
+//! use base::options::OptionTable;
+//! let mut k = KettleOptions::default();
+//! k.set("stop_at", "80").unwrap();
+//! assert_eq!(k.get("stop_at").as_deref(), Some("80"));
+//! k.stop_at = 120;
+//! assert_eq!(
+//!     k.validate().unwrap_err().to_string(),
+//!     "Invalid argument: option stop_at = 120 is out of range (allowed: 40 to 100)"
+//! );
+//! ```
+
+use crate::error::{Error, Result};
+
+/// What is special about an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptionFlag {
+    /// May be changed while the database is open.
+    Mutable,
+    /// Ironstone's own: RocksDB does not know it, so it is not written to the OPTIONS file.
+    Ironstone,
+}
+
+/// One row of an option table.
+#[derive(Clone, Copy, Debug)]
+pub struct OptionInfo {
+    /// The name, RocksDB's where RocksDB has the option.
+    pub name: &'static str,
+    /// The type in words: `bool`, `u64`, or the values of an enumeration.
+    pub kind: fn() -> String,
+    /// The default as the OPTIONS file writes it.
+    pub default: fn() -> String,
+    /// Smallest and largest allowed value, both included.
+    pub range: Option<fn() -> (String, String)>,
+    /// What is special about it.
+    pub flags: &'static [OptionFlag],
+    /// Documentation, one line of the source each.
+    pub doc: &'static [&'static str],
+}
+
+impl OptionInfo {
+    /// True if the option has the flag.
+    pub fn has(&self, flag: OptionFlag) -> bool {
+        self.flags.contains(&flag)
+    }
+}
+
+/// A value that an option can have.
+pub trait OptionValue: Sized + Clone + PartialEq {
+    /// The type in words, for documentation and messages.
+    fn kind() -> String;
+    /// Reads the OPTIONS-file form.
+    fn parse(text: &str) -> Option<Self>;
+    /// Writes the OPTIONS-file form.
+    fn print(&self) -> String;
+}
+
+macro_rules! value_by_from_str {
+    ($($t:ty),*) => {$(
+        impl OptionValue for $t {
+            fn kind() -> String {
+                stringify!($t).to_owned()
+            }
+            fn parse(text: &str) -> Option<Self> {
+                text.trim().parse().ok()
+            }
+            fn print(&self) -> String {
+                self.to_string()
+            }
+        }
+    )*};
+}
+value_by_from_str!(i32, i64, u32, u64, usize);
+
+impl OptionValue for bool {
+    fn kind() -> String {
+        "bool".to_owned()
+    }
+    /// `true`/`false`, and `1`/`0` as RocksDB's parser allows.
+    fn parse(text: &str) -> Option<Self> {
+        match text.trim() {
+            "true" | "1" => Some(true),
+            "false" | "0" => Some(false),
+            _ => None,
+        }
+    }
+    fn print(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl OptionValue for f64 {
+    fn kind() -> String {
+        "f64".to_owned()
+    }
+    fn parse(text: &str) -> Option<Self> {
+        text.trim().parse().ok().filter(|v: &f64| v.is_finite())
+    }
+    /// Six digits, as RocksDB prints doubles.
+    fn print(&self) -> String {
+        format!("{self:.6}")
+    }
+}
+
+impl OptionValue for String {
+    fn kind() -> String {
+        "string".to_owned()
+    }
+    fn parse(text: &str) -> Option<Self> {
+        Some(text.to_owned())
+    }
+    fn print(&self) -> String {
+        self.clone()
+    }
+}
+
+/// A struct made by [`options!`](crate::options!).
+pub trait OptionTable: Default + Clone {
+    /// The section of the OPTIONS file that holds it.
+    const SECTION: &'static str;
+    /// Its rows in the order of declaration.
+    fn infos() -> &'static [OptionInfo];
+    /// The value of an option in OPTIONS-file form; `None` for an unknown name.
+    fn get(&self, name: &str) -> Option<String>;
+    /// Sets an option from its OPTIONS-file form. Errors: an unknown name, or text that is no
+    /// value of the option's type. Ranges are checked by [`OptionTable::validate`].
+    fn set(&mut self, name: &str, text: &str) -> Result<()>;
+    /// Checks every range; the error names the option, its value and what is allowed.
+    fn validate(&self) -> Result<()>;
+}
+
+/// The error of an unknown option name.
+pub fn unknown_option(section: &str, name: &str) -> Error {
+    Error::invalid_argument(format!("unknown option {name} in {section}"))
+}
+
+/// The error of text that is no value of the option's type.
+pub fn bad_value(name: &str, text: &str, kind: &str) -> Error {
+    Error::invalid_argument(format!(
+        "option {name}: \"{text}\" is not a value of type {kind}"
+    ))
+}
+
+/// The error of a value outside its range.
+pub fn out_of_range(name: &str, value: &str, lo: &str, hi: &str) -> Error {
+    Error::invalid_argument(format!("option {name} = {value} is out of range"))
+        .hint(format!("allowed: {lo} to {hi}"))
+}
+
+/// Declares a struct of options; see [the module](crate::options) for the syntax.
+#[macro_export]
+macro_rules! options {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident [$section:literal] {
+            $(
+                $(#[doc = $doc:literal])*
+                $field:ident $(as $file_name:literal)? : $ty:ty = $default:expr
+                $(, in $range:expr)?
+                $(, [$($flag:ident),*])? ;
+            )*
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct $name {
+            $( $(#[doc = $doc])* pub $field: $ty, )*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $( $field: $default, )* }
+            }
+        }
+
+        impl $crate::options::OptionTable for $name {
+            const SECTION: &'static str = $section;
+
+            fn infos() -> &'static [$crate::options::OptionInfo] {
+                &[ $(
+                    $crate::options::OptionInfo {
+                        name: $crate::options!(@name $field $($file_name)?),
+                        kind: <$ty as $crate::options::OptionValue>::kind,
+                        default: || {
+                            let value: $ty = $default;
+                            $crate::options::OptionValue::print(&value)
+                        },
+                        range: $crate::options!(@range $ty $(, $range)?),
+                        flags: &[ $($( $crate::options::OptionFlag::$flag ),*)? ],
+                        doc: &[ $( $doc ),* ],
+                    },
+                )* ]
+            }
+
+            fn get(&self, name: &str) -> Option<String> {
+                $(
+                    if name == $crate::options!(@name $field $($file_name)?) {
+                        return Some($crate::options::OptionValue::print(&self.$field));
+                    }
+                )*
+                None
+            }
+
+            fn set(&mut self, name: &str, text: &str) -> $crate::Result<()> {
+                $(
+                    if name == $crate::options!(@name $field $($file_name)?) {
+                        self.$field = <$ty as $crate::options::OptionValue>::parse(text)
+                            .ok_or_else(|| {
+                                let kind = <$ty as $crate::options::OptionValue>::kind();
+                                $crate::options::bad_value(name, text, &kind)
+                            })?;
+                        return Ok(());
+                    }
+                )*
+                Err($crate::options::unknown_option($section, name))
+            }
+
+            fn validate(&self) -> $crate::Result<()> {
+                $( $crate::options!(@check self $field $ty, $crate::options!(@name $field $($file_name)?) $(, $range)?); )*
+                Ok(())
+            }
+        }
+    };
+    (@name $field:ident) => { stringify!($field) };
+    (@name $field:ident $file_name:literal) => { $file_name };
+    (@range $ty:ty) => { None };
+    (@range $ty:ty, $range:expr) => {
+        Some(|| {
+            let range: std::ops::RangeInclusive<$ty> = $range;
+            (
+                $crate::options::OptionValue::print(range.start()),
+                $crate::options::OptionValue::print(range.end()),
+            )
+        })
+    };
+    (@check $self:ident $field:ident $ty:ty, $name:expr) => {};
+    (@check $self:ident $field:ident $ty:ty, $name:expr, $range:expr) => {
+        let range: std::ops::RangeInclusive<$ty> = $range;
+        if !range.contains(&$self.$field) {
+            return Err($crate::options::out_of_range(
+                $name,
+                &$crate::options::OptionValue::print(&$self.$field),
+                &$crate::options::OptionValue::print(range.start()),
+                &$crate::options::OptionValue::print(range.end()),
+            ));
+        }
+    };
+}
+
+/// Declares an enumeration whose values have names in the OPTIONS file.
+///
+/// ```
+/// base::option_enum! {
+///     /// How fast.
+///     pub enum Speed {
+///         /// Not fast.
+///         Slow = "kSlow",
+///         /// Fast.
+///         Fast = "kFast",
+///     }
+/// }
+/// use base::options::OptionValue;
+/// assert_eq!(Speed::parse("kFast"), Some(Speed::Fast));
+/// assert_eq!(Speed::Slow.print(), "kSlow");
+/// ```
+#[macro_export]
+macro_rules! option_enum {
+    (
+        $(#[$meta:meta])*
+        pub enum $name:ident {
+            $( $(#[$vmeta:meta])* $variant:ident = $text:literal ),* $(,)?
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name {
+            $( $(#[$vmeta])* $variant, )*
+        }
+
+        impl $name {
+            /// Every value, in the order of declaration.
+            pub const ALL: &'static [Self] = &[ $( Self::$variant ),* ];
+        }
+
+        impl $crate::options::OptionValue for $name {
+            fn kind() -> String {
+                [ $( $text ),* ].join(" | ")
+            }
+            fn parse(text: &str) -> Option<Self> {
+                match text.trim() {
+                    $( $text => Some(Self::$variant), )*
+                    _ => None,
+                }
+            }
+            fn print(&self) -> String {
+                match self {
+                    $( Self::$variant => $text.to_owned(), )*
+                }
+            }
+        }
+    };
+}
+
+#[cfg(test)]
+#[expect(unreachable_pub, reason = "the macro makes public structs")]
+mod tests {
+    use super::*;
+
+    options! {
+        /// Test table.
+        pub struct TestOptions ["Test"] {
+            /// A number.
+            number: u64 = 7, in 1..=10, [Mutable];
+            /// A name that differs in the file.
+            ttl_seconds as "WAL_ttl_seconds": u64 = 0;
+            /// A fraction.
+            ratio: f64 = 0.5, in 0.0..=1.0, [Mutable, Ironstone];
+            /// A switch.
+            on: bool = true;
+        }
+    }
+
+    #[test]
+    fn a_table_sets_gets_and_validates_by_name() {
+        let mut t = TestOptions::default();
+        assert_eq!(t.get("WAL_ttl_seconds").as_deref(), Some("0"));
+        assert_eq!(t.get("ttl_seconds"), None);
+        t.set("WAL_ttl_seconds", "9").unwrap();
+        t.set("on", "0").unwrap();
+        assert_eq!((t.ttl_seconds, t.on), (9, false));
+        let e = t.set("number", "x").unwrap_err().to_string();
+        assert_eq!(
+            e,
+            "Invalid argument: option number: \"x\" is not a value of type u64"
+        );
+        let e = t.set("numbers", "1").unwrap_err().to_string();
+        assert_eq!(e, "Invalid argument: unknown option numbers in Test");
+        t.validate().unwrap();
+        t.ratio = 2.0;
+        let e = t.validate().unwrap_err().to_string();
+        assert!(e.contains("option ratio = 2.000000 is out of range"), "{e}");
+    }
+
+    #[test]
+    fn rows_carry_what_the_documentation_needs() {
+        let rows = TestOptions::infos();
+        assert_eq!(rows.len(), 4);
+        assert_eq!((rows[0].default)(), "7");
+        assert_eq!(rows[0].range.unwrap()(), ("1".to_owned(), "10".to_owned()));
+        assert!(rows[2].has(OptionFlag::Ironstone));
+        assert_eq!(rows[3].doc, &[" A switch."]);
+    }
+}

@@ -1,0 +1,1 @@
+//! Memory whose address and length suit direct I/O.

@@ -1,0 +1,282 @@
+//! Files, directories and devices, behind traits that a simulator can implement completely.
+//!
+//! Every act that matters for durability is a call of its own: write with or without `DSYNC`,
+//! `fdatasync`, `fsync`, directory sync, rename, unlink, truncate, allocate, zero. No layer above
+//! calls the operating system for a file in any other way, so what a crash may leave behind is
+//! decided here and nowhere else.
+//!
+//! ```text
+//!   FileSystem ── open ──> File      read_at · write_at(WriteSync) · sync · truncate · allocate · zero
+//!       │                            (positional only: no shared cursor)
+//!       ├── rename, remove, hard_link, create_dir, sync_dir, list, metadata
+//!       ├── lock   ──> FileLock      one opener per database
+//!       └── probe  ──> Probe         what this file system and device can do
+//! ```
+//!
+//! [`posix::Posix`] is the real one. Positions and lengths are bytes.
+
+pub mod buffer;
+pub mod posix;
+pub mod probe;
+
+use std::ffi::OsString;
+use std::fmt::Debug;
+use std::path::Path;
+use std::sync::Arc;
+
+use base::{Error, Result};
+
+pub use buffer::AlignedBuf;
+pub use probe::Probe;
+
+/// What a write promises when it returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteSync {
+    /// The bytes have left the process: they survive its death, not a power cut.
+    None,
+    /// The bytes, and what is needed to find them again, are durable: `RWF_DSYNC`.
+    Dsync,
+}
+
+/// What [`File::sync`] makes durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncKind {
+    /// Content and size: `fdatasync`.
+    Data,
+    /// Everything about the file: `fsync`.
+    All,
+}
+
+/// What to do when the file does or does not exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Create {
+    /// It must exist.
+    Never,
+    /// Create it if it does not exist; keep its content if it does.
+    IfMissing,
+    /// It must not exist.
+    New,
+    /// Create it, or cut an existing one to length 0.
+    Truncate,
+}
+
+/// How to open a file.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenHow {
+    /// Whether writing is asked for; reading always is.
+    pub write: bool,
+    /// What to do when the file does or does not exist.
+    pub create: Create,
+    /// Bypass the page cache (`O_DIRECT`): offsets, lengths and buffers must be aligned to
+    /// [`Probe::direct_alignment`]. Refused with `NotSupported` where the file system cannot.
+    pub direct: bool,
+}
+
+impl OpenHow {
+    /// An existing file, for reading.
+    pub const READ: Self = Self {
+        write: false,
+        create: Create::Never,
+        direct: false,
+    };
+    /// An existing file, for reading and writing.
+    pub const UPDATE: Self = Self {
+        write: true,
+        create: Create::Never,
+        direct: false,
+    };
+    /// A file that must not exist yet.
+    pub const CREATE_NEW: Self = Self {
+        write: true,
+        create: Create::New,
+        direct: false,
+    };
+    /// A file that is created or cut to length 0.
+    pub const CREATE_TRUNCATE: Self = Self {
+        write: true,
+        create: Create::Truncate,
+        direct: false,
+    };
+
+    /// The same, with `O_DIRECT`.
+    #[must_use]
+    pub const fn direct(mut self) -> Self {
+        self.direct = true;
+        self
+    }
+}
+
+/// How a file will be read; the operating system may read ahead accordingly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// No pattern known.
+    Normal,
+    /// Single blocks here and there: do not read ahead.
+    Random,
+    /// From front to back: read ahead.
+    Sequential,
+    /// Not needed again soon: the page cache may drop it.
+    DontNeed,
+}
+
+/// An open file. All methods may be called from several threads at once.
+pub trait File: Send + Sync + Debug {
+    /// The path under which it was opened, for messages.
+    fn path(&self) -> &Path;
+
+    /// Reads up to `buf.len()` bytes at `offset`; fewer only at the end of the file.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize>;
+
+    /// Writes at `offset` and returns how many bytes were written, which may be fewer than
+    /// `data.len()` and is never 0 for non-empty data. Callers that want all of it use
+    /// [`write_all_at`].
+    fn write_at(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize>;
+
+    /// Makes everything written before durable. An error leaves unknown what is durable: the
+    /// caller must never take a later success as proof for the earlier writes.
+    fn sync(&self, kind: SyncKind) -> Result<()>;
+
+    /// Starts writing dirty pages of the range back, without waiting and without any promise.
+    fn start_writeback(&self, offset: u64, len: u64) -> Result<()>;
+
+    /// Sets the length; bytes beyond the old length read as zero.
+    fn truncate(&self, len: u64) -> Result<()>;
+
+    /// Reserves space for the range. With `keep_size` the length does not change.
+    fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()>;
+
+    /// Writes zeros to the range, as real data where the file system would otherwise leave
+    /// unwritten extents: later overwrites then change no metadata.
+    fn zero(&self, offset: u64, len: u64) -> Result<()>;
+
+    /// The length now.
+    fn len(&self) -> Result<u64>;
+
+    /// True if the length is 0.
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Tells the operating system how the file will be read. A hint: errors are ignored.
+    fn advise(&self, advice: Advice);
+}
+
+/// Facts about a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    /// Length in bytes.
+    pub len: u64,
+    /// True for a directory.
+    pub is_dir: bool,
+    /// Time of the last change, microseconds since 1970.
+    pub modified_micros: u64,
+}
+
+/// Held while a database is open; dropping it releases the lock.
+pub trait FileLock: Send + Sync + Debug {}
+
+/// A file system.
+pub trait FileSystem: Send + Sync + Debug {
+    /// Opens a file.
+    fn open(&self, path: &Path, how: OpenHow) -> Result<Arc<dyn File>>;
+
+    /// Facts about a path; `NotFound` if there is nothing.
+    fn metadata(&self, path: &Path) -> Result<Metadata>;
+
+    /// The names in a directory, unsorted, without `.` and `..`.
+    fn list(&self, dir: &Path) -> Result<Vec<OsString>>;
+
+    /// Creates a directory and what is missing above it. Not an error if it exists.
+    fn create_dir(&self, dir: &Path) -> Result<()>;
+
+    /// Renames a file, replacing `to`. Durable only after [`FileSystem::sync_dir`].
+    fn rename(&self, from: &Path, to: &Path) -> Result<()>;
+
+    /// Removes a file. Durable only after [`FileSystem::sync_dir`].
+    fn remove(&self, path: &Path) -> Result<()>;
+
+    /// Removes an empty directory.
+    fn remove_dir(&self, dir: &Path) -> Result<()>;
+
+    /// A second name for a file.
+    fn hard_link(&self, from: &Path, to: &Path) -> Result<()>;
+
+    /// Makes the entries of a directory durable.
+    fn sync_dir(&self, dir: &Path) -> Result<()>;
+
+    /// Takes the lock file `path`, creating it if missing. `Busy`, naming the holder where it is
+    /// known, if another opener has it: in this process or another.
+    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>>;
+
+    /// Finds out what the file system and the device under `dir` can do. May create and remove a
+    /// small file there; `dir` must exist.
+    fn probe(&self, dir: &Path) -> Result<Probe>;
+
+    /// True if there is something at `path`.
+    fn exists(&self, path: &Path) -> Result<bool> {
+        match self.metadata(path) {
+            Ok(_) => Ok(true),
+            Err(e) if e.is_not_found() => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// Writes all of `data` at `offset`, continuing after short writes. With
+/// [`WriteSync::Dsync`], everything is durable when it returns.
+pub fn write_all_at(file: &dyn File, data: &[u8], offset: u64, sync: WriteSync) -> Result<()> {
+    let mut done = 0usize;
+    while done < data.len() {
+        let n = file.write_at(&data[done..], offset + done as u64, sync)?;
+        if n == 0 {
+            return Err(
+                Error::new(base::ErrorKind::IoError, "write: the device took 0 bytes")
+                    .file(file.path())
+                    .offset(offset + done as u64),
+            );
+        }
+        done += n;
+    }
+    Ok(())
+}
+
+/// Fills `buf` from `offset`; Corruption if the file ends before.
+pub fn read_exact_at(file: &dyn File, buf: &mut [u8], offset: u64) -> Result<()> {
+    let n = file.read_at(buf, offset)?;
+    if n < buf.len() {
+        return Err(Error::corruption(format!(
+            "the file ends after {n} of the {} bytes wanted here",
+            buf.len()
+        ))
+        .file(file.path())
+        .offset(offset));
+    }
+    Ok(())
+}
+
+/// Reads a whole file of at most `max` bytes; Corruption if it is longer.
+pub fn read_file(fs: &dyn FileSystem, path: &Path, max: u64) -> Result<Vec<u8>> {
+    let file = fs.open(path, OpenHow::READ)?;
+    let len = file.len()?;
+    if len > max {
+        return Err(
+            Error::corruption(format!("{len} bytes long, expected at most {max}")).file(path),
+        );
+    }
+    let mut buf = vec![0; len as usize];
+    let n = file.read_at(&mut buf, 0)?;
+    buf.truncate(n);
+    Ok(buf)
+}
+
+/// Creates or replaces `path` with `data` so that a crash leaves the old content or the new:
+/// writes `temp`, syncs it, renames it, syncs the directory.
+pub fn replace_file(fs: &dyn FileSystem, path: &Path, temp: &Path, data: &[u8]) -> Result<()> {
+    let file = fs.open(temp, OpenHow::CREATE_TRUNCATE)?;
+    write_all_at(&*file, data, 0, WriteSync::None)?;
+    file.sync(SyncKind::Data)?;
+    drop(file);
+    fs.rename(temp, path)?;
+    let dir = path.parent().unwrap_or(Path::new("."));
+    fs.sync_dir(dir)
+}
