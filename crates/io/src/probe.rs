@@ -1,6 +1,26 @@
 //! What a file system and a device can do.
+//!
+//! Three sources, none of which is trusted alone: `statx` for the alignment of direct I/O, sysfs
+//! for the device's cache, and a real direct write to a small file that is never named where the
+//! file system allows that (`O_TMPFILE`) and is removed at once where it does not.
+
+use std::fmt;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use base::{Error, Result};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::{Errno, retry_on_intr};
+
+use crate::buffer::{AlignedBuf, PAGE};
+use crate::posix::direct_align;
 
 /// Facts about the file system and device under a directory.
+///
+/// Displays as one line for the LOG.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// Name of the file system: `ext4`, `xfs`, `btrfs`, `tmpfs`, …
@@ -18,4 +38,198 @@ pub struct Probe {
     pub copy_on_write: bool,
     /// True where data lives in memory only (tmpfs): nothing survives a power cut.
     pub in_memory: bool,
+}
+
+impl fmt::Display for Probe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "file system {}", self.file_system)?;
+        match self.direct_alignment {
+            Some(n) => write!(f, ", direct I/O aligned to {n}")?,
+            None => write!(f, ", no direct I/O")?,
+        }
+        write!(f, ", physical block {}", self.physical_block)?;
+        f.write_str(match self.volatile_cache {
+            Some(true) => ", write-back cache",
+            Some(false) => ", write-through cache",
+            None => ", write cache unknown",
+        })?;
+        f.write_str(match self.fua {
+            Some(true) => " with FUA",
+            Some(false) => " without FUA",
+            None => "",
+        })?;
+        if self.copy_on_write {
+            f.write_str(", copy on write")?;
+        }
+        if self.in_memory {
+            f.write_str(", in memory: NOT durable")?;
+        }
+        Ok(())
+    }
+}
+
+/// What is known of a kind of file system by its `statfs` magic.
+struct Kind {
+    magic: u64,
+    name: &'static str,
+    copy_on_write: bool,
+    in_memory: bool,
+}
+
+/// Magics from `linux/magic.h`; zfs and bcachefs from their own headers. overlayfs counts as copy
+/// on write: the first write to a file of the lower layer copies all of it.
+const KINDS: &[Kind] = &[
+    kind(0xef53, "ext4", false, false),
+    kind(0x5846_5342, "xfs", false, false),
+    kind(0x9123_683e, "btrfs", true, false),
+    kind(0x2fc1_2fc1, "zfs", true, false),
+    kind(0xca45_1a4e, "bcachefs", true, false),
+    kind(0x794c_7630, "overlayfs", true, false),
+    kind(0x0102_1994, "tmpfs", false, true),
+    kind(0x8584_58f6, "ramfs", false, true),
+    kind(0xf2f5_2010, "f2fs", true, false),
+    kind(0x6969, "nfs", false, false),
+    kind(0x6573_5546, "fuse", false, false),
+    kind(0xff53_4d42, "cifs", false, false),
+    kind(0xfe53_4d42, "smb2", false, false),
+    kind(0x0102_1997, "9p", false, false),
+    kind(0x00c3_6400, "ceph", false, false),
+    kind(0x2011_bab0, "exfat", false, false),
+    kind(0x4d44, "vfat", false, false),
+    kind(0x3153_464a, "jfs", false, false),
+];
+
+const fn kind(magic: u64, name: &'static str, copy_on_write: bool, in_memory: bool) -> Kind {
+    Kind {
+        magic,
+        name,
+        copy_on_write,
+        in_memory,
+    }
+}
+
+/// Probes the file system of this machine under `dir`.
+pub(crate) fn probe(dir: &Path) -> Result<Probe> {
+    let meta = fs::metadata(dir).map_err(|e| Error::io("stat", dir, e))?;
+    let statfs = retry_on_intr(|| rustix::fs::statfs(dir))
+        .map_err(|e| Error::io("statfs", dir, e.into()))?;
+    let magic = statfs.f_type as u64 & 0xffff_ffff;
+    let known = KINDS.iter().find(|k| k.magic == magic);
+    let queue = queue_of(meta.dev());
+    let read = |name: &str| queue.as_deref().and_then(|q| read_trimmed(&q.join(name)));
+    let physical_block = read("physical_block_size")
+        .and_then(|s| s.parse().ok())
+        .filter(|n: &u32| n.is_power_of_two())
+        .unwrap_or(PAGE as u32);
+    Ok(Probe {
+        file_system: known.map_or_else(|| format!("{magic:#x}"), |k| k.name.to_owned()),
+        direct_alignment: direct_alignment(dir),
+        physical_block,
+        volatile_cache: read("write_cache").and_then(|s| match s.as_str() {
+            "write back" => Some(true),
+            "write through" => Some(false),
+            _ => None,
+        }),
+        fua: read("fua").and_then(|s| match s.as_str() {
+            "1" => Some(true),
+            "0" => Some(false),
+            _ => None,
+        }),
+        copy_on_write: known.is_some_and(|k| k.copy_on_write),
+        in_memory: known.is_some_and(|k| k.in_memory),
+    })
+}
+
+/// The sysfs queue directory of a block device. A partition has none: its disk, one up, has.
+fn queue_of(dev: u64) -> Option<PathBuf> {
+    let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
+    let base = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    [base.join("queue"), base.join("../queue")]
+        .into_iter()
+        .find(|q| q.is_dir())
+}
+
+fn read_trimmed(path: &Path) -> Option<String> {
+    fs::read_to_string(path).ok().map(|s| s.trim().to_owned())
+}
+
+/// Alignment for direct I/O in `dir`, proven by a write; `None` where it does not work, or where
+/// no file can be made (a read-only directory).
+fn direct_alignment(dir: &Path) -> Option<u32> {
+    let fd = scratch_file(dir).ok()?;
+    let told = direct_align(&fd).map(|a| a.offset.max(a.memory));
+    // Without an answer from statx (before Linux 6.1): the smallest that works.
+    let candidates = match told {
+        Some(n) => vec![n],
+        None => vec![512, 1024, 2048, PAGE as u32],
+    };
+    candidates
+        .into_iter()
+        .find(|&n| n.is_power_of_two() && direct_write_works(&fd, n as usize))
+}
+
+fn direct_write_works(fd: &OwnedFd, align: usize) -> bool {
+    let Ok(mut block) = AlignedBuf::zeroed(align, align) else {
+        return false;
+    };
+    block.fill(0xa5);
+    // Twice, at two offsets: some file systems take only the aligned start of a file.
+    [0, align as u64].into_iter().all(|offset| {
+        let wrote = retry_on_intr(|| rustix::io::pwrite(fd, &block, offset));
+        wrote == Ok(align)
+    })
+}
+
+/// A new file in `dir` opened with `O_DIRECT`, without a name or already unlinked.
+fn scratch_file(dir: &Path) -> std::result::Result<OwnedFd, Errno> {
+    let mode = Mode::from_raw_mode(0o600);
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::DIRECT;
+    if let Ok(fd) = retry_on_intr(|| rustix::fs::open(dir, flags | OFlags::TMPFILE, mode)) {
+        return Ok(fd);
+    }
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = format!(
+        ".ironstone-probe-{}-{}",
+        std::process::id(),
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    );
+    let path = dir.join(name);
+    let create = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+    let fd = retry_on_intr(|| rustix::fs::open(&path, create, mode));
+    // Where the open fails for want of O_DIRECT, the file was made all the same.
+    fs::remove_file(&path).ok();
+    fd
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn displays_as_one_line() {
+        let mut p = Probe {
+            file_system: "ext4".to_owned(),
+            direct_alignment: Some(512),
+            physical_block: 4096,
+            volatile_cache: Some(true),
+            fua: Some(false),
+            copy_on_write: false,
+            in_memory: false,
+        };
+        assert_eq!(
+            p.to_string(),
+            "file system ext4, direct I/O aligned to 512, physical block 4096, \
+             write-back cache without FUA"
+        );
+        p.file_system = "tmpfs".to_owned();
+        p.direct_alignment = None;
+        p.volatile_cache = None;
+        p.fua = None;
+        p.in_memory = true;
+        assert_eq!(
+            p.to_string(),
+            "file system tmpfs, no direct I/O, physical block 4096, write cache unknown, \
+             in memory: NOT durable"
+        );
+    }
 }

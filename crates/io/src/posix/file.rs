@@ -1,0 +1,244 @@
+//! An open file of the real file system.
+//!
+//! Positional calls only, so that threads share one descriptor without a lock. For a direct file
+//! the alignment of offset, length and address is checked here, because the kernel answers all
+//! three mistakes, and more, with the same `EINVAL`.
+#![expect(unsafe_code, reason = "sync_file_range has no safe wrapper in rustix")]
+
+use std::io::IoSlice;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use base::{Error, ErrorKind, Result};
+use rustix::fs::{AtFlags, FallocateFlags, StatxFlags};
+use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
+
+use super::os_error;
+use crate::buffer::{AlignedBuf, PAGE};
+use crate::{Advice, File, OpenHow, SyncKind, WriteSync};
+
+/// How many zeros one call of [`PosixFile::zero`] writes at a time: large enough that the device
+/// sees its best write size, small enough to be no burden on memory.
+const ZERO_CHUNK: usize = 1 << 20;
+
+/// Alignments in bytes that direct I/O on a file wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DirectAlign {
+    /// Of offsets and lengths.
+    pub(crate) offset: u32,
+    /// Of buffer addresses.
+    pub(crate) memory: u32,
+}
+
+/// What `statx` says about direct I/O on the file; `None` where it does not say, or says "not".
+pub(crate) fn direct_align(fd: &OwnedFd) -> Option<DirectAlign> {
+    let x = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
+    let known = StatxFlags::from_bits_retain(x.stx_mask).contains(StatxFlags::DIOALIGN);
+    (known && x.stx_dio_offset_align > 0).then_some(DirectAlign {
+        offset: x.stx_dio_offset_align,
+        memory: x.stx_dio_mem_align.max(1),
+    })
+}
+
+/// An open file.
+#[derive(Debug)]
+pub(super) struct PosixFile {
+    fd: OwnedFd,
+    path: PathBuf,
+    /// Set for a direct file whose alignments the kernel tells.
+    direct: Option<DirectAlign>,
+    /// Opened with `O_DIRECT`.
+    is_direct: bool,
+    /// The kernel or the file system refused `RWF_DSYNC`: write, then `fdatasync`.
+    no_dsync: AtomicBool,
+}
+
+impl PosixFile {
+    pub(super) fn new(fd: OwnedFd, path: &Path, how: OpenHow) -> Self {
+        Self {
+            direct: how.direct.then(|| direct_align(&fd)).flatten(),
+            is_direct: how.direct,
+            fd,
+            path: path.to_path_buf(),
+            no_dsync: AtomicBool::new(false),
+        }
+    }
+
+    fn error(&self, what: &str, errno: Errno) -> Error {
+        os_error(what, &self.path, errno)
+    }
+
+    /// `InvalidArgument` if a direct file is used with what the device cannot do.
+    fn check_aligned(&self, buf: &[u8], offset: u64) -> Result<()> {
+        let Some(a) = self.direct else {
+            return Ok(());
+        };
+        let wrong = if !offset.is_multiple_of(u64::from(a.offset)) {
+            "offset"
+        } else if !buf.len().is_multiple_of(a.offset as usize) {
+            "length"
+        } else if !(buf.as_ptr() as usize).is_multiple_of(a.memory as usize) {
+            "buffer address"
+        } else {
+            return Ok(());
+        };
+        Err(Error::invalid_argument(format!(
+            "direct I/O of {} bytes: the {wrong} is not aligned (offset and length: multiples of {}, address: {})",
+            buf.len(),
+            a.offset,
+            a.memory
+        ))
+        .file(&self.path)
+        .offset(offset))
+    }
+
+    /// A write that is durable when it returns.
+    fn write_dsync(&self, data: &[u8], offset: u64) -> Result<usize> {
+        if !self.no_dsync.load(Ordering::Relaxed) {
+            let flags = ReadWriteFlags::DSYNC;
+            let one = [IoSlice::new(data)];
+            match retry_on_intr(|| rustix::io::pwritev2(&self.fd, &one, offset, flags)) {
+                Ok(n) => return Ok(n),
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                    self.no_dsync.store(true, Ordering::Relaxed);
+                }
+                Err(e) => return Err(self.error("write", e).offset(offset)),
+            }
+        }
+        let n = self.write_plain(data, offset)?;
+        self.sync(SyncKind::Data)?;
+        Ok(n)
+    }
+
+    fn write_plain(&self, data: &[u8], offset: u64) -> Result<usize> {
+        retry_on_intr(|| rustix::io::pwrite(&self.fd, data, offset))
+            .map_err(|e| self.error("write", e).offset(offset))
+    }
+}
+
+impl File for PosixFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.check_aligned(buf, offset)?;
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let n = retry_on_intr(|| rustix::io::pread(&self.fd, &mut buf[done..], at))
+                .map_err(|e| self.error("read", e).offset(at))?;
+            done += n;
+            // A direct read that ends off the alignment has met the end of the file.
+            let unit = self.direct.map_or(512, |a| a.offset as usize);
+            let unaligned = self.is_direct && !n.is_multiple_of(unit);
+            if n == 0 || unaligned {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize> {
+        if data.is_empty() {
+            return Ok(0);
+        }
+        self.check_aligned(data, offset)?;
+        let n = match sync {
+            WriteSync::None => self.write_plain(data, offset)?,
+            WriteSync::Dsync => self.write_dsync(data, offset)?,
+        };
+        if n == 0 {
+            return Err(
+                Error::new(ErrorKind::IoError, "write: the system took 0 bytes")
+                    .file(&self.path)
+                    .offset(offset),
+            );
+        }
+        Ok(n)
+    }
+
+    fn sync(&self, kind: SyncKind) -> Result<()> {
+        match kind {
+            SyncKind::Data => retry_on_intr(|| rustix::fs::fdatasync(&self.fd)),
+            SyncKind::All => retry_on_intr(|| rustix::fs::fsync(&self.fd)),
+        }
+        .map_err(|e| self.error("sync", e))
+    }
+
+    fn start_writeback(&self, offset: u64, len: u64) -> Result<()> {
+        let (Ok(off), Ok(n)) = (i64::try_from(offset), i64::try_from(len)) else {
+            return Err(Error::invalid_argument("range beyond 2^63 bytes").file(&self.path));
+        };
+        // SAFETY: a system call with no pointers; the descriptor is open as long as `self` lives.
+        let rc = unsafe {
+            libc::sync_file_range(self.fd.as_raw_fd(), off, n, libc::SYNC_FILE_RANGE_WRITE)
+        };
+        if rc == 0 {
+            return Ok(());
+        }
+        let e = std::io::Error::last_os_error();
+        match e.raw_os_error() {
+            // It promises nothing, so a file system that does not have it has done its part.
+            Some(libc::ENOSYS | libc::EOPNOTSUPP | libc::ESPIPE | libc::EINTR) => Ok(()),
+            _ => Err(Error::io("start writeback", &self.path, e).offset(offset)),
+        }
+    }
+
+    fn truncate(&self, len: u64) -> Result<()> {
+        retry_on_intr(|| rustix::fs::ftruncate(&self.fd, len))
+            .map_err(|e| self.error("truncate", e).offset(len))
+    }
+
+    fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
+        let mode = if keep_size {
+            FallocateFlags::KEEP_SIZE
+        } else {
+            FallocateFlags::empty()
+        };
+        retry_on_intr(|| rustix::fs::fallocate(&self.fd, mode, offset, len)).map_err(|e| match e {
+            Errno::OPNOTSUPP | Errno::NOSYS => {
+                Error::not_supported("preallocation (fallocate) on this file system")
+                    .file(&self.path)
+            }
+            _ => self.error("allocate", e).offset(offset),
+        })
+    }
+
+    /// Real writes, not `FALLOC_FL_ZERO_RANGE`: that leaves unwritten extents, and the first
+    /// write into one changes metadata and costs a journal commit.
+    fn zero(&self, offset: u64, len: u64) -> Result<()> {
+        let chunk = (ZERO_CHUNK as u64).min(len.next_multiple_of(PAGE as u64)) as usize;
+        let zeros = AlignedBuf::zeroed(chunk, PAGE)?;
+        let end = offset
+            .checked_add(len)
+            .ok_or_else(|| Error::invalid_argument("range beyond 2^64 bytes").file(&self.path))?;
+        let mut at = offset;
+        while at < end {
+            let n = (end - at).min(chunk as u64) as usize;
+            crate::write_all_at(self, &zeros[..n], at, WriteSync::None)?;
+            at += n as u64;
+        }
+        Ok(())
+    }
+
+    fn len(&self) -> Result<u64> {
+        let s = rustix::fs::fstat(&self.fd).map_err(|e| self.error("stat", e))?;
+        Ok(u64::try_from(s.st_size).unwrap_or(0))
+    }
+
+    fn advise(&self, advice: Advice) {
+        if self.is_direct {
+            return;
+        }
+        let advice = match advice {
+            Advice::Normal => rustix::fs::Advice::Normal,
+            Advice::Random => rustix::fs::Advice::Random,
+            Advice::Sequential => rustix::fs::Advice::Sequential,
+            Advice::DontNeed => rustix::fs::Advice::DontNeed,
+        };
+        // A hint: a file system that does not take it loses nothing.
+        rustix::fs::fadvise(&self.fd, 0, None, advice).ok();
+    }
+}

@@ -1,0 +1,9 @@
+//! The real file system against real files.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and prints what the machine can do"
+)]
+
+mod files;
+mod lock;
