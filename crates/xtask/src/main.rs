@@ -1,2 +1,49 @@
-//! xtask
-fn main() {}
+//! `cargo xtask`: the project's own checks, generators and measurements, one module each.
+
+#![expect(clippy::print_stdout, reason = "a program that prints its results")]
+
+mod bench_quick;
+mod peers;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    about = "The project's own checks, generators and measurements"
+)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Fetch RocksDB 11.8.1, which tests and benchmarks compare with, into target/peers
+    Peers(peers::Arguments),
+    /// Compare Ironstone's speed with RocksDB's: a few benchmarks, interleaved, in minutes
+    BenchQuick(bench_quick::Arguments),
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().task {
+        Task::Peers(arguments) => peers::run(&arguments),
+        Task::BenchQuick(arguments) => bench_quick::run(&arguments),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The root of the source tree that this binary was built from.
+fn root() -> std::path::PathBuf {
+    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_path_buf()
+}

@@ -1,0 +1,238 @@
+//! The functions of RocksDB's C API that the wrapper calls, as a table of pointers filled once.
+//!
+//! Signatures are those of `rocksdb/c.h` of RocksDB 7.8 and 11.8, which agree for every function
+//! listed here. `required` functions must all be present; an `optional` one is `None` in
+//! libraries that are too old for it.
+
+use std::ffi::{c_char, c_int, c_uchar};
+
+macro_rules! opaque {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[repr(C)]
+        pub(super) struct $name([u8; 0]);
+    )*};
+}
+
+opaque! {
+    /// `rocksdb_t`
+    Db;
+    /// `rocksdb_options_t`
+    Options;
+    /// `rocksdb_block_based_table_options_t`
+    TableOptions;
+    /// `rocksdb_readoptions_t`
+    ReadOptions;
+    /// `rocksdb_writeoptions_t`
+    WriteOptions;
+    /// `rocksdb_flushoptions_t`
+    FlushOptions;
+    /// `rocksdb_compactoptions_t`
+    CompactOptions;
+    /// `rocksdb_column_family_handle_t`
+    Family;
+    /// `rocksdb_writebatch_t`
+    Batch;
+    /// `rocksdb_iterator_t`
+    Iterator;
+    /// `rocksdb_snapshot_t`
+    Snapshot;
+    /// `rocksdb_cache_t`
+    Cache;
+    /// `rocksdb_filterpolicy_t`
+    FilterPolicy;
+    /// `rocksdb_pinnableslice_t`
+    Pinned;
+    /// `rocksdb_wait_for_compact_options_t`
+    WaitOptions;
+}
+
+/// Bytes that go in or out; not terminated.
+pub(super) type Bytes = *const c_char;
+/// Where a function puts its error text (`malloc`ed), or leaves null.
+pub(super) type Err = *mut *mut c_char;
+/// C's `unsigned char` used as a truth value.
+pub(super) type Bool = c_uchar;
+
+/// The function of this name.
+///
+/// # Safety
+/// `F` must be the function's type, and it must not be called after `lib` is unloaded.
+unsafe fn find<F: Copy>(lib: &libloading::Library, name: &str) -> Option<F> {
+    // SAFETY: the caller's contract.
+    let symbol = unsafe { lib.get::<F>(name.as_bytes()) };
+    symbol.ok().map(|f| *f)
+}
+
+macro_rules! api {
+    (
+        required { $( $name:ident : fn($($arg:ty),*) $(-> $ret:ty)?; )* }
+        optional { $( $opt:ident : fn($($oarg:ty),*) $(-> $oret:ty)?; )* }
+    ) => {
+        /// Pointers to the functions, named without their prefix `rocksdb_`.
+        #[expect(non_snake_case, reason = "the C API's names")]
+        pub(super) struct Api {
+            $( pub(super) $name: unsafe extern "C" fn($($arg),*) $(-> $ret)?, )*
+            $( pub(super) $opt: Option<unsafe extern "C" fn($($oarg),*) $(-> $oret)?>, )*
+        }
+
+        impl Api {
+            /// Looks every function up; the error lists the required ones that are missing.
+            ///
+            /// # Safety
+            /// Functions of these names in `lib` must have the signatures of RocksDB's C API,
+            /// and the pointers must not be called after `lib` is unloaded.
+            #[expect(non_snake_case, reason = "the C API's names")]
+            pub(super) unsafe fn load(lib: &libloading::Library) -> Result<Self, Vec<&'static str>> {
+                let mut missing = Vec::new();
+                $(
+                    // SAFETY: the caller vouches for the signature.
+                    let $name: Option<unsafe extern "C" fn($($arg),*) $(-> $ret)?> = unsafe {
+                        find(lib, concat!("rocksdb_", stringify!($name)))
+                    };
+                    if $name.is_none() {
+                        missing.push(concat!("rocksdb_", stringify!($name)));
+                    }
+                )*
+                $(
+                    // SAFETY: the caller vouches for the signature.
+                    let $opt: Option<unsafe extern "C" fn($($oarg),*) $(-> $oret)?> = unsafe {
+                        find(lib, concat!("rocksdb_", stringify!($opt)))
+                    };
+                )*
+                $( let Some($name) = $name else { return Err(missing) }; )*
+                Ok(Self { $($name,)* $($opt,)* })
+            }
+
+            /// The names of the functions that must be there.
+            pub(super) const REQUIRED: &'static [&'static str] =
+                &[ $( concat!("rocksdb_", stringify!($name)), )* ];
+        }
+    };
+}
+
+api! {
+    required {
+        free: fn(*mut std::ffi::c_void);
+
+        options_create: fn() -> *mut Options;
+        options_destroy: fn(*mut Options);
+        get_options_from_string: fn(*const Options, *const c_char, *mut Options, Err);
+        options_set_create_if_missing: fn(*mut Options, Bool);
+        options_set_error_if_exists: fn(*mut Options, Bool);
+        options_set_compression: fn(*mut Options, c_int);
+        options_set_wal_recovery_mode: fn(*mut Options, c_int);
+        options_set_block_based_table_factory: fn(*mut Options, *mut TableOptions);
+        options_enable_statistics: fn(*mut Options);
+        options_statistics_get_string: fn(*mut Options) -> *mut c_char;
+
+        block_based_options_create: fn() -> *mut TableOptions;
+        block_based_options_destroy: fn(*mut TableOptions);
+        block_based_options_set_block_size: fn(*mut TableOptions, usize);
+        block_based_options_set_block_restart_interval: fn(*mut TableOptions, c_int);
+        block_based_options_set_format_version: fn(*mut TableOptions, c_int);
+        block_based_options_set_block_cache: fn(*mut TableOptions, *mut Cache);
+        block_based_options_set_no_block_cache: fn(*mut TableOptions, Bool);
+        block_based_options_set_filter_policy: fn(*mut TableOptions, *mut FilterPolicy);
+        block_based_options_set_cache_index_and_filter_blocks: fn(*mut TableOptions, Bool);
+        cache_create_lru: fn(usize) -> *mut Cache;
+        cache_destroy: fn(*mut Cache);
+        filterpolicy_create_bloom_full: fn(f64) -> *mut FilterPolicy;
+
+        readoptions_create: fn() -> *mut ReadOptions;
+        readoptions_destroy: fn(*mut ReadOptions);
+        readoptions_set_verify_checksums: fn(*mut ReadOptions, Bool);
+        readoptions_set_fill_cache: fn(*mut ReadOptions, Bool);
+        readoptions_set_snapshot: fn(*mut ReadOptions, *const Snapshot);
+        readoptions_set_iterate_lower_bound: fn(*mut ReadOptions, Bytes, usize);
+        readoptions_set_iterate_upper_bound: fn(*mut ReadOptions, Bytes, usize);
+        writeoptions_create: fn() -> *mut WriteOptions;
+        writeoptions_destroy: fn(*mut WriteOptions);
+        writeoptions_set_sync: fn(*mut WriteOptions, Bool);
+        writeoptions_disable_WAL: fn(*mut WriteOptions, c_int);
+        writeoptions_set_no_slowdown: fn(*mut WriteOptions, Bool);
+        flushoptions_create: fn() -> *mut FlushOptions;
+        flushoptions_destroy: fn(*mut FlushOptions);
+        compactoptions_create: fn() -> *mut CompactOptions;
+        compactoptions_destroy: fn(*mut CompactOptions);
+        compactoptions_set_bottommost_level_compaction: fn(*mut CompactOptions, Bool);
+
+        open_column_families: fn(
+            *const Options, *const c_char, c_int, *const *const c_char, *const *const Options,
+            *mut *mut Family, Err
+        ) -> *mut Db;
+        open_for_read_only_column_families: fn(
+            *const Options, *const c_char, c_int, *const *const c_char, *const *const Options,
+            *mut *mut Family, Bool, Err
+        ) -> *mut Db;
+        close: fn(*mut Db);
+        destroy_db: fn(*const Options, *const c_char, Err);
+        list_column_families: fn(*const Options, *const c_char, *mut usize, Err) -> *mut *mut c_char;
+        list_column_families_destroy: fn(*mut *mut c_char, usize);
+        create_column_family: fn(*mut Db, *const Options, *const c_char, Err) -> *mut Family;
+        drop_column_family: fn(*mut Db, *mut Family, Err);
+        column_family_handle_destroy: fn(*mut Family);
+
+        put_cf: fn(*mut Db, *const WriteOptions, *mut Family, Bytes, usize, Bytes, usize, Err);
+        delete_cf: fn(*mut Db, *const WriteOptions, *mut Family, Bytes, usize, Err);
+        singledelete_cf: fn(*mut Db, *const WriteOptions, *mut Family, Bytes, usize, Err);
+        delete_range_cf: fn(
+            *mut Db, *const WriteOptions, *mut Family, Bytes, usize, Bytes, usize, Err
+        );
+        merge_cf: fn(*mut Db, *const WriteOptions, *mut Family, Bytes, usize, Bytes, usize, Err);
+        write: fn(*mut Db, *const WriteOptions, *mut Batch, Err);
+        get_pinned_cf: fn(*mut Db, *const ReadOptions, *mut Family, Bytes, usize, Err) -> *mut Pinned;
+        pinnableslice_value: fn(*const Pinned, *mut usize) -> Bytes;
+        pinnableslice_destroy: fn(*mut Pinned);
+
+        writebatch_create: fn() -> *mut Batch;
+        writebatch_create_from: fn(Bytes, usize) -> *mut Batch;
+        writebatch_destroy: fn(*mut Batch);
+        writebatch_clear: fn(*mut Batch);
+        writebatch_count: fn(*mut Batch) -> c_int;
+        writebatch_data: fn(*mut Batch, *mut usize) -> Bytes;
+        writebatch_put: fn(*mut Batch, Bytes, usize, Bytes, usize);
+        writebatch_put_cf: fn(*mut Batch, *mut Family, Bytes, usize, Bytes, usize);
+        writebatch_merge_cf: fn(*mut Batch, *mut Family, Bytes, usize, Bytes, usize);
+        writebatch_delete: fn(*mut Batch, Bytes, usize);
+        writebatch_delete_cf: fn(*mut Batch, *mut Family, Bytes, usize);
+        writebatch_singledelete_cf: fn(*mut Batch, *mut Family, Bytes, usize);
+        writebatch_delete_range_cf: fn(*mut Batch, *mut Family, Bytes, usize, Bytes, usize);
+        writebatch_put_log_data: fn(*mut Batch, Bytes, usize);
+
+        create_iterator_cf: fn(*mut Db, *const ReadOptions, *mut Family) -> *mut Iterator;
+        iter_destroy: fn(*mut Iterator);
+        iter_valid: fn(*const Iterator) -> Bool;
+        iter_seek_to_first: fn(*mut Iterator);
+        iter_seek_to_last: fn(*mut Iterator);
+        iter_seek: fn(*mut Iterator, Bytes, usize);
+        iter_seek_for_prev: fn(*mut Iterator, Bytes, usize);
+        iter_next: fn(*mut Iterator);
+        iter_prev: fn(*mut Iterator);
+        iter_key: fn(*const Iterator, *mut usize) -> Bytes;
+        iter_value: fn(*const Iterator, *mut usize) -> Bytes;
+        iter_get_error: fn(*const Iterator, Err);
+        create_snapshot: fn(*mut Db) -> *const Snapshot;
+        release_snapshot: fn(*mut Db, *const Snapshot);
+
+        flush_cf: fn(*mut Db, *const FlushOptions, *mut Family, Err);
+        flush_wal: fn(*mut Db, Bool, Err);
+        compact_range_cf_opt: fn(
+            *mut Db, *mut Family, *mut CompactOptions, Bytes, usize, Bytes, usize
+        );
+        property_value_cf: fn(*mut Db, *mut Family, *const c_char) -> *mut c_char;
+        set_options_cf: fn(
+            *mut Db, *mut Family, c_int, *const *const c_char, *const *const c_char, Err
+        );
+        get_latest_sequence_number: fn(*mut Db) -> u64;
+    }
+    optional {
+        get_into_buffer_cf: fn(
+            *mut Db, *const ReadOptions, *mut Family, Bytes, usize, *mut c_char, usize, *mut usize,
+            *mut Bool, Err
+        ) -> Bool;
+        wait_for_compact_options_create: fn() -> *mut WaitOptions;
+        wait_for_compact_options_destroy: fn(*mut WaitOptions);
+        wait_for_compact: fn(*mut Db, *mut WaitOptions, Err);
+    }
+}
