@@ -1,0 +1,359 @@
+//! Compression of blocks.
+//!
+//! ```text
+//! payload by type     0 none    the bytes
+//!                     1 snappy  snappy's own header and data
+//!                     2 zlib    varint32 size | raw deflate, window 2^14 (2^15 is read)
+//!                     3 bzip2   varint32 size | bzip2 stream
+//!                     4, 5 lz4  varint32 size | LZ4 block (5: made by LZ4HC)
+//!                     7 zstd    varint32 size | zstd frame        (0x40 in old files)
+//! ```
+//! This is the layout of format version 2 and later. The size is that of the block once
+//! decompressed. A dictionary belongs to a file's data blocks; snappy and bzip2 have none.
+//!
+//! A declared size is believed only as far as the payload can justify it: each format has a
+//! largest ratio, and where the ratio is no real bound (bzip2) memory grows with the data that
+//! comes out. A block must decompress to exactly its declared size.
+//!
+//! Contexts are kept per thread, because making one costs more than compressing a block.
+#![deny(clippy::indexing_slicing)]
+
+mod lz4;
+mod zstandard;
+
+use std::cell::RefCell;
+
+use base::coding::{Decoder, put_varint};
+use base::{Error, Result};
+use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
+
+base::option_enum! {
+    /// How a block is compressed.
+    pub enum CompressionType {
+        /// Not at all.
+        None = "kNoCompression",
+        /// Snappy.
+        Snappy = "kSnappyCompression",
+        /// Deflate without a header.
+        Zlib = "kZlibCompression",
+        /// bzip2.
+        BZip2 = "kBZip2Compression",
+        /// LZ4.
+        Lz4 = "kLZ4Compression",
+        /// LZ4 with the slower, stronger compressor.
+        Lz4hc = "kLZ4HCCompression",
+        /// Zstandard.
+        Zstd = "kZSTD",
+    }
+}
+
+/// The level that stands for each codec's default (RocksDB's `kDefaultCompressionLevel`).
+pub const DEFAULT_LEVEL: i32 = 32767;
+
+/// Old files mark zstd so ("not final").
+const ZSTD_NOT_FINAL: u8 = 0x40;
+/// RocksDB's zlib window, 2 to the power of this.
+const ZLIB_WINDOW_BITS: u8 = 14;
+/// Deflate codes up to 258 bytes in 2 bits.
+const ZLIB_RATIO_MAX: u64 = 1032;
+/// Each length byte of LZ4 stands for at most 255 bytes.
+const LZ4_RATIO_MAX: u64 = 255;
+/// A snappy copy is at most 64 bytes, in at least 3.
+const SNAPPY_RATIO_MAX: u64 = 22;
+/// What bzip2 starts with and then doubles.
+const BZIP2_FIRST_BYTES: usize = 64 << 10;
+
+impl CompressionType {
+    /// The type that a block's type byte names.
+    pub fn from_u8(v: u8) -> Option<Self> {
+        Some(match v {
+            0 => Self::None,
+            1 => Self::Snappy,
+            2 => Self::Zlib,
+            3 => Self::BZip2,
+            4 => Self::Lz4,
+            5 => Self::Lz4hc,
+            7 | ZSTD_NOT_FINAL => Self::Zstd,
+            _ => return None,
+        })
+    }
+
+    /// The type byte of a block.
+    pub fn to_u8(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Snappy => 1,
+            Self::Zlib => 2,
+            Self::BZip2 => 3,
+            Self::Lz4 => 4,
+            Self::Lz4hc => 5,
+            Self::Zstd => 7,
+        }
+    }
+
+    /// The value of the property `rocksdb.compression`.
+    pub fn property_name(self) -> &'static str {
+        match self {
+            Self::None => "NoCompression",
+            Self::Snappy => "Snappy",
+            Self::Zlib => "Zlib",
+            Self::BZip2 => "BZip2",
+            Self::Lz4 => "LZ4",
+            Self::Lz4hc => "LZ4HC",
+            Self::Zstd => "ZSTD",
+        }
+    }
+
+    /// The type whose [`CompressionType::property_name`] is `name`.
+    pub fn from_property_name(name: &str) -> Option<Self> {
+        if name == "ZSTDNotFinal" {
+            return Some(Self::Zstd);
+        }
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|t| t.property_name() == name)
+    }
+
+    /// True if the codec makes use of a dictionary.
+    pub fn takes_dictionary(self) -> bool {
+        matches!(self, Self::Zlib | Self::Lz4 | Self::Lz4hc | Self::Zstd)
+    }
+}
+
+/// Appends the payload for `input` to `out`.
+///
+/// `level` has each codec's own meaning; [`DEFAULT_LEVEL`] is its default, and a level out of
+/// the codec's range becomes the nearest one. `dict` is the dictionary, empty for none.
+///
+/// Returns false, with `out` as it was, if the payload would not save an eighth of the input: the
+/// block is then stored as it is. That is also the answer for an input too large for a codec.
+///
+/// # Errors
+/// `Aborted` if a codec has no memory for its context.
+///
+/// ```
+/// use table::compress::{CompressionType, DEFAULT_LEVEL, compress, decompress};
+/// let input = vec![7; 4096];
+/// let mut payload = Vec::new();
+/// assert!(compress(CompressionType::Lz4, DEFAULT_LEVEL, &[], &input, &mut payload)?);
+/// assert_eq!(decompress(CompressionType::Lz4, &payload, 5, &[])?, input);
+/// # Ok::<(), base::Error>(())
+/// ```
+pub fn compress(
+    kind: CompressionType,
+    level: i32,
+    dict: &[u8],
+    input: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<bool> {
+    let start = out.len();
+    // RocksDB keeps a payload only if it is shorter than this.
+    let limit = input.len() - input.len() / 8;
+    if kind == CompressionType::None || limit == 0 || u32::try_from(input.len()).is_err() {
+        return Ok(false);
+    }
+    if kind != CompressionType::Snappy {
+        put_varint(out, input.len() as u64);
+    }
+    let prefix = out.len() - start;
+    let kept = match (limit - 1).checked_sub(prefix).filter(|&room| room > 0) {
+        None => false,
+        Some(room) => match kind {
+            CompressionType::None => false,
+            CompressionType::Snappy => compress_snappy(input, room, out),
+            CompressionType::Zlib => compress_zlib(level, dict, input, room, out),
+            CompressionType::BZip2 => compress_bzip2(input, room, out),
+            CompressionType::Lz4 => lz4::compress(level, dict, input, room, out)?,
+            CompressionType::Lz4hc => lz4::compress_hc(level, dict, input, room, out)?,
+            CompressionType::Zstd => zstandard::compress(level, dict, input, room, out)?,
+        },
+    };
+    if !kept {
+        out.truncate(start);
+    }
+    Ok(kept)
+}
+
+/// The block that `payload` holds.
+///
+/// # Errors
+/// `Corruption` if the payload is not what the codec writes or is not of its declared size,
+/// `NotSupported` for a `format_version` below 2.
+pub fn decompress(
+    kind: CompressionType,
+    payload: &[u8],
+    format_version: u32,
+    dict: &[u8],
+) -> Result<Vec<u8>> {
+    if format_version < 2 {
+        return Err(Error::not_supported(format!(
+            "compressed blocks of format_version {format_version}"
+        )));
+    }
+    match kind {
+        CompressionType::None => return Ok(payload.to_vec()),
+        CompressionType::Snappy => return decompress_snappy(payload),
+        _ => {}
+    }
+    let mut from = Decoder::new(payload);
+    let Some(size) = from.varint32() else {
+        return Err(bad(kind, "has no size"));
+    };
+    let body = from.rest();
+    let size_max = match kind {
+        CompressionType::Zlib => body.len() as u64 * ZLIB_RATIO_MAX,
+        CompressionType::Lz4 | CompressionType::Lz4hc => body.len() as u64 * LZ4_RATIO_MAX,
+        CompressionType::Zstd => zstandard::size_max(body.len()),
+        CompressionType::None | CompressionType::Snappy | CompressionType::BZip2 => u64::MAX,
+    };
+    check_size(kind, u64::from(size), size_max, body.len())?;
+    let size = size as usize;
+    let out = match kind {
+        CompressionType::Zlib => decompress_zlib(body, size, dict),
+        CompressionType::BZip2 => decompress_bzip2(body, size),
+        CompressionType::Lz4 | CompressionType::Lz4hc => lz4::decompress(body, size, dict),
+        CompressionType::Zstd => zstandard::decompress(body, size, dict),
+        CompressionType::None | CompressionType::Snappy => None,
+    };
+    out.filter(|out| out.len() == size)
+        .ok_or_else(|| bad(kind, &format!("does not decompress to {size} bytes")))
+}
+
+fn bad(kind: CompressionType, what: &str) -> Error {
+    Error::corruption(format!("{} block {what}", kind.property_name()))
+}
+
+fn check_size(kind: CompressionType, size: u64, size_max: u64, body_len: usize) -> Result<()> {
+    if size <= size_max {
+        return Ok(());
+    }
+    Err(bad(
+        kind,
+        &format!("of {body_len} bytes declares {size} bytes"),
+    ))
+}
+
+/// Grows `out` by `room` bytes for `fill`, which says how many of them it used.
+fn fill_room(
+    out: &mut Vec<u8>,
+    room: usize,
+    fill: impl FnOnce(&mut [u8]) -> Option<usize>,
+) -> bool {
+    let start = out.len();
+    out.resize(start + room, 0);
+    let used = out.get_mut(start..).and_then(fill).filter(|&n| n <= room);
+    out.truncate(start + used.unwrap_or(0));
+    used.is_some()
+}
+
+thread_local! {
+    static SNAPPY: RefCell<snap::raw::Encoder> = RefCell::new(snap::raw::Encoder::new());
+    static DEFLATE: RefCell<Option<(u32, Compress)>> = const { RefCell::new(None) };
+    static INFLATE: RefCell<Decompress> = RefCell::new(Decompress::new(false));
+}
+
+fn compress_snappy(input: &[u8], room: usize, out: &mut Vec<u8>) -> bool {
+    let bound = snap::raw::max_compress_len(input.len());
+    fill_room(out, bound, |to| {
+        let used = SNAPPY.with_borrow_mut(|encoder| encoder.compress(input, to));
+        used.ok().filter(|&used| used <= room)
+    })
+}
+
+fn decompress_snappy(payload: &[u8]) -> Result<Vec<u8>> {
+    let kind = CompressionType::Snappy;
+    let size =
+        snap::raw::decompress_len(payload).map_err(|e| bad(kind, "has no size").because(e))?;
+    let size_max = payload.len() as u64 * SNAPPY_RATIO_MAX;
+    check_size(kind, size as u64, size_max, payload.len())?;
+    let mut out = vec![0; size];
+    let used = snap::raw::Decoder::new()
+        .decompress(payload, &mut out)
+        .map_err(|e| bad(kind, "does not decompress").because(e))?;
+    if used != size {
+        return Err(bad(kind, &format!("does not decompress to {size} bytes")));
+    }
+    Ok(out)
+}
+
+fn compress_zlib(level: i32, dict: &[u8], input: &[u8], room: usize, out: &mut Vec<u8>) -> bool {
+    let level = match level {
+        DEFAULT_LEVEL | -1 => Compression::default().level(),
+        level => level.clamp(0, 9) as u32,
+    };
+    DEFLATE.with_borrow_mut(|kept| {
+        if kept.as_ref().is_none_or(|(l, _)| *l != level) {
+            *kept = None;
+        }
+        let (_, stream) = kept.get_or_insert_with(|| {
+            let level_of = Compression::new(level);
+            (
+                level,
+                Compress::new_with_window_bits(level_of, false, ZLIB_WINDOW_BITS),
+            )
+        });
+        stream.reset();
+        if !dict.is_empty() && stream.set_dictionary(dict).is_err() {
+            return false;
+        }
+        fill_room(out, room, |to| {
+            match stream.compress(input, to, FlushCompress::Finish) {
+                Ok(flate2::Status::StreamEnd) => usize::try_from(stream.total_out()).ok(),
+                _ => None,
+            }
+        })
+    })
+}
+
+fn decompress_zlib(body: &[u8], size: usize, dict: &[u8]) -> Option<Vec<u8>> {
+    INFLATE.with_borrow_mut(|stream| {
+        stream.reset(false);
+        if !dict.is_empty() {
+            stream.set_dictionary(dict).ok()?;
+        }
+        // One byte more than expected, to notice a stream that is too long.
+        let mut out = Vec::with_capacity(size + 1);
+        let status = stream
+            .decompress_vec(body, &mut out, FlushDecompress::Finish)
+            .ok()?;
+        let all_read = stream.total_in() == body.len() as u64;
+        (status == flate2::Status::StreamEnd && all_read).then_some(out)
+    })
+}
+
+fn compress_bzip2(input: &[u8], room: usize, out: &mut Vec<u8>) -> bool {
+    // Blocks of 100 kB and work factor 30, as RocksDB does.
+    let mut stream = bzip2::Compress::new(bzip2::Compression::new(1), 30);
+    fill_room(out, room, |to| {
+        match stream.compress(input, to, bzip2::Action::Finish) {
+            Ok(bzip2::Status::StreamEnd) => usize::try_from(stream.total_out()).ok(),
+            _ => None,
+        }
+    })
+}
+
+fn decompress_bzip2(body: &[u8], size: usize) -> Option<Vec<u8>> {
+    let mut stream = bzip2::Decompress::new(false);
+    let mut out = Vec::with_capacity((size + 1).min(BZIP2_FIRST_BYTES));
+    loop {
+        let at = usize::try_from(stream.total_in()).ok()?;
+        let before = (at, out.len());
+        let status = stream.decompress_vec(body.get(at..)?, &mut out).ok()?;
+        if status == bzip2::Status::StreamEnd {
+            return (stream.total_in() == body.len() as u64).then_some(out);
+        }
+        if out.len() > size {
+            return None;
+        }
+        if out.len() == out.capacity() {
+            out.reserve_exact(out.len().min(size + 1 - out.len()));
+        } else if (usize::try_from(stream.total_in()).ok()?, out.len()) == before {
+            return None;
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
+mod tests;

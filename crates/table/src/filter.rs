@@ -1,0 +1,264 @@
+//! Filters: a few bits per key that say "certainly not here" for most keys that are not.
+//!
+//! ```text
+//! filter block:  data | m0 m1 m2 m3 m4
+//!                       m0 = 0xff      FastLocalBloom, see `bloom`
+//!                       m0 = 0xfe      Standard128 Ribbon, see `ribbon`
+//!                       m0 = 1…127     the Bloom filter of format versions up to 4, see `legacy`
+//!                       anything else  a layout of the future: every key may be there
+//! at most 5 bytes                      no key was added: no key is there
+//! ```
+//! The block names its own layout, so that a reader needs no setting. A filter is an aid: bytes
+//! that make no sense cost a useless block read, never an error, and never a missed key.
+//! FastLocalBloom is the layout that is written: RocksDB's default since format version 5.
+
+mod bloom;
+mod legacy;
+mod ribbon;
+
+use base::options::OptionValue;
+
+use crate::xxph3::hash64;
+pub use legacy::hash32;
+
+/// Bytes at the end of each filter block.
+const METADATA_LEN: usize = 5;
+/// Most bits per key that are taken from a setting, as in RocksDB.
+const BITS_PER_KEY_MAX: f64 = 100.0;
+
+/// The name in the metaindex of every built-in filter, after `fullfilter.` or
+/// `partitionedfilter.`.
+pub const BUILTIN_NAME: &str = "rocksdb.BuiltinBloomFilter";
+
+/// Which filter a new table gets: RocksDB's option `filter_policy`.
+///
+/// ```
+/// use base::options::OptionValue;
+/// use table::filter::FilterPolicy;
+/// let policy = FilterPolicy::parse("bloomfilter:10:false");
+/// assert_eq!(policy, Some(FilterPolicy::Bloom { bits_per_key: 10.0 }));
+/// assert_eq!(FilterPolicy::Bloom { bits_per_key: 9.5 }.print(), "bloomfilter:9.5:false");
+/// assert_eq!(FilterPolicy::None.print(), "nullptr");
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum FilterPolicy {
+    /// No filter.
+    #[default]
+    None,
+    /// A Bloom filter.
+    Bloom {
+        /// Bits per key; 10 lets about 1 % of absent keys through. Below 0.5 no filter is made,
+        /// below 1 counts as 1, above 100 as 100.
+        bits_per_key: f64,
+    },
+}
+
+impl FilterPolicy {
+    /// A builder for one table's filter; `None` if the table gets none.
+    pub fn builder(&self) -> Option<FilterBuilder> {
+        match self {
+            Self::Bloom { bits_per_key } if *bits_per_key >= 0.5 => {
+                Some(FilterBuilder::bloom(*bits_per_key))
+            }
+            _ => None,
+        }
+    }
+
+    /// What a table's property `rocksdb.filter.policy` says; empty without filter.
+    pub fn property_name(&self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::Bloom { .. } => "bloomfilter",
+        }
+    }
+}
+
+impl OptionValue for FilterPolicy {
+    fn kind() -> String {
+        "nullptr | bloomfilter:<bits per key>:false".to_owned()
+    }
+
+    /// Also reads `bloomfilter:<bits>`, and the `{id=…;…}` form of later RocksDB versions. The
+    /// last part once chose block-based filters, which RocksDB no longer has; it is ignored.
+    fn parse(text: &str) -> Option<Self> {
+        let mut text = text.trim();
+        if let Some(inner) = text.strip_prefix("{id=") {
+            text = inner.strip_suffix('}')?.split(';').next()?;
+        }
+        if text == "nullptr" {
+            return Some(Self::None);
+        }
+        let rest = text.strip_prefix("bloomfilter:")?;
+        let bits = match rest.split_once(':') {
+            Some((bits, "false" | "true")) => bits,
+            Some(_) => return None,
+            None => rest,
+        };
+        let bits_per_key: f64 = bits.parse().ok()?;
+        (bits_per_key.is_finite() && bits_per_key >= 0.0).then_some(Self::Bloom { bits_per_key })
+    }
+
+    /// Thousandths of a bit, without trailing zeros, as RocksDB writes it.
+    fn print(&self) -> String {
+        match self {
+            Self::None => "nullptr".to_owned(),
+            Self::Bloom { bits_per_key } => {
+                let text = format!("{bits_per_key:.3}");
+                let text = text.trim_end_matches('0').trim_end_matches('.');
+                format!("bloomfilter:{text}:false")
+            }
+        }
+    }
+}
+
+/// Collects the keys of one table and makes its filter.
+///
+/// ```
+/// use table::filter::{Filter, FilterBuilder};
+/// let mut builder = FilterBuilder::bloom(10.0);
+/// builder.add_key(b"apple");
+/// let filter = Filter::new(builder.finish());
+/// assert!(filter.may_match(b"apple"));
+/// ```
+#[derive(Clone, Debug)]
+pub struct FilterBuilder {
+    millibits_per_key: u64,
+    hashes: Vec<u64>,
+}
+
+impl FilterBuilder {
+    /// A FastLocalBloom builder; `bits_per_key` is brought into 1 to 100.
+    pub fn bloom(bits_per_key: f64) -> Self {
+        let bits = if bits_per_key.is_nan() {
+            1.0
+        } else {
+            bits_per_key.clamp(1.0, BITS_PER_KEY_MAX)
+        };
+        Self {
+            // The odd fraction rounds as RocksDB does.
+            millibits_per_key: (bits * 1000.0 + 0.500_001) as u64,
+            hashes: Vec::new(),
+        }
+    }
+
+    /// Adds a user key (or a prefix of one). Repeating the last key adds nothing.
+    #[inline]
+    pub fn add_key(&mut self, key: &[u8]) {
+        self.add_hash(hash64(key));
+    }
+
+    /// Adds a key by its [`hash64`].
+    #[inline]
+    pub fn add_hash(&mut self, hash: u64) {
+        if self.hashes.last() != Some(&hash) {
+            self.hashes.push(hash);
+        }
+    }
+
+    /// Keys added so far, not counting repetitions.
+    pub fn num_added(&self) -> usize {
+        self.hashes.len()
+    }
+
+    /// Bytes that [`FilterBuilder::finish`] would give now.
+    pub fn estimated_size(&self) -> usize {
+        if self.hashes.is_empty() {
+            return 0;
+        }
+        bloom::lines_for(self.hashes.len(), self.millibits_per_key) * bloom::LINE_LEN + METADATA_LEN
+    }
+
+    /// The filter block of the keys added; empty if there are none, in which case a table has no
+    /// filter block. The builder is empty afterwards.
+    pub fn finish(&mut self) -> Vec<u8> {
+        let hashes = std::mem::take(&mut self.hashes);
+        if hashes.is_empty() {
+            return Vec::new();
+        }
+        bloom::build(&hashes, self.millibits_per_key)
+    }
+}
+
+/// A filter block ready to be asked.
+#[derive(Debug)]
+pub struct Filter {
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    AlwaysTrue,
+    AlwaysFalse,
+    Bloom(bloom::Bloom),
+    Legacy(legacy::Legacy),
+    Ribbon(ribbon::Ribbon),
+}
+
+impl Filter {
+    /// A filter from the bytes of a filter block. Never fails: a layout that is not known says of
+    /// every key that it may be there, and a block without data that no key is.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self {
+            kind: Self::read(bytes),
+        }
+    }
+
+    fn read(mut bytes: Vec<u8>) -> Kind {
+        let Some(at) = bytes.len().checked_sub(METADATA_LEN).filter(|&n| n > 0) else {
+            return Kind::AlwaysFalse;
+        };
+        let mut metadata = [0; METADATA_LEN];
+        metadata.copy_from_slice(bytes.split_at(at).1);
+        bytes.truncate(at);
+        let kind = match metadata[0] {
+            0xff => bloom::Bloom::new(&bytes, metadata).map(Kind::Bloom),
+            0xfe => ribbon::Ribbon::new(bytes, metadata).map(Kind::Ribbon),
+            1..=127 => legacy::Legacy::new(bytes, metadata).map(Kind::Legacy),
+            _ => None,
+        };
+        kind.unwrap_or(Kind::AlwaysTrue)
+    }
+
+    /// False only if `key` was certainly not added.
+    #[inline]
+    pub fn may_match(&self, key: &[u8]) -> bool {
+        match &self.kind {
+            Kind::Bloom(filter) => filter.may_match(hash64(key)),
+            Kind::AlwaysTrue => true,
+            Kind::AlwaysFalse => false,
+            Kind::Legacy(filter) => filter.may_match(key),
+            Kind::Ribbon(filter) => filter.may_match(hash64(key)),
+        }
+    }
+
+    /// The same by [`hash64`] of the key, for a caller that asks many filters. A legacy filter
+    /// hashes keys in another way and says true.
+    #[inline]
+    pub fn may_match_hash(&self, hash: u64) -> bool {
+        match &self.kind {
+            Kind::Bloom(filter) => filter.may_match(hash),
+            Kind::AlwaysTrue | Kind::Legacy(_) => true,
+            Kind::AlwaysFalse => false,
+            Kind::Ribbon(filter) => filter.may_match(hash),
+        }
+    }
+
+    /// True if the filter cannot say no, so that asking it is a waste.
+    pub fn is_useless(&self) -> bool {
+        matches!(self.kind, Kind::AlwaysTrue)
+    }
+
+    /// Bytes of memory held.
+    pub fn memory_usage(&self) -> usize {
+        size_of::<Self>()
+            + match &self.kind {
+                Kind::AlwaysTrue | Kind::AlwaysFalse => 0,
+                Kind::Bloom(filter) => filter.data_len(),
+                Kind::Legacy(filter) => filter.data_len(),
+                Kind::Ribbon(filter) => filter.data_len(),
+            }
+    }
+}
+
+#[cfg(test)]
+mod tests;

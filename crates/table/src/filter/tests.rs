@@ -1,0 +1,166 @@
+//! Filters that RocksDB 7.8.3 wrote, and our own.
+
+use super::*;
+use proptest::prelude::*;
+
+const BLOOM3: &str = "00000200000000000800000000000400000010090000000000000008800000000800080000100000000008040200000000010000000000000110100000000000ff00060000";
+const LEGACY3: &str = "100000008200000000000080000000200040800000000800000000040002000800000000000000008000000000000080000000010000900000400000008000000601000000";
+const RIBBON200: &str = "13b6f0bcba52855bc515faeb1899660be75d8fad9b6c1097f62c6f6e310af24fa10d109fa86a16909e140f744d12f88456eb98ae920705122aca6a7c90b52f286d3d9b1781bd58dc48f991558d4ae15dae45ac13189ade1acfc7f4cc18230f03fe688f7b128470de90799bda65dd8c51b3ad93b9af7adb2909000000000000006a6f31bbe97bccef4a00000000000000b2dc2fd5a5c069ceae0000000000000053cd6a49feb68f8a0e00000000000000efee00fd277717ccba000000000000006de8a3de04fa6a84450000000000000006011b31d92391f21000000000000000fe90020000";
+
+fn hex(text: &str) -> Vec<u8> {
+    (0..text.len() / 2)
+        .map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).unwrap())
+        .collect()
+}
+
+fn key(i: usize) -> Vec<u8> {
+    format!("key{i:06}").into_bytes()
+}
+
+/// Of 10,000 keys that were not added, how many pass.
+fn false_positives(filter: &Filter) -> usize {
+    (0..10_000)
+        .filter(|i| filter.may_match(format!("absent{i}").as_bytes()))
+        .count()
+}
+
+#[test]
+fn a_bloom_filter_equals_rocksdbs_byte_by_byte() {
+    let mut builder = FilterBuilder::bloom(10.0);
+    for i in 0..3 {
+        builder.add_key(&key(i));
+        builder.add_key(&key(i));
+    }
+    assert_eq!(builder.num_added(), 3);
+    assert_eq!(builder.estimated_size(), 69);
+    assert_eq!(builder.finish(), hex(BLOOM3));
+    assert_eq!(builder.num_added(), 0);
+    assert_eq!(builder.finish(), Vec::<u8>::new());
+}
+
+#[test]
+fn filters_of_rocksdb_hold_their_keys() {
+    for (text, keys, passed_max) in [(BLOOM3, 3, 10), (LEGACY3, 3, 10), (RIBBON200, 200, 150)] {
+        let filter = Filter::new(hex(text));
+        assert!(!filter.is_useless());
+        for i in 0..keys {
+            assert!(filter.may_match(&key(i)), "key {i} of {text}");
+            assert!(filter.may_match_hash(hash64(&key(i))));
+        }
+        let passed = false_positives(&filter);
+        assert!(passed <= passed_max, "{passed} of 10000 pass {text}");
+    }
+}
+
+#[test]
+fn false_positive_rates() {
+    for (bits, at_most) in [(5.0, 1200), (10.0, 130), (16.0, 15), (24.0, 3)] {
+        let mut builder = FilterBuilder::bloom(bits);
+        (0..20_000).for_each(|i| builder.add_key(&key(i)));
+        let filter = Filter::new(builder.finish());
+        assert!((0..20_000).all(|i| filter.may_match(&key(i))));
+        let passed = false_positives(&filter);
+        assert!(passed <= at_most, "{passed} of 10000 pass at {bits} bits");
+    }
+}
+
+#[test]
+fn layouts_that_are_not_known_let_every_key_pass() {
+    let mut bytes = hex(BLOOM3);
+    let n = bytes.len();
+    for (at, value) in [
+        (5, 0),
+        (5, 0x80),
+        (4, 1),
+        (3, 0),
+        (3, 0x26),
+        (3, 31),
+        (2, 1),
+        (1, 1),
+    ] {
+        let before = std::mem::replace(&mut bytes[n - at], value);
+        let filter = Filter::new(bytes.clone());
+        assert!(
+            filter.is_useless() && filter.may_match(b"x"),
+            "byte -{at} = {value}"
+        );
+        bytes[n - at] = before;
+    }
+    for len in 0..=5 {
+        let filter = Filter::new(vec![0xff; len]);
+        assert!(!filter.may_match(b"x") && !filter.may_match_hash(7));
+    }
+    // A Ribbon of one block, and legacy filters with no lines or lines of 3 bytes.
+    for tail in [[0xfe, 0, 1, 0, 0], [6, 0, 0, 0, 0], [6, 21, 0, 0, 0]] {
+        let filter = Filter::new([&[0; 63][..], &tail].concat());
+        assert!(filter.may_match(b"x"));
+    }
+}
+
+#[test]
+fn policy_text() {
+    let bloom = |bits_per_key| Some(FilterPolicy::Bloom { bits_per_key });
+    for (text, policy) in [
+        ("nullptr", Some(FilterPolicy::None)),
+        ("bloomfilter:10", bloom(10.0)),
+        ("bloomfilter:16.5:false", bloom(16.5)),
+        ("bloomfilter:8:true", bloom(8.0)),
+        ("{id=bloomfilter:12:false;}", bloom(12.0)),
+        ("bloomfilter", None),
+        ("bloomfilter:", None),
+        ("bloomfilter:x:false", None),
+        ("bloomfilter:-1:false", None),
+        ("bloomfilter:NaN:false", None),
+        ("bloomfilter:10:maybe", None),
+        ("ribbonfilter:10:0", None),
+    ] {
+        assert_eq!(FilterPolicy::parse(text), policy, "{text}");
+    }
+    for text in [
+        "nullptr",
+        "bloomfilter:10:false",
+        "bloomfilter:16.5:false",
+        "bloomfilter:0.125:false",
+    ] {
+        assert_eq!(FilterPolicy::parse(text).unwrap().print(), text);
+    }
+    assert!(
+        FilterPolicy::Bloom { bits_per_key: 0.4 }
+            .builder()
+            .is_none()
+    );
+    assert!(FilterPolicy::None.builder().is_none());
+    assert_eq!(FilterBuilder::bloom(f64::NAN).millibits_per_key, 1000);
+    assert_eq!(FilterBuilder::bloom(1e9).millibits_per_key, 100_000);
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_make_a_filter(mut bytes: Vec<u8>, kind in 0u8..4, key: Vec<u8>) {
+        let n = bytes.len();
+        if n >= 5 {
+            match kind {
+                0 => bytes[n - 5] = 0xff,
+                1 => { bytes[n - 5] = 0xfe; bytes[n - 1] = 0; bytes[n - 2] = 0; }
+                2 => { bytes[n - 5] = 6; bytes[n - 4..].copy_from_slice(&[1, 0, 0, 0]); }
+                _ => {}
+            }
+        }
+        let filter = Filter::new(bytes);
+        let _ = filter.may_match(&key);
+        prop_assert!(filter.memory_usage() <= 2 * n + 300);
+    }
+
+    #[test]
+    fn no_key_is_ever_missed(keys: Vec<Vec<u8>>, bits in 1.0f64..40.0) {
+        let mut builder = FilterBuilder::bloom(bits);
+        for key in &keys {
+            builder.add_key(key);
+        }
+        let estimate = builder.estimated_size();
+        let bytes = builder.finish();
+        prop_assert_eq!(bytes.len(), estimate);
+        let filter = Filter::new(bytes);
+        prop_assert!(keys.iter().all(|k| filter.may_match(k)));
+    }
+}
