@@ -1,1 +1,61 @@
-//! log
+//! The durable log: what is in it survives, in the order in which it was appended.
+//!
+//! One crate frames, writes and recovers both logs of a database, the WAL and the MANIFEST, in
+//! RocksDB's format (`docs/formats.md`, "WAL").
+//!
+//! ```text
+//!   append ──> format ──> tail ──submit──> operating system ──sync──> device
+//!              frames     bytes not yet    one write per group        DSYNC, or fdatasync
+//!              records    written out
+//!              appended ≥ ─────── submitted ≥ ─────────────── durable      (sync::Watermarks)
+//!
+//!   Reader <── physical <── file      recovery: four modes for a WAL, a strict one for a MANIFEST
+//! ```
+//!
+//! | module | what it has |
+//! |---|---|
+//! | [`format`] | constants, record types, headers, framing |
+//! | [`writer`] | [`Writer`]: append, submit, sync; poisoned by the first failure |
+//! | `tail` | bytes between append and submit, and the partial last unit of a direct file |
+//! | [`sync`] | [`Watermarks`], and [`Syncer`] to sync without holding the writer |
+//! | [`reader`] | [`Reader`]: logical records, recovery modes, how the log ended |
+//! | [`physical`] | physical records, for the reader and for tools |
+//! | `strict` | tells a torn tail of a MANIFEST from damage |
+//! | `inflate` | compressed WAL records |
+//! | [`options`] | [`LogOptions`], [`ReaderOptions`], [`RecoveryMode`] |
+//!
+//! ```
+//! use std::sync::Arc;
+//! use io::{FileSystem, OpenHow, posix::Posix};
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("000004.log");
+//! let file = Posix.open(&path, OpenHow::CREATE_NEW)?;
+//! let mut writer = log::Writer::new(file.clone(), log::LogOptions::default());
+//! writer.append(b"one")?;
+//! writer.append(b"two")?;
+//! writer.sync()?;                       // both are on the device now
+//!
+//! let mut reader = log::Reader::new(file, 0, log::ReaderOptions::default());
+//! let mut record = Vec::new();
+//! while reader.read(&mut record)? {
+//!     assert!(record == b"one" || record == b"two");
+//! }
+//! assert_eq!(reader.end(), &log::End::Clean { offset: 20 });
+//! # Ok::<(), base::Error>(())
+//! ```
+
+pub mod format;
+mod inflate;
+pub mod options;
+pub mod physical;
+pub mod reader;
+mod strict;
+pub mod sync;
+mod tail;
+pub mod writer;
+
+pub use options::{LogOptions, ReaderOptions, RecoveryMode, WalSync};
+pub use physical::{PhysicalRecord, PhysicalRecords};
+pub use reader::{End, Reader};
+pub use sync::{Lsn, Syncer, Watermarks};
+pub use writer::Writer;

@@ -1,0 +1,53 @@
+//! Settings of writers and readers: plain data.
+
+/// How a sync makes the log durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WalSync {
+    /// Write, then `fdatasync`. Right for a file that still grows: growing costs a journal commit
+    /// either way.
+    #[default]
+    Fdatasync,
+    /// One write with `RWF_DSYNC`: one device write for a group in a pre-zeroed file.
+    Dsync,
+}
+
+/// How a log is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogOptions {
+    /// The log's file number; recyclable records carry it.
+    pub log_number: u64,
+    /// Writes recyclable records: the file may hold an older log's bytes after the tail. Never
+    /// for a MANIFEST.
+    pub recyclable: bool,
+    /// For a file that was opened with [`io::OpenHow::direct`]: the unit in bytes in which it is
+    /// written, a power of two, at least [`io::Probe::direct_alignment`] (better: at least
+    /// [`io::Probe::physical_block`] too). The partial last unit is written again with each
+    /// group, filled up with zeros, so the file is longer than the log by up to one unit.
+    pub direct_unit: Option<u32>,
+    /// How a sync makes the log durable.
+    pub sync: WalSync,
+}
+
+base::option_enum! {
+    /// What recovery does with damage in a WAL. The names are RocksDB's, and so is the behaviour
+    /// (`docs/formats.md`, "How readers treat the tail").
+    #[derive(Default)]
+    pub enum RecoveryMode {
+        /// An incomplete record at the end of the file is dropped; anything else is refused.
+        TolerateCorruptedTailRecords = "kTolerateCorruptedTailRecords",
+        /// Any damage is refused.
+        AbsoluteConsistency = "kAbsoluteConsistency",
+        /// Recovery stops at the first damage: what is before it is kept. The default.
+        #[default]
+        PointInTimeRecovery = "kPointInTimeRecovery",
+        /// What is damaged is skipped, and whatever can be read is kept. For salvage.
+        SkipAnyCorruptedRecords = "kSkipAnyCorruptedRecords",
+    }
+}
+
+/// How a WAL is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReaderOptions {
+    /// What to do with damage.
+    pub mode: RecoveryMode,
+}

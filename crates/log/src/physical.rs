@@ -1,0 +1,294 @@
+//! Physical records one after the other, from a bounded buffer.
+//!
+//! `Blocks` goes through a file block by block and says what is there; what to make of it is the
+//! reader's business. The order of its tests inside a block is RocksDB's, because it decides what
+//! a torn tail looks like. [`PhysicalRecords`] shows the same to tools.
+#![deny(clippy::indexing_slicing)]
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use base::Result;
+use io::{AlignedBuf, File, buffer};
+
+use crate::format::{BLOCK, Header, LEGACY_HEADER, RECYCLABLE_HEADER, RecordType, log_number_of};
+
+/// Bytes read at a time.
+const CHUNK: usize = 8 * BLOCK;
+
+/// What lies at a place of the file. `bytes` are those given up: to the end of the block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// A record whose checksum is right; `payload` is for [`Blocks::bytes`].
+    Record {
+        offset: u64,
+        kind: RecordType,
+        payload: Range<usize>,
+    },
+    /// The end of the file.
+    End,
+    /// The file ends inside a header.
+    ShortHeader { offset: u64, bytes: u64 },
+    /// The record would reach beyond the bytes that this block has.
+    BadLength {
+        offset: u64,
+        bytes: u64,
+        header: Header,
+        last_block: bool,
+    },
+    /// A record of an earlier log in a recycled file.
+    OldRecord { offset: u64 },
+    /// Type and length are zero: the rest of the block is taken for zero-filled space.
+    Zeros { offset: u64, bytes: u64 },
+    /// The checksum is wrong.
+    BadCrc {
+        offset: u64,
+        bytes: u64,
+        header: Header,
+    },
+    /// Bytes other than zero in the unused end of a block. Only where legacy records are the only
+    /// ones allowed.
+    DirtyTrailer { offset: u64 },
+}
+
+/// A walk through the blocks of a log file.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    file: Arc<dyn File>,
+    log_number: u32,
+    /// A MANIFEST: type bytes of recyclable records mean nothing.
+    legacy_only: bool,
+    buf: AlignedBuf,
+    /// File offset of `buf`'s first byte.
+    start: u64,
+    /// The current block's bytes not yet looked at.
+    block: Range<usize>,
+    /// The current block is shorter than a block: nothing follows.
+    last_block: bool,
+    /// The buffer was not filled: the file ends with it.
+    file_ended: bool,
+}
+
+impl Blocks {
+    pub(crate) fn new(file: Arc<dyn File>, log_number: u64, legacy_only: bool) -> Self {
+        Self {
+            file,
+            log_number: log_number as u32,
+            legacy_only,
+            buf: AlignedBuf::new(buffer::PAGE),
+            start: 0,
+            block: 0..0,
+            last_block: false,
+            file_ended: false,
+        }
+    }
+
+    pub(crate) fn file(&self) -> &Arc<dyn File> {
+        &self.file
+    }
+
+    /// The bytes of a range that [`Found::Record`] named; valid until the next call of `next`.
+    pub(crate) fn bytes(&self, range: Range<usize>) -> &[u8] {
+        self.buf.get(range).unwrap_or_default()
+    }
+
+    /// File offset of what [`Blocks::next`] looks at next.
+    pub(crate) fn position(&self) -> u64 {
+        self.start + self.block.start as u64
+    }
+
+    /// Moves on to the next block; false if the current one is the last.
+    fn next_block(&mut self) -> Result<bool> {
+        if self.last_block {
+            return Ok(false);
+        }
+        let mut from = self.block.end;
+        if from == self.buf.len() && !self.file_ended {
+            self.start += from as u64;
+            from = 0;
+            self.buf.resize(CHUNK)?;
+            let n = self.file.read_at(&mut self.buf, self.start)?;
+            self.buf.resize(n)?;
+            self.file_ended = n < CHUNK;
+        }
+        let to = self.buf.len().min(from + BLOCK);
+        self.block = from..to;
+        self.last_block = to - from < BLOCK;
+        Ok(true)
+    }
+
+    /// Gives up the rest of the block; returns how much that is.
+    fn drop_block(&mut self) -> u64 {
+        let n = self.block.len() as u64;
+        self.block.start = self.block.end;
+        n
+    }
+
+    /// What comes next.
+    pub(crate) fn next(&mut self) -> Result<Found> {
+        loop {
+            let offset = self.position();
+            let rest = self.buf.get(self.block.clone()).unwrap_or_default();
+            let decoded = Header::decode(rest).and_then(|h| self.normalized(h, rest.len()));
+            let Some(header) = decoded else {
+                let dirty = self.legacy_only && rest.iter().any(|&b| b != 0);
+                if !self.last_block {
+                    if dirty {
+                        return Ok(Found::DirtyTrailer { offset });
+                    }
+                    self.next_block()?;
+                    continue;
+                }
+                return Ok(match self.drop_block() {
+                    0 => Found::End,
+                    bytes => Found::ShortHeader { offset, bytes },
+                });
+            };
+            return Ok(self.examine(offset, header));
+        }
+    }
+
+    /// The header as this file reads it; `None` if it does not lie in the block entirely.
+    fn normalized(&self, header: Header, available: usize) -> Option<Header> {
+        let short =
+            !self.legacy_only && header.kind.is_recyclable() && available < RECYCLABLE_HEADER;
+        (!short).then_some(header)
+    }
+
+    /// Judges the record at the start of the block's rest, which has at least a header.
+    fn examine(&mut self, offset: u64, header: Header) -> Found {
+        let rest = self.buf.get(self.block.clone()).unwrap_or_default();
+        let recyclable = header.kind.is_recyclable() && !self.legacy_only;
+        let header_len = if recyclable {
+            RECYCLABLE_HEADER
+        } else {
+            LEGACY_HEADER
+        };
+        let record_len = header_len + usize::from(header.length);
+        if record_len > rest.len() {
+            let last_block = self.last_block;
+            let bytes = self.drop_block();
+            return Found::BadLength {
+                offset,
+                bytes,
+                header,
+                last_block,
+            };
+        }
+        if recyclable && log_number_of(rest) != Some(self.log_number) {
+            self.block.start += record_len;
+            return Found::OldRecord { offset };
+        }
+        if header.kind == RecordType::ZERO && header.length == 0 {
+            let bytes = self.drop_block();
+            return Found::Zeros { offset, bytes };
+        }
+        let crc_ok = rest
+            .get(6..record_len)
+            .is_some_and(|covered| base::checksum::crc32c(covered) == header.crc);
+        if !crc_ok {
+            let bytes = self.drop_block();
+            return Found::BadCrc {
+                offset,
+                bytes,
+                header,
+            };
+        }
+        let from = self.block.start;
+        self.block.start += record_len;
+        Found::Record {
+            offset,
+            kind: header.kind,
+            payload: from + header_len..from + record_len,
+        }
+    }
+}
+
+/// One physical record, or a place where there is none, as tools show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PhysicalRecord {
+    /// Where its header begins, bytes from the start of the file.
+    pub offset: u64,
+    /// The type byte; [`RecordType::ZERO`] for zero-filled space.
+    pub kind: RecordType,
+    /// Bytes of payload, or of what is skipped where something is wrong.
+    pub length: u64,
+    /// What is wrong with it; `None` for a record with the right checksum.
+    pub problem: Option<&'static str>,
+}
+
+/// The physical records of a file. After damage it goes on with the next block, as salvage does.
+#[derive(Debug)]
+pub struct PhysicalRecords {
+    blocks: Blocks,
+    done: bool,
+}
+
+impl PhysicalRecords {
+    /// The records of the log `log_number`; the number matters for recyclable records only.
+    pub fn new(file: Arc<dyn File>, log_number: u64) -> Self {
+        Self {
+            blocks: Blocks::new(file, log_number, false),
+            done: false,
+        }
+    }
+}
+
+impl Iterator for PhysicalRecords {
+    type Item = Result<PhysicalRecord>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let row = |offset, kind, length, problem| {
+            Some(Ok(PhysicalRecord {
+                offset,
+                kind,
+                length,
+                problem,
+            }))
+        };
+        let zero = RecordType::ZERO;
+        match self.blocks.next() {
+            Err(e) => {
+                self.done = true;
+                Some(Err(e))
+            }
+            Ok(Found::End) => {
+                self.done = true;
+                None
+            }
+            Ok(Found::Record {
+                offset,
+                kind,
+                payload,
+            }) => row(offset, kind, payload.len() as u64, None),
+            Ok(Found::ShortHeader { offset, bytes }) => {
+                row(offset, zero, bytes, Some("the file ends inside a header"))
+            }
+            Ok(Found::BadLength {
+                offset,
+                bytes,
+                header,
+                ..
+            }) => row(offset, header.kind, bytes, Some("bad record length")),
+            Ok(Found::OldRecord { offset }) => {
+                let bytes = self.blocks.position() - offset;
+                row(offset, zero, bytes, Some("record of an older log"))
+            }
+            Ok(Found::Zeros { offset, bytes }) => row(offset, zero, bytes, Some("zeros")),
+            Ok(Found::BadCrc {
+                offset,
+                bytes,
+                header,
+            }) => row(offset, header.kind, bytes, Some("checksum mismatch")),
+            Ok(Found::DirtyTrailer { offset }) => row(
+                offset,
+                zero,
+                0,
+                Some("bytes after the last record of a block"),
+            ),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Appended ≤ submitted ≤ durable: how far a log has come.
+//!
+//! A position in the log ([`Lsn`]) passes three marks. *Appended*: framed in the process. *Submitted*:
+//! in the hands of the operating system, so that it survives the process. *Durable*: on the device.
+//! The marks only rise, in that order; readers of them need no lock.
+//!
+//! The first failed write or sync is kept here and ends the log: every later act returns it again.
+//! All acts that wait for the device are done one at a time under `device`, because the kernel
+//! tells a write-back error to one caller only: with two at once, one would see success.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use base::{Error, Result};
+use io::{File, SyncKind};
+
+/// A position in one log file: bytes from its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lsn(pub u64);
+
+impl fmt::Display for Lsn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How far one log has come, and whether it failed.
+#[derive(Debug)]
+pub struct Watermarks {
+    appended: AtomicU64,
+    submitted: AtomicU64,
+    durable: AtomicU64,
+    failure: OnceLock<Error>,
+    device: Mutex<()>,
+}
+
+impl Watermarks {
+    /// A log whose first `offset` bytes are durable.
+    pub(crate) fn new(offset: u64) -> Self {
+        Self {
+            appended: AtomicU64::new(offset),
+            submitted: AtomicU64::new(offset),
+            durable: AtomicU64::new(offset),
+            failure: OnceLock::new(),
+            device: Mutex::new(()),
+        }
+    }
+
+    /// Everything before it is framed in the process.
+    pub fn appended(&self) -> Lsn {
+        Lsn(self.appended.load(Ordering::Acquire))
+    }
+
+    /// Everything before it survives the process.
+    pub fn submitted(&self) -> Lsn {
+        Lsn(self.submitted.load(Ordering::Acquire))
+    }
+
+    /// Everything before it survives a power cut.
+    pub fn durable(&self) -> Lsn {
+        Lsn(self.durable.load(Ordering::Acquire))
+    }
+
+    /// The error that ended the log, if one did.
+    pub fn failure(&self) -> Option<Error> {
+        self.failure.get().map(Error::duplicate)
+    }
+
+    pub(crate) fn set_appended(&self, to: u64) {
+        self.appended.store(to, Ordering::Release);
+    }
+
+    pub(crate) fn set_submitted(&self, to: u64) {
+        self.submitted.store(to, Ordering::Release);
+    }
+
+    pub(crate) fn raise_durable(&self, to: Lsn) {
+        self.durable.fetch_max(to.0, Ordering::AcqRel);
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        self.failure().map_or(Ok(()), Err)
+    }
+
+    /// Ends the log with `error` unless it has ended; returns what ended it.
+    pub(crate) fn poison(&self, error: Error) -> Error {
+        self.failure.get_or_init(|| error).duplicate()
+    }
+
+    /// Held during each act that waits for the device.
+    pub(crate) fn device(&self) -> MutexGuard<'_, ()> {
+        // It guards no data, so a panic elsewhere left nothing half done.
+        self.device.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Makes what was submitted durable, without the [`Writer`](crate::Writer): others may append
+/// meanwhile.
+#[derive(Clone, Debug)]
+pub struct Syncer {
+    file: Arc<dyn File>,
+    marks: Arc<Watermarks>,
+}
+
+impl Syncer {
+    pub(crate) fn new(file: Arc<dyn File>, marks: Arc<Watermarks>) -> Self {
+        Self { file, marks }
+    }
+
+    /// Makes everything durable that is submitted when it is called, and returns how far that is.
+    /// A failure ends the log.
+    pub fn sync(&self) -> Result<Lsn> {
+        let _one_at_a_time = self.marks.device();
+        self.marks.check()?;
+        let target = self.marks.submitted();
+        if target > self.marks.durable() {
+            self.file
+                .sync(SyncKind::Data)
+                .map_err(|e| self.marks.poison(e))?;
+            self.marks.raise_durable(target);
+        }
+        Ok(target)
+    }
+
+    /// How far the log has come.
+    pub fn marks(&self) -> &Watermarks {
+        &self.marks
+    }
+}
