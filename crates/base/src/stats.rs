@@ -83,6 +83,8 @@ tickers! {
     CompactWriteBytes = "rocksdb.compact.write.bytes",
     /// Bytes written by flushes.
     FlushWriteBytes = "rocksdb.flush.write.bytes",
+    /// Blocks of tables that were stored compressed.
+    NumberBlockCompressed = "rocksdb.number.block.compressed",
 }
 
 /// One counter per [`Ticker`].

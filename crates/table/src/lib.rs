@@ -1,1 +1,44 @@
-//! table
+//! RocksDB's block-based tables (SST files): builder, reader, filters, compression and the block
+//! cache.
+//!
+//! ```text
+//!   Builder ──> [data block]… [filter] [index] [range_del] [properties] [metaindex] [footer] ──> Reader
+//!
+//!   Reader::get:  filter ─> index (decoded once: arrays of 8-byte key prefixes)
+//!                        ─> block cache (lock-free hit) or one positional read
+//!                        ─> restart binary search, then a scan of one restart interval
+//! ```
+//!
+//! [`Builder`] writes what RocksDB 7.8 and later read: format_version 2 to 5, one binary-search
+//! index, one full filter. [`Reader`] reads every block-based table of format_version 2 to 7.
+//! Keys are internal keys ([`base::key`]). The byte formats are in `docs/formats.md`.
+//!
+//! Errors: bytes that no correct engine writes give `Corruption` with the file and the offset of
+//! the block; features that are not implemented give `NotSupported` and name themselves.
+
+pub mod block;
+pub mod builder;
+pub mod cache;
+pub mod checksum;
+pub mod compress;
+pub mod filter;
+pub mod footer;
+pub mod handle;
+mod index;
+pub mod iter;
+pub mod options;
+pub mod props;
+pub mod reader;
+pub mod unique_id;
+pub mod xxph3;
+
+pub use builder::{Builder, BuilderOptions, Finished};
+pub use cache::BlockCache;
+pub use checksum::ChecksumType;
+pub use compress::CompressionType;
+pub use footer::Footer;
+pub use handle::BlockHandle;
+pub use iter::{InternalIterator, Iter};
+pub use options::TableOptions;
+pub use props::Properties;
+pub use reader::{RangeTombstone, ReadOptions, Reader, ReaderOptions};

@@ -1,0 +1,242 @@
+//! The block cache: sharded, with CLOCK eviction and hits that take no lock.
+//!
+//! ```text
+//!   key ─hash─> shard ─┬─ table: open addressing, words of (hash tag | entry number)
+//!                      └─ entries: chunks that never move, one cache line each
+//!                           state: | 2 bits EMPTY/BUSY/LIVE | 2 bits CLOCK | pins |
+//! ```
+//!
+//! **A hit** probes the table without a lock, adds a pin to the state of the entry it names, and
+//! only then checks that the entry is LIVE and holds the key. While pinned, the entry cannot
+//! change. So what the table said may be stale: the worst is a miss for a block that is being
+//! moved in the table at this moment, and that costs one read. The only shared line a hit writes
+//! is the entry's own.
+//!
+//! **Insert and evict** run under the shard's mutex. To take an entry, the writer swaps its state
+//! from (LIVE, no pins) to BUSY in one step, so no reader can be inside; readers that pin a BUSY
+//! entry see it, and take their pin back without looking at anything else.
+//!
+//! Neither tables nor entries are freed before the cache is: a table that was outgrown is kept
+//! (all outgrown ones together are smaller than the current one), so that a reader needs no
+//! protection against reclamation.
+//!
+//! **Capacity is strict**: what does not fit, after evicting what may be evicted, is not cached;
+//! the caller keeps its own copy. Blocks that someone still holds cannot be evicted, as that would
+//! free no memory. [`BlockCache::reserve`] charges memory that lives elsewhere (indexes, filters).
+#![expect(
+    unsafe_code,
+    reason = "lock-free hits read a value that the entry's pin protects"
+)]
+
+mod shard;
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::block::Block;
+use shard::Shard;
+
+/// Bytes per block that the cache itself needs: the entry, its share of the table, the `Arc`.
+const OVERHEAD: usize = 64 + 16 + 16;
+/// A shard should be able to hold at least this many bytes, or large blocks crowd each other out.
+const SHARD_BYTES_MIN: usize = 2 << 20;
+const SHARDS_MAX: usize = 64;
+
+/// A block in the cache.
+#[derive(Debug)]
+pub struct CachedBlock {
+    /// The block.
+    pub block: Block,
+}
+
+impl CachedBlock {
+    /// Bytes of memory that the block is charged for.
+    pub fn charge(&self) -> usize {
+        self.block.memory() + OVERHEAD
+    }
+}
+
+/// Which block: the file's cache id (see [`BlockCache::new_id`]) and the offset in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheKey {
+    /// The file.
+    pub id: u64,
+    /// Offset of the block in bytes.
+    pub offset: u64,
+}
+
+impl CacheKey {
+    /// Two multiplications that let every bit of the key reach the upper half.
+    #[inline]
+    fn hash(self) -> u64 {
+        let a = (self.id ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let wide = u128::from(a ^ self.offset) * u128::from(0xd6e8_feb8_6659_fd93_u64);
+        (wide >> 64) as u64 ^ wide as u64
+    }
+}
+
+/// A cache of blocks, shared by tables and databases.
+pub struct BlockCache {
+    shards: Box<[Shard]>,
+    capacity: AtomicUsize,
+    reserved: AtomicUsize,
+    next_id: AtomicU64,
+}
+
+impl BlockCache {
+    /// An empty cache that will hold at most `capacity` bytes.
+    pub fn new(capacity: usize) -> Self {
+        let wanted = (capacity / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
+        let shards = 1usize << wanted.ilog2();
+        let cache = Self {
+            shards: (0..shards).map(|_| Shard::new()).collect(),
+            capacity: AtomicUsize::new(capacity),
+            reserved: AtomicUsize::new(0),
+            next_id: AtomicU64::new(1),
+        };
+        cache.apply_capacity();
+        cache
+    }
+
+    /// A number for a file's blocks that no other file in this cache has.
+    pub fn new_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The block under `key`, pinned while the result lives; `None` if it is not here.
+    #[inline]
+    pub fn get(&self, key: CacheKey) -> Option<Pinned<'_>> {
+        let hash = key.hash();
+        self.shard(hash).get(key, hash)
+    }
+
+    /// Puts a block into the cache, unless one is there already or it does not fit. True if it
+    /// was put in.
+    pub fn insert(&self, key: CacheKey, block: &Arc<CachedBlock>) -> bool {
+        let hash = key.hash();
+        self.shard(hash).insert(key, hash, block)
+    }
+
+    /// Drops the block under `key`, unless someone uses it.
+    pub fn erase(&self, key: CacheKey) {
+        let hash = key.hash();
+        self.shard(hash).erase(key, hash);
+    }
+
+    /// Bytes that may be in the cache, reservations included.
+    pub fn capacity(&self) -> usize {
+        self.capacity.load(Ordering::Relaxed)
+    }
+
+    /// Changes the capacity, and evicts what no longer fits.
+    pub fn set_capacity(&self, bytes: usize) {
+        self.capacity.store(bytes, Ordering::Relaxed);
+        self.apply_capacity();
+    }
+
+    /// Bytes of the blocks in the cache, and reservations.
+    pub fn usage(&self) -> usize {
+        let blocks: usize = self.shards.iter().map(Shard::usage).sum();
+        blocks + self.reserved.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the blocks that someone uses at the moment, and reservations.
+    pub fn pinned_usage(&self) -> usize {
+        let blocks: usize = self.shards.iter().map(Shard::pinned_usage).sum();
+        blocks + self.reserved.load(Ordering::Relaxed)
+    }
+
+    /// Number of blocks in the cache.
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(Shard::len).sum()
+    }
+
+    /// True if there is no block.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Charges `bytes` that live outside the cache against its capacity while the result lives.
+    /// Never refused: the memory is in use anyway.
+    pub fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
+        self.reserved.fetch_add(bytes, Ordering::Relaxed);
+        self.apply_capacity();
+        Reservation {
+            cache: Arc::clone(self),
+            bytes,
+        }
+    }
+
+    fn apply_capacity(&self) {
+        let reserved = self.reserved.load(Ordering::Relaxed);
+        let each = self.capacity().saturating_sub(reserved) / self.shards.len();
+        for s in &self.shards {
+            s.set_capacity(each);
+        }
+    }
+
+    #[inline]
+    fn shard(&self, hash: u64) -> &Shard {
+        // The number of shards is a power of two; the table uses other bits.
+        &self.shards[(hash >> 57) as usize & (self.shards.len() - 1)]
+    }
+}
+
+impl fmt::Debug for BlockCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockCache")
+            .field("capacity", &self.capacity())
+            .field("usage", &self.usage())
+            .field("blocks", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Memory charged to a cache; see [`BlockCache::reserve`].
+#[derive(Debug)]
+pub struct Reservation {
+    cache: Arc<BlockCache>,
+    bytes: usize,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.cache.reserved.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.cache.apply_capacity();
+    }
+}
+
+/// A block of the cache that cannot be evicted while this lives. Meant to be short-lived: it
+/// borrows the cache. [`Pinned::to_arc`] gives a longer hold.
+#[derive(Debug)]
+pub struct Pinned<'c> {
+    entry: &'c shard::Entry,
+    block: &'c Arc<CachedBlock>,
+}
+
+impl Pinned<'_> {
+    /// A counted reference, for holding the block without borrowing the cache.
+    pub fn to_arc(&self) -> Arc<CachedBlock> {
+        Arc::clone(self.block)
+    }
+}
+
+impl Deref for Pinned<'_> {
+    type Target = CachedBlock;
+    #[inline]
+    fn deref(&self) -> &CachedBlock {
+        self.block
+    }
+}
+
+impl Drop for Pinned<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.entry.unpin();
+    }
+}
+
+#[cfg(test)]
+mod tests;

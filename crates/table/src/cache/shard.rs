@@ -1,0 +1,454 @@
+//! One shard of the cache: see [`cache`](crate::cache) for the protocol.
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::{CacheKey, CachedBlock, Pinned};
+
+/// State of an entry: the upper two bits say what it is, then the CLOCK count, then the pins.
+const STATE_SHIFT: u32 = 62;
+const BUSY: u64 = 1 << STATE_SHIFT;
+const LIVE: u64 = 2 << STATE_SHIFT;
+const STATE_MASK: u64 = 3 << STATE_SHIFT;
+const CLOCK_SHIFT: u32 = 60;
+const CLOCK_ONE: u64 = 1 << CLOCK_SHIFT;
+const CLOCK_MASK: u64 = 3 << CLOCK_SHIFT;
+const PINS_MASK: u64 = CLOCK_ONE - 1;
+
+/// Entries of the first chunk; each further chunk doubles what there is.
+const FIRST_CHUNK: usize = 64;
+const CHUNKS: usize = 26;
+/// Slots of the first table; each further table is twice as long.
+const FIRST_TABLE: usize = 128;
+const TABLES: usize = 26;
+
+/// One block and its state; a cache line of its own.
+#[repr(align(64))]
+pub(super) struct Entry {
+    state: AtomicU64,
+    id: AtomicU64,
+    offset: AtomicU64,
+    charge: AtomicUsize,
+    value: UnsafeCell<Option<Arc<CachedBlock>>>,
+}
+
+// SAFETY: `value` is written only by the thread that has set the state to BUSY (under the shard's
+// mutex, when there were no pins), and read only under a pin taken while the state was LIVE. The
+// state's Acquire/Release operations order the two. The value itself is Send + Sync.
+unsafe impl Sync for Entry {}
+
+impl Entry {
+    fn new() -> Self {
+        Self {
+            state: AtomicU64::new(0),
+            id: AtomicU64::new(0),
+            offset: AtomicU64::new(0),
+            charge: AtomicUsize::new(0),
+            value: UnsafeCell::new(None),
+        }
+    }
+
+    #[inline]
+    fn holds(&self, key: CacheKey) -> bool {
+        self.offset.load(Ordering::Relaxed) == key.offset
+            && self.id.load(Ordering::Relaxed) == key.id
+    }
+
+    /// Takes a pin and the value if the entry is live and holds `key`.
+    #[inline]
+    fn pin(&self, key: CacheKey) -> Option<Pinned<'_>> {
+        // A look without writing first, so that a stale table word costs no write.
+        if !self.holds(key) {
+            return None;
+        }
+        let before = self.state.fetch_add(1, Ordering::Acquire);
+        if before & STATE_MASK != LIVE || !self.holds(key) {
+            self.unpin();
+            return None;
+        }
+        if before & CLOCK_MASK != CLOCK_MASK {
+            self.state.fetch_or(CLOCK_MASK, Ordering::Relaxed);
+        }
+        // SAFETY: the state was LIVE when the pin was added, so no writer is inside, and none can
+        // enter before the pin is taken back, which `Pinned` does when it is dropped.
+        let value = unsafe { &*self.value.get() };
+        if let Some(block) = value {
+            return Some(Pinned { entry: self, block });
+        }
+        self.unpin();
+        None
+    }
+
+    #[inline]
+    pub(super) fn unpin(&self) {
+        self.state.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Makes a live entry without pins BUSY. On success, the caller alone may touch the value.
+    fn take(&self) -> bool {
+        let s = self.state.load(Ordering::Relaxed);
+        s & STATE_MASK == LIVE
+            && s & PINS_MASK == 0
+            && self
+                .state
+                .compare_exchange(
+                    s,
+                    BUSY | (s & CLOCK_MASK),
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                )
+                .is_ok()
+    }
+
+    /// From BUSY to LIVE. Keeps what readers have added to the pins meanwhile.
+    fn publish(&self) {
+        self.state.fetch_add(LIVE - BUSY, Ordering::Release);
+    }
+
+    /// Takes one off the CLOCK count; false if it was 0 already. Writers only.
+    fn cool(&self) -> bool {
+        if self.state.load(Ordering::Relaxed) & CLOCK_MASK == 0 {
+            return false;
+        }
+        self.state.fetch_sub(CLOCK_ONE, Ordering::Relaxed);
+        true
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry")
+            .field("id", &self.id)
+            .field("offset", &self.offset)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What only writers use.
+#[derive(Debug, Default)]
+struct Writer {
+    /// Entries handed out so far; the numbers below it exist.
+    created: usize,
+    /// Empty entries.
+    free: Vec<u32>,
+    /// Words in the current table that name an entry.
+    live: usize,
+    /// Where the CLOCK hand stands.
+    hand: usize,
+    capacity: usize,
+}
+
+/// A part of the cache with its own lock.
+#[derive(Debug)]
+pub(super) struct Shard {
+    /// The number of the current table.
+    level: AtomicUsize,
+    tables: [OnceLock<Box<[AtomicU64]>>; TABLES],
+    chunks: [OnceLock<Box<[Entry]>>; CHUNKS],
+    usage: AtomicUsize,
+    writer: Mutex<Writer>,
+}
+
+/// A table word: the upper half of it from the hash, the lower half the entry's number plus one.
+/// 0 is an empty slot.
+#[inline]
+fn word(hash: u64, entry: usize) -> u64 {
+    (hash & 0xffff_ffff_0000_0000) | (entry as u64 + 1)
+}
+
+impl Shard {
+    pub(super) fn new() -> Self {
+        let shard = Self {
+            level: AtomicUsize::new(0),
+            tables: [const { OnceLock::new() }; TABLES],
+            chunks: [const { OnceLock::new() }; CHUNKS],
+            usage: AtomicUsize::new(0),
+            writer: Mutex::default(),
+        };
+        shard.table_at(0);
+        shard
+    }
+
+    fn table_at(&self, level: usize) -> &[AtomicU64] {
+        self.tables[level].get_or_init(|| {
+            (0..FIRST_TABLE << level)
+                .map(|_| AtomicU64::new(0))
+                .collect()
+        })
+    }
+
+    #[inline]
+    fn table(&self) -> &[AtomicU64] {
+        match self.tables[self.level.load(Ordering::Acquire)].get() {
+            Some(t) => t,
+            None => &[],
+        }
+    }
+
+    /// Chunk `c` holds the entries from `FIRST_CHUNK * (2^c - 1)` on.
+    #[inline]
+    fn entry(&self, number: usize) -> Option<&Entry> {
+        let chunk = (number / FIRST_CHUNK + 1).ilog2() as usize;
+        let start = FIRST_CHUNK * ((1 << chunk) - 1);
+        self.chunks.get(chunk)?.get()?.get(number - start)
+    }
+
+    #[inline]
+    pub(super) fn get(&self, key: CacheKey, hash: u64) -> Option<Pinned<'_>> {
+        let table = self.table();
+        let mask = table.len().wrapping_sub(1);
+        let mut slot = hash as usize & mask;
+        for _ in 0..table.len() {
+            let w = table[slot].load(Ordering::Acquire);
+            if w == 0 {
+                return None;
+            }
+            if (w ^ hash) >> 32 == 0
+                && let Some(entry) = self.entry((w as u32 - 1) as usize)
+                && let Some(pinned) = entry.pin(key)
+            {
+                return Some(pinned);
+            }
+            slot = (slot + 1) & mask;
+        }
+        None
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn usage(&self) -> usize {
+        self.usage.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.lock().live
+    }
+
+    pub(super) fn pinned_usage(&self) -> usize {
+        let w = self.lock();
+        let mut pinned = 0;
+        for e in (0..w.created).filter_map(|n| self.entry(n)) {
+            if !e.take() {
+                if e.state.load(Ordering::Relaxed) & STATE_MASK == LIVE {
+                    pinned += e.charge.load(Ordering::Relaxed);
+                }
+                continue;
+            }
+            if is_held(e) {
+                pinned += e.charge.load(Ordering::Relaxed);
+            }
+            e.publish();
+        }
+        pinned
+    }
+
+    pub(super) fn set_capacity(&self, bytes: usize) {
+        let mut evicted = Vec::new();
+        let mut w = self.lock();
+        w.capacity = bytes;
+        self.make_room(&mut w, 0, &mut evicted);
+        drop(w);
+        drop(evicted);
+    }
+
+    pub(super) fn insert(&self, key: CacheKey, hash: u64, block: &Arc<CachedBlock>) -> bool {
+        let charge = block.charge();
+        // Blocks are freed after the lock is released.
+        let mut evicted = Vec::new();
+        let mut w = self.lock();
+        if self.find(key, hash).is_some() {
+            return false;
+        }
+        let fits = self.make_room(&mut w, charge, &mut evicted);
+        if fits && let Some((number, entry)) = self.empty_entry(&mut w) {
+            entry.id.store(key.id, Ordering::Relaxed);
+            entry.offset.store(key.offset, Ordering::Relaxed);
+            entry.charge.store(charge, Ordering::Relaxed);
+            // SAFETY: the entry was empty and is BUSY now, and this thread has the mutex.
+            unsafe { *entry.value.get() = Some(Arc::clone(block)) };
+            entry.state.fetch_add(CLOCK_ONE, Ordering::Relaxed);
+            entry.publish();
+            self.usage.fetch_add(charge, Ordering::Relaxed);
+            self.add_word(&mut w, hash, number);
+            return true;
+        }
+        drop(w);
+        drop(evicted);
+        false
+    }
+
+    pub(super) fn erase(&self, key: CacheKey, hash: u64) {
+        let mut w = self.lock();
+        let block = match self.find(key, hash) {
+            Some((slot, number)) => self.evict(&mut w, slot, number, true),
+            None => None,
+        };
+        drop(w);
+        drop(block);
+    }
+
+    /// An entry that is BUSY and has no value.
+    fn empty_entry(&self, w: &mut Writer) -> Option<(usize, &Entry)> {
+        let number = if let Some(n) = w.free.pop() {
+            n as usize
+        } else {
+            let chunk = (w.created / FIRST_CHUNK + 1).ilog2() as usize;
+            let made = self.chunks.get(chunk)?;
+            made.get_or_init(|| (0..FIRST_CHUNK << chunk).map(|_| Entry::new()).collect());
+            w.created += 1;
+            w.created - 1
+        };
+        let entry = self.entry(number)?;
+        // EMPTY to BUSY; a reader with a stale word may have a pin on it for a moment.
+        entry.state.fetch_add(BUSY, Ordering::Acquire);
+        Some((number, entry))
+    }
+
+    /// Slot and entry number of a key. Writers only.
+    fn find(&self, key: CacheKey, hash: u64) -> Option<(usize, usize)> {
+        let table = self.table();
+        let mask = table.len() - 1;
+        let mut slot = hash as usize & mask;
+        loop {
+            let w = table[slot].load(Ordering::Relaxed);
+            if w == 0 {
+                return None;
+            }
+            let number = (w as u32 - 1) as usize;
+            if (w ^ hash) >> 32 == 0 && self.entry(number).is_some_and(|e| e.holds(key)) {
+                return Some((slot, number));
+            }
+            slot = (slot + 1) & mask;
+        }
+    }
+
+    /// Evicts until `charge` more bytes fit. False if they cannot.
+    fn make_room(&self, w: &mut Writer, charge: usize, out: &mut Vec<Arc<CachedBlock>>) -> bool {
+        if charge > w.capacity {
+            return false;
+        }
+        // Three rounds bring every count to 0, the fourth evicts; the rest are held.
+        let mut steps = w.created * 4 + 1;
+        while self.usage() + charge > w.capacity {
+            if steps == 0 || w.created == 0 {
+                return false;
+            }
+            steps -= 1;
+            let number = w.hand;
+            w.hand = (w.hand + 1) % w.created;
+            let Some(e) = self.entry(number) else {
+                continue;
+            };
+            if e.state.load(Ordering::Relaxed) & STATE_MASK != LIVE || e.cool() {
+                continue;
+            }
+            let key = CacheKey {
+                id: e.id.load(Ordering::Relaxed),
+                offset: e.offset.load(Ordering::Relaxed),
+            };
+            if let Some((slot, _)) = self.find(key, key.hash()) {
+                out.extend(self.evict(w, slot, number, false));
+            }
+        }
+        true
+    }
+
+    /// Removes an entry unless it is used. With `force`, a counted reference does not keep it.
+    fn evict(
+        &self,
+        w: &mut Writer,
+        slot: usize,
+        number: usize,
+        force: bool,
+    ) -> Option<Arc<CachedBlock>> {
+        let entry = self.entry(number)?;
+        if !entry.take() {
+            return None;
+        }
+        if !force && is_held(entry) {
+            entry.publish();
+            return None;
+        }
+        self.remove_word(w, slot);
+        // SAFETY: `take` made the entry BUSY when it had no pins, and this thread has the mutex.
+        let block = unsafe { (*entry.value.get()).take() };
+        self.usage
+            .fetch_sub(entry.charge.load(Ordering::Relaxed), Ordering::Relaxed);
+        // BUSY to EMPTY and the count to 0, keeping pins that readers hold for a moment.
+        entry.state.fetch_and(PINS_MASK, Ordering::Release);
+        w.free.push(number as u32);
+        block
+    }
+
+    fn add_word(&self, w: &mut Writer, hash: u64, number: usize) {
+        let mut table = self.table();
+        let level = self.level.load(Ordering::Relaxed);
+        if (w.live + 1) * 2 > table.len() && level + 1 < TABLES {
+            let larger = self.table_at(level + 1);
+            for e in table.iter().map(|s| s.load(Ordering::Relaxed)) {
+                if e != 0 {
+                    let number = (e as u32 - 1) as usize;
+                    place(larger, self.hash_of(number), number);
+                }
+            }
+            self.level.store(level + 1, Ordering::Release);
+            table = larger;
+        }
+        place(table, hash, number);
+        w.live += 1;
+    }
+
+    fn hash_of(&self, number: usize) -> u64 {
+        self.entry(number).map_or(0, |e| {
+            CacheKey {
+                id: e.id.load(Ordering::Relaxed),
+                offset: e.offset.load(Ordering::Relaxed),
+            }
+            .hash()
+        })
+    }
+
+    /// Empties a slot and moves later words of its run back, so that no run is broken.
+    fn remove_word(&self, w: &mut Writer, slot: usize) {
+        let table = self.table();
+        let mask = table.len() - 1;
+        let mut hole = slot;
+        let mut next = (slot + 1) & mask;
+        loop {
+            let word = table[next].load(Ordering::Relaxed);
+            if word == 0 {
+                break;
+            }
+            let home = self.hash_of((word as u32 - 1) as usize) as usize & mask;
+            // The word may move into the hole if its home is not between hole and next.
+            if next.wrapping_sub(home) & mask >= next.wrapping_sub(hole) & mask {
+                table[hole].store(word, Ordering::Release);
+                hole = next;
+            }
+            next = (next + 1) & mask;
+        }
+        table[hole].store(0, Ordering::Release);
+        w.live -= 1;
+    }
+}
+
+/// True if someone else has a counted reference to the value. Only for an entry that the caller
+/// has made BUSY.
+fn is_held(entry: &Entry) -> bool {
+    // SAFETY: the entry is BUSY, set by this thread, which has the shard's mutex.
+    let value = unsafe { &*entry.value.get() };
+    value.as_ref().is_some_and(|b| Arc::strong_count(b) > 1)
+}
+
+fn place(table: &[AtomicU64], hash: u64, number: usize) {
+    let mask = table.len() - 1;
+    let mut slot = hash as usize & mask;
+    while table[slot].load(Ordering::Relaxed) != 0 {
+        slot = (slot + 1) & mask;
+    }
+    table[slot].store(word(hash, number), Ordering::Release);
+}

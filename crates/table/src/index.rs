@@ -1,0 +1,286 @@
+//! A table's index, decoded once when the table is opened.
+//!
+//! ```text
+//!   prefixes: [u64]   the comparator's 8-byte prefix of each separator, searched first
+//!   keys:     bytes   the separators back to back, ends[i] = where separator i ends
+//!   handles:  [(offset, size)]   the data block whose keys are ≤ separator i
+//! ```
+//!
+//! A search is a binary search over one array of integers; only separators with the same prefix
+//! are compared as keys. Under the default comparator the prefixes are taken *behind* what all
+//! separators have in common, so keys that begin alike (`user0000…`) do not defeat them.
+//!
+//! All index types are read into this form: binary search, hash (whose binary-search part is
+//! complete), two-level (the partitions one after the other) and with first keys (which are not
+//! needed). Why not search the encoded index block through the cache: each step would decode an
+//! entry, and a table's index is about 1/200 of its data.
+#![deny(clippy::indexing_slicing)]
+
+use std::cmp::Ordering;
+
+use base::coding::Decoder;
+use base::{Comparator, Error, Result, key};
+
+use crate::block::{Block, Cursor, Keys, Target};
+use crate::handle::BlockHandle;
+
+/// Bytes of the trailer behind each block.
+const TRAILER_LEN: u64 = 5;
+
+/// How index blocks of a table are encoded, from its properties.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Encoding {
+    /// Separators are user keys, not internal keys.
+    pub(crate) user_keys: bool,
+    /// Handles follow the key without a length, most of them as a difference.
+    pub(crate) delta: bool,
+    /// Each handle is followed by the block's first key.
+    pub(crate) first_keys: bool,
+}
+
+/// The decoded index.
+#[derive(Debug)]
+pub(crate) struct Index {
+    comparator: Comparator,
+    user_keys: bool,
+    /// What all separators start with; empty unless the order is bytewise.
+    common: Vec<u8>,
+    prefixes: Vec<u64>,
+    keys: Vec<u8>,
+    ends: Vec<u32>,
+    offsets: Vec<u64>,
+    sizes: Vec<u32>,
+}
+
+#[cold]
+fn bad(what: &str) -> Error {
+    Error::corruption(format!("index: {what}"))
+}
+
+impl Index {
+    /// An empty index.
+    pub(crate) fn new(comparator: Comparator, user_keys: bool) -> Self {
+        Self {
+            comparator,
+            user_keys,
+            common: Vec::new(),
+            prefixes: Vec::new(),
+            keys: Vec::new(),
+            ends: Vec::new(),
+            offsets: Vec::new(),
+            sizes: Vec::new(),
+        }
+    }
+
+    /// Adds a separator and its block at the end.
+    pub(crate) fn push(&mut self, separator: &[u8], handle: BlockHandle) -> Result<()> {
+        if !self.user_keys && separator.len() < key::TRAILER_LEN {
+            return Err(bad("a separator is shorter than 8 bytes"));
+        }
+        let size = u32::try_from(handle.size).map_err(|_| bad("a block of 4 GiB or more"))?;
+        self.keys.extend_from_slice(separator);
+        let end = u32::try_from(self.keys.len())
+            .map_err(|_| Error::not_supported("an index with 4 GiB of separators or more"))?;
+        self.ends.push(end);
+        self.offsets.push(handle.offset);
+        self.sizes.push(size);
+        Ok(())
+    }
+
+    /// Prepares for searching, after the last [`Index::push`].
+    pub(crate) fn seal(&mut self) {
+        let n = self.len();
+        if self.comparator.is_bytewise() && n > 0 {
+            let (first, last) = (self.user_separator(0), self.user_separator(n - 1));
+            let common = first.iter().zip(last).take_while(|(a, b)| a == b).count();
+            self.common = first.get(..common).unwrap_or_default().to_vec();
+        }
+        self.prefixes = (0..n)
+            .map(|i| {
+                let rest = self.user_separator(i).get(self.common.len()..);
+                self.comparator.prefix(rest.unwrap_or_default())
+            })
+            .collect();
+        self.keys.shrink_to_fit();
+        self.ends.shrink_to_fit();
+        self.offsets.shrink_to_fit();
+        self.sizes.shrink_to_fit();
+    }
+
+    /// Number of data blocks.
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Bytes that the index occupies in memory.
+    pub(crate) fn memory(&self) -> usize {
+        self.keys.capacity() + self.len() * (8 + 8 + 4 + 4)
+    }
+
+    /// True if entries of one user key may lie in two blocks.
+    pub(crate) fn splits_user_keys(&self) -> bool {
+        !self.user_keys
+    }
+
+    /// Where data block `i` is.
+    #[inline]
+    pub(crate) fn handle(&self, i: usize) -> Option<BlockHandle> {
+        Some(BlockHandle {
+            offset: *self.offsets.get(i)?,
+            size: u64::from(*self.sizes.get(i)?),
+        })
+    }
+
+    /// Separator `i` as stored.
+    #[inline]
+    fn separator(&self, i: usize) -> &[u8] {
+        let start = match i.checked_sub(1) {
+            None => 0,
+            Some(before) => self.ends.get(before).copied().unwrap_or_default(),
+        };
+        let end = self.ends.get(i).copied().unwrap_or_default();
+        self.keys
+            .get(start as usize..end as usize)
+            .unwrap_or_default()
+    }
+
+    fn user_separator(&self, i: usize) -> &[u8] {
+        let s = self.separator(i);
+        if self.user_keys { s } else { key::user_key(s) }
+    }
+
+    /// True if separator `i` lies before the target.
+    #[inline]
+    fn is_before(&self, i: usize, target: &Target<'_>) -> bool {
+        let s = self.separator(i);
+        if self.user_keys {
+            return self.comparator.compare(s, target.user) == Ordering::Less;
+        }
+        let (user, packed) = key::split(s).unwrap_or((s, 0));
+        target.order_of(&self.comparator, user, packed) == Ordering::Less
+    }
+
+    /// The first block that can hold an entry not before `target`; [`Index::len`] if none can.
+    #[inline]
+    pub(crate) fn seek(&self, target: &Target<'_>) -> usize {
+        let n = self.len();
+        let Some(rest) = target.user.strip_prefix(self.common.as_slice()) else {
+            return if target.user < self.common.as_slice() {
+                0
+            } else {
+                n
+            };
+        };
+        let prefix = self.comparator.prefix(rest);
+        let lo = self.prefixes.partition_point(|&p| p < prefix);
+        let equal = self
+            .prefixes
+            .get(lo..)
+            .unwrap_or_default()
+            .partition_point(|&p| p == prefix);
+        let (mut lo, mut hi) = (lo, lo + equal);
+        while lo < hi {
+            let mid = lo.midpoint(hi);
+            if self.is_before(mid, target) {
+                lo = mid + 1;
+            } else {
+                hi = mid;
+            }
+        }
+        lo
+    }
+}
+
+/// Calls `visit` with each separator and handle of an encoded index block.
+pub(crate) fn for_each(
+    block: &Block,
+    encoding: Encoding,
+    visit: &mut dyn FnMut(&[u8], BlockHandle) -> Result<()>,
+) -> Result<()> {
+    if encoding.delta {
+        return for_each_delta(block, encoding, visit);
+    }
+    let mut c = Cursor::new();
+    let mut more = c.seek_to_first(block)?;
+    while more {
+        let mut d = Decoder::new(c.value(block));
+        let handle = BlockHandle::decode(&mut d).ok_or_else(|| bad("a handle is cut short"))?;
+        visit(c.key(), handle)?;
+        more = c.next(block)?;
+    }
+    Ok(())
+}
+
+/// Entries without a value length: `shared, non_shared, key suffix, handle`; if shared is 0, the
+/// handle is whole, else the block follows the previous one and the size is a difference. With
+/// separated values, the handles stand in the value section.
+fn for_each_delta(
+    block: &Block,
+    encoding: Encoding,
+    visit: &mut dyn FnMut(&[u8], BlockHandle) -> Result<()>,
+) -> Result<()> {
+    let cut = || bad("an entry is cut short");
+    let bytes = block.bytes();
+    let entries = bytes.get(..block.entries_end() as usize);
+    let values = bytes.get(block.entries_end() as usize..block.values_end() as usize);
+    let (Some(entries), Some(all_values)) = (entries, values) else {
+        return Err(cut());
+    };
+    let mut d = Decoder::new(entries);
+    let mut values = Decoder::new(all_values);
+    let mut restart = 0;
+    let mut separator: Vec<u8> = Vec::new();
+    let mut previous = BlockHandle { offset: 0, size: 0 };
+    while !d.is_empty() {
+        let at = (entries.len() - d.len()) as u32;
+        let shared = d.varint32().ok_or_else(cut)? as usize;
+        let suffix_len = d.varint32().ok_or_else(cut)? as usize;
+        if block.restart(restart) == at {
+            restart += 1;
+            if block.is_separated() {
+                let from = d.varint32().ok_or_else(cut)? as usize;
+                values = Decoder::new(all_values.get(from..).ok_or_else(cut)?);
+            }
+        }
+        let suffix = d.bytes(suffix_len).ok_or_else(cut)?;
+        if shared > separator.len() {
+            return Err(bad("a separator shares more than there is"));
+        }
+        separator.truncate(shared);
+        separator.extend_from_slice(suffix);
+        let source = if block.is_separated() {
+            &mut values
+        } else {
+            &mut d
+        };
+        previous = if shared == 0 {
+            BlockHandle::decode(source).ok_or_else(cut)?
+        } else {
+            following(previous, source).ok_or_else(cut)?
+        };
+        if encoding.first_keys {
+            source.slice().ok_or_else(cut)?;
+        }
+        visit(&separator, previous)?;
+    }
+    Ok(())
+}
+
+/// The handle of the block right behind `previous`.
+fn following(previous: BlockHandle, d: &mut Decoder<'_>) -> Option<BlockHandle> {
+    Some(BlockHandle {
+        offset: previous
+            .offset
+            .checked_add(previous.size)?
+            .checked_add(TRAILER_LEN)?,
+        size: previous.size.checked_add_signed(d.varint_signed()?)?,
+    })
+}
+
+/// An index block taken apart; a separate step because the bytes must outlive the visit.
+pub(crate) fn block(bytes: Vec<u8>) -> Result<Block> {
+    Block::new(bytes, Keys::Plain)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+//! Iteration in internal-key order: the trait that every sorted source implements, and the
+//! iterator over one table.
+//!
+//! [`Iter`] reads blocks through the block cache. When it has read a few blocks one after the
+//! other from the file, it reads several at once, twice as many bytes each time up to a limit, so
+//! that a scan costs few system calls and a short one reads little too much.
+
+use std::sync::Arc;
+
+use base::{Error, Result};
+
+use crate::block::{Cursor, Target};
+use crate::cache::CachedBlock;
+use crate::reader::{ReadAhead, ReadOptions, Reader};
+
+/// A sorted sequence of internal keys and values.
+///
+/// An error makes [`InternalIterator::valid`] false and stays: [`InternalIterator::status`]
+/// reports it until the next seek.
+pub trait InternalIterator: Send {
+    /// True if it is at an entry.
+    fn valid(&self) -> bool;
+    /// To the first entry.
+    fn seek_to_first(&mut self);
+    /// To the last entry.
+    fn seek_to_last(&mut self);
+    /// To the first entry at or after the internal key `target`.
+    fn seek(&mut self, target: &[u8]);
+    /// To the last entry at or before the internal key `target`.
+    fn seek_for_prev(&mut self, target: &[u8]);
+    /// To the next entry. Only when valid.
+    fn next(&mut self);
+    /// To the previous entry. Only when valid.
+    fn prev(&mut self);
+    /// The internal key of the entry. Only when valid.
+    fn key(&self) -> &[u8];
+    /// The value of the entry. Only when valid.
+    fn value(&self) -> &[u8];
+    /// The error that ended the iteration, if one did.
+    fn status(&self) -> Result<()>;
+}
+
+/// The iterator over one table; see [`Reader::iter`].
+#[derive(Debug)]
+pub struct Iter {
+    reader: Arc<Reader>,
+    options: ReadOptions,
+    /// Number of the block in the index; `reader.blocks()` or more when past the end.
+    at: usize,
+    block: Option<Arc<CachedBlock>>,
+    cursor: Cursor,
+    ahead: ReadAhead,
+    error: Option<Error>,
+}
+
+impl Iter {
+    pub(crate) fn new(reader: Arc<Reader>, options: ReadOptions) -> Self {
+        let ahead = ReadAhead::new(reader.read_ahead());
+        Self {
+            reader,
+            options,
+            at: 0,
+            block: None,
+            cursor: Cursor::new(),
+            ahead,
+            error: None,
+        }
+    }
+
+    /// Makes block `i` the current one; none if there is no such block.
+    fn load(&mut self, i: usize) -> Result<()> {
+        if self.block.is_some() && self.at == i {
+            return Ok(());
+        }
+        self.cursor.clear();
+        self.block = None;
+        self.at = i;
+        if let Some(handle) = self.reader.data_block(i) {
+            let block = self
+                .reader
+                .shared_block(handle, self.options, Some(&mut self.ahead))?;
+            self.block = Some(block);
+        }
+        Ok(())
+    }
+
+    /// Runs one movement; an error in it ends the iteration.
+    fn run(&mut self, movement: impl FnOnce(&mut Self) -> Result<()>) {
+        if let Err(e) = movement(self) {
+            let e = match self.reader.data_block(self.at) {
+                Some(handle) => self.reader.locate(e, handle),
+                None => e.or_file(self.reader.path()),
+            };
+            self.error = Some(e);
+            self.cursor.clear();
+            self.block = None;
+        }
+    }
+
+    /// To the first entry of the first block from `i` on that has one.
+    fn first_from(&mut self, mut i: usize) -> Result<()> {
+        loop {
+            self.load(i)?;
+            let Some(block) = &self.block else {
+                return Ok(());
+            };
+            if self.cursor.seek_to_first(&block.block)? {
+                return Ok(());
+            }
+            i += 1;
+        }
+    }
+
+    /// To the last entry of the last block before `end` that has one.
+    fn last_before(&mut self, end: usize) -> Result<()> {
+        for i in (0..end).rev() {
+            self.load(i)?;
+            if let Some(block) = &self.block
+                && self.cursor.seek_to_last(&block.block)?
+            {
+                return Ok(());
+            }
+        }
+        self.cursor.clear();
+        Ok(())
+    }
+
+    fn try_seek(&mut self, target: &[u8]) -> Result<()> {
+        let target = Target::new(target)?;
+        let i = self.reader.index().seek(&target);
+        self.load(i)?;
+        let Some(block) = &self.block else {
+            return Ok(());
+        };
+        let found = self
+            .cursor
+            .seek(&block.block, self.reader.comparator(), &target)?;
+        if found {
+            Ok(())
+        } else {
+            self.first_from(i + 1)
+        }
+    }
+}
+
+impl InternalIterator for Iter {
+    fn valid(&self) -> bool {
+        self.cursor.valid()
+    }
+
+    fn seek_to_first(&mut self) {
+        self.error = None;
+        self.run(|it| it.first_from(0));
+    }
+
+    fn seek_to_last(&mut self) {
+        self.error = None;
+        self.run(|it| it.last_before(it.reader.blocks()));
+    }
+
+    fn seek(&mut self, target: &[u8]) {
+        self.error = None;
+        self.run(|it| it.try_seek(target));
+    }
+
+    fn seek_for_prev(&mut self, target: &[u8]) {
+        self.seek(target);
+        if self.error.is_some() {
+            return;
+        }
+        if !self.valid() {
+            self.seek_to_last();
+        } else if self.key() != target {
+            self.prev();
+        }
+    }
+
+    #[inline]
+    fn next(&mut self) {
+        let Some(block) = &self.block else {
+            return;
+        };
+        match self.cursor.next(&block.block) {
+            Ok(true) => {}
+            Ok(false) => self.run(|it| it.first_from(it.at + 1)),
+            Err(e) => self.run(|_| Err(e)),
+        }
+    }
+
+    fn prev(&mut self) {
+        self.run(|it| {
+            if let Some(block) = &it.block
+                && it.cursor.prev(&block.block)?
+            {
+                return Ok(());
+            }
+            it.last_before(it.at)
+        });
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.cursor.key()
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        match &self.block {
+            Some(block) => self.cursor.value(&block.block),
+            None => &[],
+        }
+    }
+
+    fn status(&self) -> Result<()> {
+        match &self.error {
+            Some(e) => Err(e.duplicate()),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,439 @@
+//! Reads a table.
+//!
+//! What is decoded once, at [`Reader::open`]: footer, metaindex, properties, the whole index, the
+//! filter, the compression dictionary. What is read on demand, through the block cache: data
+//! blocks, and range tombstones (not cached: their owner keeps them in its own form).
+//!
+//! ```text
+//!   get ─ filter ─ index ─┬─ cache hit: the block, pinned, no lock ─┬─ restart search, scan ─ visit
+//!                         └─ miss: read, verify, decompress, insert ┘
+//! ```
+//!
+//! A `get` allocates nothing when its block is in the cache: the one buffer it needs, for keys
+//! that are stored as differences, belongs to the thread.
+
+mod fetch;
+mod filters;
+mod open;
+mod verify;
+
+use std::cell::Cell;
+use std::cmp::Ordering;
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::Arc;
+
+use base::stats::{Statistics, Ticker};
+use base::{Comparator, Error, Result, SequenceNumber, ValueType, key};
+use io::File;
+
+use crate::block::{Block, Cursor, Keys, Target};
+use crate::cache::{BlockCache, CacheKey, CachedBlock, Pinned, Reservation};
+use crate::footer::Footer;
+use crate::handle::BlockHandle;
+use crate::index::Index;
+use crate::iter::Iter;
+use crate::props::Properties;
+
+pub(crate) use fetch::ReadAhead;
+pub use fetch::ReadAheadSizes;
+use fetch::{Fetch, Role};
+use filters::Filters;
+
+/// What a reader needs to know beyond the file.
+#[derive(Clone, Debug)]
+pub struct ReaderOptions {
+    /// The order of user keys. A table that was written under another name is refused.
+    pub comparator: Comparator,
+    /// Where data blocks are kept; `None` reads each from the file.
+    pub block_cache: Option<Arc<BlockCache>>,
+    /// Where hits and misses are counted.
+    pub statistics: Option<Arc<Statistics>>,
+    /// The unique id that the MANIFEST has for the file; another table in its place is refused.
+    pub expected_unique_id: Option<[u8; 16]>,
+    /// The largest sequence number that the MANIFEST has for the file, which is the sequence of
+    /// every entry of an ingested file; `u64::MAX` if it is not known.
+    pub largest_seqno: u64,
+    /// Charges the memory of index and filter to the block cache.
+    pub cache_index_and_filter_blocks: bool,
+    /// A table whose index and filters take more bytes of memory than this is refused.
+    pub metadata_bytes_max: usize,
+    /// How iterators read ahead.
+    pub read_ahead: ReadAheadSizes,
+}
+
+impl Default for ReaderOptions {
+    fn default() -> Self {
+        Self {
+            comparator: Comparator::bytewise(),
+            block_cache: None,
+            statistics: None,
+            expected_unique_id: None,
+            largest_seqno: u64::MAX,
+            cache_index_and_filter_blocks: false,
+            metadata_bytes_max: 2 << 30,
+            read_ahead: ReadAheadSizes::default(),
+        }
+    }
+}
+
+/// How one read behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadOptions {
+    /// Whether the checksums of blocks that come from the file are verified.
+    pub verify_checksums: bool,
+    /// Whether blocks that come from the file are put into the block cache.
+    pub fill_cache: bool,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        Self {
+            verify_checksums: true,
+            fill_cache: true,
+        }
+    }
+}
+
+/// All versions of the keys from `start` to before `end` that are older than `sequence` are
+/// deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeTombstone {
+    /// First user key.
+    pub start: Vec<u8>,
+    /// The user key behind the last one.
+    pub end: Vec<u8>,
+    /// When the deletion was written.
+    pub sequence: SequenceNumber,
+}
+
+/// An open table. All methods may be called from several threads at once.
+#[derive(Debug)]
+pub struct Reader {
+    fetch: Fetch,
+    options: ReaderOptions,
+    footer: Footer,
+    file_size: u64,
+    metaindex: Vec<(String, BlockHandle)>,
+    properties: Properties,
+    /// What the keys of data blocks are: in an ingested file all have one sequence.
+    keys: Keys,
+    index: Index,
+    filters: Filters,
+    /// Every block that is not a data block and not the properties.
+    meta_blocks: Vec<BlockHandle>,
+    cache_id: u64,
+    _charge: Option<Reservation>,
+}
+
+thread_local! {
+    /// The cursor of this thread's gets; its buffer grows to the longest key and stays.
+    static CURSOR: Cell<Cursor> = Cell::new(Cursor::new());
+}
+
+/// A block, however it is held.
+enum Held<'c> {
+    Pinned(Pinned<'c>),
+    Shared(Arc<CachedBlock>),
+}
+
+impl Deref for Held<'_> {
+    type Target = Block;
+    #[inline]
+    fn deref(&self) -> &Block {
+        match self {
+            Held::Pinned(p) => &p.block,
+            Held::Shared(s) => &s.block,
+        }
+    }
+}
+
+impl Reader {
+    /// Opens a table of `file_size` bytes.
+    ///
+    /// # Errors
+    /// `Corruption` if the bytes are no table or damaged; `NotSupported`, naming the feature, for
+    /// other table formats and for format versions below 2; `InvalidArgument` if the table was
+    /// written under another comparator.
+    pub fn open(file: Arc<dyn File>, file_size: u64, options: ReaderOptions) -> Result<Self> {
+        let path = file.path().to_path_buf();
+        open::open(file, file_size, options).map_err(|e| e.or_file(path))
+    }
+
+    /// Passes the entries with the user key of `seek_key` that are not before it, newest first,
+    /// to `visit`, until that returns false.
+    ///
+    /// # Errors
+    /// Those of reading, with file and offset of the block; `InvalidArgument` if `seek_key` is no
+    /// internal key.
+    #[inline]
+    pub fn get(
+        &self,
+        options: &ReadOptions,
+        seek_key: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
+        let target = Target::new(seek_key)?;
+        if !self.passes_filter(&target) {
+            return Ok(());
+        }
+        CURSOR.with(|slot| {
+            let mut cursor = slot.take();
+            let result = self.get_from_blocks(*options, &target, &mut cursor, visit);
+            slot.set(cursor);
+            result
+        })
+    }
+
+    #[inline]
+    fn passes_filter(&self, target: &Target<'_>) -> bool {
+        if self.filters.is_none() {
+            return true;
+        }
+        let passes = self.filters.may_match(target);
+        self.count(
+            if passes {
+                Ticker::BloomFilterFullPositive
+            } else {
+                Ticker::BloomFilterUseful
+            },
+            1,
+        );
+        passes
+    }
+
+    fn get_from_blocks(
+        &self,
+        options: ReadOptions,
+        target: &Target<'_>,
+        cursor: &mut Cursor,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
+        let first = self.index.seek(target);
+        for i in first.. {
+            let Some(handle) = self.index.handle(i) else {
+                break;
+            };
+            let block = self.held_block(handle, options)?;
+            let more = if i == first {
+                cursor.seek(&block, self.comparator(), target)
+            } else {
+                cursor.seek_to_first(&block)
+            };
+            let ended = more.and_then(|more| self.visit_key(&block, cursor, target, more, visit));
+            if ended.map_err(|e| self.locate(e, handle))? || !self.index.splits_user_keys() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Visits entries from the cursor on as long as they have the target's user key. False if the
+    /// block ended first.
+    #[inline]
+    fn visit_key(
+        &self,
+        block: &Block,
+        cursor: &mut Cursor,
+        target: &Target<'_>,
+        mut more: bool,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<bool> {
+        while more {
+            let k = cursor.key();
+            if self.comparator().compare(key::user_key(k), target.user) != Ordering::Equal
+                || !visit(k, cursor.value(block))
+            {
+                return Ok(true);
+            }
+            more = cursor.next(block)?;
+        }
+        Ok(false)
+    }
+
+    #[inline]
+    fn held_block(&self, handle: BlockHandle, options: ReadOptions) -> Result<Held<'_>> {
+        if let Some(cache) = &self.options.block_cache
+            && let Some(pinned) = cache.get(self.cache_key(handle))
+        {
+            self.count(Ticker::BlockCacheHit, 1);
+            return Ok(Held::Pinned(pinned));
+        }
+        self.read_block(handle, options, None).map(Held::Shared)
+    }
+
+    /// A data block, from the cache or the file.
+    pub(crate) fn shared_block(
+        &self,
+        handle: BlockHandle,
+        options: ReadOptions,
+        ahead: Option<&mut ReadAhead>,
+    ) -> Result<Arc<CachedBlock>> {
+        if let Some(cache) = &self.options.block_cache
+            && let Some(pinned) = cache.get(self.cache_key(handle))
+        {
+            self.count(Ticker::BlockCacheHit, 1);
+            return Ok(pinned.to_arc());
+        }
+        self.read_block(handle, options, ahead)
+    }
+
+    /// A data block from the file.
+    fn read_block(
+        &self,
+        handle: BlockHandle,
+        options: ReadOptions,
+        ahead: Option<&mut ReadAhead>,
+    ) -> Result<Arc<CachedBlock>> {
+        let stored = match ahead {
+            Some(ahead) => self.fetch.stored_ahead(handle, ahead),
+            None => self.fetch.stored(handle),
+        };
+        let block = stored
+            .and_then(|s| {
+                self.fetch
+                    .decode(s, handle, Role::Data, options.verify_checksums)
+            })
+            .and_then(|bytes| Block::new(bytes, self.keys))
+            .map_err(|e| self.locate(e, handle))?;
+        let block = Arc::new(CachedBlock { block });
+        if let Some(cache) = &self.options.block_cache {
+            self.count(Ticker::BlockCacheMiss, 1);
+            if options.fill_cache && cache.insert(self.cache_key(handle), &block) {
+                self.count(Ticker::BlockCacheAdd, 1);
+                self.count(Ticker::BlockCacheBytesWrite, block.charge() as u64);
+            }
+        }
+        Ok(block)
+    }
+
+    #[inline]
+    fn cache_key(&self, handle: BlockHandle) -> CacheKey {
+        CacheKey {
+            id: self.cache_id,
+            offset: handle.offset,
+        }
+    }
+
+    #[inline]
+    fn count(&self, ticker: Ticker, n: u64) {
+        if let Some(statistics) = &self.options.statistics {
+            statistics.add(ticker, n);
+        }
+    }
+
+    /// An iterator over the entries; it is nowhere until it is moved.
+    pub fn iter(self: &Arc<Self>, options: ReadOptions) -> Iter {
+        Iter::new(Arc::clone(self), options)
+    }
+
+    /// True if the table has a block of range tombstones.
+    pub fn has_range_tombstones(&self) -> bool {
+        self.meta_handle(open::RANGE_DEL).is_some()
+    }
+
+    /// The range tombstones, sorted by start, as stored: they may overlap.
+    pub fn range_tombstones(&self) -> Result<Vec<RangeTombstone>> {
+        let Some(handle) = self.meta_handle(open::RANGE_DEL) else {
+            return Ok(Vec::new());
+        };
+        let bytes = self.fetch.block(handle, Role::Meta, true)?;
+        self.decode_tombstones(bytes)
+            .map_err(|e| self.locate(e, handle))
+    }
+
+    fn decode_tombstones(&self, bytes: Vec<u8>) -> Result<Vec<RangeTombstone>> {
+        let block = Block::new(bytes, self.keys)?;
+        let mut cursor = Cursor::new();
+        let mut out = Vec::new();
+        let mut more = cursor.seek_to_first(&block)?;
+        while more {
+            let parsed = key::parse(cursor.key())
+                .filter(|p| p.value_type == ValueType::RangeDeletion)
+                .ok_or_else(|| Error::corruption("an entry that is no range tombstone"))?;
+            out.push(RangeTombstone {
+                start: parsed.user_key.to_vec(),
+                end: cursor.value(&block).to_vec(),
+                sequence: parsed.sequence,
+            });
+            more = cursor.next(&block)?;
+        }
+        Ok(out)
+    }
+
+    /// The properties that the table was written with.
+    pub fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    /// The footer.
+    pub fn footer(&self) -> &Footer {
+        &self.footer
+    }
+
+    /// Names and places of the meta blocks.
+    pub fn metaindex(&self) -> &[(String, BlockHandle)] {
+        &self.metaindex
+    }
+
+    /// The size of the file in bytes.
+    pub fn file_size(&self) -> u64 {
+        self.file_size
+    }
+
+    /// The path of the file.
+    pub fn path(&self) -> &Path {
+        self.fetch.path()
+    }
+
+    /// Number of data blocks.
+    pub fn blocks(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Where data block `i` is.
+    pub fn data_block(&self, i: usize) -> Option<BlockHandle> {
+        self.index.handle(i)
+    }
+
+    /// Bytes of memory that index and filter take.
+    pub fn metadata_memory(&self) -> usize {
+        self.index.memory() + self.filters.memory()
+    }
+
+    /// Offset in the file near which an entry with this internal key is, or would be.
+    pub fn approximate_offset_of(&self, internal_key: &[u8]) -> u64 {
+        let end_of_data = || {
+            let last = self.index.len().checked_sub(1);
+            last.and_then(|i| self.index.handle(i))
+                .map_or(0, |h| h.offset + h.size)
+        };
+        let Ok(target) = Target::new(internal_key) else {
+            return 0;
+        };
+        match self.index.handle(self.index.seek(&target)) {
+            Some(handle) => handle.offset,
+            None => end_of_data(),
+        }
+    }
+
+    pub(crate) fn comparator(&self) -> &Comparator {
+        &self.options.comparator
+    }
+
+    pub(crate) fn index(&self) -> &Index {
+        &self.index
+    }
+
+    pub(crate) fn read_ahead(&self) -> ReadAheadSizes {
+        self.options.read_ahead
+    }
+
+    pub(crate) fn locate(&self, e: Error, handle: BlockHandle) -> Error {
+        self.fetch.locate(e, handle)
+    }
+
+    fn meta_handle(&self, name: &str) -> Option<BlockHandle> {
+        open::find(&self.metaindex, name)
+    }
+}

@@ -1,0 +1,273 @@
+//! From a handle to the bytes of a block: read, verify, decompress.
+//!
+//! ```text
+//!   stored:  size bytes (perhaps compressed) | u8 compression | u32 checksum
+//! ```
+#![deny(clippy::indexing_slicing)]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use base::coding::u32_at;
+use base::{Error, Result};
+use io::{File, read_exact_at};
+
+use crate::checksum::{self, ChecksumType};
+use crate::compress::{self, CompressionType};
+use crate::footer::{BLOCK_TRAILER_LEN, Footer};
+use crate::handle::BlockHandle;
+
+/// Where blocks come from, and how they are protected.
+#[derive(Debug)]
+pub(crate) struct Fetch {
+    pub(crate) file: Arc<dyn File>,
+    /// Blocks, with their trailers, end at or before this offset.
+    end: u64,
+    checksum: ChecksumType,
+    base_context: u32,
+    format_version: u32,
+    /// For data blocks only; empty if the table has none.
+    pub(crate) dictionary: Vec<u8>,
+    /// The end of the file, kept while the table is being opened.
+    tail: Vec<u8>,
+    tail_at: u64,
+}
+
+/// What a block is, as far as it matters for decompression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Decompressed with the dictionary, if there is one.
+    Data,
+    /// Index, properties and the like.
+    Meta,
+}
+
+impl Fetch {
+    pub(crate) fn new(file: Arc<dyn File>, footer: &Footer, end: u64) -> Self {
+        Self {
+            file,
+            end,
+            checksum: footer.checksum_type,
+            base_context: footer.base_context,
+            format_version: footer.format_version,
+            dictionary: Vec::new(),
+            tail: Vec::new(),
+            tail_at: u64::MAX,
+        }
+    }
+
+    /// Bytes of the end of the file, from which blocks are taken without reading again.
+    pub(crate) fn set_tail(&mut self, tail: Vec<u8>, at: u64) {
+        self.tail = tail;
+        self.tail_at = at;
+    }
+
+    /// Forgets what [`Fetch::set_tail`] gave.
+    pub(crate) fn drop_tail(&mut self) {
+        self.tail = Vec::new();
+        self.tail_at = u64::MAX;
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// End of the blocks in the file.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Bytes of a block with its trailer, if it lies inside the file.
+    fn stored_len(&self, handle: BlockHandle) -> Result<usize> {
+        let len = handle.size.checked_add(BLOCK_TRAILER_LEN);
+        let end = len.and_then(|n| handle.offset.checked_add(n));
+        match (len, end) {
+            (Some(len), Some(end)) if end <= self.end => Ok(len as usize),
+            _ => Err(Error::corruption(format!(
+                "a block of {} bytes here would not lie inside the file",
+                handle.size
+            ))),
+        }
+    }
+
+    /// Adds file and offset to an error about a block.
+    pub(crate) fn locate(&self, e: Error, handle: BlockHandle) -> Error {
+        let e = e.or_file(self.path());
+        if e.at().is_some() {
+            e
+        } else {
+            e.offset(handle.offset)
+        }
+    }
+
+    /// Reads, verifies and decompresses a block.
+    pub(crate) fn block(&self, handle: BlockHandle, role: Role, verify: bool) -> Result<Vec<u8>> {
+        self.stored(handle)
+            .and_then(|stored| self.decode(stored, handle, role, verify))
+            .map_err(|e| self.locate(e, handle))
+    }
+
+    /// The stored bytes of a block, trailer included.
+    pub(crate) fn stored(&self, handle: BlockHandle) -> Result<Vec<u8>> {
+        let len = self.stored_len(handle)?;
+        if let Some(from) = handle.offset.checked_sub(self.tail_at)
+            && let Some(bytes) = self.tail.get(from as usize..from as usize + len)
+        {
+            return Ok(bytes.to_vec());
+        }
+        let mut stored = vec![0; len];
+        read_exact_at(&*self.file, &mut stored, handle.offset)?;
+        Ok(stored)
+    }
+
+    /// The stored bytes of a block out of `ahead`, or from the file, filling `ahead`.
+    pub(crate) fn stored_ahead(
+        &self,
+        handle: BlockHandle,
+        ahead: &mut ReadAhead,
+    ) -> Result<Vec<u8>> {
+        let len = self.stored_len(handle)?;
+        if let Some(bytes) = ahead.find(handle.offset, len) {
+            return Ok(bytes.to_vec());
+        }
+        let want = ahead.plan(handle.offset, len, self.end);
+        if want <= len {
+            return self.stored(handle);
+        }
+        ahead.bytes.resize(want, 0);
+        ahead.at = handle.offset;
+        if let Err(e) = read_exact_at(&*self.file, &mut ahead.bytes, handle.offset) {
+            ahead.bytes.clear();
+            return Err(e);
+        }
+        Ok(ahead.bytes.get(..len).unwrap_or_default().to_vec())
+    }
+
+    /// Verifies and decompresses stored bytes.
+    pub(crate) fn decode(
+        &self,
+        mut stored: Vec<u8>,
+        handle: BlockHandle,
+        role: Role,
+        verify: bool,
+    ) -> Result<Vec<u8>> {
+        let size = handle.size as usize;
+        let (Some(payload), Some(&type_byte)) = (stored.get(..size), stored.get(size)) else {
+            return Err(Error::corruption("a block is cut short"));
+        };
+        if verify {
+            self.verify(payload, type_byte, &stored, handle)?;
+        }
+        if type_byte == 0 {
+            stored.truncate(size);
+            return Ok(stored);
+        }
+        let kind = CompressionType::from_u8(type_byte).ok_or_else(|| unknown_type(type_byte))?;
+        let dictionary: &[u8] = match role {
+            Role::Data => &self.dictionary,
+            Role::Meta => &[],
+        };
+        compress::decompress(kind, payload, self.format_version, dictionary)
+    }
+
+    fn verify(&self, payload: &[u8], type_byte: u8, stored: &[u8], at: BlockHandle) -> Result<()> {
+        if self.checksum == ChecksumType::None {
+            return Ok(());
+        }
+        let found = checksum::block_checksum(self.checksum, payload, type_byte)
+            .wrapping_add(checksum::context(self.base_context, at.offset));
+        let expected = u32_at(stored, payload.len() + 1).unwrap_or_default();
+        if found == expected {
+            return Ok(());
+        }
+        Err(Error::corruption(format!(
+            "block checksum mismatch: stored {expected:#010x}, computed {found:#010x}, \
+             block of {} bytes",
+            payload.len()
+        )))
+    }
+}
+
+#[cold]
+fn unknown_type(b: u8) -> Error {
+    if b >= 0x80 {
+        return Error::not_supported(format!(
+            "a block compressed by a custom compression manager (type {b:#04x})"
+        ));
+    }
+    Error::corruption(format!("a block has the unknown compression type {b:#04x}"))
+}
+
+/// When and how far iterators read ahead, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadAheadSizes {
+    /// Bytes of the first read-ahead; 0 turns it off.
+    pub initial: usize,
+    /// Largest read-ahead; 0 turns it off.
+    pub max: usize,
+    /// After how many consecutive reads it starts.
+    pub after: u64,
+}
+
+impl Default for ReadAheadSizes {
+    /// RocksDB's defaults.
+    fn default() -> Self {
+        Self {
+            initial: 8 << 10,
+            max: 256 << 10,
+            after: 2,
+        }
+    }
+}
+
+/// The read-ahead of one iterator: bytes read at once for the blocks to come.
+#[derive(Debug)]
+pub(crate) struct ReadAhead {
+    sizes: ReadAheadSizes,
+    bytes: Vec<u8>,
+    /// Offset of `bytes` in the file.
+    at: u64,
+    /// Where a read would continue the last one.
+    expected: u64,
+    consecutive: u64,
+    next_size: usize,
+}
+
+impl ReadAhead {
+    pub(crate) fn new(sizes: ReadAheadSizes) -> Self {
+        Self {
+            sizes,
+            bytes: Vec::new(),
+            at: 0,
+            expected: u64::MAX,
+            consecutive: 0,
+            next_size: sizes.initial,
+        }
+    }
+
+    fn find(&mut self, offset: u64, len: usize) -> Option<&[u8]> {
+        let from = usize::try_from(offset.checked_sub(self.at)?).ok()?;
+        let bytes = self.bytes.get(from..from.checked_add(len)?)?;
+        self.expected = offset + len as u64;
+        Some(bytes)
+    }
+
+    /// How many bytes to read for a block of `len` bytes at `offset` that is not here.
+    fn plan(&mut self, offset: u64, len: usize, end: u64) -> usize {
+        if offset == self.expected {
+            self.consecutive += 1;
+        } else {
+            self.consecutive = 1;
+            self.next_size = self.sizes.initial;
+        }
+        self.expected = offset + len as u64;
+        if self.consecutive <= self.sizes.after || self.sizes.max == 0 || self.sizes.initial == 0 {
+            return len;
+        }
+        let size = self.next_size.min(self.sizes.max);
+        self.next_size = (size * 2).min(self.sizes.max);
+        // `len` lies inside the file, so the limit is not below it.
+        let limit = usize::try_from(end - offset).unwrap_or(usize::MAX);
+        size.max(len).min(limit)
+    }
+}

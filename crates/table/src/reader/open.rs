@@ -1,0 +1,361 @@
+//! Opens a table: from the footer to everything that is decoded once.
+#![deny(clippy::indexing_slicing)]
+
+use std::sync::Arc;
+
+use base::coding::Decoder;
+use base::{Comparator, Error, Result};
+use io::{File, read_exact_at};
+
+use super::fetch::{Fetch, Role};
+use super::filters::Filters;
+use super::{Reader, ReaderOptions};
+use crate::block::{Block, Cursor, Keys};
+use crate::filter::{self, Filter};
+use crate::footer::{self, Footer};
+use crate::handle::BlockHandle;
+use crate::index::{self, Encoding, Index};
+use crate::props::Properties;
+use crate::unique_id::internal_unique_id;
+
+pub(super) const PROPERTIES: &str = "rocksdb.properties";
+pub(super) const RANGE_DEL: &str = "rocksdb.range_del";
+const INDEX: &str = "rocksdb.index";
+const DICTIONARY: &str = "rocksdb.compression_dict";
+const GLOBAL_SEQNO: &[u8] = b"rocksdb.external_sst_file.global_seqno";
+
+/// Names of comparators whose user keys end with an 8-byte timestamp end so.
+const TIMESTAMP_SUFFIX: &str = ".u64ts";
+
+const INDEX_TWO_LEVEL: u32 = 2;
+const INDEX_FIRST_KEY: u32 = 3;
+
+/// Read at once from the end of the file: the meta blocks of most small tables.
+const TAIL_BYTES: u64 = 64 << 10;
+
+/// Opens a table; see [`Reader::open`].
+pub(super) fn open(file: Arc<dyn File>, file_size: u64, options: ReaderOptions) -> Result<Reader> {
+    let tail_len = file_size.min(TAIL_BYTES);
+    let tail_at = file_size - tail_len;
+    let mut tail = vec![0; tail_len as usize];
+    read_exact_at(&*file, &mut tail, tail_at)?;
+    let footer = Footer::decode(&tail, file_size)?;
+    let mut fetch = Fetch::new(file, &footer, file_size - footer::LEN as u64);
+    fetch.set_tail(tail, tail_at);
+
+    let metaindex = read_metaindex(&fetch, footer.metaindex)?;
+    let properties = match find(&metaindex, PROPERTIES) {
+        Some(handle) => read_properties(&fetch, handle)?,
+        None => return Err(Error::corruption("the table has no properties")),
+    };
+    check(&properties, &options)?;
+    let keys = keys_of(&properties, options.largest_seqno)?;
+    let mut meta_blocks = known_blocks(&metaindex);
+    meta_blocks.push(footer.metaindex);
+    if let Some(handle) = find(&metaindex, DICTIONARY) {
+        fetch.dictionary = fetch.block(handle, Role::Meta, true)?;
+    }
+    let index_handle = footer
+        .index
+        .or_else(|| find(&metaindex, INDEX))
+        .ok_or_else(|| Error::corruption("the table has no index"))?;
+    if footer.index.is_some() {
+        meta_blocks.push(index_handle);
+    }
+    let mut opening = Opening {
+        fetch: &fetch,
+        options: &options,
+        encoding: Encoding {
+            user_keys: properties.index_key_is_user_key,
+            delta: properties.index_value_is_delta_encoded,
+            first_keys: properties.index_type == INDEX_FIRST_KEY,
+        },
+        meta_blocks,
+        metadata_left: options.metadata_bytes_max,
+    };
+    let index = opening.index(index_handle, properties.index_type)?;
+    let filters = opening.filters(&metaindex, &properties)?;
+    let meta_blocks = opening.meta_blocks;
+    fetch.drop_tail();
+
+    let cache = options.block_cache.as_ref();
+    let charge = cache
+        .filter(|_| options.cache_index_and_filter_blocks)
+        .map(|c| c.reserve(index.memory() + filters.memory()));
+    Ok(Reader {
+        cache_id: cache.map_or(0, |c| c.new_id()),
+        fetch,
+        footer,
+        file_size,
+        metaindex,
+        properties,
+        keys,
+        index,
+        filters,
+        meta_blocks,
+        _charge: charge,
+        options,
+    })
+}
+
+/// The handle of the meta block with this name.
+pub(super) fn find(metaindex: &[(String, BlockHandle)], name: &str) -> Option<BlockHandle> {
+    metaindex.iter().find(|(n, _)| n == name).map(|(_, h)| *h)
+}
+
+/// Calls `visit` with each entry of a block of plain keys.
+fn for_each(block: &Block, mut visit: impl FnMut(&Cursor) -> Result<()>) -> Result<()> {
+    let mut cursor = Cursor::new();
+    let mut more = cursor.seek_to_first(block)?;
+    while more {
+        visit(&cursor)?;
+        more = cursor.next(block)?;
+    }
+    Ok(())
+}
+
+fn read_metaindex(fetch: &Fetch, handle: BlockHandle) -> Result<Vec<(String, BlockHandle)>> {
+    let mut out = Vec::new();
+    let bytes = fetch.block(handle, Role::Meta, true)?;
+    let walk = || {
+        let block = Block::new(bytes, Keys::Plain)?;
+        for_each(&block, |cursor| {
+            let target = BlockHandle::decode(&mut Decoder::new(cursor.value(&block)))
+                .ok_or_else(|| Error::corruption("a handle of the metaindex is cut short"))?;
+            out.push((String::from_utf8_lossy(cursor.key()).into_owned(), target));
+            Ok(())
+        })
+    };
+    walk().map_err(|e| fetch.locate(e, handle))?;
+    Ok(out)
+}
+
+/// Every block that the metaindex names and that has a checksum to verify, but the properties.
+fn known_blocks(metaindex: &[(String, BlockHandle)]) -> Vec<BlockHandle> {
+    metaindex
+        .iter()
+        .filter(|(name, _)| name != PROPERTIES && !name.starts_with("rocksdb.user_defined_index"))
+        .map(|(_, handle)| *handle)
+        .collect()
+}
+
+/// Reads the properties.
+///
+/// RocksDB may have written a global sequence number into the block of an ingested file after the
+/// checksum was made. So if the checksum is wrong, it may be right with those 8 bytes zero.
+pub(super) fn read_properties(fetch: &Fetch, handle: BlockHandle) -> Result<Properties> {
+    let read = || {
+        let stored = fetch.stored(handle)?;
+        let checked = fetch.decode(stored.clone(), handle, Role::Meta, true);
+        let damaged = checked.is_err();
+        let bytes = match checked {
+            Ok(bytes) => bytes,
+            Err(e) if !e.is_corruption() => return Err(e),
+            Err(_) => fetch.decode(stored.clone(), handle, Role::Meta, false)?,
+        };
+        let block = Block::new(bytes, Keys::Plain)?;
+        let mut entries: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        let mut seqno_at = None;
+        for_each(&block, |cursor| {
+            if cursor.key() == GLOBAL_SEQNO {
+                seqno_at = Some(cursor.value_at() as usize);
+            }
+            entries.push((cursor.key().to_vec(), cursor.value(&block).to_vec()));
+            Ok(())
+        })?;
+        if damaged {
+            verify_without_seqno(fetch, handle, stored, seqno_at)?;
+        }
+        Properties::from_entries(entries.iter().map(|(k, v)| (k.as_slice(), v.as_slice())))
+    };
+    read().map_err(|e| fetch.locate(e, handle))
+}
+
+fn verify_without_seqno(
+    fetch: &Fetch,
+    handle: BlockHandle,
+    mut stored: Vec<u8>,
+    seqno_at: Option<usize>,
+) -> Result<()> {
+    let compressed = stored.get(handle.size as usize).is_none_or(|&b| b != 0);
+    if let Some(at) = seqno_at
+        && !compressed
+        && let Some(field) = stored.get_mut(at..at + 8)
+    {
+        field.fill(0);
+    }
+    fetch.decode(stored, handle, Role::Meta, true).map(|_| ())
+}
+
+/// Refuses tables that cannot be read right, or are not the one expected.
+fn check(properties: &Properties, options: &ReaderOptions) -> Result<()> {
+    let (ours, theirs) = (options.comparator.name(), properties.comparator.as_str());
+    if !theirs.is_empty() && ours != theirs {
+        return Err(Error::invalid_argument(format!(
+            "the table was written with comparator {theirs}, and is opened with {ours}"
+        )));
+    }
+    if !properties.user_defined_timestamps_persisted {
+        return Err(Error::not_supported(
+            "tables whose user-defined timestamps are not persisted",
+        ));
+    }
+    if properties.index_type > INDEX_FIRST_KEY {
+        let kind = properties.index_type;
+        return Err(Error::not_supported(format!("index type {kind}")));
+    }
+    if let Some(expected) = options.expected_unique_id {
+        let found = internal_unique_id(
+            &properties.db_id,
+            &properties.db_session_id,
+            properties.original_file_number,
+        );
+        if found != Some(expected) {
+            return Err(Error::corruption(
+                "the table's unique id is not the one in the MANIFEST: it is another table",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What the keys of an ingested file (version 2) mean: all entries have one sequence number,
+/// from the properties or else from the MANIFEST.
+fn keys_of(properties: &Properties, largest_seqno: u64) -> Result<Keys> {
+    if properties.external_sst_file_version != Some(2) {
+        return Ok(Keys::Internal);
+    }
+    let known = largest_seqno != u64::MAX;
+    match properties.global_seqno.unwrap_or(0) {
+        0 if known => Ok(Keys::Ingested(largest_seqno)),
+        own if known && own != largest_seqno => Err(Error::corruption(format!(
+            "the table has global sequence number {own}, the MANIFEST {largest_seqno}"
+        ))),
+        own if own >> 56 != 0 => Err(Error::corruption("a sequence number of over 56 bits")),
+        own => Ok(Keys::Ingested(own)),
+    }
+}
+
+/// What the decoding of index and filters needs.
+struct Opening<'a> {
+    fetch: &'a Fetch,
+    options: &'a ReaderOptions,
+    encoding: Encoding,
+    meta_blocks: Vec<BlockHandle>,
+    /// Bytes that metadata may still take.
+    metadata_left: usize,
+}
+
+impl Opening<'_> {
+    fn index(&mut self, handle: BlockHandle, kind: u32) -> Result<Index> {
+        if kind != INDEX_TWO_LEVEL {
+            return self.one_index(&[handle], self.encoding);
+        }
+        let partitions = self.handles(handle)?;
+        self.check_partitions(&partitions)?;
+        self.meta_blocks.extend_from_slice(&partitions);
+        self.one_index(&partitions, self.encoding)
+    }
+
+    /// The handles that an index block holds.
+    fn handles(&self, handle: BlockHandle) -> Result<Vec<BlockHandle>> {
+        let mut out = Vec::new();
+        let plain = Encoding {
+            first_keys: false,
+            ..self.encoding
+        };
+        self.each_entry(handle, plain, &mut |_, h| {
+            out.push(h);
+            Ok(())
+        })?;
+        Ok(out)
+    }
+
+    /// An index out of the entries of one or more index blocks.
+    fn one_index(&mut self, blocks: &[BlockHandle], encoding: Encoding) -> Result<Index> {
+        let comparator: Comparator = self.options.comparator.clone();
+        let mut out = Index::new(comparator, encoding.user_keys);
+        for &handle in blocks {
+            self.each_entry(handle, encoding, &mut |separator, data| {
+                out.push(separator, data)
+            })?;
+            self.check_memory(out.memory())?;
+        }
+        out.seal();
+        self.metadata_left -= out.memory().min(self.metadata_left);
+        Ok(out)
+    }
+
+    fn each_entry(
+        &self,
+        handle: BlockHandle,
+        encoding: Encoding,
+        visit: &mut dyn FnMut(&[u8], BlockHandle) -> Result<()>,
+    ) -> Result<()> {
+        let bytes = self.fetch.block(handle, Role::Meta, true)?;
+        index::block(bytes)
+            .and_then(|block| index::for_each(&block, encoding, visit))
+            .map_err(|e| self.fetch.locate(e, handle))
+    }
+
+    /// Partitions of an honest table do not overlap, so together they fit the file. That also
+    /// bounds how much is read.
+    fn check_partitions(&self, handles: &[BlockHandle]) -> Result<()> {
+        let total = handles.iter().fold(0u64, |n, h| n.saturating_add(h.size));
+        if total > self.fetch.end() {
+            return Err(Error::corruption("partitions are larger than the file"));
+        }
+        Ok(())
+    }
+
+    fn check_memory(&self, used: usize) -> Result<()> {
+        if used <= self.metadata_left {
+            return Ok(());
+        }
+        let max = self.options.metadata_bytes_max;
+        Err(Error::not_supported(format!(
+            "a table whose index and filters take more than {max} bytes"
+        )))
+    }
+
+    fn filters(
+        &mut self,
+        metaindex: &[(String, BlockHandle)],
+        properties: &Properties,
+    ) -> Result<Filters> {
+        if properties.whole_key_filtering == Some(false) {
+            return Ok(Filters::None);
+        }
+        let name = self.options.comparator.name();
+        let timestamp = name.strip_suffix(TIMESTAMP_SUFFIX).map_or(0, |_| 8);
+        let named = |kind: &str| find(metaindex, &format!("{kind}.{}", filter::BUILTIN_NAME));
+        if let Some(handle) = named("fullfilter") {
+            let filter = self.filter(handle)?;
+            return Ok(Filters::Full { filter, timestamp });
+        }
+        let Some(handle) = named("partitionedfilter") else {
+            return Ok(Filters::None);
+        };
+        let encoding = Encoding {
+            first_keys: false,
+            ..self.encoding
+        };
+        let index = self.one_index(&[handle], encoding)?;
+        let handles: Vec<_> = (0..index.len()).filter_map(|i| index.handle(i)).collect();
+        self.check_partitions(&handles)?;
+        self.meta_blocks.extend_from_slice(&handles);
+        let filters: Result<Vec<Filter>> = handles.iter().map(|&h| self.filter(h)).collect();
+        Ok(Filters::Partitioned {
+            index: Box::new(index),
+            filters: filters?,
+            timestamp,
+        })
+    }
+
+    fn filter(&mut self, handle: BlockHandle) -> Result<Filter> {
+        let bytes = self.fetch.block(handle, Role::Meta, true)?;
+        self.check_memory(bytes.len())?;
+        self.metadata_left -= bytes.len();
+        Ok(Filter::new(bytes))
+    }
+}

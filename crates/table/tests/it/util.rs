@@ -1,0 +1,166 @@
+//! What the tests share: a file in memory, and tables out of entries.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use base::{Comparator, Result, SequenceNumber, ValueType, key};
+use io::{Advice, File, SyncKind, WriteSync};
+use table::{
+    Builder, BuilderOptions, Finished, InternalIterator, ReadOptions, Reader, ReaderOptions,
+};
+
+/// A file in memory.
+#[derive(Debug)]
+pub(crate) struct MemFile {
+    path: PathBuf,
+    pub(crate) bytes: Mutex<Vec<u8>>,
+}
+
+impl MemFile {
+    pub(crate) fn new(path: &str, bytes: Vec<u8>) -> Arc<Self> {
+        Arc::new(Self {
+            path: path.into(),
+            bytes: Mutex::new(bytes),
+        })
+    }
+
+    pub(crate) fn load(path: &Path) -> Arc<Self> {
+        Self::new(&path.display().to_string(), std::fs::read(path).unwrap())
+    }
+
+    pub(crate) fn contents(&self) -> Vec<u8> {
+        self.bytes.lock().unwrap().clone()
+    }
+}
+
+impl File for MemFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        let bytes = self.bytes.lock().unwrap();
+        let from = (offset as usize).min(bytes.len());
+        let n = buf.len().min(bytes.len() - from);
+        buf[..n].copy_from_slice(&bytes[from..from + n]);
+        Ok(n)
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64, _sync: WriteSync) -> Result<usize> {
+        let mut bytes = self.bytes.lock().unwrap();
+        let end = offset as usize + data.len();
+        if bytes.len() < end {
+            bytes.resize(end, 0);
+        }
+        bytes[offset as usize..end].copy_from_slice(data);
+        Ok(data.len())
+    }
+
+    fn sync(&self, _kind: SyncKind) -> Result<()> {
+        Ok(())
+    }
+
+    fn start_writeback(&self, _offset: u64, _len: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn truncate(&self, len: u64) -> Result<()> {
+        self.bytes.lock().unwrap().resize(len as usize, 0);
+        Ok(())
+    }
+
+    fn allocate(&self, _offset: u64, _len: u64, _keep_size: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn zero(&self, _offset: u64, _len: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(self.bytes.lock().unwrap().len() as u64)
+    }
+
+    fn advise(&self, _advice: Advice) {}
+}
+
+/// Internal keys and values.
+pub(crate) type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
+pub(crate) fn ikey(user: &[u8], sequence: u64) -> Vec<u8> {
+    key::encode(user, SequenceNumber(sequence), ValueType::Value)
+}
+
+pub(crate) fn seek_key(user: &[u8], sequence: u64) -> Vec<u8> {
+    key::encode(user, SequenceNumber(sequence), ValueType::FOR_SEEK)
+}
+
+/// Writes a table.
+pub(crate) fn build(entries: &Entries, options: BuilderOptions) -> (Vec<u8>, Finished) {
+    let file = MemFile::new("000007.sst", Vec::new());
+    let mut b = Builder::new(file.clone(), options).unwrap();
+    for (k, v) in entries {
+        b.add(k, v).unwrap();
+    }
+    let done = b.finish().unwrap();
+    let bytes = file.contents();
+    assert_eq!(bytes.len() as u64, done.file_size);
+    (bytes, done)
+}
+
+pub(crate) fn open(bytes: Vec<u8>, options: ReaderOptions) -> Result<Arc<Reader>> {
+    let n = bytes.len() as u64;
+    Reader::open(MemFile::new("000007.sst", bytes), n, options).map(Arc::new)
+}
+
+/// Everything, forwards.
+pub(crate) fn scan(reader: &Arc<Reader>) -> Result<Entries> {
+    let mut it = reader.iter(ReadOptions::default());
+    let mut out = Vec::new();
+    it.seek_to_first();
+    while it.valid() {
+        out.push((it.key().to_vec(), it.value().to_vec()));
+        it.next();
+    }
+    it.status().map(|()| out)
+}
+
+/// Everything, backwards, in forward order.
+pub(crate) fn scan_back(reader: &Arc<Reader>) -> Result<Entries> {
+    let mut it = reader.iter(ReadOptions::default());
+    let mut out = Vec::new();
+    it.seek_to_last();
+    while it.valid() {
+        out.push((it.key().to_vec(), it.value().to_vec()));
+        it.prev();
+    }
+    out.reverse();
+    it.status().map(|()| out)
+}
+
+/// The versions of a user key that are visible at a sequence.
+pub(crate) fn get_all(reader: &Reader, user: &[u8], sequence: u64) -> Result<Entries> {
+    let mut out = Vec::new();
+    reader.get(
+        &ReadOptions::default(),
+        &seek_key(user, sequence),
+        &mut |k, v| {
+            out.push((k.to_vec(), v.to_vec()));
+            true
+        },
+    )?;
+    Ok(out)
+}
+
+/// Keys as the family sorts them.
+pub(crate) fn sorted(mut entries: Entries, cmp: &Comparator) -> Entries {
+    entries.sort_by(|a, b| key::compare(cmp, &a.0, &b.0));
+    entries.dedup_by(|a, b| a.0 == b.0);
+    entries
+}
+
+/// The folder `shared` beside the repository, if it is there.
+pub(crate) fn shared(what: &str) -> Option<PathBuf> {
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")).join(what);
+    path.exists().then_some(path)
+}
