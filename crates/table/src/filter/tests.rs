@@ -25,6 +25,28 @@ fn false_positives(filter: &Filter) -> usize {
 }
 
 #[test]
+fn hash32_vectors_of_rocksdb() {
+    let all: serde_json::Value =
+        serde_json::from_str(include_str!("../../tests/data/hashes.json")).unwrap();
+    let parse = |v: &serde_json::Value| u32::from_str_radix(v.as_str().unwrap(), 16).unwrap();
+    for (field, seed) in [
+        ("bloom_hash32", legacy::SEED),
+        ("slice_hash32_seed397", 397),
+    ] {
+        for (n, want) in all[field].as_object().unwrap() {
+            let n: usize = n.parse().unwrap();
+            let data: Vec<u8> = (0..n).map(|i| (7 * i + 3) as u8).collect();
+            assert_eq!(hash32(&data, seed), parse(want), "{field} {n}");
+        }
+    }
+    let high = hex("fffefdfc808182");
+    assert_eq!(
+        hash32(&high, legacy::SEED),
+        parse(&all["bloom_hash32_highbit"])
+    );
+}
+
+#[test]
 fn a_bloom_filter_equals_rocksdbs_byte_by_byte() {
     let mut builder = FilterBuilder::bloom(10.0);
     for i in 0..3 {
