@@ -1,0 +1,753 @@
+//! A batch of writes, as it stands in the write-ahead log.
+//!
+//! ```text
+//!   u64 sequence | u32 count | record*          integers little-endian
+//!   record:  u8 tag | [varint32 family] | slice key | [slice value]
+//!                      only in the second tag of each pair; the first means family 0
+//! ```
+//!
+//! Source: RocksDB `db/write_batch.cc`; tags in docs/formats.md, "WriteBatch". The bytes are the
+//! batch: the log appends [`WriteBatch::data`] and the memtable reads [`WriteBatch::records`],
+//! so nothing is encoded twice. `count` is the number of records that get a sequence number.
+//!
+//! Batches are built by [`WriteBatch::put`] and its like, or taken from bytes by
+//! [`WriteBatch::from_data`], which checks everything: later readers of a `WriteBatch` may rely
+//! on its records.
+#![deny(clippy::indexing_slicing)]
+
+use base::coding::{Decoder, put_slice, put_varint, u32_at, u64_at};
+use base::{Error, Result, ValueType as Tag};
+
+/// Bytes of sequence and count before the first record.
+pub const HEADER_LEN: usize = 12;
+
+/// Longest key in bytes: an internal key, 8 bytes longer, must have a 32-bit length.
+pub const KEY_LEN_MAX: usize = u32::MAX as usize - 8;
+
+/// Longest value in bytes.
+pub const VALUE_LEN_MAX: usize = u32::MAX as usize;
+
+/// One record of a batch. The bytes are the batch's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Record<'a> {
+    /// Sets a key.
+    Put {
+        /// Column family id.
+        cf: u32,
+        /// User key.
+        key: &'a [u8],
+        /// Value.
+        value: &'a [u8],
+    },
+    /// Removes a key.
+    Delete {
+        /// Column family id.
+        cf: u32,
+        /// User key.
+        key: &'a [u8],
+    },
+    /// Removes a key that was put once since it was last removed.
+    SingleDelete {
+        /// Column family id.
+        cf: u32,
+        /// User key.
+        key: &'a [u8],
+    },
+    /// Gives a merge operator an operand.
+    Merge {
+        /// Column family id.
+        cf: u32,
+        /// User key.
+        key: &'a [u8],
+        /// Operand.
+        operand: &'a [u8],
+    },
+    /// Removes the keys from `begin` up to, and without, `end`.
+    DeleteRange {
+        /// Column family id.
+        cf: u32,
+        /// First user key removed.
+        begin: &'a [u8],
+        /// First user key not removed.
+        end: &'a [u8],
+    },
+    /// Sets a key to a value in a blob file (RocksDB's stacked BlobDB).
+    BlobIndex {
+        /// Column family id.
+        cf: u32,
+        /// User key.
+        key: &'a [u8],
+        /// Encoded reference.
+        index: &'a [u8],
+    },
+    /// Sets a key to a wide-column entity.
+    PutEntity {
+        /// Column family id.
+        cf: u32,
+        /// User key.
+        key: &'a [u8],
+        /// Encoded columns.
+        entity: &'a [u8],
+    },
+    /// Sets a key, with the time at which it was written.
+    TimedPut {
+        /// Column family id.
+        cf: u32,
+        /// User key.
+        key: &'a [u8],
+        /// Value.
+        value: &'a [u8],
+        /// Seconds since 1970.
+        write_time: u64,
+    },
+    /// Bytes for readers of the log; not applied.
+    LogData(&'a [u8]),
+    /// Nothing; marks a boundary.
+    Noop,
+    /// Begins a prepared transaction (WriteCommitted).
+    BeginPrepare,
+    /// Begins a prepared transaction (WritePrepared).
+    BeginPersistedPrepare,
+    /// Begins a prepared transaction (WriteUnprepared).
+    BeginUnprepare,
+    /// Ends a prepared transaction.
+    EndPrepare(&'a [u8]),
+    /// Commits the transaction with this id.
+    Commit(&'a [u8]),
+    /// Commits the transaction with this id at a timestamp.
+    CommitWithTimestamp {
+        /// The timestamp.
+        timestamp: &'a [u8],
+        /// The transaction.
+        xid: &'a [u8],
+    },
+    /// Rolls the transaction with this id back.
+    Rollback(&'a [u8]),
+}
+
+impl Record<'_> {
+    /// What it is called, for messages.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Put { .. } => "Put",
+            Self::Delete { .. } => "Delete",
+            Self::SingleDelete { .. } => "SingleDelete",
+            Self::Merge { .. } => "Merge",
+            Self::DeleteRange { .. } => "DeleteRange",
+            Self::BlobIndex { .. } => "BlobIndex",
+            Self::PutEntity { .. } => "PutEntity",
+            Self::TimedPut { .. } => "TimedPut",
+            Self::LogData(_) => "LogData",
+            Self::Noop => "Noop",
+            Self::BeginPrepare => "BeginPrepare",
+            Self::BeginPersistedPrepare => "BeginPersistedPrepare",
+            Self::BeginUnprepare => "BeginUnprepare",
+            Self::EndPrepare(_) => "EndPrepare",
+            Self::Commit(_) => "Commit",
+            Self::CommitWithTimestamp { .. } => "CommitWithTimestamp",
+            Self::Rollback(_) => "Rollback",
+        }
+    }
+
+    /// The column family's id; `None` for records that belong to no family.
+    pub fn column_family(&self) -> Option<u32> {
+        match *self {
+            Self::Put { cf, .. }
+            | Self::Delete { cf, .. }
+            | Self::SingleDelete { cf, .. }
+            | Self::Merge { cf, .. }
+            | Self::DeleteRange { cf, .. }
+            | Self::BlobIndex { cf, .. }
+            | Self::PutEntity { cf, .. }
+            | Self::TimedPut { cf, .. } => Some(cf),
+            _ => None,
+        }
+    }
+
+    /// True if the record gets a sequence number: the header's count counts it.
+    pub fn is_counted(&self) -> bool {
+        self.column_family().is_some()
+    }
+}
+
+/// The records of a batch from front to back; the result of [`WriteBatch::records`] and
+/// [`Records::new`]. After an error it ends.
+#[derive(Clone, Debug)]
+pub struct Records<'a> {
+    rest: Decoder<'a>,
+    len: usize,
+}
+
+impl<'a> Records<'a> {
+    /// The records in `data`, which is a whole batch, header included. The header's count is not
+    /// compared. Errors: Corruption if there is no whole header.
+    pub fn new(data: &'a [u8]) -> Result<Self> {
+        let body = data.get(HEADER_LEN..).ok_or_else(|| too_short(data))?;
+        Ok(Self {
+            rest: Decoder::new(body),
+            len: data.len(),
+        })
+    }
+
+    /// Where in the batch the next record begins, in bytes.
+    pub fn offset(&self) -> usize {
+        self.len - self.rest.len()
+    }
+
+    /// The next record; `None` inside means that it ends before it should.
+    fn decode(&mut self, tag: Tag) -> Option<Record<'a>> {
+        let d = &mut self.rest;
+        Some(match tag {
+            Tag::Value | Tag::ColumnFamilyValue => Record::Put {
+                cf: family(d, tag == Tag::ColumnFamilyValue)?,
+                key: d.slice()?,
+                value: d.slice()?,
+            },
+            Tag::Deletion | Tag::ColumnFamilyDeletion => Record::Delete {
+                cf: family(d, tag == Tag::ColumnFamilyDeletion)?,
+                key: d.slice()?,
+            },
+            Tag::SingleDeletion | Tag::ColumnFamilySingleDeletion => Record::SingleDelete {
+                cf: family(d, tag == Tag::ColumnFamilySingleDeletion)?,
+                key: d.slice()?,
+            },
+            Tag::Merge | Tag::ColumnFamilyMerge => Record::Merge {
+                cf: family(d, tag == Tag::ColumnFamilyMerge)?,
+                key: d.slice()?,
+                operand: d.slice()?,
+            },
+            Tag::RangeDeletion | Tag::ColumnFamilyRangeDeletion => Record::DeleteRange {
+                cf: family(d, tag == Tag::ColumnFamilyRangeDeletion)?,
+                begin: d.slice()?,
+                end: d.slice()?,
+            },
+            Tag::BlobIndex | Tag::ColumnFamilyBlobIndex => Record::BlobIndex {
+                cf: family(d, tag == Tag::ColumnFamilyBlobIndex)?,
+                key: d.slice()?,
+                index: d.slice()?,
+            },
+            Tag::WideColumnEntity | Tag::ColumnFamilyWideColumnEntity => Record::PutEntity {
+                cf: family(d, tag == Tag::ColumnFamilyWideColumnEntity)?,
+                key: d.slice()?,
+                entity: d.slice()?,
+            },
+            Tag::ValuePreferredSeqno | Tag::ColumnFamilyValuePreferredSeqno => {
+                let cf = family(d, tag == Tag::ColumnFamilyValuePreferredSeqno)?;
+                let key = d.slice()?;
+                let (value, time) = d.slice()?.split_last_chunk::<8>()?;
+                Record::TimedPut {
+                    cf,
+                    key,
+                    value,
+                    write_time: u64::from_le_bytes(*time),
+                }
+            }
+            Tag::LogData => Record::LogData(d.slice()?),
+            Tag::Noop => Record::Noop,
+            Tag::BeginPrepareXid => Record::BeginPrepare,
+            Tag::BeginPersistedPrepareXid => Record::BeginPersistedPrepare,
+            Tag::BeginUnprepareXid => Record::BeginUnprepare,
+            Tag::EndPrepareXid => Record::EndPrepare(d.slice()?),
+            Tag::CommitXid => Record::Commit(d.slice()?),
+            Tag::RollbackXid => Record::Rollback(d.slice()?),
+            Tag::CommitXidAndTimestamp => Record::CommitWithTimestamp {
+                timestamp: d.slice()?,
+                xid: d.slice()?,
+            },
+            // Only in tables, never in a batch; `next` refuses it before.
+            Tag::DeletionWithTimestamp => return None,
+        })
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<Record<'a>>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let at = self.offset();
+        let byte = self.rest.u8()?;
+        let tag = Tag::from_u8(byte).filter(|&t| t != Tag::DeletionWithTimestamp);
+        let Some(tag) = tag else {
+            self.rest = Decoder::new(&[]);
+            return Some(Err(bad_record(at, &format!("unknown tag 0x{byte:02x}"))));
+        };
+        let record = self.decode(tag);
+        if record.is_none() {
+            self.rest = Decoder::new(&[]);
+            let what = format!("the record {tag:?} is cut off");
+            return Some(Err(bad_record(at, &what)));
+        }
+        record.map(Ok)
+    }
+}
+
+fn family(d: &mut Decoder<'_>, present: bool) -> Option<u32> {
+    if present { d.varint32() } else { Some(0) }
+}
+
+#[cold]
+fn bad_record(at: usize, what: &str) -> Error {
+    Error::corruption(format!("write batch: {what} (byte {at} of the batch)"))
+}
+
+#[cold]
+fn too_short(data: &[u8]) -> Error {
+    Error::corruption(format!(
+        "write batch of {} bytes; its header has {HEADER_LEN}",
+        data.len()
+    ))
+}
+
+/// What [`WriteBatch::rollback_to_save_point`] goes back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SavePoint {
+    len: usize,
+    count: u32,
+}
+
+/// Writes that are applied together: all of them, or none.
+///
+/// ```
+/// use ironstone::WriteBatch;
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"key", b"value").unwrap();
+/// batch.delete(b"other").unwrap();
+/// assert_eq!(batch.count(), 2);
+/// ```
+#[derive(Clone, Debug)]
+pub struct WriteBatch {
+    /// A whole header, then whole, known records; as many counted ones as the header says.
+    data: Vec<u8>,
+    save_points: Vec<SavePoint>,
+}
+
+impl Default for WriteBatch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl WriteBatch {
+    /// An empty batch.
+    pub fn new() -> Self {
+        Self::with_capacity(0)
+    }
+
+    /// An empty batch with room for `bytes` bytes of records.
+    pub fn with_capacity(bytes: usize) -> Self {
+        let mut data = Vec::with_capacity(HEADER_LEN + bytes);
+        data.resize(HEADER_LEN, 0);
+        Self {
+            data,
+            save_points: Vec::new(),
+        }
+    }
+
+    /// A batch from its bytes, header included. Errors: Corruption, with the offset in the batch,
+    /// if a record has an unknown tag or is cut off, or the header's count is wrong.
+    pub fn from_data(data: Vec<u8>) -> Result<Self> {
+        let mut counted = 0u64;
+        for record in Records::new(&data)? {
+            counted += u64::from(record?.is_counted());
+        }
+        let count = u32_at(&data, 8).ok_or_else(|| too_short(&data))?;
+        if u64::from(count) != counted {
+            return Err(Error::corruption(format!(
+                "write batch: the header counts {count} records, there are {counted}"
+            )));
+        }
+        Ok(Self {
+            data,
+            save_points: Vec::new(),
+        })
+    }
+
+    /// The bytes, as the log stores them.
+    pub fn data(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// The bytes, as the log stores them, without a copy.
+    pub fn into_data(self) -> Vec<u8> {
+        self.data
+    }
+
+    /// Bytes that the batch takes in the log, its framing not counted.
+    pub fn approximate_size(&self) -> usize {
+        self.data.len()
+    }
+
+    /// Number of records that get a sequence number.
+    pub fn count(&self) -> u32 {
+        u32_at(&self.data, 8).unwrap_or_default()
+    }
+
+    /// True if there is no record at all.
+    pub fn is_empty(&self) -> bool {
+        self.data.len() <= HEADER_LEN
+    }
+
+    /// The sequence number of the first counted record.
+    pub fn sequence(&self) -> u64 {
+        u64_at(&self.data, 0).unwrap_or_default()
+    }
+
+    /// Sets the sequence number of the first counted record.
+    pub fn set_sequence(&mut self, sequence: u64) {
+        if let Some(head) = self.data.first_chunk_mut::<8>() {
+            *head = sequence.to_le_bytes();
+        }
+    }
+
+    /// The records from front to back.
+    pub fn records(&self) -> Records<'_> {
+        Records {
+            rest: Decoder::new(self.data.get(HEADER_LEN..).unwrap_or_default()),
+            len: self.data.len(),
+        }
+    }
+
+    /// Sets a key of the default family. Errors: see [`WriteBatch::put_cf_id`].
+    #[inline]
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.put_cf_id(0, key.as_ref(), value.as_ref())
+    }
+
+    /// Removes a key of the default family.
+    #[inline]
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.delete_cf_id(0, key.as_ref())
+    }
+
+    /// Sets a key of the family with the id `cf`. Errors: `InvalidArgument` if the key is longer
+    /// than [`KEY_LEN_MAX`] or the value longer than [`VALUE_LEN_MAX`], or the batch is full.
+    #[inline]
+    pub fn put_cf_id(&mut self, cf: u32, key: &[u8], value: &[u8]) -> Result<()> {
+        self.add(Tag::Value, Tag::ColumnFamilyValue, cf, key, Some(value))
+    }
+
+    /// Removes a key.
+    #[inline]
+    pub fn delete_cf_id(&mut self, cf: u32, key: &[u8]) -> Result<()> {
+        self.add(Tag::Deletion, Tag::ColumnFamilyDeletion, cf, key, None)
+    }
+
+    /// Removes a key that was put exactly once since it was last removed.
+    pub fn single_delete_cf_id(&mut self, cf: u32, key: &[u8]) -> Result<()> {
+        let long = Tag::ColumnFamilySingleDeletion;
+        self.add(Tag::SingleDeletion, long, cf, key, None)
+    }
+
+    /// Removes the keys from `begin` up to, and without, `end`.
+    pub fn delete_range_cf_id(&mut self, cf: u32, begin: &[u8], end: &[u8]) -> Result<()> {
+        check_len("key", end, KEY_LEN_MAX)?;
+        let long = Tag::ColumnFamilyRangeDeletion;
+        self.add(Tag::RangeDeletion, long, cf, begin, Some(end))
+    }
+
+    /// Gives the family's merge operator an operand for a key.
+    pub fn merge_cf_id(&mut self, cf: u32, key: &[u8], operand: &[u8]) -> Result<()> {
+        self.add(Tag::Merge, Tag::ColumnFamilyMerge, cf, key, Some(operand))
+    }
+
+    /// Adds bytes that go to the log and nowhere else. They are not counted.
+    pub fn put_log_data(&mut self, blob: &[u8]) -> Result<()> {
+        check_len("log data", blob, VALUE_LEN_MAX)?;
+        self.data.push(Tag::LogData as u8);
+        put_slice(&mut self.data, blob);
+        Ok(())
+    }
+
+    /// Adds the records of another batch. The sequence stays this batch's.
+    /// Errors: `InvalidArgument` if there would be more than `u32::MAX` records.
+    pub fn append(&mut self, other: &Self) -> Result<()> {
+        let count = self.count().checked_add(other.count()).ok_or_else(full)?;
+        let records = other.data.get(HEADER_LEN..).unwrap_or_default();
+        self.data.extend_from_slice(records);
+        self.set_count(count);
+        Ok(())
+    }
+
+    /// Removes all records and save points, and keeps the memory.
+    pub fn clear(&mut self) {
+        self.data.clear();
+        self.data.resize(HEADER_LEN, 0);
+        self.save_points.clear();
+    }
+
+    /// Remembers the present content for [`WriteBatch::rollback_to_save_point`].
+    pub fn set_save_point(&mut self) {
+        self.save_points.push(SavePoint {
+            len: self.data.len(),
+            count: self.count(),
+        });
+    }
+
+    /// Removes what was added since the last save point, and the save point.
+    /// Errors: `NotFound` if there is none.
+    pub fn rollback_to_save_point(&mut self) -> Result<()> {
+        let point = self.save_points.pop().ok_or_else(no_save_point)?;
+        self.data.truncate(point.len);
+        self.set_count(point.count);
+        Ok(())
+    }
+
+    /// Forgets the last save point and keeps the content. Errors: `NotFound` if there is none.
+    pub fn pop_save_point(&mut self) -> Result<()> {
+        self.save_points.pop().map(|_| ()).ok_or_else(no_save_point)
+    }
+
+    #[inline]
+    fn add(
+        &mut self,
+        short: Tag,
+        long: Tag,
+        cf: u32,
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<()> {
+        check_len("key", key, KEY_LEN_MAX)?;
+        check_len("value", value.unwrap_or_default(), VALUE_LEN_MAX)?;
+        let count = self.count().checked_add(1).ok_or_else(full)?;
+        // Tag, family and two lengths take at most 16 bytes.
+        let size = 16 + key.len() + value.map_or(0, <[u8]>::len);
+        self.data.reserve(size);
+        if cf == 0 {
+            self.data.push(short as u8);
+        } else {
+            self.data.push(long as u8);
+            put_varint(&mut self.data, u64::from(cf));
+        }
+        put_slice(&mut self.data, key);
+        if let Some(value) = value {
+            put_slice(&mut self.data, value);
+        }
+        self.set_count(count);
+        Ok(())
+    }
+
+    #[inline]
+    fn set_count(&mut self, count: u32) {
+        if let Some(field) = self.data.get_mut(8..HEADER_LEN) {
+            field.copy_from_slice(&count.to_le_bytes());
+        }
+    }
+}
+
+#[inline]
+fn check_len(what: &str, bytes: &[u8], max: usize) -> Result<()> {
+    if bytes.len() <= max {
+        return Ok(());
+    }
+    Err(Error::invalid_argument(format!(
+        "{what} of {} bytes; the longest allowed has {max}",
+        bytes.len()
+    )))
+}
+
+#[cold]
+fn full() -> Error {
+    Error::invalid_argument(format!("a batch has at most {} records", u32::MAX))
+}
+
+#[cold]
+fn no_save_point() -> Error {
+    Error::not_found("the batch has no save point")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
+        let text = |c: &[u8]| String::from_utf8(c.to_vec()).unwrap();
+        digits
+            .chunks(2)
+            .map(|c| u8::from_str_radix(&text(c), 16).unwrap())
+            .collect()
+    }
+
+    /// The two batches of docs/formats.md, "Test vectors", as RocksDB 7.8.3 wrote them.
+    #[test]
+    fn bytes_are_rocksdbs() {
+        let mut b = WriteBatch::new();
+        b.put("foo", "bar").unwrap();
+        b.delete("baz").unwrap();
+        b.set_sequence(1);
+        let want = "0100000000000000 02000000 01 03666f6f 03626172 00 0362617a";
+        assert_eq!(b.data(), bytes(want));
+        let mut b = WriteBatch::new();
+        b.put("k2", "v2").unwrap();
+        b.single_delete_cf_id(0, b"sd").unwrap();
+        b.delete_range_cf_id(0, b"a", b"c").unwrap();
+        b.put_log_data(b"log").unwrap();
+        b.set_sequence(3);
+        let want = "0300000000000000 03000000 01 026b32 027632 07 027364 0f 0161 0163 03 036c6f67";
+        assert_eq!(b.data(), bytes(want));
+        let again = WriteBatch::from_data(bytes(want)).unwrap();
+        assert_eq!((again.sequence(), again.count()), (3, 3));
+        let records: Vec<_> = again.records().map(Result::unwrap).collect();
+        assert_eq!(
+            records,
+            [
+                Record::Put {
+                    cf: 0,
+                    key: b"k2",
+                    value: b"v2"
+                },
+                Record::SingleDelete { cf: 0, key: b"sd" },
+                Record::DeleteRange {
+                    cf: 0,
+                    begin: b"a",
+                    end: b"c"
+                },
+                Record::LogData(b"log"),
+            ]
+        );
+    }
+
+    #[test]
+    fn every_tag_is_read() {
+        let body = "05 05 016b 0176  04 05 016b  08 05 016b  06 05 016b 016f  0e 05 0161 0162 \
+                    10 05 016b 0169  17 05 016b 0165  19 05 016b 09 76 0700000000000000 \
+                    0d 09 12 13  0a 0178 0b 0178 0c 0178 15 0174 0178";
+        let data = bytes(&format!("0900000000000000 08000000 {body}"));
+        let b = WriteBatch::from_data(data).unwrap();
+        let (cf, key) = (5, &b"k"[..]);
+        let records: Vec<_> = b.records().map(Result::unwrap).collect();
+        assert_eq!(
+            records,
+            [
+                Record::Put {
+                    cf,
+                    key,
+                    value: b"v"
+                },
+                Record::Delete { cf, key },
+                Record::SingleDelete { cf, key },
+                Record::Merge {
+                    cf,
+                    key,
+                    operand: b"o"
+                },
+                Record::DeleteRange {
+                    cf,
+                    begin: b"a",
+                    end: b"b"
+                },
+                Record::BlobIndex {
+                    cf,
+                    key,
+                    index: b"i"
+                },
+                Record::PutEntity {
+                    cf,
+                    key,
+                    entity: b"e"
+                },
+                Record::TimedPut {
+                    cf,
+                    key,
+                    value: b"v",
+                    write_time: 7
+                },
+                Record::Noop,
+                Record::BeginPrepare,
+                Record::BeginPersistedPrepare,
+                Record::BeginUnprepare,
+                Record::EndPrepare(b"x"),
+                Record::Commit(b"x"),
+                Record::Rollback(b"x"),
+                Record::CommitWithTimestamp {
+                    timestamp: b"t",
+                    xid: b"x"
+                },
+            ]
+        );
+    }
+
+    #[test]
+    fn damage_is_found_and_located() {
+        let header = "0100000000000000 01000000";
+        let cases = [
+            ("01 03666f6f 0462", "Value is cut off (byte 12"),
+            ("01 016b 0176 1a", "unknown tag 0x1a (byte 17"),
+            ("14 016b", "unknown tag 0x14 (byte 12"),
+            ("01 016b 0176 0d 00 016b", "counts 1 records, there are 2"),
+            ("18 016b 03010203", "ValuePreferredSeqno is cut off"),
+            ("0d", "counts 1 records, there are 0"),
+        ];
+        for (body, want) in cases {
+            let e = WriteBatch::from_data(bytes(&format!("{header} {body}"))).unwrap_err();
+            assert!(e.is_corruption());
+            assert!(e.to_string().contains(want), "{body}: {e}");
+        }
+        let e = WriteBatch::from_data(vec![0; 11]).unwrap_err().to_string();
+        assert!(e.contains("write batch of 11 bytes"), "{e}");
+    }
+
+    #[test]
+    fn save_points_nest() {
+        let mut b = WriteBatch::new();
+        b.put("a", "1").unwrap();
+        b.set_save_point();
+        b.put("b", "2").unwrap();
+        b.set_save_point();
+        b.put("c", "3").unwrap();
+        b.pop_save_point().unwrap();
+        assert_eq!(b.count(), 3);
+        b.rollback_to_save_point().unwrap();
+        assert_eq!((b.count(), b.records().count()), (1, 1));
+        assert!(b.rollback_to_save_point().unwrap_err().is_not_found());
+        b.clear();
+        assert!(b.is_empty());
+    }
+
+    type Op = (u8, u32, Vec<u8>, Vec<u8>);
+
+    fn add(b: &mut WriteBatch, (kind, cf, k, v): &Op) {
+        match kind {
+            0 => b.put_cf_id(*cf, k, v),
+            1 => b.delete_cf_id(*cf, k),
+            2 => b.single_delete_cf_id(*cf, k),
+            3 => b.merge_cf_id(*cf, k, v),
+            4 => b.delete_range_cf_id(*cf, k, v),
+            _ => b.put_log_data(v),
+        }
+        .unwrap();
+    }
+
+    proptest! {
+        #[test]
+        fn batches_round_trip(
+            ops in proptest::collection::vec((0u8..6, 0u32..300, any::<Vec<u8>>(), any::<Vec<u8>>()), 0..20),
+            cut in 0usize..20,
+        ) {
+            let mut whole = WriteBatch::new();
+            let (mut left, mut right) = (WriteBatch::new(), WriteBatch::new());
+            for (i, op) in ops.iter().enumerate() {
+                add(&mut whole, op);
+                add(if i < cut { &mut left } else { &mut right }, op);
+            }
+            left.append(&right).unwrap();
+            prop_assert_eq!(whole.data(), left.data());
+            let again = WriteBatch::from_data(whole.data().to_vec()).unwrap();
+            prop_assert_eq!(again.records().count(), ops.len());
+            let cfs: Vec<_> = again.records().filter_map(|r| r.unwrap().column_family()).collect();
+            let want: Vec<_> = ops.iter().filter(|o| o.0 < 5).map(|o| o.1).collect();
+            prop_assert_eq!(cfs, want);
+        }
+
+        #[test]
+        fn any_bytes_decode_without_panic(b: Vec<u8>) {
+            if let Ok(records) = Records::new(&b) {
+                prop_assert!(records.count() <= b.len());
+            }
+            let _ = WriteBatch::from_data(b);
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! LOG: what the database did, for people and for tools that read RocksDB's LOG.
+//!
+//! ```text
+//!   2026/11/21-20:24:51.272669 7 [WARN] message
+//!   2026/11/21-20:24:51.272669 7 EVENT_LOG_v1 {"time_micros": 1795292691272669, "event": "…", …}
+//!                      time, UTC | thread | level, if not INFO
+//! ```
+//!
+//! RocksDB writes local time; here it is UTC, which needs no time-zone tables and does not jump.
+//! The thread is a small number, the same for all lines of a thread of this process.
+//!
+//! LOG is never needed to read the database, so trouble with it never fails an operation: lines
+//! that could not be written are counted ([`InfoLog::lost`]) and that is all.
+
+use std::fmt::{self, Write as _};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base::clock::Clock;
+use io::{File, FileSystem, OpenHow, WriteSync};
+
+use crate::files::{self, FileKind};
+pub use crate::options::InfoLogLevel as Level;
+
+/// The open LOG of a database.
+#[derive(Debug)]
+pub struct InfoLog {
+    clock: Arc<dyn Clock>,
+    level: Level,
+    out: Mutex<Out>,
+    lost: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Out {
+    /// `None` after the file could not be made.
+    file: Option<Arc<dyn File>>,
+    len: u64,
+    /// Reused for each line.
+    line: String,
+}
+
+impl InfoLog {
+    /// Begins a new LOG in `dir`. An existing one becomes `LOG.old.<micros>`, and the oldest of
+    /// those are deleted until, with the new one, `keep` are left. Never fails: if the file
+    /// cannot be made, every line is lost, and counted.
+    pub fn open(
+        fs: &dyn FileSystem,
+        dir: &Path,
+        clock: Arc<dyn Clock>,
+        level: Level,
+        keep: u64,
+    ) -> Self {
+        let lost = AtomicU64::new(0);
+        let count = |failed: bool| {
+            if failed {
+                lost.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let path = files::info_log_path(dir);
+        if fs.exists(&path).unwrap_or(false) {
+            let old = unused_old_path(fs, dir, clock.wall_micros());
+            count(fs.rename(&path, &old).is_err());
+        }
+        for old in superfluous(fs, dir, keep) {
+            count(fs.remove(&dir.join(old)).is_err());
+        }
+        let file = fs.open(&path, OpenHow::CREATE_TRUNCATE).ok();
+        Self {
+            clock,
+            level,
+            out: Mutex::new(Out {
+                file,
+                len: 0,
+                line: String::new(),
+            }),
+            lost,
+        }
+    }
+
+    /// A log that drops every line: for databases that must not write.
+    pub fn disabled(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            level: Level::Header,
+            out: Mutex::new(Out {
+                file: None,
+                len: 0,
+                line: String::new(),
+            }),
+            lost: AtomicU64::new(0),
+        }
+    }
+
+    /// True if lines of this level are written: to skip the work of making one that is not.
+    pub fn is_on(&self, level: Level) -> bool {
+        level >= self.level
+    }
+
+    /// Lines that could not be written, and old files that could not be moved or deleted.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Writes a line, if its level is on. Line breaks in the message stay as they are.
+    pub fn line(&self, level: Level, message: &str) {
+        if self.is_on(level) {
+            self.append(self.clock.wall_micros(), level, format_args!("{message}"));
+        }
+    }
+
+    /// Writes an event as one line of JSON.
+    pub fn event(&self, event: &Event) {
+        if !self.is_on(Level::Info) {
+            return;
+        }
+        let now = self.clock.wall_micros();
+        self.append(
+            now,
+            Level::Info,
+            format_args!("EVENT_LOG_v1 {{\"time_micros\": {now}, {}}}", event.members),
+        );
+    }
+
+    fn append(&self, micros: u64, level: Level, message: fmt::Arguments<'_>) {
+        // A panic while the lock was held can at worst have cut a line short.
+        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+        let Out { file, len, line } = &mut *out;
+        let Some(file) = file else {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        line.clear();
+        let formatted = write!(
+            line,
+            "{} {} {}{message}",
+            Utc(micros),
+            thread_number(),
+            label(level)
+        );
+        line.push('\n');
+        let written = io::write_all_at(&**file, line.as_bytes(), *len, WriteSync::None);
+        if formatted.is_err() || written.is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        } else {
+            *len += line.len() as u64;
+        }
+    }
+}
+
+/// The mark of a level before the message; progress and header have none, as in RocksDB.
+fn label(level: Level) -> &'static str {
+    match level {
+        Level::Debug => "[DEBUG] ",
+        Level::Info | Level::Header => "",
+        Level::Warn => "[WARN] ",
+        Level::Error => "[ERROR] ",
+        Level::Fatal => "[FATAL] ",
+    }
+}
+
+/// `LOG.old.<micros>`, or a later number if that name is taken.
+fn unused_old_path(fs: &dyn FileSystem, dir: &Path, micros: u64) -> std::path::PathBuf {
+    let mut number = micros;
+    loop {
+        let path = files::old_info_log_path(dir, number);
+        if number > micros + 1000 || !fs.exists(&path).unwrap_or(false) {
+            return path;
+        }
+        number += 1;
+    }
+}
+
+/// The old logs that are too many when `keep` may exist, the new one included; oldest first.
+fn superfluous(fs: &dyn FileSystem, dir: &Path, keep: u64) -> Vec<std::ffi::OsString> {
+    let mut old = files::list(fs, dir).unwrap_or_default();
+    old.retain(|e| e.kind == FileKind::InfoLog && e.name != "LOG");
+    let keep_old = usize::try_from(keep.saturating_sub(1)).unwrap_or(usize::MAX);
+    old.truncate(old.len().saturating_sub(keep_old));
+    old.into_iter().map(|e| e.name).collect()
+}
+
+/// A small number for the calling thread, given at its first line.
+fn thread_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local! {
+        static MINE: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    // Not reachable while the thread ends.
+    MINE.try_with(|n| *n).unwrap_or(0)
+}
+
+/// Microseconds since 1970, shown as `YYYY/MM/DD-HH:MM:SS.uuuuuu` in UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Utc(pub u64);
+
+impl fmt::Display for Utc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seconds, micros) = (self.0 / 1_000_000, self.0 % 1_000_000);
+        let (year, month, day) = date(seconds / 86_400);
+        let (h, m, s) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+        write!(
+            f,
+            "{year:04}/{month:02}/{day:02}-{h:02}:{m:02}:{s:02}.{micros:06}"
+        )
+    }
+}
+
+/// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar.
+///
+/// Counted in years that begin in March, so that the leap day is the last of its year; 400 of
+/// them have 146,097 days.
+fn date(days_since_1970: u64) -> (u64, u64, u64) {
+    let days = days_since_1970 + 719_468; // since 0000-03-01
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let leap_days = day_of_era / 1460 - day_of_era / 36_524 + day_of_era / 146_096;
+    let year_of_era = (day_of_era - leap_days) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = (month_from_march + 2) % 12 + 1;
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    (year, month, day)
+}
+
+/// One event of LOG, as members of a JSON object in the order in which they were added.
+///
+/// ```
+/// use ironstone::events::Event;
+/// let e = Event::new("flush_finished").number("job", 3).text("cf_name", "default");
+/// assert_eq!(e.to_string(), r#""event": "flush_finished", "job": 3, "cf_name": "default""#);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    members: String,
+}
+
+impl Event {
+    /// An event of this name, as RocksDB calls it where it has it.
+    pub fn new(name: &str) -> Self {
+        let members = String::with_capacity(256);
+        Self { members }.text("event", name)
+    }
+
+    /// Adds a number.
+    #[must_use]
+    pub fn number(mut self, name: &str, value: u64) -> Self {
+        self.name(name);
+        self.push(format_args!("{value}"));
+        self
+    }
+
+    /// Adds a fraction, with six digits after the point.
+    #[must_use]
+    pub fn fraction(mut self, name: &str, value: f64) -> Self {
+        self.name(name);
+        if value.is_finite() {
+            self.push(format_args!("{value:.6}"));
+        } else {
+            self.members.push_str("null");
+        }
+        self
+    }
+
+    /// Adds a text.
+    #[must_use]
+    pub fn text(mut self, name: &str, value: &str) -> Self {
+        self.name(name);
+        self.quoted(value);
+        self
+    }
+
+    /// Adds `true` or `false`.
+    #[must_use]
+    pub fn switch(mut self, name: &str, value: bool) -> Self {
+        self.name(name);
+        self.push(format_args!("{value}"));
+        self
+    }
+
+    /// Adds an array of numbers.
+    #[must_use]
+    pub fn numbers(mut self, name: &str, values: impl IntoIterator<Item = u64>) -> Self {
+        self.name(name);
+        self.members.push('[');
+        for (i, value) in values.into_iter().enumerate() {
+            let comma = if i == 0 { "" } else { ", " };
+            self.push(format_args!("{comma}{value}"));
+        }
+        self.members.push(']');
+        self
+    }
+
+    fn name(&mut self, name: &str) {
+        if !self.members.is_empty() {
+            self.members.push_str(", ");
+        }
+        self.quoted(name);
+        self.members.push_str(": ");
+    }
+
+    fn quoted(&mut self, text: &str) {
+        self.members.push('"');
+        for c in text.chars() {
+            match c {
+                '"' => self.members.push_str("\\\""),
+                '\\' => self.members.push_str("\\\\"),
+                '\n' => self.members.push_str("\\n"),
+                c if u32::from(c) < 0x20 => self.push(format_args!("\\u{:04x}", u32::from(c))),
+                c => self.members.push(c),
+            }
+        }
+        self.members.push('"');
+    }
+
+    fn push(&mut self, what: fmt::Arguments<'_>) {
+        // Writing to a String cannot fail.
+        let _ = self.members.write_fmt(what);
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.members)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    #[derive(Debug)]
+    struct Fixed(AtomicU64);
+
+    impl Clock for Fixed {
+        fn wall_micros(&self) -> u64 {
+            self.0.load(Ordering::Relaxed)
+        }
+        fn monotonic_nanos(&self) -> u64 {
+            0
+        }
+    }
+
+    fn fixed(micros: u64) -> Arc<dyn Clock> {
+        Arc::new(Fixed(AtomicU64::new(micros)))
+    }
+
+    #[test]
+    fn times_are_shown() {
+        let cases = [
+            (0, "1970/01/01-00:00:00.000000"),
+            (951_782_399_999_999, "2000/02/28-23:59:59.999999"),
+            (951_782_400_000_000, "2000/02/29-00:00:00.000000"),
+            (951_868_800_000_000, "2000/03/01-00:00:00.000000"),
+            (1_795_292_691_272_669, "2026/11/21-20:24:51.272669"),
+            (4_107_542_399_000_000, "2100/02/28-23:59:59.000000"),
+            (4_107_542_400_000_000, "2100/03/01-00:00:00.000000"),
+        ];
+        for (micros, want) in cases {
+            assert_eq!(Utc(micros).to_string(), want);
+        }
+    }
+
+    #[test]
+    fn lines_and_events_are_written_and_filtered() {
+        let dir = tempfile::tempdir().unwrap();
+        let fs = io::posix::Posix;
+        let clock = fixed(1_795_292_691_272_669);
+        let log = InfoLog::open(&fs, dir.path(), clock, Level::Info, 1000);
+        log.line(Level::Info, "hello 1");
+        log.line(Level::Debug, "not shown");
+        log.line(Level::Warn, "careful");
+        let odd = "a\"b\\c\u{1}\n";
+        log.event(
+            &Event::new("test")
+                .text("cf_name", odd)
+                .numbers("files", [4, 5]),
+        );
+        let text = std::fs::read_to_string(dir.path().join("LOG")).unwrap();
+        let lines: Vec<_> = text.lines().collect();
+        let (time, rest) = lines[0].split_once(' ').unwrap();
+        assert_eq!(time, "2026/11/21-20:24:51.272669");
+        let (thread, message) = rest.split_once(' ').unwrap();
+        assert!(thread.parse::<u64>().is_ok());
+        assert_eq!(message, "hello 1");
+        assert!(lines[1].ends_with(" [WARN] careful"), "{}", lines[1]);
+        let want = "EVENT_LOG_v1 {\"time_micros\": 1795292691272669, \"event\": \"test\", \
+                    \"cf_name\": \"a\\\"b\\\\c\\u0001\\n\", \"files\": [4, 5]}";
+        assert!(lines[2].ends_with(want), "{}", lines[2]);
+        assert_eq!((lines.len(), log.lost()), (3, 0));
+    }
+
+    #[test]
+    fn old_logs_are_kept_up_to_the_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let fs = io::posix::Posix;
+        for i in 0..5 {
+            let log = InfoLog::open(&fs, dir.path(), fixed(100 + i / 2), Level::Info, 3);
+            log.line(Level::Info, &format!("run {i}"));
+            assert_eq!(log.lost(), 0);
+        }
+        let names: Vec<_> = files::list(&fs, dir.path())
+            .unwrap()
+            .into_iter()
+            .map(|e| e.name.into_string().unwrap())
+            .collect();
+        assert_eq!(names, ["LOG", "LOG.old.102", "LOG.old.103"]);
+        let text = std::fs::read_to_string(dir.path().join("LOG.old.103")).unwrap();
+        assert!(text.ends_with("run 3\n"), "{text}");
+    }
+
+    #[test]
+    fn trouble_is_counted_and_fails_nothing() {
+        let fs = io::posix::Posix;
+        let dir = Path::new("/nonexistent/directory");
+        let log = InfoLog::open(&fs, dir, fixed(1), Level::Info, 3);
+        log.line(Level::Info, "lost");
+        log.event(&Event::new("lost"));
+        assert_eq!(log.lost(), 2);
+    }
+}

@@ -1,0 +1,541 @@
+//! The OPTIONS file: text, in sections.
+//!
+//! ```text
+//!   [Version]
+//!     rocksdb_version=7.8.3
+//!     options_file_version=1.1
+//!   [DBOptions]
+//!     key=value                                one a line, value to the end of the line
+//!   [CFOptions "default"]                      "default" is the first family
+//!     compression_opts={level=3;enabled=false;}
+//!   [TableOptions/BlockBasedTable "default"]   right after its family
+//! ```
+//!
+//! `#` starts a comment unless a `\` stands before it. In names and values `\`, `#`, `:`, CR and
+//! LF are escaped with `\`. RocksDB itself never reads the file at open; its tools do, and refuse
+//! a key that they do not know, so only keys of 7.8.3 are written ([`super::rocksdb::KEYS`]).
+//!
+//! Reading is lenient about what is unknown (keys, sections, newer versions: a warning each) and
+//! strict about shape (an error with the line's number). What a known key asks for that
+//! Ironstone does not do is an error or a warning: [`Unsupported`].
+
+use std::fmt::Write as _;
+
+use base::options::OptionTable;
+use base::{Comparator, Error, Result};
+
+use super::rocksdb::{self, CF_SECTION, DB_SECTION, KEYS, TABLE_SECTION};
+use super::{ColumnFamilyDescriptor, ColumnFamilyOptions, CompressionOptions, DbOptions};
+
+/// The RocksDB release whose keys are written.
+pub const ROCKSDB_VERSION: (u32, u32, u32) = (7, 8, 3);
+
+/// The version of the text format.
+const FILE_VERSION: (u32, u32) = (1, 1);
+
+/// What to do with a setting that RocksDB knows and Ironstone does not implement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsupported {
+    /// Fail with `NotSupported` naming it.
+    Refuse,
+    /// Keep Ironstone's default and add a warning.
+    Warn,
+}
+
+/// What an OPTIONS file says.
+#[derive(Clone, Debug, Default)]
+pub struct ParsedOptions {
+    /// The release that wrote it, or claims to have.
+    pub rocksdb_version: (u32, u32, u32),
+    /// Options of the whole database.
+    pub db: DbOptions,
+    /// The column families in the order of the file; the first is `default`.
+    pub families: Vec<ColumnFamilyDescriptor>,
+    /// What was not understood or not followed, each with the number of its line.
+    pub warnings: Vec<String>,
+}
+
+/// The text of an OPTIONS file for a database with these families. `default` is written first.
+pub fn to_text(db: &DbOptions, families: &[(&str, &ColumnFamilyOptions)]) -> String {
+    let (v, f) = (ROCKSDB_VERSION, FILE_VERSION);
+    let mut out = String::with_capacity(16 << 10);
+    out.push_str("# Options of an Ironstone database, as RocksDB's tools read them.\n\n");
+    let version = [
+        ("rocksdb_version", format!("{}.{}.{}", v.0, v.1, v.2)),
+        ("options_file_version", format!("{}.{}", f.0, f.1)),
+    ];
+    section(&mut out, "Version", None, version.into_iter());
+    section(&mut out, DB_SECTION, None, lines(DB_SECTION, |n| db.get(n)));
+    let first = families.iter().filter(|(name, _)| *name == "default");
+    let rest = families.iter().filter(|(name, _)| *name != "default");
+    for (name, o) in first.chain(rest) {
+        let cf_value = |n: &str| match n {
+            "comparator" => Some(o.comparator.name().to_owned()),
+            "max_compaction_bytes" => Some(o.cf.compaction_bytes_max().to_string()),
+            n => o.cf.get(n),
+        };
+        section(
+            &mut out,
+            CF_SECTION,
+            Some(name),
+            lines(CF_SECTION, cf_value),
+        );
+        let table = lines(TABLE_SECTION, |n| o.table.get(n));
+        section(&mut out, TABLE_SECTION, Some(name), table);
+    }
+    out
+}
+
+/// Every key of a section with its value, or the default where no table has it.
+fn lines<'a>(
+    section: &'static str,
+    value: impl Fn(&str) -> Option<String> + 'a,
+) -> impl Iterator<Item = (&'static str, String)> + 'a {
+    KEYS.iter()
+        .filter(move |k| k.section == section)
+        .map(move |k| {
+            (
+                k.name,
+                value(k.name).unwrap_or_else(|| k.default.to_owned()),
+            )
+        })
+}
+
+fn section(
+    out: &mut String,
+    title: &str,
+    family: Option<&str>,
+    keys: impl Iterator<Item = (&'static str, String)>,
+) {
+    out.push('[');
+    out.push_str(title);
+    if let Some(name) = family {
+        out.push_str(" \"");
+        out.push_str(&escape(name));
+        out.push('"');
+    }
+    out.push_str("]\n");
+    for (name, value) in keys {
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "  {name}={value}");
+    }
+    out.push('\n');
+}
+
+/// Escapes what would end a name or start a comment.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\\' | '#' | ':' => {
+                out.push('\\');
+                out.push(c);
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Undoes [`escape`].
+pub fn unescape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            out.push(c);
+            continue;
+        }
+        match chars.next() {
+            Some('n') => out.push('\n'),
+            Some('r') => out.push('\r'),
+            Some(c) => out.push(c),
+            None => out.push('\\'),
+        }
+    }
+    out
+}
+
+/// The members of `{a=1;b={c=2;};}`, or of the same without braces.
+/// Errors: braces that do not match, a member without `=`.
+pub fn members(text: &str) -> Result<Vec<(&str, &str)>> {
+    let text = text.trim();
+    let inner = match text.strip_prefix('{') {
+        Some(rest) => rest
+            .strip_suffix('}')
+            .ok_or_else(|| Error::invalid_argument(format!("\"{text}\" has no closing brace")))?,
+        None => text,
+    };
+    let (mut out, mut depth, mut start) = (Vec::new(), 0usize, 0usize);
+    let ends = inner.char_indices().chain([(inner.len(), ';')]);
+    for (i, c) in ends {
+        match c {
+            '{' => depth += 1,
+            '}' => {
+                depth = depth.checked_sub(1).ok_or_else(|| {
+                    Error::invalid_argument(format!("\"{text}\" closes a brace it did not open"))
+                })?;
+            }
+            ';' if depth == 0 => {
+                let part = inner.get(start..i).unwrap_or_default().trim();
+                start = i + 1;
+                if part.is_empty() {
+                    continue;
+                }
+                let (name, value) = part.split_once('=').ok_or_else(|| {
+                    Error::invalid_argument(format!("\"{part}\" is not of the form name=value"))
+                })?;
+                out.push((name.trim(), value.trim()));
+            }
+            _ => {}
+        }
+    }
+    if depth != 0 {
+        return Err(Error::invalid_argument(format!(
+            "\"{text}\" has no closing brace"
+        )));
+    }
+    Ok(out)
+}
+
+/// Reads the text of an OPTIONS file; what Ironstone does not implement becomes a warning.
+/// Errors: `InvalidArgument` with the line's number for a malformed line, a value that is none, a
+/// missing or misplaced section.
+pub fn parse(text: &str) -> Result<ParsedOptions> {
+    parse_with(text, Unsupported::Warn)
+}
+
+/// [`parse`], with a choice about what Ironstone does not implement.
+pub fn parse_with(text: &str, unsupported: Unsupported) -> Result<ParsedOptions> {
+    let mut p = Parser {
+        unsupported,
+        line: 0,
+        at: Section::None,
+        seen_db: false,
+        out: ParsedOptions::default(),
+    };
+    for (i, line) in text.lines().enumerate() {
+        p.line = i + 1;
+        p.line(line).map_err(|e| at_line(&e, i + 1))?;
+    }
+    if !p.seen_db {
+        return Err(Error::invalid_argument("no section [DBOptions]"));
+    }
+    if p.out.families.is_empty() {
+        return Err(Error::invalid_argument(
+            "no section [CFOptions \"default\"]",
+        ));
+    }
+    Ok(p.out)
+}
+
+/// Puts the line's number before an error's message.
+fn at_line(e: &Error, line: usize) -> Error {
+    Error::new(e.kind(), format!("line {line}: {}", plain(e)))
+}
+
+/// An error's text without the label of its kind.
+fn plain(e: &Error) -> String {
+    let label = format!("{}: ", e.kind().label());
+    let text = e.to_string();
+    text.strip_prefix(&label).unwrap_or(&text).to_owned()
+}
+
+/// Where the parser is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Section {
+    None,
+    Version,
+    Db,
+    /// Of the last family.
+    Cf,
+    /// Of the last family.
+    Table,
+    /// Skipped.
+    Unknown,
+}
+
+struct Parser {
+    unsupported: Unsupported,
+    line: usize,
+    at: Section,
+    seen_db: bool,
+    out: ParsedOptions,
+}
+
+impl Parser {
+    fn line(&mut self, raw: &str) -> Result<()> {
+        let line = strip_comment(raw).trim();
+        if line.is_empty() {
+            return Ok(());
+        }
+        if let Some(header) = line.strip_prefix('[') {
+            let header = header.strip_suffix(']').ok_or_else(|| {
+                Error::invalid_argument(format!("the section header \"{line}\" does not end in ]"))
+            })?;
+            return self.section(header);
+        }
+        let (name, value) = line.split_once('=').ok_or_else(|| {
+            Error::invalid_argument(format!("\"{line}\" is not of the form key=value"))
+        })?;
+        let (name, value) = (name.trim(), value.trim());
+        match self.at {
+            Section::None => Err(Error::invalid_argument("a key before the first section")),
+            Section::Unknown => Ok(()),
+            Section::Version => self.version(name, value),
+            Section::Db => self.key(DB_SECTION, name, value),
+            Section::Cf => self.key(CF_SECTION, name, value),
+            Section::Table => self.key(TABLE_SECTION, name, value),
+        }
+    }
+
+    fn section(&mut self, header: &str) -> Result<()> {
+        let (title, family) = match header.split_once(char::is_whitespace) {
+            None => (header, None),
+            Some((title, rest)) => {
+                let quoted = rest.trim().strip_prefix('"');
+                let name = quoted.and_then(|r| r.strip_suffix('"')).ok_or_else(|| {
+                    Error::invalid_argument(format!("the name in [{header}] is not in quotes"))
+                })?;
+                (title, Some(unescape(name)))
+            }
+        };
+        self.at = match (title, family) {
+            ("Version", _) => Section::Version,
+            (DB_SECTION, _) if self.seen_db => {
+                return Err(Error::invalid_argument("a second section [DBOptions]"));
+            }
+            (DB_SECTION, _) => {
+                self.seen_db = true;
+                Section::Db
+            }
+            (CF_SECTION, Some(name)) => {
+                self.family(name)?;
+                Section::Cf
+            }
+            (TABLE_SECTION, Some(name)) => {
+                if self.out.families.last().is_none_or(|f| f.name != name) {
+                    return Err(Error::invalid_argument(format!(
+                        "[{header}] does not follow the section of its column family"
+                    )));
+                }
+                Section::Table
+            }
+            (CF_SECTION | TABLE_SECTION, None) => {
+                return Err(Error::invalid_argument(format!(
+                    "[{header}] names no column family"
+                )));
+            }
+            _ => {
+                self.warn(format!("unknown section [{header}] is skipped"));
+                Section::Unknown
+            }
+        };
+        Ok(())
+    }
+
+    fn family(&mut self, name: String) -> Result<()> {
+        let first = self.out.families.is_empty();
+        if first != (name == "default") || self.out.families.iter().any(|f| f.name == name) {
+            return Err(Error::invalid_argument(format!(
+                "[CFOptions \"{}\"]: \"default\" must come first, and every family once",
+                escape(&name)
+            )));
+        }
+        let options = ColumnFamilyOptions::default();
+        self.out
+            .families
+            .push(ColumnFamilyDescriptor::new(name, options));
+        Ok(())
+    }
+
+    fn version(&mut self, name: &str, value: &str) -> Result<()> {
+        let mut parts = [0u32; 3];
+        for (part, text) in parts.iter_mut().zip(value.split('.')) {
+            *part = text.trim().parse().map_err(|_| {
+                Error::invalid_argument(format!("{name}=\"{value}\" is no version number"))
+            })?;
+        }
+        let [a, b, c] = parts;
+        match name {
+            "rocksdb_version" => {
+                self.out.rocksdb_version = (a, b, c);
+                if (a, b, c) > ROCKSDB_VERSION {
+                    self.warn(format!("written by RocksDB {value}, newer than 7.8.3"));
+                }
+            }
+            "options_file_version" => {
+                if a != FILE_VERSION.0 {
+                    return Err(Error::not_supported(format!(
+                        "options_file_version {value}; 1.x is known"
+                    )));
+                }
+                if (a, b) > FILE_VERSION {
+                    self.warn(format!("options_file_version {value} is newer than 1.1"));
+                }
+            }
+            _ => self.warn(format!("unknown key {name} in [Version]")),
+        }
+        Ok(())
+    }
+
+    fn key(&mut self, section: &'static str, name: &str, value: &str) -> Result<()> {
+        if section == TABLE_SECTION && has_table_rule(name) {
+            return self.table_rule(name, value);
+        }
+        let Some(known) = rocksdb::find(section, name) else {
+            self.warn(format!("unknown key {name} in [{section}]"));
+            return Ok(());
+        };
+        if section == CF_SECTION && name == "compression_opts" {
+            return self.compression(value);
+        }
+        if section == CF_SECTION && name == "comparator" {
+            return self.comparator(value);
+        }
+        if !rocksdb::is_implemented(known) {
+            if same_value(value, known.default) || rocksdb::is_also_accepted(known, value) {
+                return Ok(());
+            }
+            if rocksdb::is_without_effect(known) {
+                self.warn(format!("option {name} = {value} has no effect"));
+                return Ok(());
+            }
+            return self.not_done(format!(
+                "option {name} = {value} (only {} is implemented)",
+                known.default
+            ));
+        }
+        let set = match section {
+            DB_SECTION => set(&mut self.out.db, name, value),
+            _ => match self.out.families.last_mut() {
+                None => Ok(()),
+                Some(f) if section == CF_SECTION => set(&mut f.options.cf, name, value),
+                Some(f) => set(&mut f.options.table, name, value),
+            },
+        };
+        match set {
+            Ok(()) => Ok(()),
+            Err(e) if !same_shape(value, known.default) => Err(e),
+            // A value that RocksDB may have, but Ironstone does not.
+            Err(e) => self.not_done(plain(&e)),
+        }
+    }
+
+    /// An option of tables that has no effect there and may keep only some values.
+    fn table_rule(&mut self, name: &str, value: &str) -> Result<()> {
+        let Some(f) = self.out.families.last_mut() else {
+            return Ok(());
+        };
+        match f.options.table.apply(name, value) {
+            Ok(()) => Ok(()),
+            Err(e) => self.not_done(plain(&e)),
+        }
+    }
+
+    fn compression(&mut self, value: &str) -> Result<()> {
+        let (mut options, unknown) = CompressionOptions::parse_members(value)?;
+        for name in unknown {
+            self.warn(format!("unknown member {name} in compression_opts"));
+        }
+        if let Some(member) = options.unsupported() {
+            self.not_done(format!(
+                "option compression_opts: {member} other than its default"
+            ))?;
+            options = options.supported_part();
+        }
+        if let Some(f) = self.out.families.last_mut() {
+            f.options.cf.compression_opts = options;
+        }
+        Ok(())
+    }
+
+    fn comparator(&mut self, value: &str) -> Result<()> {
+        match Comparator::by_name(value) {
+            Some(c) => {
+                if let Some(f) = self.out.families.last_mut() {
+                    f.options.comparator = c;
+                }
+                Ok(())
+            }
+            None => self.not_done(format!(
+                "option comparator = {value}, which is not built in"
+            )),
+        }
+    }
+
+    fn not_done(&mut self, message: String) -> Result<()> {
+        match self.unsupported {
+            Unsupported::Refuse => Err(Error::not_supported(message)),
+            Unsupported::Warn => {
+                self.warn(format!("not supported: {message}"));
+                Ok(())
+            }
+        }
+    }
+
+    fn warn(&mut self, message: String) {
+        self.out
+            .warnings
+            .push(format!("line {}: {message}", self.line));
+    }
+}
+
+/// True if the table crate says which values of the option it accepts.
+fn has_table_rule(name: &str) -> bool {
+    let rules = table::options::WITHOUT_EFFECT;
+    rules.iter().any(|(n, _)| *n == name)
+}
+
+/// Sets an option if the result is valid; the table is unchanged otherwise.
+fn set<T: OptionTable>(table: &mut T, name: &str, value: &str) -> Result<()> {
+    let mut changed = table.clone();
+    changed.set(name, value)?;
+    changed.validate()?;
+    *table = changed;
+    Ok(())
+}
+
+/// True if two values mean the same: as text, as numbers, or member by member in any order.
+fn same_value(value: &str, default: &str) -> bool {
+    if value == default {
+        return true;
+    }
+    if let (Ok(a), Ok(b)) = (value.parse::<f64>(), default.parse::<f64>()) {
+        return a.to_bits() == b.to_bits();
+    }
+    if !(value.starts_with('{') && default.starts_with('{')) {
+        return false;
+    }
+    match (members(value), members(default)) {
+        (Ok(a), Ok(b)) => a
+            .iter()
+            .all(|(name, v)| b.iter().any(|(n, w)| n == name && same_value(v, w))),
+        _ => false,
+    }
+}
+
+/// False if the default is a number or a switch and the value is not.
+fn same_shape(value: &str, default: &str) -> bool {
+    let number = |s: &str| s.parse::<f64>().is_ok();
+    let switch = |s: &str| matches!(s, "true" | "false" | "0" | "1");
+    (!number(default) || number(value)) && (!switch(default) || switch(value))
+}
+
+/// The line without its comment.
+fn strip_comment(line: &str) -> &str {
+    let mut before = ' ';
+    for (i, c) in line.char_indices() {
+        if c == '#' && before != '\\' {
+            return line.get(..i).unwrap_or(line);
+        }
+        before = c;
+    }
+    line
+}
+
+#[cfg(test)]
+#[path = "codec_tests.rs"]
+mod tests;

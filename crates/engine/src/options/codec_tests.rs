@@ -1,0 +1,240 @@
+//! Tests of the OPTIONS file against RocksDB's own files and tools.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use base::ErrorKind;
+use base::options::OptionTable;
+use table::TableOptions;
+
+use super::super::{CfOptions, rocksdb};
+use super::*;
+
+fn corpus() -> Option<PathBuf> {
+    let dir = Path::new(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../shared/corpus"
+    ));
+    if !dir.is_dir() {
+        println!("skipped: {} is missing", dir.display());
+        return None;
+    }
+    Some(dir.to_path_buf())
+}
+
+#[test]
+fn defaults_are_rocksdbs() {
+    let sections = [
+        DbOptions::SECTION,
+        CfOptions::SECTION,
+        TableOptions::SECTION,
+    ];
+    assert_eq!(sections, [DB_SECTION, CF_SECTION, TABLE_SECTION]);
+    let families = [("default", &ColumnFamilyOptions::default())];
+    let text = to_text(&DbOptions::default(), &families);
+    for key in KEYS {
+        let line = format!("\n  {}={}\n", key.name, key.default);
+        assert!(
+            text.contains(&line),
+            "{} is not written as {line}",
+            key.name
+        );
+    }
+    assert!(rocksdb::unimplemented().any(|k| k.name == "enable_blob_files"));
+    assert!(!rocksdb::unimplemented().any(|k| k.name == "write_buffer_size"));
+    // A name in a table is RocksDB's, or flagged as Ironstone's own.
+    let tables = [
+        (DB_SECTION, DbOptions::infos()),
+        (CF_SECTION, CfOptions::infos()),
+        (TABLE_SECTION, TableOptions::infos()),
+    ];
+    for (section, infos) in tables {
+        for i in infos {
+            let own = i.has(base::options::OptionFlag::Ironstone);
+            let theirs = rocksdb::find(section, i.name).is_some();
+            assert_ne!(own, theirs, "{section}: {}", i.name);
+        }
+    }
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    let mut db = DbOptions::default();
+    db.max_background_jobs = 7;
+    let mut odd = ColumnFamilyOptions::default();
+    odd.cf.compression_opts.level = 3;
+    odd.cf.max_bytes_for_level_multiplier = 8.5;
+    odd.cf.max_compaction_bytes = 12345;
+    odd.comparator = Comparator::reverse_bytewise();
+    let name = "odd \"#: \\ \n name]";
+    let plain = ColumnFamilyOptions::default();
+    let text = to_text(&db, &[(name, &odd), ("default", &plain)]);
+    let read = parse_with(&text, Unsupported::Refuse).unwrap();
+    assert_eq!(read.warnings, Vec::<String>::new());
+    assert_eq!(read.rocksdb_version, (7, 8, 3));
+    assert_eq!(read.db, db);
+    assert_eq!(read.families[0].name, "default");
+    assert_eq!(read.families[1].name, name);
+    let got = &read.families[1].options;
+    assert_eq!(got.cf, odd.cf);
+    assert_eq!(got.table, odd.table);
+    assert_eq!(got.comparator.name(), odd.comparator.name());
+}
+
+#[test]
+fn mistakes_name_the_line() {
+    let minimal = "[DBOptions]\n[CFOptions \"default\"]\n";
+    assert_eq!(parse(minimal).unwrap().families.len(), 1);
+    let cases = [
+        ("max_open_files=1\n", "line 1: a key before the first"),
+        ("[DBOptions\n", "line 1: the section header"),
+        ("[DBOptions]\n nonsense\n", "line 2: \"nonsense\" is not"),
+        (
+            "[DBOptions]\n max_open_files=x\n",
+            "line 2: option max_open_files: \"x\"",
+        ),
+        ("[DBOptions]\n[DBOptions]\n", "line 2: a second section"),
+        (
+            "[DBOptions]\n[CFOptions \"a\"]\n",
+            "line 2: [CFOptions \"a\"]: \"default\" must",
+        ),
+        (
+            "[DBOptions]\n[CFOptions a]\n",
+            "line 2: the name in [CFOptions a]",
+        ),
+        ("[DBOptions]\n[CFOptions]\n", "line 2: [CFOptions] names no"),
+        (
+            "[DBOptions]\n[TableOptions/BlockBasedTable \"default\"]\n",
+            "line 2: [TableOptions/BlockBasedTable \"default\"] does not follow",
+        ),
+        ("# empty\n", "no section [DBOptions]"),
+        ("[DBOptions]\n", "no section [CFOptions \"default\"]"),
+        (
+            "[Version]\n options_file_version=2.0\n",
+            "line 2: options_file_version 2.0",
+        ),
+        (
+            "[Version]\n rocksdb_version=x\n",
+            "line 2: rocksdb_version=\"x\"",
+        ),
+    ];
+    for (text, want) in cases {
+        let e = parse(text).unwrap_err().to_string();
+        assert!(e.contains(want), "{text:?}: {e}");
+    }
+    for bad in ["{level=1", "{level}", "{a=}}", "{level=x}"] {
+        let text = format!("{minimal} compression_opts={bad}\n");
+        let e = parse(&text).unwrap_err().to_string();
+        assert!(e.contains("line 3: "), "{bad}: {e}");
+    }
+}
+
+#[test]
+fn what_is_not_implemented_is_named() {
+    let text = "[DBOptions]\n  atomic_flush=true # yes\n  two_write_queues=true\n  shiny=1\n\
+                [CFOptions \"default\"]\n  merge_operator=UInt64AddOperator\n\
+                \u{20} compression_opts={level=2;max_dict_bytes=4096;checksum=1;}\n\
+                [Plain/Table]\n  x=1\n";
+    let e = parse_with(text, Unsupported::Refuse).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::NotSupported);
+    assert_eq!(
+        e.to_string(),
+        "Not implemented: line 2: option atomic_flush = true (only false is implemented)"
+    );
+    let read = parse(text).unwrap();
+    assert_eq!(
+        read.warnings,
+        [
+            "line 2: not supported: option atomic_flush = true (only false is implemented)",
+            "line 3: option two_write_queues = true has no effect",
+            "line 4: unknown key shiny in [DBOptions]",
+            "line 6: not supported: option merge_operator = UInt64AddOperator \
+             (only nullptr is implemented)",
+            "line 7: unknown member checksum in compression_opts",
+            "line 7: not supported: option compression_opts: max_dict_bytes other than its default",
+            "line 8: unknown section [Plain/Table] is skipped",
+        ]
+    );
+    assert_eq!(read.families[0].options.cf.compression_opts.level, 2);
+    assert_eq!(
+        read.families[0].options.cf.compression_opts.max_dict_bytes,
+        0
+    );
+}
+
+#[test]
+fn every_options_file_of_the_corpus_parses() {
+    let Some(corpus) = corpus() else { return };
+    let (mut files, mut quiet) = (0, 0);
+    for db in std::fs::read_dir(corpus).unwrap() {
+        let Ok(names) = std::fs::read_dir(db.unwrap().path().join("db")) else {
+            continue;
+        };
+        for entry in names {
+            let path = entry.unwrap().path();
+            if !path
+                .file_name()
+                .unwrap()
+                .to_string_lossy()
+                .starts_with("OPTIONS-")
+            {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let read = parse(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            assert!(!read.families.is_empty());
+            files += 1;
+            quiet += usize::from(read.warnings.is_empty());
+            let old = read.rocksdb_version <= ROCKSDB_VERSION;
+            let unknown = read.warnings.iter().any(|w| w.contains("unknown"));
+            assert!(!(old && unknown), "{}: {:?}", path.display(), read.warnings);
+        }
+    }
+    println!("{files} OPTIONS files parsed, {quiet} without a warning");
+    assert!(files > 50 && quiet > 10);
+}
+
+/// RocksDB's `ldb` refuses an OPTIONS file with any key or value that it does not know.
+#[test]
+fn rocksdbs_ldb_accepts_what_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let db_arg = format!("--db={}", dir.path().display());
+    let made = Command::new("ldb")
+        .args([&db_arg, "--create_if_missing", "put", "key", "value"])
+        .output();
+    if !made.is_ok_and(|o| o.status.success()) {
+        println!("skipped: RocksDB's ldb is not installed");
+        return;
+    }
+    let old = std::fs::read_dir(dir.path())
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .find(|p| {
+            p.file_name()
+                .unwrap()
+                .to_string_lossy()
+                .starts_with("OPTIONS-")
+        })
+        .unwrap();
+    let mut options = ColumnFamilyOptions::default();
+    options.cf.compression_opts.level = 3;
+    options.cf.write_buffer_size = 3 << 20;
+    let text = to_text(&DbOptions::default(), &[("default", &options)]);
+    std::fs::write(&old, text).unwrap();
+    let scan = Command::new("ldb")
+        .args([&db_arg, "--try_load_options", "scan"])
+        .output()
+        .unwrap();
+    let (out, err) = (
+        String::from_utf8_lossy(&scan.stdout),
+        String::from_utf8_lossy(&scan.stderr),
+    );
+    assert!(out.contains("key : value"), "{out} {err}");
+    // The control: a key that ldb does not know is refused, so ldb did read our file.
+    std::fs::write(&old, "[Version]\n rocksdb_version=7.8.3\n options_file_version=1.1\n[DBOptions]\n nonsense=1\n[CFOptions \"default\"]\n").unwrap();
+    let scan = Command::new("ldb")
+        .args([&db_arg, "--try_load_options", "scan"])
+        .output()
+        .unwrap();
+    assert!(!String::from_utf8_lossy(&scan.stdout).contains("key : value"));
+}

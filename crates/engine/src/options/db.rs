@@ -1,0 +1,81 @@
+//! Options of a whole database. Names and defaults are RocksDB 7.8.3's.
+
+use log::RecoveryMode;
+
+base::option_enum! {
+    /// The least important message that goes to LOG.
+    #[derive(PartialOrd, Ord)]
+    pub enum InfoLogLevel {
+        /// Everything.
+        Debug = "DEBUG_LEVEL",
+        /// Progress and events.
+        Info = "INFO_LEVEL",
+        /// What may need attention.
+        Warn = "WARN_LEVEL",
+        /// What failed.
+        Error = "ERROR_LEVEL",
+        /// What ends the database's work.
+        Fatal = "FATAL_LEVEL",
+        /// Only the header of the file: versions and options.
+        Header = "HEADER_LEVEL",
+    }
+}
+
+base::options! {
+    /// Options of a whole database.
+    pub struct DbOptions ["DBOptions"] {
+        /// Whether `open` creates the database if there is none.
+        create_if_missing: bool = false;
+        /// Whether `open` creates column families that are asked for and do not exist.
+        create_missing_column_families: bool = false;
+        /// Whether `open` fails if the database exists.
+        error_if_exists: bool = false;
+        /// Whether damage that is found is an error at once, rather than worked around.
+        paranoid_checks: bool = true;
+        /// Threads for flushes and compactions together.
+        max_background_jobs: i32 = 2, in 1..=1024, [Mutable];
+        /// Table files held open; -1 keeps all of them open, which reads fastest.
+        max_open_files: i32 = -1, in -1..=i32::MAX, [Mutable];
+        /// Bytes of all write-ahead logs at which the families that hold the oldest log alive
+        /// are flushed; 0 means four times the sum of all write buffers.
+        max_total_wal_size: u64 = 0, in 0..=u64::MAX, [Mutable];
+        /// What damage in a write-ahead log means at `open`.
+        wal_recovery_mode: RecoveryMode = RecoveryMode::PointInTimeRecovery;
+        /// Whether `open` keeps the logs instead of flushing what it recovered from them.
+        avoid_flush_during_recovery: bool = false;
+        /// Whether `close` leaves unlogged writes (`disable_wal`) in memory, which loses them.
+        avoid_flush_during_shutdown: bool = false, [Mutable];
+        /// Whether the writers of a group insert into the memtable at the same time.
+        allow_concurrent_memtable_write: bool = true;
+        /// Bytes of batches that one write group takes into one log write, at most.
+        max_write_batch_group_size_bytes: u64 = 1 << 20, in 1..=1 << 40;
+        /// Whether log records stay in memory until the log is flushed by call.
+        manual_wal_flush: bool = false;
+        /// The least important message that goes to LOG.
+        info_log_level: InfoLogLevel = InfoLogLevel::Info;
+        /// How many LOG files are kept, the current one included.
+        keep_log_file_num: u64 = 1000, in 1..=u64::MAX;
+        /// Bytes after which a new MANIFEST is begun.
+        max_manifest_file_size: u64 = 1 << 30, in 1..=u64::MAX;
+        /// Whether table files are read past the page cache (`O_DIRECT`).
+        use_direct_reads: bool = false;
+        /// Whether flush and compaction read and write past the page cache (`O_DIRECT`).
+        use_direct_io_for_flush_and_compaction: bool = false;
+        /// Bytes that a table file under construction gathers before it writes.
+        writable_file_max_buffer_size: u64 = 1 << 20, in 4096..=1 << 32, [Mutable];
+        /// Bytes of a table file after which writeback is started; 0 leaves it to the system.
+        bytes_per_sync: u64 = 0, in 0..=u64::MAX, [Mutable];
+        /// Bytes of a log after which writeback is started; 0 leaves it to the system.
+        wal_bytes_per_sync: u64 = 0, in 0..=u64::MAX, [Mutable];
+        /// Bytes of all memtables of all families at which one is flushed; 0 is no limit.
+        db_write_buffer_size: u64 = 0;
+        /// Bytes a second to which writers are slowed down when flush or compaction lags.
+        delayed_write_rate: u64 = 16 << 20, in 1..=u64::MAX, [Mutable];
+        /// Seconds between statistics in LOG; 0 is never.
+        stats_dump_period_sec: u32 = 600, in 0..=u32::MAX, [Mutable];
+        /// Whether `open` compares the unique ids of table files with the MANIFEST's.
+        verify_sst_unique_id_in_manifest: bool = true;
+        /// Whether `open` trusts the sizes of table files in the MANIFEST.
+        skip_checking_sst_file_sizes_on_db_open: bool = false;
+    }
+}

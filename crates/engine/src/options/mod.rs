@@ -1,0 +1,124 @@
+//! Options: plain settings, declared once in tables, and the components that go with them.
+//!
+//! ```text
+//!   Options ── db: DbOptions            [DBOptions]
+//!           ├─ cf: ColumnFamilyOptions ── cf: CfOptions       [CFOptions "name"]
+//!           │                          ├─ table: TableOptions [TableOptions/BlockBasedTable "name"]
+//!           │                          └─ comparator          (a component with a stored name)
+//!           └─ env: Env                 file system, clock, block cache, statistics
+//! ```
+//!
+//! [`codec`] writes and reads the OPTIONS file; [`rocksdb`] lists every key that RocksDB 7.8.3
+//! has, so that a setting which Ironstone does not implement is refused by name.
+
+mod cf;
+pub mod codec;
+mod db;
+mod read_write;
+pub mod rocksdb;
+
+use std::sync::Arc;
+
+use base::clock::{Clock, SystemClock};
+use base::options::OptionTable;
+use base::stats::Statistics;
+use base::{Comparator, Result};
+use table::{BlockCache, TableOptions};
+
+pub use cf::{CfOptions, CompressionOptions};
+pub use codec::ParsedOptions;
+pub use db::{DbOptions, InfoLogLevel};
+pub use read_write::{FlushOptions, ReadOptions, WriteOptions};
+
+/// Everything that opening a database needs to know.
+///
+/// ```
+/// let mut options = ironstone::Options::default();
+/// options.db.create_if_missing = true;
+/// options.cf.cf.write_buffer_size = 8 << 20;
+/// options.validate().unwrap();
+/// options.cf.cf.level0_stop_writes_trigger = 10;
+/// assert!(options.validate().is_err());
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Settings of the whole database.
+    pub db: DbOptions,
+    /// Settings of the default column family, and of families that are opened without their own.
+    pub cf: ColumnFamilyOptions,
+    /// What the database runs on.
+    pub env: Env,
+}
+
+impl Options {
+    /// Checks every range and the rules between options. Errors: `InvalidArgument` naming the
+    /// option, its value and what is allowed; `NotSupported` for what Ironstone does not have.
+    pub fn validate(&self) -> Result<()> {
+        self.db.validate()?;
+        self.cf.validate()
+    }
+}
+
+/// Everything about one column family.
+#[derive(Clone, Debug, Default)]
+pub struct ColumnFamilyOptions {
+    /// Settings of memtables, levels and compaction.
+    pub cf: CfOptions,
+    /// Settings of table files.
+    pub table: TableOptions,
+    /// The order of keys. Its name is stored; the family opens under no other.
+    pub comparator: Comparator,
+}
+
+impl ColumnFamilyOptions {
+    /// Checks every range and the rules between options.
+    pub fn validate(&self) -> Result<()> {
+        self.cf.validate()?;
+        self.table.validate()?;
+        self.cf.validate_together()
+    }
+}
+
+/// A column family to open.
+#[derive(Clone, Debug)]
+pub struct ColumnFamilyDescriptor {
+    /// Its name; the family that every database has is `default`.
+    pub name: String,
+    /// Its options.
+    pub options: ColumnFamilyOptions,
+}
+
+impl ColumnFamilyDescriptor {
+    /// A family of this name with these options.
+    pub fn new(name: impl Into<String>, options: ColumnFamilyOptions) -> Self {
+        Self {
+            name: name.into(),
+            options,
+        }
+    }
+}
+
+/// What a database runs on. Shared between databases where the parts are.
+#[derive(Clone, Debug)]
+pub struct Env {
+    /// All files go through it.
+    pub fs: Arc<dyn io::FileSystem>,
+    /// All time comes from it.
+    pub clock: Arc<dyn Clock>,
+    /// Holds uncompressed blocks of tables; `None` makes a cache of the database's own.
+    pub block_cache: Option<Arc<BlockCache>>,
+    /// Counts events; `None` counts nothing.
+    pub statistics: Option<Arc<Statistics>>,
+}
+
+impl Default for Env {
+    /// The machine's files and clock.
+    fn default() -> Self {
+        Self {
+            fs: io::posix::Posix::shared(),
+            clock: SystemClock::shared(),
+            block_cache: None,
+            statistics: None,
+        }
+    }
+}
