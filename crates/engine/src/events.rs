@@ -93,6 +93,32 @@ impl InfoLog {
         }
     }
 
+    /// [`InfoLog::line`] for a formatted message of level [`Level::Info`].
+    pub fn info(&self, message: fmt::Arguments<'_>) {
+        self.formatted(Level::Info, message);
+    }
+
+    /// The same of level [`Level::Warn`].
+    pub fn warn(&self, message: fmt::Arguments<'_>) {
+        self.formatted(Level::Warn, message);
+    }
+
+    /// The same of level [`Level::Error`].
+    pub fn error(&self, message: fmt::Arguments<'_>) {
+        self.formatted(Level::Error, message);
+    }
+
+    /// The same of level [`Level::Header`].
+    pub fn header(&self, message: fmt::Arguments<'_>) {
+        self.formatted(Level::Header, message);
+    }
+
+    fn formatted(&self, level: Level, message: fmt::Arguments<'_>) {
+        if self.is_on(level) {
+            self.line(level, &message.to_string());
+        }
+    }
+
     /// True if lines of this level are written: to skip the work of making one that is not.
     pub fn is_on(&self, level: Level) -> bool {
         level >= self.level
@@ -315,8 +341,8 @@ impl Event {
     }
 
     fn push(&mut self, what: fmt::Arguments<'_>) {
-        // Writing to a String cannot fail.
-        let _ = self.members.write_fmt(what);
+        let written = self.members.write_fmt(what);
+        debug_assert!(written.is_ok(), "writing to a String cannot fail");
     }
 }
 

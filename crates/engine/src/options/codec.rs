@@ -19,13 +19,14 @@
 //! strict about shape (an error with the line's number). What a known key asks for that
 //! Ironstone does not do is an error or a warning: [`Unsupported`].
 
-use std::fmt::Write as _;
-
 use base::options::OptionTable;
 use base::{Comparator, Error, Result};
+use table::TableOptions;
 
 use super::rocksdb::{self, CF_SECTION, DB_SECTION, KEYS, TABLE_SECTION};
-use super::{ColumnFamilyDescriptor, ColumnFamilyOptions, CompressionOptions, DbOptions};
+use super::{
+    CfOptions, ColumnFamilyDescriptor, ColumnFamilyOptions, CompressionOptions, DbOptions,
+};
 
 /// The RocksDB release whose keys are written.
 pub const ROCKSDB_VERSION: (u32, u32, u32) = (7, 8, 3);
@@ -116,8 +117,7 @@ fn section(
     }
     out.push_str("]\n");
     for (name, value) in keys {
-        // Writing to a String cannot fail.
-        let _ = writeln!(out, "  {name}={value}");
+        out.extend(["  ", name, "=", &value, "\n"]);
     }
     out.push('\n');
 }
@@ -409,11 +409,18 @@ impl Parser {
             ));
         }
         let set = match section {
-            DB_SECTION => set(&mut self.out.db, name, value),
+            DB_SECTION => set(&mut self.out.db, name, value, DbOptions::validate),
             _ => match self.out.families.last_mut() {
                 None => Ok(()),
-                Some(f) if section == CF_SECTION => set(&mut f.options.cf, name, value),
-                Some(f) => set(&mut f.options.table, name, value),
+                Some(f) if section == CF_SECTION => {
+                    set(&mut f.options.cf, name, value, CfOptions::validate)
+                }
+                Some(f) => set(
+                    &mut f.options.table,
+                    name,
+                    value,
+                    TableOptions::check_writable,
+                ),
             },
         };
         match set {
@@ -490,10 +497,15 @@ fn has_table_rule(name: &str) -> bool {
 }
 
 /// Sets an option if the result is valid; the table is unchanged otherwise.
-fn set<T: OptionTable>(table: &mut T, name: &str, value: &str) -> Result<()> {
+fn set<T: OptionTable>(
+    table: &mut T,
+    name: &str,
+    value: &str,
+    check: fn(&T) -> Result<()>,
+) -> Result<()> {
     let mut changed = table.clone();
     changed.set(name, value)?;
-    changed.validate()?;
+    check(&changed)?;
     *table = changed;
     Ok(())
 }
@@ -537,5 +549,6 @@ fn strip_comment(line: &str) -> &str {
 }
 
 #[cfg(test)]
+#[expect(clippy::print_stdout, reason = "tests say what they skipped")]
 #[path = "codec_tests.rs"]
 mod tests;

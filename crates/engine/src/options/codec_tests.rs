@@ -5,9 +5,9 @@ use std::process::Command;
 
 use base::ErrorKind;
 use base::options::OptionTable;
-use table::TableOptions;
+use proptest::prelude::*;
 
-use super::super::{CfOptions, rocksdb};
+use super::super::rocksdb;
 use super::*;
 
 fn corpus() -> Option<PathBuf> {
@@ -59,8 +59,10 @@ fn defaults_are_rocksdbs() {
 
 #[test]
 fn what_is_written_is_read_back() {
-    let mut db = DbOptions::default();
-    db.max_background_jobs = 7;
+    let db = DbOptions {
+        max_background_jobs: 7,
+        ..DbOptions::default()
+    };
     let mut odd = ColumnFamilyOptions::default();
     odd.cf.compression_opts.level = 3;
     odd.cf.max_bytes_for_level_multiplier = 8.5;
@@ -126,6 +128,23 @@ fn mistakes_name_the_line() {
         let text = format!("{minimal} compression_opts={bad}\n");
         let e = parse(&text).unwrap_err().to_string();
         assert!(e.contains("line 3: "), "{bad}: {e}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_text_parses_without_panic(
+        lines in proptest::collection::vec("[\\[ ]?(DBOptions|CFOptions|Version|compression_opts|é)?[ =\"{};#\\\\]*(default|1|x)?[\"}\\]]*", 0..8),
+        any in ".*",
+    ) {
+        drop(parse(&lines.join("\n")));
+        drop(parse(&any));
+        drop(members(&any));
+    }
+
+    #[test]
+    fn names_survive_escaping(name in ".*") {
+        prop_assert_eq!(unescape(&escape(&name)), name);
     }
 }
 

@@ -71,10 +71,10 @@ pub struct ColumnFamilyOptions {
 }
 
 impl ColumnFamilyOptions {
-    /// Checks every range and the rules between options.
+    /// Checks every range and the rules between options. Errors: as [`Options::validate`].
     pub fn validate(&self) -> Result<()> {
         self.cf.validate()?;
-        self.table.validate()?;
+        self.table.check_writable()?;
         self.cf.validate_together()
     }
 }

@@ -21,6 +21,16 @@ pub struct ReadOptions {
     pub total_order_seek: bool,
 }
 
+impl ReadOptions {
+    /// The part that the tables look at.
+    pub(crate) fn for_tables(&self) -> table::ReadOptions {
+        table::ReadOptions {
+            verify_checksums: self.verify_checksums,
+            fill_cache: self.fill_cache,
+        }
+    }
+}
+
 impl Default for ReadOptions {
     fn default() -> Self {
         Self {

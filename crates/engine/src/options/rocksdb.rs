@@ -3,7 +3,7 @@
 //!
 //! [`super::codec`] writes all of them, in this order, so that RocksDB's tools find a complete file; keys
 //! that no option table of Ironstone has are accepted with their default only. Their list,
-//! [`unimplemented`], is what `docs/compat.md` names as not supported.
+//! [`unimplemented()`], is what `docs/compat.md` names as not supported.
 
 use base::options::OptionTable;
 use table::TableOptions;

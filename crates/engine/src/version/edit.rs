@@ -274,4 +274,9 @@ impl VersionEdit {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "tests may panic, and say what they skipped"
+)]
 mod tests;

@@ -81,7 +81,7 @@ impl VersionEdit {
                 self.blob_file_additions.push(blob_addition(d)?);
             }
             tag::BLOB_GARBAGE | tag::BLOB_GARBAGE_OLD => {
-                self.blob_file_garbage.push(blob_garbage(d)?)
+                self.blob_file_garbage.push(blob_garbage(d)?);
             }
             _ => self.ignorable_part(tag, d)?,
         }

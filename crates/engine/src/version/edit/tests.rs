@@ -275,7 +275,7 @@ proptest! {
         let at = at % record.len();
         record[at] = byte;
         record.truncate(cut.max(1));
-        let _ = VersionEdit::decode(&record);
+        drop(VersionEdit::decode(&record));
     }
 }
 
