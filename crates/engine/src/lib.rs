@@ -1,1 +1,66 @@
-//! engine
+//! # Ironstone
+//!
+//! An embedded key-value engine that reads and writes RocksDB's files. Keys and values are bytes;
+//! keys are sorted; writes go to a log first and survive crashes.
+//!
+//! ```
+//! use ironstone::{Db, Options, ReadOptions, WriteBatch, WriteOptions};
+//!
+//! # fn main() -> ironstone::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("db");
+//! let mut options = Options::default();
+//! options.db.create_if_missing = true;
+//! let db = Db::open(&path, &options)?;
+//!
+//! let mut batch = WriteBatch::new();
+//! batch.put(b"apple", b"red")?;
+//! batch.put(b"banana", b"yellow")?;
+//! db.write_opt(&WriteOptions { sync: true, ..Default::default() }, batch)?; // durable now
+//! assert_eq!(db.get(b"apple")?.as_deref(), Some(&b"red"[..]));
+//!
+//! let mut it = db.iterator(&ReadOptions::default());
+//! it.seek(b"b");
+//! assert_eq!((it.key(), it.value()), (&b"banana"[..], &b"yellow"[..]));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! ## Errors
+//! Every operation that can fail returns [`Error`]: [`Error::kind`] is RocksDB's `Status` code, the
+//! message names the file and offset where they are known, and says what to do.
+//!
+//! ## The crate's map
+//! [`Db`] → `write/` (pipeline), `read/` (get, iterators), `open/` (recovery), `flush`,
+//! `compaction/`, `version/` (MANIFEST), `memtable/`, `jobs` (threads). ARCHITECTURE.md in the
+//! repository tells the whole story.
+
+pub mod batch;
+mod compaction;
+mod db;
+pub mod events;
+mod families;
+mod family;
+pub mod files;
+mod flush;
+mod jobs;
+mod maintenance;
+mod memtable;
+mod open;
+pub mod options;
+mod properties;
+mod read;
+mod shared;
+pub mod version;
+mod write;
+
+pub use base::{Comparator, Error, ErrorKind, Result, stats::Statistics};
+pub use batch::WriteBatch;
+pub use db::{ColumnFamily, Db};
+pub use options::{
+    CfOptions, ColumnFamilyDescriptor, ColumnFamilyOptions, DbOptions, Env, FlushOptions, Options,
+    ReadOptions, WriteOptions,
+};
+pub use read::iter::DbIterator;
+pub use read::snapshot::Snapshot;
+pub use table::{BlockCache, CompressionType, TableOptions};

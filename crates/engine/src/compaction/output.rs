@@ -1,0 +1,174 @@
+//! Writes one table file and describes it for the MANIFEST.
+
+use std::sync::Arc;
+
+use base::stats::Statistics;
+use base::{Error, FileNumber, Result, key};
+
+use crate::family::Family;
+use crate::files;
+use crate::shared::Shared;
+use crate::version::edit::{FileMetaData, NewFile};
+use crate::version::set::{FileNumbers, Tables};
+
+/// What every output of a job shares.
+pub(crate) struct OutputContext<'a> {
+    pub(crate) family: &'a Family,
+    pub(crate) tables: &'a Tables,
+    pub(crate) numbers: &'a FileNumbers,
+    pub(crate) db_id: &'a str,
+    pub(crate) session_id: &'a str,
+    /// Unix seconds.
+    pub(crate) now: u64,
+    /// The age of the outputs among level 0 files.
+    pub(crate) epoch: u64,
+    /// Unix seconds of the oldest data that goes in.
+    pub(crate) oldest_ancestor_time: u64,
+    pub(crate) statistics: Option<Arc<Statistics>>,
+}
+
+impl<'a> OutputContext<'a> {
+    /// For a flush of `family`.
+    pub(crate) fn of(db: &'a Shared, family: &'a Family) -> Self {
+        let now = db.env().clock.wall_micros() / 1_000_000;
+        Self {
+            family,
+            tables: &db.tables,
+            numbers: &db.numbers,
+            db_id: &db.db_id,
+            session_id: &db.session_id,
+            now,
+            epoch: family.take_epoch(),
+            oldest_ancestor_time: now,
+            statistics: db.env().statistics.clone(),
+        }
+    }
+}
+
+/// A table that is being written. The file is created with the first entry.
+pub(crate) struct Output<'a> {
+    ctx: &'a OutputContext<'a>,
+    level: usize,
+    number: FileNumber,
+    open: Option<Open>,
+}
+
+struct Open {
+    file: Arc<dyn io::File>,
+    builder: table::Builder,
+    smallest: Vec<u8>,
+    largest: Vec<u8>,
+    smallest_seqno: u64,
+    largest_seqno: u64,
+}
+
+impl<'a> Output<'a> {
+    pub(crate) fn new(ctx: &'a OutputContext<'a>, level: usize, number: FileNumber) -> Self {
+        Self {
+            ctx,
+            level,
+            number,
+            open: None,
+        }
+    }
+
+    /// Adds an entry behind all earlier ones.
+    #[inline]
+    pub(crate) fn add(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()> {
+        let open = match &mut self.open {
+            Some(open) => open,
+            None => {
+                let mut open = Open::create(self.ctx, self.level, self.number)?;
+                open.smallest.extend_from_slice(internal_key);
+                self.open.insert(open)
+            }
+        };
+        let seq = key::split(internal_key).map_or(0, |(_, packed)| packed >> 8);
+        open.smallest_seqno = open.smallest_seqno.min(seq);
+        open.largest_seqno = open.largest_seqno.max(seq);
+        open.largest.clear();
+        open.largest.extend_from_slice(internal_key);
+        open.builder.add(internal_key, value)
+    }
+
+    /// Bytes written so far, about.
+    pub(crate) fn size(&self) -> u64 {
+        self.open
+            .as_ref()
+            .map_or(0, |o| o.builder.file_size_estimate())
+    }
+
+    /// The user key of the last entry.
+    pub(crate) fn last_user_key(&self) -> Option<&[u8]> {
+        self.open.as_ref().map(|o| key::user_key(&o.largest))
+    }
+
+    /// Completes the table and makes it durable, its name too; `None` if nothing was added.
+    pub(crate) fn finish(self) -> Result<Option<NewFile>> {
+        let Some(open) = self.open else {
+            return Ok(None);
+        };
+        let finished = open.builder.finish()?;
+        open.file.sync(io::SyncKind::Data)?;
+        self.ctx.tables.env.fs.sync_dir(&self.ctx.tables.dir)?;
+        let meta = FileMetaData {
+            number: self.number,
+            file_size: finished.file_size,
+            smallest: open.smallest,
+            largest: open.largest,
+            smallest_seqno: open.smallest_seqno,
+            largest_seqno: open.largest_seqno,
+            oldest_ancestor_time: self.ctx.oldest_ancestor_time,
+            file_creation_time: self.ctx.now,
+            unique_id: Some(finished.unique_id),
+            epoch_number: Some(self.ctx.epoch),
+            tail_size: Some(finished.tail_size),
+            ..FileMetaData::default()
+        };
+        Ok(Some(NewFile {
+            level: self.level as u32,
+            meta,
+        }))
+    }
+}
+
+impl Open {
+    fn create(ctx: &OutputContext<'_>, level: usize, number: FileNumber) -> Result<Self> {
+        let path = files::table_path(&ctx.tables.dir, number);
+        let file = ctx.tables.env.fs.open(&path, io::OpenHow::CREATE_NEW)?;
+        let options = &ctx.family.options;
+        let builder = table::Builder::new(
+            Arc::clone(&file),
+            table::BuilderOptions {
+                table: options.table.clone(),
+                comparator: options.comparator.clone(),
+                compression: options.cf.compression,
+                compression_level: options.cf.compression_opts.level,
+                column_family_id: ctx.family.id,
+                column_family_name: ctx.family.name.clone(),
+                db_id: ctx.db_id.to_owned(),
+                db_session_id: ctx.session_id.to_owned(),
+                db_host_id: String::new(),
+                file_number: number.0,
+                creation_time: ctx.oldest_ancestor_time,
+                oldest_key_time: if level == 0 {
+                    ctx.oldest_ancestor_time
+                } else {
+                    0
+                },
+                file_creation_time: ctx.now,
+                merge_operator_name: None,
+                statistics: ctx.statistics.clone(),
+            },
+        )
+        .map_err(|e: Error| e.or_file(&path))?;
+        Ok(Self {
+            file,
+            builder,
+            smallest: Vec::new(),
+            largest: Vec::new(),
+            smallest_seqno: u64::MAX,
+            largest_seqno: 0,
+        })
+    }
+}

@@ -1,0 +1,393 @@
+//! The database handle. Each method is a few lines; the work is done in the modules it names.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base::{Error, Result};
+use io::FileLock;
+
+use crate::batch::WriteBatch;
+use crate::family::Family;
+use crate::jobs::Jobs;
+use crate::open::{self, Wanted};
+use crate::options::{
+    ColumnFamilyDescriptor, ColumnFamilyOptions, Env, FlushOptions, Options, ReadOptions,
+    WriteOptions,
+};
+use crate::read::get;
+use crate::read::iter::DbIterator;
+use crate::read::snapshot::Snapshot;
+use crate::shared::Shared;
+use crate::write::pipeline;
+use crate::{families, maintenance, properties};
+
+/// A handle to a column family: cheap to clone, valid as long as the database is open. After a
+/// drop it can still be read from, not written to.
+#[derive(Clone)]
+pub struct ColumnFamily(pub(crate) Arc<Family>);
+
+impl ColumnFamily {
+    /// The family's name.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The family's id, as it stands in batches and in the MANIFEST.
+    pub fn id(&self) -> u32 {
+        self.0.id
+    }
+}
+
+impl std::fmt::Debug for ColumnFamily {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ColumnFamily({:?}, {})", self.name(), self.id())
+    }
+}
+
+/// An open database. Methods may be called from any number of threads at once; dropping it
+/// closes it.
+///
+/// See the [crate's documentation](crate) for an example.
+pub struct Db {
+    pub(crate) shared: Arc<Shared>,
+    default: Arc<Family>,
+    jobs: Mutex<Jobs>,
+    lock: Option<Box<dyn FileLock>>,
+}
+
+impl std::fmt::Debug for Db {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Db({})", self.shared.dir.display())
+    }
+}
+
+/// Opening and closing.
+impl Db {
+    /// Opens a database that has the default column family only, or creates one.
+    ///
+    /// Errors: there is no database and `create_if_missing` is false; it has more column families;
+    /// another opener holds it (`Busy`, naming the holder); its files are damaged.
+    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        let default = ColumnFamilyDescriptor::new(families::DEFAULT, options.cf.clone());
+        Self::open_cf(path, options, &[default])
+    }
+
+    /// Opens a database with these column families: all that it has must be among them. Missing
+    /// ones are created if `create_missing_column_families` is set.
+    pub fn open_cf(
+        path: impl AsRef<Path>,
+        options: &Options,
+        families: &[ColumnFamilyDescriptor],
+    ) -> Result<Self> {
+        open::open(path.as_ref(), options, &Wanted::Listed(families), false)
+    }
+
+    /// Opens a database with every column family that it has, each with `options.cf` and, if it is
+    /// a built-in one, the comparator that it was written with.
+    pub fn open_all(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        open::open(path.as_ref(), options, &Wanted::All, false)
+    }
+
+    /// Like [`Db::open_all`], without changing anything: no lock is taken, nothing is written, and
+    /// writes fail. The logs are replayed into memory. What another process writes later is not
+    /// seen.
+    pub fn open_read_only(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        open::open(path.as_ref(), options, &Wanted::All, true)
+    }
+
+    /// The names of the column families of a database that need not be open.
+    pub fn list_column_families(path: impl AsRef<Path>, env: &Env) -> Result<Vec<String>> {
+        open::list_column_families(path.as_ref(), env)
+    }
+
+    /// Hands what is in the log to the operating system, stops the background jobs, and releases
+    /// the lock. The same as dropping the database, but tells of errors.
+    pub fn close(self) -> Result<()> {
+        self.shut_down()
+    }
+
+    pub(crate) fn started(shared: Arc<Shared>, lock: Option<Box<dyn FileLock>>) -> Result<Self> {
+        let default = Arc::clone(shared.families.load().require(0)?);
+        let jobs = if shared.read_only {
+            Jobs::default()
+        } else {
+            Jobs::start(&shared)?
+        };
+        Ok(Self {
+            shared,
+            default,
+            jobs: Mutex::new(jobs),
+            lock,
+        })
+    }
+
+    fn shut_down(&self) -> Result<()> {
+        let result = maintenance::before_close(&self.shared);
+        self.shared.begin_close();
+        self.jobs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .join();
+        if !self.shared.read_only {
+            self.shared.delete_obsolete_files();
+        }
+        result
+    }
+}
+
+impl Drop for Db {
+    fn drop(&mut self) {
+        if self.shared.is_closing() {
+            return; // close() was called
+        }
+        if let Err(e) = self.shut_down() {
+            self.shared.log.error(format_args!("closing: {e}"));
+        }
+        drop(self.lock.take());
+    }
+}
+
+/// Column families.
+impl Db {
+    /// The open column family of this name.
+    pub fn column_family(&self, name: &str) -> Option<ColumnFamily> {
+        self.shared
+            .families
+            .load()
+            .by_name(name)
+            .cloned()
+            .map(ColumnFamily)
+    }
+
+    /// The column family that every database has.
+    pub fn default_column_family(&self) -> ColumnFamily {
+        ColumnFamily(Arc::clone(&self.default))
+    }
+
+    /// Every open column family, by id.
+    pub fn column_families(&self) -> Vec<ColumnFamily> {
+        self.shared
+            .families
+            .load()
+            .iter()
+            .cloned()
+            .map(ColumnFamily)
+            .collect()
+    }
+
+    /// Creates a column family.
+    pub fn create_column_family(
+        &self,
+        name: &str,
+        options: &ColumnFamilyOptions,
+    ) -> Result<ColumnFamily> {
+        families::create(&self.shared, name, options).map(ColumnFamily)
+    }
+
+    /// Drops a column family and its data. Handles and iterators that exist still read it.
+    pub fn drop_column_family(&self, family: &ColumnFamily) -> Result<()> {
+        families::drop_family(&self.shared, &family.0)
+    }
+}
+
+/// Writing.
+impl Db {
+    /// Sets `key` in the default column family, with default options: the write survives the
+    /// death of the process, not a power cut. See [`WriteOptions::sync`].
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        batch.put(key, value)?;
+        self.write(batch)
+    }
+
+    /// [`Db::put`] to a column family.
+    pub fn put_cf(
+        &self,
+        family: &ColumnFamily,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        self.put_opt(&WriteOptions::default(), family, key, value)
+    }
+
+    /// [`Db::put_cf`] with options.
+    pub fn put_opt(
+        &self,
+        options: &WriteOptions,
+        family: &ColumnFamily,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        batch.put_cf_id(family.id(), key.as_ref(), value.as_ref())?;
+        self.write_opt(options, batch)
+    }
+
+    /// Removes `key` from the default column family. Not an error if it is not there.
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        batch.delete(key)?;
+        self.write(batch)
+    }
+
+    /// [`Db::delete`] in a column family.
+    pub fn delete_cf(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<()> {
+        self.delete_opt(&WriteOptions::default(), family, key)
+    }
+
+    /// [`Db::delete_cf`] with options.
+    pub fn delete_opt(
+        &self,
+        options: &WriteOptions,
+        family: &ColumnFamily,
+        key: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        batch.delete_cf_id(family.id(), key.as_ref())?;
+        self.write_opt(options, batch)
+    }
+
+    /// Applies a batch: all of it or, after a crash, possibly none of it.
+    pub fn write(&self, batch: WriteBatch) -> Result<()> {
+        self.write_opt(&WriteOptions::default(), batch)
+    }
+
+    /// [`Db::write`] with options.
+    pub fn write_opt(&self, options: &WriteOptions, batch: WriteBatch) -> Result<()> {
+        pipeline::write(&self.shared, options, batch)
+    }
+
+    /// Hands the log's process buffer to the operating system and, with `sync`, to the device:
+    /// everything written before is then durable. Needed with `manual_wal_flush`.
+    pub fn flush_wal(&self, sync: bool) -> Result<()> {
+        pipeline::flush_wal(&self.shared, sync)
+    }
+
+    /// Makes everything written before durable.
+    pub fn sync_wal(&self) -> Result<()> {
+        self.flush_wal(true)
+    }
+}
+
+/// Reading.
+impl Db {
+    /// The value of `key` in the default column family.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        let options = table::ReadOptions::default();
+        get::get(&self.shared, &self.default, &options, key.as_ref(), None)
+    }
+
+    /// [`Db::get`] from a column family.
+    pub fn get_cf(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        let options = table::ReadOptions::default();
+        get::get(&self.shared, &family.0, &options, key.as_ref(), None)
+    }
+
+    /// [`Db::get_cf`] with options.
+    pub fn get_opt(
+        &self,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        key: impl AsRef<[u8]>,
+    ) -> Result<Option<Vec<u8>>> {
+        let sequence = self.snapshot_sequence(options)?;
+        get::get(
+            &self.shared,
+            &family.0,
+            &options.for_tables(),
+            key.as_ref(),
+            sequence,
+        )
+    }
+
+    /// An iterator over the default column family.
+    ///
+    /// # Panics
+    /// If `options.snapshot` is a snapshot of another database.
+    pub fn iterator(&self, options: &ReadOptions) -> DbIterator {
+        self.iterator_cf(options, &self.default_column_family())
+            .expect("the snapshot must be one of this database")
+    }
+
+    /// An iterator over a column family.
+    pub fn iterator_cf(&self, options: &ReadOptions, family: &ColumnFamily) -> Result<DbIterator> {
+        let view = family.0.view.load();
+        let sequence = self
+            .snapshot_sequence(options)?
+            .unwrap_or_else(|| self.shared.visible());
+        let statistics = self.shared.env().statistics.clone();
+        Ok(DbIterator::new(
+            &view,
+            family.0.comparator(),
+            options,
+            sequence,
+            statistics,
+        ))
+    }
+
+    /// A consistent view of the database as it is now.
+    pub fn snapshot(&self) -> Snapshot {
+        self.shared.snapshots.take(|| self.shared.visible())
+    }
+
+    /// The number of the last write that reads see.
+    pub fn latest_sequence_number(&self) -> u64 {
+        self.shared.visible().0
+    }
+
+    fn snapshot_sequence(&self, options: &ReadOptions) -> Result<Option<base::SequenceNumber>> {
+        match &options.snapshot {
+            None => Ok(None),
+            Some(s) if s.belongs_to(&self.shared.snapshots) => Ok(Some(s.sequence())),
+            Some(_) => Err(Error::invalid_argument(
+                "the snapshot is of another database",
+            )),
+        }
+    }
+}
+
+/// Maintenance and information.
+impl Db {
+    /// Writes every column family's memtables to tables and waits for it.
+    pub fn flush(&self) -> Result<()> {
+        let all: Vec<_> = self.shared.families.load().iter().cloned().collect();
+        maintenance::flush(&self.shared, &all, &FlushOptions::default())
+    }
+
+    /// Writes the family's memtables to a table and waits for it.
+    pub fn flush_cf(&self, family: &ColumnFamily) -> Result<()> {
+        self.flush_opt(&FlushOptions::default(), family)
+    }
+
+    /// [`Db::flush_cf`] with options.
+    pub fn flush_opt(&self, options: &FlushOptions, family: &ColumnFamily) -> Result<()> {
+        maintenance::flush(&self.shared, std::slice::from_ref(&family.0), options)
+    }
+
+    /// Compacts everything from `begin` to `end`, both included (`None` is open), into one level,
+    /// and waits for it.
+    pub fn compact_range(
+        &self,
+        family: &ColumnFamily,
+        begin: Option<&[u8]>,
+        end: Option<&[u8]>,
+    ) -> Result<()> {
+        maintenance::compact_range(&self.shared, &family.0, begin, end)
+    }
+
+    /// A property of the default column family or the database, by RocksDB's name, for example
+    /// `rocksdb.stats` or `rocksdb.num-files-at-level0`; `None` for a name that is not known.
+    pub fn property(&self, name: &str) -> Option<String> {
+        properties::get(&self.shared, &self.default, name)
+    }
+
+    /// [`Db::property`] of a column family.
+    pub fn property_cf(&self, family: &ColumnFamily, name: &str) -> Option<String> {
+        properties::get(&self.shared, &family.0, name)
+    }
+
+    /// Waits until no flush and no compaction is running or due.
+    pub fn wait_for_compact(&self) -> Result<()> {
+        maintenance::wait_for_jobs(&self.shared)
+    }
+}

@@ -1,0 +1,177 @@
+//! Flush: immutable memtables become one level 0 table.
+//!
+//! The table is synced, its directory entry too, before the MANIFEST names it; only then do the
+//! log files that cover the memtables stop being needed.
+
+use std::sync::Arc;
+
+use base::stats::Ticker;
+use base::{Result, SequenceNumber};
+use table::InternalIterator;
+
+use crate::compaction::merge::{DropRules, Merge};
+use crate::compaction::output::{Output, OutputContext};
+use crate::events::Event;
+use crate::family::Family;
+use crate::jobs::Work;
+use crate::memtable::Memtable;
+use crate::read::merging::MergingIter;
+use crate::shared::{Shared, State};
+use crate::version::edit::{NewFile, VersionEdit};
+use crate::version::set::next_version;
+
+/// The next flush, if a family has enough immutable memtables and none of its own under way.
+pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
+    let families = db.families.load();
+    let family = families.iter().find(|f| {
+        !state.flushing.contains(&f.id) && !f.view.load().imm.is_empty() && !f.is_dropped()
+    })?;
+    let family = Arc::clone(family);
+    state.flushing.push(family.id);
+    Some(Box::new(move |db| {
+        let result = flush_family(db, &family);
+        db.state().flushing.retain(|&id| id != family.id);
+        result
+    }))
+}
+
+/// Writes all immutable memtables of the family to one table and installs it.
+pub(crate) fn flush_family(db: &Shared, family: &Arc<Family>) -> Result<()> {
+    let mut memtables = family.view.load().imm.clone();
+    if memtables.is_empty() {
+        return Ok(());
+    }
+    memtables.reverse(); // oldest first
+    let file = write_level0(db, family, &memtables)?;
+    let log_number = memtables
+        .last()
+        .map(|m| m.next_log_number())
+        .unwrap_or_default();
+    let mut edit = VersionEdit {
+        column_family: family.id,
+        log_number: Some(log_number.0),
+        ..Default::default()
+    };
+    edit.new_files.extend(file);
+    install(db, family, &memtables, edit)
+}
+
+/// Merges the memtables into one level 0 table; `None` if nothing of them is worth writing.
+pub(crate) fn write_level0(
+    db: &Shared,
+    family: &Arc<Family>,
+    memtables: &[Arc<Memtable>],
+) -> Result<Option<NewFile>> {
+    let ctx = OutputContext::of(db, family);
+    let snapshots = db.snapshots.sequences();
+    write_memtables(&ctx, memtables, &snapshots, db)
+}
+
+fn write_memtables(
+    ctx: &OutputContext<'_>,
+    memtables: &[Arc<Memtable>],
+    snapshots: &[SequenceNumber],
+    db: &Shared,
+) -> Result<Option<NewFile>> {
+    let start = db.env().clock.wall_micros();
+    let number = ctx.numbers.take();
+    db.log.event(
+        &Event::new("flush_started")
+            .number("num_memtables", memtables.len() as u64)
+            .number(
+                "num_entries",
+                memtables.iter().map(|m| m.len() as u64).sum(),
+            )
+            .number(
+                "num_deletes",
+                memtables.iter().map(|m| m.num_deletes()).sum(),
+            )
+            .number(
+                "total_data_size",
+                memtables.iter().map(|m| m.data_bytes()).sum(),
+            )
+            .number(
+                "memory_usage",
+                memtables.iter().map(|m| m.memory_usage() as u64).sum(),
+            )
+            .text("flush_reason", "Write Buffer Full"),
+    );
+    let new = build_level0(ctx, memtables, snapshots, number)?;
+    if let Some(new) = &new {
+        db.count(Ticker::FlushWriteBytes, new.meta.file_size);
+        let micros = db.env().clock.wall_micros().saturating_sub(start);
+        db.log.event(
+            &Event::new("table_file_creation")
+                .text("cf_name", &ctx.family.name)
+                .number("file_number", new.meta.number.0)
+                .number("file_size", new.meta.file_size)
+                .number("flush_micros", micros),
+        );
+    } else {
+        db.log.info(format_args!("flush: nothing left to write"));
+    }
+    Ok(new)
+}
+
+/// Merges memtables into the table `number`; recovery uses it before the database exists.
+pub(crate) fn build_level0(
+    ctx: &OutputContext<'_>,
+    memtables: &[Arc<Memtable>],
+    snapshots: &[SequenceNumber],
+    number: base::FileNumber,
+) -> Result<Option<NewFile>> {
+    let children: Vec<Box<dyn InternalIterator>> = memtables
+        .iter()
+        .map(|m| Box::new(m.iter()) as Box<dyn InternalIterator>)
+        .collect();
+    let input = MergingIter::new(ctx.family.comparator().clone(), children);
+    let rules = DropRules::keep_deletions(ctx.family.comparator().clone(), snapshots.to_vec());
+    let mut merge = Merge::new(Box::new(input), rules);
+    let mut output = Output::new(ctx, 0, number);
+    merge.start()?;
+    while merge.valid() {
+        output.add(merge.key(), merge.value())?;
+        merge.next()?;
+    }
+    output.finish()
+}
+
+/// Makes the edit durable, then swaps the family's View.
+fn install(
+    db: &Shared,
+    family: &Arc<Family>,
+    memtables: &[Arc<Memtable>],
+    mut edit: VersionEdit,
+) -> Result<()> {
+    let mut versions = db.lock_versions();
+    let version = Arc::new(next_version(&db.tables, family, &edit)?);
+    let families = db.families.load();
+    let needed = families
+        .iter()
+        .map(|f| {
+            if f.id == family.id {
+                edit.log_number.unwrap_or(0)
+            } else {
+                f.log_number().0
+            }
+        })
+        .min()
+        .unwrap_or(0);
+    if needed > versions.min_log_number_to_keep {
+        versions.min_log_number_to_keep = needed;
+        edit.min_log_number_to_keep = Some(needed);
+    }
+    let log_number = edit.log_number.unwrap_or(0);
+    let last = db.visible().0;
+    versions.log(&db.tables, &db.numbers, &families, last, edit)?;
+    let state = db.state();
+    let view = family.view.load_full();
+    family
+        .view
+        .store(Arc::new(view.flushed(memtables, version)));
+    family.set_log_number(base::FileNumber(log_number));
+    drop(state);
+    drop(versions);
+    db.notify();
+    Ok(())
+}

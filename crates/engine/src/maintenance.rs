@@ -1,0 +1,118 @@
+//! Flushes and compactions that somebody asks for, and what closing does.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base::{Error, ErrorKind, Result};
+
+use crate::compaction::pick;
+use crate::family::Family;
+use crate::memtable::Memtable;
+use crate::options::FlushOptions;
+use crate::shared::{ManualCompaction, Shared};
+use crate::write::pipeline;
+
+/// Makes the families' active memtables immutable and, with `wait`, waits for their flush.
+pub(crate) fn flush(db: &Shared, families: &[Arc<Family>], options: &FlushOptions) -> Result<()> {
+    db.check_writable()?;
+    // What is in memory now; later memtables are not waited for.
+    let mut pending: Vec<(Arc<Family>, Vec<Arc<Memtable>>)> = Vec::new();
+    pipeline::exclusively(db, || {
+        if families.iter().any(|f| !f.view.load().mem.is_empty()) {
+            db.rotate(families)?;
+        }
+        pending.extend(
+            families
+                .iter()
+                .map(|f| (Arc::clone(f), f.view.load().imm.clone())),
+        );
+        Ok(())
+    })?;
+    if !options.wait {
+        return Ok(());
+    }
+    let mut state = db.state();
+    loop {
+        let left = pending.iter().any(|(f, memtables)| {
+            let view = f.view.load();
+            !f.is_dropped()
+                && view
+                    .imm
+                    .iter()
+                    .any(|m| memtables.iter().any(|p| p.id() == m.id()))
+        });
+        if !left {
+            return Ok(());
+        }
+        state.check_writable()?;
+        state = db.wait(state);
+    }
+}
+
+/// Flushes, then compacts a range of user keys and waits for it.
+pub(crate) fn compact_range(
+    db: &Shared,
+    family: &Arc<Family>,
+    begin: Option<&[u8]>,
+    end: Option<&[u8]>,
+) -> Result<()> {
+    flush(db, std::slice::from_ref(family), &FlushOptions::default())?;
+    let manual = Arc::new(ManualCompaction {
+        family: family.id,
+        begin: begin.map(<[u8]>::to_vec),
+        end: end.map(<[u8]>::to_vec),
+        result: Mutex::new(None),
+    });
+    let mut state = db.state();
+    state.manual.push(Arc::clone(&manual));
+    db.notify();
+    loop {
+        let done = manual
+            .result
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(result) = done {
+            return result;
+        }
+        state.check_writable()?;
+        state = db.wait(state);
+    }
+}
+
+/// Waits until no flush and no compaction is running or due.
+pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
+    let mut state = db.state();
+    loop {
+        state.check_writable()?;
+        let families = db.families.load();
+        let due = families.iter().any(|f| {
+            let view = f.view.load();
+            !view.imm.is_empty()
+                || (!f.options.cf.disable_auto_compactions
+                    && pick::automatic(&view.version, &f.options.cf).is_some())
+        });
+        if !due && state.flushing.is_empty() && state.compacting.is_empty() {
+            return Ok(());
+        }
+        state = db.wait(state);
+    }
+}
+
+/// Before the jobs end: what is only in memory goes to a table, if it is not in the log, and the
+/// log goes to the operating system.
+pub(crate) fn before_close(db: &Shared) -> Result<()> {
+    if db.read_only || db.state().failure.is_some() {
+        return Ok(());
+    }
+    let result = if db.has_unlogged_writes() && !db.options.db.avoid_flush_during_shutdown {
+        let all: Vec<_> = db.families.load().iter().cloned().collect();
+        flush(db, &all, &FlushOptions::default())
+    } else {
+        Ok(())
+    };
+    let log = db.with_log(|log| log.submit());
+    match result.and(log) {
+        Err(e) if e.kind() == ErrorKind::ShutdownInProgress => Ok(()),
+        other => other.map_err(|e: Error| e),
+    }
+}

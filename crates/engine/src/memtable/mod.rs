@@ -1,0 +1,234 @@
+//! The memtable: recent writes, sorted, in memory.
+//!
+//! `unsafe` lives in [`arena`] and [`skiplist`], and in the one call here that resumes a cursor.
+#![expect(
+    unsafe_code,
+    reason = "the memtable is one of the project's unsafe islands"
+)]
+
+pub(crate) mod arena;
+mod skiplist;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::{Comparator, FileNumber, Result, SequenceNumber, ValueType, key};
+use table::InternalIterator;
+
+use arena::Arena;
+use skiplist::{Position, SkipList};
+
+/// What a lookup found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Lookup<'a> {
+    /// No visible version here: look further down.
+    Absent,
+    /// The newest visible version.
+    Found(ValueType, &'a [u8]),
+}
+
+/// A sorted set of (internal key, value). Inserts and reads may run at the same time.
+pub(crate) struct Memtable {
+    list: SkipList,
+    /// Identifies the memtable in order of creation.
+    id: u64,
+    /// The log that was active when this memtable became active: nothing in it is older.
+    log_number: FileNumber,
+    /// The log that became active when this memtable stopped being active; 0 while it is active.
+    next_log_number: AtomicU64,
+    /// Deletions of all kinds, for the flushed file's properties and compaction heuristics.
+    deletes: AtomicU64,
+    /// Key and value bytes.
+    data_bytes: AtomicU64,
+}
+
+impl Memtable {
+    pub(crate) fn new(
+        id: u64,
+        comparator: Comparator,
+        arena_block_size: usize,
+        log_number: FileNumber,
+    ) -> Self {
+        Self {
+            list: SkipList::new(comparator, Arena::new(arena_block_size)),
+            id,
+            log_number,
+            next_log_number: AtomicU64::new(0),
+            deletes: AtomicU64::new(0),
+            data_bytes: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The oldest log that may hold something of this memtable.
+    pub(crate) fn log_number(&self) -> FileNumber {
+        self.log_number
+    }
+
+    /// The oldest log that is still needed once this memtable and all older ones are flushed.
+    pub(crate) fn next_log_number(&self) -> FileNumber {
+        FileNumber(self.next_log_number.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_next_log_number(&self, n: FileNumber) {
+        self.next_log_number.store(n.0, Ordering::Relaxed);
+    }
+
+    /// Adds a version of a key.
+    #[inline]
+    pub(crate) fn insert(&self, user_key: &[u8], seq: SequenceNumber, t: ValueType, value: &[u8]) {
+        self.list.insert(user_key, key::pack(seq, t), value);
+        self.data_bytes.fetch_add(
+            (user_key.len() + key::TRAILER_LEN + value.len()) as u64,
+            Ordering::Relaxed,
+        );
+        if matches!(t, ValueType::Deletion | ValueType::SingleDeletion) {
+            self.deletes.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The newest version of the user key in `seek_key` that is not newer than its sequence.
+    #[inline]
+    pub(crate) fn get(&self, seek_key: &[u8]) -> Lookup<'_> {
+        if self.is_empty() {
+            return Lookup::Absent;
+        }
+        let cursor = self.list.cursor_at(&self.list.target(seek_key));
+        let Some((internal, value)) = cursor.entry() else {
+            return Lookup::Absent;
+        };
+        match key::parse(internal) {
+            Some(found) if found.user_key == key::user_key(seek_key) => {
+                Lookup::Found(found.value_type, value)
+            }
+            _ => Lookup::Absent,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.len() == 0
+    }
+
+    /// Number of entries.
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(crate) fn num_deletes(&self) -> u64 {
+        self.deletes.load(Ordering::Relaxed)
+    }
+
+    /// Key and value bytes, without the structure around them.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        self.data_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of memory that it holds.
+    pub(crate) fn memory_usage(&self) -> usize {
+        self.list.arena().reserved()
+    }
+
+    /// True once it has as much data as the write buffer may have: it then becomes immutable.
+    ///
+    /// A chunk that would overshoot the limit by more than 60 % of its size is not begun, and one
+    /// that was begun is used up to three quarters: RocksDB's rule of thumb.
+    pub(crate) fn should_flush(&self, write_buffer_size: usize, arena_block_size: usize) -> bool {
+        let arena = self.list.arena();
+        let reserved = arena.reserved();
+        if reserved + arena_block_size < write_buffer_size + arena_block_size * 3 / 5 {
+            return false;
+        }
+        if reserved > write_buffer_size + arena_block_size * 3 / 5 {
+            return true;
+        }
+        arena.unused() < arena_block_size / 4
+    }
+
+    /// A cursor over everything in it.
+    pub(crate) fn iter(self: &Arc<Self>) -> Iter {
+        Iter {
+            at: Position::NOWHERE,
+            memtable: Arc::clone(self),
+        }
+    }
+}
+
+/// A cursor that keeps its memtable alive.
+pub(crate) struct Iter {
+    at: Position,
+    memtable: Arc<Memtable>,
+}
+
+impl Iter {
+    #[inline]
+    fn cursor(&self) -> skiplist::Cursor<'_> {
+        // SAFETY: `at` is only ever set from cursors of this memtable's list.
+        unsafe { self.memtable.list.resume(self.at) }
+    }
+
+    #[inline]
+    fn go(&mut self, step: impl FnOnce(&mut skiplist::Cursor<'_>)) {
+        let mut c = self.cursor();
+        step(&mut c);
+        self.at = c.save();
+    }
+
+    #[inline]
+    fn entry(&self) -> (&[u8], &[u8]) {
+        self.cursor()
+            .entry()
+            .expect("key() and value() need a valid iterator")
+    }
+}
+
+impl InternalIterator for Iter {
+    fn valid(&self) -> bool {
+        self.cursor().entry().is_some()
+    }
+
+    fn seek_to_first(&mut self) {
+        self.go(|c| c.seek_to_first());
+    }
+
+    fn seek_to_last(&mut self) {
+        self.go(|c| c.seek_to_last());
+    }
+
+    fn seek(&mut self, target: &[u8]) {
+        self.go(|c| c.seek(target));
+    }
+
+    fn seek_for_prev(&mut self, target: &[u8]) {
+        self.go(|c| {
+            c.seek(target);
+            match c.entry() {
+                Some((k, _)) if k == target => {}
+                Some(_) => c.prev(),
+                None => c.seek_to_last(),
+            }
+        });
+    }
+
+    fn next(&mut self) {
+        self.go(|c| c.next());
+    }
+
+    fn prev(&mut self) {
+        self.go(|c| c.prev());
+    }
+
+    fn key(&self) -> &[u8] {
+        self.entry().0
+    }
+
+    fn value(&self) -> &[u8] {
+        self.entry().1
+    }
+
+    fn status(&self) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,299 @@
+//! From recovered data to a running database.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base::rng::Rng;
+use base::{FileNumber, Result, SequenceNumber};
+
+use super::replay::Replayed;
+use super::{Opening, Wanted, seeded};
+use crate::compaction::output::OutputContext;
+use crate::families;
+use crate::family::{Family, FamilySet};
+use crate::files::{self, FileKind};
+use crate::flush;
+use crate::options::codec;
+use crate::read::view::View;
+use crate::shared::{Parts, Shared, create_log};
+use crate::version::VersionSet;
+use crate::version::edit::VersionEdit;
+use crate::version::manifest::Recovered;
+use crate::version::set::{FileNumbers, next_version};
+use crate::write::wal::ActiveLog;
+
+/// Obsolete OPTIONS files that are kept, the newest included.
+const OPTIONS_FILES_KEPT: usize = 2;
+
+/// The outcome of a recovery.
+struct Installed {
+    versions: VersionSet,
+    log_file: Option<ActiveLog>,
+    logs: Vec<(FileNumber, u64)>,
+    last_sequence: u64,
+}
+
+impl Opening {
+    /// Recovers and, unless the database is opened for reading only, makes the result durable.
+    pub(super) fn run(
+        self,
+        recovered: &Recovered,
+        wanted: &Wanted<'_>,
+        exists: bool,
+    ) -> Result<Arc<Shared>> {
+        let families = self.families(recovered, wanted)?;
+        let numbers = self.numbers(recovered)?;
+        let db_id = self.db_id(recovered)?;
+        let mut made = Vec::new();
+        let done = match self.install(recovered, &families, &numbers, &db_id, &mut made) {
+            Ok(done) => done,
+            Err(e) => {
+                self.log.error(format_args!("open failed: {e}"));
+                self.remove(&made);
+                return Err(e);
+            }
+        };
+        let shared = Arc::new(Shared::new(Parts {
+            dir: self.dir,
+            options: self.options,
+            log: self.log,
+            read_only: self.read_only,
+            families,
+            tables: self.tables,
+            numbers,
+            session_id: self.session_id,
+            db_id,
+            last_sequence: done.last_sequence,
+            versions: done.versions,
+            log_file: done.log_file,
+            logs: done.logs.into_iter().collect(),
+        }));
+        if !shared.read_only {
+            families::create_missing(&shared, wanted)?;
+            write_options_file(&shared)?;
+            remove_leftovers(&shared)?;
+            shared.log.info(format_args!(
+                "{}: last sequence {}, {} column families",
+                if exists { "opened" } else { "created" },
+                shared.visible(),
+                shared.families.load().iter().count()
+            ));
+        }
+        Ok(shared)
+    }
+
+    /// The id of the database: the MANIFEST's, IDENTITY's, or a new one.
+    fn db_id(&self, recovered: &Recovered) -> Result<String> {
+        if let Some(id) = recovered.db_id.as_ref().filter(|id| !id.is_empty()) {
+            return Ok(id.clone());
+        }
+        let written = files::read_identity(&*self.options.env.fs, &self.dir)?;
+        Ok(written
+            .filter(|id| !id.is_empty())
+            .unwrap_or_else(|| new_uuid(&mut seeded(&self.options.env))))
+    }
+
+    fn install(
+        &self,
+        recovered: &Recovered,
+        families: &FamilySet,
+        numbers: &FileNumbers,
+        db_id: &str,
+        made: &mut Vec<PathBuf>,
+    ) -> Result<Installed> {
+        let flush = |family: &Arc<Family>, made: &mut Vec<PathBuf>| {
+            self.flush_recovered(family, numbers, db_id, made)
+        };
+        let mut overflow = || {
+            for family in families.iter() {
+                let full = {
+                    let view = family.view.load();
+                    let limit = family.options.cf.write_buffer_size as usize;
+                    view.mem.should_flush(limit, family.arena_block_size())
+                };
+                if full && !self.read_only {
+                    flush(family, made)?;
+                }
+            }
+            Ok(())
+        };
+        let replayed = self.replay(recovered, families, &mut overflow)?;
+        let mut versions = VersionSet::new(
+            db_id.to_owned(),
+            recovered.max_column_family,
+            self.options.db.max_manifest_file_size,
+        );
+        if self.read_only {
+            return Ok(Installed {
+                versions,
+                log_file: None,
+                logs: Vec::new(),
+                last_sequence: replayed.last_sequence,
+            });
+        }
+        let keep_logs = self.options.db.avoid_flush_during_recovery && !replayed.cut;
+        let number = numbers.take();
+        for family in families.iter() {
+            if family.view.load().mem.is_empty() {
+                // Nothing in the old logs is this family's.
+            } else if keep_logs {
+                continue;
+            } else {
+                flush(family, made)?;
+            }
+            start_on_log(family, number);
+        }
+        let fs = &*self.options.env.fs;
+        let writer = create_log(&self.options.env, &self.dir, number)?;
+        made.push(files::wal_path(&self.dir, number));
+        if files::read_identity(fs, &self.dir)?.as_deref() != Some(db_id) {
+            files::write_identity(fs, &self.dir, db_id)?;
+        }
+        let oldest = families
+            .iter()
+            .map(|f| f.log_number().0)
+            .min()
+            .unwrap_or(number.0);
+        versions.min_log_number_to_keep = oldest;
+        made.push(files::manifest_path(&self.dir, FileNumber(numbers.peek())));
+        versions.start_manifest(&self.tables, numbers, families, replayed.last_sequence)?;
+        Ok(Installed {
+            versions,
+            log_file: Some(ActiveLog::new(writer, number)),
+            logs: live_logs(&replayed, oldest, number),
+            last_sequence: replayed.last_sequence,
+        })
+    }
+
+    /// Writes a recovered memtable to a table, not yet named by any MANIFEST.
+    fn flush_recovered(
+        &self,
+        family: &Arc<Family>,
+        numbers: &FileNumbers,
+        db_id: &str,
+        made: &mut Vec<PathBuf>,
+    ) -> Result<()> {
+        let view = family.view.load_full();
+        let now = self.options.env.clock.wall_micros() / 1_000_000;
+        let ctx = OutputContext {
+            family,
+            tables: &self.tables,
+            numbers,
+            db_id,
+            session_id: &self.session_id,
+            now,
+            epoch: family.take_epoch(),
+            oldest_ancestor_time: now,
+            statistics: self.options.env.statistics.clone(),
+        };
+        let number = numbers.take();
+        made.push(files::table_path(&self.dir, number));
+        let none: &[SequenceNumber] = &[];
+        let new = flush::build_level0(&ctx, &[Arc::clone(&view.mem)], none, number)?;
+        let edit = VersionEdit {
+            new_files: new.into_iter().collect(),
+            ..Default::default()
+        };
+        let version = next_version(&self.tables, family, &edit)?;
+        let log_number = family.log_number();
+        family.view.store(Arc::new(View {
+            mem: family.new_memtable(log_number),
+            imm: Vec::new(),
+            version: Arc::new(version),
+        }));
+        Ok(())
+    }
+
+    /// Removes the files that a failed open made; what was there before stays.
+    fn remove(&self, made: &[PathBuf]) {
+        for path in made {
+            match self.options.env.fs.remove(path) {
+                Ok(()) => {}
+                Err(e) if e.is_not_found() => {}
+                Err(e) => self.log.warn(format_args!("cannot remove: {e}")),
+            }
+        }
+    }
+}
+
+/// The family's data is all in tables: it starts anew with the log `number`.
+fn start_on_log(family: &Family, number: FileNumber) {
+    let view = family.view.load_full();
+    family.set_log_number(number);
+    family.view.store(Arc::new(View {
+        mem: family.new_memtable(number),
+        imm: Vec::new(),
+        version: Arc::clone(&view.version),
+    }));
+}
+
+fn live_logs(replayed: &Replayed, oldest: u64, active: FileNumber) -> Vec<(FileNumber, u64)> {
+    let old = replayed.logs.iter().copied().filter(|(n, _)| n.0 >= oldest);
+    old.chain([(active, 0)]).collect()
+}
+
+/// A random UUID, version 4 of RFC 9562.
+fn new_uuid(rng: &mut Rng) -> String {
+    let (mut high, mut low) = (rng.next_u64(), rng.next_u64());
+    high = (high & !0xf000) | 0x4000;
+    low = (low & !(3 << 62)) | (2 << 62);
+    let (a, b, c) = (high >> 32, (high >> 16) & 0xffff, high & 0xffff);
+    let (d, e) = (low >> 48, low & 0xffff_ffff_ffff);
+    format!("{a:08x}-{b:04x}-{c:04x}-{d:04x}-{e:012x}")
+}
+
+/// Writes the OPTIONS file for people and RocksDB's tools; older ones but one are deleted.
+pub(crate) fn write_options_file(db: &Shared) -> Result<()> {
+    let number = db.numbers.take();
+    let families = db.families.load();
+    let list: Vec<_> = families
+        .iter()
+        .map(|f| (f.name.as_str(), &f.options))
+        .collect();
+    let text = codec::to_text(&db.options.db, &list);
+    let path = files::options_path(&db.dir, number);
+    let temp = path.with_extension("dbtmp");
+    let fs = &*db.env().fs;
+    io::replace_file(fs, &path, &temp, text.as_bytes())?;
+    let mut old: Vec<_> = files::list(fs, &db.dir)?
+        .into_iter()
+        .filter(|e| e.kind == FileKind::Options)
+        .collect();
+    old.truncate(old.len().saturating_sub(OPTIONS_FILES_KEPT));
+    for entry in old {
+        fs.remove(&db.dir.join(entry.name))?;
+    }
+    Ok(())
+}
+
+/// Deletes files that an earlier process left behind and that no MANIFEST names any more.
+fn remove_leftovers(db: &Shared) -> Result<()> {
+    let families = db.families.load();
+    let oldest_log = families
+        .iter()
+        .map(|f| f.log_number())
+        .min()
+        .unwrap_or_default();
+    let manifest = db.lock_versions().manifest_number();
+    let live: std::collections::BTreeSet<FileNumber> = families
+        .iter()
+        .flat_map(|f| {
+            let version = Arc::clone(&f.view.load().version);
+            version.files().map(|(_, t)| t.number()).collect::<Vec<_>>()
+        })
+        .collect();
+    for entry in files::list(&*db.env().fs, &db.dir)? {
+        let leftover = match entry.kind {
+            FileKind::Wal => entry.number < oldest_log,
+            FileKind::Table => !live.contains(&entry.number),
+            FileKind::Manifest => Some(entry.number) != manifest,
+            FileKind::Temp => true,
+            _ => false,
+        };
+        if leftover {
+            db.tables.janitor.add(db.dir.join(&entry.name));
+        }
+    }
+    db.delete_obsolete_files();
+    Ok(())
+}

@@ -1,0 +1,357 @@
+//! Opening a database.
+//!
+//! ```text
+//!   look      is there a database, may it be opened?            nothing is written
+//!   lock      LOCK: one opener                                  the LOCK file, if missing
+//!   recover   CURRENT → MANIFEST → tables → logs → memtables    tables, if memtables overflow
+//!   install   flush, new log, new MANIFEST, CURRENT             the point of no return
+//!   tidy      OPTIONS file, obsolete files                      deletions
+//! ```
+//!
+//! Everything that can be wrong with what is there shows before the point of no return: a failed
+//! open deletes nothing and overwrites nothing.
+
+mod create;
+mod install;
+mod replay;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base::rng::Rng;
+use base::{Comparator, Error, Result};
+
+use crate::db::Db;
+use crate::events::InfoLog;
+use crate::families;
+use crate::family::{Family, FamilySet};
+use crate::files::{self, FileKind};
+use crate::options::{ColumnFamilyDescriptor, ColumnFamilyOptions, Env, Options};
+use crate::version::Version;
+use crate::version::edit::NewFile;
+use crate::version::manifest::{self, Recovered, RecoveredFamily};
+use crate::version::set::{FileNumbers, Tables};
+use crate::version::version::Janitor;
+
+pub(crate) use install::write_options_file;
+
+/// Which column families the caller opens.
+pub(crate) enum Wanted<'a> {
+    /// These; a writer must name all that exist.
+    Listed(&'a [ColumnFamilyDescriptor]),
+    /// Every one that exists, with the options for the default family.
+    All,
+}
+
+/// Bytes of block cache for a database that is given none: RocksDB's default.
+const DEFAULT_CACHE_BYTES: usize = 32 << 20;
+
+/// Opens or creates the database in `dir`.
+pub(crate) fn open(
+    dir: &Path,
+    options: &Options,
+    wanted: &Wanted<'_>,
+    read_only: bool,
+) -> Result<Db> {
+    options.validate()?;
+    if let Wanted::Listed(list) = wanted {
+        check_descriptors(list)?;
+    }
+    let exists = look(dir, options, read_only)?;
+    if !exists {
+        options.env.fs.create_dir(dir)?;
+    }
+    let lock = if read_only {
+        None
+    } else {
+        Some(options.env.fs.lock(&files::lock_path(dir))?)
+    };
+    let opening = Opening::new(dir, options, read_only)?;
+    let recovered = if exists {
+        manifest::read(&*options.env.fs, dir)?
+    } else {
+        create::blank(options, wanted)
+    };
+    let shared = opening.run(&recovered, wanted, exists)?;
+    Db::started(shared, lock)
+}
+
+/// Whether there is a database in `dir`.
+///
+/// Errors: there is none and none is to be made; there is one and none may be; files of a
+/// database without CURRENT.
+fn look(dir: &Path, options: &Options, read_only: bool) -> Result<bool> {
+    let fs = &*options.env.fs;
+    if fs.exists(&files::current_path(dir))? {
+        if options.db.error_if_exists {
+            return Err(Error::invalid_argument("exists (error_if_exists is true)").file(dir));
+        }
+        return Ok(true);
+    }
+    let entries = match files::list(fs, dir) {
+        Ok(entries) => entries,
+        Err(e) if e.is_not_found() => Vec::new(),
+        Err(e) => return Err(e),
+    };
+    // The remains of a database are not an empty directory: a new database would bury them.
+    if let Some(left) = entries
+        .iter()
+        .find(|e| matches!(e.kind, FileKind::Manifest | FileKind::Table))
+    {
+        return Err(Error::corruption(format!(
+            "CURRENT is missing, but {} is there",
+            left.name.display()
+        ))
+        .file(dir)
+        .hint("write the name of the newest good MANIFEST and a newline to CURRENT, or restore a backup"));
+    }
+    if read_only || !options.db.create_if_missing {
+        return Err(Error::invalid_argument(
+            "not a database: it has no CURRENT file (create_if_missing is false)",
+        )
+        .file(dir)
+        .hint("check the path, or set create_if_missing = true to make a new database"));
+    }
+    Ok(false)
+}
+
+fn check_descriptors(list: &[ColumnFamilyDescriptor]) -> Result<()> {
+    for (i, d) in list.iter().enumerate() {
+        d.options.validate()?;
+        if list[..i].iter().any(|other| other.name == d.name) {
+            return Err(Error::invalid_argument(format!(
+                "column family {:?} is named twice",
+                d.name
+            )));
+        }
+    }
+    if list.iter().any(|d| d.name == families::DEFAULT) {
+        return Ok(());
+    }
+    Err(
+        Error::invalid_argument("the default column family must be opened too")
+            .hint("add a descriptor named \"default\""),
+    )
+}
+
+/// What an open in progress knows.
+struct Opening {
+    dir: PathBuf,
+    options: Options,
+    read_only: bool,
+    log: InfoLog,
+    tables: Tables,
+    session_id: String,
+}
+
+impl Opening {
+    fn new(dir: &Path, options: &Options, read_only: bool) -> Result<Self> {
+        let env = options.env.clone();
+        let clock = Arc::clone(&env.clock);
+        let log = if read_only {
+            InfoLog::disabled(clock)
+        } else {
+            let (level, keep) = (options.db.info_log_level, options.db.keep_log_file_num);
+            InfoLog::open(&*env.fs, dir, clock, level, keep)
+        };
+        let cache = env
+            .block_cache
+            .clone()
+            .unwrap_or_else(|| Arc::new(table::BlockCache::new(DEFAULT_CACHE_BYTES)));
+        let tables = Tables {
+            dir: dir.to_path_buf(),
+            cache,
+            janitor: Arc::new(Janitor::default()),
+            verify_unique_id: options.db.verify_sst_unique_id_in_manifest,
+            check_sizes: !options.db.skip_checking_sst_file_sizes_on_db_open,
+            env,
+        };
+        let session_id = table::unique_id::new_session_id(&mut seeded(&options.env));
+        let me = Self {
+            dir: dir.to_path_buf(),
+            options: options.clone(),
+            read_only,
+            log,
+            tables,
+            session_id,
+        };
+        me.log_header();
+        Ok(me)
+    }
+
+    /// The first lines of the LOG: what opens what, on what.
+    fn log_header(&self) {
+        let log = &self.log;
+        log.header(format_args!(
+            "Ironstone version {}",
+            env!("CARGO_PKG_VERSION")
+        ));
+        log.header(format_args!("DB SUMMARY: {}", self.dir.display()));
+        log.header(format_args!("DB Session ID: {}", self.session_id));
+        if !self.read_only {
+            match self.options.env.fs.probe(&self.dir) {
+                Ok(probe) => log.header(format_args!("Device: {probe}")),
+                Err(e) => log.warn(format_args!("Device: cannot be probed: {e}")),
+            }
+        }
+    }
+
+    /// Column families as the caller wants them, with their tables open.
+    fn families(&self, recovered: &Recovered, wanted: &Wanted<'_>) -> Result<FamilySet> {
+        if let Wanted::Listed(list) = wanted {
+            self.check_all_listed(recovered, list)?;
+        }
+        let mut set = FamilySet::default();
+        for (&id, family) in &recovered.families {
+            let options = match wanted {
+                Wanted::All => self.options_for_any(family)?,
+                Wanted::Listed(list) => match list.iter().find(|d| d.name == family.name) {
+                    Some(d) => d.options.clone(),
+                    None => continue, // reading only: the caller does not want it
+                },
+            };
+            set.insert(Arc::new(self.family(id, family, options, recovered)?));
+        }
+        Ok(set)
+    }
+
+    fn check_all_listed(
+        &self,
+        recovered: &Recovered,
+        list: &[ColumnFamilyDescriptor],
+    ) -> Result<()> {
+        let exists = |name: &str| recovered.families.values().any(|f| f.name == name);
+        if let Some(unknown) = list.iter().find(|d| !exists(&d.name))
+            && (self.read_only || !self.options.db.create_missing_column_families)
+        {
+            return Err(Error::invalid_argument(format!(
+                "Column family not found: {}",
+                unknown.name
+            ))
+            .file(&self.dir)
+            .hint("set create_missing_column_families = true to create it"));
+        }
+        let missing: Vec<&str> = recovered
+            .families
+            .values()
+            .map(|f| f.name.as_str())
+            .filter(|name| !list.iter().any(|d| d.name == *name))
+            .collect();
+        if missing.is_empty() || self.read_only {
+            return Ok(());
+        }
+        Err(Error::invalid_argument(format!(
+            "Column families not opened: {}; a writer has to open all column families",
+            missing.join(", ")
+        ))
+        .file(&self.dir)
+        .hint("name them with Db::open_cf, or use Db::open_all"))
+    }
+
+    /// The options for families without their own, with the comparator that the family has.
+    fn options_for_any(&self, family: &RecoveredFamily) -> Result<ColumnFamilyOptions> {
+        let mut options = self.options.cf.clone();
+        if !family.comparator.is_empty() && family.comparator != options.comparator.name() {
+            options.comparator = Comparator::by_name(&family.comparator).ok_or_else(|| {
+                Error::not_supported(format!(
+                    "comparator {} of column family {:?}",
+                    family.comparator, family.name
+                ))
+                .file(&self.dir)
+                .hint("open the family with this comparator in its options")
+            })?;
+        }
+        Ok(options)
+    }
+
+    fn family(
+        &self,
+        id: u32,
+        family: &RecoveredFamily,
+        options: ColumnFamilyOptions,
+        recovered: &Recovered,
+    ) -> Result<Family> {
+        let manifest = &recovered.manifest_path;
+        if !family.comparator.is_empty() && family.comparator != options.comparator.name() {
+            return Err(Error::invalid_argument(format!(
+                "column family {:?} was written with comparator {}, not {}",
+                family.name,
+                family.comparator,
+                options.comparator.name()
+            ))
+            .file(manifest)
+            .hint("open it with the comparator that it was written with"));
+        }
+        if let Some(what) = family.foreign.first() {
+            return Err(
+                Error::not_supported(format!("{what} (column family {:?})", family.name))
+                    .file(manifest),
+            );
+        }
+        let num_levels = options.cf.num_levels.unsigned_abs() as usize;
+        let mut added = Vec::with_capacity(family.files.len());
+        for (&(level, _), meta) in &family.files {
+            if meta.path_id != 0 {
+                return Err(Error::not_supported("table files in a second db_path").file(manifest));
+            }
+            let file = self.tables.open(
+                &NewFile {
+                    level,
+                    meta: meta.clone(),
+                },
+                &options,
+            )?;
+            if file.reader.has_range_tombstones() {
+                return Err(
+                    Error::not_supported("range tombstones (DeleteRange)").file(file.path())
+                );
+            }
+            added.push((level as usize, file));
+        }
+        let empty = Version::empty(options.comparator.clone(), num_levels);
+        let version = empty
+            .apply(&Default::default(), added)
+            .map_err(|e| e.or_file(manifest))?;
+        let log_number = base::FileNumber(family.log_number);
+        Ok(Family::new(
+            id,
+            family.name.clone(),
+            options,
+            Arc::new(version),
+            log_number,
+        ))
+    }
+
+    fn numbers(&self, recovered: &Recovered) -> Result<FileNumbers> {
+        let mut next = recovered
+            .next_file_number
+            .max(recovered.manifest_number + 1);
+        for entry in files::list(&*self.options.env.fs, &self.dir)? {
+            let numbered = matches!(
+                entry.kind,
+                FileKind::Wal
+                    | FileKind::Table
+                    | FileKind::Blob
+                    | FileKind::Manifest
+                    | FileKind::Options
+                    | FileKind::Temp
+            );
+            if numbered {
+                next = next.max(entry.number.0.saturating_add(1));
+            }
+        }
+        Ok(FileNumbers::starting_at(next))
+    }
+}
+
+/// A generator that differs between processes and moments.
+fn seeded(env: &Env) -> Rng {
+    let time = env.clock.wall_micros();
+    Rng::new(time.rotate_left(24) ^ u64::from(std::process::id()) ^ env.clock.monotonic_nanos())
+}
+
+/// The names of the column families of the database in `dir`, by id.
+pub(crate) fn list_column_families(dir: &Path, env: &Env) -> Result<Vec<String>> {
+    let recovered = manifest::read(&*env.fs, dir)?;
+    Ok(recovered.families.into_values().map(|f| f.name).collect())
+}

@@ -1,0 +1,141 @@
+//! Properties: what the database tells about itself, by RocksDB's names.
+
+use std::fmt::Write as _;
+
+use crate::family::Family;
+use crate::shared::Shared;
+use crate::version::Version;
+
+/// The value of a property of a family, or of the database; `None` for an unknown name.
+pub(crate) fn get(db: &Shared, family: &Family, name: &str) -> Option<String> {
+    let name = name.strip_prefix("rocksdb.")?;
+    let view = family.view.load();
+    let version = &view.version;
+    if let Some(level) = name.strip_prefix("num-files-at-level") {
+        let level: usize = level.parse().ok()?;
+        return (level < version.num_levels()).then(|| version.level(level).len().to_string());
+    }
+    let number = match name {
+        "stats" => return Some(stats(db, family)),
+        "levelstats" => return Some(levelstats(version)),
+        "sstables" => return Some(sstables(version)),
+        "num-immutable-mem-table" => view.imm.len() as u64,
+        "mem-table-flush-pending" => u64::from(!view.imm.is_empty()),
+        "background-errors" => u64::from(db.state().failure.is_some()),
+        "cur-size-active-mem-table" => view.mem.memory_usage() as u64,
+        "cur-size-all-mem-tables" => {
+            let imm: usize = view.imm.iter().map(|m| m.memory_usage()).sum();
+            (imm + view.mem.memory_usage()) as u64
+        }
+        "num-entries-active-mem-table" => view.mem.len() as u64,
+        "num-entries-imm-mem-tables" => view.imm.iter().map(|m| m.len() as u64).sum(),
+        "num-deletes-active-mem-table" => view.mem.num_deletes(),
+        "num-deletes-imm-mem-tables" => view.imm.iter().map(|m| m.num_deletes()).sum(),
+        "estimate-num-keys" => estimate_num_keys(&view),
+        "num-snapshots" => db.snapshots.sequences().len() as u64,
+        "oldest-snapshot-sequence" => db.snapshots.sequences().first().map_or(0, |s| s.0),
+        "num-running-flushes" => db.state().flushing.len() as u64,
+        "num-running-compactions" => db.state().compacting.len() as u64,
+        "total-sst-files-size" | "live-sst-files-size" => {
+            version.files().map(|(_, f)| f.meta.file_size).sum()
+        }
+        "estimate-live-data-size" => version.files().map(|(_, f)| f.meta.file_size).sum(),
+        "estimate-table-readers-mem" => version
+            .files()
+            .map(|(_, f)| f.reader.metadata_memory() as u64)
+            .sum(),
+        "block-cache-capacity" => db.tables.cache.capacity() as u64,
+        "block-cache-usage" => db.tables.cache.usage() as u64,
+        "block-cache-pinned-usage" => db.tables.cache.pinned_usage() as u64,
+        _ => return None,
+    };
+    Some(number.to_string())
+}
+
+/// Entries less twice the deletions, which hide themselves and one other: RocksDB's estimate.
+fn estimate_num_keys(view: &crate::read::view::View) -> u64 {
+    let memory = std::iter::once(&view.mem).chain(&view.imm);
+    let (mut entries, mut deletes) = memory.fold((0, 0), |(e, d), m| {
+        (e + m.len() as u64, d + m.num_deletes())
+    });
+    for (_, f) in view.version.files() {
+        let p = f.reader.properties();
+        entries += p.num_entries;
+        deletes += p.num_deletions;
+    }
+    entries.saturating_sub(2 * deletes)
+}
+
+fn levelstats(version: &Version) -> String {
+    let mut out = String::from("Level Files Size(MB)\n--------------------\n");
+    for level in 0..version.num_levels() {
+        let mb = version.level_bytes(level) as f64 / 1_048_576.0;
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "{level:3} {:8} {mb:8.0}", version.level(level).len());
+    }
+    out
+}
+
+fn sstables(version: &Version) -> String {
+    let mut out = String::new();
+    for level in 0..version.num_levels() {
+        let _ = writeln!(out, "--- level {level} --- version# 0 ---");
+        for f in version.level(level) {
+            let _ = writeln!(
+                out,
+                " {}:{}[{} .. {}]",
+                f.number(),
+                f.meta.file_size,
+                f.smallest_user_key().escape_ascii(),
+                f.largest_user_key().escape_ascii()
+            );
+        }
+    }
+    out
+}
+
+fn stats(db: &Shared, family: &Family) -> String {
+    let view = family.view.load();
+    let version = &view.version;
+    let mut out = format!("\n** Compaction Stats [{}] **\n", family.name);
+    out.push_str("Level    Files   Size     Score\n");
+    out.push_str("----------------------------------\n");
+    let scores = crate::compaction::pick::scores(version, &family.options.cf);
+    let mut total = 0;
+    for level in 0..version.num_levels() {
+        let files = version.level(level);
+        if files.is_empty() && level > 0 {
+            continue;
+        }
+        let busy = files.iter().filter(|f| f.is_being_compacted()).count();
+        let mb = version.level_bytes(level) as f64 / 1_048_576.0;
+        total += version.level_bytes(level);
+        let count = format!("{}/{busy}", files.len());
+        let _ = writeln!(
+            out,
+            "  L{level} {count:>10} {mb:9.2} MB {:6.1}",
+            scores[level]
+        );
+    }
+    let _ = writeln!(
+        out,
+        " Sum {:>10} {:9.2} MB",
+        version.files().count(),
+        total as f64 / 1_048_576.0
+    );
+    let _ = writeln!(
+        out,
+        "\n** DB Stats **\nLast sequence: {}\nMemtables: {} active, {} immutable, {} bytes\nBlock cache: {} of {} bytes\nSnapshots: {}",
+        db.visible(),
+        view.mem.len(),
+        view.imm.len(),
+        view.mem.memory_usage() + view.imm.iter().map(|m| m.memory_usage()).sum::<usize>(),
+        db.tables.cache.usage(),
+        db.tables.cache.capacity(),
+        db.snapshots.sequences().len(),
+    );
+    if let Some(s) = &db.env().statistics {
+        let _ = write!(out, "\n{s}");
+    }
+    out
+}

@@ -1,0 +1,399 @@
+//! The iterator that applications use: one entry per living user key.
+//!
+//! Below it is a cursor over all versions of all keys, newest version first. Forward, the first
+//! visible version of a key decides and the others are skipped. In reverse the versions of a key
+//! come oldest first, so the newest visible one is known only once the key before it is reached:
+//! the entry is saved, and the cursor below stands before it.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use base::stats::{Statistics, Ticker};
+use base::{Comparator, Error, Result, SequenceNumber, ValueType, key};
+use table::InternalIterator;
+
+use super::get::visible_value;
+use super::level::LevelIter;
+use super::merging::MergingIter;
+use super::snapshot::Snapshot;
+use super::view::View;
+use crate::options::ReadOptions;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Forward,
+    Reverse,
+}
+
+/// A cursor over a column family as it was when the iterator was made.
+///
+/// Not positioned at first: seek before use. An error makes it invalid;
+/// [`DbIterator::status`] tells an error from the end.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let mut options = ironstone::Options::default();
+/// # options.db.create_if_missing = true;
+/// # let db = ironstone::Db::open(dir.path(), &options).unwrap();
+/// db.put(b"a", b"1")?;
+/// db.put(b"b", b"2")?;
+/// let mut it = db.iterator(&ironstone::ReadOptions::default());
+/// it.seek_to_first();
+/// while it.valid() {
+///     println!("{:?} = {:?}", it.key(), it.value());
+///     it.next();
+/// }
+/// it.status()?;
+/// # Ok::<(), ironstone::Error>(())
+/// ```
+pub struct DbIterator {
+    comparator: Comparator,
+    inner: MergingIter,
+    sequence: SequenceNumber,
+    lower: Option<Vec<u8>>,
+    upper: Option<Vec<u8>>,
+    direction: Direction,
+    valid: bool,
+    failure: Result<()>,
+    /// Forward: the current user key while older versions are skipped. Reverse: the entry.
+    saved_key: Vec<u8>,
+    saved_value: Vec<u8>,
+    statistics: Option<Arc<Statistics>>,
+    /// Keeps what the iterator shows alive.
+    _snapshot: Option<Snapshot>,
+    /// Where a value that is not plainly stored begins and ends in the current value.
+    value_range: Option<(usize, usize)>,
+}
+
+/// The cursors of everything in a View.
+pub(crate) fn children(
+    view: &View,
+    comparator: &Comparator,
+    options: &table::ReadOptions,
+) -> Vec<Box<dyn InternalIterator>> {
+    let mut out: Vec<Box<dyn InternalIterator>> = Vec::new();
+    for mem in std::iter::once(&view.mem).chain(&view.imm) {
+        if !mem.is_empty() {
+            out.push(Box::new(mem.iter()));
+        }
+    }
+    for file in view.version.level(0) {
+        out.push(Box::new(LevelIter::new(
+            comparator.clone(),
+            vec![Arc::clone(file)],
+            *options,
+        )));
+    }
+    for level in 1..view.version.num_levels() {
+        if !view.version.level(level).is_empty() {
+            out.push(Box::new(LevelIter::over(
+                &view.version,
+                comparator,
+                level,
+                *options,
+            )));
+        }
+    }
+    out
+}
+
+impl DbIterator {
+    pub(crate) fn new(
+        view: &View,
+        comparator: &Comparator,
+        options: &ReadOptions,
+        sequence: SequenceNumber,
+        statistics: Option<Arc<Statistics>>,
+    ) -> Self {
+        let children = children(view, comparator, &options.for_tables());
+        Self {
+            comparator: comparator.clone(),
+            inner: MergingIter::new(comparator.clone(), children),
+            sequence,
+            lower: options.iterate_lower_bound.clone(),
+            upper: options.iterate_upper_bound.clone(),
+            direction: Direction::Forward,
+            valid: false,
+            failure: Ok(()),
+            saved_key: Vec::new(),
+            saved_value: Vec::new(),
+            statistics,
+            _snapshot: options.snapshot.clone(),
+            value_range: None,
+        }
+    }
+
+    /// Whether the iterator is at an entry.
+    #[inline]
+    pub fn valid(&self) -> bool {
+        self.valid
+    }
+
+    /// The error that ended the iteration, if one did.
+    pub fn status(&self) -> Result<()> {
+        if let Err(e) = &self.failure {
+            return Err(e.duplicate());
+        }
+        self.inner.status()
+    }
+
+    /// The key of the current entry.
+    ///
+    /// # Panics
+    /// If the iterator is not valid.
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        assert!(self.valid, "key() on an iterator that is not valid");
+        match self.direction {
+            Direction::Forward => key::user_key(self.inner.key()),
+            Direction::Reverse => &self.saved_key,
+        }
+    }
+
+    /// The value of the current entry.
+    ///
+    /// # Panics
+    /// If the iterator is not valid.
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        assert!(self.valid, "value() on an iterator that is not valid");
+        let stored = match self.direction {
+            Direction::Forward => self.inner.value(),
+            Direction::Reverse => &self.saved_value,
+        };
+        match self.value_range {
+            None => stored,
+            Some((from, to)) => &stored[from..to],
+        }
+    }
+
+    /// To the first entry.
+    pub fn seek_to_first(&mut self) {
+        match self.lower.clone() {
+            Some(lower) => self.seek(&lower),
+            None => {
+                self.begin(Direction::Forward);
+                self.inner.seek_to_first();
+                self.find_next(false);
+            }
+        }
+    }
+
+    /// To the last entry.
+    pub fn seek_to_last(&mut self) {
+        self.begin(Direction::Reverse);
+        match self.upper.clone() {
+            // Everything before the first version of the bound.
+            Some(upper) => self.inner.seek_for_prev(&key::encode(
+                &upper,
+                SequenceNumber::MAX,
+                ValueType::FOR_SEEK,
+            )),
+            None => self.inner.seek_to_last(),
+        }
+        self.find_prev();
+    }
+
+    /// To the first entry whose key is at or behind `target`.
+    pub fn seek(&mut self, target: &[u8]) {
+        self.begin(Direction::Forward);
+        let from = match &self.lower {
+            Some(lower) if self.comparator.compare(target, lower) == Ordering::Less => lower,
+            _ => target,
+        };
+        self.inner
+            .seek(&key::encode(from, self.sequence, ValueType::FOR_SEEK));
+        self.find_next(false);
+    }
+
+    /// To the last entry whose key is at or before `target`.
+    pub fn seek_for_prev(&mut self, target: &[u8]) {
+        if self
+            .upper
+            .as_ref()
+            .is_some_and(|u| self.comparator.compare(target, u) != Ordering::Less)
+        {
+            self.seek_to_last();
+            return;
+        }
+        self.begin(Direction::Reverse);
+        self.inner
+            .seek_for_prev(&key::encode(target, SequenceNumber(0), ValueType::Deletion));
+        self.find_prev();
+    }
+
+    /// To the next entry.
+    ///
+    /// # Panics
+    /// If the iterator is not valid.
+    pub fn next(&mut self) {
+        assert!(self.valid, "next() on an iterator that is not valid");
+        self.count(Ticker::NumberDbNext);
+        self.value_range = None;
+        match self.direction {
+            Direction::Forward => {
+                self.saved_key.clear();
+                self.saved_key
+                    .extend_from_slice(key::user_key(self.inner.key()));
+                self.inner.next();
+            }
+            Direction::Reverse => {
+                // The cursor stands before the versions of the saved key, or at its end.
+                self.direction = Direction::Forward;
+                let at = key::encode(&self.saved_key, SequenceNumber(0), ValueType::Deletion);
+                self.inner.seek(&at);
+            }
+        }
+        self.find_next(true);
+    }
+
+    /// To the previous entry.
+    ///
+    /// # Panics
+    /// If the iterator is not valid.
+    pub fn prev(&mut self) {
+        assert!(self.valid, "prev() on an iterator that is not valid");
+        self.count(Ticker::NumberDbPrev);
+        self.value_range = None;
+        if self.direction == Direction::Forward {
+            // Go before every version of the current key.
+            self.saved_key.clear();
+            self.saved_key
+                .extend_from_slice(key::user_key(self.inner.key()));
+            self.direction = Direction::Reverse;
+            let first = key::encode(&self.saved_key, SequenceNumber::MAX, ValueType::FOR_SEEK);
+            self.inner.seek_for_prev(&first);
+        }
+        self.find_prev();
+    }
+
+    fn begin(&mut self, direction: Direction) {
+        self.count(Ticker::NumberDbSeek);
+        self.direction = direction;
+        self.valid = false;
+        self.failure = Ok(());
+        self.value_range = None;
+    }
+
+    #[inline]
+    fn count(&self, t: Ticker) {
+        if let Some(s) = &self.statistics {
+            s.add(t, 1);
+        }
+    }
+
+    /// Forward, from the cursor's position: stops at the first visible version of a living key.
+    /// With `skipping`, versions of the saved key are passed over.
+    fn find_next(&mut self, mut skipping: bool) {
+        self.valid = false;
+        while self.inner.valid() {
+            let Some(entry) = key::parse(self.inner.key()) else {
+                self.failure = Err(Error::corruption("a key of unknown type"));
+                return;
+            };
+            if let Some(upper) = &self.upper
+                && self.comparator.compare(entry.user_key, upper) != Ordering::Less
+            {
+                return;
+            }
+            let hidden = entry.sequence > self.sequence
+                || (skipping
+                    && self.comparator.compare(entry.user_key, &self.saved_key)
+                        != Ordering::Greater);
+            if !hidden {
+                if is_deletion(entry.value_type) {
+                    self.saved_key.clear();
+                    self.saved_key.extend_from_slice(entry.user_key);
+                    skipping = true;
+                } else {
+                    self.valid = self.accept(entry.value_type);
+                    return;
+                }
+            }
+            self.inner.next();
+        }
+    }
+
+    /// Checks the kind of the entry under the cursor and notes where its value is.
+    #[inline]
+    fn accept(&mut self, kind: ValueType) -> bool {
+        if kind == ValueType::Value {
+            return true;
+        }
+        match plain_range(kind, self.inner.value()) {
+            Ok(range) => {
+                self.value_range = Some(range);
+                true
+            }
+            Err(e) => {
+                self.failure = Err(e);
+                false
+            }
+        }
+    }
+
+    /// In reverse, from the cursor's position: saves the newest visible version of the first
+    /// living key found and leaves the cursor before that key.
+    fn find_prev(&mut self) {
+        self.valid = false;
+        let mut kind = ValueType::Deletion; // of the saved entry; a deletion means there is none
+        while self.inner.valid() {
+            let Some(entry) = key::parse(self.inner.key()) else {
+                self.failure = Err(Error::corruption("a key of unknown type"));
+                return;
+            };
+            let other_key = self
+                .comparator
+                .compare(entry.user_key, &self.saved_key)
+                .is_ne();
+            if !is_deletion(kind) && other_key {
+                break; // the saved entry is complete
+            }
+            if let Some(lower) = &self.lower
+                && self.comparator.compare(entry.user_key, lower) == Ordering::Less
+            {
+                break;
+            }
+            if entry.sequence <= self.sequence {
+                kind = entry.value_type;
+                self.saved_key.clear();
+                self.saved_value.clear();
+                if !is_deletion(kind) {
+                    self.saved_key.extend_from_slice(entry.user_key);
+                    self.saved_value.extend_from_slice(self.inner.value());
+                }
+            }
+            self.inner.prev();
+        }
+        if is_deletion(kind) || self.inner.status().is_err() {
+            return;
+        }
+        self.valid = true;
+        if kind != ValueType::Value {
+            match plain_range(kind, &self.saved_value) {
+                Ok(range) => self.value_range = Some(range),
+                Err(e) => {
+                    self.failure = Err(e);
+                    self.valid = false;
+                }
+            }
+        }
+    }
+}
+
+fn is_deletion(kind: ValueType) -> bool {
+    matches!(
+        kind,
+        ValueType::Deletion | ValueType::SingleDeletion | ValueType::DeletionWithTimestamp
+    )
+}
+
+/// Where in `stored` the plain value is.
+fn plain_range(kind: ValueType, stored: &[u8]) -> Result<(usize, usize)> {
+    let plain = visible_value(kind, stored)?;
+    if plain.is_empty() {
+        return Ok((0, 0));
+    }
+    let from = plain.as_ptr() as usize - stored.as_ptr() as usize;
+    Ok((from, from + plain.len()))
+}

@@ -1,0 +1,86 @@
+//! Snapshots: points in the order of writes that reads can look back to.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base::SequenceNumber;
+
+/// The sequence numbers of the living snapshots, with how many snapshots stand at each.
+#[derive(Debug, Default)]
+pub(crate) struct SnapshotList {
+    live: Mutex<BTreeMap<u64, usize>>,
+}
+
+impl SnapshotList {
+    /// A snapshot at what `current` returns, which is called while no snapshot can be released.
+    pub(crate) fn take(self: &Arc<Self>, current: impl FnOnce() -> SequenceNumber) -> Snapshot {
+        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let sequence = current();
+        *live.entry(sequence.0).or_default() += 1;
+        Snapshot(Arc::new(Held {
+            sequence,
+            list: Arc::clone(self),
+        }))
+    }
+
+    /// Ascending, each once.
+    pub(crate) fn sequences(&self) -> Vec<SequenceNumber> {
+        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        live.keys().copied().map(SequenceNumber).collect()
+    }
+}
+
+struct Held {
+    sequence: SequenceNumber,
+    list: Arc<SnapshotList>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut live = self
+            .list
+            .live
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(n) = live.get_mut(&self.sequence.0) {
+            *n -= 1;
+            if *n == 0 {
+                live.remove(&self.sequence.0);
+            }
+        }
+    }
+}
+
+/// A consistent view of the whole database, all column families, as it was when
+/// [`Db::snapshot`](crate::Db::snapshot) returned. Cheap to clone; what it shows is kept until
+/// its last clone is dropped.
+#[derive(Clone)]
+pub struct Snapshot(Arc<Held>);
+
+impl Snapshot {
+    /// The number of the last write that the snapshot shows.
+    pub fn sequence_number(&self) -> u64 {
+        self.0.sequence.0
+    }
+
+    pub(crate) fn sequence(&self) -> SequenceNumber {
+        self.0.sequence
+    }
+
+    pub(crate) fn belongs_to(&self, list: &Arc<SnapshotList>) -> bool {
+        Arc::ptr_eq(&self.0.list, list)
+    }
+}
+
+impl PartialEq for Snapshot {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Snapshot({})", self.0.sequence)
+    }
+}

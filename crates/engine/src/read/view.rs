@@ -1,0 +1,47 @@
+//! What a read of a column family looks at, as one unit.
+
+use std::sync::Arc;
+
+use crate::memtable::Memtable;
+use crate::version::Version;
+
+/// The active memtable, the immutable ones (newest first), and the files. A reader that holds a
+/// View sees the same data whatever is flushed or compacted meanwhile.
+pub(crate) struct View {
+    pub(crate) mem: Arc<Memtable>,
+    pub(crate) imm: Vec<Arc<Memtable>>,
+    pub(crate) version: Arc<Version>,
+}
+
+impl View {
+    /// The same with another Version.
+    pub(crate) fn with_version(&self, version: Arc<Version>) -> Self {
+        Self {
+            mem: Arc::clone(&self.mem),
+            imm: self.imm.clone(),
+            version,
+        }
+    }
+
+    /// The same with the active memtable made immutable and a new active one.
+    pub(crate) fn rotated(&self, mem: Arc<Memtable>) -> Self {
+        let mut imm = Vec::with_capacity(self.imm.len() + 1);
+        imm.push(Arc::clone(&self.mem));
+        imm.extend(self.imm.iter().cloned());
+        Self {
+            mem,
+            imm,
+            version: Arc::clone(&self.version),
+        }
+    }
+
+    /// The same without the memtables that were flushed into `version`.
+    pub(crate) fn flushed(&self, gone: &[Arc<Memtable>], version: Arc<Version>) -> Self {
+        let stays = |m: &&Arc<Memtable>| !gone.iter().any(|g| Arc::ptr_eq(g, m));
+        Self {
+            mem: Arc::clone(&self.mem),
+            imm: self.imm.iter().filter(stays).cloned().collect(),
+            version,
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! What the threads of one open database share, and its locks.
+//!
+//! Lock order, outermost first:
+//! 1. the write queue's lead (rotations happen under it)
+//! 2. `versions`: the MANIFEST
+//! 3. `log_file`: the active log
+//! 4. `state`: which jobs run, which logs live, the sticky error; a [`Condvar`] tells of changes
+//!
+//! Reads take none of them: they load a family's View and the last sequence number.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwap;
+use base::stats::Ticker;
+use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber};
+
+use crate::events::InfoLog;
+use crate::family::{Family, FamilySet};
+use crate::files;
+use crate::options::{Env, Options};
+use crate::read::snapshot::SnapshotList;
+use crate::version::VersionSet;
+use crate::version::set::{FileNumbers, Tables};
+use crate::write::admit::Attention;
+use crate::write::group::Queue;
+use crate::write::wal::ActiveLog;
+
+/// An open database.
+pub(crate) struct Shared {
+    pub(crate) dir: PathBuf,
+    pub(crate) options: Options,
+    pub(crate) log: InfoLog,
+    pub(crate) read_only: bool,
+    pub(crate) families: ArcSwap<FamilySet>,
+    pub(crate) tables: Tables,
+    pub(crate) numbers: FileNumbers,
+    pub(crate) session_id: String,
+    pub(crate) db_id: String,
+
+    /// The last sequence number that readers see.
+    pub(crate) last_sequence: AtomicU64,
+    /// The last one that was given to a write; only the leader changes it.
+    pub(crate) last_allocated: AtomicU64,
+    pub(crate) snapshots: Arc<SnapshotList>,
+
+    pub(crate) queue: Queue,
+    pub(crate) attention: Attention,
+    pub(crate) versions: Mutex<VersionSet>,
+    /// `None` if the database is open for reading only.
+    log_file: Mutex<Option<ActiveLog>>,
+    /// Bytes in the active log.
+    pub(crate) log_bytes: AtomicU64,
+    /// A write with `disable_wal` happened.
+    pub(crate) unlogged: AtomicBool,
+
+    state: Mutex<State>,
+    changed: Condvar,
+    closing: AtomicBool,
+}
+
+/// What the state lock protects.
+#[derive(Default)]
+pub(crate) struct State {
+    /// Logs on disk that are not obsolete, the active one included, with their size; the active
+    /// one's is 0 here.
+    pub(crate) logs: BTreeMap<FileNumber, u64>,
+    /// Set by the first failure that makes further writes unsafe; cleared by nothing but a reopen.
+    pub(crate) failure: Option<Error>,
+    /// Families with a flush or a compaction under way.
+    pub(crate) flushing: Vec<u32>,
+    pub(crate) compacting: Vec<u32>,
+    /// Compactions that somebody asked for: (family, from key, to key, done).
+    pub(crate) manual: Vec<Arc<ManualCompaction>>,
+    pub(crate) closing: bool,
+}
+
+/// A `compact_range` call that waits for its compaction.
+pub(crate) struct ManualCompaction {
+    pub(crate) family: u32,
+    pub(crate) begin: Option<Vec<u8>>,
+    pub(crate) end: Option<Vec<u8>>,
+    pub(crate) result: Mutex<Option<Result<()>>>,
+}
+
+impl State {
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if let Some(e) = &self.failure {
+            return Err(e.duplicate());
+        }
+        if self.closing {
+            return Err(Error::new(
+                ErrorKind::ShutdownInProgress,
+                "the database is being closed",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The parts that `open` has made before the database exists.
+pub(crate) struct Parts {
+    pub(crate) dir: PathBuf,
+    pub(crate) options: Options,
+    pub(crate) log: InfoLog,
+    pub(crate) read_only: bool,
+    pub(crate) families: FamilySet,
+    pub(crate) tables: Tables,
+    pub(crate) numbers: FileNumbers,
+    pub(crate) session_id: String,
+    pub(crate) db_id: String,
+    pub(crate) last_sequence: u64,
+    pub(crate) versions: VersionSet,
+    pub(crate) log_file: Option<ActiveLog>,
+    pub(crate) logs: BTreeMap<FileNumber, u64>,
+}
+
+impl Shared {
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self {
+            dir: parts.dir,
+            options: parts.options,
+            log: parts.log,
+            read_only: parts.read_only,
+            families: ArcSwap::from_pointee(parts.families),
+            tables: parts.tables,
+            numbers: parts.numbers,
+            session_id: parts.session_id,
+            db_id: parts.db_id,
+            last_sequence: AtomicU64::new(parts.last_sequence),
+            last_allocated: AtomicU64::new(parts.last_sequence),
+            snapshots: Arc::default(),
+            queue: Queue::default(),
+            attention: Attention::default(),
+            versions: Mutex::new(parts.versions),
+            log_file: Mutex::new(parts.log_file),
+            log_bytes: AtomicU64::new(0),
+            unlogged: AtomicBool::new(false),
+            state: Mutex::new(State {
+                logs: parts.logs,
+                ..State::default()
+            }),
+            changed: Condvar::new(),
+            closing: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn env(&self) -> &Env {
+        &self.options.env
+    }
+
+    #[inline]
+    pub(crate) fn count(&self, t: Ticker, n: u64) {
+        if let Some(s) = &self.options.env.statistics {
+            s.add(t, n);
+        }
+    }
+
+    /// The last write that a read which starts now sees.
+    #[inline]
+    pub(crate) fn visible(&self) -> SequenceNumber {
+        SequenceNumber(self.last_sequence.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for [`Shared::notify`].
+    pub(crate) fn wait<'a>(&self, guard: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed
+            .wait(guard)
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something that jobs or waiters look at has changed.
+    pub(crate) fn notify(&self) {
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn lock_versions(&self) -> MutexGuard<'_, VersionSet> {
+        self.versions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    /// Runs `f` on the active log. Errors: the database is open for reading only.
+    pub(crate) fn with_log<T>(&self, f: impl FnOnce(&mut ActiveLog) -> Result<T>) -> Result<T> {
+        let mut log = self.log_file.lock().unwrap_or_else(PoisonError::into_inner);
+        log.as_mut().map_or_else(|| Err(read_only()), f)
+    }
+
+    /// The number of the active log.
+    pub(crate) fn active_log_number(&self) -> Result<FileNumber> {
+        self.with_log(|log| Ok(log.number))
+    }
+
+    /// Whether a write was acknowledged that is in no log and in no table yet.
+    pub(crate) fn has_unlogged_writes(&self) -> bool {
+        self.unlogged.load(Ordering::Acquire)
+    }
+
+    /// Refuses new writes and tells the jobs to end.
+    pub(crate) fn begin_close(&self) {
+        self.closing.store(true, Ordering::Release);
+        self.state().closing = true;
+        self.attention.raise();
+        self.notify();
+    }
+
+    /// Errors: the sticky failure, a read-only database, or one that is being closed.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.read_only {
+            return Err(read_only());
+        }
+        self.state().check_writable()
+    }
+
+    /// Makes `error` sticky: every later write gets it, reads go on.
+    pub(crate) fn fail(&self, what: &str, error: &Error) {
+        let mut state = self.state();
+        if state.failure.is_none() {
+            self.log.error(format_args!(
+                "{what} failed, the database refuses writes: {error}"
+            ));
+            state.failure = Some(
+                error
+                    .duplicate()
+                    .hint("the database refuses writes until it is reopened"),
+            );
+        }
+        drop(state);
+        self.attention.raise();
+        self.notify();
+    }
+
+    /// After a group was inserted: asks for a rotation of memtables that are full.
+    #[inline]
+    pub(crate) fn note_full_memtables(&self, families: &FamilySet) {
+        for family in families.iter() {
+            let size = family.options.cf.write_buffer_size as usize;
+            let view = family.view.load();
+            if view.mem.should_flush(size, family.arena_block_size())
+                && !family.flush_wanted.swap(true, Ordering::Relaxed)
+            {
+                self.attention.raise();
+            }
+        }
+        if self.logs_too_large() {
+            self.attention.raise();
+        }
+    }
+
+    /// Whether the logs together exceed `max_total_wal_size` (0: four times all write buffers).
+    pub(crate) fn logs_too_large(&self) -> bool {
+        let active = self.log_bytes.load(Ordering::Relaxed);
+        let set = self.options.db.max_total_wal_size;
+        let families = self.families.load();
+        if set == 0 && families.iter().nth(1).is_none() {
+            return false; // one family: its own write buffer bounds the log
+        }
+        let limit = if set > 0 {
+            set
+        } else {
+            default_total_wal_size(&families)
+        };
+        if active * 2 < limit && active < limit {
+            let older: u64 = self.state().logs.values().sum();
+            return active + older > limit;
+        }
+        true
+    }
+
+    /// The families with unflushed data in the oldest log.
+    pub(crate) fn oldest_log_holders(&self, families: &FamilySet) -> Vec<Arc<Family>> {
+        let Some(oldest) = self.state().logs.keys().next().copied() else {
+            return Vec::new();
+        };
+        families
+            .iter()
+            .filter(|f| {
+                let view = f.view.load();
+                view.imm.is_empty() && !view.mem.is_empty() && view.mem.log_number() <= oldest
+            })
+            .cloned()
+            .collect()
+    }
+
+    /// Starts a new log and gives each of `families` a new active memtable. The caller leads the
+    /// write queue.
+    pub(crate) fn rotate(&self, families: &[Arc<Family>]) -> Result<()> {
+        let number = self.switch_log()?;
+        let all = self.families.load();
+        let state = self.state();
+        for family in all.iter() {
+            let view = family.view.load_full();
+            let rotate = families.iter().any(|f| f.id == family.id) && !view.mem.is_empty();
+            if rotate {
+                view.mem.set_next_log_number(number);
+                family
+                    .view
+                    .store(Arc::new(view.rotated(family.new_memtable(number))));
+            } else if view.mem.is_empty() && view.imm.is_empty() {
+                // Nothing of this family is in older logs: they may go.
+                family.view.store(Arc::new(crate::read::view::View {
+                    mem: family.new_memtable(number),
+                    imm: Vec::new(),
+                    version: Arc::clone(&view.version),
+                }));
+                family.set_log_number(number);
+            }
+            if rotate || view.mem.is_empty() {
+                family.flush_wanted.store(false, Ordering::Relaxed);
+            }
+        }
+        drop(state);
+        self.notify();
+        Ok(())
+    }
+
+    /// Makes a new file the active log.
+    fn switch_log(&self) -> Result<FileNumber> {
+        let number = self.numbers.take();
+        let writer = create_log(self.env(), &self.dir, number)?;
+        let old = self.with_log(|log| {
+            let old = log.number;
+            log.switch(writer, number).map(|()| old)
+        });
+        let old = old.inspect_err(|e| self.fail("log switch", e))?;
+        let bytes = self.log_bytes.swap(0, Ordering::Relaxed);
+        let mut state = self.state();
+        state.logs.insert(old, bytes);
+        state.logs.insert(number, 0);
+        Ok(number)
+    }
+
+    /// Deletes what nothing refers to any more: logs below every family's, and files that the
+    /// janitor collected.
+    pub(crate) fn delete_obsolete_files(&self) {
+        let families = self.families.load();
+        let needed = families
+            .iter()
+            .map(|f| f.log_number())
+            .min()
+            .unwrap_or_default();
+        let mut paths = self.tables.janitor.take();
+        {
+            let mut state = self.state();
+            let keep = state.logs.split_off(&needed);
+            let gone = std::mem::replace(&mut state.logs, keep);
+            paths.extend(gone.keys().map(|&n| files::wal_path(&self.dir, n)));
+        }
+        for path in paths {
+            match self.env().fs.remove(&path) {
+                Ok(()) => self.log.info(format_args!("Delete {}", path.display())),
+                Err(e) if e.is_not_found() => {}
+                Err(e) => self.log.warn(format_args!("cannot delete: {e}")),
+            }
+        }
+    }
+}
+
+fn read_only() -> Error {
+    Error::not_supported("writing to a database that is open for reading only")
+}
+
+fn default_total_wal_size(families: &FamilySet) -> u64 {
+    4 * families
+        .iter()
+        .map(|f| {
+            f.options.cf.write_buffer_size
+                * u64::from(f.options.cf.max_write_buffer_number.unsigned_abs())
+        })
+        .sum::<u64>()
+}
+
+/// A new, empty log file whose directory entry is durable.
+pub(crate) fn create_log(
+    env: &Env,
+    dir: &std::path::Path,
+    number: FileNumber,
+) -> Result<log::Writer> {
+    let path = files::wal_path(dir, number);
+    let file = env.fs.open(&path, io::OpenHow::CREATE_NEW)?;
+    env.fs.sync_dir(dir)?;
+    Ok(log::Writer::new(
+        file,
+        log::LogOptions {
+            log_number: number.0,
+            ..Default::default()
+        },
+    ))
+}

@@ -1,0 +1,299 @@
+//! The MANIFEST: the log of version edits, framed like a WAL, named by CURRENT.
+//!
+//! [`read`] replays it into plain data and changes nothing on disk. [`Writer`] appends edits;
+//! each append is durable before it returns, and a failed one leaves the writer unusable, because
+//! what is on disk is then unknown.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use base::{Error, FileNumber, Result};
+use io::{FileSystem, OpenHow};
+
+use super::edit::{FileMetaData, VersionEdit};
+use super::version::age;
+use crate::files;
+
+/// A column family as the MANIFEST describes it.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct RecoveredFamily {
+    pub(crate) name: String,
+    /// The comparator's stored name; empty if no edit gave one.
+    pub(crate) comparator: String,
+    pub(crate) log_number: u64,
+    /// (level, number) to file.
+    pub(crate) files: BTreeMap<(u32, u64), FileMetaData>,
+    /// Features of the family that Ironstone cannot keep alive, by name.
+    pub(crate) foreign: BTreeSet<&'static str>,
+}
+
+/// What the MANIFEST says.
+#[derive(Debug, Default)]
+pub(crate) struct Recovered {
+    pub(crate) manifest_path: PathBuf,
+    pub(crate) manifest_number: u64,
+    pub(crate) families: BTreeMap<u32, RecoveredFamily>,
+    pub(crate) max_column_family: u32,
+    pub(crate) next_file_number: u64,
+    pub(crate) last_sequence: u64,
+    pub(crate) min_log_number_to_keep: u64,
+    pub(crate) db_id: Option<String>,
+    /// Logs that were recorded, with the size that was durable, if it was recorded.
+    pub(crate) wals: BTreeMap<u64, Option<u64>>,
+}
+
+/// Reads CURRENT and the MANIFEST that it names.
+///
+/// Errors: Corruption naming the file and what is wrong with it; nothing is changed.
+pub(crate) fn read(fs: &dyn FileSystem, dir: &Path) -> Result<Recovered> {
+    let number = files::read_current(fs, dir)?;
+    let path = files::manifest_path(dir, number);
+    let file = fs.open(&path, OpenHow::READ).map_err(|e| {
+        if e.is_not_found() {
+            Error::corruption("CURRENT names this file, but it does not exist")
+                .file(&path)
+                .hint("restore it, or restore the directory from a backup")
+        } else {
+            e
+        }
+    })?;
+    let mut replay = Replay::default();
+    replay.out.manifest_path.clone_from(&path);
+    replay.out.manifest_number = number.0;
+    let mut reader = log::Reader::manifest(file);
+    let mut record = Vec::new();
+    while reader.read(&mut record)? {
+        let at = reader.record_offset();
+        let edit = VersionEdit::decode(&record).map_err(|e| e.or_file(&path).offset(at))?;
+        replay
+            .record(edit)
+            .map_err(|e| e.or_file(&path).offset(at))?;
+    }
+    replay.finish().map_err(|e| e.or_file(&path))
+}
+
+/// Applies edits to plain data; buffers atomic groups until they are complete.
+#[derive(Default)]
+struct Replay {
+    out: Recovered,
+    group: Vec<VersionEdit>,
+    have_log_number: bool,
+    have_next_file: bool,
+    have_last_sequence: bool,
+}
+
+impl Replay {
+    fn record(&mut self, edit: VersionEdit) -> Result<()> {
+        match edit.atomic_group_remaining {
+            Some(left) => {
+                if let Some(previous) = self.group.last().and_then(|e| e.atomic_group_remaining)
+                    && previous != left + 1
+                {
+                    return Err(Error::corruption(format!(
+                        "an atomic group says {left} edits follow, {} were expected",
+                        previous.saturating_sub(1)
+                    )));
+                }
+                self.group.push(edit);
+                if left == 0 {
+                    for edit in std::mem::take(&mut self.group) {
+                        self.apply(edit)?;
+                    }
+                }
+                Ok(())
+            }
+            None if !self.group.is_empty() => Err(Error::corruption(
+                "an atomic group of edits was not completed",
+            )),
+            None => self.apply(edit),
+        }
+    }
+
+    fn apply(&mut self, edit: VersionEdit) -> Result<()> {
+        self.apply_database(&edit);
+        let id = edit.column_family;
+        if id == 0 && self.out.families.is_empty() {
+            let default = RecoveredFamily {
+                name: "default".to_owned(),
+                ..Default::default()
+            };
+            self.out.families.insert(0, default);
+        }
+        if let Some(name) = edit.add_column_family {
+            let family = RecoveredFamily {
+                name,
+                comparator: edit.comparator.unwrap_or_default(),
+                log_number: edit.log_number.unwrap_or(0),
+                ..Default::default()
+            };
+            self.out.max_column_family = self.out.max_column_family.max(id);
+            return match self.out.families.insert(id, family) {
+                None => Ok(()),
+                Some(_) => Err(Error::corruption(format!(
+                    "column family {id} is added twice"
+                ))),
+            };
+        }
+        if edit.drop_column_family {
+            return match self.out.families.remove(&id) {
+                Some(_) if id != 0 => Ok(()),
+                _ => Err(Error::corruption(format!(
+                    "column family {id} cannot be dropped"
+                ))),
+            };
+        }
+        let Some(family) = self.out.families.get_mut(&id) else {
+            return Err(Error::corruption(format!(
+                "an edit names column family {id}, unknown"
+            )));
+        };
+        if let Some(name) = edit.comparator {
+            family.comparator = name;
+        }
+        family.log_number = family.log_number.max(edit.log_number.unwrap_or(0));
+        if !edit.blob_file_additions.is_empty() {
+            family.foreign.insert("blob files");
+        }
+        if edit.persist_user_defined_timestamps == Some(false) {
+            family
+                .foreign
+                .insert("user-defined timestamps that are not persisted");
+        }
+        for (level, number) in edit.deleted_files {
+            if family.files.remove(&(level, number.0)).is_none() {
+                return Err(Error::corruption(format!(
+                    "an edit deletes file {number} from level {level}, where it is not"
+                )));
+            }
+        }
+        for new in edit.new_files {
+            let key = (new.level, new.meta.number.0);
+            if family.files.insert(key, new.meta).is_some() {
+                return Err(Error::corruption(format!(
+                    "file {} is added twice",
+                    FileNumber(key.1)
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The parts of an edit that belong to no column family.
+    fn apply_database(&mut self, edit: &VersionEdit) {
+        let out = &mut self.out;
+        self.have_log_number |= edit.log_number.is_some();
+        if let Some(n) = edit.next_file_number {
+            self.have_next_file = true;
+            out.next_file_number = out.next_file_number.max(n);
+        }
+        if let Some(n) = edit.last_sequence {
+            self.have_last_sequence = true;
+            out.last_sequence = out.last_sequence.max(n);
+        }
+        if let Some(n) = edit.min_log_number_to_keep {
+            out.min_log_number_to_keep = out.min_log_number_to_keep.max(n);
+        }
+        if let Some(n) = edit.max_column_family {
+            out.max_column_family = out.max_column_family.max(n);
+        }
+        if let Some(id) = &edit.db_id {
+            out.db_id = Some(id.clone());
+        }
+        for wal in &edit.wal_additions {
+            let size = out.wals.entry(wal.log_number).or_default();
+            *size = (*size).max(wal.synced_size);
+        }
+        if let Some(below) = edit.wal_deletion {
+            out.wals = out.wals.split_off(&below);
+        }
+    }
+
+    fn finish(mut self) -> Result<Recovered> {
+        // An incomplete atomic group at the end never happened.
+        for (have, what) in [
+            (self.have_log_number, "log_number"),
+            (self.have_next_file, "next_file_number"),
+            (self.have_last_sequence, "last_sequence"),
+        ] {
+            if !have {
+                return Err(Error::corruption(format!(
+                    "no {what} entry in the MANIFEST"
+                )));
+            }
+        }
+        for family in self.out.families.values_mut() {
+            derive_epochs(family);
+        }
+        Ok(self.out)
+    }
+}
+
+/// Gives every level 0 file an epoch if one lacks it: in the order of their sequence numbers.
+fn derive_epochs(family: &mut RecoveredFamily) {
+    let level0 = |files: &BTreeMap<(u32, u64), FileMetaData>| {
+        files
+            .keys()
+            .copied()
+            .filter(|(level, _)| *level == 0)
+            .collect::<Vec<_>>()
+    };
+    let mut keys = level0(&family.files);
+    if keys
+        .iter()
+        .all(|k| family.files[k].epoch_number.is_some_and(|e| e > 0))
+    {
+        return;
+    }
+    for meta in family.files.values_mut() {
+        meta.epoch_number = Some(1);
+    }
+    keys.sort_by_key(|k| age(&family.files[k]));
+    for (i, k) in keys.iter().enumerate() {
+        if let Some(meta) = family.files.get_mut(k) {
+            meta.epoch_number = Some(2 + i as u64);
+        }
+    }
+}
+
+/// Appends edits to a MANIFEST.
+pub(crate) struct Writer {
+    number: FileNumber,
+    log: log::Writer,
+}
+
+impl Writer {
+    /// Creates MANIFEST-`number` with the edits of `snapshot`, durably, and makes CURRENT name it.
+    pub(crate) fn create(
+        fs: &dyn FileSystem,
+        dir: &Path,
+        number: FileNumber,
+        snapshot: &[VersionEdit],
+    ) -> Result<Self> {
+        let path = files::manifest_path(dir, number);
+        let file = fs.open(&path, OpenHow::CREATE_NEW)?;
+        let log = log::Writer::new(file, log::LogOptions::default());
+        let mut writer = Self { number, log };
+        writer.append(snapshot)?;
+        fs.sync_dir(dir)?;
+        files::write_current(fs, dir, number)?;
+        Ok(writer)
+    }
+
+    /// Appends edits and makes them durable.
+    pub(crate) fn append(&mut self, edits: &[VersionEdit]) -> Result<()> {
+        for edit in edits {
+            self.log.append(&edit.encode()?)?;
+        }
+        self.log.sync()?;
+        Ok(())
+    }
+
+    pub(crate) fn number(&self) -> FileNumber {
+        self.number
+    }
+
+    /// Bytes written.
+    pub(crate) fn size(&self) -> u64 {
+        self.log.size()
+    }
+}

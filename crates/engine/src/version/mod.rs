@@ -1,0 +1,20 @@
+//! What the database consists of: which files stand on which level of which column family.
+//!
+//! ```text
+//!   VersionEdit  one change, as the MANIFEST stores it            edit
+//!   MANIFEST     the log of edits; read at open, appended to      manifest
+//!   Version      the files of one column family, immutable        version
+//!   VersionSet   numbers, families' versions, log_and_apply       set
+//! ```
+
+pub mod edit;
+pub(crate) mod manifest;
+pub(crate) mod set;
+#[expect(
+    clippy::module_inception,
+    reason = "Version is the thing this directory is about"
+)]
+pub(crate) mod version;
+
+pub(crate) use set::VersionSet;
+pub(crate) use version::{TableFile, Version};

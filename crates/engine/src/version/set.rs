@@ -1,0 +1,223 @@
+//! The VersionSet: the only writer of the MANIFEST, and the keeper of what it must say.
+//!
+//! [`VersionSet::log_and_apply`] is the one way in which the set of files changes: the edit is
+//! durable in the MANIFEST before any reader sees the new Version, and before any file that it
+//! makes obsolete may be deleted.
+//!
+//! Lock order: the mutex around the VersionSet is taken before the database's state lock.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::{Error, FileNumber, Result};
+
+use super::edit::{NewFile, VersionEdit};
+use super::manifest::Writer;
+use super::version::{Janitor, TableFile, Version};
+use crate::family::{Family, FamilySet};
+use crate::files;
+use crate::options::{ColumnFamilyOptions, Env};
+
+/// Opens the database's table files.
+pub(crate) struct Tables {
+    pub(crate) dir: PathBuf,
+    pub(crate) env: Env,
+    pub(crate) cache: Arc<table::BlockCache>,
+    pub(crate) janitor: Arc<Janitor>,
+    /// Compare the unique id in each file with the MANIFEST's.
+    pub(crate) verify_unique_id: bool,
+    /// Compare each file's size with the MANIFEST's.
+    pub(crate) check_sizes: bool,
+}
+
+impl Tables {
+    /// Opens a table file for as long as some Version names it.
+    ///
+    /// Errors: Corruption naming the file if it is missing, has another size than the MANIFEST
+    /// says, or is damaged.
+    pub(crate) fn open(
+        &self,
+        new: &NewFile,
+        options: &ColumnFamilyOptions,
+    ) -> Result<Arc<TableFile>> {
+        let meta = &new.meta;
+        let path = files::table_path(&self.dir, meta.number);
+        let file = self.env.fs.open(&path, io::OpenHow::READ).map_err(|e| {
+            if e.is_not_found() {
+                Error::corruption("the MANIFEST names this table file, but it does not exist")
+                    .file(&path)
+                    .hint("restore it, or restore the directory from a backup")
+            } else {
+                e
+            }
+        })?;
+        let size = file.len()?;
+        if self.check_sizes && size != meta.file_size {
+            return Err(Error::corruption(format!(
+                "Sst file size mismatch: the MANIFEST says {} bytes, the file has {size}",
+                meta.file_size
+            ))
+            .file(&path));
+        }
+        let reader = table::Reader::open(
+            file,
+            size,
+            table::ReaderOptions {
+                comparator: options.comparator.clone(),
+                block_cache: Some(Arc::clone(&self.cache)),
+                statistics: self.env.statistics.clone(),
+                expected_unique_id: meta.unique_id.filter(|_| self.verify_unique_id),
+                largest_seqno: meta.largest_seqno,
+                cache_index_and_filter_blocks: options.table.cache_index_and_filter_blocks,
+                ..table::ReaderOptions::default()
+            },
+        )
+        .map_err(|e| e.or_file(&path))?;
+        Ok(TableFile::new(
+            meta.clone(),
+            Arc::new(reader),
+            path,
+            Arc::clone(&self.janitor),
+        ))
+    }
+}
+
+/// Numbers and the MANIFEST.
+pub(crate) struct VersionSet {
+    manifest: Option<Writer>,
+    pub(crate) max_column_family: u32,
+    pub(crate) db_id: String,
+    /// Logs below this number are not needed for recovery.
+    pub(crate) min_log_number_to_keep: u64,
+    pub(crate) max_manifest_file_size: u64,
+}
+
+/// Hands out file numbers; shared by everything that creates files.
+#[derive(Debug)]
+pub(crate) struct FileNumbers(AtomicU64);
+
+impl FileNumbers {
+    pub(crate) fn starting_at(n: u64) -> Self {
+        Self(AtomicU64::new(n))
+    }
+
+    pub(crate) fn take(&self) -> FileNumber {
+        FileNumber(self.0.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The number that will be handed out next.
+    pub(crate) fn peek(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl VersionSet {
+    pub(crate) fn new(db_id: String, max_column_family: u32, max_manifest_file_size: u64) -> Self {
+        Self {
+            manifest: None,
+            max_column_family,
+            db_id,
+            min_log_number_to_keep: 0,
+            max_manifest_file_size,
+        }
+    }
+
+    /// Starts a new MANIFEST that describes `families` as they are.
+    pub(crate) fn start_manifest(
+        &mut self,
+        tables: &Tables,
+        numbers: &FileNumbers,
+        families: &FamilySet,
+        last_sequence: u64,
+    ) -> Result<()> {
+        let number = numbers.take();
+        let mut edits = vec![VersionEdit {
+            db_id: Some(self.db_id.clone()),
+            ..Default::default()
+        }];
+        for family in families.iter() {
+            edits.push(VersionEdit {
+                column_family: family.id,
+                add_column_family: (family.id != 0).then(|| family.name.clone()),
+                comparator: Some(family.comparator().name().to_owned()),
+                ..Default::default()
+            });
+            let version = Arc::clone(&family.view.load().version);
+            edits.push(VersionEdit {
+                column_family: family.id,
+                log_number: Some(family.log_number().0),
+                new_files: version
+                    .files()
+                    .map(|(level, f)| NewFile {
+                        level: level as u32,
+                        meta: f.meta.clone(),
+                    })
+                    .collect(),
+                ..Default::default()
+            });
+        }
+        edits.push(VersionEdit {
+            prev_log_number: Some(0),
+            next_file_number: Some(numbers.peek()),
+            last_sequence: Some(last_sequence),
+            max_column_family: Some(self.max_column_family),
+            min_log_number_to_keep: Some(self.min_log_number_to_keep),
+            ..Default::default()
+        });
+        let old = self.manifest.as_ref().map(Writer::number);
+        self.manifest = Some(Writer::create(
+            &*tables.env.fs,
+            &tables.dir,
+            number,
+            &edits,
+        )?);
+        if let Some(old) = old {
+            tables.janitor.add(files::manifest_path(&tables.dir, old));
+        }
+        Ok(())
+    }
+
+    /// Makes an edit durable. The caller then installs what it says.
+    pub(crate) fn log(
+        &mut self,
+        tables: &Tables,
+        numbers: &FileNumbers,
+        families: &FamilySet,
+        last_sequence: u64,
+        mut edit: VersionEdit,
+    ) -> Result<()> {
+        edit.prev_log_number = Some(0);
+        edit.next_file_number = Some(numbers.peek());
+        edit.last_sequence = Some(last_sequence);
+        if self
+            .manifest
+            .as_ref()
+            .is_some_and(|m| m.size() > self.max_manifest_file_size)
+        {
+            self.start_manifest(tables, numbers, families, last_sequence)?;
+        }
+        let manifest = self.manifest.as_mut().ok_or_else(|| {
+            Error::not_supported("changing the files of a database that is open for reading only")
+        })?;
+        manifest.append(&[edit])
+    }
+
+    /// The MANIFEST that is being written.
+    pub(crate) fn manifest_number(&self) -> Option<FileNumber> {
+        self.manifest.as_ref().map(Writer::number)
+    }
+}
+
+/// Opens the new files of an edit for `family` and builds its next Version.
+pub(crate) fn next_version(
+    tables: &Tables,
+    family: &Family,
+    edit: &VersionEdit,
+) -> Result<Version> {
+    let mut added = Vec::with_capacity(edit.new_files.len());
+    for new in &edit.new_files {
+        added.push((new.level as usize, tables.open(new, &family.options)?));
+    }
+    family.view.load().version.apply(edit, added)
+}

@@ -1,0 +1,260 @@
+//! A Version: the table files of one column family at one moment, immutable and shared.
+//!
+//! Level 0 files may overlap and are kept newest first; on every other level files are sorted by
+//! key and do not overlap. A [`TableFile`] carries its open reader, so a lookup goes from the
+//! Version straight to the table. When the last Version that names a file is gone and the file is
+//! no longer part of the database, the [`Janitor`] gets its name for deletion.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering as Atomic};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base::{Comparator, Error, FileNumber, Result, key};
+
+use super::edit::{FileMetaData, VersionEdit};
+
+/// Collects the paths of files that nothing refers to any more.
+#[derive(Debug, Default)]
+pub(crate) struct Janitor {
+    paths: Mutex<Vec<PathBuf>>,
+}
+
+impl Janitor {
+    pub(crate) fn add(&self, path: PathBuf) {
+        self.paths
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(path);
+    }
+
+    /// The paths collected since the last call.
+    pub(crate) fn take(&self) -> Vec<PathBuf> {
+        std::mem::take(&mut *self.paths.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A table file that is part of some Version.
+pub(crate) struct TableFile {
+    pub(crate) meta: FileMetaData,
+    pub(crate) reader: Arc<table::Reader>,
+    path: PathBuf,
+    obsolete: AtomicBool,
+    /// True while a compaction has it as input.
+    pub(crate) being_compacted: AtomicBool,
+    janitor: Arc<Janitor>,
+}
+
+impl TableFile {
+    pub(crate) fn new(
+        meta: FileMetaData,
+        reader: Arc<table::Reader>,
+        path: PathBuf,
+        janitor: Arc<Janitor>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            meta,
+            reader,
+            path,
+            obsolete: AtomicBool::new(false),
+            being_compacted: AtomicBool::new(false),
+            janitor,
+        })
+    }
+
+    pub(crate) fn number(&self) -> FileNumber {
+        self.meta.number
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn is_being_compacted(&self) -> bool {
+        self.being_compacted.load(Atomic::Relaxed)
+    }
+
+    /// The file leaves the database: it is deleted when nothing refers to it any more.
+    pub(crate) fn mark_obsolete(&self) {
+        self.obsolete.store(true, Atomic::Relaxed);
+    }
+
+    /// Whether the user key lies between the file's smallest and largest.
+    #[inline]
+    pub(crate) fn spans(&self, cmp: &Comparator, user_key: &[u8]) -> bool {
+        cmp.compare(self.smallest_user_key(), user_key) != Ordering::Greater
+            && cmp.compare(self.largest_user_key(), user_key) != Ordering::Less
+    }
+
+    pub(crate) fn smallest_user_key(&self) -> &[u8] {
+        key::user_key(&self.meta.smallest)
+    }
+
+    pub(crate) fn largest_user_key(&self) -> &[u8] {
+        key::user_key(&self.meta.largest)
+    }
+}
+
+impl Drop for TableFile {
+    fn drop(&mut self) {
+        if self.obsolete.load(Atomic::Relaxed) {
+            self.janitor.add(std::mem::take(&mut self.path));
+        }
+    }
+}
+
+/// The files of a column family.
+pub(crate) struct Version {
+    pub(crate) comparator: Comparator,
+    levels: Vec<Vec<Arc<TableFile>>>,
+}
+
+impl Version {
+    pub(crate) fn empty(comparator: Comparator, num_levels: usize) -> Self {
+        Self {
+            comparator,
+            levels: vec![Vec::new(); num_levels],
+        }
+    }
+
+    pub(crate) fn num_levels(&self) -> usize {
+        self.levels.len()
+    }
+
+    /// The files of a level: newest first on level 0, by key elsewhere.
+    pub(crate) fn level(&self, level: usize) -> &[Arc<TableFile>] {
+        self.levels.get(level).map_or(&[], Vec::as_slice)
+    }
+
+    /// All files with their level.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (usize, &Arc<TableFile>)> {
+        self.levels
+            .iter()
+            .enumerate()
+            .flat_map(|(l, files)| files.iter().map(move |f| (l, f)))
+    }
+
+    pub(crate) fn level_bytes(&self, level: usize) -> u64 {
+        self.level(level).iter().map(|f| f.meta.file_size).sum()
+    }
+
+    /// On a sorted level: the one file that may hold the user key.
+    #[inline]
+    pub(crate) fn file_for(&self, level: usize, user_key: &[u8]) -> Option<&Arc<TableFile>> {
+        let files = self.level(level);
+        let i = files.partition_point(|f| {
+            self.comparator.compare(f.largest_user_key(), user_key) == Ordering::Less
+        });
+        let f = files.get(i)?;
+        (self.comparator.compare(f.smallest_user_key(), user_key) != Ordering::Greater).then_some(f)
+    }
+
+    /// The files of a level that hold a user key between the two, both included; `None` is open.
+    pub(crate) fn overlapping(
+        &self,
+        level: usize,
+        smallest: Option<&[u8]>,
+        largest: Option<&[u8]>,
+    ) -> Vec<Arc<TableFile>> {
+        let inside = |f: &&Arc<TableFile>| {
+            let below = smallest.is_some_and(|s| {
+                self.comparator.compare(f.largest_user_key(), s) == Ordering::Less
+            });
+            let above = largest.is_some_and(|l| {
+                self.comparator.compare(f.smallest_user_key(), l) == Ordering::Greater
+            });
+            !below && !above
+        };
+        self.level(level).iter().filter(inside).cloned().collect()
+    }
+
+    /// This Version with an edit's deletions and the given new files.
+    ///
+    /// Files that the edit deletes and does not add again are deleted from disk once nothing
+    /// refers to them.
+    ///
+    /// Errors: Corruption if a deleted file is not here, a level does not exist, or files of a
+    /// sorted level overlap.
+    pub(crate) fn apply(
+        &self,
+        edit: &VersionEdit,
+        added: Vec<(usize, Arc<TableFile>)>,
+    ) -> Result<Self> {
+        let mut levels = self.levels.clone();
+        let mut removed = Vec::new();
+        for &(level, number) in &edit.deleted_files {
+            let files = levels.get_mut(level as usize);
+            let before = files.as_ref().map_or(0, |f| f.len());
+            if let Some(files) = files {
+                removed.extend(files.extract_if(.., |f| f.number() == number));
+                if files.len() < before {
+                    continue;
+                }
+            }
+            return Err(Error::corruption(format!(
+                "the MANIFEST deletes file {number} from level {level}, where it is not"
+            )));
+        }
+        let mut touched = BTreeSet::new();
+        for (level, file) in added {
+            let count = levels.len();
+            let files = levels.get_mut(level).ok_or_else(|| {
+                Error::corruption(format!(
+                    "file {} stands on level {level}, but num_levels is {count}",
+                    file.number()
+                ))
+            })?;
+            // A file that only moves to another level stays alive.
+            removed.retain(|r: &Arc<TableFile>| r.number() != file.number());
+            files.push(file);
+            touched.insert(level);
+        }
+        for level in touched {
+            sort_level(&self.comparator, level, &mut levels[level]);
+            check_level(&self.comparator, level, &levels[level])?;
+        }
+        for file in removed {
+            file.mark_obsolete();
+        }
+        Ok(Self {
+            comparator: self.comparator.clone(),
+            levels,
+        })
+    }
+}
+
+/// Newest first on level 0: by epoch where both have one, else by sequence; by key elsewhere.
+fn sort_level(cmp: &Comparator, level: usize, files: &mut [Arc<TableFile>]) {
+    if level == 0 {
+        files.sort_by(|a, b| age(&b.meta).cmp(&age(&a.meta)));
+    } else {
+        files.sort_by(|a, b| key::compare(cmp, &a.meta.smallest, &b.meta.smallest));
+    }
+}
+
+/// Sorts level 0 files from old to new.
+pub(crate) fn age(meta: &FileMetaData) -> (u64, u64, u64, u64) {
+    (
+        meta.epoch_number.unwrap_or(0),
+        meta.largest_seqno,
+        meta.smallest_seqno,
+        meta.number.0,
+    )
+}
+
+fn check_level(cmp: &Comparator, level: usize, files: &[Arc<TableFile>]) -> Result<()> {
+    if level == 0 {
+        return Ok(());
+    }
+    for pair in files.windows(2) {
+        if key::compare(cmp, &pair[0].meta.largest, &pair[1].meta.smallest) != Ordering::Less {
+            return Err(Error::corruption(format!(
+                "files {} and {} of level {level} overlap",
+                pair[0].number(),
+                pair[1].number()
+            )));
+        }
+    }
+    Ok(())
+}

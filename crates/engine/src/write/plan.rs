@@ -1,0 +1,96 @@
+//! What a write does, as data: the pipeline reads it instead of having one copy per variant.
+
+use crate::options::WriteOptions;
+
+/// The steps of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// How the log takes part; `None` for `disable_wal`.
+    pub(crate) log: Option<LogStep>,
+    /// Whether the records go into the memtables.
+    pub(crate) memtable: bool,
+    /// Fail with `Incomplete` instead of waiting for room.
+    pub(crate) no_slowdown: bool,
+    /// Nobody joins: the leader rotates memtables or switches logs.
+    pub(crate) alone: bool,
+}
+
+/// How far the log goes before the write is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum LogStep {
+    /// In the process: `manual_wal_flush`. Survives nothing but a failed call.
+    Append,
+    /// In the operating system: survives the death of the process.
+    Submit,
+    /// On the device: survives a power cut.
+    Sync,
+}
+
+impl Plan {
+    /// The plan of a write with these options.
+    pub(crate) fn new(options: &WriteOptions, manual_wal_flush: bool) -> Self {
+        let log = match (options.disable_wal, options.sync, manual_wal_flush) {
+            (true, _, _) => None,
+            (false, true, _) => Some(LogStep::Sync),
+            (false, false, false) => Some(LogStep::Submit),
+            (false, false, true) => Some(LogStep::Append),
+        };
+        Self {
+            log,
+            memtable: true,
+            no_slowdown: options.no_slowdown,
+            alone: false,
+        }
+    }
+
+    /// Leads without writing anything, for rotations.
+    pub(crate) fn exclusive() -> Self {
+        Self {
+            log: None,
+            memtable: false,
+            no_slowdown: false,
+            alone: true,
+        }
+    }
+
+    /// Whether a leader with this plan may carry a writer with the other.
+    ///
+    /// A synced group may carry writers that need less, never the other way round; writers that
+    /// must not wait do not join those that may.
+    pub(crate) fn carries(&self, other: &Self) -> bool {
+        !self.alone
+            && !other.alone
+            && self.memtable == other.memtable
+            && self.log.is_some() == other.log.is_some()
+            && self.log >= other.log
+            && (self.no_slowdown || !other.no_slowdown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_never_promises_less_than_a_member_asked_for() {
+        let plan = |sync, disable_wal, no_slowdown| {
+            let o = WriteOptions {
+                sync,
+                disable_wal,
+                no_slowdown,
+                ..WriteOptions::default()
+            };
+            Plan::new(&o, false)
+        };
+        let (sync, async_, no_wal) = (
+            plan(true, false, false),
+            plan(false, false, false),
+            plan(false, true, false),
+        );
+        assert!(sync.carries(&async_) && sync.carries(&sync));
+        assert!(!async_.carries(&sync));
+        assert!(!sync.carries(&no_wal) && !no_wal.carries(&async_));
+        assert!(!async_.carries(&plan(false, false, true)));
+        assert!(!Plan::exclusive().carries(&no_wal) && !no_wal.carries(&Plan::exclusive()));
+    }
+}

@@ -1,0 +1,61 @@
+//! The database's end of the log: the active file, and older ones that are not durable yet.
+
+use std::sync::Arc;
+
+use base::{FileNumber, Result};
+
+/// The active log and what must be durable before it counts as durable.
+pub(crate) struct ActiveLog {
+    pub(crate) writer: log::Writer,
+    pub(crate) number: FileNumber,
+    /// Logs that were left behind with bytes that are not durable yet, oldest first. They are
+    /// synced before anything in the active log is acknowledged as durable.
+    unsynced: Vec<Arc<dyn io::File>>,
+    dirty: bool,
+}
+
+impl ActiveLog {
+    pub(crate) fn new(writer: log::Writer, number: FileNumber) -> Self {
+        Self {
+            writer,
+            number,
+            unsynced: Vec::new(),
+            dirty: false,
+        }
+    }
+
+    /// Makes `writer` the active log. What the old one holds stays to be synced.
+    pub(crate) fn switch(&mut self, writer: log::Writer, number: FileNumber) -> Result<()> {
+        self.writer.submit()?;
+        if self.dirty {
+            self.unsynced.push(Arc::clone(self.writer.file()));
+        }
+        self.writer = writer;
+        self.number = number;
+        self.dirty = false;
+        Ok(())
+    }
+
+    pub(crate) fn append(&mut self, record: &[u8]) -> Result<()> {
+        self.dirty = true;
+        self.writer.append(record)?;
+        Ok(())
+    }
+
+    /// Hands everything appended to the operating system.
+    pub(crate) fn submit(&mut self) -> Result<()> {
+        self.writer.submit()?;
+        Ok(())
+    }
+
+    /// Makes everything appended durable, older logs first.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        while let Some(file) = self.unsynced.first() {
+            file.sync(io::SyncKind::Data)?;
+            self.unsynced.remove(0);
+        }
+        self.writer.sync()?;
+        self.dirty = false;
+        Ok(())
+    }
+}

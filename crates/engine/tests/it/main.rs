@@ -1,0 +1,3 @@
+//! Tests of the engine through its public API.
+
+mod smoke;
