@@ -13,6 +13,9 @@
 //! the *values offset* on, and the entry at a restart point says where its value starts:
 //! `shared, non_shared, value_len, varint32 value_offset, key suffix`.
 //!
+//! A [`Block`] is a counted reference and a few numbers, 32 bytes: the block cache keeps it in the
+//! cache line of its entry, so that a hit leads from there straight to the entries.
+//!
 //! [`Cursor`] does not borrow the block: every method takes it as an argument. So an iterator can
 //! own both, and a `get` can reuse one cursor's key buffer for block after block.
 //!
@@ -28,6 +31,8 @@
 mod builder;
 mod cursor;
 
+use std::sync::Arc;
+
 use base::coding::{Decoder, u32_at};
 use base::{Error, Result};
 
@@ -35,15 +40,19 @@ pub use builder::BlockBuilder;
 pub(crate) use builder::common_prefix;
 pub use cursor::{Cursor, Target};
 
+/// Bytes of the counts in an `Arc`.
+const ARC_COUNTS: usize = 16;
+
 const RESTARTS_MASK: u32 = 0x0fff_ffff;
 const SEPARATED: u32 = 1 << 28;
 const RESERVED: u32 = 1 << 30;
 const HASH_INDEX: u32 = 1 << 31;
 
 /// What the keys of a block are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keys {
     /// Any bytes: metaindex, properties.
+    #[default]
     Plain,
     /// Internal keys.
     Internal,
@@ -52,11 +61,10 @@ pub enum Keys {
     Ingested(u64),
 }
 
-/// The bytes of a block, decompressed and taken apart.
-#[derive(Debug)]
+/// The bytes of a block, decompressed and taken apart. Cheap to clone.
+#[derive(Clone, Debug)]
 pub struct Block {
-    data: Vec<u8>,
-    keys: Keys,
+    data: Arc<[u8]>,
     /// End of the entries, or of their key parts.
     entries_end: u32,
     restarts_at: u32,
@@ -83,12 +91,18 @@ fn bad(what: &str) -> Error {
 
 impl Block {
     /// Takes a decompressed block apart. Corruption if its parts do not fit its length.
-    pub fn new(data: Vec<u8>, keys: Keys) -> Result<Self> {
+    pub fn new(data: &[u8]) -> Result<Self> {
+        Self::from_shared(Arc::from(data), data.len())
+    }
+
+    /// The same for the first `len` bytes of memory that need not be copied.
+    pub(crate) fn from_shared(shared: Arc<[u8]>, len: usize) -> Result<Self> {
+        let data = shared.get(..len).unwrap_or_default();
         let len = u32::try_from(data.len()).map_err(|_| bad("longer than 4 GiB"))?;
         let mut end = len
             .checked_sub(4)
             .ok_or_else(|| bad("shorter than 4 bytes"))?;
-        let packed = u32_at(&data, end as usize).ok_or_else(|| bad("shorter than 4 bytes"))?;
+        let packed = u32_at(data, end as usize).ok_or_else(|| bad("shorter than 4 bytes"))?;
         if packed & RESERVED != 0 {
             return Err(bad("a reserved bit of the footer is set"));
         }
@@ -96,7 +110,7 @@ impl Block {
         let mut values_at = None;
         if separated {
             end = end.checked_sub(4).ok_or_else(|| bad("no values offset"))?;
-            values_at = u32_at(&data, end as usize);
+            values_at = u32_at(data, end as usize);
         }
         if packed & HASH_INDEX != 0 {
             let buckets = end
@@ -121,8 +135,7 @@ impl Block {
             return Err(bad("entries but no restart point"));
         }
         Ok(Self {
-            data,
-            keys,
+            data: shared,
             entries_end,
             restarts_at,
             restarts,
@@ -132,7 +145,12 @@ impl Block {
 
     /// Bytes that the block occupies in memory.
     pub fn memory(&self) -> usize {
-        self.data.capacity() + size_of::<Self>()
+        self.data.len() + ARC_COUNTS
+    }
+
+    /// True if there is another reference to the same bytes.
+    pub(crate) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.data) > 1
     }
 
     /// The decompressed bytes.

@@ -38,25 +38,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::block::Block;
 use shard::Shard;
 
-/// Bytes per block that the cache itself needs: the entry, its share of the table, the `Arc`.
-const OVERHEAD: usize = 64 + 16 + 16;
+/// Bytes per block that the cache itself needs: the entry and its share of the table.
+const OVERHEAD: usize = 64 + 16;
 /// A shard should be able to hold at least this many bytes, or large blocks crowd each other out.
 const SHARD_BYTES_MIN: usize = 2 << 20;
 const SHARDS_MAX: usize = 64;
-
-/// A block in the cache.
-#[derive(Debug)]
-pub struct CachedBlock {
-    /// The block.
-    pub block: Block,
-}
-
-impl CachedBlock {
-    /// Bytes of memory that the block is charged for.
-    pub fn charge(&self) -> usize {
-        self.block.memory() + OVERHEAD
-    }
-}
 
 /// Which block: the file's cache id (see [`BlockCache::new_id`]) and the offset in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,9 +98,14 @@ impl BlockCache {
         self.shard(hash).get(key, hash)
     }
 
+    /// Bytes that a block is charged for.
+    pub fn charge(block: &Block) -> usize {
+        block.memory() + OVERHEAD
+    }
+
     /// Puts a block into the cache, unless one is there already or it does not fit. True if it
     /// was put in.
-    pub fn insert(&self, key: CacheKey, block: &Arc<CachedBlock>) -> bool {
+    pub fn insert(&self, key: CacheKey, block: &Block) -> bool {
         let hash = key.hash();
         self.shard(hash).insert(key, hash, block)
     }
@@ -209,24 +200,24 @@ impl Drop for Reservation {
 }
 
 /// A block of the cache that cannot be evicted while this lives. Meant to be short-lived: it
-/// borrows the cache. [`Pinned::to_arc`] gives a longer hold.
+/// borrows the cache. [`Pinned::to_block`] gives a longer hold.
 #[derive(Debug)]
 pub struct Pinned<'c> {
     entry: &'c shard::Entry,
-    block: &'c Arc<CachedBlock>,
+    block: &'c Block,
 }
 
 impl Pinned<'_> {
     /// A counted reference, for holding the block without borrowing the cache.
-    pub fn to_arc(&self) -> Arc<CachedBlock> {
-        Arc::clone(self.block)
+    pub fn to_block(&self) -> Block {
+        self.block.clone()
     }
 }
 
 impl Deref for Pinned<'_> {
-    type Target = CachedBlock;
+    type Target = Block;
     #[inline]
-    fn deref(&self) -> &CachedBlock {
+    fn deref(&self) -> &Block {
         self.block
     }
 }

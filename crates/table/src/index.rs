@@ -173,11 +173,9 @@ impl Index {
         };
         let prefix = self.comparator.prefix(rest);
         let lo = self.prefixes.partition_point(|&p| p < prefix);
-        let equal = self
-            .prefixes
-            .get(lo..)
-            .unwrap_or_default()
-            .partition_point(|&p| p == prefix);
+        // Few separators share a prefix, if any: no second bisection of the whole.
+        let equal = self.prefixes.iter().skip(lo);
+        let equal = equal.take_while(|&&p| p == prefix).count();
         let (mut lo, mut hi) = (lo, lo + equal);
         while lo < hi {
             let mid = lo.midpoint(hi);
@@ -200,7 +198,7 @@ pub(crate) fn for_each(
     if encoding.delta {
         return for_each_delta(block, encoding, visit);
     }
-    let mut c = Cursor::new();
+    let mut c = Cursor::new(Keys::Plain);
     let mut more = c.seek_to_first(block)?;
     while more {
         let mut d = Decoder::new(c.value(block));
@@ -275,11 +273,6 @@ fn following(previous: BlockHandle, d: &mut Decoder<'_>) -> Option<BlockHandle> 
             .checked_add(TRAILER_LEN)?,
         size: previous.size.checked_add_signed(d.varint_signed()?)?,
     })
-}
-
-/// An index block taken apart; a separate step because the bytes must outlive the visit.
-pub(crate) fn block(bytes: Vec<u8>) -> Result<Block> {
-    Block::new(bytes, Keys::Plain)
 }
 
 #[cfg(test)]

@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use base::{Error, Result};
 
-use crate::block::{Cursor, Target};
-use crate::cache::CachedBlock;
+use crate::block::{Block, Cursor, Target};
 use crate::reader::{ReadAhead, ReadOptions, Reader};
 
 /// A sorted sequence of internal keys and values.
@@ -47,7 +46,7 @@ pub struct Iter {
     options: ReadOptions,
     /// Number of the block in the index; `reader.blocks()` or more when past the end.
     at: usize,
-    block: Option<Arc<CachedBlock>>,
+    block: Option<Block>,
     cursor: Cursor,
     ahead: ReadAhead,
     error: Option<Error>,
@@ -56,12 +55,13 @@ pub struct Iter {
 impl Iter {
     pub(crate) fn new(reader: Arc<Reader>, options: ReadOptions) -> Self {
         let ahead = ReadAhead::new(reader.read_ahead());
+        let cursor = Cursor::new(reader.keys());
         Self {
             reader,
             options,
             at: 0,
             block: None,
-            cursor: Cursor::new(),
+            cursor,
             ahead,
             error: None,
         }
@@ -104,7 +104,7 @@ impl Iter {
             let Some(block) = &self.block else {
                 return Ok(());
             };
-            if self.cursor.seek_to_first(&block.block)? {
+            if self.cursor.seek_to_first(block)? {
                 return Ok(());
             }
             i += 1;
@@ -116,7 +116,7 @@ impl Iter {
         for i in (0..end).rev() {
             self.load(i)?;
             if let Some(block) = &self.block
-                && self.cursor.seek_to_last(&block.block)?
+                && self.cursor.seek_to_last(block)?
             {
                 return Ok(());
             }
@@ -132,9 +132,7 @@ impl Iter {
         let Some(block) = &self.block else {
             return Ok(());
         };
-        let found = self
-            .cursor
-            .seek(&block.block, self.reader.comparator(), &target)?;
+        let found = self.cursor.seek(block, self.reader.comparator(), &target)?;
         if found {
             Ok(())
         } else {
@@ -180,7 +178,7 @@ impl InternalIterator for Iter {
         let Some(block) = &self.block else {
             return;
         };
-        match self.cursor.next(&block.block) {
+        match self.cursor.next(block) {
             Ok(true) => {}
             Ok(false) => self.run(|it| it.first_from(it.at + 1)),
             Err(e) => self.run(|_| Err(e)),
@@ -190,7 +188,7 @@ impl InternalIterator for Iter {
     fn prev(&mut self) {
         self.run(|it| {
             if let Some(block) = &it.block
-                && it.cursor.prev(&block.block)?
+                && it.cursor.prev(block)?
             {
                 return Ok(());
             }
@@ -206,7 +204,7 @@ impl InternalIterator for Iter {
     #[inline]
     fn value(&self) -> &[u8] {
         match &self.block {
-            Some(block) => self.cursor.value(&block.block),
+            Some(block) => self.cursor.value(block),
             None => &[],
         }
     }

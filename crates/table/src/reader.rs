@@ -28,16 +28,16 @@ use base::{Comparator, Error, Result, SequenceNumber, ValueType, key};
 use io::File;
 
 use crate::block::{Block, Cursor, Keys, Target};
-use crate::cache::{BlockCache, CacheKey, CachedBlock, Pinned, Reservation};
+use crate::cache::{BlockCache, CacheKey, Pinned, Reservation};
 use crate::footer::Footer;
 use crate::handle::BlockHandle;
 use crate::index::Index;
 use crate::iter::Iter;
 use crate::props::Properties;
 
+use fetch::Fetch;
 pub(crate) use fetch::ReadAhead;
 pub use fetch::ReadAheadSizes;
-use fetch::{Fetch, Role};
 use filters::Filters;
 
 /// What a reader needs to know beyond the file.
@@ -128,13 +128,13 @@ pub struct Reader {
 
 thread_local! {
     /// The cursor of this thread's gets; its buffer grows to the longest key and stays.
-    static CURSOR: Cell<Cursor> = Cell::new(Cursor::new());
+    static CURSOR: Cell<Cursor> = Cell::new(Cursor::new(Keys::Internal));
 }
 
 /// A block, however it is held.
 enum Held<'c> {
     Pinned(Pinned<'c>),
-    Shared(Arc<CachedBlock>),
+    Own(Block),
 }
 
 impl Deref for Held<'_> {
@@ -142,8 +142,8 @@ impl Deref for Held<'_> {
     #[inline]
     fn deref(&self) -> &Block {
         match self {
-            Held::Pinned(p) => &p.block,
-            Held::Shared(s) => &s.block,
+            Held::Pinned(p) => p,
+            Held::Own(b) => b,
         }
     }
 }
@@ -179,6 +179,7 @@ impl Reader {
         }
         CURSOR.with(|slot| {
             let mut cursor = slot.take();
+            cursor.reset(self.keys);
             let result = self.get_from_blocks(*options, &target, &mut cursor, visit);
             slot.set(cursor);
             result
@@ -259,7 +260,7 @@ impl Reader {
             self.count(Ticker::BlockCacheHit, 1);
             return Ok(Held::Pinned(pinned));
         }
-        self.read_block(handle, options, None).map(Held::Shared)
+        self.read_block(handle, options, None).map(Held::Own)
     }
 
     /// A data block, from the cache or the file.
@@ -268,12 +269,12 @@ impl Reader {
         handle: BlockHandle,
         options: ReadOptions,
         ahead: Option<&mut ReadAhead>,
-    ) -> Result<Arc<CachedBlock>> {
+    ) -> Result<Block> {
         if let Some(cache) = &self.options.block_cache
             && let Some(pinned) = cache.get(self.cache_key(handle))
         {
             self.count(Ticker::BlockCacheHit, 1);
-            return Ok(pinned.to_arc());
+            return Ok(pinned.to_block());
         }
         self.read_block(handle, options, ahead)
     }
@@ -284,24 +285,16 @@ impl Reader {
         handle: BlockHandle,
         options: ReadOptions,
         ahead: Option<&mut ReadAhead>,
-    ) -> Result<Arc<CachedBlock>> {
-        let stored = match ahead {
-            Some(ahead) => self.fetch.stored_ahead(handle, ahead),
-            None => self.fetch.stored(handle),
-        };
-        let block = stored
-            .and_then(|s| {
-                self.fetch
-                    .decode(s, handle, Role::Data, options.verify_checksums)
-            })
-            .and_then(|bytes| Block::new(bytes, self.keys))
-            .map_err(|e| self.locate(e, handle))?;
-        let block = Arc::new(CachedBlock { block });
+    ) -> Result<Block> {
+        let block = self
+            .fetch
+            .data_block(handle, options.verify_checksums, ahead)?;
         if let Some(cache) = &self.options.block_cache {
             self.count(Ticker::BlockCacheMiss, 1);
             if options.fill_cache && cache.insert(self.cache_key(handle), &block) {
                 self.count(Ticker::BlockCacheAdd, 1);
-                self.count(Ticker::BlockCacheBytesWrite, block.charge() as u64);
+                let bytes = BlockCache::charge(&block) as u64;
+                self.count(Ticker::BlockCacheBytesWrite, bytes);
             }
         }
         Ok(block)
@@ -337,14 +330,14 @@ impl Reader {
         let Some(handle) = self.meta_handle(open::RANGE_DEL) else {
             return Ok(Vec::new());
         };
-        let bytes = self.fetch.block(handle, Role::Meta, true)?;
-        self.decode_tombstones(bytes)
+        let bytes = self.fetch.meta_block(handle)?;
+        self.decode_tombstones(&bytes)
             .map_err(|e| self.locate(e, handle))
     }
 
-    fn decode_tombstones(&self, bytes: Vec<u8>) -> Result<Vec<RangeTombstone>> {
-        let block = Block::new(bytes, self.keys)?;
-        let mut cursor = Cursor::new();
+    fn decode_tombstones(&self, bytes: &[u8]) -> Result<Vec<RangeTombstone>> {
+        let block = Block::new(bytes)?;
+        let mut cursor = Cursor::new(self.keys);
         let mut out = Vec::new();
         let mut more = cursor.seek_to_first(&block)?;
         while more {
@@ -419,6 +412,10 @@ impl Reader {
 
     pub(crate) fn comparator(&self) -> &Comparator {
         &self.options.comparator
+    }
+
+    pub(crate) fn keys(&self) -> Keys {
+        self.keys
     }
 
     pub(crate) fn index(&self) -> &Index {

@@ -9,8 +9,8 @@ use base::coding::{put_u32, put_varint, varint_len};
 /// let mut b = BlockBuilder::new(16);
 /// b.add(b"apple", b"1");
 /// b.add(b"apricot", b"2");
-/// let block = Block::new(b.finish(), Keys::Plain).unwrap();
-/// let mut c = Cursor::new();
+/// let block = Block::new(&b.finish()).unwrap();
+/// let mut c = Cursor::new(Keys::Plain);
 /// assert!(c.seek_to_last(&block).unwrap());
 /// assert_eq!((c.key(), c.value(&block)), (&b"apricot"[..], &b"2"[..]));
 /// ```

@@ -8,6 +8,17 @@ use base::{Comparator, Error, Result};
 
 use super::{Block, Keys, bad};
 
+/// An entry that `prev` has passed on its way from a restart point.
+#[derive(Clone, Copy, Debug)]
+struct Passed {
+    at: u32,
+    next: u32,
+    value_at: u32,
+    value_len: u32,
+    /// End of its key in the buffer of passed keys.
+    key_end: u32,
+}
+
 /// A key to look for, split once.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
@@ -40,6 +51,7 @@ impl<'a> Target<'a> {
 /// A method that fails leaves the cursor nowhere.
 #[derive(Debug, Default)]
 pub struct Cursor {
+    keys: Keys,
     /// The key as stored; the next entry's key is built on it.
     stored: Vec<u8>,
     /// The key with the file's sequence, for ingested files only.
@@ -57,13 +69,28 @@ pub struct Cursor {
     /// Offset of the restart point after that.
     next_restart_at: u32,
     valid: bool,
-    ingested: bool,
+    /// The entries between the restart point and `at`, as far as the last `prev` has seen them:
+    /// so that a whole interval is decoded once on the way back, not once for each entry.
+    passed: Vec<Passed>,
+    passed_keys: Vec<u8>,
+    /// The restart point that the passed entries follow.
+    passed_restart: u32,
 }
 
 impl Cursor {
-    /// A cursor that is nowhere.
-    pub fn new() -> Self {
-        Self::default()
+    /// A cursor that is nowhere, for blocks with such keys.
+    pub fn new(keys: Keys) -> Self {
+        Self {
+            keys,
+            ..Self::default()
+        }
+    }
+
+    /// Makes it a cursor for blocks with such keys, and be nowhere.
+    #[inline]
+    pub fn reset(&mut self, keys: Keys) {
+        self.keys = keys;
+        self.valid = false;
     }
 
     /// True if it is at an entry.
@@ -75,10 +102,9 @@ impl Cursor {
     /// The key of the entry.
     #[inline]
     pub fn key(&self) -> &[u8] {
-        if self.ingested {
-            &self.shown
-        } else {
-            &self.stored
+        match self.keys {
+            Keys::Ingested(_) => &self.shown,
+            Keys::Internal | Keys::Plain => &self.stored,
         }
     }
 
@@ -125,7 +151,7 @@ impl Cursor {
         let (mut lo, mut hi) = (0u32, block.restarts);
         while lo < hi {
             let mid = lo.midpoint(hi);
-            let (user, packed) = split(block, block.restart_key(mid)?)?;
+            let (user, packed) = split(self.keys, block.restart_key(mid)?)?;
             if target.order_of(cmp, user, packed) == Ordering::Less {
                 lo = mid + 1;
             } else {
@@ -134,7 +160,7 @@ impl Cursor {
         }
         self.go_to_restart(block, lo.saturating_sub(1));
         while self.step(block)? {
-            let (user, packed) = split(block, &self.stored)?;
+            let (user, packed) = split(self.keys, &self.stored)?;
             if target.order_of(cmp, user, packed) != Ordering::Less {
                 return Ok(true);
             }
@@ -157,6 +183,9 @@ impl Cursor {
         if at == 0 {
             return Ok(false);
         }
+        if self.passed.last().is_some_and(|p| p.next == at) {
+            return self.restore_passed(block);
+        }
         let mut restart = self.restart;
         if block.restart(restart) >= at {
             restart = restart
@@ -165,7 +194,43 @@ impl Cursor {
                 .ok_or_else(|| bad("restart points are out of order"))?;
         }
         self.go_to_restart(block, restart);
-        self.scan_until(block, at)
+        while self.step(block)? && self.next < at {
+            self.passed_keys.extend_from_slice(&self.stored);
+            self.passed.push(Passed {
+                at: self.at,
+                next: self.next,
+                value_at: self.value_at,
+                value_len: self.value_len,
+                key_end: self.passed_keys.len() as u32,
+            });
+        }
+        self.valid = self.valid && self.next == at;
+        if self.valid {
+            return Ok(true);
+        }
+        Err(bad("no entry ends where one should"))
+    }
+
+    /// To the last passed entry.
+    fn restore_passed(&mut self, block: &Block) -> Result<bool> {
+        let Some(p) = self.passed.pop() else {
+            return Ok(false);
+        };
+        let start = self.passed.last().map_or(0, |p| p.key_end) as usize;
+        let key = self.passed_keys.get(start..p.key_end as usize);
+        self.stored.clear();
+        self.stored.extend_from_slice(key.unwrap_or_default());
+        self.passed_keys.truncate(start);
+        self.at = p.at;
+        self.next = p.next;
+        self.value_at = p.value_at;
+        self.value_len = p.value_len;
+        self.next_value = p.value_at + p.value_len;
+        self.restart = self.passed_restart;
+        self.next_restart_at = block.restart(self.restart + 1);
+        self.finish_internal()?;
+        self.valid = true;
+        Ok(true)
     }
 
     /// Steps to the entry that ends at `end`.
@@ -187,11 +252,13 @@ impl Cursor {
     fn go_to_restart(&mut self, block: &Block, i: u32) {
         self.valid = false;
         self.stored.clear();
+        self.passed.clear();
+        self.passed_keys.clear();
+        self.passed_restart = i;
         self.restart = i;
         self.next = block.restart(i).min(block.entries_end);
         self.next_restart_at = block.restart(i + 1);
         self.next_value = block.entries_end;
-        self.ingested = matches!(block.keys, Keys::Ingested(_));
     }
 
     /// Decodes the next entry. False at the end of the block.
@@ -235,9 +302,7 @@ impl Cursor {
         if fits.is_none() {
             return Err(bad("a value runs over the end"));
         }
-        if block.keys != Keys::Plain {
-            self.finish_internal(block)?;
-        }
+        self.finish_internal()?;
         self.valid = true;
         Ok(true)
     }
@@ -263,13 +328,17 @@ impl Cursor {
         (self.next_value <= block.restarts_at).then_some(())
     }
 
+    /// Checks the key, and makes the one that is shown.
     #[inline]
-    fn finish_internal(&mut self, block: &Block) -> Result<()> {
+    fn finish_internal(&mut self) -> Result<()> {
+        if self.keys == Keys::Plain {
+            return Ok(());
+        }
         if self.stored.len() < TRAILER_LEN {
             return Err(bad("a key is shorter than 8 bytes"));
         }
-        if self.ingested {
-            let (user, packed) = split(block, &self.stored)?;
+        if let Keys::Ingested(_) = self.keys {
+            let (user, packed) = split(self.keys, &self.stored)?;
             self.shown.clear();
             self.shown.extend_from_slice(user);
             self.shown.extend_from_slice(&packed.to_le_bytes());
@@ -280,9 +349,9 @@ impl Cursor {
 
 /// Splits a stored key; in an ingested file the sequence is the file's.
 #[inline]
-fn split<'k>(block: &Block, stored: &'k [u8]) -> Result<(&'k [u8], u64)> {
+fn split(keys: Keys, stored: &[u8]) -> Result<(&[u8], u64)> {
     let (user, packed) = key::split(stored).ok_or_else(|| bad("a key is shorter than 8 bytes"))?;
-    let packed = match block.keys {
+    let packed = match keys {
         Keys::Ingested(sequence) => (sequence << 8) | (packed & 0xff),
         _ => packed,
     };

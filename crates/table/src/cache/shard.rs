@@ -2,10 +2,11 @@
 
 use std::cell::UnsafeCell;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::{CacheKey, CachedBlock, Pinned};
+use super::{BlockCache, CacheKey, Pinned};
+use crate::block::Block;
 
 /// State of an entry: the upper two bits say what it is, then the CLOCK count, then the pins.
 const STATE_SHIFT: u32 = 62;
@@ -24,15 +25,17 @@ const CHUNKS: usize = 26;
 const FIRST_TABLE: usize = 128;
 const TABLES: usize = 26;
 
-/// One block and its state; a cache line of its own.
+/// One block and its state; a cache line of its own, which [`Block`] is small enough for.
 #[repr(align(64))]
 pub(super) struct Entry {
     state: AtomicU64,
     id: AtomicU64,
     offset: AtomicU64,
-    charge: AtomicUsize,
-    value: UnsafeCell<Option<Arc<CachedBlock>>>,
+    charge: AtomicU32,
+    value: UnsafeCell<Option<Block>>,
 }
+
+const _: () = assert!(size_of::<Entry>() == 64);
 
 // SAFETY: `value` is written only by the thread that has set the state to BUSY (under the shard's
 // mutex, when there were no pins), and read only under a pin taken while the state was LIVE. The
@@ -45,7 +48,7 @@ impl Entry {
             state: AtomicU64::new(0),
             id: AtomicU64::new(0),
             offset: AtomicU64::new(0),
-            charge: AtomicUsize::new(0),
+            charge: AtomicU32::new(0),
             value: UnsafeCell::new(None),
         }
     }
@@ -234,12 +237,12 @@ impl Shard {
         for e in (0..w.created).filter_map(|n| self.entry(n)) {
             if !e.take() {
                 if e.state.load(Ordering::Relaxed) & STATE_MASK == LIVE {
-                    pinned += e.charge.load(Ordering::Relaxed);
+                    pinned += e.charge.load(Ordering::Relaxed) as usize;
                 }
                 continue;
             }
             if is_held(e) {
-                pinned += e.charge.load(Ordering::Relaxed);
+                pinned += e.charge.load(Ordering::Relaxed) as usize;
             }
             e.publish();
         }
@@ -255,8 +258,11 @@ impl Shard {
         drop(evicted);
     }
 
-    pub(super) fn insert(&self, key: CacheKey, hash: u64, block: &Arc<CachedBlock>) -> bool {
-        let charge = block.charge();
+    pub(super) fn insert(&self, key: CacheKey, hash: u64, block: &Block) -> bool {
+        let charge = BlockCache::charge(block);
+        if u32::try_from(charge).is_err() {
+            return false;
+        }
         // Blocks are freed after the lock is released.
         let mut evicted = Vec::new();
         let mut w = self.lock();
@@ -267,9 +273,9 @@ impl Shard {
         if fits && let Some((number, entry)) = self.empty_entry(&mut w) {
             entry.id.store(key.id, Ordering::Relaxed);
             entry.offset.store(key.offset, Ordering::Relaxed);
-            entry.charge.store(charge, Ordering::Relaxed);
+            entry.charge.store(charge as u32, Ordering::Relaxed);
             // SAFETY: the entry was empty and is BUSY now, and this thread has the mutex.
-            unsafe { *entry.value.get() = Some(Arc::clone(block)) };
+            unsafe { *entry.value.get() = Some(block.clone()) };
             entry.state.fetch_add(CLOCK_ONE, Ordering::Relaxed);
             entry.publish();
             self.usage.fetch_add(charge, Ordering::Relaxed);
@@ -327,7 +333,7 @@ impl Shard {
     }
 
     /// Evicts until `charge` more bytes fit. False if they cannot.
-    fn make_room(&self, w: &mut Writer, charge: usize, out: &mut Vec<Arc<CachedBlock>>) -> bool {
+    fn make_room(&self, w: &mut Writer, charge: usize, out: &mut Vec<Block>) -> bool {
         if charge > w.capacity {
             return false;
         }
@@ -358,13 +364,7 @@ impl Shard {
     }
 
     /// Removes an entry unless it is used. With `force`, a counted reference does not keep it.
-    fn evict(
-        &self,
-        w: &mut Writer,
-        slot: usize,
-        number: usize,
-        force: bool,
-    ) -> Option<Arc<CachedBlock>> {
+    fn evict(&self, w: &mut Writer, slot: usize, number: usize, force: bool) -> Option<Block> {
         let entry = self.entry(number)?;
         if !entry.take() {
             return None;
@@ -376,8 +376,10 @@ impl Shard {
         self.remove_word(w, slot);
         // SAFETY: `take` made the entry BUSY when it had no pins, and this thread has the mutex.
         let block = unsafe { (*entry.value.get()).take() };
-        self.usage
-            .fetch_sub(entry.charge.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.usage.fetch_sub(
+            entry.charge.load(Ordering::Relaxed) as usize,
+            Ordering::Relaxed,
+        );
         // BUSY to EMPTY and the count to 0, keeping pins that readers hold for a moment.
         entry.state.fetch_and(PINS_MASK, Ordering::Release);
         w.free.push(number as u32);
@@ -441,7 +443,7 @@ impl Shard {
 fn is_held(entry: &Entry) -> bool {
     // SAFETY: the entry is BUSY, set by this thread, which has the shard's mutex.
     let value = unsafe { &*entry.value.get() };
-    value.as_ref().is_some_and(|b| Arc::strong_count(b) > 1)
+    value.as_ref().is_some_and(Block::is_shared)
 }
 
 fn place(table: &[AtomicU64], hash: u64, number: usize) {

@@ -5,6 +5,7 @@
 //! ```
 #![deny(clippy::indexing_slicing)]
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use base::coding::u32_at;
 use base::{Error, Result};
 use io::{File, read_exact_at};
 
+use crate::block::Block;
 use crate::checksum::{self, ChecksumType};
 use crate::compress::{self, CompressionType};
 use crate::footer::{BLOCK_TRAILER_LEN, Footer};
@@ -100,11 +102,46 @@ impl Fetch {
         }
     }
 
-    /// Reads, verifies and decompresses a block.
-    pub(crate) fn block(&self, handle: BlockHandle, role: Role, verify: bool) -> Result<Vec<u8>> {
-        self.stored(handle)
-            .and_then(|stored| self.decode(stored, handle, role, verify))
-            .map_err(|e| self.locate(e, handle))
+    /// Reads, verifies and decompresses a meta block.
+    pub(crate) fn meta_block(&self, handle: BlockHandle) -> Result<Vec<u8>> {
+        let read = || {
+            let mut stored = self.stored(handle)?;
+            let opened = self.decode(&stored, handle, Role::Meta, true)?;
+            if let Cow::Owned(bytes) = opened {
+                return Ok(bytes);
+            }
+            stored.truncate(handle.size as usize);
+            Ok(stored)
+        };
+        read().map_err(|e| self.locate(e, handle))
+    }
+
+    /// Reads, verifies and decompresses a data block, out of `ahead` where that has it.
+    pub(crate) fn data_block(
+        &self,
+        handle: BlockHandle,
+        verify: bool,
+        ahead: Option<&mut ReadAhead>,
+    ) -> Result<Block> {
+        let read = || {
+            let len = self.stored_len(handle)?;
+            if let Some(ahead) = ahead
+                && let Some(stored) = self.read_ahead(handle, len, ahead)?
+            {
+                let bytes = self.decode(stored, handle, Role::Data, verify)?;
+                return Block::new(&bytes);
+            }
+            // The block is read to where it stays, trailer included.
+            let mut shared: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
+            if let Some(stored) = Arc::get_mut(&mut shared) {
+                read_exact_at(&*self.file, stored, handle.offset)?;
+            }
+            match self.decode(&shared, handle, Role::Data, verify)? {
+                Cow::Owned(bytes) => Block::new(&bytes),
+                Cow::Borrowed(_) => Block::from_shared(shared, handle.size as usize),
+            }
+        };
+        read().map_err(|e| self.locate(e, handle))
     }
 
     /// The stored bytes of a block, trailer included.
@@ -120,54 +157,53 @@ impl Fetch {
         Ok(stored)
     }
 
-    /// The stored bytes of a block out of `ahead`, or from the file, filling `ahead`.
-    pub(crate) fn stored_ahead(
+    /// The stored bytes of a block out of `ahead`, which is filled if it is time to; `None` if
+    /// the block should be read alone.
+    fn read_ahead<'a>(
         &self,
         handle: BlockHandle,
-        ahead: &mut ReadAhead,
-    ) -> Result<Vec<u8>> {
-        let len = self.stored_len(handle)?;
-        if let Some(bytes) = ahead.find(handle.offset, len) {
-            return Ok(bytes.to_vec());
+        len: usize,
+        ahead: &'a mut ReadAhead,
+    ) -> Result<Option<&'a [u8]>> {
+        if !ahead.has(handle.offset, len) {
+            let want = ahead.plan(handle.offset, len, self.end);
+            if want <= len {
+                return Ok(None);
+            }
+            ahead.bytes.resize(want, 0);
+            ahead.at = handle.offset;
+            if let Err(e) = read_exact_at(&*self.file, &mut ahead.bytes, handle.offset) {
+                ahead.bytes.clear();
+                return Err(e);
+            }
         }
-        let want = ahead.plan(handle.offset, len, self.end);
-        if want <= len {
-            return self.stored(handle);
-        }
-        ahead.bytes.resize(want, 0);
-        ahead.at = handle.offset;
-        if let Err(e) = read_exact_at(&*self.file, &mut ahead.bytes, handle.offset) {
-            ahead.bytes.clear();
-            return Err(e);
-        }
-        Ok(ahead.bytes.get(..len).unwrap_or_default().to_vec())
+        Ok(ahead.find(handle.offset, len))
     }
 
-    /// Verifies and decompresses stored bytes.
-    pub(crate) fn decode(
+    /// Verifies and decompresses stored bytes; borrows those that are not compressed.
+    pub(crate) fn decode<'a>(
         &self,
-        mut stored: Vec<u8>,
+        stored: &'a [u8],
         handle: BlockHandle,
         role: Role,
         verify: bool,
-    ) -> Result<Vec<u8>> {
+    ) -> Result<Cow<'a, [u8]>> {
         let size = handle.size as usize;
         let (Some(payload), Some(&type_byte)) = (stored.get(..size), stored.get(size)) else {
             return Err(Error::corruption("a block is cut short"));
         };
         if verify {
-            self.verify(payload, type_byte, &stored, handle)?;
+            self.verify(payload, type_byte, stored, handle)?;
         }
         if type_byte == 0 {
-            stored.truncate(size);
-            return Ok(stored);
+            return Ok(Cow::Borrowed(payload));
         }
         let kind = CompressionType::from_u8(type_byte).ok_or_else(|| unknown_type(type_byte))?;
         let dictionary: &[u8] = match role {
             Role::Data => &self.dictionary,
             Role::Meta => &[],
         };
-        compress::decompress(kind, payload, self.format_version, dictionary)
+        compress::decompress(kind, payload, self.format_version, dictionary).map(Cow::Owned)
     }
 
     fn verify(&self, payload: &[u8], type_byte: u8, stored: &[u8], at: BlockHandle) -> Result<()> {
@@ -245,11 +281,20 @@ impl ReadAhead {
         }
     }
 
-    fn find(&mut self, offset: u64, len: usize) -> Option<&[u8]> {
+    fn has(&self, offset: u64, len: usize) -> bool {
+        self.range(offset, len).is_some()
+    }
+
+    fn range(&self, offset: u64, len: usize) -> Option<std::ops::Range<usize>> {
         let from = usize::try_from(offset.checked_sub(self.at)?).ok()?;
-        let bytes = self.bytes.get(from..from.checked_add(len)?)?;
+        let end = from.checked_add(len)?;
+        (end <= self.bytes.len()).then_some(from..end)
+    }
+
+    fn find(&mut self, offset: u64, len: usize) -> Option<&[u8]> {
+        let range = self.range(offset, len)?;
         self.expected = offset + len as u64;
-        Some(bytes)
+        self.bytes.get(range)
     }
 
     /// How many bytes to read for a block of `len` bytes at `offset` that is not here.

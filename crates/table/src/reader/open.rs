@@ -53,7 +53,7 @@ pub(super) fn open(file: Arc<dyn File>, file_size: u64, options: ReaderOptions) 
     let mut meta_blocks = known_blocks(&metaindex);
     meta_blocks.push(footer.metaindex);
     if let Some(handle) = find(&metaindex, DICTIONARY) {
-        fetch.dictionary = fetch.block(handle, Role::Meta, true)?;
+        fetch.dictionary = fetch.meta_block(handle)?;
     }
     let index_handle = footer
         .index
@@ -105,7 +105,7 @@ pub(super) fn find(metaindex: &[(String, BlockHandle)], name: &str) -> Option<Bl
 
 /// Calls `visit` with each entry of a block of plain keys.
 fn for_each(block: &Block, mut visit: impl FnMut(&Cursor) -> Result<()>) -> Result<()> {
-    let mut cursor = Cursor::new();
+    let mut cursor = Cursor::new(Keys::Plain);
     let mut more = cursor.seek_to_first(block)?;
     while more {
         visit(&cursor)?;
@@ -116,9 +116,9 @@ fn for_each(block: &Block, mut visit: impl FnMut(&Cursor) -> Result<()>) -> Resu
 
 fn read_metaindex(fetch: &Fetch, handle: BlockHandle) -> Result<Vec<(String, BlockHandle)>> {
     let mut out = Vec::new();
-    let bytes = fetch.block(handle, Role::Meta, true)?;
-    let walk = || {
-        let block = Block::new(bytes, Keys::Plain)?;
+    let bytes = fetch.meta_block(handle)?;
+    let mut walk = || {
+        let block = Block::new(&bytes)?;
         for_each(&block, |cursor| {
             let target = BlockHandle::decode(&mut Decoder::new(cursor.value(&block)))
                 .ok_or_else(|| Error::corruption("a handle of the metaindex is cut short"))?;
@@ -146,14 +146,14 @@ fn known_blocks(metaindex: &[(String, BlockHandle)]) -> Vec<BlockHandle> {
 pub(super) fn read_properties(fetch: &Fetch, handle: BlockHandle) -> Result<Properties> {
     let read = || {
         let stored = fetch.stored(handle)?;
-        let checked = fetch.decode(stored.clone(), handle, Role::Meta, true);
+        let checked = fetch.decode(&stored, handle, Role::Meta, true);
         let damaged = checked.is_err();
         let bytes = match checked {
             Ok(bytes) => bytes,
             Err(e) if !e.is_corruption() => return Err(e),
-            Err(_) => fetch.decode(stored.clone(), handle, Role::Meta, false)?,
+            Err(_) => fetch.decode(&stored, handle, Role::Meta, false)?,
         };
-        let block = Block::new(bytes, Keys::Plain)?;
+        let block = Block::new(&bytes)?;
         let mut entries: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         let mut seqno_at = None;
         for_each(&block, |cursor| {
@@ -164,7 +164,7 @@ pub(super) fn read_properties(fetch: &Fetch, handle: BlockHandle) -> Result<Prop
             Ok(())
         })?;
         if damaged {
-            verify_without_seqno(fetch, handle, stored, seqno_at)?;
+            verify_without_seqno(fetch, handle, stored.clone(), seqno_at)?;
         }
         Properties::from_entries(entries.iter().map(|(k, v)| (k.as_slice(), v.as_slice())))
     };
@@ -184,7 +184,7 @@ fn verify_without_seqno(
     {
         field.fill(0);
     }
-    fetch.decode(stored, handle, Role::Meta, true).map(|_| ())
+    fetch.decode(&stored, handle, Role::Meta, true).map(|_| ())
 }
 
 /// Refuses tables that cannot be read right, or are not the one expected.
@@ -292,8 +292,8 @@ impl Opening<'_> {
         encoding: Encoding,
         visit: &mut dyn FnMut(&[u8], BlockHandle) -> Result<()>,
     ) -> Result<()> {
-        let bytes = self.fetch.block(handle, Role::Meta, true)?;
-        index::block(bytes)
+        let bytes = self.fetch.meta_block(handle)?;
+        Block::new(&bytes)
             .and_then(|block| index::for_each(&block, encoding, visit))
             .map_err(|e| self.fetch.locate(e, handle))
     }
@@ -353,7 +353,7 @@ impl Opening<'_> {
     }
 
     fn filter(&mut self, handle: BlockHandle) -> Result<Filter> {
-        let bytes = self.fetch.block(handle, Role::Meta, true)?;
+        let bytes = self.fetch.meta_block(handle)?;
         self.check_memory(bytes.len())?;
         self.metadata_left -= bytes.len();
         Ok(Filter::new(bytes))

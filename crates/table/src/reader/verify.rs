@@ -4,9 +4,8 @@
 use base::Result;
 
 use super::Reader;
-use super::fetch::{ReadAhead, ReadAheadSizes, Role};
+use super::fetch::{ReadAhead, ReadAheadSizes};
 use super::open;
-use crate::block::Block;
 
 impl Reader {
     /// Verifies the checksum of every block of the file, and that each data block can be
@@ -21,14 +20,10 @@ impl Reader {
             after: 0,
         });
         for handle in (0..self.index.len()).filter_map(|i| self.index.handle(i)) {
-            self.fetch
-                .stored_ahead(handle, &mut ahead)
-                .and_then(|stored| self.fetch.decode(stored, handle, Role::Data, true))
-                .and_then(|bytes| Block::new(bytes, self.keys))
-                .map_err(|e| self.locate(e, handle))?;
+            self.fetch.data_block(handle, true, Some(&mut ahead))?;
         }
         for &handle in &self.meta_blocks {
-            self.fetch.block(handle, Role::Meta, true)?;
+            self.fetch.meta_block(handle)?;
         }
         if let Some(handle) = self.meta_handle(open::PROPERTIES) {
             open::read_properties(&self.fetch, handle)?;
