@@ -20,6 +20,7 @@
 //! | [`sync`] | [`Watermarks`], and [`Syncer`] to sync without holding the writer |
 //! | [`reader`] | [`Reader`]: logical records, recovery modes, how the log ended |
 //! | [`physical`] | physical records, for the reader and for tools |
+//! | `recover` | the four modes: what each makes of damage in a WAL |
 //! | `strict` | tells a torn tail of a MANIFEST from damage |
 //! | `inflate` | compressed WAL records |
 //! | [`options`] | [`LogOptions`], [`ReaderOptions`], [`RecoveryMode`] |
@@ -49,6 +50,7 @@ mod inflate;
 pub mod options;
 pub mod physical;
 pub mod reader;
+mod recover;
 mod strict;
 pub mod sync;
 mod tail;

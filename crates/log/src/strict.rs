@@ -129,9 +129,11 @@ impl Reader {
             Found::BadCrc { offset, header, .. } => {
                 let end = offset + (LEGACY_HEADER + usize::from(header.length)) as u64;
                 let sector = zeros_from(file, offset)?.next_multiple_of(SECTOR);
-                let torn = offset < sector && sector < end;
-                if torn && !one_bit_off(&image(file, offset)?) {
-                    return Ok(Some("the last record is torn"));
+                if offset < sector && sector < end {
+                    let image = image(file, offset)?;
+                    if can_be_torn(&image) && !one_bit_off(&image) {
+                        return Ok(Some("the last record is torn"));
+                    }
                 }
                 Err(self.corruption(offset, "checksum mismatch"))
             }
@@ -150,6 +152,9 @@ impl Reader {
             return Err(self.corruption(offset, "the record's length does not fit its block"));
         }
         let image = image(file, offset)?;
+        if !can_be_torn(&image) {
+            return Err(self.corruption(offset, "bytes that are not a record"));
+        }
         if one_bit_off(&image) || whole_at_shorter_length(&image) {
             return Err(self.corruption(
                 offset,
@@ -213,6 +218,19 @@ fn crc_step(register: u32, byte: u8) -> u32 {
     (register >> 8) ^ CRC_TABLE.get(i).copied().unwrap_or(0)
 }
 
+/// True if the header at the start of `image` is one that a writer writes, or one of which only
+/// the bytes before the type were written.
+fn can_be_torn(image: &[u8]) -> bool {
+    Header::decode(image).is_some_and(|h| match h.kind {
+        RecordType::ZERO => image.iter().skip(6).all(|&b| b == 0),
+        kind => is_manifest_type(kind),
+    })
+}
+
+fn is_manifest_type(kind: RecordType) -> bool {
+    (RecordType::FULL..=RecordType::LAST).contains(&kind)
+}
+
 /// True if flipping one bit of the record at the start of `image` makes it valid.
 fn one_bit_off(image: &[u8]) -> bool {
     let Some(header) = Header::decode(image) else {
@@ -267,10 +285,7 @@ fn whole_at_shorter_length(image: &[u8]) -> bool {
 
 fn goes_on_as_a_log(rest: &[u8]) -> bool {
     rest.iter().all(|&b| b == 0)
-        || Header::decode(rest).is_some_and(|h| {
-            let known = RecordType::FULL <= h.kind && h.kind <= RecordType::LAST;
-            known && h.crc_matches(rest)
-        })
+        || Header::decode(rest).is_some_and(|h| is_manifest_type(h.kind) && h.crc_matches(rest))
 }
 
 #[cfg(test)]
