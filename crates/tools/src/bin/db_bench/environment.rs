@@ -1,0 +1,127 @@
+//! The lines that say where and with what a benchmark runs.
+
+use crate::flags::Flags;
+
+/// To standard error, as RocksDB's db_bench: the engine, the date, the processor.
+pub(crate) fn print_environment(engine: &str, wall_micros: u64) {
+    eprintln!("{engine}");
+    eprintln!("Date:       {}", ctime(wall_micros / 1_000_000));
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let value = |name: &str| {
+        let line = info
+            .lines()
+            .find(|l| l.split(':').next().map(str::trim) == Some(name))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    let count = info.lines().filter(|l| l.starts_with("model name")).count();
+    if let Some(model) = value("model name") {
+        eprintln!("CPU:        {count} * {model}");
+    }
+    if let Some(cache) = value("cache size") {
+        eprintln!("CPUCache:   {cache}");
+    }
+}
+
+/// The block that tells the sizes, as RocksDB's db_bench prints it to standard output.
+pub(crate) fn header(flags: &Flags) -> String {
+    let compressed = f64::from(flags.value_size) * flags.compression_ratio;
+    let raw = f64::from(flags.key_size + flags.value_size) * flags.num as f64 / 1048576.0;
+    let file = (f64::from(flags.key_size) + compressed) * flags.num as f64 / 1048576.0;
+    let compression = match flags.compression_type.as_str() {
+        "none" => "NoCompression",
+        "snappy" => "Snappy",
+        "zlib" => "Zlib",
+        "bzip2" => "BZip2",
+        "lz4" => "LZ4",
+        "lz4hc" => "LZ4HC",
+        "zstd" => "ZSTD",
+        other => other,
+    };
+    format!(
+        "Keys:       {} bytes each (+ 0 bytes user-defined timestamp)\n\
+         Values:     {} bytes each ({} bytes after compression)\n\
+         Entries:    {}\n\
+         Prefix:    0 bytes\n\
+         Keys per prefix:    0\n\
+         RawSize:    {raw:.1} MB (estimated)\n\
+         FileSize:   {file:.1} MB (estimated)\n\
+         Write rate: 0 bytes/second\n\
+         Read rate: 0 ops/second\n\
+         Compression: {compression}\n\
+         Compression sampling rate: 0\n\
+         Memtablerep: SkipListFactory\n\
+         Perf Level: 1\n\
+         {}------------------------------------------------\n",
+        flags.key_size,
+        flags.value_size,
+        (compressed + 0.5) as i64,
+        flags.num,
+        if cfg!(debug_assertions) {
+            "WARNING: Optimization is disabled: benchmarks unnecessarily slow\n\
+             WARNING: Assertions are enabled; benchmarks unnecessarily slow\n"
+        } else {
+            ""
+        },
+    )
+}
+
+/// Year, month, day, of a number of days since 1970-01-01 (Gregorian, by 400-year cycles that
+/// start in March, so that the leap day is a year's last).
+fn date(days: u64) -> (u64, u64, u64) {
+    let shifted = days + 719_468;
+    let (cycle, day) = (shifted / 146_097, shifted % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (cycle * 400 + year + u64::from(month <= 2), month, day)
+}
+
+/// `2026/11/21-20:24:22`, UTC, of seconds since 1970.
+pub(crate) fn time_text(seconds: u64) -> String {
+    let (year, month, day) = date(seconds / 86_400);
+    let (hour, minute, second) = clock_time(seconds);
+    format!("{year:04}/{month:02}/{day:02}-{hour:02}:{minute:02}:{second:02}")
+}
+
+/// `Sat Nov 21 20:24:22 2026`, UTC, of seconds since 1970.
+fn ctime(seconds: u64) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
+    let (year, month, day) = date(seconds / 86_400);
+    let (hour, minute, second) = clock_time(seconds);
+    let weekday = DAYS[(seconds / 86_400 % 7) as usize];
+    let month = MONTHS[(month - 1) as usize];
+    format!("{weekday} {month} {day:2} {hour:02}:{minute:02}:{second:02} {year}")
+}
+
+fn clock_time(seconds: u64) -> (u64, u64, u64) {
+    (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_right() {
+        assert_eq!(ctime(0), "Thu Jan  1 00:00:00 1970");
+        assert_eq!(ctime(1_795_292_662), "Sat Nov 21 20:24:22 2026");
+        assert_eq!(time_text(951_782_400), "2000/02/29-00:00:00");
+    }
+
+    #[test]
+    fn the_header_is_rocksdbs() {
+        let flags = Flags {
+            num: 10000,
+            ..Flags::default()
+        };
+        let text = header(&flags);
+        assert!(text.contains("RawSize:    1.1 MB (estimated)\nFileSize:   0.6 MB (estimated)\n"));
+        assert!(text.contains("Values:     100 bytes each (50 bytes after compression)\n"));
+        assert!(text.contains("Compression: Snappy\n"));
+    }
+}

@@ -1,0 +1,79 @@
+//! `db_bench`: RocksDB's benchmark driver for Ironstone, and for any RocksDB beside it.
+//!
+//! One binary runs both engines (`--engine`), so that a comparison differs in the engine alone:
+//! same keys, same values, same clock, same loop. Names, flags and result lines are those of
+//! RocksDB's db_bench.
+//!
+//! ```text
+//!   flags ─> driver ─> ops (one Worker a thread) ─> engine: native | rocks
+//!                └──── stats, histogram, progress
+//! ```
+
+#![expect(clippy::print_stdout, reason = "a program that prints its results")]
+
+mod destroy;
+mod driver;
+mod engine;
+mod environment;
+mod flags;
+mod histogram;
+mod keys;
+mod native;
+mod ops;
+mod progress;
+mod rocks;
+mod stats;
+
+use std::process::ExitCode;
+
+use base::clock::SystemClock;
+use base::{Error, Result};
+
+use driver::Driver;
+use flags::{Command, Flags};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let flags = match flags::parse(&arguments) {
+        Ok(Command::Run(flags)) => flags,
+        Ok(Command::Help) => {
+            print!("{}", flags::help());
+            return ExitCode::SUCCESS;
+        }
+        Ok(Command::Version) => {
+            println!("db_bench (Ironstone) {}", env!("CARGO_PKG_VERSION"));
+            return ExitCode::SUCCESS;
+        }
+        Err(errors) => {
+            for error in errors {
+                eprintln!("{error}");
+            }
+            eprintln!("db_bench --help lists what there is");
+            return ExitCode::FAILURE;
+        }
+    };
+    match run(*flags) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("{e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(flags: Flags) -> Result<()> {
+    let clock = SystemClock::shared();
+    if flags.engine == "librocksdb" || flags.engine.starts_with("librocksdb:") {
+        let version = rocks::library(&flags)?.version()?;
+        let name = format!("RocksDB:    version {version}");
+        return Driver::<rocks::Rocks>::run(flags, &name, clock);
+    }
+    if flags.engine == "ironstone" {
+        let name = format!("Ironstone:  version {}", env!("CARGO_PKG_VERSION"));
+        return Driver::<native::Native>::run(flags, &name, clock);
+    }
+    Err(Error::invalid_argument(format!(
+        "engine '{}': must be ironstone, librocksdb or librocksdb:PATH",
+        flags.engine
+    )))
+}

@@ -1,0 +1,256 @@
+//! What a thread counts while it runs, and the result line that comes of it.
+//!
+//! The clock is read at the start and the end of a run, and after each operation only where a
+//! histogram is wanted, as RocksDB's db_bench does: what is measured stays the engine.
+
+use std::sync::Arc;
+
+use base::clock::Clock;
+
+use crate::histogram::Histogram;
+use crate::progress::Progress;
+
+/// What an operation is called in histograms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    Read,
+    Write,
+    Delete,
+    Seek,
+    Other,
+}
+
+impl Op {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Delete => "delete",
+            Self::Seek => "seek",
+            Self::Other => "op",
+        }
+    }
+}
+
+/// One thread's counts.
+pub(crate) struct Stats {
+    pub(crate) thread: usize,
+    clock: Arc<dyn Clock>,
+    progress: Option<Arc<Progress>>,
+    started: u64,
+    finished: u64,
+    last: u64,
+    /// Nanoseconds of all merged threads.
+    busy: u64,
+    done: u64,
+    next_report: u64,
+    reported: (u64, u64),
+    bytes: u64,
+    message: String,
+    histogram: Option<(Op, Histogram)>,
+}
+
+impl Stats {
+    pub(crate) fn new(
+        thread: usize,
+        clock: Arc<dyn Clock>,
+        progress: Arc<Progress>,
+        histogram: bool,
+    ) -> Self {
+        Self {
+            thread,
+            clock,
+            next_report: progress.first_report(),
+            progress: Some(progress),
+            started: 0,
+            finished: 0,
+            last: 0,
+            busy: 0,
+            done: 0,
+            reported: (0, 0),
+            bytes: 0,
+            message: String::new(),
+            histogram: histogram.then(|| (Op::Other, Histogram::new())),
+        }
+    }
+
+    /// Starts the time.
+    pub(crate) fn start(&mut self) {
+        self.started = self.clock.monotonic_nanos();
+        self.last = self.started;
+        self.reported = (self.started, 0);
+    }
+
+    /// Stops the time.
+    pub(crate) fn stop(&mut self) {
+        self.finished = self.clock.monotonic_nanos();
+        self.busy = self.finished - self.started;
+        if let Some(progress) = self.progress.take() {
+            progress.add(self.done - self.reported.1);
+        }
+    }
+
+    /// Counts `n` operations that just ended.
+    #[inline]
+    pub(crate) fn finished(&mut self, n: u64, op: Op) {
+        if self.histogram.is_some() {
+            self.time(op);
+        }
+        self.done += n;
+        if self.done >= self.next_report {
+            self.report_progress();
+        }
+    }
+
+    #[inline(never)]
+    fn time(&mut self, op: Op) {
+        let now = self.clock.monotonic_nanos();
+        if let Some((name, histogram)) = &mut self.histogram {
+            *name = op;
+            // Whole microseconds of the clock, so that the rounding evens out.
+            histogram.add(now / 1000 - self.last / 1000);
+        }
+        self.last = now;
+    }
+
+    #[cold]
+    fn report_progress(&mut self) {
+        let Some(progress) = &self.progress else {
+            self.next_report = u64::MAX;
+            return;
+        };
+        let now = self.clock.monotonic_nanos();
+        let since = (now - self.reported.0, self.done - self.reported.1);
+        if progress.report(self.thread, now - self.started, self.done, since) {
+            self.reported = (now, self.done);
+        }
+        self.next_report = progress.next_report(self.next_report);
+    }
+
+    pub(crate) fn add_bytes(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+
+    pub(crate) fn add_message(&mut self, message: &str) {
+        if !self.message.is_empty() {
+            self.message.push(' ');
+        }
+        self.message.push_str(message);
+    }
+
+    /// Nanoseconds since the start.
+    pub(crate) fn elapsed(&self) -> u64 {
+        self.clock.monotonic_nanos() - self.started
+    }
+
+    /// Adds another thread's counts of the same run.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.started = self.started.min(other.started);
+        self.finished = self.finished.max(other.finished);
+        self.busy += other.busy;
+        self.done += other.done;
+        self.bytes += other.bytes;
+        if self.message.is_empty() {
+            self.message = other.message;
+        }
+        if let (Some((op, mine)), Some((other_op, theirs))) = (&mut self.histogram, other.histogram)
+        {
+            *op = other_op;
+            mine.merge(&theirs);
+        }
+    }
+
+    /// The result line, and the histogram if there is one; ends with a line break.
+    pub(crate) fn result(&self, name: &str) -> String {
+        let mut out = result_line(&Totals {
+            name,
+            busy_seconds: self.busy as f64 * 1e-9,
+            elapsed_seconds: (self.finished - self.started) as f64 * 1e-9,
+            operations: self.done.max(1),
+            bytes: self.bytes,
+            message: &self.message,
+        });
+        if let Some((op, histogram)) = self.histogram.as_ref().filter(|(_, h)| !h.is_empty()) {
+            let text = format!("Microseconds per {}:\n{histogram}\n", op.name());
+            out.push_str(&text);
+        }
+        out
+    }
+}
+
+/// What a result line tells.
+struct Totals<'a> {
+    name: &'a str,
+    /// The sum of the threads' times.
+    busy_seconds: f64,
+    elapsed_seconds: f64,
+    operations: u64,
+    bytes: u64,
+    message: &'a str,
+}
+
+/// RocksDB's line: time of an operation in its thread, operations a second of all threads
+/// together, seconds from the first start to the last end.
+fn result_line(t: &Totals<'_>) -> String {
+    let micros = t.busy_seconds * 1e6 / t.operations as f64;
+    let rate = (t.operations as f64 / t.elapsed_seconds) as i64;
+    let mut extra = String::new();
+    if t.bytes > 0 {
+        let megabytes = t.bytes as f64 / 1048576.0 / t.elapsed_seconds;
+        extra = format!(" {megabytes:6.1} MB/s");
+    }
+    if !t.message.is_empty() {
+        extra.push(' ');
+        extra.push_str(t.message);
+    }
+    format!(
+        "{:<12} : {micros:11.3} micros/op {rate} ops/sec {:.3} seconds {} operations;{extra}\n",
+        t.name, t.elapsed_seconds, t.operations
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_lines_are_rocksdbs() {
+        // Lines that RocksDB 7.8.3's db_bench printed, and what they were computed from.
+        let line = |name, busy, elapsed, operations, bytes, message| {
+            result_line(&Totals {
+                name,
+                busy_seconds: busy,
+                elapsed_seconds: elapsed,
+                operations,
+                bytes,
+                message,
+            })
+        };
+        assert_eq!(
+            line("fillseq", 0.06897, 0.0690069, 10000, 1_160_000, ""),
+            "fillseq      :       6.897 micros/op 144913 ops/sec 0.069 seconds 10000 operations;   \
+             16.0 MB/s\n"
+        );
+        assert_eq!(
+            line("fillsync", 14.6939, 7.36933, 20000, 2_320_000, "(10 ops)"),
+            "fillsync     :     734.695 micros/op 2713 ops/sec 7.369 seconds 20000 operations;    \
+             0.3 MB/s (10 ops)\n"
+        );
+        assert_eq!(
+            line(
+                "readmissing",
+                0.044,
+                0.0441525,
+                10000,
+                0,
+                "(0 of 10000 found)\n"
+            ),
+            "readmissing  :       4.400 micros/op 226487 ops/sec 0.044 seconds 10000 operations; \
+             (0 of 10000 found)\n\n"
+        );
+        assert_eq!(
+            line("compact", 0.039314, 0.039314, 1, 0, ""),
+            "compact      :   39314.000 micros/op 25 ops/sec 0.039 seconds 1 operations;\n"
+        );
+    }
+}
