@@ -40,6 +40,15 @@ pub struct Probe {
     pub in_memory: bool,
 }
 
+impl Probe {
+    /// Unit in bytes for writes through direct I/O whose partial last block is rewritten: a
+    /// multiple of what the file system takes and of what the device writes as a whole. `None`
+    /// if direct I/O does not work here.
+    pub fn write_unit(&self) -> Option<u32> {
+        self.direct_alignment.map(|n| n.max(self.physical_block))
+    }
+}
+
 impl fmt::Display for Probe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "file system {}", self.file_system)?;

@@ -20,8 +20,7 @@ pub struct LogOptions {
     /// for a MANIFEST.
     pub recyclable: bool,
     /// For a file that was opened with [`io::OpenHow::direct`]: the unit in bytes in which it is
-    /// written, a power of two, at least [`io::Probe::direct_alignment`] (better: at least
-    /// [`io::Probe::physical_block`] too). The partial last unit is written again with each
+    /// written, a power of two, as [`io::Probe::write_unit`] says. The partial last unit is written again with each
     /// group, filled up with zeros, so the file is longer than the log by up to one unit.
     pub direct_unit: Option<u32>,
     /// How a sync makes the log durable.

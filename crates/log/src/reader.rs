@@ -129,6 +129,25 @@ pub(crate) struct Partial {
     pub(crate) open: bool,
     /// Where the FIRST lies.
     pub(crate) offset: u64,
+    /// Payload bytes read of it. An empty FIRST at the end of a block may stand alone: old
+    /// writers left some.
+    pub(crate) bytes: u64,
+}
+
+impl Partial {
+    /// A record whose first fragment lies at `offset`.
+    pub(crate) fn at(offset: u64) -> Self {
+        Self {
+            open: true,
+            offset,
+            bytes: 0,
+        }
+    }
+
+    /// True if something is lost when the record does not go on.
+    pub(crate) fn has_bytes(&self) -> bool {
+        self.open && self.bytes > 0
+    }
 }
 
 impl Reader {

@@ -110,16 +110,15 @@ impl Reader {
         let bytes = payload.len() as u64;
         let begins = matches!(fragment, Fragment::Full | Fragment::First);
         if begins {
-            // An empty FIRST at the end of a block may stand alone: old writers left some.
-            if partial.open && !out.is_empty() {
-                let lost = out.len() as u64;
+            if partial.has_bytes() {
+                let lost = partial.bytes;
                 let reason = "partial record without end";
                 if self.damage(mode, partial.offset, lost, reason)? == Step::Ended {
                     return Ok(Step::Ended);
                 }
             }
             out.clear();
-            *partial = Partial { open: true, offset };
+            *partial = Partial::at(offset);
         } else if !partial.open {
             return self.damage(
                 mode,
@@ -128,6 +127,7 @@ impl Reader {
                 "fragment without the start of its record",
             );
         }
+        partial.bytes += bytes;
         if let Err(reason) = self.take(begins, payload, out) {
             partial.open = false;
             out.clear();
@@ -176,7 +176,7 @@ impl Reader {
         out: &mut Vec<u8>,
     ) -> Result<Step> {
         let bytes = payload.len() as u64;
-        let interspersed = partial.open && !out.is_empty();
+        let interspersed = partial.has_bytes();
         let outcome = match kind {
             RecordType::SET_COMPRESSION => self.set_compression(payload),
             RecordType::TIMESTAMP_SIZES | RecordType::RECYCLABLE_TIMESTAMP_SIZES => {
@@ -356,7 +356,7 @@ impl Reader {
             return Ok(Step::More);
         }
         partial.open = false;
-        let lost = out.len() as u64;
+        let lost = partial.bytes;
         out.clear();
         self.damage(
             mode,

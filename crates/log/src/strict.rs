@@ -41,11 +41,12 @@ impl Reader {
                     kind,
                     payload,
                 } => {
-                    let fragment = self.strict_fragment(offset, kind, &partial, out)?;
+                    let fragment = self.strict_fragment(offset, kind, &partial)?;
                     if matches!(fragment, Fragment::Full | Fragment::First) {
                         out.clear();
-                        partial = Partial { open: true, offset };
+                        partial = Partial::at(offset);
                     }
+                    partial.bytes += payload.len() as u64;
                     out.extend_from_slice(self.blocks.bytes(payload));
                     if matches!(fragment, Fragment::Full | Fragment::Last) {
                         self.accept(partial.offset);
@@ -73,7 +74,6 @@ impl Reader {
         offset: u64,
         kind: RecordType,
         partial: &Partial,
-        out: &[u8],
     ) -> Result<Fragment> {
         let fragment = match kind {
             RecordType::FULL => Fragment::Full,
@@ -88,7 +88,7 @@ impl Reader {
             }
         };
         let begins = matches!(fragment, Fragment::Full | Fragment::First);
-        if begins && partial.open && !out.is_empty() {
+        if begins && partial.has_bytes() {
             return Err(self.corruption(partial.offset, "partial record without end"));
         }
         if !begins && !partial.open {

@@ -134,6 +134,41 @@ proptest! {
         }
     }
 
+    /// Whatever bytes change, what is recovered to a point in time is a prefix, every other mode
+    /// ends, and a MANIFEST is refused or read whole.
+    #[test]
+    fn changed_bytes_never_make_up_records(
+        sizes in proptest::collection::vec(0usize..20_000, 1..8),
+        recycle: bool,
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), 1u8..), 1..6),
+    ) {
+        let files = Files::new();
+        let f = files.create("log");
+        let records: Vec<Vec<u8>> = sizes.iter().enumerate().map(|(i, &n)| vec![i as u8 + 1; n]).collect();
+        let options = if recycle { recyclable(4) } else { LogOptions::default() };
+        write(&f, options, &records);
+        let mut bytes = content(&f);
+        for (at, change) in &changes {
+            let at = at.index(bytes.len());
+            bytes[at] ^= change;
+        }
+        let changed = bytes != content(&f);
+        let f = files.with("log", &bytes);
+        for mode in RecoveryMode::ALL {
+            let (read, end) = read_all(wal(&f, 4, *mode));
+            if *mode == RecoveryMode::SkipAnyCorruptedRecords {
+                prop_assert!(end.is_ok() && read.iter().all(|r| records.contains(r)));
+            } else {
+                prop_assert!(records.starts_with(&read));
+            }
+        }
+        if !recycle {
+            let (read, end) = read_all(log::Reader::manifest(Arc::clone(&f)));
+            prop_assert!(records.starts_with(&read));
+            prop_assert!(!changed || end.is_err() || read.len() < records.len());
+        }
+    }
+
     #[test]
     fn any_bytes_are_read_without_panic(bytes: Vec<u8>, mode in 0usize..4) {
         let files = Files::new();

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Error, Result};
-use io::{Advice, File, SyncKind, WriteSync};
+use io::posix::Posix;
+use io::{Advice, File, FileSystem, OpenHow, SyncKind, WriteSync};
 use log::{LogOptions, Lsn, RecoveryMode, WalSync, Writer};
 
 use crate::helpers::{Files, content, read_all, wal};
@@ -20,6 +21,7 @@ struct Faulty {
     fail_write: u64,
     /// The sync with this number fails.
     fail_sync: u64,
+    fail_read: bool,
     writes: AtomicU64,
     syncs: AtomicU64,
 }
@@ -31,6 +33,7 @@ impl Faulty {
             bytes_max: usize::MAX,
             fail_write: 0,
             fail_sync: 0,
+            fail_read: false,
             writes: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
         }
@@ -53,6 +56,9 @@ impl File for Faulty {
         self.inner.path()
     }
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        if self.fail_read {
+            return Err(eio("read", self.path()));
+        }
         self.inner.read_at(buf, offset)
     }
     fn write_at(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize> {
@@ -123,6 +129,51 @@ fn a_group_is_one_write_and_a_durable_group_one_call_with_dsync() {
     w.append(b"b").unwrap();
     w.sync().unwrap();
     assert_eq!(file.calls(), (1, 1));
+}
+
+/// Through `O_DIRECT` too: the partial sector goes with the next group, not by itself.
+#[test]
+fn a_direct_group_is_one_durable_write() {
+    let files = Files::new();
+    let Some(unit) = Posix.probe(files.root()).unwrap().write_unit() else {
+        println!("skipped: no direct I/O here");
+        return;
+    };
+    let how = OpenHow::CREATE_NEW.direct();
+    let file = Posix.open(&files.path("log"), how).unwrap();
+    file.zero(0, 1 << 20).unwrap();
+    let file = Arc::new(Faulty::new(file));
+    let options = LogOptions {
+        direct_unit: Some(unit),
+        sync: WalSync::Dsync,
+        ..LogOptions::default()
+    };
+    let mut w = Writer::new(file.clone(), options);
+    for i in 1..=50 {
+        w.append(&[9; 300]).unwrap();
+        w.append(&[9; 20]).unwrap();
+        w.sync().unwrap();
+        assert_eq!(file.calls(), (i, 0));
+        assert_eq!(w.durable().0, w.size());
+    }
+    assert_eq!(file.len().unwrap(), 1 << 20);
+}
+
+/// A read that fails is an error in every mode, salvage included: it is not the end of the log.
+#[test]
+fn a_failed_read_is_an_error_in_every_mode() {
+    let files = Files::new();
+    let file = Arc::new(Faulty {
+        fail_read: true,
+        ..Faulty::new(files.with("log", &[0; 100]))
+    });
+    for mode in RecoveryMode::ALL {
+        let file: Arc<dyn File> = file.clone();
+        let e = read_all(wal(&file, 0, *mode)).1.unwrap_err();
+        assert_eq!(e.kind(), base::ErrorKind::IoError);
+    }
+    let e = read_all(log::Reader::manifest(file)).1.unwrap_err();
+    assert_eq!(e.kind(), base::ErrorKind::IoError);
 }
 
 #[test]
