@@ -2,4 +2,5 @@
 
 #![expect(clippy::unwrap_used, reason = "tests may")]
 
+mod db_bench;
 mod librocksdb;
