@@ -35,6 +35,14 @@ fn cpu_nanos() -> u64 {
 
 /// Runs `round` five times and prints the best time per operation.
 fn measure(name: &str, operations: u64, mut round: impl FnMut()) {
+    // `cargo bench --bench table -- get` runs only what has "get" in its name.
+    let wanted: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|a| !a.starts_with('-'))
+        .collect();
+    if !wanted.is_empty() && !wanted.iter().any(|w| name.contains(w.as_str())) {
+        return;
+    }
     let mut best = u64::MAX;
     for _ in 0..5 {
         let start = cpu_nanos();
@@ -133,5 +141,5 @@ fn cache_hits(cache: &BlockCache, reader: &Reader) {
             }
         });
     }
-    println!("{:?}", cache);
+    println!("{cache:?}");
 }

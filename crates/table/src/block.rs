@@ -13,8 +13,17 @@
 //! the *values offset* on, and the entry at a restart point says where its value starts:
 //! `shared, non_shared, value_len, varint32 value_offset, key suffix`.
 //!
-//! A [`Block`] is a counted reference and a few numbers, 32 bytes: the block cache keeps it in the
-//! cache line of its entry, so that a hit leads from there straight to the entries.
+//! In memory, what a search needs first stands first, so that it costs one cache miss, not one for
+//! the restart offsets behind the entries and one for each key it looks at:
+//!
+//! ```text
+//!   u32 restart offsets… | u32 skip | u64 prefixes… | entries | separated values
+//!                          └ data blocks in bytewise order: what the keys at the restart points
+//!                            have in common, and the 8 bytes behind that, as integers
+//! ```
+//!
+//! A [`Block`] is a counted reference to that and a few numbers, 32 bytes: the block cache keeps it
+//! in the cache line of its entry.
 //!
 //! [`Cursor`] does not borrow the block: every method takes it as an argument. So an iterator can
 //! own both, and a `get` can reuse one cursor's key buffer for block after block.
@@ -34,7 +43,7 @@ mod cursor;
 use std::sync::Arc;
 
 use base::coding::{Decoder, u32_at};
-use base::{Error, Result};
+use base::{Comparator, Error, Result, key};
 
 pub use builder::BlockBuilder;
 pub(crate) use builder::common_prefix;
@@ -47,6 +56,10 @@ const RESTARTS_MASK: u32 = 0x0fff_ffff;
 const SEPARATED: u32 = 1 << 28;
 const RESERVED: u32 = 1 << 30;
 const HASH_INDEX: u32 = 1 << 31;
+/// In [`Block::packed`] only: the block has prefixes.
+const PREFIXES: u32 = 1 << 29;
+/// Prefixes are made if they take at most one byte for this many bytes of the block.
+const BYTES_PER_PREFIX_BYTE: usize = 8;
 
 /// What the keys of a block are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,15 +74,18 @@ pub enum Keys {
     Ingested(u64),
 }
 
-/// The bytes of a block, decompressed and taken apart. Cheap to clone.
+/// A decompressed block in its form for memory. Cheap to clone.
+///
+/// Offsets are counted from the start of that memory, so no entry has offset 0.
 #[derive(Clone, Debug)]
 pub struct Block {
-    data: Arc<[u8]>,
+    memory: Arc<[u8]>,
+    /// Where the entries start.
+    base: u32,
     /// End of the entries, or of their key parts.
     entries_end: u32,
-    restarts_at: u32,
-    restarts: u32,
-    separated: bool,
+    /// Number of restart points, and [`SEPARATED`] and [`PREFIXES`].
+    packed: u32,
 }
 
 /// The start of an entry: everything before the key suffix.
@@ -89,15 +105,17 @@ fn bad(what: &str) -> Error {
     Error::corruption(format!("block: {what}"))
 }
 
-impl Block {
-    /// Takes a decompressed block apart. Corruption if its parts do not fit its length.
-    pub fn new(data: &[u8]) -> Result<Self> {
-        Self::from_shared(Arc::from(data), data.len())
-    }
+/// Where the parts of a stored block lie.
+#[derive(Clone, Copy, Debug)]
+struct Parts {
+    entries_end: u32,
+    restarts_at: u32,
+    restarts: u32,
+    separated: bool,
+}
 
-    /// The same for the first `len` bytes of memory that need not be copied.
-    pub(crate) fn from_shared(shared: Arc<[u8]>, len: usize) -> Result<Self> {
-        let data = shared.get(..len).unwrap_or_default();
+impl Parts {
+    fn of(data: &[u8]) -> Result<Self> {
         let len = u32::try_from(data.len()).map_err(|_| bad("longer than 4 GiB"))?;
         let mut end = len
             .checked_sub(4)
@@ -135,65 +153,187 @@ impl Block {
             return Err(bad("entries but no restart point"));
         }
         Ok(Self {
-            data: shared,
             entries_end,
             restarts_at,
             restarts,
             separated,
         })
     }
+}
+
+impl Block {
+    /// Takes a decompressed block apart. Corruption if its parts do not fit its length.
+    pub fn new(stored: &[u8]) -> Result<Self> {
+        let parts = Parts::of(stored)?;
+        Self::lay_out(stored, parts, false)
+    }
+
+    /// The same for a block of internal keys in the order of `comparator`, which will be searched.
+    pub fn searchable(stored: &[u8], comparator: &Comparator) -> Result<Self> {
+        let parts = Parts::of(stored)?;
+        let prefixes = comparator.is_bytewise()
+            && parts.entries_end > 0
+            && parts.restarts as usize * 8 * BYTES_PER_PREFIX_BYTE <= stored.len();
+        let mut block = Self::lay_out(stored, parts, prefixes)?;
+        if prefixes {
+            block.make_prefixes(comparator)?;
+        }
+        Ok(block)
+    }
+
+    fn lay_out(stored: &[u8], parts: Parts, prefixes: bool) -> Result<Self> {
+        let n = parts.restarts as usize;
+        let base = n * 4 + if prefixes { 4 + n * 8 } else { 0 };
+        let body = stored.get(..parts.restarts_at as usize).unwrap_or_default();
+        if u32::try_from(base + body.len()).is_err() {
+            return Err(bad("longer than 4 GiB"));
+        }
+        let mut memory: Arc<[u8]> = std::iter::repeat_n(0, base + body.len()).collect();
+        if let Some((head, rest)) =
+            Arc::get_mut(&mut memory).and_then(|m| m.split_at_mut_checked(base))
+        {
+            rest.copy_from_slice(body);
+            let stored_restarts = stored.get(body.len()..).unwrap_or_default();
+            for (to, from) in head
+                .chunks_exact_mut(4)
+                .zip(stored_restarts.chunks_exact(4))
+                .take(n)
+            {
+                let offset = u32_at(from, 0).unwrap_or(u32::MAX);
+                to.copy_from_slice(&offset.saturating_add(base as u32).to_le_bytes());
+            }
+        }
+        Ok(Self {
+            memory,
+            base: base as u32,
+            entries_end: base as u32 + parts.entries_end,
+            packed: parts.restarts
+                | if parts.separated { SEPARATED } else { 0 }
+                | if prefixes { PREFIXES } else { 0 },
+        })
+    }
+
+    /// Fills in the prefixes of the keys at the restart points.
+    fn make_prefixes(&mut self, comparator: &Comparator) -> Result<()> {
+        let n = self.restarts();
+        let user_key = |i| {
+            let key = self.restart_key(i)?;
+            key::split(key)
+                .map(|(user, _)| user)
+                .ok_or_else(|| bad("a key is shorter than 8 bytes"))
+        };
+        let skip = common_prefix(user_key(0)?, user_key(n - 1)?);
+        let mut head = Vec::with_capacity(4 + n as usize * 8);
+        head.extend_from_slice(&(skip as u32).to_le_bytes());
+        for i in 0..n {
+            // Keys in order share what the first and the last one share; keys out of order, which
+            // only damaged files have, are not found, and that is all.
+            let rest = user_key(i)?.get(skip..).unwrap_or_default();
+            head.extend_from_slice(&comparator.prefix(rest).to_le_bytes());
+        }
+        let at = n as usize * 4;
+        if let Some(to) =
+            Arc::get_mut(&mut self.memory).and_then(|m| m.get_mut(at..at + head.len()))
+        {
+            to.copy_from_slice(&head);
+        }
+        Ok(())
+    }
+
+    /// The restart points whose keys must be compared to find the first one not before a user
+    /// key: those in front of the range are before it, those behind are not.
+    #[inline]
+    fn candidates(&self, comparator: &Comparator, user: &[u8]) -> (u32, u32) {
+        let n = self.restarts();
+        if self.packed & PREFIXES == 0 {
+            return (0, n);
+        }
+        self.candidates_by_prefix(comparator, user)
+            .unwrap_or((0, n))
+    }
+
+    #[inline]
+    fn candidates_by_prefix(&self, comparator: &Comparator, user: &[u8]) -> Option<(u32, u32)> {
+        let n = self.restarts();
+        let at = n as usize * 4;
+        let skip = u32_at(&self.memory, at)? as usize;
+        let mut rest = user;
+        if skip > 0 {
+            let common = self.restart_key(0).ok()?.get(..skip)?;
+            match user.strip_prefix(common) {
+                Some(r) => rest = r,
+                None if user < common => return Some((0, 0)),
+                None => return Some((n, n)),
+            }
+        }
+        let prefix = comparator.prefix(rest);
+        let prefixes = self.memory.get(at + 4..self.base as usize)?;
+        let (mut before, mut upto) = (0, 0);
+        for p in prefixes.chunks_exact(8) {
+            let p = u64::from_le_bytes(p.try_into().ok()?);
+            before += u32::from(p < prefix);
+            upto += u32::from(p <= prefix);
+        }
+        Some((before, upto))
+    }
 
     /// Bytes that the block occupies in memory.
     pub fn memory(&self) -> usize {
-        self.data.len() + ARC_COUNTS
+        self.memory.len() + ARC_COUNTS
     }
 
     /// True if there is another reference to the same bytes.
     pub(crate) fn is_shared(&self) -> bool {
-        Arc::strong_count(&self.data) > 1
+        Arc::strong_count(&self.memory) > 1
     }
 
-    /// The decompressed bytes.
-    pub fn bytes(&self) -> &[u8] {
-        &self.data
+    /// The entries, or their key parts.
+    pub(crate) fn entries(&self) -> &[u8] {
+        self.memory
+            .get(self.base as usize..self.entries_end as usize)
+            .unwrap_or_default()
     }
 
-    /// The bytes behind an entry's key parts: values of a block with separated values.
+    /// The values, if they are separated.
+    pub(crate) fn values(&self) -> &[u8] {
+        self.memory
+            .get(self.entries_end as usize..)
+            .unwrap_or_default()
+    }
+
+    /// Where the entries start.
+    pub(crate) fn base(&self) -> u32 {
+        self.base
+    }
+
+    /// True if the values stand behind all keys.
+    #[inline]
     pub(crate) fn is_separated(&self) -> bool {
-        self.separated
+        self.packed & SEPARATED != 0
     }
 
     /// Number of restart points.
+    #[inline]
     pub fn restarts(&self) -> u32 {
-        self.restarts
-    }
-
-    /// End of the entries (their key parts, if the values are separated).
-    pub(crate) fn entries_end(&self) -> u32 {
-        self.entries_end
-    }
-
-    /// End of the values.
-    pub(crate) fn values_end(&self) -> u32 {
-        self.restarts_at
+        self.packed & RESTARTS_MASK
     }
 
     /// Offset of restart point `i`; beyond every entry if there is no such point.
     #[inline]
     pub(crate) fn restart(&self, i: u32) -> u32 {
-        if i >= self.restarts {
+        if i >= self.restarts() {
             return u32::MAX;
         }
-        u32_at(&self.data, (self.restarts_at + i * 4) as usize).unwrap_or(u32::MAX)
+        u32_at(&self.memory, i as usize * 4).unwrap_or(u32::MAX)
     }
 
     /// Reads the start of the entry at `at`.
     #[inline]
     fn head(&self, at: u32, is_restart: bool) -> Option<Head> {
-        let entry = self.data.get(at as usize..self.entries_end as usize)?;
+        let entry = self.memory.get(at as usize..self.entries_end as usize)?;
         if let [shared, suffix_len, value_len, ..] = *entry
             && (shared | suffix_len | value_len) < 0x80
-            && !self.separated
+            && !self.is_separated()
         {
             return Some(Head {
                 shared: u32::from(shared),
@@ -211,7 +351,7 @@ impl Block {
         let shared = d.varint32()?;
         let suffix_len = d.varint32()?;
         let value_len = d.varint32()?;
-        let value_offset = if self.separated && is_restart {
+        let value_offset = if self.is_separated() && is_restart {
             d.varint32()?
         } else {
             0
@@ -233,7 +373,7 @@ impl Block {
             .filter(|h| h.shared == 0)
             .ok_or_else(|| bad("a restart point is not at an entry"))?;
         let from = head.suffix_at as usize;
-        self.data
+        self.memory
             .get(from..from + head.suffix_len as usize)
             .ok_or_else(|| bad("a key runs over the end"))
     }

@@ -2,11 +2,12 @@
 //!
 //! ```text
 //!   prefixes: [u64]   the comparator's 8-byte prefix of each separator, searched first
-//!   keys:     bytes   the separators back to back, ends[i] = where separator i ends
-//!   handles:  [(offset, size)]   the data block whose keys are ≤ separator i
+//!   samples:  [u64]   every 64th of them: few cache lines, which stay in the cache
+//!   slots:    [(offset, size, end)]   the data block whose keys are ≤ separator i, and where
+//!   keys:     bytes                   the separator ends; they stand back to back
 //! ```
 //!
-//! A search is a binary search over one array of integers; only separators with the same prefix
+//! A search is a binary search over arrays of integers; only separators with the same prefix
 //! are compared as keys. Under the default comparator the prefixes are taken *behind* what all
 //! separators have in common, so keys that begin alike (`user0000…`) do not defeat them.
 //!
@@ -45,12 +46,23 @@ pub(crate) struct Index {
     user_keys: bool,
     /// What all separators start with; empty unless the order is bytewise.
     common: Vec<u8>,
+    samples: Vec<u64>,
     prefixes: Vec<u64>,
     keys: Vec<u8>,
-    ends: Vec<u32>,
-    offsets: Vec<u64>,
-    sizes: Vec<u32>,
+    slots: Vec<Slot>,
 }
+
+/// A data block.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    offset: u64,
+    size: u32,
+    /// Where its separator ends in the keys.
+    key_end: u32,
+}
+
+/// Prefixes from one sample to the next.
+const SAMPLE: usize = 64;
 
 #[cold]
 fn bad(what: &str) -> Error {
@@ -64,11 +76,10 @@ impl Index {
             comparator,
             user_keys,
             common: Vec::new(),
+            samples: Vec::new(),
             prefixes: Vec::new(),
             keys: Vec::new(),
-            ends: Vec::new(),
-            offsets: Vec::new(),
-            sizes: Vec::new(),
+            slots: Vec::new(),
         }
     }
 
@@ -79,11 +90,13 @@ impl Index {
         }
         let size = u32::try_from(handle.size).map_err(|_| bad("a block of 4 GiB or more"))?;
         self.keys.extend_from_slice(separator);
-        let end = u32::try_from(self.keys.len())
+        let key_end = u32::try_from(self.keys.len())
             .map_err(|_| Error::not_supported("an index with 4 GiB of separators or more"))?;
-        self.ends.push(end);
-        self.offsets.push(handle.offset);
-        self.sizes.push(size);
+        self.slots.push(Slot {
+            offset: handle.offset,
+            size,
+            key_end,
+        });
         Ok(())
     }
 
@@ -101,20 +114,19 @@ impl Index {
                 self.comparator.prefix(rest.unwrap_or_default())
             })
             .collect();
+        self.samples = self.prefixes.iter().copied().step_by(SAMPLE).collect();
         self.keys.shrink_to_fit();
-        self.ends.shrink_to_fit();
-        self.offsets.shrink_to_fit();
-        self.sizes.shrink_to_fit();
+        self.slots.shrink_to_fit();
     }
 
     /// Number of data blocks.
     pub(crate) fn len(&self) -> usize {
-        self.ends.len()
+        self.slots.len()
     }
 
     /// Bytes that the index occupies in memory.
     pub(crate) fn memory(&self) -> usize {
-        self.keys.capacity() + self.len() * (8 + 8 + 4 + 4)
+        self.keys.capacity() + self.len() * (8 + size_of::<Slot>())
     }
 
     /// True if entries of one user key may lie in two blocks.
@@ -125,20 +137,19 @@ impl Index {
     /// Where data block `i` is.
     #[inline]
     pub(crate) fn handle(&self, i: usize) -> Option<BlockHandle> {
+        let slot = self.slots.get(i)?;
         Some(BlockHandle {
-            offset: *self.offsets.get(i)?,
-            size: u64::from(*self.sizes.get(i)?),
+            offset: slot.offset,
+            size: u64::from(slot.size),
         })
     }
 
     /// Separator `i` as stored.
     #[inline]
     fn separator(&self, i: usize) -> &[u8] {
-        let start = match i.checked_sub(1) {
-            None => 0,
-            Some(before) => self.ends.get(before).copied().unwrap_or_default(),
-        };
-        let end = self.ends.get(i).copied().unwrap_or_default();
+        let end = |i| self.slots.get(i).map_or(0, |s: &Slot| s.key_end);
+        let start = i.checked_sub(1).map_or(0, end);
+        let end = end(i);
         self.keys
             .get(start as usize..end as usize)
             .unwrap_or_default()
@@ -172,7 +183,12 @@ impl Index {
             };
         };
         let prefix = self.comparator.prefix(rest);
-        let lo = self.prefixes.partition_point(|&p| p < prefix);
+        // The first prefix that is not below lies behind the last sample that is.
+        let segment = self.samples.partition_point(|&p| p < prefix);
+        let from = segment.saturating_sub(1) * SAMPLE;
+        let to = (segment * SAMPLE).min(n);
+        let inside = self.prefixes.get(from..to).unwrap_or_default();
+        let lo = from + inside.partition_point(|&p| p < prefix);
         // Few separators share a prefix, if any: no second bisection of the whole.
         let equal = self.prefixes.iter().skip(lo);
         let equal = equal.take_while(|&&p| p == prefix).count();
@@ -218,19 +234,14 @@ fn for_each_delta(
     visit: &mut dyn FnMut(&[u8], BlockHandle) -> Result<()>,
 ) -> Result<()> {
     let cut = || bad("an entry is cut short");
-    let bytes = block.bytes();
-    let entries = bytes.get(..block.entries_end() as usize);
-    let values = bytes.get(block.entries_end() as usize..block.values_end() as usize);
-    let (Some(entries), Some(all_values)) = (entries, values) else {
-        return Err(cut());
-    };
+    let (entries, all_values) = (block.entries(), block.values());
     let mut d = Decoder::new(entries);
     let mut values = Decoder::new(all_values);
     let mut restart = 0;
     let mut separator: Vec<u8> = Vec::new();
     let mut previous = BlockHandle { offset: 0, size: 0 };
     while !d.is_empty() {
-        let at = (entries.len() - d.len()) as u32;
+        let at = block.base() + (entries.len() - d.len()) as u32;
         let shared = d.varint32().ok_or_else(cut)? as usize;
         let suffix_len = d.varint32().ok_or_else(cut)? as usize;
         if block.restart(restart) == at {

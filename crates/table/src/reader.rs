@@ -286,9 +286,9 @@ impl Reader {
         options: ReadOptions,
         ahead: Option<&mut ReadAhead>,
     ) -> Result<Block> {
-        let block = self
-            .fetch
-            .data_block(handle, options.verify_checksums, ahead)?;
+        let block =
+            self.fetch
+                .data_block(handle, self.comparator(), options.verify_checksums, ahead)?;
         if let Some(cache) = &self.options.block_cache {
             self.count(Ticker::BlockCacheMiss, 1);
             if options.fill_cache && cache.insert(self.cache_key(handle), &block) {

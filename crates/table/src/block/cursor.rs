@@ -113,14 +113,14 @@ impl Cursor {
     pub fn value<'b>(&self, block: &'b Block) -> &'b [u8] {
         let from = self.value_at as usize;
         block
-            .data
+            .memory
             .get(from..from + self.value_len as usize)
             .unwrap_or_default()
     }
 
-    /// Offset of the value in the block.
-    pub(crate) fn value_at(&self) -> u32 {
-        self.value_at
+    /// Offset of the value in the stored block.
+    pub(crate) fn value_at(&self, block: &Block) -> usize {
+        self.value_at.saturating_sub(block.base) as usize
     }
 
     /// Makes it be nowhere.
@@ -137,10 +137,10 @@ impl Cursor {
     /// To the last entry. False if there is none.
     pub fn seek_to_last(&mut self, block: &Block) -> Result<bool> {
         self.valid = false;
-        if block.entries_end == 0 {
+        if block.entries_end == block.base {
             return Ok(false);
         }
-        self.go_to_restart(block, block.restarts - 1);
+        self.go_to_restart(block, block.restarts() - 1);
         self.scan_until(block, block.entries_end)
     }
 
@@ -148,7 +148,7 @@ impl Cursor {
     #[inline]
     pub fn seek(&mut self, block: &Block, cmp: &Comparator, target: &Target<'_>) -> Result<bool> {
         self.valid = false;
-        let (mut lo, mut hi) = (0u32, block.restarts);
+        let (mut lo, mut hi) = block.candidates(cmp, target.user);
         while lo < hi {
             let mid = lo.midpoint(hi);
             let (user, packed) = split(self.keys, block.restart_key(mid)?)?;
@@ -180,7 +180,7 @@ impl Cursor {
         debug_assert!(self.valid, "prev() of a cursor that is nowhere");
         let at = self.at;
         self.valid = false;
-        if at == 0 {
+        if at <= block.base {
             return Ok(false);
         }
         if self.passed.last().is_some_and(|p| p.next == at) {
@@ -276,13 +276,13 @@ impl Cursor {
             self.restart += 1;
             self.next_restart_at = block.restart(self.restart + 1);
         }
-        let is_restart = block.separated && self.at == block.restart(self.restart);
+        let is_restart = block.is_separated() && self.at == block.restart(self.restart);
         let Some(head) = block.head(self.at, is_restart) else {
             return Err(bad("an entry is cut short"));
         };
         let from = head.suffix_at as usize;
         let suffix_end = from + head.suffix_len as usize;
-        let suffix = block.data.get(from..suffix_end);
+        let suffix = block.memory.get(from..suffix_end);
         let (Some(suffix), true) = (suffix, head.shared as usize <= self.stored.len()) else {
             return Err(bad("a key runs over the end"));
         };
@@ -290,7 +290,7 @@ impl Cursor {
         self.stored.extend_from_slice(suffix);
         let suffix_end = suffix_end as u32;
         self.value_len = head.value_len;
-        let fits = if block.separated {
+        let fits = if block.is_separated() {
             self.separated_value(block, suffix_end, head.value_offset, is_restart)
         } else {
             self.value_at = suffix_end;
@@ -325,7 +325,7 @@ impl Cursor {
             self.next_value
         };
         self.next_value = self.value_at.checked_add(self.value_len)?;
-        (self.next_value <= block.restarts_at).then_some(())
+        (self.next_value as usize <= block.memory.len()).then_some(())
     }
 
     /// Checks the key, and makes the one that is shown.

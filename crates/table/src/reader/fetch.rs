@@ -6,11 +6,12 @@
 #![deny(clippy::indexing_slicing)]
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 
 use base::coding::u32_at;
-use base::{Error, Result};
+use base::{Comparator, Error, Result};
 use io::{File, read_exact_at};
 
 use crate::block::Block;
@@ -33,6 +34,14 @@ pub(crate) struct Fetch {
     /// The end of the file, kept while the table is being opened.
     tail: Vec<u8>,
     tail_at: u64,
+}
+
+/// Scratch memory that a thread keeps has at most this many bytes.
+const SCRATCH_BYTES_MAX: usize = 1 << 20;
+
+thread_local! {
+    /// Where this thread reads stored blocks to.
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// What a block is, as far as it matters for decompression.
@@ -120,26 +129,34 @@ impl Fetch {
     pub(crate) fn data_block(
         &self,
         handle: BlockHandle,
+        comparator: &Comparator,
         verify: bool,
         ahead: Option<&mut ReadAhead>,
     ) -> Result<Block> {
         let read = || {
             let len = self.stored_len(handle)?;
+            let open = |stored: &[u8]| {
+                let bytes = self.decode(stored, handle, Role::Data, verify)?;
+                Block::searchable(&bytes, comparator)
+            };
             if let Some(ahead) = ahead
                 && let Some(stored) = self.read_ahead(handle, len, ahead)?
             {
-                let bytes = self.decode(stored, handle, Role::Data, verify)?;
-                return Block::new(&bytes);
+                return open(stored);
             }
-            // The block is read to where it stays, trailer included.
-            let mut shared: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
-            if let Some(stored) = Arc::get_mut(&mut shared) {
-                read_exact_at(&*self.file, stored, handle.offset)?;
-            }
-            match self.decode(&shared, handle, Role::Data, verify)? {
-                Cow::Owned(bytes) => Block::new(&bytes),
-                Cow::Borrowed(_) => Block::from_shared(shared, handle.size as usize),
-            }
+            SCRATCH.with(|slot| {
+                let mut scratch = slot.take();
+                if scratch.len() < len {
+                    scratch.resize(len, 0);
+                }
+                let stored = scratch.get_mut(..len).unwrap_or_default();
+                let block =
+                    read_exact_at(&*self.file, stored, handle.offset).and_then(|()| open(stored));
+                if scratch.len() <= SCRATCH_BYTES_MAX {
+                    slot.set(scratch);
+                }
+                block
+            })
         };
         read().map_err(|e| self.locate(e, handle))
     }

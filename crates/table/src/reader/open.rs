@@ -158,7 +158,7 @@ pub(super) fn read_properties(fetch: &Fetch, handle: BlockHandle) -> Result<Prop
         let mut seqno_at = None;
         for_each(&block, |cursor| {
             if cursor.key() == GLOBAL_SEQNO {
-                seqno_at = Some(cursor.value_at() as usize);
+                seqno_at = Some(cursor.value_at(&block));
             }
             entries.push((cursor.key().to_vec(), cursor.value(&block).to_vec()));
             Ok(())

@@ -20,7 +20,8 @@ impl Reader {
             after: 0,
         });
         for handle in (0..self.index.len()).filter_map(|i| self.index.handle(i)) {
-            self.fetch.data_block(handle, true, Some(&mut ahead))?;
+            self.fetch
+                .data_block(handle, self.comparator(), true, Some(&mut ahead))?;
         }
         for &handle in &self.meta_blocks {
             self.fetch.meta_block(handle)?;
