@@ -380,4 +380,5 @@ impl Block {
 }
 
 #[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a failed test may panic")]
 mod tests;

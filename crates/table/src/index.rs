@@ -287,4 +287,5 @@ fn following(previous: BlockHandle, d: &mut Decoder<'_>) -> Option<BlockHandle> 
 }
 
 #[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a failed test may panic")]
 mod tests;

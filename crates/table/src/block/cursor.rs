@@ -148,6 +148,9 @@ impl Cursor {
     #[inline]
     pub fn seek(&mut self, block: &Block, cmp: &Comparator, target: &Target<'_>) -> Result<bool> {
         self.valid = false;
+        if block.entries_end == block.base {
+            return Ok(false);
+        }
         let (mut lo, mut hi) = block.candidates(cmp, target.user);
         while lo < hi {
             let mid = lo.midpoint(hi);

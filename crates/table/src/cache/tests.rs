@@ -1,1 +1,172 @@
-//! Tests.
+use super::*;
+use crate::block::BlockBuilder;
+use base::rng::Rng;
+use std::sync::atomic::AtomicBool;
+
+/// A block of about `bytes` bytes that names its key.
+fn block(key: CacheKey, bytes: usize) -> Block {
+    let mut b = BlockBuilder::new(16);
+    b.add(&key.id.to_be_bytes(), &key.offset.to_be_bytes());
+    b.add(&[0xff; 8], &vec![7; bytes]);
+    Block::new(&b.finish()).unwrap()
+}
+
+fn names(block: &Block) -> CacheKey {
+    let e = block.entries();
+    let number = |at: usize| u64::from_be_bytes(e[at..at + 8].try_into().unwrap());
+    CacheKey {
+        id: number(3),
+        offset: number(11),
+    }
+}
+
+fn key(id: u64, offset: u64) -> CacheKey {
+    CacheKey { id, offset }
+}
+
+#[test]
+fn what_was_put_in_is_found_until_it_is_evicted() {
+    let cache = BlockCache::new(1 << 20);
+    for i in 0..5000u64 {
+        let k = key(i % 7, i * 4096);
+        assert!(cache.get(k).is_none());
+        assert!(cache.insert(k, &block(k, 1000)));
+        assert_eq!(names(&cache.get(k).unwrap()), k);
+        assert!(!cache.insert(k, &block(k, 1000)), "it is there already");
+        assert!(cache.usage() <= cache.capacity());
+    }
+    assert!(cache.usage() > cache.capacity() - 4096);
+    let n = cache.len();
+    assert!((800..1000).contains(&n), "{n}");
+    assert_eq!(cache.pinned_usage(), 0);
+    cache.set_capacity(100_000);
+    assert!(cache.usage() <= 100_000);
+    cache.set_capacity(0);
+    assert!(cache.is_empty());
+    assert_eq!(cache.usage(), 0);
+    assert!(!cache.insert(key(1, 1), &block(key(1, 1), 1)));
+}
+
+#[test]
+fn blocks_in_use_are_not_evicted_and_not_exceeded() {
+    let cache = Arc::new(BlockCache::new(100_000));
+    let held = key(1, 1);
+    let first = block(held, 60_000);
+    assert!(cache.insert(held, &first));
+    // `first` is a counted reference, as an iterator has one.
+    assert!(!cache.insert(key(1, 2), &block(key(1, 2), 60_000)));
+    assert!(cache.get(held).is_some());
+    assert!(cache.pinned_usage() > 60_000);
+    drop(first);
+    assert_eq!(cache.pinned_usage(), 0);
+    {
+        let _pinned = cache.get(held).unwrap();
+        assert!(!cache.insert(key(1, 2), &block(key(1, 2), 60_000)));
+        assert!(cache.pinned_usage() > 60_000);
+    }
+    assert!(cache.insert(key(1, 2), &block(key(1, 2), 60_000)));
+    assert!(cache.get(held).is_none());
+    cache.erase(key(1, 2));
+    assert!(cache.get(key(1, 2)).is_none());
+
+    let charge = cache.reserve(99_000);
+    assert_eq!((cache.usage(), cache.pinned_usage()), (99_000, 99_000));
+    assert!(!cache.insert(held, &block(held, 60_000)));
+    drop(charge);
+    assert!(cache.insert(held, &block(held, 60_000)));
+}
+
+#[test]
+fn what_is_used_again_stays_longer() {
+    let cache = BlockCache::new(1 << 20);
+    let hot: Vec<_> = (0..200).map(|i| key(1, i)).collect();
+    for k in &hot {
+        cache.insert(*k, &block(*k, 1000));
+    }
+    let mut misses = 0;
+    for round in 0..20u64 {
+        for i in 0..400 {
+            let k = key(2, round * 1000 + i);
+            cache.insert(k, &block(k, 1000));
+        }
+        misses += hot.iter().filter(|k| cache.get(**k).is_none()).count();
+    }
+    assert!(
+        misses < 20,
+        "{misses} of {} were evicted by a scan",
+        20 * hot.len()
+    );
+}
+
+/// Readers on several threads, against inserts, evictions, erasures and changes of capacity: each
+/// hit must be the block that was asked for, intact while it is held.
+#[test]
+fn concurrent_hits_always_return_the_right_block() {
+    let cache = Arc::new(BlockCache::new(300_000));
+    let stop = AtomicBool::new(false);
+    let hits = AtomicU64::new(0);
+    std::thread::scope(|s| {
+        for t in 0..3u64 {
+            let (cache, stop, hits) = (&cache, &stop, &hits);
+            s.spawn(move || {
+                let mut rng = Rng::new(t);
+                let mut held = Vec::new();
+                while !stop.load(Ordering::Relaxed) {
+                    let k = key(rng.below(3), rng.below(500));
+                    if let Some(found) = cache.get(k) {
+                        assert_eq!(names(&found), k);
+                        hits.fetch_add(1, Ordering::Relaxed);
+                        if rng.one_in(50) {
+                            held.push((k, found.to_block()));
+                        }
+                    } else {
+                        let size = rng.below(2000) as usize;
+                        cache.insert(k, &block(k, size));
+                    }
+                    if held.len() > 20 {
+                        for (k, b) in held.drain(..) {
+                            assert_eq!(names(&b), k);
+                        }
+                    }
+                }
+            });
+        }
+        let mut rng = Rng::new(99);
+        for _ in 0..30_000 {
+            match rng.below(100) {
+                0 => cache.set_capacity(100_000 + rng.below(400_000) as usize),
+                1 => drop(cache.reserve(rng.below(100_000) as usize)),
+                2 => assert!(cache.pinned_usage() <= 600_000),
+                3..30 => cache.erase(key(rng.below(3), rng.below(500))),
+                _ => {
+                    let k = key(rng.below(3), rng.below(500));
+                    cache.insert(k, &block(k, 500));
+                }
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(hits.load(Ordering::Relaxed) > 1000);
+    assert_eq!(cache.pinned_usage(), 0);
+    cache.set_capacity(0);
+    assert_eq!((cache.len(), cache.usage()), (0, 0));
+}
+
+#[test]
+fn a_shard_grows_its_table_and_chunks() {
+    let cache = BlockCache::new(64 << 20);
+    let keys: Vec<_> = (0..100_000).map(|i| key(i % 3, i)).collect();
+    for k in &keys {
+        assert!(cache.insert(*k, &block(*k, 1)));
+    }
+    assert_eq!(cache.len(), keys.len());
+    for k in &keys {
+        assert_eq!(names(&cache.get(*k).unwrap()), *k);
+    }
+    for k in keys.iter().step_by(2) {
+        cache.erase(*k);
+    }
+    for (i, k) in keys.iter().enumerate() {
+        assert_eq!(cache.get(*k).is_some(), i % 2 == 1);
+    }
+}

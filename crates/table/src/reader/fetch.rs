@@ -19,6 +19,7 @@ use crate::checksum::{self, ChecksumType};
 use crate::compress::{self, CompressionType};
 use crate::footer::{BLOCK_TRAILER_LEN, Footer};
 use crate::handle::BlockHandle;
+use crate::options::TableOptions;
 
 /// Where blocks come from, and how they are protected.
 #[derive(Debug)]
@@ -269,6 +270,16 @@ impl Default for ReadAheadSizes {
             initial: 8 << 10,
             max: 256 << 10,
             after: 2,
+        }
+    }
+}
+
+impl From<&TableOptions> for ReadAheadSizes {
+    fn from(o: &TableOptions) -> Self {
+        Self {
+            initial: o.initial_auto_readahead_size as usize,
+            max: o.max_auto_readahead_size as usize,
+            after: o.num_file_reads_for_auto_readahead,
         }
     }
 }
