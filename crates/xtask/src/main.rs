@@ -3,7 +3,11 @@
 #![expect(clippy::print_stdout, reason = "a program that prints its results")]
 
 mod bench_quick;
+mod generate;
 mod peers;
+mod source;
+mod tidy;
+mod tree;
 
 use std::process::ExitCode;
 
@@ -26,12 +30,18 @@ enum Task {
     Peers(peers::Arguments),
     /// Compare Ironstone's speed with RocksDB's: a few benchmarks, interleaved, in minutes
     BenchQuick(bench_quick::Arguments),
+    /// Check the rules of the source tree: modules, layers, unsafe islands, documents
+    Tidy(tidy::Arguments),
+    /// Write the documents that are made from the option tables
+    Gen(generate::Arguments),
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Peers(arguments) => peers::run(&arguments),
         Task::BenchQuick(arguments) => bench_quick::run(&arguments),
+        Task::Tidy(arguments) => tidy::run(&arguments),
+        Task::Gen(arguments) => generate::run(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

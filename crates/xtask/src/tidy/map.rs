@@ -1,0 +1,117 @@
+//! The lists in ARCHITECTURE.md that the checks read. Each is a fenced block whose first line
+//! names it:
+//!
+//! ```text
+//! crates                        modules crates/log/src       upward             unsafe
+//! base <-                       format.rs    what it has     a.rs -> b.rs why   crates/x/src/y.rs why
+//! io   <- base                  reader.rs    what it has
+//! sim  <- *
+//! ```
+//!
+//! A file may use the files above it in its crate's list. What uses one below it anyway is listed
+//! under `upward`, with paths from the crate's `src`. `<- *` marks a development crate.
+
+use crate::tree::Tree;
+
+/// Where the lists are.
+pub(crate) const FILE: &str = "ARCHITECTURE.md";
+
+/// What ARCHITECTURE.md says.
+#[derive(Debug, Default)]
+pub(crate) struct Map {
+    /// Each crate's library name and what it may depend on; `None` for anything.
+    pub(crate) crates: Vec<(String, Option<Vec<String>>)>,
+    /// Each crate's `src` and its files, lowest first; folders end with `/`.
+    pub(crate) modules: Vec<(String, Vec<String>)>,
+    /// Uses against the order, as full paths.
+    pub(crate) upward: Vec<(String, String)>,
+    /// Files that may contain `unsafe`, or folders.
+    pub(crate) islands: Vec<String>,
+}
+
+/// Reads the lists. Errors: the document or a line of it is not of the form above.
+pub(crate) fn read(tree: &Tree) -> Result<Map, String> {
+    let text = tree.text(FILE).ok_or("the file is missing")?;
+    let mut map = Map::default();
+    let mut lines = text.lines().enumerate();
+    while let Some((_, line)) = lines.next() {
+        if line.trim_end() != "```text" {
+            continue;
+        }
+        let block: Vec<(usize, &str)> = lines.by_ref().take_while(|(_, l)| *l != "```").collect();
+        let Some(((_, title), rows)) = block.split_first() else {
+            continue;
+        };
+        let rows = rows.iter().filter(|(_, row)| !row.trim().is_empty());
+        for (number, row) in rows {
+            map.row(title.trim(), row.trim())
+                .ok_or_else(|| format!("line {}: cannot be read: {row}", number + 1))?;
+        }
+    }
+    Ok(map)
+}
+
+impl Map {
+    /// One row of the block with this title; other blocks are drawings.
+    fn row(&mut self, title: &str, row: &str) -> Option<()> {
+        let mut words = row.split_whitespace();
+        let mut title = title.split_whitespace();
+        match (title.next()?, title.next()) {
+            ("crates", None) => {
+                let (name, below) = row.split_once("<-")?;
+                let below: Vec<_> = below.split_whitespace().map(str::to_owned).collect();
+                let below = (below != ["*"]).then_some(below);
+                self.crates.push((name.trim().to_owned(), below));
+            }
+            ("modules", Some(src)) => {
+                let file = words.next()?.to_owned();
+                match self.modules.last_mut() {
+                    Some((last, files)) if last == src => files.push(file),
+                    _ => self.modules.push((src.to_owned(), vec![file])),
+                }
+            }
+            ("upward", Some(src)) => {
+                let (from, to) = row.split_once("->")?;
+                let to = to.split_whitespace().next()?;
+                self.upward
+                    .push((format!("{src}/{}", from.trim()), format!("{src}/{to}")));
+            }
+            ("unsafe", None) => self.islands.push(words.next()?.to_owned()),
+            _ => {}
+        }
+        Some(())
+    }
+
+    /// Whether the file may contain `unsafe`.
+    pub(crate) fn is_island(&self, file: &str) -> bool {
+        self.islands
+            .iter()
+            .any(|i| i == file || (i.ends_with('/') && file.starts_with(i.as_str())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lists_are_read_and_drawings_are_not() {
+        let text = "# Map\n```text\ncrates\nbase <-\nio <- base\nsim <- *\n```\n\
+            ```text\nmodules crates/io/src\nbuffer.rs  memory\nposix/   files\n```\n\
+            ```text\nupward crates/io/src\nbuffer.rs -> lib.rs  why\n```\n\
+            ```text\nunsafe\ncrates/io/src/buffer.rs  why\ncrates/m/\n```\n\
+            ```text\n put -> get\n```\n";
+        let map = read(&Tree::of(&[(FILE, text)])).unwrap();
+        assert_eq!(map.crates.len(), 3);
+        assert_eq!(
+            map.crates[1],
+            ("io".to_owned(), Some(vec!["base".to_owned()]))
+        );
+        assert_eq!(map.crates[2].1, None);
+        assert_eq!(map.modules[0].1, ["buffer.rs", "posix/"]);
+        assert_eq!(map.upward[0].1, "crates/io/src/lib.rs");
+        assert!(map.is_island("crates/m/x.rs") && !map.is_island("crates/io/src/lib.rs"));
+        let bad = read(&Tree::of(&[(FILE, "```text\ncrates\nbase\n```\n")]));
+        assert_eq!(bad.unwrap_err(), "line 3: cannot be read: base");
+    }
+}

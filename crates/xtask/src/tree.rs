@@ -1,0 +1,84 @@
+//! The source tree as the checks see it: paths relative to the root, with `/`, and the text of
+//! those files that are text. Tests build small ones in memory.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// What the checks and generators read. Other files are known by name only.
+const TEXT: &[&str] = &["rs", "md", "toml", "yml", "yaml", "sh", "py"];
+
+/// A source tree.
+#[derive(Default)]
+pub(crate) struct Tree {
+    files: BTreeMap<String, Option<String>>,
+}
+
+impl Tree {
+    /// Reads the tree under `root`, without `target` and `.git`.
+    pub(crate) fn load(root: &Path) -> Result<Self, String> {
+        let mut tree = Self::default();
+        tree.walk(root, "")?;
+        Ok(tree)
+    }
+
+    /// A tree of these files, for tests.
+    #[cfg(test)]
+    pub(crate) fn of(files: &[(&str, &str)]) -> Self {
+        let own = |&(path, text): &(&str, &str)| (path.to_owned(), Some(text.to_owned()));
+        Self {
+            files: files.iter().map(own).collect(),
+        }
+    }
+
+    fn walk(&mut self, dir: &Path, prefix: &str) -> Result<(), String> {
+        let fail = |e: std::io::Error| format!("{}: {e}", dir.display());
+        for entry in fs::read_dir(dir).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let path = format!("{prefix}{name}");
+            if entry.file_type().map_err(fail)?.is_dir() {
+                if name != "target" && name != ".git" {
+                    self.walk(&entry.path(), &format!("{path}/"))?;
+                }
+                continue;
+            }
+            let extension = name.rsplit_once('.').map_or("", |(_, e)| e);
+            let text = if TEXT.contains(&extension) || path == ".ci/run" {
+                fs::read_to_string(entry.path()).ok()
+            } else {
+                None
+            };
+            self.files.insert(path, text);
+        }
+        Ok(())
+    }
+
+    /// The text of a file; `None` if it is missing or no text.
+    pub(crate) fn text(&self, path: &str) -> Option<&str> {
+        self.files.get(path)?.as_deref()
+    }
+
+    /// True if there is a file of this name, or a folder.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        let folder = format!("{}/", path.trim_end_matches('/'));
+        self.files.contains_key(path)
+            || self
+                .files
+                .range(folder.clone()..)
+                .next()
+                .is_some_and(|(p, _)| p.starts_with(&folder))
+    }
+
+    /// Text files whose path begins with `prefix` and ends with `suffix`, in order.
+    pub(crate) fn texts<'a>(
+        &'a self,
+        prefix: &'a str,
+        suffix: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.files
+            .iter()
+            .filter(move |(p, _)| p.starts_with(prefix) && p.ends_with(suffix))
+            .filter_map(|(p, t)| Some((p.as_str(), t.as_deref()?)))
+    }
+}
