@@ -1,4 +1,5 @@
-//! An edit for people, in the shape that RocksDB's `ldb manifest_dump --verbose` prints.
+//! An edit for people, in the shape that RocksDB's `ldb manifest_dump --verbose` prints; with
+//! `{:#}` keys are hex, as `--hex` there makes them.
 
 use std::fmt;
 
@@ -8,16 +9,17 @@ use super::{FileMetaData, VersionEdit};
 
 impl fmt::Display for VersionEdit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hex = f.alternate();
         f.write_str("VersionEdit {")?;
         self.show_head(f)?;
         for c in &self.compact_cursors {
-            write!(f, "\n  CompactCursor: {} {}", c.level, Key(&c.key))?;
+            write!(f, "\n  CompactCursor: {} {}", c.level, Key(&c.key, hex))?;
         }
         for (level, number) in &self.deleted_files {
             write!(f, "\n  DeleteFile: {level} {}", number.0)?;
         }
         for n in &self.new_files {
-            write!(f, "\n  AddFile: {} {}", n.level, File(&n.meta))?;
+            write!(f, "\n  AddFile: {} {}", n.level, File(&n.meta, hex))?;
         }
         for b in &self.blob_file_additions {
             write!(
@@ -99,7 +101,8 @@ impl VersionEdit {
     }
 }
 
-struct File<'a>(&'a FileMetaData);
+/// A file, and whether its keys are hex.
+struct File<'a>(&'a FileMetaData, bool);
 
 impl fmt::Display for File<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -109,8 +112,8 @@ impl fmt::Display for File<'_> {
             "{} {} {} .. {}",
             m.number.0,
             m.file_size,
-            Key(&m.smallest),
-            Key(&m.largest)
+            Key(&m.smallest, self.1),
+            Key(&m.largest, self.1)
         )?;
         if let Some(n) = m.oldest_blob_file_number {
             write!(f, " blob_file:{n}")?;
@@ -149,21 +152,21 @@ impl fmt::Display for File<'_> {
     }
 }
 
-/// `'user key' seq:1, type:1`; bytes that are not UTF-8 are replaced.
-struct Key<'a>(&'a [u8]);
+/// `'user key' seq:1, type:1`; the user key in hex if so said, else with bytes that are not UTF-8
+/// replaced.
+struct Key<'a>(&'a [u8], bool);
 
 impl fmt::Display for Key<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match key::split(self.0) {
-            Some((user, packed)) => write!(
-                f,
-                "'{}' seq:{}, type:{}",
-                String::from_utf8_lossy(user),
-                packed >> 8,
-                packed & 0xff
-            ),
-            None => write!(f, "(bad){}", Hex(self.0)),
+        let Some((user, packed)) = key::split(self.0) else {
+            return write!(f, "(bad){}", Hex(self.0));
+        };
+        if self.1 {
+            write!(f, "'{}'", Hex(user))?;
+        } else {
+            write!(f, "'{}'", String::from_utf8_lossy(user))?;
         }
+        write!(f, " seq:{}, type:{}", packed >> 8, packed & 0xff)
     }
 }
 

@@ -1,0 +1,498 @@
+//! The command line: every command and flag once, for parsing and for the help.
+//!
+//! Flags have `ldb`'s spelling (underscores) and may stand before or after the command. Flags of
+//! `ldb` that Ironstone has no meaning for are refused by name: [`refuse_ldb_only`].
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, ColorChoice, Parser, Subcommand, ValueEnum};
+
+use crate::fail::{Failure, Outcome};
+
+const COMMON: &str = "Flags of all commands";
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 done, and nothing wrong was found; 1 everything else: wrong arguments, a key that
+is not there, an error, a problem that verify found.
+
+`ironstone <command> --help` explains a command. Commands, flags and output are those of RocksDB's
+ldb, whose names with underscores are accepted too (dump_wal, manifest_dump, list_column_families).";
+
+/// Looks into a RocksDB or Ironstone database, and changes it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "ironstone",
+    version,
+    color = ColorChoice::Never,
+    term_width = 100,
+    after_help = EXIT_CODES,
+    disable_help_subcommand = true,
+    subcommand_required = true,
+    arg_required_else_help = false
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Flags that every command takes, anywhere on the line.
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// The database's directory
+    #[arg(long, global = true, value_name = "DIR", help_heading = COMMON)]
+    pub(crate) db: Option<PathBuf>,
+
+    /// The column family to read or write
+    #[arg(
+        long = "column_family",
+        alias = "column-family",
+        global = true,
+        value_name = "NAME",
+        default_value = "default",
+        hide_default_value = true,
+        help_heading = COMMON
+    )]
+    pub(crate) column_family: String,
+
+    /// Keys and values are hex, in arguments (after 0x) and in the output
+    #[arg(long, global = true, help_heading = COMMON)]
+    pub(crate) hex: bool,
+
+    /// Keys are hex
+    #[arg(long = "key_hex", alias = "key-hex", global = true, help_heading = COMMON)]
+    pub(crate) key_hex: bool,
+
+    /// Values are hex
+    #[arg(long = "value_hex", alias = "value-hex", global = true, help_heading = COMMON)]
+    pub(crate) value_hex: bool,
+
+    /// Take settings from the database's newest OPTIONS file, which is done anyway; spelled out,
+    /// what Ironstone cannot follow in it is an error. With =false the file is not read
+    #[arg(
+        long = "try_load_options",
+        alias = "try-load-options",
+        global = true,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        action = ArgAction::Set,
+        help_heading = COMMON
+    )]
+    pub(crate) try_load_options: Option<bool>,
+
+    /// With --try_load_options: what Ironstone cannot follow is ignored
+    #[arg(
+        long = "ignore_unknown_options",
+        alias = "ignore-unknown-options",
+        global = true,
+        help_heading = COMMON
+    )]
+    pub(crate) ignore_unknown_options: bool,
+}
+
+impl Global {
+    /// Whether keys are hex.
+    pub(crate) fn keys_hex(&self) -> bool {
+        self.hex || self.key_hex
+    }
+
+    /// Whether values are hex.
+    pub(crate) fn values_hex(&self) -> bool {
+        self.hex || self.value_hex
+    }
+
+    /// The database's directory.
+    pub(crate) fn dir(&self) -> Outcome<&PathBuf> {
+        self.db
+            .as_ref()
+            .ok_or_else(|| Failure::message("the database must be named: --db=DIR"))
+    }
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Print a key's value: ironstone --db=DIR get KEY
+    ///
+    /// Prints the value and a line feed. Without --hex the value ends at its first zero byte, as
+    /// in ldb. Exits with 1 if the key is not there.
+    ///
+    /// Example: ironstone --db=/data/db get user:17
+    #[command(verbatim_doc_comment)]
+    Get(Get),
+
+    /// Set a key: ironstone --db=DIR put KEY VALUE
+    ///
+    /// Example: ironstone --db=/data/db put 0x00ff 0xdead --hex
+    #[command(verbatim_doc_comment)]
+    Put(Put),
+
+    /// Remove a key: ironstone --db=DIR delete KEY
+    ///
+    /// Not an error if the key is not there.
+    ///
+    /// Example: ironstone --db=/data/db delete user:17
+    #[command(verbatim_doc_comment)]
+    Delete(Delete),
+
+    /// Print keys and values in order: ironstone --db=DIR scan --max_keys=10
+    ///
+    /// One line for each key: the key, " : ", the value. Without --hex, keys and values end at
+    /// their first zero byte, as in ldb.
+    ///
+    /// Example: ironstone --db=/data/db scan --from=user:1 --to=user:2 --no_value
+    #[command(verbatim_doc_comment)]
+    Scan(Scan),
+
+    /// Set several keys at once: ironstone --db=DIR batchput K1 V1 K2 V2
+    ///
+    /// All are set or none.
+    ///
+    /// Example: ironstone --db=/data/db batchput a 1 b 2
+    #[command(verbatim_doc_comment)]
+    Batchput(BatchPut),
+
+    /// Print the names of the column families: ironstone --db=DIR list-column-families
+    #[command(name = "list-column-families", alias = "list_column_families")]
+    ListColumnFamilies,
+
+    /// Create a column family: ironstone --db=DIR create-column-family NAME
+    #[command(name = "create-column-family", alias = "create_column_family")]
+    CreateColumnFamily(FamilyName),
+
+    /// Drop a column family and its data: ironstone --db=DIR drop-column-family NAME
+    #[command(name = "drop-column-family", alias = "drop_column_family")]
+    DropColumnFamily(FamilyName),
+
+    /// Print a property: ironstone --db=DIR get-property rocksdb.stats
+    #[command(name = "get-property", alias = "get_property")]
+    GetProperty(Property),
+
+    /// Compact a column family: ironstone --db=DIR compact --from=A --to=Z
+    ///
+    /// Merges everything between the two keys, both included, into one level.
+    #[command(verbatim_doc_comment)]
+    Compact(Compact),
+
+    /// Print a write-ahead log: ironstone dump-wal DIR/000004.log --header
+    ///
+    /// One line for each batch, as ldb dump_wal prints it: its first sequence number, the count
+    /// of its writes, its bytes, its offset in the file, and the writes, keys in hex.
+    /// With --physical, one line for each fragment of the file: offset, type, length of the
+    /// payload, whether the checksum is right; then how the log ends.
+    ///
+    /// Exits with 1 if something in the log had to be skipped. A log that a crash cut off at its
+    /// end is no error; a note on the standard error says where.
+    ///
+    /// Example: ironstone dump-wal --walfile=/data/db/000004.log --header --print_value
+    #[command(name = "dump-wal", alias = "dump_wal", verbatim_doc_comment)]
+    DumpWal(DumpWal),
+
+    /// Print a MANIFEST: ironstone --db=DIR dump-manifest --verbose
+    ///
+    /// Column families, and the files on each level:
+    ///     number:bytes[first sequence .. last sequence][first key .. last key]
+    /// With --verbose, first every edit.
+    ///
+    /// Example: ironstone dump-manifest --path=/data/db/MANIFEST-000005 --hex
+    #[command(
+        name = "dump-manifest",
+        aliases = ["manifest_dump", "manifest-dump", "dump_manifest"],
+        verbatim_doc_comment
+    )]
+    DumpManifest(DumpManifest),
+
+    /// Print a table file: ironstone dump-sst DIR/000009.sst --command=scan
+    ///
+    /// What sst_dump does: check reads every entry and prints nothing, scan prints the entries,
+    /// verify reads every block and its checksum, raw prints footer, handles, properties and the
+    /// entries block by block. A directory stands for the tables in it.
+    ///
+    /// Example: ironstone dump-sst /data/db/000009.sst --show_properties --command=scan --output_hex
+    #[command(name = "dump-sst", aliases = ["dump_sst", "sst_dump"], verbatim_doc_comment)]
+    DumpSst(DumpSst),
+
+    /// Verify every checksum: ironstone --db=DIR verify
+    ///
+    /// Opens the database without changing it, then reads its MANIFEST, every block of every
+    /// table and every record of every log. Prints every problem with file and offset (of a
+    /// table, the first), figures, and OK if there was no problem. Exits with 1 if there was one.
+    ///
+    /// Example: ironstone --db=/data/db verify
+    #[command(verbatim_doc_comment)]
+    Verify,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Get {
+    /// The key
+    #[arg(value_name = "KEY", allow_negative_numbers = true)]
+    pub(crate) key: OsString,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Put {
+    /// The key
+    #[arg(value_name = "KEY", allow_negative_numbers = true)]
+    pub(crate) key: OsString,
+    /// The value
+    #[arg(value_name = "VALUE", allow_negative_numbers = true)]
+    pub(crate) value: OsString,
+    #[command(flatten)]
+    pub(crate) create: Create,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Create {
+    /// Create the database if there is none
+    #[arg(long = "create_if_missing", alias = "create-if-missing")]
+    pub(crate) create_if_missing: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Delete {
+    /// The key
+    #[arg(value_name = "KEY", allow_negative_numbers = true)]
+    pub(crate) key: OsString,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Range {
+    /// The first key; without it from the start
+    #[arg(long, value_name = "KEY")]
+    pub(crate) from: Option<OsString>,
+    /// The key to stop at; without it to the end
+    #[arg(long, value_name = "KEY")]
+    pub(crate) to: Option<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Scan {
+    #[command(flatten)]
+    pub(crate) range: Range,
+    /// Stop after so many keys; -1 is no limit
+    #[arg(
+        long = "max_keys",
+        alias = "max-keys",
+        value_name = "N",
+        allow_hyphen_values = true
+    )]
+    pub(crate) max_keys: Option<String>,
+    /// Print the keys only
+    #[arg(long = "no_value", alias = "no-value")]
+    pub(crate) no_value: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BatchPut {
+    /// Keys and values in turn
+    #[arg(value_name = "KEY VALUE", allow_negative_numbers = true)]
+    pub(crate) pairs: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) create: Create,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FamilyName {
+    /// The column family
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Property {
+    /// For example rocksdb.stats
+    #[arg(value_name = "PROPERTY")]
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Compact {
+    #[command(flatten)]
+    pub(crate) range: Range,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DumpWal {
+    /// The log; without it every log of --db
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// The same, in ldb's spelling
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
+    pub(crate) walfile: Option<PathBuf>,
+    /// Print the names of the columns first
+    #[arg(long)]
+    pub(crate) header: bool,
+    /// Print values too
+    #[arg(long = "print_value", alias = "print-value")]
+    pub(crate) print_value: bool,
+    /// Print fragments instead of batches
+    #[arg(long, conflicts_with_all = ["header", "print_value"])]
+    pub(crate) physical: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DumpManifest {
+    /// The MANIFEST; without it the one that CURRENT in --db names
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// The same, in ldb's spelling
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
+    pub(crate) path: Option<PathBuf>,
+    /// Print every edit first
+    #[arg(long)]
+    pub(crate) verbose: bool,
+}
+
+/// What to do with a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SstCommand {
+    /// Read every entry
+    Check,
+    /// Print every entry
+    Scan,
+    /// Read every block and verify its checksum
+    Verify,
+    /// Print everything, block by block
+    Raw,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DumpSst {
+    /// The table, or a directory of tables
+    #[arg(value_name = "FILE", required_unless_present = "file_flag")]
+    pub(crate) file: Option<PathBuf>,
+    /// The same, in sst_dump's spelling
+    #[arg(
+        long = "file",
+        id = "file_flag",
+        value_name = "FILE",
+        conflicts_with = "file"
+    )]
+    pub(crate) file_flag: Option<PathBuf>,
+    /// What to do
+    #[arg(long, value_name = "COMMAND", default_value = "check")]
+    pub(crate) command: SstCommand,
+    /// Print the table's properties too
+    #[arg(long = "show_properties", alias = "show-properties")]
+    pub(crate) show_properties: bool,
+    /// Print keys and values as hex
+    #[arg(long = "output_hex", alias = "output-hex")]
+    pub(crate) output_hex: bool,
+    /// Keys of --from and --to are hex, after 0x
+    #[arg(long = "input_key_hex", alias = "input-key-hex")]
+    pub(crate) input_key_hex: bool,
+    #[command(flatten)]
+    pub(crate) range: Range,
+    /// Stop after so many entries
+    #[arg(long = "read_num", alias = "read-num", value_name = "N")]
+    pub(crate) read_num: Option<u64>,
+}
+
+/// Flags of `ldb` that Ironstone does not have, and why or what instead.
+const LDB_ONLY: &[(&str, &str)] = &[
+    ("ttl", "databases with a time to live are not supported"),
+    (
+        "timestamp",
+        "it shows times of databases with a time to live",
+    ),
+    ("start_time", "it is for databases with a time to live"),
+    ("end_time", "it is for databases with a time to live"),
+    (
+        "read_timestamp",
+        "user-defined timestamps are not supported",
+    ),
+    ("get_write_time", "write times are not supported"),
+    ("secondary_path", "secondary instances are not supported"),
+    ("env_uri", "files are read through the operating system"),
+    ("fs_uri", "files are read through the operating system"),
+    ("json", "leave it out for text"),
+    (
+        "write_committed",
+        "records are shown as they stand in the log",
+    ),
+    ("bloom_bits", SETTING),
+    ("fix_prefix_len", SETTING),
+    ("compression_type", SETTING),
+    ("compression_max_dict_bytes", SETTING),
+    ("block_size", SETTING),
+    ("auto_compaction", SETTING),
+    ("db_write_buffer_size", SETTING),
+    ("write_buffer_size", SETTING),
+    ("file_size", SETTING),
+    (
+        "disable_consistency_checks",
+        "the checks cannot be turned off",
+    ),
+    ("enable_blob_files", BLOBS),
+    ("min_blob_size", BLOBS),
+    ("blob_file_size", BLOBS),
+    ("blob_compression_type", BLOBS),
+    ("enable_blob_garbage_collection", BLOBS),
+    ("blob_garbage_collection_age_cutoff", BLOBS),
+    ("blob_garbage_collection_force_threshold", BLOBS),
+    ("blob_compaction_readahead_size", BLOBS),
+    ("decode_blob_index", BLOBS),
+];
+
+const SETTING: &str = "settings come from the database's OPTIONS file";
+const BLOBS: &str = "blob files are not supported";
+
+/// Refuses flags of `ldb` that Ironstone knows and does not have.
+pub(crate) fn refuse_ldb_only(args: &[OsString]) -> Outcome {
+    let flags = args
+        .iter()
+        .skip(1)
+        .map(|arg| arg.as_bytes())
+        .take_while(|&arg| arg != b"--")
+        .filter_map(|arg| arg.strip_prefix(b"--"));
+    for flag in flags {
+        let name = flag.split(|&b| b == b'=').next().unwrap_or_default();
+        if let Some((name, why)) = LDB_ONLY.iter().find(|(n, _)| n.as_bytes() == name) {
+            return Err(Failure::message(format!(
+                "Not implemented: ldb's flag --{name}: {why}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_declarations_fit_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn no_flag_is_both_known_and_refused() {
+        let command = Cli::command();
+        for sub in command.get_subcommands() {
+            for long in sub.get_arguments().filter_map(clap::Arg::get_long) {
+                assert!(LDB_ONLY.iter().all(|(n, _)| *n != long), "{long}");
+            }
+        }
+    }
+
+    #[test]
+    fn flags_stand_anywhere() {
+        let parse = |line: &str| Cli::try_parse_from(line.split(' ')).unwrap();
+        for line in [
+            "ironstone --db=/d --hex get 0x61",
+            "ironstone get --db /d 0x61 --hex",
+            "ironstone get 0x61 --hex --db=/d",
+        ] {
+            let cli = parse(line);
+            assert!(cli.global.keys_hex() && cli.global.values_hex(), "{line}");
+            assert_eq!(cli.global.db, Some(PathBuf::from("/d")), "{line}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Commands that read and write keys. What they print is what `ldb` prints, byte for byte.
+
+use std::io::Write;
+
+use ironstone::{ReadOptions, WriteBatch};
+
+use crate::cli::{self, Global};
+use crate::fail::{Failure, Outcome};
+use crate::open;
+use crate::text::{parse_field, push_field};
+
+/// Prints a key's value.
+pub(crate) fn get(global: &Global, args: &cli::Get, out: &mut dyn Write) -> Outcome {
+    let key = parse_field(&args.key, global.keys_hex())?;
+    let db = open::read_only(global)?;
+    let family = open::family(&db, global)?;
+    let Some(value) = db.get_cf(&family, key)? else {
+        return Err(Failure::message(format!(
+            "Get failed: NotFound: no such key in column family {}",
+            family.name()
+        )));
+    };
+    let mut line = Vec::new();
+    push_field(&mut line, &value, global.values_hex());
+    line.push(b'\n');
+    Ok(out.write_all(&line)?)
+}
+
+/// Sets a key.
+pub(crate) fn put(global: &Global, args: &cli::Put, out: &mut dyn Write) -> Outcome {
+    let key = parse_field(&args.key, global.keys_hex())?;
+    let value = parse_field(&args.value, global.values_hex())?;
+    let db = open::writable(global, args.create.create_if_missing)?;
+    let family = open::family(&db, global)?;
+    db.put_cf(&family, key, value)?;
+    db.close()?;
+    Ok(writeln!(out, "OK")?)
+}
+
+/// Removes a key.
+pub(crate) fn delete(global: &Global, args: &cli::Delete, out: &mut dyn Write) -> Outcome {
+    let key = parse_field(&args.key, global.keys_hex())?;
+    let db = open::writable(global, false)?;
+    let family = open::family(&db, global)?;
+    db.delete_cf(&family, key)?;
+    db.close()?;
+    Ok(writeln!(out, "OK")?)
+}
+
+/// Sets several keys in one batch.
+pub(crate) fn batchput(global: &Global, args: &cli::BatchPut, out: &mut dyn Write) -> Outcome {
+    if args.pairs.len() < 2 {
+        return Err(Failure::message(
+            "At least one <key> <value> pair must be specified batchput.",
+        ));
+    }
+    if !args.pairs.len().is_multiple_of(2) {
+        return Err(Failure::message(
+            "Equal number of <key>s and <value>s must be specified for batchput.",
+        ));
+    }
+    let mut pairs = Vec::with_capacity(args.pairs.len() / 2);
+    for pair in args.pairs.chunks_exact(2) {
+        let key = parse_field(&pair[0], global.keys_hex())?;
+        pairs.push((key, parse_field(&pair[1], global.values_hex())?));
+    }
+    let db = open::writable(global, args.create.create_if_missing)?;
+    let family = open::family(&db, global)?;
+    let mut batch = WriteBatch::new();
+    for (key, value) in &pairs {
+        batch.put_cf_id(family.id(), key, value)?;
+    }
+    db.write(batch)?;
+    db.close()?;
+    Ok(writeln!(out, "OK")?)
+}
+
+/// Prints keys and values in order.
+pub(crate) fn scan(global: &Global, args: &cli::Scan, out: &mut dyn Write) -> Outcome {
+    let hex = global.keys_hex();
+    let bound = |arg: &Option<std::ffi::OsString>| match arg {
+        Some(text) if !text.is_empty() => parse_field(text, hex).map(Some),
+        _ => Ok(None),
+    };
+    let from = bound(&args.range.from)?;
+    let options = ReadOptions {
+        iterate_upper_bound: bound(&args.range.to)?,
+        ..ReadOptions::default()
+    };
+    let mut left = max_keys(args.max_keys.as_deref())?;
+    let db = open::read_only(global)?;
+    let family = open::family(&db, global)?;
+    let mut it = db.iterator_cf(&options, &family)?;
+    match &from {
+        Some(key) => it.seek(key),
+        None => it.seek_to_first(),
+    }
+    let mut line = Vec::new();
+    while it.valid() {
+        line.clear();
+        push_field(&mut line, it.key(), hex);
+        if !args.no_value {
+            line.extend_from_slice(b" : ");
+            push_field(&mut line, it.value(), global.values_hex());
+        }
+        line.push(b'\n');
+        out.write_all(&line)?;
+        left = left.saturating_sub(1);
+        if left == 0 {
+            break;
+        }
+        it.next();
+    }
+    Ok(it.status()?)
+}
+
+/// How many keys to print. As in `ldb`, anything below 0 is no limit, and 0 prints one key.
+fn max_keys(text: Option<&str>) -> Outcome<u64> {
+    match text {
+        None | Some("") => Ok(u64::MAX),
+        Some(text) => match text.parse::<i64>() {
+            Ok(n) if n < 0 => Ok(u64::MAX),
+            Ok(n) => Ok(n as u64),
+            Err(_) => Err(Failure::message("max_keys has an invalid value")),
+        },
+    }
+}

@@ -1,0 +1,55 @@
+//! How a command fails: what is printed to the standard error, and the exit code.
+
+use std::io;
+use std::process::ExitCode;
+
+/// What a command returns.
+pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+
+/// Why a command did not do what was asked.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The engine's error; printed as `Failed: <status>`.
+    Status(ironstone::Error),
+    /// A message of the command's own; printed the same way.
+    Message(String),
+    /// The arguments are wrong; the text is complete.
+    Usage(String),
+    /// What was found wrong is printed already.
+    Reported,
+    /// Nobody reads the output, or it cannot be written.
+    Output(io::Error),
+}
+
+impl Failure {
+    /// A failure with this message.
+    pub(crate) fn message(text: impl Into<String>) -> Self {
+        Self::Message(text.into())
+    }
+
+    /// Prints it; the exit code is 1.
+    pub(crate) fn report(&self) -> ExitCode {
+        match self {
+            Self::Status(e) => eprintln!("Failed: {e}"),
+            Self::Message(text) => eprintln!("Failed: {text}"),
+            Self::Usage(text) => eprint!("{text}"),
+            Self::Output(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+                eprintln!("Failed: IO error: writing the output: {e}");
+            }
+            Self::Reported | Self::Output(_) => {}
+        }
+        ExitCode::FAILURE
+    }
+}
+
+impl From<ironstone::Error> for Failure {
+    fn from(e: ironstone::Error) -> Self {
+        Self::Status(e)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(e: io::Error) -> Self {
+        Self::Output(e)
+    }
+}

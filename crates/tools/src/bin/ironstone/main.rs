@@ -1,0 +1,70 @@
+//! `ironstone`: looks into databases and changes them, with `ldb`'s commands, flags and output.
+//!
+//! ```text
+//!   arguments ── cli (one table: parsing and help) ── run ─┬─ data      get, put, delete, scan, batchput
+//!                                                          ├─ families  list, create, drop, properties, compact
+//!                                                          ├─ wal, manifest, sst   dumps of single files
+//!                                                          └─ verify    checksums of everything
+//! ```
+//!
+//! Where output and exit code matter to scripts, they are those of RocksDB's `ldb` and `sst_dump`
+//! 7.8.3 (`tests/it/cli.rs` runs both side by side). On purpose different: arguments that `ldb`
+//! ignores or aborts on are errors, and whatever fails exits with 1.
+
+mod cli;
+mod data;
+mod fail;
+mod families;
+mod manifest;
+mod open;
+mod sst;
+mod state;
+mod text;
+mod verify;
+mod wal;
+
+use std::ffi::OsString;
+use std::io::{BufWriter, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use fail::{Failure, Outcome};
+
+fn main() -> ExitCode {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let mut out = BufWriter::with_capacity(64 << 10, std::io::stdout().lock());
+    let result = run(&args, &mut out);
+    let flushed = out.flush().map_err(Failure::from);
+    match result.and(flushed) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(args: &[OsString], out: &mut dyn Write) -> Outcome {
+    cli::refuse_ldb_only(args)?;
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(e) if e.use_stderr() => return Err(Failure::Usage(e.to_string())),
+        Err(help) => return Ok(write!(out, "{help}")?),
+    };
+    let global = &cli.global;
+    match cli.command {
+        Command::Get(args) => data::get(global, &args, out),
+        Command::Put(args) => data::put(global, &args, out),
+        Command::Delete(args) => data::delete(global, &args, out),
+        Command::Scan(args) => data::scan(global, &args, out),
+        Command::Batchput(args) => data::batchput(global, &args, out),
+        Command::ListColumnFamilies => families::list(global, out),
+        Command::CreateColumnFamily(args) => families::create(global, &args, out),
+        Command::DropColumnFamily(args) => families::drop_family(global, &args, out),
+        Command::GetProperty(args) => families::property(global, &args, out),
+        Command::Compact(args) => families::compact(global, &args, out),
+        Command::DumpWal(args) => wal::dump(global, &args, out),
+        Command::DumpManifest(args) => manifest::dump(global, &args, out),
+        Command::DumpSst(args) => sst::dump(&args, out),
+        Command::Verify => verify::verify(global, out),
+    }
+}

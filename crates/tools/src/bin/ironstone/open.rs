@@ -1,0 +1,96 @@
+//! Opens databases: for reading without changing anything, or for writing with the settings that
+//! their OPTIONS file has.
+
+use std::path::Path;
+
+use ironstone::files::{self, FileKind};
+use ironstone::options::codec::{self, ParsedOptions, Unsupported};
+use ironstone::{ColumnFamily, ColumnFamilyDescriptor, Db, Options};
+
+use crate::cli::Global;
+use crate::fail::{Failure, Outcome};
+
+/// An OPTIONS file longer than this is none.
+const OPTIONS_BYTES_MAX: u64 = 64 << 20;
+
+/// Opens for reading: no lock, nothing is written.
+pub(crate) fn read_only(global: &Global) -> Outcome<Db> {
+    let dir = global.dir()?;
+    let mut options = Options::default();
+    if let Some(parsed) = load(global, dir, &options)? {
+        options.db = parsed.db;
+    }
+    Ok(Db::open_read_only(dir, &options)?)
+}
+
+/// Opens every column family for writing.
+pub(crate) fn writable(global: &Global, create_if_missing: bool) -> Outcome<Db> {
+    let dir = global.dir()?;
+    let mut options = Options::default();
+    let parsed = load(global, dir, &options)?;
+    let Some(parsed) = parsed else {
+        options.db.create_if_missing = create_if_missing;
+        return Ok(Db::open_all(dir, &options)?);
+    };
+    options.db = parsed.db;
+    options.db.create_if_missing = create_if_missing;
+    options.db.error_if_exists = false;
+    if let Some(default) = parsed.families.first() {
+        options.cf = default.options.clone();
+    }
+    let names = Db::list_column_families(dir, &options.env)?;
+    let families: Vec<ColumnFamilyDescriptor> = names
+        .into_iter()
+        .map(
+            |name| match parsed.families.iter().find(|f| f.name == name) {
+                Some(known) => known.clone(),
+                None => ColumnFamilyDescriptor::new(name, options.cf.clone()),
+            },
+        )
+        .collect();
+    Ok(Db::open_cf(dir, &options, &families)?)
+}
+
+/// The column family that the command is about.
+pub(crate) fn family(db: &Db, global: &Global) -> Outcome<ColumnFamily> {
+    let name = &global.column_family;
+    db.column_family(name)
+        .ok_or_else(|| Failure::message(format!("Non-existing column family {name}")))
+}
+
+/// The newest OPTIONS file, if there is one and it is wanted.
+fn load(global: &Global, dir: &Path, options: &Options) -> Outcome<Option<ParsedOptions>> {
+    if global.try_load_options == Some(false) {
+        return Ok(None);
+    }
+    let fs = &*options.env.fs;
+    if !fs.exists(dir)? {
+        return Ok(None);
+    }
+    let newest = files::list(fs, dir)?
+        .into_iter()
+        .filter(|e| e.kind == FileKind::Options)
+        .max_by_key(|e| e.number);
+    let Some(newest) = newest else {
+        return Ok(None);
+    };
+    let path = dir.join(newest.name);
+    let bytes = io::read_file(fs, &path, OPTIONS_BYTES_MAX)?;
+    let strict = global.try_load_options == Some(true) && !global.ignore_unknown_options;
+    let unsupported = if strict {
+        Unsupported::Refuse
+    } else {
+        Unsupported::Warn
+    };
+    let parsed = codec::parse_with(&String::from_utf8_lossy(&bytes), unsupported)
+        .map_err(|e| e.or_file(&path).hint(HINT))?;
+    match parsed.warnings.first() {
+        Some(first) if strict => Err(Failure::message(format!(
+            "Invalid argument: {}: {first} ({HINT})",
+            path.display()
+        ))),
+        _ => Ok(Some(parsed)),
+    }
+}
+
+const HINT: &str = "--ignore_unknown_options goes on, --try_load_options=false ignores the file";

@@ -1,0 +1,221 @@
+//! `verify`: every checksum of a database, without changing it.
+//!
+//! The database is opened read-only, which checks what opening checks. Then come, each on its own
+//! so that one problem does not hide another: the MANIFEST, every live table, every log that is
+//! still needed. Blob files are not read; a database that has some is refused by name.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use base::{Comparator, FileNumber};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use io::{FileSystem, OpenHow, posix::Posix};
+use ironstone::batch::Records;
+use ironstone::files::{self, FileKind};
+use ironstone::version::edit::FileMetaData;
+use ironstone::{Error, Result};
+use log::{End, RecoveryMode};
+use table::Reader;
+use table::reader::ReaderOptions;
+
+use crate::cli::Global;
+use crate::fail::{Failure, Outcome};
+use crate::open;
+use crate::state::{Family, State};
+use crate::wal;
+
+/// What is found and counted on the way.
+#[derive(Default)]
+struct Report {
+    problems: u64,
+    notes: Vec<String>,
+    tables: u64,
+    table_bytes: u64,
+    blocks: u64,
+    entries: u64,
+    logs: u64,
+    log_bytes: u64,
+    batches: u64,
+}
+
+/// Verifies the database.
+pub(crate) fn verify(global: &Global, out: &mut dyn Write) -> Outcome {
+    let dir = global.dir()?;
+    let mut report = Report::default();
+    match open::read_only(global) {
+        Ok(db) => db.close()?,
+        Err(Failure::Status(e)) => report.problem(&e.or_file(dir), out)?,
+        Err(other) => return Err(other),
+    }
+    let manifest = files::read_current(&Posix, dir).map(|n| files::manifest_path(dir, n));
+    let state = match manifest.and_then(|path| State::read(&path, &mut |_| {})) {
+        Ok(state) => state,
+        Err(e) => {
+            report.problem(&e, out)?;
+            return report.finish(None, out);
+        }
+    };
+    report.blobs(dir, &state, out)?;
+    let logs = needed_logs(dir, &state)?;
+    let bar = progress(&state, &logs)?;
+    for (family, meta) in state.tables() {
+        bar.set_message(meta.number.to_string());
+        if let Err(e) = report.table(dir, family, meta) {
+            bar.suspend(|| report.problem(&e, out))?;
+        }
+        bar.inc(meta.file_size);
+    }
+    for (path, bytes) in &logs {
+        if let Err(e) = report.log(path, *bytes) {
+            bar.suspend(|| report.damages(path, &e, out))?;
+        }
+        bar.inc(*bytes);
+    }
+    bar.finish_and_clear();
+    report.finish(Some(&state), out)
+}
+
+/// A progress bar on the standard error; nothing if that is no terminal.
+fn progress(state: &State, logs: &[(PathBuf, u64)]) -> Outcome<ProgressBar> {
+    let tables = state.tables().map(|(_, meta)| meta.file_size);
+    let total = tables.chain(logs.iter().map(|(_, bytes)| *bytes)).sum();
+    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("[{bar:40}] {bytes}/{total_bytes} {eta} {msg}")
+        .map_err(|e| Failure::message(e.to_string()))?;
+    bar.set_style(style.progress_chars("=> "));
+    Ok(bar)
+}
+
+/// The logs that recovery reads, with their sizes.
+fn needed_logs(dir: &Path, state: &State) -> Result<Vec<(PathBuf, u64)>> {
+    let oldest = state.families.values().map(|f| f.log_number).min();
+    let oldest = oldest.unwrap_or(0).max(state.min_log_number_to_keep);
+    files::list(&Posix, dir)?
+        .into_iter()
+        .filter(|e| e.kind == FileKind::Wal && e.number >= FileNumber(oldest))
+        .map(|e| {
+            let path = dir.join(e.name);
+            let bytes = Posix.metadata(&path)?.len;
+            Ok((path, bytes))
+        })
+        .collect()
+}
+
+impl Report {
+    fn problem(&mut self, e: &Error, out: &mut dyn Write) -> Outcome {
+        self.problems += 1;
+        writeln!(out, "problem: {e}")?;
+        Ok(())
+    }
+
+    fn blobs(&mut self, dir: &Path, state: &State, out: &mut dyn Write) -> Outcome {
+        for family in state.families.values().filter(|f| !f.blobs.is_empty()) {
+            let (n, name) = (family.blobs.len(), &family.name);
+            let e = Error::not_supported(format!(
+                "{n} blob files of column family {name} cannot be verified"
+            ));
+            self.problem(&e.file(dir), out)?;
+        }
+        Ok(())
+    }
+
+    fn table(&mut self, dir: &Path, family: &Family, meta: &FileMetaData) -> Result<()> {
+        self.tables += 1;
+        let mut path = files::table_path(dir, meta.number);
+        let old = files::leveldb_table_path(dir, meta.number);
+        if !Posix.exists(&path)? && Posix.exists(&old)? {
+            path = old;
+        }
+        let file = Posix.open(&path, OpenHow::READ)?;
+        let size = file.len()?;
+        if size != meta.file_size {
+            return Err(Error::corruption(format!(
+                "{size} bytes long, {} in the MANIFEST",
+                meta.file_size
+            ))
+            .file(path));
+        }
+        let name = &family.comparator;
+        let comparator = Comparator::by_name(name)
+            .ok_or_else(|| Error::not_supported(format!("comparator {name}")).file(&path))?;
+        let options = ReaderOptions {
+            comparator,
+            expected_unique_id: meta.unique_id,
+            largest_seqno: meta.largest_seqno,
+            ..ReaderOptions::default()
+        };
+        let reader = Reader::open(file, size, options)?;
+        reader.verify_checksums()?;
+        self.table_bytes += size;
+        self.blocks += reader.blocks() as u64;
+        self.entries += reader.properties().num_entries;
+        Ok(())
+    }
+
+    fn log(&mut self, path: &Path, bytes: u64) -> Result<()> {
+        self.logs += 1;
+        self.log_bytes += bytes;
+        let mode = RecoveryMode::TolerateCorruptedTailRecords;
+        let mut reader = log_reader(path, mode)?;
+        let mut record = Vec::new();
+        while reader.read(&mut record)? {
+            let offset = reader.record_offset();
+            Records::new(&record)
+                .and_then(|mut all| all.try_for_each(|r| r.map(|_| ())))
+                .map_err(|e| e.or_file(path).offset(offset))?;
+            self.batches += 1;
+        }
+        if let End::Torn { offset, reason, .. } = reader.end() {
+            self.notes.push(format!(
+                "{}: ends at offset {offset}: {reason} (normal after a crash)",
+                path.display()
+            ));
+        }
+        Ok(())
+    }
+
+    /// Everything that is wrong in a log, since reading it ended with `first`.
+    fn damages(&mut self, path: &Path, first: &Error, out: &mut dyn Write) -> Outcome {
+        let mut reader = log_reader(path, RecoveryMode::SkipAnyCorruptedRecords)?;
+        let mut record = Vec::new();
+        while reader.read(&mut record)? {}
+        if reader.damages().is_empty() {
+            return self.problem(first, out);
+        }
+        for d in reader.damages() {
+            let e = Error::corruption(format!("{}, {} bytes", d.reason, d.bytes));
+            self.problem(&e.file(path).offset(d.offset), out)?;
+        }
+        Ok(())
+    }
+
+    fn finish(self, state: Option<&State>, out: &mut dyn Write) -> Outcome {
+        for note in &self.notes {
+            writeln!(out, "note: {note}")?;
+        }
+        if let Some(state) = state {
+            let (families, edits) = (state.families.len(), state.edits);
+            writeln!(out, "manifest: {edits} edits, {families} column families")?;
+            writeln!(
+                out,
+                "tables: {}, {} bytes, {} blocks, {} entries",
+                self.tables, self.table_bytes, self.blocks, self.entries
+            )?;
+            writeln!(
+                out,
+                "logs: {}, {} bytes, {} batches",
+                self.logs, self.log_bytes, self.batches
+            )?;
+        }
+        if self.problems == 0 {
+            return Ok(writeln!(out, "OK")?);
+        }
+        writeln!(out, "{} problems", self.problems)?;
+        Err(Failure::Reported)
+    }
+}
+
+fn log_reader(path: &Path, mode: RecoveryMode) -> Result<log::Reader> {
+    let (file, number) = wal::open(path)?;
+    Ok(log::Reader::new(file, number, log::ReaderOptions { mode }))
+}

@@ -1,0 +1,247 @@
+//! `dump-wal`: a write-ahead log, batch by batch or fragment by fragment.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use io::{File, FileSystem, OpenHow, posix::Posix};
+use ironstone::batch::{HEADER_LEN, Record, Records};
+use ironstone::files::{self, FileKind};
+use log::format::RecordType;
+use log::{End, PhysicalRecords, Reader, ReaderOptions, RecoveryMode};
+
+use crate::cli::{self, Global};
+use crate::fail::{Failure, Outcome};
+use crate::text::{Hex, push_hex};
+
+/// Prints a log, or every log of the database.
+pub(crate) fn dump(global: &Global, args: &cli::DumpWal, out: &mut dyn Write) -> Outcome {
+    let one = args.file.as_ref().or(args.walfile.as_ref());
+    let logs = match one {
+        Some(path) => vec![path.clone()],
+        None => all_logs(global)?,
+    };
+    let header = if args.print_value {
+        "Sequence,Count,ByteSize,Physical Offset,Key(s) : value "
+    } else {
+        "Sequence,Count,ByteSize,Physical Offset,Key(s)"
+    };
+    let mut damaged = false;
+    for path in logs {
+        let (file, number) =
+            open(&path).map_err(|e| Failure::message(format!("Failed to open WAL file {e}")))?;
+        if one.is_none() {
+            writeln!(out, "{}:", path.display())?;
+        }
+        if args.physical {
+            physical(&file, number, out)?;
+            continue;
+        }
+        if args.header {
+            writeln!(out, "{header}")?;
+        }
+        damaged |= batches(file, number, args.print_value, out)?;
+    }
+    if damaged {
+        return Err(Failure::Reported);
+    }
+    Ok(())
+}
+
+fn all_logs(global: &Global) -> Outcome<Vec<PathBuf>> {
+    let Some(dir) = &global.db else {
+        return Err(Failure::message(
+            "Argument walfile must be specified: ironstone dump-wal FILE, or --db=DIR for every log",
+        ));
+    };
+    let logs = files::list(&Posix, dir)?
+        .into_iter()
+        .filter(|e| e.kind == FileKind::Wal)
+        .map(|e| dir.join(e.name));
+    Ok(logs.collect())
+}
+
+/// Opens a log; its number is in its name.
+pub(crate) fn open(path: &Path) -> ironstone::Result<(Arc<dyn File>, u64)> {
+    let file = Posix.open(path, OpenHow::READ)?;
+    let number = path
+        .file_name()
+        .and_then(files::parse_name)
+        .map_or(0, |(_, number)| number.0);
+    Ok((file, number))
+}
+
+/// A row for each batch; true if something was skipped.
+fn batches(file: Arc<dyn File>, number: u64, values: bool, out: &mut dyn Write) -> Outcome<bool> {
+    let path = file.path().to_path_buf();
+    // Skips what is damaged: a dump shows whatever can be read.
+    let options = ReaderOptions {
+        mode: RecoveryMode::SkipAnyCorruptedRecords,
+    };
+    let mut reader = Reader::new(file, number, options);
+    let mut record = Vec::new();
+    let mut line = Vec::new();
+    let mut damaged = false;
+    while reader.read(&mut record)? {
+        line.clear();
+        let offset = reader.record_offset();
+        if let Err(e) = push_row(&mut line, &record, offset, values) {
+            let e = e.or_file(&path).offset(offset);
+            eprintln!("Corruption detected in log file {e}");
+            damaged = true;
+        }
+        out.write_all(&line)?;
+    }
+    for d in reader.damages() {
+        let (offset, bytes, reason) = (d.offset, d.bytes, d.reason);
+        eprintln!(
+            "Corruption detected in log file {}: at offset {offset}: {reason}, {bytes} bytes skipped",
+            path.display()
+        );
+        damaged = true;
+    }
+    if let End::Torn {
+        offset,
+        reason,
+        dropped_bytes,
+    } = reader.end()
+    {
+        eprintln!(
+            "note: {} ends at offset {offset}: {reason}, {dropped_bytes} bytes not read",
+            path.display()
+        );
+    }
+    Ok(damaged)
+}
+
+/// The row of a batch. Of a batch that cannot be decoded to its end, the part before.
+fn push_row(
+    line: &mut Vec<u8>,
+    data: &[u8],
+    offset: u64,
+    values: bool,
+) -> Result<(), ironstone::Error> {
+    let mut records = Records::new(data)?;
+    let number = |at: usize| base::coding::u64_at(data, at).unwrap_or(0);
+    let sequence = number(0);
+    let count = number(4) >> 32;
+    debug_assert!(data.len() >= HEADER_LEN);
+    let head = format!("{sequence},{count},{},{offset},", data.len());
+    line.extend_from_slice(head.as_bytes());
+    let result = records.try_for_each(|record| {
+        push_record(line, &record?, values);
+        Ok(())
+    });
+    line.push(b'\n');
+    result
+}
+
+/// A record as `ldb` prints it, with a blank behind it.
+fn push_record(line: &mut Vec<u8>, record: &Record<'_>, values: bool) {
+    let mut keyed = |word: &str, cf: u32, key: &[u8], value: Option<&[u8]>| {
+        line.extend_from_slice(format!("{word}({cf}) : 0x").as_bytes());
+        push_hex(line, key);
+        if let Some(value) = value.filter(|_| values) {
+            line.extend_from_slice(b" : 0x");
+            push_hex(line, value);
+        }
+        line.push(b' ');
+    };
+    match *record {
+        Record::Put { cf, key, value } => keyed("PUT", cf, key, Some(value)),
+        Record::Delete { cf, key } => keyed("DELETE", cf, key, None),
+        Record::SingleDelete { cf, key } => keyed("SINGLE_DELETE", cf, key, None),
+        Record::Merge { cf, key, operand } => keyed("MERGE", cf, key, Some(operand)),
+        Record::BlobIndex { cf, key, index } => keyed("BLOB_INDEX", cf, key, Some(index)),
+        Record::PutEntity { cf, key, entity } => keyed("PUT_ENTITY", cf, key, Some(entity)),
+        Record::TimedPut { cf, key, value, .. } => keyed("TIMED_PUT", cf, key, Some(value)),
+        Record::DeleteRange { cf, begin, end } => {
+            keyed("DELETE_RANGE", cf, begin, None);
+            line.extend_from_slice(format!("0x{} ", Hex(end)).as_bytes());
+        }
+        ref other => {
+            let text = match *other {
+                Record::BeginUnprepare => "BEGIN_PREPARE(true) ".to_owned(),
+                Record::BeginPrepare | Record::BeginPersistedPrepare => {
+                    "BEGIN_PREPARE(false) ".to_owned()
+                }
+                Record::EndPrepare(xid) => format!("END_PREPARE(0x{}) ", Hex(xid)),
+                Record::Commit(xid) => format!("COMMIT(0x{}) ", Hex(xid)),
+                Record::CommitWithTimestamp { timestamp, xid } => {
+                    format!(
+                        "COMMIT_WITH_TIMESTAMP(0x{}, 0x{}) ",
+                        Hex(xid),
+                        Hex(timestamp)
+                    )
+                }
+                Record::Rollback(xid) => format!("ROLLBACK(0x{}) ", Hex(xid)),
+                Record::Noop => "NOOP ".to_owned(),
+                // `ldb` does not show them.
+                _ => String::new(),
+            };
+            line.extend_from_slice(text.as_bytes());
+        }
+    }
+}
+
+/// A row for each fragment, and how the log ends.
+fn physical(file: &Arc<dyn File>, number: u64, out: &mut dyn Write) -> Outcome {
+    writeln!(
+        out,
+        "{:>10}  {:<24}{:>8}  state",
+        "offset", "type", "length"
+    )?;
+    for fragment in PhysicalRecords::new(Arc::clone(file), number) {
+        let f = fragment?;
+        let kind = match (f.kind, f.problem) {
+            (RecordType::ZERO, Some(_)) => "-".to_owned(),
+            (kind, _) => kind_name(kind),
+        };
+        let state = f.problem.unwrap_or("crc ok");
+        writeln!(out, "{:>10}  {kind:<24}{:>8}  {state}", f.offset, f.length)?;
+    }
+    let size = file.len()?;
+    let mut reader = Reader::new(Arc::clone(file), number, ReaderOptions::default());
+    let mut record = Vec::new();
+    let mut batches = 0u64;
+    while reader.read(&mut record)? {
+        batches += 1;
+    }
+    let end = reader.end();
+    let why = match end {
+        End::Clean { .. } => "clean: nothing follows".to_owned(),
+        End::ZeroTail { offset } => format!("zero tail: {} bytes of zeros follow", size - offset),
+        End::OldRecord { .. } => "recycled: records of an older log follow".to_owned(),
+        End::Torn {
+            reason,
+            dropped_bytes,
+            ..
+        } => format!("torn: {reason}; {dropped_bytes} bytes follow that recovery does not read"),
+    };
+    let offset = end.offset();
+    writeln!(
+        out,
+        "{batches} records; the log ends at offset {offset} of {size}, {why}"
+    )?;
+    Ok(())
+}
+
+/// RocksDB's name of a record type.
+fn kind_name(kind: RecordType) -> String {
+    let name = match kind {
+        RecordType::ZERO => "zero",
+        RecordType::FULL => "full",
+        RecordType::FIRST => "first",
+        RecordType::MIDDLE => "middle",
+        RecordType::LAST => "last",
+        RecordType::RECYCLABLE_FULL => "recyclable full",
+        RecordType::RECYCLABLE_FIRST => "recyclable first",
+        RecordType::RECYCLABLE_MIDDLE => "recyclable middle",
+        RecordType::RECYCLABLE_LAST => "recyclable last",
+        RecordType::SET_COMPRESSION => "set compression",
+        RecordType::TIMESTAMP_SIZES | RecordType::RECYCLABLE_TIMESTAMP_SIZES => "timestamp sizes",
+        RecordType::PREDECESSOR | RecordType::RECYCLABLE_PREDECESSOR => "predecessor",
+        RecordType(other) => return format!("unknown ({other})"),
+    };
+    name.to_owned()
+}
