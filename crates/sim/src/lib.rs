@@ -1,5 +1,17 @@
 //! Models and oracles that test Ironstone; never a dependency of a product crate.
 //!
-//! [`oracle`] asks real RocksDB.
+//! - [`oracle`] asks real RocksDB: its C API ([`oracle::rocksdb`]) and its tools
+//!   ([`oracle::tools`]).
+//! - [`corpus`] is a folder of databases that real RocksDB wrote, with what they contain.
+//! - [`content`] reads everything in a database in every way that there is, and compares.
+//! - [`dirs`] copies directories and tells whether they changed.
+//! - [`hooked`] is a file system between the engine and the real one, where a test stops time or
+//!   makes operations fail.
+//! - [`model`] runs random operations against a `BTreeMap`.
 
+pub mod content;
+pub mod corpus;
+pub mod dirs;
+pub mod hooked;
+pub mod model;
 pub mod oracle;

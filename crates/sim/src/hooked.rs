@@ -1,0 +1,251 @@
+//! A file system between the engine and another one, where a test stands.
+//!
+//! Every operation asks a [`Hook`] first: it lets it through, makes it fail, or makes a write
+//! short. And time can be stopped: while [`HookedFs::frozen`] runs, no operation changes anything,
+//! so a copy of a directory is what a crash at that instant would have left in the page cache.
+
+use std::ffi::OsString;
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
+use base::{Error, Result};
+use io::{Advice, File, FileLock, FileSystem, Metadata, OpenHow, Probe, SyncKind, WriteSync};
+
+/// An operation of a file or a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// A file is opened for reading.
+    Open,
+    /// A file is opened for writing, and perhaps created.
+    OpenWrite,
+    /// Bytes are read.
+    Read,
+    /// Bytes are written.
+    Write,
+    /// A file is made durable.
+    Sync,
+    /// A directory's entries are made durable.
+    SyncDir,
+    /// A file's length is changed.
+    Truncate,
+    /// Space is reserved or zeroed.
+    Allocate,
+    /// A file gets another name.
+    Rename,
+    /// A file is removed.
+    Remove,
+    /// A directory is created.
+    CreateDir,
+    /// A directory is listed, or facts about a file are asked for.
+    Look,
+}
+
+impl Op {
+    /// Whether the operation changes anything.
+    pub fn changes(self) -> bool {
+        !matches!(self, Self::Open | Self::Read | Self::Look)
+    }
+}
+
+/// What becomes of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It happens.
+    Go,
+    /// It fails, and nothing happens, with this error number of the operating system.
+    Fail(i32),
+    /// A write takes only half of the bytes (one, if there is only one); others happen.
+    Short,
+}
+
+/// Decides about each operation.
+pub trait Hook: Send + Sync + Debug {
+    /// Called before the operation; may be called by several threads at once.
+    fn before(&self, op: Op, path: &Path) -> Verdict;
+}
+
+/// Lets everything happen.
+#[derive(Debug)]
+pub struct Free;
+
+impl Hook for Free {
+    fn before(&self, _: Op, _: &Path) -> Verdict {
+        Verdict::Go
+    }
+}
+
+#[derive(Debug)]
+struct Gate {
+    hook: Arc<dyn Hook>,
+    time: RwLock<()>,
+}
+
+impl Gate {
+    /// Passes the hook; while the result lives, time does not stop.
+    fn pass(&self, op: Op, path: &Path) -> Result<(RwLockReadGuard<'_, ()>, bool)> {
+        let moving = self.time.read().unwrap_or_else(PoisonError::into_inner);
+        match self.hook.before(op, path) {
+            Verdict::Go => Ok((moving, false)),
+            Verdict::Short => Ok((moving, true)),
+            Verdict::Fail(errno) => Err(Error::io(
+                &format!("{op:?}, injected"),
+                path,
+                std::io::Error::from_raw_os_error(errno),
+            )),
+        }
+    }
+}
+
+/// The file system.
+#[derive(Debug)]
+pub struct HookedFs {
+    inner: Arc<dyn FileSystem>,
+    gate: Arc<Gate>,
+}
+
+impl HookedFs {
+    /// A file system that asks `hook` and passes on to the machine's.
+    pub fn new(hook: Arc<dyn Hook>) -> Arc<Self> {
+        Arc::new(Self {
+            inner: io::posix::Posix::shared(),
+            gate: Arc::new(Gate {
+                hook,
+                time: RwLock::new(()),
+            }),
+        })
+    }
+
+    /// Runs `f` while no operation of this file system is under way.
+    pub fn frozen<T>(&self, f: impl FnOnce() -> T) -> T {
+        let _stopped = self
+            .gate
+            .time
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        f()
+    }
+}
+
+impl FileSystem for HookedFs {
+    fn open(&self, path: &Path, how: OpenHow) -> Result<Arc<dyn File>> {
+        let op = if how.write { Op::OpenWrite } else { Op::Open };
+        let _moving = self.gate.pass(op, path)?;
+        Ok(Arc::new(HookedFile {
+            inner: self.inner.open(path, how)?,
+            gate: Arc::clone(&self.gate),
+            path: path.to_path_buf(),
+        }))
+    }
+
+    fn metadata(&self, path: &Path) -> Result<Metadata> {
+        let _moving = self.gate.pass(Op::Look, path)?;
+        self.inner.metadata(path)
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<OsString>> {
+        let _moving = self.gate.pass(Op::Look, dir)?;
+        self.inner.list(dir)
+    }
+
+    fn create_dir(&self, dir: &Path) -> Result<()> {
+        let _moving = self.gate.pass(Op::CreateDir, dir)?;
+        self.inner.create_dir(dir)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        let _moving = self.gate.pass(Op::Rename, to)?;
+        self.inner.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        let _moving = self.gate.pass(Op::Remove, path)?;
+        self.inner.remove(path)
+    }
+
+    fn remove_dir(&self, dir: &Path) -> Result<()> {
+        let _moving = self.gate.pass(Op::Remove, dir)?;
+        self.inner.remove_dir(dir)
+    }
+
+    fn hard_link(&self, from: &Path, to: &Path) -> Result<()> {
+        let _moving = self.gate.pass(Op::Rename, to)?;
+        self.inner.hard_link(from, to)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        let _moving = self.gate.pass(Op::SyncDir, dir)?;
+        self.inner.sync_dir(dir)
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
+        let _moving = self.gate.pass(Op::OpenWrite, path)?;
+        self.inner.lock(path)
+    }
+
+    fn probe(&self, dir: &Path) -> Result<Probe> {
+        let _moving = self.gate.pass(Op::Look, dir)?;
+        self.inner.probe(dir)
+    }
+}
+
+#[derive(Debug)]
+struct HookedFile {
+    inner: Arc<dyn File>,
+    gate: Arc<Gate>,
+    path: PathBuf,
+}
+
+impl File for HookedFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        let _moving = self.gate.pass(Op::Read, &self.path)?;
+        self.inner.read_at(buf, offset)
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize> {
+        let (_moving, short) = self.gate.pass(Op::Write, &self.path)?;
+        let len = if short && !data.is_empty() {
+            (data.len() / 2).max(1)
+        } else {
+            data.len()
+        };
+        self.inner.write_at(&data[..len], offset, sync)
+    }
+
+    fn sync(&self, kind: SyncKind) -> Result<()> {
+        let _moving = self.gate.pass(Op::Sync, &self.path)?;
+        self.inner.sync(kind)
+    }
+
+    fn start_writeback(&self, offset: u64, len: u64) -> Result<()> {
+        self.inner.start_writeback(offset, len)
+    }
+
+    fn truncate(&self, len: u64) -> Result<()> {
+        let _moving = self.gate.pass(Op::Truncate, &self.path)?;
+        self.inner.truncate(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
+        let _moving = self.gate.pass(Op::Allocate, &self.path)?;
+        self.inner.allocate(offset, len, keep_size)
+    }
+
+    fn zero(&self, offset: u64, len: u64) -> Result<()> {
+        let _moving = self.gate.pass(Op::Allocate, &self.path)?;
+        self.inner.zero(offset, len)
+    }
+
+    fn len(&self) -> Result<u64> {
+        let _moving = self.gate.pass(Op::Look, &self.path)?;
+        self.inner.len()
+    }
+
+    fn advise(&self, advice: Advice) {
+        self.inner.advise(advice);
+    }
+}

@@ -1,0 +1,156 @@
+//! Comparisons of reads with the model.
+
+use base::rng::Rng;
+use ironstone::{ColumnFamily, Db, DbIterator, ReadOptions};
+
+use super::store::Family;
+use crate::content;
+
+type Check = Result<(), String>;
+
+fn show(bytes: Option<&[u8]>) -> String {
+    match bytes {
+        None => "nothing".to_owned(),
+        Some(b) => format!(
+            "{} ({} bytes)",
+            b[..b.len().min(40)].escape_ascii(),
+            b.len()
+        ),
+    }
+}
+
+/// A get.
+pub(super) fn get(
+    db: &Db,
+    cf: &ColumnFamily,
+    options: &ReadOptions,
+    key: &[u8],
+    want: Option<&[u8]>,
+) -> Check {
+    let have = db
+        .get_opt(options, cf, key)
+        .map_err(|e| format!("get {}: {e}", key.escape_ascii()))?;
+    if have.as_deref() == want {
+        return Ok(());
+    }
+    Err(format!(
+        "get {} of {:?}: expected {}, found {}",
+        key.escape_ascii(),
+        cf.name(),
+        show(want),
+        show(have.as_deref())
+    ))
+}
+
+/// Everything in the family, now or at a snapshot.
+pub(super) fn everything(
+    db: &Db,
+    cf: &ColumnFamily,
+    options: &ReadOptions,
+    want: &Family,
+) -> Check {
+    let want = want.pairs();
+    let scans = [
+        ("forward", content::forward(db, cf, options)),
+        ("backward", content::backward(db, cf, options)),
+    ];
+    for (way, have) in scans {
+        let have = have.map_err(|e| format!("{way} scan of {:?}: {e}", cf.name()))?;
+        if let Some(text) = content::pair_difference(&want, &have) {
+            return Err(format!("{way} scan of {:?}: {text}", cf.name()));
+        }
+    }
+    Ok(())
+}
+
+/// Seeks and steps with an iterator; `key` draws keys. Returns the number of steps.
+pub(super) fn walk(
+    db: &Db,
+    cf: &ColumnFamily,
+    options: &ReadOptions,
+    want: &Family,
+    rng: &mut Rng,
+    mut key: impl FnMut(&mut Rng) -> Vec<u8>,
+) -> Result<u64, String> {
+    let lower = options.iterate_lower_bound.as_deref();
+    let upper = options.iterate_upper_bound.as_deref();
+    let entries = want.entries(lower, upper);
+    let mut it = db
+        .iterator_cf(options, cf)
+        .map_err(|e| format!("iterator: {e}"))?;
+    let mut trace: Vec<String> = Vec::new();
+    let failed = |trace: &[String], what: &str| {
+        format!(
+            "iterator over {:?} from {} to {}: {}: {what}",
+            cf.name(),
+            show(lower),
+            show(upper),
+            trace.join(", ")
+        )
+    };
+    let mut at: Option<usize> = None;
+    let steps = 1 + rng.below(30);
+    for _ in 0..steps {
+        let choice = rng.below(if at.is_none() { 4 } else { 24 });
+        let target = key(rng);
+        let (name, new) = go(&mut it, choice, &target, at, &entries, want);
+        at = new;
+        trace.push(name);
+        it.status().map_err(|e| failed(&trace, &e.to_string()))?;
+        let have = it.valid().then(|| (it.key(), it.value()));
+        let expected = at.map(|i| entries[i]);
+        if have != expected {
+            let what = format!(
+                "expected {} = {}, found {} = {}",
+                show(expected.map(|e| e.0)),
+                show(expected.map(|e| e.1)),
+                show(have.map(|e| e.0)),
+                show(have.map(|e| e.1)),
+            );
+            return Err(failed(&trace, &what));
+        }
+    }
+    Ok(steps)
+}
+
+/// Moves the iterator; returns what was done, and the entry where it should be now.
+fn go(
+    it: &mut DbIterator,
+    choice: u64,
+    target: &[u8],
+    at: Option<usize>,
+    entries: &[(&[u8], &[u8])],
+    family: &Family,
+) -> (String, Option<usize>) {
+    match choice {
+        0 => {
+            it.seek_to_first();
+            ("first".to_owned(), (!entries.is_empty()).then_some(0))
+        }
+        1 => {
+            it.seek_to_last();
+            ("last".to_owned(), entries.len().checked_sub(1))
+        }
+        2 => {
+            it.seek(target);
+            let i = entries.partition_point(|(k, _)| family.before(k, target));
+            let name = format!("seek {}", target.escape_ascii());
+            (name, (i < entries.len()).then_some(i))
+        }
+        3 => {
+            it.seek_for_prev(target);
+            let i = entries.partition_point(|(k, _)| !family.before(target, k));
+            let name = format!("seek_for_prev {}", target.escape_ascii());
+            (name, i.checked_sub(1))
+        }
+        4..16 => {
+            it.next();
+            let new = at.map(|i| i + 1).filter(|&i| i < entries.len());
+            ("next".to_owned(), new)
+        }
+        _ => {
+            it.prev();
+            ("prev".to_owned(), at.and_then(|i| i.checked_sub(1)))
+        }
+    }
+}

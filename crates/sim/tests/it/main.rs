@@ -1,0 +1,6 @@
+//! Tests of Ironstone against real RocksDB, against models, and with damaged files.
+
+#[cfg(test)]
+mod corpus;
+#[cfg(test)]
+mod model;
