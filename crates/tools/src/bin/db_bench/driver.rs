@@ -1,6 +1,5 @@
 //! Opens the database, runs the benchmarks one after the other, prints what they give.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Barrier};
 
@@ -14,6 +13,7 @@ use crate::environment;
 use crate::flags::Flags;
 use crate::ops::{Plan, Task, Worker};
 use crate::progress::Progress;
+use crate::say;
 use crate::stats::Stats;
 
 /// A run of benchmarks on one engine.
@@ -44,7 +44,7 @@ impl<E: Engine> Driver<E> {
         let dir = directory(&flags);
         let seed = if flags.seed == 0 {
             let seed = clock.wall_micros();
-            println!("Set seed to {seed} because --seed was 0");
+            say(&format!("Set seed to {seed} because --seed was 0\n"));
             seed
         } else {
             flags.seed as u64
@@ -62,13 +62,12 @@ impl<E: Engine> Driver<E> {
         }
         driver.open()?;
         environment::print_environment(name, driver.clock.wall_micros());
-        print!("{}", environment::header(&driver.flags));
+        say(&environment::header(&driver.flags));
         for (name, task) in names.iter().zip(&tasks) {
             driver.task(name, task)?;
-            flush_output();
         }
         if let Some(statistics) = driver.engine()?.statistics() {
-            println!("STATISTICS:\n{statistics}");
+            say(&format!("STATISTICS:\n{statistics}\n"));
         }
         driver.close()
     }
@@ -103,16 +102,22 @@ impl<E: Engine> Driver<E> {
             Task::Run(plan) => return self.run_plan(name, plan),
             Task::Flush => {
                 self.engine()?.flush()?;
-                println!("flush memtable");
+                say("flush memtable\n");
             }
             Task::WaitForCompaction => {
-                println!("waitforcompaction({}): started", self.dir.display());
+                say(&format!(
+                    "waitforcompaction({}): started\n",
+                    self.dir.display()
+                ));
                 self.engine()?.wait_for_compaction()?;
-                println!("waitforcompaction({}): finished", self.dir.display());
+                say(&format!(
+                    "waitforcompaction({}): finished\n",
+                    self.dir.display()
+                ));
             }
             Task::Property(property) => {
                 let text = self.engine()?.property(property);
-                println!("\n{}", text.as_deref().unwrap_or("(failed)"));
+                say(&format!("\n{}\n", text.as_deref().unwrap_or("(failed)")));
             }
         }
         Ok(())
@@ -121,17 +126,18 @@ impl<E: Engine> Driver<E> {
     fn run_plan(&mut self, name: &str, plan: &Plan) -> Result<()> {
         if plan.fresh {
             if self.flags.use_existing_db {
-                println!("{name:<12} : skipped (--use_existing_db is true)");
+                say(&format!(
+                    "{name:<12} : skipped (--use_existing_db is true)\n"
+                ));
                 return Ok(());
             }
             self.close()?;
             self.destroy()?;
             self.open()?;
         }
-        println!("DB path: [{}]", self.dir.display());
-        flush_output();
+        say(&format!("DB path: [{}]\n", self.dir.display()));
         let stats = self.threads(name, plan)?;
-        print!("{}", stats.result(name));
+        say(&stats.result(name));
         Ok(())
     }
 
@@ -192,12 +198,6 @@ fn join(
     thread
         .join()
         .unwrap_or_else(|_| Err(Error::aborted("a thread panicked")))
-}
-
-fn flush_output() {
-    if std::io::stdout().flush().is_err() {
-        std::process::exit(1); // the reader has gone
-    }
 }
 
 /// `--db`, else RocksDB's default: `dbbench` under `TEST_TMPDIR` or the user's test directory.

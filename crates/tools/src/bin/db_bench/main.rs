@@ -9,8 +9,6 @@
 //!                └──── stats, histogram, progress
 //! ```
 
-#![expect(clippy::print_stdout, reason = "a program that prints its results")]
-
 mod destroy;
 mod driver;
 mod engine;
@@ -24,6 +22,7 @@ mod progress;
 mod rocks;
 mod stats;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use base::clock::SystemClock;
@@ -37,11 +36,15 @@ fn main() -> ExitCode {
     let flags = match flags::parse(&arguments) {
         Ok(Command::Run(flags)) => flags,
         Ok(Command::Help) => {
-            print!("{}", flags::help());
+            say(&flags::help());
             return ExitCode::SUCCESS;
         }
         Ok(Command::Version) => {
-            println!("db_bench (Ironstone) {}", env!("CARGO_PKG_VERSION"));
+            say(concat!(
+                "db_bench (Ironstone) ",
+                env!("CARGO_PKG_VERSION"),
+                "\n"
+            ));
             return ExitCode::SUCCESS;
         }
         Err(errors) => {
@@ -58,6 +61,18 @@ fn main() -> ExitCode {
             eprintln!("{e}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Prints to standard output at once; ends the program if nobody reads it any more.
+pub(crate) fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    if out
+        .write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .is_err()
+    {
+        std::process::exit(1);
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::clock::Clock;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
 use crate::flags::Flags;
 
@@ -133,19 +133,25 @@ impl Progress {
     }
 }
 
+/// Operations a second.
+fn rate(state: &ProgressState, out: &mut dyn std::fmt::Write) {
+    let text = format!("{:.0}/s", state.per_sec());
+    out.write_str(&text).ok(); // into memory
+}
+
 fn bar(name: &str, total: Option<u64>) -> ProgressBar {
     let (bar, template) = match total {
         Some(total) => (
             ProgressBar::new(total),
-            "{prefix} {wide_bar} {human_pos}/{human_len} {per_sec} {eta} left",
+            "{prefix} {wide_bar} {human_pos}/{human_len} {rate} {eta} left",
         ),
         None => (
             ProgressBar::new_spinner(),
-            "{prefix} {spinner} {human_pos} {per_sec} {elapsed}",
+            "{prefix} {spinner} {human_pos} {rate} {elapsed}",
         ),
     };
     if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
+        bar.set_style(style.with_key("rate", rate));
     }
     bar.with_prefix(name.to_owned())
 }
