@@ -13,9 +13,11 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use base::rng::Rng;
+use table::compress::CompressionType;
 use table::filter::FilterPolicy;
 use table::{
-    BlockCache, BuilderOptions, InternalIterator, ReadOptions, Reader, ReaderOptions, TableOptions,
+    BlockCache, Builder, BuilderOptions, InternalIterator, ReadOptions, Reader, ReaderOptions,
+    TableOptions,
 };
 
 const ENTRIES: u64 = 500_000;
@@ -89,7 +91,38 @@ fn gets(name: &str, reader: &Reader, first: u64) {
     });
 }
 
+fn builds() {
+    let mut value = vec![0; 100];
+    Rng::new(1).fill(&mut value[..50]);
+    for compression in [
+        CompressionType::None,
+        CompressionType::Lz4,
+        CompressionType::Zstd,
+    ] {
+        for bits_per_key in [0.0, 10.0] {
+            let name = format!("build, {compression:?}, {bits_per_key} bits");
+            measure(&name, ENTRIES, || {
+                let options = BuilderOptions {
+                    table: TableOptions {
+                        filter_policy: FilterPolicy::Bloom { bits_per_key },
+                        ..TableOptions::default()
+                    },
+                    compression,
+                    ..BuilderOptions::default()
+                };
+                let file = util::MemFile::new("000001.sst", Vec::new());
+                let mut b = Builder::new(file, options).unwrap();
+                for i in 0..ENTRIES {
+                    b.add(&util::ikey(&user_key(i), i), &value).unwrap();
+                }
+                b.finish().unwrap();
+            });
+        }
+    }
+}
+
 fn main() {
+    builds();
     for (what, bits) in [("no filter", 0.0), ("bloom", 10.0)] {
         let bytes = table(bits);
         let open = |cache: Option<Arc<BlockCache>>| {
