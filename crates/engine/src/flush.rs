@@ -13,6 +13,7 @@ use crate::compaction::merge::{DropRules, Merge};
 use crate::compaction::output::{Output, OutputContext};
 use crate::events::Event;
 use crate::family::Family;
+use crate::files;
 use crate::jobs::Work;
 use crate::memtable::Memtable;
 use crate::read::merging::MergingIter;
@@ -144,6 +145,14 @@ fn install(
     mut edit: VersionEdit,
 ) -> Result<()> {
     let mut versions = db.lock_versions();
+    if family.is_dropped() {
+        // The MANIFEST does not know the family any more.
+        for new in &edit.new_files {
+            let path = files::table_path(&db.dir, new.meta.number);
+            db.tables.janitor.add(path);
+        }
+        return Ok(());
+    }
     let version = Arc::new(next_version(&db.tables, family, &edit)?);
     let families = db.families.load();
     let needed = families
