@@ -44,6 +44,24 @@ impl std::fmt::Debug for ColumnFamily {
     }
 }
 
+/// Records for column families by handle.
+impl WriteBatch {
+    /// Sets `key` in a column family. Errors: the key or value is too long for the format.
+    pub fn put_cf(
+        &mut self,
+        family: &ColumnFamily,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        self.put_cf_id(family.id(), key.as_ref(), value.as_ref())
+    }
+
+    /// Removes `key` from a column family.
+    pub fn delete_cf(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<()> {
+        self.delete_cf_id(family.id(), key.as_ref())
+    }
+}
+
 /// An open database. Methods may be called from any number of threads at once; dropping it
 /// closes it.
 ///
@@ -186,6 +204,7 @@ impl Db {
 
     /// Drops a column family and its data. Handles and iterators that exist still read it.
     pub fn drop_column_family(&self, family: &ColumnFamily) -> Result<()> {
+        self.shared.check_handle(&family.0)?;
         families::drop_family(&self.shared, &family.0)
     }
 }
@@ -218,6 +237,7 @@ impl Db {
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
     ) -> Result<()> {
+        self.shared.check_handle(&family.0)?;
         let mut batch = WriteBatch::new();
         batch.put_cf_id(family.id(), key.as_ref(), value.as_ref())?;
         self.write_opt(options, batch)
@@ -242,6 +262,7 @@ impl Db {
         family: &ColumnFamily,
         key: impl AsRef<[u8]>,
     ) -> Result<()> {
+        self.shared.check_handle(&family.0)?;
         let mut batch = WriteBatch::new();
         batch.delete_cf_id(family.id(), key.as_ref())?;
         self.write_opt(options, batch)
@@ -279,6 +300,7 @@ impl Db {
 
     /// [`Db::get`] from a column family.
     pub fn get_cf(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        self.shared.check_handle(&family.0)?;
         let options = table::ReadOptions::default();
         get::get(&self.shared, &family.0, &options, key.as_ref(), None)
     }
@@ -290,6 +312,7 @@ impl Db {
         family: &ColumnFamily,
         key: impl AsRef<[u8]>,
     ) -> Result<Option<Vec<u8>>> {
+        self.shared.check_handle(&family.0)?;
         let sequence = self.snapshot_sequence(options)?;
         get::get(
             &self.shared,
@@ -311,6 +334,7 @@ impl Db {
 
     /// An iterator over a column family.
     pub fn iterator_cf(&self, options: &ReadOptions, family: &ColumnFamily) -> Result<DbIterator> {
+        self.shared.check_handle(&family.0)?;
         let view = family.0.view.load();
         let sequence = self
             .snapshot_sequence(options)?
@@ -361,6 +385,7 @@ impl Db {
 
     /// [`Db::flush_cf`] with options.
     pub fn flush_opt(&self, options: &FlushOptions, family: &ColumnFamily) -> Result<()> {
+        self.shared.check_handle(&family.0)?;
         maintenance::flush(&self.shared, std::slice::from_ref(&family.0), options)
     }
 
@@ -372,6 +397,7 @@ impl Db {
         begin: Option<&[u8]>,
         end: Option<&[u8]>,
     ) -> Result<()> {
+        self.shared.check_handle(&family.0)?;
         maintenance::compact_range(&self.shared, &family.0, begin, end)
     }
 

@@ -54,6 +54,7 @@ pub(crate) fn create(
             options.clone(),
             version,
             log_number,
+            db.instance,
         ));
         let mut set = FamilySet::clone(&old);
         set.insert(Arc::clone(&family));

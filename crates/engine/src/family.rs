@@ -26,7 +26,11 @@ pub(crate) struct Family {
     next_memtable_id: AtomicU64,
     /// The active memtable is full: the next write group rotates it.
     pub(crate) flush_wanted: AtomicBool,
+    /// Somebody waits for a flush: it does not wait for `min_write_buffer_number_to_merge`.
+    pub(crate) flush_requested: AtomicBool,
     dropped: AtomicBool,
+    /// The database that the family is open in, for handles that stray into another one.
+    pub(crate) instance: u64,
 }
 
 impl Family {
@@ -36,6 +40,7 @@ impl Family {
         options: ColumnFamilyOptions,
         version: Arc<Version>,
         log_number: FileNumber,
+        instance: u64,
     ) -> Self {
         let last_epoch = version
             .files()
@@ -59,7 +64,9 @@ impl Family {
             next_epoch: AtomicU64::new(last_epoch.unwrap_or(0) + 1),
             next_memtable_id: AtomicU64::new(1),
             flush_wanted: AtomicBool::new(false),
+            flush_requested: AtomicBool::new(false),
             dropped: AtomicBool::new(false),
+            instance,
         }
     }
 
@@ -92,6 +99,13 @@ impl Family {
 
     pub(crate) fn arena_block_size(&self) -> usize {
         arena_block_size(&self.options)
+    }
+
+    /// Whether enough memtables wait for a flush, or somebody waits for it.
+    pub(crate) fn flush_due(&self) -> bool {
+        let waiting = self.view.load().imm.len();
+        let enough = self.options.cf.min_write_buffer_number_to_merge.max(1) as usize;
+        waiting >= enough || (waiting > 0 && self.flush_requested.load(Ordering::Relaxed))
     }
 
     pub(crate) fn mark_dropped(&self) {

@@ -4,6 +4,7 @@
 //! log files that cover the memtables stop being needed.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use base::stats::Ticker;
 use base::{Result, SequenceNumber};
@@ -24,9 +25,9 @@ use crate::version::set::next_version;
 /// The next flush, if a family has enough immutable memtables and none of its own under way.
 pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
     let families = db.families.load();
-    let family = families.iter().find(|f| {
-        !state.flushing.contains(&f.id) && !f.view.load().imm.is_empty() && !f.is_dropped()
-    })?;
+    let family = families
+        .iter()
+        .find(|f| !state.flushing.contains(&f.id) && f.flush_due() && !f.is_dropped())?;
     let family = Arc::clone(family);
     state.flushing.push(family.id);
     Some(Box::new(move |db| {
@@ -38,6 +39,7 @@ pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
 
 /// Writes all immutable memtables of the family to one table and installs it.
 pub(crate) fn flush_family(db: &Shared, family: &Arc<Family>) -> Result<()> {
+    family.flush_requested.store(false, Ordering::Relaxed);
     let mut memtables = family.view.load().imm.clone();
     if memtables.is_empty() {
         return Ok(());

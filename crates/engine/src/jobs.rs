@@ -3,13 +3,16 @@
 //! One thread flushes, the others compact (`max_background_jobs` in all, at least two). They look
 //! for work under the state lock, do it without, and sleep when there is none.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use base::{Error, ErrorKind, Result};
 
 use crate::compaction;
 use crate::flush;
+use crate::properties;
 use crate::shared::Shared;
 
 /// The running threads.
@@ -23,19 +26,30 @@ impl Jobs {
     pub(crate) fn start(db: &Arc<Shared>) -> Result<Self> {
         let compactors = (db.options.db.max_background_jobs.max(2) - 1) as usize;
         let mut jobs = Self::default();
-        jobs.spawn("ironstone:flush", db, flush::next)?;
+        jobs.spawn("ironstone:flush", db, |db| work(db, flush::next))?;
         for i in 0..compactors {
-            jobs.spawn(&format!("ironstone:low{i}"), db, compaction::next)?;
+            jobs.spawn(&format!("ironstone:low{i}"), db, move |db| {
+                work(db, compaction::next);
+            })?;
+        }
+        let seconds = db.options.db.stats_dump_period_sec;
+        if seconds > 0 {
+            let period = Duration::from_secs(u64::from(seconds));
+            jobs.spawn("ironstone:stats", db, move |db| dump_stats(db, period))?;
         }
         Ok(jobs)
     }
 
-    /// Starts a thread that repeats `step` until the database closes.
-    fn spawn(&mut self, name: &str, db: &Arc<Shared>, step: Step) -> Result<()> {
+    fn spawn(
+        &mut self,
+        name: &str,
+        db: &Arc<Shared>,
+        run: impl FnOnce(&Arc<Shared>) + Send + 'static,
+    ) -> Result<()> {
         let db = Arc::clone(db);
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
-            .spawn(move || work(&db, step))
+            .spawn(move || run(&db))
             .map_err(|e| {
                 Error::new(
                     ErrorKind::IoError,
@@ -61,6 +75,29 @@ type Step = fn(&Arc<Shared>, &mut crate::shared::State) -> Option<Work>;
 /// A piece of work, to be done without the state lock.
 pub(crate) type Work = Box<dyn FnOnce(&Arc<Shared>) -> Result<()>>;
 
+/// Writes the families' statistics to LOG every `period`.
+fn dump_stats(db: &Arc<Shared>, period: Duration) {
+    let clock = &db.env().clock;
+    let mut last = clock.monotonic_nanos();
+    let mut state = db.state();
+    while !state.closing {
+        state = db.wait_timeout(state, period);
+        let now = clock.monotonic_nanos();
+        if u128::from(now - last) >= period.as_nanos() && !state.closing {
+            last = now;
+            drop(state);
+            for family in db.families.load().iter() {
+                if let Some(text) = properties::get(db, family, "rocksdb.stats") {
+                    db.log
+                        .info(format_args!("------- DUMPING STATS -------{text}"));
+                }
+            }
+            state = db.state();
+        }
+    }
+}
+
+/// Repeats `step` until the database closes.
 fn work(db: &Arc<Shared>, step: Step) {
     loop {
         let mut state = db.state();
@@ -76,7 +113,10 @@ fn work(db: &Arc<Shared>, step: Step) {
             state = db.wait(state);
         };
         drop(state);
-        if let Err(e) = job(db) {
+        // A panic is a bug of ours; the database must not hang on the thread that is gone.
+        let result = catch_unwind(AssertUnwindSafe(|| job(db)))
+            .unwrap_or_else(|_| Err(Error::aborted("a background job panicked")));
+        if let Err(e) = result {
             db.fail("background job", &e);
         }
         db.delete_obsolete_files();

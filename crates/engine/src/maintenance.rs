@@ -1,5 +1,6 @@
 //! Flushes and compactions that somebody asks for, and what closing does.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base::{Error, ErrorKind, Result};
@@ -9,7 +10,8 @@ use crate::family::Family;
 use crate::memtable::Memtable;
 use crate::options::FlushOptions;
 use crate::shared::{ManualCompaction, Shared};
-use crate::write::pipeline;
+use crate::write::plan::Plan;
+use crate::write::{admit, pipeline};
 
 /// Makes the families' active memtables immutable and, with `wait`, waits for their flush.
 pub(crate) fn flush(db: &Shared, families: &[Arc<Family>], options: &FlushOptions) -> Result<()> {
@@ -18,8 +20,17 @@ pub(crate) fn flush(db: &Shared, families: &[Arc<Family>], options: &FlushOption
     let mut pending: Vec<(Arc<Family>, Vec<Arc<Memtable>>)> = Vec::new();
     pipeline::exclusively(db, || {
         if families.iter().any(|f| !f.view.load().mem.is_empty()) {
+            if !options.allow_write_stall {
+                for family in families {
+                    admit::wait_for_memtable_slot(db, family, &Plan::exclusive())?;
+                }
+            }
             db.rotate(families)?;
         }
+        for family in families {
+            family.flush_requested.store(true, Ordering::Relaxed);
+        }
+        db.notify();
         pending.extend(
             families
                 .iter()
@@ -87,7 +98,7 @@ pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
         let families = db.families.load();
         let due = families.iter().any(|f| {
             let view = f.view.load();
-            !view.imm.is_empty()
+            f.flush_due()
                 || (!f.options.cf.disable_auto_compactions
                     && pick::automatic(&view.version, &f.options.cf).is_some())
         });

@@ -1,7 +1,5 @@
 //! Properties: what the database tells about itself, by RocksDB's names.
 
-use std::fmt::Write as _;
-
 use crate::family::Family;
 use crate::shared::Shared;
 use crate::version::Version;
@@ -70,8 +68,7 @@ fn levelstats(version: &Version) -> String {
     let mut out = String::from("Level Files Size(MB)\n--------------------\n");
     for level in 0..version.num_levels() {
         let mb = version.level_bytes(level) as f64 / 1_048_576.0;
-        // Writing to a String cannot fail.
-        let _ = writeln!(out, "{level:3} {:8} {mb:8.0}", version.level(level).len());
+        out += &format!("{level:3} {:8} {mb:8.0}\n", version.level(level).len());
     }
     out
 }
@@ -79,11 +76,10 @@ fn levelstats(version: &Version) -> String {
 fn sstables(version: &Version) -> String {
     let mut out = String::new();
     for level in 0..version.num_levels() {
-        let _ = writeln!(out, "--- level {level} --- version# 0 ---");
+        out += &format!("--- level {level} --- version# 0 ---\n");
         for f in version.level(level) {
-            let _ = writeln!(
-                out,
-                " {}:{}[{} .. {}]",
+            out += &format!(
+                " {}:{}[{} .. {}]\n",
                 f.number(),
                 f.meta.file_size,
                 f.smallest_user_key().escape_ascii(),
@@ -102,7 +98,7 @@ fn stats(db: &Shared, family: &Family) -> String {
     out.push_str("----------------------------------\n");
     let scores = crate::compaction::pick::scores(version, &family.options.cf);
     let mut total = 0;
-    for level in 0..version.num_levels() {
+    for (level, score) in scores.into_iter().enumerate() {
         let files = version.level(level);
         if files.is_empty() && level > 0 {
             continue;
@@ -111,21 +107,15 @@ fn stats(db: &Shared, family: &Family) -> String {
         let mb = version.level_bytes(level) as f64 / 1_048_576.0;
         total += version.level_bytes(level);
         let count = format!("{}/{busy}", files.len());
-        let _ = writeln!(
-            out,
-            "  L{level} {count:>10} {mb:9.2} MB {:6.1}",
-            scores[level]
-        );
+        out += &format!("  L{level} {count:>10} {mb:9.2} MB {score:6.1}\n");
     }
-    let _ = writeln!(
-        out,
-        " Sum {:>10} {:9.2} MB",
+    out += &format!(
+        " Sum {:>10} {:9.2} MB\n",
         version.files().count(),
         total as f64 / 1_048_576.0
     );
-    let _ = writeln!(
-        out,
-        "\n** DB Stats **\nLast sequence: {}\nMemtables: {} active, {} immutable, {} bytes\nBlock cache: {} of {} bytes\nSnapshots: {}",
+    out += &format!(
+        "\n** DB Stats **\nLast sequence: {}\nMemtables: {} active, {} immutable, {} bytes\nBlock cache: {} of {} bytes\nSnapshots: {}\n",
         db.visible(),
         view.mem.len(),
         view.imm.len(),
@@ -135,7 +125,7 @@ fn stats(db: &Shared, family: &Family) -> String {
         db.snapshots.sequences().len(),
     );
     if let Some(s) = &db.env().statistics {
-        let _ = write!(out, "\n{s}");
+        out += &format!("\n{s}");
     }
     out
 }

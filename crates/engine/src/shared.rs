@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use base::stats::Ticker;
@@ -30,6 +31,8 @@ use crate::write::wal::ActiveLog;
 
 /// An open database.
 pub(crate) struct Shared {
+    /// See [`Family::instance`].
+    pub(crate) instance: u64,
     pub(crate) dir: PathBuf,
     pub(crate) options: Options,
     pub(crate) log: InfoLog,
@@ -59,6 +62,12 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     closing: AtomicBool,
+}
+
+/// A number that no other database opened by this process has.
+pub(crate) fn new_instance() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// What the state lock protects.
@@ -102,6 +111,7 @@ impl State {
 
 /// The parts that `open` has made before the database exists.
 pub(crate) struct Parts {
+    pub(crate) instance: u64,
     pub(crate) dir: PathBuf,
     pub(crate) options: Options,
     pub(crate) log: InfoLog,
@@ -120,6 +130,7 @@ pub(crate) struct Parts {
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Self {
         Self {
+            instance: parts.instance,
             dir: parts.dir,
             options: parts.options,
             log: parts.log,
@@ -168,6 +179,18 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits for [`Shared::notify`], at most `timeout`.
+    pub(crate) fn wait_timeout<'a>(
+        &self,
+        guard: MutexGuard<'a, State>,
+        timeout: Duration,
+    ) -> MutexGuard<'a, State> {
+        self.changed
+            .wait_timeout(guard, timeout)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
+    }
+
     /// Waits for [`Shared::notify`].
     pub(crate) fn wait<'a>(&self, guard: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         self.changed
@@ -197,6 +220,16 @@ impl Shared {
     /// The number of the active log.
     pub(crate) fn active_log_number(&self) -> Result<FileNumber> {
         self.with_log(|log| Ok(log.number))
+    }
+
+    /// Errors: the handle is of a family of another open database.
+    #[inline]
+    pub(crate) fn check_handle(&self, family: &Family) -> Result<()> {
+        if family.instance == self.instance {
+            Ok(())
+        } else {
+            Err(foreign_handle(&family.name))
+        }
     }
 
     /// Whether a write was acknowledged that is in no log and in no table yet.
@@ -250,9 +283,27 @@ impl Shared {
                 self.attention.raise();
             }
         }
-        if self.logs_too_large() {
+        if self.logs_too_large() || self.memtables_too_large(families) {
             self.attention.raise();
         }
+    }
+
+    /// Whether the memtables of all families together exceed `db_write_buffer_size`. The largest
+    /// active one is then to be rotated.
+    fn memtables_too_large(&self, families: &FamilySet) -> bool {
+        let limit = self.options.db.db_write_buffer_size as usize;
+        if limit == 0 {
+            return false;
+        }
+        let active = |f: &Arc<Family>| f.view.load().mem.memory_usage();
+        if families.iter().map(active).sum::<usize>() <= limit {
+            return false;
+        }
+        let largest = families
+            .iter()
+            .filter(|f| !f.view.load().mem.is_empty())
+            .max_by_key(|f| f.view.load().mem.data_bytes());
+        largest.is_some_and(|f| !f.flush_wanted.swap(true, Ordering::Relaxed))
     }
 
     /// Whether the logs together exceed `max_total_wal_size` (0: four times all write buffers).
@@ -362,6 +413,13 @@ impl Shared {
             }
         }
     }
+}
+
+#[cold]
+fn foreign_handle(name: &str) -> Error {
+    Error::invalid_argument(format!(
+        "the handle of column family {name:?} is of another database"
+    ))
 }
 
 fn read_only() -> Error {

@@ -81,7 +81,7 @@ impl FileSystem for Posix {
                 Errno::LOOP if how.write => os_error("open", path, errno)
                     .hint("files are not written through a symbolic link; name the file itself"),
                 Errno::MFILE | Errno::NFILE => os_error("open", path, errno)
-                    .hint("raise the limit of open files (ulimit -n) or lower max_open_files"),
+                    .hint("raise the limit of open files (ulimit -n): every table is held open"),
                 _ => os_error("open", path, errno),
             },
         )?;

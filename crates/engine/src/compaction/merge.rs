@@ -11,7 +11,7 @@ use base::{Comparator, Error, Result, SequenceNumber, ValueType, key};
 use table::InternalIterator;
 
 /// Whether a user key may exist in a level below the output.
-type MayExistBelow = Box<dyn FnMut(&[u8]) -> bool>;
+pub(crate) type MayExistBelow = Box<dyn FnMut(&[u8]) -> bool>;
 
 /// The rules for one flush or compaction.
 pub(crate) struct DropRules {

@@ -94,7 +94,7 @@ fn run_manual(db: &Arc<Shared>, manual: &ManualCompaction) -> Result<()> {
         }
     };
     finished(db, manual.family);
-    let told = result.as_ref().map(|()| ()).map_err(Error::duplicate);
+    let told = result.as_ref().copied().map_err(Error::duplicate);
     *manual.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(told);
     ignore_shutdown(result)
 }

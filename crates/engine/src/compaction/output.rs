@@ -25,6 +25,8 @@ pub(crate) struct OutputContext<'a> {
     /// Unix seconds of the oldest data that goes in.
     pub(crate) oldest_ancestor_time: u64,
     pub(crate) statistics: Option<Arc<Statistics>>,
+    /// Bytes after which writeback is started; 0 leaves it to the system.
+    pub(crate) bytes_per_sync: u64,
 }
 
 impl<'a> OutputContext<'a> {
@@ -41,6 +43,7 @@ impl<'a> OutputContext<'a> {
             epoch: family.take_epoch(),
             oldest_ancestor_time: now,
             statistics: db.env().statistics.clone(),
+            bytes_per_sync: db.options.db.bytes_per_sync,
         }
     }
 }
@@ -60,6 +63,8 @@ struct Open {
     largest: Vec<u8>,
     smallest_seqno: u64,
     largest_seqno: u64,
+    /// Up to here writeback was started.
+    writeback_from: u64,
 }
 
 impl<'a> Output<'a> {
@@ -75,20 +80,26 @@ impl<'a> Output<'a> {
     /// Adds an entry behind all earlier ones.
     #[inline]
     pub(crate) fn add(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()> {
-        let open = match &mut self.open {
-            Some(open) => open,
-            None => {
-                let mut open = Open::create(self.ctx, self.level, self.number)?;
-                open.smallest.extend_from_slice(internal_key);
-                self.open.insert(open)
-            }
-        };
+        if self.open.is_none() {
+            let mut open = Open::create(self.ctx, self.level, self.number)?;
+            open.smallest.extend_from_slice(internal_key);
+            self.open = Some(open);
+        }
+        let open = self.open.as_mut().expect("it was just made");
         let seq = key::split(internal_key).map_or(0, |(_, packed)| packed >> 8);
         open.smallest_seqno = open.smallest_seqno.min(seq);
         open.largest_seqno = open.largest_seqno.max(seq);
         open.largest.clear();
         open.largest.extend_from_slice(internal_key);
-        open.builder.add(internal_key, value)
+        open.builder.add(internal_key, value)?;
+        let written = open.builder.file_size_estimate();
+        let step = self.ctx.bytes_per_sync;
+        if step > 0 && written - open.writeback_from >= step {
+            open.file
+                .start_writeback(open.writeback_from, written - open.writeback_from)?;
+            open.writeback_from = written;
+        }
+        Ok(())
     }
 
     /// Bytes written so far, about.
@@ -169,6 +180,7 @@ impl Open {
             largest: Vec::new(),
             smallest_seqno: u64::MAX,
             largest_seqno: 0,
+            writeback_from: 0,
         })
     }
 }

@@ -7,7 +7,7 @@ use base::stats::Ticker;
 use base::{Error, ErrorKind, Result, key};
 use table::InternalIterator;
 
-use super::merge::{DropRules, Merge};
+use super::merge::{DropRules, MayExistBelow, Merge};
 use super::output::{Output, OutputContext};
 use super::pick::Pick;
 use crate::family::Family;
@@ -131,7 +131,7 @@ fn input(family: &Family, pick: &Pick) -> MergingIter {
 
 /// Whether a key may be in a level below the output. Asked with ascending keys, so each level
 /// keeps a position and the whole compaction walks over it once.
-fn below(version: Arc<Version>, output_level: usize) -> Box<dyn FnMut(&[u8]) -> bool> {
+fn below(version: Arc<Version>, output_level: usize) -> MayExistBelow {
     let mut positions = vec![0usize; version.num_levels()];
     Box::new(move |user_key| {
         for (level, at) in positions.iter_mut().enumerate().skip(output_level + 1) {

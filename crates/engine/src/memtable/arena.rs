@@ -1,6 +1,6 @@
 //! A bump allocator that many threads may use at once and that frees everything at its end.
 //!
-//! Memory comes in chunks of `arena_block_size`; an allocation larger than a quarter of that gets
+//! Memory comes in chunks that grow to `arena_block_size`; an allocation larger than a quarter of that gets
 //! a chunk of its own, so that little is wasted at the end of the current one. The fast path is
 //! one `fetch_add` on the current chunk; only a full chunk takes the mutex.
 //!
@@ -14,6 +14,9 @@ use std::sync::{Mutex, PoisonError};
 
 /// Alignment in bytes of every allocation.
 pub(crate) const ALIGN: usize = 8;
+
+/// Bytes of the first chunk.
+const FIRST_CHUNK: usize = 4096;
 
 struct Chunk {
     base: NonNull<u8>,
@@ -115,7 +118,9 @@ impl Arena {
                 return p; // another thread was here first
             }
         }
-        let size = if alone { n } else { self.block_size };
+        // Chunks double up to the block size, so that an idle memtable is small.
+        let next = self.reserved().clamp(FIRST_CHUNK, self.block_size);
+        let size = if alone { n } else { next.max(n) };
         let chunk = Box::new(Chunk::new(size));
         let p = chunk
             .take(n)

@@ -54,6 +54,7 @@ impl Opening {
             }
         };
         let shared = Arc::new(Shared::new(Parts {
+            instance: self.instance,
             dir: self.dir,
             options: self.options,
             log: self.log,
@@ -159,7 +160,11 @@ impl Opening {
         versions.start_manifest(&self.tables, numbers, families, replayed.last_sequence)?;
         Ok(Installed {
             versions,
-            log_file: Some(ActiveLog::new(writer, number)),
+            log_file: Some(ActiveLog::new(
+                writer,
+                number,
+                self.options.db.wal_bytes_per_sync,
+            )),
             logs: live_logs(&replayed, oldest, number),
             last_sequence: replayed.last_sequence,
         })
@@ -185,6 +190,7 @@ impl Opening {
             epoch: family.take_epoch(),
             oldest_ancestor_time: now,
             statistics: self.options.env.statistics.clone(),
+            bytes_per_sync: self.options.db.bytes_per_sync,
         };
         let number = numbers.take();
         made.push(files::table_path(&self.dir, number));

@@ -26,9 +26,11 @@ use crate::events::InfoLog;
 use crate::families;
 use crate::family::{Family, FamilySet};
 use crate::files::{self, FileKind};
+use crate::options::codec;
 use crate::options::{ColumnFamilyDescriptor, ColumnFamilyOptions, Env, Options};
+use crate::shared::new_instance;
 use crate::version::Version;
-use crate::version::edit::NewFile;
+use crate::version::edit::{NewFile, VersionEdit};
 use crate::version::manifest::{self, Recovered, RecoveredFamily};
 use crate::version::set::{FileNumbers, Tables};
 use crate::version::version::Janitor;
@@ -60,13 +62,16 @@ pub(crate) fn open(
     let exists = look(dir, options, read_only)?;
     if !exists {
         options.env.fs.create_dir(dir)?;
+        if let Some(parent) = dir.parent().filter(|p| !p.as_os_str().is_empty()) {
+            options.env.fs.sync_dir(parent)?;
+        }
     }
     let lock = if read_only {
         None
     } else {
         Some(options.env.fs.lock(&files::lock_path(dir))?)
     };
-    let opening = Opening::new(dir, options, read_only)?;
+    let opening = Opening::new(dir, options, read_only);
     let recovered = if exists {
         manifest::read(&*options.env.fs, dir)?
     } else {
@@ -142,10 +147,11 @@ struct Opening {
     log: InfoLog,
     tables: Tables,
     session_id: String,
+    instance: u64,
 }
 
 impl Opening {
-    fn new(dir: &Path, options: &Options, read_only: bool) -> Result<Self> {
+    fn new(dir: &Path, options: &Options, read_only: bool) -> Self {
         let env = options.env.clone();
         let clock = Arc::clone(&env.clock);
         let log = if read_only {
@@ -174,9 +180,10 @@ impl Opening {
             log,
             tables,
             session_id,
+            instance: new_instance(),
         };
         me.log_header();
-        Ok(me)
+        me
     }
 
     /// The first lines of the LOG: what opens what, on what.
@@ -188,6 +195,12 @@ impl Opening {
         ));
         log.header(format_args!("DB SUMMARY: {}", self.dir.display()));
         log.header(format_args!("DB Session ID: {}", self.session_id));
+        let families = [(families::DEFAULT, &self.options.cf)];
+        for line in codec::to_text(&self.options.db, &families).lines() {
+            if let Some((name, value)) = line.trim().split_once('=') {
+                log.header(format_args!("Options.{name}: {value}"));
+            }
+        }
         if !self.read_only {
             match self.options.env.fs.probe(&self.dir) {
                 Ok(probe) => log.header(format_args!("Device: {probe}")),
@@ -310,7 +323,7 @@ impl Opening {
         }
         let empty = Version::empty(options.comparator.clone(), num_levels);
         let version = empty
-            .apply(&Default::default(), added)
+            .apply(&VersionEdit::default(), added)
             .map_err(|e| e.or_file(manifest))?;
         let log_number = base::FileNumber(family.log_number);
         Ok(Family::new(
@@ -319,6 +332,7 @@ impl Opening {
             options,
             Arc::new(version),
             log_number,
+            self.instance,
         ))
     }
 

@@ -92,8 +92,8 @@ fn mistakes_name_the_line() {
         ("[DBOptions\n", "line 1: the section header"),
         ("[DBOptions]\n nonsense\n", "line 2: \"nonsense\" is not"),
         (
-            "[DBOptions]\n max_open_files=x\n",
-            "line 2: option max_open_files: \"x\"",
+            "[DBOptions]\n max_background_jobs=x\n",
+            "line 2: option max_background_jobs: \"x\"",
         ),
         ("[DBOptions]\n[DBOptions]\n", "line 2: a second section"),
         (

@@ -30,12 +30,8 @@ base::options! {
         create_missing_column_families: bool = false;
         /// Whether `open` fails if the database exists.
         error_if_exists: bool = false;
-        /// Whether damage that is found is an error at once, rather than worked around.
-        paranoid_checks: bool = true;
         /// Threads for flushes and compactions together.
         max_background_jobs: i32 = 2, in 1..=1024, [Mutable];
-        /// Table files held open; -1 keeps all of them open, which reads fastest.
-        max_open_files: i32 = -1, in -1..=i32::MAX, [Mutable];
         /// Bytes of all write-ahead logs at which the families that hold the oldest log alive
         /// are flushed; 0 means four times the sum of all write buffers.
         max_total_wal_size: u64 = 0, in 0..=u64::MAX, [Mutable];
@@ -57,12 +53,6 @@ base::options! {
         keep_log_file_num: u64 = 1000, in 1..=u64::MAX;
         /// Bytes after which a new MANIFEST is begun.
         max_manifest_file_size: u64 = 1 << 30, in 1..=u64::MAX;
-        /// Whether table files are read past the page cache (`O_DIRECT`).
-        use_direct_reads: bool = false;
-        /// Whether flush and compaction read and write past the page cache (`O_DIRECT`).
-        use_direct_io_for_flush_and_compaction: bool = false;
-        /// Bytes that a table file under construction gathers before it writes.
-        writable_file_max_buffer_size: u64 = 1 << 20, in 4096..=1 << 32, [Mutable];
         /// Bytes of a table file after which writeback is started; 0 leaves it to the system.
         bytes_per_sync: u64 = 0, in 0..=u64::MAX, [Mutable];
         /// Bytes of a log after which writeback is started; 0 leaves it to the system.

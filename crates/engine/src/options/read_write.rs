@@ -17,8 +17,6 @@ pub struct ReadOptions {
     pub iterate_upper_bound: Option<Vec<u8>>,
     /// Bytes that an iterator reads ahead from each file; 0 adapts to what it reads.
     pub readahead_size: u64,
-    /// Whether the whole order is shown although the family has a prefix extractor.
-    pub total_order_seek: bool,
 }
 
 impl ReadOptions {
@@ -40,7 +38,6 @@ impl Default for ReadOptions {
             iterate_lower_bound: None,
             iterate_upper_bound: None,
             readahead_size: 0,
-            total_order_seek: false,
         }
     }
 }

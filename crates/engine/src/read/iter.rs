@@ -169,13 +169,12 @@ impl DbIterator {
 
     /// To the first entry.
     pub fn seek_to_first(&mut self) {
-        match self.lower.clone() {
-            Some(lower) => self.seek(&lower),
-            None => {
-                self.begin(Direction::Forward);
-                self.inner.seek_to_first();
-                self.find_next(false);
-            }
+        if let Some(lower) = self.lower.clone() {
+            self.seek(&lower);
+        } else {
+            self.begin(Direction::Forward);
+            self.inner.seek_to_first();
+            self.find_next(false);
         }
     }
 

@@ -5,7 +5,7 @@
 //! Version straight to the table. When the last Version that names a file is gone and the file is
 //! no longer part of the database, the [`Janitor`] gets its name for deletion.
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering as Atomic};
@@ -227,7 +227,7 @@ impl Version {
 /// Newest first on level 0: by epoch where both have one, else by sequence; by key elsewhere.
 fn sort_level(cmp: &Comparator, level: usize, files: &mut [Arc<TableFile>]) {
     if level == 0 {
-        files.sort_by(|a, b| age(&b.meta).cmp(&age(&a.meta)));
+        files.sort_by_key(|f| Reverse(age(&f.meta)));
     } else {
         files.sort_by(|a, b| key::compare(cmp, &a.meta.smallest, &b.meta.smallest));
     }

@@ -99,9 +99,13 @@ fn rotate_full(db: &Shared, plan: &Plan) -> Result<()> {
 }
 
 /// Waits until the family may have another immutable memtable.
-fn wait_for_memtable_slot(db: &Shared, family: &Arc<Family>, plan: &Plan) -> Result<()> {
+pub(crate) fn wait_for_memtable_slot(db: &Shared, family: &Arc<Family>, plan: &Plan) -> Result<()> {
     let max = family.options.cf.max_write_buffer_number.max(2) as usize - 1;
     let blocked = || family.view.load().imm.len() >= max;
+    if blocked() {
+        family.flush_requested.store(true, Ordering::Relaxed);
+        db.notify();
+    }
     wait_until(
         db,
         plan,
@@ -129,12 +133,33 @@ fn pressure(db: &Shared) -> Pressure {
     worst
 }
 
+/// Holds a `low_pri` write of `bytes` back while compactions are due: RocksDB's 1 MiB a second.
+pub(crate) fn give_way(db: &Shared, plan: &Plan, bytes: usize) -> Result<()> {
+    const LOW_PRI_BYTES_PER_SECOND: u64 = 1 << 20;
+    let families = db.families.load();
+    let behind = families.iter().any(|f| {
+        let options = &f.options.cf;
+        let files = f.view.load().version.level(0).len();
+        !options.disable_auto_compactions
+            && files >= options.level0_file_num_compaction_trigger.max(1) as usize
+    });
+    if behind {
+        hold_back(db, plan, bytes, LOW_PRI_BYTES_PER_SECOND)
+    } else {
+        Ok(())
+    }
+}
+
 /// Spaces groups out so that together they write `delayed_write_rate` bytes a second.
 fn delay(db: &Shared, plan: &Plan, bytes: usize) -> Result<()> {
+    hold_back(db, plan, bytes, db.options.db.delayed_write_rate.max(1))
+}
+
+/// Sleeps as long as `bytes` take at `rate` bytes a second.
+fn hold_back(db: &Shared, plan: &Plan, bytes: usize, rate: u64) -> Result<()> {
     if plan.no_slowdown {
         return Err(Error::new(ErrorKind::Incomplete, "write would be delayed"));
     }
-    let rate = db.options.db.delayed_write_rate.max(1);
     let micros = (bytes as u64).saturating_mul(1_000_000) / rate;
     let micros = micros.clamp(1, 1_000_000);
     db.count(Ticker::StallMicros, micros);

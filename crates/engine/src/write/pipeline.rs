@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering;
 use base::stats::Ticker;
 use base::{Error, Result};
 
-use super::admit::admit;
+use super::admit::{admit, give_way};
 use super::apply;
 use super::group::{Follower, Parallel, Request, Turn};
 use super::plan::{LogStep, Plan};
@@ -53,6 +53,9 @@ pub(crate) fn write(db: &Shared, options: &WriteOptions, batch: WriteBatch) -> R
     apply::check(&batch, &families)?;
     drop(families);
     let plan = Plan::new(options, db.options.db.manual_wal_flush);
+    if options.low_pri {
+        give_way(db, &plan, batch.data().len())?;
+    }
     let insert = |b: &WriteBatch| apply::insert(b, &**db.families.load());
     match db.queue.enter(Request { batch, plan }, insert) {
         Turn::Done(result) => {
@@ -90,7 +93,7 @@ fn lead(db: &Shared, request: &mut Request) -> Result<()> {
     let result = write_group(db, request, &followers);
     db.count(Ticker::WriteDoneBySelf, 1);
     for f in &followers {
-        f.finish(result.as_ref().map(|_| ()).map_err(Error::duplicate));
+        f.finish(result.as_ref().copied().map_err(Error::duplicate));
     }
     result
 }

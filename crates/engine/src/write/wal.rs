@@ -12,15 +12,21 @@ pub(crate) struct ActiveLog {
     /// synced before anything in the active log is acknowledged as durable.
     unsynced: Vec<Arc<dyn io::File>>,
     dirty: bool,
+    /// `wal_bytes_per_sync`, and up to where writeback of the active file was started.
+    bytes_per_sync: u64,
+    writeback_from: u64,
 }
 
 impl ActiveLog {
-    pub(crate) fn new(writer: log::Writer, number: FileNumber) -> Self {
+    pub(crate) fn new(writer: log::Writer, number: FileNumber, bytes_per_sync: u64) -> Self {
+        let unsynced = Vec::new();
         Self {
             writer,
             number,
-            unsynced: Vec::new(),
+            unsynced,
             dirty: false,
+            bytes_per_sync,
+            writeback_from: 0,
         }
     }
 
@@ -33,6 +39,7 @@ impl ActiveLog {
         self.writer = writer;
         self.number = number;
         self.dirty = false;
+        self.writeback_from = 0;
         Ok(())
     }
 
@@ -45,6 +52,11 @@ impl ActiveLog {
     /// Hands everything appended to the operating system.
     pub(crate) fn submit(&mut self) -> Result<()> {
         self.writer.submit()?;
+        let (from, size) = (self.writeback_from, self.writer.size());
+        if self.bytes_per_sync > 0 && size - from >= self.bytes_per_sync {
+            self.writer.file().start_writeback(from, size - from)?;
+            self.writeback_from = size;
+        }
         Ok(())
     }
 

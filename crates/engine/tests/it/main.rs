@@ -1,3 +1,4 @@
 //! Tests of the engine through its public API.
 
 mod smoke;
+mod writes;

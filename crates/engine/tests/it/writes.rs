@@ -1,0 +1,321 @@
+//! Writers: many threads, groups, options of writes and of write buffers.
+
+use ironstone::{
+    ColumnFamilyDescriptor, ColumnFamilyOptions, Db, ErrorKind, FlushOptions, Options, ReadOptions,
+    WriteBatch, WriteOptions,
+};
+
+fn creating() -> Options {
+    let mut o = Options::default();
+    o.db.create_if_missing = true;
+    o
+}
+
+fn property(db: &Db, name: &str) -> u64 {
+    db.property(name).unwrap().parse().unwrap()
+}
+
+/// Batches of `records` from `threads` threads, some synced, some not logged: all must be there.
+fn hammer(options: &Options, threads: u64, batches: u64, records: u64) {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path(), options).unwrap();
+    std::thread::scope(|s| {
+        for t in 0..threads {
+            let db = &db;
+            s.spawn(move || {
+                for b in 0..batches {
+                    let mut batch = WriteBatch::new();
+                    for r in 0..records {
+                        let key = format!("{:03}-{:06}-{t}", r, b);
+                        batch.put(key, [t as u8; 20]).unwrap();
+                    }
+                    let options = WriteOptions {
+                        sync: b % 10 == 3,
+                        disable_wal: b % 10 == 7,
+                        ..WriteOptions::default()
+                    };
+                    db.write_opt(&options, batch).unwrap();
+                }
+            });
+        }
+    });
+    let count = |db: &Db| {
+        let mut it = db.iterator(&ReadOptions::default());
+        it.seek_to_first();
+        let mut n = 0;
+        while it.valid() {
+            n += 1;
+            it.next();
+        }
+        it.status().unwrap();
+        n
+    };
+    assert_eq!(count(&db), threads * batches * records);
+    assert_eq!(db.latest_sequence_number(), threads * batches * records);
+    db.close().unwrap();
+    let db = Db::open(dir.path(), options).unwrap();
+    assert_eq!(count(&db), threads * batches * records, "after a reopen");
+}
+
+#[test]
+fn groups_of_small_batches_lose_nothing() {
+    hammer(&creating(), 8, 200, 3);
+}
+
+#[test]
+fn groups_of_large_batches_are_inserted_in_parallel_and_lose_nothing() {
+    hammer(&creating(), 4, 100, 100);
+    let mut serial = creating();
+    serial.db.allow_concurrent_memtable_write = false;
+    serial.cf.cf.write_buffer_size = 128 << 10;
+    hammer(&serial, 4, 60, 100);
+}
+
+#[test]
+fn batches_are_atomic_over_column_families() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = creating();
+    options.db.create_missing_column_families = true;
+    let families = ["default", "a", "b"]
+        .map(|n| ColumnFamilyDescriptor::new(n, ColumnFamilyOptions::default()));
+    let db = Db::open_cf(dir.path(), &options, &families).unwrap();
+    let [a, b] = ["a", "b"].map(|n| db.column_family(n).unwrap());
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            for i in 0..2000u32 {
+                let mut batch = WriteBatch::new();
+                batch.put_cf(&a, b"k", i.to_be_bytes()).unwrap();
+                batch.put_cf(&b, b"k", i.to_be_bytes()).unwrap();
+                db.write(batch).unwrap();
+                if i % 500 == 250 {
+                    db.flush_cf(&a).unwrap();
+                }
+            }
+        });
+        for _ in 0..2000 {
+            let o = ReadOptions {
+                snapshot: Some(db.snapshot()),
+                ..ReadOptions::default()
+            };
+            let (x, y) = (
+                db.get_opt(&o, &a, b"k").unwrap(),
+                db.get_opt(&o, &b, b"k").unwrap(),
+            );
+            assert_eq!(x, y, "a snapshot shows half a batch");
+        }
+    });
+    drop(db);
+    let e = Db::open(dir.path(), &options).unwrap_err();
+    assert!(
+        e.to_string().contains("Column families not opened: a, b"),
+        "{e}"
+    );
+}
+
+#[test]
+fn handles_of_another_database_are_refused() {
+    let (d1, d2) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let one = Db::open(d1.path(), &creating()).unwrap();
+    let two = Db::open(d2.path(), &creating()).unwrap();
+    let stray = one.default_column_family();
+    assert_eq!(
+        two.put_cf(&stray, b"k", b"v").unwrap_err().kind(),
+        ErrorKind::InvalidArgument
+    );
+    assert_eq!(
+        two.get_cf(&stray, b"k").unwrap_err().kind(),
+        ErrorKind::InvalidArgument
+    );
+    let o = ReadOptions {
+        snapshot: Some(one.snapshot()),
+        ..ReadOptions::default()
+    };
+    let e = two
+        .get_opt(&o, &two.default_column_family(), b"k")
+        .unwrap_err();
+    assert!(
+        e.to_string().contains("snapshot is of another database"),
+        "{e}"
+    );
+}
+
+#[test]
+fn dropped_families_refuse_writes_and_still_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path(), &creating()).unwrap();
+    let cf = db
+        .create_column_family("gone", &ColumnFamilyOptions::default())
+        .unwrap();
+    db.put_cf(&cf, b"k", b"v").unwrap();
+    db.flush_cf(&cf).unwrap();
+    db.drop_column_family(&cf).unwrap();
+    assert_eq!(db.get_cf(&cf, b"k").unwrap().unwrap(), b"v");
+    assert_eq!(
+        db.put_cf(&cf, b"k", b"w").unwrap_err().kind(),
+        ErrorKind::InvalidArgument
+    );
+    assert!(db.drop_column_family(&cf).is_err());
+    assert!(db.drop_column_family(&db.default_column_family()).is_err());
+    drop(cf);
+    // The id is not used again.
+    let again = db
+        .create_column_family("gone", &ColumnFamilyOptions::default())
+        .unwrap();
+    assert_eq!(again.id(), 2);
+    assert_eq!(db.get_cf(&again, b"k").unwrap(), None);
+    drop(db);
+    assert_eq!(
+        Db::list_column_families(dir.path(), &ironstone::Env::default()).unwrap(),
+        ["default", "gone"]
+    );
+}
+
+#[test]
+fn min_write_buffer_number_to_merge_merges_memtables_into_one_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = creating();
+    options.cf.cf.write_buffer_size = 64 << 10;
+    options.cf.cf.max_write_buffer_number = 6;
+    options.cf.cf.min_write_buffer_number_to_merge = 3;
+    options.cf.cf.disable_auto_compactions = true;
+    let db = Db::open(dir.path(), &options).unwrap();
+    let mut i = 0u64;
+    while property(&db, "rocksdb.num-immutable-mem-table") < 2 {
+        db.put(i.to_be_bytes(), [0; 100]).unwrap();
+        i += 1;
+    }
+    assert_eq!(property(&db, "rocksdb.num-files-at-level0"), 0);
+    db.flush().unwrap(); // does not wait for a third
+    assert_eq!(property(&db, "rocksdb.num-files-at-level0"), 1);
+    assert_eq!(property(&db, "rocksdb.estimate-num-keys"), i);
+}
+
+#[test]
+fn db_write_buffer_size_bounds_all_memtables_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = creating();
+    options.db.db_write_buffer_size = 1 << 20;
+    let db = Db::open(dir.path(), &options).unwrap();
+    let other = db.create_column_family("other", &options.cf).unwrap();
+    for i in 0..40_000u64 {
+        db.put(i.to_be_bytes(), [0; 50]).unwrap();
+        db.put_cf(&other, i.to_be_bytes(), [0; 50]).unwrap();
+    }
+    db.wait_for_compact().unwrap();
+    let files: usize = db.property("rocksdb.sstables").unwrap().lines().count();
+    assert!(files > 7, "{}", db.property("rocksdb.sstables").unwrap());
+    let memory = property(&db, "rocksdb.cur-size-all-mem-tables");
+    assert!(memory < 4 << 20, "{memory}");
+}
+
+#[test]
+fn max_total_wal_size_flushes_the_family_that_holds_old_logs() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = creating();
+    options.db.max_total_wal_size = 256 << 10;
+    options.cf.cf.write_buffer_size = 128 << 10;
+    let db = Db::open(dir.path(), &options).unwrap();
+    let idle = db.create_column_family("idle", &options.cf).unwrap();
+    db.put_cf(&idle, b"k", b"v").unwrap();
+    for i in 0..20_000u64 {
+        db.put(i.to_be_bytes(), [0; 100]).unwrap();
+    }
+    db.wait_for_compact().unwrap();
+    assert_eq!(
+        db.property_cf(&idle, "rocksdb.num-files-at-level0")
+            .unwrap(),
+        "1"
+    );
+    let logs = std::fs::read_dir(dir.path())
+        .unwrap()
+        .filter(|e| {
+            e.as_ref()
+                .unwrap()
+                .path()
+                .extension()
+                .is_some_and(|x| x == "log")
+        })
+        .count();
+    assert!(logs <= 5, "{logs} logs");
+}
+
+#[test]
+fn no_slowdown_writers_fail_instead_of_waiting() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = creating();
+    options.cf.cf.disable_auto_compactions = false;
+    options.cf.cf.level0_file_num_compaction_trigger = 2;
+    options.cf.cf.level0_slowdown_writes_trigger = 2;
+    options.cf.cf.level0_stop_writes_trigger = 40;
+    options.cf.cf.max_bytes_for_level_base = 1 << 40;
+    let db = Db::open(dir.path(), &options).unwrap();
+    let impatient = WriteOptions {
+        no_slowdown: true,
+        low_pri: true,
+        ..WriteOptions::default()
+    };
+    let cf = db.default_column_family();
+    let mut refused = 0;
+    for i in 0..200u64 {
+        match db.put_opt(&impatient, &cf, b"k", i.to_be_bytes()) {
+            Ok(()) => {}
+            Err(e) => {
+                assert_eq!(e.kind(), ErrorKind::Incomplete);
+                refused += 1;
+            }
+        }
+        db.put(b"k", i.to_be_bytes()).unwrap();
+        db.flush_opt(
+            &FlushOptions {
+                wait: true,
+                allow_write_stall: true,
+            },
+            &cf,
+        )
+        .unwrap();
+    }
+    println!("{refused} of 200 were refused");
+    assert!(refused > 0);
+}
+
+#[test]
+fn manual_wal_flush_keeps_records_in_the_process_until_the_call() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = creating();
+    options.db.manual_wal_flush = true;
+    let db = Db::open(dir.path(), &options).unwrap();
+    db.put(b"k", b"v").unwrap();
+    let copy = || {
+        let to = tempfile::tempdir().unwrap();
+        for e in std::fs::read_dir(dir.path()).unwrap() {
+            let e = e.unwrap();
+            std::fs::copy(e.path(), to.path().join(e.file_name())).unwrap();
+        }
+        Db::open(to.path(), &Options::default())
+            .unwrap()
+            .get(b"k")
+            .unwrap()
+    };
+    assert_eq!(copy(), None);
+    db.flush_wal(false).unwrap();
+    assert_eq!(copy().unwrap(), b"v");
+    db.put(b"k", b"w").unwrap();
+    db.close().unwrap();
+    assert_eq!(copy().unwrap(), b"w");
+}
+
+#[test]
+fn contradictory_options_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path(), &creating()).unwrap();
+    let both = WriteOptions {
+        sync: true,
+        disable_wal: true,
+        ..WriteOptions::default()
+    };
+    let e = db
+        .put_opt(&both, &db.default_column_family(), b"k", b"v")
+        .unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidArgument);
+    assert_eq!(db.get(b"k").unwrap(), None);
+}
