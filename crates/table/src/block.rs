@@ -282,6 +282,15 @@ impl Block {
         self.memory.len() + ARC_COUNTS
     }
 
+    /// Bytes that the keys of an honest block take together, at most. Keys share what they have in
+    /// common, so a small hostile block could otherwise stand for any amount of memory.
+    pub(crate) fn keys_bytes_max(&self) -> usize {
+        self.memory
+            .len()
+            .saturating_mul(256)
+            .saturating_add(1 << 20)
+    }
+
     /// True if there is another reference to the same bytes.
     pub(crate) fn is_shared(&self) -> bool {
         Arc::strong_count(&self.memory) > 1

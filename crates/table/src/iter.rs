@@ -186,14 +186,14 @@ impl InternalIterator for Iter {
     }
 
     fn prev(&mut self) {
-        self.run(|it| {
-            if let Some(block) = &it.block
-                && it.cursor.prev(block)?
-            {
-                return Ok(());
-            }
-            it.last_before(it.at)
-        });
+        let Some(block) = &self.block else {
+            return;
+        };
+        match self.cursor.prev(block) {
+            Ok(true) => {}
+            Ok(false) => self.run(|it| it.last_before(it.at)),
+            Err(e) => self.run(|_| Err(e)),
+        }
     }
 
     #[inline]

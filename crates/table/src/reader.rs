@@ -340,7 +340,11 @@ impl Reader {
         let mut cursor = Cursor::new(self.keys);
         let mut out = Vec::new();
         let mut more = cursor.seek_to_first(&block)?;
+        let mut left = block.keys_bytes_max();
         while more {
+            left = left
+                .checked_sub(cursor.key().len())
+                .ok_or_else(|| Error::corruption("keys share more than is believable"))?;
             let parsed = key::parse(cursor.key())
                 .filter(|p| p.value_type == ValueType::RangeDeletion)
                 .ok_or_else(|| Error::corruption("an entry that is no range tombstone"))?;

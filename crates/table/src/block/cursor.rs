@@ -8,6 +8,9 @@ use base::{Comparator, Error, Result};
 
 use super::{Block, Keys, bad};
 
+/// Bytes of passed keys that are remembered, about: enough for any honest restart interval.
+const PASSED_BYTES_MAX: usize = 1 << 20;
+
 /// An entry that `prev` has passed on its way from a restart point.
 #[derive(Clone, Copy, Debug)]
 struct Passed {
@@ -198,6 +201,10 @@ impl Cursor {
         }
         self.go_to_restart(block, restart);
         while self.step(block)? && self.next < at {
+            if self.passed_keys.len() > PASSED_BYTES_MAX {
+                self.passed_keys.clear();
+                self.passed.clear();
+            }
             self.passed_keys.extend_from_slice(&self.stored);
             self.passed.push(Passed {
                 at: self.at,

@@ -1,3 +1,5 @@
+//! Blocks: RocksDB's bytes, models of every layout, hostile bytes.
+
 use super::*;
 use base::SequenceNumber;
 use base::ValueType;

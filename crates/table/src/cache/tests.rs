@@ -1,3 +1,5 @@
+//! The block cache: capacity, eviction, pins, and hits under concurrency.
+
 use super::*;
 use crate::block::BlockBuilder;
 use base::rng::Rng;

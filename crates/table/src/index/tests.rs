@@ -1,3 +1,5 @@
+//! The decoded index: RocksDB's bytes, a sorted list as the model, hostile bytes.
+
 use super::*;
 use base::coding::{put_u32, put_varint, put_varint_signed};
 use base::{SequenceNumber, ValueType};

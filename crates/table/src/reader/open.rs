@@ -107,7 +107,11 @@ pub(super) fn find(metaindex: &[(String, BlockHandle)], name: &str) -> Option<Bl
 fn for_each(block: &Block, mut visit: impl FnMut(&Cursor) -> Result<()>) -> Result<()> {
     let mut cursor = Cursor::new(Keys::Plain);
     let mut more = cursor.seek_to_first(block)?;
+    let mut left = block.keys_bytes_max();
     while more {
+        left = left
+            .checked_sub(cursor.key().len())
+            .ok_or_else(|| Error::corruption("names share more than is believable"))?;
         visit(&cursor)?;
         more = cursor.next(block)?;
     }
@@ -264,10 +268,11 @@ impl Opening<'_> {
             first_keys: false,
             ..self.encoding
         };
-        self.each_entry(handle, plain, &mut |_, h| {
+        index::for_each(&self.index_block(handle)?, plain, &mut |_, h| {
             out.push(h);
             Ok(())
-        })?;
+        })
+        .map_err(|e| self.fetch.locate(e, handle))?;
         Ok(out)
     }
 
@@ -276,26 +281,27 @@ impl Opening<'_> {
         let comparator: Comparator = self.options.comparator.clone();
         let mut out = Index::new(comparator, encoding.user_keys);
         for &handle in blocks {
-            self.each_entry(handle, encoding, &mut |separator, data| {
-                out.push(separator, data)
-            })?;
-            self.check_memory(out.memory())?;
+            let block = self.index_block(handle)?;
+            let limit = out.memory().saturating_add(block.keys_bytes_max());
+            index::for_each(&block, encoding, &mut |separator, data| {
+                out.push(separator, data)?;
+                if out.memory() > limit {
+                    return Err(Error::corruption(
+                        "separators share more than is believable",
+                    ));
+                }
+                self.check_memory(out.memory())
+            })
+            .map_err(|e| self.fetch.locate(e, handle))?;
         }
         out.seal();
         self.metadata_left -= out.memory().min(self.metadata_left);
         Ok(out)
     }
 
-    fn each_entry(
-        &self,
-        handle: BlockHandle,
-        encoding: Encoding,
-        visit: &mut dyn FnMut(&[u8], BlockHandle) -> Result<()>,
-    ) -> Result<()> {
+    fn index_block(&self, handle: BlockHandle) -> Result<Block> {
         let bytes = self.fetch.meta_block(handle)?;
-        Block::new(&bytes)
-            .and_then(|block| index::for_each(&block, encoding, visit))
-            .map_err(|e| self.fetch.locate(e, handle))
+        Block::new(&bytes).map_err(|e| self.fetch.locate(e, handle))
     }
 
     /// Partitions of an honest table do not overlap, so together they fit the file. That also

@@ -123,3 +123,37 @@ fn without_checksums_random_damage_never_panics() {
         }
     }
 }
+
+#[test]
+fn keys_that_share_too_much_are_refused_before_they_take_memory() {
+    // A metaindex of 500 KiB whose 64,000 names of 64 KiB each would take 4 GiB.
+    let mut block = Vec::new();
+    let name = vec![b'n'; 1 << 16];
+    base::coding::put_varint(&mut block, 0);
+    base::coding::put_varint(&mut block, name.len() as u64);
+    base::coding::put_varint(&mut block, 2);
+    block.extend_from_slice(&name);
+    block.extend_from_slice(&[0, 0]);
+    for _ in 0..64_000 {
+        base::coding::put_varint(&mut block, name.len() as u64);
+        block.extend_from_slice(&[0, 2, 0, 0]);
+    }
+    block.extend_from_slice(&[0, 0, 0, 0, 1, 0, 0, 0]);
+    let handle = table::BlockHandle {
+        offset: 0,
+        size: block.len() as u64,
+    };
+    block.extend_from_slice(&[0; 5]);
+    let footer = table::Footer {
+        checksum_type: ChecksumType::None,
+        metaindex: handle,
+        index: Some(handle),
+        format_version: 5,
+        base_context: 0,
+    };
+    block.extend_from_slice(&footer.encode());
+    let e = open(block, ReaderOptions::default())
+        .unwrap_err()
+        .to_string();
+    assert!(e.contains("names share more than is believable"), "{e}");
+}
