@@ -64,3 +64,8 @@ pub use options::{
 pub use read::iter::DbIterator;
 pub use read::snapshot::Snapshot;
 pub use table::{BlockCache, CompressionType, TableOptions};
+
+/// Compiles and runs the example in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;

@@ -161,8 +161,9 @@ fn compat_part(used: &BTreeSet<String>) -> String {
     let mut out = String::from(
         "\"Works\" options do what RocksDB's do. Options that are \"declared\" take a value and check \
          it, but nothing acts on them yet. \"Tuning\" options have nothing to tune here: any value \
-         is accepted with a warning. \"Refused\" options are accepted at RocksDB 7.8.3's default \
-         only; any other value is an error that names the option.\n",
+         is accepted. \"Refused\" options are accepted at RocksDB 7.8.3's default, or at another \
+         value that asks for nothing; whatever asks for something is an error that names the \
+         option.\n",
     );
     for (section, _, infos) in sections() {
         let own = infos.iter().filter(|i| !i.has(OptionFlag::Ironstone));
@@ -170,7 +171,7 @@ fn compat_part(used: &BTreeSet<String>) -> String {
             own.map(|i| i.name).partition(|n| used.contains(*n));
         let (tuning, refused): (Vec<_>, Vec<_>) = rocksdb::unimplemented()
             .filter(|k| k.section == section)
-            .partition(|k| rocksdb::is_without_effect(k));
+            .partition(|k| is_tuning(k));
         let names = |keys: &[&rocksdb::Key]| keys.iter().map(|k| k.name).collect::<Vec<_>>();
         let _ = writeln!(out, "\n### {section}\n");
         for (what, names) in [
@@ -183,6 +184,16 @@ fn compat_part(used: &BTreeSet<String>) -> String {
         }
     }
     out
+}
+
+/// True if any value that makes sense is accepted and none has an effect.
+fn is_tuning(key: &rocksdb::Key) -> bool {
+    let mut rows = table::options::WITHOUT_EFFECT.iter();
+    rocksdb::is_without_effect(key)
+        || key.section == rocksdb::TABLE_SECTION
+            && rows.any(|(name, accepted)| {
+                *name == key.name && accepted.contains(&"true") && accepted.contains(&"false")
+            })
 }
 
 fn code_list(mut names: Vec<&str>) -> String {

@@ -15,7 +15,7 @@ const NOTES: &[&str] = &[
 ];
 
 /// Where somebody once worked.
-const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/ho", "me/")];
+const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/")];
 
 /// A folder beside the repository, which tests may look at.
 const BESIDE: &str = concat!("../", "shared");
