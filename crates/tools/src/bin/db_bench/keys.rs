@@ -66,7 +66,8 @@ mod tests {
 
     #[test]
     fn keys_have_rocksdbs_bytes() {
-        // From `ldb scan --hex` of a database that RocksDB 7.8.3's fillseq wrote.
+        // `ldb scan --hex` of a database that RocksDB 7.8.3's fillseq wrote shows keys of this
+        // form, and its readrandom finds all of ours.
         let mut key = [0xff; 16];
         write_key(258, &mut key);
         assert_eq!(key, *b"\0\0\0\0\0\0\x01\x0200000000");
