@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args, ColorChoice, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::fail::{Failure, Outcome};
 
@@ -30,7 +30,7 @@ ldb, whose names with underscores are accepted too (dump_wal, manifest_dump, lis
     after_help = EXIT_CODES,
     disable_help_subcommand = true,
     subcommand_required = true,
-    arg_required_else_help = false
+    arg_required_else_help = true
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -70,8 +70,8 @@ pub(crate) struct Global {
     #[arg(long = "value_hex", alias = "value-hex", global = true, help_heading = COMMON)]
     pub(crate) value_hex: bool,
 
-    /// Take settings from the database's newest OPTIONS file, which is done anyway; spelled out,
-    /// what Ironstone cannot follow in it is an error. With =false the file is not read
+    /// Settings come from the database's newest OPTIONS file; with =false they do not. Spelled out
+    /// without =false, what Ironstone cannot follow in the file is an error
     #[arg(
         long = "try_load_options",
         alias = "try-load-options",
@@ -81,6 +81,7 @@ pub(crate) struct Global {
         require_equals = true,
         default_missing_value = "true",
         action = ArgAction::Set,
+        hide_possible_values = true,
         help_heading = COMMON
     )]
     pub(crate) try_load_options: Option<bool>,
@@ -127,6 +128,8 @@ pub(crate) enum Command {
     Get(Get),
 
     /// Set a key: ironstone --db=DIR put KEY VALUE
+    ///
+    /// Prints OK. The write survives the end of the process; a power cut right after it may lose it.
     ///
     /// Example: ironstone --db=/data/db put 0x00ff 0xdead --hex
     #[command(verbatim_doc_comment)]
@@ -222,6 +225,8 @@ pub(crate) enum Command {
     /// Opens the database without changing it, then reads its MANIFEST, every block of every
     /// table and every record of every log. Prints every problem with file and offset (of a
     /// table, the first), figures, and OK if there was no problem. Exits with 1 if there was one.
+    /// That Ironstone cannot open a sound database, for what is in it, is a note; blob files
+    /// cannot be verified and are a problem.
     ///
     /// Example: ironstone --db=/data/db verify
     #[command(verbatim_doc_comment)]
@@ -462,10 +467,46 @@ pub(crate) fn refuse_ldb_only(args: &[OsString]) -> Outcome {
     Ok(())
 }
 
+/// The arguments with the command's name in front of its flags, which may stand before it too.
+pub(crate) fn command_first(mut args: Vec<OsString>) -> Vec<OsString> {
+    let cli = Cli::command();
+    let is_command = |arg: &OsString| cli.get_subcommands().any(|c| names(c).any(|n| arg == n));
+    let takes_next = |arg: &OsString| {
+        let mut flags = cli
+            .get_arguments()
+            .filter(|a| a.get_action().takes_values());
+        flags.any(|a| !a.is_require_equals_set() && spelled(a).any(|flag| *arg == *flag))
+    };
+    let mut at = 1;
+    while let Some(arg) = args.get(at) {
+        if arg == "--" {
+            break;
+        }
+        if is_command(arg) {
+            args[1..=at].rotate_right(1);
+            break;
+        }
+        at += 1 + usize::from(takes_next(arg));
+    }
+    args
+}
+
+fn names(command: &clap::Command) -> impl Iterator<Item = &str> {
+    std::iter::once(command.get_name()).chain(command.get_all_aliases())
+}
+
+fn spelled(arg: &clap::Arg) -> impl Iterator<Item = String> {
+    let long = arg.get_long().map(ToOwned::to_owned);
+    let aliases = arg.get_all_aliases().unwrap_or_default();
+    let aliases = aliases.into_iter().map(ToOwned::to_owned);
+    long.into_iter()
+        .chain(aliases)
+        .map(|name| format!("--{name}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_declarations_fit_together() {
@@ -482,9 +523,31 @@ mod tests {
         }
     }
 
+    fn parse(line: &str) -> Cli {
+        let args = line.split(' ').map(OsString::from).collect();
+        Cli::try_parse_from(command_first(args)).unwrap()
+    }
+
+    #[test]
+    fn flags_stand_before_the_command_too() {
+        for line in [
+            "ironstone --max_keys=2 --db=/d scan",
+            "ironstone --db /d --max_keys 2 scan",
+            "ironstone --db /d scan --max_keys=2",
+        ] {
+            let Command::Scan(scan) = parse(line).command else {
+                panic!("{line}");
+            };
+            assert_eq!(scan.max_keys.as_deref(), Some("2"), "{line}");
+        }
+        // A directory called as a command is.
+        let cli = parse("ironstone --db scan get put");
+        assert_eq!(cli.global.db, Some(PathBuf::from("scan")));
+        assert!(matches!(cli.command, Command::Get(get) if get.key == "put"));
+    }
+
     #[test]
     fn flags_stand_anywhere() {
-        let parse = |line: &str| Cli::try_parse_from(line.split(' ')).unwrap();
         for line in [
             "ironstone --db=/d --hex get 0x61",
             "ironstone get --db /d 0x61 --hex",

@@ -74,7 +74,8 @@ fn show(state: &State, hex: bool, out: &mut dyn Write) -> Outcome {
         out,
         "next_file_number {} last_sequence {}  prev_log_number {} max_column_family {} \
          min_log_number_to_keep {}",
-        s.next_file_number,
+        // RocksDB's tool takes one number itself.
+        s.next_file_number + 1,
         s.last_sequence,
         s.prev_log_number,
         s.max_column_family,
@@ -99,20 +100,22 @@ fn show_levels(family: &Family, version: usize, hex: bool, out: &mut dyn Write) 
     writeln!(out, "--- blob files --- version# {version} ---")?;
     for (number, blob) in &family.blobs {
         let tables = family.levels.values().flat_map(|l| l.values());
-        let linked: String = tables
+        let mut linked: Vec<String> = tables
             .filter(|m| m.oldest_blob_file_number == Some(*number))
-            .map(|m| format!("{} ", m.number.0))
+            .map(|m| m.number.0.to_string())
             .collect();
+        linked.push("}".to_owned());
         let a = &blob.added;
         writeln!(
             out,
             "blob_file_number: {number} total_blob_count: {} total_blob_bytes: {} \
-             checksum_method: {} checksum_value: {} linked_ssts: {{ {linked}}} \
+             checksum_method: {} checksum_value: {} linked_ssts: {{ {} \
              garbage_blob_count: {} garbage_blob_bytes: {}",
             a.blob_count,
             a.blob_bytes,
             a.checksum_method,
             Hex(&a.checksum),
+            linked.join(" "),
             blob.garbage_count,
             blob.garbage_bytes
         )?;

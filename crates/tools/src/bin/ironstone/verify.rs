@@ -2,7 +2,8 @@
 //!
 //! The database is opened read-only, which checks what opening checks. Then come, each on its own
 //! so that one problem does not hide another: the MANIFEST, every live table, every log that is
-//! still needed. Blob files are not read; a database that has some is refused by name.
+//! still needed. That the engine lacks something that the database uses is no damage, and a note;
+//! but blob files are not read, so a database that has some is not called sound.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use io::{FileSystem, OpenHow, posix::Posix};
 use ironstone::batch::Records;
 use ironstone::files::{self, FileKind};
 use ironstone::version::edit::FileMetaData;
-use ironstone::{Error, Result};
+use ironstone::{Error, ErrorKind, Result};
 use log::{End, RecoveryMode};
 use table::Reader;
 use table::reader::ReaderOptions;
@@ -44,6 +45,9 @@ pub(crate) fn verify(global: &Global, out: &mut dyn Write) -> Outcome {
     let mut report = Report::default();
     match open::read_only(global) {
         Ok(db) => db.close()?,
+        Err(Failure::Status(e)) if e.kind() == ErrorKind::NotSupported => report
+            .notes
+            .push(format!("Ironstone cannot open this database: {e}")),
         Err(Failure::Status(e)) => report.problem(&e.or_file(dir), out)?,
         Err(other) => return Err(other),
     }
