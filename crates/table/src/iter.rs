@@ -10,7 +10,7 @@ use std::sync::Arc;
 use base::{Error, Result};
 
 use crate::block::{Block, Cursor, Target};
-use crate::reader::{ReadAhead, ReadOptions, Reader};
+use crate::reader::{ReadAhead, ReadAheadSizes, ReadOptions, Reader};
 
 /// A sorted sequence of internal keys and values.
 ///
@@ -54,7 +54,15 @@ pub struct Iter {
 
 impl Iter {
     pub(crate) fn new(reader: Arc<Reader>, options: ReadOptions) -> Self {
-        let ahead = ReadAhead::new(reader.read_ahead());
+        let sizes = match options.readahead_bytes {
+            0 => reader.read_ahead(),
+            n => ReadAheadSizes {
+                initial: n,
+                max: n,
+                after: 0,
+            },
+        };
+        let ahead = ReadAhead::new(sizes);
         let cursor = Cursor::new(reader.keys());
         Self {
             reader,

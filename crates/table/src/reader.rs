@@ -84,6 +84,8 @@ pub struct ReadOptions {
     pub verify_checksums: bool,
     /// Whether blocks that come from the file are put into the block cache.
     pub fill_cache: bool,
+    /// Bytes that an iterator reads at once from the start; 0 adapts to what it reads.
+    pub readahead_bytes: usize,
 }
 
 impl Default for ReadOptions {
@@ -91,6 +93,7 @@ impl Default for ReadOptions {
         Self {
             verify_checksums: true,
             fill_cache: true,
+            readahead_bytes: 0,
         }
     }
 }

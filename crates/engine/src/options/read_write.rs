@@ -25,6 +25,7 @@ impl ReadOptions {
         table::ReadOptions {
             verify_checksums: self.verify_checksums,
             fill_cache: self.fill_cache,
+            readahead_bytes: self.readahead_size as usize,
         }
     }
 }

@@ -65,7 +65,8 @@ impl Tables {
             size,
             table::ReaderOptions {
                 comparator: options.comparator.clone(),
-                block_cache: Some(Arc::clone(&self.cache)),
+                block_cache: (!options.table.no_block_cache).then(|| Arc::clone(&self.cache)),
+                read_ahead: (&options.table).into(),
                 statistics: self.env.statistics.clone(),
                 expected_unique_id: meta.unique_id.filter(|_| self.verify_unique_id),
                 largest_seqno: meta.largest_seqno,

@@ -1,4 +1,6 @@
 //! Tests of the engine through its public API.
+#![expect(clippy::print_stdout, reason = "tests print what they counted")]
+#![expect(clippy::unwrap_used, reason = "a test that meets an error fails")]
 
 mod smoke;
 mod writes;

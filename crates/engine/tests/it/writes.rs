@@ -26,7 +26,7 @@ fn hammer(options: &Options, threads: u64, batches: u64, records: u64) {
                 for b in 0..batches {
                     let mut batch = WriteBatch::new();
                     for r in 0..records {
-                        let key = format!("{:03}-{:06}-{t}", r, b);
+                        let key = format!("{r:03}-{b:06}-{t}");
                         batch.put(key, [t as u8; 20]).unwrap();
                     }
                     let options = WriteOptions {
