@@ -3,4 +3,6 @@
 #[cfg(test)]
 mod corpus;
 #[cfg(test)]
+mod damage;
+#[cfg(test)]
 mod model;
