@@ -1,6 +1,8 @@
 //! What no text of the project contains: notes of unfinished work, and paths that exist on one
 //! machine only.
 
+use std::path::Path;
+
 use super::Findings;
 use crate::source::{Kind, tokens, without_tests};
 use crate::tree::Tree;
@@ -30,11 +32,11 @@ pub(super) fn check(tree: &Tree, out: &mut Findings) {
             for machine in MACHINE_PATHS.iter().filter(|p| line.contains(**p)) {
                 out.error(path, i + 1, format!("a path of one machine: {machine}"));
             }
-            if line.contains(BESIDE) && !path.ends_with(".rs") && !path.contains("/tests/") {
+            if line.contains(BESIDE) && !is_rust(path) && !path.contains("/tests/") {
                 out.error(path, i + 1, format!("{BESIDE}: only tests may look there"));
             }
         }
-        if path.ends_with(".rs") && !is_test(path) {
+        if is_rust(path) && !is_test(path) {
             let product = without_tests(&tokens(text));
             for t in product.iter().filter(|t| t.kind == Kind::Literal) {
                 if t.text.contains(BESIDE) {
@@ -43,6 +45,10 @@ pub(super) fn check(tree: &Tree, out: &mut Findings) {
             }
         }
     }
+}
+
+fn is_rust(path: &str) -> bool {
+    Path::new(path).extension() == Some("rs".as_ref())
 }
 
 /// Whether the file is a test as a whole, by its name.
