@@ -211,9 +211,20 @@ impl Opening {
     }
 
     /// Removes the files that a failed open made; what was there before stays.
+    ///
+    /// An open may fail after CURRENT was renamed (the sync of the directory is what failed): then
+    /// either state may be the one that a crash leaves, and the files of both must stay.
     fn remove(&self, made: &[PathBuf]) {
+        let fs = &*self.options.env.fs;
+        let named = match files::read_current(fs, &self.dir) {
+            Ok(number) => made.contains(&files::manifest_path(&self.dir, number)),
+            Err(e) => !e.is_not_found(),
+        };
+        if named {
+            return;
+        }
         for path in made {
-            match self.options.env.fs.remove(path) {
+            match fs.remove(path) {
                 Ok(()) => {}
                 Err(e) if e.is_not_found() => {}
                 Err(e) => self.log.warn(format_args!("cannot remove: {e}")),

@@ -98,11 +98,13 @@ fn look(dir: &Path, options: &Options, read_only: bool) -> Result<bool> {
         Err(e) if e.is_not_found() => Vec::new(),
         Err(e) => return Err(e),
     };
-    // The remains of a database are not an empty directory: a new database would bury them.
-    if let Some(left) = entries
-        .iter()
-        .find(|e| matches!(e.kind, FileKind::Manifest | FileKind::Table))
-    {
+    // The remains of a database are not an empty directory: a new database would bury them. A
+    // MANIFEST without data is what a crash leaves while a database is being created.
+    if let Some(left) = entries.iter().find(|e| match e.kind {
+        FileKind::Table | FileKind::Blob => true,
+        FileKind::Wal => !matches!(fs.metadata(&dir.join(&e.name)), Ok(m) if m.len == 0),
+        _ => false,
+    }) {
         return Err(Error::corruption(format!(
             "CURRENT is missing, but {} is there",
             left.name.display()

@@ -87,6 +87,8 @@ impl Tables {
 /// Numbers and the MANIFEST.
 pub(crate) struct VersionSet {
     manifest: Option<Writer>,
+    /// Why no edit is taken any more.
+    failure: Option<Error>,
     pub(crate) max_column_family: u32,
     pub(crate) db_id: String,
     /// Logs below this number are not needed for recovery.
@@ -117,6 +119,7 @@ impl VersionSet {
     pub(crate) fn new(db_id: String, max_column_family: u32, max_manifest_file_size: u64) -> Self {
         Self {
             manifest: None,
+            failure: None,
             max_column_family,
             db_id,
             min_log_number_to_keep: 0,
@@ -188,6 +191,9 @@ impl VersionSet {
         last_sequence: u64,
         mut edit: VersionEdit,
     ) -> Result<()> {
+        if let Some(e) = &self.failure {
+            return Err(e.duplicate());
+        }
         edit.prev_log_number = Some(0);
         edit.next_file_number = Some(numbers.peek());
         edit.last_sequence = Some(last_sequence);
@@ -196,7 +202,12 @@ impl VersionSet {
             .as_ref()
             .is_some_and(|m| m.size() > self.max_manifest_file_size)
         {
-            self.start_manifest(tables, numbers, families, last_sequence)?;
+            let started = self.start_manifest(tables, numbers, families, last_sequence);
+            if let Err(e) = &started {
+                // CURRENT may name the new MANIFEST already: nothing goes to the old one any more.
+                self.failure = Some(e.duplicate());
+            }
+            started?;
         }
         let manifest = self.manifest.as_mut().ok_or_else(|| {
             Error::not_supported("changing the files of a database that is open for reading only")
