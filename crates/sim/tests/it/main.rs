@@ -5,4 +5,6 @@ mod corpus;
 #[cfg(test)]
 mod damage;
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod model;
