@@ -26,6 +26,45 @@ pub fn crc32c_parts(parts: &[&[u8]]) -> u32 {
     d.finalize() as u32
 }
 
+/// CRC-32C of data that comes in pieces.
+///
+/// ```
+/// let mut crc = base::checksum::Crc32c::new();
+/// crc.update(b"12345");
+/// crc.update(b"6789");
+/// assert_eq!(crc.value(), 0xe306_9283);
+/// ```
+pub struct Crc32c(Digest);
+
+impl Crc32c {
+    /// The start: no data yet.
+    pub fn new() -> Self {
+        Self(Digest::new(CrcAlgorithm::Crc32Iscsi))
+    }
+
+    /// Takes the next piece.
+    pub fn update(&mut self, data: &[u8]) {
+        self.0.update(data);
+    }
+
+    /// The checksum of everything so far.
+    pub fn value(&self) -> u32 {
+        self.0.finalize() as u32
+    }
+}
+
+impl Default for Crc32c {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for Crc32c {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Crc32c({:08x})", self.value())
+    }
+}
+
 /// What is stored for the checksum `crc`.
 #[inline]
 pub fn mask(crc: u32) -> u32 {

@@ -226,7 +226,7 @@ pub(crate) enum Command {
     /// table and every record of every log. Prints every problem with file and offset (of a
     /// table, the first), figures, and OK if there was no problem. Exits with 1 if there was one.
     /// That Ironstone cannot open a sound database, for what is in it, is a note; blob files
-    /// cannot be verified and are a problem.
+    /// without a checksum in the MANIFEST cannot be verified and are a problem.
     ///
     /// Example: ironstone --db=/data/db verify
     #[command(verbatim_doc_comment)]
