@@ -1,7 +1,7 @@
 //! Reads a whole table and verifies it.
 #![deny(clippy::indexing_slicing)]
 
-use base::Result;
+use base::{Error, Result};
 
 use super::Reader;
 use super::fetch::{ReadAhead, ReadAheadSizes};
@@ -14,6 +14,12 @@ impl Reader {
     /// # Errors
     /// `Corruption`, with file and offset, for the first block that is damaged.
     pub fn verify_checksums(&self) -> Result<()> {
+        self.verify_blocks(&mut Err)
+    }
+
+    /// [`Reader::verify_checksums`], passing each block's error to `problem`: it goes on with the
+    /// next block if that returns `Ok`, and ends with what it returns otherwise.
+    pub fn verify_blocks(&self, problem: &mut dyn FnMut(Error) -> Result<()>) -> Result<()> {
         let mut ahead = ReadAhead::new(ReadAheadSizes {
             initial: 256 << 10,
             max: 1 << 20,
@@ -21,13 +27,20 @@ impl Reader {
         });
         for handle in (0..self.index.len()).filter_map(|i| self.index.handle(i)) {
             self.fetch
-                .data_block(handle, self.comparator(), true, Some(&mut ahead))?;
+                .data_block(handle, self.comparator(), true, Some(&mut ahead))
+                .map(drop)
+                .or_else(&mut *problem)?;
         }
         for &handle in &self.meta_blocks {
-            self.fetch.meta_block(handle)?;
+            self.fetch
+                .meta_block(handle)
+                .map(drop)
+                .or_else(&mut *problem)?;
         }
         if let Some(handle) = self.meta_handle(open::PROPERTIES) {
-            open::read_properties(&self.fetch, handle)?;
+            open::read_properties(&self.fetch, handle)
+                .map(drop)
+                .or_else(&mut *problem)?;
         }
         Ok(())
     }

@@ -220,6 +220,36 @@ fn verify_names_file_and_offset_of_damage() {
 }
 
 #[test]
+fn verify_finds_every_damaged_block() {
+    let Some(corpus) = ldb::corpus() else {
+        return;
+    };
+    let levels = corpus.iter().find(|p| name(p) == "r78_default_opts_b");
+    let root = ldb::copy(&levels.unwrap().join("db"));
+    let db = root.path().join("db");
+    let mut damaged = Vec::new();
+    for table in ldb::files(&db, ".sst") {
+        let raw = ironstone(&db, &["dump-sst", &table, "--command=raw"]).stdout;
+        let mut bytes = fs::read(db.join(&table)).unwrap();
+        for line in raw.lines().filter(|l| l.starts_with("  block # ")) {
+            let offset = line.split("offset: ").nth(1).unwrap();
+            let offset = offset.split(' ').next().unwrap();
+            bytes[offset.parse::<usize>().unwrap() + 3] ^= 4;
+            damaged.push(format!("{table}: at offset {offset}: "));
+        }
+        fs::write(db.join(&table), bytes).unwrap();
+    }
+    assert!(damaged.len() > 3);
+    let ran = ironstone(root.path(), &["--db=db", "verify"]);
+    assert_eq!(ran.code, 1);
+    for place in &damaged {
+        assert!(ran.stdout.contains(place), "{place} {}", ran.stdout);
+    }
+    let total = format!("{} problems\n", damaged.len());
+    assert!(ran.stdout.ends_with(&total), "{}", ran.stdout);
+}
+
+#[test]
 fn verify_reads_checksums_of_whole_files() {
     let named = |p: &std::path::PathBuf| name(p).contains("file_checksum");
     for database in ldb::corpus().unwrap_or_default().into_iter().filter(named) {

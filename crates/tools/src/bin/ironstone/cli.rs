@@ -223,8 +223,8 @@ pub(crate) enum Command {
     /// Verify every checksum: ironstone --db=DIR verify
     ///
     /// Opens the database without changing it, then reads its MANIFEST, every block of every
-    /// table and every record of every log. Prints every problem with file and offset (of a
-    /// table, the first), figures, and OK if there was no problem. Exits with 1 if there was one.
+    /// table and every record of every log. Prints every problem with file and offset, figures,
+    /// and OK if there was no problem. Exits with 1 if there was one.
     /// That Ironstone cannot open a sound database, for what is in it, is a note; blob files
     /// without a checksum in the MANIFEST cannot be verified and are a problem.
     ///

@@ -68,8 +68,12 @@ pub(crate) fn verify(global: &Global, out: &mut dyn Write) -> Outcome {
     let bar = progress(&state, &logs)?;
     for (family, meta) in state.tables() {
         bar.set_message(meta.number.to_string());
-        if let Err(e) = report.table(dir, family, meta) {
-            bar.suspend(|| report.problem(&e, out))?;
+        let mut wrong = Vec::new();
+        if let Err(e) = report.table(dir, family, meta, &mut wrong) {
+            wrong.push(e);
+        }
+        for e in &wrong {
+            bar.suspend(|| report.problem(e, out))?;
         }
         bar.inc(meta.file_size);
     }
@@ -135,7 +139,14 @@ impl Report {
         Ok(())
     }
 
-    fn table(&mut self, dir: &Path, family: &Family, meta: &FileMetaData) -> Result<()> {
+    /// Verifies a table; `wrong` gets what does not keep the rest from being verified.
+    fn table(
+        &mut self,
+        dir: &Path,
+        family: &Family,
+        meta: &FileMetaData,
+        wrong: &mut Vec<Error>,
+    ) -> Result<()> {
         self.tables += 1;
         let mut path = files::table_path(dir, meta.number);
         let old = files::leveldb_table_path(dir, meta.number);
@@ -161,7 +172,10 @@ impl Report {
             ..ReaderOptions::default()
         };
         let reader = Reader::open(file, size, options)?;
-        reader.verify_checksums()?;
+        reader.verify_blocks(&mut |e| {
+            wrong.push(e);
+            Ok(())
+        })?;
         verify_file(&path, &meta.file_checksum_func_name, &meta.file_checksum)?;
         self.table_bytes += size;
         self.blocks += reader.blocks() as u64;
