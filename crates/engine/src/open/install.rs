@@ -263,10 +263,17 @@ fn new_uuid(rng: &mut Rng) -> String {
 pub(crate) fn write_options_file(db: &Shared) -> Result<()> {
     let number = db.numbers.take();
     let families = db.families.load();
-    let list: Vec<_> = families
+    // With the block size that is in force: RocksDB's tools take it as it stands, and 7.8.3 aborts
+    // where one block is more than a write buffer.
+    let in_force: Vec<_> = families
         .iter()
-        .map(|f| (f.name.as_str(), &f.options))
+        .map(|f| {
+            let mut options = f.options.clone();
+            options.cf.arena_block_size = f.arena_block_size() as u64;
+            (f.name.as_str(), options)
+        })
         .collect();
+    let list: Vec<_> = in_force.iter().map(|(name, o)| (*name, o)).collect();
     let text = codec::to_text(&db.options.db, &list);
     let path = files::options_path(&db.dir, number);
     let temp = path.with_extension("dbtmp");
