@@ -3,7 +3,7 @@
 
 mod bits;
 mod missing;
-mod refusals;
+pub(crate) mod refusals;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};

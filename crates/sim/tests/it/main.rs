@@ -8,3 +8,7 @@ mod damage;
 mod faults;
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod pingpong;
+#[cfg(test)]
+mod written;
