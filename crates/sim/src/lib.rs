@@ -4,6 +4,7 @@
 //!   ([`oracle::tools`]).
 //! - [`corpus`] is a folder of databases that real RocksDB wrote, with what they contain.
 //! - [`content`] reads everything in a database in every way that there is, and compares.
+//! - [`disk`] is a disk in memory that knows what a power cut may take.
 //! - [`dirs`] copies directories and tells whether they changed.
 //! - [`hooked`] is a file system between the engine and the real one, where a test stops time or
 //!   makes operations fail.
@@ -12,6 +13,7 @@
 pub mod content;
 pub mod corpus;
 pub mod dirs;
+pub mod disk;
 pub mod hooked;
 pub mod model;
 pub mod oracle;

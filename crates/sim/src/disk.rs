@@ -1,0 +1,695 @@
+//! A simulated disk: a file system in memory that knows what a power cut may take.
+//!
+//! It keeps two states of everything: what the process sees, and what is durable. Between the two
+//! lie pending operations, and a *crash image* is a new disk in one of the states that a power cut
+//! at this moment allows: the durable state plus some of the pending operations.
+//!
+//! ```text
+//!   write_at(None) ──> pending ──sync──> durable        content, per sector
+//!   write_at(Dsync) ────────────────────> durable        its sectors, and the size it needs
+//!   create, rename, remove, link ──> pending ──sync_dir──> durable     names, per name
+//! ```
+//!
+//! What a power cut may leave, per file and independently of the others:
+//! - each sector ([`Config::sector`], the unit in which a device tears) has any of the contents
+//!   that it had since it was last durable; other sectors of the same write may differ;
+//! - the size is any that the file had, also with sectors behind it that were never written
+//!   (zeros), or without sectors that were (gone);
+//! - each name is old or new, in any order, except that operations on one name keep theirs and a
+//!   rename is one operation;
+//! - with [`Config::garbage`], bytes of a pending write may be anything.
+//!
+//! Direct I/O is as volatile as buffered: the device has a cache. A sync that fails leaves the
+//! pages clean and unwritten, as Linux does: a later sync succeeds and does not write them.
+//!
+//! [`SimDisk::kill_image`] is the state after SIGKILL: everything that the process has written,
+//! with the same operations pending. Every act that matters for durability is an *event* with a
+//! number; LOG files are not counted. A [`Watcher`] sees each event twice, in flight and after it,
+//! and may take images there; [`SimDisk::crash_at`] ends the machine at an event instead.
+//!
+//! Deterministic: the same calls give the same events, and images depend on the generator alone.
+
+mod fault;
+mod file;
+mod image;
+mod inode;
+mod lies;
+mod names;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use base::clock::Clock;
+use base::{Error, Result};
+use io::{Create, File, FileLock, FileSystem, Metadata, OpenHow, Probe};
+
+pub use fault::{Fault, Repeat};
+pub use image::{CrashKind, Moment};
+pub use lies::{Lie, Lying};
+
+use fault::Faults;
+use file::SimFile;
+use inode::Inode;
+use names::Names;
+
+/// How the disk behaves.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Bytes that the device writes as a whole or not at all; a power of two.
+    pub sector: u32,
+    /// What pending bytes may become besides old and new.
+    pub garbage: Garbage,
+    /// What [`FileSystem::probe`] says; its `direct_alignment` is enforced.
+    pub probe: Probe,
+}
+
+impl Default for Config {
+    /// Sectors of 512 bytes, no garbage, direct I/O aligned to 512.
+    fn default() -> Self {
+        Self {
+            sector: 512,
+            garbage: Garbage::None,
+            probe: Probe {
+                file_system: "simulated".to_owned(),
+                direct_alignment: Some(512),
+                physical_block: 512,
+                volatile_cache: Some(true),
+                fua: Some(false),
+                copy_on_write: false,
+                in_memory: false,
+            },
+        }
+    }
+}
+
+impl Config {
+    /// The same disk with another sector, also as alignment of direct I/O and physical block.
+    #[must_use]
+    pub fn with_sector(mut self, bytes: u32) -> Self {
+        self.sector = bytes;
+        self.probe.direct_alignment = Some(bytes);
+        self.probe.physical_block = bytes;
+        self
+    }
+}
+
+/// What a write in flight may leave besides the old and the new content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Garbage {
+    /// Nothing: sectors are atomic.
+    None,
+    /// Anything in the bytes that it writes; the rest of the sector stays.
+    WrittenBytes,
+    /// Anything in the whole sector: a device that destroys what it rewrites.
+    Sector,
+}
+
+/// An act that matters for durability.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// Counts from 1 for each disk.
+    pub number: u64,
+    /// What was done.
+    pub act: Act,
+    /// To what.
+    pub path: Arc<Path>,
+    /// Where, in bytes; 0 for acts on names.
+    pub offset: u64,
+    /// How much, in bytes; 0 for acts on names.
+    pub len: u64,
+}
+
+impl std::fmt::Display for Event {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "#{} {:?} {}", self.number, self.act, self.path.display())?;
+        if self.len > 0 {
+            write!(f, " {}+{}", self.offset, self.len)?;
+        }
+        Ok(())
+    }
+}
+
+/// What can be done to a disk. `Read`, `Open` and `List` change nothing and are no events, but
+/// faults meet them too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "each is the call of the same name")]
+pub enum Act {
+    Read,
+    Open,
+    List,
+    Create,
+    Write,
+    WriteDsync,
+    Sync,
+    Truncate,
+    Allocate,
+    Zero,
+    CreateDir,
+    Rename,
+    Remove,
+    Link,
+    SyncDir,
+}
+
+impl Act {
+    fn is_event(self) -> bool {
+        !matches!(self, Self::Read | Self::Open | Self::List)
+    }
+}
+
+/// When the watcher is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The act has begun: what it writes is pending, what it promises is not kept yet.
+    InFlight,
+    /// The act has returned.
+    After,
+}
+
+/// Sees every event, while the disk stands still.
+pub trait Watcher: Send + Sync {
+    /// Called twice for each event. Must not use the disk itself, only `moment`.
+    fn at(&self, moment: &Moment<'_>);
+}
+
+/// Where in an event the machine ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrashWhen {
+    /// Nothing of it has happened.
+    Before,
+    /// In flight.
+    During,
+    /// It has happened, but nobody is told.
+    After,
+}
+
+/// A simulated disk. Clones are the same disk.
+#[derive(Clone, Debug)]
+pub struct SimDisk {
+    core: Arc<Core>,
+}
+
+#[derive(Debug)]
+struct Core {
+    config: Config,
+    state: Mutex<State>,
+}
+
+/// Everything on the disk.
+struct State {
+    inodes: Vec<Inode>,
+    names: Names,
+    locked: Vec<std::path::PathBuf>,
+    /// Orders pending operations in time.
+    sequence: u64,
+    events: u64,
+    calls: u64,
+    trace: Vec<Event>,
+    faults: Faults,
+    crash: Option<(u64, CrashWhen)>,
+    crashed: bool,
+    watcher: Option<Arc<dyn Watcher>>,
+    micros: u64,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} events, crashed: {}", self.events, self.crashed)
+    }
+}
+
+/// Events that [`SimDisk::trace`] keeps.
+const TRACE_EVENTS_MAX: usize = 4096;
+
+impl State {
+    fn new(inodes: Vec<Inode>, names: Names) -> Self {
+        Self {
+            inodes,
+            names,
+            locked: Vec::new(),
+            sequence: 0,
+            events: 0,
+            calls: 0,
+            trace: Vec::new(),
+            faults: Faults::default(),
+            crash: None,
+            crashed: false,
+            watcher: None,
+            micros: 1_700_000_000_000_000,
+        }
+    }
+
+    fn next_sequence(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
+    }
+
+    fn check_alive(&self, what: Act, path: &Path) -> Result<()> {
+        if self.crashed {
+            Err(crashed(what, path))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+fn crashed(what: Act, path: &Path) -> Error {
+    let cause = std::io::Error::other("the simulated machine has crashed");
+    Error::io(&format!("{what:?}"), path, cause)
+}
+
+fn not_found(what: Act, path: &Path) -> Error {
+    os_error(what, path, 2)
+}
+
+/// The error of the system call with this `errno`.
+fn os_error(what: Act, path: &Path, errno: i32) -> Error {
+    let name = format!("{what:?}").to_lowercase();
+    Error::io(&name, path, std::io::Error::from_raw_os_error(errno))
+}
+
+/// LOG files are for people: they take no event numbers.
+fn is_counted(path: &Path) -> bool {
+    !path
+        .file_name()
+        .is_some_and(|n| n.to_string_lossy().starts_with("LOG"))
+}
+
+/// An act as its caller describes it.
+struct Call<'a> {
+    act: Act,
+    path: &'a Arc<Path>,
+    offset: u64,
+    len: u64,
+}
+
+impl SimDisk {
+    /// An empty disk with the directory `/`.
+    pub fn new(config: Config) -> Self {
+        assert!(config.sector.is_power_of_two(), "sector {}", config.sector);
+        Self::with_state(config, State::new(Vec::new(), Names::default()))
+    }
+
+    fn with_state(config: Config, state: State) -> Self {
+        let state = Mutex::new(state);
+        Self {
+            core: Arc::new(Core { config, state }),
+        }
+    }
+
+    fn lock_state(&self) -> MutexGuard<'_, State> {
+        self.core
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The disk as the engine's `Env` wants it.
+    pub fn shared(&self) -> Arc<dyn FileSystem> {
+        Arc::new(self.clone())
+    }
+
+    /// How the disk behaves.
+    pub fn config(&self) -> &Config {
+        &self.core.config
+    }
+
+    /// Number of the last event.
+    pub fn events(&self) -> u64 {
+        self.lock_state().events
+    }
+
+    /// Number of the last operation that a fault could have met: events, reads, opens, lists.
+    pub fn calls(&self) -> u64 {
+        self.lock_state().calls
+    }
+
+    /// Ends the machine at event `number`: it and everything later fails. Images are of the state
+    /// that the disk had then.
+    pub fn crash_at(&self, number: u64, when: CrashWhen) {
+        self.lock_state().crash = Some((number, when));
+    }
+
+    /// [`SimDisk::crash_at`] the n-th event from now, counting from 1, after its effect.
+    pub fn set_crash_after(&self, n: u64) {
+        let mut state = self.lock_state();
+        state.crash = Some((state.events + n, CrashWhen::After));
+    }
+
+    /// Ends the machine now.
+    pub fn crash_now(&self) {
+        self.lock_state().crashed = true;
+    }
+
+    /// Makes operation `n` from now, counting from 1, and with [`Repeat::Forever`] every later
+    /// one, fail; operations that cannot fail this way are passed over.
+    pub fn fail_at(&self, n: u64, fault: Fault, repeat: Repeat) {
+        let mut state = self.lock_state();
+        let at = state.calls + n;
+        state.faults.add(at, fault, repeat);
+    }
+
+    /// Every operation succeeds from now on. True if one has failed.
+    pub fn clear_faults(&self) -> bool {
+        self.lock_state().faults.clear()
+    }
+
+    /// True if an injected fault has met an operation.
+    pub fn has_failed(&self) -> bool {
+        self.lock_state().faults.hit()
+    }
+
+    /// Calls `watcher` at every event from now on.
+    pub fn watch(&self, watcher: Arc<dyn Watcher>) {
+        self.lock_state().watcher = Some(watcher);
+    }
+
+    /// Ends [`SimDisk::watch`].
+    pub fn unwatch(&self) {
+        self.lock_state().watcher = None;
+    }
+
+    /// The last events, at most a few thousand.
+    pub fn trace(&self) -> Vec<Event> {
+        self.lock_state().trace.clone()
+    }
+
+    /// Does one act: counts it, injects what was asked for, lets `pend` change what the process
+    /// sees, and `commit` what is durable.
+    fn act<T>(
+        &self,
+        call: &Call<'_>,
+        pend: impl FnOnce(&mut State, Option<Fault>) -> Result<T>,
+        commit: impl FnOnce(&mut State, &T),
+    ) -> Result<T> {
+        let mut state = self.lock_state();
+        let state = &mut *state;
+        state.check_alive(call.act, call.path)?;
+        let counted = is_counted(call.path);
+        let mut fault = None;
+        if counted {
+            state.calls += 1;
+            fault = state.faults.meet(state.calls, call.act);
+        }
+        let event = (counted && call.act.is_event()).then(|| state.event(call));
+        let when = event
+            .as_ref()
+            .zip(state.crash)
+            .and_then(|(e, (n, when))| (e.number >= n).then_some(when));
+        if when == Some(CrashWhen::Before) {
+            state.crashed = true;
+        }
+        state.check_alive(call.act, call.path)?;
+        let value = pend(state, fault)?;
+        self.show(state, event.as_ref(), Phase::InFlight);
+        if when == Some(CrashWhen::During) {
+            state.crashed = true;
+        }
+        state.check_alive(call.act, call.path)?;
+        commit(state, &value);
+        self.show(state, event.as_ref(), Phase::After);
+        state.crashed |= when.is_some();
+        state.check_alive(call.act, call.path)?;
+        Ok(value)
+    }
+
+    fn show(&self, state: &State, event: Option<&Event>, phase: Phase) {
+        if let (Some(event), Some(watcher)) = (event, &state.watcher) {
+            watcher.at(&Moment::new(&self.core.config, state, event, phase));
+        }
+    }
+
+    /// An act on names: pending until the directory is synced.
+    fn name_act(
+        &self,
+        act: Act,
+        path: &Path,
+        pend: impl FnOnce(&mut State, Option<Fault>) -> Result<()>,
+    ) -> Result<()> {
+        let path: Arc<Path> = Arc::from(path);
+        let call = Call {
+            act,
+            path: &path,
+            offset: 0,
+            len: 0,
+        };
+        let pend = |state: &mut State, fault: Option<Fault>| {
+            Fault::refuse(fault, act, &path)?;
+            pend(state, fault)
+        };
+        self.act(&call, pend, |_, ()| {})
+    }
+}
+
+impl State {
+    fn event(&mut self, call: &Call<'_>) -> Event {
+        self.events += 1;
+        let event = Event {
+            number: self.events,
+            act: call.act,
+            path: Arc::clone(call.path),
+            offset: call.offset,
+            len: call.len,
+        };
+        if self.trace.len() >= TRACE_EVENTS_MAX {
+            self.trace.drain(..TRACE_EVENTS_MAX / 2);
+        }
+        self.trace.push(event.clone());
+        event
+    }
+
+    fn add_file(&mut self, path: &Path) -> Result<usize> {
+        self.names.check_parent(Act::Create, path)?;
+        self.inodes.push(Inode::default());
+        let inode = self.inodes.len() - 1;
+        let sequence = self.next_sequence();
+        self.names.change(sequence, &[(path, Some(inode))], path);
+        Ok(inode)
+    }
+}
+
+impl FileSystem for SimDisk {
+    fn open(&self, path: &Path, how: OpenHow) -> Result<Arc<dyn File>> {
+        let path: Arc<Path> = Arc::from(path);
+        if how.direct && self.core.config.probe.direct_alignment.is_none() {
+            return Err(Error::not_supported("direct I/O on this simulated disk").file(&path));
+        }
+        let exists = self.lock_state().names.get(&path).is_some();
+        let act = match how.create {
+            Create::Never => Act::Open,
+            Create::IfMissing | Create::Truncate if exists => Act::Open,
+            _ => Act::Create,
+        };
+        let call = Call {
+            act,
+            path: &path,
+            offset: 0,
+            len: 0,
+        };
+        let inode = self.act(
+            &call,
+            |state, fault| {
+                Fault::refuse(fault, act, &path)?;
+                match state.names.get(&path) {
+                    Some(_) if how.create == Create::New => Err(os_error(act, &path, 17)),
+                    Some(names::Node::Dir) => Err(os_error(act, &path, 21)),
+                    Some(names::Node::File(inode)) => Ok(inode),
+                    None if act == Act::Create => state.add_file(&path),
+                    None => Err(not_found(act, &path)),
+                }
+            },
+            |_, _| {},
+        )?;
+        let file = SimFile::new(self.clone(), path, inode, how);
+        if how.create == Create::Truncate && exists {
+            file.truncate(0)?;
+        }
+        Ok(Arc::new(file))
+    }
+
+    fn metadata(&self, path: &Path) -> Result<Metadata> {
+        let state = self.lock_state();
+        state.check_alive(Act::Open, path)?;
+        match state.names.get(path) {
+            None => Err(not_found(Act::Open, path)),
+            Some(names::Node::Dir) => Ok(Metadata {
+                len: 0,
+                is_dir: true,
+                modified_micros: state.micros,
+            }),
+            Some(names::Node::File(inode)) => Ok(Metadata {
+                len: state.inodes[inode].len(),
+                is_dir: false,
+                modified_micros: state.micros,
+            }),
+        }
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<OsString>> {
+        let path: Arc<Path> = Arc::from(dir);
+        let call = Call {
+            act: Act::List,
+            path: &path,
+            offset: 0,
+            len: 0,
+        };
+        self.act(
+            &call,
+            |state, fault| {
+                Fault::refuse(fault, Act::List, dir)?;
+                state.names.list(dir)
+            },
+            |_, _| {},
+        )
+    }
+
+    fn create_dir(&self, dir: &Path) -> Result<()> {
+        let missing: Vec<_> = {
+            let state = self.lock_state();
+            let absent = |d: &&Path| !d.as_os_str().is_empty() && state.names.get(d).is_none();
+            let mut all: Vec<_> = dir.ancestors().take_while(absent).collect();
+            all.reverse();
+            all.into_iter().map(Path::to_path_buf).collect()
+        };
+        for dir in missing {
+            self.name_act(Act::CreateDir, &dir, |state, _| {
+                let sequence = state.next_sequence();
+                state.names.add_dir(sequence, &dir);
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.name_act(Act::Rename, to, |state, _| {
+            let Some(names::Node::File(inode)) = state.names.get(from) else {
+                return Err(not_found(Act::Rename, from));
+            };
+            state.names.check_parent(Act::Rename, to)?;
+            let sequence = state.next_sequence();
+            let changes = [(from, None), (to, Some(inode))];
+            state.names.change(sequence, &changes, to);
+            Ok(())
+        })
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.name_act(Act::Remove, path, |state, _| match state.names.get(path) {
+            Some(names::Node::File(_)) => {
+                let sequence = state.next_sequence();
+                state.names.change(sequence, &[(path, None)], path);
+                Ok(())
+            }
+            _ => Err(not_found(Act::Remove, path)),
+        })
+    }
+
+    fn remove_dir(&self, dir: &Path) -> Result<()> {
+        self.name_act(Act::Remove, dir, |state, _| {
+            if !state.names.list(dir)?.is_empty() {
+                return Err(os_error(Act::Remove, dir, 39));
+            }
+            let sequence = state.next_sequence();
+            state.names.change(sequence, &[(dir, None)], dir);
+            Ok(())
+        })
+    }
+
+    fn hard_link(&self, from: &Path, to: &Path) -> Result<()> {
+        self.name_act(Act::Link, to, |state, _| {
+            let Some(names::Node::File(inode)) = state.names.get(from) else {
+                return Err(not_found(Act::Link, from));
+            };
+            if state.names.get(to).is_some() {
+                return Err(os_error(Act::Link, to, 17));
+            }
+            state.names.check_parent(Act::Link, to)?;
+            let sequence = state.next_sequence();
+            state.names.change(sequence, &[(to, Some(inode))], to);
+            Ok(())
+        })
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        let path: Arc<Path> = Arc::from(dir);
+        let call = Call {
+            act: Act::SyncDir,
+            path: &path,
+            offset: 0,
+            len: 0,
+        };
+        self.act(
+            &call,
+            |state, fault| {
+                Fault::refuse(fault, Act::SyncDir, dir)?;
+                state.names.list(dir).map(|_| ())
+            },
+            |state, ()| state.names.sync(dir),
+        )
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
+        if self.lock_state().locked.iter().any(|p| p == path) {
+            return Err(Error::busy("locked by this process").file(path));
+        }
+        let how = OpenHow {
+            write: true,
+            create: Create::IfMissing,
+            direct: false,
+        };
+        self.open(path, how)?;
+        self.lock_state().locked.push(path.to_path_buf());
+        Ok(Box::new(Held {
+            disk: self.clone(),
+            path: path.to_path_buf(),
+        }))
+    }
+
+    fn probe(&self, _dir: &Path) -> Result<Probe> {
+        Ok(self.core.config.probe.clone())
+    }
+}
+
+/// A lock that is held.
+#[derive(Debug)]
+struct Held {
+    disk: SimDisk,
+    path: std::path::PathBuf,
+}
+
+impl FileLock for Held {}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.disk.lock_state().locked.retain(|p| *p != self.path);
+    }
+}
+
+/// Time that passes a microsecond with every look.
+#[derive(Debug, Default)]
+pub struct SimClock {
+    micros: AtomicU64,
+}
+
+impl SimClock {
+    /// A clock as the engine's `Env` wants it.
+    pub fn shared() -> Arc<dyn Clock> {
+        Arc::new(Self::default())
+    }
+}
+
+impl Clock for SimClock {
+    fn wall_micros(&self) -> u64 {
+        1_700_000_000_000_000 + self.micros.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn monotonic_nanos(&self) -> u64 {
+        self.micros.fetch_add(1, Ordering::Relaxed) * 1000
+    }
+}
+
+#[cfg(test)]
+mod tests;

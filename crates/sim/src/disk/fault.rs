@@ -1,0 +1,103 @@
+//! Faults: operations that fail because a test wants them to.
+
+use std::path::Path;
+
+use base::Result;
+
+use super::{Act, os_error};
+
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+
+/// How an operation fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// EIO. A write may have done half of its work; a sync leaves the pages clean and unwritten.
+    Eio,
+    /// ENOSPC, for operations that need space; syncs too, because space is given out late.
+    NoSpace,
+    /// A write takes half of the bytes, and says so. For direct I/O it is a multiple of the
+    /// alignment.
+    Short,
+    /// EIO, for syncs and durable writes only.
+    Sync,
+}
+
+impl Fault {
+    /// Every fault.
+    pub const ALL: [Self; 4] = [Self::Eio, Self::NoSpace, Self::Short, Self::Sync];
+
+    /// Whether the act can fail this way.
+    fn fits(self, act: Act) -> bool {
+        let sync = matches!(act, Act::Sync | Act::WriteDsync | Act::SyncDir);
+        let write = matches!(act, Act::Write | Act::WriteDsync);
+        match self {
+            Self::Eio => true,
+            Self::NoSpace => {
+                sync || write
+                    || matches!(
+                        act,
+                        Act::Create
+                            | Act::Allocate
+                            | Act::Zero
+                            | Act::CreateDir
+                            | Act::Rename
+                            | Act::Link
+                    )
+            }
+            Self::Short => write,
+            Self::Sync => sync,
+        }
+    }
+
+    /// The error of an act that does nothing when it fails.
+    pub(super) fn refuse(fault: Option<Self>, act: Act, path: &Path) -> Result<()> {
+        match fault {
+            None | Some(Self::Short) => Ok(()),
+            Some(Self::NoSpace) => Err(os_error(act, path, ENOSPC)),
+            Some(Self::Eio | Self::Sync) => Err(os_error(act, path, EIO)),
+        }
+    }
+}
+
+/// How often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeat {
+    /// One operation fails; the next succeeds.
+    Once,
+    /// All from then on.
+    Forever,
+}
+
+/// The faults that wait.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    waiting: Vec<(u64, Fault, Repeat)>,
+    hit: bool,
+}
+
+impl Faults {
+    pub(super) fn add(&mut self, call: u64, fault: Fault, repeat: Repeat) {
+        self.waiting.push((call, fault, repeat));
+    }
+
+    pub(super) fn clear(&mut self) -> bool {
+        self.waiting.clear();
+        std::mem::take(&mut self.hit)
+    }
+
+    pub(super) fn hit(&self) -> bool {
+        self.hit
+    }
+
+    /// The fault that operation number `call` meets.
+    pub(super) fn meet(&mut self, call: u64, act: Act) -> Option<Fault> {
+        let meets = |&(at, fault, repeat): &(u64, Fault, Repeat)| match repeat {
+            Repeat::Once => call == at && fault.fits(act),
+            Repeat::Forever => call >= at && fault.fits(act),
+        };
+        let met = self.waiting.iter().find(|w| meets(w)).map(|w| w.1);
+        self.hit |= met.is_some();
+        met
+    }
+}

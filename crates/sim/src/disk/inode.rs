@@ -1,0 +1,276 @@
+//! One file: its content as the process sees it, as it is durable, and the operations between.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use base::rng::Rng;
+
+use super::Garbage;
+
+/// Something that was done to the file and is not durable.
+#[derive(Clone, Debug)]
+struct Pending {
+    sequence: u64,
+    /// A sync of it failed: no later sync writes it.
+    stuck: bool,
+    change: Change,
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Write {
+        offset: u64,
+        data: Arc<[u8]>,
+    },
+    /// The length grows to this; nothing is written.
+    Extend(u64),
+    /// The length shrinks to this.
+    Shrink(u64),
+}
+
+/// A file's content.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Inode {
+    now: Arc<Vec<u8>>,
+    durable: Arc<Vec<u8>>,
+    pending: Vec<Pending>,
+    /// Sectors that became durable although older operations on them are pending: those are void.
+    clean: BTreeMap<u64, u64>,
+}
+
+/// Which pending operations a power cut spares.
+pub(super) struct Choice<'a> {
+    pub(super) rng: &'a mut Rng,
+    pub(super) sector: u64,
+    pub(super) garbage: Garbage,
+    /// Operations after this one in time never happened.
+    pub(super) until: u64,
+    /// Chances in 1000 that a sector takes the next of the operations on it.
+    pub(super) data_permille: u64,
+    /// The same for changes of the length.
+    pub(super) size_permille: u64,
+}
+
+impl Choice<'_> {
+    fn takes(&mut self, permille: u64) -> bool {
+        permille >= 1000 || (permille > 0 && self.rng.below(1000) < permille)
+    }
+}
+
+impl Inode {
+    /// A file whose content is durable.
+    pub(super) fn settled(content: Arc<Vec<u8>>) -> Self {
+        Self {
+            now: Arc::clone(&content),
+            durable: content,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.now.len() as u64
+    }
+
+    pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> usize {
+        let start = (offset.min(self.len())) as usize;
+        let n = buf.len().min(self.now.len() - start);
+        buf[..n].copy_from_slice(&self.now[start..start + n]);
+        n
+    }
+
+    pub(super) fn write(&mut self, sequence: u64, data: &[u8], offset: u64) {
+        let end = offset as usize + data.len();
+        let now = Arc::make_mut(&mut self.now);
+        if now.len() < end {
+            now.resize(end, 0);
+        }
+        now[offset as usize..end].copy_from_slice(data);
+        let data = Arc::from(data);
+        self.pend(sequence, Change::Write { offset, data });
+    }
+
+    pub(super) fn set_len(&mut self, sequence: u64, len: u64) {
+        let old = self.len();
+        Arc::make_mut(&mut self.now).resize(len as usize, 0);
+        if len > old {
+            self.pend(sequence, Change::Extend(len));
+        } else if len < old {
+            self.pend(sequence, Change::Shrink(len));
+        }
+    }
+
+    fn pend(&mut self, sequence: u64, change: Change) {
+        self.pending.push(Pending {
+            sequence,
+            stuck: false,
+            change,
+        });
+    }
+
+    /// A sync failed: what is pending counts as written, and is not.
+    pub(super) fn fail_sync(&mut self) {
+        for p in &mut self.pending {
+            p.stuck = true;
+        }
+    }
+
+    /// Everything that no failed sync has lost becomes durable.
+    pub(super) fn sync(&mut self, sequence: u64, sector: u64) {
+        if self
+            .pending
+            .iter()
+            .any(|p| matches!(p.change, Change::Shrink(_)))
+        {
+            // The length is in the journal: it is committed as it is now.
+            let stuck = self.pending.iter().any(|p| p.stuck);
+            if !stuck {
+                self.durable = Arc::clone(&self.now);
+                self.pending.clear();
+                self.clean.clear();
+                return;
+            }
+        }
+        let written: Vec<Range<u64>> = self
+            .pending
+            .iter()
+            .filter(|p| !p.stuck)
+            .filter_map(|p| match &p.change {
+                Change::Write { offset, data } => Some(*offset..*offset + data.len() as u64),
+                _ => None,
+            })
+            .collect();
+        Arc::make_mut(&mut self.durable).resize(self.now.len(), 0);
+        for range in written {
+            self.commit_range(sequence, range, sector);
+        }
+        self.pending
+            .retain(|p| p.stuck && matches!(p.change, Change::Write { .. }));
+        if self.pending.is_empty() {
+            self.clean.clear();
+        }
+    }
+
+    /// The range becomes durable, with the length that it needs; other writes stay pending.
+    pub(super) fn commit(&mut self, sequence: u64, range: Range<u64>, sector: u64) {
+        if self
+            .pending
+            .iter()
+            .any(|p| matches!(p.change, Change::Shrink(_)))
+        {
+            // Committing the length commits what the journal has before it.
+            self.sync(sequence, sector);
+        }
+        let durable = Arc::make_mut(&mut self.durable);
+        if durable.len() < range.end as usize {
+            durable.resize(range.end as usize, 0);
+        }
+        self.commit_range(sequence, range, sector);
+        let clean = &self.clean;
+        let len = self.durable.len() as u64;
+        self.pending.retain(|p| match &p.change {
+            Change::Write { offset, data } => {
+                let end = offset + data.len() as u64;
+                end > len
+                    || !sectors(&(*offset..end), sector)
+                        .all(|s| clean.get(&s).is_some_and(|&c| c >= p.sequence))
+            }
+            Change::Extend(to) => *to > len,
+            Change::Shrink(_) => true,
+        });
+        if self.pending.is_empty() {
+            self.clean.clear();
+        }
+    }
+
+    fn commit_range(&mut self, sequence: u64, range: Range<u64>, sector: u64) {
+        let durable = Arc::make_mut(&mut self.durable);
+        let end = range.end.next_multiple_of(sector).min(durable.len() as u64);
+        let end = end.min(self.now.len() as u64) as usize;
+        let start = (range.start - range.start % sector) as usize;
+        if start >= end {
+            return;
+        }
+        durable[start..end].copy_from_slice(&self.now[start..end]);
+        for s in sectors(&range, sector) {
+            self.clean.insert(s, sequence);
+        }
+    }
+
+    /// The content after a power cut.
+    pub(super) fn after_crash(&self, choice: &mut Choice<'_>) -> Arc<Vec<u8>> {
+        if self.pending.is_empty() {
+            return Arc::clone(&self.durable);
+        }
+        let mut out = Vec::clone(&self.durable);
+        let mut len = out.len() as u64;
+        // Changes of the length are journalled in order: after the first lost one all are.
+        let mut lengths_lost = false;
+        let mut lost_from = u64::MAX;
+        let mut stopped: BTreeSet<u64> = BTreeSet::new();
+        for p in &self.pending {
+            let late = p.sequence > choice.until;
+            lengths_lost |= late || !choice.takes(choice.size_permille);
+            match &p.change {
+                Change::Extend(to) if !lengths_lost => len = len.max(*to),
+                Change::Extend(_) => {}
+                Change::Shrink(to) if !lengths_lost => {
+                    out.truncate(*to as usize);
+                    len = *to;
+                }
+                // What is written later goes to new blocks, which are lost with the change.
+                Change::Shrink(to) => lost_from = lost_from.min(to / choice.sector),
+                Change::Write { offset, data } => {
+                    let end = offset + data.len() as u64;
+                    if !lengths_lost {
+                        len = len.max(end);
+                    }
+                    for s in sectors(&(*offset..end), choice.sector) {
+                        let void = self.clean.get(&s).is_some_and(|&c| c >= p.sequence);
+                        if void || s >= lost_from || stopped.contains(&s) {
+                            continue;
+                        }
+                        let at = (s * choice.sector).max(*offset);
+                        let to = ((s + 1) * choice.sector).min(end);
+                        let piece = &data[(at - offset) as usize..(to - offset) as usize];
+                        if !late && choice.takes(choice.data_permille) {
+                            put(&mut out, at, piece);
+                        } else {
+                            stopped.insert(s);
+                            destroy(&mut out, at..to, s, choice);
+                        }
+                    }
+                }
+            }
+        }
+        out.resize(len as usize, 0);
+        Arc::new(out)
+    }
+}
+
+/// Numbers of the sectors that the range touches.
+fn sectors(range: &Range<u64>, sector: u64) -> Range<u64> {
+    range.start / sector..range.end.div_ceil(sector)
+}
+
+fn put(out: &mut Vec<u8>, at: u64, piece: &[u8]) {
+    let end = at as usize + piece.len();
+    if out.len() < end {
+        out.resize(end, 0);
+    }
+    out[at as usize..end].copy_from_slice(piece);
+}
+
+/// A write that was in flight may leave anything, if the disk is such a disk.
+fn destroy(out: &mut Vec<u8>, bytes: Range<u64>, sector: u64, choice: &mut Choice<'_>) {
+    if choice.garbage == Garbage::None || !choice.rng.one_in(4) {
+        return;
+    }
+    let range = match choice.garbage {
+        Garbage::Sector => sector * choice.sector..(sector + 1) * choice.sector,
+        _ => bytes,
+    };
+    let mut junk = vec![0; (range.end - range.start) as usize];
+    choice.rng.fill(&mut junk);
+    put(out, range.start, &junk);
+}

@@ -1,0 +1,264 @@
+//! Disks and callers that do not keep their promises, to see whether the tests notice.
+//!
+//! [`Lying`] stands between the code under test and an honest disk, and is wrong in one way, as if
+//! the code above it had that bug.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::Result;
+use io::{Advice, File, FileLock, FileSystem, Metadata, OpenHow, Probe, SyncKind, WriteSync};
+
+/// What is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// Syncs of logs are forgotten.
+    SkipLogSync,
+    /// Syncs of table files are forgotten.
+    SkipTableSync,
+    /// Syncs of the MANIFEST, of CURRENT and of what becomes it are forgotten.
+    SkipManifestSync,
+    /// Syncs of directories are forgotten.
+    SkipDirSync,
+    /// Durable writes are plain writes.
+    DsyncAsNone,
+    /// A write takes only a part of the bytes, and nobody looks.
+    IgnoreShortWrite,
+    /// A sector inside a log is zeroed now and then.
+    ZeroInterior,
+    /// Every other write to a log waits for the next one, also across a sync.
+    Reorder,
+    /// A log's sync is done one sync late.
+    SyncLate,
+}
+
+impl Lie {
+    /// Every lie.
+    pub const ALL: [Self; 9] = [
+        Self::SkipLogSync,
+        Self::SkipTableSync,
+        Self::SkipManifestSync,
+        Self::SkipDirSync,
+        Self::DsyncAsNone,
+        Self::IgnoreShortWrite,
+        Self::ZeroInterior,
+        Self::Reorder,
+        Self::SyncLate,
+    ];
+}
+
+/// What a file is, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Log,
+    Table,
+    Manifest,
+    Other,
+}
+
+fn role(path: &Path) -> Role {
+    let name = path.file_name().map(|n| n.to_string_lossy().into_owned());
+    let name = name.unwrap_or_default();
+    if name.ends_with(".log") {
+        Role::Log
+    } else if name.ends_with(".sst") {
+        Role::Table
+    } else if name.starts_with("MANIFEST") || name == "CURRENT" || name.ends_with(".dbtmp") {
+        Role::Manifest
+    } else {
+        Role::Other
+    }
+}
+
+/// A file system that lies in one way.
+#[derive(Debug)]
+pub struct Lying {
+    inner: Arc<dyn FileSystem>,
+    lie: Lie,
+}
+
+impl Lying {
+    /// `inner`, as seen through the lie.
+    pub fn new(inner: Arc<dyn FileSystem>, lie: Lie) -> Arc<Self> {
+        Arc::new(Self { inner, lie })
+    }
+}
+
+impl FileSystem for Lying {
+    fn open(&self, path: &Path, how: OpenHow) -> Result<Arc<dyn File>> {
+        Ok(Arc::new(LyingFile {
+            inner: self.inner.open(path, how)?,
+            lie: self.lie,
+            role: role(path),
+            writes: AtomicU64::new(0),
+            syncs: AtomicU64::new(0),
+            direct: how.direct,
+            held: std::sync::Mutex::default(),
+        }))
+    }
+
+    fn metadata(&self, path: &Path) -> Result<Metadata> {
+        self.inner.metadata(path)
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<OsString>> {
+        self.inner.list(dir)
+    }
+
+    fn create_dir(&self, dir: &Path) -> Result<()> {
+        self.inner.create_dir(dir)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.inner.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.inner.remove(path)
+    }
+
+    fn remove_dir(&self, dir: &Path) -> Result<()> {
+        self.inner.remove_dir(dir)
+    }
+
+    fn hard_link(&self, from: &Path, to: &Path) -> Result<()> {
+        self.inner.hard_link(from, to)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        match self.lie {
+            Lie::SkipDirSync => Ok(()),
+            _ => self.inner.sync_dir(dir),
+        }
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
+        self.inner.lock(path)
+    }
+
+    fn probe(&self, dir: &Path) -> Result<Probe> {
+        self.inner.probe(dir)
+    }
+}
+
+#[derive(Debug)]
+struct LyingFile {
+    inner: Arc<dyn File>,
+    lie: Lie,
+    role: Role,
+    writes: AtomicU64,
+    syncs: AtomicU64,
+    direct: bool,
+    held: std::sync::Mutex<Option<(Vec<u8>, u64)>>,
+}
+
+impl LyingFile {
+    fn skips_sync(&self) -> bool {
+        match self.lie {
+            Lie::SkipLogSync => self.role == Role::Log,
+            Lie::SkipTableSync => self.role == Role::Table,
+            Lie::SkipManifestSync => self.role == Role::Manifest,
+            Lie::SyncLate if self.role == Role::Log => {
+                self.syncs.fetch_add(1, Ordering::Relaxed) % 2 == 0
+            }
+            _ => false,
+        }
+    }
+
+    /// Writes what was held back, after a later write.
+    fn release(&self) -> Result<()> {
+        let held = self
+            .held
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .take();
+        if let Some((data, offset)) = held {
+            io::write_all_at(&*self.inner, &data, offset, WriteSync::None)?;
+        }
+        Ok(())
+    }
+
+    /// Zeroes 64 bytes in the middle of what is written already.
+    fn zero_interior(&self, end: u64) -> Result<()> {
+        let at = end / 2;
+        if end < 1024 || self.direct {
+            return Ok(());
+        }
+        io::write_all_at(&*self.inner, &[0; 64], at, WriteSync::Dsync)
+    }
+}
+
+impl File for LyingFile {
+    fn path(&self) -> &Path {
+        self.inner.path()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.inner.read_at(buf, offset)
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize> {
+        let n = self.writes.fetch_add(1, Ordering::Relaxed) + 1;
+        let log = self.role == Role::Log;
+        match self.lie {
+            Lie::DsyncAsNone => self.inner.write_at(data, offset, WriteSync::None),
+            Lie::IgnoreShortWrite if log && n.is_multiple_of(5) && !self.direct => {
+                let part = data.len().div_ceil(2);
+                self.inner.write_at(&data[..part], offset, sync)?;
+                Ok(data.len())
+            }
+            Lie::ZeroInterior if log && n.is_multiple_of(8) => {
+                let taken = self.inner.write_at(data, offset, sync)?;
+                self.zero_interior(offset)?;
+                Ok(taken)
+            }
+            Lie::Reorder if log && !self.direct && !n.is_multiple_of(2) => {
+                let mut held = self
+                    .held
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner);
+                *held = Some((data.to_vec(), offset));
+                Ok(data.len())
+            }
+            Lie::Reorder if log => {
+                let taken = self.inner.write_at(data, offset, sync)?;
+                self.release()?;
+                Ok(taken)
+            }
+            _ => self.inner.write_at(data, offset, sync),
+        }
+    }
+
+    fn sync(&self, kind: SyncKind) -> Result<()> {
+        if self.skips_sync() {
+            return Ok(());
+        }
+        self.inner.sync(kind)
+    }
+
+    fn start_writeback(&self, offset: u64, len: u64) -> Result<()> {
+        self.inner.start_writeback(offset, len)
+    }
+
+    fn truncate(&self, len: u64) -> Result<()> {
+        self.inner.truncate(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
+        self.inner.allocate(offset, len, keep_size)
+    }
+
+    fn zero(&self, offset: u64, len: u64) -> Result<()> {
+        self.inner.zero(offset, len)
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.inner.len()
+    }
+
+    fn advise(&self, advice: Advice) {
+        self.inner.advise(advice);
+    }
+}
