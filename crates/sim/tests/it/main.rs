@@ -7,8 +7,12 @@ mod damage;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod foreign;
+#[cfg(test)]
 mod model;
 #[cfg(test)]
 mod pingpong;
+#[cfg(test)]
+mod threads;
 #[cfg(test)]
 mod written;

@@ -1,0 +1,99 @@
+//! Records that Ironstone does not read yet, in tables and logs that RocksDB wrote: refused by
+//! name, at open or when they are read, and by compactions; never other data.
+
+use std::sync::Arc;
+
+use ironstone::{Db, ErrorKind, Options};
+use sim::content::everything;
+use sim::dirs::{self, State};
+use sim::oracle::{self, Library, RocksDb};
+
+/// Writes one record of a kind among plain ones, in the log or in a table.
+fn write(lib: &Arc<Library>, dir: &std::path::Path, kind: &str, flush: bool) {
+    let mut options = lib.options();
+    options.create_if_missing(true);
+    if kind == "merge" {
+        options.set("merge_operator", "stringappend").unwrap();
+    }
+    let db = RocksDb::open(&options, dir).unwrap();
+    let cf = db.default_cf();
+    for i in 0..20 {
+        db.put(format!("key{i:02}").as_bytes(), b"value").unwrap();
+    }
+    // Below the next table, so that a wrong reader would show it.
+    db.flush().unwrap();
+    match kind {
+        "merge" => db.merge_cf(cf, b"key07", b"more").unwrap(),
+        "delete_range" => db.delete_range_cf(cf, b"key05", b"key09").unwrap(),
+        _ => db.single_delete_cf(cf, b"key07").unwrap(),
+    }
+    db.put(b"key30", b"value").unwrap();
+    if flush {
+        db.flush().unwrap();
+    }
+    db.close();
+}
+
+#[test]
+fn merges_and_range_deletions_are_never_read_as_something_else() {
+    let Some(lib) = oracle::rocksdb() else { return };
+    for (kind, words) in [("merge", "erge"), ("delete_range", "ange")] {
+        for flush in [false, true] {
+            let temp = dirs::scratch().unwrap();
+            let dir = temp.path().join("db");
+            write(&lib, &dir, kind, flush);
+            let before = State::of(&dir).unwrap();
+            let what = format!("{kind}, flushed: {flush}");
+            let e = match Db::open_all(&dir, &Options::default()) {
+                Err(e) => {
+                    let now = State::of(&dir).unwrap();
+                    assert_eq!(before.changes(&now), None, "{what}");
+                    e
+                }
+                Ok(db) => {
+                    let cf = db.default_column_family();
+                    let e = db.get("key07").expect_err(&what);
+                    assert_eq!(e.kind(), ErrorKind::NotSupported, "{what}: get: {e}");
+                    assert_eq!(db.get("key30").unwrap().unwrap(), b"value");
+                    let e = db.compact_range(&cf, None, None);
+                    if let Ok(()) = e {
+                        // Kept as it was: still refused.
+                        let e = db.get("key07").expect_err(&what);
+                        assert_eq!(e.kind(), ErrorKind::NotSupported, "{what}: {e}");
+                    }
+                    everything(&db).expect_err(&what)
+                }
+            };
+            assert_eq!(e.kind(), ErrorKind::NotSupported, "{what}: {e}");
+            assert!(e.to_string().contains(words), "{what}: {e}");
+            // RocksDB still reads all of it.
+            let have = oracle::scan(&lib, &dir, |_| {
+                let mut o = lib.options();
+                o.set("merge_operator", "stringappend")?;
+                Ok(o)
+            })
+            .unwrap();
+            let found = have[0].1.iter().find(|(k, _)| k == b"key07");
+            match kind {
+                "merge" => assert_eq!(found.unwrap().1, b"value,more", "{what}"),
+                _ => assert_eq!(found, None, "{what}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn single_deletions_of_rocksdb_delete() {
+    let Some(lib) = oracle::rocksdb() else { return };
+    for flush in [false, true] {
+        let temp = dirs::scratch().unwrap();
+        let dir = temp.path().join("db");
+        write(&lib, &dir, "single_delete", flush);
+        let db = Db::open_all(&dir, &Options::default()).unwrap();
+        assert_eq!(db.get("key07").unwrap(), None);
+        assert_eq!(everything(&db).unwrap()[0].1.len(), 20);
+        let cf = db.default_column_family();
+        db.compact_range(&cf, None, None).unwrap();
+        assert_eq!(everything(&db).unwrap()[0].1.len(), 20);
+    }
+}
