@@ -163,7 +163,7 @@ pub fn out_of_range(name: &str, value: &str, lo: &str, hi: &str) -> Error {
         .hint(format!("allowed: {lo} to {hi}"))
 }
 
-/// Declares a struct of options; see [the module](crate::options) for the syntax.
+/// Declares a struct of options; see [the module](mod@crate::options) for the syntax.
 #[macro_export]
 macro_rules! options {
     (
