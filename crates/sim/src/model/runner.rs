@@ -21,6 +21,8 @@ const TRACE: usize = 12;
 
 /// A run in progress.
 pub(super) struct Runner<'a> {
+    /// Dropped before the directory is.
+    db: Option<Db>,
     seed: u64,
     rng: Rng,
     setup: Setup,
@@ -28,7 +30,6 @@ pub(super) struct Runner<'a> {
     temp: tempfile::TempDir,
     /// The directory of the database: a crash goes on in another one.
     dir: PathBuf,
-    db: Option<Db>,
     model: Model,
     snapshots: Vec<(Snapshot, Model)>,
     /// A write without the log happened since the last flush of everything.
