@@ -14,7 +14,7 @@
 //!
 //! | module | what it has |
 //! |---|---|
-//! | [`format`] | constants, record types, headers, framing |
+//! | [`mod@format`] | constants, record types, headers, framing |
 //! | [`writer`] | [`Writer`]: append, submit, sync; poisoned by the first failure |
 //! | `tail` | bytes between append and submit, and the partial last unit of a direct file |
 //! | [`sync`] | [`Watermarks`], and [`Syncer`] to sync without holding the writer |

@@ -11,7 +11,7 @@
 //! which a comparison of everything fails.
 //!
 //! A crash is a copy of the directory that is made while the file system stands still
-//! ([`HookedFs::frozen`]) and the database is open: what the death of the process leaves.
+//! ([`HookedFs::frozen`](crate::hooked::HookedFs::frozen)) and the database is open: what the death of the process leaves.
 
 mod check;
 mod runner;
