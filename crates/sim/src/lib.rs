@@ -1,9 +1,10 @@
 //! Models and oracles that test Ironstone; never a dependency of a product crate.
 //!
 //! - [`oracle`] asks real RocksDB: its C API ([`oracle::rocksdb`]) and its tools
-//!   ([`oracle::tools`]).
+//!   ([`oracle::ldb`]).
 //! - [`corpus`] is a folder of databases that real RocksDB wrote, with what they contain.
 //! - [`content`] reads everything in a database in every way that there is, and compares.
+//! - [`crash`] ends a simulated machine at every event and checks what comes back.
 //! - [`disk`] is a disk in memory that knows what a power cut may take.
 //! - [`dirs`] copies directories and tells whether they changed.
 //! - [`hooked`] is a file system between the engine and the real one, where a test stops time or
@@ -12,6 +13,7 @@
 
 pub mod content;
 pub mod corpus;
+pub mod crash;
 pub mod dirs;
 pub mod disk;
 pub mod hooked;

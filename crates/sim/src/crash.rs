@@ -1,0 +1,64 @@
+//! Crashes at every event of seeded workloads, and what must hold afterwards.
+//!
+//! - [`log_only`]: the log alone; fast, for the great number of states.
+//!
+//! A *state* is one image of a disk that was opened and checked. What must hold in it: everything
+//! acknowledged as durable is there; what is there is a prefix of what was written; opening it
+//! again gives the same; a crash while it is opened changes nothing. Each failure is one line with
+//! what reproduces it.
+
+pub mod log_only;
+
+use std::fmt;
+
+/// What a run did.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Images opened and checked.
+    pub states: u64,
+    /// Events at which images were taken, or operations that were made to fail.
+    pub points: u64,
+    /// Workloads.
+    pub workloads: u64,
+    /// The first things that did not hold, one line each.
+    pub failures: Vec<String>,
+}
+
+/// Failures that a tally keeps.
+const FAILURES_MAX: usize = 20;
+
+impl Tally {
+    /// Adds what another run did.
+    pub fn add(&mut self, other: Self) {
+        self.states += other.states;
+        self.points += other.points;
+        self.workloads += other.workloads;
+        for f in other.failures {
+            self.fail(f);
+        }
+    }
+
+    /// Notes something that does not hold.
+    pub fn fail(&mut self, what: String) {
+        if self.failures.len() < FAILURES_MAX {
+            self.failures.push(what);
+        }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "states: {}, I/O points: {}, workloads: {}, lost: {}",
+            self.states,
+            self.points,
+            self.workloads,
+            self.failures.len()
+        )?;
+        for failure in &self.failures {
+            write!(f, "\n  {failure}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,457 @@
+//! Crashes of a log without an engine around it.
+//!
+//! A workload appends records of many sizes, hands them to the operating system and syncs them at
+//! random. At each event some images are read back: the records found must be the first ones
+//! written, unchanged, and at least those that were acknowledged. Some images live on: their log is
+//! trimmed, resumed, written on and crashed again, as a database that is opened after each crash.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use base::Result;
+use base::rng::Rng;
+use io::{Create, FileSystem, OpenHow, SyncKind};
+use log::format::{BLOCK, LEGACY_HEADER, RECYCLABLE_HEADER};
+use log::{LogOptions, Reader, ReaderOptions, WalSync, Writer};
+
+use super::Tally;
+use crate::disk::{Config, CrashKind, Garbage, Lie, Lying, Moment, Phase, SimDisk, Watcher};
+
+const LOG: &str = "/db/000007.log";
+const LOG_NUMBER: u64 = 7;
+/// Length of a file that is zeroed, or recycled, before it is used.
+const PREPARED_BYTES: u64 = 160 << 10;
+
+/// How a log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mode {
+    /// `O_DIRECT`, in units of the disk's sector.
+    pub direct: bool,
+    /// How it is synced.
+    pub dsync: bool,
+    /// Records carry the log's number.
+    pub recyclable: bool,
+    /// The file is full of zeros, or of an older log if `recyclable`; else it grows.
+    pub prepared: bool,
+    /// The sector of the disk, bytes.
+    pub sector: u32,
+    /// What torn sectors may hold.
+    pub garbage: Garbage,
+}
+
+impl Mode {
+    fn random(rng: &mut Rng) -> Self {
+        let direct = rng.one_in(2);
+        Self {
+            direct,
+            dsync: rng.one_in(2),
+            recyclable: rng.one_in(2),
+            prepared: direct || rng.one_in(2),
+            sector: if rng.one_in(3) { 4096 } else { 512 },
+            garbage: match rng.below(3) {
+                // A rewritten unit must be atomic: see the crate `log`, module `tail`.
+                0 if !direct => Garbage::WrittenBytes,
+                _ => Garbage::None,
+            },
+        }
+    }
+
+    fn options(&self) -> LogOptions {
+        LogOptions {
+            log_number: LOG_NUMBER,
+            recyclable: self.recyclable,
+            direct_unit: self.direct.then_some(self.sector),
+            sync: if self.dsync {
+                WalSync::Dsync
+            } else {
+                WalSync::Fdatasync
+            },
+        }
+    }
+
+    fn how(&self) -> OpenHow {
+        OpenHow {
+            write: true,
+            create: Create::IfMissing,
+            direct: self.direct,
+        }
+    }
+}
+
+/// A bug planted in the caller of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plant {
+    /// None.
+    None,
+    /// The disk or the layer above it lies.
+    Disk(Lie),
+    /// A write is acknowledged as durable before the sync.
+    AcknowledgeEarly,
+    /// Records may begin at the start of a block: a zeroed block then hides a hole.
+    NoBoundaryRule,
+    /// A log is resumed without trimming what is behind its end.
+    NoTrim,
+}
+
+/// What one run is given.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Determines everything.
+    pub seed: u64,
+    /// Images per event.
+    pub images: u64,
+    /// The bug to find.
+    pub plant: Plant,
+}
+
+/// What was written, and what was promised.
+#[derive(Default)]
+struct Book {
+    records: Vec<Arc<[u8]>>,
+    durable: usize,
+    submitted: usize,
+    rng: Option<Rng>,
+    tally: Tally,
+    /// Disks that live on, with the number of records in their logs.
+    heirs: Vec<(SimDisk, usize)>,
+    heirs_max: usize,
+}
+
+struct Checker {
+    setup: Setup,
+    mode: Mode,
+    images: u64,
+    book: Mutex<Book>,
+}
+
+impl Checker {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads an image and compares; how many records it has.
+    fn check(&self, book: &Book, image: &SimDisk, floor: usize) -> Result<usize, String> {
+        let found = recovered(image, &book.records)?.0;
+        if found < floor {
+            return Err(format!("{} records acknowledged, {found} recovered", floor));
+        }
+        Ok(found)
+    }
+
+    fn one_image(&self, book: &mut Book, moment: &Moment<'_>, rng: &mut Rng) {
+        let killed = rng.one_in(8);
+        let kind = CrashKind::any(rng);
+        let (image, floor) = if killed {
+            (moment.kill_image(), book.submitted)
+        } else {
+            (moment.crash_image(rng, kind), book.durable)
+        };
+        book.tally.states += 1;
+        match self.check(book, &image, floor) {
+            Ok(found) => {
+                if book.heirs.len() < book.heirs_max && rng.one_in(16) {
+                    book.heirs.push((image, found));
+                }
+            }
+            Err(what) => {
+                let kind = if killed {
+                    "kill".into()
+                } else {
+                    format!("{kind:?}")
+                };
+                book.tally.fail(format!(
+                    "{what}; {} {:?} {kind}; {:?}; reproduce: IRONSTONE_CRASH_SEED={} \
+                     cargo test -p ironstone-sim --test crash log_only",
+                    moment.event, moment.phase, self.mode, self.setup.seed
+                ));
+            }
+        }
+    }
+}
+
+impl Watcher for Checker {
+    fn at(&self, moment: &Moment<'_>) {
+        let mut book = self.book();
+        let Some(mut rng) = book.rng.take() else {
+            return;
+        };
+        if moment.phase == Phase::After {
+            book.tally.points += 1;
+        }
+        for _ in 0..self.images {
+            self.one_image(&mut book, moment, &mut rng);
+        }
+        book.rng = Some(rng);
+    }
+}
+
+/// Reads the log on `disk`: how many records, and where it ends. Errors: a record that is not the
+/// one written.
+fn recovered(disk: &SimDisk, written: &[Arc<[u8]>]) -> Result<(usize, u64), String> {
+    let file = match disk.open(Path::new(LOG), OpenHow::READ) {
+        Ok(file) => file,
+        Err(e) if e.is_not_found() => return Ok((0, 0)),
+        Err(e) => return Err(e.to_string()),
+    };
+    let mut reader = Reader::new(file, LOG_NUMBER, ReaderOptions::default());
+    let mut record = Vec::new();
+    let mut found = 0;
+    while reader.read(&mut record).map_err(|e| e.to_string())? {
+        match written.get(found) {
+            Some(want) if want[..] == record[..] => found += 1,
+            _ => {
+                return Err(format!(
+                    "record {found} at {} is not the one written: a hole or old content",
+                    reader.record_offset()
+                ));
+            }
+        }
+    }
+    Ok((found, reader.end().offset()))
+}
+
+/// Where a record of `len` bytes ends that is appended at `offset`.
+fn end_after(offset: u64, len: usize, header: usize) -> u64 {
+    let mut left = len;
+    let mut at = offset as usize;
+    loop {
+        let mut room = BLOCK - at % BLOCK;
+        if room < header {
+            at += room;
+            room = BLOCK;
+        }
+        let n = left.min(room - header);
+        at += header + n;
+        left -= n;
+        if left == 0 {
+            return at as u64;
+        }
+    }
+}
+
+/// Bytes to add to a record so that the next one does not begin at the start of a block.
+fn lengthen(offset: u64, len: usize, header: usize) -> usize {
+    let room = BLOCK - (end_after(offset, len, header) % BLOCK as u64) as usize;
+    if room == BLOCK {
+        1
+    } else if room < header {
+        room + 1
+    } else {
+        0
+    }
+}
+
+/// The next record: its number, its length, and bytes that no other record has.
+fn make_record(rng: &mut Rng, number: usize, offset: u64, mode: &Mode, plant: Plant) -> Arc<[u8]> {
+    let mut len = 16
+        + match rng.below(40) {
+            0 => rng.below(80_000),
+            1..=4 => rng.below(6000),
+            5 => 0,
+            _ => rng.below(200),
+        } as usize;
+    let header = if mode.recyclable {
+        RECYCLABLE_HEADER
+    } else {
+        LEGACY_HEADER
+    };
+    if rng.one_in(12) {
+        // Up to the end of the block, or a few bytes around it.
+        let room = BLOCK - (offset % BLOCK as u64) as usize;
+        len = (room + 8)
+            .saturating_sub(header + rng.below(20) as usize)
+            .max(16);
+    }
+    if plant != Plant::NoBoundaryRule {
+        len += lengthen(offset, len, header);
+    }
+    let mut bytes = vec![0; len];
+    rng.fill(&mut bytes);
+    bytes[..8].copy_from_slice(&(number as u64).to_le_bytes());
+    bytes.into()
+}
+
+/// A disk with the directory, and the log file as its mode wants it.
+fn prepare(rng: &mut Rng, mode: &Mode) -> Result<SimDisk> {
+    let config = Config {
+        garbage: mode.garbage,
+        ..Config::default().with_sector(mode.sector)
+    };
+    let disk = SimDisk::new(config);
+    disk.create_dir(Path::new("/db"))?;
+    disk.sync_dir(Path::new("/"))?;
+    if mode.prepared {
+        let file = disk.open(Path::new(LOG), OpenHow::CREATE_NEW)?;
+        file.zero(0, PREPARED_BYTES)?;
+        if mode.recyclable && rng.one_in(2) {
+            let old = LogOptions {
+                log_number: LOG_NUMBER - 1,
+                recyclable: true,
+                ..LogOptions::default()
+            };
+            let mut writer = Writer::new(Arc::clone(&file), old);
+            while writer.size() < PREPARED_BYTES - 10_000 {
+                let record = make_record(rng, 0, writer.size(), mode, Plant::None);
+                if writer.size() + record.len() as u64 + 1000 < PREPARED_BYTES {
+                    writer.append(&record)?;
+                }
+            }
+            writer.sync()?;
+        }
+        file.sync(SyncKind::Data)?;
+        disk.sync_dir(Path::new("/db"))?;
+    }
+    Ok(disk)
+}
+
+/// Makes a log that was found after a crash fit to go on: nothing is behind its end.
+fn trim(disk: &SimDisk, mode: &Mode, end: u64, plant: Plant) -> Result<()> {
+    let how = OpenHow {
+        write: true,
+        create: Create::IfMissing,
+        direct: false,
+    };
+    let file = disk.open(Path::new(LOG), how)?;
+    if plant != Plant::NoTrim {
+        let len = file.len()?;
+        if mode.prepared {
+            file.zero(end, len.saturating_sub(end))?;
+        } else if len > end {
+            file.truncate(end)?;
+        }
+    }
+    file.sync(SyncKind::Data)?;
+    disk.sync_dir(Path::new("/db"))
+}
+
+/// Appends, submits and syncs at random until an error or the end of the workload.
+fn write_some(
+    fs: &dyn FileSystem,
+    checker: &Checker,
+    rng: &mut Rng,
+    resume_at: Option<u64>,
+) -> Result<()> {
+    let plant = checker.setup.plant;
+    let file = fs.open(Path::new(LOG), checker.mode.how())?;
+    let mut writer = match resume_at {
+        Some(offset) => Writer::resume(file, offset, checker.mode.options())?,
+        None => {
+            fs.sync_dir(Path::new("/db"))?;
+            Writer::new(file, checker.mode.options())
+        }
+    };
+    for _ in 0..8 + rng.below(30) {
+        for _ in 0..1 + rng.below(4) {
+            let number = checker.book().records.len();
+            let record = make_record(rng, number, writer.size(), &checker.mode, plant);
+            if checker.mode.prepared && writer.size() + record.len() as u64 > PREPARED_BYTES - 8192
+            {
+                break;
+            }
+            checker.book().records.push(Arc::clone(&record));
+            writer.append(&record)?;
+        }
+        let all = checker.book().records.len();
+        match rng.below(4) {
+            0 => {}
+            1 => {
+                writer.submit()?;
+                checker.book().submitted = all;
+            }
+            _ => {
+                if plant == Plant::AcknowledgeEarly {
+                    checker.book().durable = all;
+                }
+                writer.sync()?;
+                let mut book = checker.book();
+                book.submitted = all;
+                book.durable = all;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One workload, its crashes, and the lives after them.
+pub fn run(setup: Setup) -> Tally {
+    let mut rng = Rng::new(setup.seed);
+    let mode = Mode::random(&mut rng);
+    run_mode(setup, mode, rng)
+}
+
+/// [`run`] in a given mode.
+pub fn run_mode(setup: Setup, mode: Mode, mut rng: Rng) -> Tally {
+    let mut total = Tally {
+        workloads: 1,
+        ..Tally::default()
+    };
+    let disk = match prepare(&mut rng, &mode) {
+        Ok(disk) => disk,
+        Err(e) => {
+            total.fail(format!("seed {}: cannot prepare: {e}", setup.seed));
+            return total;
+        }
+    };
+    let mut lives = vec![(disk, Vec::new(), None, 0)];
+    while let Some((disk, records, resume_at, generation)) = lives.pop() {
+        let book = one_life(setup, mode, &mut rng, &disk, records, resume_at, generation);
+        for (heir, found) in book.heirs {
+            match recovered(&heir, &book.records) {
+                Ok((_, end)) => {
+                    let records = book.records[..found].to_vec();
+                    lives.push((heir, records, Some(end), generation + 1));
+                }
+                Err(e) => total.fail(format!("read twice, differs: {e}")),
+            }
+        }
+        total.add(book.tally);
+    }
+    total
+}
+
+fn one_life(
+    setup: Setup,
+    mode: Mode,
+    rng: &mut Rng,
+    disk: &SimDisk,
+    records: Vec<Arc<[u8]>>,
+    resume_at: Option<u64>,
+    generation: usize,
+) -> Book {
+    let found = records.len();
+    let heirs_max = [3, 1, 0][generation.min(2)];
+    // A log that was killed, not crashed, is not durable until the trim has synced it.
+    let book = Book {
+        records,
+        rng: Some(Rng::new(rng.next_u64())),
+        heirs_max,
+        ..Book::default()
+    };
+    let checker = Arc::new(Checker {
+        setup,
+        mode,
+        images: setup.images,
+        book: Mutex::new(book),
+    });
+    disk.watch(Arc::clone(&checker) as Arc<dyn Watcher>);
+    let fs: Arc<dyn FileSystem> = match setup.plant {
+        Plant::Disk(lie) => Lying::new(disk.shared(), lie),
+        _ => disk.shared(),
+    };
+    let trimmed = match resume_at {
+        Some(end) => trim(disk, &mode, end, setup.plant).map(|()| {
+            let mut book = checker.book();
+            book.durable = found;
+            book.submitted = found;
+        }),
+        None => Ok(()),
+    };
+    let done = trimmed.and_then(|()| write_some(&*fs, &checker, rng, resume_at));
+    disk.unwatch();
+    let mut book = std::mem::take(&mut *checker.book());
+    if let Err(e) = done {
+        book.tally
+            .fail(format!("seed {}: the workload failed: {e}", setup.seed));
+    }
+    book
+}
