@@ -2,6 +2,7 @@
 
 #![expect(clippy::print_stdout, reason = "a program that prints its results")]
 
+mod bench_device;
 mod bench_quick;
 mod generate;
 mod peers;
@@ -30,6 +31,8 @@ enum Task {
     Peers(peers::Arguments),
     /// Compare Ironstone's speed with RocksDB's: a few benchmarks, interleaved, in minutes
     BenchQuick(bench_quick::Arguments),
+    /// Count what a synced put costs the device, beside RocksDB and the raw device; needs root
+    BenchDevice(bench_device::Arguments),
     /// Check the rules of the source tree: modules, layers, unsafe islands, documents
     Tidy(tidy::Arguments),
     /// Write the documents that are made from the option tables
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Peers(arguments) => peers::run(&arguments),
         Task::BenchQuick(arguments) => bench_quick::run(&arguments),
+        Task::BenchDevice(arguments) => return bench_device::run(&arguments),
         Task::Tidy(arguments) => tidy::run(&arguments),
         Task::Gen(arguments) => generate::run(&arguments),
     };

@@ -1,0 +1,508 @@
+//! `cargo xtask bench-device`: what a synced put costs the device, beside RocksDB 11.8.1 and
+//! beside the device's own floor.
+//!
+//! A count does not depend on a machine's mood, so the device's operations per put are counted on
+//! a loop device of our own, on ext4 and xfs, with a volatile cache and with a protected one, and
+//! on one that the kernel limits to as few writes a second as a hard disk does. Times are compared
+//! within a pair only: raw floor, Ironstone, RocksDB, one right after the other.
+//!
+//! ```text
+//!   target/bench-device/lock              one run at a time
+//!   target/bench-device/<fs>.img  <─ loop device <─ mounted at mnt-<fs>/    gone after a run
+//!   target/bench-device/report.tsv, report.json
+//!
+//!   run ──starts──> watcher (own process group; waits for the run's end on a pipe)
+//!    └─ ends well: sweeps itself        └─ run died: Ctrl-C, kill, panic: sweeps for it
+//! ```
+//!
+//! Exit status: 0 done; 1 something failed; 2 this machine lacks what it takes, which is named.
+
+mod disk;
+mod floor;
+mod report;
+mod run;
+mod stat;
+mod throttle;
+mod trace;
+mod watch;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+
+use base::clock::{Clock, SystemClock};
+use disk::{Cache, Disk, Fs};
+use report::{Case, Pair, Report};
+use run::{Engine, Figures, Run};
+use throttle::Controller;
+
+/// Writes a second of the slow disk: a hard disk at 14,400 rpm, about.
+const SLOW: u32 = 240;
+
+/// Puts of the quick check.
+const COUNT_PUTS: u64 = 2000;
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// File systems
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "ext4,xfs")]
+    fs: Vec<Fs>,
+    /// Caches of the device: volatile, or protected against power loss
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "write-back,write-through"
+    )]
+    cache: Vec<Cache>,
+    /// Also measure on a disk that is limited to 240 writes a second
+    #[arg(long)]
+    slow: bool,
+    /// Synced puts of a run, all threads together; 100000 for figures to publish
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(100..))]
+    num: u64,
+    /// Synced puts of a run on the slow disk
+    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(50..))]
+    slow_num: u64,
+    /// Numbers of writing threads
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "1,8,32",
+        value_parser = clap::value_parser!(u32).range(1..=1024)
+    )]
+    threads: Vec<u32>,
+    /// Pairs of each measurement
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pairs: u32,
+    /// Size of a memtable, so that log files are switched during a run
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
+    write_buffer_mib: u32,
+    /// Size of the devices
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(384..))]
+    image_mib: u64,
+    /// Seconds that one run may take
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
+    run_seconds: u64,
+    /// Further flags of db_bench for both engines, for example --flag=--two_write_queues
+    #[arg(long = "flag", allow_hyphen_values = true)]
+    flags: Vec<String>,
+    /// A quick check: count operations of 2,000 puts on ext4, with both caches, measure no time
+    #[arg(long)]
+    count_only: bool,
+    /// An existing db_bench instead of building one
+    #[arg(long, value_name = "FILE")]
+    driver: Option<PathBuf>,
+    /// Waits for the end of a run and clears up after it
+    #[arg(long, hide = true)]
+    watch: bool,
+}
+
+/// Why there is no result.
+enum Stop {
+    /// The machine lacks this.
+    Needs(Vec<String>),
+    Failed(String),
+}
+
+impl From<String> for Stop {
+    fn from(message: String) -> Self {
+        Self::Failed(message)
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    let done = if arguments.watch {
+        watch::wait(&folder())
+    } else {
+        guarded(arguments)
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Stop::Failed(message)) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+        Err(Stop::Needs(needs)) => {
+            eprintln!("bench-device needs:");
+            for need in needs {
+                eprintln!("  - {need}");
+            }
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Where images, mount points and reports are.
+fn folder() -> PathBuf {
+    let target = crate::root().join("target");
+    // The kernel names backing files by their real path.
+    let target = fs::canonicalize(&target).unwrap_or(target);
+    target.join("bench-device")
+}
+
+/// Measures between two sweeps.
+fn guarded(arguments: &Arguments) -> Result<(), Stop> {
+    let fs = requirements(&arguments.fs)?;
+    let dir = folder();
+    fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    let _lock = watch::lock(&dir)?;
+    for left in disk::sweep(&dir)? {
+        eprintln!("removed {left}, left by a run that crashed");
+    }
+    let (driver, peer) = programs(arguments)?;
+    let watcher = watch::Watcher::start()?;
+    let session = Session {
+        arguments,
+        fs,
+        driver,
+        peer,
+        clock: SystemClock::shared(),
+        dir: dir.clone(),
+    };
+    let measured = if arguments.count_only {
+        session.count()
+    } else {
+        session.measure()
+    };
+    let swept = disk::sweep(&dir);
+    if swept.is_ok() {
+        watcher.dismiss()?;
+    }
+    measured?;
+    swept?;
+    Ok(())
+}
+
+/// Checks what must be there; the file systems that can be made.
+fn requirements(wanted: &[Fs]) -> Result<Vec<Fs>, Stop> {
+    let mut needs = Vec::new();
+    if !cfg!(target_os = "linux") {
+        needs.push("Linux".to_owned());
+    }
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if !is_root(&status) {
+        needs.push("root, for loop devices and mounts: run it with sudo".to_owned());
+    }
+    if !Path::new("/dev/loop-control").exists() {
+        needs.push(
+            "loop devices (/dev/loop-control): modprobe loop; in a container, --privileged"
+                .to_owned(),
+        );
+    }
+    let tools = [
+        ("losetup", "mount"),
+        ("mount", "mount"),
+        ("umount", "mount"),
+        ("setpriv", "util-linux"),
+        ("timeout", "coreutils"),
+    ];
+    for (tool, package) in tools {
+        if !is_installed(tool) {
+            needs.push(format!("{tool}: apt-get install {package}"));
+        }
+    }
+    let (there, missing): (Vec<Fs>, Vec<Fs>) =
+        wanted.iter().partition(|fs| is_installed(fs.maker().0));
+    let missing: Vec<String> = missing
+        .iter()
+        .map(|fs| {
+            let (maker, package) = fs.maker();
+            format!("{maker}: apt-get install {package}")
+        })
+        .collect();
+    if there.is_empty() {
+        needs.extend(missing);
+    } else {
+        for what in missing {
+            eprintln!("skipped a file system: needs {what}");
+        }
+    }
+    if needs.is_empty() {
+        Ok(there)
+    } else {
+        Err(Stop::Needs(needs))
+    }
+}
+
+/// Whether `/proc/self/status` says that the effective user is root: `Uid: real effective …`.
+fn is_root(status: &str) -> bool {
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("Uid:"))
+        .and_then(|ids| ids.split_whitespace().nth(1))
+        == Some("0")
+}
+
+/// Whether a program is in `PATH`, or where Debian keeps those for root.
+fn is_installed(tool: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .any(|dir| dir.join(tool).is_file())
+}
+
+/// db_bench, and the library of RocksDB; a quick check does without the latter.
+fn programs(arguments: &Arguments) -> Result<(PathBuf, Option<PathBuf>), Stop> {
+    let peer = if arguments.count_only {
+        let peer = crate::root().join(tools::librocksdb::PEER);
+        let there = peer.is_file();
+        if !there {
+            eprintln!("without RocksDB: cargo xtask peers fetches it");
+        }
+        there.then_some(peer)
+    } else {
+        Some(crate::peers::ensure(false)?)
+    };
+    let driver = match &arguments.driver {
+        Some(driver) => {
+            fs::canonicalize(driver).map_err(|e| format!("--driver {}: {e}", driver.display()))?
+        }
+        // Counts are the same without optimisation, and tests have that build already.
+        None => build_driver(!arguments.count_only)?,
+    };
+    Ok((driver, peer))
+}
+
+/// Builds db_bench; the path of the binary.
+fn build_driver(release: bool) -> Result<PathBuf, String> {
+    eprintln!("building db_bench");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command
+        .current_dir(crate::root())
+        .args(["build", "--package", "ironstone-tools", "--bin", "db_bench"])
+        .arg("--message-format=json-render-diagnostics");
+    if release {
+        command.arg("--release");
+    }
+    let output = command
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .map_err(|e| format!("cargo: {e}"))?;
+    if !output.status.success() {
+        return Err("db_bench does not build".to_owned());
+    }
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .find(|message| {
+            message["target"]["name"] == "db_bench" && message["executable"].is_string()
+        })
+        .and_then(|message| Some(PathBuf::from(message["executable"].as_str()?)))
+        .ok_or_else(|| "cargo did not tell where db_bench is".to_owned())
+}
+
+/// What all runs share.
+struct Session<'a> {
+    arguments: &'a Arguments,
+    fs: Vec<Fs>,
+    driver: PathBuf,
+    peer: Option<PathBuf>,
+    clock: Arc<dyn Clock>,
+    dir: PathBuf,
+}
+
+impl Session<'_> {
+    /// Everything that the arguments ask for; prints and writes the report.
+    fn measure(&self) -> Result<(), Stop> {
+        let mut report = Report::default();
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        report.notes.push(format!(
+            "Linux {}, {} processors; db_bench fillsync, 16-byte keys, 100-byte values, {}",
+            kernel.trim(),
+            std::thread::available_parallelism().map_or(1, usize::from),
+            self.flags().join(" ")
+        ));
+        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        report.notes.push(format!(
+            "load average at the start {}: times of a busy machine mean little, counts are exact",
+            load.split(' ').next().unwrap_or_default()
+        ));
+        let slow = self.slow(&mut report);
+        for &fs in &self.fs {
+            for &cache in &self.arguments.cache {
+                eprintln!("making a device: {} {}", fs.name(), cache.name());
+                let disk = Disk::make(&self.dir, fs, cache, self.arguments.image_mib)?;
+                self.disk(&disk, fs, cache, None, &mut report)?;
+                if let Some(controller) = &slow {
+                    let number = disk.number()?;
+                    controller.limit(&number, SLOW)?;
+                    let done = self.disk(&disk, fs, cache, Some(SLOW), &mut report);
+                    controller.release(&number)?;
+                    done?;
+                }
+                disk::sweep(&self.dir)?;
+            }
+        }
+        print!("{}", report.table());
+        for (name, text) in [("report.tsv", report.tsv()), ("report.json", report.json())] {
+            let path = self.dir.join(name);
+            fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+            println!("written: {}", path.display());
+        }
+        Ok(())
+    }
+
+    /// What limits the slow disk, if one is asked for and there is something that can.
+    fn slow(&self, report: &mut Report) -> Option<Controller> {
+        if !self.arguments.slow {
+            return None;
+        }
+        match Controller::find() {
+            Ok(controller) => {
+                let how = controller.describe();
+                report.notes.push(format!("{SLOW}/s by {how}"));
+                Some(controller)
+            }
+            Err(needs) => {
+                eprintln!("skipped the slow disk: needs {needs}");
+                report.notes.push(format!("no slow disk: needs {needs}"));
+                None
+            }
+        }
+    }
+
+    /// All numbers of threads on one device.
+    fn disk(
+        &self,
+        disk: &Disk,
+        fs: Fs,
+        cache: Cache,
+        limit: Option<u32>,
+        report: &mut Report,
+    ) -> Result<(), String> {
+        let puts = match limit {
+            None => self.arguments.num,
+            Some(_) => self.arguments.slow_num,
+        };
+        for &threads in &self.arguments.threads {
+            let case = Case {
+                fs: fs.name(),
+                cache: cache.name(),
+                limit,
+                threads,
+                puts,
+            };
+            for number in 0..self.arguments.pairs {
+                let pair = self.pair(disk, &case, number)?;
+                eprintln!(
+                    "{}, {threads} threads, {}/{}: raw {:.1} µs, Ironstone {:.1} µs, RocksDB {:.1} µs; \
+                     puts a second {:.2} times RocksDB's",
+                    case.disk(),
+                    number + 1,
+                    self.arguments.pairs,
+                    pair.floor.micros,
+                    pair.ironstone.micros,
+                    pair.rocksdb.micros,
+                    pair.ironstone.per_second / pair.rocksdb.per_second
+                );
+                report.add(case.clone(), pair);
+            }
+        }
+        Ok(())
+    }
+
+    fn pair(&self, disk: &Disk, case: &Case, number: u32) -> Result<Pair, String> {
+        let peer = self.peer.clone().ok_or("RocksDB is not there")?;
+        let rocksdb = Engine::RocksDb(peer);
+        Ok(Pair {
+            floor: self.floor(disk, case.puts)?,
+            ironstone: self.once(disk, &Engine::Ironstone, case.threads, case.puts, number)?,
+            rocksdb: self.once(disk, &rocksdb, case.threads, case.puts, number)?,
+        })
+    }
+
+    fn floor(&self, disk: &Disk, writes: u64) -> Result<Figures, String> {
+        floor::measure(
+            &disk.mount,
+            &disk.counters,
+            writes,
+            self.arguments.run_seconds,
+            &*self.clock,
+        )
+    }
+
+    fn once(
+        &self,
+        disk: &Disk,
+        engine: &Engine,
+        threads: u32,
+        puts: u64,
+        pair: u32,
+    ) -> Result<Figures, String> {
+        Run {
+            driver: &self.driver,
+            engine,
+            mount: &disk.mount,
+            counters: &disk.counters,
+            threads,
+            puts,
+            seed: 1000 + pair,
+            flags: &self.flags(),
+            seconds: self.arguments.run_seconds,
+        }
+        .go()
+    }
+
+    /// What both engines get beside the benchmark itself.
+    fn flags(&self) -> Vec<String> {
+        let bytes = u64::from(self.arguments.write_buffer_mib) << 20;
+        let mut flags = vec![format!("--write_buffer_size={bytes}")];
+        flags.extend(self.arguments.flags.iter().cloned());
+        flags
+    }
+
+    /// The quick check: operations only. Writes show on the write-through device, flushes on the
+    /// write-back one.
+    fn count(&self) -> Result<(), Stop> {
+        let fs = self.fs.first().copied().unwrap_or(Fs::Ext4);
+        for cache in [Cache::WriteBack, Cache::WriteThrough] {
+            let disk = Disk::make(&self.dir, fs, cache, self.arguments.image_mib)?;
+            let mut sides = vec![
+                ("raw", self.floor(&disk, COUNT_PUTS)?),
+                (
+                    "ironstone",
+                    self.once(&disk, &Engine::Ironstone, 1, COUNT_PUTS, 0)?,
+                ),
+            ];
+            if let Some(peer) = &self.peer {
+                let engine = Engine::RocksDb(peer.clone());
+                sides.push(("rocksdb", self.once(&disk, &engine, 1, COUNT_PUTS, 0)?));
+            }
+            for (name, figures) in sides {
+                let each = figures.each;
+                println!(
+                    "{} {} {name}: writes/put {} flushes/put {:.2} requests/put {:.2} KiB/put {:.2}",
+                    fs.name(),
+                    cache.name(),
+                    report::writes(each.writes()),
+                    each.flushes,
+                    each.requests,
+                    each.bytes() / 1024.0
+                );
+            }
+            disk::sweep(&self.dir)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_effective_user_counts() {
+        assert!(is_root("Name:\tx\nUid:\t1000\t0\t0\t0\nGid:\t0\t0\t0\t0\n"));
+        assert!(!is_root("Uid:\t0\t1000\t0\t0\n"));
+        assert!(!is_root(""));
+    }
+
+    #[test]
+    fn programs_are_looked_for_in_the_path() {
+        assert!(is_installed("sh"));
+        assert!(!is_installed("no-such-program-anywhere"));
+    }
+}

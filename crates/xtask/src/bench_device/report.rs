@@ -1,0 +1,406 @@
+//! What the runs give: medians over the pairs and ratios within each, as a table, TSV and JSON.
+//!
+//! Ratios are taken within a pair, whose three runs follow each other, and then the median over
+//! the pairs: a machine that changes its speed between pairs does not change them.
+
+use serde_json::{Value, json};
+
+use super::run::Figures;
+
+/// Where and how something was measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Case {
+    pub(crate) fs: &'static str,
+    pub(crate) cache: &'static str,
+    /// Writes a second that the device was limited to.
+    pub(crate) limit: Option<u32>,
+    pub(crate) threads: u32,
+    /// Puts of one run.
+    pub(crate) puts: u64,
+}
+
+impl Case {
+    pub(crate) fn disk(&self) -> String {
+        let limit = self.limit.map_or(String::new(), |n| format!(" {n}/s"));
+        format!("{} {}{limit}", self.fs, self.cache)
+    }
+}
+
+/// Three runs, one right after the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pair {
+    pub(crate) floor: Figures,
+    pub(crate) ironstone: Figures,
+    pub(crate) rocksdb: Figures,
+}
+
+type Side = (&'static str, fn(&Pair) -> &Figures);
+
+const SIDES: [Side; 3] = [
+    ("raw floor", |p| &p.floor),
+    ("Ironstone", |p| &p.ironstone),
+    ("RocksDB", |p| &p.rocksdb),
+];
+
+/// Everything measured.
+#[derive(Default)]
+pub(crate) struct Report {
+    /// The machine and what both engines got, a line each.
+    pub(crate) notes: Vec<String>,
+    cases: Vec<(Case, Vec<Pair>)>,
+}
+
+/// Median, smallest and largest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+}
+
+impl Spread {
+    fn of(values: impl Iterator<Item = f64>) -> Self {
+        let mut values: Vec<f64> = values.collect();
+        values.sort_by(f64::total_cmp);
+        let at = |i: usize| values.get(i).copied().unwrap_or(f64::NAN);
+        let middle = values.len() / 2;
+        let median = match values.len() % 2 {
+            0 => f64::midpoint(at(middle.wrapping_sub(1)), at(middle)),
+            _ => at(middle),
+        };
+        Self {
+            median,
+            low: at(0),
+            high: at(values.len().wrapping_sub(1)),
+        }
+    }
+
+    fn text(self) -> String {
+        format!("{:.2} [{:.2}..{:.2}]", self.median, self.low, self.high)
+    }
+
+    fn json(self) -> Value {
+        json!({"median": self.median, "low": self.low, "high": self.high})
+    }
+}
+
+/// Ironstone against the two others in a case.
+struct Ratios {
+    /// Puts a second over RocksDB's: above 1, Ironstone is faster.
+    rocksdb: Spread,
+    /// Time of the wall clock for a put over the raw write's: 1 is the device's own speed; below
+    /// it, threads share writes.
+    floor: Spread,
+    /// 99.9th percentile over the raw write's.
+    floor_p999: Spread,
+    /// RocksDB's time for a put over the raw write's.
+    rocksdb_floor: Spread,
+}
+
+impl Ratios {
+    fn of(pairs: &[Pair]) -> Self {
+        let of = |ratio: fn(&Pair) -> f64| Spread::of(pairs.iter().map(ratio));
+        Self {
+            rocksdb: of(|p| p.ironstone.per_second / p.rocksdb.per_second),
+            floor: of(|p| p.floor.per_second / p.ironstone.per_second),
+            floor_p999: of(|p| p.ironstone.p999 / p.floor.p999),
+            rocksdb_floor: of(|p| p.floor.per_second / p.rocksdb.per_second),
+        }
+    }
+}
+
+impl Report {
+    pub(crate) fn add(&mut self, case: Case, pair: Pair) {
+        match self.cases.iter_mut().find(|(c, _)| *c == case) {
+            Some((_, pairs)) => pairs.push(pair),
+            None => self.cases.push((case, vec![pair])),
+        }
+    }
+
+    /// Tables for a terminal.
+    pub(crate) fn table(&self) -> String {
+        let mut out = self.notes.join("\n");
+        out.push_str(
+            "\n\nPer synced put of 100 bytes, medians. requests: writes, and flushes without data; \
+             writes: those with data,\na range where they could not be traced; times in \
+             microseconds.\n\n",
+        );
+        let heads = [
+            "requests", "flushes", "writes", "KiB", "mean", "p50", "p99", "p99.9", "puts/s",
+        ];
+        out.push_str(&format!("{:<24} {:>7} {:<9}", "disk", "threads", "engine"));
+        for head in heads {
+            out.push_str(&format!(" {head:>11}"));
+        }
+        out.push('\n');
+        for (case, pairs) in &self.cases {
+            for (name, side) in SIDES {
+                let threads = if name == SIDES[0].0 { 1 } else { case.threads };
+                out.push_str(&format!("{:<24} {threads:>7} {name:<9}", case.disk()));
+                for cell in cells(pairs, side) {
+                    out.push_str(&format!(" {cell:>11}"));
+                }
+                out.push('\n');
+            }
+        }
+        out.push_str(&self.ratios());
+        out
+    }
+
+    fn ratios(&self) -> String {
+        let mut out = format!(
+            "\nRatios within a pair: median [smallest..largest]. Ironstone/RocksDB: puts a second; \
+             .../raw: time for a put over a raw write's.\n\n{:<24} {:>7} {:>5} {:>20} {:>20} {:>20} {:>20}\n",
+            "disk",
+            "threads",
+            "pairs",
+            "Ironstone/RocksDB",
+            "Ironstone/raw",
+            "Ironstone/raw p99.9",
+            "RocksDB/raw"
+        );
+        for (case, pairs) in &self.cases {
+            let r = Ratios::of(pairs);
+            out.push_str(&format!(
+                "{:<24} {:>7} {:>5} {:>20} {:>20} {:>20} {:>20}\n",
+                case.disk(),
+                case.threads,
+                pairs.len(),
+                r.rocksdb.text(),
+                r.floor.text(),
+                r.floor_p999.text(),
+                r.rocksdb_floor.text()
+            ));
+        }
+        out
+    }
+
+    /// A line for each run.
+    pub(crate) fn tsv(&self) -> String {
+        let mut out = String::from(
+            "fs\tcache\tlimit_writes_per_s\tthreads\tputs\tpair\tengine\trequests_per_put\t\
+             flushes_per_put\twrites_per_put\tsectors_per_put\tmicros\tp50\tp99\tp99.9\tputs_per_s\n",
+        );
+        for (case, pairs) in &self.cases {
+            let limit = case.limit.map_or(String::new(), |n| n.to_string());
+            for (i, pair) in pairs.iter().enumerate() {
+                for (name, side) in SIDES {
+                    let f = side(pair);
+                    out.push_str(&format!(
+                        "{}\t{}\t{limit}\t{}\t{}\t{}\t{name}\t{:.4}\t{:.4}\t{}\t{:.2}\t{:.3}\t{:.2}\t{:.2}\t{:.2}\t{:.1}\n",
+                        case.fs,
+                        case.cache,
+                        case.threads,
+                        case.puts,
+                        i + 1,
+                        f.each.requests,
+                        f.each.flushes,
+                        writes(f.each.writes()),
+                        f.each.sectors,
+                        f.micros,
+                        f.p50,
+                        f.p99,
+                        f.p999,
+                        f.per_second
+                    ));
+                }
+            }
+        }
+        out
+    }
+
+    pub(crate) fn json(&self) -> String {
+        let cases: Vec<Value> = self
+            .cases
+            .iter()
+            .map(|(case, pairs)| {
+                let ratios = Ratios::of(pairs);
+                let runs: Vec<Value> = pairs
+                    .iter()
+                    .map(|pair| {
+                        json!({
+                            "raw_floor": figures(&pair.floor),
+                            "ironstone": figures(&pair.ironstone),
+                            "rocksdb": figures(&pair.rocksdb),
+                        })
+                    })
+                    .collect();
+                json!({
+                    "fs": case.fs,
+                    "cache": case.cache,
+                    "limit_writes_per_s": case.limit,
+                    "threads": case.threads,
+                    "puts": case.puts,
+                    "pairs": runs,
+                    "ratios": {
+                        "puts_per_s_over_rocksdb": ratios.rocksdb.json(),
+                        "time_over_raw": ratios.floor.json(),
+                        "p99.9_over_raw": ratios.floor_p999.json(),
+                        "rocksdb_time_over_raw": ratios.rocksdb_floor.json(),
+                    },
+                })
+            })
+            .collect();
+        format!("{:#}\n", json!({"notes": self.notes, "cases": cases}))
+    }
+}
+
+fn figures(f: &Figures) -> Value {
+    let (fewest, most) = f.each.writes();
+    json!({
+        "requests_per_put": f.each.requests,
+        "flushes_per_put": f.each.flushes,
+        "writes_per_put_at_least": fewest,
+        "writes_per_put_at_most": most,
+        "sectors_per_put": f.each.sectors,
+        "bytes_per_put": f.each.bytes(),
+        "micros": f.micros,
+        "p50": f.p50,
+        "p99": f.p99,
+        "p99.9": f.p999,
+        "puts_per_s": f.per_second,
+    })
+}
+
+/// The medians of one engine in a case, in the order of the table's columns.
+fn cells(pairs: &[Pair], side: fn(&Pair) -> &Figures) -> [String; 9] {
+    let median = |of: fn(&Figures) -> f64| Spread::of(pairs.iter().map(|p| of(side(p)))).median;
+    let fewest = median(|f| f.each.writes().0);
+    let most = median(|f| f.each.writes().1);
+    [
+        format!("{:.2}", median(|f| f.each.requests)),
+        format!("{:.2}", median(|f| f.each.flushes)),
+        writes((fewest, most)),
+        format!("{:.2}", median(|f| f.each.bytes()) / 1024.0),
+        format!("{:.1}", median(|f| f.micros)),
+        format!("{:.1}", median(|f| f.p50)),
+        format!("{:.1}", median(|f| f.p99)),
+        format!("{:.1}", median(|f| f.p999)),
+        format!("{:.0}", median(|f| f.per_second)),
+    ]
+}
+
+/// Writes with data: one number if the counters decide it, else the range that they leave.
+pub(crate) fn writes((fewest, most): (f64, f64)) -> String {
+    let (fewest, most) = (format!("{fewest:.2}"), format!("{most:.2}"));
+    if fewest == most {
+        fewest
+    } else {
+        format!("{fewest}..{most}")
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::float_cmp, reason = "figures that are exact in binary")]
+mod tests {
+    use super::super::stat::Each;
+    use super::*;
+
+    fn figures(requests: f64, flushes: f64, micros: f64) -> Figures {
+        Figures {
+            each: Each {
+                requests,
+                flushes,
+                sectors: 8.0,
+                writes: None,
+            },
+            micros,
+            per_second: 1e6 / micros,
+            p50: micros,
+            p99: micros * 2.0,
+            p999: micros * 3.0,
+        }
+    }
+
+    fn report() -> Report {
+        let case = Case {
+            fs: "ext4",
+            cache: "write-back",
+            limit: None,
+            threads: 1,
+            puts: 1000,
+        };
+        let mut report = Report::default();
+        report.notes.push("a machine".to_owned());
+        for slower in [1.0, 4.0, 2.0] {
+            report.add(
+                case.clone(),
+                Pair {
+                    floor: figures(2.0, 1.0, 50.0 * slower),
+                    ironstone: figures(2.0, 1.0, 55.0 * slower),
+                    rocksdb: figures(3.0, 2.0, 110.0 * slower),
+                },
+            );
+        }
+        report.add(
+            Case {
+                cache: "write-through",
+                limit: Some(240),
+                ..case
+            },
+            Pair {
+                floor: figures(1.0, 0.0, 4000.0),
+                ironstone: figures(1.0, 0.0, 4000.0),
+                rocksdb: figures(3.0, 0.0, 12000.0),
+            },
+        );
+        report
+    }
+
+    #[test]
+    fn medians_and_odd_even() {
+        let spread = Spread::of([3.0, 1.0, 2.0].into_iter());
+        assert_eq!((spread.median, spread.low, spread.high), (2.0, 1.0, 3.0));
+        assert_eq!(Spread::of([1.0, 2.0].into_iter()).median, 1.5);
+        assert!(Spread::of(std::iter::empty()).median.is_nan());
+    }
+
+    #[test]
+    fn the_table_names_each_column() {
+        let table = report().table();
+        let lines: Vec<Vec<&str>> = table
+            .lines()
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        let line = |start: &[&str]| {
+            lines
+                .iter()
+                .find(|words| words.starts_with(start))
+                .unwrap_or_else(|| panic!("{start:?} in\n{table}"))
+                .join(" ")
+        };
+        assert_eq!(
+            line(&["disk"]),
+            "disk threads engine requests flushes writes KiB mean p50 p99 p99.9 puts/s"
+        );
+        assert_eq!(
+            line(&["ext4", "write-back", "1", "Ironstone"]),
+            "ext4 write-back 1 Ironstone 2.00 1.00 1.00..2.00 4.00 110.0 110.0 220.0 330.0 9091"
+        );
+        assert_eq!(
+            line(&["ext4", "write-through", "240/s", "1", "RocksDB"]),
+            "ext4 write-through 240/s 1 RocksDB 3.00 0.00 3.00 4.00 12000.0 12000.0 24000.0 36000.0 83"
+        );
+        // The pairs differ by a factor of four in speed, the ratios not at all.
+        assert_eq!(
+            line(&["ext4", "write-back", "1", "3"]),
+            "ext4 write-back 1 3 2.00 [2.00..2.00] 1.10 [1.10..1.10] 1.10 [1.10..1.10] 2.20 [2.20..2.20]"
+        );
+    }
+
+    #[test]
+    fn tsv_and_json_have_every_run() {
+        let tsv = report().tsv();
+        let widths: Vec<usize> = tsv.lines().map(|l| l.split('\t').count()).collect();
+        assert_eq!(widths, [16; 13]);
+        let json: Value = serde_json::from_str(&report().json()).unwrap();
+        assert_eq!(json["cases"][0]["pairs"].as_array().unwrap().len(), 3);
+        assert_eq!(
+            json["cases"][0]["pairs"][0]["ironstone"]["bytes_per_put"],
+            4096.0
+        );
+        assert_eq!(json["cases"][1]["limit_writes_per_s"], 240);
+        let ratio = &json["cases"][1]["ratios"]["puts_per_s_over_rocksdb"]["median"];
+        assert!((ratio.as_f64().unwrap() - 3.0).abs() < 1e-9);
+    }
+}

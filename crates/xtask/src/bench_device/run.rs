@@ -1,0 +1,275 @@
+//! One run of db_bench on a device, and what it and the device say about it.
+//!
+//! The device's counters are read when db_bench says `DB path:`, which it does after the database
+//! is open, and again when the result is there, before it closes: opening and closing are not
+//! counted, what the engine does in the background meanwhile is.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::stat::{Counters, Each, Stat};
+
+/// What a run gave.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Figures {
+    /// What an operation cost on the device.
+    pub(crate) each: Each,
+    /// Microseconds of an operation in its thread.
+    pub(crate) micros: f64,
+    /// Operations a second, of all threads.
+    pub(crate) per_second: f64,
+    /// Percentiles of the time of an operation, in microseconds.
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+    pub(crate) p999: f64,
+}
+
+/// The engines, as db_bench calls them.
+#[derive(Clone, Debug)]
+pub(crate) enum Engine {
+    Ironstone,
+    /// The path of the library.
+    RocksDb(PathBuf),
+}
+
+impl Engine {
+    fn flag(&self) -> String {
+        match self {
+            Self::Ironstone => "ironstone".to_owned(),
+            Self::RocksDb(library) => format!("librocksdb:{}", library.display()),
+        }
+    }
+}
+
+/// A run of `fillsync`.
+pub(crate) struct Run<'a> {
+    pub(crate) driver: &'a Path,
+    pub(crate) engine: &'a Engine,
+    /// Where the file system is mounted; the database is made in it and removed.
+    pub(crate) mount: &'a Path,
+    /// The device's.
+    pub(crate) counters: &'a Counters,
+    pub(crate) threads: u32,
+    /// Puts of all threads together, as far as they divide evenly.
+    pub(crate) puts: u64,
+    pub(crate) seed: u32,
+    /// Further flags, the same for both engines.
+    pub(crate) flags: &'a [String],
+    /// Seconds after which the run is ended and is an error.
+    pub(crate) seconds: u64,
+}
+
+impl Run<'_> {
+    /// Runs it.
+    pub(crate) fn go(&self) -> Result<Figures, String> {
+        let db = self.mount.join("db");
+        let result = self.measure(&db);
+        let removed = match std::fs::remove_dir_all(&db) {
+            Err(e) if db.exists() => Err(format!("{}: {e}", db.display())),
+            _ => Ok(()),
+        };
+        let figures = result?;
+        removed?;
+        Ok(figures)
+    }
+
+    fn measure(&self, db: &Path) -> Result<Figures, String> {
+        let mut command = self.command(db);
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|e| format!("setpriv: {e}"))?;
+        let mut counted = Counted::default();
+        if let Some(stdout) = child.stdout.take() {
+            for line in BufReader::new(stdout).lines() {
+                let line = line.map_err(|e| format!("db_bench: {e}"))?;
+                counted.line(line, || self.counters.read())?;
+            }
+        }
+        let mut errors = String::new();
+        if let Some(mut stderr) = child.stderr.take() {
+            stderr
+                .read_to_string(&mut errors)
+                .map_err(|e| format!("db_bench: {e}"))?;
+        }
+        let status = child.wait().map_err(|e| format!("db_bench: {e}"))?;
+        let arguments: Vec<_> = command.get_args().map(|a| a.to_string_lossy()).collect();
+        let arguments = arguments.join(" ");
+        if status.code() == Some(124) {
+            return Err(format!(
+                "{arguments}: not done after {} s and ended",
+                self.seconds
+            ));
+        }
+        if !status.success() {
+            return Err(format!("{arguments} failed ({status}):\n{}", errors.trim()));
+        }
+        counted
+            .figures()
+            .ok_or_else(|| format!("{arguments}: no result in:\n{}", counted.output))
+    }
+
+    /// db_bench, bounded in time, and ended if this process ends first.
+    fn command(&self, db: &Path) -> Command {
+        let mut command = Command::new("setpriv");
+        let each = (self.puts / u64::from(self.threads)).max(1);
+        command
+            .args(["--pdeathsig", "TERM", "timeout", "--foreground"])
+            .arg("--kill-after=5")
+            .arg(self.seconds.to_string())
+            .arg(self.driver)
+            .arg(format!("--engine={}", self.engine.flag()))
+            .arg(format!("--db={}", db.display()))
+            .args(["--benchmarks=fillsync", "--histogram"])
+            .args(["--key_size=16", "--value_size=100"])
+            .arg("--compression_type=none")
+            .arg(format!("--threads={}", self.threads))
+            .arg(format!("--num={}", self.puts.max(1)))
+            .arg(format!("--writes={each}"))
+            .arg(format!("--seed={}", self.seed))
+            .args(self.flags);
+        command
+    }
+}
+
+/// Reads db_bench's output as it comes.
+#[derive(Default)]
+struct Counted {
+    before: Option<Stat>,
+    after: Option<Stat>,
+    operations: u64,
+    /// Microseconds of an operation, operations a second.
+    rate: Option<(f64, f64)>,
+    /// Percentiles 50, 99 and 99.9.
+    percentiles: Option<(f64, f64, f64)>,
+    output: String,
+}
+
+impl Counted {
+    fn line(&mut self, line: String, now: impl Fn() -> Result<Stat, String>) -> Result<(), String> {
+        if line.starts_with("DB path:") {
+            self.before = Some(now()?);
+        } else if let Some((operations, micros, per_second)) = result(&line) {
+            self.after = Some(now()?);
+            self.operations = operations;
+            self.rate = Some((micros, per_second));
+        } else if let Some(percentiles) = percentiles(&line) {
+            self.percentiles = Some(percentiles);
+        }
+        self.output.push_str(&line);
+        self.output.push('\n');
+        Ok(())
+    }
+
+    fn figures(&self) -> Option<Figures> {
+        let (micros, per_second) = self.rate?;
+        let (p50, p99, p999) = self.percentiles?;
+        Some(Figures {
+            each: self.after?.each_since(self.before?, self.operations),
+            micros,
+            per_second,
+            p50,
+            p99,
+            p999,
+        })
+    }
+}
+
+/// Operations, microseconds of one, and operations a second from a result line:
+/// `fillsync : 76.123 micros/op 13136 ops/sec 1.522 seconds 20000 operations;`.
+fn result(line: &str) -> Option<(u64, f64, f64)> {
+    let (name, rest) = line.split_once(" : ")?;
+    if name.trim() != "fillsync" {
+        return None;
+    }
+    let mut words = rest.split_whitespace();
+    let mut before = |unit: &str| -> Option<f64> {
+        let figure = words.next()?.parse().ok()?;
+        (words.next()?.trim_end_matches(';') == unit).then_some(figure)
+    };
+    let micros = before("micros/op")?;
+    let per_second = before("ops/sec")?;
+    let seconds = before("seconds")?;
+    let operations = before("operations")?;
+    // The rate is printed without decimals, the time with three: the finer of the two counts.
+    let per_second = if per_second < 1000.0 && seconds > 0.0 {
+        operations / seconds
+    } else {
+        per_second
+    };
+    (micros > 0.0 && per_second > 0.0).then_some((operations as u64, micros, per_second))
+}
+
+/// `Percentiles: P50: 74.33 P75: 90.03 P99: 166.44 P99.9: 421.13 P99.99: 1046.00`.
+fn percentiles(line: &str) -> Option<(f64, f64, f64)> {
+    let rest = line.strip_prefix("Percentiles:")?;
+    let words: Vec<&str> = rest.split_whitespace().collect();
+    let of = |name: &str| {
+        let pair = words.chunks_exact(2).find(|pair| pair[0] == name)?;
+        pair[1].parse().ok()
+    };
+    Some((of("P50:")?, of("P99:")?, of("P99.9:")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = "Set seed to 7 because --seed was 0\n\
+        DB path: [/mnt/db]\n\
+        fillsync     :      76.123 micros/op 13136 ops/sec 1.522 seconds 20000 operations;    1.5 MB/s\n\
+        Microseconds per write:\n\
+        Count: 20000 Average: 76.1230  StdDev: 12.10\n\
+        Min: 51  Median: 74.3300  Max: 1046\n\
+        Percentiles: P50: 74.33 P75: 90.03 P99: 166.44 P99.9: 421.13 P99.99: 1046.00\n";
+
+    #[test]
+    fn output_and_counters_make_figures() {
+        let mut counted = Counted::default();
+        let reads = std::cell::Cell::new(0u64);
+        for line in OUTPUT.lines() {
+            counted
+                .line(line.to_owned(), || {
+                    reads.set(reads.get() + 1);
+                    Ok(Stat {
+                        requests: reads.get() * 40_000,
+                        sectors: reads.get() * 160_000,
+                        flushes: reads.get() * 20_000,
+                        writes: None,
+                    })
+                })
+                .unwrap();
+        }
+        assert_eq!(reads.get(), 2);
+        let f = counted.figures().unwrap();
+        assert_eq!((f.each.requests, f.each.flushes), (2.0, 1.0));
+        assert_eq!((f.micros, f.per_second), (76.123, 13136.0));
+        assert_eq!((f.p50, f.p99, f.p999), (74.33, 166.44, 421.13));
+    }
+
+    #[test]
+    fn half_an_output_has_no_figures() {
+        let mut counted = Counted::default();
+        let stat = Stat::parse("1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17").unwrap();
+        for line in OUTPUT.lines().take(3) {
+            counted.line(line.to_owned(), || Ok(stat)).unwrap();
+        }
+        assert_eq!(counted.figures(), None);
+    }
+
+    #[test]
+    fn a_slow_rate_is_taken_from_the_time() {
+        let line = "fillsync     :   17021.000 micros/op 58 ops/sec 10.213 seconds 600 operations;";
+        let (operations, micros, per_second) = result(line).unwrap();
+        assert_eq!((operations, micros), (600, 17021.0));
+        assert!((per_second - 58.748).abs() < 0.001);
+        assert_eq!(result("fillseq : 1.0 micros/op 58 ops/sec"), None);
+        assert_eq!(
+            result("fillsync     : skipped (--use_existing_db is true)"),
+            None
+        );
+    }
+}

@@ -1,0 +1,181 @@
+//! What a device did: the counters of `/sys/block/<device>/stat`, and what a put cost of them.
+//!
+//! The counting has a trap. An empty flush request (what `DSYNC` or `fdatasync` sends after a
+//! direct write to a device with a volatile cache) counts as a write request **and** as a flush; a
+//! flush that a journal write carries counts as a flush only. So requests are writes on a
+//! write-through device, where there are no flushes; on a write-back one the number of writes lies
+//! between requests less flushes, and requests. Where the kernel traces requests, `trace` decides.
+
+use std::fs;
+
+use super::trace::Trace;
+
+/// Bytes of a sector in the kernel's counters, whatever the device's own block is.
+const SECTOR: f64 = 512.0;
+
+/// Counters of a block device, all growing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stat {
+    /// Field 5: write requests, and empty flushes.
+    pub(crate) requests: u64,
+    /// Field 7: sectors of 512 bytes written.
+    pub(crate) sectors: u64,
+    /// Field 16: flushes.
+    pub(crate) flushes: u64,
+    /// Writes with data, if they are traced.
+    pub(crate) writes: Option<u64>,
+}
+
+/// Reads the counters of a device.
+pub(crate) struct Counters {
+    /// Its name: `loop0`.
+    device: String,
+    trace: Option<Trace>,
+}
+
+impl Counters {
+    pub(crate) fn new(device: String, trace: Option<Trace>) -> Self {
+        Self { device, trace }
+    }
+
+    /// The counters now.
+    pub(crate) fn read(&self) -> Result<Stat, String> {
+        let path = format!("/sys/block/{}/stat", self.device);
+        let line = fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
+        let mut stat = Stat::parse(&line).map_err(|e| format!("{path}: {e}"))?;
+        stat.writes = self.trace.as_ref().and_then(Trace::writes);
+        Ok(stat)
+    }
+}
+
+impl Stat {
+    /// Reads the one line of a stat file.
+    pub(crate) fn parse(line: &str) -> Result<Self, String> {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let field = |number: usize| {
+            let text = fields.get(number - 1).ok_or_else(|| {
+                format!(
+                    "{} fields and no field {number} (flushes are counted since Linux 5.5)",
+                    fields.len()
+                )
+            })?;
+            text.parse()
+                .map_err(|_| format!("field {number} is '{text}', not a number"))
+        };
+        Ok(Self {
+            requests: field(5)?,
+            sectors: field(7)?,
+            flushes: field(16)?,
+            writes: None,
+        })
+    }
+
+    /// What was done since `earlier`, for each of `operations`.
+    pub(crate) fn each_since(self, earlier: Self, operations: u64) -> Each {
+        let of = |now: u64, then: u64| now.saturating_sub(then) as f64 / operations.max(1) as f64;
+        Each {
+            requests: of(self.requests, earlier.requests),
+            flushes: of(self.flushes, earlier.flushes),
+            sectors: of(self.sectors, earlier.sectors),
+            writes: self
+                .writes
+                .zip(earlier.writes)
+                .map(|(now, then)| of(now, then)),
+        }
+    }
+}
+
+/// What one operation cost on average.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Each {
+    /// Write requests with data, and empty flushes.
+    pub(crate) requests: f64,
+    /// Flushes, empty or carried by a write.
+    pub(crate) flushes: f64,
+    /// Sectors of 512 bytes.
+    pub(crate) sectors: f64,
+    /// Writes with data, if they were traced.
+    pub(crate) writes: Option<f64>,
+}
+
+impl Each {
+    /// Bytes written.
+    pub(crate) fn bytes(self) -> f64 {
+        self.sectors * SECTOR
+    }
+
+    /// Fewest and most writes with data that the counters allow; the same number where they were
+    /// traced, or where no flush was counted.
+    pub(crate) fn writes(self) -> (f64, f64) {
+        let fewest = (self.requests - self.flushes).max(0.0);
+        self.writes
+            .map_or((fewest, self.requests), |exact| (exact, exact))
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::float_cmp, reason = "figures that are exact in binary")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_those_that_the_kernel_documents() {
+        let line = "     120        0     4804       11     2000        7    16000      501        \
+                    0      300      512        3        0     8192        1     1000      250\n";
+        let stat = Stat::parse(line).unwrap();
+        assert_eq!(
+            stat,
+            Stat {
+                requests: 2000,
+                sectors: 16000,
+                flushes: 1000,
+                writes: None
+            }
+        );
+        let each = stat.each_since(
+            Stat {
+                requests: 1000,
+                sectors: 8000,
+                flushes: 500,
+                writes: None,
+            },
+            500,
+        );
+        assert_eq!(each.requests, 2.0);
+        assert_eq!(each.flushes, 1.0);
+        assert_eq!(each.bytes(), 8192.0);
+        assert_eq!(each.writes(), (1.0, 2.0));
+    }
+
+    #[test]
+    fn an_old_kernel_or_another_file_is_an_error() {
+        let old = Stat::parse("1 2 3 4 5 6 7 8 9 10 11").unwrap_err();
+        assert!(old.contains("no field 16") && old.contains("5.5"), "{old}");
+        assert!(Stat::parse("").is_err());
+        let odd = Stat::parse("1 2 3 4 many 6 7 8 9 10 11 12 13 14 15 16 17").unwrap_err();
+        assert_eq!(odd, "field 5 is 'many', not a number");
+    }
+
+    #[test]
+    fn without_flushes_requests_are_writes() {
+        let each = Each {
+            requests: 3.0,
+            flushes: 0.0,
+            sectors: 24.0,
+            writes: None,
+        };
+        assert_eq!(each.writes(), (3.0, 3.0));
+        let carried = Each {
+            requests: 1.0,
+            flushes: 2.0,
+            sectors: 8.0,
+            writes: None,
+        };
+        assert_eq!(carried.writes(), (0.0, 1.0));
+        let traced = Each {
+            writes: Some(1.0),
+            ..carried
+        };
+        assert_eq!(traced.writes(), (1.0, 1.0));
+    }
+}

@@ -1,0 +1,145 @@
+//! Counts writes with data exactly, with the kernel's own trace of block requests.
+//!
+//! The counters of `/sys/block/<device>/stat` leave a range on a device with a volatile cache
+//! (see `stat`). The trace event `block_rq_issue` tells a write from an empty flush by its sectors.
+//! Nothing reads the trace: a filter lets the device's writes through, and the number of events in
+//! the buffer and of those it has overwritten is the count.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The trace instance, which is ours alone.
+const INSTANCE: &str = "ironstone-bench-device";
+
+/// Where tracefs is mounted in the run's folder, where it is not mounted at all.
+const MOUNT: &str = "mnt-trace";
+
+/// A running count of one device's writes.
+pub(crate) struct Trace {
+    instance: PathBuf,
+}
+
+impl Trace {
+    /// Starts counting for a device (`7:0`). `None`, with nothing left behind, where the kernel
+    /// has no such trace.
+    pub(crate) fn start(dir: &Path, number: &str) -> Option<Self> {
+        let device = device_number(number)?;
+        let root = root(dir)?;
+        let instance = root.join("instances").join(INSTANCE);
+        let trace = Self {
+            instance: instance.clone(),
+        };
+        fs::create_dir_all(&instance).ok()?;
+        let event = instance.join("events/block/block_rq_issue");
+        let filter = format!("dev == {device} && nr_sector > 0 && rwbs ~ \"*W*\"");
+        let set = fs::write(instance.join("buffer_size_kb"), "64")
+            .and_then(|()| fs::write(event.join("filter"), filter))
+            .and_then(|()| fs::write(event.join("enable"), "1"));
+        if set.is_err() || trace.writes().is_none() {
+            end(dir);
+            return None;
+        }
+        Some(trace)
+    }
+
+    /// Writes issued so far.
+    pub(crate) fn writes(&self) -> Option<u64> {
+        let mut sum = 0;
+        for entry in fs::read_dir(self.instance.join("per_cpu")).ok()?.flatten() {
+            sum += events(&fs::read_to_string(entry.path().join("stats")).ok()?)?;
+        }
+        Some(sum)
+    }
+}
+
+/// Ends what a run, this or a crashed one, has started.
+pub(crate) fn end(dir: &Path) {
+    let Some(root) = mounted() else { return };
+    let instance = root.join("instances").join(INSTANCE);
+    if instance.exists() {
+        // What cannot be removed is found again, and used again, by the next run.
+        fs::write(instance.join("events/block/block_rq_issue/enable"), "0").ok();
+        fs::remove_dir(&instance).ok();
+    }
+    if root == dir.join(MOUNT) {
+        Command::new("umount").arg(&root).output().ok();
+    }
+    fs::remove_dir(dir.join(MOUNT)).ok();
+}
+
+/// Where tracefs is mounted; mounts it in `dir` if it is nowhere.
+fn root(dir: &Path) -> Option<PathBuf> {
+    if let Some(root) = mounted() {
+        return Some(root);
+    }
+    let root = dir.join(MOUNT);
+    fs::create_dir_all(&root).ok()?;
+    let mount = Command::new("mount")
+        .args(["-t", "tracefs", "tracefs"])
+        .arg(&root)
+        .output();
+    if mount.is_ok_and(|output| output.status.success()) {
+        return Some(root);
+    }
+    fs::remove_dir(&root).ok();
+    None
+}
+
+fn mounted() -> Option<PathBuf> {
+    tracefs(&fs::read_to_string("/proc/self/mountinfo").ok()?)
+}
+
+/// The first mount of tracefs in `/proc/self/mountinfo`.
+fn tracefs(mountinfo: &str) -> Option<PathBuf> {
+    mountinfo.lines().find_map(|line| {
+        let (left, right) = line.split_once(" - ")?;
+        let point = left.split(' ').nth(4)?;
+        right
+            .starts_with("tracefs ")
+            .then(|| PathBuf::from(super::disk::unescape(point)))
+    })
+}
+
+/// `7:3` as the kernel numbers devices inside: 12 bits of major, 20 of minor.
+fn device_number(number: &str) -> Option<u32> {
+    let (major, minor) = number.split_once(':')?;
+    let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
+    Some(major << 20 | minor)
+}
+
+/// Events that a processor's `stats` file has counted: those there and those overwritten.
+fn events(stats: &str) -> Option<u64> {
+    let of = |name: &str| -> Option<u64> {
+        let line = stats.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().parse().ok()
+    };
+    Some(of("entries:")? + of("overrun:")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_there_and_overwritten_count() {
+        let stats = "entries: 120\noverrun: 3000\ncommit overrun: 7\nbytes: 4800\n\
+            oldest event ts: 1.5\nnow ts: 2.5\ndropped events: 0\nread events: 0\n";
+        assert_eq!(events(stats), Some(3120));
+        assert_eq!(events("entries: 120\n"), None);
+    }
+
+    #[test]
+    fn device_numbers_are_the_kernels() {
+        assert_eq!(device_number("7:3"), Some(7_340_035));
+        assert_eq!(device_number("loop0"), None);
+    }
+
+    #[test]
+    fn the_mount_is_found() {
+        let info = "24 20 0:22 / /sys rw - sysfs sysfs rw\n\
+            30 24 0:12 / /sys/kernel/tracing rw,nosuid - tracefs tracefs rw\n";
+        assert_eq!(tracefs(info), Some("/sys/kernel/tracing".into()));
+        assert_eq!(tracefs("24 20 0:22 / /sys rw - sysfs sysfs rw\n"), None);
+    }
+}

@@ -1,0 +1,3 @@
+//! `cargo xtask` as a program.
+
+mod bench_device;
