@@ -250,6 +250,30 @@ impl Reader {
         Ok(())
     }
 
+    /// A recyclable record with another log's number: the end of this log, if it is recycled.
+    fn old_record(
+        &mut self,
+        mode: RecoveryMode,
+        offset: u64,
+        partial: &mut Partial,
+    ) -> Result<Step> {
+        let alone = self.data_seen && !self.recycled;
+        if alone && mode == RecoveryMode::PointInTimeRecovery {
+            // Nobody mixes the two kinds of records: one bit of the type byte makes a legacy
+            // record recyclable. Ending here as usual would let the next log be read behind a
+            // hole.
+            let bytes = self.blocks.position().saturating_sub(offset);
+            return self.damage(
+                mode,
+                offset,
+                bytes,
+                "record of another log among legacy ones",
+            );
+        }
+        self.old_records = true;
+        self.cut(mode, partial, None)
+    }
+
     /// Something other than a record with the right checksum.
     fn no_record(
         &mut self,
@@ -284,9 +308,8 @@ impl Reader {
                 self.finish(Some("truncated record body"))?;
                 Ok(Step::Ended)
             }
-            Found::OldRecord { .. } if mode != SkipAnyCorruptedRecords => {
-                self.old_records = true;
-                self.cut(mode, partial, None)
+            Found::OldRecord { offset } if mode != SkipAnyCorruptedRecords => {
+                self.old_record(mode, offset, partial)
             }
             Found::OldRecord { .. } | Found::Zeros { .. } => {
                 match found {

@@ -25,11 +25,17 @@ const BATCH_HEADER: usize = 12;
 pub(super) struct Replayed {
     /// The last sequence number used.
     pub(super) last_sequence: u64,
+    /// The one that follows the last record read, which is what a log that goes on behind damage
+    /// begins with. Not the MANIFEST's: its numbers may already be those of later logs.
+    next_in_logs: Option<u64>,
     /// The logs that were read, with their sizes.
     pub(super) logs: Vec<(FileNumber, u64)>,
     /// Whether something at the end of a log was cut off.
     pub(super) cut: bool,
 }
+
+/// Where recovery stopped, and the sequence number with which a later log goes on.
+type Stop = (FileNumber, Option<u64>);
 
 /// Called when memtables may have become too large to go on; gets the number of the log.
 pub(super) type Overflow<'a> = &'a mut dyn FnMut() -> Result<()>;
@@ -47,7 +53,7 @@ impl Opening {
             ..Replayed::default()
         };
         let logs = self.live_logs(recovered, families)?;
-        let mut stopped: Option<(FileNumber, u64)> = None;
+        let mut stopped: Option<Stop> = None;
         for (number, path) in logs {
             let file = self.options.env.fs.open(&path, OpenHow::READ)?;
             let size = file.len()?;
@@ -144,7 +150,7 @@ impl OneLog<'_> {
     fn replay(
         &mut self,
         out: &mut Replayed,
-        stopped: &mut Option<(FileNumber, u64)>,
+        stopped: &mut Option<Stop>,
         overflow: Overflow<'_>,
     ) -> Result<()> {
         let target = Replay {
@@ -162,7 +168,7 @@ impl OneLog<'_> {
                 .map_err(|e| e.or_file(self.path).offset(at))?;
             let first = batch.sequence();
             if let Some((_, expected)) = *stopped {
-                if first != expected {
+                if expected != Some(first) {
                     return Ok(()); // this log does not go on where recovery stopped
                 }
                 *stopped = None;
@@ -176,9 +182,10 @@ impl OneLog<'_> {
                 ));
             }
             apply::insert(&batch, &target).map_err(|e| e.or_file(self.path).offset(at))?;
+            let next = first + u64::from(batch.count());
+            out.next_in_logs = Some(next);
             if batch.count() > 0 {
-                let last = first + u64::from(batch.count()) - 1;
-                out.last_sequence = out.last_sequence.max(last);
+                out.last_sequence = out.last_sequence.max(next - 1);
             }
             overflow()?;
             record = batch.into_data();
@@ -188,7 +195,7 @@ impl OneLog<'_> {
     }
 
     /// Notes how the log ended.
-    fn ended(&self, out: &mut Replayed, stopped: &mut Option<(FileNumber, u64)>) {
+    fn ended(&self, out: &mut Replayed, stopped: &mut Option<Stop>) {
         let log::End::Torn {
             offset,
             reason,
@@ -203,7 +210,7 @@ impl OneLog<'_> {
             self.path.display(),
         ));
         if self.opening.options.db.wal_recovery_mode == RecoveryMode::PointInTimeRecovery {
-            stopped.get_or_insert((self.number, out.last_sequence + 1));
+            stopped.get_or_insert((self.number, out.next_in_logs));
         }
     }
 }

@@ -308,3 +308,65 @@ fn a_compaction_of_a_damaged_table_installs_nothing() {
     }
     eprintln!("compactions of a damaged table: {refused} refused, {worked} worked");
 }
+
+/// Damage in a log that is not the last. The MANIFEST's last sequence number was the one at the
+/// end of the damaged log, and recovery took the next log, which begins behind that number, for
+/// one that goes on where it had stopped: the writes between were missing, later ones were there.
+#[test]
+fn a_hole_before_another_log_is_not_stepped_over() {
+    let temp = sim::dirs::scratch().unwrap();
+    let dir = temp.path().join("db");
+    let mut options = super::creating();
+    options.db.avoid_flush_during_recovery = true;
+    for name in ["a", "b", "c"] {
+        let db = Db::open(&dir, &options).unwrap();
+        for i in 0..10 {
+            db.put(format!("{name}{i}"), "value").unwrap();
+        }
+        db.close().unwrap();
+    }
+    let state = sim::dirs::State::of(&dir).unwrap();
+    let logs: Vec<String> = state
+        .names()
+        .filter(|n| has_extension(n, "log"))
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(logs.len(), 3, "the logs are kept");
+    let mut tried = 0;
+    for (at, log) in logs.iter().enumerate().take(2) {
+        let bytes = state.get(log).unwrap();
+        let record = 7 + usize::from(u16::from_le_bytes([bytes[4], bytes[5]]));
+        for n in 0..10 {
+            let start = n * record;
+            let mut legacy_to_recyclable = bytes.to_vec();
+            assert_eq!(legacy_to_recyclable[start + 6], 1, "type full");
+            legacy_to_recyclable[start + 6] = 5;
+            let damages = [
+                flip(bytes, start * 8),           // checksum
+                flip(bytes, (start + 4) * 8 + 3), // length
+                flip(bytes, (start + 5) * 8),     // length, beyond the file
+                flip(bytes, (start + 20) * 8),    // payload
+                bytes[..start + 9].to_vec(),      // cut
+                legacy_to_recyclable,
+            ];
+            for (kind, damaged) in damages.into_iter().enumerate() {
+                if kind == 5 && n == 0 {
+                    continue; // as a recycled log without records of its own begins
+                }
+                state.with(log, damaged).restore(&dir).unwrap();
+                let how = BOTH[(n + kind) % 2];
+                let content = super::read(&dir, &options, how).unwrap();
+                let have: Vec<&[u8]> = content[0].1.iter().map(|(k, _)| &k[..]).collect();
+                let all = ["a", "b"].into_iter().take(at + 1);
+                let mut want: Vec<String> = all
+                    .flat_map(|name| (0..10).map(move |i| format!("{name}{i}")))
+                    .collect();
+                want.truncate(at * 10 + n);
+                let want: Vec<&[u8]> = want.iter().map(String::as_bytes).collect();
+                assert_eq!(have, want, "log {at}, record {n}, damage {kind}");
+                tried += 1;
+            }
+        }
+    }
+    eprintln!("damage before another log: {tried} prefixes");
+}
