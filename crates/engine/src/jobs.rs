@@ -108,6 +108,7 @@ fn work(db: &Arc<Shared>, step: Step) {
             if state.failure.is_none()
                 && let Some(job) = step(db, &mut state)
             {
+                state.busy += 1;
                 break job;
             }
             state = db.wait(state);
@@ -120,6 +121,7 @@ fn work(db: &Arc<Shared>, step: Step) {
             db.fail("background job", &e);
         }
         db.delete_obsolete_files();
+        db.state().busy -= 1;
         db.attention.raise();
         db.notify();
     }

@@ -90,7 +90,7 @@ pub(crate) fn compact_range(
     }
 }
 
-/// Waits until no flush and no compaction is running or due.
+/// Waits until no flush and no compaction is running or due, and what they made obsolete is gone.
 pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
     let mut state = db.state();
     loop {
@@ -102,7 +102,7 @@ pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
                 || (!f.options.cf.disable_auto_compactions
                     && pick::automatic(&view.version, &f.options.cf).is_some())
         });
-        if !due && state.flushing.is_empty() && state.compacting.is_empty() {
+        if !due && state.busy == 0 {
             return Ok(());
         }
         state = db.wait(state);

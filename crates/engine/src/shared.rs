@@ -81,6 +81,8 @@ pub(crate) struct State {
     /// Families with a flush or a compaction under way.
     pub(crate) flushing: Vec<u32>,
     pub(crate) compacting: Vec<u32>,
+    /// Background threads that are not waiting for work, what they do after a job included.
+    pub(crate) busy: usize,
     /// Compactions that somebody asked for: (family, from key, to key, done).
     pub(crate) manual: Vec<Arc<ManualCompaction>>,
     pub(crate) closing: bool,

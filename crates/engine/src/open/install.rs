@@ -1,5 +1,6 @@
 //! From recovered data to a running database.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -102,6 +103,9 @@ impl Opening {
         db_id: &str,
         made: &mut Vec<PathBuf>,
     ) -> Result<Installed> {
+        // Families of which a part went to a table already: the rest must follow, or the next
+        // recovery would find that part both there and in the logs.
+        let mut begun = BTreeSet::new();
         let flush = |family: &Arc<Family>, made: &mut Vec<PathBuf>| {
             self.flush_recovered(family, numbers, db_id, made)
         };
@@ -114,6 +118,7 @@ impl Opening {
                 };
                 if full && !self.read_only {
                     flush(family, made)?;
+                    begun.insert(family.id);
                 }
             }
             Ok(())
@@ -137,7 +142,7 @@ impl Opening {
         for family in families.iter() {
             if family.view.load().mem.is_empty() {
                 // Nothing in the old logs is this family's.
-            } else if keep_logs {
+            } else if keep_logs && !begun.contains(&family.id) {
                 continue;
             } else {
                 flush(family, made)?;
@@ -145,6 +150,9 @@ impl Opening {
             start_on_log(family, number);
         }
         let fs = &*self.options.env.fs;
+        if keep_logs {
+            self.sync_kept_logs(&replayed)?;
+        }
         let writer = create_log(&self.options.env, &self.dir, number)?;
         made.push(files::wal_path(&self.dir, number));
         if files::read_identity(fs, &self.dir)?.as_deref() != Some(db_id) {
@@ -168,6 +176,18 @@ impl Opening {
             logs: live_logs(&replayed, oldest, number),
             last_sequence: replayed.last_sequence,
         })
+    }
+
+    /// Makes the logs durable that stay in use. A process that was killed left them in the page
+    /// cache, and nothing in a later log may be durable before they are.
+    fn sync_kept_logs(&self, replayed: &Replayed) -> Result<()> {
+        let fs = &*self.options.env.fs;
+        for (number, _) in &replayed.logs {
+            let path = files::wal_path(&self.dir, *number);
+            fs.open(&path, io::OpenHow::READ)?
+                .sync(io::SyncKind::Data)?;
+        }
+        Ok(())
     }
 
     /// Writes a recovered memtable to a table, not yet named by any MANIFEST.

@@ -319,3 +319,27 @@ fn contradictory_options_are_refused() {
     assert_eq!(e.kind(), ErrorKind::InvalidArgument);
     assert_eq!(db.get(b"k").unwrap(), None);
 }
+
+/// A recovery with `avoid_flush_during_recovery` filled a memtable, wrote it to a table, and kept the
+/// logs for the rest: the next recovery had the same records in the table and in the logs, and
+/// RocksDB 7.8.3 refused the database because two level 0 files had the same sequence numbers.
+#[test]
+fn a_recovery_that_flushes_a_part_flushes_the_rest() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path(), &creating()).unwrap();
+    for i in 0..3000u64 {
+        db.put(i.to_be_bytes(), [7; 100]).unwrap();
+    }
+    drop(db);
+    let mut options = Options::default();
+    options.db.avoid_flush_during_recovery = true;
+    options.cf.cf.write_buffer_size = 64 << 10;
+    options.cf.cf.disable_auto_compactions = true;
+    let db = Db::open(dir.path(), &options).unwrap();
+    assert!(property(&db, "rocksdb.num-files-at-level0") > 1);
+    assert_eq!(property(&db, "rocksdb.num-entries-active-mem-table"), 0);
+    assert_eq!(property(&db, "rocksdb.estimate-num-keys"), 3000);
+    drop(db);
+    let db = Db::open(dir.path(), &options).unwrap();
+    assert_eq!(property(&db, "rocksdb.estimate-num-keys"), 3000);
+}
