@@ -8,7 +8,9 @@
 //! - **cut by the end of the file**: the header, or the body that its length promises, is not
 //!   there in full, and no other length makes the record whole (below);
 //! - **zeros to the end of the file**, from a record's start on, or from a sector boundary inside
-//!   a record on: the device had written the sectors before it only.
+//!   a record on: the device had written the sectors before it only;
+//! - **a sector of zeros in the last record**, with later sectors written: a device writes the
+//!   sectors of one write in any order. Nothing that begins a record may follow.
 //!
 //! A record whose bytes are all there and whose checksum is wrong is damage, the last one
 //! included: it was written in full, and a tear would have left a cut or zeros.
@@ -100,6 +102,24 @@ impl Reader {
     /// What to make of a place without a valid record: `Ok(Some(reason))` for a torn record,
     /// `Ok(None)` for nothing but zeros, Corruption for damage.
     fn judge(&self, found: &Found) -> Result<Option<&'static str>> {
+        let judged = self.judge_in_order(found);
+        let (
+            Err(_),
+            Found::Zeros { offset, .. }
+            | Found::BadLength { offset, .. }
+            | Found::BadCrc { offset, .. },
+        ) = (&judged, found)
+        else {
+            return judged;
+        };
+        if lacks_sectors(&**self.blocks.file(), *offset)? {
+            return Ok(Some("sectors of the last record are missing"));
+        }
+        judged
+    }
+
+    /// [`Reader::judge`], for a device that writes sectors in order.
+    fn judge_in_order(&self, found: &Found) -> Result<Option<&'static str>> {
         let file = &**self.blocks.file();
         match *found {
             // Old records are told by a log number, which a MANIFEST's records do not have.
@@ -174,6 +194,43 @@ fn image(file: &dyn File, offset: u64) -> Result<Vec<u8>> {
     let n = file.read_at(&mut image, offset)?;
     image.truncate(n);
     Ok(image)
+}
+
+/// Bytes behind a bad place in which it may be the last record's: no edit is larger.
+const LAST_RECORD_MAX: u64 = 16 << 10;
+
+/// True if the record at `offset` is the last one, and looks as if some of its sectors were never
+/// written: they are zero as far as they belong to it, and no record begins behind it.
+fn lacks_sectors(file: &dyn File, offset: u64) -> Result<bool> {
+    let len = file.len()?;
+    if len.saturating_sub(offset) > LAST_RECORD_MAX {
+        return Ok(false);
+    }
+    let mut bytes = vec![0; len.saturating_sub(offset) as usize];
+    let n = file.read_at(&mut bytes, offset)?;
+    bytes.truncate(n);
+    let to_boundary = (SECTOR - offset % SECTOR) as usize;
+    let (head, rest) = bytes.split_at(to_boundary.min(n));
+    let zero = |piece: &[u8]| piece.iter().all(|&b| b == 0);
+    // The sector with the header is there as a whole or not at all.
+    let header = bytes.get(..LEGACY_HEADER).unwrap_or(&bytes);
+    if zero(header) && !zero(head) {
+        return Ok(false);
+    }
+    let missing = zero(head) || rest.chunks(SECTOR as usize).any(zero);
+    Ok(missing && !one_bit_off(&image(file, offset)?) && !begins_a_record(&bytes, offset))
+}
+
+/// True if somewhere behind its first byte `bytes`, which lie at `offset`, a valid record begins.
+fn begins_a_record(bytes: &[u8], offset: u64) -> bool {
+    (1..bytes.len()).any(|at| {
+        let in_block = ((offset + at as u64) % BLOCK as u64) as usize;
+        let rest = bytes.get(at..).unwrap_or_default();
+        let rest = rest.get(..BLOCK - in_block).unwrap_or(rest);
+        Header::decode(rest).is_some_and(|h| {
+            matches!(h.kind, RecordType::FULL | RecordType::FIRST) && h.crc_matches(rest)
+        })
+    })
 }
 
 /// The smallest offset, `from` or more, from which on the file has only zeros; its length if the

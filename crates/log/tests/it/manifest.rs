@@ -180,3 +180,47 @@ fn an_error_is_returned_again() {
     assert_eq!(reader.read(&mut record).unwrap_err().to_string(), first);
     assert!(record.is_empty());
 }
+
+/// A power cut during an append: the device had written the second sector of the record and not the
+/// first. The database could not be opened any more ("zeros followed by data"), although the edit
+/// was never acknowledged.
+#[test]
+fn a_last_record_that_lacks_sectors_is_torn() {
+    let files = Files::new();
+    let mut all = edits();
+    all.push((0..1400u32).map(|i| (i % 255) as u8 + 1).collect());
+    let (bytes, ends) = manifest(&all);
+    let start = ends[ends.len() - 2] as usize;
+    let sectors: Vec<_> = (start / 512..bytes.len().div_ceil(512))
+        .map(|s| start.max(s * 512)..bytes.len().min((s + 1) * 512))
+        .collect();
+    assert!(sectors.len() >= 3);
+    for lost in 1..1u32 << sectors.len() {
+        let mut torn = bytes.clone();
+        for (i, sector) in sectors.iter().enumerate() {
+            if lost >> i & 1 == 1 {
+                torn[sector.clone()].fill(0);
+            }
+        }
+        let (records, reader) = read(&files, &torn);
+        assert_eq!(reader.unwrap().end().offset(), start as u64, "{lost:b}");
+        assert_eq!(records, all[..all.len() - 1], "{lost:b}");
+    }
+}
+
+/// The same zeros in a record that others follow are damage.
+#[test]
+fn a_zeroed_sector_before_other_records_is_refused() {
+    let files = Files::new();
+    let mut all = edits();
+    all.push((0..1400u32).map(|i| (i % 255) as u8 + 1).collect());
+    all.push(vec![9, 0, 3, 9, 4, 8]);
+    let (bytes, ends) = manifest(&all);
+    let last = ends[ends.len() - 2] as usize;
+    for sector in 0..last / 512 {
+        let mut damaged = bytes.clone();
+        damaged[sector * 512..(sector + 1) * 512].fill(0);
+        let (_, result) = read(&files, &damaged);
+        assert!(result.unwrap_err().is_corruption(), "sector {sector}");
+    }
+}
