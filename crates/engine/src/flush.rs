@@ -2,6 +2,10 @@
 //!
 //! The table is synced, its directory entry too, before the MANIFEST names it; only then do the
 //! log files that cover the memtables stop being needed.
+//!
+//! With several column families, the logs behind the active one are synced too: what the memtables
+//! hold becomes durable here, and what was written before it to other families must not be lost
+//! when it is not.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -46,6 +50,9 @@ pub(crate) fn flush_family(db: &Shared, family: &Arc<Family>) -> Result<()> {
     }
     memtables.reverse(); // oldest first
     let file = write_level0(db, family, &memtables)?;
+    if db.families.load().iter().nth(1).is_some() {
+        db.with_log(|log| log.sync_closed())?;
+    }
     let log_number = memtables
         .last()
         .map(|m| m.next_log_number())
@@ -168,13 +175,15 @@ fn install(
         })
         .min()
         .unwrap_or(0);
+    let needed = needed.max(versions.min_log_number_to_keep);
     if needed > versions.min_log_number_to_keep {
-        versions.min_log_number_to_keep = needed;
         edit.min_log_number_to_keep = Some(needed);
     }
     let log_number = edit.log_number.unwrap_or(0);
     let last = db.visible().0;
     versions.log(&db.tables, &db.numbers, &families, last, edit)?;
+    // Not before: a MANIFEST that begins just now describes the database without this edit.
+    versions.min_log_number_to_keep = needed;
     let state = db.state();
     let view = family.view.load_full();
     family

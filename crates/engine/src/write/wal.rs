@@ -60,12 +60,18 @@ impl ActiveLog {
         Ok(())
     }
 
-    /// Makes everything appended durable, older logs first.
-    pub(crate) fn sync(&mut self) -> Result<()> {
+    /// Makes the logs durable that were left behind.
+    pub(crate) fn sync_closed(&mut self) -> Result<()> {
         while let Some(file) = self.unsynced.first() {
             file.sync(io::SyncKind::Data)?;
             self.unsynced.remove(0);
         }
+        Ok(())
+    }
+
+    /// Makes everything appended durable, older logs first.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        self.sync_closed()?;
         self.writer.sync()?;
         self.dirty = false;
         Ok(())
