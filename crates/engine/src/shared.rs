@@ -268,8 +268,9 @@ impl Shared {
                     .hint("the database refuses writes until it is reopened"),
             );
         }
-        drop(state);
+        // Whoever sees the failure must not find a write path that does not.
         self.attention.raise();
+        drop(state);
         self.notify();
     }
 

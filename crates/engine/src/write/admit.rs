@@ -57,7 +57,8 @@ pub(crate) fn admit(db: &Shared, plan: &Plan, bytes: usize) -> Result<()> {
 #[cold]
 fn look_closer(db: &Shared, plan: &Plan, bytes: usize) -> Result<()> {
     db.attention.clear();
-    db.check_writable()?;
+    // The next group must look again, or it would pass by the failure.
+    db.check_writable().inspect_err(|_| db.attention.raise())?;
     rotate_full(db, plan)?;
     match pressure(db) {
         Pressure::None => Ok(()),

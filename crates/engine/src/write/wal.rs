@@ -1,7 +1,5 @@
 //! The database's end of the log: the active file, and older ones that are not durable yet.
 
-use std::sync::Arc;
-
 use base::{FileNumber, Result};
 
 /// The active log and what must be durable before it counts as durable.
@@ -10,7 +8,7 @@ pub(crate) struct ActiveLog {
     pub(crate) number: FileNumber,
     /// Logs that were left behind with bytes that are not durable yet, oldest first. They are
     /// synced before anything in the active log is acknowledged as durable.
-    unsynced: Vec<Arc<dyn io::File>>,
+    unsynced: Vec<log::Syncer>,
     dirty: bool,
     /// `wal_bytes_per_sync`, and up to where writeback of the active file was started.
     bytes_per_sync: u64,
@@ -34,7 +32,7 @@ impl ActiveLog {
     pub(crate) fn switch(&mut self, writer: log::Writer, number: FileNumber) -> Result<()> {
         self.writer.submit()?;
         if self.dirty {
-            self.unsynced.push(Arc::clone(self.writer.file()));
+            self.unsynced.push(self.writer.syncer());
         }
         self.writer = writer;
         self.number = number;
@@ -62,8 +60,9 @@ impl ActiveLog {
 
     /// Makes the logs durable that were left behind.
     pub(crate) fn sync_closed(&mut self) -> Result<()> {
-        while let Some(file) = self.unsynced.first() {
-            file.sync(io::SyncKind::Data)?;
+        // One that failed stays, and fails again without being tried.
+        while let Some(log) = self.unsynced.first() {
+            log.sync()?;
             self.unsynced.remove(0);
         }
         Ok(())
