@@ -1,13 +1,18 @@
 //! Crashes at every event of seeded workloads, and what must hold afterwards.
 //!
 //! - [`log_only`]: the log alone; fast, for the great number of states.
+//! - [`engine`]: whole databases.
+//! - [`errors`]: an error at every I/O instead of a crash.
 //!
 //! A *state* is one image of a disk that was opened and checked. What must hold in it: everything
 //! acknowledged as durable is there; what is there is a prefix of what was written; opening it
 //! again gives the same; a crash while it is opened changes nothing. Each failure is one line with
 //! what reproduces it.
 
+pub mod engine;
+pub mod errors;
 pub mod log_only;
+mod model;
 
 use std::fmt;
 

@@ -61,6 +61,8 @@ pub struct Config {
     pub sector: u32,
     /// What pending bytes may become besides old and new.
     pub garbage: Garbage,
+    /// The files in which they may, by the end of their names: all, if empty.
+    pub garbage_in: &'static str,
     /// What [`FileSystem::probe`] says; its `direct_alignment` is enforced.
     pub probe: Probe,
 }
@@ -71,6 +73,7 @@ impl Default for Config {
         Self {
             sector: 512,
             garbage: Garbage::None,
+            garbage_in: "",
             probe: Probe {
                 file_system: "simulated".to_owned(),
                 direct_alignment: Some(512),
@@ -351,13 +354,13 @@ impl SimDisk {
         state.faults.add(at, fault, repeat);
     }
 
-    /// Every operation succeeds from now on. True if one has failed.
-    pub fn clear_faults(&self) -> bool {
-        self.lock_state().faults.clear()
+    /// Every operation succeeds from now on.
+    pub fn clear_faults(&self) {
+        self.lock_state().faults.clear();
     }
 
-    /// True if an injected fault has met an operation.
-    pub fn has_failed(&self) -> bool {
+    /// The first operation that an injected fault has met: what it was, and on which file.
+    pub fn failed(&self) -> Option<(Act, std::path::PathBuf)> {
         self.lock_state().faults.hit()
     }
 
@@ -391,7 +394,7 @@ impl SimDisk {
         let mut fault = None;
         if counted {
             state.calls += 1;
-            fault = state.faults.meet(state.calls, call.act);
+            fault = state.faults.meet(state.calls, call.act, call.path);
         }
         let event = (counted && call.act.is_event()).then(|| state.event(call));
         let when = event

@@ -130,10 +130,10 @@ impl Checker {
     }
 
     /// Reads an image and compares; how many records it has.
-    fn check(&self, book: &Book, image: &SimDisk, floor: usize) -> Result<usize, String> {
+    fn check(book: &Book, image: &SimDisk, floor: usize) -> Result<usize, String> {
         let found = recovered(image, &book.records)?.0;
         if found < floor {
-            return Err(format!("{} records acknowledged, {found} recovered", floor));
+            return Err(format!("{floor} records acknowledged, {found} recovered"));
         }
         Ok(found)
     }
@@ -147,7 +147,7 @@ impl Checker {
             (moment.crash_image(rng, kind), book.durable)
         };
         book.tally.states += 1;
-        match self.check(book, &image, floor) {
+        match Self::check(book, &image, floor) {
             Ok(found) => {
                 if book.heirs.len() < book.heirs_max && rng.one_in(16) {
                     book.heirs.push((image, found));
@@ -333,15 +333,14 @@ fn write_some(
 ) -> Result<()> {
     let plant = checker.setup.plant;
     let file = fs.open(Path::new(LOG), checker.mode.how())?;
-    let mut writer = match resume_at {
-        Some(offset) => Writer::resume(file, offset, checker.mode.options())?,
-        None => {
-            fs.sync_dir(Path::new("/db"))?;
-            Writer::new(file, checker.mode.options())
-        }
+    let mut writer = if let Some(offset) = resume_at {
+        Writer::resume(file, offset, checker.mode.options())?
+    } else {
+        fs.sync_dir(Path::new("/db"))?;
+        Writer::new(file, checker.mode.options())
     };
     for _ in 0..8 + rng.below(30) {
-        for _ in 0..1 + rng.below(4) {
+        for _ in 0..=rng.below(4) {
             let number = checker.book().records.len();
             let record = make_record(rng, number, writer.size(), &checker.mode, plant);
             if checker.mode.prepared && writer.size() + record.len() as u64 > PREPARED_BYTES - 8192

@@ -1,6 +1,6 @@
 //! Faults: operations that fail because a test wants them to.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use base::Result;
 
@@ -73,7 +73,7 @@ pub enum Repeat {
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     waiting: Vec<(u64, Fault, Repeat)>,
-    hit: bool,
+    hit: Option<(Act, PathBuf)>,
 }
 
 impl Faults {
@@ -81,23 +81,26 @@ impl Faults {
         self.waiting.push((call, fault, repeat));
     }
 
-    pub(super) fn clear(&mut self) -> bool {
+    pub(super) fn clear(&mut self) {
         self.waiting.clear();
-        std::mem::take(&mut self.hit)
+        self.hit = None;
     }
 
-    pub(super) fn hit(&self) -> bool {
-        self.hit
+    /// What failed first.
+    pub(super) fn hit(&self) -> Option<(Act, PathBuf)> {
+        self.hit.clone()
     }
 
     /// The fault that operation number `call` meets.
-    pub(super) fn meet(&mut self, call: u64, act: Act) -> Option<Fault> {
+    pub(super) fn meet(&mut self, call: u64, act: Act, path: &Path) -> Option<Fault> {
         let meets = |&(at, fault, repeat): &(u64, Fault, Repeat)| match repeat {
             Repeat::Once => call == at && fault.fits(act),
             Repeat::Forever => call >= at && fault.fits(act),
         };
         let met = self.waiting.iter().find(|w| meets(w)).map(|w| w.1);
-        self.hit |= met.is_some();
+        if met.is_some() && self.hit.is_none() {
+            self.hit = Some((act, path.to_path_buf()));
+        }
         met
     }
 }

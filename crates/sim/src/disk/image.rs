@@ -6,7 +6,7 @@ use base::rng::Rng;
 
 use super::inode::{Choice, Inode};
 use super::names::{Names, Node};
-use super::{Config, Event, Phase, SimDisk, State};
+use super::{Config, Event, Garbage, Phase, SimDisk, State};
 
 /// Which of the pending operations a power cut spares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,14 +83,32 @@ impl<'a> Moment<'a> {
 
 impl SimDisk {
     /// A disk in a state that a power cut now allows.
+    #[must_use]
     pub fn crash_image(&self, rng: &mut Rng, kind: CrashKind) -> Self {
         self.lock_state().crash_image(&self.core.config, rng, kind)
     }
 
     /// A disk as it is after the death of the process: nothing written is lost, and nothing that
     /// is pending has become durable.
+    #[must_use]
     pub fn kill_image(&self) -> Self {
         self.lock_state().kill_image(&self.core.config)
+    }
+}
+
+impl SimDisk {
+    /// Copies all files, as the process sees them, into a directory of the real file system, where
+    /// other tools can look at them.
+    pub fn export(&self, to: &std::path::Path) -> std::io::Result<()> {
+        let state = self.lock_state();
+        for (path, node) in state.names.all() {
+            let real = to.join(path.strip_prefix("/").unwrap_or(path));
+            match node {
+                Node::Dir => std::fs::create_dir_all(real)?,
+                Node::File(i) => std::fs::write(real, state.inodes[*i].content())?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -115,13 +133,18 @@ impl State {
         let mut inodes = Vec::new();
         let mut moved = BTreeMap::new();
         for (path, node) in names {
+            let garbage = if path.to_string_lossy().ends_with(config.garbage_in) {
+                config.garbage
+            } else {
+                Garbage::None
+            };
             let node = match node {
                 Node::Dir => Node::Dir,
                 Node::File(old) => Node::File(*files.entry(old).or_insert_with(|| {
                     let mut choice = Choice {
                         rng,
                         sector: u64::from(config.sector),
-                        garbage: config.garbage,
+                        garbage,
                         until,
                         data_permille: data,
                         size_permille: size,

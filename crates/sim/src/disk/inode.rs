@@ -72,6 +72,10 @@ impl Inode {
         self.now.len() as u64
     }
 
+    pub(super) fn content(&self) -> &[u8] {
+        &self.now
+    }
+
     pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> usize {
         let start = (offset.min(self.len())) as usize;
         let n = buf.len().min(self.now.len() - start);

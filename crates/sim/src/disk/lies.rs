@@ -59,13 +59,16 @@ enum Role {
 }
 
 fn role(path: &Path) -> Role {
-    let name = path.file_name().map(|n| n.to_string_lossy().into_owned());
-    let name = name.unwrap_or_default();
-    if name.ends_with(".log") {
+    let extension = path.extension().and_then(|e| e.to_str());
+    let name = path
+        .file_name()
+        .and_then(|n| n.to_str())
+        .unwrap_or_default();
+    if extension == Some("log") {
         Role::Log
-    } else if name.ends_with(".sst") {
+    } else if extension == Some("sst") {
         Role::Table
-    } else if name.starts_with("MANIFEST") || name == "CURRENT" || name.ends_with(".dbtmp") {
+    } else if name.starts_with("MANIFEST") || name == "CURRENT" || extension == Some("dbtmp") {
         Role::Manifest
     } else {
         Role::Other
@@ -161,7 +164,7 @@ impl LyingFile {
             Lie::SkipTableSync => self.role == Role::Table,
             Lie::SkipManifestSync => self.role == Role::Manifest,
             Lie::SyncLate if self.role == Role::Log => {
-                self.syncs.fetch_add(1, Ordering::Relaxed) % 2 == 0
+                self.syncs.fetch_add(1, Ordering::Relaxed).is_multiple_of(2)
             }
             _ => false,
         }

@@ -50,6 +50,11 @@ impl Names {
         self.now.get(path).copied()
     }
 
+    /// Every name, directories before what is in them.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&PathBuf, &Node)> {
+        self.now.iter()
+    }
+
     pub(super) fn check_parent(&self, act: Act, path: &Path) -> Result<()> {
         match path.parent().map(|p| self.get(p)) {
             Some(Some(Node::Dir)) => Ok(()),

@@ -130,7 +130,7 @@ fn after_a_failed_sync_the_next_one_promises_nothing_for_the_old_writes() {
     write_all_at(&*file, &[1; 512], 0, WriteSync::None).unwrap();
     disk.fail_at(1, Fault::Sync, Repeat::Once);
     file.sync(SyncKind::Data).unwrap_err();
-    assert!(disk.has_failed());
+    assert_eq!(disk.failed().unwrap(), (Act::Sync, p("a")));
     file.sync(SyncKind::Data).unwrap();
     assert_eq!(outcomes(&disk, "a").len(), 2, "lost or not");
     write_all_at(&*file, &[2; 1], 0, WriteSync::None).unwrap();

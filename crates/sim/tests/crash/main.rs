@@ -1,10 +1,18 @@
 //! Crashes and errors at every I/O, on a simulated disk.
 //!
 //! `IRONSTONE_CRASH_STATES=n` scales the number of states; `IRONSTONE_CRASH_SEED=s` runs the one
-//! workload that a failure names.
+//! workload that a failure names; `IRONSTONE_CRASH_DUMP=dir` copies the first image of a database
+//! that fails to `dir`.
+#![expect(clippy::print_stdout, reason = "the counts are what a run is for")]
 
 #[cfg(test)]
+mod engine;
+#[cfg(test)]
+mod errors;
+#[cfg(test)]
 mod log_only;
+#[cfg(test)]
+mod regressions;
 
 /// The number of states to reach: `usual`, or what the environment says.
 #[cfg(test)]

@@ -1,0 +1,300 @@
+//! Crashes of a whole database.
+//!
+//! One thread runs a seeded workload: synced and unsynced batches over several column families,
+//! unlogged writes, flushes, compactions, families that come and go, clean reopens. At each event
+//! of the disk images are taken with what was promised at that moment; between two operations
+//! they are opened and compared with the [`History`]. Some are opened twice, some crash again
+//! while they recover, some live on with a workload of their own.
+//!
+//! The database's own threads make the order of events differ between two runs of one seed; what is
+//! checked does not depend on it.
+
+mod check;
+mod workload;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use base::clock::Clock;
+use base::options::OptionTable;
+use base::rng::Rng;
+use ironstone::{Db, Env, Options};
+
+use super::Tally;
+use super::model::{History, Progress};
+use crate::disk::{
+    Act, Config, CrashKind, Garbage, Lie, Lying, Moment, Phase, SimClock, SimDisk, Watcher,
+};
+
+pub(super) use check::{contents, open};
+pub(super) use workload::Workload;
+
+/// Where the database lies.
+pub(super) const DIR: &str = "/db";
+
+/// A bug planted between the engine and the disk, or in the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plant {
+    /// None.
+    None,
+    /// The disk lies to the workload; recovery sees the truth.
+    Disk(Lie),
+    /// The caller counts a write as durable before it is synced.
+    AcknowledgeEarly,
+}
+
+/// What one run is given.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Determines the workload, its options and the images.
+    pub seed: u64,
+    /// Operations of the first life; later lives have fewer.
+    pub operations: u64,
+    /// The bug to find.
+    pub plant: Plant,
+    /// Accept that unsynced writes at the end of a closed log are lost although some in the next
+    /// log are found, as RocksDB has it.
+    pub tolerate_holes_between_logs: bool,
+    /// Settings by RocksDB's names that every life has, as in an OPTIONS file.
+    pub settings: &'static [(&'static str, &'static str)],
+}
+
+impl Setup {
+    /// A run without bugs and with random settings.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            operations: 40,
+            plant: Plant::None,
+            tolerate_holes_between_logs: true,
+            settings: &[],
+        }
+    }
+}
+
+/// An image that waits to be checked.
+struct Shot {
+    disk: SimDisk,
+    progress: Progress,
+    killed: bool,
+    label: String,
+}
+
+/// Takes images.
+struct Recorder {
+    history: Arc<Mutex<History>>,
+    state: Mutex<(Rng, Vec<Shot>, u64)>,
+    tolerate_holes: bool,
+}
+
+impl Recorder {
+    fn new(seed: u64, history: Arc<Mutex<History>>, tolerate_holes: bool) -> Arc<Self> {
+        Arc::new(Self {
+            history,
+            tolerate_holes,
+            state: Mutex::new((Rng::new(seed), Vec::new(), 0)),
+        })
+    }
+
+    /// The images taken since the last call.
+    fn take(&self) -> Vec<Shot> {
+        std::mem::take(&mut lock(&self.state).1)
+    }
+
+    /// Events seen.
+    fn points(&self) -> u64 {
+        lock(&self.state).2
+    }
+}
+
+impl Watcher for Recorder {
+    fn at(&self, moment: &Moment<'_>) {
+        let mut state = lock(&self.state);
+        let (rng, shots, points) = &mut *state;
+        let event = moment.event;
+        let new_log = event.path.extension().is_some_and(|e| e == "log")
+            && matches!(event.act, Act::Create | Act::Rename);
+        if new_log && self.tolerate_holes {
+            lock(&self.history).tolerate_hole_here();
+        }
+        let images = if moment.phase == Phase::InFlight {
+            *points += 1;
+            1 + rng.below(2)
+        } else {
+            rng.below(2)
+        };
+        for _ in 0..images {
+            let killed = rng.one_in(6);
+            let kind = CrashKind::any(rng);
+            let disk = if killed {
+                moment.kill_image()
+            } else {
+                moment.crash_image(rng, kind)
+            };
+            let kind = if killed {
+                "Kill".into()
+            } else {
+                format!("{kind:?}")
+            };
+            shots.push(Shot {
+                disk,
+                progress: lock(&self.history).now.clone(),
+                killed,
+                label: format!("{} {:?} {kind}", moment.event, moment.phase),
+            });
+        }
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Options that vary with the seed and keep the engine quiet.
+pub(super) fn options(rng: &mut Rng, clock: &Arc<dyn Clock>, setup: &Setup) -> Options {
+    let mut o = Options::default();
+    o.env.clock = Arc::clone(clock);
+    o.db.create_if_missing = true;
+    o.db.stats_dump_period_sec = 0;
+    o.db.keep_log_file_num = 2;
+    o.db.info_log_level = ironstone::options::InfoLogLevel::Header;
+    o.db.manual_wal_flush = rng.one_in(4);
+    o.db.avoid_flush_during_recovery = rng.one_in(3);
+    o.db.max_manifest_file_size = if rng.one_in(3) { 600 } else { 1 << 30 };
+    o.db.max_total_wal_size = if rng.one_in(3) { 20_000 } else { 0 };
+    o.db.wal_bytes_per_sync = if rng.one_in(4) { 4096 } else { 0 };
+    o.cf.cf.write_buffer_size = [16 << 10, 64 << 10, 1 << 20][rng.below(3) as usize];
+    o.cf.cf.arena_block_size = 4096;
+    o.cf.cf.disable_auto_compactions = !rng.one_in(3);
+    o.cf.cf.compression = ironstone::CompressionType::None;
+    o.cf.table.no_block_cache = true;
+    for (name, value) in setup.settings {
+        let set = o.db.set(name, value);
+        set.or_else(|_| o.cf.cf.set(name, value))
+            .unwrap_or_else(|e| panic!("setting {name}={value}: {e}"));
+    }
+    o
+}
+
+/// The options with another file system.
+pub(super) fn on(options: &Options, fs: Arc<dyn io::FileSystem>) -> Options {
+    let env = Env {
+        fs,
+        ..options.env.clone()
+    };
+    Options {
+        env,
+        ..options.clone()
+    }
+}
+
+/// A life to be lived: a disk, what is on it, and how many came before.
+struct Life {
+    disk: SimDisk,
+    history: History,
+    generation: usize,
+}
+
+/// One workload, its crashes, and the lives after them.
+pub fn run(setup: Setup) -> Tally {
+    let mut rng = Rng::new(setup.seed);
+    let config = Config {
+        garbage: if rng.one_in(3) {
+            Garbage::WrittenBytes
+        } else {
+            Garbage::None
+        },
+        // Garbage at the end of a MANIFEST cannot be told from damage, and is refused.
+        garbage_in: ".log",
+        ..Config::default().with_sector(if rng.one_in(3) { 4096 } else { 512 })
+    };
+    let clock = SimClock::shared();
+    let mut tally = Tally {
+        workloads: 1,
+        ..Tally::default()
+    };
+    let mut lives = vec![Life {
+        disk: SimDisk::new(config),
+        history: History::default(),
+        generation: 0,
+    }];
+    while let Some(life) = lives.pop() {
+        let options = options(&mut rng, &clock, &setup);
+        let generation = life.generation;
+        let heirs = live(&setup, &mut rng, &options, life, &mut tally);
+        if generation < 2 {
+            lives.extend(heirs.into_iter().map(|(disk, history)| Life {
+                disk,
+                history,
+                generation: generation + 1,
+            }));
+        }
+        if !tally.failures.is_empty() {
+            break;
+        }
+    }
+    tally
+}
+
+/// Runs a workload on the life's disk and checks the images; returns some to live on.
+fn live(
+    setup: &Setup,
+    rng: &mut Rng,
+    options: &Options,
+    life: Life,
+    tally: &mut Tally,
+) -> Vec<(SimDisk, History)> {
+    let history = Arc::new(Mutex::new(life.history));
+    let recorder = Recorder::new(
+        rng.next_u64(),
+        Arc::clone(&history),
+        setup.tolerate_holes_between_logs,
+    );
+    life.disk.watch(Arc::clone(&recorder) as Arc<dyn Watcher>);
+    let fs = match setup.plant {
+        Plant::Disk(lie) => Lying::new(life.disk.shared(), lie) as Arc<dyn io::FileSystem>,
+        _ => life.disk.shared(),
+    };
+    let mut work = Workload::new(
+        on(options, fs),
+        Arc::clone(&history),
+        rng.next_u64(),
+        setup.plant,
+    );
+    let mut checker = check::Checker {
+        options,
+        history: &history,
+        rng: Rng::new(rng.next_u64()),
+        heirs: Vec::new(),
+        heirs_max: if life.generation == 0 { 2 } else { 1 },
+        tally,
+        context: format!(
+            "life {}; {}; reproduce: IRONSTONE_CRASH_SEED={} \
+             cargo test -p ironstone-sim --test crash engine",
+            life.generation,
+            check::settings(options),
+            setup.seed
+        ),
+    };
+    let operations = setup.operations / (life.generation as u64 + 1);
+    for _ in 0..operations {
+        if let Err(e) = work.step() {
+            checker.fail(&format!("the workload failed: {e}"));
+            break;
+        }
+        checker.check_all(recorder.take());
+        if !checker.tally.failures.is_empty() {
+            break;
+        }
+    }
+    work.close();
+    checker.check_all(recorder.take());
+    life.disk.unwatch();
+    let heirs = checker.heirs;
+    tally.points += recorder.points();
+    heirs
+}
+
+/// Opens every family of the database.
+pub(super) fn open_all(options: &Options) -> base::Result<Db> {
+    Db::open_all(DIR, options)
+}

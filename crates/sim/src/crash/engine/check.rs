@@ -1,0 +1,188 @@
+//! Opening images and comparing them with the history.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+
+use base::Result;
+use base::rng::Rng;
+use ironstone::{Db, Options, ReadOptions};
+
+use super::super::Tally;
+use super::super::model::{Contents, Found, History, Progress};
+use super::{Shot, lock, on, open_all};
+use crate::disk::{CrashKind, CrashWhen, Moment, SimDisk, Watcher};
+
+/// The directory into which the first image that fails is copied, if the environment names one.
+const DUMP: &str = "IRONSTONE_CRASH_DUMP";
+
+/// Everything in an open database.
+pub(in crate::crash) fn contents(db: &Db) -> Result<Found> {
+    let mut out = Found::new();
+    for cf in db.column_families() {
+        let mut all = Contents::new();
+        let mut it = db.iterator_cf(&ReadOptions::default(), &cf)?;
+        it.seek_to_first();
+        while it.valid() {
+            all.insert(it.key().to_vec(), it.value().to_vec());
+            it.next();
+        }
+        it.status()?;
+        out.insert(cf.name().to_owned(), all);
+    }
+    Ok(out)
+}
+
+/// Opens the database on `disk`, reads everything and closes it again. Errors, and panics, as
+/// text.
+pub(in crate::crash) fn open(options: &Options, disk: &SimDisk) -> Result<Found, String> {
+    let options = on(options, disk.shared());
+    let run = || -> Result<Found> {
+        let db = open_all(&options)?;
+        let found = contents(&db)?;
+        db.close()?;
+        Ok(found)
+    };
+    catch_unwind(AssertUnwindSafe(run))
+        .unwrap_or_else(|_| Err(base::Error::aborted("PANIC while opening")))
+        .map_err(|e| format!("cannot be opened: {e}"))
+}
+
+/// Copies an image that fails to where the environment says; the first one only.
+fn dump(image: &SimDisk) {
+    if let Some(dir) = std::env::var_os(DUMP)
+        && !std::path::Path::new(&dir).exists()
+    {
+        let done = image.export(dir.as_ref());
+        assert!(done.is_ok(), "the dump cannot be written: {done:?}");
+    }
+}
+
+/// The settings that matter for what a crash leaves, for messages.
+pub(super) fn settings(options: &Options) -> String {
+    let db = &options.db;
+    format!(
+        "manual_wal_flush={} avoid_flush_during_recovery={} write_buffer_size={}",
+        db.manual_wal_flush, db.avoid_flush_during_recovery, options.cf.cf.write_buffer_size
+    )
+}
+
+/// Takes images of a recovery.
+struct Again {
+    state: Mutex<(Rng, Vec<(SimDisk, String)>)>,
+}
+
+impl Watcher for Again {
+    fn at(&self, moment: &Moment<'_>) {
+        let mut state = lock(&self.state);
+        let (rng, images) = &mut *state;
+        if rng.one_in(12) {
+            let kind = CrashKind::any(rng);
+            let label = format!("{} {:?} {kind:?}", moment.event, moment.phase);
+            images.push((moment.crash_image(rng, kind), label));
+        }
+    }
+}
+
+/// Checks images.
+pub(super) struct Checker<'a> {
+    pub(super) options: &'a Options,
+    pub(super) history: &'a Mutex<History>,
+    pub(super) rng: Rng,
+    pub(super) heirs: Vec<(SimDisk, History)>,
+    pub(super) heirs_max: usize,
+    pub(super) tally: &'a mut Tally,
+    pub(super) context: String,
+}
+
+impl Checker<'_> {
+    pub(super) fn fail(&mut self, what: &str) {
+        self.tally.fail(format!("{what}; {}", self.context));
+    }
+
+    pub(super) fn check_all(&mut self, shots: Vec<Shot>) {
+        for shot in shots {
+            let before = shot.disk.kill_image();
+            if let Err(what) = self.check(&shot) {
+                dump(&before);
+                self.fail(&format!("{what}; {}", shot.label));
+                return;
+            }
+        }
+    }
+
+    fn check(&mut self, shot: &Shot) -> Result<(), String> {
+        let deep = self.rng.one_in(10);
+        let heir = shot.progress.exists && self.heirs.len() < self.heirs_max && self.rng.one_in(40);
+        let copy = (deep || heir).then(|| shot.disk.kill_image());
+        let found = self.open_and_check(&shot.disk, &shot.progress, shot.killed)?;
+        if self.rng.one_in(5) {
+            self.tally.states += 1;
+            let again = open(self.options, &shot.disk).map_err(|e| format!("opened twice: {e}"))?;
+            if again != found {
+                return Err("opened twice: the second time it shows other content".to_owned());
+            }
+        }
+        if let Some(copy) = &copy
+            && deep
+        {
+            self.crash_in_recovery(copy.kill_image(), shot, &found)?;
+        }
+        if let Some(copy) = copy
+            && heir
+        {
+            let history = lock(self.history).heir(&shot.progress, &found, shot.killed);
+            self.heirs.extend(history.map(|h| (copy, h)));
+        }
+        Ok(())
+    }
+
+    fn open_and_check(
+        &mut self,
+        disk: &SimDisk,
+        progress: &Progress,
+        killed: bool,
+    ) -> Result<Found, String> {
+        self.tally.states += 1;
+        let found = open(self.options, disk)?;
+        lock(self.history).check(progress, &found, killed)?;
+        Ok(found)
+    }
+
+    /// The machine ends again while it recovers.
+    fn crash_in_recovery(
+        &mut self,
+        disk: SimDisk,
+        shot: &Shot,
+        found: &Found,
+    ) -> Result<(), String> {
+        let seed = self.rng.next_u64();
+        let again = Arc::new(Again {
+            state: Mutex::new((Rng::new(seed), Vec::new())),
+        });
+        disk.watch(Arc::clone(&again) as Arc<dyn Watcher>);
+        if self.rng.one_in(2) {
+            disk.crash_at(1 + self.rng.below(30), CrashWhen::During);
+        }
+        // It fails if the machine ends before it is done.
+        drop(open(self.options, &disk));
+        disk.unwatch();
+        let mut images = std::mem::take(&mut lock(&again.state).1);
+        let last = disk.crash_image(&mut self.rng, CrashKind::Random);
+        images.push((last, "at the end".to_owned()));
+        for (image, label) in images {
+            let before = image.kill_image();
+            let again = self
+                .open_and_check(&image, &shot.progress, false)
+                .map_err(|e| {
+                    dump(&before);
+                    format!("{e}; crash in recovery at {label}")
+                })?;
+            if !shot.killed && again != *found {
+                return Err(format!(
+                    "a crash in recovery changes the content; at {label}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,298 @@
+//! The operations of a workload, and what each of them promises.
+
+use std::sync::{Arc, Mutex};
+
+use base::Result;
+use base::rng::Rng;
+use ironstone::{ColumnFamily, Db, Options, WriteBatch, WriteOptions};
+
+use super::super::model::{Change, History, LOGGED, UNLOGGED, UNLOGGED_LINE};
+use super::{Plant, contents, lock, open_all};
+
+/// Names of families that come and go.
+const NAMES: [&str; 3] = ["a", "b", "c"];
+/// Families besides the default one that exist at a time, at most.
+const FAMILIES_MAX: usize = 3;
+
+/// A database in use.
+pub(in crate::crash) struct Workload {
+    options: Options,
+    history: Arc<Mutex<History>>,
+    rng: Rng,
+    plant: Plant,
+    db: Option<Db>,
+    /// Whether families come and go: if not, there is the default one alone.
+    several: bool,
+}
+
+impl Workload {
+    pub(in crate::crash) fn new(
+        options: Options,
+        history: Arc<Mutex<History>>,
+        seed: u64,
+        plant: Plant,
+    ) -> Self {
+        let mut rng = Rng::new(seed);
+        let several = !rng.one_in(4);
+        Self {
+            options,
+            history,
+            rng,
+            plant,
+            db: None,
+            several,
+        }
+    }
+
+    /// Does one operation. Errors: the engine's, and what the process reads is not what it wrote.
+    pub(in crate::crash) fn step(&mut self) -> Result<()> {
+        let Some(db) = self.db.take() else {
+            return self.open();
+        };
+        let result = self.operate(&db);
+        match result {
+            Ok(true) => {
+                self.db = Some(db);
+                Ok(())
+            }
+            Ok(false) => self.reopen(db),
+            Err(e) => {
+                self.db = Some(db);
+                Err(e)
+            }
+        }
+    }
+
+    /// A synced write after something has failed; `None` if the database is not open.
+    pub(in crate::crash) fn write_after_failure(&mut self) -> Option<Result<()>> {
+        let db = self.db.take()?;
+        let result = self.write_key(&db, b"after the failure");
+        self.db = Some(db);
+        Some(result)
+    }
+
+    fn write_key(&mut self, db: &Db, key: &[u8]) -> Result<()> {
+        let family = lock(&self.history).now.families["default"];
+        let change = Change {
+            family,
+            key: key.to_vec(),
+            value: Some(b"x".to_vec()),
+        };
+        lock(&self.history).start(LOGGED, &[change]);
+        let options = WriteOptions {
+            sync: true,
+            ..WriteOptions::default()
+        };
+        db.put_opt(&options, &db.default_column_family(), key, b"x")?;
+        lock(&self.history).acknowledge(LOGGED, true, true);
+        Ok(())
+    }
+
+    /// Closes the database as it is; what that promises is not counted.
+    pub(in crate::crash) fn close(&mut self) {
+        self.db = None;
+    }
+
+    fn open(&mut self) -> Result<()> {
+        let db = open_all(&self.options)?;
+        let mut history = lock(&self.history);
+        if history.now.families.is_empty() {
+            let id = history.incarnations;
+            history.incarnations += 1;
+            history.now.families.insert("default".to_owned(), id);
+        }
+        history.now.exists = true;
+        history.now.next = None;
+        let want = history.visible();
+        drop(history);
+        let found = contents(&db)?;
+        self.db = Some(db);
+        if found != want {
+            return Err(base::Error::corruption(
+                "a clean reopen shows other content than was written",
+            ));
+        }
+        Ok(())
+    }
+
+    fn reopen(&mut self, db: Db) -> Result<()> {
+        db.close()?;
+        let mut history = lock(&self.history);
+        history.acknowledge(LOGGED, true, false);
+        // What is in no log is flushed on the way out.
+        history.acknowledge(UNLOGGED_LINE, true, true);
+        drop(history);
+        self.open()
+    }
+
+    /// False asks for a reopen.
+    fn operate(&mut self, db: &Db) -> Result<bool> {
+        match self.rng.below(100) {
+            60..=65 if self.several => self.write_unlogged(db)?,
+            66..=70 => {
+                db.sync_wal()?;
+                lock(&self.history).acknowledge(LOGGED, true, true);
+            }
+            71..=73 => {
+                db.flush_wal(false)?;
+                lock(&self.history).acknowledge(LOGGED, true, false);
+            }
+            74..=77 => {
+                let all: Vec<usize> = lock(&self.history).now.families.values().copied().collect();
+                db.flush()?;
+                let mut history = lock(&self.history);
+                for family in all {
+                    history.flushed(family);
+                }
+            }
+            78..=87 => {
+                let (name, family) = self.any_family();
+                let compact = self.rng.one_in(3);
+                let cf = handle(db, &name)?;
+                if compact {
+                    db.compact_range(&cf, None, None)?;
+                } else {
+                    db.flush_cf(&cf)?;
+                }
+                lock(&self.history).flushed(family);
+            }
+            88..=92 if self.several => self.create_family(db)?,
+            93..=95 if self.several => self.drop_family(db)?,
+            96..=97 => return Ok(false),
+            _ => self.write(db)?,
+        }
+        Ok(true)
+    }
+
+    fn any_family(&mut self) -> (String, usize) {
+        let history = lock(&self.history);
+        let at = self.rng.below(history.now.families.len() as u64) as usize;
+        let mut all = history.now.families.iter();
+        all.nth(at)
+            .map(|(n, f)| (n.clone(), *f))
+            .expect("the default family exists")
+    }
+
+    fn write(&mut self, db: &Db) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        let mut changes = Vec::new();
+        for _ in 0..=self.rng.below(4) {
+            let (name, family) = self.any_family();
+            if name != UNLOGGED {
+                changes.push(self.change(&mut batch, db, &name, family)?);
+            }
+        }
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let sync = self.rng.one_in(3);
+        let options = WriteOptions {
+            sync,
+            ..WriteOptions::default()
+        };
+        let submitted = !self.options.db.manual_wal_flush;
+        let mut history = lock(&self.history);
+        history.start(LOGGED, &changes);
+        if self.plant == Plant::AcknowledgeEarly && sync {
+            history.acknowledge(LOGGED, true, true);
+        }
+        drop(history);
+        let result = db.write_opt(&options, batch);
+        let mut history = lock(&self.history);
+        match result {
+            Ok(()) => history.acknowledge(LOGGED, submitted, sync),
+            Err(_) => history.fail_last(),
+        }
+        result
+    }
+
+    fn write_unlogged(&mut self, db: &Db) -> Result<()> {
+        let family = lock(&self.history).now.families.get(UNLOGGED).copied();
+        let Some(family) = family else {
+            return Ok(());
+        };
+        let mut batch = WriteBatch::new();
+        let change = self.change(&mut batch, db, UNLOGGED, family)?;
+        lock(&self.history).start(UNLOGGED_LINE, &[change]);
+        let options = WriteOptions {
+            disable_wal: true,
+            ..WriteOptions::default()
+        };
+        db.write_opt(&options, batch)
+    }
+
+    fn change(
+        &mut self,
+        batch: &mut WriteBatch,
+        db: &Db,
+        name: &str,
+        family: usize,
+    ) -> Result<Change> {
+        let cf = handle(db, name)?;
+        let key = format!("key{:03}", self.rng.below(60)).into_bytes();
+        let value = (!self.rng.one_in(6)).then(|| {
+            let len = match self.rng.below(30) {
+                0 => 33_000 + self.rng.below(8000),
+                1..=4 => self.rng.below(6000),
+                _ => self.rng.below(150),
+            };
+            let mut v = vec![0; len as usize];
+            self.rng.fill(&mut v);
+            v
+        });
+        match &value {
+            Some(v) => batch.put_cf(&cf, &key, v)?,
+            None => batch.delete_cf(&cf, &key)?,
+        }
+        Ok(Change { family, key, value })
+    }
+
+    fn create_family(&mut self, db: &Db) -> Result<()> {
+        let mut history = lock(&self.history);
+        let have = &history.now.families;
+        let unlogged = !have.contains_key(UNLOGGED) && self.rng.one_in(2);
+        let name = if unlogged {
+            UNLOGGED
+        } else {
+            NAMES[self.rng.below(NAMES.len() as u64) as usize]
+        };
+        if have.contains_key(name) || have.len() > FAMILIES_MAX {
+            return Ok(());
+        }
+        let mut next = have.clone();
+        next.insert(name.to_owned(), history.incarnations);
+        history.incarnations += 1;
+        history.now.next = Some(next);
+        drop(history);
+        db.create_column_family(name, &self.options.cf)?;
+        self.families_changed();
+        Ok(())
+    }
+
+    fn drop_family(&mut self, db: &Db) -> Result<()> {
+        let (name, _) = self.any_family();
+        if name == "default" || name == UNLOGGED {
+            return Ok(());
+        }
+        let mut history = lock(&self.history);
+        let mut next = history.now.families.clone();
+        next.remove(&name);
+        history.now.next = Some(next);
+        drop(history);
+        db.drop_column_family(&handle(db, &name)?)?;
+        self.families_changed();
+        Ok(())
+    }
+
+    fn families_changed(&self) {
+        let mut history = lock(&self.history);
+        if let Some(next) = history.now.next.take() {
+            history.now.families = next;
+        }
+    }
+}
+
+fn handle(db: &Db, name: &str) -> Result<ColumnFamily> {
+    db.column_family(name)
+        .ok_or_else(|| base::Error::corruption(format!("column family {name} is not open")))
+}

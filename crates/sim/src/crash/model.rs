@@ -1,0 +1,452 @@
+//! What a workload wrote, what it was promised, and whether a database found later agrees.
+//!
+//! Writes stand in two *lines*, each in the order of acknowledgement: those that are logged, and
+//! those with `disable_wal`, which go to one family of their own. After a crash a line must be
+//! found up to some write: all before it, none after it. Where that is, is the same for every
+//! family of the line, between what was promised and what was begun.
+//!
+//! A family's content is compared by a hash that does not depend on the order of its keys, so that
+//! a write changes it by two values for each key.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+
+/// The content of a column family.
+pub(super) type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
+/// The content of a database, by the names of the families.
+pub(super) type Found = BTreeMap<String, Contents>;
+/// The families that exist: name to incarnation. A family that is created again is another one.
+pub(super) type Families = BTreeMap<String, usize>;
+
+/// The family that takes the unlogged writes.
+pub(super) const UNLOGGED: &str = "unlogged";
+
+/// One key of a batch.
+#[derive(Clone, Debug)]
+pub(super) struct Change {
+    pub(super) family: usize,
+    pub(super) key: Vec<u8>,
+    pub(super) value: Option<Vec<u8>>,
+}
+
+/// How far a line has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Marks {
+    /// Writes that were begun.
+    pub(super) started: usize,
+    /// Writes that must survive a power cut.
+    pub(super) durable: usize,
+    /// Writes that must survive the process.
+    pub(super) submitted: usize,
+}
+
+/// What was promised at a moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Progress {
+    pub(super) lines: [Marks; 2],
+    pub(super) families: Families,
+    /// The families after the creation or removal that is under way.
+    pub(super) next: Option<Families>,
+    /// The database has been opened once: it exists.
+    pub(super) exists: bool,
+}
+
+/// The logged line, and the other.
+pub(super) const LOGGED: usize = 0;
+pub(super) const UNLOGGED_LINE: usize = 1;
+
+/// Everything that was written, and the promises so far.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    base: State,
+    lines: [Line; 2],
+    pub(super) incarnations: usize,
+    pub(super) now: Progress,
+    /// A logged write that failed: it may be there or not, whatever follows.
+    failed: Option<usize>,
+    /// What the process sees.
+    now_visible: State,
+    /// A logged write is under way.
+    writing: bool,
+    /// The logged writes with which new logs begin, where a hole before them is tolerated.
+    boundaries: BTreeSet<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    writes: Vec<Vec<Change>>,
+    /// The hashes of the families that each write changes, after it.
+    after: Vec<BTreeMap<usize, u64>>,
+    /// The last write that touches each family.
+    last: BTreeMap<usize, usize>,
+}
+
+/// Contents of families and their hashes, kept in step.
+#[derive(Clone, Debug, Default)]
+struct State {
+    contents: BTreeMap<usize, Contents>,
+    hashes: BTreeMap<usize, u64>,
+}
+
+impl State {
+    fn set(&mut self, family: usize, contents: &Contents) {
+        self.hashes.insert(family, hash_all(family, contents));
+        self.contents.insert(family, contents.clone());
+    }
+
+    fn apply(&mut self, changes: &[Change]) {
+        for c in changes {
+            let contents = self.contents.entry(c.family).or_default();
+            let old = match &c.value {
+                Some(v) => contents.insert(c.key.clone(), v.clone()),
+                None => contents.remove(&c.key),
+            };
+            let h = self.hashes.entry(c.family).or_default();
+            *h ^= old.map_or(0, |v| hash(c.family, &c.key, &v));
+            *h ^= c.value.as_ref().map_or(0, |v| hash(c.family, &c.key, v));
+        }
+    }
+
+    fn is(&self, want: &BTreeMap<usize, u64>) -> bool {
+        want.iter()
+            .all(|(f, h)| self.hashes.get(f).copied().unwrap_or(0) == *h)
+    }
+}
+
+fn hash(family: usize, key: &[u8], value: &[u8]) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one((family, key, value))
+}
+
+fn hash_all(family: usize, contents: &Contents) -> u64 {
+    contents.iter().fold(0, |h, (k, v)| h ^ hash(family, k, v))
+}
+
+impl History {
+    /// A history that begins with a database as it was found.
+    #[cfg(test)]
+    fn beginning(found: &Found, exists: bool) -> Self {
+        let mut me = Self::default();
+        for (name, contents) in found {
+            let family = me.incarnations;
+            me.incarnations += 1;
+            me.base.set(family, contents);
+            me.now_visible.set(family, contents);
+            me.now.families.insert(name.clone(), family);
+        }
+        me.now.exists = exists;
+        me
+    }
+
+    /// A batch is about to be written.
+    pub(super) fn start(&mut self, line: usize, changes: &[Change]) {
+        self.now_visible.apply(changes);
+        let hashes = &self.now_visible.hashes;
+        let after = changes.iter().map(|c| (c.family, hashes[&c.family]));
+        let number = self.lines[line].writes.len();
+        let of_line = &mut self.lines[line];
+        of_line.after.push(after.collect());
+        of_line.writes.push(changes.to_vec());
+        of_line
+            .last
+            .extend(changes.iter().map(|c| (c.family, number)));
+        self.now.lines[line].started = number + 1;
+        self.writing |= line == LOGGED;
+    }
+
+    /// The last write of the line was acknowledged.
+    pub(super) fn acknowledge(&mut self, line: usize, submitted: bool, durable: bool) {
+        self.writing &= line != LOGGED;
+        let marks = &mut self.now.lines[line];
+        if submitted || durable {
+            marks.submitted = marks.started;
+        }
+        if durable {
+            marks.durable = marks.started;
+        }
+    }
+
+    /// A new log begins. What closed logs hold and is not durable may from now on be lost although
+    /// later writes are found.
+    pub(super) fn tolerate_hole_here(&mut self) {
+        let number = self.now.lines[LOGGED].started - usize::from(self.writing);
+        self.boundaries.insert(number);
+    }
+
+    /// The last logged write failed.
+    pub(super) fn fail_last(&mut self) {
+        self.writing = false;
+        self.failed = self.now.lines[LOGGED].started.checked_sub(1);
+    }
+
+    /// The history of a database that goes on as it was found in an image. What a power cut left
+    /// is durable; after the death of a process only what was durable before.
+    pub(super) fn heir(&self, progress: &Progress, found: &Found, killed: bool) -> Option<Self> {
+        let families = Self::families(progress, found).ok()?;
+        let mut me = Self {
+            base: self.base.clone(),
+            boundaries: self.boundaries.clone(),
+            incarnations: self.incarnations,
+            ..Self::default()
+        };
+        if killed && progress.next.is_some() {
+            // What was under way may be there and not durable, until the database is open again.
+            let as_before = families == progress.families;
+            me.now.next = if as_before {
+                progress.next.clone()
+            } else {
+                Some(progress.families.clone())
+            };
+        }
+        me.now.families = families;
+        me.now.exists = true;
+        for (name, contents) in found {
+            me.now_visible.set(me.now.families[name], contents);
+        }
+        for line in 0..2 {
+            let marks = progress.lines[line];
+            let want = Self::hashes(line, found, &me.now.families);
+            let floor = if killed {
+                marks.submitted
+            } else {
+                marks.durable
+            };
+            let at = *self.matches(line, floor, marks.started, &want).last()?;
+            let writes = self.lines[line].writes[..at].to_vec();
+            me.lines[line] = Line {
+                last: writes
+                    .iter()
+                    .enumerate()
+                    .flat_map(|(n, w)| w.iter().map(move |c| (c.family, n)))
+                    .collect(),
+                after: self.lines[line].after[..at].to_vec(),
+                writes,
+            };
+            me.now.lines[line] = Marks {
+                started: at,
+                submitted: at,
+                durable: if killed { marks.durable.min(at) } else { at },
+            };
+        }
+        Some(me)
+    }
+
+    fn hashes(line: usize, found: &Found, families: &Families) -> BTreeMap<usize, u64> {
+        let of_line = |name: &str| (name == UNLOGGED) == (line == UNLOGGED_LINE);
+        found
+            .iter()
+            .filter(|(name, _)| of_line(name))
+            .map(|(name, contents)| (families[name], hash_all(families[name], contents)))
+            .collect()
+    }
+
+    /// Everything in the family up to now is in tables.
+    pub(super) fn flushed(&mut self, family: usize) {
+        for (line, marks) in self.lines.iter().zip(&mut self.now.lines) {
+            let upto = line.last.get(&family).map_or(0, |n| n + 1);
+            marks.durable = marks.durable.max(upto);
+            marks.submitted = marks.submitted.max(upto);
+        }
+    }
+
+    /// What the process must read now.
+    pub(super) fn visible(&self) -> Found {
+        let of = |family: &usize| {
+            self.now_visible
+                .contents
+                .get(family)
+                .cloned()
+                .unwrap_or_default()
+        };
+        self.now
+            .families
+            .iter()
+            .map(|(name, family)| (name.clone(), of(family)))
+            .collect()
+    }
+
+    /// Whether a database with this content may be found when `progress` was made.
+    pub(super) fn check(
+        &self,
+        progress: &Progress,
+        found: &Found,
+        killed: bool,
+    ) -> Result<(), String> {
+        let families = Self::families(progress, found)?;
+        for (line, marks) in progress.lines.iter().enumerate() {
+            let floor = if killed {
+                marks.submitted
+            } else {
+                marks.durable
+            };
+            let want = Self::hashes(line, found, &families);
+            if !self.reaches(line, floor, marks.started, &want) {
+                return Err(self.explain(line, floor, marks.started, &want));
+            }
+        }
+        Ok(())
+    }
+
+    fn families(progress: &Progress, found: &Found) -> Result<Families, String> {
+        let names: BTreeSet<&String> = found.keys().collect();
+        let same = |f: &&Families| f.keys().collect::<BTreeSet<_>>() == names;
+        let mut allowed = [Some(&progress.families), progress.next.as_ref()]
+            .into_iter()
+            .flatten();
+        if !progress.exists && names.len() == 1 {
+            return Ok([("default".to_owned(), usize::MAX)].into());
+        }
+        allowed.find(same).cloned().ok_or_else(|| {
+            format!(
+                "families {names:?}, expected {:?} or {:?}",
+                progress.families.keys(),
+                progress.next.as_ref().map(|f| f.keys())
+            )
+        })
+    }
+
+    /// Whether the line passes through these hashes between `floor` and `ceiling` writes.
+    fn reaches(
+        &self,
+        line: usize,
+        floor: usize,
+        ceiling: usize,
+        want: &BTreeMap<usize, u64>,
+    ) -> bool {
+        !self.matches(line, floor, ceiling, want).is_empty()
+            || (line == LOGGED && self.reaches_without(floor, ceiling, want))
+    }
+
+    /// The same, without the write that failed, or without those from some one on to the end of
+    /// their log.
+    fn reaches_without(&self, floor: usize, ceiling: usize, want: &BTreeMap<usize, u64>) -> bool {
+        let writes = &self.lines[LOGGED].writes[..ceiling];
+        let mut state = self.base.clone();
+        for (hole, write) in writes.iter().enumerate() {
+            let failed = self.failed.filter(|&f| f == hole).map(|f| f + 1);
+            let tolerated = self.boundaries.range(hole + 1..).copied();
+            let tolerated = tolerated.filter(|_| hole >= floor);
+            for next in failed.into_iter().chain(tolerated) {
+                let mut state = state.clone();
+                for (n, write) in writes.iter().enumerate().skip(next) {
+                    state.apply(write);
+                    if n + 1 >= floor && state.is(want) {
+                        return true;
+                    }
+                }
+            }
+            state.apply(write);
+        }
+        false
+    }
+
+    /// The numbers of writes between `floor` and `ceiling` after which the hashes are these.
+    fn matches(
+        &self,
+        line: usize,
+        floor: usize,
+        ceiling: usize,
+        want: &BTreeMap<usize, u64>,
+    ) -> Vec<usize> {
+        let base = |f: &usize| self.base.hashes.get(f).copied().unwrap_or(0);
+        let mut now: BTreeMap<usize, u64> = want.keys().map(|f| (*f, base(f))).collect();
+        let mut out = Vec::new();
+        for n in 0..=ceiling {
+            if n >= floor && now == *want {
+                out.push(n);
+            }
+            if let Some(after) = self.lines[line].after.get(n) {
+                for (family, h) in after {
+                    now.entry(*family).and_modify(|now| *now = *h);
+                }
+            }
+        }
+        out
+    }
+
+    fn explain(
+        &self,
+        line: usize,
+        floor: usize,
+        ceiling: usize,
+        want: &BTreeMap<usize, u64>,
+    ) -> String {
+        let all = self.lines[line].writes.len();
+        let anywhere = self.matches(line, 0, all, want);
+        let each: Vec<String> = want
+            .iter()
+            .map(|(&f, &h)| {
+                let at = self.matches(line, 0, all, &[(f, h)].into());
+                let span = at.first().zip(at.last());
+                format!(
+                    "family {f}: {}",
+                    span.map_or("never".to_owned(), |s| format!("{s:?}"))
+                )
+            })
+            .collect();
+        format!(
+            "line {line}: expected the state after {floor} to {ceiling} writes, found {}",
+            if let Some(n) = anywhere.last() {
+                format!("that after {n}: acknowledged writes are lost")
+            } else {
+                format!("no prefix ({})", each.join(", "))
+            }
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(family: usize, key: &str, value: &str) -> Change {
+        Change {
+            family,
+            key: key.into(),
+            value: Some(value.into()),
+        }
+    }
+
+    fn contents(pairs: &[(&str, &str)]) -> Contents {
+        pairs
+            .iter()
+            .map(|(k, v)| (k.as_bytes().to_vec(), v.as_bytes().to_vec()))
+            .collect()
+    }
+
+    #[test]
+    fn holes_losses_and_families_out_of_step_are_seen() {
+        let names = ["default", "a"];
+        let empty: Found = names
+            .iter()
+            .map(|n| ((*n).to_owned(), Contents::new()))
+            .collect();
+        let mut h = History::beginning(&empty, true);
+        let (a, default) = (h.now.families["a"], h.now.families["default"]);
+        h.start(LOGGED, &[put(default, "k1", "v")]);
+        h.acknowledge(LOGGED, true, true);
+        h.start(LOGGED, &[put(a, "k2", "v")]);
+        h.acknowledge(LOGGED, true, false);
+        h.start(LOGGED, &[put(default, "k3", "v")]);
+        let found = |d: &[(&str, &str)], a: &[(&str, &str)]| -> Found {
+            [
+                ("default".to_owned(), contents(d)),
+                ("a".to_owned(), contents(a)),
+            ]
+            .into()
+        };
+        let one = [("k1", "v")];
+        let (two, all) = ([("k2", "v")], [("k1", "v"), ("k3", "v")]);
+        let ok = |f: &Found, killed| h.check(&h.now, f, killed).is_ok();
+        assert!(ok(&found(&one, &[]), false));
+        assert!(ok(&found(&one, &two), false));
+        assert!(ok(&found(&all, &two), false));
+        assert!(!ok(&found(&one, &[]), true), "submitted");
+        assert!(!ok(&found(&[], &[]), false), "durable");
+        assert!(!ok(&found(&all, &[]), false), "a hole");
+        assert!(!ok(&found(&[("k1", "w")], &[]), false), "a wrong value");
+        let mut less = found(&one, &[]);
+        less.remove("a");
+        assert!(!ok(&less, false), "a family is gone");
+        assert_eq!(h.visible(), found(&all, &two));
+    }
+}

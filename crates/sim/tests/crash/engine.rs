@@ -1,0 +1,56 @@
+//! Whole databases.
+
+use crate::{run_until, states_wanted};
+use sim::crash::Tally;
+use sim::crash::engine::{self, Plant, Setup};
+use sim::disk::Lie;
+
+/// Engine states for each of the log's: an open database costs about ten times a log.
+const SHARE: u64 = 10;
+
+#[test]
+fn engine_no_crash_loses_what_was_acknowledged() {
+    let states = states_wanted(220_000) / SHARE;
+    run_until("engine", states, |seed| engine::run(Setup::new(seed)));
+}
+
+/// Runs workloads with the bug until it is found.
+fn seeds_until_found(plant: Plant) -> Result<(u64, Tally), Tally> {
+    let mut total = Tally::default();
+    for seed in 1..=60 {
+        total.add(engine::run(Setup {
+            plant,
+            ..Setup::new(seed)
+        }));
+        if !total.failures.is_empty() {
+            return Ok((seed, total));
+        }
+    }
+    Err(total)
+}
+
+#[test]
+fn engine_planted_bugs_are_found() {
+    let plants = [
+        Plant::AcknowledgeEarly,
+        Plant::Disk(Lie::SkipLogSync),
+        Plant::Disk(Lie::SkipTableSync),
+        Plant::Disk(Lie::SkipManifestSync),
+        Plant::Disk(Lie::SkipDirSync),
+        Plant::Disk(Lie::IgnoreShortWrite),
+        Plant::Disk(Lie::ZeroInterior),
+        Plant::Disk(Lie::Reorder),
+        Plant::Disk(Lie::SyncLate),
+    ];
+    let mut missed = Vec::new();
+    for plant in plants {
+        match seeds_until_found(plant) {
+            Ok((seeds, t)) => println!(
+                "{plant:?}: found after {seeds} workloads, {} states: {}",
+                t.states, t.failures[0]
+            ),
+            Err(t) => missed.push(format!("{plant:?}: not found: {t}")),
+        }
+    }
+    assert!(missed.is_empty(), "{missed:#?}");
+}

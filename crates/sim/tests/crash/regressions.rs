@@ -1,0 +1,129 @@
+//! Bugs that the simulated disk has found, each as the shortest run that shows it.
+
+use ironstone::{Db, Env, Options, WriteOptions};
+use sim::disk::{Config, CrashKind, CrashWhen, Fault, Repeat, SimClock, SimDisk};
+
+fn options(disk: &SimDisk) -> Options {
+    let mut o = Options {
+        env: Env {
+            fs: disk.shared(),
+            clock: SimClock::shared(),
+            ..Env::default()
+        },
+        ..Options::default()
+    };
+    o.db.create_if_missing = true;
+    o.db.stats_dump_period_sec = 0;
+    o
+}
+
+fn open(disk: &SimDisk, set: impl Fn(&mut Options)) -> base::Result<Db> {
+    let mut o = options(disk);
+    set(&mut o);
+    Db::open_all("/db", &o)
+}
+
+const SYNC: WriteOptions = WriteOptions {
+    sync: true,
+    disable_wal: false,
+    no_slowdown: false,
+    low_pri: false,
+};
+
+fn power_cut(disk: &SimDisk, kind: CrashKind) -> SimDisk {
+    disk.crash_image(&mut base::rng::Rng::new(1), kind)
+}
+
+/// A flush of one family makes its last write durable. An earlier write to another family was in
+/// the closed log only, which nobody had synced: after a power cut the later write was there and
+/// the earlier one was not.
+#[test]
+fn a_flush_of_one_family_does_not_overtake_the_others() {
+    let disk = SimDisk::new(Config::default());
+    let db = open(&disk, |_| {}).unwrap();
+    let other = db
+        .create_column_family("other", &options(&disk).cf)
+        .unwrap();
+    db.put(b"first", b"1").unwrap();
+    db.put_cf(&other, b"second", b"2").unwrap();
+    db.flush_cf(&other).unwrap();
+    let after = power_cut(&disk, CrashKind::Nothing);
+    let db = open(&after, |_| {}).unwrap();
+    let other = db.column_family("other").unwrap();
+    assert!(db.get_cf(&other, b"second").unwrap().is_some());
+    assert!(db.get(b"first").unwrap().is_some());
+}
+
+/// With avoid_flush_during_recovery the logs of a killed process stay in use. They were in the page
+/// cache only; a synced write to the new log was acknowledged, and the power cut took what was
+/// before it.
+#[test]
+fn logs_that_are_kept_at_open_are_durable_before_the_next_write() {
+    let keep = |o: &mut Options| o.db.avoid_flush_during_recovery = true;
+    let disk = SimDisk::new(Config::default());
+    let db = open(&disk, keep).unwrap();
+    db.put(b"first", b"1").unwrap();
+    let killed = disk.kill_image();
+    let db = open(&killed, keep).unwrap();
+    db.put_opt(&SYNC, &db.default_column_family(), b"second", b"2")
+        .unwrap();
+    let after = power_cut(&killed, CrashKind::Nothing);
+    let db = open(&after, keep).unwrap();
+    assert!(db.get(b"second").unwrap().is_some());
+    assert!(db.get(b"first").unwrap().is_some());
+}
+
+/// A flush whose edit does not fit the MANIFEST any more begins a new one. That named the log of
+/// the flushed memtable as obsolete before the edit with the table was in it: a crash between the
+/// two lost a synced write.
+#[test]
+fn a_new_manifest_does_not_forget_the_log_before_the_table_is_named() {
+    let small = |o: &mut Options| o.db.max_manifest_file_size = 1;
+    let mut n = 1;
+    loop {
+        let disk = SimDisk::new(Config::default());
+        let db = open(&disk, small).unwrap();
+        db.put_opt(&SYNC, &db.default_column_family(), b"key", b"1")
+            .unwrap();
+        disk.crash_at(disk.events() + n, CrashWhen::During);
+        let done = db.flush().is_ok();
+        drop(db);
+        for kind in [CrashKind::Everything, CrashKind::Nothing] {
+            let db = open(&power_cut(&disk, kind), small).unwrap();
+            assert!(db.get(b"key").unwrap().is_some(), "event {n}, {kind:?}");
+        }
+        if done {
+            break;
+        }
+        n += 1;
+    }
+    assert!(n > 8, "a flush has more events than {n}");
+}
+
+/// The sync of a log that was no longer the active one failed. The first write after it got the
+/// error; that cleared the flag which makes writes look at the error, and the second one tried the
+/// sync again, which succeeded although the pages were lost: it was acknowledged without what was
+/// before it.
+#[test]
+fn after_a_failed_sync_of_a_closed_log_no_write_succeeds() {
+    for n in 1..60 {
+        let disk = SimDisk::new(Config::default());
+        let db = open(&disk, |_| {}).unwrap();
+        let default = db.default_column_family();
+        let other = db
+            .create_column_family("other", &options(&disk).cf)
+            .unwrap();
+        db.put(b"first", b"1").unwrap();
+        db.put_cf(&other, b"second", b"2").unwrap();
+        disk.fail_at(n, Fault::Sync, Repeat::Once);
+        let flushed = db.flush_cf(&other);
+        for i in 0..3 {
+            let put = db.put_opt(&SYNC, &default, format!("after{i}"), b"3");
+            assert!(put.is_err() || flushed.is_ok(), "operation {n}, write {i}");
+        }
+        if disk.failed().is_none() {
+            return;
+        }
+    }
+    panic!("a flush has fewer operations");
+}
