@@ -14,6 +14,12 @@ use crate::compaction;
 use crate::flush;
 use crate::properties;
 use crate::shared::Shared;
+use crate::write::wal::LogFiles;
+
+/// How fast log files are filled with zeros.
+const POOL_BYTES_PER_SECOND: u64 = 128 << 20;
+/// How long to wait after a file could not be made.
+const POOL_RETRY: Duration = Duration::from_secs(1);
 
 /// The running threads.
 #[derive(Default)]
@@ -31,6 +37,9 @@ impl Jobs {
             jobs.spawn(&format!("ironstone:low{i}"), db, move |db| {
                 work(db, compaction::next);
             })?;
+        }
+        if db.log_files().is_ok_and(LogFiles::uses_pool) {
+            jobs.spawn("ironstone:pool", db, fill_pool)?;
         }
         let seconds = db.options.db.stats_dump_period_sec;
         if seconds > 0 {
@@ -74,6 +83,33 @@ type Step = fn(&Arc<Shared>, &mut crate::shared::State) -> Option<Work>;
 
 /// A piece of work, to be done without the state lock.
 pub(crate) type Work = Box<dyn FnOnce(&Arc<Shared>) -> Result<()>>;
+
+/// Keeps the pool of log files filled.
+fn fill_pool(db: &Arc<Shared>) {
+    let Ok(files) = db.log_files() else { return };
+    let mut state = db.state();
+    while !state.closing {
+        let Some(pool) = files.pool().filter(|p| p.wants_more()) else {
+            state = db.wait(state);
+            continue;
+        };
+        drop(state);
+        let mut pace = |bytes: u64| {
+            // Zeros must not take the device from the writers.
+            let micros = bytes * 1_000_000 / POOL_BYTES_PER_SECOND;
+            std::thread::sleep(Duration::from_micros(micros));
+            !db.is_closing()
+        };
+        let filled = pool.fill_one(&mut pace);
+        state = db.state();
+        if let Err(e) = filled {
+            db.log.warn(format_args!(
+                "cannot prepare a log file, logs are buffered: {e}"
+            ));
+            state = db.wait_timeout(state, POOL_RETRY);
+        }
+    }
+}
 
 /// Writes the families' statistics to LOG every `period`.
 fn dump_stats(db: &Arc<Shared>, period: Duration) {

@@ -121,7 +121,8 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
     } else {
         Ok(())
     };
-    let log = db.with_log(|log| log.submit());
+    let files = db.log_files()?;
+    let log = db.with_log(|log| log.submit(files));
     match result.and(log) {
         Err(e) if e.kind() == ErrorKind::ShutdownInProgress => Ok(()),
         other => other.map_err(|e: Error| e),

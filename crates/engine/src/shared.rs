@@ -9,6 +9,7 @@
 //! Reads take none of them: they load a family's View and the last sequence number.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -27,7 +28,7 @@ use crate::version::VersionSet;
 use crate::version::set::{FileNumbers, Tables};
 use crate::write::admit::Attention;
 use crate::write::group::Queue;
-use crate::write::wal::ActiveLog;
+use crate::write::wal::{ActiveLog, LogFiles, LogKind};
 
 /// An open database.
 pub(crate) struct Shared {
@@ -54,6 +55,7 @@ pub(crate) struct Shared {
     pub(crate) versions: Mutex<VersionSet>,
     /// `None` if the database is open for reading only.
     log_file: Mutex<Option<ActiveLog>>,
+    log_files: Option<LogFiles>,
     /// Bytes in the active log.
     pub(crate) log_bytes: AtomicU64,
     /// A write with `disable_wal` happened.
@@ -125,6 +127,7 @@ pub(crate) struct Parts {
     pub(crate) db_id: String,
     pub(crate) last_sequence: u64,
     pub(crate) versions: VersionSet,
+    pub(crate) log_files: Option<LogFiles>,
     pub(crate) log_file: Option<ActiveLog>,
     pub(crate) logs: BTreeMap<FileNumber, u64>,
 }
@@ -149,6 +152,7 @@ impl Shared {
             attention: Attention::default(),
             versions: Mutex::new(parts.versions),
             log_file: Mutex::new(parts.log_file),
+            log_files: parts.log_files,
             log_bytes: AtomicU64::new(0),
             unlogged: AtomicBool::new(false),
             state: Mutex::new(State {
@@ -217,6 +221,11 @@ impl Shared {
     pub(crate) fn with_log<T>(&self, f: impl FnOnce(&mut ActiveLog) -> Result<T>) -> Result<T> {
         let mut log = self.log_file.lock().unwrap_or_else(PoisonError::into_inner);
         log.as_mut().map_or_else(|| Err(read_only()), f)
+    }
+
+    /// The maker of logs. Errors: the database is open for reading only.
+    pub(crate) fn log_files(&self) -> Result<&LogFiles> {
+        self.log_files.as_ref().ok_or_else(read_only)
     }
 
     /// The number of the active log.
@@ -347,7 +356,8 @@ impl Shared {
     /// Starts a new log and gives each of `families` a new active memtable. The caller leads the
     /// write queue.
     pub(crate) fn rotate(&self, families: &[Arc<Family>]) -> Result<()> {
-        let number = self.switch_log()?;
+        let kind = self.with_log(|log| Ok(log.kind()))?;
+        let number = self.switch_log(kind)?;
         let all = self.families.load();
         let state = self.state();
         for family in all.iter() {
@@ -376,13 +386,13 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes a new file the active log.
-    fn switch_log(&self) -> Result<FileNumber> {
+    /// Makes a new file the active log. The caller leads the write queue.
+    pub(crate) fn switch_log(&self, kind: LogKind) -> Result<FileNumber> {
         let number = self.numbers.take();
-        let writer = create_log(self.env(), &self.dir, number)?;
+        let new = self.log_files()?.create(number, kind)?;
         let old = self.with_log(|log| {
             let old = log.number;
-            log.switch(writer, number).map(|()| old)
+            log.switch(new).map(|()| old)
         });
         let old = old.inspect_err(|e| self.fail("log switch", e))?;
         let bytes = self.log_bytes.swap(0, Ordering::Relaxed);
@@ -401,19 +411,27 @@ impl Shared {
             .map(|f| f.log_number())
             .min()
             .unwrap_or_default();
-        let mut paths = self.tables.janitor.take();
-        {
+        let told = |name: &dyn Display, result: Result<()>| match result {
+            Ok(()) => self.log.info(format_args!("Delete {name}")),
+            Err(e) if e.is_not_found() => {}
+            Err(e) => self.log.warn(format_args!("cannot delete: {e}")),
+        };
+        let logs = {
             let mut state = self.state();
             let keep = state.logs.split_off(&needed);
-            let gone = std::mem::replace(&mut state.logs, keep);
-            paths.extend(gone.keys().map(|&n| files::wal_path(&self.dir, n)));
+            std::mem::replace(&mut state.logs, keep)
+        };
+        for &number in logs.keys() {
+            told(
+                &files::wal_path(&self.dir, number).display(),
+                self.log_files().and_then(|f| f.discard(number)),
+            );
         }
-        for path in paths {
-            match self.env().fs.remove(&path) {
-                Ok(()) => self.log.info(format_args!("Delete {}", path.display())),
-                Err(e) if e.is_not_found() => {}
-                Err(e) => self.log.warn(format_args!("cannot delete: {e}")),
-            }
+        for path in self.tables.janitor.take() {
+            told(&path.display(), self.env().fs.remove(&path));
+        }
+        if !logs.is_empty() {
+            self.notify(); // the pool may have a file to fill again
         }
     }
 }
@@ -437,22 +455,4 @@ fn default_total_wal_size(families: &FamilySet) -> u64 {
                 * u64::from(f.options.cf.max_write_buffer_number.unsigned_abs())
         })
         .sum::<u64>()
-}
-
-/// A new, empty log file whose directory entry is durable.
-pub(crate) fn create_log(
-    env: &Env,
-    dir: &std::path::Path,
-    number: FileNumber,
-) -> Result<log::Writer> {
-    let path = files::wal_path(dir, number);
-    let file = env.fs.open(&path, io::OpenHow::CREATE_NEW)?;
-    env.fs.sync_dir(dir)?;
-    Ok(log::Writer::new(
-        file,
-        log::LogOptions {
-            log_number: number.0,
-            ..Default::default()
-        },
-    ))
 }

@@ -190,7 +190,12 @@ pub(crate) fn log_number_of(bytes: &[u8]) -> Option<u32> {
 pub(crate) struct Framer {
     /// `Some` makes recyclable records.
     pub(crate) log_number: Option<u32>,
+    /// See [`crate::LogOptions::filler`].
+    pub(crate) filler: Option<u8>,
 }
+
+/// The most bytes by which a record is lengthened.
+const FILLER_MAX: usize = RECYCLABLE_HEADER;
 
 impl Framer {
     fn header_len(self) -> usize {
@@ -198,6 +203,23 @@ impl Framer {
             None => LEGACY_HEADER,
             Some(_) => RECYCLABLE_HEADER,
         }
+    }
+
+    /// By how many bytes a record of `payload` bytes at `offset` must be lengthened so that the
+    /// next one does not begin at a block boundary.
+    fn spill(self, payload: usize, offset: u64) -> usize {
+        let header = self.header_len();
+        let mut room = BLOCK - (offset % BLOCK as u64) as usize;
+        if room < header {
+            room = BLOCK;
+        }
+        let mut left = payload;
+        while left > room - header {
+            left -= room - header;
+            room = BLOCK;
+        }
+        let rest = room - header - left;
+        if rest < header { rest + 1 } else { 0 }
     }
 
     /// Upper bound of the bytes that a record of `payload` bytes takes.
@@ -210,7 +232,21 @@ impl Framer {
     /// Appends the record that `parts` make up together to `out`, whose next byte will lie at
     /// `offset` of the file. An error leaves `out` as it was.
     pub(crate) fn frame(self, parts: &[&[u8]], offset: u64, out: &mut AlignedBuf) -> Result<()> {
-        let mut left: usize = parts.iter().map(|p| p.len()).sum();
+        let payload: usize = parts.iter().map(|p| p.len()).sum();
+        if let Some(byte) = self.filler {
+            let spill = self.spill(payload, offset);
+            if spill > 0 {
+                let filler = [byte; FILLER_MAX];
+                let filler = filler.get(..spill).unwrap_or(&filler);
+                let longer: Vec<&[u8]> = parts.iter().copied().chain([filler]).collect();
+                return self.cut(&longer, payload + spill, offset, out);
+            }
+        }
+        self.cut(parts, payload, offset, out)
+    }
+
+    fn cut(self, parts: &[&[u8]], payload: usize, offset: u64, out: &mut AlignedBuf) -> Result<()> {
+        let mut left = payload;
         let Some(bound) = self.bound(left) else {
             return Err(Error::invalid_argument("log record too large"));
         };
@@ -306,6 +342,7 @@ mod tests {
     fn framed(recyclable: bool, records: &[&[u8]]) -> Vec<u8> {
         let framer = Framer {
             log_number: recyclable.then_some(4),
+            filler: None,
         };
         let mut out = AlignedBuf::new(1);
         for r in records {
@@ -359,11 +396,36 @@ mod tests {
     }
 
     #[test]
+    fn with_a_filler_no_record_begins_at_a_block_boundary() {
+        for log_number in [None, Some(4)] {
+            let framer = Framer {
+                log_number,
+                filler: Some(0x0d),
+            };
+            for size in (BLOCK - 60..BLOCK + 60).chain(2 * BLOCK - 60..2 * BLOCK + 60) {
+                let mut out = AlignedBuf::new(1);
+                let record = vec![1; size];
+                framer.frame(&[&record], 0, &mut out).unwrap();
+                let next = BLOCK - out.len() % BLOCK;
+                assert!(
+                    next < BLOCK && next >= framer.header_len(),
+                    "{size}: {next}"
+                );
+                let payload: usize = kinds(&out).iter().map(|(_, _, n)| usize::from(*n)).sum();
+                assert!(payload - size <= FILLER_MAX, "{size}");
+            }
+        }
+    }
+
+    #[test]
     fn parts_make_the_record_that_their_concatenation_makes() {
         let all: Vec<u8> = (0..70_000u32).map(|i| i as u8).collect();
         let mut whole = AlignedBuf::new(1);
         let mut cut = AlignedBuf::new(1);
-        let framer = Framer { log_number: None };
+        let framer = Framer {
+            log_number: None,
+            filler: None,
+        };
         framer.frame(&[&all], 100, &mut whole).unwrap();
         let parts = [&all[..1], &[], &all[1..40_000], &all[40_000..]];
         framer.frame(&parts, 100, &mut cut).unwrap();

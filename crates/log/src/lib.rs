@@ -17,6 +17,8 @@
 //! | [`mod@format`] | constants, record types, headers, framing |
 //! | [`writer`] | [`Writer`]: append, submit, sync; poisoned by the first failure |
 //! | `tail` | bytes between append and submit, and the partial last unit of a direct file |
+//! | [`fence`] | what was durable when: tells corruption from a torn tail |
+//! | [`pool`] | zero-filled files made ahead |
 //! | [`sync`] | [`Watermarks`], and [`Syncer`] to sync without holding the writer |
 //! | [`reader`] | [`Reader`]: logical records, recovery modes, how the log ended |
 //! | [`physical`] | physical records, for the reader and for tools |
@@ -45,10 +47,12 @@
 //! # Ok::<(), base::Error>(())
 //! ```
 
+pub mod fence;
 pub mod format;
 mod inflate;
 pub mod options;
 pub mod physical;
+pub mod pool;
 pub mod reader;
 mod recover;
 mod strict;
@@ -56,8 +60,10 @@ pub mod sync;
 mod tail;
 pub mod writer;
 
+pub use fence::Fence;
 pub use options::{LogOptions, ReaderOptions, RecoveryMode, WalSync};
 pub use physical::{PhysicalRecord, PhysicalRecords};
+pub use pool::{Pool, PoolOptions};
 pub use reader::{End, Reader};
 pub use sync::{Lsn, Syncer, Watermarks};
 pub use writer::Writer;

@@ -25,6 +25,11 @@ pub struct LogOptions {
     pub direct_unit: Option<u32>,
     /// How a sync makes the log durable.
     pub sync: WalSync,
+    /// A byte that may be appended to any record without changing what it means. With it, no
+    /// record begins exactly at a block boundary (the start of the file aside): one that would
+    /// end so that the next does is lengthened to spill over. Otherwise a block of zeros could
+    /// hide a hole: readers skip it and go on with the next record.
+    pub filler: Option<u8>,
 }
 
 base::option_enum! {
@@ -49,4 +54,7 @@ base::option_enum! {
 pub struct ReaderOptions {
     /// What to do with damage.
     pub mode: RecoveryMode,
+    /// Whether damage below a [`Fence`](crate::Fence) is refused as Corruption, in every mode but
+    /// [`RecoveryMode::SkipAnyCorruptedRecords`].
+    pub fences: bool,
 }

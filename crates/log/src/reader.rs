@@ -20,6 +20,7 @@ use std::sync::Arc;
 use base::{Error, Result};
 use io::File;
 
+use crate::fence;
 use crate::inflate::Inflate;
 use crate::options::{ReaderOptions, RecoveryMode};
 use crate::physical::Blocks;
@@ -99,6 +100,10 @@ enum Policy {
 #[derive(Debug)]
 pub struct Reader {
     pub(crate) blocks: Blocks,
+    /// The log whose fences count; `None` where fences are not looked for.
+    fenced: Option<u64>,
+    /// Where zeros lie before a record that was read.
+    hole: Option<u64>,
     policy: Policy,
     end: End,
     pub(crate) ended: bool,
@@ -153,10 +158,13 @@ impl Partial {
 impl Reader {
     /// A reader of the WAL `log_number`.
     pub fn new(file: Arc<dyn File>, log_number: u64, options: ReaderOptions) -> Self {
-        Self::with(
+        let salvage = options.mode == RecoveryMode::SkipAnyCorruptedRecords;
+        let mut reader = Self::with(
             Blocks::new(file, log_number, false),
             Policy::Recover(options.mode),
-        )
+        );
+        reader.fenced = (options.fences && !salvage).then_some(log_number);
+        reader
     }
 
     /// A reader of a MANIFEST, which tells a torn tail from damage: a record that the end of the
@@ -169,6 +177,8 @@ impl Reader {
     fn with(blocks: Blocks, policy: Policy) -> Self {
         Self {
             blocks,
+            fenced: None,
+            hole: None,
             policy,
             end: End::Clean { offset: 0 },
             ended: false,
@@ -204,6 +214,7 @@ impl Reader {
             Policy::Strict => self.read_strict(out),
             Policy::Recover(mode) => self.read_recovering(mode, out),
         };
+        let result = result.and_then(|more| self.check_fences(more));
         if !matches!(result, Ok(true)) {
             out.clear();
         }
@@ -212,6 +223,39 @@ impl Reader {
             self.failure = Some(e.duplicate());
             e
         })
+    }
+
+    /// Where the log ended, or a hole in it was stepped over: refuses what a fence behind that
+    /// place says was durable.
+    fn check_fences(&mut self, more: bool) -> Result<bool> {
+        let suspect = match (self.hole.take(), &self.end) {
+            (Some(hole), _) => Some((hole, "zeros between records")),
+            (None, _) if more => None,
+            (None, End::Clean { .. }) => None,
+            (None, End::ZeroTail { offset }) => Some((*offset, "zeros")),
+            (None, End::OldRecord { offset }) => Some((*offset, "a record of another log")),
+            (None, End::Torn { offset, reason, .. }) => Some((*offset, *reason)),
+        };
+        let (Some((offset, reason)), Some(log_number)) = (suspect, self.fenced) else {
+            return Ok(more);
+        };
+        match fence::strongest(self.blocks.file(), log_number, offset)? {
+            Some(fence) if fence.durable > offset => Err(self
+                .corruption(
+                    offset,
+                    &format!(
+                        "{reason}, but the log was durable up to offset {}: {} bytes of synced \
+                         writes are damaged here",
+                        fence.durable,
+                        fence.durable - offset
+                    ),
+                )
+                .hint(
+                    "this is no torn tail. Restore the file, or open with \
+                     wal_recovery_mode=kSkipAnyCorruptedRecords to keep what can still be read",
+                )),
+            _ => Ok(more),
+        }
     }
 
     /// How the log ended, once [`Reader::read`] has returned false. Before that: `Clean`, where the
@@ -278,6 +322,9 @@ impl Reader {
 
     /// A complete logical record begins at `offset`.
     pub(crate) fn accept(&mut self, offset: u64) {
+        if self.zeros {
+            self.hole = Some(self.log_end);
+        }
         self.record_offset = offset;
         self.data_seen = true;
         self.step_over();

@@ -152,5 +152,6 @@ impl Writer {
 fn framer(options: LogOptions) -> Framer {
     Framer {
         log_number: options.recyclable.then_some(options.log_number as u32),
+        filler: options.filler,
     }
 }

@@ -16,12 +16,12 @@ use crate::files::{self, FileKind};
 use crate::flush;
 use crate::options::codec;
 use crate::read::view::View;
-use crate::shared::{Parts, Shared, create_log};
+use crate::shared::{Parts, Shared};
 use crate::version::VersionSet;
 use crate::version::edit::VersionEdit;
 use crate::version::manifest::Recovered;
 use crate::version::set::{FileNumbers, next_version};
-use crate::write::wal::ActiveLog;
+use crate::write::wal::{ActiveLog, LogFiles, LogKind};
 
 /// Obsolete OPTIONS files that are kept, the newest included.
 const OPTIONS_FILES_KEPT: usize = 2;
@@ -29,6 +29,7 @@ const OPTIONS_FILES_KEPT: usize = 2;
 /// The outcome of a recovery.
 struct Installed {
     versions: VersionSet,
+    log_files: Option<LogFiles>,
     log_file: Option<ActiveLog>,
     logs: Vec<(FileNumber, u64)>,
     last_sequence: u64,
@@ -67,6 +68,7 @@ impl Opening {
             db_id,
             last_sequence: done.last_sequence,
             versions: done.versions,
+            log_files: done.log_files,
             log_file: done.log_file,
             logs: done.logs.into_iter().collect(),
         }));
@@ -132,6 +134,7 @@ impl Opening {
         if self.read_only {
             return Ok(Installed {
                 versions,
+                log_files: None,
                 log_file: None,
                 logs: Vec::new(),
                 last_sequence: replayed.last_sequence,
@@ -153,7 +156,8 @@ impl Opening {
         if keep_logs {
             self.sync_kept_logs(&replayed)?;
         }
-        let writer = create_log(&self.options.env, &self.dir, number)?;
+        let log_files = LogFiles::open(self.dir.clone(), &self.options, self.probe.as_ref())?;
+        let new_log = log_files.create(number, LogKind::Buffered)?;
         made.push(files::wal_path(&self.dir, number));
         if files::read_identity(fs, &self.dir)?.as_deref() != Some(db_id) {
             files::write_identity(fs, &self.dir, db_id)?;
@@ -168,11 +172,8 @@ impl Opening {
         versions.start_manifest(&self.tables, numbers, families, replayed.last_sequence)?;
         Ok(Installed {
             versions,
-            log_file: Some(ActiveLog::new(
-                writer,
-                number,
-                self.options.db.wal_bytes_per_sync,
-            )),
+            log_files: Some(log_files),
+            log_file: Some(ActiveLog::new(new_log)),
             logs: live_logs(&replayed, oldest, number),
             last_sequence: replayed.last_sequence,
         })

@@ -150,11 +150,14 @@ struct Opening {
     tables: Tables,
     session_id: String,
     instance: u64,
+    /// What the device and the file system can do; `None` if that could not be found out.
+    probe: Option<io::Probe>,
 }
 
 impl Opening {
     fn new(dir: &Path, options: &Options, read_only: bool) -> Self {
         let env = options.env.clone();
+        let env_fs = Arc::clone(&env.fs);
         let clock = Arc::clone(&env.clock);
         let log = if read_only {
             InfoLog::disabled(clock)
@@ -175,7 +178,13 @@ impl Opening {
             env,
         };
         let session_id = table::unique_id::new_session_id(&mut seeded(&options.env));
+        let probe = if read_only {
+            None
+        } else {
+            env_fs.probe(dir).ok()
+        };
         let me = Self {
+            probe,
             dir: dir.to_path_buf(),
             options: options.clone(),
             read_only,
@@ -204,9 +213,9 @@ impl Opening {
             }
         }
         if !self.read_only {
-            match self.options.env.fs.probe(&self.dir) {
-                Ok(probe) => log.header(format_args!("Device: {probe}")),
-                Err(e) => log.warn(format_args!("Device: cannot be probed: {e}")),
+            match &self.probe {
+                Some(probe) => log.header(format_args!("Device: {probe}")),
+                None => log.warn(format_args!("Device: cannot be probed; logs are buffered")),
             }
         }
     }

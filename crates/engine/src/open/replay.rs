@@ -67,6 +67,7 @@ impl Opening {
                     number.0,
                     log::ReaderOptions {
                         mode: self.options.db.wal_recovery_mode,
+                        fences: true,
                     },
                 ),
             };

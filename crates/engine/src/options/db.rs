@@ -21,6 +21,18 @@ base::option_enum! {
     }
 }
 
+base::option_enum! {
+    /// How write-ahead logs are written.
+    pub enum WalIoMode {
+        /// Direct while writes are synced, buffered while they are not.
+        Auto = "auto",
+        /// Past the page cache, wherever the file system can.
+        Direct = "direct",
+        /// Through the page cache.
+        Buffered = "buffered",
+    }
+}
+
 base::options! {
     /// Options of a whole database.
     pub struct DbOptions ["DBOptions"] {
@@ -57,6 +69,12 @@ base::options! {
         bytes_per_sync: u64 = 0, in 0..=u64::MAX, [Mutable];
         /// Bytes of a log after which writeback is started; 0 leaves it to the system.
         wal_bytes_per_sync: u64 = 0, in 0..=u64::MAX, [Mutable];
+        /// How logs are written: `buffered` through the page cache. `direct`, past the page cache
+        /// into files that were filled with zeros ahead, and `auto`, direct while writes are
+        /// synced, are refused until they have passed the crash harness.
+        wal_io_mode: WalIoMode = WalIoMode::Buffered, [Ironstone];
+        /// How many log files are kept filled with zeros ahead of use; 0 makes every log buffered.
+        wal_pool_files: u32 = 1, in 0..=16, [Ironstone];
         /// Bytes of all memtables of all families at which one is flushed; 0 is no limit.
         db_write_buffer_size: u64 = 0;
         /// Bytes a second to which writers are slowed down when flush or compaction lags.

@@ -20,14 +20,14 @@ pub mod rocksdb;
 use std::sync::Arc;
 
 use base::clock::{Clock, SystemClock};
-use base::options::OptionTable;
+use base::options::{OptionTable, OptionValue};
 use base::stats::Statistics;
-use base::{Comparator, Result};
+use base::{Comparator, Error, Result};
 use table::{BlockCache, TableOptions};
 
 pub use cf::{CfOptions, CompressionOptions};
 pub use codec::ParsedOptions;
-pub use db::{DbOptions, InfoLogLevel};
+pub use db::{DbOptions, InfoLogLevel, WalIoMode};
 pub use read_write::{FlushOptions, ReadOptions, WriteOptions};
 
 /// Everything that opening a database needs to know.
@@ -55,6 +55,13 @@ impl Options {
     /// option, its value and what is allowed; `NotSupported` for what Ironstone does not have.
     pub fn validate(&self) -> Result<()> {
         self.db.validate()?;
+        if self.db.wal_io_mode != WalIoMode::Buffered {
+            return Err(Error::not_supported(format!(
+                "wal_io_mode = {} has not passed the crash harness yet",
+                self.db.wal_io_mode.print()
+            ))
+            .hint("use wal_io_mode = buffered"));
+        }
         self.cf.validate()
     }
 }

@@ -134,25 +134,31 @@ fn log_group(
     lead: &Request,
     followers: &[Arc<Follower>],
 ) -> Result<()> {
-    let bytes = db.with_log(|log| {
-        let mut bytes = lead.batch.data().len() as u64;
-        log.append(lead.batch.data())?;
-        for f in followers {
-            f.with_batch(|b| {
-                bytes += b.data().len() as u64;
-                log.append(b.data())
-            })
-            .unwrap_or(Ok(()))?;
+    let files = db.log_files()?;
+    let size = |f: &Arc<Follower>| f.with_batch(|b| b.data().len() as u64).unwrap_or(0);
+    let bytes = lead.batch.data().len() as u64 + followers.iter().map(size).sum::<u64>();
+    let next = db.with_log(|log| Ok(log.successor(files, step, bytes, || db.notify())))?;
+    if let Some(kind) = next {
+        db.switch_log(kind)?;
+    }
+    db.with_log(|log| {
+        // The fence goes with the last batch of the group.
+        let fence = step == LogStep::Sync;
+        log.append(lead.batch.data(), fence && followers.is_empty())?;
+        for (i, f) in followers.iter().enumerate() {
+            let fence = fence && i + 1 == followers.len();
+            f.with_batch(|b| log.append(b.data(), fence))
+                .unwrap_or(Ok(()))?;
         }
         match step {
             LogStep::Append => {}
-            LogStep::Submit => log.submit()?,
+            LogStep::Submit => log.submit(files)?,
             LogStep::Sync => {
                 log.sync()?;
                 db.count(Ticker::WalFileSynced, 1);
             }
         }
-        Ok(bytes)
+        Ok(())
     })?;
     db.count(Ticker::WalFileBytes, bytes);
     db.count(Ticker::BytesWritten, bytes);
@@ -192,6 +198,7 @@ fn publish(db: &Shared, last: u64) {
 /// Hands the log's process buffer to the operating system, and makes it durable if `sync`.
 pub(crate) fn flush_wal(db: &Shared, sync: bool) -> Result<()> {
     db.check_writable()?;
-    let result = db.with_log(|log| if sync { log.sync() } else { log.submit() });
+    let files = db.log_files()?;
+    let result = db.with_log(|log| if sync { log.sync() } else { log.submit(files) });
     result.inspect_err(|e| db.fail("flush_wal", e))
 }

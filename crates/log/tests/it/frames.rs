@@ -90,6 +90,7 @@ proptest! {
             recyclable: recycle,
             sync: if dsync { WalSync::Dsync } else { WalSync::Fdatasync },
             direct_unit: None,
+            filler: None,
         };
         let plain = files.create("plain");
         let how = OpenHow::CREATE_NEW;

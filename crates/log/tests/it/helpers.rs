@@ -76,5 +76,12 @@ pub(crate) fn read_all(mut reader: Reader) -> (Vec<Vec<u8>>, base::Result<Reader
 }
 
 pub(crate) fn wal(file: &Arc<dyn File>, log_number: u64, mode: RecoveryMode) -> Reader {
-    Reader::new(Arc::clone(file), log_number, ReaderOptions { mode })
+    Reader::new(
+        Arc::clone(file),
+        log_number,
+        ReaderOptions {
+            mode,
+            fences: false,
+        },
+    )
 }

@@ -66,6 +66,7 @@ impl Mode {
             } else {
                 WalSync::Fdatasync
             },
+            filler: None,
         }
     }
 

@@ -306,7 +306,9 @@ impl Game {
         let have = ldb::scan_all(&self.dir, &FAMILIES).unwrap();
         self.compare(&have);
         let hex = |b: &[u8]| {
-            let digits: String = b.iter().map(|b| format!("{b:02X}")).collect();
+            let digits = b
+                .iter()
+                .fold(String::new(), |all, b| all + &format!("{b:02X}"));
             format!("0x{digits}")
         };
         for (f, change) in self.changes(Player::Ldb) {
@@ -355,9 +357,8 @@ fn play(seed: u64, classic: bool) {
     for turn in 0..turns {
         // Ironstone has every other turn; ldb follows Ironstone, whose OPTIONS file it loads.
         let player = match turn % 6 {
-            1 | 5 => Player::Rocks,
             3 if with_ldb => Player::Ldb,
-            3 => Player::Rocks,
+            1 | 3 | 5 => Player::Rocks,
             _ => Player::Ironstone,
         };
         let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

@@ -2,7 +2,7 @@
 //! compression, checksum and filter, after a close, after a copy while it was open, and after the
 //! writer's process was killed.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
@@ -128,7 +128,7 @@ fn rocksdb_reads_every_compression_filter_and_checksum() {
     let bloom = FilterPolicy::Bloom { bits_per_key: 10.0 };
     let mut checked = 0;
     for (i, compression) in compressions.into_iter().enumerate() {
-        for (j, filter_policy) in [FilterPolicy::None, bloom.clone()].into_iter().enumerate() {
+        for (j, filter_policy) in [FilterPolicy::None, bloom].into_iter().enumerate() {
             for (k, checksum) in [ChecksumType::Crc32c, ChecksumType::Xxh3]
                 .into_iter()
                 .enumerate()
@@ -136,7 +136,7 @@ fn rocksdb_reads_every_compression_filter_and_checksum() {
                 let mut o = Options::default();
                 o.db.create_if_missing = true;
                 o.cf.cf.compression = compression;
-                o.cf.table.filter_policy = filter_policy.clone();
+                o.cf.table.filter_policy = filter_policy;
                 o.cf.table.checksum = checksum;
                 o.cf.table.format_version = [5, 4, 3, 2][(i + j + k) % 4];
                 let what = format!("{compression:?}, {filter_policy:?}, {checksum:?}");
@@ -217,7 +217,7 @@ fn a_killed_process_loses_nothing_acknowledged() {
     let temp = dirs::scratch().unwrap();
     let dir = temp.path().join("db");
     let mut rng = Rng::new(3);
-    let mut acknowledged: BTreeMap<u64, ()> = BTreeMap::new();
+    let mut acknowledged: BTreeSet<u64> = BTreeSet::new();
     let rounds = 8;
     for round in 0..rounds {
         let mut child = start_child("written::child_that_writes", WRITE_TO, &dir);
@@ -227,7 +227,7 @@ fn a_killed_process_loses_nothing_acknowledged() {
         for line in lines {
             let line = line.unwrap();
             if let Some(i) = line.strip_prefix("put ").and_then(|n| n.parse().ok()) {
-                acknowledged.insert(i, ());
+                acknowledged.insert(i);
                 heard += 1;
                 if heard == enough && round + 1 < rounds {
                     child.kill().unwrap(); // the last round aborts by itself
@@ -240,7 +240,7 @@ fn a_killed_process_loses_nothing_acknowledged() {
         let db = Db::open_all(&copy, &Options::default()).unwrap();
         let content = everything(&db).unwrap();
         drop(db);
-        for &i in acknowledged.keys() {
+        for &i in &acknowledged {
             let key = format!("{:04}/{i}", i % 1000).into_bytes();
             let pairs = &content.iter().find(|(n, _)| n == FAMILIES[i as usize % 3]);
             let found = pairs

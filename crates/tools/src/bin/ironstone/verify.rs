@@ -279,5 +279,9 @@ fn verify_file(path: &Path, method: &str, expected: &[u8]) -> Result<bool> {
 
 fn log_reader(path: &Path, mode: RecoveryMode) -> Result<log::Reader> {
     let (file, number) = wal::open(path)?;
-    Ok(log::Reader::new(file, number, log::ReaderOptions { mode }))
+    Ok(log::Reader::new(
+        file,
+        number,
+        log::ReaderOptions { mode, fences: true },
+    ))
 }

@@ -77,6 +77,7 @@ fn batches(file: Arc<dyn File>, number: u64, values: bool, out: &mut dyn Write) 
     // Skips what is damaged: a dump shows whatever can be read.
     let options = ReaderOptions {
         mode: RecoveryMode::SkipAnyCorruptedRecords,
+        fences: false,
     };
     let mut reader = Reader::new(file, number, options);
     let mut record = Vec::new();

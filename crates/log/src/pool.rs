@@ -1,0 +1,301 @@
+//! Log files made ahead: zero-filled, so that overwriting them changes no metadata.
+//!
+//! A durable write into a file that grows costs the device a journal commit besides; into blocks
+//! that are allocated and written already it costs the write alone. So the files that become logs
+//! are filled with zeros before they are needed, by a background job, and renamed into place.
+//!
+//! ```text
+//!   dir/N.zeroing   being filled                     deleted at the next open
+//!   dir/N.zero      filled, and that is durable      ready to be taken
+//!   dir/N.retired   a log that is not needed any more, to be filled again
+//! ```
+//!
+//! The directory is one that RocksDB leaves alone. A `.zero` name is given only after the content
+//! is durable, so what a crash leaves under it can be used; its size is checked, and its first
+//! bytes.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base::{Error, Result};
+use io::{FileSystem, OpenHow, SyncKind};
+
+/// Name of the directory beside the logs.
+pub const DIR: &str = "log-pool";
+/// Bytes filled between two looks at the pace.
+const STEP: u64 = 1 << 20;
+/// Bytes of the first file.
+const STARTER: u64 = 4 << 20;
+/// Bytes of a ready file that are looked at before it is used.
+const PEEK: usize = 4096;
+
+/// Settings of a [`Pool`].
+#[derive(Clone, Copy, Debug)]
+pub struct PoolOptions {
+    /// Bytes of each file: a multiple of the write unit.
+    pub file_bytes: u64,
+    /// How many files are kept ready.
+    pub ready: usize,
+    /// Fill through the page cache (`false`) or past it.
+    pub direct: bool,
+}
+
+/// The files made ahead for one log directory.
+#[derive(Debug)]
+pub struct Pool {
+    fs: Arc<dyn FileSystem>,
+    dir: PathBuf,
+    options: PoolOptions,
+    next: AtomicU64,
+    /// The small first file was made.
+    started: AtomicBool,
+    ready: Mutex<Vec<PathBuf>>,
+    retired: Mutex<Vec<PathBuf>>,
+}
+
+impl Pool {
+    /// The pool beside the logs in `log_dir`. Takes over ready files of the right size that an
+    /// earlier process left, and removes what it did not finish.
+    pub fn open(fs: Arc<dyn FileSystem>, log_dir: &Path, options: PoolOptions) -> Result<Self> {
+        let dir = log_dir.join(DIR);
+        let (mut ready, mut next) = (Vec::new(), 1);
+        let names = if fs.exists(&dir)? {
+            fs.list(&dir)?
+        } else {
+            Vec::new()
+        };
+        for name in names {
+            let path = dir.join(&name);
+            let name = name.to_string_lossy();
+            let Some((number, kind)) = name.split_once('.') else {
+                continue;
+            };
+            let Ok(number) = number.parse::<u64>() else {
+                continue;
+            };
+            next = next.max(number + 1);
+            let usable = kind == "zero"
+                && ready.len() < options.ready
+                && fs.metadata(&path)?.len == options.file_bytes;
+            match kind {
+                "zero" if usable => ready.push(path),
+                "zero" | "zeroing" | "retired" => fs.remove(&path)?,
+                _ => {}
+            }
+        }
+        Ok(Self {
+            fs,
+            dir,
+            options,
+            next: AtomicU64::new(next),
+            started: AtomicBool::new(!ready.is_empty()),
+            ready: Mutex::new(ready),
+            retired: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// Bytes of each file.
+    pub fn file_bytes(&self) -> u64 {
+        self.options.file_bytes
+    }
+
+    /// How many files are ready.
+    pub fn ready(&self) -> usize {
+        lock(&self.ready).len()
+    }
+
+    /// Whether [`Pool::fill_one`] has something to do.
+    pub fn wants_more(&self) -> bool {
+        self.ready() < self.options.ready || !lock(&self.retired).is_empty()
+    }
+
+    /// Renames a ready file to `path`; false if none is ready. The new name is not durable before
+    /// the caller has synced the directory.
+    pub fn take(&self, path: &Path) -> Result<bool> {
+        loop {
+            let Some(spare) = lock(&self.ready).pop() else {
+                return Ok(false);
+            };
+            if !self.is_blank(&spare)? {
+                self.fs.remove(&spare)?;
+                continue;
+            }
+            self.fs.rename(&spare, path)?;
+            return Ok(true);
+        }
+    }
+
+    /// Gives back a log that is not needed any more. Its content is gone after this.
+    pub fn retire(&self, log: &Path) -> Result<()> {
+        let enough = self.ready() + lock(&self.retired).len() >= self.options.ready;
+        let fits = self.fs.metadata(log)?.len == self.options.file_bytes;
+        if enough || !fits {
+            return self.fs.remove(log);
+        }
+        let to = self.dir.join(format!(
+            "{}.retired",
+            self.next.fetch_add(1, Ordering::Relaxed)
+        ));
+        self.fs.rename(log, &to)?;
+        lock(&self.retired).push(to);
+        Ok(())
+    }
+
+    /// Makes one more file ready, unless there are enough. `pace` is called between steps with the
+    /// bytes just written: it may sleep, and ends the work by returning false.
+    pub fn fill_one(&self, pace: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
+        let old = lock(&self.retired).pop();
+        if self.ready() >= self.options.ready {
+            return match old {
+                Some(path) => self.fs.remove(&path).map(|()| true),
+                None => Ok(false),
+            };
+        }
+        // The first file is small, so that there is one at once.
+        let bytes = if self.started.swap(true, Ordering::Relaxed) {
+            self.options.file_bytes
+        } else {
+            self.options.file_bytes.min(STARTER)
+        };
+        self.fs.create_dir(&self.dir)?;
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let temp = self.dir.join(format!("{number}.zeroing"));
+        let done = self.fill(&temp, old.as_deref(), bytes, pace);
+        if !matches!(done, Ok(true)) {
+            // Nobody misses it: the file is the pool's own and not ready.
+            self.fs
+                .remove(&temp)
+                .or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) })?;
+            return done;
+        }
+        let path = self.dir.join(format!("{number}.zero"));
+        self.fs.rename(&temp, &path)?;
+        self.fs.sync_dir(&self.dir)?;
+        lock(&self.ready).push(path);
+        Ok(true)
+    }
+
+    fn fill(
+        &self,
+        temp: &Path,
+        old: Option<&Path>,
+        bytes: u64,
+        pace: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<bool> {
+        let mut how = OpenHow::CREATE_TRUNCATE;
+        if let Some(old) = old {
+            // Its blocks are allocated already: they are overwritten in place.
+            self.fs.rename(old, temp)?;
+            how = OpenHow::UPDATE;
+        }
+        let how = if self.options.direct {
+            how.direct()
+        } else {
+            how
+        };
+        let file = self.fs.open(temp, how)?;
+        let mut at = 0;
+        while at < bytes {
+            let n = STEP.min(bytes - at);
+            file.zero(at, n)?;
+            at += n;
+            if !pace(n) {
+                return Ok(false);
+            }
+        }
+        file.sync(SyncKind::All)?;
+        Ok(true)
+    }
+
+    /// Whether a ready file still looks as it was left.
+    fn is_blank(&self, path: &Path) -> Result<bool> {
+        let file = self.fs.open(path, OpenHow::READ)?;
+        let mut head = vec![0; PEEK];
+        let n = file.read_at(&mut head, 0)?;
+        head.truncate(n);
+        Ok(head.iter().all(|&b| b == 0))
+    }
+}
+
+fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The size of pool files for a write buffer of `write_buffer_bytes`: a tenth more, in whole units
+/// of 64 KiB, so that a full write buffer's log fits.
+pub fn file_bytes_for(write_buffer_bytes: u64, max_total_wal_bytes: u64) -> Result<u64> {
+    let wanted = write_buffer_bytes
+        .checked_add(write_buffer_bytes / 10)
+        .ok_or_else(|| Error::invalid_argument("write_buffer_size is too large for a log file"))?;
+    let bounded = if max_total_wal_bytes > 0 {
+        wanted.min(max_total_wal_bytes)
+    } else {
+        wanted
+    };
+    Ok(bounded.next_multiple_of(64 << 10).max(64 << 10))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use io::posix::Posix;
+
+    const OPTIONS: PoolOptions = PoolOptions {
+        file_bytes: 128 << 10,
+        ready: 1,
+        direct: false,
+    };
+
+    #[test]
+    fn files_are_filled_taken_retired_and_filled_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let pool = Pool::open(Posix::shared(), dir.path(), OPTIONS).unwrap();
+        let log = dir.path().join("000004.log");
+        assert!(!pool.take(&log).unwrap());
+        assert!(pool.fill_one(&mut |_| true).unwrap());
+        assert!(!pool.fill_one(&mut |_| true).unwrap(), "one is enough");
+        assert!(pool.take(&log).unwrap());
+        assert_eq!(std::fs::read(&log).unwrap(), vec![0; 128 << 10]);
+        std::fs::write(&log, vec![1; 128 << 10]).unwrap();
+        pool.retire(&log).unwrap();
+        assert!(!log.exists() && pool.wants_more());
+        assert!(pool.fill_one(&mut |_| true).unwrap());
+        assert!(pool.take(&log).unwrap());
+        assert_eq!(std::fs::read(&log).unwrap(), vec![0; 128 << 10]);
+    }
+
+    #[test]
+    fn what_an_earlier_process_left_is_used_only_if_it_is_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let sub = dir.path().join(DIR);
+        std::fs::create_dir(&sub).unwrap();
+        std::fs::write(sub.join("1.zeroing"), vec![0; 100]).unwrap();
+        std::fs::write(sub.join("2.zero"), vec![0; 100]).unwrap();
+        std::fs::write(sub.join("note.txt"), b"mine").unwrap();
+        let pool = Pool::open(Posix::shared(), dir.path(), OPTIONS).unwrap();
+        assert_eq!(pool.ready(), 0);
+        assert!(!sub.join("1.zeroing").exists() && sub.join("note.txt").exists());
+        drop(pool);
+        std::fs::write(sub.join("3.zero"), vec![9; 128 << 10]).unwrap();
+        let pool = Pool::open(Posix::shared(), dir.path(), OPTIONS).unwrap();
+        assert_eq!(pool.ready(), 1);
+        let log = dir.path().join("000004.log");
+        assert!(
+            !pool.take(&log).unwrap(),
+            "foreign content must not become a log"
+        );
+    }
+
+    #[test]
+    fn filling_that_is_given_up_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = PoolOptions {
+            file_bytes: 4 << 20,
+            ..OPTIONS
+        };
+        let pool = Pool::open(Posix::shared(), dir.path(), options).unwrap();
+        assert!(!pool.fill_one(&mut |_| false).unwrap());
+        assert_eq!(std::fs::read_dir(dir.path().join(DIR)).unwrap().count(), 0);
+    }
+}
