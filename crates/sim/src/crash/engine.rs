@@ -3,7 +3,7 @@
 //! One thread runs a seeded workload: synced and unsynced batches over several column families,
 //! unlogged writes, flushes, compactions, families that come and go, clean reopens. At each event
 //! of the disk images are taken with what was promised at that moment; between two operations
-//! they are opened and compared with the [`History`]. Some are opened twice, some crash again
+//! they are opened and compared with the history. Some are opened twice, some crash again
 //! while they recover, some live on with a workload of their own.
 //!
 //! The database's own threads make the order of events differ between two runs of one seed; what is

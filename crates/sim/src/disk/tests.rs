@@ -2,7 +2,7 @@
 
 use super::*;
 use base::rng::Rng;
-use io::{SyncKind, WriteSync, write_all_at};
+use io::{OpenHow, SyncKind, WriteSync, write_all_at};
 
 fn dir() -> &'static Path {
     Path::new("/db")
