@@ -323,13 +323,11 @@ impl Db {
         )
     }
 
-    /// An iterator over the default column family.
-    ///
-    /// # Panics
-    /// If `options.snapshot` is a snapshot of another database.
+    /// An iterator over the default column family. With a snapshot of another database it shows
+    /// nothing, and its status is `InvalidArgument`.
     pub fn iterator(&self, options: &ReadOptions) -> DbIterator {
         self.iterator_cf(options, &self.default_column_family())
-            .expect("the snapshot must be one of this database")
+            .unwrap_or_else(DbIterator::refusing)
     }
 
     /// An iterator over a column family.

@@ -54,6 +54,7 @@ mod shared;
 pub mod version;
 mod write;
 
+pub use base::comparator::UserComparator;
 pub use base::{Comparator, Error, ErrorKind, Result, stats::Statistics};
 pub use batch::WriteBatch;
 pub use db::{ColumnFamily, Db};

@@ -55,6 +55,8 @@ pub struct DbIterator {
     direction: Direction,
     valid: bool,
     failure: Result<()>,
+    /// Why the iterator shows nothing at all.
+    refused: Option<Error>,
     /// Forward: the current user key while older versions are skipped. Reverse: the entry.
     saved_key: Vec<u8>,
     saved_value: Vec<u8>,
@@ -115,10 +117,32 @@ impl DbIterator {
             direction: Direction::Forward,
             valid: false,
             failure: Ok(()),
+            refused: None,
             saved_key: Vec::new(),
             saved_value: Vec::new(),
             statistics,
             _snapshot: options.snapshot.clone(),
+            value_range: None,
+        }
+    }
+
+    /// An iterator that is never valid and whose status is `error`.
+    pub(crate) fn refusing(error: Error) -> Self {
+        let comparator = Comparator::bytewise();
+        Self {
+            inner: MergingIter::new(comparator.clone(), Vec::new()),
+            comparator,
+            sequence: SequenceNumber(0),
+            lower: None,
+            upper: None,
+            direction: Direction::Forward,
+            valid: false,
+            failure: Ok(()),
+            refused: Some(error),
+            saved_key: Vec::new(),
+            saved_value: Vec::new(),
+            statistics: None,
+            _snapshot: None,
             value_range: None,
         }
     }
@@ -131,6 +155,9 @@ impl DbIterator {
 
     /// The error that ended the iteration, if one did.
     pub fn status(&self) -> Result<()> {
+        if let Some(e) = &self.refused {
+            return Err(e.duplicate());
+        }
         if let Err(e) = &self.failure {
             return Err(e.duplicate());
         }

@@ -137,6 +137,10 @@ fn handles_of_another_database_are_refused() {
         e.to_string().contains("snapshot is of another database"),
         "{e}"
     );
+    let mut it = two.iterator(&o);
+    it.seek_to_first();
+    assert!(!it.valid());
+    assert_eq!(it.status().unwrap_err().kind(), ErrorKind::InvalidArgument);
 }
 
 #[test]
