@@ -45,6 +45,7 @@ pub struct PoolOptions {
 #[derive(Debug)]
 pub struct Pool {
     fs: Arc<dyn FileSystem>,
+    log_dir: PathBuf,
     dir: PathBuf,
     options: PoolOptions,
     next: AtomicU64,
@@ -86,6 +87,7 @@ impl Pool {
         }
         Ok(Self {
             fs,
+            log_dir: log_dir.to_path_buf(),
             dir,
             options,
             next: AtomicU64::new(next),
@@ -185,8 +187,11 @@ impl Pool {
     ) -> Result<bool> {
         let mut how = OpenHow::CREATE_TRUNCATE;
         if let Some(old) = old {
-            // Its blocks are allocated already: they are overwritten in place.
+            // Its blocks are allocated already: they are overwritten in place. Not before the log's
+            // old name is gone for good: a recovery would read zeros there.
             self.fs.rename(old, temp)?;
+            self.fs.sync_dir(&self.dir)?;
+            self.fs.sync_dir(&self.log_dir)?;
             how = OpenHow::UPDATE;
         }
         let how = if self.options.direct {
