@@ -115,7 +115,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         .map(|name| Bench::of(name, arguments))
         .collect::<Result<Vec<_>, _>>()?;
     let peer = crate::peers::ensure(false)?;
-    let driver = build_driver()?;
+    let driver = crate::driver::build(true)?;
     let parent = arguments
         .dir
         .clone()
@@ -144,34 +144,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
 
 fn write(path: &Path, text: &str) -> Result<(), String> {
     fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
-}
-
-/// Builds db_bench with optimisation; the path of the binary.
-fn build_driver() -> Result<PathBuf, String> {
-    eprintln!("building db_bench (release)");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .current_dir(crate::root())
-        .args(["build", "--release", "--package", "ironstone-tools"])
-        .args([
-            "--bin",
-            "db_bench",
-            "--message-format=json-render-diagnostics",
-        ])
-        .stderr(std::process::Stdio::inherit())
-        .output()
-        .map_err(|e| format!("cargo: {e}"))?;
-    if !output.status.success() {
-        return Err("db_bench does not build".to_owned());
-    }
-    String::from_utf8_lossy(&output.stdout)
-        .lines()
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .find(|message| {
-            message["target"]["name"] == "db_bench" && message["executable"].is_string()
-        })
-        .and_then(|message| Some(PathBuf::from(message["executable"].as_str()?)))
-        .ok_or_else(|| "cargo did not tell where db_bench is".to_owned())
 }
 
 /// What all runs share.

@@ -4,6 +4,7 @@
 
 mod bench_device;
 mod bench_quick;
+mod driver;
 mod generate;
 mod peers;
 mod source;
