@@ -64,6 +64,7 @@ pub use options::{
 };
 pub use read::iter::DbIterator;
 pub use read::snapshot::Snapshot;
+pub use write::pending::{Applied, Durable, PendingWrite};
 pub use table::{BlockCache, CompressionType, TableOptions};
 
 /// Compiles and runs the example in the README.

@@ -204,6 +204,7 @@ impl Writer {
         out == 0
             || self.marks.failure().is_some()
             || (sync
+                && self.tail.is_pending()
                 && !self.unsynced
                 && self.options.direct_unit.is_some()
                 && matches!(self.options.tail, TailPolicy::Pad { .. })
@@ -264,6 +265,20 @@ impl Writer {
         }))
     }
 
+    /// Writes everything appended to the page cache, also while a sync is on its way.
+    ///
+    /// # Panics
+    /// If the log is direct.
+    pub fn hand_over(&mut self) -> Result<()> {
+        assert!(self.options.direct_unit.is_none(), "a direct log has flights");
+        self.marks.check()?;
+        if self.tail.is_pending() {
+            let chunk = self.tail.take()?;
+            self.write_now(chunk)?;
+        }
+        Ok(())
+    }
+
     /// A flight has landed, well or not. Later flights count only once the earlier ones have
     /// landed. The error is the one that ends the log.
     pub fn landed(&mut self, flight: Flight, outcome: Result<()>) -> Result<()> {
@@ -294,11 +309,16 @@ impl Writer {
             if p.act != Act::Write {
                 self.marks.raise_durable(Lsn(p.end));
             }
-            if p.act == Act::WriteThenSync {
+            if p.act == Act::WriteThenSync && self.marks.submitted().0 == p.end {
                 self.unsynced = false;
             }
         }
         Ok(())
+    }
+
+    /// True if every flight has landed, well or not.
+    pub fn all_landed(&self) -> bool {
+        self.flights.iter().all(|p| p.landed)
     }
 
     /// After a failure: the records that are in the process still and not known to be durable,
