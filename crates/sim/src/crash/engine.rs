@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use base::clock::Clock;
 use base::options::OptionTable;
 use base::rng::Rng;
+use ironstone::options::WalIoMode;
 use ironstone::{Db, Env, Options};
 
 use super::Tally;
@@ -149,6 +150,23 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Settings that vary, each with the values that it is drawn from; one that stands twice is twice as
+/// likely.
+const DRAWN: &[(&str, &[&str])] = &[
+    ("wal_io_mode", &["auto", "direct", "buffered"]),
+    ("wal_pool_files", &["0", "1", "1", "2"]),
+    ("wal_bytes_per_sync", &["0", "0", "0", "4096"]),
+    ("manual_wal_flush", &["false", "false", "false", "true"]),
+    ("avoid_flush_during_recovery", &["false", "false", "true"]),
+    (
+        "max_manifest_file_size",
+        &["1073741824", "1073741824", "600"],
+    ),
+    ("max_total_wal_size", &["0", "0", "20000"]),
+    ("write_buffer_size", &["16384", "65536", "1048576"]),
+    ("disable_auto_compactions", &["true", "true", "false"]),
+];
+
 /// Options that vary with the seed and keep the engine quiet.
 pub(super) fn options(rng: &mut Rng, clock: &Arc<dyn Clock>, setup: &Setup) -> Options {
     let mut o = Options::default();
@@ -157,22 +175,25 @@ pub(super) fn options(rng: &mut Rng, clock: &Arc<dyn Clock>, setup: &Setup) -> O
     o.db.stats_dump_period_sec = 0;
     o.db.keep_log_file_num = 2;
     o.db.info_log_level = ironstone::options::InfoLogLevel::Header;
-    o.db.manual_wal_flush = rng.one_in(4);
-    o.db.avoid_flush_during_recovery = rng.one_in(3);
-    o.db.max_manifest_file_size = if rng.one_in(3) { 600 } else { 1 << 30 };
-    o.db.max_total_wal_size = if rng.one_in(3) { 20_000 } else { 0 };
-    o.db.wal_bytes_per_sync = if rng.one_in(4) { 4096 } else { 0 };
-    o.cf.cf.write_buffer_size = [16 << 10, 64 << 10, 1 << 20][rng.below(3) as usize];
     o.cf.cf.arena_block_size = 4096;
-    o.cf.cf.disable_auto_compactions = !rng.one_in(3);
     o.cf.cf.compression = ironstone::CompressionType::None;
     o.cf.table.no_block_cache = true;
-    for (name, value) in setup.settings {
+    let drawn = DRAWN
+        .iter()
+        .map(|(name, values)| (*name, values[rng.below(values.len() as u64) as usize]));
+    for (name, value) in drawn.chain(setup.settings.iter().copied()) {
         let set = o.db.set(name, value);
         set.or_else(|_| o.cf.cf.set(name, value))
             .unwrap_or_else(|e| panic!("setting {name}={value}: {e}"));
     }
     o
+}
+
+/// Whether logs are written so that a sector may hold anything while it is written. A direct log
+/// writes its last unit again with each group (`wal_tail_policy = rewrite`): it needs sectors that
+/// are old or new.
+fn survives_garbage(options: &Options) -> bool {
+    options.db.wal_io_mode == WalIoMode::Buffered || options.db.wal_pool_files == 0
 }
 
 /// The options with another file system.
@@ -198,11 +219,6 @@ struct Life {
 pub fn run(setup: Setup) -> Tally {
     let mut rng = Rng::new(setup.seed);
     let config = Config {
-        garbage: if rng.one_in(3) {
-            Garbage::WrittenBytes
-        } else {
-            Garbage::None
-        },
         // Garbage at the end of a MANIFEST cannot be told from damage, and is refused.
         garbage_in: ".log",
         ..Config::default().with_sector(if rng.one_in(3) { 4096 } else { 512 })
@@ -219,6 +235,12 @@ pub fn run(setup: Setup) -> Tally {
     }];
     while let Some(life) = lives.pop() {
         let options = options(&mut rng, &clock, &setup);
+        life.disk
+            .set_garbage(if survives_garbage(&options) && rng.one_in(2) {
+                Garbage::WrittenBytes
+            } else {
+                Garbage::None
+            });
         let generation = life.generation;
         let heirs = live(&setup, &mut rng, &options, life, &mut tally);
         if generation < 2 {

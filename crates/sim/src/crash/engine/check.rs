@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 use base::Result;
+use base::options::OptionValue;
 use base::rng::Rng;
 use ironstone::{Db, Options, ReadOptions};
 
@@ -61,8 +62,13 @@ fn dump(image: &SimDisk) {
 pub(super) fn settings(options: &Options) -> String {
     let db = &options.db;
     format!(
-        "manual_wal_flush={} avoid_flush_during_recovery={} write_buffer_size={}",
-        db.manual_wal_flush, db.avoid_flush_during_recovery, options.cf.cf.write_buffer_size
+        "wal_io_mode={} wal_pool_files={} manual_wal_flush={} avoid_flush_during_recovery={} \
+         write_buffer_size={}",
+        db.wal_io_mode.print(),
+        db.wal_pool_files,
+        db.manual_wal_flush,
+        db.avoid_flush_during_recovery,
+        options.cf.cf.write_buffer_size
     )
 }
 
