@@ -10,6 +10,7 @@
 //! checked does not depend on it.
 
 mod check;
+mod peer;
 mod workload;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -55,6 +56,8 @@ pub struct Setup {
     /// Accept that unsynced writes at the end of a closed log are lost although some in the next
     /// log are found, as RocksDB has it.
     pub tolerate_holes_between_logs: bool,
+    /// Show RocksDB one image in so many; 0 is none.
+    pub rocksdb_one_in: u64,
     /// Settings by RocksDB's names that every life has, as in an OPTIONS file.
     pub settings: &'static [(&'static str, &'static str)],
 }
@@ -67,6 +70,7 @@ impl Setup {
             operations: 40,
             plant: Plant::None,
             tolerate_holes_between_logs: true,
+            rocksdb_one_in: 0,
             settings: &[],
         }
     }
@@ -80,10 +84,18 @@ struct Shot {
     label: String,
 }
 
+/// What a recorder has seen.
+struct Recording {
+    rng: Rng,
+    shots: Vec<Shot>,
+    points: u64,
+    direct: u64,
+}
+
 /// Takes images.
 struct Recorder {
     history: Arc<Mutex<History>>,
-    state: Mutex<(Rng, Vec<Shot>, u64)>,
+    state: Mutex<Recording>,
     tolerate_holes: bool,
 }
 
@@ -92,28 +104,41 @@ impl Recorder {
         Arc::new(Self {
             history,
             tolerate_holes,
-            state: Mutex::new((Rng::new(seed), Vec::new(), 0)),
+            state: Mutex::new(Recording {
+                rng: Rng::new(seed),
+                shots: Vec::new(),
+                points: 0,
+                direct: 0,
+            }),
         })
     }
 
     /// The images taken since the last call.
     fn take(&self) -> Vec<Shot> {
-        std::mem::take(&mut lock(&self.state).1)
+        std::mem::take(&mut lock(&self.state).shots)
     }
 
-    /// Events seen.
-    fn points(&self) -> u64 {
-        lock(&self.state).2
+    /// Adds what was seen.
+    fn count(&self, tally: &mut Tally) {
+        let state = lock(&self.state);
+        tally.points += state.points;
+        tally.direct += state.direct;
     }
 }
 
 impl Watcher for Recorder {
     fn at(&self, moment: &Moment<'_>) {
         let mut state = lock(&self.state);
-        let (rng, shots, points) = &mut *state;
+        let Recording {
+            rng,
+            shots,
+            points,
+            direct,
+        } = &mut *state;
         let event = moment.event;
-        let new_log = event.path.extension().is_some_and(|e| e == "log")
-            && matches!(event.act, Act::Create | Act::Rename);
+        let log = event.path.extension().is_some_and(|e| e == "log");
+        let new_log = log && matches!(event.act, Act::Create | Act::Rename);
+        *direct += u64::from(log && event.act == Act::WriteDsync && moment.phase == Phase::After);
         if new_log && self.tolerate_holes {
             lock(&self.history).tolerate_hole_here();
         }
@@ -289,6 +314,7 @@ fn live(
         heirs: Vec::new(),
         heirs_max: if life.generation == 0 { 2 } else { 1 },
         tally,
+        rocksdb_one_in: setup.rocksdb_one_in,
         context: format!(
             "life {}; {}; reproduce: IRONSTONE_CRASH_SEED={} \
              cargo test -p ironstone-sim --test crash engine",
@@ -312,7 +338,7 @@ fn live(
     checker.check_all(recorder.take());
     life.disk.unwatch();
     let heirs = checker.heirs;
-    tally.points += recorder.points();
+    recorder.count(tally);
     heirs
 }
 
