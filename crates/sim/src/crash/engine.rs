@@ -11,6 +11,7 @@
 
 mod check;
 mod peer;
+pub mod threads;
 mod workload;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

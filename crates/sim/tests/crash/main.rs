@@ -4,7 +4,10 @@
 //! workload that a failure names; `IRONSTONE_CRASH_DUMP=dir` copies the first image of a database
 //! that fails to `dir`.
 #![expect(clippy::print_stdout, reason = "the counts are what a run is for")]
-#![expect(clippy::disallowed_methods, reason = "runs are timed and run side by side")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "runs are timed and run side by side"
+)]
 
 #[cfg(test)]
 mod engine;
@@ -16,6 +19,8 @@ mod log_only;
 mod peers;
 #[cfg(test)]
 mod regressions;
+#[cfg(test)]
+mod threads;
 
 /// The number of states to reach: `usual`, or what the environment says.
 #[cfg(test)]

@@ -60,5 +60,8 @@ fn peers_of_an_older_release_too() {
         .unwrap();
     let text = String::from_utf8_lossy(&out.stdout);
     println!("{text}{}", String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success() && text.contains("RocksDB 7.8"), "{text}");
+    assert!(
+        out.status.success() && text.contains("RocksDB 7.8"),
+        "{text}"
+    );
 }
