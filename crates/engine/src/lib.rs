@@ -64,8 +64,8 @@ pub use options::{
 };
 pub use read::iter::DbIterator;
 pub use read::snapshot::Snapshot;
-pub use write::pending::{Applied, Durable, PendingWrite};
 pub use table::{BlockCache, CompressionType, TableOptions};
+pub use write::pending::{Applied, Durable, PendingWrite};
 
 /// Compiles and runs the example in the README.
 #[cfg(doctest)]

@@ -507,7 +507,8 @@ impl Shared {
         }
         let log = guard.as_mut().ok_or_else(read_only)?;
         let old = log.number;
-        log.switch(new).inspect_err(|e| self.fail("log switch", e))?;
+        log.switch(new)
+            .inspect_err(|e| self.fail("log switch", e))?;
         let bytes = self.log_bytes.swap(0, Ordering::Relaxed);
         let mut state = self.state();
         state.logs.insert(old, bytes);

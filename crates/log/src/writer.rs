@@ -270,7 +270,10 @@ impl Writer {
     /// # Panics
     /// If the log is direct.
     pub fn hand_over(&mut self) -> Result<()> {
-        assert!(self.options.direct_unit.is_none(), "a direct log has flights");
+        assert!(
+            self.options.direct_unit.is_none(),
+            "a direct log has flights"
+        );
         self.marks.check()?;
         if self.tail.is_pending() {
             let chunk = self.tail.take()?;

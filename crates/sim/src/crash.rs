@@ -25,6 +25,10 @@ pub struct Tally {
     pub points: u64,
     /// Workloads.
     pub workloads: u64,
+    /// Log writes past the page cache.
+    pub direct: u64,
+    /// Images that RocksDB opened: before Ironstone's recovery, and after it.
+    pub rocksdb: [u64; 2],
     /// The first things that did not hold, one line each.
     pub failures: Vec<String>,
 }
@@ -38,6 +42,10 @@ impl Tally {
         self.states += other.states;
         self.points += other.points;
         self.workloads += other.workloads;
+        self.direct += other.direct;
+        for (mine, more) in self.rocksdb.iter_mut().zip(other.rocksdb) {
+            *mine += more;
+        }
         for f in other.failures {
             self.fail(f);
         }
@@ -55,10 +63,14 @@ impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "states: {}, I/O points: {}, workloads: {}, lost: {}",
+            "states: {}, I/O points: {}, workloads: {}, direct log writes: {}, \
+             opened by RocksDB before and after: {} {}, lost: {}",
             self.states,
             self.points,
             self.workloads,
+            self.direct,
+            self.rocksdb[0],
+            self.rocksdb[1],
             self.failures.len()
         )?;
         for failure in &self.failures {

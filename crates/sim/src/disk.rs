@@ -58,7 +58,7 @@ use names::Names;
 pub struct Config {
     /// Bytes that the device writes as a whole or not at all; a power of two.
     pub sector: u32,
-    /// What pending bytes may become besides old and new.
+    /// What pending bytes may become besides old and new, until [`SimDisk::set_garbage`].
     pub garbage: Garbage,
     /// The files in which they may, by the end of their names: all, if empty.
     pub garbage_in: &'static str,
@@ -214,6 +214,7 @@ struct State {
     crashed: bool,
     watcher: Option<Arc<dyn Watcher>>,
     micros: u64,
+    garbage: Garbage,
 }
 
 impl std::fmt::Debug for State {
@@ -226,8 +227,9 @@ impl std::fmt::Debug for State {
 const TRACE_EVENTS_MAX: usize = 4096;
 
 impl State {
-    fn new(inodes: Vec<Inode>, names: Names) -> Self {
+    fn new(inodes: Vec<Inode>, names: Names, garbage: Garbage) -> Self {
         Self {
+            garbage,
             inodes,
             names,
             locked: Vec::new(),
@@ -291,7 +293,8 @@ impl SimDisk {
     /// An empty disk with the directory `/`.
     pub fn new(config: Config) -> Self {
         assert!(config.sector.is_power_of_two(), "sector {}", config.sector);
-        Self::with_state(config, State::new(Vec::new(), Names::default()))
+        let state = State::new(Vec::new(), Names::default(), config.garbage);
+        Self::with_state(config, state)
     }
 
     fn with_state(config: Config, state: State) -> Self {
@@ -316,6 +319,11 @@ impl SimDisk {
     /// How the disk behaves.
     pub fn config(&self) -> &Config {
         &self.core.config
+    }
+
+    /// Changes what writes in flight may leave, here and in images of this disk.
+    pub fn set_garbage(&self, garbage: Garbage) {
+        self.lock_state().garbage = garbage;
     }
 
     /// Number of the last event.

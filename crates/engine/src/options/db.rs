@@ -80,10 +80,11 @@ base::options! {
         bytes_per_sync: u64 = 0, in 0..=u64::MAX, [Mutable];
         /// Bytes of a log after which writeback is started; 0 leaves it to the system.
         wal_bytes_per_sync: u64 = 0, in 0..=u64::MAX, [Mutable];
-        /// How logs are written: `buffered` through the page cache. `direct`, past the page cache
-        /// into files that were filled with zeros ahead, and `auto`, direct while writes are
-        /// synced, are refused until they have passed the crash harness.
-        wal_io_mode: WalIoMode = WalIoMode::Buffered, [Ironstone];
+        /// How logs are written: `direct`, past the page cache into files that were filled with
+        /// zeros ahead; `buffered`, through the page cache; `auto`, direct while writes are
+        /// synced. Where the file system cannot write directly, or copies on write, all are
+        /// buffered. A direct log needs sectors that the device writes as a whole or not at all.
+        wal_io_mode: WalIoMode = WalIoMode::Auto, [Ironstone];
         /// What becomes of the last, partly filled sector of a direct log when the next group
         /// comes. `pad` is safe also where a power cut may destroy a sector that is being written,
         /// and costs the rest of a sector for each group.

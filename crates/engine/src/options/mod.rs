@@ -20,9 +20,9 @@ pub mod rocksdb;
 use std::sync::Arc;
 
 use base::clock::{Clock, SystemClock};
-use base::options::{OptionTable, OptionValue};
+use base::options::OptionTable;
 use base::stats::Statistics;
-use base::{Comparator, Error, Result};
+use base::{Comparator, Result};
 use table::{BlockCache, TableOptions};
 
 pub use cf::{CfOptions, CompressionOptions};
@@ -55,13 +55,6 @@ impl Options {
     /// option, its value and what is allowed; `NotSupported` for what Ironstone does not have.
     pub fn validate(&self) -> Result<()> {
         self.db.validate()?;
-        if self.db.wal_io_mode != WalIoMode::Buffered {
-            return Err(Error::not_supported(format!(
-                "wal_io_mode = {} has not passed the crash harness yet",
-                self.db.wal_io_mode.print()
-            ))
-            .hint("use wal_io_mode = buffered"));
-        }
         self.cf.validate()
     }
 }

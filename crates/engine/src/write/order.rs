@@ -180,7 +180,10 @@ mod tests {
     fn later_groups_become_visible_after_earlier_ones() {
         let order = Order::after(10);
         let (a, b, c) = (order.begin(2), order.begin(0), order.begin(3));
-        assert_eq!((a.first, a.last, b.last, c.first, c.last), (11, 12, 12, 13, 15));
+        assert_eq!(
+            (a.first, a.last, b.last, c.first, c.last),
+            (11, 12, 12, 13, 15)
+        );
         order.finish(c, true);
         order.finish(b, true);
         assert_eq!(order.visible.get(), 10);

@@ -8,8 +8,8 @@
 //! file is cut back to what is durable, everything else is written to a new file, and nobody
 //! notices; else the database refuses writes until `resume`.
 
-use std::sync::atomic::Ordering;
 use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use base::stats::Ticker;
@@ -213,7 +213,8 @@ fn mend(db: &Shared, mut guard: Guard<'_>, error: Error, last: u64) -> Result<()
             Ok(())
         }
         Err(e) => {
-            db.log.error(format_args!("log {old} cannot be replaced: {e}"));
+            db.log
+                .error(format_args!("log {old} cannot be replaced: {e}"));
             db.fail("log write", &error);
             db.tell_landed(&guard);
             Err(error)

@@ -184,7 +184,10 @@ mod tests {
         mark.wait(5).unwrap();
         let (tx, rx) = mpsc::channel();
         let told = tx.clone();
-        mark.call(7, Box::new(move |r| told.send(("call", r.is_ok())).unwrap()));
+        mark.call(
+            7,
+            Box::new(move |r| told.send(("call", r.is_ok())).unwrap()),
+        );
         let mut cx = Context::from_waker(Waker::noop());
         assert!(mark.poll(6, &cx).is_pending() && mark.poll(6, &mut cx).is_pending());
         let waiter = Arc::clone(&mark);

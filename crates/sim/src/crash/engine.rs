@@ -10,6 +10,8 @@
 //! checked does not depend on it.
 
 mod check;
+mod peer;
+pub mod threads;
 mod workload;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use base::clock::Clock;
 use base::options::OptionTable;
 use base::rng::Rng;
+use ironstone::options::WalIoMode;
 use ironstone::{Db, Env, Options};
 
 use super::Tally;
@@ -54,6 +57,8 @@ pub struct Setup {
     /// Accept that unsynced writes at the end of a closed log are lost although some in the next
     /// log are found, as RocksDB has it.
     pub tolerate_holes_between_logs: bool,
+    /// Show RocksDB one image in so many; 0 is none.
+    pub rocksdb_one_in: u64,
     /// Settings by RocksDB's names that every life has, as in an OPTIONS file.
     pub settings: &'static [(&'static str, &'static str)],
 }
@@ -66,6 +71,7 @@ impl Setup {
             operations: 40,
             plant: Plant::None,
             tolerate_holes_between_logs: true,
+            rocksdb_one_in: 0,
             settings: &[],
         }
     }
@@ -79,10 +85,18 @@ struct Shot {
     label: String,
 }
 
+/// What a recorder has seen.
+struct Recording {
+    rng: Rng,
+    shots: Vec<Shot>,
+    points: u64,
+    direct: u64,
+}
+
 /// Takes images.
 struct Recorder {
     history: Arc<Mutex<History>>,
-    state: Mutex<(Rng, Vec<Shot>, u64)>,
+    state: Mutex<Recording>,
     tolerate_holes: bool,
 }
 
@@ -91,28 +105,41 @@ impl Recorder {
         Arc::new(Self {
             history,
             tolerate_holes,
-            state: Mutex::new((Rng::new(seed), Vec::new(), 0)),
+            state: Mutex::new(Recording {
+                rng: Rng::new(seed),
+                shots: Vec::new(),
+                points: 0,
+                direct: 0,
+            }),
         })
     }
 
     /// The images taken since the last call.
     fn take(&self) -> Vec<Shot> {
-        std::mem::take(&mut lock(&self.state).1)
+        std::mem::take(&mut lock(&self.state).shots)
     }
 
-    /// Events seen.
-    fn points(&self) -> u64 {
-        lock(&self.state).2
+    /// Adds what was seen.
+    fn count(&self, tally: &mut Tally) {
+        let state = lock(&self.state);
+        tally.points += state.points;
+        tally.direct += state.direct;
     }
 }
 
 impl Watcher for Recorder {
     fn at(&self, moment: &Moment<'_>) {
         let mut state = lock(&self.state);
-        let (rng, shots, points) = &mut *state;
+        let Recording {
+            rng,
+            shots,
+            points,
+            direct,
+        } = &mut *state;
         let event = moment.event;
-        let new_log = event.path.extension().is_some_and(|e| e == "log")
-            && matches!(event.act, Act::Create | Act::Rename);
+        let log = event.path.extension().is_some_and(|e| e == "log");
+        let new_log = log && matches!(event.act, Act::Create | Act::Rename);
+        *direct += u64::from(log && event.act == Act::WriteDsync && moment.phase == Phase::After);
         if new_log && self.tolerate_holes {
             lock(&self.history).tolerate_hole_here();
         }
@@ -149,6 +176,23 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Settings that vary, each with the values that it is drawn from; one that stands twice is twice as
+/// likely.
+const DRAWN: &[(&str, &[&str])] = &[
+    ("wal_io_mode", &["auto", "direct", "buffered"]),
+    ("wal_pool_files", &["0", "1", "1", "2"]),
+    ("wal_bytes_per_sync", &["0", "0", "0", "4096"]),
+    ("manual_wal_flush", &["false", "false", "false", "true"]),
+    ("avoid_flush_during_recovery", &["false", "false", "true"]),
+    (
+        "max_manifest_file_size",
+        &["1073741824", "1073741824", "600"],
+    ),
+    ("max_total_wal_size", &["0", "0", "20000"]),
+    ("write_buffer_size", &["16384", "65536", "1048576"]),
+    ("disable_auto_compactions", &["true", "true", "false"]),
+];
+
 /// Options that vary with the seed and keep the engine quiet.
 pub(super) fn options(rng: &mut Rng, clock: &Arc<dyn Clock>, setup: &Setup) -> Options {
     let mut o = Options::default();
@@ -157,22 +201,25 @@ pub(super) fn options(rng: &mut Rng, clock: &Arc<dyn Clock>, setup: &Setup) -> O
     o.db.stats_dump_period_sec = 0;
     o.db.keep_log_file_num = 2;
     o.db.info_log_level = ironstone::options::InfoLogLevel::Header;
-    o.db.manual_wal_flush = rng.one_in(4);
-    o.db.avoid_flush_during_recovery = rng.one_in(3);
-    o.db.max_manifest_file_size = if rng.one_in(3) { 600 } else { 1 << 30 };
-    o.db.max_total_wal_size = if rng.one_in(3) { 20_000 } else { 0 };
-    o.db.wal_bytes_per_sync = if rng.one_in(4) { 4096 } else { 0 };
-    o.cf.cf.write_buffer_size = [16 << 10, 64 << 10, 1 << 20][rng.below(3) as usize];
     o.cf.cf.arena_block_size = 4096;
-    o.cf.cf.disable_auto_compactions = !rng.one_in(3);
     o.cf.cf.compression = ironstone::CompressionType::None;
     o.cf.table.no_block_cache = true;
-    for (name, value) in setup.settings {
+    let drawn = DRAWN
+        .iter()
+        .map(|(name, values)| (*name, values[rng.below(values.len() as u64) as usize]));
+    for (name, value) in drawn.chain(setup.settings.iter().copied()) {
         let set = o.db.set(name, value);
         set.or_else(|_| o.cf.cf.set(name, value))
             .unwrap_or_else(|e| panic!("setting {name}={value}: {e}"));
     }
     o
+}
+
+/// Whether logs are written so that a sector may hold anything while it is written. A direct log
+/// writes its last unit again with each group (`wal_tail_policy = rewrite`): it needs sectors that
+/// are old or new.
+fn survives_garbage(options: &Options) -> bool {
+    options.db.wal_io_mode == WalIoMode::Buffered || options.db.wal_pool_files == 0
 }
 
 /// The options with another file system.
@@ -198,11 +245,6 @@ struct Life {
 pub fn run(setup: Setup) -> Tally {
     let mut rng = Rng::new(setup.seed);
     let config = Config {
-        garbage: if rng.one_in(3) {
-            Garbage::WrittenBytes
-        } else {
-            Garbage::None
-        },
         // Garbage at the end of a MANIFEST cannot be told from damage, and is refused.
         garbage_in: ".log",
         ..Config::default().with_sector(if rng.one_in(3) { 4096 } else { 512 })
@@ -219,6 +261,12 @@ pub fn run(setup: Setup) -> Tally {
     }];
     while let Some(life) = lives.pop() {
         let options = options(&mut rng, &clock, &setup);
+        life.disk
+            .set_garbage(if survives_garbage(&options) && rng.one_in(2) {
+                Garbage::WrittenBytes
+            } else {
+                Garbage::None
+            });
         let generation = life.generation;
         let heirs = live(&setup, &mut rng, &options, life, &mut tally);
         if generation < 2 {
@@ -267,6 +315,7 @@ fn live(
         heirs: Vec::new(),
         heirs_max: if life.generation == 0 { 2 } else { 1 },
         tally,
+        rocksdb_one_in: setup.rocksdb_one_in,
         context: format!(
             "life {}; {}; reproduce: IRONSTONE_CRASH_SEED={} \
              cargo test -p ironstone-sim --test crash engine",
@@ -290,7 +339,7 @@ fn live(
     checker.check_all(recorder.take());
     life.disk.unwatch();
     let heirs = checker.heirs;
-    tally.points += recorder.points();
+    recorder.count(tally);
     heirs
 }
 

@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::ops::Range;
 
 /// The content of a column family.
 pub(super) type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -20,6 +21,9 @@ pub(super) type Families = BTreeMap<String, usize>;
 
 /// The family that takes the unlogged writes.
 pub(super) const UNLOGGED: &str = "unlogged";
+
+/// Ways in which holes may lie that are tried, at most.
+const WAYS_MAX: usize = 20_000;
 
 /// One key of a batch.
 #[derive(Clone, Debug)]
@@ -316,27 +320,58 @@ impl History {
             || (line == LOGGED && self.reaches_without(floor, ceiling, want))
     }
 
-    /// The same, without the write that failed, or without those from some one on to the end of
-    /// their log.
+    /// The same, without the write that failed, or with a hole at the end of some closed logs.
     fn reaches_without(&self, floor: usize, ceiling: usize, want: &BTreeMap<usize, u64>) -> bool {
         let writes = &self.lines[LOGGED].writes[..ceiling];
-        let mut state = self.base.clone();
-        for (hole, write) in writes.iter().enumerate() {
-            let failed = self.failed.filter(|&f| f == hole).map(|f| f + 1);
-            let tolerated = self.boundaries.range(hole + 1..).copied();
-            let tolerated = tolerated.filter(|_| hole >= floor);
-            for next in failed.into_iter().chain(tolerated) {
-                let mut state = state.clone();
-                for (n, write) in writes.iter().enumerate().skip(next) {
+        if let Some(failed) = self.failed.filter(|&f| f < ceiling) {
+            let mut state = self.base.clone();
+            for (n, write) in writes.iter().enumerate() {
+                if n != failed {
                     state.apply(write);
-                    if n + 1 >= floor && state.is(want) {
-                        return true;
-                    }
+                }
+                if n + 1 >= floor && state.is(want) {
+                    return true;
                 }
             }
-            state.apply(write);
         }
-        false
+        let mut left = WAYS_MAX;
+        self.reaches_over_holes(self.base.clone(), 0..ceiling, floor, want, &mut left)
+    }
+
+    /// Whether the state, with the writes from `range` on, comes to these hashes when at the end
+    /// of each log some of the writes from `floor` on may be missing.
+    fn reaches_over_holes(
+        &self,
+        mut state: State,
+        range: Range<usize>,
+        floor: usize,
+        want: &BTreeMap<usize, u64>,
+        left: &mut usize,
+    ) -> bool {
+        let next_log = self.boundaries.range(range.start + 1..range.end).next();
+        for n in range.clone() {
+            if n >= floor && state.is(want) {
+                return true;
+            }
+            if let Some(&next) = next_log
+                && n >= floor
+                && n < next
+            {
+                if *left == 0 {
+                    return false;
+                }
+                *left -= 1;
+                let rest = next..range.end;
+                if self.reaches_over_holes(state.clone(), rest, floor, want, left) {
+                    return true;
+                }
+            }
+            if next_log == Some(&n) {
+                return self.reaches_over_holes(state, n..range.end, floor, want, left);
+            }
+            state.apply(&self.lines[LOGGED].writes[n]);
+        }
+        state.is(want)
     }
 
     /// The numbers of writes between `floor` and `ceiling` after which the hashes are these.
@@ -384,7 +419,9 @@ impl History {
             })
             .collect();
         format!(
-            "line {line}: expected the state after {floor} to {ceiling} writes, found {}",
+            "line {line}: expected the state after {floor} to {ceiling} writes, logs begin at {:?}, \
+             found {}",
+            self.boundaries,
             if let Some(n) = anywhere.last() {
                 format!("that after {n}: acknowledged writes are lost")
             } else {

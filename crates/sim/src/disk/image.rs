@@ -134,7 +134,7 @@ impl State {
         let mut moved = BTreeMap::new();
         for (path, node) in names {
             let garbage = if path.to_string_lossy().ends_with(config.garbage_in) {
-                config.garbage
+                self.garbage
             } else {
                 Garbage::None
             };
@@ -156,7 +156,7 @@ impl State {
             };
             moved.insert(path, node);
         }
-        let state = State::new(inodes, Names::settled(moved));
+        let state = State::new(inodes, Names::settled(moved), self.garbage);
         SimDisk::with_state(config.clone(), state)
     }
 
@@ -169,7 +169,7 @@ impl State {
                 Inode::default()
             }
         });
-        let mut state = State::new(inodes.collect(), self.names.clone());
+        let mut state = State::new(inodes.collect(), self.names.clone(), self.garbage);
         state.sequence = self.sequence;
         state.micros = self.micros;
         SimDisk::with_state(config.clone(), state)

@@ -4,6 +4,10 @@
 //! workload that a failure names; `IRONSTONE_CRASH_DUMP=dir` copies the first image of a database
 //! that fails to `dir`.
 #![expect(clippy::print_stdout, reason = "the counts are what a run is for")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "runs are timed and run side by side"
+)]
 
 #[cfg(test)]
 mod engine;
@@ -12,7 +16,11 @@ mod errors;
 #[cfg(test)]
 mod log_only;
 #[cfg(test)]
+mod peers;
+#[cfg(test)]
 mod regressions;
+#[cfg(test)]
+mod threads;
 
 /// The number of states to reach: `usual`, or what the environment says.
 #[cfg(test)]
@@ -29,19 +37,45 @@ fn seed_wanted() -> Option<u64> {
     std::env::var("IRONSTONE_CRASH_SEED").ok()?.parse().ok()
 }
 
+/// Threads that run workloads: they wait for sleeps and syncs of the databases half of the time.
+#[cfg(test)]
+const RUNNERS: u64 = 3;
+
+/// Runs workloads until `enough` says so, and asserts that nothing was lost.
+#[cfg(test)]
+fn run_until_enough(
+    what: &str,
+    enough: impl Fn(&sim::crash::Tally) -> bool + Sync,
+    run: impl Fn(u64) -> sim::crash::Tally + Sync,
+) -> sim::crash::Tally {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Mutex, PoisonError};
+
+    let begun = std::time::Instant::now();
+    let total = Mutex::new(sim::crash::Tally::default());
+    let next = AtomicU64::new(1);
+    let add = |tally| {
+        let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
+        total.add(tally);
+        !total.failures.is_empty() || enough(&total)
+    };
+    if let Some(seed) = seed_wanted() {
+        add(run(seed));
+    } else {
+        std::thread::scope(|scope| {
+            for _ in 0..RUNNERS {
+                scope.spawn(|| while !add(run(next.fetch_add(1, Ordering::Relaxed))) {});
+            }
+        });
+    }
+    let total = total.into_inner().unwrap_or_else(PoisonError::into_inner);
+    println!("{what}: {total}; {:.1} s", begun.elapsed().as_secs_f64());
+    assert!(total.failures.is_empty(), "{what}: {total}");
+    total
+}
+
 /// Runs workloads until `states` are checked, and asserts that nothing was lost.
 #[cfg(test)]
-fn run_until(what: &str, states: u64, mut run: impl FnMut(u64) -> sim::crash::Tally) {
-    let mut total = sim::crash::Tally::default();
-    if let Some(seed) = seed_wanted() {
-        total.add(run(seed));
-    } else {
-        let mut seed = 1;
-        while total.states < states && total.failures.is_empty() {
-            total.add(run(seed));
-            seed += 1;
-        }
-    }
-    println!("{what}: {total}");
-    assert!(total.failures.is_empty(), "{what}: {total}");
+fn run_until(what: &str, states: u64, run: impl Fn(u64) -> sim::crash::Tally + Sync) {
+    run_until_enough(what, |total| total.states >= states, run);
 }

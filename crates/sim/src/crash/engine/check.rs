@@ -4,12 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 use base::Result;
+use base::options::OptionValue;
 use base::rng::Rng;
 use ironstone::{Db, Options, ReadOptions};
 
 use super::super::Tally;
 use super::super::model::{Contents, Found, History, Progress};
-use super::{Shot, lock, on, open_all};
+use super::{Shot, lock, on, open_all, peer};
 use crate::disk::{CrashKind, CrashWhen, Moment, SimDisk, Watcher};
 
 /// The directory into which the first image that fails is copied, if the environment names one.
@@ -48,7 +49,7 @@ pub(in crate::crash) fn open(options: &Options, disk: &SimDisk) -> Result<Found,
 }
 
 /// Copies an image that fails to where the environment says; the first one only.
-fn dump(image: &SimDisk) {
+pub(super) fn dump(image: &SimDisk) {
     if let Some(dir) = std::env::var_os(DUMP)
         && !std::path::Path::new(&dir).exists()
     {
@@ -61,8 +62,13 @@ fn dump(image: &SimDisk) {
 pub(super) fn settings(options: &Options) -> String {
     let db = &options.db;
     format!(
-        "manual_wal_flush={} avoid_flush_during_recovery={} write_buffer_size={}",
-        db.manual_wal_flush, db.avoid_flush_during_recovery, options.cf.cf.write_buffer_size
+        "wal_io_mode={} wal_pool_files={} manual_wal_flush={} avoid_flush_during_recovery={} \
+         write_buffer_size={}",
+        db.wal_io_mode.print(),
+        db.wal_pool_files,
+        db.manual_wal_flush,
+        db.avoid_flush_during_recovery,
+        options.cf.cf.write_buffer_size
     )
 }
 
@@ -91,6 +97,7 @@ pub(super) struct Checker<'a> {
     pub(super) heirs: Vec<(SimDisk, History)>,
     pub(super) heirs_max: usize,
     pub(super) tally: &'a mut Tally,
+    pub(super) rocksdb_one_in: u64,
     pub(super) context: String,
 }
 
@@ -114,7 +121,24 @@ impl Checker<'_> {
         let deep = self.rng.one_in(10);
         let heir = shot.progress.exists && self.heirs.len() < self.heirs_max && self.rng.one_in(40);
         let copy = (deep || heir).then(|| shot.disk.kill_image());
+        let ask = self.rocksdb_one_in > 0
+            && self.rng.one_in(self.rocksdb_one_in)
+            && peer::has_database(&shot.disk);
+        if ask {
+            self.tally.rocksdb[0] += 1;
+            let found = peer::open(&shot.disk)?;
+            lock(self.history)
+                .check(&shot.progress, &found, shot.killed)
+                .map_err(|e| format!("RocksDB before the recovery: {e}"))?;
+        }
         let found = self.open_and_check(&shot.disk, &shot.progress, shot.killed)?;
+        if ask {
+            self.tally.rocksdb[1] += 1;
+            let after = peer::open(&shot.disk)?;
+            if after != found {
+                return Err("RocksDB after the recovery shows other content".to_owned());
+            }
+        }
         if self.rng.one_in(5) {
             self.tally.states += 1;
             let again = open(self.options, &shot.disk).map_err(|e| format!("opened twice: {e}"))?;

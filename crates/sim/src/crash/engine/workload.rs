@@ -23,6 +23,10 @@ pub(in crate::crash) struct Workload {
     db: Option<Db>,
     /// Whether families come and go: if not, there is the default one alone.
     several: bool,
+    /// Mostly writes, so that logs grow long.
+    steady: bool,
+    /// One write in so many is not synced, or is.
+    sync: (bool, u64),
 }
 
 impl Workload {
@@ -34,6 +38,8 @@ impl Workload {
     ) -> Self {
         let mut rng = Rng::new(seed);
         let several = !rng.one_in(4);
+        let steady = rng.one_in(2);
+        let sync = (rng.one_in(2), 3 + 3 * rng.below(2));
         Self {
             options,
             history,
@@ -41,6 +47,8 @@ impl Workload {
             plant,
             db: None,
             several,
+            steady,
+            sync,
         }
     }
 
@@ -127,7 +135,8 @@ impl Workload {
 
     /// False asks for a reopen.
     fn operate(&mut self, db: &Db) -> Result<bool> {
-        match self.rng.below(100) {
+        let steady = self.steady && !self.rng.one_in(4);
+        match self.rng.below(if steady { 75 } else { 100 }) {
             60..=65 if self.several => self.write_unlogged(db)?,
             66..=70 => {
                 db.sync_wal()?;
@@ -185,7 +194,7 @@ impl Workload {
         if changes.is_empty() {
             return Ok(());
         }
-        let sync = self.rng.one_in(3);
+        let sync = self.rng.one_in(self.sync.1) == self.sync.0;
         let options = WriteOptions {
             sync,
             ..WriteOptions::default()

@@ -1,0 +1,557 @@
+//! Crashes of a database that several threads write to.
+//!
+//! Each thread writes batches with numbers of its own; batch `i` of thread `t` puts the key `t/i`,
+//! which nobody else writes, into two families, and `t/i` under the key `last`. What is found
+//! after a crash so says which batches are there. It must be a prefix in the order of sequence
+//! numbers, which nobody outside knows, but:
+//!
+//! - a batch is there in both families or in none;
+//! - of each thread the first ones are there, at least those that were promised;
+//! - what was acknowledged before a batch began has lower numbers: it is there if the batch is;
+//! - `last` is not older than any batch that is there;
+//! - two images of one life are prefixes of one order, so one has all that the other has.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use base::rng::Rng;
+use base::{Error, Result};
+use ironstone::{Db, Options, WriteBatch, WriteOptions};
+
+use super::super::Tally;
+use super::super::model::Found;
+use super::{Plant, Setup, check, lock, on, open, open_all, options};
+use crate::disk::{
+    Act, Config, CrashKind, Garbage, Lying, Moment, Phase, SimClock, SimDisk, Watcher,
+};
+
+/// The family besides the default one.
+const SECOND: &str = "second";
+/// The key under which each batch puts its name.
+const LAST: &[u8] = b"last";
+/// Images of one life, at most.
+const IMAGES_MAX: usize = 400;
+
+/// A number of batches for each thread.
+type Counts = Vec<usize>;
+
+/// What was promised at a moment.
+#[derive(Clone, Debug)]
+struct Promise {
+    started: Counts,
+    acknowledged: Counts,
+    submitted: Counts,
+    durable: Counts,
+    /// Log switches so far.
+    switches: usize,
+}
+
+/// Everything that was written.
+#[derive(Clone, Debug)]
+struct Book {
+    seed: u64,
+    now: Promise,
+    /// For each thread and batch: what was acknowledged when it began.
+    before: Vec<Vec<Counts>>,
+    /// For each new log: what was acknowledged, and what was begun, when it was made. Unsynced
+    /// batches at the end of the log before may be lost although later ones are found.
+    switches: Vec<(Counts, Counts)>,
+}
+
+fn raise(marks: &mut Counts, to: &Counts) {
+    for (mark, to) in marks.iter_mut().zip(to) {
+        *mark = (*mark).max(*to);
+    }
+}
+
+fn covers(all: &Counts, some: &Counts) -> bool {
+    all.iter().zip(some).all(|(a, s)| a >= s)
+}
+
+/// What a batch puts under its key: it follows from its name.
+fn payload(seed: u64, thread: usize, number: usize) -> Vec<u8> {
+    let mut rng = Rng::new(seed ^ ((thread as u64) << 48) ^ ((number as u64) << 16));
+    let len = match rng.below(40) {
+        0 => 33_000 + rng.below(4000),
+        1..=4 => rng.below(5000),
+        _ => rng.below(100),
+    };
+    let mut out = vec![0; len as usize];
+    rng.fill(&mut out);
+    out
+}
+
+fn name(thread: usize, number: usize) -> String {
+    format!("{thread}/{number:06}")
+}
+
+fn parse(name: &[u8]) -> Option<(usize, usize)> {
+    let (thread, number) = std::str::from_utf8(name).ok()?.split_once('/')?;
+    Some((thread.parse().ok()?, number.parse().ok()?))
+}
+
+impl Book {
+    fn new(seed: u64, threads: usize) -> Self {
+        let none = vec![0; threads];
+        Self {
+            seed,
+            now: Promise {
+                started: none.clone(),
+                acknowledged: none.clone(),
+                submitted: none.clone(),
+                durable: none,
+                switches: 0,
+            },
+            before: vec![Vec::new(); threads],
+            switches: Vec::new(),
+        }
+    }
+
+    fn start(&mut self, thread: usize) -> usize {
+        let number = self.now.started[thread];
+        self.now.started[thread] += 1;
+        self.before[thread].push(self.now.acknowledged.clone());
+        number
+    }
+
+    fn acknowledge(&mut self, thread: usize, number: usize, submitted: bool, durable: bool) {
+        let mut upto = self.before[thread][number].clone();
+        upto[thread] = number + 1;
+        self.now.acknowledged[thread] = number + 1;
+        self.promise(&upto, submitted, durable);
+    }
+
+    /// These are in the operating system's hands, or on the device.
+    fn promise(&mut self, upto: &Counts, submitted: bool, durable: bool) {
+        if submitted || durable {
+            raise(&mut self.now.submitted, upto);
+        }
+        if durable {
+            raise(&mut self.now.durable, upto);
+        }
+    }
+
+    /// The batches of each thread in `found`.
+    fn batches(&self, found: &Found) -> Result<Vec<BTreeSet<usize>>, String> {
+        let mut out = vec![BTreeSet::new(); self.before.len()];
+        let default = found.get("default").ok_or("there is no default family")?;
+        for (key, value) in default.iter().filter(|(k, _)| *k != LAST) {
+            let (thread, number) = parse(key)
+                .filter(|(t, n)| self.now.started.get(*t).is_some_and(|s| n < s))
+                .ok_or_else(|| format!("a key that nobody wrote: {}", key.escape_ascii()))?;
+            if *value != payload(self.seed, thread, number) {
+                return Err(format!("{thread}/{number} has a wrong value"));
+            }
+            out[thread].insert(number);
+        }
+        let keys = |f: Option<&super::super::model::Contents>| -> BTreeSet<Vec<u8>> {
+            f.into_iter()
+                .flat_map(|c| c.keys().filter(|k| *k != LAST).cloned())
+                .collect()
+        };
+        if keys(Some(default)) != keys(found.get(SECOND)) {
+            return Err("a batch is in one family and not in the other".to_owned());
+        }
+        Ok(out)
+    }
+
+    /// Whether batch `lost` of its thread may be missing although `there` is found: a log was
+    /// begun between them.
+    fn tolerated(&self, promise: &Promise, lost: (usize, usize), there: (usize, usize)) -> bool {
+        self.switches[..promise.switches]
+            .iter()
+            .any(|(acknowledged, started)| {
+                lost.1 < started[lost.0] && there.1 >= acknowledged[there.0]
+            })
+    }
+
+    /// Compares what was found; returns how many batches of each thread are there if there can be
+    /// no hole.
+    fn check(
+        &self,
+        promise: &Promise,
+        found: &Found,
+        killed: bool,
+    ) -> Result<Option<Counts>, String> {
+        let there = self.batches(found)?;
+        let floor = if killed {
+            &promise.submitted
+        } else {
+            &promise.durable
+        };
+        for (u, set) in there.iter().enumerate() {
+            let end = set.last().map_or(0, |n| n + 1);
+            let ceiling = promise.started[u];
+            if end > ceiling {
+                return Err(format!("thread {u}: {end} batches, {ceiling} were begun"));
+            }
+            if let Some(lost) = (0..floor[u]).find(|n| !set.contains(n)) {
+                return Err(format!(
+                    "batch {u}/{lost} is lost; expected {floor:?} to {:?}",
+                    promise.started
+                ));
+            }
+            for lost in (0..ceiling).filter(|n| !set.contains(n)) {
+                self.no_hole(promise, (u, lost), &there)?;
+            }
+        }
+        self.check_last(found, &there)?;
+        let safe = match promise.switches.checked_sub(1) {
+            None => true,
+            Some(last) => covers(&promise.durable, &self.switches[last].1),
+        };
+        let counts = there.iter().map(BTreeSet::len).collect();
+        Ok(safe.then_some(counts))
+    }
+
+    /// Nothing later than what is lost may be there.
+    fn no_hole(
+        &self,
+        promise: &Promise,
+        lost: (usize, usize),
+        there: &[BTreeSet<usize>],
+    ) -> Result<(), String> {
+        for (t, set) in there.iter().enumerate() {
+            let later =
+                |n: &&usize| self.before[t][**n][lost.0] > lost.1 || (t == lost.0 && **n > lost.1);
+            if let Some(&n) = set.iter().find(later)
+                && !set
+                    .iter()
+                    .filter(later)
+                    .all(|n| self.tolerated(promise, lost, (t, *n)))
+            {
+                return Err(format!(
+                    "a hole: {}/{} is lost, but {t}/{n} was begun after it and is there",
+                    lost.0, lost.1
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_last(&self, found: &Found, there: &[BTreeSet<usize>]) -> Result<(), String> {
+        let last = |family: &str| found.get(family).and_then(|c| c.get(LAST));
+        let value = last("default");
+        if value != last(SECOND) {
+            return Err("the families have other last batches".to_owned());
+        }
+        let Some(value) = value else {
+            return if there.iter().all(BTreeSet::is_empty) {
+                Ok(())
+            } else {
+                Err("there are batches, but no last one".to_owned())
+            };
+        };
+        let (t, n) = parse(value).ok_or("the last batch has no name")?;
+        if !there.get(t).is_some_and(|set| set.contains(&n)) {
+            return Err(format!("{t}/{n} was the last batch and is lost"));
+        }
+        for (u, set) in there.iter().enumerate() {
+            let newer = set
+                .iter()
+                .find(|&&m| (u == t && m > n) || self.before[u][m][t] > n);
+            if let Some(m) = newer {
+                return Err(format!("{t}/{n} is the last batch, but {u}/{m} is newer"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The book of a database that goes on with these batches.
+    fn heir(&self, promise: &Promise, counts: &Counts, killed: bool) -> Self {
+        let mut me = self.clone();
+        for (batches, &n) in me.before.iter_mut().zip(counts) {
+            batches.truncate(n);
+        }
+        me.switches.truncate(promise.switches);
+        me.now = Promise {
+            started: counts.clone(),
+            acknowledged: counts.clone(),
+            submitted: counts.clone(),
+            durable: if killed {
+                promise.durable.clone()
+            } else {
+                counts.clone()
+            },
+            switches: promise.switches,
+        };
+        me
+    }
+}
+
+/// An image that waits to be checked.
+struct Shot {
+    disk: SimDisk,
+    promise: Promise,
+    killed: bool,
+    label: String,
+}
+
+struct Recorder {
+    book: Arc<Mutex<Book>>,
+    state: Mutex<(Rng, Vec<Shot>)>,
+    points: std::sync::atomic::AtomicU64,
+    direct: std::sync::atomic::AtomicU64,
+}
+
+impl Watcher for Recorder {
+    fn at(&self, moment: &Moment<'_>) {
+        use std::sync::atomic::Ordering::Relaxed;
+        let mut state = lock(&self.state);
+        let (rng, shots) = &mut *state;
+        let event = moment.event;
+        let log = event.path.extension().is_some_and(|e| e == "log");
+        let mut book = lock(&self.book);
+        if moment.phase == Phase::InFlight {
+            self.points.fetch_add(1, Relaxed);
+            if log && matches!(event.act, Act::Create | Act::Rename) {
+                let switch = (book.now.acknowledged.clone(), book.now.started.clone());
+                book.switches.push(switch);
+                book.now.switches = book.switches.len();
+            }
+        } else {
+            self.direct
+                .fetch_add(u64::from(log && event.act == Act::WriteDsync), Relaxed);
+        }
+        let wanted = if log {
+            rng.below(2)
+        } else {
+            u64::from(rng.one_in(6))
+        };
+        for _ in 0..wanted {
+            if shots.len() >= IMAGES_MAX {
+                return;
+            }
+            let killed = rng.one_in(6);
+            let kind = CrashKind::any(rng);
+            let disk = if killed {
+                moment.kill_image()
+            } else {
+                moment.crash_image(rng, kind)
+            };
+            shots.push(Shot {
+                disk,
+                promise: book.now.clone(),
+                killed,
+                label: format!("{event} {:?} {kind:?}, killed: {killed}", moment.phase),
+            });
+        }
+    }
+}
+
+/// One of the writing threads.
+struct Writer<'a> {
+    db: &'a Db,
+    book: &'a Mutex<Book>,
+    rng: Rng,
+    thread: usize,
+    plant: Plant,
+    submits: bool,
+    sync: (bool, u64),
+}
+
+impl Writer<'_> {
+    fn run(&mut self, operations: u64) -> Result<()> {
+        for _ in 0..operations {
+            let acknowledged = || lock(self.book).now.acknowledged.clone();
+            match self.rng.below(40) {
+                0..=1 => {
+                    let upto = acknowledged();
+                    self.db.sync_wal()?;
+                    lock(self.book).promise(&upto, true, true);
+                }
+                2..=3 => {
+                    let (upto, sync) = (acknowledged(), self.rng.one_in(2));
+                    self.db.flush_wal(sync)?;
+                    lock(self.book).promise(&upto, true, sync);
+                }
+                4 if self.thread < 2 => {
+                    let upto = acknowledged();
+                    let family = self.db.column_families().swap_remove(self.thread);
+                    self.db.flush_cf(&family)?;
+                    lock(self.book).promise(&upto, true, true);
+                }
+                _ => self.write()?,
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self) -> Result<()> {
+        let sync = self.rng.one_in(self.sync.1) == self.sync.0;
+        let number = lock(self.book).start(self.thread);
+        if self.plant == Plant::AcknowledgeEarly && sync {
+            lock(self.book).acknowledge(self.thread, number, true, true);
+        }
+        let mut batch = WriteBatch::new();
+        let name = name(self.thread, number);
+        let seed = lock(self.book).seed;
+        let value = payload(seed, self.thread, number);
+        let second = self.db.column_family(SECOND).ok_or_else(no_family)?;
+        batch.put(&name, &value)?;
+        batch.put_cf(&second, &name, b"")?;
+        batch.put(LAST, &name)?;
+        batch.put_cf(&second, LAST, &name)?;
+        let options = WriteOptions {
+            sync,
+            ..WriteOptions::default()
+        };
+        self.db.write_opt(&options, batch)?;
+        lock(self.book).acknowledge(self.thread, number, self.submits, sync);
+        Ok(())
+    }
+}
+
+fn no_family() -> Error {
+    Error::corruption("the second family is gone")
+}
+
+/// Writes with several threads until each has done its operations.
+fn write_all(setup: &Setup, rng: &mut Rng, options: &Options, book: &Mutex<Book>) -> Result<()> {
+    let db = open_all(options)?;
+    if db.column_family(SECOND).is_none() {
+        db.create_column_family(SECOND, &options.cf)?;
+    }
+    let threads = lock(book).before.len();
+    let sync = (rng.one_in(2), 2 + rng.below(5));
+    let writers: Vec<Writer<'_>> = (0..threads)
+        .map(|thread| Writer {
+            db: &db,
+            book,
+            rng: Rng::new(rng.next_u64()),
+            thread,
+            plant: setup.plant,
+            submits: !options.db.manual_wal_flush,
+            sync,
+        })
+        .collect();
+    let results: Vec<Result<()>> = std::thread::scope(|scope| {
+        let running: Vec<_> = writers
+            .into_iter()
+            .map(|mut w| scope.spawn(move || w.run(setup.operations)))
+            .collect();
+        running
+            .into_iter()
+            .map(|w| {
+                w.join()
+                    .unwrap_or_else(|_| Err(Error::aborted("a writer panicked")))
+            })
+            .collect()
+    });
+    results.into_iter().collect::<Result<()>>()?;
+    let upto = lock(book).now.acknowledged.clone();
+    db.close()?;
+    lock(book).promise(&upto, true, false);
+    Ok(())
+}
+
+/// One workload of several threads, its crashes, and one life after it.
+pub fn run(setup: Setup) -> Tally {
+    let mut rng = Rng::new(setup.seed);
+    let mut tally = Tally {
+        workloads: 1,
+        ..Tally::default()
+    };
+    let config = Config {
+        garbage_in: ".log",
+        ..Config::default().with_sector(if rng.one_in(3) { 4096 } else { 512 })
+    };
+    let threads = 2 + rng.below(5) as usize;
+    let mut next = Some((SimDisk::new(config), Book::new(setup.seed, threads)));
+    let mut lives = 0;
+    while let Some((disk, book)) = next.take()
+        && lives < 3
+        && tally.failures.is_empty()
+    {
+        lives += 1;
+        next = live(&setup, &mut rng, &disk, book, &mut tally);
+    }
+    tally
+}
+
+/// One life; returns a disk and its book to live on with.
+fn live(
+    setup: &Setup,
+    rng: &mut Rng,
+    disk: &SimDisk,
+    book: Book,
+    tally: &mut Tally,
+) -> Option<(SimDisk, Book)> {
+    let options = options(rng, &SimClock::shared(), setup);
+    let garbage = super::survives_garbage(&options) && rng.one_in(2);
+    disk.set_garbage(if garbage {
+        Garbage::WrittenBytes
+    } else {
+        Garbage::None
+    });
+    let book = Arc::new(Mutex::new(book));
+    let recorder = Arc::new(Recorder {
+        book: Arc::clone(&book),
+        state: Mutex::new((Rng::new(rng.next_u64()), Vec::new())),
+        points: 0.into(),
+        direct: 0.into(),
+    });
+    disk.watch(Arc::clone(&recorder) as Arc<dyn Watcher>);
+    let fs: Arc<dyn io::FileSystem> = match setup.plant {
+        Plant::Disk(lie) => Lying::new(disk.shared(), lie),
+        _ => disk.shared(),
+    };
+    let context = format!(
+        "{} threads; {}; reproduce: IRONSTONE_CRASH_SEED={} \
+         cargo test -p ironstone-sim --test crash threads",
+        lock(&book).before.len(),
+        check::settings(&options),
+        setup.seed
+    );
+    if let Err(e) = write_all(setup, rng, &on(&options, fs), &book) {
+        tally.fail(format!("the workload failed: {e}; {context}"));
+    }
+    disk.unwatch();
+    tally.points += recorder.points.load(std::sync::atomic::Ordering::Relaxed);
+    tally.direct += recorder.direct.load(std::sync::atomic::Ordering::Relaxed);
+    let shots = std::mem::take(&mut lock(&recorder.state).1);
+    let book = lock(&book).clone();
+    check_all(&options, rng, &book, shots, tally, &context)
+}
+
+fn check_all(
+    options: &Options,
+    rng: &mut Rng,
+    book: &Book,
+    shots: Vec<Shot>,
+    tally: &mut Tally,
+    context: &str,
+) -> Option<(SimDisk, Book)> {
+    let mut chain: Vec<(Counts, String)> = Vec::new();
+    let mut heir = None;
+    let all = shots.len() as u64;
+    for shot in shots {
+        let before = shot.disk.kill_image();
+        tally.states += 1;
+        let found = open(options, &shot.disk);
+        match found.and_then(|found| book.check(&shot.promise, &found, shot.killed)) {
+            Ok(None) => {}
+            Ok(Some(counts)) => {
+                if rng.below(all) < 3 {
+                    heir = Some((before, book.heir(&shot.promise, &counts, shot.killed)));
+                }
+                chain.push((counts, shot.label));
+            }
+            Err(what) => {
+                check::dump(&before);
+                tally.fail(format!("{what}; {}; {context}", shot.label));
+                return None;
+            }
+        }
+    }
+    chain.sort_by_key(|(counts, _)| counts.iter().sum::<usize>());
+    for pair in chain.windows(2) {
+        if !covers(&pair[1].0, &pair[0].0) {
+            tally.fail(format!(
+                "two orders: {:?} at {}, {:?} at {}; {context}",
+                pair[0].0, pair[0].1, pair[1].0, pair[1].1
+            ));
+        }
+    }
+    heir
+}
