@@ -39,6 +39,11 @@ pub struct LogOptions {
     /// before, and the group is pending again, to be tried later or forgotten
     /// ([`Writer::cut_back`](crate::Writer::cut_back)).
     pub outlives_full_disk: bool,
+    /// For a buffered log whose readers refuse every torn record: the sector in bytes in which a
+    /// device may tear a write. A group that crosses a sector's end is written in two steps: what
+    /// lies behind that end, which is made durable, then what begins the group. A crash then leaves
+    /// the group's first header whole with all behind it, or zeros in its place.
+    pub head_last: Option<u32>,
 }
 
 impl Default for LogOptions {
@@ -52,6 +57,7 @@ impl Default for LogOptions {
             tail: TailPolicy::default(),
             depth: 1,
             outlives_full_disk: false,
+            head_last: None,
         }
     }
 }

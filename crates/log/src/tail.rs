@@ -65,6 +65,18 @@ impl Chunk {
         self.buf.get(self.fresh.clone()).unwrap_or_default()
     }
 
+    /// Writes what lies behind file offset `at`, or what lies before it.
+    pub(crate) fn write_part(&self, file: &dyn File, at: u64, behind: bool) -> Result<()> {
+        let cut = (at.saturating_sub(self.offset) as usize).min(self.buf.len());
+        let (head, rest) = self.buf.split_at(cut);
+        let (part, offset) = if behind {
+            (rest, self.offset + cut as u64)
+        } else {
+            (head, self.offset)
+        };
+        io::write_all_at(file, part, offset, WriteSync::None)
+    }
+
     /// Writes it, in one call unless the system takes less.
     pub(crate) fn write(&self, file: &dyn File, sync: WriteSync) -> Result<()> {
         io::write_all_at(file, &self.buf, self.offset, sync)

@@ -400,9 +400,21 @@ impl Writer {
         Ok(())
     }
 
+    fn write_chunk(&self, chunk: &Chunk) -> Result<()> {
+        let from = chunk.fresh_from();
+        let end_of_sector = |sector: u32| (from + 1).next_multiple_of(u64::from(sector));
+        let cut = self.options.head_last.map(end_of_sector);
+        if let Some(cut) = cut.filter(|&cut| cut < chunk.end()) {
+            chunk.write_part(&*self.file, cut, true)?;
+            self.file.sync(SyncKind::Data)?;
+            return chunk.write_part(&*self.file, cut, false);
+        }
+        chunk.write(&*self.file, WriteSync::None)
+    }
+
     /// Writes a chunk to the page cache; see [`LogOptions::outlives_full_disk`].
     fn write_now(&mut self, chunk: Chunk) -> Result<()> {
-        let Err(e) = chunk.write(&*self.file, WriteSync::None) else {
+        let Err(e) = self.write_chunk(&chunk) else {
             self.unsynced = true;
             self.marks.set_submitted(chunk.end());
             self.tail.reuse(chunk);
