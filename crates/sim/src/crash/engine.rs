@@ -318,10 +318,15 @@ fn live(
         rocksdb_one_in: setup.rocksdb_one_in,
         context: format!(
             "life {}; {}; reproduce: IRONSTONE_CRASH_SEED={} \
-             cargo test -p ironstone-sim --test crash engine",
+             cargo test -p ironstone-sim --test crash {}",
             life.generation,
             check::settings(options),
-            setup.seed
+            setup.seed,
+            if setup.rocksdb_one_in > 0 {
+                "peers"
+            } else {
+                "engine"
+            }
         ),
     };
     let operations = setup.operations / (life.generation as u64 + 1);

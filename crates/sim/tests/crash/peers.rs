@@ -38,7 +38,7 @@ fn peers_open_what_a_crash_leaves() {
         |seed| {
             engine::run(Setup {
                 rocksdb_one_in: 4,
-                ..Setup::new(1_000_000 + seed)
+                ..Setup::new(seed)
             })
         },
     );

@@ -126,7 +126,8 @@ impl Checker<'_> {
             && peer::has_database(&shot.disk);
         if ask {
             self.tally.rocksdb[0] += 1;
-            let found = peer::open(&shot.disk)?;
+            let (found, cut) = peer::open_unrecovered(&shot.disk)?;
+            self.tally.manifests_cut += u64::from(cut);
             lock(self.history)
                 .check(&shot.progress, &found, shot.killed)
                 .map_err(|e| format!("RocksDB before the recovery: {e}"))?;
