@@ -29,6 +29,8 @@ pub struct Tally {
     pub direct: u64,
     /// Images that RocksDB opened: before Ironstone's recovery, and after it.
     pub rocksdb: [u64; 2],
+    /// Of those before, images whose MANIFEST RocksDB refused until its torn end was cut off.
+    pub manifests_cut: u64,
     /// The first things that did not hold, one line each.
     pub failures: Vec<String>,
 }
@@ -43,6 +45,7 @@ impl Tally {
         self.points += other.points;
         self.workloads += other.workloads;
         self.direct += other.direct;
+        self.manifests_cut += other.manifests_cut;
         for (mine, more) in self.rocksdb.iter_mut().zip(other.rocksdb) {
             *mine += more;
         }
@@ -64,13 +67,14 @@ impl fmt::Display for Tally {
         write!(
             f,
             "states: {}, I/O points: {}, workloads: {}, direct log writes: {}, \
-             opened by RocksDB before and after: {} {}, lost: {}",
+             opened by RocksDB before and after: {} {}, torn MANIFESTs cut: {}, lost: {}",
             self.states,
             self.points,
             self.workloads,
             self.direct,
             self.rocksdb[0],
             self.rocksdb[1],
+            self.manifests_cut,
             self.failures.len()
         )?;
         for failure in &self.failures {

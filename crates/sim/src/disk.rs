@@ -321,9 +321,13 @@ impl SimDisk {
         &self.core.config
     }
 
-    /// Changes what writes in flight may leave, here and in images of this disk.
+    /// Changes what writes from now on may leave, here and in images of this disk.
     pub fn set_garbage(&self, garbage: Garbage) {
-        self.lock_state().garbage = garbage;
+        let mut state = self.lock_state();
+        if state.garbage == Garbage::None {
+            state.inodes.iter_mut().for_each(Inode::keep_sectors_whole);
+        }
+        state.garbage = garbage;
     }
 
     /// Number of the last event.

@@ -176,6 +176,8 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Draws until the engine accepts one, at most.
+const DRAWS_MAX: u32 = 1000;
 /// Settings that vary, each with the values that it is drawn from; one that stands twice is twice as
 /// likely.
 const DRAWN: &[(&str, &[&str])] = &[
@@ -193,8 +195,21 @@ const DRAWN: &[(&str, &[&str])] = &[
     ("disable_auto_compactions", &["true", "true", "false"]),
 ];
 
-/// Options that vary with the seed and keep the engine quiet.
+/// Options that vary with the seed and keep the engine quiet: those that the engine accepts
+/// together.
 pub(super) fn options(rng: &mut Rng, clock: &Arc<dyn Clock>, setup: &Setup) -> Options {
+    let mut refused = None;
+    for _ in 0..DRAWS_MAX {
+        let o = draw(rng, clock, setup);
+        match o.validate() {
+            Ok(()) => return o,
+            Err(e) => refused = Some(e),
+        }
+    }
+    panic!("no settings that go together: {refused:?}");
+}
+
+fn draw(rng: &mut Rng, clock: &Arc<dyn Clock>, setup: &Setup) -> Options {
     let mut o = Options::default();
     o.env.clock = Arc::clone(clock);
     o.db.create_if_missing = true;
@@ -215,11 +230,32 @@ pub(super) fn options(rng: &mut Rng, clock: &Arc<dyn Clock>, setup: &Setup) -> O
     o
 }
 
+/// The settings that were drawn, for messages.
+fn drawn_settings(options: &Options) -> String {
+    let each = DRAWN.iter().map(|(name, _)| {
+        let value = options.db.get(name).or_else(|| options.cf.cf.get(name));
+        format!("{name}={}", value.unwrap_or_default())
+    });
+    each.collect::<Vec<_>>().join(" ")
+}
+
 /// Whether logs are written so that a sector may hold anything while it is written. A direct log
-/// writes its last unit again with each group (`wal_tail_policy = rewrite`): it needs sectors that
-/// are old or new.
+/// writes its last unit again with each group, unless `wal_tail_policy = pad`: it needs sectors
+/// that are old or new.
 fn survives_garbage(options: &Options) -> bool {
-    options.db.wal_io_mode == WalIoMode::Buffered || options.db.wal_pool_files == 0
+    options.db.wal_io_mode == WalIoMode::Buffered
+        || options.db.wal_pool_files == 0
+        || options.db.get("wal_tail_policy").as_deref() == Some("pad")
+}
+
+/// Lets writes from now on leave garbage, now and then, where the options can bear it.
+fn choose_garbage(disk: &SimDisk, options: &Options, rng: &mut Rng) {
+    let garbage = survives_garbage(options) && rng.one_in(2);
+    disk.set_garbage(if garbage {
+        Garbage::WrittenBytes
+    } else {
+        Garbage::None
+    });
 }
 
 /// The options with another file system.
@@ -261,12 +297,7 @@ pub fn run(setup: Setup) -> Tally {
     }];
     while let Some(life) = lives.pop() {
         let options = options(&mut rng, &clock, &setup);
-        life.disk
-            .set_garbage(if survives_garbage(&options) && rng.one_in(2) {
-                Garbage::WrittenBytes
-            } else {
-                Garbage::None
-            });
+        choose_garbage(&life.disk, &options, &mut rng);
         let generation = life.generation;
         let heirs = live(&setup, &mut rng, &options, life, &mut tally);
         if generation < 2 {
@@ -318,10 +349,15 @@ fn live(
         rocksdb_one_in: setup.rocksdb_one_in,
         context: format!(
             "life {}; {}; reproduce: IRONSTONE_CRASH_SEED={} \
-             cargo test -p ironstone-sim --test crash engine",
+             cargo test -p ironstone-sim --test crash {}",
             life.generation,
-            check::settings(options),
-            setup.seed
+            drawn_settings(options),
+            setup.seed,
+            if setup.rocksdb_one_in > 0 {
+                "peers"
+            } else {
+                "engine"
+            }
         ),
     };
     let operations = setup.operations / (life.generation as u64 + 1);

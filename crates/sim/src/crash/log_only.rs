@@ -19,6 +19,8 @@ use crate::disk::{Config, CrashKind, Garbage, Lie, Lying, Moment, Phase, SimDisk
 
 const LOG: &str = "/db/000007.log";
 const LOG_NUMBER: u64 = 7;
+/// What lengthens a record so that the next does not begin at the start of a block.
+const FILLER: u8 = 0x0d;
 /// Length of a file that is zeroed, or recycled, before it is used.
 const PREPARED_BYTES: u64 = 160 << 10;
 
@@ -56,7 +58,7 @@ impl Mode {
         }
     }
 
-    fn options(&self) -> LogOptions {
+    fn options(&self, plant: Plant) -> LogOptions {
         LogOptions {
             log_number: LOG_NUMBER,
             recyclable: self.recyclable,
@@ -66,7 +68,7 @@ impl Mode {
             } else {
                 WalSync::Fdatasync
             },
-            filler: None,
+            filler: (plant != Plant::NoBoundaryRule).then_some(FILLER),
         }
     }
 
@@ -92,6 +94,8 @@ pub enum Plant {
     NoBoundaryRule,
     /// A log is resumed without trimming what is behind its end.
     NoTrim,
+    /// After each sync the log goes on in the next sector: zeros lie between.
+    PadWithZeros,
 }
 
 /// What one run is given.
@@ -186,6 +190,13 @@ impl Watcher for Checker {
     }
 }
 
+/// Whether a record is the one written, perhaps lengthened for the boundary rule.
+fn is_record(found: &[u8], written: &[u8]) -> bool {
+    found.strip_prefix(written).is_some_and(|filler| {
+        filler.len() <= RECYCLABLE_HEADER + 1 && filler.iter().all(|&b| b == FILLER)
+    })
+}
+
 /// Reads the log on `disk`: how many records, and where it ends. Errors: a record that is not the
 /// one written.
 fn recovered(disk: &SimDisk, written: &[Arc<[u8]>]) -> Result<(usize, u64), String> {
@@ -199,7 +210,7 @@ fn recovered(disk: &SimDisk, written: &[Arc<[u8]>]) -> Result<(usize, u64), Stri
     let mut found = 0;
     while reader.read(&mut record).map_err(|e| e.to_string())? {
         match written.get(found) {
-            Some(want) if want[..] == record[..] => found += 1,
+            Some(want) if is_record(&record, want) => found += 1,
             _ => {
                 return Err(format!(
                     "record {found} at {} is not the one written: a hole or old content",
@@ -211,39 +222,8 @@ fn recovered(disk: &SimDisk, written: &[Arc<[u8]>]) -> Result<(usize, u64), Stri
     Ok((found, reader.end().offset()))
 }
 
-/// Where a record of `len` bytes ends that is appended at `offset`.
-fn end_after(offset: u64, len: usize, header: usize) -> u64 {
-    let mut left = len;
-    let mut at = offset as usize;
-    loop {
-        let mut room = BLOCK - at % BLOCK;
-        if room < header {
-            at += room;
-            room = BLOCK;
-        }
-        let n = left.min(room - header);
-        at += header + n;
-        left -= n;
-        if left == 0 {
-            return at as u64;
-        }
-    }
-}
-
-/// Bytes to add to a record so that the next one does not begin at the start of a block.
-fn lengthen(offset: u64, len: usize, header: usize) -> usize {
-    let room = BLOCK - (end_after(offset, len, header) % BLOCK as u64) as usize;
-    if room == BLOCK {
-        1
-    } else if room < header {
-        room + 1
-    } else {
-        0
-    }
-}
-
 /// The next record: its number, its length, and bytes that no other record has.
-fn make_record(rng: &mut Rng, number: usize, offset: u64, mode: &Mode, plant: Plant) -> Arc<[u8]> {
+fn make_record(rng: &mut Rng, number: usize, offset: u64, mode: &Mode) -> Arc<[u8]> {
     let mut len = 16
         + match rng.below(40) {
             0 => rng.below(80_000),
@@ -262,9 +242,6 @@ fn make_record(rng: &mut Rng, number: usize, offset: u64, mode: &Mode, plant: Pl
         len = (room + 8)
             .saturating_sub(header + rng.below(20) as usize)
             .max(16);
-    }
-    if plant != Plant::NoBoundaryRule {
-        len += lengthen(offset, len, header);
     }
     let mut bytes = vec![0; len];
     rng.fill(&mut bytes);
@@ -292,7 +269,7 @@ fn prepare(rng: &mut Rng, mode: &Mode) -> Result<SimDisk> {
             };
             let mut writer = Writer::new(Arc::clone(&file), old);
             while writer.size() < PREPARED_BYTES - 10_000 {
-                let record = make_record(rng, 0, writer.size(), mode, Plant::None);
+                let record = make_record(rng, 0, writer.size(), mode);
                 if writer.size() + record.len() as u64 + 1000 < PREPARED_BYTES {
                     writer.append(&record)?;
                 }
@@ -335,15 +312,15 @@ fn write_some(
     let plant = checker.setup.plant;
     let file = fs.open(Path::new(LOG), checker.mode.how())?;
     let mut writer = if let Some(offset) = resume_at {
-        Writer::resume(file, offset, checker.mode.options())?
+        Writer::resume(file, offset, checker.mode.options(plant))?
     } else {
         fs.sync_dir(Path::new("/db"))?;
-        Writer::new(file, checker.mode.options())
+        Writer::new(file, checker.mode.options(plant))
     };
     for _ in 0..8 + rng.below(30) {
         for _ in 0..=rng.below(4) {
             let number = checker.book().records.len();
-            let record = make_record(rng, number, writer.size(), &checker.mode, plant);
+            let record = make_record(rng, number, writer.size(), &checker.mode);
             if checker.mode.prepared && writer.size() + record.len() as u64 > PREPARED_BYTES - 8192
             {
                 break;
@@ -366,6 +343,14 @@ fn write_some(
                 let mut book = checker.book();
                 book.submitted = all;
                 book.durable = all;
+                drop(book);
+                if plant == Plant::PadWithZeros && checker.mode.prepared {
+                    let at = writer
+                        .size()
+                        .next_multiple_of(u64::from(checker.mode.sector));
+                    let file = Arc::clone(writer.file());
+                    writer = Writer::resume(file, at, checker.mode.options(plant))?;
+                }
             }
         }
     }

@@ -14,6 +14,8 @@ struct Pending {
     sequence: u64,
     /// A sync of it failed: no later sync writes it.
     stuck: bool,
+    /// Whatever the disk does later, it leaves no garbage.
+    whole: bool,
     change: Change,
 }
 
@@ -108,8 +110,16 @@ impl Inode {
         self.pending.push(Pending {
             sequence,
             stuck: false,
+            whole: false,
             change,
         });
+    }
+
+    /// What is pending leaves sectors old or new, also when later writes may leave garbage.
+    pub(super) fn keep_sectors_whole(&mut self) {
+        for p in &mut self.pending {
+            p.whole = true;
+        }
     }
 
     /// A sync failed: what is pending counts as written, and is not.
@@ -241,7 +251,9 @@ impl Inode {
                             put(&mut out, at, piece);
                         } else {
                             stopped.insert(s);
-                            destroy(&mut out, at..to, s, choice);
+                            if !p.whole {
+                                destroy(&mut out, at..to, s, choice);
+                            }
                         }
                     }
                 }

@@ -4,11 +4,15 @@
 //! the code above it had that bug.
 
 use std::ffi::OsString;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::Result;
+use base::checksum::{crc32c, mask};
+use base::coding::u32_at;
+use log::format::{LEGACY_HEADER, RecordType};
+
 use io::{Advice, File, FileLock, FileSystem, Metadata, OpenHow, Probe, SyncKind, WriteSync};
 
 /// What is wrong.
@@ -32,11 +36,17 @@ pub enum Lie {
     Reorder,
     /// A log's sync is done one sync late.
     SyncLate,
+    /// When a log is begun, the one before is filled with zeros, as if nobody needed it.
+    ZeroLive,
+    /// After a sync, a log goes on at the next 512 bytes: zeros lie between.
+    PadWithZeros,
+    /// Now and then a batch is logged under the sequence numbers of the one before.
+    ReuseSequence,
 }
 
 impl Lie {
     /// Every lie.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::SkipLogSync,
         Self::SkipTableSync,
         Self::SkipManifestSync,
@@ -46,6 +56,9 @@ impl Lie {
         Self::ZeroInterior,
         Self::Reorder,
         Self::SyncLate,
+        Self::ZeroLive,
+        Self::PadWithZeros,
+        Self::ReuseSequence,
     ];
 }
 
@@ -80,17 +93,44 @@ fn role(path: &Path) -> Role {
 pub struct Lying {
     inner: Arc<dyn FileSystem>,
     lie: Lie,
+    /// The newest log.
+    log: Mutex<Option<PathBuf>>,
 }
 
 impl Lying {
     /// `inner`, as seen through the lie.
     pub fn new(inner: Arc<dyn FileSystem>, lie: Lie) -> Arc<Self> {
-        Arc::new(Self { inner, lie })
+        Arc::new(Self {
+            inner,
+            lie,
+            log: Mutex::default(),
+        })
+    }
+}
+
+impl Lying {
+    /// A log is begun: zeroes the one before, if that is the lie.
+    fn begin_log(&self, path: &Path) -> Result<()> {
+        if self.lie != Lie::ZeroLive || role(path) != Role::Log {
+            return Ok(());
+        }
+        let old = lock(&self.log).replace(path.to_path_buf());
+        let Some(old) = old.filter(|old| old != path) else {
+            return Ok(());
+        };
+        match self.inner.open(&old, OpenHow::UPDATE) {
+            Ok(file) => file.zero(0, file.len()?),
+            Err(e) if e.is_not_found() => Ok(()),
+            Err(e) => Err(e),
+        }
     }
 }
 
 impl FileSystem for Lying {
     fn open(&self, path: &Path, how: OpenHow) -> Result<Arc<dyn File>> {
+        if how.create == io::Create::New {
+            self.begin_log(path)?;
+        }
         Ok(Arc::new(LyingFile {
             inner: self.inner.open(path, how)?,
             lie: self.lie,
@@ -98,7 +138,9 @@ impl FileSystem for Lying {
             writes: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
             direct: how.direct,
-            held: std::sync::Mutex::default(),
+            held: Mutex::default(),
+            shift: AtomicU64::new(0),
+            end: AtomicU64::new(0),
         }))
     }
 
@@ -115,6 +157,7 @@ impl FileSystem for Lying {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.begin_log(to)?;
         self.inner.rename(from, to)
     }
 
@@ -146,6 +189,31 @@ impl FileSystem for Lying {
     }
 }
 
+/// The unit of wrong acts on direct files: no disk here has a larger one.
+const DIRECT_UNIT: u64 = 4096;
+
+/// The same log bytes, with the sequence number of the first batch moved down by its count.
+fn reuse_sequence(data: &[u8]) -> Vec<u8> {
+    let mut out = data.to_vec();
+    let word = |at: usize| u32_at(data, at).unwrap_or(0);
+    let end = LEGACY_HEADER + (word(4) & 0xffff) as usize;
+    let whole = data.get(6) == Some(&RecordType::FULL.0) && end <= data.len();
+    if !whole || end < LEGACY_HEADER + 12 {
+        return out;
+    }
+    let payload = &mut out[LEGACY_HEADER..end];
+    let count = u64::from(word(LEGACY_HEADER + 8));
+    let sequence = u64::from(word(LEGACY_HEADER)) | u64::from(word(LEGACY_HEADER + 4)) << 32;
+    payload[..8].copy_from_slice(&sequence.saturating_sub(count).to_le_bytes());
+    let crc = mask(crc32c(&out[6..end]));
+    out[..4].copy_from_slice(&crc.to_le_bytes());
+    out
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[derive(Debug)]
 struct LyingFile {
     inner: Arc<dyn File>,
@@ -154,7 +222,11 @@ struct LyingFile {
     writes: AtomicU64,
     syncs: AtomicU64,
     direct: bool,
-    held: std::sync::Mutex<Option<(Vec<u8>, u64)>>,
+    held: Mutex<Option<(Vec<u8>, u64)>>,
+    /// Zeros that lie in the file between what was written.
+    shift: AtomicU64,
+    /// The end of the last write, in the file.
+    end: AtomicU64,
 }
 
 impl LyingFile {
@@ -172,24 +244,34 @@ impl LyingFile {
 
     /// Writes what was held back, after a later write.
     fn release(&self) -> Result<()> {
-        let held = self
-            .held
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .take();
+        let held = lock(&self.held).take();
         if let Some((data, offset)) = held {
             io::write_all_at(&*self.inner, &data, offset, WriteSync::None)?;
         }
         Ok(())
     }
 
-    /// Zeroes 64 bytes in the middle of what is written already.
+    /// Zeroes 64 bytes, or a unit, in the middle of what is written already.
     fn zero_interior(&self, end: u64) -> Result<()> {
         let at = end / 2;
+        if self.direct && end >= 2 * DIRECT_UNIT {
+            self.inner.zero(at - at % DIRECT_UNIT, DIRECT_UNIT)?;
+            return self.inner.sync(SyncKind::Data);
+        }
         if end < 1024 || self.direct {
             return Ok(());
         }
         io::write_all_at(&*self.inner, &[0; 64], at, WriteSync::Dsync)
+    }
+
+    /// Takes the first part of the bytes and says that it took all.
+    fn write_short(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize> {
+        let mut part = data.len().div_ceil(2);
+        if self.direct {
+            part = part.next_multiple_of(DIRECT_UNIT as usize).min(data.len());
+        }
+        self.inner.write_at(&data[..part], offset, sync)?;
+        Ok(data.len())
     }
 }
 
@@ -207,10 +289,17 @@ impl File for LyingFile {
         let log = self.role == Role::Log;
         match self.lie {
             Lie::DsyncAsNone => self.inner.write_at(data, offset, WriteSync::None),
-            Lie::IgnoreShortWrite if log && n.is_multiple_of(5) && !self.direct => {
-                let part = data.len().div_ceil(2);
-                self.inner.write_at(&data[..part], offset, sync)?;
-                Ok(data.len())
+            Lie::IgnoreShortWrite if log && n.is_multiple_of(5) => {
+                self.write_short(data, offset, sync)
+            }
+            Lie::PadWithZeros if log && !self.direct => {
+                let at = offset + self.shift.load(Ordering::Relaxed);
+                let taken = self.inner.write_at(data, at, sync)?;
+                self.end.store(at + taken as u64, Ordering::Relaxed);
+                Ok(taken)
+            }
+            Lie::ReuseSequence if log && !self.direct && n.is_multiple_of(3) => {
+                self.inner.write_at(&reuse_sequence(data), offset, sync)
             }
             Lie::ZeroInterior if log && n.is_multiple_of(8) => {
                 let taken = self.inner.write_at(data, offset, sync)?;
@@ -218,11 +307,7 @@ impl File for LyingFile {
                 Ok(taken)
             }
             Lie::Reorder if log && !self.direct && !n.is_multiple_of(2) => {
-                let mut held = self
-                    .held
-                    .lock()
-                    .unwrap_or_else(std::sync::PoisonError::into_inner);
-                *held = Some((data.to_vec(), offset));
+                *lock(&self.held) = Some((data.to_vec(), offset));
                 Ok(data.len())
             }
             Lie::Reorder if log => {
@@ -237,6 +322,11 @@ impl File for LyingFile {
     fn sync(&self, kind: SyncKind) -> Result<()> {
         if self.skips_sync() {
             return Ok(());
+        }
+        if self.lie == Lie::PadWithZeros && self.role == Role::Log && !self.direct {
+            let end = self.end.load(Ordering::Relaxed);
+            let pad = end.next_multiple_of(512) - end;
+            self.shift.fetch_add(pad, Ordering::Relaxed);
         }
         self.inner.sync(kind)
     }

@@ -41,6 +41,10 @@ fn engine_planted_bugs_are_found() {
         Plant::Disk(Lie::ZeroInterior),
         Plant::Disk(Lie::Reorder),
         Plant::Disk(Lie::SyncLate),
+        Plant::Disk(Lie::DsyncAsNone),
+        Plant::Disk(Lie::ZeroLive),
+        Plant::Disk(Lie::PadWithZeros),
+        Plant::Disk(Lie::ReuseSequence),
     ];
     let mut missed = Vec::new();
     for plant in plants {

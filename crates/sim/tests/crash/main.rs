@@ -1,6 +1,6 @@
 //! Crashes and errors at every I/O, on a simulated disk.
 //!
-//! `IRONSTONE_CRASH_STATES=n` scales the number of states; `IRONSTONE_CRASH_SEED=s` runs the one
+//! `IRONSTONE_CRASH_STATES=n` scales the number of states (those of the log alone); `IRONSTONE_CRASH_SEED=s` runs the one
 //! workload that a failure names; `IRONSTONE_CRASH_DUMP=dir` copies the first image of a database
 //! that fails to `dir`.
 #![expect(clippy::print_stdout, reason = "the counts are what a run is for")]

@@ -7,7 +7,7 @@ use sim::disk::Lie;
 
 #[test]
 fn threads_lose_nothing_and_leave_a_prefix() {
-    run_until("threads", states_wanted(220_000) / 40, |seed| {
+    run_until("threads", states_wanted(220_000) / 50, |seed| {
         threads::run(Setup::new(seed))
     });
 }
@@ -20,6 +20,8 @@ fn threads_planted_bugs_are_found() {
         Plant::Disk(Lie::IgnoreShortWrite),
         Plant::Disk(Lie::Reorder),
         Plant::Disk(Lie::SyncLate),
+        Plant::Disk(Lie::ZeroLive),
+        Plant::Disk(Lie::PadWithZeros),
     ];
     let mut missed = Vec::new();
     for plant in plants {

@@ -4,7 +4,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 use base::Result;
-use base::options::OptionValue;
 use base::rng::Rng;
 use ironstone::{Db, Options, ReadOptions};
 
@@ -56,20 +55,6 @@ pub(super) fn dump(image: &SimDisk) {
         let done = image.export(dir.as_ref());
         assert!(done.is_ok(), "the dump cannot be written: {done:?}");
     }
-}
-
-/// The settings that matter for what a crash leaves, for messages.
-pub(super) fn settings(options: &Options) -> String {
-    let db = &options.db;
-    format!(
-        "wal_io_mode={} wal_pool_files={} manual_wal_flush={} avoid_flush_during_recovery={} \
-         write_buffer_size={}",
-        db.wal_io_mode.print(),
-        db.wal_pool_files,
-        db.manual_wal_flush,
-        db.avoid_flush_during_recovery,
-        options.cf.cf.write_buffer_size
-    )
 }
 
 /// Takes images of a recovery.
@@ -126,7 +111,8 @@ impl Checker<'_> {
             && peer::has_database(&shot.disk);
         if ask {
             self.tally.rocksdb[0] += 1;
-            let found = peer::open(&shot.disk)?;
+            let (found, cut) = peer::open_unrecovered(&shot.disk)?;
+            self.tally.manifests_cut += u64::from(cut);
             lock(self.history)
                 .check(&shot.progress, &found, shot.killed)
                 .map_err(|e| format!("RocksDB before the recovery: {e}"))?;

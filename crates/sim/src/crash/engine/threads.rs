@@ -21,9 +21,7 @@ use ironstone::{Db, Options, WriteBatch, WriteOptions};
 use super::super::Tally;
 use super::super::model::Found;
 use super::{Plant, Setup, check, lock, on, open, open_all, options};
-use crate::disk::{
-    Act, Config, CrashKind, Garbage, Lying, Moment, Phase, SimClock, SimDisk, Watcher,
-};
+use crate::disk::{Act, Config, CrashKind, Lying, Moment, Phase, SimClock, SimDisk, Watcher};
 
 /// The family besides the default one.
 const SECOND: &str = "second";
@@ -478,12 +476,7 @@ fn live(
     tally: &mut Tally,
 ) -> Option<(SimDisk, Book)> {
     let options = options(rng, &SimClock::shared(), setup);
-    let garbage = super::survives_garbage(&options) && rng.one_in(2);
-    disk.set_garbage(if garbage {
-        Garbage::WrittenBytes
-    } else {
-        Garbage::None
-    });
+    super::choose_garbage(disk, &options, rng);
     let book = Arc::new(Mutex::new(book));
     let recorder = Arc::new(Recorder {
         book: Arc::clone(&book),
@@ -500,7 +493,7 @@ fn live(
         "{} threads; {}; reproduce: IRONSTONE_CRASH_SEED={} \
          cargo test -p ironstone-sim --test crash threads",
         lock(&book).before.len(),
-        check::settings(&options),
+        super::drawn_settings(&options),
         setup.seed
     );
     if let Err(e) = write_all(setup, rng, &on(&options, fs), &book) {
