@@ -20,7 +20,7 @@ use crate::read::snapshot::Snapshot;
 use crate::shared::Shared;
 use crate::write::pending::{self, PendingWrite};
 use crate::write::{pipeline, submit};
-use crate::{families, maintenance, properties};
+use crate::{families, maintenance, properties, resume};
 
 /// A handle to a column family: cheap to clone, valid as long as the database is open. After a
 /// drop it can still be read from, not written to.
@@ -338,6 +338,13 @@ impl Db {
     /// have `no_slowdown`.
     pub fn lock_wal(&self) -> Result<()> {
         maintenance::lock_wal(&self.shared)
+    }
+
+    /// Accepts writes again after a failure that made the database refuse them: brings all memtables
+    /// to tables, with a new log and a new MANIFEST. Nothing to do if there was no failure; after
+    /// a full device the database does it by itself. Errors: what still fails.
+    pub fn resume(&self) -> Result<()> {
+        resume::resume(&self.shared)
     }
 
     /// Ends [`Db::lock_wal`]. Errors: it was not called.

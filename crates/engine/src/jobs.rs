@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use base::stats::Ticker;
 use base::{Error, ErrorKind, Result};
 
 use crate::compaction;
@@ -91,13 +92,14 @@ fn fill_pool(db: &Arc<Shared>) {
     let Ok(files) = db.log_files() else { return };
     let mut state = db.state();
     while !state.closing {
-        let Some(pool) = files.pool().filter(|p| p.wants_more()) else {
+        let Some(pool) = files.pool_to_fill() else {
             state = db.wait(state);
             continue;
         };
         drop(state);
         let mut pace = |bytes: u64| {
             // Zeros must not take the device from the writers.
+            db.count(Ticker::WalZeroedBytes, bytes);
             let micros = bytes * 1_000_000 / POOL_BYTES_PER_SECOND;
             std::thread::sleep(Duration::from_micros(micros));
             !db.is_closing()
@@ -105,8 +107,9 @@ fn fill_pool(db: &Arc<Shared>) {
         let filled = pool.fill_one(&mut pace);
         state = db.state();
         if let Err(e) = filled {
+            db.count(Ticker::WalPrecreateFailed, 1);
             db.log.warn(format_args!(
-                "cannot prepare a log file, logs are buffered: {e}"
+                "cannot prepare a log file; one is kept in reserve, then logs are buffered: {e}"
             ));
             state = db.wait_timeout(state, POOL_RETRY);
         }

@@ -50,6 +50,7 @@ mod open;
 pub mod options;
 mod properties;
 mod read;
+mod resume;
 mod shared;
 pub mod version;
 mod write;

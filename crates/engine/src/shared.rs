@@ -373,7 +373,7 @@ impl Shared {
             state.failure = Some(
                 error
                     .duplicate()
-                    .hint("the database refuses writes until it is reopened"),
+                    .hint("the database refuses writes until it is resumed or reopened"),
             );
         }
         // Whoever sees the failure must not find a write path that does not.
@@ -458,6 +458,13 @@ impl Shared {
     pub(crate) fn rotate(&self, families: &[Arc<Family>]) -> Result<()> {
         let (active, kind) = self.with_log(|log| Ok((log.number, log.kind())))?;
         let number = self.switch_log(active, kind)?;
+        self.install_memtables(families, number);
+        Ok(())
+    }
+
+    /// Gives each of `families` a new active memtable, whose data is in the log `number` and later
+    /// ones. Nobody is inside the order of writes.
+    pub(crate) fn install_memtables(&self, families: &[Arc<Family>], number: FileNumber) {
         let all = self.families.load();
         let state = self.state();
         for family in all.iter() {
@@ -483,7 +490,6 @@ impl Shared {
         }
         drop(state);
         self.notify();
-        Ok(())
     }
 
     /// Makes a new file the active log, if `from` still is. Returns the active log's number.

@@ -63,7 +63,7 @@ pub mod writer;
 pub use fence::Fence;
 pub use options::{LogOptions, ReaderOptions, RecoveryMode, TailPolicy, WalSync};
 pub use physical::{PhysicalRecord, PhysicalRecords};
-pub use pool::{Pool, PoolOptions};
+pub use pool::{Pool, PoolOptions, Taken};
 pub use reader::{End, Reader};
 pub use sync::{Lsn, Syncer, Watermarks};
 pub use writer::{Flight, Writer};

@@ -5,9 +5,11 @@
 //! are filled with zeros before they are needed, by a background job, and renamed into place.
 //!
 //! ```text
-//!   dir/N.zeroing   being filled                     deleted at the next open
-//!   dir/N.zero      filled, and that is durable      ready to be taken
-//!   dir/N.retired   a log that is not needed any more, to be filled again
+//!   dir/N.zeroing    being filled                     deleted at the next open
+//!   dir/N.zero       filled, and that is durable      ready to be taken
+//!   dir/N.reserve    the same, small: taken only when the file system is full
+//!   dir/N.retired    a log that is not needed any more, to be filled again
+//!   dir/N.recycled   the same, to be overwritten as it is: its records carry their log's number
 //! ```
 //!
 //! The directory is one that RocksDB leaves alone. A `.zero` name is given only after the content
@@ -18,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use base::{Error, Result};
+use base::{Error, ErrorKind, Result};
 use io::{FileSystem, OpenHow, SyncKind};
 
 /// Name of the directory beside the logs.
@@ -39,6 +41,17 @@ pub struct PoolOptions {
     pub ready: usize,
     /// Fill through the page cache (`false`) or past it.
     pub direct: bool,
+    /// How many old logs are kept to be overwritten as they are.
+    pub recycle: usize,
+}
+
+/// What [`Pool::take`] has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// A file full of zeros.
+    Zeroed,
+    /// An old log: what is written over it must carry its log's number.
+    Recycled,
 }
 
 /// The files made ahead for one log directory.
@@ -53,6 +66,10 @@ pub struct Pool {
     started: AtomicBool,
     ready: Mutex<Vec<PathBuf>>,
     retired: Mutex<Vec<PathBuf>>,
+    recycled: Mutex<Vec<PathBuf>>,
+    reserve: Mutex<Option<PathBuf>>,
+    /// The file system had no room for the last file.
+    starved: AtomicBool,
 }
 
 impl Pool {
@@ -60,7 +77,7 @@ impl Pool {
     /// earlier process left, and removes what it did not finish.
     pub fn open(fs: Arc<dyn FileSystem>, log_dir: &Path, options: PoolOptions) -> Result<Self> {
         let dir = log_dir.join(DIR);
-        let (mut ready, mut next) = (Vec::new(), 1);
+        let (mut ready, mut reserve, mut next) = (Vec::new(), None, 1);
         let names = if fs.exists(&dir)? {
             fs.list(&dir)?
         } else {
@@ -81,7 +98,8 @@ impl Pool {
                 && fs.metadata(&path)?.len == options.file_bytes;
             match kind {
                 "zero" if usable => ready.push(path),
-                "zero" | "zeroing" | "retired" => fs.remove(&path)?,
+                "reserve" if options.ready > 0 && reserve.is_none() => reserve = Some(path),
+                "zero" | "zeroing" | "retired" | "recycled" | "reserve" => fs.remove(&path)?,
                 _ => {}
             }
         }
@@ -93,7 +111,10 @@ impl Pool {
             next: AtomicU64::new(next),
             started: AtomicBool::new(!ready.is_empty()),
             ready: Mutex::new(ready),
-            retired: Mutex::new(Vec::new()),
+            retired: Mutex::default(),
+            recycled: Mutex::default(),
+            reserve: Mutex::new(reserve),
+            starved: AtomicBool::new(false),
         })
     }
 
@@ -104,58 +125,93 @@ impl Pool {
 
     /// How many files are ready.
     pub fn ready(&self) -> usize {
-        lock(&self.ready).len()
+        lock(&self.ready).len() + lock(&self.recycled).len()
     }
 
     /// Whether [`Pool::fill_one`] has something to do.
     pub fn wants_more(&self) -> bool {
-        self.ready() < self.options.ready || !lock(&self.retired).is_empty()
+        self.ready() < self.options.ready || !lock(&self.retired).is_empty() || self.wants_reserve()
     }
 
-    /// Renames a ready file to `path`; false if none is ready. The new name is not durable before
+    fn wants_reserve(&self) -> bool {
+        self.options.ready > 0 && lock(&self.reserve).is_none()
+    }
+
+    /// Whether the file system had no room for the last file.
+    pub fn is_starved(&self) -> bool {
+        self.starved.load(Ordering::Relaxed)
+    }
+
+    /// Renames a ready file to `path`; `None` if none is ready. The new name is not durable before
     /// the caller has synced the directory.
-    pub fn take(&self, path: &Path) -> Result<bool> {
+    pub fn take(&self, path: &Path) -> Result<Option<Taken>> {
+        let recycled = lock(&self.recycled).pop();
+        if let Some(old) = recycled {
+            self.fs.rename(&old, path)?;
+            return Ok(Some(Taken::Recycled));
+        }
         loop {
-            let Some(spare) = lock(&self.ready).pop() else {
-                return Ok(false);
+            let spare = lock(&self.ready).pop();
+            let spare = spare.or_else(|| {
+                let reserve = &mut *lock(&self.reserve);
+                reserve.take_if(|_| self.is_starved())
+            });
+            let Some(spare) = spare else {
+                return Ok(None);
             };
             if !self.is_blank(&spare)? {
                 self.fs.remove(&spare)?;
                 continue;
             }
             self.fs.rename(&spare, path)?;
-            return Ok(true);
+            return Ok(Some(Taken::Zeroed));
         }
     }
 
-    /// Gives back a log that is not needed any more. Its content is gone after this.
-    pub fn retire(&self, log: &Path) -> Result<()> {
+    /// Gives back a log that is not needed any more. Its content is gone after this, unless it is
+    /// `recyclable`: this process wrote it, in records that carry its number.
+    pub fn retire(&self, log: &Path, recyclable: bool) -> Result<()> {
+        let name = |kind| {
+            let n = self.next.fetch_add(1, Ordering::Relaxed);
+            self.dir.join(format!("{n}.{kind}"))
+        };
+        let fits = !self.options.direct || self.fs.metadata(log)?.len == self.options.file_bytes;
+        if recyclable && fits && lock(&self.recycled).len() < self.options.recycle {
+            self.fs.create_dir(&self.dir)?;
+            let to = name("recycled");
+            self.fs.rename(log, &to)?;
+            // The log's old name must be gone for good before anything is written to the file.
+            self.fs.sync_dir(&self.dir)?;
+            self.fs.sync_dir(&self.log_dir)?;
+            lock(&self.recycled).push(to);
+            return Ok(());
+        }
         let enough = self.ready() + lock(&self.retired).len() >= self.options.ready;
-        let fits = self.fs.metadata(log)?.len == self.options.file_bytes;
         if enough || !fits {
             return self.fs.remove(log);
         }
-        let to = self.dir.join(format!(
-            "{}.retired",
-            self.next.fetch_add(1, Ordering::Relaxed)
-        ));
+        let to = name("retired");
         self.fs.rename(log, &to)?;
         lock(&self.retired).push(to);
         Ok(())
     }
 
-    /// Makes one more file ready, unless there are enough. `pace` is called between steps with the
-    /// bytes just written: it may sleep, and ends the work by returning false.
+    /// Makes one more file ready, unless there are enough, and then the reserve. `pace` is called
+    /// between steps with the bytes just written: it may sleep, and ends the work by returning
+    /// false.
     pub fn fill_one(&self, pace: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
         let old = lock(&self.retired).pop();
-        if self.ready() >= self.options.ready {
-            return match old {
-                Some(path) => self.fs.remove(&path).map(|()| true),
-                None => Ok(false),
-            };
+        let reserve = self.ready() >= self.options.ready;
+        if reserve {
+            if let Some(path) = old {
+                return self.fs.remove(&path).map(|()| true);
+            }
+            if !self.wants_reserve() {
+                return Ok(false);
+            }
         }
-        // The first file is small, so that there is one at once.
-        let bytes = if self.started.swap(true, Ordering::Relaxed) {
+        // The first file is small, so that there is one at once; and so is the reserve.
+        let bytes = if !reserve && self.started.swap(true, Ordering::Relaxed) {
             self.options.file_bytes
         } else {
             self.options.file_bytes.min(STARTER)
@@ -164,6 +220,8 @@ impl Pool {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let temp = self.dir.join(format!("{number}.zeroing"));
         let done = self.fill(&temp, old.as_deref(), bytes, pace);
+        let full = matches!(&done, Err(e) if e.kind() == ErrorKind::NoSpace);
+        self.starved.store(full, Ordering::Relaxed);
         if !matches!(done, Ok(true)) {
             // Nobody misses it: the file is the pool's own and not ready.
             self.fs
@@ -171,10 +229,15 @@ impl Pool {
                 .or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) })?;
             return done;
         }
-        let path = self.dir.join(format!("{number}.zero"));
+        let kind = if reserve { "reserve" } else { "zero" };
+        let path = self.dir.join(format!("{number}.{kind}"));
         self.fs.rename(&temp, &path)?;
         self.fs.sync_dir(&self.dir)?;
-        lock(&self.ready).push(path);
+        if reserve {
+            *lock(&self.reserve) = Some(path);
+        } else {
+            lock(&self.ready).push(path);
+        }
         Ok(true)
     }
 
@@ -250,6 +313,7 @@ mod tests {
         file_bytes: 128 << 10,
         ready: 1,
         direct: false,
+        recycle: 0,
     };
 
     #[test]
@@ -257,16 +321,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let pool = Pool::open(Posix::shared(), dir.path(), OPTIONS).unwrap();
         let log = dir.path().join("000004.log");
-        assert!(!pool.take(&log).unwrap());
+        assert_eq!(pool.take(&log).unwrap(), None);
         assert!(pool.fill_one(&mut |_| true).unwrap());
-        assert!(!pool.fill_one(&mut |_| true).unwrap(), "one is enough");
-        assert!(pool.take(&log).unwrap());
+        assert!(pool.fill_one(&mut |_| true).unwrap(), "the reserve");
+        assert!(!pool.fill_one(&mut |_| true).unwrap(), "that is enough");
+        assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
         assert_eq!(std::fs::read(&log).unwrap(), vec![0; 128 << 10]);
         std::fs::write(&log, vec![1; 128 << 10]).unwrap();
-        pool.retire(&log).unwrap();
+        pool.retire(&log, false).unwrap();
         assert!(!log.exists() && pool.wants_more());
         assert!(pool.fill_one(&mut |_| true).unwrap());
-        assert!(pool.take(&log).unwrap());
+        assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
         assert_eq!(std::fs::read(&log).unwrap(), vec![0; 128 << 10]);
     }
 
@@ -286,10 +351,34 @@ mod tests {
         let pool = Pool::open(Posix::shared(), dir.path(), OPTIONS).unwrap();
         assert_eq!(pool.ready(), 1);
         let log = dir.path().join("000004.log");
-        assert!(
-            !pool.take(&log).unwrap(),
+        assert_eq!(
+            pool.take(&log).unwrap(),
+            None,
             "foreign content must not become a log"
         );
+    }
+
+    #[test]
+    fn recycled_logs_are_taken_as_they_are_and_not_by_the_next_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = PoolOptions {
+            ready: 0,
+            recycle: 1,
+            ..OPTIONS
+        };
+        let pool = Pool::open(Posix::shared(), dir.path(), options).unwrap();
+        let [a, b] = ["000004.log", "000005.log"].map(|n| dir.path().join(n));
+        for log in [&a, &b] {
+            std::fs::write(log, b"old").unwrap();
+            pool.retire(log, true).unwrap();
+            assert!(!log.exists());
+        }
+        assert_eq!(pool.take(&a).unwrap(), Some(Taken::Recycled));
+        assert_eq!(std::fs::read(&a).unwrap(), b"old");
+        assert_eq!(pool.take(&b).unwrap(), None, "one was kept");
+        pool.retire(&a, true).unwrap();
+        let pool = Pool::open(Posix::shared(), dir.path(), options).unwrap();
+        assert_eq!(pool.take(&b).unwrap(), None);
     }
 
     #[test]

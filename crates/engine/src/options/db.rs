@@ -1,5 +1,6 @@
 //! Options of a whole database. Names and defaults are RocksDB 7.8.3's.
 
+use base::{Error, Result};
 use log::RecoveryMode;
 
 base::option_enum! {
@@ -85,6 +86,8 @@ base::options! {
         /// synced. Where the file system cannot write directly, or copies on write, all are
         /// buffered. A direct log needs sectors that the device writes as a whole or not at all.
         wal_io_mode: WalIoMode = WalIoMode::Auto, [Ironstone];
+        /// The same as wal_io_mode = direct.
+        use_direct_io_for_wal: bool = false, [Ironstone];
         /// What becomes of the last, partly filled sector of a direct log when the next group
         /// comes. `pad` is safe also where a power cut may destroy a sector that is being written,
         /// and costs the rest of a sector for each group.
@@ -97,6 +100,13 @@ base::options! {
         wal_min_sync_interval: u64 = 0, in 0..=10_000_000, [Ironstone];
         /// Milliseconds after which a log write that is not done is told in LOG; 0 is never.
         wal_slow_io_ms: u64 = 1000, in 0..=3_600_000, [Ironstone];
+        /// Milliseconds that a write waits for space on a full device before it fails with NoSpace.
+        wal_no_space_wait_ms: u64 = 10_000, in 0..=3_600_000, [Ironstone];
+        /// How many old logs are kept to be overwritten by new ones. Their records are written in
+        /// the recyclable format. Without effect where RocksDB ignores it too: with
+        /// wal_recovery_mode kTolerateCorruptedTailRecords or kAbsoluteConsistency, and where logs
+        /// are archived.
+        recycle_log_file_num: u64 = 0, in 0..=64;
         /// Whether the next group of writers begins while one is being inserted into the
         /// memtables. Groups that wait for the device always overlap like that.
         enable_pipelined_write: bool = false;
@@ -115,5 +125,41 @@ base::options! {
         verify_sst_unique_id_in_manifest: bool = true;
         /// Whether `open` trusts the sizes of table files in the MANIFEST.
         skip_checking_sst_file_sizes_on_db_open: bool = false;
+    }
+}
+
+impl DbOptions {
+    /// How logs are written, whichever way it was said.
+    pub(crate) fn wal_mode(&self) -> WalIoMode {
+        if self.use_direct_io_for_wal {
+            WalIoMode::Direct
+        } else {
+            self.wal_io_mode
+        }
+    }
+
+    /// The rules between options; those that RocksDB has too are its own.
+    pub(crate) fn validate_together(&self) -> Result<()> {
+        let refuse = |what: &str, hint: &str| Err(Error::invalid_argument(what).hint(hint));
+        if self.two_write_queues && self.enable_pipelined_write {
+            return refuse(
+                "two_write_queues is not compatible with enable_pipelined_write",
+                "set one of them only",
+            );
+        }
+        if self.wal_pipeline_depth > 1 && self.wal_tail_policy != WalTailPolicy::Pad {
+            return refuse(
+                "wal_pipeline_depth > 1 needs wal_tail_policy = pad: two writes must not touch \
+                 one sector",
+                "set wal_tail_policy = pad, or wal_pipeline_depth = 1",
+            );
+        }
+        if self.use_direct_io_for_wal && self.wal_io_mode == WalIoMode::Buffered {
+            return refuse(
+                "use_direct_io_for_wal = true contradicts wal_io_mode = buffered",
+                "set wal_io_mode = direct, or leave use_direct_io_for_wal out",
+            );
+        }
+        Ok(())
     }
 }

@@ -23,6 +23,7 @@ use base::clock::{Clock, SystemClock};
 use base::options::OptionTable;
 use base::stats::Statistics;
 use base::{Comparator, Result};
+use log::RecoveryMode;
 use table::{BlockCache, TableOptions};
 
 pub use cf::{CfOptions, CompressionOptions};
@@ -55,7 +56,17 @@ impl Options {
     /// option, its value and what is allowed; `NotSupported` for what Ironstone does not have.
     pub fn validate(&self) -> Result<()> {
         self.db.validate()?;
+        self.db.validate_together()?;
         self.cf.validate()
+    }
+
+    /// How many old logs are kept to be overwritten: none where RocksDB does not keep any either. A
+    /// recycled log ends in what looks like damage, which these recovery modes refuse.
+    pub(crate) fn recycled_logs(&self) -> usize {
+        match self.db.wal_recovery_mode {
+            RecoveryMode::TolerateCorruptedTailRecords | RecoveryMode::AbsoluteConsistency => 0,
+            _ => self.db.recycle_log_file_num as usize,
+        }
     }
 }
 

@@ -182,6 +182,19 @@ impl VersionSet {
         Ok(())
     }
 
+    /// Starts a new MANIFEST after the old one may have failed; edits are taken again.
+    pub(crate) fn start_anew(
+        &mut self,
+        tables: &Tables,
+        numbers: &FileNumbers,
+        families: &FamilySet,
+        last_sequence: u64,
+    ) -> Result<()> {
+        let started = self.start_manifest(tables, numbers, families, last_sequence);
+        self.failure = started.as_ref().err().map(Error::duplicate);
+        started
+    }
+
     /// Makes an edit durable. The caller then installs what it says.
     pub(crate) fn log(
         &mut self,

@@ -17,6 +17,7 @@ use super::submit;
 use super::watermark::Watermark;
 use crate::batch::WriteBatch;
 use crate::options::WriteOptions;
+use crate::resume;
 use crate::shared::Shared;
 
 /// How often the thread looks whether the device still answers.
@@ -158,7 +159,7 @@ pub(crate) fn wait_durable(db: &Shared, seq: u64) -> Result<()> {
     .hint("flush makes it durable"))
 }
 
-/// The thread that brings to the device what was written asynchronously.
+/// The thread that brings to the device what was written asynchronously, and looks after it.
 pub(crate) fn run(db: &Arc<Shared>) {
     let mut wanted = db.lock_wanted();
     loop {
@@ -168,7 +169,10 @@ pub(crate) fn run(db: &Arc<Shared>) {
         }
         if target <= db.durable.get() {
             wanted = db.sleep_until_wanted(wanted, LOOK);
+            drop(wanted);
             db.look_at_device();
+            resume::after_full_device(db);
+            wanted = db.lock_wanted();
             continue;
         }
         drop(wanted);

@@ -26,6 +26,9 @@ use crate::shared::Shared;
 /// How long those sleep who wait for another thread to mend the log, before they look again.
 const MENDING: Duration = Duration::from_millis(10);
 
+/// How long a group waits before it tries again on a full device.
+const NO_SPACE_RETRY: Duration = Duration::from_millis(50);
+
 /// The log, locked.
 pub(crate) type Guard<'a> = MutexGuard<'a, Option<ActiveLog>>;
 
@@ -59,45 +62,74 @@ fn active<'a>(guard: &'a mut Guard<'_>) -> Result<&'a mut ActiveLog> {
     guard.as_mut().ok_or_else(crate::shared::read_only)
 }
 
-/// Gives the group its sequence numbers, appends it to the log, and begins what `step` asks for.
+/// Gives the group its sequence numbers, appends it to the log, and begins what `step` asks for. On
+/// a full device it waits for space, as long as `wal_no_space_wait_ms` says.
 pub(crate) fn log_group(db: &Shared, step: LogStep, group: &mut Group) -> Result<Logged> {
     let bytes = group.bytes();
+    let wait = match group.lead.plan.no_slowdown {
+        true => 0,
+        false => db.options.db.wal_no_space_wait_ms,
+    };
+    let clock = &db.env().clock;
+    let mut began = None;
+    let logged = loop {
+        match try_log_group(db, step, group, bytes) {
+            Err(e) if e.kind() == ErrorKind::NoSpace && !db.is_closing() => {
+                let now = clock.monotonic_nanos();
+                let since = *began.get_or_insert_with(|| {
+                    db.count(Ticker::WalNoSpace, 1);
+                    db.log.warn(format_args!(
+                        "Stalling writes: the log has no space: {e}; they go on when there is some"
+                    ));
+                    now
+                });
+                if now - since >= wait * 1_000_000 || db.state().failure.is_some() {
+                    return Err(e.hint("make room on the device; writes then succeed again"));
+                }
+                std::thread::sleep(NO_SPACE_RETRY);
+            }
+            other => break other?,
+        }
+    };
+    if let Some(since) = began {
+        let micros = (clock.monotonic_nanos() - since) / 1000;
+        db.count(Ticker::StallMicros, micros);
+        db.log.info(format_args!("the log has space again"));
+    }
+    db.count(Ticker::WalFileBytes, bytes);
+    db.count(Ticker::BytesWritten, bytes);
+    db.count(Ticker::WriteWithWal, 1);
+    db.log_bytes.fetch_add(bytes, Ordering::Relaxed);
+    Ok(logged)
+}
+
+fn try_log_group(db: &Shared, step: LogStep, group: &mut Group, bytes: u64) -> Result<Logged> {
+    let files = db.log_files()?;
     let mut guard = lock_for(db, step, bytes)?;
     let log = active(&mut guard)?;
     let ticket = db.order.begin(group.count());
     group.number(ticket.first);
     let before = log.end();
-    let begun = append(log, step, group, ticket).and_then(|()| log.begin(db.log_files()?, step));
-    let flight = match begun {
-        Ok(flight) => flight,
+    let begun = append(log, step, group, ticket).and_then(|()| log.begin(files, step));
+    match begun {
+        Ok(flight) => {
+            if log.half_used() {
+                files.note_half_used();
+                db.notify(); // the pool makes the next file
+            }
+            Ok(Logged { ticket, flight })
+        }
         Err(e) => {
-            let e = give_up(db, log, before, e);
+            // With a full disk the log goes on without the group.
+            let goes_on = e.kind() == ErrorKind::NoSpace && log.cut_back(before).is_ok();
+            if !goes_on {
+                db.fail("log write", &e);
+            }
             drop(guard);
             db.order.finish(ticket, false);
-            return Err(e);
+            Err(e)
         }
-    };
-    if log.half_used() {
-        db.notify(); // the pool makes the next file
     }
-    drop(guard);
-    db.count(Ticker::WalFileBytes, bytes);
-    db.count(Ticker::BytesWritten, bytes);
-    db.count(Ticker::WriteWithWal, 1);
-    db.log_bytes.fetch_add(bytes, Ordering::Relaxed);
-    Ok(Logged { ticket, flight })
-}
-
-/// The group could not be logged. With a full disk the log goes on without it.
-fn give_up(db: &Shared, log: &mut ActiveLog, before: Lsn, e: Error) -> Error {
-    let goes_on = e.kind() == ErrorKind::NoSpace && log.cut_back(before).is_ok();
-    if goes_on {
-        db.count(Ticker::WalNoSpace, 1);
-        db.log.warn(format_args!("the log has no space: {e}"));
-        return e.hint("make room on the device; writes succeed again when there is some");
-    }
-    db.fail("log write", &e);
-    e
 }
 
 fn append(log: &mut ActiveLog, step: LogStep, group: &Group, ticket: Ticket) -> Result<()> {

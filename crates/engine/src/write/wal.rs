@@ -7,14 +7,15 @@
 //! next log is follows the writes (`wal_io_mode = auto`); a log is left early when the writes have
 //! changed, or when a direct one is full, because extending it would cost what it saves.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use base::stats::{Statistics, Ticker};
 use base::{Error, FileNumber, Result, ValueType};
 use io::{FileSystem, OpenHow, Probe};
-use log::{Fence, LogOptions, Lsn, Pool, PoolOptions, TailPolicy, WalSync};
+use log::{Fence, LogOptions, Lsn, Pool, PoolOptions, TailPolicy, Taken, WalSync};
 
 use super::plan::LogStep;
 use crate::batch::HEADER_LEN;
@@ -42,75 +43,96 @@ pub(crate) struct LogFiles {
     fs: Arc<dyn FileSystem>,
     dir: PathBuf,
     mode: WalIoMode,
-    /// The write unit of direct logs, and the pool; `None` where every log is buffered.
-    direct: Option<(u32, Pool)>,
+    /// The write unit of direct logs; `None` where every log is buffered.
+    unit: Option<u32>,
+    /// Files for direct logs, and old ones to be overwritten; `None` if there are neither.
+    pool: Option<Pool>,
     /// Somebody has synced: the pool is worth its space.
     wanted: AtomicBool,
+    /// The active log is a pool file that is not half used.
+    fresh: AtomicBool,
     bytes_per_sync: u64,
     tail: TailPolicy,
     depth: u32,
+    /// Records carry the log's number, so that files can be overwritten by later logs.
+    recyclable: bool,
+    /// Logs that this process wrote in such records.
+    recyclable_logs: Mutex<BTreeSet<FileNumber>>,
+    statistics: Option<Arc<Statistics>>,
 }
 
 impl LogFiles {
     /// The logs in `dir`; `probe` tells what can be done there.
     pub(crate) fn open(dir: PathBuf, options: &Options, probe: Option<&Probe>) -> Result<Self> {
         let fs = Arc::clone(&options.env.fs);
-        let mode = options.db.wal_io_mode;
+        let db = &options.db;
         let unit = probe
-            .filter(|p| !p.copy_on_write && !p.in_memory && mode != WalIoMode::Buffered)
+            .filter(|p| !p.copy_on_write && !p.in_memory && db.wal_mode() != WalIoMode::Buffered)
             .and_then(Probe::write_unit)
-            .filter(|_| options.db.wal_pool_files > 0);
-        let direct = match unit {
-            None => None,
-            Some(unit) => {
-                let buffer = options.cf.cf.write_buffer_size;
-                let limit = options.db.max_total_wal_size;
-                let pool_options = PoolOptions {
-                    file_bytes: log::pool::file_bytes_for(buffer, limit)?,
-                    ready: options.db.wal_pool_files as usize,
-                    direct: true,
-                };
-                Some((unit, Pool::open(Arc::clone(&fs), &dir, pool_options)?))
-            }
+            .filter(|_| db.wal_pool_files > 0);
+        let recycle = options.recycled_logs();
+        let pool = if unit.is_some() || recycle > 0 {
+            let pool_options = PoolOptions {
+                file_bytes: log::pool::file_bytes_for(
+                    options.cf.cf.write_buffer_size,
+                    db.max_total_wal_size,
+                )?,
+                ready: unit.map_or(0, |_| db.wal_pool_files as usize),
+                direct: unit.is_some(),
+                recycle,
+            };
+            Some(Pool::open(Arc::clone(&fs), &dir, pool_options)?)
+        } else {
+            None
         };
         Ok(Self {
             fs,
             dir,
-            mode,
-            direct,
-            wanted: AtomicBool::new(mode == WalIoMode::Direct),
-            bytes_per_sync: options.db.wal_bytes_per_sync,
-            tail: match options.db.wal_tail_policy {
+            mode: db.wal_mode(),
+            unit,
+            pool,
+            wanted: AtomicBool::new(db.wal_mode() == WalIoMode::Direct),
+            fresh: AtomicBool::new(false),
+            bytes_per_sync: db.wal_bytes_per_sync,
+            tail: match db.wal_tail_policy {
                 WalTailPolicy::Pad => TailPolicy::Pad {
                     payload_min: HEADER_LEN as u32,
                 },
                 WalTailPolicy::Rewrite => TailPolicy::Rewrite,
             },
-            depth: options.db.wal_pipeline_depth,
+            depth: db.wal_pipeline_depth,
+            recyclable: recycle > 0,
+            recyclable_logs: Mutex::default(),
+            statistics: options.env.statistics.clone(),
         })
     }
 
-    /// The pool, if it is worth keeping filled.
-    pub(crate) fn pool(&self) -> Option<&Pool> {
-        let (_, pool) = self.direct.as_ref()?;
-        self.wanted.load(Ordering::Relaxed).then_some(pool)
+    fn count(&self, ticker: Ticker) {
+        if let Some(s) = &self.statistics {
+            s.add(ticker, 1);
+        }
     }
 
-    /// Whether there is a pool at all.
+    /// The pool, if there is something to fill in it now: the next file is made when half of the
+    /// active one is used.
+    pub(crate) fn pool_to_fill(&self) -> Option<&Pool> {
+        let now = self.wanted.load(Ordering::Relaxed) && !self.fresh.load(Ordering::Relaxed);
+        self.pool.as_ref().filter(|p| now && p.wants_more())
+    }
+
+    /// Whether files are made ahead at all.
     pub(crate) fn uses_pool(&self) -> bool {
-        self.direct.is_some()
+        self.unit.is_some()
     }
 
     /// Whether a direct log can be begun at once.
     fn direct_ready(&self) -> bool {
-        self.direct
-            .as_ref()
-            .is_some_and(|(_, pool)| pool.ready() > 0)
+        self.unit.is_some() && self.pool.as_ref().is_some_and(|pool| pool.ready() > 0)
     }
 
     /// Notes that a write is synced; true the first time, when the pool is to be filled.
     fn note_sync(&self) -> bool {
-        self.direct.is_some()
+        self.unit.is_some()
             && !self.wanted.load(Ordering::Relaxed)
             && !self.wanted.swap(true, Ordering::Relaxed)
     }
@@ -120,46 +142,82 @@ impl LogFiles {
         let path = files::wal_path(&self.dir, number);
         let mut options = LogOptions {
             log_number: number.0,
+            recyclable: self.recyclable,
             filler: Some(ValueType::Noop as u8),
             tail: self.tail,
             depth: self.depth,
             outlives_full_disk: true,
             ..LogOptions::default()
         };
-        if kind == LogKind::Direct
-            && let Some((unit, pool)) = &self.direct
-            && pool.take(&path)?
-        {
-            let file = self.fs.open(&path, OpenHow::UPDATE.direct())?;
-            let capacity = file.len()?;
-            self.fs.sync_dir(&self.dir)?;
-            options.direct_unit = Some(*unit);
-            options.sync = WalSync::Dsync;
-            return Ok(NewLog {
-                writer: log::Writer::new(file, options),
-                number,
-                kind,
-                capacity,
-            });
+        let unit = self.unit.filter(|_| kind == LogKind::Direct);
+        // A buffered log of a database that has direct ones does not use up their files.
+        let taken = match &self.pool {
+            Some(pool) if unit.is_some() || self.unit.is_none() => pool.take(&path)?,
+            _ => None,
+        };
+        let made = match (unit, taken) {
+            (Some(unit), Some(_)) => {
+                let file = self.fs.open(&path, OpenHow::UPDATE.direct())?;
+                let capacity = file.len()?;
+                self.fresh.store(
+                    self.pool
+                        .as_ref()
+                        .is_some_and(|p| p.file_bytes() == capacity),
+                    Ordering::Relaxed,
+                );
+                options.direct_unit = Some(unit);
+                options.sync = WalSync::Dsync;
+                self.count(Ticker::WalPrecreateHit);
+                (file, LogKind::Direct, capacity)
+            }
+            (_, taken) => {
+                let how = match taken {
+                    Some(_) => OpenHow::UPDATE,
+                    None => OpenHow::CREATE_NEW,
+                };
+                self.fresh.store(false, Ordering::Relaxed);
+                if unit.is_some() {
+                    self.count(Ticker::WalPrecreateMiss);
+                }
+                (self.fs.open(&path, how)?, LogKind::Buffered, u64::MAX)
+            }
+        };
+        if taken == Some(Taken::Recycled) {
+            self.count(Ticker::WalRecycled);
         }
-        let file = self.fs.open(&path, OpenHow::CREATE_NEW)?;
         self.fs.sync_dir(&self.dir)?;
-        let kind = LogKind::Buffered;
+        if self.recyclable {
+            self.recyclable_logs().insert(number);
+        }
+        let (file, kind, capacity) = made;
         Ok(NewLog {
             writer: log::Writer::new(file, options),
             number,
             kind,
-            capacity: u64::MAX,
+            capacity,
         })
+    }
+
+    fn recyclable_logs(&self) -> MutexGuard<'_, BTreeSet<FileNumber>> {
+        self.recyclable_logs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Deletes a log that is not needed any more, or gives its file back to the pool.
     pub(crate) fn discard(&self, number: FileNumber) -> Result<()> {
         let path = files::wal_path(&self.dir, number);
-        match self.pool() {
-            Some(pool) => pool.retire(&path),
+        let recyclable = self.recyclable_logs().remove(&number);
+        let wanted = recyclable || self.wanted.load(Ordering::Relaxed);
+        match self.pool.as_ref().filter(|_| wanted) {
+            Some(pool) => pool.retire(&path, recyclable),
             None => self.fs.remove(&path),
         }
+    }
+
+    /// The active pool file is half used.
+    pub(crate) fn note_half_used(&self) {
+        self.fresh.store(false, Ordering::Relaxed);
     }
 }
 

@@ -216,6 +216,7 @@ fn draw(rng: &mut Rng, clock: &Arc<dyn Clock>, setup: &Setup) -> Options {
     o.db.stats_dump_period_sec = 0;
     o.db.keep_log_file_num = 2;
     o.db.info_log_level = ironstone::options::InfoLogLevel::Header;
+    o.db.wal_no_space_wait_ms = 0;
     o.cf.cf.arena_block_size = 4096;
     o.cf.cf.compression = ironstone::CompressionType::None;
     o.cf.table.no_block_cache = true;

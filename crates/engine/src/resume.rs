@@ -1,0 +1,95 @@
+//! Out of the state in which writes are refused: `resume`.
+//!
+//! After a failure the log on disk may lack what the memtables have. So all memtables go to tables,
+//! a new log and a new MANIFEST are begun, and only then are writers let in again: what was
+//! acknowledged is durable by then, and what was not stays unknown, as it is after any failed write.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use base::{Error, ErrorKind, Result};
+
+use crate::family::Family;
+use crate::shared::Shared;
+use crate::write::wal::LogKind;
+
+/// See [`Db::resume`](crate::Db::resume).
+pub(crate) fn resume(db: &Shared) -> Result<()> {
+    if db.read_only || db.is_closing() {
+        return db.check_writable();
+    }
+    if db.state().failure.is_none() {
+        return Ok(());
+    }
+    db.order.close();
+    let result = begin_anew(db).and_then(|families| flushed(db, &families));
+    db.order.open();
+    match &result {
+        Ok(()) => db
+            .log
+            .info(format_args!("resumed: writes are accepted again")),
+        Err(e) => db.log.error(format_args!("cannot resume: {e}")),
+    }
+    result
+}
+
+/// Nobody is writing: a new MANIFEST, a new log, new memtables. The failure is cleared for the
+/// flushes that must follow.
+fn begin_anew(db: &Shared) -> Result<Vec<Arc<Family>>> {
+    let families: Vec<Arc<Family>> = db.families.load().iter().cloned().collect();
+    db.lock_versions()
+        .start_anew(&db.tables, &db.numbers, &db.families.load(), db.visible().0)?;
+    let number = db.numbers.take();
+    let new = db.log_files()?.create(number, LogKind::Buffered)?;
+    let mut guard = db.lock_log();
+    while guard.as_ref().is_some_and(|log| !log.all_landed()) {
+        guard = db.wait_for_landing(guard, Some(Duration::from_millis(10)));
+    }
+    let Some(log) = guard.as_mut() else {
+        return Err(crate::shared::read_only());
+    };
+    let old = log.number;
+    log.replace(new);
+    drop(guard);
+    let bytes = db.log_bytes.swap(0, Ordering::Relaxed);
+    let mut state = db.state();
+    state.logs.insert(old, bytes);
+    state.logs.insert(number, 0);
+    state.failure = None;
+    drop(state);
+    db.durable.resume();
+    db.install_memtables(&families, number);
+    Ok(families)
+}
+
+/// Waits until everything is in tables.
+fn flushed(db: &Shared, families: &[Arc<Family>]) -> Result<()> {
+    for family in families {
+        family.flush_requested.store(true, Ordering::Relaxed);
+    }
+    db.notify();
+    let mut state = db.state();
+    while families
+        .iter()
+        .any(|f| !f.is_dropped() && !f.view.load().imm.is_empty())
+    {
+        state.check_writable()?;
+        state = db.wait(state);
+    }
+    drop(state);
+    db.durable.raise(db.visible().0);
+    Ok(())
+}
+
+/// Resumes by itself after the device was full: called from time to time.
+pub(crate) fn after_full_device(db: &Shared) {
+    let full = db
+        .state()
+        .failure
+        .as_ref()
+        .is_some_and(|e: &Error| e.kind() == ErrorKind::NoSpace);
+    if full && let Err(e) = resume(db) {
+        db.log.warn(format_args!("the device is still full: {e}"));
+    }
+}
