@@ -6,18 +6,21 @@
 //!   payload  zstd frame [zstd frame …]                          together: the record's content
 //! ```
 //!
-//! A logical record is compressed on its own, so that one damaged record costs no other. Its
-//! frames are then cut into fragments at any byte: RocksDB's writer cuts at its buffer's size, its
-//! reader feeds fragment by fragment and does not care. Measured with 7.8.3 and 11.8.1: frames have
-//! their content's size and checksum in them, level 3; and **a record may be several frames, one
-//! after the other**, of which both make the concatenated content. That is how what must stay
+//! A logical record is compressed on its own, so that one damaged record costs no other; where its
+//! frames are cut into fragments matters to old releases only ([`Framer::frame_compressed`]).
+//! Measured with 7.8.3 and 11.8.1: frames have their content's size and checksum in them, level 3;
+//! and **a record may be several frames, one after the other**, of which both make the concatenated
+//! content. That is how what must stay
 //! findable or has an exact length stands in a compressed log: [`Deflate::stored`] makes a frame
 //! whose one block is raw, with the bytes as they are. A sync fence in it is found by its magic as
 //! in any log, and a filler of no-ops lengthens a record by as many bytes as it has, and
-//! [`STORED_OVERHEAD`]. A record that is not compressed at all ends the log for RocksDB.
+//! [`STORED_OVERHEAD`]. A record that is not compressed at all silently ends
+//! the log for RocksDB, in every recovery mode.
 //!
 //! Recyclable records may be compressed; the set-compression record has the short header even
 //! then, and no log number.
+//!
+//! [`Framer::frame_compressed`]: crate::format::Framer::frame_compressed
 #![deny(clippy::indexing_slicing)]
 
 use base::checksum::{crc32c, mask};
@@ -216,7 +219,8 @@ mod tests {
             for stored in behind(i) {
                 Deflate::stored(&stored, &mut payload);
             }
-            framer.frame(&[&payload], out.len() as u64, &mut out).unwrap();
+            let at = out.len() as u64;
+            framer.frame_compressed(&payload, at, &mut out).unwrap();
         }
         out.to_vec()
     }
@@ -229,7 +233,11 @@ mod tests {
                 .open(&dir.path().join("000004.log"), OpenHow::CREATE_NEW)
                 .unwrap();
             let bytes = log(recyclable);
-            assert!(bytes.len() > 2 * BLOCK && bytes.len() < 80_000, "{}", bytes.len());
+            assert!(
+                bytes.len() > 2 * BLOCK && bytes.len() < 80_000,
+                "{}",
+                bytes.len()
+            );
             io::write_all_at(&*file, &bytes, 0, io::WriteSync::None).unwrap();
             let options = ReaderOptions {
                 mode: RecoveryMode::AbsoluteConsistency,
@@ -254,7 +262,9 @@ mod tests {
         let mut deflate = Deflate::new().unwrap();
         for _ in 0..2 {
             frame.clear();
-            deflate.compress(&[b"some ", b"content"], &mut frame).unwrap();
+            deflate
+                .compress(&[b"some ", b"content"], &mut frame)
+                .unwrap();
         }
         // Magic; single segment with a checksum; 12 bytes.
         assert!(frame.starts_with(&[0x28, 0xb5, 0x2f, 0xfd, 0x24, 12]));
@@ -287,7 +297,10 @@ mod tests {
                 std::fs::write(&path, log(recyclable)).unwrap();
             }
             let golden = std::fs::read(&path).unwrap();
-            assert!(golden == log(recyclable), "{name}: run with UPDATE_EXPECT=1");
+            assert!(
+                golden == log(recyclable),
+                "{name}: run with UPDATE_EXPECT=1"
+            );
         }
     }
 }

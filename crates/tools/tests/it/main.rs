@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests may")]
 
 mod cli;
+mod compressed_log;
 mod corpus;
 mod db_bench;
 mod dumps;
