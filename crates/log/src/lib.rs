@@ -62,9 +62,11 @@ pub mod physical;
 pub mod pool;
 pub mod reader;
 mod recover;
+pub mod salvage;
 mod strict;
 pub mod sync;
 mod tail;
+pub mod trim;
 pub mod writer;
 
 pub use fence::Fence;
