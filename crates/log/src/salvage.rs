@@ -204,9 +204,10 @@ impl Scan<'_> {
             self.about_the_log(header.kind, payload);
             return Ok(());
         };
-        match header.kind.is_recyclable() {
-            true => self.out.recyclable = true,
-            false => self.out.legacy = true,
+        if header.kind.is_recyclable() {
+            self.out.recyclable = true;
+        } else {
+            self.out.legacy = true;
         }
         match fragment {
             Fragment::Full | Fragment::First => {

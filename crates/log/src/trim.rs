@@ -147,7 +147,7 @@ mod tests {
         let mut writer = Writer::new(Arc::clone(&file), LogOptions::default());
         writer.append(b"the first").unwrap();
         let end = writer.append(b"the second").unwrap().end.0;
-        let torn = writer.append(&[7; 100_000]).unwrap().end.0;
+        let torn = writer.append(&vec![7; 100_000]).unwrap().end.0;
         writer.sync().unwrap();
         file.truncate(len.max(torn)).unwrap();
         zero(&*file, 50_000, 50_010).unwrap();
