@@ -357,6 +357,9 @@ impl Scan<'_> {
         while self.pending.last().is_some_and(|p| p.zeros) {
             self.pending.pop();
         }
+        if let Some(last) = self.pending.last_mut() {
+            last.range.end = last.range.end.min(self.out.content_end);
+        }
         self.out.tail = self.pending;
         self.out
     }

@@ -9,3 +9,4 @@ mod db_bench;
 mod dumps;
 mod ldb;
 mod librocksdb;
+mod repair;

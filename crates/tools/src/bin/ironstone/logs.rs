@@ -25,6 +25,8 @@ pub(crate) struct LogFile {
 pub(crate) struct Tracked {
     /// Logs below are not needed.
     pub(crate) first: u64,
+    /// The last sequence number in table files.
+    pub(crate) last_sequence: u64,
     /// Bytes of logs that are durable, where it says so.
     pub(crate) sizes: BTreeMap<u64, u64>,
 }
@@ -50,7 +52,11 @@ pub(crate) fn tracked(dir: &Path) -> Result<Tracked> {
     })?;
     let oldest = state.families.values().map(|f| f.log_number).min();
     let first = oldest.unwrap_or(0).max(state.min_log_number_to_keep);
-    Ok(Tracked { first, sizes })
+    Ok(Tracked {
+        first,
+        last_sequence: state.last_sequence,
+        sizes,
+    })
 }
 
 /// The logs in `dir` with this number or a larger one, in order.

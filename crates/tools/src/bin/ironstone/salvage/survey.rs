@@ -146,7 +146,7 @@ pub(super) fn survey(logs: Vec<LogFile>, tracked: &Tracked) -> Outcome<Vec<Plan>
     let mut expected = None;
     for log in logs {
         let mut plan = Plan::new(log, expected);
-        expected = read(&mut plan, &mut plans)?;
+        expected = read(&mut plan, &mut plans, tracked.last_sequence)?;
         plans.push(plan);
     }
     let durable = durable(&plans)?;
@@ -156,8 +156,9 @@ pub(super) fn survey(logs: Vec<LogFile>, tracked: &Tracked) -> Outcome<Vec<Plan>
     Ok(plans)
 }
 
-/// Reads a log behind those in `before`. Returns the sequence number that comes next.
-fn read(plan: &mut Plan, before: &mut [Plan]) -> Outcome<Option<u64>> {
+/// Reads a log behind those in `before`. Returns the sequence number that comes next. Those up to
+/// `in_tables` are in table files: the first log may begin before them or behind.
+fn read(plan: &mut Plan, before: &mut [Plan], in_tables: u64) -> Outcome<Option<u64>> {
     let file = std::sync::Arc::clone(&plan.log.file);
     let (number, path) = (plan.log.number, plan.log.path.clone());
     let mut next = plan.expected;
@@ -177,7 +178,8 @@ fn read(plan: &mut Plan, before: &mut [Plan]) -> Outcome<Option<u64>> {
                 return Ok(());
             }
         };
-        let gap = next.map(|n| n..facts.first).filter(|g| !g.is_empty());
+        let gap = next.unwrap_or(in_tables + 1)..facts.first;
+        let gap = Some(gap).filter(|g| !g.is_empty());
         let lost = std::mem::take(&mut pending);
         // Zeros are what a writer may leave, and a gap is what unlogged writes leave: both together
         // are a hole.
