@@ -44,8 +44,8 @@ pub(crate) fn salvage(global: &Global, args: &cli::Salvage, out: &mut dyn Write)
     let sum = |of: fn(&Plan) -> u64| plans.iter().map(of).sum::<u64>();
     writeln!(
         out,
-        "{} of {} logs are damaged. Lost: {} bytes in {} places, {} sequence numbers. Kept: {} \
-         batches with {} writes.",
+        "damaged logs: {} of {}; lost: bytes {}, places {}, sequence numbers {}; kept: batches {}, \
+         writes {}",
         damaged.len(),
         plans.len(),
         sum(|p| p.lost_bytes),

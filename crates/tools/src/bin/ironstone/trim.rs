@@ -185,8 +185,8 @@ fn carry_out(log: &LogFile, torn: &Torn, args: &cli::WalTrim, out: &mut dyn Writ
         )?,
         (false, yes) => writeln!(
             out,
-            "  {} the file to {offset} bytes; of the {} bytes behind, {content} are more than the \
-             zeros at the end",
+            "  {} {} bytes off, {content} of them before the zeros at the end; the file is then \
+             {offset} bytes long",
             if yes { "cutting" } else { "would cut" },
             file_len - offset
         )?,

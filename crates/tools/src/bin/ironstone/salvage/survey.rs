@@ -108,7 +108,7 @@ fn shown(bytes: &[u8]) -> Vec<String> {
     }
     let number = |at| base::coding::u64_at(bytes, at).unwrap_or(0);
     vec![format!(
-        "    its bytes say, unverified: sequence {}, {} writes: {}",
+        "    its bytes say, unverified: sequence {}, count {}: {}",
         number(0),
         number(4) >> 32,
         String::from_utf8_lossy(&row).trim_end()
