@@ -16,6 +16,7 @@ mod cli;
 mod data;
 mod fail;
 mod families;
+mod ldb_flags;
 mod logs;
 mod manifest;
 mod notes;
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &[OsString], out: &mut dyn Write) -> Outcome {
-    cli::refuse_ldb_only(args)?;
+    ldb_flags::refuse_ldb_only(args)?;
     let cli = match Cli::try_parse_from(cli::command_first(args.to_vec())) {
         Ok(cli) => cli,
         Err(e) if e.use_stderr() => return Err(Failure::Usage(e.to_string())),
