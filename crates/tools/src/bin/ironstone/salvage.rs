@@ -18,7 +18,7 @@ use std::io::Write;
 use std::path::Path;
 
 use io::posix::Posix;
-use ironstone::{Db, Options, files};
+use ironstone::{Db, Error, Options, files};
 
 use crate::cli::{self, Global};
 use crate::fail::{Failure, Outcome};
@@ -55,6 +55,11 @@ pub(crate) fn salvage(global: &Global, args: &cli::Salvage, out: &mut dyn Write)
         sum(|p| p.kept_writes)
     )?;
     let rewritten = survey::to_rewrite(&plans);
+    let refused = |p: &&Plan| p.timestamps && rewritten.contains(&p.log.number);
+    if let Some(plan) = plans.iter().find(refused) {
+        let e = Error::not_supported("rewriting a log with user-defined timestamps");
+        return Err(e.file(&plan.log.path).into());
+    }
     if !args.yes {
         for plan in plans.iter().filter(|p| rewritten.contains(&p.log.number)) {
             let path = plan.log.path.display();

@@ -34,6 +34,8 @@ pub(super) struct Plan {
     /// The numbers that are missing between it and the log behind.
     gap_behind: Option<Range<u64>>,
     tail: Vec<Piece>,
+    /// The log has sizes of user-defined timestamps, which a new one would not have.
+    pub(super) timestamps: bool,
     /// What the batches of this log say.
     fences: Vec<Fence>,
 }
@@ -52,6 +54,7 @@ impl Plan {
             end: 0,
             gap_behind: None,
             tail: Vec::new(),
+            timestamps: false,
             fences: Vec::new(),
         }
     }
@@ -205,10 +208,7 @@ fn read(plan: &mut Plan, before: &mut [Plan], in_tables: u64) -> Outcome<Option<
         plan.fences.extend(facts.notes.iter().map(|n| n.fence));
         Ok(())
     })?;
-    if summary.timestamps {
-        let e = Error::not_supported("salvage of a log with user-defined timestamps");
-        return Err(e.file(path).into());
-    }
+    plan.timestamps = summary.timestamps;
     pending.extend(summary.tail);
     plan.tail = pending;
     Ok(next)
