@@ -239,10 +239,14 @@ impl Framer {
                 let filler = [byte; FILLER_MAX];
                 let filler = filler.get(..spill).unwrap_or(&filler);
                 let longer: Vec<&[u8]> = parts.iter().copied().chain([filler]).collect();
-                return self.cut(&longer, payload + spill, usize::MAX, offset, out);
+                return self.cut(&longer, payload + spill, offset, out);
             }
         }
-        self.cut(parts, payload, usize::MAX, offset, out)
+        self.cut(parts, payload, offset, out)
+    }
+
+    fn cut(self, parts: &[&[u8]], payload: usize, offset: u64, out: &mut AlignedBuf) -> Result<()> {
+        self.cut_pieces(parts, payload, usize::MAX, offset, out)
     }
 
     /// [`Framer::frame`] for a compressed record. Fragments also end where RocksDB's writer begins
@@ -260,10 +264,11 @@ impl Framer {
         out: &mut AlignedBuf,
     ) -> Result<()> {
         let piece = BLOCK - self.header_len();
-        self.cut(&[payload], payload.len(), piece, offset, out)
+        self.cut_pieces(&[payload], payload.len(), piece, offset, out)
     }
 
-    fn cut(
+    /// [`Framer::cut`], with fragments that also end after every `piece` bytes of payload.
+    fn cut_pieces(
         self,
         parts: &[&[u8]],
         payload: usize,
