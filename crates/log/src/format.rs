@@ -225,7 +225,7 @@ impl Framer {
     /// Upper bound of the bytes that a record of `payload` bytes takes.
     fn bound(self, payload: usize) -> Option<usize> {
         let header = self.header_len();
-        let fragments = payload / (BLOCK - header) + 2;
+        let fragments = (payload / (BLOCK - header) + 1) * 2;
         payload.checked_add(fragments.checked_mul(2 * header)?)
     }
 
@@ -268,6 +268,36 @@ impl Framer {
     }
 
     fn cut(self, parts: &[&[u8]], payload: usize, offset: u64, out: &mut AlignedBuf) -> Result<()> {
+        self.cut_pieces(parts, payload, usize::MAX, offset, out)
+    }
+
+    /// [`Framer::frame`] for a compressed record. Fragments also end where RocksDB's writer begins
+    /// the next piece of its output, each time after as many bytes as a block's payload has: its
+    /// releases before 8 take a fragment whose payload lies where the one before had it in its own
+    /// block for that one, and these cuts keep them apart.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "the writer does not offer `wal_compression` yet")
+    )]
+    pub(crate) fn frame_compressed(
+        self,
+        payload: &[u8],
+        offset: u64,
+        out: &mut AlignedBuf,
+    ) -> Result<()> {
+        let piece = BLOCK - self.header_len();
+        self.cut_pieces(&[payload], payload.len(), piece, offset, out)
+    }
+
+    /// [`Framer::cut`], with fragments that also end after every `piece` bytes of payload.
+    fn cut_pieces(
+        self,
+        parts: &[&[u8]],
+        payload: usize,
+        piece: usize,
+        offset: u64,
+        out: &mut AlignedBuf,
+    ) -> Result<()> {
         let mut left = payload;
         let Some(bound) = self.bound(left) else {
             return Err(Error::invalid_argument("log record too large"));
@@ -276,6 +306,7 @@ impl Framer {
         let mut parts = Parts { parts, at: 0 };
         let mut in_block = (offset % BLOCK as u64) as usize;
         let mut first = true;
+        let mut piece_left = piece;
         loop {
             let mut room = BLOCK - in_block;
             if room < self.header_len() {
@@ -283,7 +314,11 @@ impl Framer {
                 room = BLOCK;
                 in_block = 0;
             }
-            let n = left.min(room - self.header_len());
+            let n = left.min(room - self.header_len()).min(piece_left);
+            piece_left -= n;
+            if piece_left == 0 {
+                piece_left = piece;
+            }
             let fragment = match (first, n == left) {
                 (true, true) => Fragment::Full,
                 (true, false) => Fragment::First,

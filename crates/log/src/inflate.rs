@@ -1,7 +1,8 @@
 //! Compressed WAL records.
 //!
-//! After a "set compression" record each logical record is one zstd frame, cut into fragments;
-//! the decoder is reset per record and fed fragment by fragment. The output grows as it comes,
+//! After a "set compression" record each logical record is a zstd frame, or several one after the
+//! other (`deflate` says why), cut into fragments; the decoder is reset per record and fed fragment
+//! by fragment. The output grows as it comes,
 //! so what a record claims about its size is never believed.
 
 use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
@@ -16,7 +17,7 @@ const RECORD_MAX: usize = u32::MAX as usize;
 pub(crate) struct Inflate {
     decoder: Decoder<'static>,
     chunk: Vec<u8>,
-    /// The frame of the current record has ended.
+    /// The last frame of the current record has ended.
     complete: bool,
 }
 
@@ -52,6 +53,7 @@ impl Inflate {
                 .decoder
                 .run(&mut input, &mut output)
                 .map_err(|_| "compressed record cannot be decompressed")?;
+            // Input behind a whole frame begins another one.
             self.complete = hint == 0;
             let produced = output.as_slice();
             let full = produced.len() == 32 * 1024;
@@ -62,9 +64,6 @@ impl Inflate {
                 .map_err(|_| "no memory for a decompressed record")?;
             out.extend_from_slice(produced);
             let used_up = input.pos() == fragment.len();
-            if self.complete && !used_up {
-                return Err("bytes after the end of a compressed record");
-            }
             if used_up && !full {
                 return Ok(());
             }

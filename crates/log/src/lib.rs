@@ -24,7 +24,9 @@
 //! | [`physical`] | physical records, for the reader and for tools |
 //! | `recover` | the four modes: what each makes of damage in a WAL |
 //! | `strict` | tells a torn tail of a MANIFEST from damage |
-//! | `inflate` | compressed WAL records |
+//! | `inflate`, `deflate` | compressed WAL records: reading, writing |
+//! | [`salvage`] | what can be read of a damaged log; a log written anew |
+//! | [`trim`] | cuts a torn tail off |
 //! | [`options`] | [`LogOptions`], [`ReaderOptions`], [`RecoveryMode`] |
 //!
 //! ```
@@ -47,6 +49,11 @@
 //! # Ok::<(), base::Error>(())
 //! ```
 
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the writer does not offer `wal_compression` yet")
+)]
+mod deflate;
 pub mod fence;
 pub mod format;
 mod inflate;
@@ -55,9 +62,11 @@ pub mod physical;
 pub mod pool;
 pub mod reader;
 mod recover;
+pub mod salvage;
 mod strict;
 pub mod sync;
 mod tail;
+pub mod trim;
 pub mod writer;
 
 pub use fence::Fence;

@@ -329,6 +329,8 @@ fn help_teaches() {
         "batchput",
         "list-column-families",
         "dump-wal",
+        "wal-trim",
+        "salvage",
         "dump-manifest",
         "dump-sst",
         "verify",

@@ -9,14 +9,36 @@ use tools::librocksdb::{
 };
 
 /// The library under test; `None` in a run that names none: its tests then do nothing.
-fn library() -> Option<std::sync::Arc<Library>> {
+pub(crate) fn library() -> Option<std::sync::Arc<Library>> {
     std::env::var_os(LIBRARY_VARIABLE)?;
     Some(Library::discover().unwrap())
 }
 
-fn run_again_with(library: &Path) {
+/// Runs the tests of `module` once for the peer and once for the system's RocksDB, those that are
+/// there.
+pub(crate) fn with_each_library(module: &str) {
+    let peer = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(PEER);
+    let peer = [peer, PathBuf::from(PEER)]
+        .into_iter()
+        .find(|p| p.is_file());
+    match peer {
+        Some(peer) => run_again_with(&peer, module),
+        None => eprintln!("skipped: no {PEER} (cargo xtask peers fetches it)"),
+    }
+    let output = Command::new("ldconfig").arg("-p").output();
+    let there = output.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains(DEBIAN));
+    if there {
+        run_again_with(Path::new(DEBIAN), module);
+    } else {
+        eprintln!("skipped: no {DEBIAN} on this machine");
+    }
+}
+
+fn run_again_with(library: &Path, module: &str) {
     let output = Command::new(std::env::current_exe().unwrap())
-        .arg("librocksdb::with_library::")
+        .arg(module)
         .env(LIBRARY_VARIABLE, library)
         .output()
         .unwrap();
@@ -30,28 +52,8 @@ fn run_again_with(library: &Path) {
 }
 
 #[test]
-fn the_peer_works() {
-    let peer = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .join(PEER);
-    let peer = [peer, PathBuf::from(PEER)]
-        .into_iter()
-        .find(|p| p.is_file());
-    match peer {
-        Some(peer) => run_again_with(&peer),
-        None => eprintln!("skipped: no {PEER} (cargo xtask peers fetches it)"),
-    }
-}
-
-#[test]
-fn the_system_library_works() {
-    let output = Command::new("ldconfig").arg("-p").output();
-    let there = output.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains(DEBIAN));
-    if there {
-        run_again_with(Path::new(DEBIAN));
-    } else {
-        eprintln!("skipped: no {DEBIAN} on this machine");
-    }
+fn the_libraries_work() {
+    with_each_library("librocksdb::with_library::");
 }
 
 fn options(lib: &std::sync::Arc<Library>) -> RocksOptions {

@@ -3,8 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "tests may")]
 
 mod cli;
+mod compressed_log;
 mod corpus;
 mod db_bench;
 mod dumps;
 mod ldb;
 mod librocksdb;
+mod repair;

@@ -1,10 +1,9 @@
 //! The command line: every command and flag once, for parsing and for the help.
 //!
 //! Flags have `ldb`'s spelling (underscores) and may stand before or after the command. Flags of
-//! `ldb` that Ironstone has no meaning for are refused by name: [`refuse_ldb_only`].
+//! `ldb` that Ironstone has no meaning for are refused by name: [`crate::ldb_flags`].
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
@@ -15,7 +14,7 @@ const COMMON: &str = "Flags of all commands";
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done, and nothing wrong was found; 1 everything else: wrong arguments, a key that
-is not there, an error, a problem that verify found.
+is not there, an error, a problem that verify found, a repair that waits for --yes.
 
 `ironstone <command> --help` explains a command. Commands, flags and output are those of RocksDB's
 ldb, whose names with underscores are accepted too (dump_wal, manifest_dump, list_column_families).";
@@ -182,19 +181,64 @@ pub(crate) enum Command {
     #[command(verbatim_doc_comment)]
     Compact(Compact),
 
-    /// Print a write-ahead log: ironstone dump-wal DIR/000004.log --header
+    /// Print a write-ahead log and its state: ironstone dump-wal DIR/000004.log --header
     ///
-    /// One line for each batch, as ldb dump_wal prints it: its first sequence number, the count
-    /// of its writes, its bytes, its offset in the file, and the writes, keys in hex.
+    /// One line for each batch: its first sequence number, the count of its writes, its bytes, its
+    /// offset in the file, and the writes, keys in hex. Besides the writes:
+    ///     FENCE(log 7: durable through 4096, log 4 before ends at 812)   a sync fence
+    ///     BEGIN(log 7: log 4 before ends at 812)                         what came before the log
+    ///     FILLER(3 bytes), PADDING(40 bytes)                             no-ops in or as a batch
     /// With --physical, one line for each fragment of the file: offset, type, length of the
-    /// payload, whether the checksum is right; then how the log ends.
+    /// payload, whether the checksum is right.
+    /// At the end the file's state: where the log ends and how, whether the file was filled with
+    /// zeros ahead, what the fences say, and a verdict.
     ///
-    /// Exits with 1 if something in the log had to be skipped. A log that a crash cut off at its
-    /// end is no error; a note on the standard error says where.
+    /// dump_wal, with an underscore, prints what ldb dump_wal prints, and no more.
+    ///
+    /// Exits with 1 if something in the log had to be skipped, or a fence says that it was durable.
+    /// A log that a crash cut off at its end is no error; a note on the standard error says where.
     ///
     /// Example: ironstone dump-wal --walfile=/data/db/000004.log --header --print_value
-    #[command(name = "dump-wal", alias = "dump_wal", verbatim_doc_comment)]
+    #[command(name = "dump-wal", verbatim_doc_comment)]
     DumpWal(DumpWal),
+
+    /// dump-wal in ldb's form: ironstone dump_wal --walfile=DIR/000004.log
+    #[command(name = "dump_wal", hide = true)]
+    DumpWalAsLdb(DumpWal),
+
+    /// Cut a torn tail off a log: ironstone wal-trim DIR/000004.log
+    ///
+    /// A crash may leave a record at the end of a log that was not written in full. Ironstone, and
+    /// RocksDB in its default mode, drop it when they open; RocksDB with wal_recovery_mode
+    /// kTolerateCorruptedTailRecords or kAbsoluteConsistency refuses to open. This takes the torn
+    /// record and everything behind it away, and keeps the bytes in DIR/000004.log.trimmed.
+    /// The log that remains is durable when the command ends.
+    ///
+    /// Says what it would do, and exits with 1; does it with --yes only.
+    /// Refuses to touch a log of which a sync fence, a later log, or the MANIFEST says that more of
+    /// it was durable: that is no torn tail (see ironstone salvage --help). The database must not
+    /// be open.
+    ///
+    /// Example: ironstone wal-trim --db=/data/db --yes
+    #[command(name = "wal-trim", alias = "wal_trim", verbatim_doc_comment)]
+    WalTrim(WalTrim),
+
+    /// Keep what can be read of damaged logs: ironstone --db=DIR salvage
+    ///
+    /// For a database that does not open because a log is damaged. Prints what would be lost, for
+    /// each damaged place the file, the range of bytes, the sequence numbers that are missing, and
+    /// the writes that its bytes still show (with a wrong checksum: a key there may be wrong).
+    /// Restore a backup, or a copy, if you have one: what is lost here was acknowledged as durable.
+    ///
+    /// Does nothing without --yes, and exits with 1 if a log is damaged. With --yes, every batch
+    /// that can be read is written to new logs, with which the database opens in the default mode;
+    /// the old ones stay beside them as 000004.log.damaged. With --to=NEWDIR, DIR is not changed
+    /// and a copy of the database with the new logs is made (tables are hard links where the file
+    /// system can). The database must not be open.
+    ///
+    /// Example: ironstone --db=/data/db salvage --to=/data/salvaged --yes
+    #[command(verbatim_doc_comment)]
+    Salvage(Salvage),
 
     /// Print a MANIFEST: ironstone --db=DIR dump-manifest --verbose
     ///
@@ -342,6 +386,33 @@ pub(crate) struct DumpWal {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct WalTrim {
+    /// The log; without it every log of --db
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Do it
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Overwrite the torn part with zeros and keep the file's length: for a file that was filled
+    /// with zeros ahead
+    #[arg(long)]
+    pub(crate) zero: bool,
+    /// Do not keep the bytes that are taken away
+    #[arg(long = "no-backup", alias = "no_backup")]
+    pub(crate) no_backup: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Salvage {
+    /// Do it
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Make a salvaged copy here, and leave --db as it is
+    #[arg(long, value_name = "NEWDIR")]
+    pub(crate) to: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct DumpManifest {
     /// The MANIFEST; without it the one that CURRENT in --db names
     #[arg(value_name = "FILE")]
@@ -399,74 +470,6 @@ pub(crate) struct DumpSst {
     pub(crate) read_num: Option<u64>,
 }
 
-/// Flags of `ldb` that Ironstone does not have, and why or what instead.
-const LDB_ONLY: &[(&str, &str)] = &[
-    ("ttl", "databases with a time to live are not supported"),
-    (
-        "timestamp",
-        "it shows times of databases with a time to live",
-    ),
-    ("start_time", "it is for databases with a time to live"),
-    ("end_time", "it is for databases with a time to live"),
-    (
-        "read_timestamp",
-        "user-defined timestamps are not supported",
-    ),
-    ("get_write_time", "write times are not supported"),
-    ("secondary_path", "secondary instances are not supported"),
-    ("env_uri", "files are read through the operating system"),
-    ("fs_uri", "files are read through the operating system"),
-    ("json", "leave it out for text"),
-    (
-        "write_committed",
-        "records are shown as they stand in the log",
-    ),
-    ("bloom_bits", SETTING),
-    ("fix_prefix_len", SETTING),
-    ("compression_type", SETTING),
-    ("compression_max_dict_bytes", SETTING),
-    ("block_size", SETTING),
-    ("auto_compaction", SETTING),
-    ("db_write_buffer_size", SETTING),
-    ("write_buffer_size", SETTING),
-    ("file_size", SETTING),
-    (
-        "disable_consistency_checks",
-        "the checks cannot be turned off",
-    ),
-    ("enable_blob_files", BLOBS),
-    ("min_blob_size", BLOBS),
-    ("blob_file_size", BLOBS),
-    ("blob_compression_type", BLOBS),
-    ("enable_blob_garbage_collection", BLOBS),
-    ("blob_garbage_collection_age_cutoff", BLOBS),
-    ("blob_garbage_collection_force_threshold", BLOBS),
-    ("blob_compaction_readahead_size", BLOBS),
-    ("decode_blob_index", BLOBS),
-];
-
-const SETTING: &str = "settings come from the database's OPTIONS file";
-const BLOBS: &str = "blob files are not supported";
-
-/// Refuses flags of `ldb` that Ironstone knows and does not have.
-pub(crate) fn refuse_ldb_only(args: &[OsString]) -> Outcome {
-    let flags = args
-        .iter()
-        .skip(1)
-        .map(|arg| arg.as_bytes())
-        .take_while(|&arg| arg != b"--")
-        .filter_map(|arg| arg.strip_prefix(b"--"));
-    for flag in flags {
-        let name = flag.split(|&b| b == b'=').next().unwrap_or_default();
-        if let Some((name, why)) = LDB_ONLY.iter().find(|(n, _)| n.as_bytes() == name) {
-            return Err(Failure::message(format!(
-                "Not implemented: ldb's flag --{name}: {why}"
-            )));
-        }
-    }
-    Ok(())
-}
-
 /// The arguments with the command's name in front of its flags, which may stand before it too.
 pub(crate) fn command_first(mut args: Vec<OsString>) -> Vec<OsString> {
     let cli = Cli::command();
@@ -518,7 +521,10 @@ mod tests {
         let command = Cli::command();
         for sub in command.get_subcommands() {
             for long in sub.get_arguments().filter_map(clap::Arg::get_long) {
-                assert!(LDB_ONLY.iter().all(|(n, _)| *n != long), "{long}");
+                assert!(
+                    crate::ldb_flags::LDB_ONLY.iter().all(|(n, _)| *n != long),
+                    "{long}"
+                );
             }
         }
     }

@@ -4,6 +4,7 @@
 //!   arguments ── cli (one table: parsing and help) ── run ─┬─ data      get, put, delete, scan, batchput
 //!                                                          ├─ families  list, create, drop, properties, compact
 //!                                                          ├─ wal, manifest, sst   dumps of single files
+//!                                                          ├─ trim, salvage        repair logs, with --yes
 //!                                                          └─ verify    checksums of everything
 //! ```
 //!
@@ -15,13 +16,19 @@ mod cli;
 mod data;
 mod fail;
 mod families;
+mod ldb_flags;
+mod logs;
 mod manifest;
+mod notes;
 mod open;
+mod salvage;
 mod sst;
 mod state;
 mod text;
+mod trim;
 mod verify;
 mod wal;
+mod wal_state;
 
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
@@ -44,7 +51,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &[OsString], out: &mut dyn Write) -> Outcome {
-    cli::refuse_ldb_only(args)?;
+    ldb_flags::refuse_ldb_only(args)?;
     let cli = match Cli::try_parse_from(cli::command_first(args.to_vec())) {
         Ok(cli) => cli,
         Err(e) if e.use_stderr() => return Err(Failure::Usage(e.to_string())),
@@ -62,7 +69,10 @@ fn run(args: &[OsString], out: &mut dyn Write) -> Outcome {
         Command::DropColumnFamily(args) => families::drop_family(global, &args, out),
         Command::GetProperty(args) => families::property(global, &args, out),
         Command::Compact(args) => families::compact(global, &args, out),
-        Command::DumpWal(args) => wal::dump(global, &args, out),
+        Command::DumpWal(args) => wal::dump(global, &args, false, out),
+        Command::DumpWalAsLdb(args) => wal::dump(global, &args, true, out),
+        Command::WalTrim(args) => trim::trim(global, &args, out),
+        Command::Salvage(args) => salvage::salvage(global, &args, out),
         Command::DumpManifest(args) => manifest::dump(global, &args, out),
         Command::DumpSst(args) => sst::dump(&args, out),
         Command::Verify => verify::verify(global, out),

@@ -1,21 +1,43 @@
-//! `dump-wal`: a write-ahead log, batch by batch or fragment by fragment.
+//! `dump-wal`: a write-ahead log, batch by batch or fragment by fragment, and the file's state.
+//!
+//! `dump_wal` is the same in `ldb`'s form: what `ldb` does not show is left out.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use io::{File, FileSystem, OpenHow, posix::Posix};
-use ironstone::batch::{HEADER_LEN, Record, Records};
+use ironstone::batch::{Record, Records};
 use ironstone::files::{self, FileKind};
 use log::format::RecordType;
 use log::{End, PhysicalRecords, Reader, ReaderOptions, RecoveryMode};
 
 use crate::cli::{self, Global};
 use crate::fail::{Failure, Outcome};
+use crate::notes::Note;
 use crate::text::{Hex, push_hex};
+use crate::wal_state;
 
-/// Prints a log, or every log of the database.
-pub(crate) fn dump(global: &Global, args: &cli::DumpWal, out: &mut dyn Write) -> Outcome {
+/// How much of a batch is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Show {
+    /// Values.
+    pub(crate) values: bool,
+    /// What `ldb` does not show: notes and padding.
+    pub(crate) details: bool,
+}
+
+/// Prints a log, or every log of the database; in `ldb`'s form, or with everything.
+pub(crate) fn dump(
+    global: &Global,
+    args: &cli::DumpWal,
+    as_ldb: bool,
+    out: &mut dyn Write,
+) -> Outcome {
+    let show = Show {
+        values: args.print_value,
+        details: !as_ldb,
+    };
     let one = args.file.as_ref().or(args.walfile.as_ref());
     let logs = match one {
         Some(path) => vec![path.clone()],
@@ -35,12 +57,15 @@ pub(crate) fn dump(global: &Global, args: &cli::DumpWal, out: &mut dyn Write) ->
         }
         if args.physical {
             physical(&file, number, out)?;
-            continue;
+        } else {
+            if args.header {
+                writeln!(out, "{header}")?;
+            }
+            damaged |= batches(Arc::clone(&file), number, show, out)?;
         }
-        if args.header {
-            writeln!(out, "{header}")?;
+        if !as_ldb {
+            damaged |= !wal_state::print(&file, number, out)?;
         }
-        damaged |= batches(file, number, args.print_value, out)?;
     }
     if damaged {
         return Err(Failure::Reported);
@@ -72,7 +97,7 @@ pub(crate) fn open(path: &Path) -> ironstone::Result<(Arc<dyn File>, u64)> {
 }
 
 /// A row for each batch; true if something was skipped.
-fn batches(file: Arc<dyn File>, number: u64, values: bool, out: &mut dyn Write) -> Outcome<bool> {
+fn batches(file: Arc<dyn File>, number: u64, show: Show, out: &mut dyn Write) -> Outcome<bool> {
     let path = file.path().to_path_buf();
     // Skips what is damaged: a dump shows whatever can be read.
     let options = ReaderOptions {
@@ -86,7 +111,7 @@ fn batches(file: Arc<dyn File>, number: u64, values: bool, out: &mut dyn Write) 
     while reader.read(&mut record)? {
         line.clear();
         let offset = reader.record_offset();
-        if let Err(e) = push_row(&mut line, &record, offset, values) {
+        if let Err(e) = push_row(&mut line, &record, offset, show) {
             let e = e.or_file(&path).offset(offset);
             eprintln!("Corruption detected in log file {e}");
             damaged = true;
@@ -120,29 +145,75 @@ fn push_row(
     line: &mut Vec<u8>,
     data: &[u8],
     offset: u64,
-    values: bool,
+    show: Show,
 ) -> Result<(), ironstone::Error> {
-    let mut records = Records::new(data)?;
+    Records::new(data)?; // has a whole header
+    let mut row = Vec::new();
+    let result = push_records(&mut row, data, show);
     let number = |at: usize| base::coding::u64_at(data, at).unwrap_or(0);
-    let sequence = number(0);
-    let count = number(4) >> 32;
-    debug_assert!(data.len() >= HEADER_LEN);
+    let (sequence, count) = (number(0), number(4) >> 32);
     let head = format!("{sequence},{count},{},{offset},", data.len());
     line.extend_from_slice(head.as_bytes());
-    let result = records.try_for_each(|record| {
-        push_record(line, &record?, values);
-        Ok(())
-    });
+    line.extend_from_slice(&row);
     line.push(b'\n');
     result
 }
 
+/// The records of a batch, as far as it can be decoded.
+pub(crate) fn push_records(
+    line: &mut Vec<u8>,
+    data: &[u8],
+    show: Show,
+) -> Result<(), ironstone::Error> {
+    let mut records = Records::new(data)?;
+    // No-ops with nothing behind them are filler.
+    let (mut noops, mut others) = (0, 0);
+    let result = records.try_for_each(|record| {
+        let record = record?;
+        if record == Record::Noop {
+            noops += 1;
+            return Ok(());
+        }
+        (0..noops).for_each(|_| line.extend_from_slice(b"NOOP "));
+        (noops, others) = (0, others + 1);
+        push_record(line, &record, show);
+        Ok(())
+    });
+    let filler = match (noops, others) {
+        (0, _) => String::new(),
+        (n, _) if !show.details => "NOOP ".repeat(n),
+        (n, 0) => format!("PADDING({n} bytes) "),
+        (n, _) => format!("FILLER({n} bytes) "),
+    };
+    line.extend_from_slice(filler.as_bytes());
+    result
+}
+
+/// An entry that is not applied, in words.
+fn log_data(blob: &[u8]) -> String {
+    let Some(Note { begins, fence }) = Note::decode(blob) else {
+        return format!("LOG_DATA({} bytes) ", blob.len());
+    };
+    let before = match (fence.previous_log, fence.previous_end) {
+        (0, _) => "no log before".to_owned(),
+        (log, end) => format!("log {log} before ends at {end}"),
+    };
+    let number = fence.log_number;
+    if begins {
+        return format!("BEGIN(log {number}: {before}) ");
+    }
+    format!(
+        "FENCE(log {number}: durable through {}, {before}) ",
+        fence.durable
+    )
+}
+
 /// A record as `ldb` prints it, with a blank behind it.
-fn push_record(line: &mut Vec<u8>, record: &Record<'_>, values: bool) {
+fn push_record(line: &mut Vec<u8>, record: &Record<'_>, show: Show) {
     let mut keyed = |word: &str, cf: u32, key: &[u8], value: Option<&[u8]>| {
         line.extend_from_slice(format!("{word}({cf}) : 0x").as_bytes());
         push_hex(line, key);
-        if let Some(value) = value.filter(|_| values) {
+        if let Some(value) = value.filter(|_| show.values) {
             line.extend_from_slice(b" : 0x");
             push_hex(line, value);
         }
@@ -177,6 +248,7 @@ fn push_record(line: &mut Vec<u8>, record: &Record<'_>, values: bool) {
                 }
                 Record::Rollback(xid) => format!("ROLLBACK(0x{}) ", Hex(xid)),
                 Record::Noop => "NOOP ".to_owned(),
+                Record::LogData(blob) if show.details => log_data(blob),
                 // `ldb` does not show them.
                 _ => String::new(),
             };
@@ -185,7 +257,7 @@ fn push_record(line: &mut Vec<u8>, record: &Record<'_>, values: bool) {
     }
 }
 
-/// A row for each fragment, and how the log ends.
+/// A row for each fragment.
 fn physical(file: &Arc<dyn File>, number: u64, out: &mut dyn Write) -> Outcome {
     writeln!(
         out,
@@ -201,29 +273,6 @@ fn physical(file: &Arc<dyn File>, number: u64, out: &mut dyn Write) -> Outcome {
         let state = f.problem.unwrap_or("crc ok");
         writeln!(out, "{:>10}  {kind:<24}{:>8}  {state}", f.offset, f.length)?;
     }
-    let size = file.len()?;
-    let mut reader = Reader::new(Arc::clone(file), number, ReaderOptions::default());
-    let mut record = Vec::new();
-    let mut batches = 0u64;
-    while reader.read(&mut record)? {
-        batches += 1;
-    }
-    let end = reader.end();
-    let why = match end {
-        End::Clean { .. } => "clean: nothing follows".to_owned(),
-        End::ZeroTail { offset } => format!("zero tail: {} bytes of zeros follow", size - offset),
-        End::OldRecord { .. } => "recycled: records of an older log follow".to_owned(),
-        End::Torn {
-            reason,
-            dropped_bytes,
-            ..
-        } => format!("torn: {reason}; {dropped_bytes} bytes follow that recovery does not read"),
-    };
-    let offset = end.offset();
-    writeln!(
-        out,
-        "{batches} records; the log ends at offset {offset} of {size}, {why}"
-    )?;
     Ok(())
 }
 
