@@ -91,6 +91,8 @@ tickers! {
     WriteDoneBySelf = "rocksdb.write.self",
     /// Writes that another thread's group carried.
     WriteDoneByOther = "rocksdb.write.other",
+    /// Calls of `get_updates_since`.
+    GetUpdatesSinceCalls = "rocksdb.getupdatessince.calls",
     /// Groups written to the log.
     WriteWithWal = "rocksdb.write.wal",
     /// Bytes read by compactions.

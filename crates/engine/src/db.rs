@@ -18,6 +18,8 @@ use crate::read::get;
 use crate::read::iter::DbIterator;
 use crate::read::snapshot::Snapshot;
 use crate::shared::Shared;
+use crate::wal::WalFile;
+use crate::wal::updates::{self, UpdatesIterator};
 use crate::write::pending::{self, PendingWrite};
 use crate::write::{pipeline, submit};
 use crate::{families, maintenance, properties, resume};
@@ -428,6 +430,54 @@ impl Db {
                 "the snapshot is of another database",
             )),
         }
+    }
+}
+
+/// The logs.
+impl Db {
+    /// The logs that hold a batch, archived ones first, in the order in which they were written.
+    /// Errors: a directory cannot be read; a log begins with damage.
+    pub fn get_sorted_wal_files(&self) -> Result<Vec<WalFile>> {
+        updates::sorted(&self.shared)
+    }
+
+    /// The log that takes writes now; its `start_sequence` is 0. Errors: the database is open for
+    /// reading only.
+    pub fn get_current_wal_file(&self) -> Result<WalFile> {
+        let number = self.shared.newest_log();
+        let number = number.ok_or_else(|| {
+            Error::not_supported("the current log of a database that is open for reading only")
+        })?;
+        self.shared.wal.describe(number)
+    }
+
+    /// What was written from the sequence number `sequence` on, batch by batch: from the batch
+    /// that contains it or, if the logs do not go back so far, from the first one that they have,
+    /// whose number is then larger. Logs are kept for it by `WAL_ttl_seconds` and
+    /// `WAL_size_limit_MB`. It shows what is in the logs' files: not what was written with
+    /// `disable_wal`, and with `manual_wal_flush` what was flushed.
+    ///
+    /// Errors: `NotFound` if nothing was written with this number yet; as
+    /// [`Db::get_sorted_wal_files`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let mut options = ironstone::Options::default();
+    /// # options.db.create_if_missing = true;
+    /// let db = ironstone::Db::open(dir.path(), &options)?;
+    /// db.put("a", "1")?;
+    /// let mut updates = db.get_updates_since(1)?;
+    /// assert!(updates.valid() && updates.sequence() == 1);
+    /// updates.next();
+    /// assert!(!updates.valid());
+    /// updates.status()?;
+    /// db.put("b", "2")?;
+    /// updates.next();
+    /// assert_eq!(updates.batch().count(), 1);
+    /// # Ok::<(), ironstone::Error>(())
+    /// ```
+    pub fn get_updates_since(&self, sequence: u64) -> Result<UpdatesIterator> {
+        updates::since(&self.shared, sequence)
     }
 }
 

@@ -44,6 +44,9 @@ impl Jobs {
             jobs.spawn("ironstone:pool", db, fill_pool)?;
         }
         jobs.spawn("ironstone:wal", db, pending::run)?;
+        if db.wal.archives() {
+            jobs.spawn("ironstone:purge", db, purge_archive)?;
+        }
         let seconds = db.options.db.stats_dump_period_sec;
         if seconds > 0 {
             let period = Duration::from_secs(u64::from(seconds));
@@ -112,6 +115,24 @@ fn fill_pool(db: &Arc<Shared>) {
                 "cannot prepare a log file; one is kept in reserve, then logs are buffered: {e}"
             ));
             state = db.wait_timeout(state, POOL_RETRY);
+        }
+    }
+}
+
+/// Looks for archived logs to delete while nothing else calls for it.
+fn purge_archive(db: &Arc<Shared>) {
+    let period = Duration::from_secs(db.wal.purge_interval_seconds());
+    let clock = &db.env().clock;
+    let mut last = clock.monotonic_nanos();
+    let mut state = db.state();
+    while !state.closing {
+        state = db.wait_timeout(state, period);
+        let now = clock.monotonic_nanos();
+        if u128::from(now - last) >= period.as_nanos() && !state.closing {
+            last = now;
+            drop(state);
+            db.wal.purge(&db.log);
+            state = db.state();
         }
     }
 }

@@ -53,6 +53,7 @@ mod read;
 mod resume;
 mod shared;
 pub mod version;
+mod wal;
 mod write;
 
 pub use base::comparator::UserComparator;
@@ -66,6 +67,8 @@ pub use options::{
 pub use read::iter::DbIterator;
 pub use read::snapshot::Snapshot;
 pub use table::{BlockCache, CompressionType, TableOptions};
+pub use wal::updates::UpdatesIterator;
+pub use wal::{WalFile, WalFileKind};
 pub use write::pending::{Applied, Durable, PendingWrite};
 
 /// Compiles and runs the example in the README.

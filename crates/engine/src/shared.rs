@@ -22,11 +22,11 @@ use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber};
 
 use crate::events::InfoLog;
 use crate::family::{Family, FamilySet};
-use crate::files;
 use crate::options::{Env, Options};
 use crate::read::snapshot::SnapshotList;
 use crate::version::VersionSet;
 use crate::version::set::{FileNumbers, Tables};
+use crate::wal::{Fate, Wal};
 use crate::write::admit::Attention;
 use crate::write::group::Queue;
 use crate::write::order::Order;
@@ -77,6 +77,7 @@ pub(crate) struct Shared {
     /// Held while the next log is made.
     log_switch: Mutex<()>,
     log_files: Option<LogFiles>,
+    pub(crate) wal: Arc<Wal>,
     /// Bytes in the active log.
     pub(crate) log_bytes: AtomicU64,
     /// A write with `disable_wal` happened.
@@ -155,6 +156,7 @@ pub(crate) struct Parts {
     pub(crate) versions: VersionSet,
     pub(crate) log_files: Option<LogFiles>,
     pub(crate) log_file: Option<ActiveLog>,
+    pub(crate) wal: Arc<Wal>,
     pub(crate) logs: BTreeMap<FileNumber, u64>,
 }
 
@@ -188,6 +190,7 @@ impl Shared {
             log_landed: Condvar::new(),
             log_switch: Mutex::new(()),
             log_files: parts.log_files,
+            wal: parts.wal,
             log_bytes: AtomicU64::new(0),
             unlogged: AtomicBool::new(false),
             state: Mutex::new(State {
@@ -329,6 +332,26 @@ impl Shared {
     /// The number of the active log.
     pub(crate) fn active_log_number(&self) -> Result<FileNumber> {
         self.with_log(|log| Ok(log.number))
+    }
+
+    /// The newest log on disk; `None` if another process writes the logs.
+    pub(crate) fn newest_log(&self) -> Option<FileNumber> {
+        self.state().logs.keys().next_back().copied()
+    }
+
+    /// Whether nothing more is written to the log: there is a newer one.
+    pub(crate) fn is_whole(&self, number: FileNumber) -> Result<bool> {
+        match self.newest_log() {
+            Some(newest) => Ok(number < newest),
+            None => Ok(self.wal.numbers()?.keys().any(|n| *n > number)),
+        }
+    }
+
+    /// How far the log, if it is the active one, is in the hands of the operating system.
+    pub(crate) fn submitted(&self, number: FileNumber) -> Option<u64> {
+        self.with_log(|log| Ok((log.number == number).then(|| log.submitted())))
+            .ok()
+            .flatten()
     }
 
     /// Errors: the handle is of a family of another open database.
@@ -522,8 +545,8 @@ impl Shared {
         Ok(number)
     }
 
-    /// Deletes what nothing refers to any more: logs below every family's, and files that the
-    /// janitor collected.
+    /// Deletes what nothing refers to any more: logs below every family's, unless they are archived,
+    /// archived ones that are too old or too many, and files that the janitor collected.
     pub(crate) fn delete_obsolete_files(&self) {
         let families = self.families.load();
         let needed = families
@@ -542,16 +565,25 @@ impl Shared {
             std::mem::replace(&mut state.logs, keep)
         };
         for &number in logs.keys() {
-            told(
-                &files::wal_path(&self.dir, number).display(),
-                self.log_files().and_then(|f| f.discard(number)),
-            );
+            self.obsolete_log(number, || self.log_files()?.discard(number));
         }
+        self.wal.purge(&self.log);
         for path in self.tables.janitor.take() {
             told(&path.display(), self.env().fs.remove(&path));
         }
         if !logs.is_empty() {
             self.notify(); // the pool may have a file to fill again
+        }
+    }
+
+    /// Archives a log that is not needed any more, or gets rid of it.
+    pub(crate) fn obsolete_log(&self, number: FileNumber, discard: impl FnOnce() -> Result<()>) {
+        let path = self.wal.path(number);
+        match self.wal.obsolete(number, discard) {
+            Ok(Fate::Gone) => self.log.info(format_args!("Delete {}", path.display())),
+            Ok(Fate::Archived) => self.log.info(format_args!("Archive {}", path.display())),
+            Err(e) if e.is_not_found() => {}
+            Err(e) => self.log.warn(format_args!("cannot remove a log: {e}")),
         }
     }
 }

@@ -212,6 +212,13 @@ pub trait FileSystem: Send + Sync + Debug {
     /// small file there; `dir` must exist.
     fn probe(&self, dir: &Path) -> Result<Probe>;
 
+    /// True if both paths lead to the same file or directory, by whatever names. Here: if they are
+    /// spelled alike but for `.` and doubled slashes; a file system that knows better tells better.
+    /// Nothing at one of the paths: not the same.
+    fn same_file(&self, a: &Path, b: &Path) -> Result<bool> {
+        Ok(self.exists(a)? && self.exists(b)? && a.components().eq(b.components()))
+    }
+
     /// True if there is something at `path`.
     fn exists(&self, path: &Path) -> Result<bool> {
         match self.metadata(path) {

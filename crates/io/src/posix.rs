@@ -13,7 +13,7 @@ mod lock;
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -100,6 +100,16 @@ impl FileSystem for Posix {
             is_dir: m.is_dir(),
             modified_micros,
         })
+    }
+
+    fn same_file(&self, a: &Path, b: &Path) -> Result<bool> {
+        let identity = |path: &Path| match fs::metadata(path) {
+            Ok(m) => Ok(Some((m.dev(), m.ino()))),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(Error::io("stat", path, e)),
+        };
+        let first = identity(a)?;
+        Ok(first.is_some() && first == identity(b)?)
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<OsString>> {

@@ -67,6 +67,8 @@ pub(crate) struct Blocks {
     last_block: bool,
     /// The buffer was not filled: the file ends with it.
     file_ended: bool,
+    /// Bytes of the next block that lie before the place to go on at.
+    skip: usize,
 }
 
 impl Blocks {
@@ -80,7 +82,18 @@ impl Blocks {
             block: 0..0,
             last_block: false,
             file_ended: false,
+            skip: 0,
         }
+    }
+
+    /// Goes on at `offset`, with what the file holds now.
+    pub(crate) fn seek(&mut self, offset: u64) {
+        self.skip = (offset % BLOCK as u64) as usize;
+        self.start = offset - self.skip as u64;
+        self.buf.clear();
+        self.block = 0..0;
+        self.last_block = false;
+        self.file_ended = false;
     }
 
     pub(crate) fn file(&self) -> &Arc<dyn File> {
@@ -112,7 +125,7 @@ impl Blocks {
             self.file_ended = n < CHUNK;
         }
         let to = self.buf.len().min(from + BLOCK);
-        self.block = from..to;
+        self.block = to.min(from + std::mem::take(&mut self.skip))..to;
         self.last_block = to - from < BLOCK;
         Ok(true)
     }

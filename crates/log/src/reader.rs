@@ -264,6 +264,35 @@ impl Reader {
         &self.end
     }
 
+    /// Goes on behind the end of a log that another thread or process is still writing: from
+    /// `offset`, which is where a record ended, with what the file holds now. A failure is
+    /// forgotten.
+    ///
+    /// ```
+    /// # use io::{FileSystem, OpenHow, posix::Posix};
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let file = Posix.open(&dir.path().join("000004.log"), OpenHow::CREATE_NEW)?;
+    /// let mut writer = log::Writer::new(file.clone(), log::LogOptions::default());
+    /// let mut reader = log::Reader::new(file, 4, log::ReaderOptions::default());
+    /// let mut record = Vec::new();
+    /// assert!(!reader.read(&mut record)?);
+    /// writer.append(b"one")?;
+    /// writer.submit()?;
+    /// reader.resume(reader.end().offset());
+    /// assert!(reader.read(&mut record)? && record == b"one");
+    /// # Ok::<(), base::Error>(())
+    /// ```
+    pub fn resume(&mut self, offset: u64) {
+        self.blocks.seek(offset);
+        self.log_end = offset;
+        self.end = End::Clean { offset };
+        self.failure = None;
+        self.ended = false;
+        self.zeros = false;
+        self.old_records = false;
+        self.hole = None;
+    }
+
     /// Where the last record read begins, bytes from the start of the file.
     pub fn record_offset(&self) -> u64 {
         self.record_offset
@@ -354,5 +383,40 @@ impl Reader {
             None => End::Clean { offset },
         };
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{LogOptions, Writer};
+    use io::{FileSystem, OpenHow, posix::Posix};
+
+    /// A reader that looks after every record sees each of them once, wherever they lie in their
+    /// blocks, in a file that grows and in one that was filled with zeros.
+    #[test]
+    fn a_reader_follows_a_growing_log() {
+        for filled in [0, 4 << 20] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("000004.log");
+            let file = Posix.open(&path, OpenHow::CREATE_NEW).unwrap();
+            file.truncate(filled).unwrap();
+            let mut writer = Writer::new(Arc::clone(&file), LogOptions::default());
+            let mut reader = Reader::new(file, 4, ReaderOptions::default());
+            let mut seen = Vec::new();
+            for i in 0..2000usize {
+                let record = vec![1; i * 7919 % 900 + usize::from(i % 90 == 0) * 70_000];
+                writer.append(&record).unwrap();
+                writer.submit().unwrap();
+                assert!(
+                    reader.read(&mut seen).unwrap() && seen == record,
+                    "record {i}"
+                );
+                let end = reader.end().offset();
+                assert_eq!(end, writer.size());
+                assert!(!reader.read(&mut seen).unwrap());
+                reader.resume(end);
+            }
+        }
     }
 }

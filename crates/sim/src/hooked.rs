@@ -143,6 +143,11 @@ impl FileSystem for HookedFs {
         self.inner.metadata(path)
     }
 
+    fn same_file(&self, a: &Path, b: &Path) -> Result<bool> {
+        let _moving = self.gate.pass(Op::Look, a)?;
+        self.inner.same_file(a, b)
+    }
+
     fn list(&self, dir: &Path) -> Result<Vec<OsString>> {
         let _moving = self.gate.pass(Op::Look, dir)?;
         self.inner.list(dir)

@@ -21,6 +21,7 @@ use crate::version::VersionSet;
 use crate::version::edit::VersionEdit;
 use crate::version::manifest::Recovered;
 use crate::version::set::{FileNumbers, next_version};
+use crate::wal::{Wal, WalFileKind};
 use crate::write::wal::{ActiveLog, LogFiles, LogKind};
 
 /// Obsolete OPTIONS files that are kept, the newest included.
@@ -55,7 +56,9 @@ impl Opening {
                 return Err(e);
             }
         };
+        let wal = Wal::new(self.logs.dir().to_path_buf(), &self.options);
         let shared = Arc::new(Shared::new(Parts {
+            wal,
             instance: self.instance,
             dir: self.dir,
             options: self.options,
@@ -156,9 +159,10 @@ impl Opening {
         if keep_logs {
             self.sync_kept_logs(&replayed)?;
         }
-        let log_files = LogFiles::open(self.dir.clone(), &self.options, self.probe.as_ref())?;
+        let log_dir = self.logs.dir().to_path_buf();
+        let log_files = LogFiles::open(log_dir, &self.options, self.probe.as_ref())?;
         let new_log = log_files.create(number, LogKind::Buffered)?;
-        made.push(files::wal_path(&self.dir, number));
+        made.push(files::wal_path(self.logs.dir(), number));
         if files::read_identity(fs, &self.dir)?.as_deref() != Some(db_id) {
             files::write_identity(fs, &self.dir, db_id)?;
         }
@@ -184,7 +188,7 @@ impl Opening {
     fn sync_kept_logs(&self, replayed: &Replayed) -> Result<()> {
         let fs = &*self.options.env.fs;
         for (number, _) in &replayed.logs {
-            let path = files::wal_path(&self.dir, *number);
+            let path = files::wal_path(self.logs.dir(), *number);
             fs.open(&path, io::OpenHow::READ)?
                 .sync(io::SyncKind::Data)?;
         }
@@ -329,7 +333,7 @@ fn remove_leftovers(db: &Shared) -> Result<()> {
         .collect();
     for entry in files::list(&*db.env().fs, &db.dir)? {
         let leftover = match entry.kind {
-            FileKind::Wal => entry.number < oldest_log,
+            FileKind::Wal => db.wal.dir() != db.dir && entry.number < oldest_log,
             FileKind::Table => !live.contains(&entry.number),
             FileKind::Manifest => Some(entry.number) != manifest,
             FileKind::Temp => true,
@@ -337,6 +341,12 @@ fn remove_leftovers(db: &Shared) -> Result<()> {
         };
         if leftover {
             db.tables.janitor.add(db.dir.join(&entry.name));
+        }
+    }
+    for (number, kind) in db.wal.numbers()? {
+        if kind == WalFileKind::Alive && number < oldest_log {
+            let path = db.wal.path(number);
+            db.obsolete_log(number, || db.env().fs.remove(&path));
         }
     }
     db.delete_obsolete_files();

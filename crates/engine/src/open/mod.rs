@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::rng::Rng;
-use base::{Comparator, Error, Result};
+use base::{Comparator, Error, FileNumber, Result};
 
 use crate::db::Db;
 use crate::events::InfoLog;
@@ -34,6 +34,7 @@ use crate::version::edit::{NewFile, VersionEdit};
 use crate::version::manifest::{self, Recovered, RecoveredFamily};
 use crate::version::set::{FileNumbers, Tables};
 use crate::version::version::Janitor;
+use crate::wal::location::Location;
 
 pub(crate) use install::write_options_file;
 
@@ -71,14 +72,29 @@ pub(crate) fn open(
     } else {
         Some(options.env.fs.lock(&files::lock_path(dir))?)
     };
-    let opening = Opening::new(dir, options, read_only);
+    let logs = Location::of(dir, options)?;
+    logs.prepare(!exists, read_only)?;
+    let opening = Opening::new(dir, options, read_only, logs);
     let recovered = if exists {
         manifest::read(&*options.env.fs, dir)?
     } else {
         create::blank(options, wanted)
     };
+    if exists {
+        opening.logs.check(oldest_log(&recovered))?;
+    }
     let shared = opening.run(&recovered, wanted, exists)?;
     Db::started(shared, lock)
+}
+
+/// The first log that recovery reads.
+fn oldest_log(recovered: &Recovered) -> FileNumber {
+    let families = recovered.families.values().map(|f| f.log_number);
+    FileNumber(
+        recovered
+            .min_log_number_to_keep
+            .max(families.min().unwrap_or(0)),
+    )
 }
 
 /// Whether there is a database in `dir`.
@@ -147,6 +163,8 @@ struct Opening {
     options: Options,
     read_only: bool,
     log: InfoLog,
+    /// Where the logs lie.
+    logs: Location,
     tables: Tables,
     session_id: String,
     instance: u64,
@@ -155,7 +173,7 @@ struct Opening {
 }
 
 impl Opening {
-    fn new(dir: &Path, options: &Options, read_only: bool) -> Self {
+    fn new(dir: &Path, options: &Options, read_only: bool, logs: Location) -> Self {
         let env = options.env.clone();
         let env_fs = Arc::clone(&env.fs);
         let clock = Arc::clone(&env.clock);
@@ -181,7 +199,7 @@ impl Opening {
         let probe = if read_only {
             None
         } else {
-            env_fs.probe(dir).ok()
+            env_fs.probe(logs.dir()).ok()
         };
         let me = Self {
             probe,
@@ -189,6 +207,7 @@ impl Opening {
             options: options.clone(),
             read_only,
             log,
+            logs,
             tables,
             session_id,
             instance: new_instance(),
@@ -336,7 +355,7 @@ impl Opening {
         let version = empty
             .apply(&VersionEdit::default(), added)
             .map_err(|e| e.or_file(manifest))?;
-        let log_number = base::FileNumber(family.log_number);
+        let log_number = FileNumber(family.log_number);
         Ok(Family::new(
             id,
             family.name.clone(),
@@ -364,6 +383,9 @@ impl Opening {
             if numbered {
                 next = next.max(entry.number.0.saturating_add(1));
             }
+        }
+        for number in self.logs.used_numbers()? {
+            next = next.max(number.0.saturating_add(1));
         }
         Ok(FileNumbers::starting_at(next))
     }

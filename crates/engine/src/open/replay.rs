@@ -97,7 +97,7 @@ impl Opening {
         let oldest = families.iter().map(|f| f.log_number().0).min().unwrap_or(0);
         let first = FileNumber(recovered.min_log_number_to_keep.max(oldest));
         for (&number, &size) in recovered.wals.range(first.0..) {
-            let path = files::wal_path(&self.dir, FileNumber(number));
+            let path = files::wal_path(self.logs.dir(), FileNumber(number));
             let Some(size) = size else { continue };
             let have = match fs.metadata(&path) {
                 Ok(m) => m.len,
@@ -116,10 +116,10 @@ impl Opening {
                 .file(path));
             }
         }
-        Ok(files::list(fs, &self.dir)?
+        Ok(files::list(fs, self.logs.dir())?
             .into_iter()
             .filter(|e| e.kind == FileKind::Wal && e.number >= first)
-            .map(|e| (e.number, self.dir.join(&e.name)))
+            .map(|e| (e.number, self.logs.dir().join(&e.name)))
             .collect())
     }
 
@@ -134,7 +134,7 @@ impl Opening {
                 "this log is damaged, but column family {:?} has newer data in tables: the families would not be consistent",
                 family.name
             ))
-            .file(files::wal_path(&self.dir, at))),
+            .file(files::wal_path(self.logs.dir(), at))),
         }
     }
 }

@@ -66,7 +66,13 @@ pub fn to_text(db: &DbOptions, families: &[(&str, &ColumnFamilyOptions)]) -> Str
         ("options_file_version", format!("{}.{}", f.0, f.1)),
     ];
     section(&mut out, "Version", None, version.into_iter());
-    section(&mut out, DB_SECTION, None, lines(DB_SECTION, |n| db.get(n)));
+    let value = |n: &str| match n {
+        "wal_dir" => Some(escape(&db.wal_dir)),
+        n => db.get(n),
+    };
+    // RocksDB leaves a directory out that is not set.
+    let db_lines = lines(DB_SECTION, value).filter(|(n, v)| !(*n == "wal_dir" && v.is_empty()));
+    section(&mut out, DB_SECTION, None, db_lines);
     let first = families.iter().filter(|(name, _)| *name == "default");
     let rest = families.iter().filter(|(name, _)| *name != "default");
     for (name, o) in first.chain(rest) {
@@ -409,6 +415,10 @@ impl Parser {
             ));
         }
         let set = match section {
+            DB_SECTION if name == "wal_dir" => {
+                self.out.db.wal_dir = unescape(value);
+                Ok(())
+            }
             DB_SECTION => set(&mut self.out.db, name, value, DbOptions::validate),
             _ => match self.out.families.last_mut() {
                 None => Ok(()),

@@ -125,6 +125,16 @@ base::options! {
         verify_sst_unique_id_in_manifest: bool = true;
         /// Whether `open` trusts the sizes of table files in the MANIFEST.
         skip_checking_sst_file_sizes_on_db_open: bool = false;
+        /// The directory of the write-ahead logs; empty is the database's own. Created if missing,
+        /// but not the directory above it. No other database may have its logs there.
+        wal_dir: String = String::new();
+        /// Seconds for which a log that is not needed any more is kept in `archive/` beside the
+        /// logs, from its last change on; 0 is no limit by age. With this and
+        /// `WAL_size_limit_MB` at 0, such logs are not kept at all.
+        wal_ttl_seconds as "WAL_ttl_seconds": u64 = 0;
+        /// MiB that the logs in `archive/` may take: so many of the newest are kept as would fit if
+        /// each were as large as the largest. 0 is no limit by size.
+        wal_size_limit_mb as "WAL_size_limit_MB": u64 = 0;
     }
 }
 

@@ -207,6 +207,7 @@ pub const KEYS: &[Key] = &[
     key(DB_SECTION, "log_file_time_to_roll", "0"),
     key(DB_SECTION, "manifest_preallocation_size", "4194304"),
     key(DB_SECTION, "enable_write_thread_adaptive_yield", "true"),
+    key(DB_SECTION, "wal_dir", ""),
     key(DB_SECTION, "WAL_ttl_seconds", "0"),
     key(DB_SECTION, "max_manifest_file_size", "1073741824"),
     key(DB_SECTION, "wal_recovery_mode", "kPointInTimeRecovery"),

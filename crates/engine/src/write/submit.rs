@@ -15,7 +15,6 @@ use std::time::Duration;
 use base::stats::Ticker;
 use base::{Error, ErrorKind, Result};
 use io::SyncKind;
-use log::Lsn;
 
 use super::group::Group;
 use super::order::Ticket;

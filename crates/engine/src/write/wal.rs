@@ -363,6 +363,11 @@ impl ActiveLog {
         }
     }
 
+    /// How far the log is in the hands of the operating system, in bytes.
+    pub(crate) fn submitted(&self) -> u64 {
+        self.writer.marks().submitted().0
+    }
+
     /// The kind that the log after this one should have.
     pub(crate) fn kind(&self) -> LogKind {
         self.kind

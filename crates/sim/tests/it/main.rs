@@ -13,6 +13,8 @@ mod model;
 #[cfg(test)]
 mod pingpong;
 #[cfg(test)]
+mod retention;
+#[cfg(test)]
 mod threads;
 #[cfg(test)]
 mod written;

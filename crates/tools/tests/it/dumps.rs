@@ -294,3 +294,30 @@ fn the_physical_view_says_how_a_log_ends() {
     assert_eq!(ran.code, 0, "a torn tail is no damage: {}", ran.stderr);
     assert!(ran.stderr.starts_with("note: "), "{}", ran.stderr);
 }
+
+/// The logs of a database lie where its OPTIONS file says, or `--wal_dir`.
+#[test]
+fn logs_in_a_directory_of_their_own_are_found() {
+    let temp = tempfile::tempdir().unwrap();
+    let (dir, logs) = (temp.path().join("db"), temp.path().join("logs"));
+    fs::create_dir(&dir).unwrap();
+    let flag = format!("--wal_dir={}", logs.display());
+    let db = format!("--db={}", dir.display());
+    let ironstone = |args: &[&str]| ironstone(&dir, &[&[&*db], args].concat());
+    let put = ironstone(&["put", "k", "v", "--create_if_missing", &flag]);
+    assert_eq!(put.code, 0, "{}", put.stderr);
+    assert_eq!(ldb::files(&dir, ".log").len(), 0);
+    for flags in [&[][..], &[&*flag], &["--try_load_options=false", &*flag]] {
+        let got = ironstone(&[&["get", "k"], flags].concat());
+        assert_eq!(got.stdout, "v\n", "{flags:?}: {}", got.stderr);
+        let dumped = ironstone(&[&["dump-wal"], flags].concat());
+        assert!(dumped.stdout.contains("PUT(0) : 0x6B"), "{}", dumped.stdout);
+        let verified = ironstone(&[&["verify"], flags].concat());
+        assert_eq!(verified.code, 0, "{}", verified.stdout);
+        assert!(verified.stdout.contains("logs: 1,"), "{}", verified.stdout);
+    }
+    // Without either, the data in the log is not silently missing.
+    let got = ironstone(&["get", "k", "--try_load_options=false"]);
+    assert_eq!(got.code, 1);
+    assert!(got.stderr.contains("wal_dir"), "{}", got.stderr);
+}

@@ -45,6 +45,16 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "DIR", help_heading = COMMON)]
     pub(crate) db: Option<PathBuf>,
 
+    /// The directory of the logs; without it as the OPTIONS file says
+    #[arg(
+        long = "wal_dir",
+        alias = "wal-dir",
+        global = true,
+        value_name = "DIR",
+        help_heading = COMMON
+    )]
+    pub(crate) wal_dir: Option<String>,
+
     /// The column family to read or write
     #[arg(
         long = "column_family",

@@ -1,7 +1,7 @@
 //! Opens databases: for reading without changing anything, or for writing with the settings that
 //! their OPTIONS file has.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ironstone::files::{self, FileKind};
 use ironstone::options::codec::{self, ParsedOptions, Unsupported};
@@ -20,6 +20,7 @@ pub(crate) fn read_only(global: &Global) -> Outcome<Db> {
     if let Some(parsed) = load(global, dir, &options)? {
         options.db = parsed.db;
     }
+    set_wal_dir(global, &mut options);
     Ok(Db::open_read_only(dir, &options)?)
 }
 
@@ -29,10 +30,12 @@ pub(crate) fn writable(global: &Global, create_if_missing: bool) -> Outcome<Db> 
     let mut options = Options::default();
     let parsed = load(global, dir, &options)?;
     let Some(parsed) = parsed else {
+        set_wal_dir(global, &mut options);
         options.db.create_if_missing = create_if_missing;
         return Ok(Db::open_all(dir, &options)?);
     };
     options.db = parsed.db;
+    set_wal_dir(global, &mut options);
     options.db.create_if_missing = create_if_missing;
     options.db.error_if_exists = false;
     if let Some(default) = parsed.families.first() {
@@ -49,6 +52,24 @@ pub(crate) fn writable(global: &Global, create_if_missing: bool) -> Outcome<Db> 
         )
         .collect();
     Ok(Db::open_cf(dir, &options, &families)?)
+}
+
+fn set_wal_dir(global: &Global, options: &mut Options) {
+    if let Some(dir) = &global.wal_dir {
+        options.db.wal_dir.clone_from(dir);
+    }
+}
+
+/// The directory of the logs of the database in `dir`.
+pub(crate) fn log_dir(global: &Global, dir: &Path) -> Outcome<PathBuf> {
+    let named = match &global.wal_dir {
+        Some(named) => Some(named.clone()),
+        None => load(global, dir, &Options::default())?.map(|parsed| parsed.db.wal_dir),
+    };
+    Ok(match named {
+        Some(named) if !named.is_empty() => PathBuf::from(named),
+        _ => dir.to_path_buf(),
+    })
 }
 
 /// The column family that the command is about.

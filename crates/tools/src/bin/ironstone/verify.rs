@@ -64,7 +64,7 @@ pub(crate) fn verify(global: &Global, out: &mut dyn Write) -> Outcome {
         }
     };
     report.blobs(dir, &state, out)?;
-    let logs = needed_logs(dir, &state)?;
+    let logs = needed_logs(&open::log_dir(global, dir)?, &state)?;
     let bar = progress(&state, &logs)?;
     for (family, meta) in state.tables() {
         bar.set_message(meta.number.to_string());

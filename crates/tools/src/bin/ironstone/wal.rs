@@ -15,6 +15,7 @@ use log::{End, PhysicalRecords, Reader, ReaderOptions, RecoveryMode};
 use crate::cli::{self, Global};
 use crate::fail::{Failure, Outcome};
 use crate::notes::Note;
+use crate::open;
 use crate::text::{Hex, push_hex};
 use crate::wal_state;
 
@@ -79,7 +80,8 @@ fn all_logs(global: &Global) -> Outcome<Vec<PathBuf>> {
             "Argument walfile must be specified: ironstone dump-wal FILE, or --db=DIR for every log",
         ));
     };
-    let logs = files::list(&Posix, dir)?
+    let dir = open::log_dir(global, dir)?;
+    let logs = files::list(&Posix, &dir)?
         .into_iter()
         .filter(|e| e.kind == FileKind::Wal)
         .map(|e| dir.join(e.name));

@@ -1,0 +1,271 @@
+//! Where the logs of a database lie, and whether they are there.
+//!
+//! RocksDB looks for logs in `wal_dir` alone (measured, 7.8.3 and 11.8.1): a database opened
+//! without the directory that it was opened with before, or with another one, opens and lacks what
+//! was in the logs, and a directory that is missing is made anew. Here that is an error, as far as
+//! it can be told: logs that the MANIFEST needs lie in the database's own directory, or in the one
+//! that its newest OPTIONS file names; or the directory named there is gone, or has lost the log
+//! that Ironstone left in it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base::{Error, ErrorKind, FileNumber, Result};
+use io::{FileSystem, OpenHow};
+
+use super::{ARCHIVE, plain_reader};
+use crate::files::{self, FileKind};
+use crate::options::codec;
+use crate::options::{DbOptions, Options};
+
+/// An OPTIONS file longer than this is none.
+const OPTIONS_BYTES_MAX: u64 = 64 << 20;
+/// How the OPTIONS files begin that Ironstone writes.
+const OWN_OPTIONS: &str = "# Options of an Ironstone database";
+
+/// Where a database that is being opened has its logs.
+#[derive(Debug)]
+pub(crate) struct Location {
+    fs: Arc<dyn FileSystem>,
+    db_dir: PathBuf,
+    /// The directory of the logs; the database's own, by the same name, if it is that.
+    dir: PathBuf,
+    /// What the newest OPTIONS file says.
+    before: Option<Before>,
+}
+
+/// The place of the logs when the database was last opened.
+#[derive(Debug)]
+struct Before {
+    dir: PathBuf,
+    /// Ironstone opened it: then a log is there, and its directory entry is durable.
+    own: bool,
+}
+
+impl Location {
+    /// The place that `options` name for the logs of the database in `db_dir`, which must exist.
+    pub(crate) fn of(db_dir: &Path, options: &Options) -> Result<Self> {
+        let fs = Arc::clone(&options.env.fs);
+        let dir = resolve(&*fs, db_dir, &options.db)?;
+        let before = before(&*fs, db_dir)?;
+        Ok(Self {
+            fs,
+            db_dir: db_dir.to_path_buf(),
+            dir,
+            before,
+        })
+    }
+
+    /// The directory of the logs.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Whether the logs lie apart from the database's other files.
+    pub(crate) fn is_separate(&self) -> bool {
+        self.dir != self.db_dir
+    }
+
+    /// Sees to it that the directory exists. `new` is a database that does not exist yet; only one
+    /// that is opened for reading makes nothing.
+    pub(crate) fn prepare(&self, new: bool, read_only: bool) -> Result<()> {
+        if !self.is_separate() {
+            return Ok(());
+        }
+        match self.fs.metadata(&self.dir) {
+            Ok(m) if m.is_dir => {}
+            Ok(_) => return Err(self.error(ErrorKind::IoError, "wal_dir is no directory")),
+            Err(e) if !e.is_not_found() => return Err(self.named(e)),
+            Err(_) if read_only || self.was_here() => {
+                return Err(self
+                    .error(
+                        ErrorKind::IoError,
+                        "wal_dir is gone; the database's logs were in it",
+                    )
+                    .hint(
+                        "mount or restore it. What is only in the logs is lost without them: to \
+                         go on with the rest, make an empty directory and open once without wal_dir",
+                    ));
+            }
+            Err(_) => self.create()?,
+        }
+        let logs = || self.logs(&self.dir, FileNumber(0));
+        if new && let Some(log) = logs().map_err(|e| self.named(e))?.first() {
+            return Err(self
+                .error(
+                    ErrorKind::Corruption,
+                    format!(
+                        "wal_dir of a new database holds a log already: {}",
+                        log.display()
+                    ),
+                )
+                .hint("each database needs a wal_dir of its own"));
+        }
+        Ok(())
+    }
+
+    fn create(&self) -> Result<()> {
+        let parent = match self.dir.parent() {
+            Some(p) if !p.as_os_str().is_empty() => p,
+            _ => Path::new("."),
+        };
+        if !self.fs.exists(parent).map_err(|e| self.named(e))? {
+            return Err(self.error(
+                ErrorKind::IoError,
+                format!(
+                    "wal_dir cannot be created: {} does not exist",
+                    parent.display()
+                ),
+            ));
+        }
+        self.fs
+            .create_dir(&self.dir)
+            .and_then(|()| self.fs.sync_dir(parent))
+            .map_err(|e| self.named(e))
+    }
+
+    /// Errors: logs that are needed, those from `oldest` on, lie somewhere else or are gone.
+    pub(crate) fn check(&self, oldest: FileNumber) -> Result<()> {
+        if self.is_separate()
+            && let Some(log) = self.logs(&self.db_dir, oldest)?.first()
+        {
+            return Err(self
+                .error(
+                    ErrorKind::Corruption,
+                    format!(
+                        "wal_dir is not where the database's logs are: {} is needed",
+                        log.display()
+                    ),
+                )
+                .hint("open without wal_dir, or move the logs into it"));
+        }
+        let Some(before) = &self.before else {
+            return Ok(());
+        };
+        if self.was_here() {
+            let none = self.is_separate()
+                && before.own
+                && !self.numbers(&self.dir)?.iter().any(|n| *n >= oldest);
+            if none {
+                return Err(self
+                    .error(
+                        ErrorKind::Corruption,
+                        format!("wal_dir holds no log, but {oldest}.log or a later one was in it"),
+                    )
+                    .hint(
+                        "mount or restore it. What is only in the logs is lost without them: to \
+                         go on with the rest, open once without wal_dir",
+                    ));
+            }
+            return Ok(());
+        }
+        if before.dir == self.db_dir || !self.logs(&self.dir, oldest)?.is_empty() {
+            return Ok(());
+        }
+        match self.logs(&before.dir, oldest)?.first() {
+            None => Ok(()),
+            Some(log) => Err(self
+                .error(
+                    ErrorKind::Corruption,
+                    format!(
+                        "the database's logs are elsewhere: {} is needed",
+                        log.display()
+                    ),
+                )
+                .hint(format!(
+                    "open with wal_dir = {}. If this is a copy of a database without its logs, \
+                     delete the line wal_dir from its newest OPTIONS file",
+                    before.dir.display()
+                ))),
+        }
+    }
+
+    /// Numbers of the logs here and in the archive: files that are made later get larger ones.
+    pub(crate) fn used_numbers(&self) -> Result<Vec<FileNumber>> {
+        let mut all = self.numbers(&self.dir)?;
+        all.extend(self.numbers(&self.dir.join(ARCHIVE))?);
+        Ok(all)
+    }
+
+    /// Whether the logs were in the same place when the database was last opened.
+    fn was_here(&self) -> bool {
+        self.before.as_ref().is_some_and(|b| b.dir == self.dir)
+    }
+
+    fn numbers(&self, dir: &Path) -> Result<Vec<FileNumber>> {
+        let entries = match files::list(&*self.fs, dir) {
+            Err(e) if e.is_not_found() => return Ok(Vec::new()),
+            other => other?,
+        };
+        let logs = entries.into_iter().filter(|e| e.kind == FileKind::Wal);
+        Ok(logs.map(|e| e.number).collect())
+    }
+
+    /// The logs in `dir` from `oldest` on that hold a record.
+    fn logs(&self, dir: &Path, oldest: FileNumber) -> Result<Vec<PathBuf>> {
+        let mut out = Vec::new();
+        for number in self.numbers(dir)?.into_iter().filter(|n| *n >= oldest) {
+            let path = files::wal_path(dir, number);
+            let mut reader = plain_reader(self.fs.open(&path, OpenHow::READ)?, number);
+            if reader.read(&mut Vec::new())? {
+                out.push(path);
+            }
+        }
+        Ok(out)
+    }
+
+    fn error(&self, kind: ErrorKind, message: impl Into<String>) -> Error {
+        Error::new(kind, message).file(&self.dir)
+    }
+
+    /// An error of the file system, with the option's name.
+    fn named(&self, e: Error) -> Error {
+        e.or_file(&self.dir)
+            .hint(format!("wal_dir is {}", self.dir.display()))
+    }
+}
+
+/// The directory that the option names: `db_dir` itself if it is that one by any name.
+fn resolve(fs: &dyn FileSystem, db_dir: &Path, options: &DbOptions) -> Result<PathBuf> {
+    if options.wal_dir.is_empty() {
+        return Ok(db_dir.to_path_buf());
+    }
+    // Without doubled slashes and one at the end.
+    let dir: PathBuf = Path::new(&options.wal_dir).components().collect();
+    if fs.same_file(db_dir, &dir).map_err(|e| {
+        e.or_file(&dir)
+            .hint(format!("wal_dir is {}", dir.display()))
+    })? {
+        return Ok(db_dir.to_path_buf());
+    }
+    Ok(dir)
+}
+
+/// What the newest OPTIONS file says about the logs; `None` if there is none that can be read.
+fn before(fs: &dyn FileSystem, db_dir: &Path) -> Result<Option<Before>> {
+    let newest = files::list(fs, db_dir)?
+        .into_iter()
+        .filter(|e| e.kind == FileKind::Options)
+        .max_by_key(|e| e.number);
+    let Some(newest) = newest else {
+        return Ok(None);
+    };
+    // Nothing else needs this file to open the database: it may be unreadable.
+    let Ok(bytes) = io::read_file(fs, &db_dir.join(newest.name), OPTIONS_BYTES_MAX) else {
+        return Ok(None);
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    let own = text.starts_with(OWN_OPTIONS);
+    // That file may say what Ironstone refuses; here only one line counts.
+    let value = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("wal_dir="))
+        .map(codec::unescape)
+        .unwrap_or_default();
+    let options = DbOptions {
+        wal_dir: value,
+        ..DbOptions::default()
+    };
+    let dir = resolve(fs, db_dir, &options)?;
+    Ok(Some(Before { dir, own }))
+}
