@@ -55,6 +55,11 @@ pub(crate) fn flush_family(db: &Shared, family: &Arc<Family>) -> Result<()> {
         for log in db.with_log(|log| Ok(log.closed_unsynced()))? {
             log.sync()?;
         }
+        db.with_log(|log| {
+            log.note_closed();
+            Ok(())
+        })?;
+        db.track_closed_logs()?;
     }
     let log_number = memtables
         .last()

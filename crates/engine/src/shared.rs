@@ -25,6 +25,7 @@ use crate::family::{Family, FamilySet};
 use crate::options::{Env, Options};
 use crate::read::snapshot::SnapshotList;
 use crate::version::VersionSet;
+use crate::version::edit::VersionEdit;
 use crate::version::set::{FileNumbers, Tables};
 use crate::wal::{Fate, Wal};
 use crate::write::admit::Attention;
@@ -545,15 +546,53 @@ impl Shared {
         Ok(number)
     }
 
+    /// Records the logs in the MANIFEST that were closed and have become durable, if that is asked
+    /// for. Takes `versions` and `log_file`.
+    pub(crate) fn track_closed_logs(&self) -> Result<()> {
+        if !self.options.db.track_and_verify_wals_in_manifest {
+            return Ok(());
+        }
+        let closed = self.with_log(|log| Ok(log.take_closed()))?;
+        if closed.is_empty() {
+            return Ok(());
+        }
+        self.lock_versions().track_logs(closed)
+    }
+
+    /// The first log that is needed. Families without unflushed data move to newer logs without a
+    /// record in the MANIFEST: it is told here, before the logs go, so that none which it counts
+    /// as needed is ever missing.
+    fn declare_obsolete_logs(&self) -> FileNumber {
+        let mut versions = self.lock_versions();
+        let families = self.families.load();
+        let needed = families.iter().map(|f| f.log_number()).min();
+        let needed = needed.unwrap_or_default();
+        let declared = FileNumber(versions.min_log_number_to_keep);
+        let goes = self.state().logs.range(declared..needed).next().is_some();
+        if needed <= declared || !goes {
+            return declared.min(needed);
+        }
+        let edit = VersionEdit {
+            min_log_number_to_keep: Some(needed.0),
+            ..Default::default()
+        };
+        let last = self.visible().0;
+        match versions.log(&self.tables, &self.numbers, &families, last, edit) {
+            Ok(()) => {
+                versions.min_log_number_to_keep = needed.0;
+                needed
+            }
+            Err(e) => {
+                self.log.warn(format_args!("logs cannot be deleted: {e}"));
+                declared
+            }
+        }
+    }
+
     /// Deletes what nothing refers to any more: logs below every family's, unless they are archived,
     /// archived ones that are too old or too many, and files that the janitor collected.
     pub(crate) fn delete_obsolete_files(&self) {
-        let families = self.families.load();
-        let needed = families
-            .iter()
-            .map(|f| f.log_number())
-            .min()
-            .unwrap_or_default();
+        let needed = self.declare_obsolete_logs();
         let told = |name: &dyn Display, result: Result<()>| match result {
             Ok(()) => self.log.info(format_args!("Delete {name}")),
             Err(e) if e.is_not_found() => {}

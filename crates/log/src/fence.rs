@@ -49,30 +49,20 @@ pub struct Fence {
 impl Fence {
     /// Its bytes.
     pub fn encode(&self) -> [u8; LEN] {
-        let mut out = [0; LEN];
-        let fields = [
-            self.log_number,
-            self.durable,
-            self.previous_log,
-            self.previous_end,
-        ]
-        .map(u64::to_le_bytes);
-        let body: Vec<u8> = MAGIC.iter().chain(fields.as_flattened()).copied().collect();
-        let crc = mask(crc32c(&body)).to_le_bytes();
-        for (to, from) in out.iter_mut().zip(body.iter().chain(&crc)) {
-            *to = *from;
-        }
-        out
+        seal(
+            MAGIC,
+            &[
+                self.log_number,
+                self.durable,
+                self.previous_log,
+                self.previous_end,
+            ],
+        )
     }
 
     /// The fence at the start of `bytes`, if there is one with a right checksum.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let whole = bytes.get(..LEN)?;
-        let (body, crc) = whole.split_last_chunk::<4>()?;
-        if !body.starts_with(&MAGIC) || crc32c(body) != unmask(u32::from_le_bytes(*crc)) {
-            return None;
-        }
-        let mut d = Decoder::new(body.get(MAGIC.len()..)?);
+        let mut d = unseal::<LEN>(MAGIC, bytes)?;
         Some(Self {
             log_number: d.u64()?,
             durable: d.u64()?,
@@ -82,12 +72,54 @@ impl Fence {
     }
 }
 
+/// A statement of `N` bytes: the magic, the fields, and a masked CRC-32C of both.
+pub(crate) fn seal<const N: usize>(magic: [u8; 8], fields: &[u64]) -> [u8; N] {
+    let mut out = [0; N];
+    let fields = fields.iter().flat_map(|f| f.to_le_bytes());
+    let body: Vec<u8> = magic.into_iter().chain(fields).collect();
+    let crc = mask(crc32c(&body)).to_le_bytes();
+    for (to, from) in out.iter_mut().zip(body.iter().chain(&crc)) {
+        *to = *from;
+    }
+    out
+}
+
+/// The fields of the statement at the start of `bytes`, if there is one with a right checksum.
+pub(crate) fn unseal<const N: usize>(magic: [u8; 8], bytes: &[u8]) -> Option<Decoder<'_>> {
+    let (body, crc) = bytes.get(..N)?.split_last_chunk::<4>()?;
+    if !body.starts_with(&magic) || crc32c(body) != unmask(u32::from_le_bytes(*crc)) {
+        return None;
+    }
+    Some(Decoder::new(body.get(magic.len()..)?))
+}
+
+/// Where in `bytes` the magic lies, from `from` on.
+pub(crate) fn find_magic(magic: [u8; 8], bytes: &[u8], from: usize) -> Option<usize> {
+    let mut at = from;
+    // By the last byte of a candidate: most of a log, the zeros at its end above all, is stepped
+    // over eight bytes at a time.
+    while let Some(candidate) = bytes.get(at..at + magic.len()) {
+        let last = *candidate.last()?;
+        if candidate == magic {
+            return Some(at);
+        }
+        let before = magic.split_last()?.1;
+        at += before
+            .iter()
+            .rev()
+            .position(|&b| b == last)
+            .map_or(magic.len(), |back| back + 1);
+    }
+    None
+}
+
 /// Looks for the fences of log `log_number` from byte `from` of the file on, and returns the one
 /// that proves most to be durable.
 pub fn strongest(file: &Arc<dyn File>, log_number: u64, from: u64) -> Result<Option<Fence>> {
     let mut best: Option<Fence> = None;
     let mut at = from - from % BLOCK as u64;
-    let mut buf = vec![0; WINDOW];
+    let left = usize::try_from(file.len()?.saturating_sub(at)).unwrap_or(WINDOW);
+    let mut buf = vec![0; WINDOW.min(left)];
     loop {
         let n = file.read_at(&mut buf, at)?;
         let bytes = buf.get(..n).unwrap_or_default();
@@ -122,17 +154,12 @@ fn each_fence(bytes: &[u8], visit: &mut impl FnMut(Fence)) {
 }
 
 fn find(bytes: &[u8], visit: &mut impl FnMut(Fence)) {
-    let mut rest = bytes;
-    while rest.len() >= LEN {
-        // The first byte first: most of a log's tail is zeros.
-        let Some(i) = rest.iter().position(|&b| b == MAGIC[0]) else {
-            return;
-        };
-        rest = rest.get(i..).unwrap_or_default();
-        if let Some(fence) = Fence::decode(rest) {
+    let mut from = 0;
+    while let Some(at) = find_magic(MAGIC, bytes, from) {
+        if let Some(fence) = Fence::decode(bytes.get(at..).unwrap_or_default()) {
             visit(fence);
         }
-        rest = rest.get(1..).unwrap_or_default();
+        from = at + 1;
     }
 }
 

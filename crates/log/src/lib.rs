@@ -18,6 +18,8 @@
 //! | [`writer`] | [`Writer`]: append, then a [`Flight`] to the device; poisoned by the first failure |
 //! | `tail` | bytes between append and submit, and the partial last unit of a direct file |
 //! | [`fence`] | what was durable when: tells corruption from a torn tail |
+//! | [`note`] | which log came before, and where it ended |
+//! | [`chain`] | the logs of a recovery, linked by their notes |
 //! | [`pool`] | zero-filled files made ahead |
 //! | [`sync`] | [`Watermarks`], and [`Syncer`] to sync without holding the writer |
 //! | [`reader`] | [`Reader`]: logical records, recovery modes, how the log ended |
@@ -49,6 +51,7 @@
 //! # Ok::<(), base::Error>(())
 //! ```
 
+pub mod chain;
 #[cfg_attr(
     not(test),
     expect(dead_code, reason = "the writer does not offer `wal_compression` yet")
@@ -57,6 +60,7 @@ mod deflate;
 pub mod fence;
 pub mod format;
 mod inflate;
+pub mod note;
 pub mod options;
 pub mod physical;
 pub mod pool;
@@ -69,7 +73,9 @@ mod tail;
 pub mod trim;
 pub mod writer;
 
+pub use chain::Chain;
 pub use fence::Fence;
+pub use note::Note;
 pub use options::{LogOptions, ReaderOptions, RecoveryMode, TailPolicy, WalSync};
 pub use physical::{PhysicalRecord, PhysicalRecords};
 pub use pool::{Pool, PoolOptions, Taken};

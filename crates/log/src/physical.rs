@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use base::Result;
+use base::checksum::crc32c;
 use io::{AlignedBuf, File, buffer};
 
 use crate::format::{BLOCK, Header, LEGACY_HEADER, RECYCLABLE_HEADER, RecordType, log_number_of};
@@ -37,7 +38,8 @@ pub(crate) enum Found {
         last_block: bool,
     },
     /// A record of an earlier log in a recycled file.
-    OldRecord { offset: u64 },
+    /// `damaged`: it is one of this log whose header has a wrong type or log number.
+    OldRecord { offset: u64, damaged: bool },
     /// Type and length are zero: the rest of the block is taken for zero-filled space.
     Zeros { offset: u64, bytes: u64 },
     /// The checksum is wrong.
@@ -69,6 +71,8 @@ pub(crate) struct Blocks {
     file_ended: bool,
     /// Bytes of the next block that lie before the place to go on at.
     skip: usize,
+    /// Where the log ends, whatever the file holds behind.
+    limit: u64,
 }
 
 impl Blocks {
@@ -83,6 +87,7 @@ impl Blocks {
             last_block: false,
             file_ended: false,
             skip: 0,
+            limit: u64::MAX,
         }
     }
 
@@ -94,6 +99,16 @@ impl Blocks {
         self.block = 0..0;
         self.last_block = false;
         self.file_ended = false;
+    }
+
+    /// Nothing at `limit` and behind is looked at.
+    pub(crate) fn end_at(&mut self, limit: u64) {
+        self.limit = limit;
+    }
+
+    /// Bytes of the file that may belong to the log.
+    pub(crate) fn len(&self) -> Result<u64> {
+        Ok(self.file.len()?.min(self.limit))
     }
 
     pub(crate) fn file(&self) -> &Arc<dyn File> {
@@ -121,6 +136,8 @@ impl Blocks {
             from = 0;
             self.buf.resize(CHUNK)?;
             let n = self.file.read_at(&mut self.buf, self.start)?;
+            let left = self.limit.saturating_sub(self.start);
+            let n = n.min(usize::try_from(left).unwrap_or(usize::MAX));
             self.buf.resize(n)?;
             self.file_ended = n < CHUNK;
         }
@@ -189,8 +206,9 @@ impl Blocks {
             };
         }
         if recyclable && log_number_of(rest) != Some(self.log_number) {
+            let damaged = is_ours(header, rest, self.log_number);
             self.block.start += record_len;
-            return Found::OldRecord { offset };
+            return Found::OldRecord { offset, damaged };
         }
         if header.kind == RecordType::ZERO && header.length == 0 {
             let bytes = self.drop_block();
@@ -198,7 +216,7 @@ impl Blocks {
         }
         let crc_ok = rest
             .get(6..record_len)
-            .is_some_and(|covered| base::checksum::crc32c(covered) == header.crc);
+            .is_some_and(|covered| crc32c(covered) == header.crc);
         if !crc_ok {
             let bytes = self.drop_block();
             return Found::BadCrc {
@@ -215,6 +233,24 @@ impl Blocks {
             payload: from + header_len..from + record_len,
         }
     }
+}
+
+/// True if the record at the start of `rest`, which looks like another log's, has the right
+/// checksum once one bit of its type is turned so that it is a legacy record, or once it bears
+/// the number of the log that is read.
+fn is_ours(header: Header, rest: &[u8], log_number: u32) -> bool {
+    let crc_of = |kind: u8, number: &[u8], payload: Option<&[u8]>| {
+        payload.map(|p| crc32c(&[&[kind], number, p].concat()))
+    };
+    let length = usize::from(header.length);
+    let legacy = rest.get(LEGACY_HEADER..LEGACY_HEADER + length);
+    let kinds = (0..8).map(|bit| RecordType(header.kind.0 ^ (1 << bit)));
+    let mut legacy_kinds = kinds.filter(|k| k.fragment().is_some() && !k.is_recyclable());
+    if legacy_kinds.any(|k| crc_of(k.0, &[], legacy) == Some(header.crc)) {
+        return true;
+    }
+    let payload = rest.get(RECYCLABLE_HEADER..RECYCLABLE_HEADER + length);
+    crc_of(header.kind.0, &log_number.to_le_bytes(), payload) == Some(header.crc)
 }
 
 /// One physical record, or a place where there is none, as tools show it.
@@ -286,9 +322,14 @@ impl Iterator for PhysicalRecords {
                 header,
                 ..
             }) => row(offset, header.kind, bytes, Some("bad record length")),
-            Ok(Found::OldRecord { offset }) => {
+            Ok(Found::OldRecord { offset, damaged }) => {
                 let bytes = self.blocks.position() - offset;
-                row(offset, zero, bytes, Some("record of an older log"))
+                let problem = if damaged {
+                    "damaged record header"
+                } else {
+                    "record of an older log"
+                };
+                row(offset, zero, bytes, Some(problem))
             }
             Ok(Found::Zeros { offset, bytes }) => row(offset, zero, bytes, Some("zeros")),
             Ok(Found::BadCrc {

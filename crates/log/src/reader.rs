@@ -167,6 +167,14 @@ impl Reader {
         reader
     }
 
+    /// The log ends at `end`, as the [`Note`](crate::Note) of a later one says: what the file holds
+    /// behind is not looked at.
+    #[must_use]
+    pub fn ending_at(mut self, end: u64) -> Self {
+        self.blocks.end_at(end);
+        self
+    }
+
     /// A reader of a MANIFEST, which tells a torn tail from damage: a record that the end of the
     /// file, or zeros up to the end of the file, cut off is ignored; everything else that is not
     /// what a writer writes is Corruption.
@@ -376,7 +384,7 @@ impl Reader {
             Some(reason) => End::Torn {
                 offset,
                 reason,
-                dropped_bytes: self.blocks.file().len()?.saturating_sub(offset),
+                dropped_bytes: self.blocks.len()?.saturating_sub(offset),
             },
             None if self.old_records => End::OldRecord { offset },
             None if self.zeros => End::ZeroTail { offset },

@@ -308,7 +308,14 @@ impl Reader {
                 self.finish(Some("truncated record body"))?;
                 Ok(Step::Ended)
             }
-            Found::OldRecord { offset } if mode != SkipAnyCorruptedRecords => {
+            Found::OldRecord {
+                offset,
+                damaged: true,
+            } => {
+                let bytes = self.blocks.position().saturating_sub(offset);
+                self.bad(mode, offset, bytes, "damaged record header", partial, out)
+            }
+            Found::OldRecord { offset, .. } if mode != SkipAnyCorruptedRecords => {
                 self.old_record(mode, offset, partial)
             }
             Found::OldRecord { .. } | Found::Zeros { .. } => {
@@ -340,11 +347,24 @@ impl Reader {
                     self.finish(Some(reason))?;
                     return Ok(Step::Ended);
                 }
-                match self.damage(mode, offset, bytes, reason)? {
-                    Step::More => self.interrupt(mode, partial, out),
-                    other => Ok(other),
-                }
+                self.bad(mode, offset, bytes, reason, partial, out)
             }
+        }
+    }
+
+    /// A damaged record: what it was part of is lost too.
+    fn bad(
+        &mut self,
+        mode: RecoveryMode,
+        offset: u64,
+        bytes: u64,
+        reason: &'static str,
+        partial: &mut Partial,
+        out: &mut Vec<u8>,
+    ) -> Result<Step> {
+        match self.damage(mode, offset, bytes, reason)? {
+            Step::More => self.interrupt(mode, partial, out),
+            other => Ok(other),
         }
     }
 

@@ -7,6 +7,7 @@
 //! - [`crash`] ends a simulated machine at every event and checks what comes back.
 //! - [`disk`] is a disk in memory that knows what a power cut may take.
 //! - [`dirs`] copies directories and tells whether they changed.
+//! - [`frozen`] is files in memory that nobody can change.
 //! - [`hooked`] is a file system between the engine and the real one, where a test stops time or
 //!   makes operations fail.
 //! - [`model`] runs random operations against a `BTreeMap`.
@@ -16,6 +17,7 @@ pub mod corpus;
 pub mod crash;
 pub mod dirs;
 pub mod disk;
+pub mod frozen;
 pub mod hooked;
 pub mod model;
 pub mod oracle;

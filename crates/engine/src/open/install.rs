@@ -156,9 +156,11 @@ impl Opening {
             start_on_log(family, number);
         }
         let fs = &*self.options.env.fs;
-        if keep_logs {
-            self.sync_kept_logs(&replayed)?;
-        }
+        let previous = if keep_logs {
+            self.sync_kept_logs(&replayed)?
+        } else {
+            (0, 0)
+        };
         let log_dir = self.logs.dir().to_path_buf();
         let log_files = LogFiles::open(log_dir, &self.options, self.probe.as_ref())?;
         let new_log = log_files.create(number, LogKind::Buffered)?;
@@ -166,33 +168,33 @@ impl Opening {
         if files::read_identity(fs, &self.dir)?.as_deref() != Some(db_id) {
             files::write_identity(fs, &self.dir, db_id)?;
         }
-        let oldest = families
-            .iter()
-            .map(|f| f.log_number().0)
-            .min()
-            .unwrap_or(number.0);
+        let oldest = oldest_log(families, number);
         versions.min_log_number_to_keep = oldest;
+        if keep_logs && self.options.db.track_and_verify_wals_in_manifest {
+            versions.tracked_logs = replayed.ends_from(oldest);
+        }
         made.push(files::manifest_path(&self.dir, FileNumber(numbers.peek())));
         versions.start_manifest(&self.tables, numbers, families, replayed.last_sequence)?;
         Ok(Installed {
             versions,
             log_files: Some(log_files),
-            log_file: Some(ActiveLog::new(new_log, replayed.last_sequence)),
+            log_file: Some(ActiveLog::new(new_log, replayed.last_sequence).following(previous)),
             logs: live_logs(&replayed, oldest, number),
             last_sequence: replayed.last_sequence,
         })
     }
 
     /// Makes the logs durable that stay in use. A process that was killed left them in the page
-    /// cache, and nothing in a later log may be durable before they are.
-    fn sync_kept_logs(&self, replayed: &Replayed) -> Result<()> {
+    /// cache, and nothing in a later log may be durable before they are. Returns number and end of
+    /// the last.
+    fn sync_kept_logs(&self, replayed: &Replayed) -> Result<(u64, u64)> {
         let fs = &*self.options.env.fs;
         for (number, _) in &replayed.logs {
             let path = files::wal_path(self.logs.dir(), *number);
             fs.open(&path, io::OpenHow::READ)?
                 .sync(io::SyncKind::Data)?;
         }
-        Ok(())
+        Ok(replayed.ends.last().copied().unwrap_or_default())
     }
 
     /// Writes a recovered memtable to a table, not yet named by any MANIFEST.
@@ -267,6 +269,12 @@ fn start_on_log(family: &Family, number: FileNumber) {
         imm: Vec::new(),
         version: Arc::clone(&view.version),
     }));
+}
+
+/// The oldest log that a family needs.
+fn oldest_log(families: &FamilySet, active: FileNumber) -> u64 {
+    let numbers = families.iter().map(|f| f.log_number().0);
+    numbers.min().unwrap_or(active.0)
 }
 
 fn live_logs(replayed: &Replayed, oldest: u64, active: FileNumber) -> Vec<(FileNumber, u64)> {

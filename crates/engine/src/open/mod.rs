@@ -355,7 +355,9 @@ impl Opening {
         let version = empty
             .apply(&VersionEdit::default(), added)
             .map_err(|e| e.or_file(manifest))?;
-        let log_number = FileNumber(family.log_number);
+        // Its own record may be older: it had nothing in the logs that went since.
+        let log_number = family.log_number.max(recovered.min_log_number_to_keep);
+        let log_number = FileNumber(log_number);
         Ok(Family::new(
             id,
             family.name.clone(),

@@ -3,8 +3,16 @@
 //! Logs are read in the order of their numbers. Damage ends a log as the recovery mode says; in
 //! point-in-time mode it ends the recovery, unless the next log goes on with exactly the sequence
 //! number that comes next: that is what a database that was reopened after damage looks like.
+//!
+//! Each log that Ironstone wrote says where the one before it ended (`log::note`). A log that is
+//! missing, or ends before that place, has lost writes. If a fence in a later log proves that they
+//! were durable, that is corruption, and the open fails. If not, a crash took them before anybody
+//! was promised them: recovery stops there, so that what is found is a prefix of what was written,
+//! and what later logs hold is given up. The open that finds this moves every family to a new log:
+//! the old ones do not come back.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use base::{Error, FileNumber, Result};
 use io::OpenHow;
@@ -15,10 +23,15 @@ use crate::family::FamilySet;
 use crate::files::{self, FileKind};
 use crate::version::manifest::Recovered;
 use crate::write::apply::{self, Replay};
-use log::RecoveryMode;
+use log::chain::Stage;
+use log::{Chain, RecoveryMode};
 
 /// A batch begins with its sequence number and its count.
 const BATCH_HEADER: usize = 12;
+
+/// How an open goes on without what is lost.
+const WAY_OUT: &str = "this is no torn tail. Restore the file, or open with \
+     wal_recovery_mode=kSkipAnyCorruptedRecords to keep what can still be read";
 
 /// What the logs gave.
 #[derive(Debug, Default)]
@@ -30,8 +43,18 @@ pub(super) struct Replayed {
     next_in_logs: Option<u64>,
     /// The logs that were read, with their sizes.
     pub(super) logs: Vec<(FileNumber, u64)>,
-    /// Whether something at the end of a log was cut off.
+    /// Numbers and ends of the logs that hold anything.
+    pub(super) ends: Vec<(u64, u64)>,
+    /// Whether the logs hold something that was given up, or lack something.
     pub(super) cut: bool,
+}
+
+impl Replayed {
+    /// Ends of the logs from number `first` on, by their numbers.
+    pub(super) fn ends_from(&self, first: u64) -> BTreeMap<u64, u64> {
+        let needed = self.ends.iter().filter(|(n, _)| *n >= first);
+        needed.copied().collect()
+    }
 }
 
 /// Where recovery stopped, and the sequence number with which a later log goes on.
@@ -52,34 +75,20 @@ impl Opening {
             last_sequence: recovered.last_sequence,
             ..Replayed::default()
         };
-        let logs = self.live_logs(recovered, families)?;
+        let oldest = families.iter().map(|f| f.log_number().0).min().unwrap_or(0);
+        let first = FileNumber(recovered.min_log_number_to_keep.max(oldest));
+        self.check_tracked(recovered, first)?;
+        let chain = self.chain(first)?;
         let mut stopped: Option<Stop> = None;
-        for (number, path) in logs {
-            let file = self.options.env.fs.open(&path, OpenHow::READ)?;
-            let size = file.len()?;
-            let mut one = OneLog {
-                opening: self,
+        for stage in chain.stages(first.0) {
+            self.replay_stage(
+                &chain,
+                stage,
                 families,
-                number,
-                path: &path,
-                reader: log::Reader::new(
-                    file,
-                    number.0,
-                    log::ReaderOptions {
-                        mode: self.options.db.wal_recovery_mode,
-                        fences: true,
-                    },
-                ),
-            };
-            let before = out.last_sequence;
-            one.replay(&mut out, &mut stopped, &mut *overflow)?;
-            self.log.info(format_args!(
-                "Recovered log {number}: sequences {} to {}, ended at {}",
-                before + 1,
-                out.last_sequence,
-                one.reader.end().offset()
-            ));
-            out.logs.push((number, size));
+                &mut out,
+                &mut stopped,
+                &mut *overflow,
+            )?;
         }
         if let Some((number, _)) = stopped {
             self.check_consistent(families, number)?;
@@ -87,40 +96,114 @@ impl Opening {
         Ok(out)
     }
 
-    /// The logs to read, in order. Errors: a log that the MANIFEST tracks is missing or short.
-    fn live_logs(
+    /// Replays one log, or notes that it is not there.
+    fn replay_stage(
         &self,
-        recovered: &Recovered,
+        chain: &Chain,
+        stage: Stage,
         families: &FamilySet,
-    ) -> Result<Vec<(FileNumber, PathBuf)>> {
-        let fs = &*self.options.env.fs;
-        let oldest = families.iter().map(|f| f.log_number().0).min().unwrap_or(0);
-        let first = FileNumber(recovered.min_log_number_to_keep.max(oldest));
+        out: &mut Replayed,
+        stopped: &mut Option<Stop>,
+        overflow: Overflow<'_>,
+    ) -> Result<()> {
+        let number = FileNumber(stage.number);
+        let path = files::wal_path(self.logs.dir(), number);
+        let short = Short {
+            opening: self,
+            chain,
+            number,
+            path: &path,
+        };
+        let Some(file) = stage.file else {
+            return match stage.end {
+                Some(end) if stopped.is_none() => short.found(0, end, true, out, stopped),
+                _ => Ok(()),
+            };
+        };
+        let size = file.len()?;
+        let options = log::ReaderOptions {
+            mode: self.options.db.wal_recovery_mode,
+            fences: true,
+        };
+        let reader = log::Reader::new(file, number.0, options);
+        let mut one = OneLog {
+            opening: self,
+            families,
+            number,
+            path: &path,
+            reader: reader.ending_at(stage.end.unwrap_or(u64::MAX)),
+        };
+        let before = out.last_sequence;
+        let read = one.replay(out, stopped, overflow)?;
+        out.logs.push((number, size));
+        if !read {
+            self.log.warn(format_args!(
+                "log {number}: its {size} bytes are not replayed: it does not go on where recovery \
+                 stopped"
+            ));
+            return Ok(());
+        }
+        let end = one.reader.end().offset();
+        self.log.info(format_args!(
+            "Recovered log {number}: sequences {} to {}, ended at {end}",
+            before + 1,
+            out.last_sequence,
+        ));
+        if end > 0 {
+            out.ends.push((number.0, end));
+        }
+        match stage.end {
+            Some(noted) if end < noted => short.found(end, noted, false, out, stopped),
+            _ => Ok(()),
+        }
+    }
+
+    /// Errors: a log that the MANIFEST tracks is missing or short.
+    fn check_tracked(&self, recovered: &Recovered, first: FileNumber) -> Result<()> {
+        if self.salvages() {
+            return Ok(());
+        }
         for (&number, &size) in recovered.wals.range(first.0..) {
             let path = files::wal_path(self.logs.dir(), FileNumber(number));
-            let Some(size) = size else { continue };
-            let have = match fs.metadata(&path) {
+            let have = match self.options.env.fs.metadata(&path) {
                 Ok(m) => m.len,
                 Err(e) if e.is_not_found() => {
                     return Err(Error::corruption(
                         "the MANIFEST tracks this log, but it is missing",
                     )
-                    .file(path));
+                    .file(path)
+                    .hint(WAY_OUT));
                 }
                 Err(e) => return Err(e),
             };
-            if have < size {
+            if let Some(size) = size.filter(|&size| have < size) {
                 return Err(Error::corruption(format!(
                     "the MANIFEST says that {size} bytes of this log are durable, it has {have}"
                 ))
-                .file(path));
+                .file(path)
+                .offset(have)
+                .hint(WAY_OUT));
             }
         }
-        Ok(files::list(fs, self.logs.dir())?
-            .into_iter()
-            .filter(|e| e.kind == FileKind::Wal && e.number >= first)
-            .map(|e| (e.number, self.logs.dir().join(&e.name)))
-            .collect())
+        Ok(())
+    }
+
+    /// The logs from number `first` on.
+    fn chain(&self, first: FileNumber) -> Result<Chain> {
+        let fs = &*self.options.env.fs;
+        let mut logs = Vec::new();
+        for entry in files::list(fs, self.logs.dir())? {
+            if entry.kind == FileKind::Wal && entry.number >= first {
+                let path: PathBuf = self.logs.dir().join(&entry.name);
+                logs.push((entry.number.0, fs.open(&path, OpenHow::READ)?));
+            }
+        }
+        Chain::read(logs)
+    }
+
+    /// Whether damage is stepped over and everything that can be read is kept.
+    fn salvages(&self) -> bool {
+        self.options.db.wal_recovery_mode == RecoveryMode::SkipAnyCorruptedRecords
     }
 
     /// Recovery stopped in log `at`: no family may have data in tables that is newer than that.
@@ -139,21 +222,80 @@ impl Opening {
     }
 }
 
+/// A log that lacks something of what a later one says was in it.
+struct Short<'a> {
+    opening: &'a Opening,
+    chain: &'a Chain,
+    number: FileNumber,
+    path: &'a Path,
+}
+
+impl Short<'_> {
+    /// The log is missing, or ends at `end` where it should at `noted`: an error, or the end of
+    /// the recovery.
+    fn found(
+        &self,
+        end: u64,
+        noted: u64,
+        missing: bool,
+        out: &mut Replayed,
+        stopped: &mut Option<Stop>,
+    ) -> Result<()> {
+        let mode = self.opening.options.db.wal_recovery_mode;
+        let lost = noted - end;
+        let what = if missing {
+            format!("this log is missing; it had {noted} bytes")
+        } else {
+            format!("this log ends here; it had {noted} bytes")
+        };
+        out.cut = true;
+        if mode != RecoveryMode::SkipAnyCorruptedRecords {
+            let error = |why: String| {
+                Error::corruption(format!("{what}, {why}: {lost} bytes are lost"))
+                    .file(self.path)
+                    .offset(end)
+                    .hint(WAY_OUT)
+            };
+            if let Some(by) = self.chain.proof(self.number.0)? {
+                let by = FileNumber(by);
+                return Err(error(format!(
+                    "and log {by} proves that all of it was durable"
+                )));
+            }
+            if mode == RecoveryMode::AbsoluteConsistency {
+                return Err(error("not known to be durable".to_owned()));
+            }
+            stopped.get_or_insert((self.number, out.next_in_logs));
+        }
+        self.opening.log.warn(format_args!(
+            "{}: at offset {end}: {what}, not known to be durable: {lost} bytes are lost{}",
+            self.path.display(),
+            if stopped.is_some() {
+                "; recovery stops here"
+            } else {
+                ""
+            }
+        ));
+        Ok(())
+    }
+}
+
 struct OneLog<'a> {
     opening: &'a Opening,
     families: &'a FamilySet,
     number: FileNumber,
-    path: &'a std::path::Path,
+    path: &'a Path,
     reader: log::Reader,
 }
 
 impl OneLog<'_> {
+    /// Replays the log; false if it does not go on where recovery stopped.
     fn replay(
         &mut self,
         out: &mut Replayed,
         stopped: &mut Option<Stop>,
         overflow: Overflow<'_>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let target = Replay {
             families: self.families,
             log_number: self.number,
@@ -170,7 +312,7 @@ impl OneLog<'_> {
             let first = batch.sequence();
             if let Some((_, expected)) = *stopped {
                 if expected != Some(first) {
-                    return Ok(()); // this log does not go on where recovery stopped
+                    return Ok(false);
                 }
                 *stopped = None;
             }
@@ -192,11 +334,19 @@ impl OneLog<'_> {
             record = batch.into_data();
         }
         self.ended(out, stopped);
-        Ok(())
+        Ok(true)
     }
 
     /// Notes how the log ended.
     fn ended(&self, out: &mut Replayed, stopped: &mut Option<Stop>) {
+        let (damages, bytes) = self.reader.damage_totals();
+        if damages > 0 {
+            out.cut = true;
+            self.opening.log.warn(format_args!(
+                "{}: {damages} damaged places skipped, {bytes} bytes",
+                self.path.display(),
+            ));
+        }
         let log::End::Torn {
             offset,
             reason,

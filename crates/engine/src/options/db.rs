@@ -61,6 +61,9 @@ base::options! {
         max_total_wal_size: u64 = 0, in 0..=u64::MAX, [Mutable];
         /// What damage in a write-ahead log means at `open`.
         wal_recovery_mode: RecoveryMode = RecoveryMode::PointInTimeRecovery;
+        /// Whether the MANIFEST records each closed log with the size up to which it is durable.
+        /// `open` refuses a recorded log that is missing or shorter.
+        track_and_verify_wals_in_manifest: bool = false;
         /// Whether `open` keeps the logs instead of flushing what it recovered from them.
         avoid_flush_during_recovery: bool = false;
         /// Whether `close` leaves unlogged writes (`disable_wal`) in memory, which loses them.

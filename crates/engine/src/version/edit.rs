@@ -56,6 +56,11 @@ mod tag {
     pub(super) const WAL_DELETION2: u32 = SAFE_TO_IGNORE + 8;
     pub(super) const PERSIST_TIMESTAMPS: u32 = SAFE_TO_IGNORE + 9;
 
+    pub(super) mod wal {
+        pub(in super::super) const END: u32 = 1;
+        pub(in super::super) const SYNCED_SIZE: u32 = 2;
+    }
+
     pub(super) mod field {
         pub(in super::super) const END: u32 = 1;
         pub(in super::super) const MARKED_FOR_COMPACTION: u32 = 2;

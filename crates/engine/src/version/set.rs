@@ -6,13 +6,14 @@
 //!
 //! Lock order: the mutex around the VersionSet is taken before the database's state lock.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Error, FileNumber, Result};
 
-use super::edit::{NewFile, VersionEdit};
+use super::edit::{NewFile, VersionEdit, WalAddition};
 use super::manifest::Writer;
 use super::version::{Janitor, TableFile, Version};
 use crate::family::{Family, FamilySet};
@@ -94,6 +95,8 @@ pub(crate) struct VersionSet {
     /// Logs below this number are not needed for recovery.
     pub(crate) min_log_number_to_keep: u64,
     pub(crate) max_manifest_file_size: u64,
+    /// Closed logs that the MANIFEST records, with the bytes of them that are durable.
+    pub(crate) tracked_logs: BTreeMap<u64, u64>,
 }
 
 /// Hands out file numbers; shared by everything that creates files.
@@ -124,6 +127,7 @@ impl VersionSet {
             db_id,
             min_log_number_to_keep: 0,
             max_manifest_file_size,
+            tracked_logs: BTreeMap::new(),
         }
     }
 
@@ -169,6 +173,9 @@ impl VersionSet {
             min_log_number_to_keep: Some(self.min_log_number_to_keep),
             ..Default::default()
         });
+        if !self.tracked_logs.is_empty() {
+            edits.push(additions(&self.tracked_logs));
+        }
         let old = self.manifest.as_ref().map(Writer::number);
         self.manifest = Some(Writer::create(
             &*tables.env.fs,
@@ -207,6 +214,8 @@ impl VersionSet {
         if let Some(e) = &self.failure {
             return Err(e.duplicate());
         }
+        let needed = edit.min_log_number_to_keep;
+        let needed = needed.unwrap_or(self.min_log_number_to_keep);
         edit.prev_log_number = Some(0);
         edit.next_file_number = Some(numbers.peek());
         edit.last_sequence = Some(last_sequence);
@@ -225,12 +234,47 @@ impl VersionSet {
         let manifest = self.manifest.as_mut().ok_or_else(|| {
             Error::not_supported("changing the files of a database that is open for reading only")
         })?;
-        manifest.append(&[edit])
+        // Logs that are not needed any more may go: the MANIFEST must not ask for them.
+        let goes = self.tracked_logs.range(..needed).next().is_some();
+        let forget = goes.then(|| VersionEdit {
+            wal_deletion: Some(needed),
+            ..Default::default()
+        });
+        let edits: Vec<VersionEdit> = [edit].into_iter().chain(forget).collect();
+        manifest.append(&edits)?;
+        self.tracked_logs = self.tracked_logs.split_off(&needed);
+        Ok(())
+    }
+
+    /// Records closed logs, with the bytes of them that are durable.
+    pub(crate) fn track_logs(&mut self, logs: impl IntoIterator<Item = (u64, u64)>) -> Result<()> {
+        if let Some(e) = &self.failure {
+            return Err(e.duplicate());
+        }
+        let needed = self.min_log_number_to_keep;
+        let new: BTreeMap<u64, u64> = logs.into_iter().filter(|(n, _)| *n >= needed).collect();
+        if let (false, Some(manifest)) = (new.is_empty(), self.manifest.as_mut()) {
+            manifest.append(&[additions(&new)])?;
+            self.tracked_logs.extend(new);
+        }
+        Ok(())
     }
 
     /// The MANIFEST that is being written.
     pub(crate) fn manifest_number(&self) -> Option<FileNumber> {
         self.manifest.as_ref().map(Writer::number)
+    }
+}
+
+/// The edit that records these logs.
+fn additions(logs: &BTreeMap<u64, u64>) -> VersionEdit {
+    let addition = |(&log_number, &size)| WalAddition {
+        log_number,
+        synced_size: Some(size),
+    };
+    VersionEdit {
+        wal_additions: logs.iter().map(addition).collect(),
+        ..Default::default()
     }
 }
 

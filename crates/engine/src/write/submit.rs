@@ -199,12 +199,18 @@ pub(crate) fn settle(db: &Shared, flight: LogFlight) -> Result<()> {
         Ok(durable) => db.durable.raise(durable),
         Err(e) => return mend(db, guard, e, last),
     }
+    let closed = active(&mut guard)?.has_closed();
     // With several flights out, earlier ones may not have landed.
     while synced && db.durable.get() < last {
         if let Some(e) = active(&mut guard)?.failure() {
             return mend(db, guard, e, last);
         }
         guard = db.wait_for_landing(guard, None);
+    }
+    drop(guard);
+    if synced && closed {
+        db.track_closed_logs()
+            .inspect_err(|e| db.fail("tracking of logs", e))?;
     }
     Ok(())
 }

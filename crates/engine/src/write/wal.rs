@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use base::stats::{Statistics, Ticker};
 use base::{Error, FileNumber, Result, ValueType};
 use io::{FileSystem, OpenHow, Probe};
-use log::{Fence, LogOptions, Lsn, Pool, PoolOptions, TailPolicy, Taken, WalSync};
+use log::{Fence, LogOptions, Lsn, Note, Pool, PoolOptions, TailPolicy, Taken, WalSync};
 
 use super::plan::LogStep;
 use crate::batch::HEADER_LEN;
@@ -26,6 +26,8 @@ use crate::options::{Options, WalIoMode, WalTailPolicy};
 const SYNCED_RUN: u32 = 4;
 /// The same for groups that are not synced, each of which costs a direct log a device write.
 const UNSYNCED_RUN: u32 = 32;
+/// Bytes of a batch's header: its sequence number and its count.
+const BATCH_HEADER: usize = 12;
 /// Bytes that framing may add to a group, over all its records.
 const FRAMING_SLACK: u64 = 64 << 10;
 
@@ -236,13 +238,15 @@ pub(crate) struct ActiveLog {
     pub(crate) number: FileNumber,
     kind: LogKind,
     capacity: u64,
-    /// Number and end of the log before; 0 if this process had none.
+    /// Number and end of the last log before that is not empty; 0 if no log before is needed.
     previous: (u64, u64),
     /// Rises with groups that the log's kind does not suit, falls with others.
     unsuited: u32,
     /// Logs that were left behind with bytes that are not durable yet, oldest first. They are
     /// synced before anything in the active log is acknowledged as durable.
-    unsynced: Vec<log::Syncer>,
+    unsynced: Vec<(log::Syncer, (u64, u64))>,
+    /// Numbers and ends of logs that were left behind and are durable, until somebody takes them.
+    closed: Vec<(u64, u64)>,
     /// Up to where writeback of the active file was started.
     writeback_from: u64,
     /// The last sequence number in the log, or before it.
@@ -285,6 +289,7 @@ impl ActiveLog {
             previous: (0, 0),
             unsuited: 0,
             unsynced: Vec::new(),
+            closed: Vec::new(),
             writeback_from: 0,
             last_sequence,
             flying: VecDeque::new(),
@@ -293,25 +298,39 @@ impl ActiveLog {
         }
     }
 
+    /// The log before it has this number and ends at this offset, and all of it is durable.
+    pub(crate) fn following(mut self, previous: (u64, u64)) -> Self {
+        self.previous = previous;
+        self
+    }
+
     /// Makes another log the active one. What the old one holds stays to be synced. No flight is
     /// out.
     pub(crate) fn switch(&mut self, new: NewLog) -> Result<()> {
         self.submit_all()?;
-        if self.writer.durable().0 < self.writer.size() {
-            self.unsynced.push(self.writer.syncer());
+        let left = (self.number.0, self.writer.size());
+        if self.writer.durable().0 < left.1 {
+            self.unsynced.push((self.writer.syncer(), left));
+        } else if left.1 > 0 {
+            self.closed.push(left);
         }
-        self.previous = (self.number.0, self.writer.size());
-        self.begin_with(new);
+        self.leave(left, new);
         Ok(())
     }
 
     /// Leaves a log behind that has failed: it ends where it was durable.
     pub(crate) fn replace(&mut self, new: NewLog) {
-        self.previous = (self.number.0, self.writer.durable().0);
-        self.begin_with(new);
+        let left = (self.number.0, self.writer.durable().0);
+        if left.1 > 0 {
+            self.closed.push(left);
+        }
+        self.leave(left, new);
     }
 
-    fn begin_with(&mut self, new: NewLog) {
+    fn leave(&mut self, left: (u64, u64), new: NewLog) {
+        if left.1 > 0 {
+            self.previous = left;
+        }
         self.writer = new.writer;
         self.number = new.number;
         self.kind = new.kind;
@@ -402,21 +421,39 @@ impl ActiveLog {
         now
     }
 
-    /// Appends a batch; with `fence`, what is durable so far is noted behind it.
+    /// Appends a batch. The first one of a log has a note of the log before right behind its
+    /// header; with `fence`, what is durable so far is noted at its end.
     pub(crate) fn append(&mut self, record: &[u8], fence: bool) -> Result<()> {
-        if !fence {
-            self.writer.append(record)?;
-            return Ok(());
+        const NOTE: [u8; 2] = [ValueType::LogData as u8, log::note::LEN as u8];
+        const FENCE: [u8; 2] = [ValueType::LogData as u8, log::fence::LEN as u8];
+        let (previous_log, previous_end) = self.previous;
+        let log_number = self.number.0;
+        let note = (self.writer.size() == 0).then(|| {
+            let note = Note {
+                log_number,
+                previous_log,
+                previous_end,
+            };
+            note.encode()
+        });
+        let fence = fence.then(|| {
+            let fence = Fence {
+                log_number,
+                durable: self.writer.durable().0,
+                previous_log,
+                previous_end,
+            };
+            fence.encode()
+        });
+        let (header, body) = record.split_at(HEADER_LEN.min(record.len()));
+        let mut parts: [&[u8]; 6] = [header, &[], &[], body, &[], &[]];
+        if let Some(note) = &note {
+            parts[1..3].copy_from_slice(&[&NOTE, note]);
         }
-        let fence = Fence {
-            log_number: self.number.0,
-            durable: self.writer.durable().0,
-            previous_log: self.previous.0,
-            previous_end: self.previous.1,
-        };
-        let head = [ValueType::LogData as u8, log::fence::LEN as u8];
-        self.writer
-            .append_parts(&[record, &head, &fence.encode()])?;
+        if let Some(fence) = &fence {
+            parts[4..].copy_from_slice(&[&FENCE, fence]);
+        }
+        self.writer.append_parts(&parts)?;
         Ok(())
     }
 
@@ -474,7 +511,7 @@ impl ActiveLog {
                 self.flying
                     .push_back((Lsn(self.writer.size()), self.last_sequence));
                 Ok(Some(LogFlight {
-                    older: self.unsynced.clone(),
+                    older: self.closed_unsynced(),
                     own,
                     last_sequence: self.last_sequence,
                     synced: true,
@@ -500,8 +537,7 @@ impl ActiveLog {
 
     /// A flight has landed: returns up to which sequence number everything logged is durable.
     pub(crate) fn landed(&mut self, flight: LogFlight, outcome: Result<()>) -> Result<u64> {
-        self.unsynced
-            .retain(|log| log.marks().durable() < log.marks().submitted());
+        self.note_closed();
         match flight.own {
             Some(own) => self.writer.landed(own, outcome)?,
             None => outcome?,
@@ -543,15 +579,37 @@ impl ActiveLog {
 
     /// The logs that were left behind and are not durable.
     pub(crate) fn closed_unsynced(&self) -> Vec<log::Syncer> {
-        self.unsynced.clone()
+        self.unsynced.iter().map(|(log, _)| log.clone()).collect()
+    }
+
+    /// Some of the logs that were left behind may have become durable.
+    pub(crate) fn note_closed(&mut self) {
+        let closed = &mut self.closed;
+        self.unsynced.retain(|(log, left)| {
+            let durable = log.marks().durable() >= log.marks().submitted();
+            if durable {
+                closed.push(*left);
+            }
+            !durable
+        });
+    }
+
+    /// Whether [`ActiveLog::take_closed`] has something to give.
+    pub(crate) fn has_closed(&self) -> bool {
+        !self.closed.is_empty()
+    }
+
+    /// The logs that were left behind and have become durable since the last call.
+    pub(crate) fn take_closed(&mut self) -> Vec<(u64, u64)> {
+        std::mem::take(&mut self.closed)
     }
 
     /// Makes everything durable, older logs first, while the log is locked.
     pub(crate) fn sync_all(&mut self) -> Result<()> {
-        for log in &self.unsynced {
+        for (log, _) in &self.unsynced {
             log.sync()?;
         }
-        self.unsynced.clear();
+        self.note_closed();
         self.pad()?;
         self.writer.sync()?;
         Ok(())

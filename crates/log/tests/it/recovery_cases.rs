@@ -29,6 +29,11 @@ const DIFFERENT: &[(&str, &str, &str)] = &[
         "looks at the log number before the length; 11.8.1 does it the other way round",
     ),
     (
+        "flip in type of a fragment at a block's start",
+        "7.8.3",
+        "takes a legacy record with a damaged type for the end of a recycled log",
+    ),
+    (
         "compression behind the first record",
         "7.8.3",
         "salvage gives up there; we keep the records behind it",

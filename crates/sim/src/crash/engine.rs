@@ -70,7 +70,7 @@ impl Setup {
             seed,
             operations: 40,
             plant: Plant::None,
-            tolerate_holes_between_logs: true,
+            tolerate_holes_between_logs: false,
             rocksdb_one_in: 0,
             settings: &[],
         }

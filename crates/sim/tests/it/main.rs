@@ -13,8 +13,14 @@ mod model;
 #[cfg(test)]
 mod pingpong;
 #[cfg(test)]
+mod pitfalls;
+#[cfg(test)]
 mod retention;
 #[cfg(test)]
+mod rot;
+#[cfg(test)]
 mod threads;
+#[cfg(test)]
+mod tracked;
 #[cfg(test)]
 mod written;

@@ -328,8 +328,8 @@ fn wal_addition(d: &mut Decoder<'_>) -> Result<WalAddition, Bad> {
     };
     loop {
         match d.varint32().or_cut_off()? {
-            1 => return Ok(out),
-            2 => out.synced_size = Some(d.varint64().or_cut_off()?),
+            tag::wal::END => return Ok(out),
+            tag::wal::SYNCED_SIZE => out.synced_size = Some(d.varint64().or_cut_off()?),
             t => return Err(Bad::Other(format!("unknown tag {t} of a log's addition"))),
         }
     }

@@ -4,13 +4,13 @@ use base::coding::{put_slice, put_varint};
 use base::{Error, Result};
 
 use super::tag::{self, field};
-use super::{BlobAddition, BlobGarbage, FileMetaData, NewFile, VersionEdit};
+use super::{BlobAddition, BlobGarbage, FileMetaData, NewFile, VersionEdit, WalAddition};
 
 impl VersionEdit {
     /// The record.
     ///
-    /// Not written, because they are hints that readers do without: compact cursors, tracked
-    /// logs, a file's temperature, mark and range-deletion size.
+    /// Not written, because they are hints that readers do without: compact cursors, a file's
+    /// temperature, mark and range-deletion size.
     /// Errors: `NotSupported` for what must not be lost and cannot be written: user timestamps,
     /// and files outside the database's directory.
     pub fn encode(&self) -> Result<Vec<u8>> {
@@ -31,6 +31,14 @@ impl VersionEdit {
         }
         for b in &self.blob_file_garbage {
             put_blob_garbage(out, b);
+        }
+        for wal in &self.wal_additions {
+            put_wal_addition(out, wal);
+        }
+        if let Some(below) = self.wal_deletion {
+            let mut body = Vec::new();
+            put_varint(&mut body, below);
+            put_bytes(out, tag::WAL_DELETION2, &body);
         }
         if self.column_family != 0 {
             put_number(out, tag::COLUMN_FAMILY, u64::from(self.column_family));
@@ -99,6 +107,16 @@ fn put_number(out: &mut Vec<u8>, tag: u32, number: u64) {
 fn put_bytes(out: &mut Vec<u8>, tag: u32, bytes: &[u8]) {
     put_varint(out, u64::from(tag));
     put_slice(out, bytes);
+}
+
+fn put_wal_addition(out: &mut Vec<u8>, wal: &WalAddition) {
+    let mut body = Vec::new();
+    put_varint(&mut body, wal.log_number);
+    if let Some(size) = wal.synced_size {
+        put_number(&mut body, tag::wal::SYNCED_SIZE, size);
+    }
+    put_varint(&mut body, u64::from(tag::wal::END));
+    put_bytes(out, tag::WAL_ADDITION2, &body);
 }
 
 fn put_file(out: &mut Vec<u8>, NewFile { level, meta }: &NewFile) {

@@ -147,6 +147,30 @@ fn every_part_is_read() {
 }
 
 #[test]
+fn tracked_logs_are_written_as_rocksdb_writes_them() {
+    let edit = VersionEdit {
+        wal_additions: vec![
+            WalAddition {
+                log_number: 12,
+                synced_size: Some(128),
+            },
+            WalAddition {
+                log_number: 13,
+                synced_size: None,
+            },
+        ],
+        wal_deletion: Some(5),
+        ..Default::default()
+    };
+    let encoded = edit.encode().unwrap();
+    assert_eq!(
+        encoded,
+        bytes("8740 05 0c 02 8001 01  8740 02 0d 01  8840 01 05")
+    );
+    assert_eq!(VersionEdit::decode(&encoded).unwrap(), edit);
+}
+
+#[test]
 fn damage_is_found_and_located() {
     let cases = [
         (
