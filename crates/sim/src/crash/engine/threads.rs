@@ -530,6 +530,7 @@ fn check_all(
                 }
                 chain.push((counts, shot.label));
             }
+            Err(what) if check::is_ambiguous(&before, &what) => tally.ambiguous += 1,
             Err(what) => {
                 check::dump(&before);
                 tally.fail(format!("{what}; {}; {context}", shot.label));
