@@ -71,6 +71,22 @@ tickers! {
     WalFileSynced = "rocksdb.wal.synced",
     /// Bytes appended to the log.
     WalFileBytes = "rocksdb.wal.bytes",
+    /// Logs that were begun with a file from the pool.
+    WalPrecreateHit = "rocksdb.wal.precreate.hit",
+    /// Logs that should have been, when none was ready: they grow.
+    WalPrecreateMiss = "rocksdb.wal.precreate.miss",
+    /// Log files that could not be made ahead.
+    WalPrecreateFailed = "rocksdb.wal.precreate.failed",
+    /// Bytes of zeros written to log files ahead of use.
+    WalZeroedBytes = "ironstone.wal.zeroed.bytes",
+    /// Logs that were begun with the file of an older log.
+    WalRecycled = "ironstone.wal.recycled",
+    /// Log writes that took longer than `wal_slow_io_ms`.
+    WalSlowIo = "ironstone.wal.slow.io",
+    /// Failed logs whose tail went to a new one.
+    WalRelogged = "ironstone.wal.relogged",
+    /// Groups that a full disk refused.
+    WalNoSpace = "ironstone.wal.no.space",
     /// Writes that their own thread brought through the log.
     WriteDoneBySelf = "rocksdb.write.self",
     /// Writes that another thread's group carried.

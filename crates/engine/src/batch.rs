@@ -401,6 +401,11 @@ impl WriteBatch {
         }
     }
 
+    /// The sequence number of the last counted record; that before the batch if it has none.
+    pub(crate) fn last_sequence(&self) -> u64 {
+        (self.sequence() + u64::from(self.count())).saturating_sub(1)
+    }
+
     /// The records from front to back.
     pub fn records(&self) -> Records<'_> {
         Records {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use base::{Error, Result};
+use base::{Error, ErrorKind, Result};
 use io::FileLock;
 
 use crate::batch::WriteBatch;
@@ -18,7 +18,8 @@ use crate::read::get;
 use crate::read::iter::DbIterator;
 use crate::read::snapshot::Snapshot;
 use crate::shared::Shared;
-use crate::write::pipeline;
+use crate::write::pending::{self, PendingWrite};
+use crate::write::{pipeline, submit};
 use crate::{families, maintenance, properties};
 
 /// A handle to a column family: cheap to clone, valid as long as the database is open. After a
@@ -146,6 +147,8 @@ impl Db {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .join();
+        let closed = Error::new(ErrorKind::ShutdownInProgress, "the database was closed");
+        self.shared.durable.fail(&closed);
         if !self.shared.read_only {
             self.shared.delete_obsolete_files();
         }
@@ -281,12 +284,65 @@ impl Db {
     /// Hands the log's process buffer to the operating system and, with `sync`, to the device:
     /// everything written before is then durable. Needed with `manual_wal_flush`.
     pub fn flush_wal(&self, sync: bool) -> Result<()> {
-        pipeline::flush_wal(&self.shared, sync)
+        submit::flush_wal(&self.shared, sync)
     }
 
     /// Makes everything written before durable.
     pub fn sync_wal(&self) -> Result<()> {
         self.flush_wal(true)
+    }
+}
+
+/// Writing, and waiting for durability later.
+impl Db {
+    /// Writes a batch without waiting for the device, and tells when it is visible and when it is
+    /// durable: by a future that any runtime can poll, a callback, or a wait. Many such writes
+    /// share one write of the device. `options.sync` makes no difference.
+    ///
+    /// It waits where any write does: for room in the memtables (unless `no_slowdown`), and for the
+    /// moment in which other groups are logged.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut options = ironstone::Options::default();
+    /// # options.db.create_if_missing = true;
+    /// # let db = ironstone::Db::open(dir.path(), &options)?;
+    /// let mut batch = ironstone::WriteBatch::new();
+    /// batch.put(b"key", b"value")?;
+    /// let write = db.write_async(&ironstone::WriteOptions::default(), batch)?;
+    /// write.applied.wait()?;                 // or `.await`
+    /// assert!(db.get(b"key")?.is_some());
+    /// write.durable.wait()?;
+    /// assert!(db.durable_seq() >= write.seq);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn write_async(&self, options: &WriteOptions, batch: WriteBatch) -> Result<PendingWrite> {
+        pending::write(&self.shared, options, batch)
+    }
+
+    /// Every logged write up to this sequence number survives a power cut. Writes with
+    /// `disable_wal` do not count.
+    pub fn durable_seq(&self) -> u64 {
+        self.shared.durable.get()
+    }
+
+    /// Waits until the logged write with sequence number `seq`, and all before it, survive a power
+    /// cut; brings the log to the device if need be. Errors: there is no such write yet, or it was
+    /// not logged; what made the device fail.
+    pub fn wait_durable(&self, seq: u64) -> Result<()> {
+        pending::wait_durable(&self.shared, seq)
+    }
+
+    /// Stops all writes until [`Db::unlock_wal`], and hands the log to the operating system: its
+    /// files do not change meanwhile. Calls nest. Writers wait, or fail with `Incomplete` if they
+    /// have `no_slowdown`.
+    pub fn lock_wal(&self) -> Result<()> {
+        maintenance::lock_wal(&self.shared)
+    }
+
+    /// Ends [`Db::lock_wal`]. Errors: it was not called.
+    pub fn unlock_wal(&self) -> Result<()> {
+        maintenance::unlock_wal(&self.shared)
     }
 }
 

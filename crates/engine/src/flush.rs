@@ -51,7 +51,10 @@ pub(crate) fn flush_family(db: &Shared, family: &Arc<Family>) -> Result<()> {
     memtables.reverse(); // oldest first
     let file = write_level0(db, family, &memtables)?;
     if db.families.load().iter().nth(1).is_some() {
-        db.with_log(|log| log.sync_closed())?;
+        // Not while holding the log: writers go on.
+        for log in db.with_log(|log| Ok(log.closed_unsynced()))? {
+            log.sync()?;
+        }
     }
     let log_number = memtables
         .last()

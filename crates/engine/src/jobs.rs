@@ -14,6 +14,7 @@ use crate::compaction;
 use crate::flush;
 use crate::properties;
 use crate::shared::Shared;
+use crate::write::pending;
 use crate::write::wal::LogFiles;
 
 /// How fast log files are filled with zeros.
@@ -41,6 +42,7 @@ impl Jobs {
         if db.log_files().is_ok_and(LogFiles::uses_pool) {
             jobs.spawn("ironstone:pool", db, fill_pool)?;
         }
+        jobs.spawn("ironstone:wal", db, pending::run)?;
         let seconds = db.options.db.stats_dump_period_sec;
         if seconds > 0 {
             let period = Duration::from_secs(u64::from(seconds));

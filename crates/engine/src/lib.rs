@@ -65,6 +65,7 @@ pub use options::{
 pub use read::iter::DbIterator;
 pub use read::snapshot::Snapshot;
 pub use table::{BlockCache, CompressionType, TableOptions};
+pub use write::pending::{Applied, Durable, PendingWrite};
 
 /// Compiles and runs the example in the README.
 #[cfg(doctest)]

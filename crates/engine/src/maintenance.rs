@@ -10,8 +10,7 @@ use crate::family::Family;
 use crate::memtable::Memtable;
 use crate::options::FlushOptions;
 use crate::shared::{ManualCompaction, Shared};
-use crate::write::plan::Plan;
-use crate::write::{admit, pipeline};
+use crate::write::{admit, pipeline, submit};
 
 /// Makes the families' active memtables immutable and, with `wait`, waits for their flush.
 pub(crate) fn flush(db: &Shared, families: &[Arc<Family>], options: &FlushOptions) -> Result<()> {
@@ -22,7 +21,7 @@ pub(crate) fn flush(db: &Shared, families: &[Arc<Family>], options: &FlushOption
         if families.iter().any(|f| !f.view.load().mem.is_empty()) {
             if !options.allow_write_stall {
                 for family in families {
-                    admit::wait_for_memtable_slot(db, family, &Plan::exclusive())?;
+                    admit::wait_for_memtable_slot(db, family, false)?;
                 }
             }
             db.rotate(families)?;
@@ -115,16 +114,44 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
     if db.read_only || db.state().failure.is_some() {
         return Ok(());
     }
+    let locks = std::mem::take(&mut *db.wal_locks.lock().unwrap_or_else(PoisonError::into_inner));
+    if locks > 0 {
+        db.order.open();
+    }
     let result = if db.has_unlogged_writes() && !db.options.db.avoid_flush_during_shutdown {
         let all: Vec<_> = db.families.load().iter().cloned().collect();
         flush(db, &all, &FlushOptions::default())
     } else {
         Ok(())
     };
-    let files = db.log_files()?;
-    let log = db.with_log(|log| log.submit(files));
+    let wanted = *db.lock_wanted() > db.durable.get();
+    let log = submit::flush_wal(db, wanted);
     match result.and(log) {
         Err(e) if e.kind() == ErrorKind::ShutdownInProgress => Ok(()),
         other => other.map_err(|e: Error| e),
     }
+}
+
+/// See [`Db::lock_wal`](crate::Db::lock_wal).
+pub(crate) fn lock_wal(db: &Shared) -> Result<()> {
+    db.check_writable()?;
+    let mut locks = db.wal_locks.lock().unwrap_or_else(PoisonError::into_inner);
+    if *locks == 0 {
+        db.order.close();
+        submit::flush_wal(db, false).inspect_err(|_| db.order.open())?;
+    }
+    *locks += 1;
+    Ok(())
+}
+
+/// See [`Db::unlock_wal`](crate::Db::unlock_wal).
+pub(crate) fn unlock_wal(db: &Shared) -> Result<()> {
+    let mut locks = db.wal_locks.lock().unwrap_or_else(PoisonError::into_inner);
+    match *locks {
+        0 => return Err(Error::aborted("unlock_wal: the WAL is not locked")),
+        1 => db.order.open(),
+        _ => {}
+    }
+    *locks -= 1;
+    Ok(())
 }

@@ -1,10 +1,11 @@
 //! What the threads of one open database share, and its locks.
 //!
 //! Lock order, outermost first:
-//! 1. the write queue's lead (rotations happen under it)
-//! 2. `versions`: the MANIFEST
-//! 3. `log_file`: the active log
-//! 4. `state`: which jobs run, which logs live, the sticky error; a [`Condvar`] tells of changes
+//! 1. the lead of a queue of writers
+//! 2. the gate of [`Order`] (rotations and new families happen while it is closed)
+//! 3. `versions`: the MANIFEST
+//! 4. `log_switch`, then `log_file`: the active log
+//! 5. `state`: which jobs run, which logs live, the sticky error; a [`Condvar`] tells of changes
 //!
 //! Reads take none of them: they load a family's View and the last sequence number.
 
@@ -28,7 +29,11 @@ use crate::version::VersionSet;
 use crate::version::set::{FileNumbers, Tables};
 use crate::write::admit::Attention;
 use crate::write::group::Queue;
+use crate::write::order::Order;
+use crate::write::slow::Device;
+use crate::write::submit::Guard;
 use crate::write::wal::{ActiveLog, LogFiles, LogKind};
+use crate::write::watermark::Watermark;
 
 /// An open database.
 pub(crate) struct Shared {
@@ -44,17 +49,33 @@ pub(crate) struct Shared {
     pub(crate) session_id: String,
     pub(crate) db_id: String,
 
-    /// The last sequence number that readers see.
-    pub(crate) last_sequence: AtomicU64,
-    /// The last one that was given to a write; only the leader changes it.
-    pub(crate) last_allocated: AtomicU64,
+    /// The order of writes: what is visible, and who is halfway.
+    pub(crate) order: Order,
+    /// The last logged write that survives a power cut, with all before it.
+    pub(crate) durable: Watermark,
+    /// What `write_async` wants to be durable.
+    wanted: Mutex<u64>,
+    wanted_more: Condvar,
     pub(crate) snapshots: Arc<SnapshotList>,
 
-    pub(crate) queue: Queue,
+    /// Writers that wait for the device, and those that do not.
+    pub(crate) synced_writers: Queue,
+    pub(crate) writers: Queue,
+    /// Held while inserting, without `allow_concurrent_memtable_write`.
+    pub(crate) memtable_writer: Mutex<()>,
+    /// When the last synced group began; for `wal_min_sync_interval`.
+    pub(crate) last_sync_nanos: AtomicU64,
+    pub(crate) device: Device,
+    /// How often `lock_wal` was called without `unlock_wal`.
+    pub(crate) wal_locks: Mutex<u32>,
     pub(crate) attention: Attention,
     pub(crate) versions: Mutex<VersionSet>,
     /// `None` if the database is open for reading only.
     log_file: Mutex<Option<ActiveLog>>,
+    /// A flight of the log has landed.
+    log_landed: Condvar,
+    /// Held while the next log is made.
+    log_switch: Mutex<()>,
     log_files: Option<LogFiles>,
     /// Bytes in the active log.
     pub(crate) log_bytes: AtomicU64,
@@ -99,10 +120,15 @@ pub(crate) struct ManualCompaction {
 }
 
 impl State {
-    pub(crate) fn check_writable(&self) -> Result<()> {
-        if let Some(e) = &self.failure {
-            return Err(e.duplicate());
+    pub(crate) fn check_not_failed(&self) -> Result<()> {
+        match &self.failure {
+            Some(e) => Err(e.duplicate()),
+            None => Ok(()),
         }
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        self.check_not_failed()?;
         if self.closing {
             return Err(Error::new(
                 ErrorKind::ShutdownInProgress,
@@ -145,13 +171,22 @@ impl Shared {
             numbers: parts.numbers,
             session_id: parts.session_id,
             db_id: parts.db_id,
-            last_sequence: AtomicU64::new(parts.last_sequence),
-            last_allocated: AtomicU64::new(parts.last_sequence),
+            order: Order::after(parts.last_sequence),
+            durable: Watermark::at(parts.last_sequence),
+            wanted: Mutex::new(parts.last_sequence),
+            wanted_more: Condvar::new(),
             snapshots: Arc::default(),
-            queue: Queue::default(),
+            synced_writers: Queue::default(),
+            writers: Queue::default(),
+            memtable_writer: Mutex::new(()),
+            last_sync_nanos: AtomicU64::new(0),
+            device: Device::default(),
+            wal_locks: Mutex::new(0),
             attention: Attention::default(),
             versions: Mutex::new(parts.versions),
             log_file: Mutex::new(parts.log_file),
+            log_landed: Condvar::new(),
+            log_switch: Mutex::new(()),
             log_files: parts.log_files,
             log_bytes: AtomicU64::new(0),
             unlogged: AtomicBool::new(false),
@@ -178,7 +213,7 @@ impl Shared {
     /// The last write that a read which starts now sees.
     #[inline]
     pub(crate) fn visible(&self) -> SequenceNumber {
-        SequenceNumber(self.last_sequence.load(Ordering::Acquire))
+        SequenceNumber(self.order.visible.get())
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -217,10 +252,73 @@ impl Shared {
         self.closing.load(Ordering::Acquire)
     }
 
+    /// The active log; `None` inside if the database is open for reading only.
+    pub(crate) fn lock_log(&self) -> Guard<'_> {
+        self.log_file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Runs `f` on the active log. Errors: the database is open for reading only.
     pub(crate) fn with_log<T>(&self, f: impl FnOnce(&mut ActiveLog) -> Result<T>) -> Result<T> {
-        let mut log = self.log_file.lock().unwrap_or_else(PoisonError::into_inner);
-        log.as_mut().map_or_else(|| Err(read_only()), f)
+        self.lock_log().as_mut().map_or_else(|| Err(read_only()), f)
+    }
+
+    /// Lets go of the log until a flight has landed, or for so long.
+    pub(crate) fn wait_for_landing<'a>(
+        &self,
+        mut guard: Guard<'a>,
+        at_most: Option<Duration>,
+    ) -> Guard<'a> {
+        if let Some(log) = guard.as_mut() {
+            log.waiting += 1;
+        }
+        let mut guard = match at_most {
+            None => self
+                .log_landed
+                .wait(guard)
+                .unwrap_or_else(PoisonError::into_inner),
+            Some(t) => {
+                self.log_landed
+                    .wait_timeout(guard, t)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0
+            }
+        };
+        if let Some(log) = guard.as_mut() {
+            log.waiting -= 1;
+        }
+        guard
+    }
+
+    /// A flight has landed: wakes those who wait for one.
+    pub(crate) fn tell_landed(&self, guard: &Guard<'_>) {
+        if guard.as_ref().is_some_and(|log| log.waiting > 0) {
+            self.log_landed.notify_all();
+        }
+    }
+
+    /// Asks for everything up to `seq` to be made durable.
+    pub(crate) fn want_durable(&self, seq: u64) {
+        let mut wanted = self.lock_wanted();
+        if *wanted < seq {
+            *wanted = seq;
+            drop(wanted);
+            self.wanted_more.notify_one();
+        }
+    }
+
+    pub(crate) fn lock_wanted(&self) -> MutexGuard<'_, u64> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn sleep_until_wanted<'a>(
+        &self,
+        wanted: MutexGuard<'a, u64>,
+        at_most: Duration,
+    ) -> MutexGuard<'a, u64> {
+        self.wanted_more
+            .wait_timeout(wanted, at_most)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
     }
 
     /// The maker of logs. Errors: the database is open for reading only.
@@ -254,6 +352,7 @@ impl Shared {
         self.state().closing = true;
         self.attention.raise();
         self.notify();
+        self.wanted_more.notify_all();
     }
 
     /// Errors: the sticky failure, a read-only database, or one that is being closed.
@@ -280,6 +379,7 @@ impl Shared {
         // Whoever sees the failure must not find a write path that does not.
         self.attention.raise();
         drop(state);
+        self.durable.fail(error);
         self.notify();
     }
 
@@ -353,11 +453,11 @@ impl Shared {
             .collect()
     }
 
-    /// Starts a new log and gives each of `families` a new active memtable. The caller leads the
-    /// write queue.
+    /// Starts a new log and gives each of `families` a new active memtable. Nobody is inside
+    /// the order of writes.
     pub(crate) fn rotate(&self, families: &[Arc<Family>]) -> Result<()> {
-        let kind = self.with_log(|log| Ok(log.kind()))?;
-        let number = self.switch_log(kind)?;
+        let (active, kind) = self.with_log(|log| Ok((log.number, log.kind())))?;
+        let number = self.switch_log(active, kind)?;
         let all = self.families.load();
         let state = self.state();
         for family in all.iter() {
@@ -386,15 +486,29 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes a new file the active log. The caller leads the write queue.
-    pub(crate) fn switch_log(&self, kind: LogKind) -> Result<FileNumber> {
+    /// Makes a new file the active log, if `from` still is. Returns the active log's number.
+    pub(crate) fn switch_log(&self, from: FileNumber, kind: LogKind) -> Result<FileNumber> {
+        let _one_at_a_time = self
+            .log_switch
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let active = self.active_log_number()?;
+        if active != from {
+            return Ok(active);
+        }
         let number = self.numbers.take();
-        let new = self.log_files()?.create(number, kind)?;
-        let old = self.with_log(|log| {
-            let old = log.number;
-            log.switch(new).map(|()| old)
-        });
-        let old = old.inspect_err(|e| self.fail("log switch", e))?;
+        let files = self.log_files()?;
+        let new = files.create(number, kind)?;
+        let mut guard = self.lock_log();
+        while guard.as_ref().is_some_and(ActiveLog::is_flying) {
+            guard = self.wait_for_landing(guard, Some(Duration::from_millis(10)));
+            // Whoever began the flight that failed mends the log or gives it up.
+            self.state().check_not_failed()?;
+        }
+        let log = guard.as_mut().ok_or_else(read_only)?;
+        let old = log.number;
+        log.switch(new)
+            .inspect_err(|e| self.fail("log switch", e))?;
         let bytes = self.log_bytes.swap(0, Ordering::Relaxed);
         let mut state = self.state();
         state.logs.insert(old, bytes);
@@ -443,7 +557,7 @@ fn foreign_handle(name: &str) -> Error {
     ))
 }
 
-fn read_only() -> Error {
+pub(crate) fn read_only() -> Error {
     Error::not_supported("writing to a database that is open for reading only")
 }
 

@@ -198,7 +198,7 @@ pub(crate) struct Framer {
 const FILLER_MAX: usize = RECYCLABLE_HEADER;
 
 impl Framer {
-    fn header_len(self) -> usize {
+    pub(crate) fn header_len(self) -> usize {
         match self.log_number {
             None => LEGACY_HEADER,
             Some(_) => RECYCLABLE_HEADER,
@@ -243,6 +243,28 @@ impl Framer {
             }
         }
         self.cut(parts, payload, offset, out)
+    }
+
+    /// Takes framed records apart again: `bytes`, which lie at `offset` of the file, hold whole
+    /// ones. `None` if they do not.
+    pub(crate) fn unframe(self, offset: u64, bytes: &[u8], out: &mut Vec<Vec<u8>>) -> Option<()> {
+        let mut at = 0;
+        let mut record = Vec::new();
+        while at < bytes.len() {
+            let room = BLOCK - ((offset + at as u64) % BLOCK as u64) as usize;
+            if room < self.header_len() {
+                at += room;
+                continue;
+            }
+            let rest = bytes.get(at..)?;
+            let header = Header::decode(rest)?;
+            record.extend_from_slice(rest.get(self.header_len()..header.record_len())?);
+            if matches!(header.kind.fragment()?, Fragment::Full | Fragment::Last) {
+                out.push(std::mem::take(&mut record));
+            }
+            at += header.record_len();
+        }
+        record.is_empty().then_some(())
     }
 
     fn cut(self, parts: &[&[u8]], payload: usize, offset: u64, out: &mut AlignedBuf) -> Result<()> {

@@ -15,7 +15,7 @@
 //! | module | what it has |
 //! |---|---|
 //! | [`mod@format`] | constants, record types, headers, framing |
-//! | [`writer`] | [`Writer`]: append, submit, sync; poisoned by the first failure |
+//! | [`writer`] | [`Writer`]: append, then a [`Flight`] to the device; poisoned by the first failure |
 //! | `tail` | bytes between append and submit, and the partial last unit of a direct file |
 //! | [`fence`] | what was durable when: tells corruption from a torn tail |
 //! | [`pool`] | zero-filled files made ahead |
@@ -61,9 +61,9 @@ mod tail;
 pub mod writer;
 
 pub use fence::Fence;
-pub use options::{LogOptions, ReaderOptions, RecoveryMode, WalSync};
+pub use options::{LogOptions, ReaderOptions, RecoveryMode, TailPolicy, WalSync};
 pub use physical::{PhysicalRecord, PhysicalRecords};
 pub use pool::{Pool, PoolOptions};
 pub use reader::{End, Reader};
 pub use sync::{Lsn, Syncer, Watermarks};
-pub use writer::Writer;
+pub use writer::{Flight, Writer};

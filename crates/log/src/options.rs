@@ -12,7 +12,7 @@ pub enum WalSync {
 }
 
 /// How a log is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogOptions {
     /// The log's file number; recyclable records carry it.
     pub log_number: u64,
@@ -30,6 +30,51 @@ pub struct LogOptions {
     /// end so that the next does is lengthened to spill over. Otherwise a block of zeros could
     /// hide a hole: readers skip it and go on with the next record.
     pub filler: Option<u8>,
+    /// What becomes of the partial last unit of a direct file.
+    pub tail: TailPolicy,
+    /// How many durable writes may be on their way at once, at least 1. More than one needs
+    /// [`TailPolicy::Pad`]: two of them must not touch one unit.
+    pub depth: u32,
+    /// Whether a buffered log outlives a full file system: its file is cut back to what was there
+    /// before, and the group is pending again, to be tried later or forgotten
+    /// ([`Writer::cut_back`](crate::Writer::cut_back)).
+    pub outlives_full_disk: bool,
+    /// For a buffered log whose readers refuse every torn record: the sector in bytes in which a
+    /// device may tear a write. A group that crosses a sector's end is written in two steps: what
+    /// lies behind that end, which is made durable, then what begins the group. A crash then leaves
+    /// the group's first header whole with all behind it, or zeros in its place.
+    pub head_last: Option<u32>,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self {
+            log_number: 0,
+            recyclable: false,
+            direct_unit: None,
+            sync: WalSync::default(),
+            filler: None,
+            tail: TailPolicy::default(),
+            depth: 1,
+            outlives_full_disk: false,
+            head_last: None,
+        }
+    }
+}
+
+/// What becomes of the partial last unit of a direct file when the next group comes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TailPolicy {
+    /// It is written again with the next group. Right where the device writes a unit as a whole or
+    /// not at all.
+    #[default]
+    Rewrite,
+    /// It is never touched again: the caller fills each group up to a whole unit with a record that
+    /// means nothing, see [`Writer::padding`](crate::Writer::padding).
+    Pad {
+        /// The shortest payload that such a record can have, bytes.
+        payload_min: u32,
+    },
 }
 
 base::option_enum! {

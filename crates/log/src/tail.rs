@@ -7,12 +7,16 @@
 //! ```text
 //!            base (multiple of unit)                end of the log
 //!   file ────┼── written before ──┼── pending ──────┼─ zeros ─┤ multiple of unit
-//!            └──────────────────── one write ────────────────┘
+//!            └──────────────────── one chunk ───────────────┘
 //! ```
 //!
 //! The old and the new image of the last unit share the bytes written before, so any mix of them
 //! that a torn write leaves has those bytes: this needs units that the device writes as a whole
-//! or not at all, which is what [`crate::LogOptions::direct_unit`] asks for.
+//! or not at all, which is what [`crate::LogOptions::direct_unit`] asks for. A log whose policy is
+//! to pad never has a partial unit here: its caller fills each group up to a whole one.
+//!
+//! A chunk that is taken to be written owns its bytes. What is appended meanwhile goes to another
+//! buffer: nothing that a device may be reading is ever changed.
 
 use base::{Error, Result};
 use io::{AlignedBuf, File, WriteSync};
@@ -21,15 +25,62 @@ use crate::format::LEGACY_HEADER;
 
 /// Memory that is kept between groups; a larger buffer goes back after its group.
 const KEEP_MAX: usize = 4 << 20;
+/// Buffers that are kept for the next chunks.
+const SPARE_MAX: usize = 8;
 
 #[derive(Debug)]
 pub(crate) struct Tail {
     /// File offset of `buf`'s first byte.
     base: u64,
     buf: AlignedBuf,
-    /// Bytes of `buf` that are written already.
+    /// Bytes of `buf` that are in an earlier chunk already.
     written: usize,
     unit: usize,
+    spare: Vec<AlignedBuf>,
+}
+
+/// Bytes on their way to the file.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    /// Where they go in the file.
+    offset: u64,
+    buf: AlignedBuf,
+    /// The part of `buf` that is in no earlier chunk, without the zeros at the end.
+    fresh: std::ops::Range<usize>,
+}
+
+impl Chunk {
+    /// File offset of the end of the content.
+    pub(crate) fn end(&self) -> u64 {
+        self.offset + self.fresh.end as u64
+    }
+
+    /// File offset of the first byte that is in no earlier chunk.
+    pub(crate) fn fresh_from(&self) -> u64 {
+        self.offset + self.fresh.start as u64
+    }
+
+    /// The bytes that are in no earlier chunk.
+    pub(crate) fn fresh(&self) -> &[u8] {
+        self.buf.get(self.fresh.clone()).unwrap_or_default()
+    }
+
+    /// Writes what lies behind file offset `at`, or what lies before it.
+    pub(crate) fn write_part(&self, file: &dyn File, at: u64, behind: bool) -> Result<()> {
+        let cut = (at.saturating_sub(self.offset) as usize).min(self.buf.len());
+        let (head, rest) = self.buf.split_at(cut);
+        let (part, offset) = if behind {
+            (rest, self.offset + cut as u64)
+        } else {
+            (head, self.offset)
+        };
+        io::write_all_at(file, part, offset, WriteSync::None)
+    }
+
+    /// Writes it, in one call unless the system takes less.
+    pub(crate) fn write(&self, file: &dyn File, sync: WriteSync) -> Result<()> {
+        io::write_all_at(file, &self.buf, self.offset, sync)
+    }
 }
 
 impl Tail {
@@ -40,6 +91,7 @@ impl Tail {
             buf: AlignedBuf::new(unit as usize),
             written: 0,
             unit: unit as usize,
+            spare: Vec::new(),
         }
     }
 
@@ -51,27 +103,22 @@ impl Tail {
             ))
             .file(file.path()));
         }
-        let unit = unit as usize;
-        let partial = (offset % unit as u64) as usize;
-        let base = offset - partial as u64;
-        let mut buf = AlignedBuf::new(unit);
+        let mut tail = Self::empty(unit);
+        let partial = (offset % u64::from(unit)) as usize;
+        tail.base = offset - partial as u64;
         if partial > 0 {
-            buf.resize(unit)?;
-            let n = file.read_at(&mut buf, base)?;
+            tail.buf.resize(tail.unit)?;
+            let n = file.read_at(&mut tail.buf, tail.base)?;
             if n < partial {
                 return Err(Error::invalid_argument(format!(
                     "a log cannot go on at offset {offset}: the file ends before"
                 ))
                 .file(file.path()));
             }
-            buf.resize(partial)?;
+            tail.buf.resize(partial)?;
         }
-        Ok(Self {
-            base,
-            buf,
-            written: partial,
-            unit,
-        })
+        tail.written = partial;
+        Ok(tail)
     }
 
     /// File offset of the end of the log.
@@ -84,33 +131,67 @@ impl Tail {
         self.buf.len() > self.written
     }
 
+    /// Where the part begins that is in no chunk yet, and its bytes.
+    pub(crate) fn pending(&self) -> (u64, &[u8]) {
+        let bytes = self.buf.get(self.written..).unwrap_or_default();
+        (self.base + self.written as u64, bytes)
+    }
+
+    /// Forgets what is pending from file offset `to` on.
+    pub(crate) fn cut_pending(&mut self, to: u64) -> Result<()> {
+        let keep = to.saturating_sub(self.base) as usize;
+        if keep < self.buf.len() {
+            self.buf.resize(keep.max(self.written))?;
+        }
+        Ok(())
+    }
+
     /// Where records are framed into; its next byte lies at [`Tail::end`].
     pub(crate) fn buf(&mut self) -> &mut AlignedBuf {
         &mut self.buf
     }
 
-    /// Writes everything pending, in one call unless the system takes less. After an error the
-    /// tail says nothing about the file any more.
-    pub(crate) fn write(&mut self, file: &dyn File, sync: WriteSync) -> Result<()> {
+    /// Takes everything pending, in whole units.
+    pub(crate) fn take(&mut self) -> Result<Chunk> {
         let content = self.buf.len();
-        self.buf.pad_to_alignment()?;
-        if (1..LEGACY_HEADER).contains(&(self.buf.len() - content)) {
-            // At the end of the file, RocksDB's AbsoluteConsistency mode would take so few zeros
-            // for a header that was cut off.
-            self.buf.resize(self.buf.len() + self.unit)?;
-        }
-        io::write_all_at(file, &self.buf, self.base, sync)?;
         let keep = content % self.unit;
-        let done = content - keep;
-        self.buf.resize(content)?;
-        self.buf.drain_front(done);
-        self.base += done as u64;
+        let mut next = self
+            .spare
+            .pop()
+            .unwrap_or_else(|| AlignedBuf::new(self.unit));
+        next.extend_from_slice(self.buf.get(content - keep..).unwrap_or_default())?;
+        let mut buf = std::mem::replace(&mut self.buf, next);
+        let chunk = Chunk {
+            offset: self.base,
+            fresh: self.written..content,
+            buf: {
+                buf.pad_to_alignment()?;
+                if (1..LEGACY_HEADER).contains(&(buf.len() - content)) {
+                    // At the end of the file, RocksDB's AbsoluteConsistency mode would take so
+                    // few zeros for a header that was cut off.
+                    buf.resize(buf.len() + self.unit)?;
+                }
+                buf
+            },
+        };
+        self.base += (content - keep) as u64;
         self.written = keep;
-        if self.buf.capacity() > KEEP_MAX {
-            let mut small = AlignedBuf::new(self.unit);
-            small.extend_from_slice(&self.buf)?;
-            self.buf = small;
+        Ok(chunk)
+    }
+
+    /// Undoes the last [`Tail::take`]: its bytes are pending again.
+    pub(crate) fn restore(&mut self, chunk: Chunk) {
+        self.base = chunk.offset;
+        self.written = chunk.fresh.start;
+        self.buf = chunk.buf;
+    }
+
+    /// Keeps the memory of a chunk that is done for a later one.
+    pub(crate) fn reuse(&mut self, chunk: Chunk) {
+        let mut buf = chunk.buf;
+        if buf.capacity() <= KEEP_MAX && self.spare.len() < SPARE_MAX {
+            buf.clear();
+            self.spare.push(buf);
         }
-        Ok(())
     }
 }

@@ -1,21 +1,32 @@
 //! Appends records to a log, in three steps that the caller times: to the process, to the
 //! operating system, to the device.
 //!
-//! Any number of records appended before one [`Writer::submit`] or [`Writer::sync`] make a group:
-//! they reach the file in one write. The first failed write or sync poisons the log: what the file
-//! holds then is unknown, so every later call returns the same error, and nothing is tried again.
-//! (A second `fdatasync` may succeed although the pages of the first are lost.)
+//! Any number of records appended before one [`Writer::begin`] make a group: they reach the file in
+//! one write. That write is a [`Flight`]: the caller runs it without holding the writer, so that
+//! others append meanwhile, and reports with [`Writer::landed`]. [`Writer::submit`] and
+//! [`Writer::sync`] do all of that in one call, for a writer that nobody else uses.
+//!
+//! ```text
+//!   append append ──> begin ──> Flight::run ──> landed ──> durable
+//!         (locked)              (not locked)    (locked)
+//! ```
+//!
+//! The first failed write or sync poisons the log: what the file holds then is unknown, so every
+//! later call returns the same error, and nothing is tried again. (A second `fdatasync` may succeed
+//! although the pages of the first are lost.) A direct log still has the bytes of its failed
+//! flights: [`Writer::unacknowledged`] gives the records back, to be written to another file.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use base::{Error, Result};
-use io::{File, WriteSync};
+use base::{ErrorKind, Result};
+use io::{File, SyncKind, WriteSync};
 
-use crate::format::Framer;
-use crate::options::{LogOptions, WalSync};
+use crate::format::{BLOCK, Framer};
+use crate::options::{LogOptions, TailPolicy, WalSync};
 use crate::sync::{Lsn, Syncer, Watermarks};
-use crate::tail::Tail;
+use crate::tail::{Chunk, Tail};
 
 /// Appends to one log file.
 #[derive(Debug)]
@@ -23,8 +34,72 @@ pub struct Writer {
     file: Arc<dyn File>,
     framer: Framer,
     tail: Tail,
-    sync: WalSync,
+    options: LogOptions,
     marks: Arc<Watermarks>,
+    /// Flights that have not landed, or landed before an earlier one, oldest first.
+    flights: VecDeque<Pending>,
+    /// Bytes were written without a sync since the last `fdatasync`: a durable write, which covers
+    /// its own bytes only, is not enough.
+    unsynced: bool,
+    next_id: u64,
+}
+
+/// What the writer remembers of a flight.
+#[derive(Debug)]
+struct Pending {
+    id: u64,
+    end: u64,
+    act: Act,
+    landed: bool,
+    /// Given back by a flight that landed when the log had failed.
+    chunk: Option<Chunk>,
+}
+
+/// How a flight makes its bytes durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Act {
+    /// Not at all.
+    Write,
+    /// By the write itself.
+    WriteDsync,
+    /// By an `fdatasync`, which covers everything written before.
+    WriteThenSync,
+}
+
+/// A write, a sync or both, on their way to the device.
+#[derive(Debug)]
+#[must_use = "the log waits until `Writer::landed` is told how it went"]
+pub struct Flight {
+    id: u64,
+    file: Arc<dyn File>,
+    marks: Arc<Watermarks>,
+    chunk: Option<Chunk>,
+    act: Act,
+    end: u64,
+}
+
+impl Flight {
+    /// Does it, and returns when the device has.
+    pub fn run(&self) -> Result<()> {
+        let sync = match self.act {
+            Act::WriteDsync => WriteSync::Dsync,
+            Act::Write | Act::WriteThenSync => WriteSync::None,
+        };
+        if let Some(chunk) = &self.chunk {
+            chunk.write(&*self.file, sync)?;
+        }
+        if self.act == Act::WriteThenSync {
+            let _one_at_a_time = self.marks.device();
+            self.marks.check()?;
+            self.file.sync(SyncKind::Data)?;
+        }
+        Ok(())
+    }
+
+    /// Where the log ends that it makes durable.
+    pub fn end(&self) -> Lsn {
+        Lsn(self.end)
+    }
 }
 
 impl Writer {
@@ -36,14 +111,7 @@ impl Writer {
     pub fn new(file: Arc<dyn File>, options: LogOptions) -> Self {
         let unit = options.direct_unit.unwrap_or(1);
         assert!(unit.is_power_of_two(), "direct_unit {unit}");
-        let marks = Arc::new(Watermarks::new(0));
-        Self {
-            framer: framer(options),
-            tail: Tail::empty(unit),
-            sync: options.sync,
-            marks,
-            file,
-        }
+        Self::with(file, Tail::empty(unit), 0, options)
     }
 
     /// Continues a log that ends at `offset`, where the reader's
@@ -53,18 +121,29 @@ impl Writer {
     pub fn resume(file: Arc<dyn File>, offset: u64, options: LogOptions) -> Result<Self> {
         let len = file.len()?;
         if offset > len {
-            return Err(Error::invalid_argument(format!(
+            return Err(base::Error::invalid_argument(format!(
                 "a log cannot go on at offset {offset}: the file has {len} bytes"
             ))
             .file(file.path()));
         }
-        Ok(Self {
-            framer: framer(options),
-            tail: Tail::at(offset, options.direct_unit.unwrap_or(1), &*file)?,
-            sync: options.sync,
+        let tail = Tail::at(offset, options.direct_unit.unwrap_or(1), &*file)?;
+        Ok(Self::with(file, tail, offset, options))
+    }
+
+    fn with(file: Arc<dyn File>, tail: Tail, offset: u64, options: LogOptions) -> Self {
+        Self {
+            framer: Framer {
+                log_number: options.recyclable.then_some(options.log_number as u32),
+                filler: options.filler,
+            },
+            tail,
+            options,
             marks: Arc::new(Watermarks::new(offset)),
             file,
-        })
+            flights: VecDeque::new(),
+            unsynced: false,
+            next_id: 0,
+        }
     }
 
     /// Frames one record into the process's buffer and returns the part of the log it takes.
@@ -85,34 +164,207 @@ impl Writer {
         Ok(Lsn(start)..Lsn(end))
     }
 
+    /// With [`TailPolicy::Pad`]: the payload in bytes of the record that the caller has to append
+    /// so that the log ends with a whole unit, not at the start of a block; 0 if it does already.
+    pub fn padding(&self) -> usize {
+        let (TailPolicy::Pad { payload_min }, Some(unit)) =
+            (self.options.tail, self.options.direct_unit)
+        else {
+            return 0;
+        };
+        if !self.tail.is_pending() {
+            return 0;
+        }
+        let (unit, block) = (u64::from(unit), BLOCK as u64);
+        let (end, header) = (self.tail.end(), self.framer.header_len() as u64);
+        let mut target = end.next_multiple_of(unit);
+        if target == end {
+            return 0;
+        }
+        loop {
+            let headers = if end / block == target / block {
+                header
+            } else {
+                2 * header
+            };
+            let payload = (target - end).checked_sub(headers);
+            if let Some(n) = payload
+                && n >= u64::from(payload_min)
+                && !target.is_multiple_of(block)
+            {
+                return n as usize;
+            }
+            target += unit;
+        }
+    }
+
+    /// Whether [`Writer::begin`] may be called now, or has to wait for a flight to land.
+    pub fn can_begin(&self, sync: bool) -> bool {
+        let out = self.flights.len();
+        out == 0
+            || self.marks.failure().is_some()
+            || (sync
+                && self.tail.is_pending()
+                && !self.unsynced
+                && self.options.direct_unit.is_some()
+                && matches!(self.options.tail, TailPolicy::Pad { .. })
+                && out < self.options.depth.max(1) as usize
+                && self.flights.iter().all(|f| f.act == Act::WriteDsync))
+    }
+
+    /// True while a flight is out.
+    pub fn is_flying(&self) -> bool {
+        !self.flights.is_empty()
+    }
+
+    /// Takes everything appended on its way to the operating system and, with `sync`, to the
+    /// device. `None` if nothing is left to wait for: without `sync`, bytes for the page cache are
+    /// written before it returns.
+    ///
+    /// # Panics
+    /// If [`Writer::can_begin`] is false.
+    pub fn begin(&mut self, sync: bool) -> Result<Option<Flight>> {
+        assert!(self.can_begin(sync), "a flight too many");
+        self.marks.check()?;
+        let dsync = sync && self.options.sync == WalSync::Dsync && !self.unsynced;
+        let mut chunk = None;
+        if self.tail.is_pending() {
+            let taken = self.tail.take()?;
+            if self.options.direct_unit.is_none() && !dsync {
+                // The page cache takes them at once.
+                self.write_now(taken)?;
+            } else {
+                chunk = Some(taken);
+            }
+        }
+        let act = match (sync, dsync && chunk.is_some()) {
+            (true, true) => Act::WriteDsync,
+            (true, false) => Act::WriteThenSync,
+            (false, _) => Act::Write,
+        };
+        let end = self.tail.end();
+        if chunk.is_none() && (!sync || self.marks.durable().0 >= end) {
+            return Ok(None);
+        }
+        self.unsynced |= act == Act::Write;
+        self.next_id += 1;
+        self.flights.push_back(Pending {
+            id: self.next_id,
+            end,
+            act,
+            landed: false,
+            chunk: None,
+        });
+        Ok(Some(Flight {
+            id: self.next_id,
+            file: Arc::clone(&self.file),
+            marks: Arc::clone(&self.marks),
+            chunk,
+            act,
+            end,
+        }))
+    }
+
+    /// Writes everything appended to the page cache, also while a sync is on its way.
+    ///
+    /// # Panics
+    /// If the log is direct.
+    pub fn hand_over(&mut self) -> Result<()> {
+        assert!(
+            self.options.direct_unit.is_none(),
+            "a direct log has flights"
+        );
+        self.marks.check()?;
+        if self.tail.is_pending() {
+            let chunk = self.tail.take()?;
+            self.write_now(chunk)?;
+        }
+        Ok(())
+    }
+
+    /// A flight has landed, well or not. Later flights count only once the earlier ones have
+    /// landed. The error is the one that ends the log.
+    pub fn landed(&mut self, flight: Flight, outcome: Result<()>) -> Result<()> {
+        if let Err(e) = outcome {
+            self.marks.poison(e.or_file(self.file.path()));
+        }
+        let failed = self.marks.failure();
+        let mut chunk = flight.chunk;
+        if let Some(p) = self.flights.iter_mut().find(|p| p.id == flight.id) {
+            p.landed = true;
+            if failed.is_some() {
+                p.chunk = chunk.take();
+            }
+        }
+        if let Some(chunk) = chunk {
+            self.tail.reuse(chunk);
+        }
+        if let Some(e) = failed {
+            return Err(e);
+        }
+        while self.flights.front().is_some_and(|p| p.landed) {
+            let Some(p) = self.flights.pop_front() else {
+                break;
+            };
+            if p.end > self.marks.submitted().0 {
+                self.marks.set_submitted(p.end);
+            }
+            if p.act != Act::Write {
+                self.marks.raise_durable(Lsn(p.end));
+            }
+            if p.act == Act::WriteThenSync && self.marks.submitted().0 == p.end {
+                self.unsynced = false;
+            }
+        }
+        Ok(())
+    }
+
+    /// True if every flight has landed, well or not.
+    pub fn all_landed(&self) -> bool {
+        self.flights.iter().all(|p| p.landed)
+    }
+
+    /// After a failure: the records that are in the process still and not known to be durable,
+    /// oldest first, or `None` if some are not (bytes that only the page cache had). All flights
+    /// have landed.
+    pub fn unacknowledged(&self) -> Option<Vec<Vec<u8>>> {
+        let all_here = self
+            .flights
+            .iter()
+            .all(|p| p.landed && p.act == Act::WriteDsync && p.chunk.is_some());
+        if !all_here || self.unsynced || self.marks.durable() != self.marks.submitted() {
+            return None;
+        }
+        let mut records = Vec::new();
+        for chunk in self.flights.iter().filter_map(|p| p.chunk.as_ref()) {
+            self.framer
+                .unframe(chunk.fresh_from(), chunk.fresh(), &mut records)?;
+        }
+        let (from, bytes) = self.tail.pending();
+        self.framer.unframe(from, bytes, &mut records)?;
+        Some(records)
+    }
+
     /// Writes everything appended to the operating system, in one write: it then survives the
     /// process, not a power cut.
     pub fn submit(&mut self) -> Result<Lsn> {
-        self.marks.check()?;
-        if self.tail.is_pending() {
-            self.write(WriteSync::None)?;
-        }
+        self.complete(false)?;
         Ok(self.marks.submitted())
     }
 
     /// Makes everything appended durable: one durable write, or a write and an `fdatasync`, as
     /// [`LogOptions::sync`] says.
     pub fn sync(&mut self) -> Result<Lsn> {
-        self.marks.check()?;
-        // A durable write covers its own bytes only.
-        let alone = self.marks.durable() == self.marks.submitted();
-        if self.tail.is_pending() {
-            if self.sync == WalSync::Dsync && alone {
-                let marks = Arc::clone(&self.marks);
-                let _one_at_a_time = marks.device();
-                marks.check()?;
-                self.write(WriteSync::Dsync)?;
-                marks.raise_durable(marks.submitted());
-                return Ok(marks.durable());
-            }
-            self.write(WriteSync::None)?;
+        self.complete(true)?;
+        Ok(self.marks.durable())
+    }
+
+    fn complete(&mut self, sync: bool) -> Result<()> {
+        if let Some(flight) = self.begin(sync)? {
+            let outcome = flight.run();
+            self.landed(flight, outcome)?;
         }
-        self.syncer().sync()
+        Ok(())
     }
 
     /// Bytes of the log, those not yet written included.
@@ -140,18 +392,40 @@ impl Writer {
         &self.file
     }
 
-    fn write(&mut self, sync: WriteSync) -> Result<()> {
-        self.tail
-            .write(&*self.file, sync)
-            .map_err(|e| self.marks.poison(e))?;
-        self.marks.set_submitted(self.tail.end());
+    /// Forgets what was appended from `to` on, which no flight has taken.
+    pub fn cut_back(&mut self, to: Lsn) -> Result<()> {
+        self.marks.check()?;
+        self.tail.cut_pending(to.0)?;
+        self.marks.set_appended(self.tail.end());
         Ok(())
     }
-}
 
-fn framer(options: LogOptions) -> Framer {
-    Framer {
-        log_number: options.recyclable.then_some(options.log_number as u32),
-        filler: options.filler,
+    fn write_chunk(&self, chunk: &Chunk) -> Result<()> {
+        let from = chunk.fresh_from();
+        let end_of_sector = |sector: u32| (from + 1).next_multiple_of(u64::from(sector));
+        let cut = self.options.head_last.map(end_of_sector);
+        if let Some(cut) = cut.filter(|&cut| cut < chunk.end()) {
+            chunk.write_part(&*self.file, cut, true)?;
+            self.file.sync(SyncKind::Data)?;
+            return chunk.write_part(&*self.file, cut, false);
+        }
+        chunk.write(&*self.file, WriteSync::None)
+    }
+
+    /// Writes a chunk to the page cache; see [`LogOptions::outlives_full_disk`].
+    fn write_now(&mut self, chunk: Chunk) -> Result<()> {
+        let Err(e) = self.write_chunk(&chunk) else {
+            self.unsynced = true;
+            self.marks.set_submitted(chunk.end());
+            self.tail.reuse(chunk);
+            return Ok(());
+        };
+        let e = e.or_file(self.file.path());
+        let full = self.options.outlives_full_disk && e.kind() == ErrorKind::NoSpace;
+        if full && self.file.truncate(chunk.fresh_from()).is_ok() {
+            self.tail.restore(chunk);
+            return Err(e);
+        }
+        Err(self.marks.poison(e))
     }
 }

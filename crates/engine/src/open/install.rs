@@ -173,7 +173,7 @@ impl Opening {
         Ok(Installed {
             versions,
             log_files: Some(log_files),
-            log_file: Some(ActiveLog::new(new_log)),
+            log_file: Some(ActiveLog::new(new_log, replayed.last_sequence)),
             logs: live_logs(&replayed, oldest, number),
             last_sequence: replayed.last_sequence,
         })

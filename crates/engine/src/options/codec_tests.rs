@@ -150,7 +150,7 @@ proptest! {
 
 #[test]
 fn what_is_not_implemented_is_named() {
-    let text = "[DBOptions]\n  atomic_flush=true # yes\n  two_write_queues=true\n  shiny=1\n\
+    let text = "[DBOptions]\n  atomic_flush=true # yes\n  unordered_write=true\n  shiny=1\n\
                 [CFOptions \"default\"]\n  merge_operator=UInt64AddOperator\n\
                 \u{20} compression_opts={level=2;max_dict_bytes=4096;checksum=1;}\n\
                 [Plain/Table]\n  x=1\n";
@@ -165,7 +165,7 @@ fn what_is_not_implemented_is_named() {
         read.warnings,
         [
             "line 2: not supported: option atomic_flush = true (only false is implemented)",
-            "line 3: option two_write_queues = true has no effect",
+            "line 3: option unordered_write = true has no effect",
             "line 4: unknown key shiny in [DBOptions]",
             "line 6: not supported: option merge_operator = UInt64AddOperator \
              (only nullptr is implemented)",

@@ -33,6 +33,17 @@ base::option_enum! {
     }
 }
 
+base::option_enum! {
+    /// What becomes of the last, partly filled sector of a direct log when the next group comes.
+    pub enum WalTailPolicy {
+        /// It is written again with the next group: right where the device writes a sector as a
+        /// whole or not at all, even when the power fails.
+        Rewrite = "rewrite",
+        /// It is filled up with an empty batch and never written again.
+        Pad = "pad",
+    }
+}
+
 base::options! {
     /// Options of a whole database.
     pub struct DbOptions ["DBOptions"] {
@@ -74,6 +85,24 @@ base::options! {
         /// synced. Where the file system cannot write directly, or copies on write, all are
         /// buffered. A direct log needs sectors that the device writes as a whole or not at all.
         wal_io_mode: WalIoMode = WalIoMode::Auto, [Ironstone];
+        /// What becomes of the last, partly filled sector of a direct log when the next group
+        /// comes. `pad` is safe also where a power cut may destroy a sector that is being written,
+        /// and costs the rest of a sector for each group.
+        wal_tail_policy: WalTailPolicy = WalTailPolicy::Rewrite, [Ironstone];
+        /// How many durable writes of the log may be on their way at once; more than 1 needs
+        /// wal_tail_policy = pad.
+        wal_pipeline_depth: u32 = 1, in 1..=8, [Ironstone];
+        /// Microseconds from the start of one synced log write to the next, at least: more writers
+        /// then share one, for disks that are paid by the write.
+        wal_min_sync_interval: u64 = 0, in 0..=10_000_000, [Ironstone];
+        /// Milliseconds after which a log write that is not done is told in LOG; 0 is never.
+        wal_slow_io_ms: u64 = 1000, in 0..=3_600_000, [Ironstone];
+        /// Whether the next group of writers begins while one is being inserted into the
+        /// memtables. Groups that wait for the device always overlap like that.
+        enable_pipelined_write: bool = false;
+        /// Whether writes that have nothing for a memtable return without waiting for those
+        /// before them to become visible.
+        two_write_queues: bool = false;
         /// How many log files are kept filled with zeros ahead of use; 0 makes every log buffered.
         wal_pool_files: u32 = 1, in 0..=16, [Ironstone];
         /// Bytes of all memtables of all families at which one is flushed; 0 is no limit.

@@ -255,6 +255,9 @@ fn derive_epochs(family: &mut RecoveredFamily) {
     }
 }
 
+/// The smallest unit in bytes that devices write as a whole.
+const SECTOR: u32 = 512;
+
 /// Appends edits to a MANIFEST.
 pub(crate) struct Writer {
     number: FileNumber,
@@ -271,7 +274,13 @@ impl Writer {
     ) -> Result<Self> {
         let path = files::manifest_path(dir, number);
         let file = fs.open(&path, OpenHow::CREATE_NEW)?;
-        let log = log::Writer::new(file, log::LogOptions::default());
+        // RocksDB refuses a MANIFEST whose last record is torn, and one of a single bit that is
+        // missing at its end looks like a flipped one.
+        let options = log::LogOptions {
+            head_last: Some(SECTOR),
+            ..log::LogOptions::default()
+        };
+        let log = log::Writer::new(file, options);
         let mut writer = Self { number, log };
         writer.append(snapshot)?;
         fs.sync_dir(dir)?;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use base::stats::Ticker;
 use base::{Error, ErrorKind, Result};
 
+use super::pipeline;
 use super::plan::Plan;
 use crate::family::Family;
 use crate::shared::Shared;
@@ -76,6 +77,24 @@ fn look_closer(db: &Shared, plan: &Plan, bytes: usize) -> Result<()> {
 /// Rotates the families whose active memtable is full, and those that keep old logs alive when
 /// the logs together exceed `max_total_wal_size`.
 fn rotate_full(db: &Shared, plan: &Plan) -> Result<()> {
+    let full = families_to_rotate(db);
+    for family in &full {
+        wait_for_memtable_slot(db, family, plan.no_slowdown)?;
+    }
+    if full.is_empty() {
+        return Ok(());
+    }
+    pipeline::exclusively(db, || {
+        // The leader of the other queue may have been here first.
+        let full = families_to_rotate(db);
+        if full.is_empty() {
+            return Ok(());
+        }
+        db.rotate(&full)
+    })
+}
+
+fn families_to_rotate(db: &Shared) -> Vec<Arc<Family>> {
     let families = db.families.load();
     let mut full: Vec<Arc<Family>> = families
         .iter()
@@ -89,18 +108,15 @@ fn rotate_full(db: &Shared, plan: &Plan) -> Result<()> {
                 .filter(|f| !f.flush_wanted.load(Ordering::Relaxed)),
         );
     }
-    for family in &full {
-        wait_for_memtable_slot(db, family, plan)?;
-    }
-    if full.is_empty() {
-        Ok(())
-    } else {
-        db.rotate(&full)
-    }
+    full
 }
 
 /// Waits until the family may have another immutable memtable.
-pub(crate) fn wait_for_memtable_slot(db: &Shared, family: &Arc<Family>, plan: &Plan) -> Result<()> {
+pub(crate) fn wait_for_memtable_slot(
+    db: &Shared,
+    family: &Arc<Family>,
+    no_slowdown: bool,
+) -> Result<()> {
     let max = family.options.cf.max_write_buffer_number.max(2) as usize - 1;
     let blocked = || family.view.load().imm.len() >= max;
     if blocked() {
@@ -109,7 +125,7 @@ pub(crate) fn wait_for_memtable_slot(db: &Shared, family: &Arc<Family>, plan: &P
     }
     wait_until(
         db,
-        plan,
+        no_slowdown,
         || !blocked(),
         "memtables are full and flushes do not keep up",
         "max_write_buffer_number",
@@ -176,7 +192,7 @@ fn wait_while_stopped(
 ) -> Result<()> {
     wait_until(
         db,
-        plan,
+        plan.no_slowdown,
         || !matches!(pressure(db), Pressure::Stop(..)),
         cause,
         option,
@@ -185,7 +201,7 @@ fn wait_while_stopped(
 
 fn wait_until(
     db: &Shared,
-    plan: &Plan,
+    no_slowdown: bool,
     ready: impl Fn() -> bool,
     cause: &str,
     option: &str,
@@ -193,7 +209,7 @@ fn wait_until(
     if ready() {
         return Ok(());
     }
-    if plan.no_slowdown {
+    if no_slowdown {
         return Err(
             Error::new(ErrorKind::Incomplete, format!("write would wait: {cause}"))
                 .hint(format!("raise {option}, or write with no_slowdown = false")),

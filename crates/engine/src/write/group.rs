@@ -23,10 +23,10 @@ pub(crate) struct Request {
 
 /// What a writer that entered the queue has to do.
 pub(crate) enum Turn {
-    /// Lead: nobody else does until [`Queue::leave`].
+    /// Lead: nobody else does until the [`Lead`] is given up.
     Lead(Request),
-    /// Nothing: a leader did it all.
-    Done(Result<()>),
+    /// Nothing: a leader did it all. The last sequence number of the batch.
+    Done(Result<u64>),
 }
 
 const WAITING: u32 = 0;
@@ -89,10 +89,30 @@ struct Waiting {
     followers: VecDeque<Arc<Follower>>,
 }
 
-/// The queue of writers.
+/// A queue of writers.
 #[derive(Default)]
 pub(crate) struct Queue {
     waiting: Mutex<Waiting>,
+}
+
+/// The lead of a queue: given up when it is dropped, if not before.
+pub(crate) struct Lead<'a> {
+    queue: Option<&'a Queue>,
+}
+
+impl Lead<'_> {
+    /// The next in the queue leads.
+    pub(crate) fn hand_over(&mut self) {
+        if let Some(queue) = self.queue.take() {
+            queue.leave();
+        }
+    }
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        self.hand_over();
+    }
 }
 
 impl Queue {
@@ -136,8 +156,10 @@ impl Queue {
             let mut request = me.request.lock().unwrap_or_else(PoisonError::into_inner);
             return Turn::Lead(request.take().expect("a new leader still has its batch"));
         }
+        let last = me.with_batch(|b| b.last_sequence()).unwrap_or(0);
         let mut outcome = me.outcome.lock().unwrap_or_else(PoisonError::into_inner);
-        Turn::Done(outcome.take().expect("a finished follower has an outcome"))
+        let outcome = outcome.take().expect("a finished follower has an outcome");
+        Turn::Done(outcome.map(|()| last))
     }
 
     /// The followers whose batches the leader carries along: from the front of the queue, as long
@@ -166,12 +188,56 @@ impl Queue {
         group
     }
 
-    /// Ends the caller's lead: the next in the queue leads.
-    pub(crate) fn leave(&self) {
+    /// What the caller of [`Queue::enter`] that got [`Turn::Lead`] has.
+    pub(crate) fn lead(&self) -> Lead<'_> {
+        Lead { queue: Some(self) }
+    }
+
+    fn leave(&self) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         match waiting.followers.pop_front() {
             Some(next) => next.tell(LEAD),
             None => waiting.led = false,
+        }
+    }
+}
+
+/// What one leader writes: its own batch, and those that it carries.
+pub(crate) struct Group {
+    pub(crate) lead: Request,
+    pub(crate) followers: Vec<Arc<Follower>>,
+}
+
+impl Group {
+    /// Bytes of all batches.
+    pub(crate) fn bytes(&self) -> u64 {
+        let size = |f: &Arc<Follower>| f.with_batch(|b| b.data().len() as u64).unwrap_or(0);
+        self.lead.batch.data().len() as u64 + self.followers.iter().map(size).sum::<u64>()
+    }
+
+    /// Counted records of all batches.
+    pub(crate) fn count(&self) -> u64 {
+        let count = |f: &Arc<Follower>| f.with_batch(|b| u64::from(b.count())).unwrap_or(0);
+        u64::from(self.lead.batch.count()) + self.followers.iter().map(count).sum::<u64>()
+    }
+
+    /// Gives the batches consecutive sequence numbers.
+    pub(crate) fn number(&mut self, first: u64) {
+        let mut next = first;
+        let mut number = |batch: &mut WriteBatch| {
+            batch.set_sequence(next);
+            next += u64::from(batch.count());
+        };
+        number(&mut self.lead.batch);
+        for f in &self.followers {
+            f.with_batch(&mut number);
+        }
+    }
+
+    /// Tells the followers how it went.
+    pub(crate) fn finish(&self, result: &Result<()>) {
+        for f in &self.followers {
+            f.finish(result.as_ref().copied().map_err(Error::duplicate));
         }
     }
 }

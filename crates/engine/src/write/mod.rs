@@ -3,6 +3,11 @@
 pub(crate) mod admit;
 pub(crate) mod apply;
 pub(crate) mod group;
+pub(crate) mod order;
+pub(crate) mod pending;
 pub(crate) mod pipeline;
 pub(crate) mod plan;
+pub(crate) mod slow;
+pub(crate) mod submit;
 pub(crate) mod wal;
+pub(crate) mod watermark;

@@ -11,8 +11,8 @@ pub(crate) struct Plan {
     pub(crate) memtable: bool,
     /// Fail with `Incomplete` instead of waiting for room.
     pub(crate) no_slowdown: bool,
-    /// Nobody joins: the leader rotates memtables or switches logs.
-    pub(crate) alone: bool,
+    /// The caller does not wait until the write is visible.
+    pub(crate) detached: bool,
 }
 
 /// How far the log goes before the write is acknowledged.
@@ -39,31 +39,43 @@ impl Plan {
             log,
             memtable: true,
             no_slowdown: options.no_slowdown,
-            alone: false,
+            detached: false,
         }
     }
 
-    /// Leads without writing anything, for rotations.
-    pub(crate) fn exclusive() -> Self {
+    /// The plan of a write whose durability somebody else sees to, and is told of.
+    pub(crate) fn detached(options: &WriteOptions) -> Self {
         Self {
-            log: None,
-            memtable: false,
-            no_slowdown: false,
-            alone: true,
+            log: Some(LogStep::Append),
+            memtable: true,
+            no_slowdown: options.no_slowdown,
+            detached: true,
         }
+    }
+
+    /// For a batch that has nothing for a memtable.
+    pub(crate) fn log_only(self) -> Self {
+        Self {
+            memtable: false,
+            ..self
+        }
+    }
+
+    /// Whether the write waits for the device.
+    pub(crate) fn waits_for_device(&self) -> bool {
+        self.log == Some(LogStep::Sync)
     }
 
     /// Whether a leader with this plan may carry a writer with the other.
     ///
-    /// A synced group may carry writers that need less, never the other way round; writers that
-    /// must not wait do not join those that may.
+    /// A group may carry writers that need less than its leader, never the other way round; writers
+    /// that must not wait do not join those that may.
     pub(crate) fn carries(&self, other: &Self) -> bool {
-        !self.alone
-            && !other.alone
-            && self.memtable == other.memtable
+        self.memtable == other.memtable
             && self.log.is_some() == other.log.is_some()
             && self.log >= other.log
             && (self.no_slowdown || !other.no_slowdown)
+            && (!self.detached || other.detached)
     }
 }
 
@@ -91,6 +103,8 @@ mod tests {
         assert!(!async_.carries(&sync));
         assert!(!sync.carries(&no_wal) && !no_wal.carries(&async_));
         assert!(!async_.carries(&plan(false, false, true)));
-        assert!(!Plan::exclusive().carries(&no_wal) && !no_wal.carries(&Plan::exclusive()));
+        let detached = Plan::detached(&WriteOptions::default());
+        assert!(async_.carries(&detached) && !detached.carries(&async_));
+        assert!(!async_.carries(&async_.log_only()));
     }
 }

@@ -7,19 +7,21 @@
 //! next log is follows the writes (`wal_io_mode = auto`); a log is left early when the writes have
 //! changed, or when a direct one is full, because extending it would cost what it saves.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use base::{FileNumber, Result, ValueType};
+use base::{Error, FileNumber, Result, ValueType};
 use io::{FileSystem, OpenHow, Probe};
-use log::{Fence, LogOptions, Pool, PoolOptions, WalSync};
+use log::{Fence, LogOptions, Lsn, Pool, PoolOptions, TailPolicy, WalSync};
 
 use super::plan::LogStep;
+use crate::batch::HEADER_LEN;
 use crate::files;
-use crate::options::{Options, WalIoMode};
+use crate::options::{Options, WalIoMode, WalTailPolicy};
 
-/// After so many groups of the other sort, a log of the fitting kind is begun.
+/// After so many more synced groups than others in a growing log, a direct one is begun.
 const SYNCED_RUN: u32 = 4;
 /// The same for groups that are not synced, each of which costs a direct log a device write.
 const UNSYNCED_RUN: u32 = 32;
@@ -45,6 +47,8 @@ pub(crate) struct LogFiles {
     /// Somebody has synced: the pool is worth its space.
     wanted: AtomicBool,
     bytes_per_sync: u64,
+    tail: TailPolicy,
+    depth: u32,
 }
 
 impl LogFiles {
@@ -76,6 +80,13 @@ impl LogFiles {
             direct,
             wanted: AtomicBool::new(mode == WalIoMode::Direct),
             bytes_per_sync: options.db.wal_bytes_per_sync,
+            tail: match options.db.wal_tail_policy {
+                WalTailPolicy::Pad => TailPolicy::Pad {
+                    payload_min: HEADER_LEN as u32,
+                },
+                WalTailPolicy::Rewrite => TailPolicy::Rewrite,
+            },
+            depth: options.db.wal_pipeline_depth,
         })
     }
 
@@ -110,6 +121,9 @@ impl LogFiles {
         let mut options = LogOptions {
             log_number: number.0,
             filler: Some(ValueType::Noop as u8),
+            tail: self.tail,
+            depth: self.depth,
+            outlives_full_disk: true,
             ..LogOptions::default()
         };
         if kind == LogKind::Direct
@@ -166,17 +180,45 @@ pub(crate) struct ActiveLog {
     capacity: u64,
     /// Number and end of the log before; 0 if this process had none.
     previous: (u64, u64),
-    /// Groups in a row that the log's kind does not suit.
+    /// Rises with groups that the log's kind does not suit, falls with others.
     unsuited: u32,
     /// Logs that were left behind with bytes that are not durable yet, oldest first. They are
     /// synced before anything in the active log is acknowledged as durable.
     unsynced: Vec<log::Syncer>,
     /// Up to where writeback of the active file was started.
     writeback_from: u64,
+    /// The last sequence number in the log, or before it.
+    last_sequence: u64,
+    /// Synced flights that have not counted yet: where they end, and their last sequence number.
+    flying: VecDeque<(Lsn, u64)>,
+    half_told: bool,
+    /// Threads that wait for a flight to land.
+    pub(crate) waiting: usize,
+}
+
+/// What a group needs from the device: older logs first, then the active one.
+#[must_use = "the log waits until it is settled"]
+pub(crate) struct LogFlight {
+    older: Vec<log::Syncer>,
+    own: Option<log::Flight>,
+    /// The last sequence number that it covers.
+    pub(crate) last_sequence: u64,
+    /// Whether it makes them durable.
+    pub(crate) synced: bool,
+}
+
+impl LogFlight {
+    /// Waits for the device.
+    pub(crate) fn run(&self) -> Result<()> {
+        for log in &self.older {
+            log.sync()?;
+        }
+        self.own.as_ref().map_or(Ok(()), log::Flight::run)
+    }
 }
 
 impl ActiveLog {
-    pub(crate) fn new(new: NewLog) -> Self {
+    pub(crate) fn new(new: NewLog, last_sequence: u64) -> Self {
         Self {
             writer: new.writer,
             number: new.number,
@@ -186,34 +228,59 @@ impl ActiveLog {
             unsuited: 0,
             unsynced: Vec::new(),
             writeback_from: 0,
+            last_sequence,
+            flying: VecDeque::new(),
+            half_told: false,
+            waiting: 0,
         }
     }
 
-    /// Makes another log the active one. What the old one holds stays to be synced.
+    /// Makes another log the active one. What the old one holds stays to be synced. No flight is
+    /// out.
     pub(crate) fn switch(&mut self, new: NewLog) -> Result<()> {
-        self.writer.submit()?;
+        self.submit_all()?;
         if self.writer.durable().0 < self.writer.size() {
             self.unsynced.push(self.writer.syncer());
         }
         self.previous = (self.number.0, self.writer.size());
+        self.begin_with(new);
+        Ok(())
+    }
+
+    /// Leaves a log behind that has failed: it ends where it was durable.
+    pub(crate) fn replace(&mut self, new: NewLog) {
+        self.previous = (self.number.0, self.writer.durable().0);
+        self.begin_with(new);
+    }
+
+    fn begin_with(&mut self, new: NewLog) {
         self.writer = new.writer;
         self.number = new.number;
         self.kind = new.kind;
         self.capacity = new.capacity;
         self.unsuited = 0;
         self.writeback_from = 0;
-        Ok(())
+        self.flying.clear();
+        self.half_told = false;
     }
 
-    /// Before a group of `bytes` is logged: the kind of the log to begin first, if this one is
-    /// full or does not suit the writes. `ask_for_pool` is called when the pool is first wanted.
-    pub(crate) fn successor(
-        &mut self,
-        files: &LogFiles,
-        step: LogStep,
-        bytes: u64,
-        ask_for_pool: impl FnOnce(),
-    ) -> Option<LogKind> {
+    /// Before a group is logged: notes what sort it is. True if the pool is wanted now and was not
+    /// before.
+    pub(crate) fn note_step(&mut self, files: &LogFiles, step: LogStep) -> bool {
+        let unsuited = match (self.kind, files.mode, step) {
+            (LogKind::Buffered, WalIoMode::Direct, _)
+            | (LogKind::Buffered, WalIoMode::Auto, LogStep::Sync)
+            | (LogKind::Direct, WalIoMode::Auto, LogStep::Submit) => 1,
+            (_, _, LogStep::Append) => 0,
+            _ => -1,
+        };
+        self.unsuited = self.unsuited.saturating_add_signed(unsuited);
+        step == LogStep::Sync && files.note_sync()
+    }
+
+    /// The kind of the log to begin before a group of `bytes` is logged, if this one is full or
+    /// does not suit the writes.
+    pub(crate) fn successor(&self, files: &LogFiles, bytes: u64) -> Option<LogKind> {
         let full = self.writer.size().saturating_add(bytes + FRAMING_SLACK) > self.capacity;
         if full {
             // A group that fits no pool file goes to a growing one.
@@ -224,31 +291,52 @@ impl ActiveLog {
                 LogKind::Buffered
             });
         }
-        if step == LogStep::Sync && files.note_sync() {
-            ask_for_pool();
-        }
-        let (suits, run) = match (self.kind, files.mode, step) {
-            (LogKind::Buffered, WalIoMode::Direct, _) => (!files.direct_ready(), 0),
-            (LogKind::Buffered, WalIoMode::Auto, LogStep::Sync) => {
-                (!files.direct_ready(), SYNCED_RUN)
+        match (self.kind, files.mode) {
+            (LogKind::Buffered, WalIoMode::Direct) => {
+                (self.unsuited > 0 && files.direct_ready()).then_some(LogKind::Direct)
             }
-            (LogKind::Direct, WalIoMode::Auto, LogStep::Submit) => (false, UNSYNCED_RUN),
-            _ => (true, 0),
-        };
-        if suits {
-            self.unsuited = 0;
-            return None;
+            (LogKind::Buffered, WalIoMode::Auto) => {
+                (self.unsuited > SYNCED_RUN && files.direct_ready()).then_some(LogKind::Direct)
+            }
+            (LogKind::Direct, WalIoMode::Auto) => {
+                (self.unsuited > UNSYNCED_RUN).then_some(LogKind::Buffered)
+            }
+            _ => None,
         }
-        self.unsuited += 1;
-        (self.unsuited > run).then_some(match self.kind {
-            LogKind::Direct => LogKind::Buffered,
-            LogKind::Buffered => LogKind::Direct,
-        })
     }
 
     /// The kind that the log after this one should have.
     pub(crate) fn kind(&self) -> LogKind {
         self.kind
+    }
+
+    /// Where the log ends.
+    pub(crate) fn end(&self) -> Lsn {
+        Lsn(self.writer.size())
+    }
+
+    /// Where its durable part ends.
+    pub(crate) fn durable_end(&self) -> Lsn {
+        self.writer.durable()
+    }
+
+    /// Its file.
+    pub(crate) fn file(&self) -> Arc<dyn io::File> {
+        Arc::clone(self.writer.file())
+    }
+
+    /// What ended the log, if it has failed.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.writer.marks().failure()
+    }
+
+    /// True once, when a pool file is half used: time to make the next one.
+    pub(crate) fn half_used(&mut self) -> bool {
+        let now = self.kind == LogKind::Direct
+            && !self.half_told
+            && self.writer.size() > self.capacity / 2;
+        self.half_told |= now;
+        now
     }
 
     /// Appends a batch; with `fence`, what is durable so far is noted behind it.
@@ -269,33 +357,147 @@ impl ActiveLog {
         Ok(())
     }
 
-    /// Hands everything appended to the operating system.
-    pub(crate) fn submit(&mut self, files: &LogFiles) -> Result<()> {
-        self.writer.submit()?;
-        let (from, size) = (self.writeback_from, self.writer.size());
-        if files.bytes_per_sync > 0
-            && self.kind == LogKind::Buffered
-            && size - from >= files.bytes_per_sync
+    /// The group just appended ends with this sequence number.
+    pub(crate) fn note_sequence(&mut self, last: u64) {
+        self.last_sequence = self.last_sequence.max(last);
+    }
+
+    /// The last sequence number in the log, or before it.
+    pub(crate) fn last_sequence(&self) -> u64 {
+        self.last_sequence
+    }
+
+    /// Forgets what was appended from `to` on. Errors: the log has failed.
+    pub(crate) fn cut_back(&mut self, to: Lsn) -> Result<()> {
+        self.writer.cut_back(to)
+    }
+
+    /// Whether [`ActiveLog::begin`] may be called for `step`.
+    pub(crate) fn can_begin(&self, step: LogStep) -> bool {
+        match step {
+            LogStep::Append => true,
+            // The page cache takes bytes at any time.
+            LogStep::Submit if self.kind == LogKind::Buffered => true,
+            LogStep::Submit => self.writer.can_begin(false),
+            LogStep::Sync => self.writer.can_begin(true),
+        }
+    }
+
+    /// Begins to bring everything appended as far as `step` says; `None` if that is done.
+    pub(crate) fn begin(&mut self, files: &LogFiles, step: LogStep) -> Result<Option<LogFlight>> {
+        match step {
+            LogStep::Append => Ok(None),
+            LogStep::Submit if self.kind == LogKind::Buffered => {
+                self.writer.hand_over()?;
+                self.start_writeback(files)?;
+                Ok(None)
+            }
+            LogStep::Submit => {
+                self.pad()?;
+                let own = self.writer.begin(false)?;
+                Ok(own.map(|own| LogFlight {
+                    older: Vec::new(),
+                    own: Some(own),
+                    last_sequence: self.last_sequence,
+                    synced: false,
+                }))
+            }
+            LogStep::Sync => {
+                self.pad()?;
+                let own = self.writer.begin(true)?;
+                if own.is_none() && self.unsynced.is_empty() {
+                    return Ok(None);
+                }
+                self.flying
+                    .push_back((Lsn(self.writer.size()), self.last_sequence));
+                Ok(Some(LogFlight {
+                    older: self.unsynced.clone(),
+                    own,
+                    last_sequence: self.last_sequence,
+                    synced: true,
+                }))
+            }
+        }
+    }
+
+    /// Fills the last unit up with a batch that does nothing, where the tail must not be written
+    /// again.
+    fn pad(&mut self) -> Result<()> {
+        let payload = self.writer.padding();
+        if payload > 0 {
+            let mut batch = vec![ValueType::Noop as u8; payload];
+            // The number that comes next: readers refuse one that goes back.
+            let head = (self.last_sequence + 1).to_le_bytes();
+            batch[..8].copy_from_slice(&head);
+            batch[8..HEADER_LEN].fill(0);
+            self.writer.append(&batch)?;
+        }
+        Ok(())
+    }
+
+    /// A flight has landed: returns up to which sequence number everything logged is durable.
+    pub(crate) fn landed(&mut self, flight: LogFlight, outcome: Result<()>) -> Result<u64> {
+        self.unsynced
+            .retain(|log| log.marks().durable() < log.marks().submitted());
+        match flight.own {
+            Some(own) => self.writer.landed(own, outcome)?,
+            None => outcome?,
+        }
+        let mut durable = 0;
+        let reached = self.writer.durable();
+        while let Some(&(end, last)) = self.flying.front()
+            && end <= reached
         {
+            durable = last;
+            self.flying.pop_front();
+        }
+        Ok(durable)
+    }
+
+    /// True while a flight is out.
+    pub(crate) fn is_flying(&self) -> bool {
+        self.writer.is_flying()
+    }
+
+    /// See [`log::Writer::all_landed`].
+    pub(crate) fn all_landed(&self) -> bool {
+        self.writer.all_landed()
+    }
+
+    /// See [`log::Writer::unacknowledged`].
+    pub(crate) fn unacknowledged(&self) -> Option<Vec<Vec<u8>>> {
+        self.writer.unacknowledged()
+    }
+
+    fn start_writeback(&mut self, files: &LogFiles) -> Result<()> {
+        let (from, size) = (self.writeback_from, self.writer.size());
+        if files.bytes_per_sync > 0 && size - from >= files.bytes_per_sync {
             self.writer.file().start_writeback(from, size - from)?;
             self.writeback_from = size;
         }
         Ok(())
     }
 
-    /// Makes the logs durable that were left behind.
-    pub(crate) fn sync_closed(&mut self) -> Result<()> {
-        while let Some(older) = self.unsynced.first() {
-            older.sync()?;
-            self.unsynced.remove(0);
+    /// The logs that were left behind and are not durable.
+    pub(crate) fn closed_unsynced(&self) -> Vec<log::Syncer> {
+        self.unsynced.clone()
+    }
+
+    /// Makes everything durable, older logs first, while the log is locked.
+    pub(crate) fn sync_all(&mut self) -> Result<()> {
+        for log in &self.unsynced {
+            log.sync()?;
         }
+        self.unsynced.clear();
+        self.pad()?;
+        self.writer.sync()?;
         Ok(())
     }
 
-    /// Makes everything appended durable, older logs first.
-    pub(crate) fn sync(&mut self) -> Result<()> {
-        self.sync_closed()?;
-        self.writer.sync()?;
+    /// Hands everything appended to the operating system, while the log is locked.
+    fn submit_all(&mut self) -> Result<()> {
+        self.pad()?;
+        self.writer.submit()?;
         Ok(())
     }
 }

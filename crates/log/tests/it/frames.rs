@@ -89,8 +89,7 @@ proptest! {
             log_number: 0x1_0000_0007,
             recyclable: recycle,
             sync: if dsync { WalSync::Dsync } else { WalSync::Fdatasync },
-            direct_unit: None,
-            filler: None,
+            ..LogOptions::default()
         };
         let plain = files.create("plain");
         let how = OpenHow::CREATE_NEW;

@@ -69,6 +69,7 @@ impl Mode {
                 WalSync::Fdatasync
             },
             filler: (plant != Plant::NoBoundaryRule).then_some(FILLER),
+            ..LogOptions::default()
         }
     }
 

@@ -1,0 +1,185 @@
+//! Writes whose durability somebody waits for later: `write_async`.
+//!
+//! The write is logged and inserted by the calling thread, which does not wait for the device; a
+//! thread of the database's own brings the log to the device, everything that has gathered at once.
+//! Futures need no runtime: they keep the waker that they are polled with.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use base::{Error, Result};
+
+use super::pipeline;
+use super::plan::Plan;
+use super::submit;
+use super::watermark::Watermark;
+use crate::batch::WriteBatch;
+use crate::options::WriteOptions;
+use crate::shared::Shared;
+
+/// How often the thread looks whether the device still answers.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// A write on its way: what [`Db::write_async`](crate::Db::write_async) returns.
+///
+/// Dropping it changes nothing: the write goes on.
+#[derive(Debug)]
+pub struct PendingWrite {
+    /// The sequence number of the batch's last record.
+    pub seq: u64,
+    /// Ready when reads see the write.
+    pub applied: Applied,
+    /// Ready when the write survives a power cut.
+    pub durable: Durable,
+}
+
+/// Which watermark a future watches.
+#[derive(Clone, Copy)]
+enum Which {
+    Visible,
+    Durable,
+}
+
+/// A sequence number that is waited for.
+#[derive(Clone)]
+struct Reach {
+    db: Arc<Shared>,
+    which: Which,
+    seq: u64,
+}
+
+impl Reach {
+    fn mark(&self) -> &Watermark {
+        match self.which {
+            Which::Visible => &self.db.order.visible,
+            Which::Durable => &self.db.durable,
+        }
+    }
+}
+
+macro_rules! future {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone)]
+        #[must_use = "the write goes on whether this is waited for or not"]
+        pub struct $name(Reach);
+
+        impl $name {
+            /// Waits for it. Errors: what made the write fail.
+            pub fn wait(&self) -> Result<()> {
+                self.0.mark().wait(self.0.seq)
+            }
+
+            /// Whether it is so now.
+            pub fn is_ready(&self) -> bool {
+                self.0.mark().get() >= self.0.seq
+            }
+
+            /// Calls `callback` when it is so, or with the error: from one of the database's threads
+            /// or, if it is so already, at once. It must not wait for the database.
+            pub fn on_ready(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
+                self.0.mark().call(self.0.seq, Box::new(callback));
+            }
+        }
+
+        impl Future for $name {
+            type Output = Result<()>;
+            fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+                self.0.mark().poll(self.0.seq, cx)
+            }
+        }
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($name))
+                    .field("seq", &self.0.seq)
+                    .field("ready", &self.is_ready())
+                    .finish()
+            }
+        }
+    };
+}
+
+future! {
+    /// Ready when reads see a write.
+    Applied
+}
+future! {
+    /// Ready when a write survives a power cut.
+    Durable
+}
+
+/// See [`Db::write_async`](crate::Db::write_async).
+pub(crate) fn write(
+    db: &Arc<Shared>,
+    options: &WriteOptions,
+    batch: WriteBatch,
+) -> Result<PendingWrite> {
+    if options.disable_wal {
+        return Err(Error::invalid_argument(
+            "write_async: a write with disable_wal = true never becomes durable by the log",
+        )
+        .hint("set disable_wal = false, or use write_opt and flush"));
+    }
+    let seq = pipeline::write_planned(db, options, Plan::detached(options), batch)?;
+    db.want_durable(seq);
+    let reach = |which| Reach {
+        db: Arc::clone(db),
+        which,
+        seq,
+    };
+    Ok(PendingWrite {
+        seq,
+        applied: Applied(reach(Which::Visible)),
+        durable: Durable(reach(Which::Durable)),
+    })
+}
+
+/// See [`Db::wait_durable`](crate::Db::wait_durable).
+pub(crate) fn wait_durable(db: &Shared, seq: u64) -> Result<()> {
+    let last = db.visible().0;
+    if seq > last {
+        return Err(Error::invalid_argument(format!(
+            "wait_durable({seq}): the last write is number {last}"
+        )));
+    }
+    if db.durable.get() >= seq {
+        return Ok(());
+    }
+    submit::flush_wal(db, true)?;
+    if db.durable.get() >= seq {
+        return Ok(());
+    }
+    Err(Error::invalid_argument(format!(
+        "wait_durable({seq}): that write was not logged (disable_wal)"
+    ))
+    .hint("flush makes it durable"))
+}
+
+/// The thread that brings to the device what was written asynchronously.
+pub(crate) fn run(db: &Arc<Shared>) {
+    let mut wanted = db.lock_wanted();
+    loop {
+        let target = *wanted;
+        if db.is_closing() {
+            return;
+        }
+        if target <= db.durable.get() {
+            wanted = db.sleep_until_wanted(wanted, LOOK);
+            db.look_at_device();
+            continue;
+        }
+        drop(wanted);
+        if let Err(e) = submit::flush_wal(db, true) {
+            db.durable.fail(&e);
+            wanted = db.lock_wanted();
+            // Those who waited have been told; what comes later is tried again.
+            *wanted = db.durable.get();
+            db.durable.resume();
+            continue;
+        }
+        wanted = db.lock_wanted();
+    }
+}

@@ -1,0 +1,53 @@
+//! Notices a device that does not answer: a log write that takes longer than `wal_slow_io_ms` is an
+//! event, while it lasts, and no failure.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use base::stats::Ticker;
+
+use crate::shared::Shared;
+
+/// The write that the device has now.
+#[derive(Default)]
+pub(crate) struct Device {
+    /// When it began, nanoseconds of the monotonic clock; 0 if there is none.
+    since: AtomicU64,
+    told: AtomicBool,
+}
+
+impl Device {
+    pub(crate) fn took_off(&self, now: u64) {
+        self.told.store(false, Ordering::Relaxed);
+        self.since.store(now, Ordering::Relaxed);
+    }
+
+    pub(crate) fn landed(&self) {
+        self.since.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    /// Tells of the write that the device has now, if it has had it for too long.
+    pub(crate) fn look_at_device(&self) {
+        let since = self.device.since.load(Ordering::Relaxed);
+        if since != 0 {
+            let now = self.env().clock.monotonic_nanos();
+            self.note_slow(now.saturating_sub(since));
+        }
+    }
+
+    /// Tells of a write that has taken `nanos`, if that is too long and nobody has told yet.
+    pub(crate) fn note_slow(&self, nanos: u64) {
+        let limit = self.options.db.wal_slow_io_ms;
+        if limit == 0 || nanos < limit * 1_000_000 || self.device.told.swap(true, Ordering::Relaxed)
+        {
+            return;
+        }
+        self.count(Ticker::WalSlowIo, 1);
+        self.log.warn(format_args!(
+            "slow device: a log write takes {} ms so far (wal_slow_io_ms = {limit}); writers wait, \
+             nothing is lost",
+            nanos / 1_000_000
+        ));
+    }
+}

@@ -1,0 +1,283 @@
+//! From the log's buffer to the device: the one place where writes wait for it.
+//!
+//! The log is locked while a group is appended, not while the device works: what is on its way is a
+//! [`LogFlight`], run by whoever began it. How many may be out at once is `wal_pipeline_depth`;
+//! whoever finds no slot waits for one to land.
+//!
+//! A flight that fails ends its log. If the process still has all that was not acknowledged, the
+//! file is cut back to what is durable, everything else is written to a new file, and nobody
+//! notices; else the database refuses writes until `resume`.
+
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use base::stats::Ticker;
+use base::{Error, ErrorKind, Result};
+use io::SyncKind;
+use log::Lsn;
+
+use super::group::Group;
+use super::order::Ticket;
+use super::plan::LogStep;
+use super::wal::{ActiveLog, LogFlight};
+use crate::shared::Shared;
+
+/// How long those sleep who wait for another thread to mend the log, before they look again.
+const MENDING: Duration = Duration::from_millis(10);
+
+/// The log, locked.
+pub(crate) type Guard<'a> = MutexGuard<'a, Option<ActiveLog>>;
+
+/// A group that has its place in the log.
+pub(crate) struct Logged {
+    pub(crate) ticket: Ticket,
+    /// What must land before the group is as durable as its plan says.
+    pub(crate) flight: Option<LogFlight>,
+}
+
+/// Waits until the log could take a synced group, and as long as `wal_min_sync_interval` says.
+pub(crate) fn wait_for_slot(db: &Shared) -> Result<()> {
+    let interval = db.options.db.wal_min_sync_interval * 1000;
+    if interval > 0 {
+        let now = db.env().clock.monotonic_nanos();
+        let due = db.last_sync_nanos.load(Ordering::Relaxed) + interval;
+        if now < due {
+            std::thread::sleep(Duration::from_nanos(due - now));
+        }
+        let now = db.env().clock.monotonic_nanos();
+        db.last_sync_nanos.store(now, Ordering::Relaxed);
+    }
+    let mut guard = db.lock_log();
+    while !active(&mut guard)?.can_begin(LogStep::Sync) {
+        guard = db.wait_for_landing(guard, None);
+    }
+    Ok(())
+}
+
+fn active<'a>(guard: &'a mut Guard<'_>) -> Result<&'a mut ActiveLog> {
+    guard.as_mut().ok_or_else(crate::shared::read_only)
+}
+
+/// Gives the group its sequence numbers, appends it to the log, and begins what `step` asks for.
+pub(crate) fn log_group(db: &Shared, step: LogStep, group: &mut Group) -> Result<Logged> {
+    let bytes = group.bytes();
+    let mut guard = lock_for(db, step, bytes)?;
+    let log = active(&mut guard)?;
+    let ticket = db.order.begin(group.count());
+    group.number(ticket.first);
+    let before = log.end();
+    let begun = append(log, step, group, ticket).and_then(|()| log.begin(db.log_files()?, step));
+    let flight = match begun {
+        Ok(flight) => flight,
+        Err(e) => {
+            let e = give_up(db, log, before, e);
+            drop(guard);
+            db.order.finish(ticket, false);
+            return Err(e);
+        }
+    };
+    if log.half_used() {
+        db.notify(); // the pool makes the next file
+    }
+    drop(guard);
+    db.count(Ticker::WalFileBytes, bytes);
+    db.count(Ticker::BytesWritten, bytes);
+    db.count(Ticker::WriteWithWal, 1);
+    db.log_bytes.fetch_add(bytes, Ordering::Relaxed);
+    Ok(Logged { ticket, flight })
+}
+
+/// The group could not be logged. With a full disk the log goes on without it.
+fn give_up(db: &Shared, log: &mut ActiveLog, before: Lsn, e: Error) -> Error {
+    let goes_on = e.kind() == ErrorKind::NoSpace && log.cut_back(before).is_ok();
+    if goes_on {
+        db.count(Ticker::WalNoSpace, 1);
+        db.log.warn(format_args!("the log has no space: {e}"));
+        return e.hint("make room on the device; writes succeed again when there is some");
+    }
+    db.fail("log write", &e);
+    e
+}
+
+fn append(log: &mut ActiveLog, step: LogStep, group: &Group, ticket: Ticket) -> Result<()> {
+    // The fence goes with the last batch of the group.
+    let fence = step == LogStep::Sync;
+    let followers = &group.followers;
+    log.append(group.lead.batch.data(), fence && followers.is_empty())?;
+    for (i, f) in followers.iter().enumerate() {
+        let fence = fence && i + 1 == followers.len();
+        f.with_batch(|b| log.append(b.data(), fence))
+            .unwrap_or(Ok(()))?;
+    }
+    log.note_sequence(ticket.last);
+    Ok(())
+}
+
+/// Locks the log for a group of `bytes`: there is room in it, it is of the kind that suits, and what
+/// `step` asks for can begin.
+fn lock_for(db: &Shared, step: LogStep, bytes: u64) -> Result<Guard<'_>> {
+    let files = db.log_files()?;
+    let mut guard = db.lock_log();
+    if active(&mut guard)?.note_step(files, step) {
+        db.notify(); // the pool is wanted
+    }
+    loop {
+        let log = active(&mut guard)?;
+        if log.failure().is_some() {
+            guard = wait_for_mending(db, guard)?;
+            continue;
+        }
+        let number = log.number;
+        if let Some(kind) = log.successor(files, bytes) {
+            drop(guard);
+            db.switch_log(number, kind)?;
+            guard = db.lock_log();
+            continue;
+        }
+        if log.can_begin(step) {
+            return Ok(guard);
+        }
+        guard = db.wait_for_landing(guard, None);
+    }
+}
+
+/// The log has failed. Waits until somebody has mended it. Errors: nobody could.
+fn wait_for_mending<'a>(db: &'a Shared, guard: Guard<'a>) -> Result<Guard<'a>> {
+    db.state().check_writable()?;
+    Ok(db.wait_for_landing(guard, Some(MENDING)))
+}
+
+/// Runs a flight and sees it counted.
+pub(crate) fn settle(db: &Shared, flight: LogFlight) -> Result<()> {
+    let (last, synced) = (flight.last_sequence, flight.synced);
+    let clock = &db.env().clock;
+    let begun = clock.monotonic_nanos();
+    db.device.took_off(begun);
+    let outcome = flight.run();
+    let nanos = clock.monotonic_nanos() - begun;
+    db.device.landed();
+    if synced {
+        db.count(Ticker::WalFileSynced, 1);
+    }
+    db.note_slow(nanos);
+    let mut guard = db.lock_log();
+    let landed = active(&mut guard)?.landed(flight, outcome);
+    db.tell_landed(&guard);
+    match landed {
+        Ok(durable) => db.durable.raise(durable),
+        Err(e) => return mend(db, guard, e, last),
+    }
+    // With several flights out, earlier ones may not have landed.
+    while synced && db.durable.get() < last {
+        if let Some(e) = active(&mut guard)?.failure() {
+            return mend(db, guard, e, last);
+        }
+        guard = db.wait_for_landing(guard, None);
+    }
+    Ok(())
+}
+
+/// After a flight failed: writes to a new log what the process still has, or refuses writes from now
+/// on. `last` is the sequence number that the caller needs durable.
+fn mend(db: &Shared, mut guard: Guard<'_>, error: Error, last: u64) -> Result<()> {
+    loop {
+        if db.durable.get() >= last {
+            return Ok(()); // somebody else did it
+        }
+        if db.state().failure.is_some() {
+            return Err(error);
+        }
+        let log = active(&mut guard)?;
+        if log.failure().is_none() {
+            db.fail("log sync", &error); // it was an older log that failed
+            return Err(error);
+        }
+        if log.all_landed() {
+            break;
+        }
+        guard = db.wait_for_landing(guard, Some(MENDING));
+    }
+    let log = active(&mut guard)?;
+    let old = log.number;
+    match transfer(db, log) {
+        Ok(()) => {
+            let sequence = log.last_sequence();
+            db.log.warn(format_args!(
+                "log {old}: {error}; what was not durable went to log {}",
+                log.number
+            ));
+            db.count(Ticker::WalRelogged, 1);
+            db.durable.raise(sequence);
+            db.tell_landed(&guard);
+            Ok(())
+        }
+        Err(e) => {
+            db.log
+                .error(format_args!("log {old} cannot be replaced: {e}"));
+            db.fail("log write", &error);
+            db.tell_landed(&guard);
+            Err(error)
+        }
+    }
+}
+
+fn transfer(db: &Shared, log: &mut ActiveLog) -> Result<()> {
+    let Some(records) = log.unacknowledged() else {
+        return Err(Error::aborted(
+            "some of what is not durable is not in the process any more",
+        ));
+    };
+    // Nobody may find there what is written again: it would be applied twice.
+    let file = log.file();
+    file.truncate(log.durable_end().0)?;
+    file.sync(SyncKind::All)?;
+    let old = log.number;
+    let number = db.numbers.take();
+    let new = db.log_files()?.create(number, log.kind())?;
+    log.replace(new);
+    for record in &records {
+        log.append(record, false)?;
+    }
+    log.sync_all()?;
+    let bytes = db.log_bytes.swap(0, Ordering::Relaxed);
+    let mut state = db.state();
+    state.logs.insert(old, bytes);
+    state.logs.insert(number, 0);
+    Ok(())
+}
+
+/// Hands the log's process buffer to the operating system, and makes it durable if `sync`.
+pub(crate) fn flush_wal(db: &Shared, sync: bool) -> Result<()> {
+    db.check_writable()?;
+    let files = db.log_files()?;
+    let step = if sync { LogStep::Sync } else { LogStep::Submit };
+    let mut guard = db.lock_log();
+    loop {
+        let log = active(&mut guard)?;
+        if log.failure().is_some() {
+            guard = wait_for_mending(db, guard)?;
+        } else if log.can_begin(step) {
+            break;
+        } else {
+            guard = db.wait_for_landing(guard, None);
+        }
+    }
+    let log = active(&mut guard)?;
+    let last = log.last_sequence();
+    let flight = log.begin(files, step).inspect_err(|e| {
+        if e.kind() != ErrorKind::NoSpace {
+            db.fail("flush_wal", e);
+        }
+    })?;
+    drop(guard);
+    match flight {
+        Some(flight) => settle(db, flight),
+        None => {
+            if sync {
+                db.durable.raise(last);
+            }
+            Ok(())
+        }
+    }
+}
