@@ -31,6 +31,8 @@ pub struct Tally {
     pub rocksdb: [u64; 2],
     /// Of those before, images whose MANIFEST RocksDB refused until its torn end was cut off.
     pub manifests_cut: u64,
+    /// Images refused because a torn end of the MANIFEST may also be a flipped bit.
+    pub ambiguous: u64,
     /// The first things that did not hold, one line each.
     pub failures: Vec<String>,
 }
@@ -46,6 +48,7 @@ impl Tally {
         self.workloads += other.workloads;
         self.direct += other.direct;
         self.manifests_cut += other.manifests_cut;
+        self.ambiguous += other.ambiguous;
         for (mine, more) in self.rocksdb.iter_mut().zip(other.rocksdb) {
             *mine += more;
         }
@@ -67,7 +70,7 @@ impl fmt::Display for Tally {
         write!(
             f,
             "states: {}, I/O points: {}, workloads: {}, direct log writes: {}, \
-             opened by RocksDB before and after: {} {}, torn MANIFESTs cut: {}, lost: {}",
+             opened by RocksDB before and after: {} {}, torn MANIFESTs cut: {}, ambiguous: {}, lost: {}",
             self.states,
             self.points,
             self.workloads,
@@ -75,6 +78,7 @@ impl fmt::Display for Tally {
             self.rocksdb[0],
             self.rocksdb[1],
             self.manifests_cut,
+            self.ambiguous,
             self.failures.len()
         )?;
         for failure in &self.failures {

@@ -183,6 +183,10 @@ const DRAWS_MAX: u32 = 1000;
 const DRAWN: &[(&str, &[&str])] = &[
     ("wal_io_mode", &["auto", "direct", "buffered"]),
     ("wal_pool_files", &["0", "1", "1", "2"]),
+    ("wal_tail_policy", &["rewrite", "rewrite", "pad"]),
+    ("wal_pipeline_depth", &["1", "1", "2", "8"]),
+    ("enable_pipelined_write", &["false", "false", "true"]),
+    ("two_write_queues", &["false", "false", "true"]),
     ("wal_bytes_per_sync", &["0", "0", "0", "4096"]),
     ("manual_wal_flush", &["false", "false", "false", "true"]),
     ("avoid_flush_during_recovery", &["false", "false", "true"]),

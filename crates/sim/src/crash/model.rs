@@ -486,4 +486,28 @@ mod tests {
         assert!(!ok(&less, false), "a family is gone");
         assert_eq!(h.visible(), found(&all, &two));
     }
+
+    #[test]
+    fn holes_are_tolerated_at_the_ends_of_closed_logs_only() {
+        let empty: Found = [("default".to_owned(), Contents::new())].into();
+        let mut h = History::beginning(&empty, true);
+        for n in 0..6 {
+            if n == 2 || n == 4 {
+                h.tolerate_hole_here();
+            }
+            h.start(LOGGED, &[put(0, &format!("k{n}"), "v")]);
+            h.acknowledge(LOGGED, true, n == 0);
+        }
+        let found = |keys: &[&str]| -> Found {
+            let pairs: Vec<_> = keys.iter().map(|k| (*k, "v")).collect();
+            [("default".to_owned(), contents(&pairs))].into()
+        };
+        let ok = |keys: &[&str]| h.check(&h.now, &found(keys), false).is_ok();
+        assert!(ok(&["k0", "k2", "k4"]), "a hole behind each log");
+        assert!(ok(&["k0", "k4"]), "a whole log");
+        assert!(ok(&["k0", "k2"]) && ok(&["k0", "k1", "k2"]));
+        assert!(!ok(&["k2", "k3"]), "k0 was durable");
+        assert!(!ok(&["k0", "k3"]), "a hole at the start of a log");
+        assert!(!ok(&["k0", "k1", "k2", "k3", "k5"]), "the same");
+    }
 }

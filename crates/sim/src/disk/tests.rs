@@ -224,6 +224,21 @@ fn garbage_stays_in_the_bytes_that_were_in_flight() {
 }
 
 #[test]
+fn what_was_pending_before_garbage_was_allowed_stays_old_or_new() {
+    let disk = disk();
+    let file = disk.open(&p("a"), OpenHow::CREATE_NEW).unwrap();
+    disk.sync_dir(dir()).unwrap();
+    write_all_at(&*file, &[1; 512], 0, WriteSync::Dsync).unwrap();
+    write_all_at(&*file, &[2; 512], 0, WriteSync::None).unwrap();
+    let killed = disk.kill_image();
+    killed.set_garbage(Garbage::Sector);
+    assert_eq!(outcomes(&killed, "a").len(), 2);
+    let file = killed.open(&p("a"), OpenHow::UPDATE).unwrap();
+    write_all_at(&*file, &[3; 512], 0, WriteSync::None).unwrap();
+    assert!(outcomes(&killed, "a").len() > 3);
+}
+
+#[test]
 fn one_opener_at_a_time() {
     let disk = disk();
     let lock = disk.lock(&p("LOCK")).unwrap();
