@@ -27,7 +27,6 @@ const SYNCED_RUN: u32 = 4;
 /// The same for groups that are not synced, each of which costs a direct log a device write.
 const UNSYNCED_RUN: u32 = 32;
 /// Bytes of a batch's header: its sequence number and its count.
-const BATCH_HEADER: usize = 12;
 /// Bytes that framing may add to a group, over all its records.
 const FRAMING_SLACK: u64 = 64 << 10;
 
