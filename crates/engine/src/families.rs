@@ -11,7 +11,6 @@ use crate::options::ColumnFamilyOptions;
 use crate::shared::Shared;
 use crate::version::Version;
 use crate::version::edit::VersionEdit;
-use crate::write::pipeline;
 
 /// The family that every database has.
 pub(crate) const DEFAULT: &str = "default";
@@ -26,8 +25,8 @@ pub(crate) fn create(
 ) -> Result<Arc<Family>> {
     options.validate()?;
     db.check_writable()?;
-    // Under the lead of the write queue, so that no group is halfway with the old set.
-    let family = pipeline::exclusively(db, || {
+    // Nobody is writing, so that no group is halfway with the old set.
+    let family = db.order.alone(|| {
         let mut versions = db.lock_versions();
         let old = db.families.load();
         if old.by_name(name).is_some() {
@@ -77,7 +76,7 @@ pub(crate) fn drop_family(db: &Shared, family: &Arc<Family>) -> Result<()> {
         return Err(Error::invalid_argument("Can't drop default column family"));
     }
     db.check_writable()?;
-    pipeline::exclusively(db, || {
+    db.order.alone(|| {
         let mut versions = db.lock_versions();
         let old = db.families.load();
         if old.get(family.id).is_none() {

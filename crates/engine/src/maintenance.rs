@@ -10,14 +10,14 @@ use crate::family::Family;
 use crate::memtable::Memtable;
 use crate::options::FlushOptions;
 use crate::shared::{ManualCompaction, Shared};
-use crate::write::{admit, pipeline, submit};
+use crate::write::{admit, submit};
 
 /// Makes the families' active memtables immutable and, with `wait`, waits for their flush.
 pub(crate) fn flush(db: &Shared, families: &[Arc<Family>], options: &FlushOptions) -> Result<()> {
     db.check_writable()?;
     // What is in memory now; later memtables are not waited for.
     let mut pending: Vec<(Arc<Family>, Vec<Arc<Memtable>>)> = Vec::new();
-    pipeline::exclusively(db, || {
+    db.order.alone(|| {
         if families.iter().any(|f| !f.view.load().mem.is_empty()) {
             if !options.allow_write_stall {
                 for family in families {

@@ -32,8 +32,7 @@ use crate::write::admit::Attention;
 use crate::write::group::Queue;
 use crate::write::order::Order;
 use crate::write::slow::Device;
-use crate::write::submit::Guard;
-use crate::write::wal::{ActiveLog, LogFiles, LogKind};
+use crate::write::wal::{ActiveLog, Guard, LogFiles, LogKind};
 use crate::write::watermark::Watermark;
 
 /// An open database.

@@ -11,7 +11,6 @@ use std::time::Duration;
 use base::stats::Ticker;
 use base::{Error, ErrorKind, Result};
 
-use super::pipeline;
 use super::plan::Plan;
 use crate::family::Family;
 use crate::shared::Shared;
@@ -84,7 +83,7 @@ fn rotate_full(db: &Shared, plan: &Plan) -> Result<()> {
     if full.is_empty() {
         return Ok(());
     }
-    pipeline::exclusively(db, || {
+    db.order.alone(|| {
         // The leader of the other queue may have been here first.
         let full = families_to_rotate(db);
         if full.is_empty() {

@@ -125,6 +125,14 @@ impl Order {
         self.changed.notify_all();
     }
 
+    /// Runs `f` while nobody is in, for rotations and changes of the set of families.
+    pub(crate) fn alone<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.close();
+        let result = f();
+        self.open();
+        result
+    }
+
     /// The next `count` sequence numbers. From here on they are used, whatever happens. For writes
     /// that are logged, the caller holds the log: its order is this one.
     pub(crate) fn begin(&self, count: u64) -> Ticket {

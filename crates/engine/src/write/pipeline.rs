@@ -94,14 +94,6 @@ pub(crate) fn write_planned(
     }
 }
 
-/// Runs `f` while no group is being written, for rotations and changes of the set of families.
-pub(crate) fn exclusively<T>(db: &Shared, f: impl FnOnce() -> Result<T>) -> Result<T> {
-    db.order.close();
-    let result = f();
-    db.order.open();
-    result
-}
-
 fn lead(db: &Shared, queue: &Queue, request: Request) -> Result<u64> {
     let mut lead = queue.lead();
     let plan = request.plan;

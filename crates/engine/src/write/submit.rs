@@ -8,7 +8,6 @@
 //! file is cut back to what is durable, everything else is written to a new file, and nobody
 //! notices; else the database refuses writes until `resume`.
 
-use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use io::SyncKind;
 use super::group::Group;
 use super::order::Ticket;
 use super::plan::LogStep;
-use super::wal::{ActiveLog, LogFlight};
+use super::wal::{ActiveLog, Guard, LogFlight};
 use crate::shared::Shared;
 
 /// How long those sleep who wait for another thread to mend the log, before they look again.
@@ -27,9 +26,6 @@ const MENDING: Duration = Duration::from_millis(10);
 
 /// How long a group waits before it tries again on a full device.
 const NO_SPACE_RETRY: Duration = Duration::from_millis(50);
-
-/// The log, locked.
-pub(crate) type Guard<'a> = MutexGuard<'a, Option<ActiveLog>>;
 
 /// A group that has its place in the log.
 pub(crate) struct Logged {

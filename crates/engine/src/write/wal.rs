@@ -26,7 +26,6 @@ use crate::options::{Options, WalIoMode, WalTailPolicy};
 const SYNCED_RUN: u32 = 4;
 /// The same for groups that are not synced, each of which costs a direct log a device write.
 const UNSYNCED_RUN: u32 = 32;
-/// Bytes of a batch's header: its sequence number and its count.
 /// Bytes that framing may add to a group, over all its records.
 const FRAMING_SLACK: u64 = 64 << 10;
 
@@ -256,6 +255,9 @@ pub(crate) struct ActiveLog {
     /// Threads that wait for a flight to land.
     pub(crate) waiting: usize,
 }
+
+/// The active log, locked; `None` if the database is open for reading only.
+pub(crate) type Guard<'a> = MutexGuard<'a, Option<ActiveLog>>;
 
 /// What a group needs from the device: older logs first, then the active one.
 #[must_use = "the log waits until it is settled"]
