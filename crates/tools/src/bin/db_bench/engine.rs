@@ -37,6 +37,8 @@ pub(crate) trait Engine: Sized + Sync {
     fn cursor(&self) -> Result<Self::Cursor<'_>>;
 
     fn flush(&self) -> Result<()>;
+    /// Makes everything logged durable.
+    fn sync_wal(&self) -> Result<()>;
     fn compact(&self) -> Result<()>;
     fn property(&self, name: &str) -> Option<String>;
     /// Counters, where they were asked for.

@@ -124,6 +124,10 @@ impl Engine for Native {
         self.db.flush()
     }
 
+    fn sync_wal(&self) -> Result<()> {
+        self.db.flush_wal(true)
+    }
+
     fn compact(&self) -> Result<()> {
         self.db.compact_range(&self.family, None, None)
     }

@@ -278,6 +278,7 @@ impl<E: Engine> Worker<'_, E> {
         let mut key = vec![0; plan.key_size];
         let mut limit = Limit::new(plan);
         let mut next = 0;
+        let every = self.flags.flush_wal_every.max(0).unsigned_abs();
         while limit.take(plan.batch_size, &self.stats) {
             if plan.batch_size == 1 {
                 write_key(self.pick(order, next), &mut key);
@@ -289,7 +290,11 @@ impl<E: Engine> Worker<'_, E> {
                 }
                 self.engine.write(&options, &mut batch)?;
             }
+            let before = next;
             next += plan.batch_size;
+            if every > 0 && before / every != next / every {
+                self.engine.sync_wal()?;
+            }
             self.stats.finished(plan.batch_size, Op::Write);
         }
         self.stats

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use base::{ErrorKind, Result};
+use base::options::{OptionFlag, OptionTable};
+use base::{Error, ErrorKind, Result};
+use ironstone::DbOptions;
 use tools::librocksdb::{
     Library, RocksDb, RocksIter, RocksOptions, RocksReadOptions, RocksWriteBatch, RocksWriteOptions,
 };
@@ -24,6 +26,12 @@ pub(crate) fn library(flags: &Flags) -> Result<Arc<Library>> {
         Some(path) => Library::open(path),
         None => Library::discover(),
     }
+}
+
+fn only_ironstone(name: &str) -> bool {
+    DbOptions::infos()
+        .iter()
+        .any(|info| info.name == name && info.has(OptionFlag::Ironstone))
 }
 
 impl Engine for Rocks {
@@ -47,7 +55,14 @@ impl Engine for Rocks {
             .cache_index_and_filter_blocks(flags.cache_index_and_filter_blocks);
         options.table(&table);
         for option in engine::options(flags) {
-            if option.place != Place::Table {
+            let ours = only_ironstone(option.name);
+            if ours && !option.is_default {
+                return Err(Error::not_supported(format!(
+                    "RocksDB has no option {}",
+                    option.name
+                )));
+            }
+            if option.place != Place::Table && !ours {
                 options.set(option.name, &option.value)?;
             }
         }
@@ -119,6 +134,10 @@ impl Engine for Rocks {
 
     fn flush(&self) -> Result<()> {
         self.db.flush()
+    }
+
+    fn sync_wal(&self) -> Result<()> {
+        self.db.flush_wal(true)
     }
 
     fn compact(&self) -> Result<()> {
