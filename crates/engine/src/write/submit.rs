@@ -286,6 +286,9 @@ pub(crate) fn flush_wal(db: &Shared, sync: bool) -> Result<()> {
     let files = db.log_files()?;
     let step = if sync { LogStep::Sync } else { LogStep::Submit };
     let mut guard = db.lock_log();
+    if sync && active(&mut guard)?.note_step(files, step) {
+        db.notify(); // the pool is wanted
+    }
     loop {
         let log = active(&mut guard)?;
         if log.failure().is_some() {
