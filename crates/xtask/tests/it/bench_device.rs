@@ -51,9 +51,12 @@ fn operations_of_a_put_are_counted_and_nothing_is_left() {
 
     // No put is durable without a write, nor without a flush on a volatile cache.
     let (_, flushes) = figures(&stdout, "ext4 write-back ironstone:");
-    assert!(flushes > 0.95, "{stdout}");
-    let (writes, _) = figures(&stdout, "ext4 write-through ironstone:");
-    assert!(writes > 0.95, "{stdout}");
+    // And none costs more: what is above 1 is the files that are made ahead, which so few puts do
+    // not outweigh. Over 100,000 puts it is 1.01 and less (docs/benchmarks.md).
+    assert!(flushes > 0.95 && flushes < 1.1, "{stdout}");
+    let (writes, flushes) = figures(&stdout, "ext4 write-through ironstone:");
+    assert!(writes > 0.95 && writes < 1.15, "{stdout}");
+    assert!(flushes < 0.05, "{stdout}");
 
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench-device");
     assert!(!dir.join("ext4.img").exists());
