@@ -528,6 +528,8 @@ impl Shared {
         let number = self.numbers.take();
         let files = self.log_files()?;
         let new = files.create(number, kind)?;
+        let how = new.describe(kind);
+        self.log.info(format_args!("log {number}: {how}"));
         let mut guard = self.lock_log();
         while guard.as_ref().is_some_and(ActiveLog::is_flying) {
             guard = self.wait_for_landing(guard, Some(Duration::from_millis(10)));

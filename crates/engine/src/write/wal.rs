@@ -230,6 +230,19 @@ pub(crate) struct NewLog {
     capacity: u64,
 }
 
+impl NewLog {
+    /// How it is written, for the LOG.
+    pub(crate) fn describe(&self, wanted: LogKind) -> String {
+        match (self.kind, wanted) {
+            (LogKind::Direct, _) => format!("direct, {} bytes made ahead", self.capacity),
+            (LogKind::Buffered, LogKind::Direct) => {
+                "buffered, because no file made ahead is ready".to_owned()
+            }
+            (LogKind::Buffered, LogKind::Buffered) => "buffered".to_owned(),
+        }
+    }
+}
+
 /// The active log and what must be durable before it counts as durable.
 pub(crate) struct ActiveLog {
     writer: log::Writer,
