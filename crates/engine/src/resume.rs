@@ -23,6 +23,10 @@ pub(crate) fn resume(db: &Shared) -> Result<()> {
         return Ok(());
     }
     db.order.close();
+    if db.state().failure.is_none() {
+        db.order.open();
+        return Ok(()); // somebody else did it meanwhile
+    }
     let result = begin_anew(db).and_then(|families| flushed(db, &families));
     db.order.open();
     match &result {

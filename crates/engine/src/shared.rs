@@ -538,6 +538,12 @@ impl Shared {
         }
         let log = guard.as_mut().ok_or_else(read_only)?;
         let old = log.number;
+        if old != from {
+            // A failed log was replaced meanwhile, by one with a higher number.
+            drop(guard);
+            files.discard_unused(number);
+            return Ok(old);
+        }
         log.switch(new)
             .inspect_err(|e| self.fail("log switch", e))?;
         let bytes = self.log_bytes.swap(0, Ordering::Relaxed);

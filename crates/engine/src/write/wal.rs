@@ -215,6 +215,12 @@ impl LogFiles {
         }
     }
 
+    /// Removes a log that was made and never used. If that fails, it is an empty log among others.
+    pub(crate) fn discard_unused(&self, number: FileNumber) {
+        self.recyclable_logs().remove(&number);
+        drop(self.fs.remove(&files::wal_path(&self.dir, number)));
+    }
+
     /// The active pool file is half used.
     pub(crate) fn note_half_used(&self) {
         self.fresh.store(false, Ordering::Relaxed);
