@@ -156,11 +156,8 @@ impl Opening {
             start_on_log(family, number);
         }
         let fs = &*self.options.env.fs;
-        let previous = if keep_logs {
-            self.sync_kept_logs(&replayed)?
-        } else {
-            (0, 0)
-        };
+        let previous = keep_logs.then(|| self.sync_kept_logs(&replayed));
+        let previous = previous.transpose()?.unwrap_or_default();
         let log_dir = self.logs.dir().to_path_buf();
         let log_files = LogFiles::open(log_dir, &self.options, self.probe.as_ref())?;
         let new_log = log_files.create(number, LogKind::Buffered)?;

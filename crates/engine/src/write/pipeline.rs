@@ -116,16 +116,15 @@ fn lead(db: &Shared, queue: &Queue, request: Request) -> Result<u64> {
 
 fn write_group(db: &Shared, lead: &mut Lead<'_>, group: &mut Group) -> Result<()> {
     let plan = group.lead.plan;
-    let Logged { ticket, flight } = match plan.log {
-        Some(step) => submit::log_group(db, step, group)?,
-        None => {
-            db.unlogged.store(true, Ordering::Release);
-            let ticket = db.order.begin(group.count());
-            group.number(ticket.first);
-            Logged {
-                ticket,
-                flight: None,
-            }
+    let Logged { ticket, flight } = if let Some(step) = plan.log {
+        submit::log_group(db, step, group)?
+    } else {
+        db.unlogged.store(true, Ordering::Release);
+        let ticket = db.order.begin(group.count());
+        group.number(ticket.first);
+        Logged {
+            ticket,
+            flight: None,
         }
     };
     if flight.is_some() || db.options.db.enable_pipelined_write || !plan.memtable {

@@ -61,9 +61,10 @@ fn active<'a>(guard: &'a mut Guard<'_>) -> Result<&'a mut ActiveLog> {
 /// a full device it waits for space, as long as `wal_no_space_wait_ms` says.
 pub(crate) fn log_group(db: &Shared, step: LogStep, group: &mut Group) -> Result<Logged> {
     let bytes = group.bytes();
-    let wait = match group.lead.plan.no_slowdown {
-        true => 0,
-        false => db.options.db.wal_no_space_wait_ms,
+    let wait = if group.lead.plan.no_slowdown {
+        0
+    } else {
+        db.options.db.wal_no_space_wait_ms
     };
     let clock = &db.env().clock;
     let mut began = None;
@@ -307,13 +308,11 @@ pub(crate) fn flush_wal(db: &Shared, sync: bool) -> Result<()> {
         }
     })?;
     drop(guard);
-    match flight {
-        Some(flight) => settle(db, flight),
-        None => {
-            if sync {
-                db.durable.raise(last);
-            }
-            Ok(())
-        }
+    if let Some(flight) = flight {
+        return settle(db, flight);
     }
+    if sync {
+        db.durable.raise(last);
+    }
+    Ok(())
 }

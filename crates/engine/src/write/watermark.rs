@@ -188,8 +188,8 @@ mod tests {
             7,
             Box::new(move |r| told.send(("call", r.is_ok())).unwrap()),
         );
-        let mut cx = Context::from_waker(Waker::noop());
-        assert!(mark.poll(6, &cx).is_pending() && mark.poll(6, &mut cx).is_pending());
+        let cx = Context::from_waker(Waker::noop());
+        assert!(mark.poll(6, &cx).is_pending() && mark.poll(6, &cx).is_pending());
         let waiter = Arc::clone(&mark);
         let thread = std::thread::Builder::new()
             .spawn(move || tx.send(("wait", waiter.wait(7).is_ok())).unwrap())

@@ -34,7 +34,7 @@ pub(crate) struct Logs {
     pub(crate) state: State,
     pub(crate) frozen: Frozen,
     /// Names and numbers of the logs, oldest first.
-    pub(crate) logs: Vec<(String, u64)>,
+    pub(crate) names: Vec<(String, u64)>,
     /// The puts in the order of their sequence numbers.
     pub(crate) puts: Vec<Put>,
 }
@@ -70,14 +70,14 @@ impl Logs {
         let number = |n: &str| Some((n.to_owned(), n.strip_suffix(".log")?.parse().ok()?));
         let mut me = Self {
             frozen: Frozen::of(&state),
-            logs: state.names().filter_map(number).collect(),
+            names: state.names().filter_map(number).collect(),
             puts: Vec::new(),
             state,
         };
-        me.logs
+        me.names
             .retain(|(name, _)| me.state.get(name).is_some_and(|b| !b.is_empty()));
-        assert_eq!(me.logs.len(), logs);
-        for log in 0..logs {
+        assert_eq!(me.names.len(), logs);
+        for log in 0..names {
             let mut reader = me.reader(&me.frozen, log);
             let mut record = Vec::new();
             while reader.read(&mut record).unwrap() {
@@ -94,7 +94,7 @@ impl Logs {
     }
 
     fn reader(&self, fs: &Frozen, log: usize) -> Reader {
-        let (name, number) = &self.logs[log];
+        let (name, number) = &self.names[log];
         Reader::new(fs.file(name).unwrap(), *number, ReaderOptions::default())
     }
 
@@ -102,7 +102,7 @@ impl Logs {
     fn proven(&self, fs: &Frozen) -> u64 {
         let mut proven = 0;
         let mut all_of = None;
-        for (log, (name, number)) in self.logs.iter().enumerate().rev() {
+        for (log, (name, number)) in self.names.iter().enumerate().rev() {
             let fence = fs
                 .file(name)
                 .ok()
@@ -204,7 +204,7 @@ fn flipped(bytes: &[u8], bit: usize) -> Vec<u8> {
 /// What the log crate's rules make of the logs: the number of puts found. The engine's recovery
 /// has the same rules; it is asked about a part of the damage, because it takes longer.
 fn by_the_rules(logs: &Logs, fs: &Frozen) -> base::Result<u64> {
-    let there = logs.logs.iter().filter_map(|(name, number)| {
+    let there = logs.names.iter().filter_map(|(name, number)| {
         let file = fs.file(name).ok()?;
         Some((*number, file))
     });
@@ -250,7 +250,7 @@ fn every_bit(what: &str, logs: &Logs) -> Tally {
     let floor = logs.proven(&logs.frozen);
     let stride = std::env::var(STRIDE_VARIABLE).ok();
     let stride = stride.and_then(|s| s.parse().ok()).unwrap_or(STRIDE);
-    for (name, _) in &logs.logs {
+    for (name, _) in &logs.names {
         let bytes = logs.bytes(name);
         all((bytes.len() * 8).div_ceil(stride), |i| {
             let bit = i * stride;
@@ -304,7 +304,7 @@ fn no_flipped_bit_of_three_logs_loses_what_a_fence_covers() {
 fn no_flipped_bit_of_unsynced_logs_leaves_a_hole() {
     let logs = Logs::write(3, |_| false);
     let tally = Tally::default();
-    for (log, (name, _)) in logs.logs.iter().enumerate() {
+    for (log, (name, _)) in logs.names.iter().enumerate() {
         let bytes = logs.bytes(name);
         let first = logs.puts.iter().find(|p| p.log == log).unwrap().end as usize;
         all(bytes.len() * 8, |bit| {
@@ -331,7 +331,7 @@ fn three() -> [(&'static str, Logs); 3] {
 fn no_zeroed_sector_loses_what_a_fence_covers() {
     for (what, logs) in three() {
         let tally = Tally::default();
-        for (name, _) in &logs.logs {
+        for (name, _) in &logs.names {
             let bytes = logs.bytes(name);
             all(bytes.len().div_ceil(SECTOR), |sector| {
                 let mut zeroed = bytes.to_vec();
@@ -353,7 +353,7 @@ fn no_zeroed_sector_loses_what_a_fence_covers() {
 fn no_cut_log_loses_what_a_fence_covers() {
     for (what, logs) in three() {
         let tally = Tally::default();
-        for (log, (name, _)) in logs.logs.iter().enumerate() {
+        for (log, (name, _)) in logs.names.iter().enumerate() {
             let bytes = logs.bytes(name);
             let of_log = logs.puts.iter().filter(|p| p.log == log);
             let ends: Vec<usize> = of_log.map(|p| p.end as usize).collect();
@@ -379,9 +379,9 @@ fn no_cut_log_loses_what_a_fence_covers() {
 fn no_closed_log_is_missed_in_silence() {
     for (what, logs) in three() {
         let tally = Tally::default();
-        for (log, (name, _)) in logs.logs.iter().enumerate() {
+        for (log, (name, _)) in logs.names.iter().enumerate() {
             let fs = logs.frozen.without(name);
-            let floor = if log + 1 < logs.logs.len() {
+            let floor = if log + 1 < logs.names.len() {
                 logs.proven(&fs)
             } else {
                 0
@@ -399,7 +399,7 @@ fn no_closed_log_is_missed_in_silence() {
 fn real_rocksdb_loses_synced_writes_in_silence() {
     let Some(lib) = oracle::rocksdb() else { return };
     let logs = Logs::write(1, |_| true);
-    let (name, _) = &logs.logs[0];
+    let (name, _) = &logs.names[0];
     let bytes = logs.bytes(name);
     let temp = dirs::scratch().unwrap();
     let read = |state: &State| -> base::Result<u64> {
