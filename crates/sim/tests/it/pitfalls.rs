@@ -92,7 +92,7 @@ fn open(dir: &Path) -> base::Result<Db> {
 fn hole_in_the_zero_tail() {
     for (synced, what) in [(true, "synced"), (false, "unsynced")] {
         let logs = Logs::write(1, if synced { |_| true } else { |_| false });
-        let (log, _) = &logs.logs[0];
+        let (log, _) = &logs.names[0];
         let block = log::format::BLOCK;
         let mut bytes = logs.bytes(log).to_vec();
         assert!(bytes.len() > block + 1000);
@@ -108,7 +108,7 @@ fn hole_in_the_zero_tail() {
 #[test]
 fn torn_record_then_zeros() {
     let logs = Logs::write(1, |_| true);
-    let (log, _) = &logs.logs[0];
+    let (log, _) = &logs.names[0];
     let mut bytes = logs.bytes(log).to_vec();
     let len = bytes.len();
     bytes[len - 60..].fill(0);
@@ -176,7 +176,7 @@ fn stale_tail_in_a_recycled_file() {
 fn preallocated_length_taken_for_record_end() {
     for (synced, what) in [(true, "synced"), (false, "unsynced")] {
         let logs = Logs::write(3, if synced { |_| true } else { |_| false });
-        let (log, _) = &logs.logs[0];
+        let (log, _) = &logs.names[0];
         let mut bytes = logs.bytes(log).to_vec();
         let len = bytes.len();
         bytes.resize(len + 70_000, 0);
@@ -258,7 +258,7 @@ fn recycling_switched_off_and_on_across_reopens() {
 #[test]
 fn logs_behind_a_hole_do_not_come_back() {
     let logs = Logs::write(3, |_| false);
-    let (log, _) = &logs.logs[1];
+    let (log, _) = &logs.names[1];
     let cut = logs.puts[149].end as usize;
     let state = logs.state.with(log, logs.bytes(log)[..cut].to_vec());
     let temp = dirs::scratch().unwrap();
@@ -286,7 +286,7 @@ fn a_short_log_in_every_mode() {
     };
     for synced in [true, false] {
         let logs = Logs::write(3, if synced { |_| true } else { |_| false });
-        let (log, _) = &logs.logs[0];
+        let (log, _) = &logs.names[0];
         let cut = logs.bytes(log)[..logs.puts[49].end as usize].to_vec();
         for (mode, proven, unproven) in [
             (TolerateCorruptedTailRecords, None, Some(50)),

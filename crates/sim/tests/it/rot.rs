@@ -77,7 +77,7 @@ impl Logs {
         me.names
             .retain(|(name, _)| me.state.get(name).is_some_and(|b| !b.is_empty()));
         assert_eq!(me.names.len(), logs);
-        for log in 0..names {
+        for log in 0..logs {
             let mut reader = me.reader(&me.frozen, log);
             let mut record = Vec::new();
             while reader.read(&mut record).unwrap() {
