@@ -45,6 +45,16 @@ base::option_enum! {
     }
 }
 
+base::option_enum! {
+    /// How the records of write-ahead logs are compressed.
+    pub enum WalCompression {
+        /// Not at all.
+        None = "kNoCompression",
+        /// With zstd, record by record.
+        Zstd = "kZSTD",
+    }
+}
+
 base::options! {
     /// Options of a whole database.
     pub struct DbOptions ["DBOptions"] {
@@ -110,6 +120,10 @@ base::options! {
         /// wal_recovery_mode kTolerateCorruptedTailRecords or kAbsoluteConsistency, and where logs
         /// are archived.
         recycle_log_file_num: u64 = 0, in 0..=64;
+        /// How the records of write-ahead logs are compressed: `kNoCompression` or `kZSTD`. RocksDB
+        /// knows no other either, and leaves logs uncompressed where it is given one; here that is
+        /// an error. Logs of both sorts are always read.
+        wal_compression: WalCompression = WalCompression::None;
         /// Whether the next group of writers begins while one is being inserted into the
         /// memtables. Groups that wait for the device always overlap like that.
         enable_pipelined_write: bool = false;

@@ -20,7 +20,7 @@ use log::{Fence, LogOptions, Lsn, Note, Pool, PoolOptions, TailPolicy, Taken, Wa
 use super::plan::LogStep;
 use crate::batch::HEADER_LEN;
 use crate::files;
-use crate::options::{Options, WalIoMode, WalTailPolicy};
+use crate::options::{Options, WalCompression, WalIoMode, WalTailPolicy};
 
 /// After so many more synced groups than others in a growing log, a direct one is begun.
 const SYNCED_RUN: u32 = 4;
@@ -56,7 +56,8 @@ pub(crate) struct LogFiles {
     depth: u32,
     /// Records carry the log's number, so that files can be overwritten by later logs.
     recyclable: bool,
-    /// Logs that this process wrote in such records.
+    compressed: bool,
+    /// Logs that this process wrote in recyclable records.
     recyclable_logs: Mutex<BTreeSet<FileNumber>>,
     statistics: Option<Arc<Statistics>>,
 }
@@ -102,6 +103,7 @@ impl LogFiles {
             },
             depth: db.wal_pipeline_depth,
             recyclable: recycle > 0,
+            compressed: db.wal_compression == WalCompression::Zstd,
             recyclable_logs: Mutex::default(),
             statistics: options.env.statistics.clone(),
         })
@@ -144,6 +146,7 @@ impl LogFiles {
             log_number: number.0,
             recyclable: self.recyclable,
             filler: Some(ValueType::Noop as u8),
+            compressed: self.compressed,
             tail: self.tail,
             depth: self.depth,
             outlives_full_disk: true,
@@ -454,7 +457,9 @@ impl ActiveLog {
         if let Some(fence) = &fence {
             parts[4..].copy_from_slice(&[&FENCE, fence]);
         }
-        self.writer.append_parts(&parts)?;
+        // A batch is compressed whole, but for what recovery looks for.
+        let packed = if note.is_some() { 3..4 } else { 0..4 };
+        self.writer.append_around(&parts, packed)?;
         Ok(())
     }
 
@@ -531,7 +536,7 @@ impl ActiveLog {
             let head = (self.last_sequence + 1).to_le_bytes();
             batch[..8].copy_from_slice(&head);
             batch[8..HEADER_LEN].fill(0);
-            self.writer.append(&batch)?;
+            self.writer.append_padding(&batch)?;
         }
         Ok(())
     }

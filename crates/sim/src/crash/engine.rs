@@ -185,6 +185,7 @@ const DRAWN: &[(&str, &[&str])] = &[
     ("wal_pool_files", &["0", "1", "1", "2"]),
     ("wal_tail_policy", &["rewrite", "rewrite", "pad"]),
     ("wal_pipeline_depth", &["1", "1", "2", "8"]),
+    ("wal_compression", &["kNoCompression", "kZSTD"]),
     ("enable_pipelined_write", &["false", "false", "true"]),
     ("two_write_queues", &["false", "false", "true"]),
     ("wal_bytes_per_sync", &["0", "0", "0", "4096"]),
