@@ -426,7 +426,7 @@ impl ActiveLog {
     }
 
     /// Appends a batch. The first one of a log has a note of the log before right behind its
-    /// header; with `fence`, what is durable so far is noted at its end.
+    /// header; with `fence`, what is durable so far is noted at its end, unless an older log is not.
     pub(crate) fn append(&mut self, record: &[u8], fence: bool) -> Result<()> {
         const NOTE: [u8; 2] = [ValueType::LogData as u8, log::note::LEN as u8];
         const FENCE: [u8; 2] = [ValueType::LogData as u8, log::fence::LEN as u8];
@@ -440,7 +440,9 @@ impl ActiveLog {
             };
             note.encode()
         });
-        let fence = fence.then(|| {
+        // A fence proves the older logs durable too, and a growing file may get it before they are.
+        let proven = |(log, _): &(log::Syncer, _)| log.marks().durable() >= log.marks().submitted();
+        let fence = (fence && self.unsynced.iter().all(proven)).then(|| {
             let fence = Fence {
                 log_number,
                 durable: self.writer.durable().0,

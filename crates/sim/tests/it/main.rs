@@ -1,6 +1,8 @@
 //! Tests of Ironstone against real RocksDB, against models, and with damaged files.
 
 #[cfg(test)]
+mod compressed;
+#[cfg(test)]
 mod corpus;
 #[cfg(test)]
 mod damage;
