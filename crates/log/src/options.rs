@@ -73,6 +73,9 @@ pub enum TailPolicy {
     /// not at all.
     #[default]
     Rewrite,
+    /// It is written again, in a write of its own that the device does as a whole or not at all:
+    /// `direct_unit` is one that the device can write so.
+    Atomic,
     /// It is never touched again: the caller fills each group up to a whole unit with a record that
     /// means nothing, see [`Writer::padding`](crate::Writer::padding).
     Pad {

@@ -80,6 +80,8 @@ pub struct Flight {
     marks: Arc<Watermarks>,
     chunk: Option<Chunk>,
     act: Act,
+    /// See [`TailPolicy::Atomic`].
+    atomic_unit: Option<u32>,
     end: u64,
 }
 
@@ -90,8 +92,10 @@ impl Flight {
             Act::WriteDsync => WriteSync::Dsync,
             Act::Write | Act::WriteThenSync => WriteSync::None,
         };
-        if let Some(chunk) = &self.chunk {
-            chunk.write(&*self.file, sync)?;
+        match (&self.chunk, self.atomic_unit) {
+            (None, _) => {}
+            (Some(chunk), Some(unit)) => chunk.write_atomic(&*self.file, unit as usize)?,
+            (Some(chunk), None) => chunk.write(&*self.file, sync)?,
         }
         if self.act == Act::WriteThenSync {
             let _one_at_a_time = self.marks.device();
@@ -306,6 +310,10 @@ impl Writer {
             marks: Arc::clone(&self.marks),
             chunk,
             act,
+            atomic_unit: self
+                .options
+                .direct_unit
+                .filter(|_| self.options.tail == TailPolicy::Atomic),
             end,
         }))
     }

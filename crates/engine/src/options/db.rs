@@ -40,6 +40,8 @@ base::option_enum! {
         /// It is written again with the next group: right where the device writes a sector as a
         /// whole or not at all, even when the power fails.
         Rewrite = "rewrite",
+        /// It is written again in a write that the device promises never to tear (`RWF_ATOMIC`).
+        Atomic = "atomic",
         /// It is filled up with an empty batch and never written again.
         Pad = "pad",
     }
@@ -103,7 +105,9 @@ base::options! {
         use_direct_io_for_wal: bool = false, [Ironstone];
         /// What becomes of the last, partly filled sector of a direct log when the next group
         /// comes. `pad` is safe also where a power cut may destroy a sector that is being written,
-        /// and costs the rest of a sector for each group.
+        /// and costs the rest of a sector for each group. `atomic` is as safe without that cost on
+        /// devices that do atomic writes (Linux 6.11 and a file system that passes them on); elsewhere
+        /// `open` refuses it.
         wal_tail_policy: WalTailPolicy = WalTailPolicy::Rewrite, [Ironstone];
         /// How many durable writes of the log may be on their way at once; more than 1 needs
         /// wal_tail_policy = pad.

@@ -8,7 +8,7 @@
 //! changed, or when a direct one is full, because extending it would cost what it saves.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,7 +20,7 @@ use log::{Fence, LogOptions, Lsn, Note, Pool, PoolOptions, TailPolicy, Taken, Wa
 use super::plan::LogStep;
 use crate::batch::HEADER_LEN;
 use crate::files;
-use crate::options::{Options, WalCompression, WalIoMode, WalTailPolicy};
+use crate::options::{DbOptions, Options, WalCompression, WalIoMode, WalTailPolicy};
 
 /// After so many more synced groups than others in a growing log, a direct one is begun.
 const SYNCED_RUN: u32 = 4;
@@ -62,15 +62,51 @@ pub(crate) struct LogFiles {
     statistics: Option<Arc<Statistics>>,
 }
 
+/// The write unit of direct logs; `None` where every log is buffered.
+fn direct_unit(db: &DbOptions, probe: &Probe) -> Option<u32> {
+    let wanted = db.wal_mode() != WalIoMode::Buffered && db.wal_pool_files > 0;
+    let unit = match db.wal_tail_policy {
+        WalTailPolicy::Atomic => probe.atomic_unit(),
+        WalTailPolicy::Rewrite | WalTailPolicy::Pad => probe.write_unit(),
+    };
+    unit.filter(|_| wanted && !probe.copy_on_write && !probe.in_memory)
+}
+
+/// Refuses `wal_tail_policy = atomic` where direct logs are asked for and `dir` cannot have them, or
+/// not with atomic writes. A promise about torn writes is not one to be broken quietly.
+pub(crate) fn check_tail_policy(db: &DbOptions, dir: &Path, probe: Option<&Probe>) -> Result<()> {
+    let direct = db.wal_mode() != WalIoMode::Buffered && db.wal_pool_files > 0;
+    if db.wal_tail_policy != WalTailPolicy::Atomic || !direct {
+        return Ok(());
+    }
+    let why = match probe {
+        Some(p) if direct_unit(db, p).is_some() => return Ok(()),
+        None => "the device cannot be probed".to_owned(),
+        Some(p) if p.copy_on_write => format!("{} copies on write", p.file_system),
+        Some(p) if p.in_memory => format!("{} is in memory", p.file_system),
+        Some(p) => match (p.direct_alignment, p.atomic_write_unit) {
+            (None, _) => format!("no direct I/O on {}", p.file_system),
+            (_, None) => {
+                "the device does no atomic writes (statx: stx_atomic_write_unit_max = 0)".to_owned()
+            }
+            (Some(n), Some((min, max))) => format!(
+                "the device does atomic writes of {min} to {max} bytes, and a log needs one of at most 4096 that is a multiple of {n}"
+            ),
+        },
+    };
+    Err(
+        Error::not_supported(format!("wal_tail_policy = atomic here: {why}"))
+            .file(dir)
+            .hint("set wal_tail_policy = pad, which needs no atomic writes, or wal_io_mode = buffered"),
+    )
+}
+
 impl LogFiles {
     /// The logs in `dir`; `probe` tells what can be done there.
-    pub(crate) fn open(dir: PathBuf, options: &Options, probe: Option<&Probe>) -> Result<Self> {
+    pub(crate) fn open(dir: &Path, options: &Options, probe: Option<&Probe>) -> Result<Self> {
         let fs = Arc::clone(&options.env.fs);
         let db = &options.db;
-        let unit = probe
-            .filter(|p| !p.copy_on_write && !p.in_memory && db.wal_mode() != WalIoMode::Buffered)
-            .and_then(Probe::write_unit)
-            .filter(|_| db.wal_pool_files > 0);
+        let unit = probe.and_then(|p| direct_unit(&options.db, p));
         let recycle = options.recycled_logs();
         let pool = if unit.is_some() || recycle > 0 {
             let pool_options = PoolOptions {
@@ -82,13 +118,13 @@ impl LogFiles {
                 direct: unit.is_some(),
                 recycle,
             };
-            Some(Pool::open(Arc::clone(&fs), &dir, pool_options)?)
+            Some(Pool::open(Arc::clone(&fs), dir, pool_options)?)
         } else {
             None
         };
         Ok(Self {
             fs,
-            dir,
+            dir: dir.to_path_buf(),
             mode: db.wal_mode(),
             unit,
             pool,
@@ -100,6 +136,7 @@ impl LogFiles {
                     payload_min: HEADER_LEN as u32,
                 },
                 WalTailPolicy::Rewrite => TailPolicy::Rewrite,
+                WalTailPolicy::Atomic => TailPolicy::Atomic,
             },
             depth: db.wal_pipeline_depth,
             recyclable: recycle > 0,
