@@ -106,7 +106,8 @@ base::option_enum! {
 pub struct ReaderOptions {
     /// What to do with damage.
     pub mode: RecoveryMode,
-    /// Whether damage below a [`Fence`](crate::Fence) is refused as Corruption, in every mode but
+    /// Whether damage below a [`Fence`](crate::Fence) is refused as Corruption, and a format that this
+    /// version does not know as `NotSupported`, in every mode but
     /// [`RecoveryMode::SkipAnyCorruptedRecords`].
     pub fences: bool,
 }
