@@ -173,12 +173,11 @@ impl Pool {
         loop {
             let spare = lock(&self.ready).pop();
             // The first bytes of a file that this process has read or filled, all of another.
-            let (spare, bytes) = match spare {
-                Some(spare) => (Some(spare), PEEK),
-                None => {
-                    let reserve = &mut *lock(&self.reserve);
-                    (reserve.take_if(|_| self.is_starved()), u64::MAX)
-                }
+            let (spare, bytes) = if spare.is_some() {
+                (spare, PEEK)
+            } else {
+                let reserve = &mut *lock(&self.reserve);
+                (reserve.take_if(|_| self.is_starved()), u64::MAX)
             };
             let Some(spare) = spare else {
                 return Ok(None);

@@ -69,6 +69,10 @@ fn fill(db: &Db, rng: &mut Rng, prefix: &str, n: u32) {
     }
 }
 
+fn is_log(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|e| e == "log")
+}
+
 fn pairs(db: &Db) -> Pairs {
     everything(db).unwrap().remove(0).1
 }
@@ -122,7 +126,7 @@ fn rocksdb_reads_what_a_killed_process_leaves() {
         killed.export(temp.path()).unwrap();
         let path = temp.path().join("db");
         let state = State::of(&path).unwrap();
-        let logs: Vec<_> = state.names().filter(|n| n.ends_with(".log")).collect();
+        let logs: Vec<_> = state.names().filter(|n| is_log(n)).collect();
         for log in &logs {
             let kind = state.get(log).unwrap().get(6);
             assert!(matches!(kind, None | Some(9)), "{log} {way:?}");
@@ -158,7 +162,7 @@ fn logs_of_rocksdb_are_read() {
         o.set("wal_compression", "kZSTD").unwrap();
         o.set("recycle_log_file_num", recycle).unwrap();
         o.set("write_buffer_size", "300000").unwrap();
-        let mut db = RocksDb::open(&o, &path).unwrap();
+        let db = RocksDb::open(&o, &path).unwrap();
         let mut rng = Rng::new(5);
         let mut want = Pairs::new();
         for i in 0..400 {
@@ -171,7 +175,7 @@ fn logs_of_rocksdb_are_read() {
         }
         let state = State::of(&path).unwrap();
         db.close();
-        let log = state.names().filter(|n| n.ends_with(".log")).last();
+        let log = state.names().filter(|n| is_log(n)).last();
         assert_eq!(state.get(log.unwrap()).unwrap().get(6), Some(&9));
         let modes = [
             RecoveryMode::TolerateCorruptedTailRecords,
@@ -262,7 +266,7 @@ fn compression_is_switched_on_and_off_across_reopens() {
             disk = disk.kill_image();
         }
         let logs = disk.list(Path::new(DIR)).unwrap();
-        assert!(logs.iter().any(|n| n.to_string_lossy().ends_with(".log")));
+        assert!(logs.iter().any(|n| is_log(&n.to_string_lossy())));
         let db = Db::open(DIR, &on(with(&[]), &disk)).unwrap();
         assert!(pairs(&db) == want);
     }
@@ -300,11 +304,7 @@ fn the_old_log_in_a_recycled_file_is_not_read() {
     let temp = dirs::scratch().unwrap();
     killed.export(temp.path()).unwrap();
     let state = State::of(&temp.path().join("db")).unwrap();
-    let log = state
-        .names()
-        .filter(|n| n.ends_with(".log"))
-        .last()
-        .unwrap();
+    let log = state.names().filter(|n| is_log(n)).last().unwrap();
     let bytes = state.get(log).unwrap();
     assert_eq!(bytes.get(6), Some(&9));
     assert!(bytes.len() > 5000, "a longer log was there before");
@@ -325,10 +325,7 @@ fn damage_to_what_was_durable_is_refused() {
     let mut before_last = 0;
     let size = || {
         let names = disk.list(Path::new(DIR)).unwrap();
-        let log = names
-            .iter()
-            .find(|n| n.to_string_lossy().ends_with(".log"))
-            .unwrap();
+        let log = names.iter().find(|n| is_log(&n.to_string_lossy())).unwrap();
         let len = disk.metadata(&Path::new(DIR).join(log)).unwrap().len;
         (log.to_string_lossy().into_owned(), len as usize)
     };

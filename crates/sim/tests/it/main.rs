@@ -27,4 +27,6 @@ mod threads;
 #[cfg(test)]
 mod tracked;
 #[cfg(test)]
+mod wal_bad_input;
+#[cfg(test)]
 mod written;
