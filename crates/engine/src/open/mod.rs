@@ -35,7 +35,7 @@ use crate::version::manifest::{self, Recovered, RecoveredFamily};
 use crate::version::set::{FileNumbers, Tables};
 use crate::version::version::Janitor;
 use crate::wal::location::Location;
-use crate::write::wal::check_tail_policy;
+use crate::write::unit::check_tail_policy;
 
 pub(crate) use install::write_options_file;
 
