@@ -161,7 +161,8 @@ impl Opening {
         } else {
             (0, 0)
         };
-        let log_files = LogFiles::open(self.logs.dir(), &self.options, self.probe.as_ref())?;
+        let log_dir = self.logs.dir().to_path_buf();
+        let log_files = LogFiles::open(log_dir, &self.options, self.probe.as_ref())?;
         let new_log = log_files.create(number, LogKind::Buffered)?;
         made.push(files::wal_path(self.logs.dir(), number));
         if files::read_identity(fs, &self.dir)?.as_deref() != Some(db_id) {

@@ -8,7 +8,7 @@
 //! changed, or when a direct one is full, because extending it would cost what it saves.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -65,7 +65,7 @@ pub(crate) struct LogFiles {
 
 impl LogFiles {
     /// The logs in `dir`; `probe` tells what can be done there.
-    pub(crate) fn open(dir: &Path, options: &Options, probe: Option<&Probe>) -> Result<Self> {
+    pub(crate) fn open(dir: PathBuf, options: &Options, probe: Option<&Probe>) -> Result<Self> {
         let fs = Arc::clone(&options.env.fs);
         let db = &options.db;
         let unit = probe.and_then(|p| direct_unit(db, p));
@@ -80,13 +80,13 @@ impl LogFiles {
                 direct: unit.is_some(),
                 recycle,
             };
-            Some(Pool::open(Arc::clone(&fs), dir, pool_options)?)
+            Some(Pool::open(Arc::clone(&fs), &dir, pool_options)?)
         } else {
             None
         };
         Ok(Self {
             fs,
-            dir: dir.to_path_buf(),
+            dir,
             mode: db.wal_mode(),
             unit,
             pool,
