@@ -36,6 +36,11 @@ pub enum WriteSync {
     None,
     /// The bytes, and what is needed to find them again, are durable: `RWF_DSYNC`.
     Dsync,
+    /// The same, and whatever happens, the range holds all of the old bytes or all of the new ones:
+    /// `RWF_ATOMIC`. The length is a power of two that [`Probe::atomic_write_unit`] allows, the
+    /// offset a multiple of it, the file direct, and all of it is written or nothing. An error where
+    /// the device cannot: it is never split.
+    AtomicDsync,
 }
 
 /// What [`File::sync`] makes durable.

@@ -24,7 +24,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use crate::{Create, File, FileLock, FileSystem, Metadata, OpenHow, Probe};
 
-pub(crate) use file::direct_align;
+pub(crate) use file::{atomic_write_unit, direct_align};
 
 /// Mode of new files: only the owner reads and writes.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o600);

@@ -16,7 +16,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::buffer::{AlignedBuf, PAGE};
-use crate::posix::direct_align;
+use crate::posix::{atomic_write_unit, direct_align};
 
 /// Facts about the file system and device under a directory.
 ///
@@ -30,6 +30,9 @@ pub struct Probe {
     pub direct_alignment: Option<u32>,
     /// Largest block in bytes that the device writes as a unit: its physical block size.
     pub physical_block: u32,
+    /// The smallest and the largest direct write in bytes, powers of two, that the device promises to
+    /// do as a whole or not at all, also when the power fails; `None` where it promises nothing.
+    pub atomic_write_unit: Option<(u32, u32)>,
     /// Whether the device has a volatile write cache; `None` if unknown.
     pub volatile_cache: Option<bool>,
     /// Whether the device does FUA writes; `None` if unknown.
@@ -47,6 +50,15 @@ impl Probe {
     pub fn write_unit(&self) -> Option<u32> {
         self.direct_alignment.map(|n| n.max(self.physical_block))
     }
+
+    /// The largest unit in bytes, at most a page, in which direct writes can be made atomic
+    /// ([`WriteSync::AtomicDsync`](crate::WriteSync::AtomicDsync)); `None` if there is none.
+    pub fn atomic_unit(&self) -> Option<u32> {
+        let (min, max) = self.atomic_write_unit?;
+        let align = self.direct_alignment?;
+        let unit = 1 << max.min(PAGE as u32).checked_ilog2()?;
+        (unit >= min && unit >= align).then_some(unit)
+    }
 }
 
 impl fmt::Display for Probe {
@@ -57,6 +69,9 @@ impl fmt::Display for Probe {
             None => write!(f, ", no direct I/O")?,
         }
         write!(f, ", physical block {}", self.physical_block)?;
+        if let Some((min, max)) = self.atomic_write_unit {
+            write!(f, ", atomic writes of {min} to {max}")?;
+        }
         f.write_str(match self.volatile_cache {
             Some(true) => ", write-back cache",
             Some(false) => ", write-through cache",
@@ -130,10 +145,12 @@ pub(crate) fn probe(dir: &Path) -> Result<Probe> {
         .and_then(|s| s.parse().ok())
         .filter(|n: &u32| n.is_power_of_two())
         .unwrap_or(PAGE as u32);
+    let (direct_alignment, atomic_write_unit) = direct_facts(dir);
     Ok(Probe {
         file_system: known.map_or_else(|| format!("{magic:#x}"), |k| k.name.to_owned()),
-        direct_alignment: direct_alignment(dir),
+        direct_alignment,
         physical_block,
+        atomic_write_unit,
         volatile_cache: read("write_cache").and_then(|s| match s.as_str() {
             "write back" => Some(true),
             "write through" => Some(false),
@@ -163,10 +180,17 @@ fn read_trimmed(path: &Path) -> Option<String> {
 }
 
 /// Alignment for direct I/O in `dir`, proven by a write; `None` where it does not work, or where
-/// no file can be made (a read-only directory).
-fn direct_alignment(dir: &Path) -> Option<u32> {
-    let fd = scratch_file(dir).ok()?;
-    let told = direct_align(&fd).map(|a| a.offset.max(a.memory));
+/// no file can be made (a read-only directory). And which direct writes are atomic.
+fn direct_facts(dir: &Path) -> (Option<u32>, Option<(u32, u32)>) {
+    let Ok(fd) = scratch_file(dir) else {
+        return (None, None);
+    };
+    let alignment = direct_alignment(&fd);
+    (alignment, alignment.and_then(|_| atomic_write_unit(&fd)))
+}
+
+fn direct_alignment(fd: &OwnedFd) -> Option<u32> {
+    let told = direct_align(fd).map(|a| a.offset.max(a.memory));
     // Without an answer from statx (before Linux 6.1): the smallest that works.
     let candidates = match told {
         Some(n) => vec![n],
@@ -174,7 +198,7 @@ fn direct_alignment(dir: &Path) -> Option<u32> {
     };
     candidates
         .into_iter()
-        .find(|&n| n.is_power_of_two() && direct_write_works(&fd, n as usize))
+        .find(|&n| n.is_power_of_two() && direct_write_works(fd, n as usize))
 }
 
 fn direct_write_works(fd: &OwnedFd, align: usize) -> bool {
@@ -220,6 +244,7 @@ mod tests {
             file_system: "ext4".to_owned(),
             direct_alignment: Some(512),
             physical_block: 4096,
+            atomic_write_unit: None,
             volatile_cache: Some(true),
             fua: Some(false),
             copy_on_write: false,
@@ -230,6 +255,20 @@ mod tests {
             "file system ext4, direct I/O aligned to 512, physical block 4096, \
              write-back cache without FUA"
         );
+        p.atomic_write_unit = Some((512, 65536));
+        assert!(p.to_string().contains(", atomic writes of 512 to 65536, "));
+        assert_eq!(p.atomic_unit(), Some(4096));
+        for (range, align, unit) in [
+            ((512, 2048), 512, Some(2048)),
+            ((8192, 65536), 512, None),
+            ((512, 512), 4096, None),
+            ((4096, 4096), 4096, Some(4096)),
+        ] {
+            p.atomic_write_unit = Some(range);
+            p.direct_alignment = Some(align);
+            assert_eq!(p.atomic_unit(), unit, "{range:?} {align}");
+        }
+        p.atomic_write_unit = None;
         p.file_system = "tmpfs".to_owned();
         p.direct_alignment = None;
         p.volatile_cache = None;

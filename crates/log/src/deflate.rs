@@ -38,6 +38,8 @@ const START_LEN: usize = LEGACY_HEADER + 4;
 pub(crate) const STORED_OVERHEAD: usize = 9;
 /// Bytes that a stored frame may have: its size field is one byte.
 pub(crate) const STORED_MAX: usize = 255;
+/// Bytes by which a long stored frame is longer than its content.
+pub(crate) const STORED_LONG_OVERHEAD: usize = 12;
 
 /// Compresses one record after the other.
 pub(crate) struct Deflate {
@@ -127,6 +129,20 @@ impl Deflate {
         let size = u8::try_from(content.len()).unwrap_or_else(|_| panic!("stored frame too long"));
         let block = (u32::from(size) << 3 | 1).to_le_bytes();
         out.extend_from_slice(&[0x28, 0xb5, 0x2f, 0xfd, 0x20, size]);
+        out.extend_from_slice(block.get(..3).unwrap_or_default());
+        out.extend_from_slice(content);
+    }
+
+    /// The same for any length up to a block of zstd's, 128 KiB: the size field is four bytes.
+    ///
+    /// # Panics
+    /// If `content` is longer.
+    pub(crate) fn stored_long(content: &[u8], out: &mut Vec<u8>) {
+        let size = content.len() as u32;
+        assert!(content.len() <= 128 << 10, "stored frame too long");
+        let block = (size << 3 | 1).to_le_bytes();
+        out.extend_from_slice(&[0x28, 0xb5, 0x2f, 0xfd, 0xa0]);
+        out.extend_from_slice(&size.to_le_bytes());
         out.extend_from_slice(block.get(..3).unwrap_or_default());
         out.extend_from_slice(content);
     }
@@ -280,6 +296,12 @@ mod tests {
             let (content, mut frame) = (noise(n, 1), Vec::new());
             Deflate::stored(&content, &mut frame);
             assert_eq!(frame.len(), n + STORED_OVERHEAD);
+            assert_eq!(zstd::decode_all(&frame[..]).unwrap(), content);
+        }
+        for n in [0, 12, 300, 70_000, 128 << 10] {
+            let (content, mut frame) = (noise(n, 1), Vec::new());
+            Deflate::stored_long(&content, &mut frame);
+            assert_eq!(frame.len(), n + STORED_LONG_OVERHEAD);
             assert_eq!(zstd::decode_all(&frame[..]).unwrap(), content);
         }
     }

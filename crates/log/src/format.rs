@@ -258,6 +258,10 @@ impl Framer {
             }
             let rest = bytes.get(at..)?;
             let header = Header::decode(rest)?;
+            if header.kind == RecordType::SET_COMPRESSION {
+                at += header.record_len();
+                continue;
+            }
             record.extend_from_slice(rest.get(self.header_len()..header.record_len())?);
             if matches!(header.kind.fragment()?, Fragment::Full | Fragment::Last) {
                 out.push(std::mem::take(&mut record));
@@ -275,18 +279,53 @@ impl Framer {
     /// the next piece of its output, each time after as many bytes as a block's payload has: its
     /// releases before 8 take a fragment whose payload lies where the one before had it in its own
     /// block for that one, and these cuts keep them apart.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the writer does not offer `wal_compression` yet")
-    )]
     pub(crate) fn frame_compressed(
         self,
         payload: &[u8],
         offset: u64,
         out: &mut AlignedBuf,
     ) -> Result<()> {
-        let piece = BLOCK - self.header_len();
-        self.cut_pieces(&[payload], payload.len(), piece, offset, out)
+        self.cut_pieces(&[payload], payload.len(), self.piece(), offset, out)
+    }
+
+    /// The bytes of payload after which a compressed record is cut, wherever in a block.
+    pub(crate) fn piece(self) -> usize {
+        BLOCK - self.header_len()
+    }
+
+    /// By how many bytes, `least` or more, a compressed record of `payload` bytes at `offset` must be
+    /// lengthened so that the next one does not begin at a block boundary; 0 if it does not.
+    pub(crate) fn spill_compressed(self, payload: usize, offset: u64, least: usize) -> usize {
+        let room_behind = |payload| BLOCK - self.end_in_block(payload, offset);
+        if room_behind(payload) >= self.header_len() {
+            return 0;
+        }
+        let enough = |n: &usize| room_behind(payload + n) >= self.header_len();
+        (least..=least + 2 * RECYCLABLE_HEADER)
+            .find(enough)
+            .unwrap_or(least)
+    }
+
+    /// Where in its block a compressed record ends: as [`Framer::cut_pieces`] cuts it.
+    fn end_in_block(self, payload: usize, offset: u64) -> usize {
+        let (header, piece) = (self.header_len(), self.piece());
+        let (mut left, mut piece_left) = (payload, piece);
+        let mut at = (offset % BLOCK as u64) as usize;
+        loop {
+            if BLOCK - at < header {
+                at = 0;
+            }
+            let n = left.min(BLOCK - at - header).min(piece_left);
+            piece_left -= n;
+            if piece_left == 0 {
+                piece_left = piece;
+            }
+            at += header + n;
+            left -= n;
+            if left == 0 {
+                return at;
+            }
+        }
     }
 
     /// [`Framer::cut`], with fragments that also end after every `piece` bytes of payload.

@@ -70,6 +70,15 @@ impl Inflate {
         }
     }
 
+    /// A whole logical record.
+    pub(crate) fn all(&mut self, compressed: &[u8]) -> Result<Vec<u8>, &'static str> {
+        let mut out = Vec::new();
+        self.begin()?;
+        self.push(compressed, &mut out)?;
+        self.finish()?;
+        Ok(out)
+    }
+
     /// Says whether the record that ends here ended its frame.
     pub(crate) fn finish(&self) -> Result<(), &'static str> {
         if self.complete {

@@ -27,6 +27,7 @@
 //! | `recover` | the four modes: what each makes of damage in a WAL |
 //! | `strict` | tells a torn tail of a MANIFEST from damage |
 //! | `inflate`, `deflate` | compressed WAL records: reading, writing |
+//! | `pack` | what of a record is compressed, and what is stored so that it is found |
 //! | [`salvage`] | what can be read of a damaged log; a log written anew |
 //! | [`trim`] | cuts a torn tail off |
 //! | [`options`] | [`LogOptions`], [`ReaderOptions`], [`RecoveryMode`] |
@@ -52,16 +53,13 @@
 //! ```
 
 pub mod chain;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the writer does not offer `wal_compression` yet")
-)]
 mod deflate;
 pub mod fence;
 pub mod format;
 mod inflate;
 pub mod note;
 pub mod options;
+mod pack;
 pub mod physical;
 pub mod pool;
 pub mod reader;

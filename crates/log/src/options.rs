@@ -30,6 +30,9 @@ pub struct LogOptions {
     /// end so that the next does is lengthened to spill over. Otherwise a block of zeros could
     /// hide a hole: readers skip it and go on with the next record.
     pub filler: Option<u8>,
+    /// Compresses each record with zstd, as RocksDB does. Only for a log from its start, or one that
+    /// goes on compressed: a file never holds both. With `filler`, some content is lengthened by it.
+    pub compressed: bool,
     /// What becomes of the partial last unit of a direct file.
     pub tail: TailPolicy,
     /// How many durable writes may be on their way at once, at least 1. More than one needs
@@ -54,6 +57,7 @@ impl Default for LogOptions {
             direct_unit: None,
             sync: WalSync::default(),
             filler: None,
+            compressed: false,
             tail: TailPolicy::default(),
             depth: 1,
             outlives_full_disk: false,
@@ -69,6 +73,9 @@ pub enum TailPolicy {
     /// not at all.
     #[default]
     Rewrite,
+    /// It is written again, in a write of its own that the device does as a whole or not at all:
+    /// `direct_unit` is one that the device can write so.
+    Atomic,
     /// It is never touched again: the caller fills each group up to a whole unit with a record that
     /// means nothing, see [`Writer::padding`](crate::Writer::padding).
     Pad {
@@ -99,7 +106,8 @@ base::option_enum! {
 pub struct ReaderOptions {
     /// What to do with damage.
     pub mode: RecoveryMode,
-    /// Whether damage below a [`Fence`](crate::Fence) is refused as Corruption, in every mode but
+    /// Whether damage below a [`Fence`](crate::Fence) is refused as Corruption, and a format that this
+    /// version does not know as `NotSupported`, in every mode but
     /// [`RecoveryMode::SkipAnyCorruptedRecords`].
     pub fences: bool,
 }

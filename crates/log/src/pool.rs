@@ -13,8 +13,11 @@
 //! ```
 //!
 //! The directory is one that RocksDB leaves alone. A `.zero` name is given only after the content
-//! is durable, so what a crash leaves under it can be used; its size is checked, and its first
-//! bytes.
+//! is durable, so what a crash leaves under it can be used. But what lies there may have been written
+//! by anybody since: bytes that are not zero behind the end of a log would be read as a part of it. So
+//! a file that an earlier process left is read to its end, in the background, before it counts as
+//! ready; that costs a read of the file, where filling it again would cost a write. What is not a
+//! plain file is left alone, and no symbolic link is followed.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,7 +33,7 @@ const STEP: u64 = 1 << 20;
 /// Bytes of the first file.
 const STARTER: u64 = 4 << 20;
 /// Bytes of a ready file that are looked at before it is used.
-const PEEK: usize = 4096;
+const PEEK: u64 = 4096;
 
 /// Settings of a [`Pool`].
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +69,8 @@ pub struct Pool {
     started: AtomicBool,
     ready: Mutex<Vec<PathBuf>>,
     retired: Mutex<Vec<PathBuf>>,
+    /// Files that an earlier process left, not looked at yet.
+    left: Mutex<Vec<PathBuf>>,
     recycled: Mutex<Vec<PathBuf>>,
     reserve: Mutex<Option<PathBuf>>,
     /// The file system had no room for the last file.
@@ -73,11 +78,11 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// The pool beside the logs in `log_dir`. Takes over ready files of the right size that an
-    /// earlier process left, and removes what it did not finish.
+    /// The pool beside the logs in `log_dir`. Notes files of the right size that an earlier process
+    /// left, for [`Pool::fill_one`] to look at, and removes what it did not finish.
     pub fn open(fs: Arc<dyn FileSystem>, log_dir: &Path, options: PoolOptions) -> Result<Self> {
         let dir = log_dir.join(DIR);
-        let (mut ready, mut reserve, mut next) = (Vec::new(), None, 1);
+        let (mut left, mut reserve, mut next) = (Vec::new(), None, 1);
         let names = if fs.exists(&dir)? {
             fs.list(&dir)?
         } else {
@@ -93,12 +98,23 @@ impl Pool {
                 continue;
             };
             next = next.max(number + 1);
-            let usable = kind == "zero"
-                && ready.len() < options.ready
-                && fs.metadata(&path)?.len == options.file_bytes;
+            // A link that leads nowhere is one to be removed.
+            let facts = match fs.metadata(&path) {
+                Err(e) if !e.is_not_found() => return Err(e),
+                facts => facts.ok(),
+            };
+            if facts.is_some_and(|m| m.is_dir) {
+                continue;
+            }
+            let long = facts.map_or(0, |m| m.len);
+            let small = options.file_bytes.min(STARTER);
             match kind {
-                "zero" if usable => ready.push(path),
-                "reserve" if options.ready > 0 && reserve.is_none() => reserve = Some(path),
+                "zero" if left.len() < options.ready && long == options.file_bytes => {
+                    left.push(path);
+                }
+                "reserve" if options.ready > 0 && reserve.is_none() && long == small => {
+                    reserve = Some(path);
+                }
                 "zero" | "zeroing" | "retired" | "recycled" | "reserve" => fs.remove(&path)?,
                 _ => {}
             }
@@ -109,8 +125,9 @@ impl Pool {
             dir,
             options,
             next: AtomicU64::new(next),
-            started: AtomicBool::new(!ready.is_empty()),
-            ready: Mutex::new(ready),
+            started: AtomicBool::new(!left.is_empty()),
+            ready: Mutex::default(),
+            left: Mutex::new(left),
             retired: Mutex::default(),
             recycled: Mutex::default(),
             reserve: Mutex::new(reserve),
@@ -130,7 +147,10 @@ impl Pool {
 
     /// Whether [`Pool::fill_one`] has something to do.
     pub fn wants_more(&self) -> bool {
-        self.ready() < self.options.ready || !lock(&self.retired).is_empty() || self.wants_reserve()
+        self.ready() < self.options.ready
+            || !lock(&self.retired).is_empty()
+            || !lock(&self.left).is_empty()
+            || self.wants_reserve()
     }
 
     fn wants_reserve(&self) -> bool {
@@ -152,14 +172,17 @@ impl Pool {
         }
         loop {
             let spare = lock(&self.ready).pop();
-            let spare = spare.or_else(|| {
+            // The first bytes of a file that this process has read or filled, all of another.
+            let (spare, bytes) = if spare.is_some() {
+                (spare, PEEK)
+            } else {
                 let reserve = &mut *lock(&self.reserve);
-                reserve.take_if(|_| self.is_starved())
-            });
+                (reserve.take_if(|_| self.is_starved()), u64::MAX)
+            };
             let Some(spare) = spare else {
                 return Ok(None);
             };
-            if !self.is_blank(&spare)? {
+            if !self.is_blank(&spare, bytes, &mut |_| true)? {
                 self.fs.remove(&spare)?;
                 continue;
             }
@@ -200,6 +223,15 @@ impl Pool {
     /// between steps with the bytes just written: it may sleep, and ends the work by returning
     /// false.
     pub fn fill_one(&self, pace: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
+        let left = lock(&self.left).pop();
+        if let Some(path) = left {
+            if self.ready() < self.options.ready && self.is_blank(&path, u64::MAX, pace)? {
+                lock(&self.ready).push(path);
+            } else {
+                self.fs.remove(&path)?;
+            }
+            return Ok(true);
+        }
         let old = lock(&self.retired).pop();
         let reserve = self.ready() >= self.options.ready;
         if reserve {
@@ -276,13 +308,35 @@ impl Pool {
         Ok(true)
     }
 
-    /// Whether a ready file still looks as it was left.
-    fn is_blank(&self, path: &Path) -> Result<bool> {
-        let file = self.fs.open(path, OpenHow::READ)?;
-        let mut head = vec![0; PEEK];
-        let n = file.read_at(&mut head, 0)?;
-        head.truncate(n);
-        Ok(head.iter().all(|&b| b == 0))
+    /// Whether the first `bytes` of a file, or all of it, are zeros. False for what is no plain file,
+    /// or if `pace` ends the work.
+    fn is_blank(&self, path: &Path, bytes: u64, pace: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
+        // Opened as a log is: not through a symbolic link.
+        let Ok(file) = self.fs.open(path, OpenHow::UPDATE) else {
+            return Ok(false);
+        };
+        let mut buf = vec![0; STEP.min(bytes) as usize];
+        let mut at = 0;
+        while at < bytes {
+            let n = file.read_at(&mut buf, at)?;
+            let read = buf.get(..n).unwrap_or_default();
+            if read.iter().any(|&b| b != 0) {
+                return Ok(false);
+            }
+            at += n as u64;
+            if n < buf.len() {
+                break;
+            }
+            // A read is not counted as filling.
+            if !pace(0) {
+                return Ok(false);
+            }
+        }
+        if bytes == u64::MAX {
+            // Nobody will read these pages: the log is written past them.
+            file.advise(io::Advice::DontNeed);
+        }
+        Ok(true)
     }
 }
 
@@ -348,14 +402,50 @@ mod tests {
         assert!(!sub.join("1.zeroing").exists() && sub.join("note.txt").exists());
         drop(pool);
         std::fs::write(sub.join("3.zero"), vec![9; 128 << 10]).unwrap();
-        let pool = Pool::open(Posix::shared(), dir.path(), OPTIONS).unwrap();
-        assert_eq!(pool.ready(), 1);
         let log = dir.path().join("000004.log");
-        assert_eq!(
-            pool.take(&log).unwrap(),
-            None,
-            "foreign content must not become a log"
-        );
+        let size = 128 << 10;
+        let mut late = vec![0; size];
+        late[size - 1] = 1;
+        for (content, taken) in [
+            (vec![9; size], None),
+            (late, None),
+            (vec![0; size], Some(Taken::Zeroed)),
+        ] {
+            std::fs::write(sub.join("3.zero"), content).unwrap();
+            let pool = Pool::open(Posix::shared(), dir.path(), OPTIONS).unwrap();
+            assert_eq!(pool.take(&log).unwrap(), None, "not looked at yet");
+            assert!(pool.wants_more() && pool.fill_one(&mut |_| true).unwrap());
+            assert_eq!(pool.ready(), usize::from(taken.is_some()));
+            assert_eq!(pool.take(&log).unwrap(), taken, "foreign content is no log");
+            assert!(!sub.join("3.zero").exists());
+        }
+    }
+
+    #[test]
+    fn what_is_no_plain_file_is_neither_followed_nor_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let sub = dir.path().join(DIR);
+        std::fs::create_dir(&sub).unwrap();
+        let mine = dir.path().join("mine");
+        std::fs::write(&mine, vec![0; 128 << 10]).unwrap();
+        std::fs::create_dir(sub.join("1.zero")).unwrap();
+        std::fs::create_dir(sub.join("2.reserve")).unwrap();
+        std::os::unix::fs::symlink(&mine, sub.join("3.zero")).unwrap();
+        std::os::unix::fs::symlink(&mine, sub.join("4.reserve")).unwrap();
+        std::os::unix::fs::symlink("nowhere", sub.join("5.zero")).unwrap();
+        let pool = Pool::open(Posix::shared(), dir.path(), OPTIONS).unwrap();
+        let log = dir.path().join("000004.log");
+        assert_eq!(pool.take(&log).unwrap(), None);
+        pool.fill_one(&mut |_| true).unwrap();
+        assert_eq!(pool.take(&log).unwrap(), None);
+        // As if the file system were full: the reserve is all there is.
+        pool.starved.store(true, Ordering::Relaxed);
+        assert_eq!(pool.take(&log).unwrap(), None);
+        assert!(sub.join("1.zero").is_dir() && sub.join("2.reserve").is_dir());
+        assert_eq!(std::fs::read(&mine).unwrap(), vec![0; 128 << 10]);
+        assert!(pool.fill_one(&mut |_| true).unwrap());
+        assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
+        assert!(!log.is_symlink());
     }
 
     #[test]

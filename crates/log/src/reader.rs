@@ -101,7 +101,7 @@ enum Policy {
 pub struct Reader {
     pub(crate) blocks: Blocks,
     /// The log whose fences count; `None` where fences are not looked for.
-    fenced: Option<u64>,
+    pub(crate) fenced: Option<u64>,
     /// Where zeros lie before a record that was read.
     hole: Option<u64>,
     policy: Policy,

@@ -6,14 +6,20 @@
 
 use std::ops::Range;
 
-use base::Result;
 use base::coding::{Decoder, u32_at};
+use base::{Error, Result};
 
 use crate::format::{Fragment, RecordType};
 use crate::inflate::{Inflate, ZSTD};
 use crate::options::RecoveryMode;
 use crate::physical::Found;
 use crate::reader::{Damage, Partial, Predecessor, Reader};
+
+const UNKNOWN_TYPE: &str = "unknown record type";
+const UNKNOWN_COMPRESSION: &str = "unknown compression of the log";
+/// What a log of a newer format has. RocksDB ends the log there; with
+/// [`ReaderOptions::fences`](crate::ReaderOptions::fences) it is refused.
+const NEWER: [&str; 2] = [UNKNOWN_TYPE, UNKNOWN_COMPRESSION];
 
 /// Damages that [`Reader::damages`] lists at most; all are counted.
 const DAMAGES_MAX: usize = 100;
@@ -190,13 +196,23 @@ impl Reader {
                 self.set_predecessor(payload)
             }
             kind if kind.is_ignorable() => Ok(()),
-            _ => Err("unknown record type"),
+            _ => Err(UNKNOWN_TYPE),
         };
         match outcome {
             Ok(()) if partial.open => Ok(Step::More),
             Ok(()) => {
                 self.step_over();
                 Ok(Step::More)
+            }
+            // Its checksum is right: this is no damage, and ending here would drop what is whole.
+            Err(reason) if self.fenced.is_some() && NEWER.contains(&reason) => {
+                Err(Error::not_supported(format!("{reason} ({kind})"))
+                    .file(self.blocks.file().path())
+                    .offset(offset)
+                    .hint(
+                        "open with the version that wrote this log, and flush; or with \
+                         wal_recovery_mode=kSkipAnyCorruptedRecords, which drops what it cannot read",
+                    ))
             }
             Err(reason) => {
                 partial.open = false;
@@ -217,7 +233,7 @@ impl Reader {
         self.inflate = match kind {
             0 => None,
             ZSTD => Some(Inflate::new()?),
-            _ => return Err("unknown compression of the log"),
+            _ => return Err(UNKNOWN_COMPRESSION),
         };
         self.compression_seen = true;
         Ok(())

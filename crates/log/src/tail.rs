@@ -77,6 +77,30 @@ impl Chunk {
         io::write_all_at(file, part, offset, WriteSync::None)
     }
 
+    /// Writes it durably, and the first unit, which holds bytes of earlier chunks, as a whole or not
+    /// at all. What lies behind that unit goes first: until the unit is there, the log ends where it
+    /// did, with zeros behind, and with it the whole chunk is there. The other way round, a crash
+    /// between the two would leave a torn record; and nothing acknowledged lies in either part but
+    /// in the unit.
+    pub(crate) fn write_atomic(&self, file: &dyn File, unit: usize) -> Result<()> {
+        if self.fresh.start == 0 {
+            return self.write(file, WriteSync::Dsync);
+        }
+        let (first, rest) = self.buf.split_at(unit.min(self.buf.len()));
+        if !rest.is_empty() {
+            let at = self.offset + first.len() as u64;
+            io::write_all_at(file, rest, at, WriteSync::Dsync)?;
+        }
+        let n = file.write_at(first, self.offset, WriteSync::AtomicDsync)?;
+        if n < first.len() {
+            let what = format!("an atomic write took {n} of {} bytes", first.len());
+            return Err(Error::new(base::ErrorKind::IoError, what)
+                .file(file.path())
+                .offset(self.offset));
+        }
+        Ok(())
+    }
+
     /// Writes it, in one call unless the system takes less.
     pub(crate) fn write(&self, file: &dyn File, sync: WriteSync) -> Result<()> {
         io::write_all_at(file, &self.buf, self.offset, sync)

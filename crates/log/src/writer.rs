@@ -21,10 +21,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use base::{ErrorKind, Result};
-use io::{File, SyncKind, WriteSync};
+use io::{AlignedBuf, File, SyncKind, WriteSync};
 
+use crate::deflate::STORED_LONG_OVERHEAD;
 use crate::format::{BLOCK, Framer};
+use crate::inflate::Inflate;
 use crate::options::{LogOptions, TailPolicy, WalSync};
+use crate::pack::Packer;
 use crate::sync::{Lsn, Syncer, Watermarks};
 use crate::tail::{Chunk, Tail};
 
@@ -35,6 +38,8 @@ pub struct Writer {
     framer: Framer,
     tail: Tail,
     options: LogOptions,
+    /// Of a compressed log, once it has a record.
+    packer: Option<Packer>,
     marks: Arc<Watermarks>,
     /// Flights that have not landed, or landed before an earlier one, oldest first.
     flights: VecDeque<Pending>,
@@ -75,6 +80,8 @@ pub struct Flight {
     marks: Arc<Watermarks>,
     chunk: Option<Chunk>,
     act: Act,
+    /// See [`TailPolicy::Atomic`].
+    atomic_unit: Option<u32>,
     end: u64,
 }
 
@@ -85,8 +92,10 @@ impl Flight {
             Act::WriteDsync => WriteSync::Dsync,
             Act::Write | Act::WriteThenSync => WriteSync::None,
         };
-        if let Some(chunk) = &self.chunk {
-            chunk.write(&*self.file, sync)?;
+        match (&self.chunk, self.atomic_unit) {
+            (None, _) => {}
+            (Some(chunk), Some(unit)) => chunk.write_atomic(&*self.file, unit as usize)?,
+            (Some(chunk), None) => chunk.write(&*self.file, sync)?,
         }
         if self.act == Act::WriteThenSync {
             let _one_at_a_time = self.marks.device();
@@ -138,6 +147,7 @@ impl Writer {
             },
             tail,
             options,
+            packer: None,
             marks: Arc::new(Watermarks::new(offset)),
             file,
             flights: VecDeque::new(),
@@ -154,14 +164,48 @@ impl Writer {
 
     /// The same for a record that lies in several pieces.
     pub fn append_parts(&mut self, parts: &[&[u8]]) -> Result<Range<Lsn>> {
+        self.append_around(parts, 0..parts.len())
+    }
+
+    /// The same, for a record of which only the parts in `packed` may be compressed: the others
+    /// stand in the file as they are, to be found by their bytes.
+    pub fn append_around(&mut self, parts: &[&[u8]], packed: Range<usize>) -> Result<Range<Lsn>> {
         self.marks.check()?;
         let start = self.tail.end();
-        self.framer
-            .frame(parts, start, self.tail.buf())
-            .map_err(|e| e.or_file(self.file.path()))?;
+        if self.options.compressed {
+            let framer = self.framer;
+            let (packer, out) = self.packer()?;
+            packer.append(framer, parts, &packed, start, out)
+        } else {
+            self.framer.frame(parts, start, self.tail.buf())
+        }
+        .map_err(|e| e.or_file(self.file.path()))?;
         let end = self.tail.end();
         self.marks.set_appended(end);
         Ok(Lsn(start)..Lsn(end))
+    }
+
+    /// Appends a record as long as [`Writer::padding`] said.
+    pub fn append_padding(&mut self, record: &[u8]) -> Result<()> {
+        if !self.options.compressed {
+            self.append(record)?;
+            return Ok(());
+        }
+        self.marks.check()?;
+        let (framer, start) = (self.framer, self.tail.end());
+        let (packer, out) = self.packer()?;
+        packer.append_stored(framer, record, start, out)?;
+        self.marks.set_appended(self.tail.end());
+        Ok(())
+    }
+
+    /// What compresses, and where to.
+    fn packer(&mut self) -> Result<(&mut Packer, &mut AlignedBuf)> {
+        let packer = match self.packer.take() {
+            Some(packer) => packer,
+            None => Packer::new()?,
+        };
+        Ok((self.packer.insert(packer), self.tail.buf()))
     }
 
     /// With [`TailPolicy::Pad`]: the payload in bytes of the record that the caller has to append
@@ -177,6 +221,11 @@ impl Writer {
         }
         let (unit, block) = (u64::from(unit), BLOCK as u64);
         let (end, header) = (self.tail.end(), self.framer.header_len() as u64);
+        let stored = if self.options.compressed {
+            STORED_LONG_OVERHEAD as u64
+        } else {
+            0
+        };
         let mut target = end.next_multiple_of(unit);
         if target == end {
             return 0;
@@ -187,7 +236,7 @@ impl Writer {
             } else {
                 2 * header
             };
-            let payload = (target - end).checked_sub(headers);
+            let payload = (target - end).checked_sub(headers + stored);
             if let Some(n) = payload
                 && n >= u64::from(payload_min)
                 && !target.is_multiple_of(block)
@@ -261,6 +310,10 @@ impl Writer {
             marks: Arc::clone(&self.marks),
             chunk,
             act,
+            atomic_unit: self
+                .options
+                .direct_unit
+                .filter(|_| self.options.tail == TailPolicy::Atomic),
             end,
         }))
     }
@@ -342,6 +395,12 @@ impl Writer {
         }
         let (from, bytes) = self.tail.pending();
         self.framer.unframe(from, bytes, &mut records)?;
+        if self.options.compressed {
+            let mut inflate = Inflate::new().ok()?;
+            for record in &mut records {
+                *record = inflate.all(record).ok()?;
+            }
+        }
         Some(records)
     }
 

@@ -77,6 +77,7 @@ impl Default for Config {
                 file_system: "simulated".to_owned(),
                 direct_alignment: Some(512),
                 physical_block: 512,
+                atomic_write_unit: None,
                 volatile_cache: Some(true),
                 fua: Some(false),
                 copy_on_write: false,
@@ -87,6 +88,14 @@ impl Default for Config {
 }
 
 impl Config {
+    /// The same disk with atomic writes of one sector up to `max` bytes: they are never torn, garbage
+    /// or not.
+    #[must_use]
+    pub fn with_atomic_writes(mut self, max: u32) -> Self {
+        self.probe.atomic_write_unit = Some((self.sector, max));
+        self
+    }
+
     /// The same disk with another sector, also as alignment of direct I/O and physical block.
     #[must_use]
     pub fn with_sector(mut self, bytes: u32) -> Self {

@@ -35,6 +35,7 @@ use crate::version::manifest::{self, Recovered, RecoveredFamily};
 use crate::version::set::{FileNumbers, Tables};
 use crate::version::version::Janitor;
 use crate::wal::location::Location;
+use crate::write::unit::check_tail_policy;
 
 pub(crate) use install::write_options_file;
 
@@ -75,6 +76,9 @@ pub(crate) fn open(
     let logs = Location::of(dir, options)?;
     logs.prepare(!exists, read_only)?;
     let opening = Opening::new(dir, options, read_only, logs);
+    if !read_only {
+        check_tail_policy(&options.db, opening.logs.dir(), opening.probe.as_ref())?;
+    }
     let recovered = if exists {
         manifest::read(&*options.env.fs, dir)?
     } else {

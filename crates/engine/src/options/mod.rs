@@ -28,7 +28,7 @@ use table::{BlockCache, TableOptions};
 
 pub use cf::{CfOptions, CompressionOptions};
 pub use codec::ParsedOptions;
-pub use db::{DbOptions, InfoLogLevel, WalIoMode, WalTailPolicy};
+pub use db::{DbOptions, InfoLogLevel, WalCompression, WalIoMode, WalTailPolicy};
 pub use read_write::{FlushOptions, ReadOptions, WriteOptions};
 
 /// Everything that opening a database needs to know.

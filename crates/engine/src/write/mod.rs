@@ -9,5 +9,6 @@ pub(crate) mod pipeline;
 pub(crate) mod plan;
 pub(crate) mod slow;
 pub(crate) mod submit;
+pub(crate) mod unit;
 pub(crate) mod wal;
 pub(crate) mod watermark;

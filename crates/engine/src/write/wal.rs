@@ -18,9 +18,10 @@ use io::{FileSystem, OpenHow, Probe};
 use log::{Fence, LogOptions, Lsn, Note, Pool, PoolOptions, TailPolicy, Taken, WalSync};
 
 use super::plan::LogStep;
+use super::unit::direct_unit;
 use crate::batch::HEADER_LEN;
 use crate::files;
-use crate::options::{Options, WalIoMode, WalTailPolicy};
+use crate::options::{Options, WalCompression, WalIoMode, WalTailPolicy};
 
 /// After so many more synced groups than others in a growing log, a direct one is begun.
 const SYNCED_RUN: u32 = 4;
@@ -56,7 +57,8 @@ pub(crate) struct LogFiles {
     depth: u32,
     /// Records carry the log's number, so that files can be overwritten by later logs.
     recyclable: bool,
-    /// Logs that this process wrote in such records.
+    compressed: bool,
+    /// Logs that this process wrote in recyclable records.
     recyclable_logs: Mutex<BTreeSet<FileNumber>>,
     statistics: Option<Arc<Statistics>>,
 }
@@ -66,10 +68,7 @@ impl LogFiles {
     pub(crate) fn open(dir: PathBuf, options: &Options, probe: Option<&Probe>) -> Result<Self> {
         let fs = Arc::clone(&options.env.fs);
         let db = &options.db;
-        let unit = probe
-            .filter(|p| !p.copy_on_write && !p.in_memory && db.wal_mode() != WalIoMode::Buffered)
-            .and_then(Probe::write_unit)
-            .filter(|_| db.wal_pool_files > 0);
+        let unit = probe.and_then(|p| direct_unit(db, p));
         let recycle = options.recycled_logs();
         let pool = if unit.is_some() || recycle > 0 {
             let pool_options = PoolOptions {
@@ -99,9 +98,11 @@ impl LogFiles {
                     payload_min: HEADER_LEN as u32,
                 },
                 WalTailPolicy::Rewrite => TailPolicy::Rewrite,
+                WalTailPolicy::Atomic => TailPolicy::Atomic,
             },
             depth: db.wal_pipeline_depth,
             recyclable: recycle > 0,
+            compressed: db.wal_compression == WalCompression::Zstd,
             recyclable_logs: Mutex::default(),
             statistics: options.env.statistics.clone(),
         })
@@ -144,6 +145,7 @@ impl LogFiles {
             log_number: number.0,
             recyclable: self.recyclable,
             filler: Some(ValueType::Noop as u8),
+            compressed: self.compressed,
             tail: self.tail,
             depth: self.depth,
             outlives_full_disk: true,
@@ -442,7 +444,7 @@ impl ActiveLog {
     }
 
     /// Appends a batch. The first one of a log has a note of the log before right behind its
-    /// header; with `fence`, what is durable so far is noted at its end.
+    /// header; with `fence`, what is durable so far is noted at its end, unless an older log is not.
     pub(crate) fn append(&mut self, record: &[u8], fence: bool) -> Result<()> {
         const NOTE: [u8; 2] = [ValueType::LogData as u8, log::note::LEN as u8];
         const FENCE: [u8; 2] = [ValueType::LogData as u8, log::fence::LEN as u8];
@@ -456,7 +458,9 @@ impl ActiveLog {
             };
             note.encode()
         });
-        let fence = fence.then(|| {
+        // A fence proves the older logs durable too, and a growing file may get it before they are.
+        let proven = |(log, _): &(log::Syncer, _)| log.marks().durable() >= log.marks().submitted();
+        let fence = (fence && self.unsynced.iter().all(proven)).then(|| {
             let fence = Fence {
                 log_number,
                 durable: self.writer.durable().0,
@@ -473,7 +477,9 @@ impl ActiveLog {
         if let Some(fence) = &fence {
             parts[4..].copy_from_slice(&[&FENCE, fence]);
         }
-        self.writer.append_parts(&parts)?;
+        // A batch is compressed whole, but for what recovery looks for.
+        let packed = if note.is_some() { 3..4 } else { 0..4 };
+        self.writer.append_around(&parts, packed)?;
         Ok(())
     }
 
@@ -550,7 +556,7 @@ impl ActiveLog {
             let head = (self.last_sequence + 1).to_le_bytes();
             batch[..8].copy_from_slice(&head);
             batch[8..HEADER_LEN].fill(0);
-            self.writer.append(&batch)?;
+            self.writer.append_padding(&batch)?;
         }
         Ok(())
     }

@@ -22,6 +22,20 @@ use crate::{Advice, File, OpenHow, SyncKind, WriteSync};
 /// sees its best write size, small enough to be no burden on memory.
 const ZERO_CHUNK: usize = 1 << 20;
 
+/// "All of it or nothing", from `linux/fs.h`, since Linux 6.11.
+const RWF_ATOMIC: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x40);
+/// `STATX_WRITE_ATOMIC` of `linux/stat.h`.
+const STATX_WRITE_ATOMIC: StatxFlags = StatxFlags::from_bits_retain(0x1_0000);
+
+/// The smallest and the largest write to the file that the device does as a whole, in bytes; `None`
+/// where the kernel, the file system or the device promises none.
+pub(crate) fn atomic_write_unit(fd: &OwnedFd) -> Option<(u32, u32)> {
+    let x = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, STATX_WRITE_ATOMIC).ok()?;
+    let known = StatxFlags::from_bits_retain(x.stx_mask).contains(STATX_WRITE_ATOMIC);
+    let (min, max) = (x.stx_atomic_write_unit_min, x.stx_atomic_write_unit_max);
+    (known && min.is_power_of_two() && max >= min).then_some((min, max))
+}
+
 /// Alignments in bytes that direct I/O on a file wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DirectAlign {
@@ -148,6 +162,12 @@ impl File for PosixFile {
         let n = match sync {
             WriteSync::None => self.write_plain(data, offset)?,
             WriteSync::Dsync => self.write_dsync(data, offset)?,
+            WriteSync::AtomicDsync => {
+                let flags = RWF_ATOMIC | ReadWriteFlags::DSYNC;
+                let one = [IoSlice::new(data)];
+                retry_on_intr(|| rustix::io::pwritev2(&self.fd, &one, offset, flags))
+                    .map_err(|e| self.error("atomic write", e).offset(offset))?
+            }
         };
         if n == 0 {
             return Err(

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use base::clock::Clock;
 use base::options::OptionTable;
 use base::rng::Rng;
-use ironstone::options::WalIoMode;
+use ironstone::options::{WalIoMode, WalTailPolicy};
 use ironstone::{Db, Env, Options};
 
 use super::Tally;
@@ -183,8 +183,9 @@ const DRAWS_MAX: u32 = 1000;
 const DRAWN: &[(&str, &[&str])] = &[
     ("wal_io_mode", &["auto", "direct", "buffered"]),
     ("wal_pool_files", &["0", "1", "1", "2"]),
-    ("wal_tail_policy", &["rewrite", "rewrite", "pad"]),
+    ("wal_tail_policy", &["rewrite", "rewrite", "pad", "atomic"]),
     ("wal_pipeline_depth", &["1", "1", "2", "8"]),
+    ("wal_compression", &["kNoCompression", "kZSTD"]),
     ("enable_pipelined_write", &["false", "false", "true"]),
     ("two_write_queues", &["false", "false", "true"]),
     ("wal_bytes_per_sync", &["0", "0", "0", "4096"]),
@@ -246,11 +247,11 @@ fn drawn_settings(options: &Options) -> String {
 
 /// Whether logs are written so that a sector may hold anything while it is written. A direct log
 /// writes its last unit again with each group, unless `wal_tail_policy = pad`: it needs sectors
-/// that are old or new.
+/// that are old or new, or, with `atomic`, a disk that promises it.
 fn survives_garbage(options: &Options) -> bool {
     options.db.wal_io_mode == WalIoMode::Buffered
         || options.db.wal_pool_files == 0
-        || options.db.get("wal_tail_policy").as_deref() == Some("pad")
+        || options.db.wal_tail_policy != WalTailPolicy::Rewrite
 }
 
 /// Lets writes from now on leave garbage, now and then, where the options can bear it.
@@ -288,7 +289,9 @@ pub fn run(setup: Setup) -> Tally {
     let config = Config {
         // Garbage at the end of a MANIFEST cannot be told from damage, and is refused.
         garbage_in: ".log",
-        ..Config::default().with_sector(if rng.one_in(3) { 4096 } else { 512 })
+        ..Config::default()
+            .with_sector(if rng.one_in(3) { 4096 } else { 512 })
+            .with_atomic_writes(if rng.one_in(2) { 16384 } else { 4096 })
     };
     let clock = SimClock::shared();
     let mut tally = Tally {

@@ -62,6 +62,24 @@ impl SimFile {
         .offset(offset))
     }
 
+    /// As the kernel: `EINVAL` for what the device cannot do in one piece.
+    fn check_atomic(&self, len: usize, offset: u64) -> Result<()> {
+        let allowed = self.disk.core.config.probe.atomic_write_unit;
+        let fits = |(min, max)| (min as usize..=max as usize).contains(&len);
+        let right = self.how.direct
+            && allowed.is_some_and(fits)
+            && len.is_power_of_two()
+            && offset.is_multiple_of(len as u64);
+        if right {
+            return Ok(());
+        }
+        Err(
+            Error::invalid_argument(format!("no atomic write of {len} bytes here"))
+                .file(&self.path)
+                .offset(offset),
+        )
+    }
+
     fn check_writable(&self) -> Result<()> {
         if self.how.write {
             return Ok(());
@@ -108,31 +126,48 @@ impl File for SimFile {
         }
         let act = match sync {
             WriteSync::None => Act::Write,
-            WriteSync::Dsync => Act::WriteDsync,
+            WriteSync::Dsync | WriteSync::AtomicDsync => Act::WriteDsync,
         };
+        let atomic = sync == WriteSync::AtomicDsync;
+        if atomic {
+            self.check_atomic(data.len(), offset)?;
+        }
         let call = self.call(act, offset, data.len() as u64);
         let sector = self.sector();
         self.disk.act(
             &call,
             |state, fault| {
-                let taken = self.taken(data.len(), fault);
+                let taken = if atomic {
+                    data.len()
+                } else {
+                    self.taken(data.len(), fault)
+                };
                 let refused = Fault::refuse(fault, act, &self.path);
                 let sequence = state.next_sequence();
                 let inode = &mut state.inodes[self.inode];
                 if refused.is_err() {
                     // What a failed write leaves is anybody's guess: here nothing, half, or all.
-                    let half = data.len() * (sequence % 3) as usize / 2;
+                    let mut half = data.len() * (sequence % 3) as usize / 2;
+                    if atomic && half < data.len() {
+                        half = 0;
+                    }
                     if half > 0 && fault != Some(Fault::NoSpace) {
                         inode.write(sequence, &data[..half], offset);
+                        if atomic {
+                            inode.last_is_atomic();
+                        }
                         inode.fail_sync();
                     }
                     refused?;
                 }
                 inode.write(sequence, &data[..taken], offset);
+                if atomic {
+                    inode.last_is_atomic();
+                }
                 Ok(taken)
             },
             |state, &taken| {
-                if sync == WriteSync::Dsync {
+                if sync != WriteSync::None {
                     let sequence = state.next_sequence();
                     let range = offset..offset + taken as u64;
                     state.inodes[self.inode].commit(sequence, range, sector);

@@ -16,6 +16,8 @@ struct Pending {
     stuck: bool,
     /// Whatever the disk does later, it leaves no garbage.
     whole: bool,
+    /// All of its sectors are written, or none.
+    atomic: bool,
     change: Change,
 }
 
@@ -111,6 +113,7 @@ impl Inode {
             sequence,
             stuck: false,
             whole: false,
+            atomic: false,
             change,
         });
     }
@@ -119,6 +122,13 @@ impl Inode {
     pub(super) fn keep_sectors_whole(&mut self) {
         for p in &mut self.pending {
             p.whole = true;
+        }
+    }
+
+    /// The last write is never torn.
+    pub(super) fn last_is_atomic(&mut self) {
+        if let Some(p) = self.pending.last_mut() {
+            (p.whole, p.atomic) = (true, true);
         }
     }
 
@@ -239,7 +249,14 @@ impl Inode {
                     if !lengths_lost {
                         len = len.max(end);
                     }
-                    for s in sectors(&(*offset..end), choice.sector) {
+                    let range = sectors(&(*offset..end), choice.sector);
+                    let together = p.atomic.then(|| {
+                        let free = range
+                            .clone()
+                            .all(|s| s < lost_from && !stopped.contains(&s));
+                        free && !late && choice.takes(choice.data_permille)
+                    });
+                    for s in range {
                         let void = self.clean.get(&s).is_some_and(|&c| c >= p.sequence);
                         if void || s >= lost_from || stopped.contains(&s) {
                             continue;
@@ -247,7 +264,11 @@ impl Inode {
                         let at = (s * choice.sector).max(*offset);
                         let to = ((s + 1) * choice.sector).min(end);
                         let piece = &data[(at - offset) as usize..(to - offset) as usize];
-                        if !late && choice.takes(choice.data_permille) {
+                        let taken = match together {
+                            Some(taken) => taken,
+                            None => !late && choice.takes(choice.data_permille),
+                        };
+                        if taken {
                             put(&mut out, at, piece);
                         } else {
                             stopped.insert(s);

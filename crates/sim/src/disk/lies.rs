@@ -42,11 +42,13 @@ pub enum Lie {
     PadWithZeros,
     /// Now and then a batch is logged under the sequence numbers of the one before.
     ReuseSequence,
+    /// Atomic writes are plain durable ones.
+    TearAtomic,
 }
 
 impl Lie {
     /// Every lie.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::SkipLogSync,
         Self::SkipTableSync,
         Self::SkipManifestSync,
@@ -59,6 +61,7 @@ impl Lie {
         Self::ZeroLive,
         Self::PadWithZeros,
         Self::ReuseSequence,
+        Self::TearAtomic,
     ];
 }
 
@@ -210,6 +213,14 @@ fn reuse_sequence(data: &[u8]) -> Vec<u8> {
     out
 }
 
+/// The same promise without atomicity.
+fn torn(sync: WriteSync) -> WriteSync {
+    match sync {
+        WriteSync::AtomicDsync => WriteSync::Dsync,
+        other => other,
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -270,7 +281,7 @@ impl LyingFile {
         if self.direct {
             part = part.next_multiple_of(DIRECT_UNIT as usize).min(data.len());
         }
-        self.inner.write_at(&data[..part], offset, sync)?;
+        self.inner.write_at(&data[..part], offset, torn(sync))?;
         Ok(data.len())
     }
 }
@@ -288,6 +299,7 @@ impl File for LyingFile {
         let n = self.writes.fetch_add(1, Ordering::Relaxed) + 1;
         let log = self.role == Role::Log;
         match self.lie {
+            Lie::TearAtomic => self.inner.write_at(data, offset, torn(sync)),
             Lie::DsyncAsNone => self.inner.write_at(data, offset, WriteSync::None),
             Lie::IgnoreShortWrite if log && n.is_multiple_of(5) => {
                 self.write_short(data, offset, sync)

@@ -17,9 +17,19 @@ fn engine_no_crash_loses_what_was_acknowledged() {
 /// Runs workloads with the bug until it is found.
 fn seeds_until_found(plant: Plant) -> Result<(u64, Tally), Tally> {
     let mut total = Tally::default();
+    let settings: &[_] = match plant {
+        Plant::Disk(Lie::TearAtomic) => &[
+            ("wal_tail_policy", "atomic"),
+            ("wal_pipeline_depth", "1"),
+            ("wal_io_mode", "direct"),
+            ("wal_pool_files", "2"),
+        ],
+        _ => &[],
+    };
     for seed in 1..=60 {
         total.add(engine::run(Setup {
             plant,
+            settings,
             ..Setup::new(seed)
         }));
         if !total.failures.is_empty() {
@@ -45,6 +55,7 @@ fn engine_planted_bugs_are_found() {
         Plant::Disk(Lie::ZeroLive),
         Plant::Disk(Lie::PadWithZeros),
         Plant::Disk(Lie::ReuseSequence),
+        Plant::Disk(Lie::TearAtomic),
     ];
     let mut missed = Vec::new();
     for plant in plants {

@@ -1,6 +1,10 @@
 //! Tests of Ironstone against real RocksDB, against models, and with damaged files.
 
 #[cfg(test)]
+mod atomic_tail;
+#[cfg(test)]
+mod compressed;
+#[cfg(test)]
 mod corpus;
 #[cfg(test)]
 mod damage;
@@ -22,5 +26,7 @@ mod rot;
 mod threads;
 #[cfg(test)]
 mod tracked;
+#[cfg(test)]
+mod wal_bad_input;
 #[cfg(test)]
 mod written;
