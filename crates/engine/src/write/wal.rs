@@ -422,8 +422,15 @@ impl ActiveLog {
         now
     }
 
+    /// Whether a fence may be written now. It says that the logs before this one are durable. A
+    /// direct group is written when they are; a buffered one is in the page cache before, and a
+    /// power cut may spare it and take the end of a closed log.
+    fn may_fence(&self) -> bool {
+        self.unsynced.is_empty() || self.kind == LogKind::Direct
+    }
+
     /// Appends a batch. The first one of a log has a note of the log before right behind its
-    /// header; with `fence`, what is durable so far is noted at its end.
+    /// header; with `fence`, what is durable so far is noted at its end, if it may be.
     pub(crate) fn append(&mut self, record: &[u8], fence: bool) -> Result<()> {
         const NOTE: [u8; 2] = [ValueType::LogData as u8, log::note::LEN as u8];
         const FENCE: [u8; 2] = [ValueType::LogData as u8, log::fence::LEN as u8];
@@ -437,7 +444,7 @@ impl ActiveLog {
             };
             note.encode()
         });
-        let fence = fence.then(|| {
+        let fence = (fence && self.may_fence()).then(|| {
             let fence = Fence {
                 log_number,
                 durable: self.writer.durable().0,
