@@ -328,6 +328,14 @@ impl ActiveLog {
         self.leave(left, new);
     }
 
+    /// Leaves everything behind: what the logs hold goes to tables, and nothing more is claimed of
+    /// them than that they are durable up to the sequence number `durable`.
+    pub(crate) fn begin_anew(&mut self, new: NewLog, durable: u64) {
+        self.replace(new);
+        self.unsynced.clear();
+        self.last_sequence = durable;
+    }
+
     fn leave(&mut self, left: (u64, u64), new: NewLog) {
         if left.1 > 0 {
             self.previous = left;

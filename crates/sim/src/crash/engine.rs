@@ -187,6 +187,8 @@ const DRAWN: &[(&str, &[&str])] = &[
     ("wal_pipeline_depth", &["1", "1", "2", "8"]),
     ("enable_pipelined_write", &["false", "false", "true"]),
     ("two_write_queues", &["false", "false", "true"]),
+    ("recycle_log_file_num", &["0", "0", "2"]),
+    ("wal_min_sync_interval", &["0", "0", "0", "50"]),
     ("wal_bytes_per_sync", &["0", "0", "0", "4096"]),
     ("manual_wal_flush", &["false", "false", "false", "true"]),
     ("avoid_flush_during_recovery", &["false", "false", "true"]),

@@ -169,6 +169,13 @@ impl History {
         }
     }
 
+    /// The first `number` logged writes are durable.
+    pub(super) fn durable_up_to(&mut self, number: usize) {
+        let marks = &mut self.now.lines[LOGGED];
+        marks.durable = marks.durable.max(number);
+        marks.submitted = marks.submitted.max(number);
+    }
+
     /// A new log begins. What closed logs hold and is not durable may from now on be lost although
     /// later writes are found.
     pub(super) fn tolerate_hole_here(&mut self) {

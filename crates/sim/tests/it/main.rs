@@ -23,4 +23,6 @@ mod threads;
 #[cfg(test)]
 mod tracked;
 #[cfg(test)]
+mod write_path;
+#[cfg(test)]
 mod written;
