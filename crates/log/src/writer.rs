@@ -111,7 +111,12 @@ impl Writer {
     pub fn new(file: Arc<dyn File>, options: LogOptions) -> Self {
         let unit = options.direct_unit.unwrap_or(1);
         assert!(unit.is_power_of_two(), "direct_unit {unit}");
-        Self::with(file, Tail::empty(unit), 0, options)
+        let mut tail = Tail::empty(unit);
+        // Where the length cannot be known, old records may be there.
+        if options.recyclable && !file.len().is_ok_and(|len| len == 0) {
+            tail = tail.over_old_records();
+        }
+        Self::with(file, tail, 0, options)
     }
 
     /// Continues a log that ends at `offset`, where the reader's
@@ -423,7 +428,7 @@ impl Writer {
         let e = e.or_file(self.file.path());
         let full = self.options.outlives_full_disk && e.kind() == ErrorKind::NoSpace;
         if full && self.file.truncate(chunk.fresh_from()).is_ok() {
-            self.tail.restore(chunk);
+            self.tail.restore(chunk)?;
             return Err(e);
         }
         Err(self.marks.poison(e))
