@@ -67,16 +67,12 @@ impl Chunk {
         self.buf.get(self.fresh.clone()).unwrap_or_default()
     }
 
-    /// Writes what lies behind file offset `at`, or what lies before it.
-    pub(crate) fn write_part(&self, file: &dyn File, at: u64, behind: bool) -> Result<()> {
-        let cut = (at.saturating_sub(self.offset) as usize).min(self.buf.len());
-        let (head, rest) = self.buf.split_at(cut);
-        let (part, offset) = if behind {
-            (rest, self.offset + cut as u64)
-        } else {
-            (head, self.offset)
-        };
-        io::write_all_at(file, part, offset, WriteSync::None)
+    /// Writes what lies between two file offsets.
+    pub(crate) fn write_between(&self, file: &dyn File, from: u64, to: u64) -> Result<()> {
+        let at = |offset: u64| (offset.saturating_sub(self.offset) as usize).min(self.buf.len());
+        let (start, end) = (at(from), at(to));
+        let part = self.buf.get(start..end).unwrap_or_default();
+        io::write_all_at(file, part, self.offset + start as u64, WriteSync::None)
     }
 
     /// Writes it, in one call unless the system takes less.

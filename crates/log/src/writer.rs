@@ -23,7 +23,7 @@ use std::sync::Arc;
 use base::{ErrorKind, Result};
 use io::{File, SyncKind, WriteSync};
 
-use crate::format::{BLOCK, Framer};
+use crate::format::{BLOCK, CRC, Framer};
 use crate::options::{LogOptions, TailPolicy, WalSync};
 use crate::sync::{Lsn, Syncer, Watermarks};
 use crate::tail::{Chunk, Tail};
@@ -140,6 +140,7 @@ impl Writer {
             framer: Framer {
                 log_number: options.recyclable.then_some(options.log_number as u32),
                 filler: options.filler,
+                sector: options.head_last,
             },
             tail,
             options,
@@ -405,16 +406,35 @@ impl Writer {
         Ok(())
     }
 
+    /// Writes a chunk, with [`LogOptions::head_last`] in steps.
     fn write_chunk(&self, chunk: &Chunk) -> Result<()> {
+        let Some(sector) = self.options.head_last.map(u64::from) else {
+            return chunk.write(&*self.file, WriteSync::None);
+        };
         let from = chunk.fresh_from();
-        let end_of_sector = |sector: u32| (from + 1).next_multiple_of(u64::from(sector));
-        let cut = self.options.head_last.map(end_of_sector);
-        if let Some(cut) = cut.filter(|&cut| cut < chunk.end()) {
-            chunk.write_part(&*self.file, cut, true)?;
+        let room = BLOCK as u64 - from % BLOCK as u64;
+        let head = if room < self.framer.header_len() as u64 {
+            from + room // behind the trailer of a block
+        } else {
+            from
+        };
+        let cut = (head + 1).next_multiple_of(sector);
+        // The sector that makes the record valid goes last, all behind it first.
+        let split = self.framer.straddles(head).is_some_and(|n| n <= CRC);
+        let (last, behind) = if split {
+            (cut, cut + sector)
+        } else {
+            (from, cut)
+        };
+        if behind < chunk.end() {
+            chunk.write_between(&*self.file, behind, u64::MAX)?;
             self.file.sync(SyncKind::Data)?;
-            return chunk.write_part(&*self.file, cut, false);
         }
-        chunk.write(&*self.file, WriteSync::None)
+        if last > from {
+            chunk.write_between(&*self.file, from, last)?;
+            self.file.sync(SyncKind::Data)?;
+        }
+        chunk.write_between(&*self.file, last, behind)
     }
 
     /// Writes a chunk to the page cache; see [`LogOptions::outlives_full_disk`].

@@ -61,11 +61,13 @@ impl Machine {
     fn new(mode: WalIoMode) -> Self {
         let disk = SimDisk::new(Config::default());
         let stats = Arc::new(Statistics::new());
-        let mut options = Options::default();
-        options.env = Env {
-            fs: disk.shared(),
-            statistics: Some(Arc::clone(&stats)),
-            ..Env::default()
+        let mut options = Options {
+            env: Env {
+                fs: disk.shared(),
+                statistics: Some(Arc::clone(&stats)),
+                ..Env::default()
+            },
+            ..Options::default()
         };
         options.db.create_if_missing = true;
         options.db.stats_dump_period_sec = 0;
@@ -221,10 +223,13 @@ fn rocksdb_finds(image: &SimDisk, told: &[String], perhaps: &[String], what: &st
     }
 }
 
+/// Picks operations.
+type Which = fn(Op, &Path) -> bool;
+
 /// Holds operations back while it is closed.
 #[derive(Debug, Default)]
 struct Gate {
-    closed: Mutex<Option<fn(Op, &Path) -> bool>>,
+    closed: Mutex<Option<Which>>,
     changed: Condvar,
     /// How many wait now.
     held: std::sync::atomic::AtomicUsize,
@@ -232,7 +237,7 @@ struct Gate {
 
 impl Gate {
     /// Operations that `which` picks wait from now on.
-    fn close(&self, which: fn(Op, &Path) -> bool) {
+    fn close(&self, which: Which) {
         *self.lock() = Some(which);
     }
 
@@ -241,7 +246,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<fn(Op, &Path) -> bool>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Which>> {
         self.closed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

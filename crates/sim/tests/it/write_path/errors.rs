@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::stats::Ticker;
+use ironstone::WriteOptions;
 use ironstone::options::{WalIoMode, WalTailPolicy};
 use sim::disk::{Act, Fault, Repeat};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
@@ -171,7 +172,7 @@ fn resume_after_the_sync_of_a_closed_log_failed() {
         .create_column_family("other", &machine.options.cf)
         .unwrap();
     let mut told = vec![put(&db, &SYNC, "first").unwrap()];
-    told.push(put(&db, &Default::default(), "in the closed log").unwrap());
+    told.push(put(&db, &WriteOptions::default(), "in the closed log").unwrap());
     db.put_cf(&other, "x", "v").unwrap();
     machine.disk.fail_on(Fault::Sync, Repeat::Once, log_sync);
     // The flush of one family begins a new log and leaves the other's data in the old one.

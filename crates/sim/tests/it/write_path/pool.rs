@@ -49,7 +49,9 @@ fn logs_are_taken_from_the_pool_and_their_files_filled_again() {
         told.push(put(&db, &SYNC, &format!("round{round}")).unwrap());
         let ready = || {
             let names = machine.names("/db/log-pool");
-            names.iter().any(|n| n.ends_with(".zero"))
+            names
+                .iter()
+                .any(|n| Path::new(n).extension().is_some_and(|e| e == "zero"))
         };
         let before = machine.count(Ticker::WalPrecreateMiss);
         if ready() {
