@@ -111,12 +111,13 @@ pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
 /// Before the jobs end: what is only in memory goes to a table, if it is not in the log, and the
 /// log goes to the operating system.
 pub(crate) fn before_close(db: &Shared) -> Result<()> {
-    if db.read_only || db.state().failure.is_some() {
-        return Ok(());
-    }
+    // Also after a failure: a resume may be waiting for the lock.
     let locks = std::mem::take(&mut *db.wal_locks.lock().unwrap_or_else(PoisonError::into_inner));
     if locks > 0 {
         db.order.open();
+    }
+    if db.read_only || db.state().failure.is_some() {
+        return Ok(());
     }
     let result = if db.has_unlogged_writes() && !db.options.db.avoid_flush_during_shutdown {
         let all: Vec<_> = db.families.load().iter().cloned().collect();

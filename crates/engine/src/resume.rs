@@ -54,7 +54,7 @@ fn begin_anew(db: &Shared) -> Result<Vec<Arc<Family>>> {
         return Err(crate::shared::read_only());
     };
     let old = log.number;
-    log.replace(new);
+    log.begin_anew(new, db.durable.get());
     drop(guard);
     let bytes = db.log_bytes.swap(0, Ordering::Relaxed);
     let mut state = db.state();

@@ -224,6 +224,7 @@ mod tests {
         let framer = Framer {
             log_number: recyclable.then_some(4),
             filler: None,
+            sector: None,
         };
         let mut deflate = Deflate::new().unwrap();
         let mut out = AlignedBuf::new(1);

@@ -192,8 +192,12 @@ pub(crate) struct Framer {
     pub(crate) log_number: Option<u32>,
     /// See [`crate::LogOptions::filler`].
     pub(crate) filler: Option<u8>,
+    /// See [`crate::LogOptions::head_last`].
+    pub(crate) sector: Option<u32>,
 }
 
+/// Bytes of the checksum with which a header begins.
+pub(crate) const CRC: usize = 4;
 /// The most bytes by which a record is lengthened.
 const FILLER_MAX: usize = RECYCLABLE_HEADER;
 
@@ -271,8 +275,25 @@ impl Framer {
         record.is_empty().then_some(())
     }
 
+    /// Of a header at `offset`, the bytes before the end of the sector, if it crosses that.
+    pub(crate) fn straddles(self, offset: u64) -> Option<usize> {
+        let room = BLOCK - (offset % BLOCK as u64) as usize;
+        let sector = self.sector.filter(|_| room >= self.header_len())?;
+        let before = (u64::from(sector) - offset % u64::from(sector)) as usize;
+        (before < self.header_len()).then_some(before)
+    }
+
     fn cut(self, parts: &[&[u8]], payload: usize, offset: u64, out: &mut AlignedBuf) -> Result<()> {
-        self.cut_pieces(parts, payload, usize::MAX, offset, out)
+        let start = out.len();
+        self.cut_pieces(parts, payload, usize::MAX, offset, out)?;
+        let end = offset + (out.len() - start) as u64;
+        if payload > 1 && self.straddles(end).is_some_and(|n| n > CRC) {
+            // A part of the next header's length would stand alone in this sector: one fragment
+            // more moves it.
+            out.resize(start)?;
+            self.cut_pieces(parts, payload, payload.div_ceil(2), offset, out)?;
+        }
+        Ok(())
     }
 
     /// [`Framer::frame`] for a compressed record. Fragments also end where RocksDB's writer begins
@@ -439,6 +460,7 @@ mod tests {
         let framer = Framer {
             log_number: recyclable.then_some(4),
             filler: None,
+            sector: None,
         };
         let mut out = AlignedBuf::new(1);
         for r in records {
@@ -497,6 +519,7 @@ mod tests {
             let framer = Framer {
                 log_number,
                 filler: Some(0x0d),
+                sector: None,
             };
             for size in (BLOCK - 60..BLOCK + 60).chain(2 * BLOCK - 60..2 * BLOCK + 60) {
                 let mut out = AlignedBuf::new(1);
@@ -521,6 +544,7 @@ mod tests {
         let framer = Framer {
             log_number: None,
             filler: None,
+            sector: None,
         };
         framer.frame(&[&all], 100, &mut whole).unwrap();
         let parts = [&all[..1], &[], &all[1..40_000], &all[40_000..]];

@@ -382,6 +382,7 @@ impl Rewrite {
             framer: Framer {
                 log_number: None,
                 filler: Some(filler),
+                sector: None,
             },
             buf: AlignedBuf::new(buffer::PAGE),
             written: 0,

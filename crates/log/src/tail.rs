@@ -21,7 +21,7 @@
 use base::{Error, Result};
 use io::{AlignedBuf, File, WriteSync};
 
-use crate::format::LEGACY_HEADER;
+use crate::format::{LEGACY_HEADER, RECYCLABLE_HEADER};
 
 /// Memory that is kept between groups; a larger buffer goes back after its group.
 const KEEP_MAX: usize = 4 << 20;
@@ -36,6 +36,8 @@ pub(crate) struct Tail {
     /// Bytes of `buf` that are in an earlier chunk already.
     written: usize,
     unit: usize,
+    /// Zeros that lie behind the content at least, if there are any.
+    zeros: usize,
     spare: Vec<AlignedBuf>,
 }
 
@@ -65,16 +67,12 @@ impl Chunk {
         self.buf.get(self.fresh.clone()).unwrap_or_default()
     }
 
-    /// Writes what lies behind file offset `at`, or what lies before it.
-    pub(crate) fn write_part(&self, file: &dyn File, at: u64, behind: bool) -> Result<()> {
-        let cut = (at.saturating_sub(self.offset) as usize).min(self.buf.len());
-        let (head, rest) = self.buf.split_at(cut);
-        let (part, offset) = if behind {
-            (rest, self.offset + cut as u64)
-        } else {
-            (head, self.offset)
-        };
-        io::write_all_at(file, part, offset, WriteSync::None)
+    /// Writes what lies between two file offsets.
+    pub(crate) fn write_between(&self, file: &dyn File, from: u64, to: u64) -> Result<()> {
+        let at = |offset: u64| (offset.saturating_sub(self.offset) as usize).min(self.buf.len());
+        let (start, end) = (at(from), at(to));
+        let part = self.buf.get(start..end).unwrap_or_default();
+        io::write_all_at(file, part, self.offset + start as u64, WriteSync::None)
     }
 
     /// Writes it durably, and the first unit, which holds bytes of earlier chunks, as a whole or not
@@ -115,8 +113,17 @@ impl Tail {
             buf: AlignedBuf::new(unit as usize),
             written: 0,
             unit: unit as usize,
+            zeros: LEGACY_HEADER,
             spare: Vec::new(),
         }
+    }
+
+    /// The file holds another log's records: a header of zeros always lies between the content and
+    /// them. Without it a reader would look for a header in the middle of an old record, and take
+    /// what it finds for damage.
+    pub(crate) fn over_old_records(mut self) -> Self {
+        self.zeros = RECYCLABLE_HEADER;
+        self
     }
 
     /// The tail of a log that ends at `offset`. Reads the partial last unit, if there is one.
@@ -190,10 +197,13 @@ impl Tail {
             fresh: self.written..content,
             buf: {
                 buf.pad_to_alignment()?;
-                if (1..LEGACY_HEADER).contains(&(buf.len() - content)) {
+                let room = buf.len() - content;
+                if (1..self.zeros).contains(&room) {
                     // At the end of the file, RocksDB's AbsoluteConsistency mode would take so
                     // few zeros for a header that was cut off.
                     buf.resize(buf.len() + self.unit)?;
+                } else if room == 0 && self.zeros > LEGACY_HEADER {
+                    buf.resize(content + self.zeros.next_multiple_of(self.unit))?;
                 }
                 buf
             },
@@ -204,10 +214,11 @@ impl Tail {
     }
 
     /// Undoes the last [`Tail::take`]: its bytes are pending again.
-    pub(crate) fn restore(&mut self, chunk: Chunk) {
+    pub(crate) fn restore(&mut self, chunk: Chunk) -> Result<()> {
         self.base = chunk.offset;
         self.written = chunk.fresh.start;
         self.buf = chunk.buf;
+        self.buf.resize(chunk.fresh.end)
     }
 
     /// Keeps the memory of a chunk that is done for a later one.

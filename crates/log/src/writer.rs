@@ -24,7 +24,7 @@ use base::{ErrorKind, Result};
 use io::{AlignedBuf, File, SyncKind, WriteSync};
 
 use crate::deflate::STORED_LONG_OVERHEAD;
-use crate::format::{BLOCK, Framer};
+use crate::format::{BLOCK, CRC, Framer};
 use crate::inflate::Inflate;
 use crate::options::{LogOptions, TailPolicy, WalSync};
 use crate::pack::Packer;
@@ -120,7 +120,12 @@ impl Writer {
     pub fn new(file: Arc<dyn File>, options: LogOptions) -> Self {
         let unit = options.direct_unit.unwrap_or(1);
         assert!(unit.is_power_of_two(), "direct_unit {unit}");
-        Self::with(file, Tail::empty(unit), 0, options)
+        let mut tail = Tail::empty(unit);
+        // Where the length cannot be known, old records may be there.
+        if options.recyclable && !file.len().is_ok_and(|len| len == 0) {
+            tail = tail.over_old_records();
+        }
+        Self::with(file, tail, 0, options)
     }
 
     /// Continues a log that ends at `offset`, where the reader's
@@ -144,6 +149,7 @@ impl Writer {
             framer: Framer {
                 log_number: options.recyclable.then_some(options.log_number as u32),
                 filler: options.filler,
+                sector: options.head_last,
             },
             tail,
             options,
@@ -459,16 +465,35 @@ impl Writer {
         Ok(())
     }
 
+    /// Writes a chunk, with [`LogOptions::head_last`] in steps.
     fn write_chunk(&self, chunk: &Chunk) -> Result<()> {
+        let Some(sector) = self.options.head_last.map(u64::from) else {
+            return chunk.write(&*self.file, WriteSync::None);
+        };
         let from = chunk.fresh_from();
-        let end_of_sector = |sector: u32| (from + 1).next_multiple_of(u64::from(sector));
-        let cut = self.options.head_last.map(end_of_sector);
-        if let Some(cut) = cut.filter(|&cut| cut < chunk.end()) {
-            chunk.write_part(&*self.file, cut, true)?;
+        let room = BLOCK as u64 - from % BLOCK as u64;
+        let head = if room < self.framer.header_len() as u64 {
+            from + room // behind the trailer of a block
+        } else {
+            from
+        };
+        let cut = (head + 1).next_multiple_of(sector);
+        // The sector that makes the record valid goes last, all behind it first.
+        let split = self.framer.straddles(head).is_some_and(|n| n <= CRC);
+        let (last, behind) = if split {
+            (cut, cut + sector)
+        } else {
+            (from, cut)
+        };
+        if behind < chunk.end() {
+            chunk.write_between(&*self.file, behind, u64::MAX)?;
             self.file.sync(SyncKind::Data)?;
-            return chunk.write_part(&*self.file, cut, false);
         }
-        chunk.write(&*self.file, WriteSync::None)
+        if last > from {
+            chunk.write_between(&*self.file, from, last)?;
+            self.file.sync(SyncKind::Data)?;
+        }
+        chunk.write_between(&*self.file, last, behind)
     }
 
     /// Writes a chunk to the page cache; see [`LogOptions::outlives_full_disk`].
@@ -482,7 +507,7 @@ impl Writer {
         let e = e.or_file(self.file.path());
         let full = self.options.outlives_full_disk && e.kind() == ErrorKind::NoSpace;
         if full && self.file.truncate(chunk.fresh_from()).is_ok() {
-            self.tail.restore(chunk);
+            self.tail.restore(chunk)?;
             return Err(e);
         }
         Err(self.marks.poison(e))

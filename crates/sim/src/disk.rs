@@ -374,6 +374,17 @@ impl SimDisk {
         state.faults.add(at, fault, repeat);
     }
 
+    /// Makes the next operation that `which` picks fail, and with [`Repeat::Forever`] all of them;
+    /// operations that cannot fail this way are passed over.
+    pub fn fail_on(
+        &self,
+        fault: Fault,
+        repeat: Repeat,
+        which: impl Fn(Act, &Path) -> bool + Send + 'static,
+    ) {
+        self.lock_state().faults.aim(Box::new(which), fault, repeat);
+    }
+
     /// Every operation succeeds from now on.
     pub fn clear_faults(&self) {
         self.lock_state().faults.clear();

@@ -107,8 +107,13 @@ pub struct HookedFs {
 impl HookedFs {
     /// A file system that asks `hook` and passes on to the machine's.
     pub fn new(hook: Arc<dyn Hook>) -> Arc<Self> {
+        Self::over(io::posix::Posix::shared(), hook)
+    }
+
+    /// A file system that asks `hook` and passes on to `inner`.
+    pub fn over(inner: Arc<dyn FileSystem>, hook: Arc<dyn Hook>) -> Arc<Self> {
         Arc::new(Self {
-            inner: io::posix::Posix::shared(),
+            inner,
             gate: Arc::new(Gate {
                 hook,
                 time: RwLock::new(()),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use base::{Error, Result};
+use base::{Error, ErrorKind, Result};
 
 use super::pipeline;
 use super::plan::Plan;
@@ -22,6 +22,8 @@ use crate::shared::Shared;
 
 /// How often the thread looks whether the device still answers.
 const LOOK: Duration = Duration::from_millis(250);
+/// How long it sleeps when it could not bring the log there.
+const RETRY: Duration = Duration::from_millis(20);
 
 /// A write on its way: what [`Db::write_async`](crate::Db::write_async) returns.
 ///
@@ -160,30 +162,68 @@ pub(crate) fn wait_durable(db: &Shared, seq: u64) -> Result<()> {
 }
 
 /// The thread that brings to the device what was written asynchronously, and looks after it.
+///
+/// Where that fails for good, everybody is told until `resume`. On a full device it is tried again:
+/// those who wait do so as long as `wal_no_space_wait_ms` says, and then are told, as are those who
+/// come before there is space again.
 pub(crate) fn run(db: &Arc<Shared>) {
+    let mut full = Full::default();
     let mut wanted = db.lock_wanted();
-    loop {
+    while !db.is_closing() {
         let target = *wanted;
-        if db.is_closing() {
-            return;
-        }
-        if target <= db.durable.get() {
-            wanted = db.sleep_until_wanted(wanted, LOOK);
-            drop(wanted);
+        if target <= db.durable.get() || db.state().failure.is_some() {
+            drop(db.sleep_until_wanted(wanted, LOOK));
             db.look_at_device();
             resume::after_full_device(db);
-            wanted = db.lock_wanted();
-            continue;
-        }
-        drop(wanted);
-        if let Err(e) = submit::flush_wal(db, true) {
-            db.durable.fail(&e);
-            wanted = db.lock_wanted();
-            // Those who waited have been told; what comes later is tried again.
-            *wanted = db.durable.get();
-            db.durable.resume();
-            continue;
+        } else {
+            drop(wanted);
+            full.try_flush(db, target);
         }
         wanted = db.lock_wanted();
+    }
+}
+
+/// Since when the device is full, and whether it was told.
+#[derive(Default)]
+struct Full {
+    since_nanos: Option<u64>,
+    told: bool,
+}
+
+impl Full {
+    /// Brings the log to the device; sleeps a little if it cannot be done now.
+    fn try_flush(&mut self, db: &Shared, target: u64) {
+        match submit::flush_wal(db, true) {
+            Ok(()) => {
+                self.ends(db);
+                if db.durable.get() >= target {
+                    return;
+                }
+                // A resume is under way.
+            }
+            Err(_) if db.is_closing() => return,
+            Err(e) if e.kind() == ErrorKind::NoSpace => self.lasts(db, &e),
+            Err(e) => db.fail("write_async", &e),
+        }
+        drop(db.sleep_until_wanted(db.lock_wanted(), RETRY));
+    }
+
+    fn lasts(&mut self, db: &Shared, error: &Error) {
+        let now = db.env().clock.monotonic_nanos();
+        let since = *self.since_nanos.get_or_insert(now);
+        if !self.told && now - since >= db.options.db.wal_no_space_wait_ms * 1_000_000 {
+            self.told = true;
+            db.durable.fail(error);
+        }
+    }
+
+    fn ends(&mut self, db: &Shared) {
+        if std::mem::take(self).told {
+            db.durable.resume();
+            let failure = db.state().failure.as_ref().map(Error::duplicate);
+            if let Some(e) = failure {
+                db.durable.fail(&e);
+            }
+        }
     }
 }

@@ -20,7 +20,8 @@
 //!
 //! While a synced group is on its way to the device the next one gathers; while it is inserted, the
 //! next one is on its way. Groups that do not wait for the device hand the lead over after the
-//! log with `enable_pipelined_write`, and when they are visible without.
+//! log with `enable_pipelined_write`, and when they are visible without; with `two_write_queues`
+//! when they are inserted.
 //!
 //! Invariants
 //! - Sequence numbers are given and logged in one order, under the log's lock, and published in it.
@@ -136,6 +137,9 @@ fn write_group(db: &Shared, lead: &mut Lead<'_>, group: &mut Group) -> Result<()
     written?;
     db.count(Ticker::NumberKeysWritten, group.count());
     if plan.memtable && !plan.detached {
+        if db.options.db.two_write_queues {
+            lead.hand_over(); // to writers that have nothing to wait for, perhaps
+        }
         db.order.wait(ticket);
     }
     Ok(())

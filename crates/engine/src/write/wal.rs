@@ -349,6 +349,14 @@ impl ActiveLog {
         self.leave(left, new);
     }
 
+    /// Leaves everything behind: what the logs hold goes to tables, and nothing more is claimed of
+    /// them than that they are durable up to the sequence number `durable`.
+    pub(crate) fn begin_anew(&mut self, new: NewLog, durable: u64) {
+        self.replace(new);
+        self.unsynced.clear();
+        self.last_sequence = durable;
+    }
+
     fn leave(&mut self, left: (u64, u64), new: NewLog) {
         if left.1 > 0 {
             self.previous = left;
@@ -443,8 +451,17 @@ impl ActiveLog {
         now
     }
 
+    /// Whether a fence may be written now. It says that the logs before this one are durable. A
+    /// direct group is written when they are; a buffered one is in the page cache before, and a
+    /// power cut may spare it and take the end of a closed log.
+    fn may_fence(&self) -> bool {
+        let durable =
+            |(log, _): &(log::Syncer, _)| log.marks().durable() >= log.marks().submitted();
+        self.kind == LogKind::Direct || self.unsynced.iter().all(durable)
+    }
+
     /// Appends a batch. The first one of a log has a note of the log before right behind its
-    /// header; with `fence`, what is durable so far is noted at its end, unless an older log is not.
+    /// header; with `fence`, what is durable so far is noted at its end, if it may be.
     pub(crate) fn append(&mut self, record: &[u8], fence: bool) -> Result<()> {
         const NOTE: [u8; 2] = [ValueType::LogData as u8, log::note::LEN as u8];
         const FENCE: [u8; 2] = [ValueType::LogData as u8, log::fence::LEN as u8];
@@ -458,9 +475,7 @@ impl ActiveLog {
             };
             note.encode()
         });
-        // A fence proves the older logs durable too, and a growing file may get it before they are.
-        let proven = |(log, _): &(log::Syncer, _)| log.marks().durable() >= log.marks().submitted();
-        let fence = (fence && self.unsynced.iter().all(proven)).then(|| {
+        let fence = (fence && self.may_fence()).then(|| {
             let fence = Fence {
                 log_number,
                 durable: self.writer.durable().0,

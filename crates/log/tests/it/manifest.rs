@@ -224,3 +224,44 @@ fn a_zeroed_sector_before_other_records_is_refused() {
         assert!(result.unwrap_err().is_corruption(), "sector {sector}");
     }
 }
+
+/// RocksDB 7.8.3 and 11.8.1 refuse a MANIFEST of whose last record the first bytes are missing. So
+/// of a header that crosses a sector's end the length and the type are written last, all else being
+/// durable: before that, there is a checksum at most, which every reader skips.
+#[test]
+fn a_header_across_a_sectors_end_becomes_valid_in_one_sector() {
+    let files = Files::new();
+    let options = LogOptions {
+        head_last: Some(512),
+        ..LogOptions::default()
+    };
+    for left in 0..9 {
+        // The first record would end `left` bytes before the end of its sector.
+        for payload in [20, 600, 2000] {
+            let f = files.create("m");
+            let mut w = Writer::new(Arc::clone(&f), options);
+            let edits = [vec![7; 512 - 7 - left], vec![9; payload], vec![5; 30]];
+            let mut ends = Vec::new();
+            for edit in &edits {
+                ends.push(w.append(edit).unwrap().end.0 as usize);
+                w.sync().unwrap();
+            }
+            let bytes = content(&f);
+            let (all, end) = read(&files, &bytes);
+            assert_eq!(all, edits, "{left} {payload}");
+            assert!(matches!(end.unwrap().end(), End::Clean { .. }));
+            let moved = matches!(left, 5 | 6);
+            assert_eq!(ends[0], 512 - left + if moved { 7 } else { 0 });
+            if !(1..=4).contains(&left) {
+                continue;
+            }
+            // Before the second sector is written.
+            let mut before = bytes[..ends[1]].to_vec();
+            let to = before.len().min(1024);
+            before[512..to].fill(0);
+            let (all, end) = read(&files, &before);
+            assert_eq!(all, edits[..1], "{left} {payload}");
+            end.unwrap();
+        }
+    }
+}

@@ -97,14 +97,12 @@ struct Recording {
 struct Recorder {
     history: Arc<Mutex<History>>,
     state: Mutex<Recording>,
-    tolerate_holes: bool,
 }
 
 impl Recorder {
-    fn new(seed: u64, history: Arc<Mutex<History>>, tolerate_holes: bool) -> Arc<Self> {
+    fn new(seed: u64, history: Arc<Mutex<History>>) -> Arc<Self> {
         Arc::new(Self {
             history,
-            tolerate_holes,
             state: Mutex::new(Recording {
                 rng: Rng::new(seed),
                 shots: Vec::new(),
@@ -140,8 +138,8 @@ impl Watcher for Recorder {
         let log = event.path.extension().is_some_and(|e| e == "log");
         let new_log = log && matches!(event.act, Act::Create | Act::Rename);
         *direct += u64::from(log && event.act == Act::WriteDsync && moment.phase == Phase::After);
-        if new_log && self.tolerate_holes {
-            lock(&self.history).tolerate_hole_here();
+        if new_log {
+            lock(&self.history).log_begins();
         }
         let images = if moment.phase == Phase::InFlight {
             *points += 1;
@@ -188,6 +186,8 @@ const DRAWN: &[(&str, &[&str])] = &[
     ("wal_compression", &["kNoCompression", "kZSTD"]),
     ("enable_pipelined_write", &["false", "false", "true"]),
     ("two_write_queues", &["false", "false", "true"]),
+    ("recycle_log_file_num", &["0", "0", "2"]),
+    ("wal_min_sync_interval", &["0", "0", "0", "50"]),
     ("wal_bytes_per_sync", &["0", "0", "0", "4096"]),
     ("manual_wal_flush", &["false", "false", "false", "true"]),
     ("avoid_flush_during_recovery", &["false", "false", "true"]),
@@ -331,11 +331,8 @@ fn live(
     tally: &mut Tally,
 ) -> Vec<(SimDisk, History)> {
     let history = Arc::new(Mutex::new(life.history));
-    let recorder = Recorder::new(
-        rng.next_u64(),
-        Arc::clone(&history),
-        setup.tolerate_holes_between_logs,
-    );
+    lock(&history).tolerate_holes = setup.tolerate_holes_between_logs;
+    let recorder = Recorder::new(rng.next_u64(), Arc::clone(&history));
     life.disk.watch(Arc::clone(&recorder) as Arc<dyn Watcher>);
     let fs = match setup.plant {
         Plant::Disk(lie) => Lying::new(life.disk.shared(), lie) as Arc<dyn io::FileSystem>,

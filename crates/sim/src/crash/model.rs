@@ -72,8 +72,10 @@ pub(super) struct History {
     now_visible: State,
     /// A logged write is under way.
     writing: bool,
-    /// The logged writes with which new logs begin, where a hole before them is tolerated.
+    /// The logged writes with which new logs begin.
     boundaries: BTreeSet<usize>,
+    /// A hole before such a write is tolerated.
+    pub(super) tolerate_holes: bool,
 }
 
 #[derive(Debug, Default)]
@@ -169,9 +171,16 @@ impl History {
         }
     }
 
-    /// A new log begins. What closed logs hold and is not durable may from now on be lost although
-    /// later writes are found.
-    pub(super) fn tolerate_hole_here(&mut self) {
+    /// The first `number` logged writes are durable.
+    pub(super) fn durable_up_to(&mut self, number: usize) {
+        let marks = &mut self.now.lines[LOGGED];
+        marks.durable = marks.durable.max(number);
+        marks.submitted = marks.submitted.max(number);
+    }
+
+    /// A new log begins. Where holes are tolerated, what closed logs hold and is not durable may from
+    /// now on be lost although later writes are found.
+    pub(super) fn log_begins(&mut self) {
         let number = self.now.lines[LOGGED].started - usize::from(self.writing);
         self.boundaries.insert(number);
     }
@@ -189,6 +198,7 @@ impl History {
         let mut me = Self {
             base: self.base.clone(),
             boundaries: self.boundaries.clone(),
+            tolerate_holes: self.tolerate_holes,
             incarnations: self.incarnations,
             ..Self::default()
         };
@@ -275,6 +285,27 @@ impl History {
         found: &Found,
         killed: bool,
     ) -> Result<(), String> {
+        self.check_as(progress, found, killed, self.tolerate_holes)
+    }
+
+    /// The same for RocksDB, which does not see that the end of a closed log is missing: what was
+    /// promised must be there.
+    pub(super) fn check_of_rocksdb(
+        &self,
+        progress: &Progress,
+        found: &Found,
+        killed: bool,
+    ) -> Result<(), String> {
+        self.check_as(progress, found, killed, true)
+    }
+
+    fn check_as(
+        &self,
+        progress: &Progress,
+        found: &Found,
+        killed: bool,
+        holes: bool,
+    ) -> Result<(), String> {
         let families = Self::families(progress, found)?;
         for (line, marks) in progress.lines.iter().enumerate() {
             let floor = if killed {
@@ -283,7 +314,7 @@ impl History {
                 marks.durable
             };
             let want = Self::hashes(line, found, &families);
-            if !self.reaches(line, floor, marks.started, &want) {
+            if !self.reaches(line, floor..marks.started, &want, holes) {
                 return Err(self.explain(line, floor, marks.started, &want));
             }
         }
@@ -312,16 +343,25 @@ impl History {
     fn reaches(
         &self,
         line: usize,
-        floor: usize,
-        ceiling: usize,
+        Range {
+            start: floor,
+            end: ceiling,
+        }: Range<usize>,
         want: &BTreeMap<usize, u64>,
+        holes: bool,
     ) -> bool {
         !self.matches(line, floor, ceiling, want).is_empty()
-            || (line == LOGGED && self.reaches_without(floor, ceiling, want))
+            || (line == LOGGED && self.reaches_without(floor, ceiling, want, holes))
     }
 
     /// The same, without the write that failed, or with a hole at the end of some closed logs.
-    fn reaches_without(&self, floor: usize, ceiling: usize, want: &BTreeMap<usize, u64>) -> bool {
+    fn reaches_without(
+        &self,
+        floor: usize,
+        ceiling: usize,
+        want: &BTreeMap<usize, u64>,
+        holes: bool,
+    ) -> bool {
         let writes = &self.lines[LOGGED].writes[..ceiling];
         if let Some(failed) = self.failed.filter(|&f| f < ceiling) {
             let mut state = self.base.clone();
@@ -333,6 +373,9 @@ impl History {
                     return true;
                 }
             }
+        }
+        if !holes {
+            return false;
         }
         let mut left = WAYS_MAX;
         self.reaches_over_holes(self.base.clone(), 0..ceiling, floor, want, &mut left)
@@ -493,7 +536,8 @@ mod tests {
         let mut h = History::beginning(&empty, true);
         for n in 0..6 {
             if n == 2 || n == 4 {
-                h.tolerate_hole_here();
+                h.log_begins();
+                h.tolerate_holes = true;
             }
             h.start(LOGGED, &[put(0, &format!("k{n}"), "v")]);
             h.acknowledge(LOGGED, true, n == 0);

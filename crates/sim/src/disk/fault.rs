@@ -69,10 +69,14 @@ pub enum Repeat {
     Forever,
 }
 
+/// Picks operations.
+pub(super) type Aim = Box<dyn Fn(Act, &Path) -> bool + Send>;
+
 /// The faults that wait.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Faults {
     waiting: Vec<(u64, Fault, Repeat)>,
+    aimed: Vec<(Aim, Fault, Repeat)>,
     hit: Option<(Act, PathBuf)>,
 }
 
@@ -81,8 +85,13 @@ impl Faults {
         self.waiting.push((call, fault, repeat));
     }
 
+    pub(super) fn aim(&mut self, which: Aim, fault: Fault, repeat: Repeat) {
+        self.aimed.push((which, fault, repeat));
+    }
+
     pub(super) fn clear(&mut self) {
         self.waiting.clear();
+        self.aimed.clear();
         self.hit = None;
     }
 
@@ -97,10 +106,23 @@ impl Faults {
             Repeat::Once => call == at && fault.fits(act),
             Repeat::Forever => call >= at && fault.fits(act),
         };
-        let met = self.waiting.iter().find(|w| meets(w)).map(|w| w.1);
+        let counted = self.waiting.iter().find(|w| meets(w)).map(|w| w.1);
+        let met = counted.or_else(|| self.meet_aimed(act, path));
         if met.is_some() && self.hit.is_none() {
             self.hit = Some((act, path.to_path_buf()));
         }
         met
+    }
+
+    fn meet_aimed(&mut self, act: Act, path: &Path) -> Option<Fault> {
+        let at = self
+            .aimed
+            .iter()
+            .position(|(which, fault, _)| fault.fits(act) && which(act, path))?;
+        let (fault, repeat) = (self.aimed[at].1, self.aimed[at].2);
+        if repeat == Repeat::Once {
+            drop(self.aimed.remove(at));
+        }
+        Some(fault)
     }
 }

@@ -168,10 +168,26 @@ impl Inode {
         for range in written {
             self.commit_range(sequence, range, sector);
         }
+        self.cut_off_stuck();
         self.pending
             .retain(|p| p.stuck && matches!(p.change, Change::Write { .. }));
         if self.pending.is_empty() {
             self.clean.clear();
+        }
+    }
+
+    /// The length is durable: of writes before it shrank, what lies behind it can never come back.
+    fn cut_off_stuck(&mut self) {
+        let mut shortest = u64::MAX;
+        for p in self.pending.iter_mut().rev() {
+            match &mut p.change {
+                Change::Shrink(to) => shortest = shortest.min(*to),
+                Change::Write { offset, data } if *offset + data.len() as u64 > shortest => {
+                    let keep = shortest.saturating_sub(*offset) as usize;
+                    *data = Arc::from(&data[..keep]);
+                }
+                _ => {}
+            }
         }
     }
 

@@ -125,3 +125,39 @@ fn after_a_failed_sync_of_a_closed_log_no_write_succeeds() {
     }
     panic!("five writes have fewer operations");
 }
+
+/// A synced group in a growing log was in the page cache before the closed logs were synced, and
+/// carried a fence which says that they are durable. A power cut that spared the group and took the
+/// end of a closed log left a database that refused to open.
+#[test]
+fn a_fence_says_nothing_of_closed_logs_that_are_not_durable() {
+    let buffered = |o: &mut Options| {
+        o.db.wal_io_mode = ironstone::options::WalIoMode::Buffered;
+        o.cf.cf.disable_auto_compactions = true;
+    };
+    let background = ironstone::FlushOptions {
+        wait: false,
+        ..ironstone::FlushOptions::default()
+    };
+    for n in 1..25 {
+        let disk = SimDisk::new(Config::default());
+        let db = open(&disk, buffered).unwrap();
+        let other = db
+            .create_column_family("other", &options(&disk).cf)
+            .unwrap();
+        db.put(b"first", b"1").unwrap();
+        db.put_cf(&other, b"x", b"1").unwrap();
+        disk.crash_at(disk.events() + n, CrashWhen::During);
+        drop(db.flush_opt(&background, &other));
+        drop(db.put_opt(&SYNC, &db.default_column_family(), b"second", b"2"));
+        drop(db);
+        let mut rng = base::rng::Rng::new(n);
+        for i in 0..20 {
+            let image = disk.crash_image(&mut rng, CrashKind::any(&mut base::rng::Rng::new(i)));
+            let db = open(&image, buffered).unwrap();
+            let second = db.get(b"second").unwrap().is_some();
+            let first = db.get(b"first").unwrap().is_some();
+            assert!(first || !second, "event {n}");
+        }
+    }
+}

@@ -29,4 +29,6 @@ mod tracked;
 #[cfg(test)]
 mod wal_bad_input;
 #[cfg(test)]
+mod write_path;
+#[cfg(test)]
 mod written;

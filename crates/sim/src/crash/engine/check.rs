@@ -138,7 +138,7 @@ impl Checker<'_> {
             let (found, cut) = peer::open_unrecovered(&shot.disk)?;
             self.tally.manifests_cut += u64::from(cut);
             lock(self.history)
-                .check(&shot.progress, &found, shot.killed)
+                .check_of_rocksdb(&shot.progress, &found, shot.killed)
                 .map_err(|e| format!("RocksDB before the recovery: {e}"))?;
         }
         let found = self.open_and_check(&shot.disk, &shot.progress, shot.killed)?;

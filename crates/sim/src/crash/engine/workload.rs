@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use base::Result;
 use base::rng::Rng;
-use ironstone::{ColumnFamily, Db, Options, WriteBatch, WriteOptions};
+use ironstone::{ColumnFamily, Db, Options, PendingWrite, WriteBatch, WriteOptions};
 
 use super::super::model::{Change, History, LOGGED, UNLOGGED, UNLOGGED_LINE};
 use super::{Plant, contents, lock, open_all};
@@ -27,6 +27,9 @@ pub(in crate::crash) struct Workload {
     steady: bool,
     /// One write in so many is not synced, or is.
     sync: (bool, u64),
+    /// Asynchronous writes that nobody has waited for, each with the number of logged writes up to
+    /// it.
+    pending: Vec<(PendingWrite, usize)>,
 }
 
 impl Workload {
@@ -49,6 +52,7 @@ impl Workload {
             several,
             steady,
             sync,
+            pending: Vec::new(),
         }
     }
 
@@ -99,6 +103,7 @@ impl Workload {
     /// Closes the database as it is; what that promises is not counted.
     pub(in crate::crash) fn close(&mut self) {
         self.db = None;
+        self.pending.clear();
     }
 
     fn open(&mut self) -> Result<()> {
@@ -125,6 +130,11 @@ impl Workload {
 
     fn reopen(&mut self, db: Db) -> Result<()> {
         db.close()?;
+        // Closing brings what is asynchronous to the device.
+        for (write, number) in std::mem::take(&mut self.pending) {
+            write.durable.wait()?;
+            lock(&self.history).durable_up_to(number);
+        }
         let mut history = lock(&self.history);
         history.acknowledge(LOGGED, true, false);
         // What is in no log is flushed on the way out.
@@ -137,6 +147,8 @@ impl Workload {
     fn operate(&mut self, db: &Db) -> Result<bool> {
         let steady = self.steady && !self.rng.one_in(4);
         match self.rng.below(if steady { 75 } else { 100 }) {
+            50..=56 => self.write_async(db)?,
+            57..=59 => self.await_some()?,
             60..=65 if self.several => self.write_unlogged(db)?,
             66..=70 => {
                 db.sync_wal()?;
@@ -182,7 +194,7 @@ impl Workload {
             .expect("the default family exists")
     }
 
-    fn write(&mut self, db: &Db) -> Result<()> {
+    fn logged_batch(&mut self, db: &Db) -> Result<(WriteBatch, Vec<Change>)> {
         let mut batch = WriteBatch::new();
         let mut changes = Vec::new();
         for _ in 0..=self.rng.below(4) {
@@ -191,6 +203,54 @@ impl Workload {
                 changes.push(self.change(&mut batch, db, &name, family)?);
             }
         }
+        Ok((batch, changes))
+    }
+
+    /// Writes without waiting; what it promises comes later.
+    fn write_async(&mut self, db: &Db) -> Result<()> {
+        let (batch, changes) = self.logged_batch(db)?;
+        if changes.is_empty() {
+            return Ok(());
+        }
+        lock(&self.history).start(LOGGED, &changes);
+        let result = db.write_async(&WriteOptions::default(), batch);
+        let mut history = lock(&self.history);
+        match result {
+            Ok(write) => {
+                history.acknowledge(LOGGED, false, false);
+                let number = history.now.lines[LOGGED].started;
+                if self.plant == Plant::AcknowledgeEarly {
+                    history.durable_up_to(number);
+                }
+                self.pending.push((write, number));
+                Ok(())
+            }
+            Err(e) => {
+                history.fail_last();
+                Err(e)
+            }
+        }
+    }
+
+    /// Waits for one asynchronous write, or looks at all.
+    fn await_some(&mut self) -> Result<()> {
+        if !self.pending.is_empty() && self.rng.one_in(2) {
+            let at = self.rng.below(self.pending.len() as u64) as usize;
+            self.pending[at].0.durable.wait()?;
+        }
+        let history = &self.history;
+        self.pending.retain(|(write, number)| {
+            let ready = write.durable.is_ready();
+            if ready {
+                lock(history).durable_up_to(*number);
+            }
+            !ready
+        });
+        Ok(())
+    }
+
+    fn write(&mut self, db: &Db) -> Result<()> {
+        let (batch, changes) = self.logged_batch(db)?;
         if changes.is_empty() {
             return Ok(());
         }

@@ -1,0 +1,300 @@
+//! The durable write path where it hurts: devices that fail, fill up or hang, writers that meet, and
+//! logs that are made ahead or used again. On a simulated disk, so that every test ends with
+//! power cuts.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use base::rng::Rng;
+use base::stats::{Statistics, Ticker};
+use ironstone::options::{InfoLogLevel, WalIoMode};
+use ironstone::{Db, Env, Options, WriteOptions};
+use sim::dirs;
+use sim::disk::{Act, Config, CrashKind, SimDisk};
+use sim::hooked::{Hook, HookedFs, Op, Verdict};
+use sim::oracle::{self, RocksDb, ldb};
+
+mod errors;
+mod pending;
+mod pool;
+mod space;
+mod writers;
+
+const DIR: &str = "/db";
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(20);
+
+const SYNC: WriteOptions = WriteOptions {
+    sync: true,
+    disable_wal: false,
+    no_slowdown: false,
+    low_pri: false,
+};
+
+fn is_log(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e == "log")
+}
+
+/// A durable write of a log.
+fn durable_write(act: Act, path: &Path) -> bool {
+    act == Act::WriteDsync && is_log(path)
+}
+
+/// A write of a log that takes new space.
+fn growing_write(act: Act, path: &Path) -> bool {
+    act == Act::Write && is_log(path)
+}
+
+fn log_sync(act: Act, path: &Path) -> bool {
+    act == Act::Sync && is_log(path)
+}
+
+/// A database on a simulated disk.
+struct Machine {
+    disk: SimDisk,
+    stats: Arc<Statistics>,
+    options: Options,
+}
+
+impl Machine {
+    fn new(mode: WalIoMode) -> Self {
+        let disk = SimDisk::new(Config::default());
+        let stats = Arc::new(Statistics::new());
+        let mut options = Options {
+            env: Env {
+                fs: disk.shared(),
+                statistics: Some(Arc::clone(&stats)),
+                ..Env::default()
+            },
+            ..Options::default()
+        };
+        options.db.create_if_missing = true;
+        options.db.stats_dump_period_sec = 0;
+        options.db.info_log_level = InfoLogLevel::Info;
+        options.db.wal_io_mode = mode;
+        options.cf.cf.write_buffer_size = 1 << 20;
+        options.cf.cf.arena_block_size = 4096;
+        options.cf.cf.disable_auto_compactions = true;
+        options.cf.table.no_block_cache = true;
+        Self {
+            disk,
+            stats,
+            options,
+        }
+    }
+
+    /// The same with a gate between engine and disk.
+    fn gated(mode: WalIoMode) -> (Self, Arc<Gate>) {
+        let mut machine = Self::new(mode);
+        let gate = Arc::new(Gate::default());
+        machine.options.env.fs = HookedFs::over(machine.disk.shared(), Arc::clone(&gate) as _);
+        (machine, gate)
+    }
+
+    fn open(&self) -> Db {
+        Db::open_all(DIR, &self.options).unwrap()
+    }
+
+    /// Opens it and writes until the log is a pool file; the keys are `warm…`.
+    fn open_direct(&self) -> (Db, Vec<String>) {
+        let db = self.open();
+        let mut told = Vec::new();
+        while self.count(Ticker::WalPrecreateHit) == 0 {
+            told.push(put(&db, &SYNC, &format!("warm{:04}", told.len())).unwrap());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        (db, told)
+    }
+
+    fn count(&self, ticker: Ticker) -> u64 {
+        self.stats.get(ticker)
+    }
+
+    fn log_text(&self) -> String {
+        let text = io::read_file(&self.disk, &Path::new(DIR).join("LOG"), 1 << 20).unwrap();
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    /// Names in a directory, sorted.
+    fn names(&self, dir: &str) -> Vec<String> {
+        names(&self.disk, dir)
+    }
+
+    /// Cuts the power in several ways: each time what was acknowledged is there, nothing else but
+    /// what may be, and no record is logged twice; RocksDB agrees before any recovery of ours.
+    fn cut_power(&self, told: &[String], perhaps: &[String]) {
+        let mut rng = Rng::new(7);
+        for kind in CrashKind::ALL {
+            let image = self.disk.crash_image(&mut rng, kind);
+            let what = format!("{kind:?}");
+            each_is_logged_once(&image, told, &what);
+            if matches!(kind, CrashKind::Nothing | CrashKind::Everything) {
+                rocksdb_finds(&image, told, perhaps, &what);
+            }
+            self.reopen(&image, told, perhaps, &what);
+        }
+    }
+
+    /// Opens an image twice.
+    fn reopen(&self, image: &SimDisk, told: &[String], perhaps: &[String], what: &str) {
+        let mut options = self.options.clone();
+        options.env.fs = image.shared();
+        for time in ["first", "second"] {
+            let db = Db::open_all(DIR, &options).unwrap();
+            let pairs = sim::content::everything(&db).unwrap().remove(0).1;
+            let records = db.property("rocksdb.estimate-num-keys").unwrap();
+            let what = format!("{what}, {time} open");
+            assert_eq!(records, pairs.len().to_string(), "{what}");
+            check(&pairs, told, perhaps, &what);
+            db.close().unwrap();
+        }
+    }
+}
+
+fn names(disk: &SimDisk, dir: &str) -> Vec<String> {
+    let mut names: Vec<String> = io::FileSystem::list(disk, Path::new(dir))
+        .unwrap_or_default()
+        .into_iter()
+        .map(|n| n.into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Puts a key; returns it.
+fn put(db: &Db, options: &WriteOptions, key: &str) -> base::Result<String> {
+    db.put_opt(options, &db.default_column_family(), key, "v")?;
+    Ok(key.to_owned())
+}
+
+fn check(pairs: &[(Vec<u8>, Vec<u8>)], told: &[String], perhaps: &[String], what: &str) {
+    let found: Vec<String> = pairs
+        .iter()
+        .map(|(k, _)| String::from_utf8(k.clone()).unwrap())
+        .collect();
+    for key in told {
+        assert!(found.contains(key), "{what}: {key} is lost: {found:?}");
+    }
+    for key in &found {
+        let known = told.contains(key) || perhaps.contains(key);
+        assert!(known, "{what}: nobody wrote {key}");
+    }
+}
+
+/// Keys stand in the logs at most once.
+fn each_is_logged_once(image: &SimDisk, told: &[String], what: &str) {
+    let logs = names(image, DIR)
+        .into_iter()
+        .filter(|n| is_log(Path::new(n)));
+    let bytes: Vec<u8> = logs
+        .flat_map(|n| io::read_file(image, &Path::new(DIR).join(n), 1 << 30).unwrap())
+        .collect();
+    let text = String::from_utf8_lossy(&bytes);
+    for key in told {
+        let digit = |c: char| c.is_ascii_digit();
+        let ends = text
+            .match_indices(key.as_str())
+            .map(|(at, _)| at + key.len());
+        let n = ends.filter(|&at| !text[at..].starts_with(digit)).count();
+        assert!(n <= 1, "{what}: {key} is logged {n} times");
+    }
+}
+
+fn exported(image: &SimDisk) -> (tempfile::TempDir, PathBuf) {
+    let temp = dirs::scratch().unwrap();
+    image.export(temp.path()).unwrap();
+    let path = temp.path().join(DIR.trim_start_matches('/'));
+    (temp, path)
+}
+
+/// Both releases of RocksDB open the image as a crash left it.
+fn rocksdb_finds(image: &SimDisk, told: &[String], perhaps: &[String], what: &str) {
+    if let Some(lib) = oracle::rocksdb() {
+        let (_temp, path) = exported(image);
+        let db = RocksDb::open_all(&lib.options(), path).unwrap();
+        let pairs = db.iterator().collect_all().unwrap();
+        check(&pairs, told, perhaps, &format!("RocksDB, {what}"));
+    }
+    if ldb::available() {
+        let (_temp, path) = exported(image);
+        let pairs = ldb::scan(&path, "default").unwrap();
+        check(&pairs, told, perhaps, &format!("ldb, {what}"));
+    }
+}
+
+/// Picks operations.
+type Which = fn(Op, &Path) -> bool;
+
+/// Holds operations back while it is closed.
+#[derive(Debug, Default)]
+struct Gate {
+    closed: Mutex<Option<Which>>,
+    changed: Condvar,
+    /// How many wait now.
+    held: std::sync::atomic::AtomicUsize,
+}
+
+impl Gate {
+    /// Operations that `which` picks wait from now on.
+    fn close(&self, which: Which) {
+        *self.lock() = Some(which);
+    }
+
+    fn open(&self) {
+        *self.lock() = None;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Which>> {
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until somebody is held back.
+    fn until_held(&self) {
+        until("somebody is held back", || {
+            self.held.load(std::sync::atomic::Ordering::Relaxed) > 0
+        });
+    }
+}
+
+impl Hook for Gate {
+    fn before(&self, op: Op, path: &Path) -> Verdict {
+        use std::sync::atomic::Ordering::Relaxed;
+        let mut closed = self.lock();
+        while closed.is_some_and(|which| which(op, path)) {
+            self.held.fetch_add(1, Relaxed);
+            // Not for ever: a test that fails closes its database.
+            closed = self
+                .changed
+                .wait_timeout_while(closed, LONG, |c| c.is_some())
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+            *closed = None;
+            self.held.fetch_sub(1, Relaxed);
+        }
+        Verdict::Go
+    }
+}
+
+/// Waits until it is so.
+#[expect(clippy::disallowed_methods, reason = "tests wait for real")]
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < LONG, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Runs `f` on a thread, and panics if it takes too long.
+#[expect(clippy::disallowed_methods, reason = "a hang must not hang the tests")]
+fn in_time<T: Send + 'static>(what: &str, f: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tx, rx) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || drop(tx.send(f())));
+    let Ok(value) = rx.recv_timeout(LONG) else {
+        panic!("{what}: no end, or a panic");
+    };
+    thread.join().unwrap();
+    value
+}

@@ -1,0 +1,216 @@
+//! Writes and syncs of logs that fail.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::stats::Ticker;
+use ironstone::WriteOptions;
+use ironstone::options::{WalIoMode, WalTailPolicy};
+use sim::disk::{Act, Fault, Repeat};
+use sim::hooked::{Hook, HookedFs, Op, Verdict};
+
+use super::{DIR, Machine, SYNC, durable_write, is_log, log_sync, put};
+
+/// The simulated device leaves nothing, half or all of a write that fails: it takes turns.
+#[test]
+fn a_failed_durable_write_goes_to_a_new_log_once() {
+    for extra in 0..3 {
+        let machine = Machine::new(WalIoMode::Direct);
+        let (db, mut told) = machine.open_direct();
+        for i in 0..extra {
+            told.push(put(&db, &SYNC, &format!("before{i}")).unwrap());
+        }
+        machine
+            .disk
+            .fail_on(Fault::Eio, Repeat::Once, durable_write);
+        told.push(put(&db, &SYNC, "during").unwrap());
+        assert_eq!(machine.disk.failed().unwrap().0, Act::WriteDsync);
+        assert_eq!(machine.count(Ticker::WalRelogged), 1);
+        machine.cut_power(&told, &[]);
+        told.push(put(&db, &SYNC, "after").unwrap());
+        assert_eq!(machine.count(Ticker::WalRelogged), 1);
+        assert!(machine.log_text().contains("what was not durable went to"));
+        machine.cut_power(&told, &[]);
+        db.close().unwrap();
+        let db = machine.open();
+        assert_eq!(
+            db.property("rocksdb.estimate-num-keys").unwrap(),
+            told.len().to_string()
+        );
+    }
+}
+
+#[test]
+fn where_the_new_log_fails_too_writes_are_refused_until_resume() {
+    let machine = Machine::new(WalIoMode::Direct);
+    let (db, mut told) = machine.open_direct();
+    let log = machine
+        .names(DIR)
+        .into_iter()
+        .rfind(|n| is_log(Path::new(n)));
+    let old: PathBuf = Path::new(DIR).join(log.unwrap());
+    machine
+        .disk
+        .fail_on(Fault::Eio, Repeat::Forever, move |act, path| {
+            durable_write(act, path) || (is_log(path) && path != old)
+        });
+    put(&db, &SYNC, "during").unwrap_err();
+    for _ in 0..2 {
+        let e = put(&db, &SYNC, "later").unwrap_err();
+        assert!(e.to_string().contains("resume"), "{e}");
+    }
+    assert!(db.put("unsynced", "v").is_err());
+    assert!(db.sync_wal().is_err());
+    assert_eq!(machine.count(Ticker::WalRelogged), 0);
+    assert!(db.get("warm0000").unwrap().is_some(), "reads go on");
+    assert!(db.get("during").unwrap().is_none());
+    let perhaps = ["during".to_owned()];
+    machine.cut_power(&told, &perhaps);
+    db.resume().unwrap_err();
+    machine.disk.clear_faults();
+    db.resume().unwrap();
+    machine.cut_power(&told, &perhaps);
+    told.push(put(&db, &SYNC, "well again").unwrap());
+    machine.cut_power(&told, &perhaps);
+    db.close().unwrap();
+    machine.reopen(&machine.disk, &told, &perhaps, "closed");
+}
+
+/// Writes of logs take so long that others begin meanwhile.
+#[derive(Debug)]
+struct Slow;
+
+impl Hook for Slow {
+    fn before(&self, op: Op, path: &Path) -> Verdict {
+        if op == Op::Write && is_log(path) {
+            std::thread::sleep(std::time::Duration::from_micros(300));
+        }
+        Verdict::Go
+    }
+}
+
+#[test]
+fn one_of_several_writes_in_the_air_fails() {
+    for at in [[10, 90], [11, 30], [13, 14]] {
+        let mut machine = Machine::new(WalIoMode::Direct);
+        machine.options.db.wal_tail_policy = WalTailPolicy::Pad;
+        machine.options.db.wal_pipeline_depth = 4;
+        machine.options.db.wal_pool_files = 3;
+        machine.options.env.fs = HookedFs::over(machine.disk.shared(), Arc::new(Slow));
+        let (db, mut told) = machine.open_direct();
+        let writes = AtomicU64::new(0);
+        let fails = move |act, path: &Path| {
+            durable_write(act, path) && at.contains(&writes.fetch_add(1, Ordering::Relaxed))
+        };
+        machine.disk.fail_on(Fault::Eio, Repeat::Forever, fails);
+        std::thread::scope(|scope| {
+            let db = &db;
+            let write = move |t: usize| {
+                let one = |i| put(db, &SYNC, &format!("t{t}-{i:04}"));
+                (0..40).map(one).collect::<base::Result<Vec<_>>>()
+            };
+            let all: Vec<_> = (0..6).map(|t| scope.spawn(move || write(t))).collect();
+            for thread in all {
+                told.extend(thread.join().unwrap().unwrap());
+            }
+        });
+        assert!(machine.count(Ticker::WalRelogged) >= 1, "{at:?}");
+        machine.cut_power(&told, &[]);
+        drop(db);
+        machine.reopen(&machine.disk, &told, &[], "closed");
+    }
+}
+
+/// A second `fdatasync` may succeed although the pages of the first are lost.
+#[test]
+fn a_failed_fdatasync_is_not_tried_again() {
+    let machine = Machine::new(WalIoMode::Buffered);
+    let db = machine.open();
+    let mut told = vec![put(&db, &SYNC, "before").unwrap()];
+    let durable = db.durable_seq();
+    machine.disk.fail_on(Fault::Sync, Repeat::Once, log_sync);
+    put(&db, &SYNC, "during").unwrap_err();
+    for key in ["later", "still"] {
+        put(&db, &SYNC, key).unwrap_err();
+        db.put(key, "v").unwrap_err();
+    }
+    db.sync_wal().unwrap_err();
+    db.wait_durable(db.latest_sequence_number()).unwrap();
+    assert_eq!(db.durable_seq(), durable);
+    assert_eq!(machine.count(Ticker::WalRelogged), 0);
+    let perhaps = ["during".to_owned()];
+    machine.cut_power(&told, &perhaps);
+    db.resume().unwrap();
+    machine.cut_power(&told, &perhaps);
+    told.push(put(&db, &SYNC, "well again").unwrap());
+    machine.cut_power(&told, &perhaps);
+}
+
+/// What was acknowledged without a sync is in the memtables: `resume` brings it to tables.
+#[test]
+fn resume_makes_durable_what_was_acknowledged() {
+    let machine = Machine::new(WalIoMode::Buffered);
+    let db = machine.open();
+    let mut told = vec![put(&db, &SYNC, "synced").unwrap()];
+    db.put("submitted", "v").unwrap();
+    machine.disk.fail_on(Fault::Sync, Repeat::Once, log_sync);
+    db.sync_wal().unwrap_err();
+    db.resume().unwrap();
+    told.push("submitted".to_owned());
+    machine.cut_power(&told, &[]);
+    assert!(db.durable_seq() >= 2);
+    db.wait_durable(2).unwrap();
+}
+
+/// The log whose sync fails is not the active one.
+#[test]
+fn resume_after_the_sync_of_a_closed_log_failed() {
+    let machine = Machine::new(WalIoMode::Buffered);
+    let db = machine.open();
+    let other = db
+        .create_column_family("other", &machine.options.cf)
+        .unwrap();
+    let mut told = vec![put(&db, &SYNC, "first").unwrap()];
+    told.push(put(&db, &WriteOptions::default(), "in the closed log").unwrap());
+    db.put_cf(&other, "x", "v").unwrap();
+    machine.disk.fail_on(Fault::Sync, Repeat::Once, log_sync);
+    // The flush of one family begins a new log and leaves the other's data in the old one.
+    let flushed = db.flush_cf(&other);
+    let wrote = put(&db, &SYNC, "during");
+    assert!(flushed.is_err() || wrote.is_err());
+    db.put("refused", "v").unwrap_err();
+    db.resume().unwrap();
+    for i in 0..3 {
+        told.push(put(&db, &SYNC, &format!("after{i}")).unwrap());
+    }
+    machine.cut_power(&told, &["during".to_owned(), "refused".to_owned()]);
+}
+
+#[test]
+fn failure_after_failure_and_resume_after_resume() {
+    let machine = Machine::new(WalIoMode::Direct);
+    let (db, mut told) = machine.open_direct();
+    let mut perhaps = Vec::new();
+    for round in 0..4 {
+        machine
+            .disk
+            .fail_on(Fault::Eio, Repeat::Forever, |act, path| {
+                is_log(path) && matches!(act, Act::Write | Act::WriteDsync | Act::Sync)
+            });
+        put(&db, &SYNC, &format!("lost{round}")).unwrap_err();
+        perhaps.push(format!("lost{round}"));
+        machine.disk.clear_faults();
+        db.resume().unwrap();
+        told.push(put(&db, &SYNC, &format!("told{round}")).unwrap());
+        machine
+            .disk
+            .fail_on(Fault::Eio, Repeat::Once, durable_write);
+        told.push(put(&db, &SYNC, &format!("again{round}")).unwrap());
+        machine.disk.clear_faults();
+    }
+    machine.cut_power(&told, &perhaps);
+    // Burned numbers are not used again.
+    let last = db.latest_sequence_number();
+    assert!(last >= (told.len() + perhaps.len()) as u64);
+}

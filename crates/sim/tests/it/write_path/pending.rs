@@ -1,0 +1,352 @@
+//! Writes whose durability is waited for later, and logs that are locked.
+
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+
+use ironstone::options::WalIoMode;
+use ironstone::{Db, Durable, ErrorKind, PendingWrite, WriteBatch, WriteOptions};
+use sim::disk::{Fault, Repeat};
+use sim::hooked::Op;
+
+use super::{DIR, LONG, Machine, SYNC, in_time, is_log, log_sync, put, until};
+
+/// Counts how often it was woken.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn poll(durable: &mut Durable, waker: &Waker) -> Poll<base::Result<()>> {
+    Pin::new(durable).poll(&mut Context::from_waker(waker))
+}
+
+fn write_async(db: &Db, key: &str) -> PendingWrite {
+    let mut batch = WriteBatch::new();
+    batch.put(key, "v").unwrap();
+    db.write_async(&WriteOptions::default(), batch).unwrap()
+}
+
+/// Whatever comes of it, it comes.
+fn outcome(durable: &Durable) -> base::Result<()> {
+    let (tx, rx) = mpsc::channel();
+    durable.on_ready(move |r| drop(tx.send(r)));
+    rx.recv_timeout(LONG).expect("nothing comes of it")
+}
+
+fn syncs_of_logs(op: Op, path: &Path) -> bool {
+    op == Op::Sync && is_log(path)
+}
+
+#[test]
+fn futures_callbacks_and_waits_are_told_when_it_is_durable() {
+    let (machine, gate) = Machine::gated(WalIoMode::Buffered);
+    let db = machine.open();
+    let mut told = vec![put(&db, &SYNC, "before").unwrap()];
+    gate.close(syncs_of_logs);
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut polled = write_async(&db, "polled");
+    polled.applied.wait().unwrap();
+    assert!(db.get("polled").unwrap().is_some());
+    assert!(poll(&mut polled.durable, &waker).is_pending());
+    let called = write_async(&db, "called");
+    let (tx, rx) = mpsc::channel();
+    called
+        .durable
+        .on_ready(move |r| tx.send(r.is_ok()).unwrap());
+    let waited = write_async(&db, "waited");
+    assert!(polled.seq < called.seq && called.seq < waited.seq);
+    assert!(!waited.durable.is_ready() && rx.try_recv().is_err());
+    assert!(db.durable_seq() < polled.seq);
+    let nothing = sim::disk::CrashKind::Nothing;
+    let early = machine
+        .disk
+        .crash_image(&mut base::rng::Rng::new(1), nothing);
+    let perhaps = ["polled", "called", "waited"].map(str::to_owned);
+    machine.reopen(&early, &told, &perhaps, "before it is durable");
+    gate.open();
+    waited.durable.wait().unwrap();
+    assert!(rx.recv_timeout(LONG).unwrap());
+    until("the waker is called", || woken.0.load(Ordering::SeqCst) > 0);
+    assert!(matches!(
+        poll(&mut polled.durable, &waker),
+        Poll::Ready(Ok(()))
+    ));
+    assert!(db.durable_seq() >= waited.seq);
+    told.extend(perhaps);
+    machine.cut_power(&told, &[]);
+}
+
+#[test]
+fn an_error_reaches_all_who_wait_and_those_who_come_late() {
+    let (machine, gate) = Machine::gated(WalIoMode::Buffered);
+    let db = machine.open();
+    let mut told = vec![put(&db, &SYNC, "before").unwrap()];
+    gate.close(syncs_of_logs);
+    let mut writes: Vec<PendingWrite> = (0..4)
+        .map(|i| write_async(&db, &format!("async{i}")))
+        .collect();
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    assert!(poll(&mut writes[0].durable, &waker).is_pending());
+    let (tx, rx) = mpsc::channel();
+    writes[1]
+        .durable
+        .on_ready(move |r| tx.send(r.is_err()).unwrap());
+    let waits = writes[2].durable.clone();
+    machine.disk.fail_on(Fault::Sync, Repeat::Forever, log_sync);
+    let thread = std::thread::Builder::new()
+        .spawn(move || waits.wait())
+        .unwrap();
+    gate.open();
+    assert!(rx.recv_timeout(LONG).unwrap());
+    thread.join().unwrap().unwrap_err();
+    until("the waker is called", || woken.0.load(Ordering::SeqCst) > 0);
+    // Who asks only now is told as well.
+    for write in &writes {
+        outcome(&write.durable).unwrap_err();
+    }
+    assert!(matches!(
+        poll(&mut writes[0].durable, &waker),
+        Poll::Ready(Err(_))
+    ));
+    machine.disk.clear_faults();
+    db.resume().unwrap();
+    // It is in tables now.
+    for write in &writes {
+        outcome(&write.durable).unwrap();
+    }
+    told.extend((0..4).map(|i| format!("async{i}")));
+    let late = write_async(&db, "after");
+    outcome(&late.durable).unwrap();
+    told.push("after".to_owned());
+    machine.cut_power(&told, &[]);
+}
+
+/// The log is not at its end when the device is merely full: what waits becomes durable later.
+#[test]
+fn what_waits_for_space_is_durable_when_there_is_some() {
+    let machine = Machine::new(WalIoMode::Buffered);
+    let db = machine.open();
+    let mut told = vec![put(&db, &SYNC, "before").unwrap()];
+    machine
+        .disk
+        .fail_on(Fault::NoSpace, Repeat::Forever, super::growing_write);
+    let write = write_async(&db, "waits");
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    assert!(!write.durable.is_ready());
+    machine.disk.clear_faults();
+    until("it is durable", || write.durable.is_ready());
+    outcome(&write.durable).unwrap();
+    told.push("waits".to_owned());
+    machine.cut_power(&told, &[]);
+}
+
+/// Who waits for space is told after its time; what was written is durable when there is some.
+#[test]
+fn who_waits_for_space_is_told_when_it_does_not_come() {
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    machine.options.db.wal_no_space_wait_ms = 30;
+    let db = machine.open();
+    machine
+        .disk
+        .fail_on(Fault::NoSpace, Repeat::Forever, super::growing_write);
+    let write = write_async(&db, "waits");
+    for _ in 0..2 {
+        let e = outcome(&write.durable).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::NoSpace);
+    }
+    machine.disk.clear_faults();
+    until("it is durable", || write.durable.is_ready());
+    machine.cut_power(&["waits".to_owned()], &[]);
+    outcome(&write_async(&db, "after").durable).unwrap();
+}
+
+#[test]
+fn dropped_futures_change_nothing() {
+    for mode in [WalIoMode::Buffered, WalIoMode::Direct] {
+        let machine = Machine::new(mode);
+        let db = machine.open();
+        let mut told = Vec::new();
+        let mut last = 0;
+        for i in 0..100 {
+            let key = format!("dropped{i:03}");
+            let mut write = write_async(&db, &key);
+            last = write.seq;
+            if i % 3 == 0 {
+                drop(poll(&mut write.durable, Waker::noop()));
+            }
+            told.push(key);
+        }
+        until("all are durable", || db.durable_seq() >= last);
+        machine.cut_power(&told, &[]);
+    }
+}
+
+#[test]
+fn wait_durable_refuses_what_was_not_logged() {
+    let machine = Machine::new(WalIoMode::Buffered);
+    let db = machine.open();
+    db.put("logged", "v").unwrap();
+    let logged = db.latest_sequence_number();
+    let unlogged = WriteOptions {
+        disable_wal: true,
+        ..WriteOptions::default()
+    };
+    put(&db, &unlogged, "unlogged").unwrap();
+    let last = db.latest_sequence_number();
+    db.wait_durable(logged).unwrap();
+    for seq in [last, last + 1] {
+        let e = db.wait_durable(seq).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidArgument, "{e}");
+    }
+    let mut batch = WriteBatch::new();
+    batch.put("k", "v").unwrap();
+    let e = db.write_async(&unlogged, batch).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidArgument);
+    machine.cut_power(&["logged".to_owned()], &["unlogged".to_owned()]);
+}
+
+#[test]
+fn close_makes_pending_writes_durable() {
+    let (machine, gate) = Machine::gated(WalIoMode::Buffered);
+    let db = machine.open();
+    gate.close(syncs_of_logs);
+    let writes: Vec<PendingWrite> = (0..3)
+        .map(|i| write_async(&db, &format!("async{i}")))
+        .collect();
+    let opens = Arc::clone(&gate);
+    let closing = std::thread::Builder::new()
+        .spawn(move || in_time("close", move || db.close()))
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    opens.open();
+    closing.join().unwrap().unwrap();
+    for write in &writes {
+        outcome(&write.durable).unwrap();
+    }
+    let told: Vec<String> = (0..3).map(|i| format!("async{i}")).collect();
+    machine.cut_power(&told, &[]);
+}
+
+#[test]
+fn close_on_a_device_that_fails_tells_who_waits() {
+    for fault in [Fault::Sync, Fault::NoSpace] {
+        let (machine, gate) = Machine::gated(WalIoMode::Buffered);
+        let db = machine.open();
+        gate.close(syncs_of_logs);
+        let write = write_async(&db, "async");
+        machine.disk.fail_on(fault, Repeat::Forever, |act, path| {
+            log_sync(act, path) || super::growing_write(act, path)
+        });
+        gate.open();
+        drop(in_time("close", move || db.close()));
+        outcome(&write.durable).unwrap_err();
+    }
+}
+
+fn bytes_of_logs(machine: &Machine) -> Vec<(String, Vec<u8>)> {
+    let logs = machine.names(DIR).into_iter();
+    logs.filter(|n| is_log(Path::new(n)))
+        .map(|n| {
+            let bytes = io::read_file(&machine.disk, &Path::new(DIR).join(&n), 1 << 30).unwrap();
+            (n, bytes)
+        })
+        .collect()
+}
+
+#[test]
+fn a_locked_log_does_not_change_and_its_writers_wait() {
+    for mode in [WalIoMode::Buffered, WalIoMode::Direct] {
+        let mut machine = Machine::new(mode);
+        machine.options.db.manual_wal_flush = mode == WalIoMode::Buffered;
+        let db = machine.open();
+        let mut told = vec![put(&db, &SYNC, "before").unwrap()];
+        told.push(put(&db, &WriteOptions::default(), "in the process").unwrap());
+        db.lock_wal().unwrap();
+        db.lock_wal().unwrap();
+        let before = bytes_of_logs(&machine);
+        let all: Vec<u8> = before.iter().flat_map(|(_, b)| b.clone()).collect();
+        let handed_over = String::from_utf8_lossy(&all).contains("in the process");
+        assert!(handed_over, "lock_wal hands over what the process has");
+        std::thread::scope(|scope| {
+            let writers: Vec<_> = [SYNC, WriteOptions::default()]
+                .into_iter()
+                .enumerate()
+                .map(|(i, options)| {
+                    let db = &db;
+                    scope.spawn(move || put(db, &options, &format!("waits{i}")))
+                })
+                .collect();
+            let impatient = WriteOptions {
+                no_slowdown: true,
+                ..WriteOptions::default()
+            };
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            db.unlock_wal().unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            assert!(writers.iter().all(|w| !w.is_finished()), "locks nest");
+            assert_eq!(bytes_of_logs(&machine), before);
+            db.unlock_wal().unwrap();
+            for writer in writers {
+                told.push(writer.join().unwrap().unwrap());
+            }
+            db.lock_wal().unwrap();
+            let e = put(&db, &impatient, "refused").unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::Incomplete, "{e}");
+            db.unlock_wal().unwrap();
+        });
+        db.unlock_wal().unwrap_err();
+        told.push(put(&db, &SYNC, "after").unwrap());
+        machine.cut_power(&told, &[]);
+    }
+}
+
+#[test]
+fn close_does_not_wait_for_a_lock() {
+    let machine = Machine::new(WalIoMode::Buffered);
+    let db = machine.open();
+    let told = [put(&db, &SYNC, "before").unwrap()];
+    write_async(&db, "async").durable.wait().unwrap();
+    db.lock_wal().unwrap();
+    in_time("close", move || db.close()).unwrap();
+    machine.cut_power(&told, &["async".to_owned()]);
+}
+
+/// The failure was a full device, which the database tries to resume from by itself: it waited for
+/// the lock, and closing waited for it.
+#[test]
+fn close_while_locked_and_failed_does_not_hang() {
+    let machine = Machine::new(WalIoMode::Buffered);
+    let db = machine.open();
+    let told = [put(&db, &SYNC, "before").unwrap()];
+    machine
+        .disk
+        .fail_on(Fault::NoSpace, Repeat::Forever, |_, path| {
+            path.extension().is_some_and(|e| e == "sst")
+        });
+    let wait = ironstone::FlushOptions {
+        wait: false,
+        ..ironstone::FlushOptions::default()
+    };
+    db.lock_wal().unwrap();
+    db.unlock_wal().unwrap();
+    db.flush_opt(&wait, &db.default_column_family()).unwrap();
+    while db.lock_wal().is_ok() {
+        if machine.log_text().contains("refuses writes") {
+            break;
+        }
+        db.unlock_wal().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    drop(in_time("close", move || db.close()));
+    machine.cut_power(&told, &[]);
+}

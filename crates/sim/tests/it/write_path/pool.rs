@@ -1,0 +1,133 @@
+//! Logs that are made ahead, and logs that are used again.
+
+use std::path::Path;
+
+use base::stats::Ticker;
+use ironstone::Db;
+use ironstone::options::WalIoMode;
+use log::format::RecordType;
+use sim::hooked::Op;
+
+use super::{DIR, Machine, SYNC, is_log, put, until};
+
+/// Zeroing hangs: no write waits for it, and the log grows.
+#[test]
+fn an_empty_pool_does_not_hold_writers_back() {
+    let (machine, gate) = Machine::gated(WalIoMode::Direct);
+    let (db, mut told) = machine.open_direct();
+    assert_eq!(machine.count(Ticker::WalPrecreateMiss), 0);
+    gate.close(|op, _| op == Op::Allocate);
+    for round in 0..3 {
+        db.flush().unwrap();
+        for i in 0..20 {
+            told.push(put(&db, &SYNC, &format!("without{round}-{i:02}")).unwrap());
+        }
+    }
+    let (hits, misses) = (
+        machine.count(Ticker::WalPrecreateHit),
+        machine.count(Ticker::WalPrecreateMiss),
+    );
+    assert!(misses >= 1, "{misses} misses, {hits} hits");
+    machine.cut_power(&told, &[]);
+    gate.open();
+    until("a pool file is taken", || {
+        told.push(put(&db, &SYNC, &format!("more{:04}", told.len())).unwrap());
+        machine.count(Ticker::WalPrecreateHit) > hits
+    });
+    told.push(put(&db, &SYNC, "direct").unwrap());
+    machine.cut_power(&told, &[]);
+}
+
+/// Many switches of logs: with a pool none of them is a growing file, once it is filled.
+#[test]
+fn logs_are_taken_from_the_pool_and_their_files_filled_again() {
+    let mut machine = Machine::new(WalIoMode::Direct);
+    machine.options.db.wal_pool_files = 2;
+    let (db, mut told) = machine.open_direct();
+    for round in 0..6 {
+        db.flush().unwrap();
+        told.push(put(&db, &SYNC, &format!("round{round}")).unwrap());
+        let ready = || {
+            let names = machine.names("/db/log-pool");
+            names
+                .iter()
+                .any(|n| Path::new(n).extension().is_some_and(|e| e == "zero"))
+        };
+        let before = machine.count(Ticker::WalPrecreateMiss);
+        if ready() {
+            db.flush().unwrap();
+            told.push(put(&db, &SYNC, &format!("again{round}")).unwrap());
+            assert_eq!(machine.count(Ticker::WalPrecreateMiss), before);
+        }
+        machine.cut_power(&told, &[]);
+    }
+    assert!(machine.count(Ticker::WalPrecreateHit) >= 2);
+}
+
+/// The types of the records at the starts of the logs.
+fn first_types(machine: &Machine) -> Vec<u8> {
+    let logs = machine.names(DIR).into_iter();
+    logs.filter(|n| is_log(Path::new(n)))
+        .filter_map(|n| {
+            let bytes = io::read_file(&machine.disk, &Path::new(DIR).join(&n), 1 << 30).unwrap();
+            bytes.get(6).copied().filter(|&t| t != 0)
+        })
+        .collect()
+}
+
+/// Rounds of writes with a flush after each, so that logs become free; each log is shorter than the
+/// one whose file it has.
+fn rounds(machine: &Machine, db: &Db, name: &str, told: &mut Vec<String>) {
+    for round in 0..5 {
+        for i in 0..(12 - 2 * round) {
+            let key = format!("{name}-{round}-{i:02}");
+            let value = format!("value of {round} {i} {}", "x".repeat(200));
+            db.put_opt(&SYNC, &db.default_column_family(), &key, value)
+                .unwrap();
+            told.push(key);
+        }
+        machine.cut_power(told, &[]);
+        if round < 4 {
+            db.flush().unwrap();
+            db.wait_for_compact().unwrap();
+        }
+    }
+}
+
+/// What is behind the end of a recycled log is another log's: it is read by nobody.
+#[test]
+fn recycled_logs_are_read_to_their_end_and_no_further() {
+    for mode in [WalIoMode::Buffered, WalIoMode::Direct] {
+        let mut machine = Machine::new(mode);
+        machine.options.db.recycle_log_file_num = 2;
+        let db = machine.open();
+        let mut told = Vec::new();
+        rounds(&machine, &db, "first", &mut told);
+        if mode == WalIoMode::Buffered {
+            assert!(machine.count(Ticker::WalRecycled) >= 2, "{mode:?}");
+        }
+        let recyclable = RecordType::FULL.0 + 4..=RecordType::LAST.0 + 4;
+        let types = first_types(&machine);
+        assert!(types.iter().all(|t| recyclable.contains(t)), "{types:?}");
+        drop(db);
+        machine.reopen(&machine.disk, &told, &[], "closed");
+    }
+}
+
+#[test]
+fn recycling_goes_on_and_off_and_on_again() {
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    let mut told = Vec::new();
+    for (life, recycle) in [2, 0, 2, 0].into_iter().enumerate() {
+        machine.options.db.recycle_log_file_num = recycle;
+        machine.options.db.avoid_flush_during_recovery = life % 2 == 1;
+        let db = machine.open();
+        rounds(&machine, &db, &format!("life{life}"), &mut told);
+        // The life ends without a word.
+        let image = machine.disk.kill_image();
+        drop(db);
+        machine.disk = image;
+        machine.options.env.fs = machine.disk.shared();
+    }
+    assert!(machine.count(Ticker::WalRecycled) >= 4);
+}

@@ -1,0 +1,166 @@
+//! Full devices, and slow ones.
+
+use std::time::Duration;
+
+use base::stats::Ticker;
+use ironstone::options::WalIoMode;
+use ironstone::{ErrorKind, WriteOptions};
+use sim::disk::{Act, Fault, Repeat};
+use sim::hooked::Op;
+
+use super::{Machine, SYNC, durable_write, growing_write, is_log, put, until};
+
+#[test]
+fn writes_wait_for_space_and_go_on() {
+    for options in [SYNC, WriteOptions::default()] {
+        let machine = Machine::new(WalIoMode::Buffered);
+        let db = machine.open();
+        let mut told = vec![put(&db, &SYNC, "before").unwrap()];
+        machine
+            .disk
+            .fail_on(Fault::NoSpace, Repeat::Forever, growing_write);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| put(&db, &options, "during"));
+            until("it waits", || machine.count(Ticker::WalNoSpace) == 1);
+            std::thread::sleep(Duration::from_millis(60));
+            assert!(!writer.is_finished());
+            machine.disk.clear_faults();
+            told.push(writer.join().unwrap().unwrap());
+        });
+        assert!(machine.count(Ticker::StallMicros) > 0);
+        assert!(machine.log_text().contains("the log has space again"));
+        told.push(put(&db, &SYNC, "after").unwrap());
+        machine.cut_power(&told, &[]);
+    }
+}
+
+#[test]
+fn without_space_writes_fail_after_their_time_and_later_ones_succeed() {
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    machine.options.db.wal_no_space_wait_ms = 120;
+    let db = machine.open();
+    let mut told = vec![put(&db, &SYNC, "before").unwrap()];
+    db.put("unsynced", "v").unwrap();
+    machine
+        .disk
+        .fail_on(Fault::NoSpace, Repeat::Forever, growing_write);
+    for options in [SYNC, WriteOptions::default()] {
+        let e = put(&db, &options, "refused").unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::NoSpace, "{e}");
+        assert!(e.to_string().contains("make room"), "{e}");
+    }
+    assert_eq!(machine.count(Ticker::WalNoSpace), 2);
+    assert_eq!(db.get("refused").unwrap(), None);
+    machine.disk.clear_faults();
+    told.push(put(&db, &SYNC, "after").unwrap());
+    told.push("unsynced".to_owned());
+    machine.cut_power(&told, &[]);
+    db.close().unwrap();
+    machine.reopen(&machine.disk, &told, &[], "closed");
+}
+
+#[test]
+fn no_slowdown_does_not_wait_for_space() {
+    let machine = Machine::new(WalIoMode::Buffered);
+    let db = machine.open();
+    machine
+        .disk
+        .fail_on(Fault::NoSpace, Repeat::Forever, growing_write);
+    let impatient = WriteOptions {
+        no_slowdown: true,
+        ..SYNC
+    };
+    let e = put(&db, &impatient, "refused").unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::NoSpace);
+    assert_eq!(machine.count(Ticker::StallMicros), 0);
+    machine.disk.clear_faults();
+    let told = [put(&db, &impatient, "after").unwrap()];
+    machine.cut_power(&told, &[]);
+}
+
+/// Direct logs need space ahead only; one small file is kept for when there is none.
+#[test]
+fn the_reserve_is_used_when_the_pool_cannot_be_filled() {
+    let machine = Machine::new(WalIoMode::Direct);
+    let db = machine.open();
+    let has = |end: &str| {
+        let names = machine.names("/db/log-pool");
+        names.iter().any(|n| n.ends_with(end))
+    };
+    until("the pool is full", || has(".zero") && has(".reserve"));
+    machine
+        .disk
+        .fail_on(Fault::NoSpace, Repeat::Forever, |act, path| {
+            matches!(act, Act::Create | Act::Zero | Act::Allocate) || growing_write(act, path)
+        });
+    let mut told = Vec::new();
+    for i in 0..12 {
+        let key = format!("large{i}");
+        db.put_opt(&SYNC, &db.default_column_family(), &key, vec![b'v'; 60_000])
+            .unwrap();
+        told.push(key);
+    }
+    assert_eq!(machine.count(Ticker::WalPrecreateHit), 1);
+    until("the pool is starved", || {
+        machine.count(Ticker::WalPrecreateFailed) > 0
+    });
+    assert!(has(".reserve"));
+    machine
+        .disk
+        .fail_on(Fault::Eio, Repeat::Once, durable_write);
+    told.push(put(&db, &SYNC, "goes to the reserve").unwrap());
+    assert_eq!(machine.count(Ticker::WalPrecreateHit), 2);
+    assert!(!has(".reserve"));
+    machine.cut_power(&told, &[]);
+    machine.disk.clear_faults();
+    until("the pool is full again", || {
+        let key = format!("more{}", told.len());
+        db.put_opt(&SYNC, &db.default_column_family(), &key, vec![b'v'; 60_000])
+            .unwrap();
+        told.push(key);
+        has(".zero") && has(".reserve")
+    });
+    machine.cut_power(&told, &[]);
+}
+
+#[test]
+fn a_flush_that_met_a_full_device_is_resumed_by_itself() {
+    let machine = Machine::new(WalIoMode::Buffered);
+    let db = machine.open();
+    let mut told = vec![put(&db, &SYNC, "before").unwrap()];
+    machine
+        .disk
+        .fail_on(Fault::NoSpace, Repeat::Forever, |_, path| {
+            path.extension().is_some_and(|e| e == "sst")
+        });
+    assert_eq!(db.flush().unwrap_err().kind(), ErrorKind::NoSpace);
+    put(&db, &SYNC, "refused").unwrap_err();
+    machine.cut_power(&told, &[]);
+    machine.disk.clear_faults();
+    until("writes succeed again", || db.put("by itself", "v").is_ok());
+    told.push("by itself".to_owned());
+    told.push(put(&db, &SYNC, "after").unwrap());
+    machine.cut_power(&told, &[]);
+    assert!(machine.log_text().contains("resumed"));
+}
+
+#[test]
+fn a_slow_device_is_told_of_while_it_is_slow() {
+    let (mut machine, gate) = Machine::gated(WalIoMode::Direct);
+    machine.options.db.wal_slow_io_ms = 20;
+    let (db, mut told) = machine.open_direct();
+    assert_eq!(machine.count(Ticker::WalSlowIo), 0);
+    gate.close(|op, path| op == Op::Write && is_log(path));
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| put(&db, &SYNC, "slow"));
+        until("it is told", || machine.count(Ticker::WalSlowIo) == 1);
+        assert!(machine.log_text().contains("slow device"));
+        assert!(!writer.is_finished());
+        gate.open();
+        told.push(writer.join().unwrap().unwrap());
+    });
+    assert_eq!(machine.count(Ticker::WalSlowIo), 1, "once for each write");
+    told.push(put(&db, &SYNC, "fast").unwrap());
+    assert_eq!(machine.count(Ticker::WalSlowIo), 1);
+    machine.cut_power(&told, &[]);
+}

@@ -1,0 +1,248 @@
+//! Writers that meet: groups, queues, and options of writes.
+
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use base::stats::Ticker;
+use ironstone::options::WalIoMode;
+use ironstone::{Db, ErrorKind, WriteBatch, WriteOptions};
+use sim::hooked::Op;
+
+use super::{LONG, Machine, SYNC, is_log, put, until};
+
+const PLAIN: WriteOptions = WriteOptions {
+    sync: false,
+    disable_wal: false,
+    no_slowdown: false,
+    low_pri: false,
+};
+const UNLOGGED: WriteOptions = WriteOptions {
+    sync: false,
+    disable_wal: true,
+    no_slowdown: false,
+    low_pri: false,
+};
+
+fn syncs_of_logs(op: Op, path: &Path) -> bool {
+    op == Op::Sync && is_log(path)
+}
+
+/// Several threads write `n` keys each, with the options that `options` gives for each key.
+/// Returns the keys.
+fn write_all(
+    db: &Db,
+    threads: usize,
+    n: usize,
+    options: impl Fn(usize) -> WriteOptions + Sync,
+) -> Vec<String> {
+    std::thread::scope(|scope| {
+        let options = &options;
+        let all: Vec<_> = (0..threads)
+            .map(|t| {
+                let one = move |i| put(db, &options(i), &format!("t{t}-{i:04}")).unwrap();
+                scope.spawn(move || (0..n).map(one).collect::<Vec<_>>())
+            })
+            .collect();
+        all.into_iter().flat_map(|t| t.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn manual_wal_flush_races_synced_writers() {
+    for mode in [WalIoMode::Buffered, WalIoMode::Auto, WalIoMode::Direct] {
+        let mut machine = Machine::new(mode);
+        machine.options.db.manual_wal_flush = true;
+        let db = machine.open();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        let mut told = std::thread::scope(|scope| {
+            let (db, done) = (&db, &done);
+            for sync in [false, true] {
+                scope.spawn(move || {
+                    while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                        db.flush_wal(sync).unwrap();
+                    }
+                });
+            }
+            let told = write_all(db, 4, 100, |i| if i % 3 == 0 { SYNC } else { PLAIN });
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            told
+        });
+        db.flush_wal(true).unwrap();
+        machine.cut_power(&told, &[]);
+        told.push(put(&db, &PLAIN, "in the process").unwrap());
+        db.close().unwrap();
+        machine.reopen(&machine.disk, &told, &[], "closed");
+    }
+}
+
+/// Logged and unlogged writers never share a group: the log would have what was not to be logged,
+/// or lack what was.
+#[test]
+fn logged_and_unlogged_writers_side_by_side() {
+    for pipelined in [false, true] {
+        let mut machine = Machine::new(WalIoMode::Auto);
+        machine.options.db.enable_pipelined_write = pipelined;
+        let db = machine.open();
+        let kind = |i: usize| [SYNC, UNLOGGED, PLAIN, UNLOGGED][i % 4].clone();
+        let all = write_all(&db, 4, 80, kind);
+        db.sync_wal().unwrap();
+        let number = |key: &String| key[3..].parse::<usize>().unwrap();
+        let (unlogged, told): (Vec<String>, Vec<String>) =
+            all.into_iter().partition(|k| kind(number(k)).disable_wal);
+        machine.cut_power(&told, &[]);
+        let all: Vec<String> = told.iter().chain(&unlogged).cloned().collect();
+        assert_eq!(db.latest_sequence_number(), all.len() as u64);
+        db.close().unwrap();
+        machine.reopen(
+            &machine.disk,
+            &all,
+            &[],
+            "closed: unlogged writes are flushed",
+        );
+    }
+}
+
+/// A batch of log data has nothing for a memtable. With `two_write_queues` it returns while a synced
+/// write before it waits for the device, and an ordinary write does not.
+#[test]
+fn batches_for_the_log_alone_do_not_wait_with_two_write_queues() {
+    let (mut machine, gate) = Machine::gated(WalIoMode::Buffered);
+    machine.options.db.two_write_queues = true;
+    let db = machine.open();
+    let mut told = vec![put(&db, &SYNC, "before").unwrap()];
+    gate.close(syncs_of_logs);
+    std::thread::scope(|scope| {
+        let db = &db;
+        let synced = scope.spawn(move || put(db, &SYNC, "synced").unwrap());
+        gate.until_held();
+        let ordinary = scope.spawn(move || put(db, &PLAIN, "ordinary").unwrap());
+        let (tx, rx) = mpsc::channel();
+        scope.spawn(move || {
+            for _ in 0..5 {
+                let mut batch = WriteBatch::new();
+                batch.put_log_data(b"prepared").unwrap();
+                tx.send(db.write_opt(&PLAIN, batch)).unwrap();
+            }
+        });
+        let results: Vec<_> = (0..5).map(|_| rx.recv_timeout(LONG)).collect();
+        let waits = !synced.is_finished() && !ordinary.is_finished();
+        gate.open();
+        assert!(waits, "what has a place in the order waits for it");
+        for result in results {
+            result.expect("it waits").unwrap();
+        }
+        told.extend([synced.join().unwrap(), ordinary.join().unwrap()]);
+    });
+    db.sync_wal().unwrap();
+    machine.cut_power(&told, &[]);
+}
+
+#[test]
+fn queues_and_pipelines_lose_nothing() {
+    for (name, two, pipelined, serial) in [
+        ("plain", false, false, false),
+        ("two_write_queues", true, false, false),
+        ("enable_pipelined_write", false, true, false),
+        ("allow_concurrent_memtable_write = false", false, true, true),
+    ] {
+        let mut machine = Machine::new(WalIoMode::Auto);
+        machine.options.db.two_write_queues = two;
+        machine.options.db.enable_pipelined_write = pipelined;
+        machine.options.db.allow_concurrent_memtable_write = !serial;
+        let db = machine.open();
+        let told = write_all(&db, 5, 80, |i| if i % 2 == 0 { SYNC } else { PLAIN });
+        for key in &told {
+            assert!(db.get(key).unwrap().is_some(), "{name}: {key}");
+        }
+        db.sync_wal().unwrap();
+        machine.cut_power(&told, &[]);
+    }
+}
+
+#[test]
+fn wal_min_sync_interval_makes_writers_share_a_sync() {
+    let mut machine = Machine::new(WalIoMode::Direct);
+    machine.options.db.wal_min_sync_interval = 15_000;
+    let (db, mut told) = machine.open_direct();
+    let before = machine.count(Ticker::WalFileSynced);
+    told.extend(write_all(&db, 8, 8, |_| SYNC));
+    let syncs = machine.count(Ticker::WalFileSynced) - before;
+    assert!((8..=24).contains(&syncs), "{syncs} syncs for 64 writes");
+    machine.cut_power(&told, &[]);
+}
+
+/// While the device is busy ten writers gather; a group takes two of them at most.
+#[test]
+fn max_write_batch_group_size_bytes_bounds_a_group() {
+    let (mut machine, gate) = Machine::gated(WalIoMode::Buffered);
+    machine.options.db.max_write_batch_group_size_bytes = 2500;
+    let db = machine.open();
+    put(&db, &SYNC, "before").unwrap();
+    gate.close(syncs_of_logs);
+    std::thread::scope(|scope| {
+        let db = &db;
+        let write = move |i: usize| {
+            let key = format!("writer{i}");
+            db.put_opt(&SYNC, &db.default_column_family(), key, vec![b'v'; 1000])
+                .unwrap();
+        };
+        scope.spawn(move || write(0));
+        gate.until_held();
+        for i in 1..=10 {
+            scope.spawn(move || write(i));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        gate.open();
+    });
+    let groups = machine.count(Ticker::WriteWithWal) - 2;
+    assert!((5..=10).contains(&groups), "{groups} groups of 10 writers");
+    let told: Vec<String> = (0..=10).map(|i| format!("writer{i}")).collect();
+    machine.cut_power(&told, &["before".to_owned()]);
+}
+
+/// Compaction is due and cannot begin: `low_pri` writers are held back, others are not.
+#[test]
+fn low_pri_gives_way_to_compaction() {
+    let (mut machine, gate) = Machine::gated(WalIoMode::Buffered);
+    machine.options.cf.cf.disable_auto_compactions = false;
+    machine.options.cf.cf.level0_file_num_compaction_trigger = 2;
+    let db = machine.open();
+    let low = WriteOptions {
+        low_pri: true,
+        ..PLAIN
+    };
+    let mut told = vec![put(&db, &low, "nothing is due").unwrap()];
+    assert_eq!(machine.count(Ticker::StallMicros), 0);
+    db.flush().unwrap();
+    let tables = || {
+        let names = machine.names(super::DIR);
+        let is_table = |n: &&String| Path::new(n).extension().is_some_and(|e| e == "sst");
+        names.iter().filter(is_table).count()
+    };
+    gate.close(|op, path| op == Op::Read && path.extension().is_some_and(|e| e == "sst"));
+    told.push(put(&db, &PLAIN, "second table").unwrap());
+    let flush = ironstone::FlushOptions {
+        wait: false,
+        ..ironstone::FlushOptions::default()
+    };
+    db.flush_opt(&flush, &db.default_column_family()).unwrap();
+    until("there are two tables", || tables() >= 2);
+    gate.until_held();
+    told.push(put(&db, &PLAIN, "ordinary").unwrap());
+    let stalled = machine.count(Ticker::StallMicros);
+    let held_back = put(&db, &low, "held back").is_ok();
+    let impatient = WriteOptions {
+        no_slowdown: true,
+        ..low
+    };
+    let refused = put(&db, &impatient, "refused");
+    let more = machine.count(Ticker::StallMicros) - stalled;
+    gate.open();
+    assert!(held_back && more > 0);
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Incomplete);
+    told.push("held back".to_owned());
+    db.wait_for_compact().unwrap();
+    db.sync_wal().unwrap();
+    machine.cut_power(&told, &[]);
+}
