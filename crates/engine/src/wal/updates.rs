@@ -343,15 +343,21 @@ fn last_of(batch: &WriteBatch) -> u64 {
     (batch.sequence() + u64::from(batch.count())).saturating_sub(1)
 }
 
-/// Takes fences and no-ops off the end. `None` if the batch consists of nothing else.
+/// Takes notes off the front, fences and no-ops off the end. `None` if the batch consists of nothing
+/// else.
 fn strip(batch: WriteBatch) -> Result<Option<WriteBatch>> {
-    let mut keep = HEADER_LEN;
+    let (mut from, mut keep) = (HEADER_LEN, HEADER_LEN);
     let mut records = batch.records();
     while let Some(record) = records.next() {
         let added = match record? {
             Record::Noop => true,
             Record::LogData(bytes) => {
-                bytes.len() == log::fence::LEN && Fence::decode(bytes).is_some()
+                let note = bytes.len() == log::note::LEN && log::Note::decode(bytes).is_some();
+                if note && keep == from {
+                    from = records.offset();
+                    keep = from;
+                }
+                note || (bytes.len() == log::fence::LEN && Fence::decode(bytes).is_some())
             }
             _ => false,
         };
@@ -359,13 +365,14 @@ fn strip(batch: WriteBatch) -> Result<Option<WriteBatch>> {
             keep = records.offset();
         }
     }
-    if keep == HEADER_LEN {
+    if keep == from {
         return Ok(None);
     }
-    if keep == batch.data().len() {
+    if from == HEADER_LEN && keep == batch.data().len() {
         return Ok(Some(batch));
     }
     let mut data = batch.into_data();
     data.truncate(keep);
+    data.drain(HEADER_LEN..from);
     WriteBatch::from_data(data).map(Some)
 }
