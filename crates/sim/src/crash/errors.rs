@@ -34,7 +34,7 @@ fn one(seed: u64, fault: Option<(u64, Fault, Repeat)>, tally: &mut Tally) -> u64
     let setup = Setup::new(seed);
     let clock = SimClock::shared();
     let options = options(&mut rng, &clock, &setup);
-    let disk = SimDisk::new(Config::default());
+    let disk = SimDisk::new(Config::default().with_atomic_writes(4096));
     let history = Arc::new(Mutex::new(History::default()));
     let mut work = Workload::new(
         on(&options, disk.shared()),

@@ -452,7 +452,9 @@ pub fn run(setup: Setup) -> Tally {
     };
     let config = Config {
         garbage_in: ".log",
-        ..Config::default().with_sector(if rng.one_in(3) { 4096 } else { 512 })
+        ..Config::default()
+            .with_sector(if rng.one_in(3) { 4096 } else { 512 })
+            .with_atomic_writes(if rng.one_in(2) { 16384 } else { 4096 })
     };
     let threads = 2 + rng.below(5) as usize;
     let mut next = Some((SimDisk::new(config), Book::new(setup.seed, threads)));
