@@ -523,6 +523,7 @@ mod tests {
         let own = [
             "engine",
             "flush_wal_every",
+            "recycle_log_file_num",
             "two_write_queues",
             "wal_io_mode",
             "wal_tail_policy",
