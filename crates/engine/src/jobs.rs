@@ -122,23 +122,23 @@ fn fill_pool(db: &Arc<Shared>) {
 /// Looks for archived logs to delete while nothing else calls for it.
 fn purge_archive(db: &Arc<Shared>) {
     let period = Duration::from_secs(db.wal.purge_interval_seconds());
-    let clock = &db.env().clock;
-    let mut last = clock.monotonic_nanos();
-    let mut state = db.state();
-    while !state.closing {
-        state = db.wait_timeout(state, period);
-        let now = clock.monotonic_nanos();
-        if u128::from(now - last) >= period.as_nanos() && !state.closing {
-            last = now;
-            drop(state);
-            db.wal.purge(&db.log);
-            state = db.state();
-        }
-    }
+    every(db, period, || db.wal.purge(&db.log));
 }
 
 /// Writes the families' statistics to LOG every `period`.
 fn dump_stats(db: &Arc<Shared>, period: Duration) {
+    every(db, period, || {
+        for family in db.families.load().iter() {
+            if let Some(text) = properties::get(db, family, "rocksdb.stats") {
+                db.log
+                    .info(format_args!("------- DUMPING STATS -------{text}"));
+            }
+        }
+    });
+}
+
+/// Calls `act` every `period` until the database closes.
+fn every(db: &Shared, period: Duration, act: impl Fn()) {
     let clock = &db.env().clock;
     let mut last = clock.monotonic_nanos();
     let mut state = db.state();
@@ -148,12 +148,7 @@ fn dump_stats(db: &Arc<Shared>, period: Duration) {
         if u128::from(now - last) >= period.as_nanos() && !state.closing {
             last = now;
             drop(state);
-            for family in db.families.load().iter() {
-                if let Some(text) = properties::get(db, family, "rocksdb.stats") {
-                    db.log
-                        .info(format_args!("------- DUMPING STATS -------{text}"));
-                }
-            }
+            act();
             state = db.state();
         }
     }

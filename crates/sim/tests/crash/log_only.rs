@@ -47,15 +47,5 @@ fn log_only_planted_bugs_are_found() {
         Plant::Disk(Lie::Reorder),
         Plant::Disk(Lie::SyncLate),
     ];
-    let mut missed = Vec::new();
-    for plant in plants {
-        match seeds_until_found(plant) {
-            Ok((seeds, t)) => println!(
-                "{plant:?}: found after {seeds} workloads, {} states: {}",
-                t.states, t.failures[0]
-            ),
-            Err(t) => missed.push(format!("{plant:?}: not found: {t}")),
-        }
-    }
-    assert!(missed.is_empty(), "{missed:#?}");
+    crate::all_found(&plants, seeds_until_found);
 }

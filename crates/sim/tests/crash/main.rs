@@ -79,3 +79,22 @@ fn run_until_enough(
 fn run_until(what: &str, states: u64, run: impl Fn(u64) -> sim::crash::Tally + Sync) {
     run_until_enough(what, |total| total.states >= states, run);
 }
+
+/// Asserts that every planted bug is found, and prints after how many workloads.
+#[cfg(test)]
+fn all_found<P: Copy + std::fmt::Debug>(
+    plants: &[P],
+    seeds_until_found: impl Fn(P) -> Result<(u64, sim::crash::Tally), sim::crash::Tally>,
+) {
+    let mut missed = Vec::new();
+    for &plant in plants {
+        match seeds_until_found(plant) {
+            Ok((seeds, t)) => println!(
+                "{plant:?}: found after {seeds} workloads, {} states: {}",
+                t.states, t.failures[0]
+            ),
+            Err(t) => missed.push(format!("{plant:?}: not found: {t}")),
+        }
+    }
+    assert!(missed.is_empty(), "{missed:#?}");
+}
