@@ -14,6 +14,10 @@ use crate::family::Family;
 use crate::shared::Shared;
 use crate::write::wal::LogKind;
 
+/// Between two attempts to resume on a full device.
+const PAUSE_MIN_NANOS: u64 = 250_000_000;
+const PAUSE_MAX_NANOS: u64 = 30_000_000_000;
+
 /// See [`Db::resume`](crate::Db::resume).
 pub(crate) fn resume(db: &Shared) -> Result<()> {
     if db.read_only || db.is_closing() {
@@ -86,14 +90,31 @@ fn flushed(db: &Shared, families: &[Arc<Family>]) -> Result<()> {
     Ok(())
 }
 
-/// Resumes by itself after the device was full: called from time to time.
-pub(crate) fn after_full_device(db: &Shared) {
-    let full = db
-        .state()
-        .failure
-        .as_ref()
-        .is_some_and(|e: &Error| e.kind() == ErrorKind::NoSpace);
-    if full && let Err(e) = resume(db) {
-        db.log.warn(format_args!("the device is still full: {e}"));
+/// Resumes by itself after the device was full. Each attempt makes files, so that the pauses between
+/// attempts grow.
+#[derive(Default)]
+pub(crate) struct AfterFullDevice {
+    due_nanos: u64,
+    pause_nanos: u64,
+}
+
+impl AfterFullDevice {
+    /// Called from time to time.
+    pub(crate) fn look(&mut self, db: &Shared) {
+        let full = db
+            .state()
+            .failure
+            .as_ref()
+            .is_some_and(|e: &Error| e.kind() == ErrorKind::NoSpace);
+        let now = db.env().clock.monotonic_nanos();
+        if !full {
+            *self = Self::default();
+        } else if now >= self.due_nanos
+            && let Err(e) = resume(db)
+        {
+            self.pause_nanos = (self.pause_nanos * 2).clamp(PAUSE_MIN_NANOS, PAUSE_MAX_NANOS);
+            self.due_nanos = now + self.pause_nanos;
+            db.log.warn(format_args!("the device is still full: {e}"));
+        }
     }
 }

@@ -17,7 +17,7 @@ use super::submit;
 use super::watermark::Watermark;
 use crate::batch::WriteBatch;
 use crate::options::WriteOptions;
-use crate::resume;
+use crate::resume::AfterFullDevice;
 use crate::shared::Shared;
 
 /// How often the thread looks whether the device still answers.
@@ -168,13 +168,14 @@ pub(crate) fn wait_durable(db: &Shared, seq: u64) -> Result<()> {
 /// come before there is space again.
 pub(crate) fn run(db: &Arc<Shared>) {
     let mut full = Full::default();
+    let mut resumer = AfterFullDevice::default();
     let mut wanted = db.lock_wanted();
     while !db.is_closing() {
         let target = *wanted;
         if target <= db.durable.get() || db.state().failure.is_some() {
             drop(db.sleep_until_wanted(wanted, LOOK));
             db.look_at_device();
-            resume::after_full_device(db);
+            resumer.look(db);
         } else {
             drop(wanted);
             full.try_flush(db, target);
