@@ -426,7 +426,7 @@ flags! {
         recycle_log_file_num: i64 = 0, option Db "recycle_log_file_num";
         /// How logs are written: auto, direct or buffered. Ironstone only, as the next two.
         wal_io_mode: String = "auto".to_owned(), option Db "wal_io_mode";
-        /// What becomes of the last sector of a log: rewrite or pad.
+        /// What becomes of the last sector of a log: rewrite, atomic or pad.
         wal_tail_policy: String = "rewrite".to_owned(), option Db "wal_tail_policy";
         /// Log writes that may be on their way at once; more than 1 needs wal_tail_policy=pad.
         wal_pipeline_depth: i32 = 1, option Db "wal_pipeline_depth";
