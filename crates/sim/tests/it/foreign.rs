@@ -1,5 +1,6 @@
-//! Records that Ironstone does not read yet, in tables and logs that RocksDB wrote: refused by
-//! name, at open or when they are read, and by compactions; never other data.
+//! Records that Ironstone does not read yet, or not without an operator, in tables and logs that
+//! RocksDB wrote: refused by name, at open or when they are read; compactions keep them; never
+//! other data.
 
 use std::sync::Arc;
 
@@ -37,7 +38,11 @@ fn write(lib: &Arc<Library>, dir: &std::path::Path, kind: &str, flush: bool) {
 #[test]
 fn merges_and_range_deletions_are_never_read_as_something_else() {
     let Some(lib) = oracle::rocksdb() else { return };
-    for (kind, words) in [("merge", "erge"), ("delete_range", "ange")] {
+    let kinds = [
+        ("merge", "no merge operator", ErrorKind::InvalidArgument),
+        ("delete_range", "ange", ErrorKind::NotSupported),
+    ];
+    for (kind, words, refusal) in kinds {
         for flush in [false, true] {
             let temp = dirs::scratch().unwrap();
             let dir = temp.path().join("db");
@@ -53,18 +58,18 @@ fn merges_and_range_deletions_are_never_read_as_something_else() {
                 Ok(db) => {
                     let cf = db.default_column_family();
                     let e = db.get("key07").expect_err(&what);
-                    assert_eq!(e.kind(), ErrorKind::NotSupported, "{what}: get: {e}");
+                    assert_eq!(e.kind(), refusal, "{what}: get: {e}");
                     assert_eq!(db.get("key30").unwrap().unwrap(), b"value");
                     let e = db.compact_range(&cf, None, None);
                     if let Ok(()) = e {
                         // Kept as it was: still refused.
                         let e = db.get("key07").expect_err(&what);
-                        assert_eq!(e.kind(), ErrorKind::NotSupported, "{what}: {e}");
+                        assert_eq!(e.kind(), refusal, "{what}: {e}");
                     }
                     everything(&db).expect_err(&what)
                 }
             };
-            assert_eq!(e.kind(), ErrorKind::NotSupported, "{what}: {e}");
+            assert_eq!(e.kind(), refusal, "{what}: {e}");
             assert!(e.to_string().contains(words), "{what}: {e}");
             // RocksDB still reads all of it.
             let have = oracle::scan(&lib, &dir, |_| {
