@@ -97,6 +97,8 @@ tickers! {
     WriteWithWal = "rocksdb.write.wal",
     /// Bytes read by compactions.
     CompactReadBytes = "rocksdb.compact.read.bytes",
+    /// Entries that compactions dropped because of a range deletion.
+    CompactionKeyDropRangeDel = "rocksdb.compaction.key.drop.range_del",
     /// Bytes written by compactions.
     CompactWriteBytes = "rocksdb.compact.write.bytes",
     /// Bytes written by flushes.

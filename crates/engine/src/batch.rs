@@ -426,6 +426,12 @@ impl WriteBatch {
         self.delete_cf_id(0, key.as_ref())
     }
 
+    /// Removes the keys of the default family from `begin` up to, and without, `end`. A write of
+    /// the batch fails if `end` comes before `begin`.
+    pub fn delete_range(&mut self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
+        self.delete_range_cf_id(0, begin.as_ref(), end.as_ref())
+    }
+
     /// Sets a key of the family with the id `cf`. Errors: `InvalidArgument` if the key is longer
     /// than [`KEY_LEN_MAX`] or the value longer than [`VALUE_LEN_MAX`], or the batch is full.
     #[inline]

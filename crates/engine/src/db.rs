@@ -63,6 +63,16 @@ impl WriteBatch {
     pub fn delete_cf(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<()> {
         self.delete_cf_id(family.id(), key.as_ref())
     }
+
+    /// Removes the keys of a column family from `begin` up to, and without, `end`.
+    pub fn delete_range_cf(
+        &mut self,
+        family: &ColumnFamily,
+        begin: impl AsRef<[u8]>,
+        end: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        self.delete_range_cf_id(family.id(), begin.as_ref(), end.as_ref())
+    }
 }
 
 /// An open database. Methods may be called from any number of threads at once; dropping it
@@ -273,6 +283,40 @@ impl Db {
         self.write_opt(options, batch)
     }
 
+    /// Removes the keys of the default column family from `begin` up to, and without, `end`: one
+    /// small record, however many keys there are.
+    ///
+    /// Errors: `InvalidArgument` if `end` comes before `begin`. A range of nothing is no error.
+    pub fn delete_range(&self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        batch.delete_range(begin, end)?;
+        self.write(batch)
+    }
+
+    /// [`Db::delete_range`] in a column family.
+    pub fn delete_range_cf(
+        &self,
+        family: &ColumnFamily,
+        begin: impl AsRef<[u8]>,
+        end: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        self.delete_range_opt(&WriteOptions::default(), family, begin, end)
+    }
+
+    /// [`Db::delete_range_cf`] with options.
+    pub fn delete_range_opt(
+        &self,
+        options: &WriteOptions,
+        family: &ColumnFamily,
+        begin: impl AsRef<[u8]>,
+        end: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        self.shared.check_handle(&family.0)?;
+        let mut batch = WriteBatch::new();
+        batch.delete_range_cf_id(family.id(), begin.as_ref(), end.as_ref())?;
+        self.write_opt(options, batch)
+    }
+
     /// Applies a batch: all of it or, after a crash, possibly none of it.
     pub fn write(&self, batch: WriteBatch) -> Result<()> {
         self.write_opt(&WriteOptions::default(), batch)
@@ -360,14 +404,21 @@ impl Db {
     /// The value of `key` in the default column family.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         let options = table::ReadOptions::default();
-        get::get(&self.shared, &self.default, &options, key.as_ref(), None)
+        get::get(
+            &self.shared,
+            &self.default,
+            &options,
+            key.as_ref(),
+            None,
+            true,
+        )
     }
 
     /// [`Db::get`] from a column family.
     pub fn get_cf(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.shared.check_handle(&family.0)?;
         let options = table::ReadOptions::default();
-        get::get(&self.shared, &family.0, &options, key.as_ref(), None)
+        get::get(&self.shared, &family.0, &options, key.as_ref(), None, true)
     }
 
     /// [`Db::get_cf`] with options.
@@ -385,6 +436,7 @@ impl Db {
             &options.for_tables(),
             key.as_ref(),
             sequence,
+            !options.ignore_range_deletions,
         )
     }
 

@@ -3,12 +3,15 @@
 //! The snapshots cut the sequence numbers into strata. Readers can see, of each stratum, only the
 //! newest version of a key; the others are dropped. (After a merge operand the older versions of
 //! its stratum stay: it needs them.) A deletion is dropped too once nothing older of its key can
-//! exist below, and every snapshot is newer than it.
+//! exist below, and every snapshot is newer than it. What a range tombstone of the same stratum
+//! hides is dropped before any other rule sees it.
 
 use std::cmp::Ordering;
 
 use base::{Comparator, Error, Result, SequenceNumber, ValueType, key};
 use table::InternalIterator;
+
+use super::tombstones::Hidden;
 
 /// Whether a user key may exist in a level below the output.
 pub(crate) type MayExistBelow = Box<dyn FnMut(&[u8]) -> bool>;
@@ -20,6 +23,8 @@ pub(crate) struct DropRules {
     snapshots: Vec<SequenceNumber>,
     /// `None`: deletions stay.
     may_exist_below: Option<MayExistBelow>,
+    /// What the inputs' range tombstones hide; `None` if they have none.
+    hidden: Option<Hidden>,
 }
 
 impl DropRules {
@@ -29,6 +34,7 @@ impl DropRules {
             comparator,
             snapshots,
             may_exist_below: None,
+            hidden: None,
         }
     }
 
@@ -42,7 +48,24 @@ impl DropRules {
             comparator,
             snapshots,
             may_exist_below: Some(may_exist_below),
+            hidden: None,
         }
+    }
+
+    /// The same rules, and what range tombstones hide is dropped.
+    pub(crate) fn without(mut self, hidden: Option<Hidden>) -> Self {
+        self.hidden = hidden;
+        self
+    }
+
+    /// Whether a range tombstone of the entry's stratum hides it.
+    #[inline]
+    fn is_hidden(&mut self, user_key: &[u8], seq: SequenceNumber, stratum: usize) -> bool {
+        let Some(hidden) = &mut self.hidden else {
+            return false;
+        };
+        let end = self.snapshots.get(stratum);
+        hidden.hides(user_key, seq, end.copied().unwrap_or(SequenceNumber::MAX))
     }
 
     /// The number of snapshots that are older than `seq`: equal numbers are one stratum.
@@ -76,6 +99,11 @@ impl Merge {
             have_key: false,
             hidden_from: None,
         }
+    }
+
+    /// How many entries range tombstones have hidden so far.
+    pub(crate) fn num_hidden(&self) -> u64 {
+        self.rules.hidden.as_ref().map_or(0, Hidden::count)
     }
 
     /// To the first survivor.
@@ -129,7 +157,11 @@ impl Merge {
             self.hidden_from = None;
         }
         let stratum = self.rules.stratum(entry.sequence);
-        if self.hidden_from == Some(stratum) {
+        if self.hidden_from == Some(stratum)
+            || self
+                .rules
+                .is_hidden(entry.user_key, entry.sequence, stratum)
+        {
             return Ok(false);
         }
         if entry.value_type != ValueType::Merge {

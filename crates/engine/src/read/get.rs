@@ -27,6 +27,7 @@ pub(crate) fn get(
     options: &table::ReadOptions,
     user_key: &[u8],
     sequence: Option<SequenceNumber>,
+    range_deletions: bool,
 ) -> Result<Option<Vec<u8>>> {
     // The View is loaded before the sequence: what compaction may drop by the time we look is
     // hidden by something that this sequence shows.
@@ -38,9 +39,21 @@ pub(crate) fn get(
         let n = user_key.len();
         stack[..n].copy_from_slice(user_key);
         stack[n..n + key::TRAILER_LEN].copy_from_slice(&trailer);
-        lookup(db, &view, options, &stack[..n + key::TRAILER_LEN])?
+        lookup(
+            db,
+            &view,
+            options,
+            &stack[..n + key::TRAILER_LEN],
+            range_deletions,
+        )?
     } else {
-        lookup(db, &view, options, &[user_key, &trailer].concat())?
+        lookup(
+            db,
+            &view,
+            options,
+            &[user_key, &trailer].concat(),
+            range_deletions,
+        )?
     };
     db.count(Ticker::NumberKeysRead, 1);
     Ok(match answer {
@@ -57,11 +70,22 @@ fn lookup(
     view: &View,
     options: &table::ReadOptions,
     seek_key: &[u8],
+    range_deletions: bool,
 ) -> Result<Answer> {
+    let mut covered = 0;
     for mem in std::iter::once(&view.mem).chain(&view.imm) {
-        if let Lookup::Found(kind, value) = mem.get(seek_key) {
+        if range_deletions {
+            covered = mem.covering_tombstone(seek_key).max(covered);
+        }
+        if let Lookup::Found(sequence, kind, value) = mem.get(seek_key) {
             db.count(Ticker::MemtableHit, 1);
+            if sequence.0 < covered {
+                return Ok(Answer::Deleted);
+            }
             return interpret(kind, value);
+        }
+        if covered > 0 {
+            return Ok(Answer::Deleted);
         }
     }
     db.count(Ticker::MemtableMiss, 1);
@@ -71,17 +95,27 @@ fn lookup(
         if !file.spans(&version.comparator, user_key) {
             continue;
         }
-        let answer = in_table(file, options, seek_key)?;
+        let covered = if range_deletions {
+            file.covering_tombstone(&version.comparator, seek_key)
+        } else {
+            0
+        };
+        let answer = in_table(file, options, seek_key, covered)?;
         if !matches!(answer, Answer::Open) {
             db.count(Ticker::GetHitL0, 1);
             return Ok(answer);
         }
     }
     for level in 1..version.num_levels() {
-        let Some(file) = version.file_for(level, user_key) else {
+        let Some(file) = version.file_for(level, seek_key) else {
             continue;
         };
-        let answer = in_table(file, options, seek_key)?;
+        let covered = if range_deletions {
+            file.covering_tombstone(&version.comparator, seek_key)
+        } else {
+            0
+        };
+        let answer = in_table(file, options, seek_key, covered)?;
         if !matches!(answer, Answer::Open) {
             let t = if level == 1 {
                 Ticker::GetHitL1
@@ -96,10 +130,20 @@ fn lookup(
 }
 
 #[inline]
-fn in_table(file: &TableFile, options: &table::ReadOptions, seek_key: &[u8]) -> Result<Answer> {
-    let mut answer = Ok(Answer::Open);
+fn in_table(
+    file: &TableFile,
+    options: &table::ReadOptions,
+    seek_key: &[u8],
+    covered: u64,
+) -> Result<Answer> {
+    let mut answer = Ok(if covered > 0 {
+        Answer::Deleted
+    } else {
+        Answer::Open
+    });
     file.reader.get(options, seek_key, &mut |internal, value| {
         answer = match key::parse(internal) {
+            Some(p) if p.sequence.0 < covered => Ok(Answer::Deleted),
             Some(p) => interpret(p.value_type, value),
             None => Err(Error::corruption("a key of unknown type").file(file.path())),
         };

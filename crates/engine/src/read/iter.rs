@@ -12,6 +12,7 @@ use base::stats::{Statistics, Ticker};
 use base::{Comparator, Error, Result, SequenceNumber, ValueType, key};
 use table::InternalIterator;
 
+use super::cover::{Cover, Lists};
 use super::get::visible_value;
 use super::level::LevelIter;
 use super::merging::MergingIter;
@@ -67,15 +68,15 @@ pub struct DbIterator {
     value_range: Option<(usize, usize)>,
 }
 
-/// The cursors of everything in a View.
-pub(crate) fn children(
+/// The cursors of everything in a View, from new to old.
+fn children(
     view: &View,
     comparator: &Comparator,
     options: &table::ReadOptions,
 ) -> Vec<Box<dyn InternalIterator>> {
     let mut out: Vec<Box<dyn InternalIterator>> = Vec::new();
     for mem in std::iter::once(&view.mem).chain(&view.imm) {
-        if !mem.is_empty() {
+        if mem.has_points() {
             out.push(Box::new(mem.iter()));
         }
     }
@@ -99,6 +100,34 @@ pub(crate) fn children(
     out
 }
 
+/// What the range tombstones of a View hide from a reader at `sequence`; `None` if it has none.
+/// Goes with [`children`].
+fn cover(view: &View, comparator: &Comparator, sequence: SequenceNumber) -> Option<Box<Cover>> {
+    let mut out = Cover::new(comparator.clone(), sequence);
+    let mut child = 0;
+    for mem in std::iter::once(&view.mem).chain(&view.imm) {
+        child += usize::from(mem.has_points());
+        let lists = mem.tombstone_fragments();
+        if !lists.is_empty() {
+            out.add(Lists::One(lists), child);
+        }
+    }
+    for file in view.version.level(0) {
+        child += 1;
+        if let Some(t) = file.tombstones() {
+            out.add(Lists::One(t.lists.clone()), child);
+        }
+    }
+    for level in 1..view.version.num_levels() {
+        child += usize::from(!view.version.level(level).is_empty());
+        let files = view.version.with_tombstones(level);
+        if !files.is_empty() {
+            out.add(Lists::Level(files), child);
+        }
+    }
+    out.if_any()
+}
+
 impl DbIterator {
     pub(crate) fn new(
         view: &View,
@@ -108,9 +137,14 @@ impl DbIterator {
         statistics: Option<Arc<Statistics>>,
     ) -> Self {
         let children = children(view, comparator, &options.for_tables());
+        let cover = if options.ignore_range_deletions {
+            None
+        } else {
+            cover(view, comparator, sequence)
+        };
         Self {
             comparator: comparator.clone(),
-            inner: MergingIter::new(comparator.clone(), children),
+            inner: MergingIter::new(comparator.clone(), children).covered_by(cover),
             sequence,
             lower: options.iterate_lower_bound.clone(),
             upper: options.iterate_upper_bound.clone(),

@@ -44,6 +44,14 @@ pub(crate) fn insert(batch: &WriteBatch, target: &impl Target) -> Result<()> {
     let mut seq = batch.sequence();
     for record in batch.records() {
         let (cf, key, kind, value) = match record? {
+            Record::DeleteRange { cf, begin, end } => {
+                if let Some(family) = target.family(cf)? {
+                    let view = family.view.load();
+                    view.mem.delete_range(begin, end, SequenceNumber(seq));
+                }
+                seq += 1;
+                continue;
+            }
             Record::Put { cf, key, value } => (cf, key, ValueType::Value, value),
             Record::Delete { cf, key } => (cf, key, ValueType::Deletion, &b""[..]),
             Record::SingleDelete { cf, key } => (cf, key, ValueType::SingleDeletion, &b""[..]),
@@ -67,6 +75,12 @@ pub(crate) fn check(batch: &WriteBatch, families: &FamilySet) -> Result<()> {
             | Record::Delete { cf, .. }
             | Record::SingleDelete { cf, .. } => {
                 families.require(cf)?;
+            }
+            Record::DeleteRange { cf, begin, end } => {
+                let cmp = families.require(cf)?.comparator();
+                if cmp.compare(begin, end).is_gt() {
+                    return Err(Error::invalid_argument("end key comes before start key"));
+                }
             }
             Record::LogData(_) | Record::Noop => {}
             other => return Err(unsupported(&other)),

@@ -42,6 +42,13 @@ pub(super) struct Runner<'a> {
 
 type Step = Result<(), String>;
 
+/// What a record of a batch does to a key, or to the keys from it on.
+enum Change {
+    Put(Value),
+    Delete,
+    DeleteTo(Vec<u8>),
+}
+
 fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }
@@ -180,7 +187,8 @@ impl<'a> Runner<'a> {
     fn step(&mut self) -> Step {
         match self.rng.below(100_000) {
             0..38_000 => self.put(),
-            38_000..50_000 => self.delete(),
+            38_000..49_000 => self.delete(),
+            49_000..50_000 => self.delete_range(),
             50_000..58_000 => self.batch(),
             58_000..86_000 => self.get(),
             86_000..98_000 => self.walk(),
@@ -232,32 +240,79 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
+    /// A range of keys in the family's order: mostly of a few neighbours, now and then a wide one.
+    fn range(&mut self, f: usize) -> (Vec<u8>, Vec<u8>) {
+        let (mut a, mut b) = if self.rng.one_in(20) {
+            let keys = self.setup.keys;
+            (
+                Self::key(&mut self.rng, keys),
+                Self::key(&mut self.rng, keys),
+            )
+        } else {
+            let n = self.rng.below(self.setup.keys);
+            let to = n + self.rng.below(1 + self.setup.keys / 20);
+            let name = |n: u64| format!("key{n:06}").into_bytes();
+            (name(n), name(to))
+        };
+        if self.model[f].before(&b, &a) {
+            std::mem::swap(&mut a, &mut b);
+        }
+        (a, b)
+    }
+
+    fn delete_range(&mut self) -> Step {
+        add(&self.counts.writes, 1);
+        let f = self.family();
+        let (begin, end) = self.range(f);
+        let options = self.write_options();
+        self.note(format!(
+            "delete {} to {} in {f}",
+            begin.escape_ascii(),
+            end.escape_ascii()
+        ));
+        let cf = self.handle(f)?;
+        self.db()
+            .delete_range_opt(&options, &cf, &begin, &end)
+            .map_err(|e| format!("delete_range: {e}"))?;
+        self.model[f].delete_range(&begin, &end);
+        Ok(())
+    }
+
     fn batch(&mut self) -> Step {
         add(&self.counts.writes, 1);
         let mut batch = WriteBatch::new();
         let n = self.rng.below(20);
-        let mut changes: Vec<(usize, Vec<u8>, Option<Value>)> = Vec::new();
+        let mut changes: Vec<(usize, Vec<u8>, Change)> = Vec::new();
         for _ in 0..n {
             let f = self.family();
             let key = Self::key(&mut self.rng, self.setup.keys);
             let id = self.handle(f)?.id();
-            let value = (!self.rng.one_in(4)).then(|| self.value());
-            let added = match &value {
-                None => batch.delete_cf_id(id, &key),
-                Some(value) => batch.put_cf_id(id, &key, value),
+            let (key, change) = if self.rng.one_in(40) {
+                let (begin, end) = self.range(f);
+                (begin, Change::DeleteTo(end))
+            } else if self.rng.one_in(4) {
+                (key, Change::Delete)
+            } else {
+                (key, Change::Put(self.value()))
+            };
+            let added = match &change {
+                Change::Put(value) => batch.put_cf_id(id, &key, value),
+                Change::Delete => batch.delete_cf_id(id, &key),
+                Change::DeleteTo(end) => batch.delete_range_cf_id(id, &key, end),
             };
             added.map_err(|e| format!("batch: {e}"))?;
-            changes.push((f, key, value));
+            changes.push((f, key, change));
         }
         let options = self.write_options();
         self.note(format!("batch of {n}, {options:?}"));
         self.db()
             .write_opt(&options, batch)
             .map_err(|e| format!("write: {e}"))?;
-        for (f, key, value) in changes {
-            match value {
-                None => self.model[f].delete(&key),
-                Some(value) => self.model[f].put(key, value),
+        for (f, key, change) in changes {
+            match change {
+                Change::Put(value) => self.model[f].put(key, value),
+                Change::Delete => self.model[f].delete(&key),
+                Change::DeleteTo(end) => self.model[f].delete_range(&key, &end),
             }
         }
         Ok(())

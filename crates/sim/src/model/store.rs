@@ -31,6 +31,13 @@ impl Family {
         self.map.remove(key);
     }
 
+    /// Removes the keys from `begin` up to, and without, `end`.
+    pub(super) fn delete_range(&mut self, begin: &[u8], end: &[u8]) {
+        let reverse = self.reverse;
+        let before = |a: &[u8], b: &[u8]| if reverse { a > b } else { a < b };
+        self.map.retain(|k, _| before(k, begin) || !before(k, end));
+    }
+
     pub(super) fn get(&self, key: &[u8]) -> Option<&[u8]> {
         self.map.get(key).map(|v| &**v)
     }

@@ -19,6 +19,8 @@ mod pingpong;
 #[cfg(test)]
 mod pitfalls;
 #[cfg(test)]
+mod range_del;
+#[cfg(test)]
 mod retention;
 #[cfg(test)]
 mod rot;
