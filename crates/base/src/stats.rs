@@ -103,6 +103,16 @@ tickers! {
     CompactWriteBytes = "rocksdb.compact.write.bytes",
     /// Bytes written by flushes.
     FlushWriteBytes = "rocksdb.flush.write.bytes",
+    /// Merges that the merge operator gave up, or panicked on.
+    NumberMergeFailures = "rocksdb.number.merge.failures",
+    /// Values that a compaction left out because a newer one hides them.
+    CompactionKeyDropNewerEntry = "rocksdb.compaction.key.drop.new",
+    /// Deletions that a compaction left out because nothing older is left.
+    CompactionKeyDropObsolete = "rocksdb.compaction.key.drop.obsolete",
+    /// Values that a compaction filter removed.
+    CompactionKeyDropUser = "rocksdb.compaction.key.drop.user",
+    /// Single deletions under which a compaction found no value, or another deletion.
+    CompactionSingleDelMismatch = "ironstone.compaction.single.del.mismatch",
     /// Blocks of tables that were stored compressed.
     NumberBlockCompressed = "rocksdb.number.block.compressed",
 }

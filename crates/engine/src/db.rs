@@ -401,16 +401,14 @@ impl Db {
 
 /// Reading.
 impl Db {
-    /// The value of `key` in the default column family.
+    /// The value of `key` in the default column family; of a wide-column entity the default
+    /// column, or nothing.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         let options = table::ReadOptions::default();
         get::get(
             &self.shared,
-            &self.default,
-            &options,
-            key.as_ref(),
+            lookup(&self.default, &options, key.as_ref()),
             None,
-            true,
         )
     }
 
@@ -418,7 +416,11 @@ impl Db {
     pub fn get_cf(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.shared.check_handle(&family.0)?;
         let options = table::ReadOptions::default();
-        get::get(&self.shared, &family.0, &options, key.as_ref(), None, true)
+        get::get(
+            &self.shared,
+            lookup(&family.0, &options, key.as_ref()),
+            None,
+        )
     }
 
     /// [`Db::get_cf`] with options.
@@ -430,14 +432,9 @@ impl Db {
     ) -> Result<Option<Vec<u8>>> {
         self.shared.check_handle(&family.0)?;
         let sequence = self.snapshot_sequence(options)?;
-        get::get(
-            &self.shared,
-            &family.0,
-            &options.for_tables(),
-            key.as_ref(),
-            sequence,
-            !options.ignore_range_deletions,
-        )
+        let tables = options.for_tables();
+        let lookup = lookup(&family.0, &tables, key.as_ref());
+        get::get(&self.shared, lookup.with(options), sequence)
     }
 
     /// An iterator over the default column family. With a snapshot of another database it shows
@@ -456,11 +453,7 @@ impl Db {
             .unwrap_or_else(|| self.shared.visible());
         let statistics = self.shared.env().statistics.clone();
         Ok(DbIterator::new(
-            &view,
-            family.0.comparator(),
-            options,
-            sequence,
-            statistics,
+            &view, &family.0, options, sequence, statistics,
         ))
     }
 
@@ -474,7 +467,10 @@ impl Db {
         self.shared.visible().0
     }
 
-    fn snapshot_sequence(&self, options: &ReadOptions) -> Result<Option<base::SequenceNumber>> {
+    pub(crate) fn snapshot_sequence(
+        &self,
+        options: &ReadOptions,
+    ) -> Result<Option<base::SequenceNumber>> {
         match &options.snapshot {
             None => Ok(None),
             Some(s) if s.belongs_to(&self.shared.snapshots) => Ok(Some(s.sequence())),
@@ -482,6 +478,20 @@ impl Db {
                 "the snapshot is of another database",
             )),
         }
+    }
+}
+
+#[inline]
+pub(crate) fn lookup<'a>(
+    family: &'a Family,
+    options: &'a table::ReadOptions,
+    user_key: &'a [u8],
+) -> get::Lookup<'a> {
+    get::Lookup {
+        family,
+        options,
+        user_key,
+        range_deletions: true,
     }
 }
 

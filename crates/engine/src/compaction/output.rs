@@ -27,6 +27,8 @@ pub(crate) struct OutputContext<'a> {
     /// Unix seconds of the oldest data that goes in.
     pub(crate) oldest_ancestor_time: u64,
     pub(crate) statistics: Option<Arc<Statistics>>,
+    /// Whether a single deletion over a deletion is an error.
+    pub(crate) enforce_single_del_contracts: bool,
     /// Bytes after which writeback is started; 0 leaves it to the system.
     pub(crate) bytes_per_sync: u64,
 }
@@ -45,6 +47,7 @@ impl<'a> OutputContext<'a> {
             epoch: family.take_epoch(),
             oldest_ancestor_time: now,
             statistics: db.env().statistics.clone(),
+            enforce_single_del_contracts: db.options.db.enforce_single_del_contracts,
             bytes_per_sync: db.options.db.bytes_per_sync,
         }
     }
@@ -202,7 +205,7 @@ impl Open {
                     0
                 },
                 file_creation_time: ctx.now,
-                merge_operator_name: None,
+                merge_operator_name: options.merge_operator.as_ref().map(|m| m.name().to_owned()),
                 statistics: ctx.statistics.clone(),
             },
         )

@@ -7,12 +7,14 @@ use base::stats::Ticker;
 use base::{Error, ErrorKind, Result, SequenceNumber, key};
 use table::InternalIterator;
 
+use super::filter::Filter;
 use super::merge::{DropRules, MayExistBelow, Merge};
 use super::output::{Output, OutputContext};
-use super::pick::Pick;
+use super::pick::{MANUAL, Pick};
 use super::tombstones::{Hidden, Tombstones};
 use crate::family::Family;
 use crate::files;
+use crate::filter::{FilterContext, TableCreationReason};
 use crate::read::level::LevelIter;
 use crate::read::merging::MergingIter;
 use crate::shared::Shared;
@@ -70,10 +72,12 @@ fn write_outputs(
     let tombstones = tombstones(family, pick, &snapshots)?;
     let rules = DropRules::drop_deletions(
         cmp.clone(),
-        snapshots,
+        snapshots.clone(),
         below(Arc::clone(&pick.version), pick.output_level),
     )
-    .without(tombstones.clone().map(Hidden::by));
+    .family(&ctx)
+    .filter(Filter::of(family, &filter_context(family, pick))?)
+    .without(tombstones.clone().map(|t| Hidden::by(t, &snapshots)));
     let mut merge = Merge::new(Box::new(input(family, pick)), rules);
     let limit = target_size(family, pick.output_level);
     let mut output = Output::new(&ctx, pick.output_level, db.numbers.take());
@@ -136,6 +140,16 @@ fn tombstones(
     Ok(all.map(Arc::new))
 }
 
+fn filter_context(family: &Family, pick: &Pick) -> FilterContext {
+    FilterContext {
+        is_full_compaction: pick.files().count() == pick.version.files().count(),
+        is_manual_compaction: pick.reason == MANUAL,
+        input_start_level: pick.inputs.first().map_or(0, |(level, _)| *level),
+        column_family_id: family.id,
+        reason: TableCreationReason::Compaction,
+    }
+}
+
 /// `target_file_size_base`, times `target_file_size_multiplier` per level below the first.
 fn target_size(family: &Family, level: usize) -> u64 {
     let options = &family.options.cf;
@@ -150,6 +164,7 @@ fn input(family: &Family, pick: &Pick) -> MergingIter {
         verify_checksums: true,
         fill_cache: false,
         readahead_bytes: READAHEAD_BYTES,
+        cache_only: false,
     };
     let cmp = family.comparator();
     let mut children: Vec<Box<dyn InternalIterator>> = Vec::new();

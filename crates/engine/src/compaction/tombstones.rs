@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use base::{Comparator, Result, SequenceNumber, key};
+use table::InternalIterator;
 
 use crate::read::range_del::{FileTombstones, Span, sweep};
 use crate::version::TableFile;
@@ -154,33 +155,33 @@ impl Tombstones {
 /// Asks of each entry, in ascending order of user keys, whether a tombstone hides it.
 pub(crate) struct Hidden {
     tombstones: Arc<Tombstones>,
+    /// Ascending.
+    snapshots: Vec<SequenceNumber>,
     /// The first piece that does not end before the last key.
     at: usize,
     count: u64,
 }
 
 impl Hidden {
-    pub(crate) fn by(tombstones: Arc<Tombstones>) -> Self {
+    pub(crate) fn by(tombstones: Arc<Tombstones>, snapshots: &[SequenceNumber]) -> Self {
         Self {
             tombstones,
+            snapshots: snapshots.to_vec(),
             at: 0,
             count: 0,
         }
     }
 
-    /// How many entries were hidden.
-    pub(crate) fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// Whether a newer tombstone of the entry's stratum is over it; `stratum_end` is the oldest
-    /// snapshot that sees the entry, or the largest number.
-    pub(crate) fn hides(
-        &mut self,
-        user_key: &[u8],
-        sequence: SequenceNumber,
-        stratum_end: SequenceNumber,
-    ) -> bool {
+    /// Whether a newer tombstone of the entry's stratum is over it.
+    fn hides(&mut self, internal_key: &[u8]) -> bool {
+        let Some((user_key, packed)) = key::split(internal_key) else {
+            return false;
+        };
+        let sequence = key::packed_sequence(packed);
+        // Whoever sees the entry and not the tombstone is at a snapshot between them.
+        let older = self.snapshots.partition_point(|&s| s < sequence);
+        let next = self.snapshots.get(older).copied();
+        let stratum_end = next.unwrap_or(SequenceNumber::MAX);
         let Tombstones { comparator, pieces } = &*self.tombstones;
         while let Some(p) = pieces.get(self.at) {
             if comparator.compare(&p.end, user_key).is_gt() {
@@ -196,9 +197,74 @@ impl Hidden {
     }
 }
 
+/// The input of a flush or compaction without what range tombstones hide.
+pub(crate) struct Input {
+    iter: Box<dyn InternalIterator>,
+    /// `None` if there are no tombstones, the usual case.
+    hidden: Option<Hidden>,
+}
+
+impl Input {
+    pub(crate) fn new(iter: Box<dyn InternalIterator>, hidden: Option<Hidden>) -> Self {
+        Self { iter, hidden }
+    }
+
+    /// How many entries were hidden so far.
+    pub(crate) fn num_hidden(&self) -> u64 {
+        self.hidden.as_ref().map_or(0, |h| h.count)
+    }
+
+    #[inline]
+    pub(crate) fn valid(&self) -> bool {
+        self.iter.valid()
+    }
+
+    pub(crate) fn seek_to_first(&mut self) {
+        self.iter.seek_to_first();
+        self.pass_hidden();
+    }
+
+    /// Forward only.
+    pub(crate) fn seek(&mut self, target: &[u8]) {
+        self.iter.seek(target);
+        self.pass_hidden();
+    }
+
+    #[inline]
+    pub(crate) fn next(&mut self) {
+        self.iter.next();
+        if self.hidden.is_some() {
+            self.pass_hidden();
+        }
+    }
+
+    fn pass_hidden(&mut self) {
+        if let Some(hidden) = &mut self.hidden {
+            while self.iter.valid() && hidden.hides(self.iter.key()) {
+                self.iter.next();
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn key(&self) -> &[u8] {
+        self.iter.key()
+    }
+
+    #[inline]
+    pub(crate) fn value(&self) -> &[u8] {
+        self.iter.value()
+    }
+
+    pub(crate) fn status(&self) -> Result<()> {
+        self.iter.status()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::ValueType;
 
     fn numbers(of: &[u64]) -> Vec<SequenceNumber> {
         of.iter().copied().map(SequenceNumber).collect()
@@ -270,33 +336,36 @@ mod tests {
             let mut t = tombstones("a-e@7 g-k@9", snapshots);
             t.drop_obsolete(&numbers(snapshots), &below);
             assert_eq!(written(&t, None, None), expected, "{snapshots:?}");
-            let mut hidden = Hidden::by(Arc::new(t));
-            assert!(hidden.hides(b"h", SequenceNumber(1), SequenceNumber::MAX));
+            let mut hidden = Hidden::by(Arc::new(t), &[]);
+            let entry = key::encode(b"h", SequenceNumber(1), ValueType::Value);
+            assert!(hidden.hides(&entry));
         }
     }
 
     #[test]
     fn entries_are_hidden_by_newer_tombstones_of_their_stratum() {
-        let end = |n: u64| SequenceNumber(n);
-        let mut h = Hidden::by(Arc::new(tombstones("b-e@7 c-g@9 m-p@4", &[8])));
-        let mut ask = |k: &str, seq: u64, stratum_end: SequenceNumber| {
-            h.hides(k.as_bytes(), SequenceNumber(seq), stratum_end)
+        let t = tombstones("b-e@7 c-g@9 m-p@4", &[8]);
+        let mut h = Hidden::by(Arc::new(t), &numbers(&[8]));
+        let mut ask = |k: &str, n: u64| {
+            let entry = key::encode(k.as_bytes(), SequenceNumber(n), ValueType::Value);
+            h.hides(&entry)
         };
-        assert!(!ask("a", 1, end(8)));
-        assert!(ask("b", 6, end(8)));
+        assert!(!ask("a", 1));
         assert!(
-            !ask("b", 7, end(8)),
+            !ask("b", 7),
             "a tombstone hides what is older, not what is as old"
         );
-        assert!(!ask("c", 9, SequenceNumber::MAX));
+        assert!(ask("b", 6));
+        assert!(!ask("c", 9));
         assert!(
-            !ask("c", 8, end(8)),
+            !ask("c", 8),
             "the snapshot at 8 sees it, and not the tombstone"
         );
-        assert!(ask("d", 6, end(8)));
-        assert!(!ask("f", 6, end(8)));
-        assert!(!ask("g", 1, end(8)));
-        assert!(ask("o", 3, end(8)));
-        assert!(!ask("p", 3, end(8)));
+        assert!(ask("d", 6));
+        assert!(!ask("f", 6));
+        assert!(!ask("g", 1));
+        assert!(ask("o", 3));
+        assert!(!ask("p", 3));
+        assert_eq!(h.count, 3);
     }
 }

@@ -21,15 +21,6 @@ use arena::Arena;
 use skiplist::{Position, SkipList};
 use tombstones::Tombstones;
 
-/// What a lookup found.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Lookup<'a> {
-    /// No visible version here: look further down.
-    Absent,
-    /// The newest visible version.
-    Found(SequenceNumber, ValueType, &'a [u8]),
-}
-
 /// A sorted set of (internal key, value). Inserts and reads may run at the same time.
 pub(crate) struct Memtable {
     list: SkipList,
@@ -97,21 +88,24 @@ impl Memtable {
         }
     }
 
-    /// The newest version of the user key in `seek_key` that is not newer than its sequence.
+    /// Passes the versions of the user key in `seek_key` that are not newer than its sequence,
+    /// newest first, to `visit`, until that returns false.
     #[inline]
-    pub(crate) fn get(&self, seek_key: &[u8]) -> Lookup<'_> {
+    pub(crate) fn versions(
+        &self,
+        seek_key: &[u8],
+        mut visit: impl FnMut(key::Parsed<'_>, &[u8]) -> bool,
+    ) {
         if self.list.len() == 0 {
-            return Lookup::Absent;
+            return;
         }
-        let cursor = self.list.cursor_at(&self.list.target(seek_key));
-        let Some((internal, value)) = cursor.entry() else {
-            return Lookup::Absent;
-        };
-        match key::parse(internal) {
-            Some(found) if found.user_key == key::user_key(seek_key) => {
-                Lookup::Found(found.sequence, found.value_type, value)
+        let mut cursor = self.list.cursor_at(&self.list.target(seek_key));
+        let user_key = key::user_key(seek_key);
+        while let Some((internal, value)) = cursor.entry() {
+            match key::parse(internal) {
+                Some(found) if found.user_key == user_key && visit(found, value) => cursor.next(),
+                _ => return,
             }
-            _ => Lookup::Absent,
         }
     }
 

@@ -29,6 +29,7 @@ impl ReadOptions {
             verify_checksums: self.verify_checksums,
             fill_cache: self.fill_cache,
             readahead_bytes: self.readahead_size as usize,
+            cache_only: false,
         }
     }
 }

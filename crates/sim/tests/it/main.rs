@@ -9,9 +9,17 @@ mod corpus;
 #[cfg(test)]
 mod damage;
 #[cfg(test)]
+mod drop_rules;
+#[cfg(test)]
+mod entities;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod filters;
+#[cfg(test)]
 mod foreign;
+#[cfg(test)]
+mod merge;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
