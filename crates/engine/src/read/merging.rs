@@ -304,7 +304,6 @@ impl InternalIterator for MergingIter {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering as Atomic};
 
@@ -381,7 +380,7 @@ mod tests {
             self.tables.push((Arc::new(mem), spans));
         }
 
-        fn iter(&self, limit: u64) -> MergingIter {
+        fn merged(&self, limit: u64) -> MergingIter {
             let cmp = Comparator::bytewise();
             let mut cover = Cover::new(cmp.clone(), SequenceNumber(limit));
             let mut children: Vec<Box<dyn InternalIterator>> = Vec::new();
@@ -410,66 +409,73 @@ mod tests {
         Span::new(&[a], &[b], SequenceNumber(seq))
     }
 
+    /// Sources at random; what they have of entries, and of tombstones.
+    fn draw(rng: &mut Rng) -> (Sources, Vec<(u8, u64)>, Vec<Span>) {
+        let mut sources = Sources::new();
+        let (mut all, mut spans) = (Vec::new(), Vec::new());
+        let mut seq = 100;
+        for _ in 0..=rng.below(4) {
+            let (mut entries, mut own) = (Vec::new(), Vec::new());
+            for _ in 0..rng.below(20) {
+                seq -= 1;
+                let k = rng.below(24) as u8;
+                if rng.one_in(4) {
+                    own.push(span(k, k + rng.below(10) as u8, seq));
+                } else {
+                    entries.push((k, seq));
+                }
+            }
+            sources.add(&entries, own.clone());
+            all.extend(entries);
+            spans.extend(own);
+        }
+        (sources, all, spans)
+    }
+
+    /// Seeks somewhere; returns the index in `want` of the entry where it should be then.
+    fn seek(it: &mut MergingIter, want: &[(u8, u64)], rng: &mut Rng) -> i64 {
+        let k = rng.below(26) as u8;
+        let target = key::encode(&[k], SequenceNumber::MAX, ValueType::FOR_SEEK);
+        let behind = want.partition_point(|e| e.0 < k) as i64;
+        match rng.below(4) {
+            0 => {
+                it.seek_to_first();
+                0
+            }
+            1 => {
+                it.seek_to_last();
+                want.len() as i64 - 1
+            }
+            2 => {
+                it.seek(&target);
+                behind
+            }
+            _ => {
+                it.seek_for_prev(&target);
+                behind - 1
+            }
+        }
+    }
+
     #[test]
     fn covered_entries_are_passed_in_both_directions() {
+        let cmp = Comparator::bytewise();
         for seed in 0..300 {
             let mut rng = Rng::new(seed);
-            let mut sources = Sources::new();
-            // What is left, in the order of internal keys.
-            let mut all = BTreeMap::new();
-            let mut spans: Vec<Span> = Vec::new();
-            let mut seq = 100;
-            for _ in 0..1 + rng.below(4) {
-                let mut entries = Vec::new();
-                let mut own = Vec::new();
-                for _ in 0..rng.below(20) {
-                    seq -= 1;
-                    let k = rng.below(24) as u8;
-                    if rng.one_in(4) {
-                        own.push(span(k, k + rng.below(10) as u8, seq));
-                    } else {
-                        entries.push((k, seq));
-                        all.insert((k, u64::MAX - seq), (k, seq));
-                    }
-                }
-                sources.add(&entries, own.clone());
-                spans.extend(own);
-            }
-            let limit = seq + rng.below(102 - seq);
-            let hidden = |&(k, s): &(u8, u64)| {
+            let (sources, mut want, spans) = draw(&mut rng);
+            let limit = rng.below(102);
+            want.retain(|&(k, s)| {
                 let at = key::encode(&[k], SequenceNumber(s), ValueType::Value);
-                spans.iter().any(|t| {
-                    let cmp = Comparator::bytewise();
-                    t.sequence.0 <= limit
-                        && t.sequence.0 > s
+                !spans.iter().any(|t| {
+                    (s + 1..=limit).contains(&t.sequence.0)
                         && key::compare(&cmp, &t.start, &at).is_le()
                         && key::compare(&cmp, &at, &t.end).is_lt()
                 })
-            };
-            let want: Vec<(u8, u64)> = all.values().copied().filter(|e| !hidden(e)).collect();
-            let mut it = sources.iter(limit);
+            });
+            want.sort_by_key(|&(k, s)| (k, u64::MAX - s));
+            let mut it = sources.merged(limit);
             for _ in 0..20 {
-                let k = rng.below(26) as u8;
-                let target = key::encode(&[k], SequenceNumber::MAX, ValueType::FOR_SEEK);
-                let behind = want.partition_point(|e| e.0 < k) as i64;
-                let mut i = match rng.below(4) {
-                    0 => {
-                        it.seek_to_first();
-                        0
-                    }
-                    1 => {
-                        it.seek_to_last();
-                        want.len() as i64 - 1
-                    }
-                    2 => {
-                        it.seek(&target);
-                        behind
-                    }
-                    _ => {
-                        it.seek_for_prev(&target);
-                        behind - 1
-                    }
-                };
+                let mut i = seek(&mut it, &want, &mut rng);
                 for _ in 0..30 {
                     let expected = usize::try_from(i).ok().and_then(|i| want.get(i)).copied();
                     assert_eq!(at(&it), expected, "seed {seed}, limit {limit}");
@@ -494,7 +500,7 @@ mod tests {
         let old: Vec<(u8, u64)> = (0..=255).map(|k| (k, 1)).collect();
         sources.add(&[(200, 9)], vec![span(5, 250, 8)]);
         sources.add(&old, Vec::new());
-        let mut it = sources.iter(10);
+        let mut it = sources.merged(10);
         it.seek_to_first();
         for k in [0, 1, 2, 3, 4] {
             assert_eq!(at(&it), Some((k, 1)));

@@ -28,6 +28,8 @@ enum Change {
     Put(Vec<u8>, Vec<u8>),
     Delete(Vec<u8>),
     DeleteRange(Vec<u8>, Vec<u8>),
+    /// With the operator that appends.
+    Merge(Vec<u8>, Vec<u8>),
 }
 
 fn draw(rng: &mut Rng) -> Change {
@@ -43,6 +45,7 @@ fn draw(rng: &mut Rng) -> Change {
             };
             Change::DeleteRange(key(at), key(at + len))
         }
+        20..30 => Change::Merge(key(at), rng.below(100).to_string().into_bytes()),
         _ => {
             let mut value = vec![0; 20 + rng.below(150) as usize];
             rng.fill(&mut value);
@@ -56,6 +59,13 @@ fn apply(map: &mut Map, change: &Change) {
         Change::Put(k, v) => drop(map.insert(k.clone(), v.clone())),
         Change::Delete(k) => drop(map.remove(k)),
         Change::DeleteRange(a, b) => map.retain(|k, _| k < a || k >= b),
+        Change::Merge(k, operand) => {
+            let appended = match map.get(k) {
+                Some(before) => [before, &b","[..], operand].concat(),
+                None => operand.clone(),
+            };
+            map.insert(k.clone(), appended);
+        }
     }
 }
 
@@ -75,6 +85,7 @@ fn small_options(rng: &mut Rng) -> Options {
     cf.max_bytes_for_level_base = 8 << 10;
     cf.max_bytes_for_level_multiplier = 3.0;
     o.cf.table.block_size = 500;
+    o.cf.merge_operator = base::merge::parse("stringappend").unwrap();
     o
 }
 
@@ -158,6 +169,7 @@ impl Game {
                     Change::Put(k, v) => batch.put(k, v).unwrap(),
                     Change::Delete(k) => batch.delete(k).unwrap(),
                     Change::DeleteRange(a, b) => batch.delete_range(a, b).unwrap(),
+                    Change::Merge(k, operand) => batch.merge(k, operand).unwrap(),
                 }
             }
             db.write(batch).unwrap();
@@ -209,6 +221,7 @@ impl Game {
              block_based_table_factory={{block_size=500;format_version=5}}"
         ))
         .unwrap();
+        o.set("merge_operator", "stringappend").unwrap();
         let db = RocksDb::open(&o, &self.dir).unwrap();
         let have = db.iterator().collect_all().unwrap();
         assert_eq!(pair_difference(&pairs(&self.model), &have), None);
@@ -224,6 +237,7 @@ impl Game {
                 Change::Put(k, v) => db.put(&k, &v).unwrap(),
                 Change::Delete(k) => db.delete(&k).unwrap(),
                 Change::DeleteRange(a, b) => db.delete_range_cf(cf, &a, &b).unwrap(),
+                Change::Merge(k, operand) => db.merge_cf(cf, &k, &operand).unwrap(),
             }
             match self.rng.below(120) {
                 0 => db.flush().unwrap(),
@@ -319,6 +333,46 @@ fn a_range_of_nothing_is_no_error_and_an_inverted_one_is() {
             .contains("end key comes before start key"),
         "{theirs}"
     );
+    rocks.close();
+}
+
+#[test]
+fn properties_count_as_rocksdb_counts() {
+    let Some(lib) = oracle::rocksdb() else { return };
+    let temp = dirs::scratch().unwrap();
+    let mut options = Options::default();
+    options.db.create_if_missing = true;
+    let db = Db::open(temp.path().join("db"), &options).unwrap();
+    let mut o = lib.options();
+    o.create_if_missing(true);
+    let rocks = RocksDb::open(&o, temp.path().join("rocks")).unwrap();
+    let same = || {
+        for name in [
+            "num-entries-active-mem-table",
+            "num-deletes-active-mem-table",
+            "estimate-num-keys",
+        ] {
+            let name = format!("rocksdb.{name}");
+            assert_eq!(db.property(&name), rocks.property(&name), "{name}");
+        }
+    };
+    for n in 0..10 {
+        db.put(key(n), "v").unwrap();
+        rocks.put(&key(n), b"v").unwrap();
+    }
+    db.delete_range(key(3), key(6)).unwrap();
+    rocks
+        .delete_range_cf(rocks.default_cf(), &key(3), &key(6))
+        .unwrap();
+    db.delete_range(key(3), key(3)).unwrap();
+    rocks
+        .delete_range_cf(rocks.default_cf(), &key(3), &key(3))
+        .unwrap();
+    assert_eq!(db.latest_sequence_number(), rocks.latest_sequence_number());
+    same();
+    db.flush().unwrap();
+    rocks.flush().unwrap();
+    same();
     rocks.close();
 }
 
