@@ -4,7 +4,8 @@
 //!   Options ── db: DbOptions            [DBOptions]
 //!           ├─ cf: ColumnFamilyOptions ── cf: CfOptions       [CFOptions "name"]
 //!           │                          ├─ table: TableOptions [TableOptions/BlockBasedTable "name"]
-//!           │                          └─ comparator          (a component with a stored name)
+//!           │                          └─ comparator, merge operator, compaction filter
+//!           │                                                  (components with stored names)
 //!           └─ env: Env                 file system, clock, block cache, statistics
 //! ```
 //!
@@ -20,11 +21,14 @@ pub mod rocksdb;
 use std::sync::Arc;
 
 use base::clock::{Clock, SystemClock};
+use base::merge::MergeOperator;
 use base::options::OptionTable;
 use base::stats::Statistics;
 use base::{Comparator, Result};
 use log::RecoveryMode;
 use table::{BlockCache, TableOptions};
+
+use crate::filter::{CompactionFilter, CompactionFilterFactory};
 
 pub use cf::{CfOptions, CompressionOptions};
 pub use codec::ParsedOptions;
@@ -102,9 +106,20 @@ pub struct ColumnFamilyOptions {
     pub table: TableOptions,
     /// The order of keys. Its name is stored; the family opens under no other.
     pub comparator: Comparator,
+    /// How merge operands change values; `None` refuses merges.
+    pub merge_operator: Option<Arc<dyn MergeOperator>>,
+    /// Sees the values that compactions write, and may drop or change them.
+    pub compaction_filter: Option<Arc<dyn CompactionFilter>>,
+    /// Makes a filter for each compaction. Not together with `compaction_filter`, which wins.
+    pub compaction_filter_factory: Option<Arc<dyn CompactionFilterFactory>>,
 }
 
 impl ColumnFamilyOptions {
+    /// Whether compactions have a filter.
+    pub(crate) fn has_compaction_filter(&self) -> bool {
+        self.compaction_filter.is_some() || self.compaction_filter_factory.is_some()
+    }
+
     /// Checks every range and the rules between options. Errors: as [`Options::validate`].
     pub fn validate(&self) -> Result<()> {
         self.cf.validate()?;
