@@ -428,6 +428,12 @@ impl WriteBatch {
         self.delete_cf_id(0, key.as_ref())
     }
 
+    /// Removes the keys of the default family from `begin` up to, and without, `end`. A write of
+    /// the batch fails if `end` comes before `begin`.
+    pub fn delete_range(&mut self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
+        self.delete_range_cf_id(0, begin.as_ref(), end.as_ref())
+    }
+
     /// Removes a key of the default family that was put exactly once since it was last removed.
     pub fn single_delete(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         self.single_delete_cf_id(0, key.as_ref())

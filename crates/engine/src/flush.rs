@@ -17,6 +17,7 @@ use table::InternalIterator;
 use crate::compaction::filter::Filter;
 use crate::compaction::merge::{DropRules, Merge};
 use crate::compaction::output::{Output, OutputContext};
+use crate::compaction::tombstones::{Hidden, Tombstones};
 use crate::events::Event;
 use crate::family::Family;
 use crate::files;
@@ -115,6 +116,10 @@ fn write_memtables(
                 memtables.iter().map(|m| m.num_deletes()).sum(),
             )
             .number(
+                "num_range_deletes",
+                memtables.iter().map(|m| m.num_range_deletes()).sum(),
+            )
+            .number(
                 "total_data_size",
                 memtables.iter().map(|m| m.data_bytes()).sum(),
             )
@@ -153,6 +158,9 @@ pub(crate) fn build_level0(
         .map(|m| Box::new(m.iter()) as Box<dyn InternalIterator>)
         .collect();
     let input = MergingIter::new(ctx.family.comparator().clone(), children);
+    let comparator = ctx.family.comparator();
+    let spans: Vec<_> = memtables.iter().flat_map(|m| m.tombstone_spans()).collect();
+    let tombstones = Tombstones::new(comparator, &spans, snapshots).map(Arc::new);
     let context = FilterContext {
         is_full_compaction: false,
         is_manual_compaction: false,
@@ -160,15 +168,19 @@ pub(crate) fn build_level0(
         column_family_id: ctx.family.id,
         reason: TableCreationReason::Flush,
     };
-    let rules = DropRules::keep_deletions(ctx.family.comparator().clone(), snapshots.to_vec())
+    let rules = DropRules::keep_deletions(comparator.clone(), snapshots.to_vec())
         .family(ctx)
-        .filter(Filter::of(ctx.family, &context)?);
+        .filter(Filter::of(ctx.family, &context)?)
+        .without(tombstones.clone().map(|t| Hidden::by(t, snapshots)));
     let mut merge = Merge::new(Box::new(input), rules);
     let mut output = Output::new(ctx, 0, number);
     merge.start()?;
     while merge.valid() {
         output.add(merge.key(), merge.value())?;
         merge.next()?;
+    }
+    if let Some(t) = &tombstones {
+        output.add_tombstones(t.between(None, None))?;
     }
     output.finish()
 }

@@ -186,12 +186,9 @@ impl Db {
     ) -> Result<Option<WideColumns>> {
         self.shared.check_handle(&family.0)?;
         let sequence = self.snapshot_sequence(options)?;
-        let options = options.for_tables();
-        get::get_entity(
-            &self.shared,
-            lookup(&family.0, &options, key.as_ref()),
-            sequence,
-        )
+        let tables = options.for_tables();
+        let lookup = lookup(&family.0, &tables, key.as_ref());
+        get::get_entity(&self.shared, lookup.with(options), sequence)
     }
 }
 
@@ -224,8 +221,7 @@ impl Db {
             Err(e) => keys.iter().map(|_| Err(e.duplicate())).collect(),
             Ok(sequence) => {
                 let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-                let options = options.for_tables();
-                get::multi_get(&self.shared, &family.0, &options, &keys, sequence)
+                get::multi_get(&self.shared, &family.0, options, &keys, sequence)
             }
         }
     }
@@ -253,15 +249,12 @@ impl Db {
         let Ok(sequence) = checked.and_then(|()| self.snapshot_sequence(options)) else {
             return false;
         };
-        let options = table::ReadOptions {
+        let tables = table::ReadOptions {
             cache_only: true,
             ..options.for_tables()
         };
-        let found = get::exists(
-            &self.shared,
-            lookup(&family.0, &options, key.as_ref()),
-            sequence,
-        );
+        let lookup = lookup(&family.0, &tables, key.as_ref());
+        let found = get::exists(&self.shared, lookup.with(options), sequence);
         found.unwrap_or(true) // what cannot be read, or not without a file, may exist
     }
 }

@@ -1,7 +1,8 @@
 //! Which versions of a key survive a flush or a compaction, and what becomes of them.
 //!
 //! The snapshots cut the sequence numbers into strata. Readers can see, of each stratum, only the
-//! newest version of a key; the others are dropped.
+//! newest version of a key; the others are dropped. What a range tombstone of the same stratum
+//! hides is left out of the input before any rule sees it.
 //!
 //! ```text
 //!   newest first, one key       what is written
@@ -31,6 +32,7 @@ use table::InternalIterator;
 
 use super::filter::Filter;
 use super::output::OutputContext;
+use super::tombstones::{Hidden, Input};
 use crate::entity::WideColumns;
 use crate::filter::{FilterDecision, FilterValue};
 use crate::stored::{self, Base, is_deletion};
@@ -47,6 +49,8 @@ pub(crate) struct DropRules {
     may_exist_below: Option<MayExistBelow>,
     merge_operator: Option<Arc<dyn MergeOperator>>,
     filter: Option<Filter>,
+    /// What the inputs' range tombstones hide; `None` if they have none.
+    hidden: Option<Hidden>,
     enforce_single_del_contracts: bool,
     statistics: Option<Arc<Statistics>>,
 }
@@ -60,6 +64,7 @@ impl DropRules {
             may_exist_below: None,
             merge_operator: None,
             filter: None,
+            hidden: None,
             enforce_single_del_contracts: true,
             statistics: None,
         }
@@ -84,6 +89,12 @@ impl DropRules {
             .clone_from(&ctx.family.options.merge_operator);
         self.enforce_single_del_contracts = ctx.enforce_single_del_contracts;
         self.statistics.clone_from(&ctx.statistics);
+        self
+    }
+
+    /// Leaves out what range tombstones hide.
+    pub(crate) fn without(mut self, hidden: Option<Hidden>) -> Self {
+        self.hidden = hidden;
         self
     }
 
@@ -153,7 +164,7 @@ enum RunEnd {
 
 /// Walks over the surviving entries of a sorted input.
 pub(crate) struct Merge {
-    input: Box<dyn InternalIterator>,
+    input: Input,
     rules: DropRules,
     at: At,
     made: VecDeque<Entry>,
@@ -165,9 +176,9 @@ pub(crate) struct Merge {
 }
 
 impl Merge {
-    pub(crate) fn new(input: Box<dyn InternalIterator>, rules: DropRules) -> Self {
+    pub(crate) fn new(input: Box<dyn InternalIterator>, mut rules: DropRules) -> Self {
         Self {
-            input,
+            input: Input::new(input, rules.hidden.take()),
             rules,
             at: At::End,
             made: VecDeque::new(),
@@ -175,6 +186,11 @@ impl Merge {
             have_key: false,
             hidden_from: None,
         }
+    }
+
+    /// How many entries range tombstones have hidden so far.
+    pub(crate) fn num_hidden(&self) -> u64 {
+        self.input.num_hidden()
     }
 
     /// To the first survivor.

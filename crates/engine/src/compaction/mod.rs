@@ -4,6 +4,7 @@
 //!   pick    what to compact: a pure function of the Version and the options
 //!   run     merges the inputs into new tables
 //!   merge   which versions of a key survive
+//!   tombstones  what range tombstones hide, and which of them go on
 //!   filter  calls users' compaction filters
 //!   output  writes a table and describes it
 //!   install makes the result part of the database (here)
@@ -16,6 +17,7 @@ pub(crate) mod merge;
 pub(crate) mod output;
 pub(crate) mod pick;
 pub(crate) mod run;
+pub(crate) mod tombstones;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};

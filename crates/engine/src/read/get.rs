@@ -22,6 +22,7 @@ use base::{Error, Result, SequenceNumber, ValueType, key};
 use super::view::View;
 use crate::entity::WideColumns;
 use crate::family::Family;
+use crate::options::ReadOptions;
 use crate::shared::Shared;
 use crate::stored::{self, Base, Stored, no_operator, visible_value};
 use crate::version::TableFile;
@@ -35,6 +36,18 @@ pub(crate) struct Lookup<'a> {
     pub(crate) family: &'a Family,
     pub(crate) options: &'a table::ReadOptions,
     pub(crate) user_key: &'a [u8],
+    /// Whether range tombstones count.
+    pub(crate) range_deletions: bool,
+}
+
+impl Lookup<'_> {
+    /// As the options of the read say, as far as tables do not know of it.
+    pub(crate) fn with(self, options: &ReadOptions) -> Self {
+        Self {
+            range_deletions: !options.ignore_range_deletions,
+            ..self
+        }
+    }
 }
 
 /// The value of the key as of `sequence`; the default column of an entity.
@@ -65,21 +78,23 @@ pub(crate) fn get_entity(
 pub(crate) fn multi_get(
     db: &Shared,
     family: &Family,
-    options: &table::ReadOptions,
+    options: &ReadOptions,
     keys: &[&[u8]],
     sequence: Option<SequenceNumber>,
 ) -> Vec<Result<Option<Vec<u8>>>> {
     // As in `search_view`, the View comes first.
     let view = family.view.load();
     let sequence = sequence.unwrap_or_else(|| db.visible());
+    let tables = options.for_tables();
     let mut order: Vec<usize> = (0..keys.len()).collect();
     order.sort_by(|&a, &b| family.comparator().compare(keys[a], keys[b]));
     let mut out: Vec<Result<Option<Vec<u8>>>> = keys.iter().map(|_| Ok(None)).collect();
     for i in order {
         let lookup = Lookup {
             family,
-            options,
+            options: &tables,
             user_key: keys[i],
+            range_deletions: !options.ignore_range_deletions,
         };
         let mut search = Search::new(lookup, Want::Plain);
         let found = search_at(db, &view, &mut search, sequence);
@@ -143,6 +158,7 @@ fn search_sources(
     seek_key: &[u8],
 ) -> Result<()> {
     for mem in std::iter::once(&view.mem).chain(&view.imm) {
+        search.cover(mem.covering_tombstone(seek_key));
         mem.versions(seek_key, |version, value| search.add(version, value));
         if search.is_over() {
             db.count(Ticker::MemtableHit, 1);
@@ -155,6 +171,7 @@ fn search_sources(
         if !file.spans(&version.comparator, search.lookup.user_key) {
             continue;
         }
+        search.cover(file.covering_tombstone(&version.comparator, seek_key));
         search.table(file, seek_key)?;
         if search.is_over() {
             db.count(Ticker::GetHitL0, 1);
@@ -162,9 +179,10 @@ fn search_sources(
         }
     }
     for level in 1..version.num_levels() {
-        let Some(file) = version.file_for(level, search.lookup.user_key) else {
+        let Some(file) = version.file_for(level, seek_key) else {
             continue;
         };
+        search.cover(file.covering_tombstone(&version.comparator, seek_key));
         search.table(file, seek_key)?;
         if search.is_over() {
             let t = if level == 1 {
@@ -212,6 +230,8 @@ struct Search<'a> {
     base_is_entity: bool,
     /// Newest first.
     operands: Vec<Vec<u8>>,
+    /// Versions older than this are hidden by a range tombstone; 0 if there was none yet.
+    covered: u64,
     /// Why the search cannot go on.
     failure: Option<Error>,
 }
@@ -226,12 +246,25 @@ impl<'a> Search<'a> {
             base: Vec::new(),
             base_is_entity: false,
             operands: Vec::new(),
+            covered: 0,
             failure: None,
         }
     }
 
+    /// The next source has a range tombstone with this number over the key; 0 if it has none.
     #[inline]
-    fn is_over(&self) -> bool {
+    fn cover(&mut self, sequence: u64) {
+        if sequence > self.covered && self.lookup.range_deletions {
+            self.covered = sequence;
+        }
+    }
+
+    /// Whether there is nothing more to look for behind the last source.
+    #[inline]
+    fn is_over(&mut self) -> bool {
+        if self.covered > 0 && matches!(self.state, State::Open | State::Merging) {
+            self.state = State::Absent; // all that older sources have is covered
+        }
         matches!(self.state, State::Found | State::Absent) || self.failure.is_some()
     }
 
@@ -256,6 +289,9 @@ impl<'a> Search<'a> {
     /// Takes in the next older version; false once the search is over.
     #[inline]
     fn add(&mut self, version: key::Parsed<'_>, value: &[u8]) -> bool {
+        if version.sequence.0 < self.covered {
+            return false;
+        }
         match version.value_type {
             ValueType::Value => {
                 self.found(value);

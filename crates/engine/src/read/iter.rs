@@ -15,6 +15,7 @@ use base::stats::{Statistics, Ticker};
 use base::{Comparator, Error, Result, SequenceNumber, ValueType, key};
 use table::InternalIterator;
 
+use super::cover::{Cover, Lists};
 use super::level::LevelIter;
 use super::merging::MergingIter;
 use super::snapshot::Snapshot;
@@ -88,15 +89,15 @@ pub struct DbIterator {
     value_range: Option<(usize, usize)>,
 }
 
-/// The cursors of everything in a View.
-pub(crate) fn children(
+/// The cursors of everything in a View, from new to old.
+fn children(
     view: &View,
     comparator: &Comparator,
     options: &table::ReadOptions,
 ) -> Vec<Box<dyn InternalIterator>> {
     let mut out: Vec<Box<dyn InternalIterator>> = Vec::new();
     for mem in std::iter::once(&view.mem).chain(&view.imm) {
-        if !mem.is_empty() {
+        if mem.has_points() {
             out.push(Box::new(mem.iter()));
         }
     }
@@ -120,6 +121,34 @@ pub(crate) fn children(
     out
 }
 
+/// What the range tombstones of a View hide from a reader at `sequence`; `None` if it has none.
+/// Goes with [`children`].
+fn cover(view: &View, comparator: &Comparator, sequence: SequenceNumber) -> Option<Box<Cover>> {
+    let mut out = Cover::new(comparator.clone(), sequence);
+    let mut child = 0;
+    for mem in std::iter::once(&view.mem).chain(&view.imm) {
+        child += usize::from(mem.has_points());
+        let lists = mem.tombstone_fragments();
+        if !lists.is_empty() {
+            out.add(Lists::One(lists), child);
+        }
+    }
+    for file in view.version.level(0) {
+        child += 1;
+        if let Some(t) = file.tombstones() {
+            out.add(Lists::One(t.lists.clone()), child);
+        }
+    }
+    for level in 1..view.version.num_levels() {
+        child += usize::from(!view.version.level(level).is_empty());
+        let files = view.version.with_tombstones(level);
+        if !files.is_empty() {
+            out.add(Lists::Level(files), child);
+        }
+    }
+    out.if_any()
+}
+
 impl DbIterator {
     pub(crate) fn new(
         view: &View,
@@ -130,6 +159,11 @@ impl DbIterator {
     ) -> Self {
         let comparator = family.comparator();
         let children = children(view, comparator, &options.for_tables());
+        let cover = if options.ignore_range_deletions {
+            None
+        } else {
+            cover(view, comparator, sequence)
+        };
         Self {
             sequence,
             lower: options.iterate_lower_bound.clone(),
@@ -137,14 +171,17 @@ impl DbIterator {
             family: Some(Arc::clone(family)),
             statistics,
             _snapshot: options.snapshot.clone(),
-            ..Self::over(comparator, children)
+            ..Self::over(
+                comparator,
+                MergingIter::new(comparator.clone(), children).covered_by(cover),
+            )
         }
     }
 
     /// Without bounds, at sequence 0.
-    fn over(comparator: &Comparator, children: Vec<Box<dyn InternalIterator>>) -> Self {
+    fn over(comparator: &Comparator, inner: MergingIter) -> Self {
         Self {
-            inner: MergingIter::new(comparator.clone(), children),
+            inner,
             comparator: comparator.clone(),
             sequence: SequenceNumber(0),
             lower: None,
@@ -167,9 +204,11 @@ impl DbIterator {
 
     /// An iterator that is never valid and whose status is `error`.
     pub(crate) fn refusing(error: Error) -> Self {
+        let comparator = Comparator::bytewise();
+        let nothing = MergingIter::new(comparator.clone(), Vec::new());
         Self {
             refused: Some(error),
-            ..Self::over(&Comparator::bytewise(), Vec::new())
+            ..Self::over(&comparator, nothing)
         }
     }
 

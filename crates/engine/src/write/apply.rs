@@ -65,6 +65,14 @@ pub(crate) fn insert(batch: &WriteBatch, target: &impl Target) -> Result<()> {
     let mut seq = batch.sequence();
     for record in batch.records() {
         let (cf, key, kind, value) = match record? {
+            Record::DeleteRange { cf, begin, end } => {
+                if let Some(family) = target.family(cf)? {
+                    let view = family.view.load();
+                    view.mem.delete_range(begin, end, SequenceNumber(seq));
+                }
+                seq += 1;
+                continue;
+            }
             Record::Put { cf, key, value } => (cf, key, ValueType::Value, value),
             Record::Delete { cf, key } => (cf, key, ValueType::Deletion, &b""[..]),
             Record::SingleDelete { cf, key } => (cf, key, ValueType::SingleDeletion, &b""[..]),
@@ -108,6 +116,9 @@ fn merge_in_memory(
     let mut operands = vec![operand.to_vec()]; // newest first
     let mut base = None;
     for (i, mem) in std::iter::once(&view.mem).chain(&view.imm).enumerate() {
+        if mem.covering_tombstone(&seek_key) > 0 {
+            return None; // what lies under it does not count
+        }
         mem.versions(&seek_key, |version, value| {
             if version.value_type == ValueType::Merge {
                 operands.push(value.to_vec());
@@ -138,6 +149,12 @@ pub(crate) fn check(batch: &WriteBatch, families: &FamilySet) -> Result<()> {
             | Record::Delete { cf, .. }
             | Record::SingleDelete { cf, .. } => {
                 families.require(cf)?;
+            }
+            Record::DeleteRange { cf, begin, end } => {
+                let cmp = families.require(cf)?.comparator();
+                if cmp.compare(begin, end).is_gt() {
+                    return Err(Error::invalid_argument("end key comes before start key"));
+                }
             }
             Record::Merge { cf, .. } => {
                 let family = families.require(cf)?;

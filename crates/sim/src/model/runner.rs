@@ -192,7 +192,12 @@ impl<'a> Runner<'a> {
                 let columns = self.columns();
                 self.change(Change::Entity(columns))
             }
-            38_000..46_000 => self.change(Change::Delete),
+            38_000..45_500 => self.change(Change::Delete),
+            45_500..46_000 => {
+                let f = self.family();
+                let (begin, end) = self.range(f);
+                self.write(vec![(f, begin, Change::DeleteTo(end))])
+            }
             46_000..50_000 => self.put_once(),
             50_000..58_000 => self.batch(),
             58_000..86_000 => self.get(),
@@ -260,16 +265,39 @@ impl<'a> Runner<'a> {
         self.model[family].apply(operator, key, change);
     }
 
+    /// A range of keys in the family's order: mostly of a few neighbours, now and then a wide one.
+    fn range(&mut self, f: usize) -> (Vec<u8>, Vec<u8>) {
+        let keys = self.setup.keys;
+        let (mut a, mut b) = if self.rng.one_in(20) {
+            let rng = &mut self.rng;
+            (Self::key(rng, keys), Self::key(rng, keys))
+        } else {
+            let n = self.rng.below(keys);
+            let to = n + self.rng.below(1 + keys / 20);
+            let name = |n: u64| format!("key{n:06}").into_bytes();
+            (name(n), name(to))
+        };
+        if self.model[f].before(&b, &a) {
+            std::mem::swap(&mut a, &mut b);
+        }
+        (a, b)
+    }
+
     fn batch(&mut self) -> Step {
         let n = self.rng.below(20);
         let mut changes = Vec::new();
         for _ in 0..n {
             let f = self.family();
             let key = Self::key(&mut self.rng, self.setup.keys);
-            let change = match self.rng.below(16) {
-                0..4 => Change::Delete,
-                4..8 => Change::Merge(self.operand()),
-                8 => Change::Entity(self.columns()),
+            let change = match self.rng.below(160) {
+                0..40 => Change::Delete,
+                40..80 => Change::Merge(self.operand()),
+                80..90 => Change::Entity(self.columns()),
+                90..92 => {
+                    let (begin, end) = self.range(f);
+                    changes.push((f, begin, Change::DeleteTo(end)));
+                    continue;
+                }
                 _ => Change::Put(self.value()),
             };
             changes.push((f, key, change));
@@ -286,6 +314,7 @@ impl<'a> Runner<'a> {
             let added = match change {
                 Change::Delete => batch.delete_cf_id(id, key),
                 Change::Put(value) => batch.put_cf_id(id, key, value),
+                Change::DeleteTo(end) => batch.delete_range_cf_id(id, key, end),
                 Change::Merge(operand) => batch.merge_cf_id(id, key, operand),
                 Change::Entity(columns) => batch.put_entity_cf_id(id, key, columns),
             };

@@ -17,11 +17,13 @@ struct Cell {
     columns: Option<Arc<WideColumns>>,
 }
 
-/// A change of one key.
+/// A change of one key, or of the keys from it on.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
     Put(Value),
     Delete,
+    /// Of the keys up to this one, which stays.
+    DeleteTo(Vec<u8>),
     Merge(Vec<u8>),
     Entity(WideColumns),
 }
@@ -55,6 +57,11 @@ impl Family {
             }
             Change::Delete => {
                 self.map.remove(&key);
+            }
+            Change::DeleteTo(end) => {
+                let reverse = self.reverse;
+                let before = |a: &[u8], b: &[u8]| if reverse { a > b } else { a < b };
+                self.map.retain(|k, _| before(k, &key) || !before(k, &end));
             }
             Change::Merge(operand) => {
                 let old = self.map.remove(&key);

@@ -27,9 +27,13 @@ mod pingpong;
 #[cfg(test)]
 mod pitfalls;
 #[cfg(test)]
+mod range_del;
+#[cfg(test)]
 mod retention;
 #[cfg(test)]
 mod rot;
+#[cfg(test)]
+mod statistics;
 #[cfg(test)]
 mod threads;
 #[cfg(test)]
