@@ -11,6 +11,7 @@ pub mod error;
 pub mod key;
 pub mod merge;
 pub mod options;
+pub mod perf;
 pub mod rng;
 pub mod stats;
 
