@@ -67,6 +67,8 @@ tickers! {
     NumberDbPrev = "rocksdb.number.db.prev",
     /// Microseconds that writers were held back or stopped.
     StallMicros = "rocksdb.stall.micros",
+    /// Microseconds that writers were paced before any trigger of a stall was met.
+    WritePacedMicros = "ironstone.write.paced.micros",
     /// Synced log writes.
     WalFileSynced = "rocksdb.wal.synced",
     /// Bytes appended to the log.

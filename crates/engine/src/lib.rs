@@ -44,6 +44,7 @@ mod family;
 pub mod files;
 mod flush;
 mod jobs;
+pub mod listener;
 mod maintenance;
 mod memtable;
 mod open;
@@ -55,11 +56,14 @@ mod shared;
 pub mod version;
 mod wal;
 mod write;
+mod write_buffer_manager;
 
 pub use base::comparator::UserComparator;
-pub use base::{Comparator, Error, ErrorKind, Result, stats::Statistics};
+pub use base::{Comparator, Error, ErrorKind, Result, SliceTransform, stats::Statistics};
 pub use batch::WriteBatch;
 pub use db::{ColumnFamily, Db};
+pub use io::{IoPriority, RateLimiter, RateLimiterMode, RateLimiterOptions};
+pub use listener::EventListener;
 pub use options::{
     CfOptions, ColumnFamilyDescriptor, ColumnFamilyOptions, DbOptions, Env, FlushOptions, Options,
     ReadOptions, WriteOptions,
@@ -70,6 +74,7 @@ pub use table::{BlockCache, CompressionType, TableOptions};
 pub use wal::updates::UpdatesIterator;
 pub use wal::{WalFile, WalFileKind};
 pub use write::pending::{Applied, Durable, PendingWrite};
+pub use write_buffer_manager::WriteBufferManager;
 
 /// Compiles and runs the example in the README.
 #[cfg(doctest)]

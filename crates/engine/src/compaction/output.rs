@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use base::stats::Statistics;
 use base::{Error, FileNumber, Result, key};
+use io::{IoPriority, RateLimiter};
 
 use crate::family::Family;
 use crate::files;
@@ -25,6 +26,8 @@ pub(crate) struct OutputContext<'a> {
     /// Unix seconds of the oldest data that goes in.
     pub(crate) oldest_ancestor_time: u64,
     pub(crate) statistics: Option<Arc<Statistics>>,
+    /// Holds the writes of the outputs back.
+    pub(crate) rate_limit: Option<(Arc<RateLimiter>, IoPriority)>,
     /// Bytes after which writeback is started; 0 leaves it to the system.
     pub(crate) bytes_per_sync: u64,
 }
@@ -43,6 +46,7 @@ impl<'a> OutputContext<'a> {
             epoch: family.take_epoch(),
             oldest_ancestor_time: now,
             statistics: db.env().statistics.clone(),
+            rate_limit: db.env().rate_limiter.clone().map(|l| (l, IoPriority::High)),
             bytes_per_sync: db.options.db.bytes_per_sync,
         }
     }
@@ -146,7 +150,10 @@ impl<'a> Output<'a> {
 impl Open {
     fn create(ctx: &OutputContext<'_>, level: usize, number: FileNumber) -> Result<Self> {
         let path = files::table_path(&ctx.tables.dir, number);
-        let file = ctx.tables.env.fs.open(&path, io::OpenHow::CREATE_NEW)?;
+        let mut file = ctx.tables.env.fs.open(&path, io::OpenHow::CREATE_NEW)?;
+        if let Some((limiter, priority)) = &ctx.rate_limit {
+            file = io::limiter::limited(file, Arc::clone(limiter), *priority);
+        }
         let options = &ctx.family.options;
         let builder = table::Builder::new(
             Arc::clone(&file),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base::stats::Ticker;
 use base::{Error, ErrorKind, Result, key};
+use io::IoPriority;
 use table::InternalIterator;
 
 use super::merge::{DropRules, MayExistBelow, Merge};
@@ -53,6 +54,9 @@ fn write_outputs(
     done: &mut Vec<NewFile>,
 ) -> Result<()> {
     let mut ctx = OutputContext::of(db, family);
+    if let Some((_, priority)) = &mut ctx.rate_limit {
+        *priority = IoPriority::Low;
+    }
     ctx.epoch = pick
         .files()
         .filter_map(|(_, f)| f.meta.epoch_number)

@@ -22,11 +22,15 @@ use std::sync::Arc;
 use base::clock::{Clock, SystemClock};
 use base::options::OptionTable;
 use base::stats::Statistics;
-use base::{Comparator, Result};
+use base::{Comparator, Error, Result, SliceTransform};
+use io::RateLimiter;
 use log::RecoveryMode;
 use table::{BlockCache, TableOptions};
 
-pub use cf::{CfOptions, CompressionOptions};
+use crate::listener::Listeners;
+use crate::write_buffer_manager::WriteBufferManager;
+
+pub use cf::{CfOptions, CompressionOptions, MemtableFactory};
 pub use codec::ParsedOptions;
 pub use db::{DbOptions, InfoLogLevel, WalCompression, WalIoMode, WalTailPolicy};
 pub use read_write::{FlushOptions, ReadOptions, WriteOptions};
@@ -57,7 +61,9 @@ impl Options {
     pub fn validate(&self) -> Result<()> {
         self.db.validate()?;
         self.db.validate_together()?;
-        self.cf.validate()
+        self.env.validate()?;
+        self.cf.validate()?;
+        self.cf.check_with(&self.db)
     }
 
     /// How many old logs are kept to be overwritten: none where RocksDB does not keep any either. A
@@ -79,9 +85,23 @@ pub struct ColumnFamilyOptions {
     pub table: TableOptions,
     /// The order of keys. Its name is stored; the family opens under no other.
     pub comparator: Comparator,
+    /// The prefixes of keys, for filters.
+    pub prefix_extractor: Option<SliceTransform>,
 }
 
 impl ColumnFamilyOptions {
+    /// The rules between these options and those of the database. Errors: `InvalidArgument`.
+    pub(crate) fn check_with(&self, db: &DbOptions) -> Result<()> {
+        if self.cf.memtable_factory == MemtableFactory::Vector && db.allow_concurrent_memtable_write
+        {
+            return Err(Error::invalid_argument(
+                "Memtable doesn't allow concurrent writes (allow_concurrent_memtable_write)",
+            )
+            .hint("set allow_concurrent_memtable_write = false with VectorRepFactory"));
+        }
+        Ok(())
+    }
+
     /// Checks every range and the rules between options. Errors: as [`Options::validate`].
     pub fn validate(&self) -> Result<()> {
         self.cf.validate()?;
@@ -120,6 +140,25 @@ pub struct Env {
     pub block_cache: Option<Arc<BlockCache>>,
     /// Counts events; `None` counts nothing.
     pub statistics: Option<Arc<Statistics>>,
+    /// Limits the memory of memtables; `None` makes one of the database's own, with
+    /// `db_write_buffer_size`.
+    pub write_buffer_manager: Option<Arc<WriteBufferManager>>,
+    /// Limits what flushes and compactions write per second.
+    pub rate_limiter: Option<Arc<RateLimiter>>,
+    /// Are told what happens.
+    pub listeners: Listeners,
+}
+
+impl Env {
+    fn validate(&self) -> Result<()> {
+        match &self.rate_limiter {
+            Some(limiter) if limiter.mode().reads() => Err(Error::not_supported(
+                "a rate limiter whose mode limits reads (only writes of flushes and compactions \
+                 are limited)",
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Default for Env {
@@ -130,6 +169,9 @@ impl Default for Env {
             clock: SystemClock::shared(),
             block_cache: None,
             statistics: None,
+            write_buffer_manager: None,
+            rate_limiter: None,
+            listeners: Listeners::default(),
         }
     }
 }

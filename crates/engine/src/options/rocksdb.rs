@@ -29,7 +29,7 @@ pub const CF_SECTION: &str = "CFOptions";
 pub const TABLE_SECTION: &str = "TableOptions/BlockBasedTable";
 
 /// Keys whose values are components that the codec handles itself.
-pub const COMPONENT_KEYS: &[&str] = &["comparator"];
+pub const COMPONENT_KEYS: &[&str] = &["comparator", "prefix_extractor"];
 
 /// The keys of a section that Ironstone does not implement: they keep their default.
 pub fn unimplemented() -> impl Iterator<Item = &'static Key> {
