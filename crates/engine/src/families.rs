@@ -25,7 +25,6 @@ pub(crate) fn create(
     options: &ColumnFamilyOptions,
 ) -> Result<Arc<Family>> {
     options.validate()?;
-    options.check_with(&db.options.db)?;
     db.check_writable()?;
     // Nobody is writing, so that no group is halfway with the old set.
     let family = db.order.alone(|| {

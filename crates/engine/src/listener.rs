@@ -1,8 +1,8 @@
 //! Event listeners: the application is told what the database does in the background.
 //!
-//! Callbacks run on the thread on which the thing happened, without a lock of the database. They
-//! should be short: the thread goes on when they return. One that panics is told of in LOG, and
-//! the database goes on.
+//! Callbacks run on the thread on which the thing happened. They may read, and should be short: the
+//! thread goes on when they return. They must not write to the database or wait for it: writers may
+//! be waiting for the callback. One that panics is told of in LOG, and the database goes on.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::family::Family;
 use crate::shared::Shared;
 use crate::version::Version;
+use crate::write::admit;
 
 /// The value of a property of a family, or of the database; `None` for an unknown name.
 pub(crate) fn get(db: &Shared, family: &Family, name: &str) -> Option<String> {
@@ -21,7 +22,7 @@ pub(crate) fn get(db: &Shared, family: &Family, name: &str) -> Option<String> {
         "sstables" => return Some(sstables(version)),
         "cf-write-stall-stats" => return Some(stall_text(&cf_stalls(db, family))),
         "db-write-stall-stats" => return Some(stall_text(&db_stalls(db))),
-        "actual-delayed-write-rate" => db.stall.rate(),
+        "actual-delayed-write-rate" => admit::rate(db),
         "is-write-stopped" => u64::from(db.stall.writes_stopped()),
         "num-immutable-mem-table-flushed" => family.history().len() as u64,
         "size-all-mem-tables" => {
@@ -77,33 +78,31 @@ pub(crate) fn get_map(
 }
 
 /// How often writers of a family were held back.
-fn cf_stalls(db: &Shared, family: &Family) -> Vec<(String, u64)> {
+fn cf_stalls(db: &Shared, family: &Family) -> BTreeMap<String, u64> {
     let counts = db.stall.counts(family.id);
-    let mut out = Vec::new();
+    let mut out = BTreeMap::new();
     for (cause, pair) in [
         ("memtable-limit", counts.memtable),
         ("l0-file-count-limit", counts.l0),
         ("pending-compaction-bytes", counts.pending),
         ("total", counts.total()),
     ] {
-        out.push((format!("{cause}-delays"), pair.delays));
-        out.push((format!("{cause}-stops"), pair.stops));
+        out.insert(format!("{cause}-delays"), pair.delays);
+        out.insert(format!("{cause}-stops"), pair.stops);
     }
     let busy = counts.l0_with_compaction;
     let name = |what| format!("cf-l0-file-count-limit-{what}-with-ongoing-compaction");
-    out.push((name("delays"), busy.delays));
-    out.push((name("stops"), busy.stops));
+    out.insert(name("delays"), busy.delays);
+    out.insert(name("stops"), busy.stops);
     out
 }
 
-fn db_stalls(db: &Shared) -> Vec<(String, u64)> {
-    vec![(
-        "write-buffer-manager-limit-stops".to_owned(),
-        db.stall.memory_stops(),
-    )]
+fn db_stalls(db: &Shared) -> BTreeMap<String, u64> {
+    let name = "write-buffer-manager-limit-stops".to_owned();
+    BTreeMap::from([(name, db.stall.memory_stops())])
 }
 
-fn stall_text(pairs: &[(String, u64)]) -> String {
+fn stall_text(pairs: &BTreeMap<String, u64>) -> String {
     let each = pairs.iter().map(|(name, n)| format!("{name}: {n}"));
     format!(
         "Write Stall (count): {}\n",

@@ -8,7 +8,7 @@
 //!   | key_len u32 | value_len u32 | internal key | value |      one allocation of the arena
 //! ```
 //!
-//! One thread inserts at a time: `allow_concurrent_memtable_write` must be off.
+//! Threads may insert at the same time: they copy side by side, and push one after the other.
 //!
 //! Invariant: an [`Entry`] points at what the arena gave and `insert` has written; it is not written
 //! to again, and lives as long as the arena.

@@ -61,8 +61,6 @@ pub(crate) fn open(
     options.validate()?;
     if let Wanted::Listed(list) = wanted {
         check_descriptors(list)?;
-        list.iter()
-            .try_for_each(|d| d.options.check_with(&options.db))?;
     }
     let exists = look(dir, options, read_only)?;
     if !exists {

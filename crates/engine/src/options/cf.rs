@@ -143,7 +143,8 @@ impl OptionValue for CompressionOptions {
 pub enum MemtableFactory {
     /// In a skiplist: fast to write and to read, by many threads at once.
     SkipList,
-    /// In a vector that is sorted when it is read: for bulk loads by one thread.
+    /// In a vector that is sorted when it is read: for bulk loads. RocksDB before 10 wants
+    /// `allow_concurrent_memtable_write` to be off with it.
     Vector,
 }
 
@@ -189,7 +190,7 @@ base::options! {
         /// checks of transactions; -1 is `max_write_buffer_number` times `write_buffer_size`.
         max_write_buffer_size_to_maintain: i64 = 0, in -1..=i64::MAX;
         /// How a memtable holds its entries: `SkipListFactory`, or `VectorRepFactory` for bulk
-        /// loads, which must not have `allow_concurrent_memtable_write`.
+        /// loads.
         memtable_factory: MemtableFactory = MemtableFactory::SkipList;
         /// Bytes of a memtable's Bloom filter as a part of `write_buffer_size`; 0 is no filter. It
         /// has the prefixes of keys, if there is a `prefix_extractor`.

@@ -184,12 +184,6 @@ impl DbOptions {
                 "set one of them only",
             );
         }
-        if self.atomic_flush && self.enable_pipelined_write {
-            return refuse(
-                "atomic_flush is incompatible with enable_pipelined_write",
-                "set one of them only",
-            );
-        }
         if self.wal_pipeline_depth > 1 && self.wal_tail_policy != WalTailPolicy::Pad {
             return refuse(
                 "wal_pipeline_depth > 1 needs wal_tail_policy = pad: two writes must not touch \

@@ -62,8 +62,7 @@ impl Options {
         self.db.validate()?;
         self.db.validate_together()?;
         self.env.validate()?;
-        self.cf.validate()?;
-        self.cf.check_with(&self.db)
+        self.cf.validate()
     }
 
     /// How many old logs are kept to be overwritten: none where RocksDB does not keep any either. A
@@ -90,18 +89,6 @@ pub struct ColumnFamilyOptions {
 }
 
 impl ColumnFamilyOptions {
-    /// The rules between these options and those of the database. Errors: `InvalidArgument`.
-    pub(crate) fn check_with(&self, db: &DbOptions) -> Result<()> {
-        if self.cf.memtable_factory == MemtableFactory::Vector && db.allow_concurrent_memtable_write
-        {
-            return Err(Error::invalid_argument(
-                "Memtable doesn't allow concurrent writes (allow_concurrent_memtable_write)",
-            )
-            .hint("set allow_concurrent_memtable_write = false with VectorRepFactory"));
-        }
-        Ok(())
-    }
-
     /// Checks every range and the rules between options. Errors: as [`Options::validate`].
     pub fn validate(&self) -> Result<()> {
         self.cf.validate()?;

@@ -104,11 +104,6 @@ impl Stall {
         self.condition.load(Ordering::Acquire) == WriteStallCondition::Delayed as u8
     }
 
-    /// Bytes a second that writers are held to; 0 if they are not.
-    pub(crate) fn rate(&self) -> u64 {
-        self.lock().rate().map_or(0, |r| r as u64)
-    }
-
     /// How often the family was found held back.
     pub(crate) fn counts(&self, family: u32) -> Counts {
         self.lock().counts(family)
@@ -253,6 +248,16 @@ fn pace(db: &Shared, plan: &Plan, bytes: usize) -> Result<()> {
         hold_back(db, Duration::from_nanos(nanos), ticker);
     }
     Ok(())
+}
+
+/// Bytes a second that writers are held to now; 0 if they are not.
+pub(crate) fn rate(db: &Shared) -> u64 {
+    let now = db.env().clock.monotonic_nanos();
+    let written = written(&db.families.load());
+    let mut controller = db.stall.lock();
+    controller.tick(now, written);
+    db.stall.publish(&controller);
+    controller.rate().map_or(0, |r| r as u64)
 }
 
 /// A new allowance for `bytes` and some more; how many nanoseconds they cost.
@@ -476,12 +481,12 @@ fn describe(
         }
         WriteStallCause::WriteBufferManagerLimit => "memtables use too much memory".to_owned(),
     };
-    let rate = if delayed {
-        format!(" rate {}", db.stall.rate())
+    let at = if delayed {
+        format!(" rate {}", rate(db))
     } else {
         String::new()
     };
-    format!("{verb} writes because {what}{rate}")
+    format!("{verb} writes because {what}{at}")
 }
 
 /// Holds a `low_pri` write of `bytes` back while compactions are due: RocksDB's 1 MiB a second.

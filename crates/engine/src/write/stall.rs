@@ -19,7 +19,7 @@
 //!
 //! *Drain* is the rate of writes that compactions can bear: the files that leave level 0 per second
 //! while there are too many, times the bytes written (to all families) per file. Before anything was
-//! measured it is what the writers do by themselves. Between the points the rate is interpolated on
+//! measured it is what the writers did by themselves. Between the points the rate is interpolated on
 //! a logarithmic scale, and it moves in fractions of a second rather than at once.
 //!
 //! While a memtable is being flushed, the rate is also such that the room that is left lasts until
@@ -294,7 +294,8 @@ impl Family {
         {
             self.flush_seconds.add(seconds(since, now) / flushed as f64);
         }
-        if debt.immutable > 0 {
+        let due = self.limits.min_write_buffer_number_to_merge.max(1);
+        if debt.immutable >= due {
             self.flushing_since.get_or_insert(now);
         } else {
             self.flushing_since = None;
@@ -370,7 +371,7 @@ pub(crate) struct Change {
 pub(crate) struct Controller {
     families: BTreeMap<u32, Family>,
     delayed_write_rate: f64,
-    /// Bytes a second that come in.
+    /// Bytes a second that come in while nobody is held back.
     incoming: Mean,
     /// When how much had been written.
     last: Option<(u64, u64)>,
@@ -485,7 +486,10 @@ impl Controller {
         // Over shorter times the rate of a group would be measured, not that of the writers.
         if now.saturating_sub(then) >= 20_000_000 {
             let bytes = written.saturating_sub(before) as f64;
-            self.incoming.add(bytes / seconds(then, now));
+            // Who is held back does not show what it would do.
+            if self.rate.is_none() {
+                self.incoming.add(bytes / seconds(then, now));
+            }
             self.last = Some((now, written));
         }
     }

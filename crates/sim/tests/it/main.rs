@@ -13,6 +13,8 @@ mod faults;
 #[cfg(test)]
 mod foreign;
 #[cfg(test)]
+mod memtables;
+#[cfg(test)]
 mod model;
 #[cfg(test)]
 mod pingpong;
@@ -22,6 +24,8 @@ mod pitfalls;
 mod retention;
 #[cfg(test)]
 mod rot;
+#[cfg(test)]
+mod stalls;
 #[cfg(test)]
 mod threads;
 #[cfg(test)]
