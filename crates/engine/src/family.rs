@@ -38,6 +38,8 @@ pub(crate) struct Family {
     history: Mutex<History>,
     write_buffers: Arc<WriteBufferManager>,
     dropped: AtomicBool,
+    /// A compaction filter panicked: none is called any more.
+    pub(crate) filter_failed: Arc<AtomicBool>,
     /// The database that the family is open in, for handles that stray into another one.
     pub(crate) instance: u64,
 }
@@ -79,6 +81,7 @@ impl Family {
             history: Mutex::default(),
             write_buffers,
             dropped: AtomicBool::new(false),
+            filter_failed: Arc::default(),
             instance,
         }
     }

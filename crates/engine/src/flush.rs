@@ -15,14 +15,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use base::stats::Ticker;
-use base::{FileNumber, Result, SequenceNumber};
+use base::{ErrorKind, FileNumber, Result, SequenceNumber};
 use table::InternalIterator;
 
+use crate::compaction::filter::Filter;
 use crate::compaction::merge::{DropRules, Merge};
 use crate::compaction::output::{Output, OutputContext};
+use crate::compaction::tombstones::{Hidden, Tombstones};
 use crate::events::Event;
 use crate::family::Family;
 use crate::files;
+use crate::filter::{FilterContext, TableCreationReason};
 use crate::jobs::Work;
 use crate::listener::{FlushJobInfo, FlushReason};
 use crate::memtable::Memtable;
@@ -148,7 +151,17 @@ fn write(db: &Shared, job: Job) -> Result<Written> {
     };
     began(db, &job, number);
     db.tell(|l| l.on_flush_begin(&info));
-    let new = build_level0(&ctx, &job.memtables, &snapshots, number)?;
+    let build = || build_level0(&ctx, &job.memtables, &snapshots, number);
+    let new = build().or_else(|e| {
+        // A filter that panics keeps no data from its table: it is not called again.
+        let failed = job.family.filter_failed.load(Ordering::Relaxed);
+        if e.kind() != ErrorKind::Aborted || !failed {
+            return Err(e);
+        }
+        db.log.error(format_args!("flush begun again: {e}"));
+        info.file_number = ctx.numbers.take();
+        build_level0(&ctx, &job.memtables, &snapshots, info.file_number)
+    })?;
     if let Some(new) = &new {
         info.file_size = new.meta.file_size;
         info.smallest_seqno = new.meta.smallest_seqno;
@@ -176,6 +189,7 @@ fn began(db: &Shared, job: &Job, number: FileNumber) {
             .number("num_memtables", job.memtables.len() as u64)
             .number("num_entries", sum(|m| m.len() as u64))
             .number("num_deletes", sum(Memtable::num_deletes))
+            .number("num_range_deletes", sum(Memtable::num_range_deletes))
             .number("total_data_size", sum(Memtable::data_bytes))
             .number("memory_usage", sum(|m| m.memory_usage() as u64))
             .text("flush_reason", job.reason.name()),
@@ -218,13 +232,29 @@ pub(crate) fn build_level0(
         .map(|m| Box::new(m.iter()) as Box<dyn InternalIterator>)
         .collect();
     let input = MergingIter::new(ctx.family.comparator().clone(), children);
-    let rules = DropRules::keep_deletions(ctx.family.comparator().clone(), snapshots.to_vec());
+    let comparator = ctx.family.comparator();
+    let spans: Vec<_> = memtables.iter().flat_map(|m| m.tombstone_spans()).collect();
+    let tombstones = Tombstones::new(comparator, &spans, snapshots).map(Arc::new);
+    let context = FilterContext {
+        is_full_compaction: false,
+        is_manual_compaction: false,
+        input_start_level: 0,
+        column_family_id: ctx.family.id,
+        reason: TableCreationReason::Flush,
+    };
+    let rules = DropRules::keep_deletions(comparator.clone(), snapshots.to_vec())
+        .family(ctx)
+        .filter(Filter::of(ctx.family, &context)?)
+        .without(tombstones.clone().map(|t| Hidden::by(t, snapshots)));
     let mut merge = Merge::new(Box::new(input), rules);
     let mut output = Output::new(ctx, 0, number);
     merge.start()?;
     while merge.valid() {
         output.add(merge.key(), merge.value())?;
         merge.next()?;
+    }
+    if let Some(t) = &tombstones {
+        output.add_tombstones(t.between(None, None))?;
     }
     output.finish()
 }

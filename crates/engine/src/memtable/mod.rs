@@ -15,6 +15,7 @@ pub(crate) mod arena;
 mod bloom;
 pub(crate) mod history;
 mod skiplist;
+mod tombstones;
 mod vector;
 
 use std::sync::Arc;
@@ -24,32 +25,27 @@ use base::{Comparator, FileNumber, Result, SequenceNumber, SliceTransform, Value
 use table::InternalIterator;
 
 use crate::options::MemtableFactory;
+use crate::read::range_del::{Fragments, Span};
 use crate::write_buffer_manager::Tracker;
 use arena::Arena;
 use bloom::Bloom;
 use skiplist::{Position, SkipList};
+use tombstones::Tombstones;
 use vector::{Sorted, Vector};
-
-/// What a lookup found.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Lookup<'a> {
-    /// No visible version here: look further down.
-    Absent,
-    /// The newest visible version.
-    Found(ValueType, &'a [u8]),
-}
 
 /// A sorted set of (internal key, value). Inserts and reads may run at the same time.
 pub(crate) struct Memtable {
     rep: Rep,
     filter: Option<Filter>,
+    comparator: Comparator,
+    tombstones: Tombstones,
     /// Identifies the memtable in order of creation.
     id: u64,
     /// The log that was active when this memtable became active: nothing in it is older.
     log_number: FileNumber,
     /// The log that became active when this memtable stopped being active; 0 while it is active.
     next_log_number: AtomicU64,
-    /// Deletions of all kinds, for the flushed file's properties and compaction heuristics.
+    /// Deletions of single keys of all kinds, for the flushed file's properties and compaction heuristics.
     deletes: AtomicU64,
     /// Key and value bytes.
     data_bytes: AtomicU64,
@@ -173,6 +169,8 @@ impl Memtable {
         }
         let arena = Arena::new(settings.arena_block_size, settings.tracker);
         Self {
+            comparator: settings.comparator.clone(),
+            tombstones: Tombstones::default(),
             rep: match settings.factory {
                 MemtableFactory::SkipList => {
                     Rep::SkipList(SkipList::new(settings.comparator, arena))
@@ -231,46 +229,108 @@ impl Memtable {
         }
     }
 
-    /// The newest version of the user key in `seek_key` that is not newer than its sequence.
+    /// Passes the versions of the user key in `seek_key` that are not newer than its sequence,
+    /// newest first, to `visit`, until that returns false.
     #[inline]
-    pub(crate) fn get(&self, seek_key: &[u8]) -> Lookup<'_> {
-        if self.is_empty() {
-            return Lookup::Absent;
+    pub(crate) fn versions(
+        &self,
+        seek_key: &[u8],
+        mut visit: impl FnMut(key::Parsed<'_>, &[u8]) -> bool,
+    ) {
+        if self.points() == 0 {
+            return;
         }
         let user_key = key::user_key(seek_key);
         if let Some(filter) = &self.filter
             && !filter.may_contain(user_key)
         {
-            return Lookup::Absent;
+            return;
         }
-        let entry = match &self.rep {
-            Rep::SkipList(list) => list.cursor_at(&list.target(seek_key)).entry(),
-            Rep::Vector(vector) => vector.at_or_behind(seek_key),
+        // False where the key's versions end, or the caller has enough.
+        let mut goes_on = |internal: &[u8], value: &[u8]| match key::parse(internal) {
+            Some(found) if found.user_key == user_key => visit(found, value),
+            _ => false,
         };
-        let Some((internal, value)) = entry else {
-            return Lookup::Absent;
-        };
-        match key::parse(internal) {
-            Some(found) if found.user_key == user_key => Lookup::Found(found.value_type, value),
-            _ => Lookup::Absent,
+        match &self.rep {
+            Rep::SkipList(list) => {
+                let mut cursor = list.cursor_at(&list.target(seek_key));
+                while let Some((internal, value)) = cursor.entry() {
+                    if !goes_on(internal, value) {
+                        return;
+                    }
+                    cursor.next();
+                }
+            }
+            Rep::Vector(vector) => vector.walk(seek_key, goes_on),
         }
+    }
+
+    /// Removes the user keys from `begin` up to, and without, `end`; nothing if that is no range.
+    pub(crate) fn delete_range(&self, begin: &[u8], end: &[u8], seq: SequenceNumber) {
+        if self.comparator.compare(begin, end).is_lt() {
+            self.tombstones.insert(begin, end, seq);
+            self.data_bytes.fetch_add(
+                (begin.len() + key::TRAILER_LEN + end.len()) as u64,
+                Ordering::Relaxed,
+            );
+        }
+    }
+
+    /// The newest range tombstone over the user key in `seek_key` that is not newer than its
+    /// sequence; 0 if there is none.
+    #[inline]
+    pub(crate) fn covering_tombstone(&self, seek_key: &[u8]) -> u64 {
+        if self.tombstones.len() == 0 {
+            return 0;
+        }
+        let limit = key::split(seek_key).map_or(0, |(_, packed)| packed >> 8);
+        self.tombstones
+            .covering(&self.comparator, seek_key, SequenceNumber(limit))
+    }
+
+    /// The range tombstones as fragments.
+    pub(crate) fn tombstone_fragments(&self) -> Vec<Arc<Fragments>> {
+        match self.tombstones.len() {
+            0 => Vec::new(),
+            _ => self.tombstones.lists(&self.comparator),
+        }
+    }
+
+    /// The range tombstones as they came.
+    pub(crate) fn tombstone_spans(&self) -> Vec<Span> {
+        self.tombstones.spans()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Number of entries.
+    /// Number of entries other than range tombstones.
     #[inline]
-    pub(crate) fn len(&self) -> usize {
+    fn points(&self) -> usize {
         match &self.rep {
             Rep::SkipList(list) => list.len(),
             Rep::Vector(vector) => vector.len(),
         }
     }
 
+    /// Whether it has entries other than range tombstones.
+    pub(crate) fn has_points(&self) -> bool {
+        self.points() > 0
+    }
+
+    /// Number of entries, range tombstones included.
+    pub(crate) fn len(&self) -> usize {
+        self.points() + self.tombstones.len()
+    }
+
+    /// Deletions of single keys.
     pub(crate) fn num_deletes(&self) -> u64 {
         self.deletes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn num_range_deletes(&self) -> u64 {
+        self.tombstones.len() as u64
     }
 
     /// Key and value bytes, without the structure around them.
@@ -280,7 +340,8 @@ impl Memtable {
 
     /// Bytes of memory that it holds.
     pub(crate) fn memory_usage(&self) -> usize {
-        self.rep.reserved() + self.filter.as_ref().map_or(0, |f| f.bloom.memory())
+        let filter = self.filter.as_ref().map_or(0, |f| f.bloom.memory());
+        self.rep.reserved() + filter + self.tombstones.bytes()
     }
 
     /// True once it has as much data as the write buffer may have: it then becomes immutable.
@@ -288,7 +349,7 @@ impl Memtable {
     /// A chunk that would overshoot the limit by more than 60 % of its size is not begun, and one
     /// that was begun is used up to three quarters: RocksDB's rule of thumb.
     pub(crate) fn should_flush(&self, write_buffer_size: usize, arena_block_size: usize) -> bool {
-        let reserved = self.rep.reserved();
+        let reserved = self.rep.reserved() + self.tombstones.bytes();
         if reserved + arena_block_size < write_buffer_size + arena_block_size * 3 / 5 {
             return false;
         }

@@ -116,18 +116,36 @@ impl Vector {
         key::compare(&self.comparator, self.entry(a).0, b)
     }
 
-    /// The first entry at or behind an internal key.
-    pub(super) fn at_or_behind(&self, target: &[u8]) -> Option<(&[u8], &[u8])> {
+    /// Passes the entries from an internal key on, in order, to `visit`, until that returns false.
+    pub(super) fn walk(&self, target: &[u8], mut visit: impl FnMut(&[u8], &[u8]) -> bool) {
+        let mut passed = |e: Entry| {
+            let (key, value) = self.entry(e);
+            visit(key, value)
+        };
         if let Some(sorted) = self.sorted.get() {
-            let i = self.position(sorted, target);
-            return sorted.get(i).map(|e| self.entry(*e));
+            let from = self.position(sorted, target);
+            for e in sorted.iter().skip(from) {
+                if !passed(*e) {
+                    break;
+                }
+            }
+            return;
         }
-        let entries = self.entries();
-        let behind = entries
-            .iter()
-            .filter(|e| self.compare(**e, target) != Ordering::Less);
-        let first = behind.min_by(|a, b| self.compare(**a, self.entry(**b).0));
-        first.map(|e| self.entry(*e))
+        // Only what has the same user key: the caller wants no other.
+        let same = |e: &Entry| {
+            let (key, _) = self.entry(*e);
+            let user_key = self
+                .comparator
+                .compare(key::user_key(key), key::user_key(target));
+            user_key == Ordering::Equal && self.compare(*e, target) != Ordering::Less
+        };
+        let mut found: Vec<Entry> = self.entries().iter().copied().filter(same).collect();
+        found.sort_unstable_by(|a, b| self.compare(*a, self.entry(*b).0));
+        for e in found {
+            if !passed(e) {
+                break;
+            }
+        }
     }
 
     /// The place of the first entry at or behind an internal key.

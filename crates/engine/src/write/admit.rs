@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use base::stats::Ticker;
+use base::stats::{HistogramKind, Ticker};
 use base::{Error, ErrorKind, Result};
 
 use super::plan::Plan;
@@ -283,8 +283,17 @@ fn hold_back(db: &Shared, time: Duration, ticker: Ticker) {
     let clock = &db.env().clock;
     let start = clock.monotonic_nanos();
     std::thread::sleep(time);
-    let waited = clock.monotonic_nanos().saturating_sub(start);
-    db.count(ticker, waited / 1000);
+    let waited = clock.monotonic_nanos().saturating_sub(start) / 1000;
+    if ticker == Ticker::StallMicros {
+        stalled(db, waited);
+    } else {
+        db.count(ticker, waited);
+    }
+}
+
+fn stalled(db: &Shared, micros: u64) {
+    db.count(Ticker::StallMicros, micros);
+    db.record(HistogramKind::WriteStall, micros);
 }
 
 /// How full the active memtable is.
@@ -320,8 +329,7 @@ fn wait_for_memory(db: &Shared) -> Result<()> {
         look_closer(db)?;
         memory.wait(LOOK);
     }
-    let waited = clock.monotonic_nanos().saturating_sub(start);
-    db.count(Ticker::StallMicros, waited / 1000);
+    stalled(db, clock.monotonic_nanos().saturating_sub(start) / 1000);
     Ok(())
 }
 
@@ -335,8 +343,7 @@ fn wait_until(db: &Shared, ready: impl Fn() -> bool) -> Result<()> {
         state = db.wait(state);
     }
     drop(state);
-    let waited = clock.monotonic_nanos().saturating_sub(start);
-    db.count(Ticker::StallMicros, waited / 1000);
+    stalled(db, clock.monotonic_nanos().saturating_sub(start) / 1000);
     Ok(())
 }
 
