@@ -27,7 +27,11 @@ fn text(seed: u64, len: usize) -> Vec<u8> {
 
 fn pack(kind: CompressionType, level: i32, dict: &[u8], input: &[u8]) -> Option<Vec<u8>> {
     let mut out = b"before".to_vec();
-    let kept = compress(kind, level, dict, input, &mut out).unwrap();
+    let settings = CompressionSettings {
+        level,
+        ..CompressionSettings::default()
+    };
+    let kept = compress(kind, &settings, dict, input, &mut out).unwrap();
     assert!(out.starts_with(b"before"));
     let payload = out.split_off(6);
     assert_eq!(kept, !payload.is_empty());
@@ -212,5 +216,23 @@ proptest! {
             payload[at] ^= 1 << bit;
         }
         drop(decompress(CODECS[kind], &payload, 5, &[]));
+    }
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test may start threads")]
+fn what_a_thread_compressed_before_does_not_matter() {
+    for kind in CODECS {
+        for dict_len in [0, 100, 4000, 40_000] {
+            let dict = text(1, dict_len);
+            for i in 0..40 {
+                let mut input = text(i, 50 + 130 * i as usize);
+                Rng::new(i).fill(&mut input[..20]);
+                let here = pack(kind, DEFAULT_LEVEL, &dict, &input);
+                let (d, n) = (dict.clone(), input.clone());
+                let there = std::thread::spawn(move || pack(kind, DEFAULT_LEVEL, &d, &n));
+                assert!(here == there.join().unwrap(), "{kind:?} {dict_len} {i}");
+            }
+        }
     }
 }
