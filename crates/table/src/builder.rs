@@ -197,8 +197,7 @@ impl Builder {
             .filter(|_| internal_key.len() < 1 << 30 && value.len() < 3 << 30)
             .ok_or_else(|| self.error("a key or value whose length does not fit a table"))?;
         let is_first = self.properties.num_entries == self.properties.num_range_deletions;
-        if !is_first
-            && key::compare(&self.options.comparator, &self.last_key, internal_key).is_ge()
+        if !is_first && key::compare(&self.options.comparator, &self.last_key, internal_key).is_ge()
         {
             return Err(self.error("keys added out of order"));
         }

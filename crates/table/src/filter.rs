@@ -93,7 +93,8 @@ impl FilterPolicy {
 
 impl OptionValue for FilterPolicy {
     fn kind() -> String {
-        "nullptr | bloomfilter:<bits per key>:false | ribbonfilter:<bits per key>:<level>".to_owned()
+        "nullptr | bloomfilter:<bits per key>:false | ribbonfilter:<bits per key>:<level>"
+            .to_owned()
     }
 
     /// Also reads the forms without a last part, and the `{id=…;…}` form of later RocksDB

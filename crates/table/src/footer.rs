@@ -181,7 +181,10 @@ impl Footer {
         let mut out = Vec::with_capacity(LEN);
         out.push(self.checksum_type.to_u8());
         if self.format_version >= 6 {
-            assert_ne!(self.base_context, 0, "format version 6 needs a base context");
+            assert_ne!(
+                self.base_context, 0,
+                "format version 6 needs a base context"
+            );
             out.extend_from_slice(&EXTENDED_MAGIC);
             put_u32(&mut out, 0);
             put_u32(&mut out, self.base_context);

@@ -203,10 +203,10 @@ impl TableOptions {
             );
         }
         if self.partition_filters && self.index_type != IndexType::TwoLevel {
-            return Err(
-                Error::invalid_argument("partition_filters=true with an index of one level")
-                    .hint("set index_type=kTwoLevelIndexSearch"),
-            );
+            return Err(Error::invalid_argument(
+                "partition_filters=true with an index of one level",
+            )
+            .hint("set index_type=kTwoLevelIndexSearch"));
         }
         if self.block_align && compressed {
             return Err(Error::invalid_argument("block_align=true with compression")

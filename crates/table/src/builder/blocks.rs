@@ -172,7 +172,8 @@ impl DataBlocks {
         let limit = limits.into_iter().filter(|&n| n > 0).min();
         let threads = settings.parallel_threads.min(THREADS_MAX) as usize;
         let compressors = options.compressors.as_ref();
-        let compressors = compressors.filter(|_| threads > 1 && codec.kind != CompressionType::None);
+        let compressors =
+            compressors.filter(|_| threads > 1 && codec.kind != CompressionType::None);
         Self {
             held: held.then(|| Held {
                 blocks: Vec::new(),

@@ -53,11 +53,20 @@ pub(super) fn compress(
         if kept.as_ref().is_none_or(|(c, _)| *c != choice) {
             *kept = None;
         }
-        let (_, deflate) = kept.get_or_insert_with(|| (choice, stream(settings, level)));
-        deflate.reset();
-        if !dict.is_empty() && deflate.set_dictionary(dict).is_err() {
-            return false;
-        }
+        let mut fresh;
+        let deflate = if dict.is_empty() {
+            let (_, kept) = kept.get_or_insert_with(|| (choice, stream(settings, level)));
+            kept.reset();
+            kept
+        } else {
+            // With a dictionary, what a stream that is reset gives depends on what it did before,
+            // and a table must not depend on which thread compressed it.
+            fresh = stream(settings, level);
+            if fresh.set_dictionary(dict).is_err() {
+                return false;
+            }
+            &mut fresh
+        };
         fill_room(out, room, |to| {
             match deflate.compress(input, to, DeflateFlush::Finish) {
                 Ok(Status::StreamEnd) => usize::try_from(deflate.total_out()).ok(),

@@ -92,7 +92,10 @@ fn ribbon_filters_hold_their_keys_and_are_smaller() {
             assert_eq!(bytes[bytes.len() - 5], 0xfe);
         }
         let filter = Filter::new(bytes);
-        assert!((0..keys).all(|i| filter.may_match(&key(i))), "{keys} {bits}");
+        assert!(
+            (0..keys).all(|i| filter.may_match(&key(i))),
+            "{keys} {bits}"
+        );
         let passed = false_positives(&filter);
         assert!(passed <= passed_max, "{passed} of 10000, {keys} {bits}");
     }
@@ -115,7 +118,13 @@ fn policies_as_text() {
         assert_eq!(policy.print(), printed);
         assert_eq!(FilterPolicy::parse(printed), Some(policy));
     }
-    for bad in ["ribbonfilter", "ribbonfilter:x", "ribbonfilter:10:y", "bloomfilter:10:2", "x:1"] {
+    for bad in [
+        "ribbonfilter",
+        "ribbonfilter:x",
+        "ribbonfilter:10:y",
+        "bloomfilter:10:2",
+        "x:1",
+    ] {
         assert_eq!(FilterPolicy::parse(bad), None, "{bad}");
     }
     let ribbon = FilterPolicy::parse("ribbonfilter:10:1").unwrap();

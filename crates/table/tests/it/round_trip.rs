@@ -13,7 +13,9 @@ use table::{
     BlockCache, BuilderOptions, InternalIterator, ReadOptions, Reader, ReaderOptions, TableOptions,
 };
 
-use crate::util::{Entries, Threads, build, get_all, ikey, open, scan, scan_back, seek_key, sorted};
+use crate::util::{
+    Entries, Threads, build, get_all, ikey, open, scan, scan_back, seek_key, sorted,
+};
 
 /// Entries with repeated and neighbouring user keys of all lengths.
 fn random_entries(rng: &mut Rng, n: usize, cmp: &Comparator) -> Entries {

@@ -80,8 +80,14 @@ fn sst_dump_verifies_every_kind_of_index_and_block() {
     let two_level = "index_type=kTwoLevelIndexSearch";
     for (text, shown) in [
         (two_level, "# index partitions: "),
-        ("index_type=kTwoLevelIndexSearch;metadata_block_size=200;format_version=3", ""),
-        ("index_type=kTwoLevelIndexSearch;partition_filters=true;metadata_block_size=300", ""),
+        (
+            "index_type=kTwoLevelIndexSearch;metadata_block_size=200;format_version=3",
+            "",
+        ),
+        (
+            "index_type=kTwoLevelIndexSearch;partition_filters=true;metadata_block_size=300",
+            "",
+        ),
         (
             "index_type=kTwoLevelIndexSearch;partition_filters=true;metadata_block_size=300;\
              whole_key_filtering=false;format_version=2",
@@ -89,15 +95,30 @@ fn sst_dump_verifies_every_kind_of_index_and_block() {
         ),
         ("index_type=kHashSearch;index_block_restart_interval=4", ""),
         ("index_type=kBinarySearchWithFirstKey", ""),
-        ("index_type=kBinarySearchWithFirstKey;index_block_restart_interval=4", ""),
+        (
+            "index_type=kBinarySearchWithFirstKey;index_block_restart_interval=4",
+            "",
+        ),
         ("index_type=kBinarySearchWithFirstKey;format_version=2", ""),
-        ("filter_policy=ribbonfilter:10:0", "filter policy name: ribbonfilter"),
+        (
+            "filter_policy=ribbonfilter:10:0",
+            "filter policy name: ribbonfilter",
+        ),
         ("data_block_index_type=kDataBlockBinaryAndHash", ""),
-        ("data_block_index_type=kDataBlockBinaryAndHash;data_block_hash_table_util_ratio=0.1", ""),
+        (
+            "data_block_index_type=kDataBlockBinaryAndHash;data_block_hash_table_util_ratio=0.1",
+            "",
+        ),
         ("use_delta_encoding=false", ""),
         ("block_align=true", "delta-value? 0)"),
-        ("block_align=true;block_size=16384;index_type=kTwoLevelIndexSearch", ""),
-        ("flush_block_policy_factory=FlushBlockEveryKeyPolicyFactory", "# data blocks: 2020"),
+        (
+            "block_align=true;block_size=16384;index_type=kTwoLevelIndexSearch",
+            "",
+        ),
+        (
+            "flush_block_policy_factory=FlushBlockEveryKeyPolicyFactory",
+            "# data blocks: 2020",
+        ),
         ("detect_filter_construct_corruption=true", ""),
     ] {
         for prefixes in [false, true] {
