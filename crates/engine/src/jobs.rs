@@ -3,6 +3,8 @@
 //! One thread flushes, the others compact (`max_background_jobs` in all, at least two). They look
 //! for work under the state lock, do it without, and sleep when there is none.
 
+mod compressors;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -17,6 +19,8 @@ use crate::properties;
 use crate::shared::Shared;
 use crate::write::pending;
 use crate::write::wal::LogFiles;
+
+pub(crate) use compressors::CompressionPool;
 
 /// How fast log files are filled with zeros.
 const POOL_BYTES_PER_SECOND: u64 = 128 << 20;

