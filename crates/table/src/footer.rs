@@ -200,7 +200,8 @@ impl Footer {
         out.resize(VERSION_OFFSET, 0);
         put_u32(&mut out, self.format_version);
         put_u64(&mut out, MAGIC);
-        if self.format_version >= 6 && self.checksum_type != ChecksumType::None {
+        if self.format_version >= 6 {
+            // Without checksums it is the context alone, which RocksDB checks.
             let sum = footer_checksum(self.checksum_type, &out, self.base_context, offset);
             if let Some(field) = out.get_mut(PART2_OFFSET + 4..PART2_OFFSET + 8) {
                 field.copy_from_slice(&sum.to_le_bytes());

@@ -25,6 +25,8 @@ mod rot;
 #[cfg(test)]
 mod statistics;
 #[cfg(test)]
+mod tables;
+#[cfg(test)]
 mod threads;
 #[cfg(test)]
 mod tracked;
