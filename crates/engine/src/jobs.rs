@@ -3,6 +3,8 @@
 //! A quarter of the threads flushes, at least one; the others compact (`max_background_jobs` in all,
 //! at least two). They look for work under the state lock, do it without, and sleep when there is none.
 
+mod compressors;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -18,6 +20,8 @@ use crate::properties;
 use crate::shared::Shared;
 use crate::write::wal::LogFiles;
 use crate::write::{admit, pending};
+
+pub(crate) use compressors::CompressionPool;
 
 /// How fast log files are filled with zeros.
 const POOL_BYTES_PER_SECOND: u64 = 128 << 20;

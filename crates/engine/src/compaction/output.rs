@@ -198,7 +198,17 @@ impl Open {
                 table: options.table.clone(),
                 comparator: options.comparator.clone(),
                 compression: options.cf.compression,
-                compression_level: options.cf.compression_opts.level,
+                compression_opts: options.cf.compression_opts.settings(),
+                compressors: Some(Arc::clone(&ctx.tables.compressors)),
+                target_file_size: if level == 0 {
+                    0
+                } else {
+                    options.cf.target_file_size_base
+                },
+                // Level 0 is where flushes write.
+                level: if level == 0 { -1 } else { level as i32 },
+                prefix_extractor: None,
+                prepopulate: ctx.tables.prepopulate(number, level, options),
                 column_family_id: ctx.family.id,
                 column_family_name: ctx.family.name.clone(),
                 db_id: ctx.db_id.to_owned(),

@@ -71,12 +71,10 @@ impl CompressionOptions {
 
     /// What it asks for that Ironstone does not do yet, by member name.
     pub fn unsupported(&self) -> Option<&'static str> {
-        let d = Self::default();
         [
-            ("max_dict_bytes", self.max_dict_bytes != d.max_dict_bytes),
-            ("parallel_threads", self.parallel_threads > 1),
-            ("window_bits", self.window_bits != d.window_bits),
-            ("strategy", self.strategy != d.strategy),
+            // Wider windows, and headers, are what RocksDB does not read.
+            ("window_bits", !(-14..=-9).contains(&self.window_bits)),
+            ("strategy", !(0..=4).contains(&self.strategy)),
         ]
         .into_iter()
         .find_map(|(name, differs)| differs.then_some(name))
@@ -85,10 +83,25 @@ impl CompressionOptions {
     /// The same with the members of [`CompressionOptions::unsupported`] at their defaults.
     #[must_use]
     pub fn supported_part(&self) -> Self {
+        let default = Self::default();
         Self {
+            window_bits: default.window_bits,
+            strategy: default.strategy,
+            ..self.clone()
+        }
+    }
+
+    /// What the builder of a table needs of it.
+    pub fn settings(&self) -> table::CompressionSettings {
+        table::CompressionSettings {
             level: self.level,
-            enabled: self.enabled,
-            ..Self::default()
+            window_bits: self.window_bits,
+            strategy: self.strategy,
+            max_dict_bytes: self.max_dict_bytes,
+            zstd_max_train_bytes: self.zstd_max_train_bytes,
+            max_dict_buffer_bytes: self.max_dict_buffer_bytes,
+            use_zstd_dict_trainer: self.use_zstd_dict_trainer,
+            parallel_threads: self.parallel_threads,
         }
     }
 }
@@ -286,7 +299,7 @@ impl CfOptions {
         )?;
         if let Some(member) = self.compression_opts.unsupported() {
             return Err(Error::not_supported(format!(
-                "option compression_opts: {member} other than its default"
+                "option compression_opts: {member} that RocksDB does not read"
             )));
         }
         Ok(())

@@ -544,7 +544,7 @@ impl Parser {
         }
         if let Some(member) = options.unsupported() {
             self.not_done(format!(
-                "option compression_opts: {member} other than its default"
+                "option compression_opts: {member} that RocksDB does not read"
             ))?;
             options = options.supported_part();
         }
