@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base::stats::Ticker;
 use base::{Error, ErrorKind, Result, SequenceNumber, key};
+use io::IoPriority;
 use table::InternalIterator;
 
 use super::filter::Filter;
@@ -56,6 +57,9 @@ fn write_outputs(
     done: &mut Vec<NewFile>,
 ) -> Result<()> {
     let mut ctx = OutputContext::of(db, family);
+    if let Some((_, priority)) = &mut ctx.rate_limit {
+        *priority = IoPriority::Low;
+    }
     ctx.epoch = pick
         .files()
         .filter_map(|(_, f)| f.meta.epoch_number)

@@ -43,6 +43,8 @@ opaque! {
     FilterPolicy;
     /// `rocksdb_pinnableslice_t`
     Pinned;
+    /// `rocksdb_ratelimiter_t`
+    RateLimiter;
     /// `rocksdb_wait_for_compact_options_t`
     WaitOptions;
     /// `rocksdb_compactionfilter_t`
@@ -139,6 +141,9 @@ api! {
         options_set_compression: fn(*mut Options, c_int);
         options_set_wal_recovery_mode: fn(*mut Options, c_int);
         options_set_block_based_table_factory: fn(*mut Options, *mut TableOptions);
+        options_set_ratelimiter: fn(*mut Options, *mut RateLimiter);
+        ratelimiter_create: fn(i64, i64, i32) -> *mut RateLimiter;
+        ratelimiter_destroy: fn(*mut RateLimiter);
         options_enable_statistics: fn(*mut Options);
         options_set_compaction_filter: fn(*mut Options, *mut Filter);
         compactionfilter_create: fn(
