@@ -330,6 +330,7 @@ fn help_teaches() {
         "get",
         "put",
         "delete",
+        "deleterange",
         "scan",
         "batchput",
         "list-column-families",
