@@ -99,6 +99,22 @@ tickers! {
     CompactReadBytes = "rocksdb.compact.read.bytes",
     /// Bytes written by compactions.
     CompactWriteBytes = "rocksdb.compact.write.bytes",
+    /// Bytes read by compactions of marked files.
+    CompactReadBytesMarked = "rocksdb.compact.read.marked.bytes",
+    /// Bytes read by periodic compactions.
+    CompactReadBytesPeriodic = "rocksdb.compact.read.periodic.bytes",
+    /// Bytes read by compactions of data older than `ttl`.
+    CompactReadBytesTtl = "rocksdb.compact.read.ttl.bytes",
+    /// Bytes written by compactions of marked files.
+    CompactWriteBytesMarked = "rocksdb.compact.write.marked.bytes",
+    /// Bytes written by periodic compactions.
+    CompactWriteBytesPeriodic = "rocksdb.compact.write.periodic.bytes",
+    /// Bytes written by compactions of data older than `ttl`.
+    CompactWriteBytesTtl = "rocksdb.compact.write.ttl.bytes",
+    /// FIFO compactions because of the size.
+    FifoMaxSizeCompactions = "rocksdb.fifo.max.size.compactions",
+    /// FIFO compactions because of the age.
+    FifoTtlCompactions = "rocksdb.fifo.ttl.compactions",
     /// Bytes written by flushes.
     FlushWriteBytes = "rocksdb.flush.write.bytes",
     /// Blocks of tables that were stored compressed.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use base::{Comparator, Error, FileNumber, Result};
 
+use crate::compaction::stats::History;
 use crate::memtable::Memtable;
 use crate::options::ColumnFamilyOptions;
 use crate::read::view::View;
@@ -29,6 +30,8 @@ pub(crate) struct Family {
     /// Somebody waits for a flush: it does not wait for `min_write_buffer_number_to_merge`.
     pub(crate) flush_requested: AtomicBool,
     dropped: AtomicBool,
+    /// What its compactions did.
+    pub(crate) compactions: History,
     /// The database that the family is open in, for handles that stray into another one.
     pub(crate) instance: u64,
 }
@@ -66,6 +69,7 @@ impl Family {
             flush_wanted: AtomicBool::new(false),
             flush_requested: AtomicBool::new(false),
             dropped: AtomicBool::new(false),
+            compactions: History::default(),
             instance,
         }
     }

@@ -59,10 +59,15 @@ mod write;
 pub use base::comparator::UserComparator;
 pub use base::{Comparator, Error, ErrorKind, Result, stats::Statistics};
 pub use batch::WriteBatch;
+pub use compaction::partitioner::{
+    PartitionerContext, PartitionerRequest, SstPartitioner, SstPartitionerFactory,
+    SstPartitionerFixedPrefix,
+};
 pub use db::{ColumnFamily, Db};
 pub use options::{
-    CfOptions, ColumnFamilyDescriptor, ColumnFamilyOptions, DbOptions, Env, FlushOptions, Options,
-    ReadOptions, WriteOptions,
+    BottommostLevelCompaction, CfOptions, ColumnFamilyDescriptor, ColumnFamilyOptions,
+    CompactRangeOptions, CompactionOptions, CompactionPri, CompactionStyle, DbOptions, Env,
+    FlushOptions, Options, ReadOptions, WriteOptions,
 };
 pub use read::iter::DbIterator;
 pub use read::snapshot::Snapshot;

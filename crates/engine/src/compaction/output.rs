@@ -27,6 +27,8 @@ pub(crate) struct OutputContext<'a> {
     pub(crate) statistics: Option<Arc<Statistics>>,
     /// Bytes after which writeback is started; 0 leaves it to the system.
     pub(crate) bytes_per_sync: u64,
+    /// Codec of the blocks, and its level.
+    pub(crate) compression: (table::CompressionType, i32),
 }
 
 impl<'a> OutputContext<'a> {
@@ -44,6 +46,7 @@ impl<'a> OutputContext<'a> {
             oldest_ancestor_time: now,
             statistics: db.env().statistics.clone(),
             bytes_per_sync: db.options.db.bytes_per_sync,
+            compression: family.options.cf.compression_of(0, 1, false),
         }
     }
 }
@@ -153,8 +156,8 @@ impl Open {
             table::BuilderOptions {
                 table: options.table.clone(),
                 comparator: options.comparator.clone(),
-                compression: options.cf.compression,
-                compression_level: options.cf.compression_opts.level,
+                compression: ctx.compression.0,
+                compression_level: ctx.compression.1,
                 column_family_id: ctx.family.id,
                 column_family_name: ctx.family.name.clone(),
                 db_id: ctx.db_id.to_owned(),

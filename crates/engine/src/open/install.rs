@@ -215,6 +215,7 @@ impl Opening {
             oldest_ancestor_time: now,
             statistics: self.options.env.statistics.clone(),
             bytes_per_sync: self.options.db.bytes_per_sync,
+            compression: family.options.cf.compression_of(0, 1, false),
         };
         let number = numbers.take();
         made.push(files::table_path(&self.dir, number));

@@ -13,6 +13,7 @@
 
 mod cf;
 pub mod codec;
+mod compaction;
 mod db;
 mod read_write;
 pub mod rocksdb;
@@ -26,8 +27,15 @@ use base::{Comparator, Result};
 use log::RecoveryMode;
 use table::{BlockCache, TableOptions};
 
+use crate::compaction::partitioner::SstPartitionerFactory;
+
 pub use cf::{CfOptions, CompressionOptions};
 pub use codec::ParsedOptions;
+pub use compaction::{
+    BottommostCompression, BottommostLevelCompaction, CompactRangeOptions, CompactionOptions,
+    CompactionOptionsFifo, CompactionOptionsUniversal, CompactionPri, CompactionStopStyle,
+    CompactionStyle, PerLevel,
+};
 pub use db::{DbOptions, InfoLogLevel, WalCompression, WalIoMode, WalTailPolicy};
 pub use read_write::{FlushOptions, ReadOptions, WriteOptions};
 
@@ -79,6 +87,8 @@ pub struct ColumnFamilyOptions {
     pub table: TableOptions,
     /// The order of keys. Its name is stored; the family opens under no other.
     pub comparator: Comparator,
+    /// Says where table files end, besides their size.
+    pub sst_partitioner_factory: Option<Arc<dyn SstPartitionerFactory>>,
 }
 
 impl ColumnFamilyOptions {

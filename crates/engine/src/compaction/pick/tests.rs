@@ -1,0 +1,1 @@
+//! Text tests of the picker.
