@@ -189,6 +189,13 @@ pub(crate) fn continue_background_work(db: &Shared) -> Result<()> {
 
 /// Ends background work for good; with `wait`, returns when none runs any more.
 pub(crate) fn cancel_all_background_work(db: &Shared, wait: bool) {
+    if db.has_unlogged_writes() && !db.options.db.avoid_flush_during_shutdown {
+        let all: Vec<_> = db.families.load().iter().cloned().collect();
+        if let Err(e) = flush(db, &all, &FlushOptions::default()) {
+            db.log
+                .warn(format_args!("before background work ends: {e}"));
+        }
+    }
     db.cancel_background();
     let mut state = db.state();
     while wait && state.busy > 0 {
@@ -208,6 +215,10 @@ pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
         if !due && state.busy == 0 && state.manual.is_empty() {
             return Ok(());
         }
+        if state.busy == 0 {
+            // What became due by the end of a snapshot or by age, nobody may have told.
+            db.notify();
+        }
         check_not_ended(db)?;
         if state.paused > 0 {
             return Err(Error::aborted(
@@ -226,6 +237,7 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
     if locks > 0 {
         db.order.open();
     }
+    db.state().paused = 0;
     if db.read_only || db.state().failure.is_some() {
         return Ok(());
     }

@@ -207,7 +207,7 @@ impl<F: Candidate> Input<'_, F> {
         output_level: usize,
         base: usize,
     ) -> bool {
-        let lowest = |level: usize| level + 1 >= self.levels.non_empty();
+        let lowest = |level: usize| level > 0 && level + 1 >= self.levels.non_empty();
         let codec = |level: usize| self.options.compression_of(level, base, lowest(level));
         if start_level == output_level
             || codec(start_level) != codec(output_level)
