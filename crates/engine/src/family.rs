@@ -9,7 +9,7 @@ use base::{Comparator, Error, FileNumber, Result};
 
 use crate::compaction::stats::History;
 use crate::memtable::Memtable;
-use crate::options::ColumnFamilyOptions;
+use crate::options::{ColumnFamilyOptions, CompactionStyle};
 use crate::read::view::View;
 use crate::version::Version;
 
@@ -40,11 +40,16 @@ impl Family {
     pub(crate) fn new(
         id: u32,
         name: String,
-        options: ColumnFamilyOptions,
+        mut options: ColumnFamilyOptions,
         version: Arc<Version>,
         log_number: FileNumber,
         instance: u64,
     ) -> Self {
+        if options.cf.compaction_style == CompactionStyle::Fifo {
+            // All files are on level 0: their number says nothing about what has to be done.
+            options.cf.level0_slowdown_writes_trigger = i32::MAX;
+            options.cf.level0_stop_writes_trigger = i32::MAX;
+        }
         let last_epoch = version
             .files()
             .filter_map(|(_, f)| f.meta.epoch_number)

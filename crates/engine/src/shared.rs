@@ -110,6 +110,8 @@ pub(crate) struct State {
     pub(crate) flushing: Vec<u32>,
     /// Compactions under way.
     pub(crate) compacting: Vec<Running>,
+    /// Families of which no compaction may begin.
+    pub(crate) held: Vec<u32>,
     /// The family that was compacted last.
     pub(crate) last_compacted: u32,
     /// Compactions so far.

@@ -62,6 +62,12 @@ impl Cutter {
         }
     }
 
+    /// Whether [`Cutter::cuts_before`] is to be asked at all when the file has `size` bytes.
+    #[inline]
+    pub(crate) fn looks_at(&self, size: u64) -> bool {
+        size >= self.sizes.max || !self.behind.is_empty() || self.partitioner.is_some()
+    }
+
     /// Whether a new file begins with `key`, another user key than the last one. `file` is the file
     /// so far: its size and its last user key.
     #[inline]

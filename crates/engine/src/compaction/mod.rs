@@ -128,7 +128,10 @@ pub(crate) fn automatic(
     state: &State,
     family: &Arc<Family>,
 ) -> Option<(Arc<Version>, Plan<TableFile>)> {
-    if family.is_dropped() || family.options.cf.disable_auto_compactions {
+    if family.is_dropped()
+        || family.options.cf.disable_auto_compactions
+        || state.held.contains(&family.id)
+    {
         return None;
     }
     let version = Arc::clone(&family.view.load().version);
@@ -222,7 +225,7 @@ fn manual_step(db: &Shared, state: &State, manual: &ManualCompaction) -> Result<
             "compaction: the column family was dropped",
         )
     })?;
-    if manual.exclusive && !state.compacting.is_empty() {
+    if state.held.contains(&family.id) || (manual.exclusive && !state.compacting.is_empty()) {
         return Ok(Next::Wait);
     }
     let version = Arc::clone(&family.view.load().version);

@@ -156,7 +156,8 @@ impl Job<'_> {
             let user_key = key::user_key(merge.key());
             // All versions of a key go to one file: files of a level share no user key.
             let last = output.last_user_key();
-            if last.is_none_or(|last| cmp.compare(last, user_key) != Ordering::Equal)
+            if cutter.looks_at(output.size())
+                && last.is_none_or(|last| cmp.compare(last, user_key) != Ordering::Equal)
                 && cutter.cuts_before(user_key, last.map(|last| (output.size(), last)))
             {
                 let next = Output::new(&ctx, pick.output_level, self.number());

@@ -175,7 +175,8 @@ impl Bench {
         let levels = self.view();
         let targets = Targets::of(&levels, &self.options);
         let mut out = format!("base level: {}\n", targets.base_level);
-        for (level, target) in targets.max_bytes.iter().enumerate() {
+        let shown = levels.non_empty().max(targets.base_level + 1);
+        for (level, target) in targets.max_bytes.iter().enumerate().take(shown) {
             if *target < u64::MAX || levels.bytes(level) > 0 {
                 let mib = levels.bytes(level) as f64 / MIB as f64;
                 let target = match *target {
