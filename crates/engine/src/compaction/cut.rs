@@ -9,7 +9,7 @@ use std::sync::Arc;
 use base::Comparator;
 
 use super::partitioner::{PartitionerRequest, SstPartitioner};
-use crate::version::TableFile;
+use super::pick::Candidate;
 
 /// Sizes by which files are cut.
 #[derive(Clone, Copy, Debug)]
@@ -25,11 +25,11 @@ pub(crate) struct Sizes {
 }
 
 /// Says before each entry whether a new file begins with it.
-pub(crate) struct Cutter {
+pub(crate) struct Cutter<F> {
     comparator: Comparator,
     sizes: Sizes,
     /// Of the level behind, by key.
-    behind: Vec<Arc<TableFile>>,
+    behind: Vec<Arc<F>>,
     /// The first of them that the keys have not left.
     at: usize,
     /// Whether the keys are in front of it.
@@ -42,11 +42,11 @@ pub(crate) struct Cutter {
     partitioner: Option<Box<dyn SstPartitioner>>,
 }
 
-impl Cutter {
+impl<F: Candidate> Cutter<F> {
     pub(crate) fn new(
         comparator: Comparator,
         sizes: Sizes,
-        behind: Vec<Arc<TableFile>>,
+        behind: Vec<Arc<F>>,
         partitioner: Option<Box<dyn SstPartitioner>>,
     ) -> Self {
         Self {
@@ -128,20 +128,20 @@ impl Cutter {
         let mut crossed = 0;
         while let Some(f) = self.behind.get(self.at) {
             if self.in_gap {
-                if self.comparator.compare(key, f.smallest_user_key()).is_lt() {
+                if self.comparator.compare(key, f.smallest()).is_lt() {
                     break;
                 }
                 if self.started {
                     crossed += 1;
-                    self.overlap += f.meta.file_size;
+                    self.overlap += f.size();
                 }
                 self.in_gap = false;
             } else {
-                let order = self.comparator.compare(key, f.largest_user_key());
+                let order = self.comparator.compare(key, f.largest());
                 let next_has_it = self
                     .behind
                     .get(self.at + 1)
-                    .is_some_and(|n| self.comparator.compare(key, n.smallest_user_key()).is_ge());
+                    .is_some_and(|n| self.comparator.compare(key, n.smallest()).is_ge());
                 if order.is_lt() || (order.is_eq() && !next_has_it) {
                     break;
                 }
@@ -162,7 +162,7 @@ impl Cutter {
 
     fn current_overlap(&self) -> u64 {
         match self.behind.get(self.at) {
-            Some(f) if !self.in_gap => f.meta.file_size,
+            Some(f) if !self.in_gap => f.size(),
             _ => 0,
         }
     }

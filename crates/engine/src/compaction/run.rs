@@ -20,6 +20,7 @@ use crate::options::CompactionStyle;
 use crate::read::level::LevelIter;
 use crate::read::merging::MergingIter;
 use crate::shared::Shared;
+use crate::version::TableFile;
 use crate::version::edit::NewFile;
 
 /// Bytes that a compaction reads at once from each input: RocksDB's default since 8.7.
@@ -210,7 +211,7 @@ impl Job<'_> {
         ctx
     }
 
-    fn cutter(&self) -> Cutter {
+    fn cutter(&self) -> Cutter<TableFile> {
         let pick = self.pick;
         let options = &self.family.options.cf;
         let early = options.compaction_style == CompactionStyle::Level

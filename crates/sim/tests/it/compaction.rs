@@ -141,7 +141,10 @@ fn the_tree_has_rocksdbs_shape_for_no_more_writing() {
     let (keys, rounds, puts) = (8_000, 120, 260);
 
     let dir = temp.path().join("theirs");
-    let rocks = RocksDb::open(&small_rocks(&lib), &dir).unwrap();
+    let mut options = small_rocks(&lib);
+    // Only the calls flush.
+    options.set("write_buffer_size", "1048576").unwrap();
+    let rocks = RocksDb::open(&options, &dir).unwrap();
     for round in 0..rounds {
         overwrite(round, keys, puts, |k, v| rocks.put(k, v).unwrap());
         rocks.flush().unwrap();
@@ -156,7 +159,9 @@ fn the_tree_has_rocksdbs_shape_for_no_more_writing() {
     assert_eq!((theirs.base_level, theirs.pending), (base, pending));
 
     let dir = temp.path().join("ours");
-    let db = Db::open(&dir, &small()).unwrap();
+    let mut options = small();
+    options.cf.cf.write_buffer_size = 1 << 20;
+    let db = Db::open(&dir, &options).unwrap();
     for round in 0..rounds {
         overwrite(round, keys, puts, |k, v| db.put(k, v).unwrap());
         db.flush().unwrap();

@@ -6,6 +6,7 @@
 //!   L0
 //!     5:a-f size=10 seq=5-9 [busy] [marked] [entries=… deletions=…] [made=…] [born=…]
 //!   ----
+//!   cut target= overlap= [early]
 //!   pick  |  pick run  |  targets  |  manual from= to=  |  files numbers= to=
 //! ```
 //!
@@ -20,6 +21,7 @@ use base::options::OptionTable;
 use base::{Comparator, FileNumber, SequenceNumber, ValueType, key};
 use datadriven::{TestCase, walk};
 
+use super::super::cut::{Cutter, Sizes};
 use super::manual::{Progress, Request, Step, next_step};
 use super::*;
 use crate::options::{BottommostLevelCompaction, CompactRangeOptions};
@@ -344,6 +346,16 @@ impl Bench {
                 text
             }
             "end" => self.end(),
+            "cut" => {
+                let mib = |name: &str| arg(name).unwrap().parse::<u64>().unwrap() * MIB;
+                let sizes = Sizes {
+                    target: mib("target"),
+                    max: 2 * mib("target"),
+                    overlap_max: mib("overlap"),
+                    early: arg("early").is_some(),
+                };
+                cuts(sizes, &case.input)
+            }
             "manual" => {
                 let bottommost_level_compaction = match arg("bottommost").as_deref() {
                     None => BottommostLevelCompaction::default(),
@@ -377,6 +389,27 @@ impl Bench {
             other => panic!("{other}"),
         }
     }
+}
+
+/// Where a file per MiB of each key would end: `key=MiB` words, after the files behind.
+fn cuts(sizes: Sizes, text: &str) -> String {
+    let (behind, keys): (Vec<&str>, Vec<&str>) = text.lines().partition(|l| l.contains(':'));
+    let behind = behind.into_iter().map(file).collect();
+    let mut cutter: Cutter<File> = Cutter::new(Comparator::bytewise(), sizes, behind, None);
+    let mut out = String::new();
+    let mut last: Option<(u64, &str)> = None;
+    for word in keys.iter().flat_map(|l| l.split_whitespace()) {
+        let (key, size) = word.split_once('=').unwrap();
+        let file = last.map(|(size, last)| (size, last.as_bytes()));
+        if cutter.cuts_before(key.as_bytes(), file) {
+            out += "| ";
+            last = None;
+        }
+        let before = last.map_or(0, |l| l.0);
+        last = Some((before + size.parse::<u64>().unwrap() * MIB, key));
+        write!(out, "{key} ").unwrap();
+    }
+    out.trim_end().to_owned() + "\n"
 }
 
 #[test]
