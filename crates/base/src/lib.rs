@@ -10,6 +10,7 @@ pub mod comparator;
 pub mod error;
 pub mod key;
 pub mod options;
+pub mod perf;
 pub mod rng;
 pub mod stats;
 

@@ -23,13 +23,14 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
+use base::perf::{self, PerfCounter};
 use base::stats::{Statistics, Ticker};
 use base::{Comparator, Error, Result, SequenceNumber, ValueType, key};
 use io::File;
 
 use crate::block::{Block, Cursor, Keys, Target};
 use crate::cache::{BlockCache, CacheKey, Pinned, Reservation};
-use crate::footer::Footer;
+use crate::footer::{BLOCK_TRAILER_LEN, Footer};
 use crate::handle::BlockHandle;
 use crate::index::Index;
 use crate::iter::Iter;
@@ -260,7 +261,7 @@ impl Reader {
         if let Some(cache) = &self.options.block_cache
             && let Some(pinned) = cache.get(self.cache_key(handle))
         {
-            self.count(Ticker::BlockCacheHit, 1);
+            self.count_hit(handle);
             return Ok(Held::Pinned(pinned));
         }
         self.read_block(handle, options, None).map(Held::Own)
@@ -276,7 +277,7 @@ impl Reader {
         if let Some(cache) = &self.options.block_cache
             && let Some(pinned) = cache.get(self.cache_key(handle))
         {
-            self.count(Ticker::BlockCacheHit, 1);
+            self.count_hit(handle);
             return Ok(pinned.to_block());
         }
         self.read_block(handle, options, ahead)
@@ -292,12 +293,17 @@ impl Reader {
         let block =
             self.fetch
                 .data_block(handle, self.comparator(), options.verify_checksums, ahead)?;
+        perf::count(PerfCounter::BlockReadCount, 1);
+        perf::count(PerfCounter::BlockReadByte, handle.size + BLOCK_TRAILER_LEN);
         if let Some(cache) = &self.options.block_cache {
             self.count(Ticker::BlockCacheMiss, 1);
+            self.count(Ticker::BlockCacheDataMiss, 1);
             if options.fill_cache && cache.insert(self.cache_key(handle), &block) {
                 self.count(Ticker::BlockCacheAdd, 1);
+                self.count(Ticker::BlockCacheDataAdd, 1);
                 let bytes = BlockCache::charge(&block) as u64;
                 self.count(Ticker::BlockCacheBytesWrite, bytes);
+                self.count(Ticker::BlockCacheDataBytesInsert, bytes);
             }
         }
         Ok(block)
@@ -308,6 +314,16 @@ impl Reader {
         CacheKey {
             id: self.cache_id,
             offset: handle.offset,
+        }
+    }
+
+    #[inline]
+    fn count_hit(&self, handle: BlockHandle) {
+        perf::count(PerfCounter::BlockCacheHitCount, 1);
+        if let Some(statistics) = &self.options.statistics {
+            statistics.add(Ticker::BlockCacheHit, 1);
+            statistics.add(Ticker::BlockCacheDataHit, 1);
+            statistics.add(Ticker::BlockCacheBytesRead, handle.size);
         }
     }
 

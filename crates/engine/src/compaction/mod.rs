@@ -31,6 +31,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use base::stats::Ticker;
 use base::{Error, ErrorKind, Result};
 use table::CompressionType;
 
@@ -284,6 +285,9 @@ fn launch(
             manual: manual.as_deref(),
         };
         let result = compact(db, &family, &pick);
+        if result.as_ref().is_err_and(|e| is_canceled(e)) {
+            db.count(Ticker::CompactionCancelled, 1);
+        }
         if let (Some(manual), Err(e)) = (&manual, &result) {
             manual.finish(Err(e.duplicate()));
             db.state().manual.retain(|m| !Arc::ptr_eq(m, manual));
@@ -317,10 +321,14 @@ impl Drop for Registered<'_> {
 
 /// A compaction that the closing of the database or its caller cut short has not failed.
 fn ignore_canceled(result: Result<()>) -> Result<()> {
-    result.or_else(|e| match e.kind() {
-        ErrorKind::ShutdownInProgress | ErrorKind::Incomplete => Ok(()),
-        _ => Err(e),
-    })
+    result.or_else(|e| if is_canceled(&e) { Ok(()) } else { Err(e) })
+}
+
+fn is_canceled(e: &Error) -> bool {
+    matches!(
+        e.kind(),
+        ErrorKind::ShutdownInProgress | ErrorKind::Incomplete
+    )
 }
 
 /// Runs a compaction and makes its result part of the database.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::stats::Ticker;
+use base::stats::{HistogramKind, Ticker};
 
 use super::Pick;
 use super::pick::Kind;
@@ -88,6 +88,13 @@ fn merged(db: &Shared, family: &Family, pick: &Pick, written: &Written, micros: 
         },
     );
     count(db, pick.reason, read, bytes);
+    let inputs = pick.files().count() as u64;
+    db.record(HistogramKind::NumFilesInSingleCompaction, inputs);
+    let parts = written.subcompactions as u64;
+    db.record(HistogramKind::NumSubcompactionsScheduled, parts);
+    if let Some(s) = &db.env().statistics {
+        s.record_time(HistogramKind::CompactionTime, micros);
+    }
     for new in &written.files {
         db.log.event(
             &Event::new("table_file_creation")

@@ -68,6 +68,29 @@ impl Options {
         self.cf.validate()
     }
 
+    /// These options with the settings of a text like RocksDB's `GetOptionsFromString` takes:
+    /// options of the database, of the default family and, in braces, of its tables.
+    ///
+    /// ```
+    /// let options = ironstone::Options::default().with_text(
+    ///     "max_background_jobs=4; write_buffer_size=128M; block_based_table_factory={block_size=16K;}",
+    /// )?;
+    /// assert_eq!(options.cf.cf.write_buffer_size, 128 << 20);
+    /// assert_eq!(options.cf.table.block_size, 16 << 10);
+    /// # Ok::<(), ironstone::Error>(())
+    /// ```
+    ///
+    /// Errors: a malformed text, an unknown name, a value that is none; `NotSupported` for what
+    /// Ironstone does not have. The options that are left are those from before.
+    pub fn with_text(&self, text: &str) -> Result<Self> {
+        codec::apply_text(self, text)
+    }
+
+    /// The settings that are not the defaults, as [`Options::with_text`] reads them.
+    pub fn to_text(&self) -> String {
+        codec::to_options_text(self)
+    }
+
     /// How many old logs are kept to be overwritten: none where RocksDB does not keep any either. A
     /// recycled log ends in what looks like damage, which these recovery modes refuse.
     pub(crate) fn recycled_logs(&self) -> usize {

@@ -32,7 +32,7 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use base::stats::Ticker;
+use base::stats::{HistogramKind, Ticker};
 use base::{Error, Result};
 
 use super::admit::{admit, give_way};
@@ -86,13 +86,17 @@ pub(crate) fn write_planned(
         &db.writers
     };
     let insert = |b: &WriteBatch| apply::insert(b, &**db.families.load());
-    match queue.enter(Request { batch, plan }, insert) {
+    let began = db.timer();
+    db.record(HistogramKind::BytesPerWrite, batch.data().len() as u64);
+    let written = match queue.enter(Request { batch, plan }, insert) {
         Turn::Done(result) => {
             db.count(Ticker::WriteDoneByOther, 1);
             result
         }
         Turn::Lead(request) => lead(db, queue, request),
-    }
+    };
+    db.timed(HistogramKind::DbWrite, began);
+    written
 }
 
 fn lead(db: &Shared, queue: &Queue, request: Request) -> Result<u64> {

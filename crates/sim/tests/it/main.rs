@@ -25,6 +25,8 @@ mod retention;
 #[cfg(test)]
 mod rot;
 #[cfg(test)]
+mod statistics;
+#[cfg(test)]
 mod threads;
 #[cfg(test)]
 mod tracked;
