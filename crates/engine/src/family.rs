@@ -32,6 +32,8 @@ pub(crate) struct Family {
     dropped: AtomicBool,
     /// What its compactions did.
     pub(crate) compactions: History,
+    /// A compaction filter panicked: none is called any more.
+    pub(crate) filter_failed: Arc<AtomicBool>,
     /// The database that the family is open in, for handles that stray into another one.
     pub(crate) instance: u64,
 }
@@ -75,6 +77,7 @@ impl Family {
             flush_requested: AtomicBool::new(false),
             dropped: AtomicBool::new(false),
             compactions: History::default(),
+            filter_failed: Arc::default(),
             instance,
         }
     }

@@ -4,7 +4,7 @@
 //! work under the state lock, do it without, and sleep when there is none. A compaction that is
 //! done in parts has a further thread for each part but the first.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -58,10 +58,11 @@ where
         out.extend(slots.first().and_then(run));
         for (thread, slot) in threads.into_iter().zip(slots.iter().skip(1)) {
             let result = match thread {
-                Some(thread) => thread.join().ok().flatten(),
+                // Whoever started the job deals with its panic.
+                Some(thread) => thread.join().unwrap_or_else(|p| resume_unwind(p)),
                 None => run(slot),
             };
-            out.push(result.unwrap_or_else(|| Err(Error::aborted("a background job panicked"))));
+            out.extend(result);
         }
         out
     })

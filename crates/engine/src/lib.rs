@@ -38,25 +38,30 @@
 pub mod batch;
 mod compaction;
 mod db;
+mod entity;
 pub mod events;
 mod families;
 mod family;
 pub mod files;
+mod filter;
 mod flush;
 mod jobs;
 mod maintenance;
 mod memtable;
 mod open;
+mod operations;
 pub mod options;
 mod properties;
 mod read;
 mod resume;
 mod shared;
+mod stored;
 pub mod version;
 mod wal;
 mod write;
 
 pub use base::comparator::UserComparator;
+pub use base::merge::{self as merge_operators, MergeOperator};
 pub use base::{Comparator, Error, ErrorKind, Result, stats::Statistics};
 pub use batch::WriteBatch;
 pub use compaction::partitioner::{
@@ -64,6 +69,11 @@ pub use compaction::partitioner::{
     SstPartitionerFixedPrefix,
 };
 pub use db::{ColumnFamily, Db};
+pub use entity::WideColumns;
+pub use filter::{
+    CompactionFilter, CompactionFilterFactory, FilterContext, FilterDecision, FilterValue,
+    TableCreationReason,
+};
 pub use options::{
     BottommostLevelCompaction, CfOptions, ColumnFamilyDescriptor, ColumnFamilyOptions,
     CompactRangeOptions, CompactionOptions, CompactionPri, CompactionStyle, DbOptions, Env,

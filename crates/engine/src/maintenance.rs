@@ -11,7 +11,9 @@ use crate::compaction::check_not_canceled;
 use crate::compaction::pick::manual::Request;
 use crate::family::Family;
 use crate::memtable::Memtable;
-use crate::options::{CompactRangeOptions, CompactionOptions, FlushOptions};
+use crate::options::{
+    BottommostLevelCompaction, CompactRangeOptions, CompactionOptions, FlushOptions,
+};
 use crate::shared::{ManualCompaction, Shared};
 use crate::write::{admit, submit};
 
@@ -74,10 +76,16 @@ pub(crate) fn compact_range(
 ) -> Result<()> {
     check_not_canceled(options.canceled.as_ref())?;
     flush(db, std::slice::from_ref(family), &FlushOptions::default())?;
+    let mut how = options.clone();
+    if how.bottommost_level_compaction == BottommostLevelCompaction::IfHaveCompactionFilter
+        && family.options.has_compaction_filter()
+    {
+        how.bottommost_level_compaction = BottommostLevelCompaction::ForceOptimized;
+    }
     let request = Request::Range {
         begin: begin.map(<[u8]>::to_vec),
         end: end.map(<[u8]>::to_vec),
-        options: options.clone(),
+        options: how,
         first_new_file: FileNumber(db.numbers.peek()),
     };
     let mut manual = ManualCompaction::new(family.id, request);

@@ -5,6 +5,8 @@
 //!   candidates  a Version as the picker sees it
 //!   run         merges the inputs into new tables, in parts (split), cut where it is good (cut)
 //!   merge       which versions of a key survive
+//!   tombstones  what range tombstones hide, and which of them go on
+//!   filter      calls users' compaction filters
 //!   output      writes a table and describes it
 //!   report      LOG, tickers and the family's numbers
 //!   install     makes the result part of the database (here)
@@ -18,6 +20,7 @@
 
 pub(crate) mod candidates;
 pub(crate) mod cut;
+pub(crate) mod filter;
 pub(crate) mod merge;
 pub(crate) mod output;
 pub(crate) mod partitioner;
@@ -26,6 +29,7 @@ pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod split;
 pub(crate) mod stats;
+pub(crate) mod tombstones;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -235,7 +239,14 @@ fn manual_step(db: &Shared, state: &State, manual: &ManualCompaction) -> Result<
         next_step(input, &manual.request, &mut progress)
     })?;
     Ok(match step {
-        Step::Run(plan) => Next::Run(Arc::clone(family), version, plan),
+        Step::Run(mut plan) => {
+            // A filter sees what somebody asks to be compacted, also if it would only move.
+            let refit = plan.reason == pick::manual::REFIT;
+            if plan.kind == Kind::Move && !refit && family.options.has_compaction_filter() {
+                plan.kind = Kind::Merge;
+            }
+            Next::Run(Arc::clone(family), version, plan)
+        }
         Step::Wait => Next::Wait,
         Step::Done => Next::Done,
     })
@@ -293,7 +304,7 @@ fn launch(
             db.state().manual.retain(|m| !Arc::ptr_eq(m, manual));
         }
         drop(registered);
-        ignore_canceled(result)
+        forgive(db, result)
     })
 }
 
@@ -319,9 +330,17 @@ impl Drop for Registered<'_> {
     }
 }
 
-/// A compaction that the closing of the database or its caller cut short has not failed.
-fn ignore_canceled(result: Result<()>) -> Result<()> {
-    result.or_else(|e| if is_canceled(&e) { Ok(()) } else { Err(e) })
+/// Failures that concern nobody but the caller: of a compaction that the closing of the database
+/// or its caller cut short, or whose filter panicked. The filter is not called again.
+fn forgive(db: &Shared, result: Result<()>) -> Result<()> {
+    result.or_else(|e| match e.kind() {
+        ErrorKind::Aborted => {
+            db.log.error(format_args!("compaction given up: {e}"));
+            Ok(())
+        }
+        _ if is_canceled(&e) => Ok(()),
+        _ => Err(e),
+    })
 }
 
 fn is_canceled(e: &Error) -> bool {

@@ -73,6 +73,9 @@ pub(crate) enum Kind {
     Delete,
 }
 
+/// The reason of a compaction that somebody called for.
+pub(crate) const MANUAL: &str = "ManualCompaction";
+
 /// A compaction to do.
 pub(crate) struct Plan<F> {
     /// Input files by level, from the upper level down; those of level 0 newest first.

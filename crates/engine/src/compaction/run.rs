@@ -4,17 +4,22 @@ use std::cmp::Ordering;
 use std::sync::atomic::{AtomicBool, Ordering as Atomic};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use base::stats::Ticker;
 use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber, ValueType, key};
 use table::InternalIterator;
 
 use super::cut::{Cutter, Sizes};
+use super::filter::Filter;
 use super::merge::{DropRules, MayExistBelow, Merge};
 use super::output::{Output, OutputContext};
 use super::partitioner::{PartitionerContext, SstPartitioner};
+use super::pick::MANUAL;
+use super::tombstones::{Hidden, Tombstones};
 use super::{Pick, split};
 use crate::compaction::pick::Candidate;
 use crate::family::Family;
 use crate::files;
+use crate::filter::{FilterContext, TableCreationReason};
 use crate::jobs;
 use crate::options::CompactionStyle;
 use crate::read::level::LevelIter;
@@ -41,11 +46,13 @@ pub(crate) struct Written {
 ///
 /// Errors leave the database as it was; what was written is removed.
 pub(crate) fn run(db: &Arc<Shared>, family: &Arc<Family>, pick: &Pick) -> Result<Written> {
+    let snapshots = db.snapshots.sequences();
     let job = Job {
         db,
         family,
         pick,
-        snapshots: db.snapshots.sequences(),
+        tombstones: tombstones(family, pick, &snapshots)?,
+        snapshots,
         failed: AtomicBool::new(false),
         made: Mutex::new(Vec::new()),
     };
@@ -72,6 +79,8 @@ struct Job<'a> {
     family: &'a Arc<Family>,
     pick: &'a Pick,
     snapshots: Vec<SequenceNumber>,
+    /// Those that go on.
+    tombstones: Option<Arc<Tombstones>>,
     /// A part has failed: the others end too.
     failed: AtomicBool,
     /// Every file that was begun.
@@ -146,12 +155,19 @@ impl Job<'_> {
         let pick = self.pick;
         let ctx = self.context();
         let cmp = self.family.comparator();
-        let rules = DropRules::drop_deletions(cmp.clone(), self.snapshots.clone(), below(pick));
+        let snapshots = &self.snapshots;
+        let tombstones = self.tombstones.as_ref();
+        let rules = DropRules::drop_deletions(cmp.clone(), snapshots.clone(), below(pick))
+            .family(&ctx)
+            .filter(Filter::of(self.family, &self.filter_context())?)
+            .without(tombstones.map(|t| Hidden::by(Arc::clone(t), snapshots)));
         let mut merge = Merge::new(self.input(part), rules);
         let mut cutter = self.cutter();
         let mut done = Vec::new();
         let mut output = Output::new(&ctx, pick.output_level, self.number());
         let mut entries = 0u64;
+        // Where the output begins; `None` is open.
+        let mut from = part.from.clone();
         merge.start()?;
         while merge.valid() {
             let user_key = key::user_key(merge.key());
@@ -161,6 +177,10 @@ impl Job<'_> {
                 && last.is_none_or(|last| cmp.compare(last, user_key) != Ordering::Equal)
                 && cutter.cuts_before(user_key, last.map(|last| (output.size(), last)))
             {
+                if let Some(t) = tombstones {
+                    output.add_tombstones(t.between(from.as_deref(), Some(user_key)))?;
+                }
+                from = Some(user_key.to_vec());
                 let next = Output::new(&ctx, pick.output_level, self.number());
                 done.extend(std::mem::replace(&mut output, next).finish()?);
             }
@@ -170,6 +190,11 @@ impl Job<'_> {
             if entries.is_multiple_of(CHECK_EVERY) {
                 self.check_wanted()?;
             }
+        }
+        if let Some(t) = tombstones {
+            output.add_tombstones(t.between(from.as_deref(), part.to.as_deref()))?;
+            self.db
+                .count(Ticker::CompactionKeyDropRangeDel, merge.num_hidden());
         }
         done.extend(output.finish()?);
         self.check_wanted()?;
@@ -195,6 +220,17 @@ impl Job<'_> {
             return Err(Error::aborted(ANOTHER_PART));
         }
         self.pick.check_not_canceled()
+    }
+
+    fn filter_context(&self) -> FilterContext {
+        let pick = self.pick;
+        FilterContext {
+            is_full_compaction: pick.files().count() == pick.version.files().count(),
+            is_manual_compaction: pick.reason == MANUAL,
+            input_start_level: pick.start_level(),
+            column_family_id: self.family.id,
+            reason: TableCreationReason::Compaction,
+        }
     }
 
     fn context(&self) -> OutputContext<'_> {
@@ -251,6 +287,7 @@ impl Job<'_> {
             verify_checksums: true,
             fill_cache: false,
             readahead_bytes: READAHEAD_BYTES,
+            cache_only: false,
         };
         let cmp = self.family.comparator();
         let mut children: Vec<Box<dyn InternalIterator>> = Vec::new();
@@ -275,6 +312,28 @@ impl Job<'_> {
             part: part.clone(),
         })
     }
+}
+
+/// The range tombstones of the inputs, without those that have nothing below to hide.
+fn tombstones(
+    family: &Family,
+    pick: &Pick,
+    snapshots: &[SequenceNumber],
+) -> Result<Option<Arc<Tombstones>>> {
+    let inputs = pick.files().map(|(_, f)| f);
+    let mut all = Tombstones::of_files(family.comparator(), inputs, snapshots)?;
+    if let Some(all) = &mut all {
+        let version = &pick.version;
+        // Level 0 is no order by itself: what is written there may lie above any other of its files.
+        let first = match pick.output_level {
+            0 => 0,
+            level => level + 1,
+        };
+        all.drop_obsolete(snapshots, &|begin, end| {
+            (first..version.num_levels()).any(|level| version.has_between(level, begin, end))
+        });
+    }
+    Ok(all.map(Arc::new))
 }
 
 const ANOTHER_PART: &str = "another part of the compaction failed";

@@ -348,11 +348,6 @@ impl Opening {
                 },
                 &options,
             )?;
-            if file.reader.has_range_tombstones() {
-                return Err(
-                    Error::not_supported("range tombstones (DeleteRange)").file(file.path())
-                );
-            }
             added.push((level as usize, file));
         }
         let empty = Version::empty(options.comparator.clone(), num_levels);

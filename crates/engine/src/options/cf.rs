@@ -210,6 +210,9 @@ base::options! {
         bottommost_compression: BottommostCompression = BottommostCompression::Disable, [Mutable];
         /// Settings of the lowest level's compression, if `enabled` is set in them.
         bottommost_compression_opts: CompressionOptions = CompressionOptions::default(), [Mutable];
+        /// Merge operands of a key that the memtable may hold on one another before a write merges
+        /// them with what they lie on; 0 is no limit. Only what is in memory is merged.
+        max_successive_merges: u64 = 0, in 0..=u64::MAX, [Mutable];
         /// Whether compactions start only by call.
         disable_auto_compactions: bool = false, [Mutable];
         /// Bytes of one compaction's input above which it takes in no more files;

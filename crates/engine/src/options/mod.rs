@@ -4,7 +4,8 @@
 //!   Options ── db: DbOptions            [DBOptions]
 //!           ├─ cf: ColumnFamilyOptions ── cf: CfOptions       [CFOptions "name"]
 //!           │                          ├─ table: TableOptions [TableOptions/BlockBasedTable "name"]
-//!           │                          └─ comparator          (a component with a stored name)
+//!           │                          └─ comparator, merge operator, compaction filter
+//!           │                                                  (components with stored names)
 //!           └─ env: Env                 file system, clock, block cache, statistics
 //! ```
 //!
@@ -21,6 +22,7 @@ pub mod rocksdb;
 use std::sync::Arc;
 
 use base::clock::{Clock, SystemClock};
+use base::merge::MergeOperator;
 use base::options::OptionTable;
 use base::stats::Statistics;
 use base::{Comparator, Result};
@@ -28,6 +30,7 @@ use log::RecoveryMode;
 use table::{BlockCache, TableOptions};
 
 use crate::compaction::partitioner::SstPartitionerFactory;
+use crate::filter::{CompactionFilter, CompactionFilterFactory};
 
 pub use cf::{CfOptions, CompressionOptions};
 pub use codec::ParsedOptions;
@@ -112,9 +115,20 @@ pub struct ColumnFamilyOptions {
     pub comparator: Comparator,
     /// Says where table files end, besides their size.
     pub sst_partitioner_factory: Option<Arc<dyn SstPartitionerFactory>>,
+    /// How merge operands change values; `None` refuses merges.
+    pub merge_operator: Option<Arc<dyn MergeOperator>>,
+    /// Sees the values that compactions write, and may drop or change them.
+    pub compaction_filter: Option<Arc<dyn CompactionFilter>>,
+    /// Makes a filter for each compaction. Not together with `compaction_filter`, which wins.
+    pub compaction_filter_factory: Option<Arc<dyn CompactionFilterFactory>>,
 }
 
 impl ColumnFamilyOptions {
+    /// Whether compactions have a filter.
+    pub(crate) fn has_compaction_filter(&self) -> bool {
+        self.compaction_filter.is_some() || self.compaction_filter_factory.is_some()
+    }
+
     /// Checks every range and the rules between options. Errors: as [`Options::validate`].
     pub fn validate(&self) -> Result<()> {
         self.cf.validate()?;

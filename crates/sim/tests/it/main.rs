@@ -11,15 +11,25 @@ mod corpus;
 #[cfg(test)]
 mod damage;
 #[cfg(test)]
+mod drop_rules;
+#[cfg(test)]
+mod entities;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod filters;
+#[cfg(test)]
 mod foreign;
+#[cfg(test)]
+mod merge;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
 mod pingpong;
 #[cfg(test)]
 mod pitfalls;
+#[cfg(test)]
+mod range_del;
 #[cfg(test)]
 mod retention;
 #[cfg(test)]

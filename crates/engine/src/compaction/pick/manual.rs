@@ -11,8 +11,11 @@ use base::{Error, FileNumber, Result};
 
 use super::files::{Candidate, Range};
 use super::level::Picker;
-use super::{Input, Kind, Plan, automatic};
+use super::{Input, Kind, MANUAL, Plan, automatic};
 use crate::options::{BottommostLevelCompaction, CompactRangeOptions, CompactionStyle};
+
+/// The reason of a move by `change_level`.
+pub(crate) const REFIT: &str = "RefitLevel";
 
 /// What is to be compacted.
 pub(crate) enum Request {
@@ -231,7 +234,7 @@ fn piece<F: Candidate>(
         }
     }
     let last = files.last()?.largest().to_vec();
-    let Some(mut plan) = picker.with_output(level, files, output, "ManualCompaction") else {
+    let Some(mut plan) = picker.with_output(level, files, output, MANUAL) else {
         return Some(Step::Wait);
     };
     if level > 0 {
@@ -269,7 +272,7 @@ fn everything<F: Candidate>(input: &Input<'_, F>, progress: &mut Progress) -> St
     if one_run && *first == output {
         return Step::Done;
     }
-    Step::Run(Box::new(input.plan(inputs, output, 1, "ManualCompaction")))
+    Step::Run(Box::new(input.plan(inputs, output, 1, MANUAL)))
 }
 
 /// Moves the files of the level that holds the result to `target` as they are.
@@ -324,7 +327,7 @@ fn refit<F: Candidate>(
     if !between.all(empty) {
         return refuse("levels between them have files");
     }
-    let mut plan = input.plan(vec![(from, files)], to, to.max(1), "RefitLevel");
+    let mut plan = input.plan(vec![(from, files)], to, to.max(1), REFIT);
     plan.kind = Kind::Move;
     Ok(Step::Run(Box::new(plan)))
 }
@@ -384,7 +387,7 @@ fn by_number<F: Candidate>(
         )));
     }
     let base = Picker::new(input).targets.base_level;
-    let mut plan = input.plan(inputs, output, base, "ManualCompaction");
+    let mut plan = input.plan(inputs, output, base, MANUAL);
     plan.target_file_bytes = file_bytes;
     plan.grandparents = levels.sorted_overlapping(output + 1, &range).to_vec();
     Ok(Step::Run(Box::new(plan)))
