@@ -296,7 +296,7 @@ fn launch(
             manual: manual.as_deref(),
         };
         let result = compact(db, &family, &pick);
-        if result.as_ref().is_err_and(|e| is_canceled(e)) {
+        if result.as_ref().is_err_and(is_canceled) {
             db.count(Ticker::CompactionCancelled, 1);
         }
         if let (Some(manual), Err(e)) = (&manual, &result) {

@@ -205,7 +205,7 @@ impl Bench {
         out + "\n"
     }
 
-    fn show(&self, plan: Option<&Plan<File>>) -> String {
+    fn show(plan: Option<&Plan<File>>) -> String {
         let Some(plan) = plan else {
             return "nothing\n".to_owned();
         };
@@ -315,7 +315,7 @@ impl Bench {
                 Ok(Step::Wait) => return out + "waits\n",
                 Ok(Step::Done) => return out + "done\n" + &self.shape(),
                 Ok(Step::Run(plan)) => {
-                    out += &self.show(Some(&plan));
+                    out += &Self::show(Some(&plan));
                     self.start(*plan);
                     self.end();
                 }
@@ -335,7 +335,7 @@ impl Bench {
             "targets" => self.targets(),
             "pick" => {
                 let plan = self.with(automatic);
-                let text = self.show(plan.as_ref());
+                let text = Self::show(plan.as_ref());
                 if let (Some(plan), Some(_)) = (plan, arg("run")) {
                     if let Some((level, key)) = &plan.cursor {
                         self.cursors.resize(level + 1, None);
