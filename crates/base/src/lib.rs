@@ -13,8 +13,10 @@ pub mod merge;
 pub mod options;
 pub mod perf;
 pub mod rng;
+pub mod slice_transform;
 pub mod stats;
 
 pub use comparator::Comparator;
 pub use error::{Error, ErrorKind, Result};
 pub use key::{FileNumber, SequenceNumber, ValueType};
+pub use slice_transform::SliceTransform;

@@ -1,5 +1,6 @@
 //! The database handle. Each method is a few lines; the work is done in the modules it names.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -638,6 +639,16 @@ impl Db {
     /// [`Db::property`] of a column family.
     pub fn property_cf(&self, family: &ColumnFamily, name: &str) -> Option<String> {
         properties::get(&self.shared, &family.0, name)
+    }
+
+    /// A property that is a map, for example `rocksdb.cf-write-stall-stats`; `None` for a name that
+    /// is not known, or whose value is no map.
+    pub fn map_property_cf(
+        &self,
+        family: &ColumnFamily,
+        name: &str,
+    ) -> Option<BTreeMap<String, String>> {
+        properties::get_map(&self.shared, &family.0, name)
     }
 
     /// Waits until no flush and no compaction is running or due.

@@ -14,11 +14,12 @@ use base::{Error, ErrorKind, Result};
 
 use crate::compaction;
 use crate::flush;
+use crate::listener::BackgroundErrorReason;
 use crate::options::DbOptions;
 use crate::properties;
 use crate::shared::Shared;
-use crate::write::pending;
 use crate::write::wal::LogFiles;
+use crate::write::{admit, pending};
 
 /// How fast log files are filled with zeros.
 const POOL_BYTES_PER_SECOND: u64 = 128 << 20;
@@ -81,12 +82,12 @@ impl Jobs {
         let mut jobs = Self::default();
         for i in 0..flushers {
             jobs.spawn(&format!("ironstone:high{i}"), db, |db| {
-                work(db, flush::next);
+                work(db, flush::next, BackgroundErrorReason::Flush);
             })?;
         }
         for i in 0..compactors {
             jobs.spawn(&format!("ironstone:low{i}"), db, move |db| {
-                work(db, compaction::next);
+                work(db, compaction::next, BackgroundErrorReason::Compaction);
             })?;
         }
         if db.log_files().is_ok_and(LogFiles::uses_pool) {
@@ -204,7 +205,7 @@ fn every(db: &Shared, period: Duration, act: impl Fn()) {
 }
 
 /// Repeats `step` until the database closes.
-fn work(db: &Arc<Shared>, step: Step) {
+fn work(db: &Arc<Shared>, step: Step, reason: BackgroundErrorReason) {
     loop {
         let mut state = db.state();
         let job = loop {
@@ -227,11 +228,10 @@ fn work(db: &Arc<Shared>, step: Step) {
         let result = catch_unwind(AssertUnwindSafe(|| job(db)))
             .unwrap_or_else(|_| Err(Error::aborted("a background job panicked")));
         if let Err(e) = result {
-            db.fail("background job", &e);
+            db.fail_in(reason, "background job", &e);
         }
         db.delete_obsolete_files();
         db.state().busy -= 1;
-        db.attention.raise();
-        db.notify();
+        admit::debt_changed(db);
     }
 }

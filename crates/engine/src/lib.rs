@@ -46,6 +46,7 @@ pub mod files;
 mod filter;
 mod flush;
 mod jobs;
+pub mod listener;
 mod maintenance;
 mod memtable;
 mod open;
@@ -59,10 +60,11 @@ mod stored;
 pub mod version;
 mod wal;
 mod write;
+mod write_buffer_manager;
 
 pub use base::comparator::UserComparator;
 pub use base::merge::{self as merge_operators, MergeOperator};
-pub use base::{Comparator, Error, ErrorKind, Result, stats::Statistics};
+pub use base::{Comparator, Error, ErrorKind, Result, SliceTransform, stats::Statistics};
 pub use batch::WriteBatch;
 pub use compaction::partitioner::{
     PartitionerContext, PartitionerRequest, SstPartitioner, SstPartitionerFactory,
@@ -74,6 +76,8 @@ pub use filter::{
     CompactionFilter, CompactionFilterFactory, FilterContext, FilterDecision, FilterValue,
     TableCreationReason,
 };
+pub use io::{IoPriority, RateLimiter, RateLimiterMode, RateLimiterOptions};
+pub use listener::EventListener;
 pub use options::{
     BottommostLevelCompaction, CfOptions, ColumnFamilyDescriptor, ColumnFamilyOptions,
     CompactRangeOptions, CompactionOptions, CompactionPri, CompactionStyle, DbOptions, Env,
@@ -85,6 +89,7 @@ pub use table::{BlockCache, CompressionType, TableOptions};
 pub use wal::updates::UpdatesIterator;
 pub use wal::{WalFile, WalFileKind};
 pub use write::pending::{Applied, Durable, PendingWrite};
+pub use write_buffer_manager::WriteBufferManager;
 
 /// Compiles and runs the example in the README.
 #[cfg(doctest)]

@@ -10,6 +10,7 @@ use crate::compaction;
 use crate::compaction::check_not_canceled;
 use crate::compaction::pick::manual::Request;
 use crate::family::Family;
+use crate::listener::FlushReason;
 use crate::memtable::Memtable;
 use crate::options::{
     BottommostLevelCompaction, CompactRangeOptions, CompactionOptions, FlushOptions,
@@ -19,20 +20,31 @@ use crate::write::{admit, submit};
 
 /// Makes the families' active memtables immutable and, with `wait`, waits for their flush.
 pub(crate) fn flush(db: &Shared, families: &[Arc<Family>], options: &FlushOptions) -> Result<()> {
+    flush_because(db, families, options, FlushReason::ManualFlush)
+}
+
+/// [`flush`] for another reason than a call of it.
+pub(crate) fn flush_because(
+    db: &Shared,
+    families: &[Arc<Family>],
+    options: &FlushOptions,
+    reason: FlushReason,
+) -> Result<()> {
     db.check_writable()?;
+    if !options.allow_write_stall {
+        let unflushed = |f: &&Arc<Family>| !f.view.load().mem.is_empty();
+        for family in families.iter().filter(unflushed) {
+            admit::wait_for_room(db, family)?;
+        }
+    }
     // What is in memory now; later memtables are not waited for.
     let mut pending: Vec<(Arc<Family>, Vec<Arc<Memtable>>)> = Vec::new();
     db.order.alone(|| {
-        if families.iter().any(|f| !f.view.load().mem.is_empty()) {
-            if !options.allow_write_stall {
-                for family in families {
-                    admit::wait_for_memtable_slot(db, family, false)?;
-                }
-            }
-            db.rotate(families)?;
-        }
         for family in families {
-            family.flush_requested.store(true, Ordering::Relaxed);
+            family.want_flush(reason);
+        }
+        if families.iter().any(|f| !f.view.load().mem.is_empty()) {
+            db.rotate(families)?;
         }
         db.notify();
         pending.extend(
@@ -75,7 +87,12 @@ pub(crate) fn compact_range(
     options: &CompactRangeOptions,
 ) -> Result<()> {
     check_not_canceled(options.canceled.as_ref())?;
-    flush(db, std::slice::from_ref(family), &FlushOptions::default())?;
+    flush_because(
+        db,
+        std::slice::from_ref(family),
+        &FlushOptions::default(),
+        FlushReason::ManualCompaction,
+    )?;
     let mut how = options.clone();
     if how.bottommost_level_compaction == BottommostLevelCompaction::IfHaveCompactionFilter
         && family.options.has_compaction_filter()
@@ -251,7 +268,7 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
     }
     let result = if db.has_unlogged_writes() && !db.options.db.avoid_flush_during_shutdown {
         let all: Vec<_> = db.families.load().iter().cloned().collect();
-        flush(db, &all, &FlushOptions::default())
+        flush_because(db, &all, &FlushOptions::default(), FlushReason::ShutDown)
     } else {
         Ok(())
     };

@@ -343,6 +343,8 @@ Ticker {
     WalRelogged = "ironstone.wal.relogged",
     /// Groups that a full disk refused.
     WalNoSpace = "ironstone.wal.no.space",
+    /// Microseconds that writers were paced before any trigger of a stall was met.
+    WritePacedMicros = "ironstone.write.paced.micros",
     /// Single deletions under which a compaction found no value, or another deletion.
     CompactionSingleDelMismatch = "ironstone.compaction.single.del.mismatch",
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use base::stats::Statistics;
 use base::{Comparator, Error, FileNumber, Result, ValueType, key};
+use io::{IoPriority, RateLimiter};
 
 use super::tombstones::Tombstone;
 use crate::family::Family;
@@ -27,6 +28,8 @@ pub(crate) struct OutputContext<'a> {
     /// Unix seconds of the oldest data that goes in.
     pub(crate) oldest_ancestor_time: u64,
     pub(crate) statistics: Option<Arc<Statistics>>,
+    /// Holds the writes of the outputs back.
+    pub(crate) rate_limit: Option<(Arc<RateLimiter>, IoPriority)>,
     /// Whether a single deletion over a deletion is an error.
     pub(crate) enforce_single_del_contracts: bool,
     /// Bytes after which writeback is started; 0 leaves it to the system.
@@ -49,6 +52,7 @@ impl<'a> OutputContext<'a> {
             epoch: family.take_epoch(),
             oldest_ancestor_time: now,
             statistics: db.env().statistics.clone(),
+            rate_limit: db.env().rate_limiter.clone().map(|l| (l, IoPriority::High)),
             enforce_single_del_contracts: db.options.db.enforce_single_del_contracts,
             bytes_per_sync: db.options.db.bytes_per_sync,
             compression: family.options.cf.compression_of(0, 1, false),
@@ -186,7 +190,10 @@ impl Open {
 
     fn create(ctx: &OutputContext<'_>, level: usize, number: FileNumber) -> Result<Self> {
         let path = files::table_path(&ctx.tables.dir, number);
-        let file = ctx.tables.env.fs.open(&path, io::OpenHow::CREATE_NEW)?;
+        let mut file = ctx.tables.env.fs.open(&path, io::OpenHow::CREATE_NEW)?;
+        if let Some((limiter, priority)) = &ctx.rate_limit {
+            file = io::limiter::limited(file, Arc::clone(limiter), *priority);
+        }
         let options = &ctx.family.options;
         let builder = table::Builder::new(
             Arc::clone(&file),

@@ -10,6 +10,7 @@ use super::run::{Written, records};
 use super::stats::LevelStats;
 use crate::events::Event;
 use crate::family::Family;
+use crate::listener::CompactionJobInfo;
 use crate::shared::Shared;
 use crate::version::Version;
 
@@ -27,6 +28,8 @@ impl Report {
         if pick.kind != Kind::Merge {
             return report;
         }
+        let info = job_info(family, pick, None);
+        db.tell(|l| l.on_compaction_begin(&info));
         let mut event = Event::new("compaction_started")
             .text("cf_name", &family.name)
             .number("job", pick.id)
@@ -53,10 +56,30 @@ impl Report {
         let now = db.env().clock.monotonic_nanos();
         let micros = now.saturating_sub(self.start_nanos) / 1000;
         match pick.kind {
-            Kind::Merge => merged(db, family, pick, written, micros),
+            Kind::Merge => {
+                merged(db, family, pick, written, micros);
+                let info = job_info(family, pick, Some(written));
+                db.tell(|l| l.on_compaction_completed(&info));
+            }
             Kind::Move => moved(db, family, pick),
             Kind::Delete => deleted(db, family, pick),
         }
+    }
+}
+
+/// What listeners are told.
+fn job_info(family: &Family, pick: &Pick, written: Option<&Written>) -> CompactionJobInfo {
+    let files = || written.iter().flat_map(|w| &w.files);
+    CompactionJobInfo {
+        cf_id: family.id,
+        cf_name: family.name.clone(),
+        compaction_reason: pick.reason,
+        base_input_level: pick.start_level(),
+        output_level: pick.output_level,
+        input_files: pick.files().map(|(_, f)| f.number()).collect(),
+        output_files: files().map(|f| f.meta.number).collect(),
+        total_input_bytes: pick.input_bytes(),
+        total_output_bytes: files().map(|f| f.meta.file_size).sum(),
     }
 }
 

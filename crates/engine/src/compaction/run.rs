@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use base::stats::Ticker;
 use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber, ValueType, key};
+use io::IoPriority;
 use table::InternalIterator;
 
 use super::cut::{Cutter, Sizes};
@@ -236,6 +237,9 @@ impl Job<'_> {
     fn context(&self) -> OutputContext<'_> {
         let pick = self.pick;
         let mut ctx = OutputContext::of(self.db, self.family);
+        if let Some((_, priority)) = &mut ctx.rate_limit {
+            *priority = IoPriority::Low;
+        }
         let metas = || pick.files().map(|(_, f)| &f.meta);
         ctx.epoch = metas().filter_map(|m| m.epoch_number).min().unwrap_or(0);
         ctx.oldest_ancestor_time = metas()

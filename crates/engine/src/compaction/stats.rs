@@ -48,13 +48,13 @@ impl LevelStats {
 
 /// What a family remembers of its compactions.
 #[derive(Debug, Default)]
-pub(crate) struct History {
+pub(crate) struct Compactions {
     levels: Mutex<Vec<LevelStats>>,
     /// By level: where the next compaction of the level starts, with `kRoundRobin`.
     cursors: Mutex<Vec<Option<Vec<u8>>>>,
 }
 
-impl History {
+impl Compactions {
     /// Adds to a level's numbers.
     pub(crate) fn add(&self, level: usize, stats: &LevelStats) {
         let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);

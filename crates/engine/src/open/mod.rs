@@ -36,6 +36,7 @@ use crate::version::set::{FileNumbers, Tables};
 use crate::version::version::Janitor;
 use crate::wal::location::Location;
 use crate::write::unit::check_tail_policy;
+use crate::write_buffer_manager::WriteBufferManager;
 
 pub(crate) use install::write_options_file;
 
@@ -172,6 +173,7 @@ struct Opening {
     tables: Tables,
     session_id: String,
     instance: u64,
+    write_buffers: Arc<WriteBufferManager>,
     /// What the device and the file system can do; `None` if that could not be found out.
     probe: Option<io::Probe>,
 }
@@ -199,6 +201,11 @@ impl Opening {
             check_sizes: !options.db.skip_checking_sst_file_sizes_on_db_open,
             env,
         };
+        let write_buffers = options.env.write_buffer_manager.clone();
+        let write_buffers = write_buffers.unwrap_or_else(|| {
+            let bytes = options.db.db_write_buffer_size as usize;
+            Arc::new(WriteBufferManager::new(bytes, None, false))
+        });
         let session_id = table::unique_id::new_session_id(&mut seeded(&options.env));
         let probe = if read_only {
             None
@@ -215,6 +222,7 @@ impl Opening {
             tables,
             session_id,
             instance: new_instance(),
+            write_buffers,
         };
         me.log_header();
         me
@@ -364,6 +372,7 @@ impl Opening {
             Arc::new(version),
             log_number,
             self.instance,
+            Arc::clone(&self.write_buffers),
         ))
     }
 

@@ -25,14 +25,17 @@ use base::clock::{Clock, SystemClock};
 use base::merge::MergeOperator;
 use base::options::OptionTable;
 use base::stats::Statistics;
-use base::{Comparator, Result};
+use base::{Comparator, Error, Result, SliceTransform};
+use io::RateLimiter;
 use log::RecoveryMode;
 use table::{BlockCache, TableOptions};
 
 use crate::compaction::partitioner::SstPartitionerFactory;
 use crate::filter::{CompactionFilter, CompactionFilterFactory};
+use crate::listener::Listeners;
+use crate::write_buffer_manager::WriteBufferManager;
 
-pub use cf::{CfOptions, CompressionOptions};
+pub use cf::{CfOptions, CompressionOptions, MemtableFactory};
 pub use codec::ParsedOptions;
 pub use compaction::{
     BottommostCompression, BottommostLevelCompaction, CompactRangeOptions, CompactionOptions,
@@ -68,6 +71,7 @@ impl Options {
     pub fn validate(&self) -> Result<()> {
         self.db.validate()?;
         self.db.validate_together()?;
+        self.env.validate()?;
         self.cf.validate()
     }
 
@@ -121,6 +125,8 @@ pub struct ColumnFamilyOptions {
     pub compaction_filter: Option<Arc<dyn CompactionFilter>>,
     /// Makes a filter for each compaction. Not together with `compaction_filter`, which wins.
     pub compaction_filter_factory: Option<Arc<dyn CompactionFilterFactory>>,
+    /// The prefixes of keys, for filters.
+    pub prefix_extractor: Option<SliceTransform>,
 }
 
 impl ColumnFamilyOptions {
@@ -167,6 +173,25 @@ pub struct Env {
     pub block_cache: Option<Arc<BlockCache>>,
     /// Counts events; `None` counts nothing.
     pub statistics: Option<Arc<Statistics>>,
+    /// Limits the memory of memtables; `None` makes one of the database's own, with
+    /// `db_write_buffer_size`.
+    pub write_buffer_manager: Option<Arc<WriteBufferManager>>,
+    /// Limits what flushes and compactions write per second.
+    pub rate_limiter: Option<Arc<RateLimiter>>,
+    /// Are told what happens.
+    pub listeners: Listeners,
+}
+
+impl Env {
+    fn validate(&self) -> Result<()> {
+        match &self.rate_limiter {
+            Some(limiter) if limiter.mode().reads() => Err(Error::not_supported(
+                "a rate limiter whose mode limits reads (only writes of flushes and compactions \
+                 are limited)",
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Default for Env {
@@ -177,6 +202,9 @@ impl Default for Env {
             clock: SystemClock::shared(),
             block_cache: None,
             statistics: None,
+            write_buffer_manager: None,
+            rate_limiter: None,
+            listeners: Listeners::default(),
         }
     }
 }

@@ -31,6 +31,7 @@ pub const TABLE_SECTION: &str = "TableOptions/BlockBasedTable";
 /// Keys whose values are components that the codec handles itself.
 pub const COMPONENT_KEYS: &[&str] = &[
     "comparator",
+    "prefix_extractor",
     "merge_operator",
     "compaction_filter",
     "compaction_filter_factory",

@@ -310,7 +310,8 @@ impl FileTombstones {
         largest: &[u8],
         tombstones: Vec<table::RangeTombstone>,
     ) -> Self {
-        let (lower, upper) = (lower(smallest), behind(largest));
+        // A lookup stands before all versions of its key, so the first user key counts as a whole.
+        let (lower, upper) = (before_versions(key::user_key(smallest)), behind(largest));
         let spans: Vec<Span> = tombstones
             .into_iter()
             .map(|t| Span::new(&t.start, &t.end, t.sequence))
@@ -337,17 +338,6 @@ impl FileTombstones {
             .map(|t| Span::new(&t.start, &t.end, t.sequence))
             .filter_map(|s| s.clip(cmp, &lower, &upper))
             .collect()
-    }
-}
-
-/// The position at which a table with this smallest key begins.
-fn lower(smallest: &[u8]) -> Vec<u8> {
-    match key::split(smallest) {
-        // A tombstone is the first: its own number says nothing about the versions under it.
-        Some((user, packed)) if packed as u8 == ValueType::RangeDeletion as u8 => {
-            before_versions(user)
-        }
-        _ => smallest.to_vec(),
     }
 }
 
@@ -467,13 +457,14 @@ mod tests {
             covering(&f.lists, &cmp, &internal(k, s, ValueType::Value), ALL) > 0
         };
         // The largest key is a real one: it and what is newer of its user key belongs to the table.
+        // So does the smallest, with all that is newer.
         let f = FileTombstones::new(
             &cmp,
             &internal("c", 8, ValueType::Value),
             &internal("m", 3, ValueType::Value),
             vec![tombstone("a", "z")],
         );
-        assert!(!over(&f, "b", 1) && !over(&f, "c", 9) && over(&f, "c", 8) && over(&f, "c", 1));
+        assert!(!over(&f, "b", 1) && over(&f, "c", 9) && over(&f, "c", 8) && over(&f, "c", 1));
         assert!(over(&f, "m", 4) && over(&f, "m", 3) && !over(&f, "m", 2) && !over(&f, "n", 1));
         // The largest key is the end of a tombstone, the smallest the start of one.
         let f = FileTombstones::new(

@@ -35,7 +35,7 @@ use std::sync::atomic::Ordering;
 use base::stats::{HistogramKind, Ticker};
 use base::{Error, Result};
 
-use super::admit::{admit, give_way};
+use super::admit::{admit, check_patience, give_way};
 use super::apply::{self, NewWrites};
 use super::group::{Group, Lead, Parallel, Queue, Request, Turn};
 use super::order::Ticket;
@@ -80,6 +80,7 @@ pub(crate) fn write_planned(
     if options.low_pri {
         give_way(db, &plan, batch.data().len())?;
     }
+    check_patience(db, &plan)?;
     let queue = if plan.waits_for_device() {
         &db.synced_writers
     } else {

@@ -21,6 +21,8 @@ mod filters;
 #[cfg(test)]
 mod foreign;
 #[cfg(test)]
+mod memtables;
+#[cfg(test)]
 mod merge;
 #[cfg(test)]
 mod model;
@@ -34,6 +36,8 @@ mod range_del;
 mod retention;
 #[cfg(test)]
 mod rot;
+#[cfg(test)]
+mod stalls;
 #[cfg(test)]
 mod statistics;
 #[cfg(test)]
