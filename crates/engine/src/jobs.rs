@@ -4,6 +4,8 @@
 //! work under the state lock, do it without, and sleep when there is none. A compaction that is
 //! done in parts has a further thread for each part but the first.
 
+mod compressors;
+
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -20,6 +22,8 @@ use crate::properties;
 use crate::shared::Shared;
 use crate::write::wal::LogFiles;
 use crate::write::{admit, pending};
+
+pub(crate) use compressors::CompressionPool;
 
 /// How fast log files are filled with zeros.
 const POOL_BYTES_PER_SECOND: u64 = 128 << 20;

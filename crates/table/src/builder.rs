@@ -1,40 +1,44 @@
 //! Writes a table.
 //!
 //! ```text
-//!   [data block]… [filter] [index] [range_del] [properties] [metaindex] [footer]
+//!   [data block]… [filter]… [hash index] [index]… [dictionary] [range_del] [properties]
+//!   [metaindex] [footer]
 //!        each block: bytes (compressed if that saves an eighth) | u8 type | u32 checksum
 //! ```
 //!
-//! The format is the newest that RocksDB 7.8 reads (format_version 5), with the properties that
-//! RocksDB writes. Bytes collect in a buffer and go to the file in large writes; the file is not
-//! synced, which is the caller's decision. Nothing is known to be in the file before
+//! By default the format is the newest that RocksDB 7.8 reads (format_version 5), with the
+//! properties that RocksDB writes. Bytes collect in a buffer and go to the file in large writes;
+//! the file is not synced, which is the caller's decision. Nothing is known to be in the file before
 //! [`Builder::finish`] has returned.
 //!
-//! Index separators are kept as shortened user keys until the end: only then is it known whether
+//! Index separators are kept as shortened internal keys until the end: only then is it known whether
 //! some user key stands in two blocks, which forces internal keys on the whole index.
 
+mod blocks;
+mod filters;
 mod index;
+mod sink;
 
 use std::sync::Arc;
 
-use base::coding::put_u32;
 use base::stats::{Statistics, Ticker};
-use base::{Comparator, Error, Result, ValueType, key};
-use io::{File, WriteSync, write_all_at};
+use base::{Comparator, Error, Result, SliceTransform, ValueType, key};
+use io::File;
 
 use crate::block::BlockBuilder;
-use crate::checksum;
-use crate::compress::{self, CompressionType, DEFAULT_LEVEL};
-use crate::filter::{self, FilterBuilder};
+use crate::compress::{CompressionSettings, CompressionType};
+use crate::filter;
 use crate::footer::{BLOCK_TRAILER_LEN, Footer};
 use crate::handle::BlockHandle;
-use crate::options::TableOptions;
+use crate::options::{DataBlockIndexType, FlushBlockPolicy, IndexType, TableOptions};
 use crate::props::{Properties, UNKNOWN_COLUMN_FAMILY};
 use crate::unique_id::internal_unique_id;
-use index::IndexBuilder;
-
-/// Bytes that collect before they are written to the file.
-const BUFFER_BYTES: usize = 1 << 20;
+use crate::xxph3::hash64;
+use blocks::{Codec, DataBlocks, Target};
+pub use blocks::{Compressors, Prepopulate};
+use filters::TableFilter;
+use index::{IndexBlock, IndexBuilder};
+use sink::Sink;
 
 /// What a builder needs to know beyond the entries.
 #[derive(Clone, Debug)]
@@ -45,8 +49,19 @@ pub struct BuilderOptions {
     pub comparator: Comparator,
     /// How blocks are compressed.
     pub compression: CompressionType,
-    /// The codec's level; [`DEFAULT_LEVEL`] for its default.
-    pub compression_level: i32,
+    /// The codec's settings.
+    pub compression_opts: CompressionSettings,
+    /// Threads that compress; `None` compresses on the caller's, whatever the settings say.
+    pub compressors: Option<Arc<dyn Compressors>>,
+    /// How large the table may get, in bytes: no more data is held back for a dictionary. 0 is
+    /// unknown.
+    pub target_file_size: u64,
+    /// The level that the table is made for, -1 for a flush.
+    pub level: i32,
+    /// What is a prefix of a key, for filters and the hash index.
+    pub prefix_extractor: Option<SliceTransform>,
+    /// Where the data blocks are also put.
+    pub prepopulate: Option<Prepopulate>,
     /// The column family's id.
     pub column_family_id: u32,
     /// The column family's name.
@@ -77,7 +92,12 @@ impl Default for BuilderOptions {
             table: TableOptions::default(),
             comparator: Comparator::bytewise(),
             compression: CompressionType::None,
-            compression_level: DEFAULT_LEVEL,
+            compression_opts: CompressionSettings::default(),
+            compressors: None,
+            target_file_size: 0,
+            level: i32::MAX,
+            prefix_extractor: None,
+            prepopulate: None,
             column_family_id: UNKNOWN_COLUMN_FAMILY as u32,
             column_family_name: String::new(),
             db_id: String::new(),
@@ -109,25 +129,20 @@ pub struct Finished {
 /// Writes one table.
 #[derive(Debug)]
 pub struct Builder {
-    file: Arc<dyn File>,
     options: BuilderOptions,
-    /// Bytes not written yet, and where they belong.
-    buffer: Vec<u8>,
-    buffer_at: u64,
+    sink: Sink,
+    /// The data block that grows.
     data: BlockBuilder,
+    /// Those that have ended.
+    blocks: DataBlocks,
     index: IndexBuilder,
-    filter: Option<FilterBuilder>,
+    filter: Option<TableFilter>,
     /// Internal key and end of each range tombstone.
     tombstones: Vec<(Vec<u8>, Vec<u8>)>,
     last_key: Vec<u8>,
-    /// The data block whose separator waits for the next key.
-    pending: Option<BlockHandle>,
     properties: Properties,
-    /// Scratch: a block before and after compression.
+    /// Scratch: a block before compression.
     raw: Vec<u8>,
-    compressed: Vec<u8>,
-    /// A write failed; nothing that follows can succeed.
-    failed: bool,
 }
 
 impl Builder {
@@ -136,27 +151,35 @@ impl Builder {
     /// # Errors
     /// `InvalidArgument` and `NotSupported` for options with which no table can be written.
     pub fn new(file: Arc<dyn File>, options: BuilderOptions) -> Result<Self> {
-        options.table.check_writable()?;
         let table = &options.table;
-        let filter = if table.whole_key_filtering {
-            table.filter_policy.builder()
-        } else {
-            None
+        let prefix_extractor = options.prefix_extractor.as_ref();
+        table.check_writable()?;
+        // Aligned blocks may be compressed; whoever wants that is asked before, not here.
+        table.check_together(false, prefix_extractor.is_some())?;
+        let codec = Codec {
+            kind: options.compression,
+            settings: options.compression_opts.clone(),
+            verify: table.verify_compression,
+            format_version: table.format_version,
+            checksum: table.checksum,
         };
+        let mut data = BlockBuilder::new(table.block_restart_interval as u32);
+        // Keys that are not equal byte by byte, but to the comparator, would hash to other buckets.
+        if table.data_block_index_type == DataBlockIndexType::BinaryAndHash
+            && Comparator::by_name(options.comparator.name()).is_some()
+        {
+            data = data.hash_index(table.data_block_hash_table_util_ratio);
+        }
         Ok(Self {
-            buffer: Vec::with_capacity(BUFFER_BYTES + BUFFER_BYTES / 8),
-            buffer_at: 0,
-            data: BlockBuilder::new(table.block_restart_interval as u32),
-            index: IndexBuilder::new(options.comparator.clone(), table.index_shortening),
-            filter,
+            sink: Sink::new(file, table.checksum, base_context(&options)),
+            data,
+            blocks: DataBlocks::new(codec, &options),
+            index: IndexBuilder::new(options.comparator.clone(), table, prefix_extractor),
+            filter: TableFilter::new(table, options.level, prefix_extractor),
             tombstones: Vec::new(),
             last_key: Vec::new(),
-            pending: None,
             properties: Properties::for_new_table(),
             raw: Vec::new(),
-            compressed: Vec::new(),
-            failed: false,
-            file,
             options,
         })
     }
@@ -168,25 +191,21 @@ impl Builder {
     /// more, or a value of 3 GiB or more; otherwise those of writing, after which the builder is
     /// of no more use.
     pub fn add(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()> {
-        self.check_usable()?;
+        self.sink.check_usable()?;
         let (user, packed) = key::split(internal_key)
             .filter(|_| internal_key.len() < 1 << 30 && value.len() < 3 << 30)
             .ok_or_else(|| self.error("a key or value whose length does not fit a table"))?;
-        if self.properties.num_entries > self.properties.num_range_deletions
-            && key::compare(&self.options.comparator, &self.last_key, internal_key).is_ge()
+        let is_first = self.properties.num_entries == self.properties.num_range_deletions;
+        if !is_first && key::compare(&self.options.comparator, &self.last_key, internal_key).is_ge()
         {
             return Err(self.error("keys added out of order"));
         }
         if self.block_is_full(internal_key, value) {
-            self.finish_data_block()?;
+            self.finish_data_block(Some(internal_key))?;
         }
-        if let Some(handle) = self.pending.take() {
-            self.index.add(&self.last_key, Some(internal_key), handle);
-        }
-        if let Some(filter) = &mut self.filter
-            && (self.last_key.is_empty() || key::user_key(&self.last_key) != user)
-        {
-            filter.add_key(user);
+        self.index.key(internal_key, self.data.is_empty());
+        if let Some(filter) = &mut self.filter {
+            filter.add(user, !is_first && key::user_key(&self.last_key) == user);
         }
         self.data.add(internal_key, value);
         self.last_key.clear();
@@ -212,7 +231,7 @@ impl Builder {
     /// # Errors
     /// `InvalidArgument` for a key of another type.
     pub fn add_range_tombstone(&mut self, start_internal_key: &[u8], end: &[u8]) -> Result<()> {
-        self.check_usable()?;
+        self.sink.check_usable()?;
         key::parse(start_internal_key)
             .filter(|p| p.value_type == ValueType::RangeDeletion)
             .ok_or_else(|| self.error("a range tombstone of another type"))?;
@@ -234,16 +253,14 @@ impl Builder {
 
     /// About how long the file would be if no more was added, in bytes.
     pub fn file_size_estimate(&self) -> u64 {
-        let filter = self
-            .filter
-            .as_ref()
-            .map_or(0, FilterBuilder::estimated_size);
+        let filter = self.filter.as_ref().map_or(0, TableFilter::estimated_size);
         let unfinished = if self.data.is_empty() {
             0
         } else {
             self.data.size()
         };
-        self.offset() + (unfinished + filter + self.index.size_estimate()) as u64
+        let tail = (unfinished + filter + self.index.size_estimate()) as u64;
+        self.sink.offset() + self.blocks.unwritten() + tail
     }
 
     /// Writes what is left. The file is complete, and not synced.
@@ -251,28 +268,29 @@ impl Builder {
     /// # Errors
     /// Those of writing.
     pub fn finish(mut self) -> Result<Finished> {
-        self.check_usable()?;
-        self.finish_data_block()?;
-        if let Some(handle) = self.pending.take() {
-            self.index.add(&self.last_key, None, handle);
-        }
-        let tail_at = self.offset();
+        self.sink.check_usable()?;
+        self.finish_data_block(None)?;
+        self.blocks.finish(&mut Target {
+            sink: &mut self.sink,
+            index: &mut self.index,
+        })?;
+        let tail_at = self.sink.offset();
+        self.properties.data_size = tail_at;
         self.properties.tail_start_offset = tail_at;
 
         let mut metaindex = Vec::new();
-        if let Some(handle) = self.write_filter()? {
-            metaindex.push((format!("fullfilter.{}", filter::BUILTIN_NAME), handle));
-        }
-        let index = self.write_index()?;
-        if let Some(handle) = self.write_tombstones()? {
-            metaindex.push(("rocksdb.range_del".to_owned(), handle));
-        }
-        let handle = self.write_properties()?;
-        metaindex.push(("rocksdb.properties".to_owned(), handle));
+        self.write_filter(&mut metaindex)?;
+        let index = self.write_index(&mut metaindex)?;
+        self.write_dictionary(&mut metaindex)?;
+        self.write_tombstones(&mut metaindex)?;
+        self.write_properties(&mut metaindex)?;
         self.write_end(metaindex, index)?;
-        self.flush_buffer()?;
+        self.sink.flush()?;
+        if let Some(s) = &self.options.statistics {
+            s.add(Ticker::NumberBlockCompressed, self.sink.compressed());
+        }
 
-        let file_size = self.offset();
+        let file_size = self.sink.offset();
         let p = self.properties;
         let unique_id = internal_unique_id(&p.db_id, &p.db_session_id, p.original_file_number);
         Ok(Finished {
@@ -288,64 +306,148 @@ impl Builder {
         if self.data.is_empty() {
             return false;
         }
-        let limit = self.options.table.block_size;
+        let table = &self.options.table;
+        let limit = table.block_size;
         let size = self.data.size() as u64;
-        if size >= limit {
+        if size >= limit || table.flush_block_policy_factory == FlushBlockPolicy::EveryKey {
             return true;
         }
-        let deviation = self.options.table.block_size_deviation as u64;
+        let deviation = table.block_size_deviation as u64;
+        if deviation == 0 {
+            return false;
+        }
+        if table.block_align {
+            let with_entry = self.data.size_after(key, value) as u64;
+            return with_entry + BLOCK_TRAILER_LEN > limit;
+        }
         let full_enough = (limit * (100 - deviation)).div_ceil(100);
-        deviation != 0 && size > full_enough && self.data.size_after(key, value) as u64 > limit
+        size > full_enough && self.data.size_after(key, value) as u64 > limit
     }
 
-    fn finish_data_block(&mut self) -> Result<()> {
+    /// Ends the data block; `next` is the internal key that follows, if one does.
+    fn finish_data_block(&mut self, next: Option<&[u8]>) -> Result<()> {
         if self.data.is_empty() {
             return Ok(());
         }
-        let mut raw = std::mem::take(&mut self.raw);
-        self.data.finish_into(&mut raw);
-        let handle = self.write_block(&raw, true);
-        self.raw = raw;
-        self.pending = Some(handle?);
+        self.index.block_ends(&self.last_key, next);
+        if let (Some(filter), Some(next)) = (&mut self.filter, next) {
+            filter.block_ends(self.index.blocks() - 1, key::user_key(next))?;
+        }
         self.properties.num_data_blocks += 1;
-        self.properties.data_size = self.offset();
+        self.data.finish_into(&mut self.raw);
+        self.blocks.push(
+            &mut self.raw,
+            &mut Target {
+                sink: &mut self.sink,
+                index: &mut self.index,
+            },
+        )
+    }
+
+    fn write_filter(&mut self, metaindex: &mut Vec<(String, BlockHandle)>) -> Result<()> {
+        let Some(filter) = self.filter.take() else {
+            return Ok(());
+        };
+        let partitioned = filter.is_partitioned();
+        let (parts, entries) = filter.finish(self.index.blocks())?;
+        let encoding = self.index.encoding(&self.options.table);
+        let mut top = IndexBlock::new(encoding);
+        let mut handle = None;
+        for part in &parts {
+            let written = self.sink.block(&part.bytes, 0)?;
+            top.add(
+                self.index.separator(part.last_block, encoding),
+                written,
+                None,
+            );
+            self.properties.filter_size += part.bytes.len() as u64;
+            handle = Some(written);
+        }
+        let Some(mut handle) = handle else {
+            return Ok(());
+        };
+        let mut kind = "fullfilter";
+        if partitioned {
+            kind = "partitionedfilter";
+            handle = self.sink.block(&top.finish().bytes, 0)?;
+            self.properties.filter_size += handle.size;
+        }
+        self.properties.num_filter_entries = entries;
+        let policy = self.options.table.filter_policy.property_name();
+        policy.clone_into(&mut self.properties.filter_policy);
+        metaindex.push((format!("{kind}.{}", filter::BUILTIN_NAME), handle));
         Ok(())
     }
 
-    fn write_filter(&mut self) -> Result<Option<BlockHandle>> {
-        let Some(mut filter) = self.filter.take() else {
-            return Ok(None);
-        };
-        if filter.num_added() == 0 {
-            return Ok(None);
-        }
-        self.properties.num_filter_entries = filter.num_added() as u64;
-        let bytes = filter.finish();
-        self.properties.filter_size = bytes.len() as u64;
-        let policy = self.options.table.filter_policy.property_name();
-        self.properties.filter_policy = policy.to_owned();
-        self.write_block(&bytes, false).map(Some)
-    }
-
-    fn write_index(&mut self) -> Result<BlockHandle> {
+    fn write_index(&mut self, metaindex: &mut Vec<(String, BlockHandle)>) -> Result<BlockHandle> {
         let table = &self.options.table;
-        let built = self.index.finish(
-            table.format_version,
-            table.index_block_restart_interval as u32,
-        );
-        let compress = table.enable_index_compression;
-        let handle = self.write_block(&built.bytes, compress)?;
+        let encoding = self.index.encoding(table);
+        let two_level = table.index_type == IndexType::TwoLevel;
+        let part_bytes = match two_level {
+            true => table.metadata_block_size as usize,
+            false => usize::MAX,
+        };
+        if let Some((prefixes, metadata)) = self.index.finish_prefixes() {
+            for (name, bytes) in [("prefixes", prefixes), ("metadata", metadata)] {
+                let handle = self.write_index_block(&bytes)?;
+                metaindex.push((format!("rocksdb.hashindex.{name}"), handle));
+            }
+        }
+        let mut top = IndexBlock::new(encoding);
+        let mut handle = BlockHandle::default();
+        let parts = self.index.finish(encoding, part_bytes);
+        for part in &parts {
+            handle = self.write_index_block(&part.bytes)?;
+            self.properties.index_size += handle.size + BLOCK_TRAILER_LEN;
+            top.add(&part.separator, handle, None);
+        }
+        if two_level {
+            handle = self.write_index_block(&top.finish().bytes)?;
+            let p = &mut self.properties;
+            p.index_partitions = parts.len() as u64;
+            p.top_level_index_size = handle.size + BLOCK_TRAILER_LEN;
+            p.index_size += p.top_level_index_size;
+        }
         let p = &mut self.properties;
-        p.index_size = handle.size + BLOCK_TRAILER_LEN;
-        p.index_key_is_user_key = built.user_keys;
-        p.index_value_is_delta_encoded = built.delta;
+        p.index_type = match self.options.table.index_type {
+            IndexType::BinarySearch => 0,
+            IndexType::Hash => 1,
+            IndexType::TwoLevel => 2,
+            IndexType::BinarySearchWithFirstKey => 3,
+        };
+        p.index_key_is_user_key = encoding.user_keys;
+        p.index_value_is_delta_encoded = encoding.delta;
+        if self.options.table.format_version >= 6 {
+            metaindex.push(("rocksdb.index".to_owned(), handle));
+        }
         Ok(handle)
     }
 
-    fn write_tombstones(&mut self) -> Result<Option<BlockHandle>> {
+    /// Appends a block that is compressed like data blocks, but without their dictionary.
+    fn write_index_block(&mut self, raw: &[u8]) -> Result<BlockHandle> {
+        let codec = self.blocks.codec();
+        let mut compressed = Vec::new();
+        if self.options.table.enable_index_compression
+            && codec.compress(&[], raw, &mut compressed)?
+        {
+            return self.sink.block(&compressed, codec.kind.to_u8());
+        }
+        self.sink.block(raw, 0)
+    }
+
+    fn write_dictionary(&mut self, metaindex: &mut Vec<(String, BlockHandle)>) -> Result<()> {
+        let dictionary = self.blocks.dictionary();
+        if !dictionary.is_empty() {
+            let handle = self.sink.block(dictionary, 0)?;
+            metaindex.push(("rocksdb.compression_dict".to_owned(), handle));
+        }
+        Ok(())
+    }
+
+    fn write_tombstones(&mut self, metaindex: &mut Vec<(String, BlockHandle)>) -> Result<()> {
         let mut all = std::mem::take(&mut self.tombstones);
         if all.is_empty() {
-            return Ok(None);
+            return Ok(());
         }
         all.sort_by(|a, b| {
             key::compare(&self.options.comparator, &a.0, &b.0).then_with(|| a.1.cmp(&b.1))
@@ -354,17 +456,24 @@ impl Builder {
         for (start, end) in &all {
             block.add(start, end);
         }
-        self.write_block(&block.finish(), false).map(Some)
+        let handle = self.sink.block(&block.finish(), 0)?;
+        metaindex.push(("rocksdb.range_del".to_owned(), handle));
+        Ok(())
     }
 
-    fn write_properties(&mut self) -> Result<BlockHandle> {
+    fn write_properties(&mut self, metaindex: &mut Vec<(String, BlockHandle)>) -> Result<()> {
         let o = &self.options;
         let p = &mut self.properties;
         o.comparator.name().clone_into(&mut p.comparator);
         if let Some(name) = &o.merge_operator_name {
             p.merge_operator.clone_from(name);
         }
-        o.compression.property_name().clone_into(&mut p.compression);
+        if let Some(extractor) = &o.prefix_extractor {
+            p.prefix_extractor_name = extractor.name();
+            p.prefix_filtering = Some(true);
+        }
+        p.compression = compression_name(o, self.sink.compressed() > 0);
+        p.compression_options = o.compression_opts.property_text();
         p.column_family_id = u64::from(o.column_family_id);
         p.column_family_name.clone_from(&o.column_family_name);
         p.db_id.clone_from(&o.db_id);
@@ -379,7 +488,9 @@ impl Builder {
         for (name, value) in p.to_entries() {
             block.add(&name, &value);
         }
-        self.write_block(&block.finish(), false)
+        let handle = self.sink.block(&block.finish(), 0)?;
+        metaindex.push(("rocksdb.properties".to_owned(), handle));
+        Ok(())
     }
 
     /// Metaindex and footer.
@@ -395,92 +506,44 @@ impl Builder {
             handle.encode(&mut value);
             block.add(name.as_bytes(), &value);
         }
-        let metaindex = self.write_block(&block.finish(), false)?;
+        let metaindex = self.sink.block(&block.finish(), 0)?;
         let footer = Footer {
             checksum_type: self.options.table.checksum,
             metaindex,
             index: Some(index),
             format_version: self.options.table.format_version,
-            base_context: 0,
+            base_context: base_context(&self.options),
         };
-        self.buffer.extend_from_slice(&footer.encode());
-        Ok(())
-    }
-
-    /// Appends a block and its trailer.
-    fn write_block(&mut self, raw: &[u8], compress: bool) -> Result<BlockHandle> {
-        let kind = self.options.compression;
-        let mut compressed = std::mem::take(&mut self.compressed);
-        compressed.clear();
-        let is_compressed =
-            compress && kind != CompressionType::None && self.compress(raw, &mut compressed)?;
-        if is_compressed && let Some(s) = &self.options.statistics {
-            s.add(Ticker::NumberBlockCompressed, 1);
-        }
-        let (stored, kind): (&[u8], _) = if is_compressed {
-            (&compressed, kind)
-        } else {
-            (raw, CompressionType::None)
-        };
-        let handle = BlockHandle {
-            offset: self.offset(),
-            size: stored.len() as u64,
-        };
-        let type_byte = kind.to_u8();
-        let sum = checksum::block_checksum(self.options.table.checksum, stored, type_byte);
-        self.buffer.extend_from_slice(stored);
-        self.buffer.push(type_byte);
-        put_u32(&mut self.buffer, sum);
-        self.compressed = compressed;
-        if self.buffer.len() >= BUFFER_BYTES {
-            self.flush_buffer()?;
-        }
-        Ok(handle)
-    }
-
-    fn compress(&self, raw: &[u8], out: &mut Vec<u8>) -> Result<bool> {
-        let kind = self.options.compression;
-        let level = self.options.compression_level;
-        let worth_it = compress::compress(kind, level, &[], raw, out)?;
-        if worth_it && self.options.table.verify_compression {
-            let version = self.options.table.format_version;
-            let back = compress::decompress(kind, out, version, &[])?;
-            if back != raw {
-                return Err(Error::corruption(
-                    "a compressed block does not decompress to what it was made of",
-                )
-                .file(self.file.path())
-                .offset(self.offset()));
-            }
-        }
-        Ok(worth_it)
-    }
-
-    /// Where the next byte goes.
-    fn offset(&self) -> u64 {
-        self.buffer_at + self.buffer.len() as u64
-    }
-
-    fn flush_buffer(&mut self) -> Result<()> {
-        let written = write_all_at(&*self.file, &self.buffer, self.buffer_at, WriteSync::None);
-        self.failed |= written.is_err();
-        written?;
-        self.buffer_at += self.buffer.len() as u64;
-        self.buffer.clear();
-        Ok(())
-    }
-
-    fn check_usable(&self) -> Result<()> {
-        if self.failed {
-            return Err(
-                Error::aborted("an earlier write to the table failed").file(self.file.path())
-            );
-        }
+        let bytes = footer.encode(self.sink.offset());
+        self.sink.raw(&bytes);
         Ok(())
     }
 
     #[cold]
     fn error(&self, what: &str) -> Error {
-        Error::invalid_argument(what).file(self.file.path())
+        Error::invalid_argument(what).file(self.sink.path())
+    }
+}
+
+/// A number that no other table is likely to have, for the context of checksums: 0, which is none,
+/// before format version 6.
+fn base_context(o: &BuilderOptions) -> u32 {
+    if o.table.format_version < 6 {
+        return 0;
+    }
+    let own = format!("{}/{}/{}", o.db_id, o.db_session_id, o.file_number);
+    (hash64(own.as_bytes()) as u32).max(1)
+}
+
+/// The property `rocksdb.compression`: the codec, or from format version 7 on who chose codecs, and
+/// those that some block needs.
+fn compression_name(o: &BuilderOptions, any_compressed: bool) -> String {
+    if o.table.format_version < 7 {
+        return o.compression.property_name().to_owned();
+    }
+    match (o.compression, any_compressed) {
+        (CompressionType::None, _) => ";;".to_owned(),
+        (_, false) => "BuiltinV2;;".to_owned(),
+        (kind, true) => format!("BuiltinV2;{:02X};", kind.to_u8()),
     }
 }

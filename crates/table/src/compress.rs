@@ -3,7 +3,7 @@
 //! ```text
 //! payload by type     0 none    the bytes
 //!                     1 snappy  snappy's own header and data
-//!                     2 zlib    varint32 size | raw deflate, window 2^14 (2^15 is read)
+//!                     2 zlib    varint32 size | raw deflate, window up to 2^14 (2^15 is read)
 //!                     3 bzip2   varint32 size | bzip2 stream
 //!                     4, 5 lz4  varint32 size | LZ4 block (5: made by LZ4HC)
 //!                     7 zstd    varint32 size | zstd frame        (0x40 in old files)
@@ -18,14 +18,15 @@
 //! Contexts are kept per thread, because making one costs more than compressing a block.
 #![deny(clippy::indexing_slicing)]
 
+pub(crate) mod dictionary;
 mod lz4;
+mod zlib;
 mod zstandard;
 
 use std::cell::RefCell;
 
 use base::coding::{Decoder, put_varint};
 use base::{Error, Result};
-use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 
 base::option_enum! {
     /// How a block is compressed.
@@ -50,10 +51,63 @@ base::option_enum! {
 /// The level that stands for each codec's default (RocksDB's `kDefaultCompressionLevel`).
 pub const DEFAULT_LEVEL: i32 = 32767;
 
+/// How a table's blocks are compressed, beside the codec: RocksDB's `CompressionOptions`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompressionSettings {
+    /// The level, in each codec's own meaning; [`DEFAULT_LEVEL`] is its default.
+    pub level: i32,
+    /// zlib's window, minus its power of two: -9 to -14.
+    pub window_bits: i32,
+    /// zlib's strategy, 0 to 4.
+    pub strategy: i32,
+    /// Bytes of dictionary that a table gets at most; 0 is no dictionary. Data blocks are held back
+    /// in memory until it is made.
+    pub max_dict_bytes: u32,
+    /// Bytes of samples that a zstd dictionary is trained from; 0 uses samples as they are.
+    pub zstd_max_train_bytes: u32,
+    /// Bytes of data that are held back at most; 0 is no limit beside the table's target size.
+    pub max_dict_buffer_bytes: u64,
+    /// Whether zstd's trainer makes the dictionary, or only its statistics are added to samples.
+    pub use_zstd_dict_trainer: bool,
+    /// Threads that compress one table's blocks.
+    pub parallel_threads: u32,
+}
+
+impl Default for CompressionSettings {
+    /// RocksDB's defaults.
+    fn default() -> Self {
+        Self {
+            level: DEFAULT_LEVEL,
+            window_bits: -14,
+            strategy: 0,
+            max_dict_bytes: 0,
+            zstd_max_train_bytes: 0,
+            max_dict_buffer_bytes: 0,
+            use_zstd_dict_trainer: true,
+            parallel_threads: 1,
+        }
+    }
+}
+
+impl CompressionSettings {
+    /// The value of the property `rocksdb.compression_options`.
+    pub fn property_text(&self) -> String {
+        format!(
+            "window_bits={}; level={}; strategy={}; max_dict_bytes={}; zstd_max_train_bytes={}; \
+             enabled=0; max_dict_buffer_bytes={}; use_zstd_dict_trainer={}; ",
+            self.window_bits,
+            self.level,
+            self.strategy,
+            self.max_dict_bytes,
+            self.zstd_max_train_bytes,
+            self.max_dict_buffer_bytes,
+            u8::from(self.use_zstd_dict_trainer),
+        )
+    }
+}
+
 /// Old files mark zstd so ("not final").
 const ZSTD_NOT_FINAL: u8 = 0x40;
-/// RocksDB's zlib window, 2 to the power of this.
-const ZLIB_WINDOW_BITS: u8 = 14;
 /// Deflate codes up to 258 bytes in 2 bits.
 const ZLIB_RATIO_MAX: u64 = 1032;
 /// Each length byte of LZ4 stands for at most 255 bytes.
@@ -123,8 +177,8 @@ impl CompressionType {
 
 /// Appends the payload for `input` to `out`.
 ///
-/// `level` has each codec's own meaning; [`DEFAULT_LEVEL`] is its default, and a level out of
-/// the codec's range becomes the nearest one. `dict` is the dictionary, empty for none.
+/// Settings out of the codec's range become the nearest one. `dict` is the dictionary, empty for
+/// none.
 ///
 /// Returns false, with `out` as it was, if the payload would not save an eighth of the input: the
 /// block is then stored as it is. That is also the answer for an input too large for a codec.
@@ -133,20 +187,21 @@ impl CompressionType {
 /// `Aborted` if a codec has no memory for its context.
 ///
 /// ```
-/// use table::compress::{CompressionType, DEFAULT_LEVEL, compress, decompress};
-/// let input = vec![7; 4096];
+/// use table::compress::{CompressionSettings, CompressionType, compress, decompress};
+/// let (input, settings) = (vec![7; 4096], CompressionSettings::default());
 /// let mut payload = Vec::new();
-/// assert!(compress(CompressionType::Lz4, DEFAULT_LEVEL, &[], &input, &mut payload)?);
+/// assert!(compress(CompressionType::Lz4, &settings, &[], &input, &mut payload)?);
 /// assert_eq!(decompress(CompressionType::Lz4, &payload, 5, &[])?, input);
 /// # Ok::<(), base::Error>(())
 /// ```
 pub fn compress(
     kind: CompressionType,
-    level: i32,
+    settings: &CompressionSettings,
     dict: &[u8],
     input: &[u8],
     out: &mut Vec<u8>,
 ) -> Result<bool> {
+    let level = settings.level;
     let start = out.len();
     // RocksDB keeps a payload only if it is shorter than this.
     let limit = input.len() - input.len() / 8;
@@ -162,7 +217,7 @@ pub fn compress(
         Some(room) => match kind {
             CompressionType::None => false,
             CompressionType::Snappy => compress_snappy(input, room, out),
-            CompressionType::Zlib => compress_zlib(level, dict, input, room, out),
+            CompressionType::Zlib => zlib::compress(settings, dict, input, room, out),
             CompressionType::BZip2 => compress_bzip2(input, room, out),
             CompressionType::Lz4 => lz4::compress(level, dict, input, room, out)?,
             CompressionType::Lz4hc => lz4::compress_hc(level, dict, input, room, out)?,
@@ -210,7 +265,7 @@ pub fn decompress(
     check_size(kind, u64::from(size), size_max, body.len())?;
     let size = size as usize;
     let out = match kind {
-        CompressionType::Zlib => decompress_zlib(body, size, dict),
+        CompressionType::Zlib => zlib::decompress(body, size, dict),
         CompressionType::BZip2 => decompress_bzip2(body, size),
         CompressionType::Lz4 | CompressionType::Lz4hc => lz4::decompress(body, size, dict),
         CompressionType::Zstd => zstandard::decompress(body, size, dict),
@@ -249,8 +304,6 @@ fn fill_room(
 
 thread_local! {
     static SNAPPY: RefCell<snap::raw::Encoder> = RefCell::new(snap::raw::Encoder::new());
-    static DEFLATE: RefCell<Option<(u32, Compress)>> = const { RefCell::new(None) };
-    static INFLATE: RefCell<Decompress> = RefCell::new(Decompress::new(false));
 }
 
 fn compress_snappy(input: &[u8], room: usize, out: &mut Vec<u8>) -> bool {
@@ -275,51 +328,6 @@ fn decompress_snappy(payload: &[u8]) -> Result<Vec<u8>> {
         return Err(bad(kind, &format!("does not decompress to {size} bytes")));
     }
     Ok(out)
-}
-
-fn compress_zlib(level: i32, dict: &[u8], input: &[u8], room: usize, out: &mut Vec<u8>) -> bool {
-    let level = match level {
-        DEFAULT_LEVEL | -1 => Compression::default().level(),
-        level => level.clamp(0, 9) as u32,
-    };
-    DEFLATE.with_borrow_mut(|kept| {
-        if kept.as_ref().is_none_or(|(l, _)| *l != level) {
-            *kept = None;
-        }
-        let (_, stream) = kept.get_or_insert_with(|| {
-            let level_of = Compression::new(level);
-            (
-                level,
-                Compress::new_with_window_bits(level_of, false, ZLIB_WINDOW_BITS),
-            )
-        });
-        stream.reset();
-        if !dict.is_empty() && stream.set_dictionary(dict).is_err() {
-            return false;
-        }
-        fill_room(out, room, |to| {
-            match stream.compress(input, to, FlushCompress::Finish) {
-                Ok(flate2::Status::StreamEnd) => usize::try_from(stream.total_out()).ok(),
-                _ => None,
-            }
-        })
-    })
-}
-
-fn decompress_zlib(body: &[u8], size: usize, dict: &[u8]) -> Option<Vec<u8>> {
-    INFLATE.with_borrow_mut(|stream| {
-        stream.reset(false);
-        if !dict.is_empty() {
-            stream.set_dictionary(dict).ok()?;
-        }
-        // One byte more than expected, to notice a stream that is too long.
-        let mut out = Vec::with_capacity(size + 1);
-        let status = stream
-            .decompress_vec(body, &mut out, FlushDecompress::Finish)
-            .ok()?;
-        let all_read = stream.total_in() == body.len() as u64;
-        (status == flate2::Status::StreamEnd && all_read).then_some(out)
-    })
 }
 
 fn compress_bzip2(input: &[u8], room: usize, out: &mut Vec<u8>) -> bool {

@@ -10,13 +10,14 @@
 //! ```
 //! The block names its own layout, so that a reader needs no setting. A filter is an aid: bytes
 //! that make no sense cost a useless block read, never an error, and never a missed key.
-//! FastLocalBloom is the layout that is written: RocksDB's default since format version 5.
+//! FastLocalBloom, RocksDB's default since format version 5, and Ribbon are written.
 
 mod bloom;
 mod legacy;
 mod ribbon;
 
 use base::options::OptionValue;
+use base::{Error, Result};
 
 use crate::xxph3::hash64;
 pub use legacy::hash32;
@@ -51,15 +52,31 @@ pub enum FilterPolicy {
         /// below 1 counts as 1, above 100 as 100.
         bits_per_key: f64,
     },
+    /// A Ribbon filter: about 30 % smaller, several times the work to make.
+    Ribbon {
+        /// Lets as many absent keys through as a Bloom filter of so many bits per key.
+        bits_per_key: f64,
+        /// Tables of levels below this number get a Bloom filter; a flush counts as level -1.
+        bloom_before_level: i32,
+    },
 }
 
 impl FilterPolicy {
-    /// A builder for one table's filter; `None` if the table gets none.
-    pub fn builder(&self) -> Option<FilterBuilder> {
-        match self {
-            Self::Bloom { bits_per_key } if *bits_per_key >= 0.5 => {
-                Some(FilterBuilder::bloom(*bits_per_key))
+    /// A builder for the filter of one table that is written to `level`, -1 for a flush; `None` if
+    /// the table gets none.
+    pub fn builder(&self, level: i32) -> Option<FilterBuilder> {
+        match *self {
+            Self::Bloom { bits_per_key } if bits_per_key >= 0.5 => {
+                Some(FilterBuilder::bloom(bits_per_key))
             }
+            Self::Ribbon {
+                bits_per_key,
+                bloom_before_level,
+            } if bits_per_key >= 0.5 => Some(if level < bloom_before_level {
+                FilterBuilder::bloom(bits_per_key)
+            } else {
+                FilterBuilder::ribbon(bits_per_key)
+            }),
             _ => None,
         }
     }
@@ -69,44 +86,66 @@ impl FilterPolicy {
         match self {
             Self::None => "",
             Self::Bloom { .. } => "bloomfilter",
+            Self::Ribbon { .. } => "ribbonfilter",
         }
     }
 }
 
 impl OptionValue for FilterPolicy {
     fn kind() -> String {
-        "nullptr | bloomfilter:<bits per key>:false".to_owned()
+        "nullptr | bloomfilter:<bits per key>:false | ribbonfilter:<bits per key>:<level>"
+            .to_owned()
     }
 
-    /// Also reads `bloomfilter:<bits>`, and the `{id=…;…}` form of later RocksDB versions. The
-    /// last part once chose block-based filters, which RocksDB no longer has; it is ignored.
+    /// Also reads the forms without a last part, and the `{id=…;…}` form of later RocksDB
+    /// versions. The last part of a Bloom filter once chose block-based filters, which RocksDB no
+    /// longer has; it is ignored.
     fn parse(text: &str) -> Option<Self> {
         let mut text = text.trim();
+        let mut level = None;
         if let Some(inner) = text.strip_prefix("{id=") {
-            text = inner.strip_suffix('}')?.split(';').next()?;
+            let mut parts = inner.strip_suffix('}')?.split(';');
+            text = parts.next()?;
+            level = parts.find_map(|p| p.strip_prefix("bloom_before_level="));
         }
         if text == "nullptr" {
             return Some(Self::None);
         }
-        let rest = text.strip_prefix("bloomfilter:")?;
-        let bits = match rest.split_once(':') {
-            Some((bits, "false" | "true")) => bits,
-            Some(_) => return None,
-            None => rest,
+        let (name, rest) = text.split_once(':')?;
+        let (bits, last) = match rest.split_once(':') {
+            Some((bits, last)) => (bits, Some(last)),
+            None => (rest, None),
         };
         let bits_per_key: f64 = bits.parse().ok()?;
-        (bits_per_key.is_finite() && bits_per_key >= 0.0).then_some(Self::Bloom { bits_per_key })
+        if !bits_per_key.is_finite() || bits_per_key < 0.0 {
+            return None;
+        }
+        match (name, last) {
+            ("bloomfilter", None | Some("false" | "true")) => Some(Self::Bloom { bits_per_key }),
+            ("ribbonfilter", last) => Some(Self::Ribbon {
+                bits_per_key,
+                bloom_before_level: match level.or(last) {
+                    Some(level) => level.parse().ok()?,
+                    None => 0,
+                },
+            }),
+            _ => None,
+        }
     }
 
     /// Thousandths of a bit, without trailing zeros, as RocksDB writes it.
     fn print(&self) -> String {
-        match self {
+        let number = |bits: f64| {
+            let text = format!("{bits:.3}");
+            text.trim_end_matches('0').trim_end_matches('.').to_owned()
+        };
+        match *self {
             Self::None => "nullptr".to_owned(),
-            Self::Bloom { bits_per_key } => {
-                let text = format!("{bits_per_key:.3}");
-                let text = text.trim_end_matches('0').trim_end_matches('.');
-                format!("bloomfilter:{text}:false")
-            }
+            Self::Bloom { bits_per_key } => format!("bloomfilter:{}:false", number(bits_per_key)),
+            Self::Ribbon {
+                bits_per_key,
+                bloom_before_level,
+            } => format!("ribbonfilter:{}:{bloom_before_level}", number(bits_per_key)),
         }
     }
 }
@@ -123,6 +162,8 @@ impl OptionValue for FilterPolicy {
 #[derive(Clone, Debug)]
 pub struct FilterBuilder {
     millibits_per_key: u64,
+    /// Makes a Ribbon filter that lets one of so many absent keys through.
+    ribbon_one_in: Option<f64>,
     hashes: Vec<u64>,
 }
 
@@ -137,7 +178,17 @@ impl FilterBuilder {
         Self {
             // The odd fraction rounds as RocksDB does.
             millibits_per_key: (bits * 1000.0 + 0.500_001) as u64,
+            ribbon_one_in: None,
             hashes: Vec::new(),
+        }
+    }
+
+    /// A Ribbon builder for a filter as good as a Bloom filter of `bits_per_key`.
+    pub fn ribbon(bits_per_key: f64) -> Self {
+        let bloom = Self::bloom(bits_per_key);
+        Self {
+            ribbon_one_in: Some(1.0 / bloom::false_positives(bloom.millibits_per_key)),
+            ..bloom
         }
     }
 
@@ -162,20 +213,55 @@ impl FilterBuilder {
 
     /// Bytes that [`FilterBuilder::finish`] would give now.
     pub fn estimated_size(&self) -> usize {
-        if self.hashes.is_empty() {
+        let keys = self.hashes.len();
+        if keys == 0 {
             return 0;
         }
-        bloom::lines_for(self.hashes.len(), self.millibits_per_key) * bloom::LINE_LEN + METADATA_LEN
+        let bloom = bloom::lines_for(keys, self.millibits_per_key) * bloom::LINE_LEN + METADATA_LEN;
+        // A Ribbon filter of few keys is mostly slack.
+        let ribbon = self.ribbon_one_in.and_then(|n| ribbon::size_for(keys, n));
+        ribbon.unwrap_or(bloom).min(bloom)
     }
 
     /// The filter block of the keys added; empty if there are none, in which case a table has no
     /// filter block. The builder is empty afterwards.
     pub fn finish(&mut self) -> Vec<u8> {
-        let hashes = std::mem::take(&mut self.hashes);
+        let mut hashes = std::mem::take(&mut self.hashes);
         if hashes.is_empty() {
             return Vec::new();
         }
-        bloom::build(&hashes, self.millibits_per_key)
+        let bytes = self.build(&hashes);
+        hashes.clear();
+        self.hashes = hashes;
+        bytes
+    }
+
+    /// [`FilterBuilder::finish`], and asks the filter for each key.
+    ///
+    /// # Errors
+    /// `Corruption` if it says of one that it is not there.
+    pub fn finish_checked(&mut self) -> Result<Vec<u8>> {
+        let hashes = self.hashes.clone();
+        let bytes = self.finish();
+        let filter = Filter::new(bytes.clone());
+        if hashes.iter().all(|&h| filter.may_match_hash(h)) {
+            Ok(bytes)
+        } else {
+            Err(Error::corruption(
+                "a filter that was just made does not have all its keys",
+            ))
+        }
+    }
+
+    fn build(&self, hashes: &[u64]) -> Vec<u8> {
+        let bloom = bloom::lines_for(hashes.len(), self.millibits_per_key) * bloom::LINE_LEN;
+        if let Some(one_in) = self.ribbon_one_in
+            && ribbon::size_for(hashes.len(), one_in).is_some_and(|n| n < bloom + METADATA_LEN)
+            && let Some(bytes) = ribbon::build(hashes, one_in)
+        {
+            return bytes;
+        }
+        bloom::build(hashes, self.millibits_per_key)
     }
 }
 

@@ -173,27 +173,40 @@ impl Footer {
         })
     }
 
-    /// The [`LEN`] bytes of a footer of format version 2 to 5.
+    /// The [`LEN`] bytes of a footer that begins at `offset` of its file.
     ///
     /// # Panics
-    /// If the version is another or the index handle is missing: no other footer is written.
-    pub fn encode(&self) -> Vec<u8> {
-        assert!(
-            (2..=5).contains(&self.format_version),
-            "footers of format version {} are not written",
-            self.format_version
-        );
+    /// If the index handle is missing before format version 6, or the base context from then on.
+    pub fn encode(&self, offset: u64) -> Vec<u8> {
         let mut out = Vec::with_capacity(LEN);
         out.push(self.checksum_type.to_u8());
-        self.metaindex.encode(&mut out);
-        match self.index {
-            Some(index) => index.encode(&mut out),
-            None => panic!("a footer of format version 2 to 5 holds the index handle"),
+        if self.format_version >= 6 {
+            assert_ne!(
+                self.base_context, 0,
+                "format version 6 needs a base context"
+            );
+            out.extend_from_slice(&EXTENDED_MAGIC);
+            put_u32(&mut out, 0);
+            put_u32(&mut out, self.base_context);
+            put_u32(&mut out, self.metaindex.size as u32);
+        } else {
+            self.metaindex.encode(&mut out);
+            match self.index {
+                Some(index) => index.encode(&mut out),
+                None => panic!("a footer of format version 2 to 5 holds the index handle"),
+            }
         }
         // Two handles take at most 40 bytes.
         out.resize(VERSION_OFFSET, 0);
         put_u32(&mut out, self.format_version);
         put_u64(&mut out, MAGIC);
+        if self.format_version >= 6 {
+            // Without checksums it is the context alone, which RocksDB checks.
+            let sum = footer_checksum(self.checksum_type, &out, self.base_context, offset);
+            if let Some(field) = out.get_mut(PART2_OFFSET + 4..PART2_OFFSET + 8) {
+                field.copy_from_slice(&sum.to_le_bytes());
+            }
+        }
         out
     }
 }
@@ -271,6 +284,7 @@ mod tests {
                     size: 108
                 }
             );
+            assert_eq!(footer.encode(size - LEN as u64), tail);
             assert_eq!(footer.index, None);
             assert_eq!(
                 (footer.format_version, footer.base_context),
@@ -301,7 +315,7 @@ mod tests {
             format_version: 5,
             base_context: 0,
         };
-        let bytes = footer.encode();
+        let bytes = footer.encode(1035);
         assert_eq!(bytes.len(), LEN);
         assert_eq!(Footer::decode(&bytes, 1088).unwrap(), footer);
         let e = Footer::decode(&bytes, 1087).unwrap_err().to_string();
@@ -315,7 +329,7 @@ mod tests {
             index: Some(largest),
             ..footer
         }
-        .encode();
+        .encode(0);
         assert_eq!(bytes.len(), LEN);
         assert!(
             Footer::decode(&bytes, u64::MAX)

@@ -2,15 +2,16 @@
 //! cache.
 //!
 //! ```text
-//!   Builder ──> [data block]… [filter] [index] [range_del] [properties] [metaindex] [footer] ──> Reader
+//!   Builder ──> [data block]… [filter] [index] [dictionary] [range_del] [properties] … [footer] ──> Reader
 //!
 //!   Reader::get:  filter ─> index (decoded once: arrays of 8-byte key prefixes)
 //!                        ─> block cache (lock-free hit) or one positional read
 //!                        ─> restart binary search, then a scan of one restart interval
 //! ```
 //!
-//! [`Builder`] writes what RocksDB 7.8 and later read: format_version 2 to 5, one binary-search
-//! index, one full filter. [`Reader`] reads every block-based table of format_version 2 to 7.
+//! [`Builder`] writes block-based tables of format_version 2 to 7 with every kind of index, with
+//! Bloom and Ribbon filters whole or in partitions, and with compression dictionaries; by default
+//! what RocksDB 7.8 and later read. [`Reader`] reads every block-based table of these versions.
 //! Keys are internal keys ([`base::key`]). The byte formats are in `docs/formats.md`.
 //!
 //! Errors: bytes that no correct engine writes give `Corruption` with the file and the offset of
@@ -32,10 +33,10 @@ pub mod reader;
 pub mod unique_id;
 pub mod xxph3;
 
-pub use builder::{Builder, BuilderOptions, Finished};
+pub use builder::{Builder, BuilderOptions, Compressors, Finished, Prepopulate};
 pub use cache::BlockCache;
 pub use checksum::ChecksumType;
-pub use compress::CompressionType;
+pub use compress::{CompressionSettings, CompressionType};
 pub use footer::Footer;
 pub use handle::BlockHandle;
 pub use iter::{InternalIterator, Iter};

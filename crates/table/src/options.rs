@@ -16,11 +16,11 @@ base::option_enum! {
     pub enum IndexType {
         /// One index block, searched by bisection.
         BinarySearch = "kBinarySearch",
-        /// Read, not written.
+        /// One index block, and which of its entries belong to a prefix; needs a prefix extractor.
         Hash = "kHashSearch",
-        /// Read, not written.
+        /// Partitions, and an index of them.
         TwoLevel = "kTwoLevelIndexSearch",
-        /// Read, not written.
+        /// One index block that also has each data block's first key.
         BinarySearchWithFirstKey = "kBinarySearchWithFirstKey",
     }
 }
@@ -37,6 +37,36 @@ base::option_enum! {
     }
 }
 
+base::option_enum! {
+    /// What helps to find a key in a data block.
+    pub enum DataBlockIndexType {
+        /// The restart points.
+        BinarySearch = "kDataBlockBinarySearch",
+        /// Also a hash index, which RocksDB's `Get` uses.
+        BinaryAndHash = "kDataBlockBinaryAndHash",
+    }
+}
+
+base::option_enum! {
+    /// When a data block ends.
+    pub enum FlushBlockPolicy {
+        /// When it has `block_size` bytes.
+        BySize = "FlushBlockBySizePolicyFactory",
+        /// After each key.
+        EveryKey = "FlushBlockEveryKeyPolicyFactory",
+    }
+}
+
+base::option_enum! {
+    /// Which data blocks are put into the block cache when they are written.
+    pub enum PrepopulateBlockCache {
+        /// None.
+        Disable = "kDisable",
+        /// Those of flushes.
+        FlushOnly = "kFlushOnly",
+    }
+}
+
 base::options! {
     /// How tables are written and read.
     pub struct TableOptions ["TableOptions/BlockBasedTable"] {
@@ -49,16 +79,33 @@ base::options! {
         block_restart_interval: i32 = 16, in 1..=1 << 20, [Mutable];
         /// The same for the index block.
         index_block_restart_interval: i32 = 1, in 1..=1 << 20, [Mutable];
-        /// Version of the file format: 2 to 5 are written, 2 to 7 read.
+        /// Version of the file format. RocksDB reads 6 from 8.6 on, and 7 from 10.4 on.
         format_version: u32 = 5, in 2..=7, [Mutable];
         /// Checksum of each block.
         checksum: ChecksumType = ChecksumType::Xxh3, [Mutable];
-        /// `bloomfilter:10:false` writes a Bloom filter of 10 bits per key; `nullptr` none.
+        /// `bloomfilter:10:false` writes a Bloom filter of 10 bits per key, `ribbonfilter:10:0` a
+        /// smaller one that lets as few absent keys through (before the level named last, a Bloom
+        /// filter); `nullptr` none.
         filter_policy: FilterPolicy = FilterPolicy::None, [Mutable];
-        /// Whether whole keys are put into the filter.
+        /// Whether whole keys are put into the filter, or only their prefixes.
         whole_key_filtering: bool = true, [Mutable];
-        /// The kind of index; only `kBinarySearch` is written.
+        /// The kind of index.
         index_type: IndexType = IndexType::BinarySearch, [Mutable];
+        /// Bytes of a partition of an index or a filter, approximately.
+        metadata_block_size: u64 = 4096, in 1..=1 << 30, [Mutable];
+        /// Whether the filter is written in partitions; needs `index_type=kTwoLevelIndexSearch`.
+        partition_filters: bool = false, [Mutable];
+        /// Whether each filter is asked for all its keys before it is written.
+        detect_filter_construct_corruption: bool = false, [Mutable];
+        /// What helps to find a key in a data block.
+        data_block_index_type: DataBlockIndexType = DataBlockIndexType::BinarySearch, [Mutable];
+        /// Keys for each bucket of a data block's hash index.
+        data_block_hash_table_util_ratio: f64 = 0.75, in 0.01..=100.0, [Mutable];
+        /// When a data block ends.
+        flush_block_policy_factory: FlushBlockPolicy = FlushBlockPolicy::BySize, [Mutable];
+        /// Whether data blocks start at multiples of the smaller of `block_size` and 4096 bytes.
+        /// Not with compression; `block_size` must be a power of two.
+        block_align: bool = false, [Mutable];
         /// How far separators are shortened.
         index_shortening: IndexShortening = IndexShortening::Separators, [Mutable];
         /// Whether the index block is compressed like the data blocks.
@@ -67,6 +114,8 @@ base::options! {
         verify_compression: bool = false, [Mutable];
         /// Whether the memory of indexes and filters is charged to the block cache.
         cache_index_and_filter_blocks: bool = false, [Mutable];
+        /// Which data blocks are put into the block cache when they are written.
+        prepopulate_block_cache: PrepopulateBlockCache = PrepopulateBlockCache::Disable, [Mutable];
         /// Whether blocks are read without the block cache.
         no_block_cache: bool = false;
         /// Bytes of the first read-ahead of an iterator; it doubles from there. 0 turns
@@ -82,11 +131,6 @@ base::options! {
 /// Options that RocksDB (7.8 to 11.8) has and Ironstone gives no effect to, each with the values
 /// that are accepted because nothing depends on them here.
 pub const WITHOUT_EFFECT: &[(&str, &[&str])] = &[
-    ("block_align", &["false"]),
-    ("data_block_hash_table_util_ratio", &["0.750000", "0.75"]),
-    ("data_block_index_type", &["kDataBlockBinarySearch"]),
-    ("partition_filters", &["false"]),
-    ("prepopulate_block_cache", &["kDisable"]),
     ("read_amp_bytes_per_bit", &["0"]),
     ("use_delta_encoding", &["true"]),
     ("separate_key_value_in_data_block", &["false"]),
@@ -96,11 +140,9 @@ pub const WITHOUT_EFFECT: &[(&str, &[&str])] = &[
     ("user_defined_index_factory", &["nullptr"]),
     ("use_udi_as_primary_index", &["false"]),
     ("fail_if_no_udi_on_open", &["false"]),
-    ("detect_filter_construct_corruption", &["false"]),
     // What follows only tunes something that is absent while the above have these values.
     ("optimize_filters_for_memory", &["false", "true"]),
     ("decouple_partitioned_filters", &["false", "true"]),
-    ("metadata_block_size", &["4096"]),
     ("super_block_alignment_space_overhead_ratio", &["128"]),
     ("pin_top_level_index_and_filter", &["true", "false"]),
     (
@@ -116,10 +158,6 @@ pub const WITHOUT_EFFECT: &[(&str, &[&str])] = &[
         &[
             "{unpartitioned_pinning=kFallback;partition_pinning=kFallback;top_level_index_pinning=kFallback;}",
         ],
-    ),
-    (
-        "flush_block_policy_factory",
-        &["FlushBlockBySizePolicyFactory"],
     ),
     ("hash_index_allow_collision", &["true", "false"]),
     ("skip_table_builder_flush", &["true", "false"]),
@@ -143,26 +181,41 @@ impl TableOptions {
             .hint(format!("only {name}={} works", accepted.join(" or "))))
     }
 
-    /// Checks that tables can be written with these options.
+    /// Checks each option for itself.
     ///
     /// # Errors
-    /// `InvalidArgument` for values out of range, `NotSupported` for formats that are only read.
+    /// `InvalidArgument` for values out of range.
     pub fn check_writable(&self) -> Result<()> {
-        self.validate()?;
-        if self.format_version > 5 {
-            let v = self.format_version;
+        self.validate()
+    }
+
+    /// Checks the rules between options, for tables of a family whose blocks are `compressed` and
+    /// that has a prefix extractor or not.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for options that exclude one another; `NotSupported` for a hash index
+    /// without a prefix extractor.
+    pub fn check_together(&self, compressed: bool, has_prefix_extractor: bool) -> Result<()> {
+        if self.index_type == IndexType::Hash && !has_prefix_extractor {
             return Err(
-                Error::not_supported(format!("writing tables with format_version={v}"))
-                    .hint("2 to 5 are written, 2 to 7 are read"),
+                Error::not_supported("index_type=kHashSearch without a prefix_extractor")
+                    .hint("set prefix_extractor, or index_type=kBinarySearch"),
             );
         }
-        if self.index_type != IndexType::BinarySearch {
-            use base::options::OptionValue;
-            let kind = self.index_type.print();
-            return Err(
-                Error::not_supported(format!("writing tables with index_type={kind}"))
-                    .hint("kBinarySearch is written, all types are read"),
-            );
+        if self.partition_filters && self.index_type != IndexType::TwoLevel {
+            return Err(Error::invalid_argument(
+                "partition_filters=true with an index of one level",
+            )
+            .hint("set index_type=kTwoLevelIndexSearch"));
+        }
+        if self.block_align && compressed {
+            return Err(Error::invalid_argument("block_align=true with compression")
+                .hint("set compression=kNoCompression"));
+        }
+        if self.block_align && !self.block_size.is_power_of_two() {
+            return Err(Error::invalid_argument(
+                "block_align=true with a block_size that is no power of two",
+            ));
         }
         Ok(())
     }
@@ -176,10 +229,11 @@ mod tests {
     #[test]
     fn what_has_no_effect_is_refused_unless_it_asks_for_nothing() {
         let mut t = TableOptions::default();
-        t.apply("block_align", "false").unwrap();
-        let e = t.apply("block_align", "true").unwrap_err();
+        t.apply("read_amp_bytes_per_bit", "0").unwrap();
+        let e = t.apply("read_amp_bytes_per_bit", "8").unwrap_err();
         assert_eq!(e.kind(), ErrorKind::NotSupported);
-        assert!(e.to_string().contains("option block_align=true"), "{e}");
+        let text = e.to_string();
+        assert!(text.contains("option read_amp_bytes_per_bit=8"), "{e}");
         t.apply("block_size", "16384").unwrap();
         assert_eq!(t.block_size, 16384);
         t.apply("filter_policy", "bloomfilter:10:false").unwrap();
@@ -192,22 +246,25 @@ mod tests {
     }
 
     #[test]
-    fn formats_that_are_only_read_are_refused_for_writing() {
-        let mut t = TableOptions::default();
-        t.check_writable().unwrap();
-        t.apply("format_version", "6").unwrap();
-        t.validate().unwrap();
-        let e = t.check_writable().unwrap_err();
-        assert!(
-            e.to_string()
-                .contains("writing tables with format_version=6"),
-            "{e}"
-        );
-        t.apply("format_version", "5").unwrap();
-        t.apply("index_type", "kTwoLevelIndexSearch").unwrap();
-        assert_eq!(
-            t.check_writable().unwrap_err().kind(),
-            ErrorKind::NotSupported
-        );
+    fn options_that_exclude_one_another() {
+        let with = |text: &[(&str, &str)], compressed, prefixes| {
+            let mut t = TableOptions::default();
+            for (name, value) in text {
+                t.apply(name, value).unwrap();
+            }
+            t.check_writable().unwrap();
+            t.check_together(compressed, prefixes)
+        };
+        let hash = [("index_type", "kHashSearch")];
+        with(&hash, true, true).unwrap();
+        let e = with(&hash, true, false).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::NotSupported);
+        let parts = ("partition_filters", "true");
+        assert!(with(&[parts], true, false).is_err());
+        with(&[parts, ("index_type", "kTwoLevelIndexSearch")], true, true).unwrap();
+        let align = ("block_align", "true");
+        with(&[align], false, false).unwrap();
+        assert!(with(&[align], true, false).is_err());
+        assert!(with(&[align, ("block_size", "5000")], false, false).is_err());
     }
 }

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use base::perf::{self, PerfCounter};
 use base::stats::{Statistics, Ticker};
-use base::{Comparator, Error, ErrorKind, Result, SequenceNumber, ValueType, key};
+use base::{Comparator, Error, ErrorKind, Result, SequenceNumber, SliceTransform, ValueType, key};
 use io::File;
 
 use crate::block::{Block, Cursor, Keys, Target};
@@ -61,6 +61,11 @@ pub struct ReaderOptions {
     pub metadata_bytes_max: usize,
     /// How iterators read ahead.
     pub read_ahead: ReadAheadSizes,
+    /// What is a prefix of a key; for tables whose filter was made with a transform that is not
+    /// built in.
+    pub prefix_extractor: Option<SliceTransform>,
+    /// The number of the file in the block cache if [`crate::builder::Prepopulate`] gave it one.
+    pub cache_id: Option<u64>,
 }
 
 impl Default for ReaderOptions {
@@ -74,6 +79,8 @@ impl Default for ReaderOptions {
             cache_index_and_filter_blocks: false,
             metadata_bytes_max: 2 << 30,
             read_ahead: ReadAheadSizes::default(),
+            prefix_extractor: None,
+            cache_id: None,
         }
     }
 }
@@ -382,6 +389,18 @@ impl Reader {
             more = cursor.next(&block)?;
         }
         Ok(out)
+    }
+
+    /// How the prefixes in the table's filter were taken; `None` if it has none, or if the
+    /// transform is neither built in nor that of the options.
+    pub fn prefix_extractor(&self) -> Option<&SliceTransform> {
+        self.filters.prefixes.as_ref()
+    }
+
+    /// False only if no key of the table has this prefix, which [`Reader::prefix_extractor`] must
+    /// have taken.
+    pub fn prefix_may_match(&self, prefix: &[u8]) -> bool {
+        self.filters.prefix_may_match(prefix)
     }
 
     /// The properties that the table was written with.

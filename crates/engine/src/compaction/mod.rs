@@ -42,7 +42,7 @@ use table::CompressionType;
 use crate::family::Family;
 use crate::files;
 use crate::jobs::Work;
-use crate::options::CfOptions;
+use crate::options::{CfOptions, CompressionOptions};
 use crate::shared::{ManualCompaction, Shared, State};
 use crate::version::edit::{CompactCursor, NewFile, VersionEdit};
 use crate::version::set::next_version;
@@ -84,9 +84,12 @@ impl Pick {
     }
 
     /// What the outputs are compressed with.
-    pub(crate) fn compression(&self, options: &CfOptions) -> (CompressionType, i32) {
+    pub(crate) fn compression<'o>(
+        &self,
+        options: &'o CfOptions,
+    ) -> (CompressionType, &'o CompressionOptions) {
         if !self.compress {
-            return (CompressionType::None, options.compression_opts.level);
+            return (CompressionType::None, &options.compression_opts);
         }
         let lowest = (self.output_level + 1..self.version.num_levels())
             .all(|l| self.version.level(l).is_empty());

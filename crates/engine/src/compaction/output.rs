@@ -34,8 +34,8 @@ pub(crate) struct OutputContext<'a> {
     pub(crate) enforce_single_del_contracts: bool,
     /// Bytes after which writeback is started; 0 leaves it to the system.
     pub(crate) bytes_per_sync: u64,
-    /// Codec of the blocks, and its level.
-    pub(crate) compression: (table::CompressionType, i32),
+    /// Codec of the blocks, and its settings.
+    pub(crate) compression: (table::CompressionType, table::CompressionSettings),
 }
 
 impl<'a> OutputContext<'a> {
@@ -55,7 +55,7 @@ impl<'a> OutputContext<'a> {
             rate_limit: db.env().rate_limiter.clone().map(|l| (l, IoPriority::High)),
             enforce_single_del_contracts: db.options.db.enforce_single_del_contracts,
             bytes_per_sync: db.options.db.bytes_per_sync,
-            compression: family.options.cf.compression_of(0, 1, false),
+            compression: family.options.cf.flush_compression(),
         }
     }
 }
@@ -201,7 +201,17 @@ impl Open {
                 table: options.table.clone(),
                 comparator: options.comparator.clone(),
                 compression: ctx.compression.0,
-                compression_level: ctx.compression.1,
+                compression_opts: ctx.compression.1.clone(),
+                compressors: Some(Arc::clone(&ctx.tables.compressors)),
+                target_file_size: if level == 0 {
+                    0
+                } else {
+                    options.cf.target_file_size_base
+                },
+                // Level 0 is where flushes write.
+                level: if level == 0 { -1 } else { level as i32 },
+                prefix_extractor: None,
+                prepopulate: ctx.tables.prepopulate(number, level, options),
                 column_family_id: ctx.family.id,
                 column_family_name: ctx.family.name.clone(),
                 db_id: ctx.db_id.to_owned(),

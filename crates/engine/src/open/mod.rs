@@ -16,7 +16,7 @@ mod install;
 mod replay;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use base::rng::Rng;
 use base::{Comparator, Error, FileNumber, Result};
@@ -26,6 +26,7 @@ use crate::events::InfoLog;
 use crate::families;
 use crate::family::{Family, FamilySet};
 use crate::files::{self, FileKind};
+use crate::jobs::CompressionPool;
 use crate::options::codec;
 use crate::options::{ColumnFamilyDescriptor, ColumnFamilyOptions, Env, Options};
 use crate::shared::new_instance;
@@ -50,6 +51,8 @@ pub(crate) enum Wanted<'a> {
 
 /// Bytes of block cache for a database that is given none: RocksDB's default.
 const DEFAULT_CACHE_BYTES: usize = 32 << 20;
+/// Threads that compress blocks, of all tables that are written at a time.
+const COMPRESSION_THREADS_MAX: usize = 64;
 
 /// Opens or creates the database in `dir`.
 pub(crate) fn open(
@@ -199,6 +202,8 @@ impl Opening {
             janitor: Arc::new(Janitor::default()),
             verify_unique_id: options.db.verify_sst_unique_id_in_manifest,
             check_sizes: !options.db.skip_checking_sst_file_sizes_on_db_open,
+            compressors: Arc::new(CompressionPool::new(COMPRESSION_THREADS_MAX)),
+            prepopulated: Mutex::default(),
             env,
         };
         let write_buffers = options.env.write_buffer_manager.clone();

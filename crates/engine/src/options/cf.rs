@@ -76,12 +76,10 @@ impl CompressionOptions {
 
     /// What it asks for that Ironstone does not do yet, by member name.
     pub fn unsupported(&self) -> Option<&'static str> {
-        let d = Self::default();
         [
-            ("max_dict_bytes", self.max_dict_bytes != d.max_dict_bytes),
-            ("parallel_threads", self.parallel_threads > 1),
-            ("window_bits", self.window_bits != d.window_bits),
-            ("strategy", self.strategy != d.strategy),
+            // Wider windows, and headers, are what RocksDB does not read.
+            ("window_bits", !(-14..=-9).contains(&self.window_bits)),
+            ("strategy", !(0..=4).contains(&self.strategy)),
         ]
         .into_iter()
         .find_map(|(name, differs)| differs.then_some(name))
@@ -90,10 +88,25 @@ impl CompressionOptions {
     /// The same with the members of [`CompressionOptions::unsupported`] at their defaults.
     #[must_use]
     pub fn supported_part(&self) -> Self {
+        let default = Self::default();
         Self {
+            window_bits: default.window_bits,
+            strategy: default.strategy,
+            ..self.clone()
+        }
+    }
+
+    /// What the builder of a table needs of it.
+    pub fn settings(&self) -> table::CompressionSettings {
+        table::CompressionSettings {
             level: self.level,
-            enabled: self.enabled,
-            ..Self::default()
+            window_bits: self.window_bits,
+            strategy: self.strategy,
+            max_dict_bytes: self.max_dict_bytes,
+            zstd_max_train_bytes: self.zstd_max_train_bytes,
+            max_dict_buffer_bytes: self.max_dict_buffer_bytes,
+            use_zstd_dict_trainer: self.use_zstd_dict_trainer,
+            parallel_threads: self.parallel_threads,
         }
     }
 }
@@ -308,7 +321,7 @@ impl CfOptions {
         level: usize,
         base_level: usize,
         lowest: bool,
-    ) -> (CompressionType, i32) {
+    ) -> (CompressionType, &CompressionOptions) {
         if lowest && let Some(codec) = self.bottommost_compression.codec() {
             let own = &self.bottommost_compression_opts;
             let opts = if own.enabled {
@@ -316,7 +329,7 @@ impl CfOptions {
             } else {
                 &self.compression_opts
             };
-            return (codec, opts.level);
+            return (codec, opts);
         }
         let by_level = &self.compression_per_level.0;
         let at = match level {
@@ -325,7 +338,13 @@ impl CfOptions {
         };
         let codec = by_level.get(at).or(by_level.last());
         let codec = codec.copied().unwrap_or(self.compression);
-        (codec, self.compression_opts.level)
+        (codec, &self.compression_opts)
+    }
+
+    /// What a flush compresses with.
+    pub(crate) fn flush_compression(&self) -> (CompressionType, table::CompressionSettings) {
+        let (codec, opts) = self.compression_of(0, 1, false);
+        (codec, opts.settings())
     }
 
     /// The rules between options; [`base::options::OptionTable::validate`] checks each alone.
@@ -378,7 +397,7 @@ impl CfOptions {
         ] {
             if let Some(member) = opts.unsupported() {
                 return Err(Error::not_supported(format!(
-                    "option {name}: {member} other than its default"
+                    "option {name}: {member} that RocksDB does not read"
                 )));
             }
         }

@@ -545,7 +545,9 @@ impl Parser {
             self.warn(format!("unknown member {member} in {name}"));
         }
         if let Some(member) = options.unsupported() {
-            self.not_done(format!("option {name}: {member} other than its default"))?;
+            self.not_done(format!(
+                "option {name}: {member} that RocksDB does not read"
+            ))?;
             options = options.supported_part();
         }
         if let Some(f) = self.out.families.last_mut() {

@@ -152,7 +152,7 @@ proptest! {
 fn what_is_not_implemented_is_named() {
     let text = "[DBOptions]\n  allow_mmap_reads=true # yes\n  unordered_write=true\n  shiny=1\n\
                 [CFOptions \"default\"]\n  merge_operator=MyOperator\n\
-                \u{20} compression_opts={level=2;max_dict_bytes=4096;checksum=1;}\n\
+                \u{20} compression_opts={level=2;max_dict_bytes=4096;window_bits=15;checksum=1;}\n\
                 [Plain/Table]\n  x=1\n";
     let e = parse_with(text, Unsupported::Refuse).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::NotSupported);
@@ -170,15 +170,13 @@ fn what_is_not_implemented_is_named() {
             "line 6: not supported: option merge_operator = MyOperator, which is not built in \
              (open the database with the operator in its column family's options)",
             "line 7: unknown member checksum in compression_opts",
-            "line 7: not supported: option compression_opts: max_dict_bytes other than its default",
+            "line 7: not supported: option compression_opts: window_bits that RocksDB does not read",
             "line 8: unknown section [Plain/Table] is skipped",
         ]
     );
-    assert_eq!(read.families[0].options.cf.compression_opts.level, 2);
-    assert_eq!(
-        read.families[0].options.cf.compression_opts.max_dict_bytes,
-        0
-    );
+    let opts = &read.families[0].options.cf.compression_opts;
+    assert_eq!((opts.level, opts.max_dict_bytes), (2, 4096));
+    assert_eq!(opts.window_bits, -14);
 }
 
 #[test]

@@ -28,7 +28,7 @@ use base::stats::Statistics;
 use base::{Comparator, Error, Result, SliceTransform};
 use io::RateLimiter;
 use log::RecoveryMode;
-use table::{BlockCache, TableOptions};
+use table::{BlockCache, CompressionType, TableOptions};
 
 use crate::compaction::partitioner::SstPartitionerFactory;
 use crate::filter::{CompactionFilter, CompactionFilterFactory};
@@ -139,6 +139,8 @@ impl ColumnFamilyOptions {
     pub fn validate(&self) -> Result<()> {
         self.cf.validate()?;
         self.table.check_writable()?;
+        let compressed = self.cf.compression != CompressionType::None;
+        self.table.check_together(compressed, false)?;
         self.cf.validate_together()
     }
 }

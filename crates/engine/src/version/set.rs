@@ -8,10 +8,11 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::{Error, FileNumber, Result};
+use table::options::PrepopulateBlockCache;
 
 use super::edit::{NewFile, VersionEdit, WalAddition};
 use super::manifest::Writer;
@@ -30,9 +31,38 @@ pub(crate) struct Tables {
     pub(crate) verify_unique_id: bool,
     /// Compare each file's size with the MANIFEST's.
     pub(crate) check_sizes: bool,
+    /// Compress the blocks of new tables.
+    pub(crate) compressors: Arc<dyn table::Compressors>,
+    /// Cache numbers of tables whose blocks were put into the cache before the table is opened.
+    pub(crate) prepopulated: Mutex<BTreeMap<FileNumber, u64>>,
 }
 
 impl Tables {
+    /// Where the data blocks of a table that is about to be written are put besides the file.
+    pub(crate) fn prepopulate(
+        &self,
+        number: FileNumber,
+        level: usize,
+        options: &ColumnFamilyOptions,
+    ) -> Option<table::Prepopulate> {
+        let wanted = options.table.prepopulate_block_cache == PrepopulateBlockCache::FlushOnly;
+        if level > 0 || !wanted || options.table.no_block_cache {
+            return None;
+        }
+        let cache_id = self.cache.new_id();
+        self.lock_prepopulated().insert(number, cache_id);
+        Some(table::Prepopulate {
+            cache: Arc::clone(&self.cache),
+            cache_id,
+        })
+    }
+
+    fn lock_prepopulated(&self) -> MutexGuard<'_, BTreeMap<FileNumber, u64>> {
+        self.prepopulated
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Opens a table file for as long as some Version names it.
     ///
     /// Errors: Corruption naming the file if it is missing, has another size than the MANIFEST
@@ -72,6 +102,7 @@ impl Tables {
                 expected_unique_id: meta.unique_id.filter(|_| self.verify_unique_id),
                 largest_seqno: meta.largest_seqno,
                 cache_index_and_filter_blocks: options.table.cache_index_and_filter_blocks,
+                cache_id: self.lock_prepopulated().remove(&meta.number),
                 ..table::ReaderOptions::default()
             },
         )

@@ -41,6 +41,8 @@ mod stalls;
 #[cfg(test)]
 mod statistics;
 #[cfg(test)]
+mod tables;
+#[cfg(test)]
 mod threads;
 #[cfg(test)]
 mod tracked;

@@ -1,6 +1,10 @@
 //! Builds a [`Block`](super::Block).
 
 use base::coding::{put_u32, put_varint, varint_len};
+use base::key;
+
+use super::HASH_INDEX;
+use super::hash_index::{self, HashIndex};
 
 /// Collects sorted entries and lays them out as a block.
 ///
@@ -22,6 +26,7 @@ pub struct BlockBuilder {
     /// Entries since the last restart point.
     since_restart: u32,
     last_key: Vec<u8>,
+    hash_index: Option<HashIndex>,
 }
 
 impl BlockBuilder {
@@ -33,7 +38,17 @@ impl BlockBuilder {
             restarts: vec![0],
             since_restart: 0,
             last_key: Vec::new(),
+            hash_index: None,
         }
+    }
+
+    /// Adds a hash index with this many keys for each bucket (RocksDB's
+    /// `data_block_hash_table_util_ratio`). The keys must be internal keys. Blocks of over 64 KiB or
+    /// 253 restart points get none.
+    #[must_use]
+    pub fn hash_index(mut self, util_ratio: f64) -> Self {
+        self.hash_index = Some(HashIndex::new(util_ratio));
+        self
     }
 
     /// True if nothing was added since the start or the last [`BlockBuilder::finish`].
@@ -43,7 +58,12 @@ impl BlockBuilder {
 
     /// Bytes that [`BlockBuilder::finish`] would return.
     pub fn size(&self) -> usize {
-        self.out.len() + self.restarts.len() * 4 + 4
+        self.out.len() + self.restarts.len() * 4 + 4 + self.hash_index_size()
+    }
+
+    #[inline]
+    fn hash_index_size(&self) -> usize {
+        self.hash_index.as_ref().map_or(0, HashIndex::size)
     }
 
     /// Upper bound of [`BlockBuilder::size`] after adding such an entry.
@@ -82,6 +102,9 @@ impl BlockBuilder {
         self.since_restart += 1;
         self.last_key.truncate(shared);
         self.last_key.extend_from_slice(suffix);
+        if let Some(hash_index) = &mut self.hash_index {
+            hash_index.add(key::user_key(key), self.restarts.len() - 1);
+        }
     }
 
     /// The block; the builder is empty afterwards.
@@ -94,10 +117,19 @@ impl BlockBuilder {
     /// Puts the block into `out`, replacing what is there, so that two buffers serve a whole
     /// table. The builder is empty afterwards.
     pub fn finish_into(&mut self, out: &mut Vec<u8>) {
+        let size = self.size();
         for r in &self.restarts {
             put_u32(&mut self.out, *r);
         }
-        put_u32(&mut self.out, self.restarts.len() as u32);
+        let mut packed = self.restarts.len() as u32;
+        if let Some(hash_index) = &mut self.hash_index {
+            if hash_index.is_usable() && size <= hash_index::BLOCK_BYTES_MAX {
+                hash_index.finish_into(&mut self.out);
+                packed |= HASH_INDEX;
+            }
+            hash_index.clear();
+        }
+        put_u32(&mut self.out, packed);
         std::mem::swap(&mut self.out, out);
         self.out.clear();
         self.restarts.clear();

@@ -1,158 +1,341 @@
-//! Builds the index block.
+//! Builds the index.
 //!
 //! ```text
 //!   fv 4, 5:  shared | non_shared | key suffix | handle, whole if shared = 0, else size difference
-//!   fv 2, 3:  an ordinary entry whose value is the handle
+//!   fv 2, 3, or padding between the blocks:  an ordinary entry whose value is the handle
 //!   key:      user key (fv ≥ 3 and no user key stands in two blocks), else internal key
+//!   with first keys, the handle is followed by the length and the bytes of an internal key
 //! ```
+//!
+//! Separators and handles come separately, in the same order: a separator is known when the next
+//! key is, the handle when the block is in the file, which may be much later.
 
-use base::coding::{put_u32, put_varint, put_varint_signed};
-use base::{Comparator, SequenceNumber, ValueType, key};
+use base::coding::{put_slice, put_u32, put_varint, put_varint_signed};
+use base::{Comparator, SequenceNumber, SliceTransform, ValueType, key};
 
-use crate::block::{BlockBuilder, common_prefix};
+use crate::block::common_prefix;
 use crate::handle::BlockHandle;
-use crate::options::IndexShortening;
+use crate::options::{IndexShortening, IndexType, TableOptions};
+
+/// Byte strings back to back.
+#[derive(Debug, Default)]
+struct Strings {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Strings {
+    fn get(&self, i: usize) -> &[u8] {
+        let start = i.checked_sub(1).map_or(0, |i| self.ends[i]);
+        &self.bytes[start..self.ends[i]]
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        self.ends.push(self.bytes.len());
+    }
+}
 
 /// Collects separators and handles.
 #[derive(Debug)]
 pub(super) struct IndexBuilder {
     comparator: Comparator,
     shortening: IndexShortening,
-    /// Separators as internal keys, back to back.
-    keys: Vec<u8>,
-    ends: Vec<usize>,
+    /// Separators as internal keys.
+    separators: Strings,
+    /// The first internal key of each block, if the index has them.
+    first_keys: Option<Strings>,
     handles: Vec<BlockHandle>,
     /// Entries of one user key stand in two blocks.
     splits_user_keys: bool,
+    prefixes: Option<Prefixes>,
+    /// Scratch.
+    separator: Vec<u8>,
 }
 
-/// A finished index block and how it is encoded.
-#[derive(Debug)]
-pub(super) struct Built {
-    pub(super) bytes: Vec<u8>,
+/// How index blocks of a table are encoded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Encoding {
     pub(super) user_keys: bool,
     pub(super) delta: bool,
+    restart_interval: u32,
+}
+
+/// One index block and the separator behind its last entry.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) bytes: Vec<u8>,
+    pub(super) separator: Vec<u8>,
 }
 
 impl IndexBuilder {
-    pub(super) fn new(comparator: Comparator, shortening: IndexShortening) -> Self {
+    pub(super) fn new(
+        comparator: Comparator,
+        table: &TableOptions,
+        prefix_extractor: Option<&SliceTransform>,
+    ) -> Self {
+        let with_prefixes = table.index_type == IndexType::Hash;
         Self {
             comparator,
-            shortening,
-            keys: Vec::new(),
-            ends: Vec::new(),
+            shortening: table.index_shortening,
+            separators: Strings::default(),
+            first_keys: (table.index_type == IndexType::BinarySearchWithFirstKey)
+                .then(Strings::default),
             handles: Vec::new(),
             splits_user_keys: false,
+            prefixes: prefix_extractor
+                .filter(|_| with_prefixes)
+                .map(|e| Prefixes::new(e.clone())),
+            separator: Vec::new(),
         }
     }
 
-    /// About how long the block will be.
+    /// About how long the index will be.
     pub(super) fn size_estimate(&self) -> usize {
-        self.keys.len() + self.handles.len() * 8
+        let first_keys = self.first_keys.as_ref().map_or(0, |f| f.bytes.len());
+        self.separators.bytes.len() + first_keys + self.separators.ends.len() * 8
     }
 
-    /// Adds the block at `handle`, whose last internal key is `last`, and after which `next`
-    /// follows, if anything does.
-    pub(super) fn add(&mut self, last: &[u8], next: Option<&[u8]>, handle: BlockHandle) {
+    /// Number of blocks that have ended.
+    pub(super) fn blocks(&self) -> usize {
+        self.separators.ends.len()
+    }
+
+    /// Each entry of the table, after the end of the block before is known. `starts` says whether a
+    /// block starts with it.
+    #[inline]
+    pub(super) fn key(&mut self, internal_key: &[u8], starts: bool) {
+        if starts && let Some(first_keys) = &mut self.first_keys {
+            first_keys.push(internal_key);
+        }
+        if let Some(prefixes) = &mut self.prefixes {
+            prefixes.add(key::user_key(internal_key), self.separators.ends.len());
+        }
+    }
+
+    /// A block has ended whose last internal key is `last`, and after which `next` follows, if
+    /// anything does.
+    pub(super) fn block_ends(&mut self, last: &[u8], next: Option<&[u8]>) {
         let user = key::user_key(last);
-        let mut separator = user.to_vec();
+        let separator = &mut self.separator;
+        separator.clear();
+        separator.extend_from_slice(user);
         match next.map(key::user_key) {
             Some(next) if self.comparator.compare(user, next).is_eq() => {
                 self.splits_user_keys = true;
             }
             Some(next) if self.shortening != IndexShortening::None => {
-                self.comparator.shorten_separator(&mut separator, next);
+                self.comparator.shorten_separator(separator, next);
             }
             None if self.shortening == IndexShortening::SeparatorsAndSuccessor => {
-                self.comparator.shorten_successor(&mut separator);
+                self.comparator.shorten_successor(separator);
             }
             _ => {}
         }
+        let keys = &mut self.separators;
         if separator == user {
-            self.keys.extend_from_slice(last);
+            keys.push(last);
         } else {
             // Before every entry of its user key. The type is the highest that RocksDB 7.8 knows.
             let t = ValueType::WideColumnEntity;
-            key::append(&mut self.keys, &separator, SequenceNumber::MAX, t);
+            key::append(&mut keys.bytes, separator, SequenceNumber::MAX, t);
+            keys.ends.push(keys.bytes.len());
         }
-        self.ends.push(self.keys.len());
+    }
+
+    /// The next block is in the file.
+    pub(super) fn block_written(&mut self, handle: BlockHandle) {
         self.handles.push(handle);
     }
 
-    /// The block. Handles of data blocks that follow one another without gaps are assumed.
-    pub(super) fn finish(&self, format_version: u32, restart_interval: u32) -> Built {
-        let user_keys = format_version >= 3 && !self.splits_user_keys;
-        let delta = format_version >= 4;
-        let mut start = 0;
-        let entries = self.ends.iter().zip(&self.handles).map(|(&end, &handle)| {
-            let internal = &self.keys[start..end];
-            start = end;
-            let separator = if user_keys {
-                key::user_key(internal)
-            } else {
-                internal
-            };
-            (separator, handle)
-        });
-        let bytes = if delta {
-            delta_block(entries, restart_interval)
-        } else {
-            plain_block(entries, restart_interval)
-        };
-        Built {
-            bytes,
-            user_keys,
-            delta,
+    /// How the index, and every other block that maps keys to blocks of this table, is encoded.
+    pub(super) fn encoding(&self, table: &TableOptions) -> Encoding {
+        Encoding {
+            user_keys: table.format_version >= 3 && !self.splits_user_keys,
+            // Differences say nothing of padding between the blocks.
+            delta: table.format_version >= 4 && !table.block_align,
+            restart_interval: match table.index_type {
+                // A hash index counts entries by restart points.
+                IndexType::Hash => 1,
+                _ => table.index_block_restart_interval as u32,
+            },
         }
     }
-}
 
-fn plain_block<'k>(
-    entries: impl Iterator<Item = (&'k [u8], BlockHandle)>,
-    restart_interval: u32,
-) -> Vec<u8> {
-    let mut block = BlockBuilder::new(restart_interval);
-    for (separator, handle) in entries {
-        let mut value = Vec::new();
-        handle.encode(&mut value);
-        block.add(separator, &value);
+    /// The separator behind block `i`, as the encoding has it.
+    pub(super) fn separator(&self, i: usize, encoding: Encoding) -> &[u8] {
+        let separator = self.separators.get(i);
+        if encoding.user_keys {
+            key::user_key(separator)
+        } else {
+            separator
+        }
     }
-    block.finish()
+
+    /// The index in blocks of about `part_bytes`: at least one if there are entries or
+    /// `part_bytes` is no limit.
+    pub(super) fn finish(&self, encoding: Encoding, part_bytes: usize) -> Vec<Part> {
+        let mut parts = Vec::new();
+        let mut block = IndexBlock::new(encoding);
+        for (i, handle) in self.handles.iter().enumerate() {
+            let separator = self.separator(i, encoding);
+            let first_key = self.first_keys.as_ref().map(|f| f.get(i));
+            if !block.is_empty() && block.size_after(separator, first_key) > part_bytes {
+                parts.push(block.finish());
+            }
+            block.add(separator, *handle, first_key);
+        }
+        if !block.is_empty() || (parts.is_empty() && part_bytes == usize::MAX) {
+            parts.push(block.finish());
+        }
+        parts
+    }
+
+    /// The two blocks of a hash index, prefixes and metadata.
+    pub(super) fn finish_prefixes(&mut self) -> Option<(Vec<u8>, Vec<u8>)> {
+        self.prefixes.take().map(Prefixes::finish)
+    }
 }
 
-/// Entries without a value length; see [`crate::index`] for the reading side.
-fn delta_block<'k>(
-    entries: impl Iterator<Item = (&'k [u8], BlockHandle)>,
-    restart_interval: u32,
-) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut restarts = Vec::new();
-    let mut last: &[u8] = &[];
-    let mut last_size = 0u64;
-    for (i, (separator, handle)) in entries.enumerate() {
-        let shared = if i % restart_interval as usize == 0 {
-            restarts.push(out.len() as u32);
+/// One block of separators and handles, while it grows.
+#[derive(Debug)]
+pub(super) struct IndexBlock {
+    encoding: Encoding,
+    out: Vec<u8>,
+    restarts: Vec<u32>,
+    entries: usize,
+    last: Vec<u8>,
+    last_size: u64,
+}
+
+impl IndexBlock {
+    pub(super) fn new(encoding: Encoding) -> Self {
+        Self {
+            encoding,
+            out: Vec::new(),
+            restarts: vec![0],
+            entries: 0,
+            last: Vec::new(),
+            last_size: 0,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.entries == 0
+    }
+
+    /// About the size with another entry.
+    fn size_after(&self, separator: &[u8], first_key: Option<&[u8]>) -> usize {
+        let entry = separator.len() + first_key.map_or(0, <[u8]>::len) + 8;
+        self.out.len() + entry + self.restarts.len() * 4 + 4
+    }
+
+    /// Handles of blocks that follow one another without gaps, if the encoding is by differences.
+    pub(super) fn add(&mut self, separator: &[u8], handle: BlockHandle, first_key: Option<&[u8]>) {
+        let shared = if self
+            .entries
+            .is_multiple_of(self.encoding.restart_interval as usize)
+        {
+            if self.entries > 0 {
+                self.restarts.push(self.out.len() as u32);
+            }
             0
         } else {
-            common_prefix(last, separator)
+            common_prefix(&self.last, separator)
         };
-        put_varint(&mut out, shared as u64);
-        put_varint(&mut out, (separator.len() - shared) as u64);
-        out.extend_from_slice(&separator[shared..]);
-        if shared == 0 {
-            handle.encode(&mut out);
+        let mut value = Vec::new();
+        if shared == 0 || !self.encoding.delta {
+            handle.encode(&mut value);
         } else {
-            put_varint_signed(&mut out, handle.size.wrapping_sub(last_size) as i64);
+            put_varint_signed(&mut value, handle.size.wrapping_sub(self.last_size) as i64);
         }
-        last = separator;
-        last_size = handle.size;
+        if let Some(first_key) = first_key {
+            put_slice(&mut value, first_key);
+        }
+        put_varint(&mut self.out, shared as u64);
+        put_varint(&mut self.out, (separator.len() - shared) as u64);
+        if !self.encoding.delta {
+            put_varint(&mut self.out, value.len() as u64);
+        }
+        self.out.extend_from_slice(&separator[shared..]);
+        self.out.extend_from_slice(&value);
+        self.last.clear();
+        self.last.extend_from_slice(separator);
+        self.last_size = handle.size;
+        self.entries += 1;
     }
-    if restarts.is_empty() {
-        restarts.push(0);
+
+    /// The block; it is empty afterwards.
+    pub(super) fn finish(&mut self) -> Part {
+        let this = std::mem::replace(self, Self::new(self.encoding));
+        let mut bytes = this.out;
+        for r in &this.restarts {
+            put_u32(&mut bytes, *r);
+        }
+        put_u32(&mut bytes, this.restarts.len() as u32);
+        Part {
+            bytes,
+            separator: this.last,
+        }
     }
-    for r in &restarts {
-        put_u32(&mut out, *r);
+}
+
+/// Which entries of the index have the blocks of a prefix.
+#[derive(Debug)]
+struct Prefixes {
+    extractor: SliceTransform,
+    /// All prefixes, one after the other.
+    prefixes: Vec<u8>,
+    /// Of each: its length, the first index entry, the number of entries.
+    metadata: Vec<u8>,
+    current: Option<Run>,
+}
+
+#[derive(Debug)]
+struct Run {
+    prefix: Vec<u8>,
+    first: usize,
+    last: usize,
+}
+
+impl Prefixes {
+    fn new(extractor: SliceTransform) -> Self {
+        Self {
+            extractor,
+            prefixes: Vec::new(),
+            metadata: Vec::new(),
+            current: None,
+        }
     }
-    put_u32(&mut out, restarts.len() as u32);
-    out
+
+    fn add(&mut self, user_key: &[u8], block: usize) {
+        let Some(prefix) = self.extractor.prefix(user_key) else {
+            return;
+        };
+        match &mut self.current {
+            Some(run) if run.prefix == prefix => run.last = block,
+            _ => {
+                self.end_run();
+                self.current = Some(Run {
+                    prefix: self.extractor.prefix(user_key).unwrap_or_default().to_vec(),
+                    first: block,
+                    last: block,
+                });
+            }
+        }
+    }
+
+    fn end_run(&mut self) {
+        if let Some(run) = self.current.take() {
+            self.prefixes.extend_from_slice(&run.prefix);
+            put_varint(&mut self.metadata, run.prefix.len() as u64);
+            put_varint(&mut self.metadata, run.first as u64);
+            put_varint(&mut self.metadata, (run.last - run.first + 1) as u64);
+        }
+    }
+
+    fn finish(mut self) -> (Vec<u8>, Vec<u8>) {
+        self.end_run();
+        (self.prefixes, self.metadata)
+    }
 }

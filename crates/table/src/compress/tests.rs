@@ -27,7 +27,11 @@ fn text(seed: u64, len: usize) -> Vec<u8> {
 
 fn pack(kind: CompressionType, level: i32, dict: &[u8], input: &[u8]) -> Option<Vec<u8>> {
     let mut out = b"before".to_vec();
-    let kept = compress(kind, level, dict, input, &mut out).unwrap();
+    let settings = CompressionSettings {
+        level,
+        ..CompressionSettings::default()
+    };
+    let kept = compress(kind, &settings, dict, input, &mut out).unwrap();
     assert!(out.starts_with(b"before"));
     let payload = out.split_off(6);
     assert_eq!(kept, !payload.is_empty());
@@ -212,5 +216,27 @@ proptest! {
             payload[at] ^= 1 << bit;
         }
         drop(decompress(CODECS[kind], &payload, 5, &[]));
+    }
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test may start threads")]
+fn what_a_thread_compressed_before_does_not_matter() {
+    let mut rng = Rng::new(5);
+    for i in 0..1500 {
+        let kind = CODECS[i % CODECS.len()];
+        // Some of it, up to all, is not compressible.
+        let mut bytes = |len_max: u64| {
+            let mut out = text(rng.next_u64(), rng.below(len_max) as usize);
+            let random = out.len() as u64 * rng.below(5) / 4;
+            rng.fill(&mut out[..random as usize]);
+            out
+        };
+        let with_dict = i / CODECS.len() % 2 == 0;
+        let (dict, input) = (bytes(if with_dict { 2000 } else { 1 }), bytes(3000));
+        let here = pack(kind, DEFAULT_LEVEL, &dict, &input);
+        let (d, n) = (dict.clone(), input.clone());
+        let there = std::thread::spawn(move || pack(kind, DEFAULT_LEVEL, &d, &n));
+        assert!(here == there.join().unwrap(), "{kind:?} {i}");
     }
 }

@@ -126,6 +126,15 @@ fn probes_for(millibits_per_key: u64) -> u8 {
     ((millibits_per_key - 1) / 2000 - 1) as u8
 }
 
+/// The share of absent keys that such a filter lets through: the mean of a line with somewhat more
+/// and one with somewhat fewer keys than most, as RocksDB estimates it.
+pub(super) fn false_positives(millibits_per_key: u64) -> f64 {
+    let probes = f64::from(probes_for(millibits_per_key));
+    let keys = 512.0 / (millibits_per_key as f64 / 1000.0);
+    let rate = |keys: f64| (1.0 - (-probes * keys / 512.0).exp()).powf(probes);
+    f64::midpoint(rate(keys + keys.sqrt()), rate(keys - keys.sqrt()))
+}
+
 /// The filter block of keys with these hashes.
 pub(super) fn build(hashes: &[u64], millibits_per_key: u64) -> Vec<u8> {
     let probes = probes_for(millibits_per_key);

@@ -1,4 +1,4 @@
-//! RocksDB's Standard128 Ribbon filter, read only: less memory than Bloom, more work to build.
+//! RocksDB's Standard128 Ribbon filter: less memory than Bloom, more work to build.
 //!
 //! ```text
 //! data: segments of 128 bits        m0 = 0xfe  m1 = seed  m2…m4 = u24 blocks (at least 2)
@@ -10,10 +10,19 @@
 //! start at, 128 coefficients for the slots from there on, and the result it expects in each
 //! column; it may be there if the products agree in every column. The 128 slots of a key reach
 //! from its block into the next one, whose segments follow directly.
+//!
+//! Building is Gaussian elimination, which a key's coefficients lying close together makes cheap:
+//! each equation is brought to start at a slot that no other starts at. If one contradicts the
+//! others, the next seed is tried. Slots that no equation determines are zero, so for the same
+//! seed, slots and columns the filter is RocksDB's, byte by byte.
 #![deny(clippy::indexing_slicing)]
 
 use super::METADATA_LEN;
 
+/// More keys than this do not fit RocksDB's lengths.
+const KEYS_MAX: usize = 950_000_000;
+/// Attempts with a few more slots each, once all seeds have failed.
+const SIZES_MAX: usize = 3;
 const COLUMNS_MAX: usize = 32;
 const SLOTS_PER_BLOCK: u64 = 128;
 const SEGMENT_LEN: usize = 16;
@@ -54,12 +63,11 @@ impl Ribbon {
     }
 
     pub(super) fn may_match(&self, hash: u64) -> bool {
-        let h = (hash ^ self.seed).wrapping_mul(0x6193_d459_236a_3a0d);
-        let start = ((u128::from(h) * u128::from(self.starts)) >> 64) as u64;
-        let a = h.wrapping_mul(0xc28f_8282_2b65_0bed);
-        let row = (u128::from(a) << 64 ^ u128::from(a) ^ 0xc367_844a_6e52_731d) | 1;
-        let expected = a.swap_bytes() as u32;
-
+        let Equation {
+            start,
+            row,
+            expected,
+        } = Equation::of(hash ^ self.seed, self.starts);
         let block = (start / SLOTS_PER_BLOCK) as usize;
         let shift = (start % SLOTS_PER_BLOCK) as u32;
         let columns = self.columns - usize::from(block < self.upper);
@@ -81,6 +89,169 @@ impl Ribbon {
     pub(super) fn data_len(&self) -> usize {
         self.segments.len() * SEGMENT_LEN
     }
+}
+
+/// What a key asks of the solution: the sum of the slots from `start` on that `row` selects is
+/// `expected`, column by column.
+struct Equation {
+    start: u64,
+    row: u128,
+    expected: u32,
+}
+
+impl Equation {
+    #[inline]
+    fn of(seeded_hash: u64, starts: u64) -> Self {
+        let h = seeded_hash.wrapping_mul(0x6193_d459_236a_3a0d);
+        let a = h.wrapping_mul(0xc28f_8282_2b65_0bed);
+        Self {
+            start: ((u128::from(h) * u128::from(starts)) >> 64) as u64,
+            row: (u128::from(a) << 64 ^ u128::from(a) ^ 0xc367_844a_6e52_731d) | 1,
+            expected: a.swap_bytes() as u32,
+        }
+    }
+}
+
+/// The equations in echelon form, one for each slot at most.
+struct Banding {
+    rows: Vec<u128>,
+    results: Vec<u32>,
+}
+
+impl Banding {
+    /// `None` if two equations contradict each other.
+    fn solve(hashes: &[u64], seed: u64, slots: usize) -> Option<Self> {
+        let mut band = Self {
+            rows: vec![0; slots],
+            results: vec![0; slots],
+        };
+        let starts = slots as u64 - 127;
+        for &hash in hashes {
+            let Equation {
+                start,
+                mut row,
+                mut expected,
+            } = Equation::of(hash ^ seed, starts);
+            let mut slot = start as usize;
+            loop {
+                let (here, result) = (band.rows.get_mut(slot)?, band.results.get_mut(slot)?);
+                if *here == 0 {
+                    (*here, *result) = (row, expected);
+                    break;
+                }
+                row ^= *here;
+                expected ^= *result;
+                if row == 0 {
+                    if expected != 0 {
+                        return None;
+                    }
+                    break;
+                }
+                let shift = row.trailing_zeros();
+                row >>= shift;
+                slot += shift as usize;
+            }
+        }
+        Some(band)
+    }
+
+    /// From the last slot down: the solution in interleaved columns.
+    fn back_substitute(&self, layout: &Layout) -> Vec<u8> {
+        let mut segments = vec![0u128; layout.segments()];
+        let mut columns = [0u128; COLUMNS_MAX];
+        for (slot, (&row, &result)) in self.rows.iter().zip(&self.results).enumerate().rev() {
+            for (j, state) in columns.iter_mut().enumerate().take(layout.columns) {
+                let shifted = *state << 1;
+                let parity = (shifted & row).count_ones() & 1;
+                *state = shifted | u128::from(parity ^ (result >> j) & 1);
+            }
+            if slot % SLOTS_PER_BLOCK as usize == 0 {
+                let block = slot / SLOTS_PER_BLOCK as usize;
+                let to = segments.iter_mut().skip(layout.first_segment(block));
+                for (to, state) in to.zip(columns.iter().take(layout.columns_of(block))) {
+                    *to = *state;
+                }
+            }
+        }
+        segments.iter().flat_map(|s| s.to_le_bytes()).collect()
+    }
+}
+
+/// How the solution is cut into segments.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    blocks: usize,
+    /// Columns of the larger blocks.
+    columns: usize,
+    /// The first so many blocks have a column less.
+    upper: usize,
+}
+
+impl Layout {
+    /// For `blocks` blocks and a filter that lets one of `one_in` absent keys through.
+    fn new(blocks: usize, one_in: f64) -> Self {
+        let lower = one_in.log2().floor().clamp(1.0, COLUMNS_MAX as f64 - 1.0);
+        // A part of the blocks has `lower` columns, the rest one more.
+        let part = (2f64.powf(lower + 1.0) / one_in - 1.0).clamp(0.0, 1.0);
+        Self {
+            blocks,
+            columns: lower as usize + 1,
+            upper: (part * blocks as f64) as usize,
+        }
+    }
+
+    fn segments(&self) -> usize {
+        self.blocks * self.columns - self.upper
+    }
+
+    fn first_segment(&self, block: usize) -> usize {
+        block * self.columns - block.min(self.upper)
+    }
+
+    fn columns_of(&self, block: usize) -> usize {
+        self.columns - usize::from(block < self.upper)
+    }
+}
+
+/// Blocks of 128 slots for so many keys: the more keys, the more slots are needed for the equations
+/// to have a solution for most seeds.
+fn blocks_for(keys: usize) -> usize {
+    let slack = 1.01 + 0.0042 * (keys.max(1) as f64).log2();
+    let slots = (keys as f64 * slack) as usize;
+    slots.div_ceil(SLOTS_PER_BLOCK as usize).max(2)
+}
+
+/// Bytes of the filter block of so many keys; `None` if there are too many.
+pub(super) fn size_for(keys: usize, one_in: f64) -> Option<usize> {
+    let layout = Layout::new(blocks_for(keys), one_in);
+    (keys <= KEYS_MAX).then(|| layout.segments() * SEGMENT_LEN + METADATA_LEN)
+}
+
+/// The filter block of keys with these hashes, which lets one of `one_in` absent keys through;
+/// `None` if there are too many keys, or no solution was found.
+pub(super) fn build(hashes: &[u64], one_in: f64) -> Option<Vec<u8>> {
+    build_from(hashes, one_in, *hashes.first()? as u8)
+}
+
+/// [`build`], trying seeds from `first_seed` on.
+pub(super) fn build_from(hashes: &[u64], one_in: f64, first_seed: u8) -> Option<Vec<u8>> {
+    if hashes.len() > KEYS_MAX {
+        return None;
+    }
+    let mut blocks = blocks_for(hashes.len());
+    for _ in 0..SIZES_MAX {
+        let slots = blocks * SLOTS_PER_BLOCK as usize;
+        let solve = |ordinal| Some((ordinal, Banding::solve(hashes, raw_seed(ordinal), slots)?));
+        let mut seeds = (0..=u8::MAX).map(|i| first_seed.wrapping_add(i));
+        if let Some((ordinal, band)) = seeds.find_map(solve) {
+            let mut out = band.back_substitute(&Layout::new(blocks, one_in));
+            let [a, b, c, _] = (blocks as u32).to_le_bytes();
+            out.extend_from_slice(&[0xfe, ordinal, a, b, c]);
+            return Some(out);
+        }
+        blocks += blocks / 20 + 1;
+    }
+    None
 }
 
 /// The seed that the filter stores as a small number.

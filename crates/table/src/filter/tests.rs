@@ -61,6 +61,79 @@ fn a_bloom_filter_equals_rocksdbs_byte_by_byte() {
 }
 
 #[test]
+fn a_ribbon_filter_equals_rocksdbs_byte_by_byte() {
+    let mut builder = FilterBuilder::ribbon(10.0);
+    (0..200).for_each(|i| builder.add_key(&key(i)));
+    assert_eq!(builder.estimated_size(), 229);
+    let theirs = hex(RIBBON200);
+    let hashes: Vec<u64> = (0..200).map(|i| hash64(&key(i))).collect();
+    assert_eq!(ribbon::build_from(&hashes, 105.0, 0x90), Some(theirs));
+    assert_eq!(builder.finish_checked().unwrap().len(), 229);
+}
+
+#[test]
+fn ribbon_filters_hold_their_keys_and_are_smaller() {
+    for (keys, bits, passed_max) in [
+        (1usize, 10.0, 130),
+        (150, 10.0, 200),
+        (1000, 10.0, 150),
+        (30_000, 10.0, 130),
+        (30_000, 5.0, 1200),
+        (5000, 20.0, 10),
+        (5000, 100.0, 0),
+        (2000, 1.0, 8000),
+    ] {
+        let mut builder = FilterBuilder::ribbon(bits);
+        (0..keys).for_each(|i| builder.add_key(&key(i)));
+        let bytes = builder.finish_checked().unwrap();
+        let bloom = (keys as f64 * bits / 8.0) as usize;
+        if keys >= 1000 && bits >= 5.0 {
+            assert!(bytes.len() < bloom * 8 / 10, "{} of {bloom}", bytes.len());
+            assert_eq!(bytes[bytes.len() - 5], 0xfe);
+        }
+        let filter = Filter::new(bytes);
+        assert!(
+            (0..keys).all(|i| filter.may_match(&key(i))),
+            "{keys} {bits}"
+        );
+        let passed = false_positives(&filter);
+        assert!(passed <= passed_max, "{passed} of 10000, {keys} {bits}");
+    }
+}
+
+#[test]
+fn policies_as_text() {
+    use base::options::OptionValue;
+    for (text, printed) in [
+        ("ribbonfilter:10", "ribbonfilter:10:0"),
+        ("ribbonfilter:9.5:-1", "ribbonfilter:9.5:-1"),
+        (
+            "{id=ribbonfilter:10;bloom_before_level=3;}",
+            "ribbonfilter:10:3",
+        ),
+        ("{id=bloomfilter:10:false;}", "bloomfilter:10:false"),
+        ("bloomfilter:7", "bloomfilter:7:false"),
+    ] {
+        let policy = FilterPolicy::parse(text).unwrap();
+        assert_eq!(policy.print(), printed);
+        assert_eq!(FilterPolicy::parse(printed), Some(policy));
+    }
+    for bad in [
+        "ribbonfilter",
+        "ribbonfilter:x",
+        "ribbonfilter:10:y",
+        "bloomfilter:10:2",
+        "x:1",
+    ] {
+        assert_eq!(FilterPolicy::parse(bad), None, "{bad}");
+    }
+    let ribbon = FilterPolicy::parse("ribbonfilter:10:1").unwrap();
+    assert_eq!(ribbon.builder(0).unwrap().ribbon_one_in, None);
+    assert!(ribbon.builder(1).unwrap().ribbon_one_in.is_some());
+    assert!(ribbon.builder(i32::MAX).unwrap().ribbon_one_in.is_some());
+}
+
+#[test]
 fn filters_of_rocksdb_hold_their_keys() {
     for (text, keys, passed_max) in [(BLOOM3, 3, 10), (LEGACY3, 3, 10), (RIBBON200, 200, 150)] {
         let filter = Filter::new(hex(text));
@@ -134,7 +207,6 @@ fn policy_text() {
         ("bloomfilter:-1:false", None),
         ("bloomfilter:NaN:false", None),
         ("bloomfilter:10:maybe", None),
-        ("ribbonfilter:10:0", None),
     ] {
         assert_eq!(FilterPolicy::parse(text), policy, "{text}");
     }
@@ -148,10 +220,10 @@ fn policy_text() {
     }
     assert!(
         FilterPolicy::Bloom { bits_per_key: 0.4 }
-            .builder()
+            .builder(0)
             .is_none()
     );
-    assert!(FilterPolicy::None.builder().is_none());
+    assert!(FilterPolicy::None.builder(0).is_none());
     assert_eq!(FilterBuilder::bloom(f64::NAN).millibits_per_key, 1000);
     assert_eq!(FilterBuilder::bloom(1e9).millibits_per_key, 100_000);
 }

@@ -1,5 +1,10 @@
 //! The filter of a table, whole or in partitions.
+//!
+//! It has the table's user keys, their prefixes, or both; its properties say which. A key that has
+//! no prefix is not asked for when the filter has prefixes only.
 #![deny(clippy::indexing_slicing)]
+
+use base::{SliceTransform, key};
 
 use crate::block::Target;
 use crate::filter::Filter;
@@ -7,59 +12,89 @@ use crate::index::Index;
 
 /// What tells which keys are not in the table.
 #[derive(Debug)]
-pub(super) enum Filters {
-    /// Nothing does.
+pub(super) struct Filters {
+    pub(super) parts: Parts,
+    /// Bytes at the end of user keys that are not part of filter keys: a timestamp.
+    pub(super) timestamp: usize,
+    /// The filters have the whole keys.
+    pub(super) whole_keys: bool,
+    /// The filters have the prefixes that this takes.
+    pub(super) prefixes: Option<SliceTransform>,
+}
+
+#[derive(Debug)]
+pub(super) enum Parts {
+    /// There is no filter.
     None,
     /// One filter for all keys.
-    Full {
-        /// The filter.
-        filter: Filter,
-        /// Bytes at the end of user keys that are not part of filter keys: a timestamp.
-        timestamp: usize,
-    },
+    Full(Filter),
     /// One filter for each range of keys.
     Partitioned {
         /// Entry i: the last key that filter i covers.
         index: Box<Index>,
         /// The filters; never empty.
         filters: Vec<Filter>,
-        /// As above.
-        timestamp: usize,
     },
 }
 
 impl Filters {
+    pub(super) fn new(parts: Parts) -> Self {
+        Self {
+            parts,
+            timestamp: 0,
+            whole_keys: true,
+            prefixes: None,
+        }
+    }
+
+    /// True if asking for keys is of no use.
     #[inline]
     pub(super) fn is_none(&self) -> bool {
-        matches!(self, Self::None)
+        matches!(self.parts, Parts::None)
     }
 
     /// False only if no entry has the target's user key.
     #[inline]
     pub(super) fn may_match(&self, target: &Target<'_>) -> bool {
-        match self {
-            Self::None => true,
-            Self::Full { filter, timestamp } => filter.may_match(strip(target.user, *timestamp)),
-            Self::Partitioned {
-                index,
-                filters,
-                timestamp,
-            } => {
+        let user = strip(target.user, self.timestamp);
+        if self.whole_keys {
+            return self.ask(target, user);
+        }
+        match self.prefixes.as_ref().and_then(|e| e.prefix(user)) {
+            Some(prefix) => self.ask(target, prefix),
+            None => true,
+        }
+    }
+
+    /// False only if no entry's user key has this prefix.
+    pub(super) fn prefix_may_match(&self, prefix: &[u8]) -> bool {
+        if self.prefixes.is_none() {
+            return true;
+        }
+        // Before every key with the prefix: a partition also has the prefix of the key behind it.
+        let first = key::encode(prefix, base::SequenceNumber::MAX, base::ValueType::FOR_SEEK);
+        Target::new(&first).map_or(true, |target| self.ask(&target, prefix))
+    }
+
+    #[inline]
+    fn ask(&self, target: &Target<'_>, what: &[u8]) -> bool {
+        match &self.parts {
+            Parts::None => true,
+            Parts::Full(filter) => filter.may_match(what),
+            Parts::Partitioned { index, filters } => {
                 // A key beyond the last entry belongs to the last partition.
                 let i = index.seek(target).min(filters.len().saturating_sub(1));
-                filters
-                    .get(i)
-                    .is_none_or(|f| f.may_match(strip(target.user, *timestamp)))
+                filters.get(i).is_none_or(|f| f.may_match(what))
             }
         }
     }
 
     /// Bytes of memory.
     pub(super) fn memory(&self) -> usize {
-        match self {
-            Self::None => 0,
-            Self::Full { filter, .. } => filter.memory_usage(),
-            Self::Partitioned { index, filters, .. } => {
+        match &self.parts {
+            Parts::None => 0,
+            Parts::Full(filter) => filter.memory_usage(),
+            Parts::Partitioned { index, filters } => {
                 index.memory() + filters.iter().map(Filter::memory_usage).sum::<usize>()
             }
         }

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use base::coding::Decoder;
-use base::{Comparator, Error, Result};
+use base::{Comparator, Error, Result, SliceTransform};
 use io::{File, read_exact_at};
 
 use super::fetch::{Fetch, Role};
-use super::filters::Filters;
+use super::filters::{Filters, Parts};
 use super::{Reader, ReaderOptions};
 use crate::block::{Block, Cursor, Keys};
 use crate::filter::{self, Filter};
@@ -83,7 +83,9 @@ pub(super) fn open(file: Arc<dyn File>, file_size: u64, options: ReaderOptions) 
         .filter(|_| options.cache_index_and_filter_blocks)
         .map(|c| c.reserve(index.memory() + filters.memory()));
     Ok(Reader {
-        cache_id: cache.map_or(0, |c| c.new_id()),
+        cache_id: options
+            .cache_id
+            .unwrap_or_else(|| cache.map_or(0, |c| c.new_id())),
         fetch,
         footer,
         file_size,
@@ -329,18 +331,39 @@ impl Opening<'_> {
         metaindex: &[(String, BlockHandle)],
         properties: &Properties,
     ) -> Result<Filters> {
-        if properties.whole_key_filtering == Some(false) {
-            return Ok(Filters::None);
+        let whole_keys = properties.whole_key_filtering != Some(false);
+        let prefixes = self.prefixes(properties);
+        if !whole_keys && prefixes.is_none() {
+            return Ok(Filters::new(Parts::None));
         }
         let name = self.options.comparator.name();
-        let timestamp = name.strip_suffix(TIMESTAMP_SUFFIX).map_or(0, |_| 8);
+        Ok(Filters {
+            timestamp: name.strip_suffix(TIMESTAMP_SUFFIX).map_or(0, |_| 8),
+            whole_keys,
+            prefixes,
+            parts: self.filter_parts(metaindex)?,
+        })
+    }
+
+    /// How prefixes were taken for the table's filter, if it has any and that is known.
+    fn prefixes(&self, properties: &Properties) -> Option<SliceTransform> {
+        let name = properties.prefix_extractor_name.as_str();
+        if properties.prefix_filtering == Some(false) || name.is_empty() {
+            return None;
+        }
+        let own = self.options.prefix_extractor.as_ref();
+        own.filter(|own| own.name() == name)
+            .cloned()
+            .or_else(|| SliceTransform::by_name(name))
+    }
+
+    fn filter_parts(&mut self, metaindex: &[(String, BlockHandle)]) -> Result<Parts> {
         let named = |kind: &str| find(metaindex, &format!("{kind}.{}", filter::BUILTIN_NAME));
         if let Some(handle) = named("fullfilter") {
-            let filter = self.filter(handle)?;
-            return Ok(Filters::Full { filter, timestamp });
+            return self.filter(handle).map(Parts::Full);
         }
         let Some(handle) = named("partitionedfilter") else {
-            return Ok(Filters::None);
+            return Ok(Parts::None);
         };
         let encoding = Encoding {
             first_keys: false,
@@ -351,10 +374,9 @@ impl Opening<'_> {
         self.check_partitions(&handles)?;
         self.meta_blocks.extend_from_slice(&handles);
         let filters: Result<Vec<Filter>> = handles.iter().map(|&h| self.filter(h)).collect();
-        Ok(Filters::Partitioned {
+        Ok(Parts::Partitioned {
             index: Box::new(index),
             filters: filters?,
-            timestamp,
         })
     }
 

@@ -151,7 +151,7 @@ fn keys_that_share_too_much_are_refused_before_they_take_memory() {
         format_version: 5,
         base_context: 0,
     };
-    block.extend_from_slice(&footer.encode());
+    block.extend_from_slice(&footer.encode(0));
     let e = open(block, ReaderOptions::default())
         .unwrap_err()
         .to_string();

@@ -3,17 +3,19 @@
 use std::sync::Arc;
 
 use base::rng::Rng;
-use base::{Comparator, key};
+use base::{Comparator, SliceTransform, key};
 use proptest::prelude::*;
 use table::checksum::ChecksumType;
 use table::compress::CompressionType;
 use table::filter::FilterPolicy;
-use table::options::IndexShortening;
+use table::options::{DataBlockIndexType, FlushBlockPolicy, IndexShortening, IndexType};
 use table::{
     BlockCache, BuilderOptions, InternalIterator, ReadOptions, Reader, ReaderOptions, TableOptions,
 };
 
-use crate::util::{Entries, build, get_all, ikey, open, scan, scan_back, seek_key, sorted};
+use crate::util::{
+    Entries, Threads, build, get_all, ikey, open, scan, scan_back, seek_key, sorted,
+};
 
 /// Entries with repeated and neighbouring user keys of all lengths.
 fn random_entries(rng: &mut Rng, n: usize, cmp: &Comparator) -> Entries {
@@ -97,22 +99,54 @@ fn check_at(it: &impl InternalIterator, expected: Option<&(Vec<u8>, Vec<u8>)>) {
 }
 
 fn table_options(rng: &mut Rng) -> TableOptions {
-    TableOptions {
-        block_size: [1, 100, 1000, 4096][rng.below(4) as usize],
-        block_restart_interval: [1, 2, 16][rng.below(3) as usize],
-        index_block_restart_interval: [1, 4][rng.below(2) as usize],
-        format_version: 2 + rng.below(4) as u32,
-        checksum: ChecksumType::ALL[rng.below(ChecksumType::ALL.len() as u64) as usize],
-        filter_policy: if rng.one_in(2) {
-            FilterPolicy::Bloom { bits_per_key: 10.0 }
-        } else {
-            FilterPolicy::None
+    fn any<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
+        of[rng.below(of.len() as u64) as usize]
+    }
+    let filters = [
+        FilterPolicy::None,
+        FilterPolicy::Bloom { bits_per_key: 10.0 },
+        FilterPolicy::Ribbon {
+            bits_per_key: 10.0,
+            bloom_before_level: 0,
         },
-        index_shortening: IndexShortening::ALL[rng.below(3) as usize],
+    ];
+    let index_type = any(rng, IndexType::ALL);
+    TableOptions {
+        block_size: any(rng, &[1, 128, 1024, 4096]),
+        block_restart_interval: any(rng, &[1, 2, 16]),
+        index_block_restart_interval: any(rng, &[1, 4]),
+        format_version: 2 + rng.below(6) as u32,
+        checksum: any(rng, ChecksumType::ALL),
+        filter_policy: any(rng, &filters),
+        index_shortening: any(rng, IndexShortening::ALL),
         verify_compression: rng.one_in(2),
         enable_index_compression: rng.one_in(2),
+        index_type,
+        partition_filters: index_type == IndexType::TwoLevel && rng.one_in(2),
+        metadata_block_size: any(rng, &[1, 100, 4096]),
+        whole_key_filtering: rng.one_in(2),
+        data_block_index_type: any(rng, DataBlockIndexType::ALL),
+        data_block_hash_table_util_ratio: any(rng, &[0.1, 0.75, 10.0]),
+        flush_block_policy_factory: any(rng, FlushBlockPolicy::ALL),
+        detect_filter_construct_corruption: rng.one_in(2),
         ..TableOptions::default()
     }
+}
+
+/// Every prefix may be there; a filter keeps out most of those that are not.
+fn check_prefixes(reader: &Reader, model: &Entries, extractor: Option<&SliceTransform>) {
+    assert_eq!(reader.prefix_extractor(), extractor);
+    let Some(extractor) = extractor else {
+        assert!(reader.prefix_may_match(b"none"));
+        return;
+    };
+    for (k, _) in model {
+        let prefix = extractor.prefix(key::user_key(k)).unwrap();
+        assert!(reader.prefix_may_match(prefix), "{prefix:?}");
+    }
+    let passed = (0..100).filter(|i| reader.prefix_may_match(format!("?{i:04}").as_bytes()));
+    let has_filter = reader.properties().filter_size > 0;
+    assert!(!has_filter || passed.count() < 20);
 }
 
 #[test]
@@ -126,13 +160,24 @@ fn random_tables_of_every_format_read_as_their_model() {
         };
         let n = rng.below(400) as usize;
         let model = random_entries(&mut rng, n, &cmp);
-        let options = BuilderOptions {
+        let mut options = BuilderOptions {
             table: table_options(&mut rng),
             comparator: cmp.clone(),
             compression: CompressionType::ALL[(seed as usize) % CompressionType::ALL.len()],
             ..BuilderOptions::default()
         };
-        let (bytes, done) = build(&model, options);
+        if options.table.index_type == IndexType::Hash || rng.one_in(2) {
+            options.prefix_extractor = Some(SliceTransform::capped_prefix(5));
+        }
+        options.table.block_align = options.compression == CompressionType::None;
+        options.compression_opts.max_dict_bytes = rng.below(3) as u32 * 1000;
+        options.compression_opts.zstd_max_train_bytes = rng.below(2) as u32 * 10_000;
+        options.compression_opts.max_dict_buffer_bytes = rng.below(3) * 5000;
+        let (bytes, done) = build(&model, options.clone());
+        let mut parallel = options.clone();
+        parallel.compression_opts.parallel_threads = 4;
+        parallel.compressors = Some(Threads::shared());
+        assert!(build(&model, parallel).0 == bytes, "seed {seed}");
         let p = &done.properties;
         assert_eq!(p.num_entries as usize, model.len());
         let cache = rng.one_in(2).then(|| Arc::new(BlockCache::new(20_000)));
@@ -148,6 +193,7 @@ fn random_tables_of_every_format_read_as_their_model() {
         assert_eq!(reader.properties(), p);
         assert_eq!(reader.blocks() as u64, p.num_data_blocks);
         check_against_model(&reader, &model, &cmp, &mut rng);
+        check_prefixes(&reader, &model, options.prefix_extractor.as_ref());
         if let Some(cache) = cache {
             assert!(cache.usage() <= cache.capacity());
         }

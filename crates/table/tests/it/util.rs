@@ -152,6 +152,23 @@ pub(crate) fn get_all(reader: &Reader, user: &[u8], sequence: u64) -> Result<Ent
     Ok(out)
 }
 
+/// A thread for each job.
+#[derive(Debug)]
+pub(crate) struct Threads;
+
+impl Threads {
+    pub(crate) fn shared() -> Arc<dyn table::Compressors> {
+        Arc::new(Self)
+    }
+}
+
+impl table::Compressors for Threads {
+    #[expect(clippy::disallowed_methods, reason = "a test may start threads")]
+    fn run(&self, job: Box<dyn FnOnce() + Send>) {
+        std::thread::spawn(job);
+    }
+}
+
 /// Keys as the family sorts them.
 pub(crate) fn sorted(mut entries: Entries, cmp: &Comparator) -> Entries {
     entries.sort_by(|a, b| key::compare(cmp, &a.0, &b.0));

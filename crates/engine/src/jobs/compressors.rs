@@ -1,0 +1,150 @@
+//! The threads that compress the blocks of new tables, for `compression_opts.parallel_threads`.
+//!
+//! They are started when there is work for one more, up to a bound, and end with the database. A
+//! job for which no thread can be had runs on the thread that brings it.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The pool of threads.
+pub(crate) struct CompressionPool {
+    shared: Arc<Shared>,
+    threads_max: usize,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    /// Threads that wait for a job.
+    idle: usize,
+    threads: Vec<JoinHandle<()>>,
+    closing: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What each thread does.
+    fn work(&self) {
+        let mut state = self.lock();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                drop(state);
+                // The table whose job panics finds that it has no result.
+                drop(catch_unwind(AssertUnwindSafe(job)));
+                state = self.lock();
+                continue;
+            }
+            if state.closing {
+                return;
+            }
+            state.idle += 1;
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+            state.idle -= 1;
+        }
+    }
+}
+
+impl CompressionPool {
+    /// A pool of at most `threads_max` threads, none of them running yet.
+    pub(crate) fn new(threads_max: usize) -> Self {
+        Self {
+            shared: Arc::default(),
+            threads_max,
+        }
+    }
+
+    /// Starts a thread if every one that runs has work; false if there is none at all.
+    fn grow(&self, state: &mut State) -> bool {
+        if state.jobs.len() >= state.idle && state.threads.len() < self.threads_max {
+            let shared = Arc::clone(&self.shared);
+            let name = format!("ironstone:zip{}", state.threads.len());
+            let thread = std::thread::Builder::new()
+                .name(name)
+                .spawn(move || shared.work());
+            state.threads.extend(thread);
+        }
+        !state.threads.is_empty()
+    }
+}
+
+impl table::Compressors for CompressionPool {
+    fn run(&self, job: Job) {
+        let mut state = self.shared.lock();
+        if state.closing || !self.grow(&mut state) {
+            drop(state);
+            return job();
+        }
+        state.jobs.push_back(job);
+        self.shared.changed.notify_one();
+    }
+}
+
+impl Drop for CompressionPool {
+    fn drop(&mut self) {
+        let threads = {
+            let mut state = self.shared.lock();
+            state.closing = true;
+            std::mem::take(&mut state.threads)
+        };
+        self.shared.changed.notify_all();
+        for thread in threads {
+            drop(thread.join());
+        }
+    }
+}
+
+impl fmt::Debug for CompressionPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompressionPool")
+            .field("threads_max", &self.threads_max)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use table::Compressors;
+
+    use super::*;
+
+    #[test]
+    fn every_job_runs_and_no_more_threads_than_allowed() {
+        for max in [0, 1, 3] {
+            let pool = CompressionPool::new(max);
+            let done = Arc::new(AtomicUsize::new(0));
+            let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+            for i in 0..200 {
+                let (done, now, most) = (Arc::clone(&done), Arc::clone(&now), Arc::clone(&most));
+                pool.run(Box::new(move || {
+                    most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    std::thread::yield_now();
+                    now.fetch_sub(1, Ordering::SeqCst);
+                    done.fetch_add(1, Ordering::SeqCst);
+                    assert!(max == 0 || i % 50 != 7, "one that panics, on purpose");
+                }));
+            }
+            drop(pool);
+            assert_eq!(done.load(Ordering::SeqCst), 200);
+            assert!(most.load(Ordering::SeqCst) <= max.max(1));
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The file, as far as it is written: blocks with their trailers, gathered into large writes.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use base::coding::put_u32;
+use base::{Error, Result};
+use io::{File, WriteSync, write_all_at};
+
+use crate::checksum::{self, ChecksumType};
+use crate::handle::BlockHandle;
+
+/// Bytes that collect before they are written to the file.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// Where blocks go.
+#[derive(Debug)]
+pub(super) struct Sink {
+    file: Arc<dyn File>,
+    checksum: ChecksumType,
+    /// See [`checksum::context`].
+    base_context: u32,
+    /// Bytes not written yet, and where they belong.
+    buffer: Vec<u8>,
+    buffer_at: u64,
+    /// Blocks that are compressed.
+    compressed: u64,
+    /// A write failed; nothing that follows can succeed.
+    failed: bool,
+}
+
+impl Sink {
+    pub(super) fn new(file: Arc<dyn File>, checksum: ChecksumType, base_context: u32) -> Self {
+        Self {
+            file,
+            checksum,
+            base_context,
+            buffer: Vec::with_capacity(BUFFER_BYTES + BUFFER_BYTES / 8),
+            buffer_at: 0,
+            compressed: 0,
+            failed: false,
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Where the next byte goes.
+    pub(super) fn offset(&self) -> u64 {
+        self.buffer_at + self.buffer.len() as u64
+    }
+
+    /// Blocks written so far that are compressed.
+    pub(super) fn compressed(&self) -> u64 {
+        self.compressed
+    }
+
+    /// Appends a block, as it is stored, and its trailer.
+    pub(super) fn block(&mut self, stored: &[u8], type_byte: u8) -> Result<BlockHandle> {
+        let sum = checksum::block_checksum(self.checksum, stored, type_byte);
+        self.summed_block(stored, type_byte, sum)
+    }
+
+    /// The same if the checksum, without its context, is known.
+    pub(super) fn summed_block(
+        &mut self,
+        stored: &[u8],
+        type_byte: u8,
+        sum: u32,
+    ) -> Result<BlockHandle> {
+        let handle = BlockHandle {
+            offset: self.offset(),
+            size: stored.len() as u64,
+        };
+        let context = checksum::context(self.base_context, handle.offset);
+        self.compressed += u64::from(type_byte != 0);
+        self.buffer.extend_from_slice(stored);
+        self.buffer.push(type_byte);
+        put_u32(&mut self.buffer, sum.wrapping_add(context));
+        if self.buffer.len() >= BUFFER_BYTES {
+            self.flush()?;
+        }
+        Ok(handle)
+    }
+
+    /// Appends zeros up to a multiple of `alignment`.
+    pub(super) fn pad(&mut self, alignment: u64) {
+        let missing = self.offset().next_multiple_of(alignment) - self.offset();
+        self.buffer.resize(self.buffer.len() + missing as usize, 0);
+    }
+
+    /// Appends bytes that are no block.
+    pub(super) fn raw(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Writes what has collected.
+    pub(super) fn flush(&mut self) -> Result<()> {
+        let written = write_all_at(&*self.file, &self.buffer, self.buffer_at, WriteSync::None);
+        self.failed |= written.is_err();
+        written?;
+        self.buffer_at += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    pub(super) fn check_usable(&self) -> Result<()> {
+        if self.failed {
+            return Err(
+                Error::aborted("an earlier write to the table failed").file(self.file.path())
+            );
+        }
+        Ok(())
+    }
+}
