@@ -247,7 +247,8 @@ impl Job<'_> {
             .filter(|&t| t > 0)
             .min()
             .unwrap_or(ctx.now);
-        ctx.compression = pick.compression(&self.family.options.cf);
+        let (codec, opts) = pick.compression(&self.family.options.cf);
+        ctx.compression = (codec, opts.settings());
         ctx
     }
 
