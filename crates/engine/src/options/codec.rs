@@ -463,9 +463,6 @@ impl Parser {
         if section == CF_SECTION && rocksdb::COMPONENT_KEYS.contains(&name) {
             return self.component(name, value);
         }
-        if section == CF_SECTION && name == "prefix_extractor" {
-            return self.prefix_extractor(value);
-        }
         if !rocksdb::is_implemented(known) {
             if same_value(value, known.default) || rocksdb::is_also_accepted(known, value) {
                 return Ok(());
@@ -562,6 +559,7 @@ impl Parser {
     fn component(&mut self, name: &str, value: &str) -> Result<()> {
         match name {
             "comparator" => self.comparator(value),
+            "prefix_extractor" => self.prefix_extractor(value),
             "merge_operator" => self.merge_operator(value),
             _ if matches!(value, "nullptr" | "") => Ok(()),
             _ => self.not_done(format!(
