@@ -11,6 +11,7 @@ use crate::options::ColumnFamilyOptions;
 use crate::shared::Shared;
 use crate::version::Version;
 use crate::version::edit::VersionEdit;
+use crate::write::admit;
 
 /// The family that every database has.
 pub(crate) const DEFAULT: &str = "default";
@@ -54,6 +55,7 @@ pub(crate) fn create(
             version,
             log_number,
             db.instance,
+            db.share_write_buffers(),
         ));
         let mut set = FamilySet::clone(&old);
         set.insert(Arc::clone(&family));
@@ -101,6 +103,7 @@ pub(crate) fn drop_family(db: &Shared, family: &Arc<Family>) -> Result<()> {
     for (_, file) in family.view.load().version.files() {
         file.mark_obsolete();
     }
+    admit::debt_changed(db);
     db.log.info(format_args!(
         "Dropped column family [{}] (ID {})",
         family.name, family.id

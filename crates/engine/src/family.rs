@@ -1,16 +1,19 @@
 //! A column family while the database is open, and the set of them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use base::{Comparator, Error, FileNumber, Result};
 
-use crate::memtable::Memtable;
+use crate::listener::FlushReason;
+use crate::memtable::history::History;
+use crate::memtable::{Memtable, Settings};
 use crate::options::ColumnFamilyOptions;
 use crate::read::view::View;
 use crate::version::Version;
+use crate::write_buffer_manager::{Tracker, WriteBufferManager};
 
 /// One column family.
 pub(crate) struct Family {
@@ -28,7 +31,15 @@ pub(crate) struct Family {
     pub(crate) flush_wanted: AtomicBool,
     /// Somebody waits for a flush: it does not wait for `min_write_buffer_number_to_merge`.
     pub(crate) flush_requested: AtomicBool,
+    /// A [`FlushReason`]: that of the newest rotation.
+    flush_reason: AtomicU8,
+    /// Bytes of memtables that were rotated.
+    rotated_bytes: AtomicU64,
+    history: Mutex<History>,
+    write_buffers: Arc<WriteBufferManager>,
     dropped: AtomicBool,
+    /// A compaction filter panicked: none is called any more.
+    pub(crate) filter_failed: Arc<AtomicBool>,
     /// The database that the family is open in, for handles that stray into another one.
     pub(crate) instance: u64,
 }
@@ -41,6 +52,7 @@ impl Family {
         version: Arc<Version>,
         log_number: FileNumber,
         instance: u64,
+        write_buffers: Arc<WriteBufferManager>,
     ) -> Self {
         let last_epoch = version
             .files()
@@ -50,11 +62,10 @@ impl Family {
             id,
             name,
             view: ArcSwap::from_pointee(View {
-                mem: Arc::new(Memtable::new(
+                mem: Arc::new(Memtable::with(
                     0,
-                    options.comparator.clone(),
-                    arena_block_size(&options),
                     log_number,
+                    memtable_settings(&options, &write_buffers),
                 )),
                 imm: Vec::new(),
                 version,
@@ -65,7 +76,12 @@ impl Family {
             next_memtable_id: AtomicU64::new(1),
             flush_wanted: AtomicBool::new(false),
             flush_requested: AtomicBool::new(false),
+            flush_reason: AtomicU8::new(FlushReason::Others as u8),
+            rotated_bytes: AtomicU64::new(0),
+            history: Mutex::default(),
+            write_buffers,
             dropped: AtomicBool::new(false),
+            filter_failed: Arc::default(),
             instance,
         }
     }
@@ -89,12 +105,40 @@ impl Family {
 
     /// An empty memtable whose first writes go to the log `log_number`.
     pub(crate) fn new_memtable(&self, log_number: FileNumber) -> Arc<Memtable> {
-        Arc::new(Memtable::new(
+        Arc::new(Memtable::with(
             self.next_memtable_id.fetch_add(1, Ordering::Relaxed),
-            self.comparator().clone(),
-            self.arena_block_size(),
             log_number,
+            memtable_settings(&self.options, &self.write_buffers),
         ))
+    }
+
+    /// The active memtable becomes immutable: the log `number` takes what is written from now on.
+    pub(crate) fn seal(&self, memtable: &Memtable, number: FileNumber) {
+        memtable.seal(number);
+        self.rotated_bytes
+            .fetch_add(memtable.data_bytes(), Ordering::Relaxed);
+    }
+
+    /// Bytes written to the family so far.
+    pub(crate) fn written(&self) -> u64 {
+        self.rotated_bytes.load(Ordering::Relaxed) + self.view.load().mem.data_bytes()
+    }
+
+    /// Why the next rotation is made. All but a full memtable make the flush due at once.
+    pub(crate) fn want_flush(&self, reason: FlushReason) {
+        self.flush_reason.store(reason as u8, Ordering::Relaxed);
+        if reason != FlushReason::WriteBufferFull {
+            self.flush_requested.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn flush_reason(&self) -> FlushReason {
+        FlushReason::from_number(self.flush_reason.load(Ordering::Relaxed))
+    }
+
+    /// The memtables that are kept after their flush.
+    pub(crate) fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn arena_block_size(&self) -> usize {
@@ -122,6 +166,22 @@ fn arena_block_size(options: &ColumnFamilyOptions) -> usize {
     let set = options.cf.arena_block_size;
     let fits = options.cf.write_buffer_size / 8;
     set.min(fits).max(4096) as usize
+}
+
+fn memtable_settings(
+    options: &ColumnFamilyOptions,
+    write_buffers: &Arc<WriteBufferManager>,
+) -> Settings {
+    let cf = &options.cf;
+    Settings {
+        comparator: options.comparator.clone(),
+        arena_block_size: arena_block_size(options),
+        factory: cf.memtable_factory,
+        bloom_bytes: (cf.memtable_prefix_bloom_size_ratio * cf.write_buffer_size as f64) as usize,
+        whole_keys: cf.memtable_whole_key_filtering,
+        prefixes: options.prefix_extractor.clone(),
+        tracker: Some(Tracker::new(Arc::clone(write_buffers))),
+    }
 }
 
 /// The column families of a database: replaced as a whole when one is created or dropped.

@@ -6,129 +6,218 @@
 //! With several column families, the logs behind the active one are synced too: what the memtables
 //! hold becomes durable here, and what was written before it to other families must not be lost
 //! when it is not.
+//!
+//! With `atomic_flush`, what is immutable in any family at one moment is flushed together, and the
+//! MANIFEST takes the edits as one atomic group. Rotations give all families new memtables while
+//! nobody writes, so that this is a prefix of what was written, with or without a log.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use base::stats::Ticker;
-use base::{Result, SequenceNumber};
+use base::{ErrorKind, FileNumber, Result, SequenceNumber};
 use table::InternalIterator;
 
+use crate::compaction::filter::Filter;
 use crate::compaction::merge::{DropRules, Merge};
 use crate::compaction::output::{Output, OutputContext};
+use crate::compaction::tombstones::{Hidden, Tombstones};
 use crate::events::Event;
 use crate::family::Family;
 use crate::files;
+use crate::filter::{FilterContext, TableCreationReason};
 use crate::jobs::Work;
+use crate::listener::{FlushJobInfo, FlushReason};
 use crate::memtable::Memtable;
 use crate::read::merging::MergingIter;
 use crate::shared::{Shared, State};
 use crate::version::edit::{NewFile, VersionEdit};
 use crate::version::set::next_version;
+use crate::write::admit;
+
+/// The immutable memtables of a family, to be written to one table.
+struct Job {
+    family: Arc<Family>,
+    /// From old to new.
+    memtables: Vec<Arc<Memtable>>,
+    reason: FlushReason,
+}
+
+impl Job {
+    fn of(family: &Arc<Family>) -> Self {
+        family.flush_requested.store(false, Ordering::Relaxed);
+        let mut memtables = family.view.load().imm.clone();
+        memtables.reverse();
+        Self {
+            family: Arc::clone(family),
+            memtables,
+            reason: family.flush_reason(),
+        }
+    }
+}
+
+/// A job whose table is written.
+struct Written {
+    job: Job,
+    info: FlushJobInfo,
+    edit: VersionEdit,
+}
 
 /// The next flush, if a family has enough immutable memtables and none of its own under way.
 pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
     let families = db.families.load();
-    let family = families
+    let first = families
         .iter()
         .find(|f| !state.flushing.contains(&f.id) && f.flush_due() && !f.is_dropped())?;
-    let family = Arc::clone(family);
-    state.flushing.push(family.id);
+    let jobs: Vec<Job> = if !db.options.db.atomic_flush {
+        vec![Job::of(first)]
+    } else if state.flushing.is_empty() {
+        let waits = |f: &&Arc<Family>| !f.view.load().imm.is_empty() && !f.is_dropped();
+        families.iter().filter(waits).map(Job::of).collect()
+    } else {
+        return None;
+    };
+    let ids: Vec<u32> = jobs.iter().map(|j| j.family.id).collect();
+    state.flushing.extend(&ids);
     Some(Box::new(move |db| {
-        let result = flush_family(db, &family);
-        db.state().flushing.retain(|&id| id != family.id);
+        let result = flush(db, jobs);
+        db.state().flushing.retain(|id| !ids.contains(id));
         result
     }))
 }
 
-/// Writes all immutable memtables of the family to one table and installs it.
-pub(crate) fn flush_family(db: &Shared, family: &Arc<Family>) -> Result<()> {
-    family.flush_requested.store(false, Ordering::Relaxed);
-    let mut memtables = family.view.load().imm.clone();
-    if memtables.is_empty() {
+/// Writes each job's memtables to a table, and installs all tables at once.
+fn flush(db: &Shared, jobs: Vec<Job>) -> Result<()> {
+    let mut done = Vec::with_capacity(jobs.len());
+    let result = jobs
+        .into_iter()
+        .try_for_each(|job| write(db, job).map(|w| done.push(w)))
+        .and_then(|()| sync_older_logs(db));
+    if let Err(e) = result {
+        for w in &done {
+            discard(db, &w.edit);
+        }
+        return Err(e);
+    }
+    install(db, &mut done)?;
+    for w in &done {
+        finished(db, w);
+    }
+    admit::debt_changed(db);
+    Ok(())
+}
+
+/// With several families: makes the logs behind the active one durable.
+fn sync_older_logs(db: &Shared) -> Result<()> {
+    if db.families.load().iter().nth(1).is_none() {
         return Ok(());
     }
-    memtables.reverse(); // oldest first
-    let file = write_level0(db, family, &memtables)?;
-    if db.families.load().iter().nth(1).is_some() {
-        // Not while holding the log: writers go on.
-        for log in db.with_log(|log| Ok(log.closed_unsynced()))? {
-            log.sync()?;
-        }
-        db.with_log(|log| {
-            log.note_closed();
-            Ok(())
-        })?;
-        db.track_closed_logs()?;
+    // Not while holding the log: writers go on.
+    for log in db.with_log(|log| Ok(log.closed_unsynced()))? {
+        log.sync()?;
     }
-    let log_number = memtables
-        .last()
-        .map(|m| m.next_log_number())
-        .unwrap_or_default();
-    let mut edit = VersionEdit {
-        column_family: family.id,
-        log_number: Some(log_number.0),
-        ..Default::default()
-    };
-    edit.new_files.extend(file);
-    install(db, family, &memtables, edit)
+    db.with_log(|log| {
+        log.note_closed();
+        Ok(())
+    })?;
+    db.track_closed_logs()
 }
 
-/// Merges the memtables into one level 0 table; `None` if nothing of them is worth writing.
-pub(crate) fn write_level0(
-    db: &Shared,
-    family: &Arc<Family>,
-    memtables: &[Arc<Memtable>],
-) -> Result<Option<NewFile>> {
-    let ctx = OutputContext::of(db, family);
+/// The tables that an edit names are part of nothing.
+fn discard(db: &Shared, edit: &VersionEdit) {
+    for new in &edit.new_files {
+        let path = files::table_path(&db.dir, new.meta.number);
+        db.tables.janitor.add(path);
+    }
+}
+
+/// Merges a job's memtables into one level 0 table, if anything of them is worth writing.
+fn write(db: &Shared, job: Job) -> Result<Written> {
+    let ctx = OutputContext::of(db, &job.family);
     let snapshots = db.snapshots.sequences();
-    write_memtables(&ctx, memtables, &snapshots, db)
-}
-
-fn write_memtables(
-    ctx: &OutputContext<'_>,
-    memtables: &[Arc<Memtable>],
-    snapshots: &[SequenceNumber],
-    db: &Shared,
-) -> Result<Option<NewFile>> {
     let start = db.env().clock.wall_micros();
     let number = ctx.numbers.take();
-    db.log.event(
-        &Event::new("flush_started")
-            .number("num_memtables", memtables.len() as u64)
-            .number(
-                "num_entries",
-                memtables.iter().map(|m| m.len() as u64).sum(),
-            )
-            .number(
-                "num_deletes",
-                memtables.iter().map(|m| m.num_deletes()).sum(),
-            )
-            .number(
-                "total_data_size",
-                memtables.iter().map(|m| m.data_bytes()).sum(),
-            )
-            .number(
-                "memory_usage",
-                memtables.iter().map(|m| m.memory_usage() as u64).sum(),
-            )
-            .text("flush_reason", "Write Buffer Full"),
-    );
-    let new = build_level0(ctx, memtables, snapshots, number)?;
+    let mut info = FlushJobInfo {
+        cf_id: job.family.id,
+        cf_name: job.family.name.clone(),
+        file_number: number,
+        flush_reason: job.reason,
+        num_memtables: job.memtables.len(),
+        file_size: 0,
+        smallest_seqno: 0,
+        largest_seqno: 0,
+        triggered_writes_slowdown: db.stall.writes_delayed(),
+        triggered_writes_stop: db.stall.writes_stopped(),
+    };
+    began(db, &job, number);
+    db.tell(|l| l.on_flush_begin(&info));
+    let build = || build_level0(&ctx, &job.memtables, &snapshots, number);
+    let new = build().or_else(|e| {
+        // A filter that panics keeps no data from its table: it is not called again.
+        let failed = job.family.filter_failed.load(Ordering::Relaxed);
+        if e.kind() != ErrorKind::Aborted || !failed {
+            return Err(e);
+        }
+        db.log.error(format_args!("flush begun again: {e}"));
+        info.file_number = ctx.numbers.take();
+        build_level0(&ctx, &job.memtables, &snapshots, info.file_number)
+    })?;
     if let Some(new) = &new {
-        db.count(Ticker::FlushWriteBytes, new.meta.file_size);
-        let micros = db.env().clock.wall_micros().saturating_sub(start);
-        db.log.event(
-            &Event::new("table_file_creation")
-                .text("cf_name", &ctx.family.name)
-                .number("file_number", new.meta.number.0)
-                .number("file_size", new.meta.file_size)
-                .number("flush_micros", micros),
-        );
+        info.file_size = new.meta.file_size;
+        info.smallest_seqno = new.meta.smallest_seqno;
+        info.largest_seqno = new.meta.largest_seqno;
+        created(db, &info, start);
     } else {
         db.log.info(format_args!("flush: nothing left to write"));
     }
-    Ok(new)
+    let log_number = job.memtables.last().map(|m| m.next_log_number());
+    let mut edit = VersionEdit {
+        column_family: job.family.id,
+        log_number: log_number.map(|n| n.0),
+        ..Default::default()
+    };
+    edit.new_files.extend(new);
+    Ok(Written { job, info, edit })
+}
+
+fn began(db: &Shared, job: &Job, number: FileNumber) {
+    let sum = |f: fn(&Memtable) -> u64| job.memtables.iter().map(|m| f(m)).sum::<u64>();
+    db.log.event(
+        &Event::new("flush_started")
+            .text("cf_name", &job.family.name)
+            .number("file_number", number.0)
+            .number("num_memtables", job.memtables.len() as u64)
+            .number("num_entries", sum(|m| m.len() as u64))
+            .number("num_deletes", sum(Memtable::num_deletes))
+            .number("num_range_deletes", sum(Memtable::num_range_deletes))
+            .number("total_data_size", sum(Memtable::data_bytes))
+            .number("memory_usage", sum(|m| m.memory_usage() as u64))
+            .text("flush_reason", job.reason.name()),
+    );
+}
+
+fn created(db: &Shared, info: &FlushJobInfo, start: u64) {
+    db.count(Ticker::FlushWriteBytes, info.file_size);
+    let micros = db.env().clock.wall_micros().saturating_sub(start);
+    db.log.event(
+        &Event::new("table_file_creation")
+            .text("cf_name", &info.cf_name)
+            .number("file_number", info.file_number.0)
+            .number("file_size", info.file_size)
+            .number("flush_micros", micros),
+    );
+}
+
+fn finished(db: &Shared, written: &Written) {
+    let view = written.job.family.view.load_full();
+    let levels = (0..view.version.num_levels()).map(|l| view.version.level(l).len() as u64);
+    db.log.event(
+        &Event::new("flush_finished")
+            .text("cf_name", &written.job.family.name)
+            .numbers("lsm_state", levels)
+            .number("immutable_memtables", view.imm.len() as u64),
+    );
+    db.tell(|l| l.on_flush_completed(&written.info));
 }
 
 /// Merges memtables into the table `number`; recovery uses it before the database exists.
@@ -143,7 +232,20 @@ pub(crate) fn build_level0(
         .map(|m| Box::new(m.iter()) as Box<dyn InternalIterator>)
         .collect();
     let input = MergingIter::new(ctx.family.comparator().clone(), children);
-    let rules = DropRules::keep_deletions(ctx.family.comparator().clone(), snapshots.to_vec());
+    let comparator = ctx.family.comparator();
+    let spans: Vec<_> = memtables.iter().flat_map(|m| m.tombstone_spans()).collect();
+    let tombstones = Tombstones::new(comparator, &spans, snapshots).map(Arc::new);
+    let context = FilterContext {
+        is_full_compaction: false,
+        is_manual_compaction: false,
+        input_start_level: 0,
+        column_family_id: ctx.family.id,
+        reason: TableCreationReason::Flush,
+    };
+    let rules = DropRules::keep_deletions(comparator.clone(), snapshots.to_vec())
+        .family(ctx)
+        .filter(Filter::of(ctx.family, &context)?)
+        .without(tombstones.clone().map(|t| Hidden::by(t, snapshots)));
     let mut merge = Merge::new(Box::new(input), rules);
     let mut output = Output::new(ctx, 0, number);
     merge.start()?;
@@ -151,53 +253,59 @@ pub(crate) fn build_level0(
         output.add(merge.key(), merge.value())?;
         merge.next()?;
     }
+    if let Some(t) = &tombstones {
+        output.add_tombstones(t.between(None, None))?;
+    }
     output.finish()
 }
 
-/// Makes the edit durable, then swaps the family's View.
-fn install(
-    db: &Shared,
-    family: &Arc<Family>,
-    memtables: &[Arc<Memtable>],
-    mut edit: VersionEdit,
-) -> Result<()> {
+/// Makes the edits durable, all of them or none, then swaps the families' Views.
+fn install(db: &Shared, done: &mut Vec<Written>) -> Result<()> {
     let mut versions = db.lock_versions();
-    if family.is_dropped() {
-        // The MANIFEST does not know the family any more.
-        for new in &edit.new_files {
-            let path = files::table_path(&db.dir, new.meta.number);
-            db.tables.janitor.add(path);
+    // The MANIFEST does not know a dropped family any more.
+    done.retain(|w| {
+        let dropped = w.job.family.is_dropped();
+        if dropped {
+            discard(db, &w.edit);
         }
+        !dropped
+    });
+    let next = done
+        .iter()
+        .map(|w| next_version(&db.tables, &w.job.family, &w.edit).map(Arc::new))
+        .collect::<Result<Vec<_>>>()?;
+    if done.is_empty() {
         return Ok(());
     }
-    let version = Arc::new(next_version(&db.tables, family, &edit)?);
     let families = db.families.load();
-    let needed = families
-        .iter()
-        .map(|f| {
-            if f.id == family.id {
-                edit.log_number.unwrap_or(0)
-            } else {
-                f.log_number().0
-            }
-        })
-        .min()
-        .unwrap_or(0);
+    let log_of = |f: &Arc<Family>| {
+        let by_edit = done.iter().find(|w| w.edit.column_family == f.id);
+        by_edit.map_or(f.log_number().0, |w| w.edit.log_number.unwrap_or(0))
+    };
+    let needed = families.iter().map(log_of).min().unwrap_or(0);
     let needed = needed.max(versions.min_log_number_to_keep);
-    if needed > versions.min_log_number_to_keep {
-        edit.min_log_number_to_keep = Some(needed);
+    if let Some(w) = done.last_mut()
+        && needed > versions.min_log_number_to_keep
+    {
+        w.edit.min_log_number_to_keep = Some(needed);
     }
-    let log_number = edit.log_number.unwrap_or(0);
+    let edits = done.iter().map(|w| w.edit.clone()).collect();
     let last = db.visible().0;
-    versions.log(&db.tables, &db.numbers, &families, last, edit)?;
-    // Not before: a MANIFEST that begins just now describes the database without this edit.
+    versions.log_all(&db.tables, &db.numbers, &families, last, edits)?;
+    // Not before: a MANIFEST that begins just now describes the database without these edits.
     versions.min_log_number_to_keep = needed;
     let state = db.state();
-    let view = family.view.load_full();
-    family
-        .view
-        .store(Arc::new(view.flushed(memtables, version)));
-    family.set_log_number(base::FileNumber(log_number));
+    for (w, version) in done.iter().zip(next) {
+        let family = &w.job.family;
+        let flushed = family.view.load().flushed(&w.job.memtables, version);
+        let living: Vec<_> = flushed.imm.iter().chain([&flushed.mem]).collect();
+        family
+            .history()
+            .add(&w.job.memtables, &living, &family.options.cf);
+        drop(living);
+        family.view.store(Arc::new(flushed));
+        family.set_log_number(FileNumber(w.edit.log_number.unwrap_or(0)));
+    }
     drop(state);
     drop(versions);
     db.notify();

@@ -1,7 +1,7 @@
 //! The background threads: the only place in the engine that starts threads.
 //!
-//! One thread flushes, the others compact (`max_background_jobs` in all, at least two). They look
-//! for work under the state lock, do it without, and sleep when there is none.
+//! A quarter of the threads flushes, at least one; the others compact (`max_background_jobs` in all,
+//! at least two). They look for work under the state lock, do it without, and sleep when there is none.
 
 mod compressors;
 
@@ -15,10 +15,11 @@ use base::{Error, ErrorKind, Result};
 
 use crate::compaction;
 use crate::flush;
+use crate::listener::BackgroundErrorReason;
 use crate::properties;
 use crate::shared::Shared;
-use crate::write::pending;
 use crate::write::wal::LogFiles;
+use crate::write::{admit, pending};
 
 pub(crate) use compressors::CompressionPool;
 
@@ -36,12 +37,18 @@ pub(crate) struct Jobs {
 impl Jobs {
     /// Starts the threads of a database.
     pub(crate) fn start(db: &Arc<Shared>) -> Result<Self> {
-        let compactors = (db.options.db.max_background_jobs.max(2) - 1) as usize;
+        let total = db.options.db.max_background_jobs.max(2).unsigned_abs() as usize;
+        let flushers = (total / 4).max(1);
+        let compactors = total - flushers;
         let mut jobs = Self::default();
-        jobs.spawn("ironstone:flush", db, |db| work(db, flush::next))?;
+        for i in 0..flushers {
+            jobs.spawn(&format!("ironstone:high{i}"), db, |db| {
+                work(db, flush::next, BackgroundErrorReason::Flush);
+            })?;
+        }
         for i in 0..compactors {
             jobs.spawn(&format!("ironstone:low{i}"), db, move |db| {
-                work(db, compaction::next);
+                work(db, compaction::next, BackgroundErrorReason::Compaction);
             })?;
         }
         if db.log_files().is_ok_and(LogFiles::uses_pool) {
@@ -159,7 +166,7 @@ fn every(db: &Shared, period: Duration, act: impl Fn()) {
 }
 
 /// Repeats `step` until the database closes.
-fn work(db: &Arc<Shared>, step: Step) {
+fn work(db: &Arc<Shared>, step: Step, reason: BackgroundErrorReason) {
     loop {
         let mut state = db.state();
         let job = loop {
@@ -179,11 +186,10 @@ fn work(db: &Arc<Shared>, step: Step) {
         let result = catch_unwind(AssertUnwindSafe(|| job(db)))
             .unwrap_or_else(|_| Err(Error::aborted("a background job panicked")));
         if let Err(e) = result {
-            db.fail("background job", &e);
+            db.fail_in(reason, "background job", &e);
         }
         db.delete_obsolete_files();
         db.state().busy -= 1;
-        db.attention.raise();
-        db.notify();
+        admit::debt_changed(db);
     }
 }

@@ -38,28 +38,42 @@
 pub mod batch;
 mod compaction;
 mod db;
+mod entity;
 pub mod events;
 mod families;
 mod family;
 pub mod files;
+mod filter;
 mod flush;
 mod jobs;
+pub mod listener;
 mod maintenance;
 mod memtable;
 mod open;
+mod operations;
 pub mod options;
 mod properties;
 mod read;
 mod resume;
 mod shared;
+mod stored;
 pub mod version;
 mod wal;
 mod write;
+mod write_buffer_manager;
 
 pub use base::comparator::UserComparator;
-pub use base::{Comparator, Error, ErrorKind, Result, stats::Statistics};
+pub use base::merge::{self as merge_operators, MergeOperator};
+pub use base::{Comparator, Error, ErrorKind, Result, SliceTransform, stats::Statistics};
 pub use batch::WriteBatch;
 pub use db::{ColumnFamily, Db};
+pub use entity::WideColumns;
+pub use filter::{
+    CompactionFilter, CompactionFilterFactory, FilterContext, FilterDecision, FilterValue,
+    TableCreationReason,
+};
+pub use io::{IoPriority, RateLimiter, RateLimiterMode, RateLimiterOptions};
+pub use listener::EventListener;
 pub use options::{
     CfOptions, ColumnFamilyDescriptor, ColumnFamilyOptions, DbOptions, Env, FlushOptions, Options,
     ReadOptions, WriteOptions,
@@ -70,6 +84,7 @@ pub use table::{BlockCache, CompressionType, TableOptions};
 pub use wal::updates::UpdatesIterator;
 pub use wal::{WalFile, WalFileKind};
 pub use write::pending::{Applied, Durable, PendingWrite};
+pub use write_buffer_manager::WriteBufferManager;
 
 /// Compiles and runs the example in the README.
 #[cfg(doctest)]

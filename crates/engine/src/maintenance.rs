@@ -1,12 +1,12 @@
 //! Flushes and compactions that somebody asks for, and what closing does.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base::{Error, ErrorKind, Result};
 
 use crate::compaction::pick;
 use crate::family::Family;
+use crate::listener::FlushReason;
 use crate::memtable::Memtable;
 use crate::options::FlushOptions;
 use crate::shared::{ManualCompaction, Shared};
@@ -14,20 +14,31 @@ use crate::write::{admit, submit};
 
 /// Makes the families' active memtables immutable and, with `wait`, waits for their flush.
 pub(crate) fn flush(db: &Shared, families: &[Arc<Family>], options: &FlushOptions) -> Result<()> {
+    flush_because(db, families, options, FlushReason::ManualFlush)
+}
+
+/// [`flush`] for another reason than a call of it.
+pub(crate) fn flush_because(
+    db: &Shared,
+    families: &[Arc<Family>],
+    options: &FlushOptions,
+    reason: FlushReason,
+) -> Result<()> {
     db.check_writable()?;
+    if !options.allow_write_stall {
+        let unflushed = |f: &&Arc<Family>| !f.view.load().mem.is_empty();
+        for family in families.iter().filter(unflushed) {
+            admit::wait_for_room(db, family)?;
+        }
+    }
     // What is in memory now; later memtables are not waited for.
     let mut pending: Vec<(Arc<Family>, Vec<Arc<Memtable>>)> = Vec::new();
     db.order.alone(|| {
-        if families.iter().any(|f| !f.view.load().mem.is_empty()) {
-            if !options.allow_write_stall {
-                for family in families {
-                    admit::wait_for_memtable_slot(db, family, false)?;
-                }
-            }
-            db.rotate(families)?;
-        }
         for family in families {
-            family.flush_requested.store(true, Ordering::Relaxed);
+            family.want_flush(reason);
+        }
+        if families.iter().any(|f| !f.view.load().mem.is_empty()) {
+            db.rotate(families)?;
         }
         db.notify();
         pending.extend(
@@ -65,7 +76,12 @@ pub(crate) fn compact_range(
     begin: Option<&[u8]>,
     end: Option<&[u8]>,
 ) -> Result<()> {
-    flush(db, std::slice::from_ref(family), &FlushOptions::default())?;
+    flush_because(
+        db,
+        std::slice::from_ref(family),
+        &FlushOptions::default(),
+        FlushReason::ManualCompaction,
+    )?;
     let manual = Arc::new(ManualCompaction {
         family: family.id,
         begin: begin.map(<[u8]>::to_vec),
@@ -121,7 +137,7 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
     }
     let result = if db.has_unlogged_writes() && !db.options.db.avoid_flush_during_shutdown {
         let all: Vec<_> = db.families.load().iter().cloned().collect();
-        flush(db, &all, &FlushOptions::default())
+        flush_because(db, &all, &FlushOptions::default(), FlushReason::ShutDown)
     } else {
         Ok(())
     };

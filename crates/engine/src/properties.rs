@@ -1,8 +1,11 @@
 //! Properties: what the database tells about itself, by RocksDB's names.
 
+use std::collections::BTreeMap;
+
 use crate::family::Family;
 use crate::shared::Shared;
 use crate::version::Version;
+use crate::write::admit;
 
 /// The value of a property of a family, or of the database; `None` for an unknown name.
 pub(crate) fn get(db: &Shared, family: &Family, name: &str) -> Option<String> {
@@ -17,6 +20,15 @@ pub(crate) fn get(db: &Shared, family: &Family, name: &str) -> Option<String> {
         "stats" => return Some(stats(db, family)),
         "levelstats" => return Some(levelstats(version)),
         "sstables" => return Some(sstables(version)),
+        "cf-write-stall-stats" => return Some(stall_text(&cf_stalls(db, family))),
+        "db-write-stall-stats" => return Some(stall_text(&db_stalls(db))),
+        "actual-delayed-write-rate" => admit::rate(db),
+        "is-write-stopped" => u64::from(db.stall.writes_stopped()),
+        "num-immutable-mem-table-flushed" => family.history().len() as u64,
+        "size-all-mem-tables" => {
+            let imm: usize = view.imm.iter().map(|m| m.memory_usage()).sum();
+            (imm + view.mem.memory_usage() + family.history().memory_usage()) as u64
+        }
         "num-immutable-mem-table" => view.imm.len() as u64,
         "mem-table-flush-pending" => u64::from(!view.imm.is_empty()),
         "background-errors" => u64::from(db.state().failure.is_some()),
@@ -48,6 +60,54 @@ pub(crate) fn get(db: &Shared, family: &Family, name: &str) -> Option<String> {
         _ => return None,
     };
     Some(number.to_string())
+}
+
+/// A property that is a map, by RocksDB's keys; `None` for any other name.
+pub(crate) fn get_map(
+    db: &Shared,
+    family: &Family,
+    name: &str,
+) -> Option<BTreeMap<String, String>> {
+    let pairs = match name.strip_prefix("rocksdb.")? {
+        "cf-write-stall-stats" => cf_stalls(db, family),
+        "db-write-stall-stats" => db_stalls(db),
+        _ => return None,
+    };
+    let text = |(name, value): (String, u64)| (name, value.to_string());
+    Some(pairs.into_iter().map(text).collect())
+}
+
+/// How often writers of a family were held back.
+fn cf_stalls(db: &Shared, family: &Family) -> BTreeMap<String, u64> {
+    let counts = db.stall.counts(family.id);
+    let mut out = BTreeMap::new();
+    for (cause, pair) in [
+        ("memtable-limit", counts.memtable),
+        ("l0-file-count-limit", counts.l0),
+        ("pending-compaction-bytes", counts.pending),
+        ("total", counts.total()),
+    ] {
+        out.insert(format!("{cause}-delays"), pair.delays);
+        out.insert(format!("{cause}-stops"), pair.stops);
+    }
+    let busy = counts.l0_with_compaction;
+    let name = |what| format!("cf-l0-file-count-limit-{what}-with-ongoing-compaction");
+    out.insert(name("delays"), busy.delays);
+    out.insert(name("stops"), busy.stops);
+    out
+}
+
+fn db_stalls(db: &Shared) -> BTreeMap<String, u64> {
+    let name = "write-buffer-manager-limit-stops".to_owned();
+    BTreeMap::from([(name, db.stall.memory_stops())])
+}
+
+fn stall_text(pairs: &BTreeMap<String, u64>) -> String {
+    let each = pairs.iter().map(|(name, n)| format!("{name}: {n}"));
+    format!(
+        "Write Stall (count): {}\n",
+        each.collect::<Vec<_>>().join(", ")
+    )
 }
 
 /// Entries less twice the deletions, which hide themselves and one other: RocksDB's estimate.

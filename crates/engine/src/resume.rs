@@ -11,6 +11,7 @@ use std::time::Duration;
 use base::{Error, ErrorKind, Result};
 
 use crate::family::Family;
+use crate::listener::FlushReason;
 use crate::shared::Shared;
 use crate::write::wal::LogKind;
 
@@ -74,7 +75,7 @@ fn begin_anew(db: &Shared) -> Result<Vec<Arc<Family>>> {
 /// Waits until everything is in tables.
 fn flushed(db: &Shared, families: &[Arc<Family>]) -> Result<()> {
     for family in families {
-        family.flush_requested.store(true, Ordering::Relaxed);
+        family.want_flush(FlushReason::ErrorRecovery);
     }
     db.notify();
     let mut state = db.state();

@@ -22,18 +22,20 @@ use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber};
 
 use crate::events::InfoLog;
 use crate::family::{Family, FamilySet};
+use crate::listener::{BackgroundErrorReason, EventListener, MemTableInfo};
 use crate::options::{Env, Options};
 use crate::read::snapshot::SnapshotList;
 use crate::version::VersionSet;
 use crate::version::edit::VersionEdit;
 use crate::version::set::{FileNumbers, Tables};
 use crate::wal::{Fate, Wal};
-use crate::write::admit::Attention;
+use crate::write::admit::{self, Attention, Stall};
 use crate::write::group::Queue;
 use crate::write::order::Order;
 use crate::write::slow::Device;
 use crate::write::wal::{ActiveLog, Guard, LogFiles, LogKind};
 use crate::write::watermark::Watermark;
+use crate::write_buffer_manager::WriteBufferManager;
 
 /// An open database.
 pub(crate) struct Shared {
@@ -69,6 +71,9 @@ pub(crate) struct Shared {
     /// How often `lock_wal` was called without `unlock_wal`.
     pub(crate) wal_locks: Mutex<u32>,
     pub(crate) attention: Attention,
+    /// How far flushes and compactions are behind.
+    pub(crate) stall: Stall,
+    write_buffers: Arc<WriteBufferManager>,
     pub(crate) versions: Mutex<VersionSet>,
     /// `None` if the database is open for reading only.
     log_file: Mutex<Option<ActiveLog>>,
@@ -157,11 +162,13 @@ pub(crate) struct Parts {
     pub(crate) log_files: Option<LogFiles>,
     pub(crate) log_file: Option<ActiveLog>,
     pub(crate) wal: Arc<Wal>,
+    pub(crate) write_buffers: Arc<WriteBufferManager>,
     pub(crate) logs: BTreeMap<FileNumber, u64>,
 }
 
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Self {
+        let stall = Stall::new(parts.options.db.delayed_write_rate);
         Self {
             instance: parts.instance,
             dir: parts.dir,
@@ -185,6 +192,8 @@ impl Shared {
             device: Device::default(),
             wal_locks: Mutex::new(0),
             attention: Attention::default(),
+            stall,
+            write_buffers: parts.write_buffers,
             versions: Mutex::new(parts.versions),
             log_file: Mutex::new(parts.log_file),
             log_landed: Condvar::new(),
@@ -204,6 +213,26 @@ impl Shared {
 
     pub(crate) fn env(&self) -> &Env {
         &self.options.env
+    }
+
+    /// The budget of the memtables.
+    #[inline]
+    pub(crate) fn write_buffers(&self) -> &WriteBufferManager {
+        &self.write_buffers
+    }
+
+    /// The same, for a family to come.
+    pub(crate) fn share_write_buffers(&self) -> Arc<WriteBufferManager> {
+        Arc::clone(&self.write_buffers)
+    }
+
+    /// Tells the listeners. No lock may be held.
+    pub(crate) fn tell(&self, f: impl Fn(&dyn EventListener)) {
+        let panicked = self.env().listeners.tell(f);
+        if panicked > 0 {
+            self.log
+                .error(format_args!("{panicked} event listeners panicked"));
+        }
     }
 
     #[inline]
@@ -414,8 +443,14 @@ impl Shared {
 
     /// Makes `error` sticky: every later write gets it, reads go on.
     pub(crate) fn fail(&self, what: &str, error: &Error) {
+        self.fail_in(BackgroundErrorReason::WriteCallback, what, error);
+    }
+
+    /// [`Shared::fail`], with a reason for listeners.
+    pub(crate) fn fail_in(&self, reason: BackgroundErrorReason, what: &str, error: &Error) {
         let mut state = self.state();
-        if state.failure.is_none() {
+        let first = state.failure.is_none();
+        if first {
             self.log.error(format_args!(
                 "{what} failed, the database refuses writes: {error}"
             ));
@@ -430,6 +465,9 @@ impl Shared {
         drop(state);
         self.durable.fail(error);
         self.notify();
+        if first {
+            self.tell(|l| l.on_background_error(reason, error));
+        }
     }
 
     /// After a group was inserted: asks for a rotation of memtables that are full.
@@ -444,27 +482,9 @@ impl Shared {
                 self.attention.raise();
             }
         }
-        if self.logs_too_large() || self.memtables_too_large(families) {
+        if self.logs_too_large() || self.write_buffers.should_flush() {
             self.attention.raise();
         }
-    }
-
-    /// Whether the memtables of all families together exceed `db_write_buffer_size`. The largest
-    /// active one is then to be rotated.
-    fn memtables_too_large(&self, families: &FamilySet) -> bool {
-        let limit = self.options.db.db_write_buffer_size as usize;
-        if limit == 0 {
-            return false;
-        }
-        let active = |f: &Arc<Family>| f.view.load().mem.memory_usage();
-        if families.iter().map(active).sum::<usize>() <= limit {
-            return false;
-        }
-        let largest = families
-            .iter()
-            .filter(|f| !f.view.load().mem.is_empty())
-            .max_by_key(|f| f.view.load().mem.data_bytes());
-        largest.is_some_and(|f| !f.flush_wanted.swap(true, Ordering::Relaxed))
     }
 
     /// Whether the logs together exceed `max_total_wal_size` (0: four times all write buffers).
@@ -515,12 +535,18 @@ impl Shared {
     /// ones. Nobody is inside the order of writes.
     pub(crate) fn install_memtables(&self, families: &[Arc<Family>], number: FileNumber) {
         let all = self.families.load();
+        let mut sealed = Vec::new();
         let state = self.state();
         for family in all.iter() {
             let view = family.view.load_full();
             let rotate = families.iter().any(|f| f.id == family.id) && !view.mem.is_empty();
             if rotate {
-                view.mem.set_next_log_number(number);
+                family.seal(&view.mem, number);
+                sealed.push(MemTableInfo {
+                    cf_name: family.name.clone(),
+                    num_entries: view.mem.len() as u64,
+                    num_deletes: view.mem.num_deletes(),
+                });
                 family
                     .view
                     .store(Arc::new(view.rotated(family.new_memtable(number))));
@@ -538,7 +564,10 @@ impl Shared {
             }
         }
         drop(state);
-        self.notify();
+        for info in &sealed {
+            self.tell(|l| l.on_memtable_sealed(info));
+        }
+        admit::debt_changed(self);
     }
 
     /// Makes a new file the active log, if `from` still is. Returns the active log's number.

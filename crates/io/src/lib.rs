@@ -16,6 +16,7 @@
 //! [`posix::Posix`] is the real one. Positions and lengths are bytes.
 
 pub mod buffer;
+pub mod limiter;
 pub mod posix;
 pub mod probe;
 
@@ -27,6 +28,7 @@ use std::sync::Arc;
 use base::{Error, Result};
 
 pub use buffer::AlignedBuf;
+pub use limiter::{IoPriority, RateLimiter, RateLimiterMode, RateLimiterOptions};
 pub use probe::Probe;
 
 /// What a write promises when it returns.

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use base::Result;
 
 pub use tools::librocksdb::{
-    Cf, Library, RocksCache, RocksDb, RocksIter, RocksOptions, RocksReadOptions, RocksSnapshot,
-    RocksTableOptions, RocksWriteBatch, RocksWriteOptions,
+    Cf, FilterVerdict, Library, RocksCache, RocksDb, RocksIter, RocksOptions, RocksReadOptions,
+    RocksSnapshot, RocksTableOptions, RocksWriteBatch, RocksWriteOptions,
 };
 
 /// The RocksDB to compare with; `None`, with a message, if there is none on this machine.

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use base::perf::{self, PerfCounter};
 use base::stats::{Statistics, Ticker};
-use base::{Comparator, Error, Result, SequenceNumber, SliceTransform, ValueType, key};
+use base::{Comparator, Error, ErrorKind, Result, SequenceNumber, SliceTransform, ValueType, key};
 use io::File;
 
 use crate::block::{Block, Cursor, Keys, Target};
@@ -94,6 +94,9 @@ pub struct ReadOptions {
     pub fill_cache: bool,
     /// Bytes that an iterator reads at once from the start; 0 adapts to what it reads.
     pub readahead_bytes: usize,
+    /// Whether only blocks that are in the cache are looked at; for others reads fail with
+    /// `Incomplete`.
+    pub cache_only: bool,
 }
 
 impl Default for ReadOptions {
@@ -102,6 +105,7 @@ impl Default for ReadOptions {
             verify_checksums: true,
             fill_cache: true,
             readahead_bytes: 0,
+            cache_only: false,
         }
     }
 }
@@ -297,6 +301,9 @@ impl Reader {
         options: ReadOptions,
         ahead: Option<&mut ReadAhead>,
     ) -> Result<Block> {
+        if options.cache_only {
+            return Err(not_cached());
+        }
         let block =
             self.fetch
                 .data_block(handle, self.comparator(), options.verify_checksums, ahead)?;
@@ -393,7 +400,15 @@ impl Reader {
     /// False only if no key of the table has this prefix, which [`Reader::prefix_extractor`] must
     /// have taken.
     pub fn prefix_may_match(&self, prefix: &[u8]) -> bool {
-        self.filters.prefix_may_match(prefix)
+        if self.filters.prefixes.is_none() || self.filters.is_none() {
+            return true;
+        }
+        self.count(Ticker::BloomFilterPrefixChecked, 1);
+        let may = self.filters.prefix_may_match(prefix);
+        if !may {
+            self.count(Ticker::BloomFilterPrefixUseful, 1);
+        }
+        may
     }
 
     /// The properties that the table was written with.
@@ -475,4 +490,9 @@ impl Reader {
     fn meta_handle(&self, name: &str) -> Option<BlockHandle> {
         open::find(&self.metaindex, name)
     }
+}
+
+#[cold]
+fn not_cached() -> Error {
+    Error::new(ErrorKind::Incomplete, "the block is not in the block cache")
 }

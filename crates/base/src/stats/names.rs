@@ -94,9 +94,13 @@ Ticker {
     GetHitL1 = "rocksdb.l1.hit",
     /// Gets answered by level 2 or deeper.
     GetHitL2AndUp = "rocksdb.l2andup.hit",
+    /// Values that a compaction left out because a newer one hides them.
     CompactionKeyDropNewerEntry = "rocksdb.compaction.key.drop.new",
+    /// Deletions that a compaction left out because nothing older is left.
     CompactionKeyDropObsolete = "rocksdb.compaction.key.drop.obsolete",
+    /// Entries that compactions dropped because of a range deletion.
     CompactionKeyDropRangeDel = "rocksdb.compaction.key.drop.range_del",
+    /// Values that a compaction filter removed.
     CompactionKeyDropUser = "rocksdb.compaction.key.drop.user",
     CompactionRangeDelDropObsolete = "rocksdb.compaction.range_del.drop.obsolete",
     CompactionOptimizedDelDropObsolete = "rocksdb.compaction.optimized.del.drop.obsolete",
@@ -134,6 +138,7 @@ Ticker {
     NumberMultigetKeysRead = "rocksdb.number.multiget.keys.read",
     NumberMultigetBytesRead = "rocksdb.number.multiget.bytes.read",
     NumberMultigetKeysFound = "rocksdb.number.multiget.keys.found",
+    /// Merges that the merge operator gave up, or panicked on.
     NumberMergeFailures = "rocksdb.number.merge.failures",
     /// Calls of `get_updates_since`.
     GetUpdatesSinceCalls = "rocksdb.getupdatessince.calls",
@@ -338,6 +343,10 @@ Ticker {
     WalRelogged = "ironstone.wal.relogged",
     /// Groups that a full disk refused.
     WalNoSpace = "ironstone.wal.no.space",
+    /// Microseconds that writers were paced before any trigger of a stall was met.
+    WritePacedMicros = "ironstone.write.paced.micros",
+    /// Single deletions under which a compaction found no value, or another deletion.
+    CompactionSingleDelMismatch = "ironstone.compaction.single.del.mismatch",
 }
 }
 

@@ -12,6 +12,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::write_buffer_manager::Tracker;
+
 /// Alignment in bytes of every allocation.
 pub(crate) const ALIGN: usize = 8;
 
@@ -72,6 +74,7 @@ pub(crate) struct Arena {
     chunks: Mutex<Vec<Box<Chunk>>>,
     block_size: usize,
     reserved: AtomicUsize,
+    tracker: Option<Tracker>,
 }
 
 // SAFETY: chunks are only reached through atomics and the mutex; the memory handed out is
@@ -81,13 +84,21 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// An arena that grows by `block_size` bytes at a time.
-    pub(crate) fn new(block_size: usize) -> Self {
+    /// An arena that grows by `block_size` bytes at a time; `tracker` counts them.
+    pub(crate) fn new(block_size: usize, tracker: Option<Tracker>) -> Self {
         Self {
             current: AtomicPtr::new(std::ptr::null_mut()),
             chunks: Mutex::new(Vec::new()),
             block_size: block_size.max(4096),
             reserved: AtomicUsize::new(0),
+            tracker,
+        }
+    }
+
+    /// Nothing is allocated any more.
+    pub(crate) fn seal(&self) {
+        if let Some(tracker) = &self.tracker {
+            tracker.seal();
         }
     }
 
@@ -126,6 +137,9 @@ impl Arena {
             .take(n)
             .expect("a new chunk holds at least the allocation it is made for");
         self.reserved.fetch_add(size, Ordering::Relaxed);
+        if let Some(tracker) = &self.tracker {
+            tracker.reserve(size);
+        }
         let raw = std::ptr::from_ref::<Chunk>(&chunk).cast_mut();
         chunks.push(chunk);
         if !alone {
@@ -153,7 +167,7 @@ mod tests {
 
     #[test]
     fn allocations_are_disjoint_aligned_and_zeroed_from_many_threads() {
-        let arena = Arena::new(4096);
+        let arena = Arena::new(4096, None);
         let ranges = Mutex::new(Vec::new());
         std::thread::scope(|s| {
             for t in 0..4u8 {
@@ -180,7 +194,7 @@ mod tests {
 
     #[test]
     fn large_allocations_get_their_own_chunk() {
-        let arena = Arena::new(4096);
+        let arena = Arena::new(4096, None);
         arena.alloc(100);
         let before = arena.unused();
         arena.alloc(1 << 20);

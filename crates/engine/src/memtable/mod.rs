@@ -1,56 +1,183 @@
 //! The memtable: recent writes, sorted, in memory.
 //!
-//! `unsafe` lives in [`arena`] and [`skiplist`], and in the one call here that resumes a cursor.
+//! How the entries lie there is the representation's matter: a skiplist, or for bulk loads a vector
+//! that is sorted when it is read. It is an enum, not a trait object: an insert and a lookup cost one
+//! predictable branch more, and the skiplist's search stays inlined.
+//!
+//! `unsafe` lives in [`arena`], [`skiplist`] and [`vector`], and in the calls here that resume a
+//! cursor of theirs.
 #![expect(
     unsafe_code,
     reason = "the memtable is one of the project's unsafe islands"
 )]
 
 pub(crate) mod arena;
+mod bloom;
+pub(crate) mod history;
 mod skiplist;
+mod tombstones;
+mod vector;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::{Comparator, FileNumber, Result, SequenceNumber, ValueType, key};
+use base::{Comparator, FileNumber, Result, SequenceNumber, SliceTransform, ValueType, key};
 use table::InternalIterator;
 
+use crate::options::MemtableFactory;
+use crate::read::range_del::{Fragments, Span};
+use crate::write_buffer_manager::Tracker;
 use arena::Arena;
+use bloom::Bloom;
 use skiplist::{Position, SkipList};
-
-/// What a lookup found.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Lookup<'a> {
-    /// No visible version here: look further down.
-    Absent,
-    /// The newest visible version.
-    Found(ValueType, &'a [u8]),
-}
+use tombstones::Tombstones;
+use vector::{Sorted, Vector};
 
 /// A sorted set of (internal key, value). Inserts and reads may run at the same time.
 pub(crate) struct Memtable {
-    list: SkipList,
+    rep: Rep,
+    filter: Option<Filter>,
+    comparator: Comparator,
+    tombstones: Tombstones,
     /// Identifies the memtable in order of creation.
     id: u64,
     /// The log that was active when this memtable became active: nothing in it is older.
     log_number: FileNumber,
     /// The log that became active when this memtable stopped being active; 0 while it is active.
     next_log_number: AtomicU64,
-    /// Deletions of all kinds, for the flushed file's properties and compaction heuristics.
+    /// Deletions of single keys of all kinds, for the flushed file's properties and compaction heuristics.
     deletes: AtomicU64,
     /// Key and value bytes.
     data_bytes: AtomicU64,
 }
 
+enum Rep {
+    SkipList(SkipList),
+    Vector(Vector),
+}
+
+impl Rep {
+    #[inline]
+    fn arena(&self) -> &Arena {
+        match self {
+            Self::SkipList(list) => list.arena(),
+            Self::Vector(vector) => vector.arena(),
+        }
+    }
+
+    /// Bytes taken from the system.
+    fn reserved(&self) -> usize {
+        match self {
+            Self::SkipList(list) => list.arena().reserved(),
+            Self::Vector(vector) => vector.arena().reserved() + vector.overhead(),
+        }
+    }
+}
+
+/// Which keys the memtable surely does not have.
+struct Filter {
+    bloom: Bloom,
+    whole_keys: bool,
+    prefixes: Option<SliceTransform>,
+}
+
+impl Filter {
+    #[inline]
+    fn add(&self, user_key: &[u8]) {
+        if self.whole_keys {
+            self.bloom.add(user_key);
+        }
+        if let Some(prefix) = self.prefix(user_key) {
+            self.bloom.add(prefix);
+        }
+    }
+
+    #[inline]
+    fn may_contain(&self, user_key: &[u8]) -> bool {
+        if self.whole_keys {
+            return self.bloom.may_contain(user_key);
+        }
+        self.prefix(user_key)
+            .is_none_or(|prefix| self.bloom.may_contain(prefix))
+    }
+
+    #[inline]
+    fn prefix<'k>(&self, user_key: &'k [u8]) -> Option<&'k [u8]> {
+        self.prefixes.as_ref().and_then(|p| p.prefix(user_key))
+    }
+}
+
+/// What a memtable is made with.
+pub(crate) struct Settings {
+    pub(crate) comparator: Comparator,
+    pub(crate) arena_block_size: usize,
+    pub(crate) factory: MemtableFactory,
+    /// Bytes of the filter; 0 is none.
+    pub(crate) bloom_bytes: usize,
+    /// Whether the filter has the keys, beside their prefixes.
+    pub(crate) whole_keys: bool,
+    pub(crate) prefixes: Option<SliceTransform>,
+    /// Counts the memory.
+    pub(crate) tracker: Option<Tracker>,
+}
+
+impl Settings {
+    /// A skiplist without a filter that nobody counts.
+    #[cfg(test)]
+    pub(crate) fn plain(comparator: Comparator, arena_block_size: usize) -> Self {
+        Self {
+            comparator,
+            arena_block_size,
+            factory: MemtableFactory::SkipList,
+            bloom_bytes: 0,
+            whole_keys: false,
+            prefixes: None,
+            tracker: None,
+        }
+    }
+
+    fn filter(&mut self) -> Option<Filter> {
+        let useful = self.whole_keys || self.prefixes.is_some();
+        (self.bloom_bytes > 0 && useful).then(|| Filter {
+            bloom: Bloom::new(self.bloom_bytes),
+            whole_keys: self.whole_keys,
+            prefixes: self.prefixes.take(),
+        })
+    }
+}
+
 impl Memtable {
+    /// A skiplist without a filter that nobody counts.
+    #[cfg(test)]
     pub(crate) fn new(
         id: u64,
         comparator: Comparator,
         arena_block_size: usize,
         log_number: FileNumber,
     ) -> Self {
+        Self::with(
+            id,
+            log_number,
+            Settings::plain(comparator, arena_block_size),
+        )
+    }
+
+    pub(crate) fn with(id: u64, log_number: FileNumber, mut settings: Settings) -> Self {
+        let filter = settings.filter();
+        if let (Some(tracker), Some(f)) = (&settings.tracker, &filter) {
+            tracker.reserve(f.bloom.memory());
+        }
+        let arena = Arena::new(settings.arena_block_size, settings.tracker);
         Self {
-            list: SkipList::new(comparator, Arena::new(arena_block_size)),
+            comparator: settings.comparator.clone(),
+            tombstones: Tombstones::default(),
+            rep: match settings.factory {
+                MemtableFactory::SkipList => {
+                    Rep::SkipList(SkipList::new(settings.comparator, arena))
+                }
+                MemtableFactory::Vector => Rep::Vector(Vector::new(settings.comparator, arena)),
+            },
+            filter,
             id,
             log_number,
             next_log_number: AtomicU64::new(0),
@@ -73,14 +200,26 @@ impl Memtable {
         FileNumber(self.next_log_number.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn set_next_log_number(&self, n: FileNumber) {
-        self.next_log_number.store(n.0, Ordering::Relaxed);
+    /// It stops being active: the log `n` takes what is written from now on.
+    pub(crate) fn seal(&self, n: FileNumber) {
+        self.next_log_number.store(n.0, Ordering::Release);
+        self.rep.arena().seal();
+    }
+
+    fn is_sealed(&self) -> bool {
+        self.next_log_number.load(Ordering::Acquire) != 0
     }
 
     /// Adds a version of a key.
     #[inline]
     pub(crate) fn insert(&self, user_key: &[u8], seq: SequenceNumber, t: ValueType, value: &[u8]) {
-        self.list.insert(user_key, key::pack(seq, t), value);
+        if let Some(filter) = &self.filter {
+            filter.add(user_key);
+        }
+        match &self.rep {
+            Rep::SkipList(list) => list.insert(user_key, key::pack(seq, t), value),
+            Rep::Vector(vector) => vector.insert(user_key, key::pack(seq, t), value),
+        }
         self.data_bytes.fetch_add(
             (user_key.len() + key::TRAILER_LEN + value.len()) as u64,
             Ordering::Relaxed,
@@ -90,35 +229,108 @@ impl Memtable {
         }
     }
 
-    /// The newest version of the user key in `seek_key` that is not newer than its sequence.
+    /// Passes the versions of the user key in `seek_key` that are not newer than its sequence,
+    /// newest first, to `visit`, until that returns false.
     #[inline]
-    pub(crate) fn get(&self, seek_key: &[u8]) -> Lookup<'_> {
-        if self.is_empty() {
-            return Lookup::Absent;
+    pub(crate) fn versions(
+        &self,
+        seek_key: &[u8],
+        mut visit: impl FnMut(key::Parsed<'_>, &[u8]) -> bool,
+    ) {
+        if self.points() == 0 {
+            return;
         }
-        let cursor = self.list.cursor_at(&self.list.target(seek_key));
-        let Some((internal, value)) = cursor.entry() else {
-            return Lookup::Absent;
+        let user_key = key::user_key(seek_key);
+        if let Some(filter) = &self.filter
+            && !filter.may_contain(user_key)
+        {
+            return;
+        }
+        // False where the key's versions end, or the caller has enough.
+        let mut goes_on = |internal: &[u8], value: &[u8]| match key::parse(internal) {
+            Some(found) if found.user_key == user_key => visit(found, value),
+            _ => false,
         };
-        match key::parse(internal) {
-            Some(found) if found.user_key == key::user_key(seek_key) => {
-                Lookup::Found(found.value_type, value)
+        match &self.rep {
+            Rep::SkipList(list) => {
+                let mut cursor = list.cursor_at(&list.target(seek_key));
+                while let Some((internal, value)) = cursor.entry() {
+                    if !goes_on(internal, value) {
+                        return;
+                    }
+                    cursor.next();
+                }
             }
-            _ => Lookup::Absent,
+            Rep::Vector(vector) => vector.walk(seek_key, goes_on),
         }
+    }
+
+    /// Removes the user keys from `begin` up to, and without, `end`; nothing if that is no range.
+    pub(crate) fn delete_range(&self, begin: &[u8], end: &[u8], seq: SequenceNumber) {
+        if self.comparator.compare(begin, end).is_lt() {
+            self.tombstones.insert(begin, end, seq);
+            self.data_bytes.fetch_add(
+                (begin.len() + key::TRAILER_LEN + end.len()) as u64,
+                Ordering::Relaxed,
+            );
+        }
+    }
+
+    /// The newest range tombstone over the user key in `seek_key` that is not newer than its
+    /// sequence; 0 if there is none.
+    #[inline]
+    pub(crate) fn covering_tombstone(&self, seek_key: &[u8]) -> u64 {
+        if self.tombstones.len() == 0 {
+            return 0;
+        }
+        let limit = key::split(seek_key).map_or(0, |(_, packed)| packed >> 8);
+        self.tombstones
+            .covering(&self.comparator, seek_key, SequenceNumber(limit))
+    }
+
+    /// The range tombstones as fragments.
+    pub(crate) fn tombstone_fragments(&self) -> Vec<Arc<Fragments>> {
+        match self.tombstones.len() {
+            0 => Vec::new(),
+            _ => self.tombstones.lists(&self.comparator),
+        }
+    }
+
+    /// The range tombstones as they came.
+    pub(crate) fn tombstone_spans(&self) -> Vec<Span> {
+        self.tombstones.spans()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.list.len() == 0
+        self.len() == 0
     }
 
-    /// Number of entries.
+    /// Number of entries other than range tombstones.
+    #[inline]
+    fn points(&self) -> usize {
+        match &self.rep {
+            Rep::SkipList(list) => list.len(),
+            Rep::Vector(vector) => vector.len(),
+        }
+    }
+
+    /// Whether it has entries other than range tombstones.
+    pub(crate) fn has_points(&self) -> bool {
+        self.points() > 0
+    }
+
+    /// Number of entries, range tombstones included.
     pub(crate) fn len(&self) -> usize {
-        self.list.len()
+        self.points() + self.tombstones.len()
     }
 
+    /// Deletions of single keys.
     pub(crate) fn num_deletes(&self) -> u64 {
         self.deletes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn num_range_deletes(&self) -> u64 {
+        self.tombstones.len() as u64
     }
 
     /// Key and value bytes, without the structure around them.
@@ -128,7 +340,8 @@ impl Memtable {
 
     /// Bytes of memory that it holds.
     pub(crate) fn memory_usage(&self) -> usize {
-        self.list.arena().reserved()
+        let filter = self.filter.as_ref().map_or(0, |f| f.bloom.memory());
+        self.rep.reserved() + filter + self.tombstones.bytes()
     }
 
     /// True once it has as much data as the write buffer may have: it then becomes immutable.
@@ -136,21 +349,23 @@ impl Memtable {
     /// A chunk that would overshoot the limit by more than 60 % of its size is not begun, and one
     /// that was begun is used up to three quarters: RocksDB's rule of thumb.
     pub(crate) fn should_flush(&self, write_buffer_size: usize, arena_block_size: usize) -> bool {
-        let arena = self.list.arena();
-        let reserved = arena.reserved();
+        let reserved = self.rep.reserved() + self.tombstones.bytes();
         if reserved + arena_block_size < write_buffer_size + arena_block_size * 3 / 5 {
             return false;
         }
         if reserved > write_buffer_size + arena_block_size * 3 / 5 {
             return true;
         }
-        arena.unused() < arena_block_size / 4
+        self.rep.arena().unused() < arena_block_size / 4
     }
 
-    /// A cursor over everything in it.
+    /// A cursor over everything in it. That of a vector shows what was there when it was made.
     pub(crate) fn iter(self: &Arc<Self>) -> Iter {
         Iter {
-            at: Position::NOWHERE,
+            at: match &self.rep {
+                Rep::SkipList(_) => At::List(Position::NOWHERE),
+                Rep::Vector(vector) => At::Vector(vector.sorted(self.is_sealed()), usize::MAX),
+            },
             memtable: Arc::clone(self),
         }
     }
@@ -158,66 +373,99 @@ impl Memtable {
 
 /// A cursor that keeps its memtable alive.
 pub(crate) struct Iter {
-    at: Position,
+    at: At,
     memtable: Arc<Memtable>,
+}
+
+/// Where a cursor is, in the memtable's representation.
+enum At {
+    List(Position),
+    /// Behind the last entry it is nowhere.
+    Vector(Sorted, usize),
 }
 
 impl Iter {
     #[inline]
-    fn cursor(&self) -> skiplist::Cursor<'_> {
-        // SAFETY: `at` is only ever set from cursors of this memtable's list.
-        unsafe { self.memtable.list.resume(self.at) }
+    fn current(&self) -> Option<(&[u8], &[u8])> {
+        match (&self.at, &self.memtable.rep) {
+            (At::List(at), Rep::SkipList(list)) => {
+                // SAFETY: `at` is only ever set from cursors of this memtable's list.
+                unsafe { list.resume(*at) }.entry()
+            }
+            (At::Vector(sorted, at), Rep::Vector(vector)) => {
+                // SAFETY: `sorted` is this vector's.
+                unsafe { vector.at(sorted, *at) }
+            }
+            _ => None,
+        }
     }
 
+    /// Moves the cursor: `step` by a cursor of the list, `place` to a place in the vector.
     #[inline]
-    fn go(&mut self, step: impl FnOnce(&mut skiplist::Cursor<'_>)) {
-        let mut c = self.cursor();
-        step(&mut c);
-        self.at = c.save();
+    fn go(
+        &mut self,
+        step: impl FnOnce(&mut skiplist::Cursor<'_>),
+        place: impl FnOnce(&Vector, &Sorted, usize) -> usize,
+    ) {
+        match (&mut self.at, &self.memtable.rep) {
+            (At::List(at), Rep::SkipList(list)) => {
+                // SAFETY: as in `current`.
+                let mut cursor = unsafe { list.resume(*at) };
+                step(&mut cursor);
+                *at = cursor.save();
+            }
+            (At::Vector(sorted, at), Rep::Vector(vector)) => *at = place(vector, sorted, *at),
+            _ => {}
+        }
     }
 
     #[inline]
     fn entry(&self) -> (&[u8], &[u8]) {
-        self.cursor()
-            .entry()
+        self.current()
             .expect("key() and value() need a valid iterator")
     }
 }
 
+/// The place before `at`; none before the first.
+fn before(at: usize) -> usize {
+    at.checked_sub(1).unwrap_or(usize::MAX)
+}
+
 impl InternalIterator for Iter {
     fn valid(&self) -> bool {
-        self.cursor().entry().is_some()
+        self.current().is_some()
     }
 
     fn seek_to_first(&mut self) {
-        self.go(|c| c.seek_to_first());
+        self.go(|c| c.seek_to_first(), |_, _, _| 0);
     }
 
     fn seek_to_last(&mut self) {
-        self.go(|c| c.seek_to_last());
+        self.go(|c| c.seek_to_last(), |_, sorted, _| before(sorted.len()));
     }
 
     fn seek(&mut self, target: &[u8]) {
-        self.go(|c| c.seek(target));
+        self.go(
+            |c| c.seek(target),
+            |vector, sorted, _| vector.position(sorted, target),
+        );
     }
 
     fn seek_for_prev(&mut self, target: &[u8]) {
-        self.go(|c| {
-            c.seek(target);
-            match c.entry() {
-                Some((k, _)) if k == target => {}
-                Some(_) => c.prev(),
-                None => c.seek_to_last(),
-            }
-        });
+        self.seek(target);
+        match self.current() {
+            Some((k, _)) if k == target => {}
+            Some(_) => self.prev(),
+            None => self.seek_to_last(),
+        }
     }
 
     fn next(&mut self) {
-        self.go(|c| c.next());
+        self.go(|c| c.next(), |_, _, at| at + 1);
     }
 
     fn prev(&mut self) {
-        self.go(|c| c.prev());
+        self.go(|c| c.prev(), |_, _, at| before(at));
     }
 
     fn key(&self) -> &[u8] {
@@ -232,3 +480,6 @@ impl InternalIterator for Iter {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

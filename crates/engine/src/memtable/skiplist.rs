@@ -504,7 +504,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn list() -> SkipList {
-        SkipList::new(Comparator::bytewise(), Arena::new(4096))
+        SkipList::new(Comparator::bytewise(), Arena::new(4096, None))
     }
 
     fn packed(seq: u64) -> u64 {

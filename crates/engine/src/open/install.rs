@@ -22,6 +22,7 @@ use crate::version::edit::VersionEdit;
 use crate::version::manifest::Recovered;
 use crate::version::set::{FileNumbers, next_version};
 use crate::wal::{Wal, WalFileKind};
+use crate::write::admit;
 use crate::write::wal::{ActiveLog, LogFiles, LogKind};
 
 /// Obsolete OPTIONS files that are kept, the newest included.
@@ -73,12 +74,14 @@ impl Opening {
             versions: done.versions,
             log_files: done.log_files,
             log_file: done.log_file,
+            write_buffers: self.write_buffers,
             logs: done.logs.into_iter().collect(),
         }));
         if !shared.read_only {
             families::create_missing(&shared, wanted)?;
             write_options_file(&shared)?;
             remove_leftovers(&shared)?;
+            admit::debt_changed(&shared);
             shared.log.info(format_args!(
                 "{}: last sequence {}, {} column families",
                 if exists { "opened" } else { "created" },
@@ -214,6 +217,8 @@ impl Opening {
             epoch: family.take_epoch(),
             oldest_ancestor_time: now,
             statistics: self.options.env.statistics.clone(),
+            rate_limit: None,
+            enforce_single_del_contracts: self.options.db.enforce_single_del_contracts,
             bytes_per_sync: self.options.db.bytes_per_sync,
         };
         let number = numbers.take();

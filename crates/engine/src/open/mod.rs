@@ -37,6 +37,7 @@ use crate::version::set::{FileNumbers, Tables};
 use crate::version::version::Janitor;
 use crate::wal::location::Location;
 use crate::write::unit::check_tail_policy;
+use crate::write_buffer_manager::WriteBufferManager;
 
 pub(crate) use install::write_options_file;
 
@@ -175,6 +176,7 @@ struct Opening {
     tables: Tables,
     session_id: String,
     instance: u64,
+    write_buffers: Arc<WriteBufferManager>,
     /// What the device and the file system can do; `None` if that could not be found out.
     probe: Option<io::Probe>,
 }
@@ -204,6 +206,11 @@ impl Opening {
             prepopulated: Mutex::default(),
             env,
         };
+        let write_buffers = options.env.write_buffer_manager.clone();
+        let write_buffers = write_buffers.unwrap_or_else(|| {
+            let bytes = options.db.db_write_buffer_size as usize;
+            Arc::new(WriteBufferManager::new(bytes, None, false))
+        });
         let session_id = table::unique_id::new_session_id(&mut seeded(&options.env));
         let probe = if read_only {
             None
@@ -220,6 +227,7 @@ impl Opening {
             tables,
             session_id,
             instance: new_instance(),
+            write_buffers,
         };
         me.log_header();
         me
@@ -353,11 +361,6 @@ impl Opening {
                 },
                 &options,
             )?;
-            if file.reader.has_range_tombstones() {
-                return Err(
-                    Error::not_supported("range tombstones (DeleteRange)").file(file.path())
-                );
-            }
             added.push((level as usize, file));
         }
         let empty = Version::empty(options.comparator.clone(), num_levels);
@@ -374,6 +377,7 @@ impl Opening {
             Arc::new(version),
             log_number,
             self.instance,
+            Arc::clone(&self.write_buffers),
         ))
     }
 

@@ -151,6 +151,41 @@ impl OptionValue for CompressionOptions {
     }
 }
 
+/// How a memtable holds its entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemtableFactory {
+    /// In a skiplist: fast to write and to read, by many threads at once.
+    SkipList,
+    /// In a vector that is sorted when it is read: for bulk loads. RocksDB before 10 wants
+    /// `allow_concurrent_memtable_write` to be off with it.
+    Vector,
+}
+
+impl OptionValue for MemtableFactory {
+    fn kind() -> String {
+        "SkipListFactory | VectorRepFactory".to_owned()
+    }
+
+    /// Also the nested form `{id=…;…}` and RocksDB's short names; what they say of sizes ahead is
+    /// of no use here.
+    fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let id = text.strip_prefix("{id=").unwrap_or(text);
+        match id.split([';', ':', '}']).next()? {
+            "SkipListFactory" | "skip_list" => Some(Self::SkipList),
+            "VectorRepFactory" | "vector" => Some(Self::Vector),
+            _ => None,
+        }
+    }
+
+    fn print(&self) -> String {
+        match self {
+            Self::SkipList => "SkipListFactory".to_owned(),
+            Self::Vector => "VectorRepFactory".to_owned(),
+        }
+    }
+}
+
 base::options! {
     /// Options of a column family.
     pub struct CfOptions ["CFOptions"] {
@@ -160,6 +195,21 @@ base::options! {
         max_write_buffer_number: i32 = 2, in 2..=i32::MAX, [Mutable];
         /// Closed memtables that are merged into one table file, at least.
         min_write_buffer_number_to_merge: i32 = 1, in 1..=i32::MAX;
+        /// Memtables, those in memory included, that are kept after their flush for checks of
+        /// transactions; -1 is `max_write_buffer_number`. Without effect if
+        /// `max_write_buffer_size_to_maintain` is not 0.
+        max_write_buffer_number_to_maintain: i32 = 0, in -1..=i32::MAX;
+        /// Bytes of memtables, those in memory included, that are kept after their flush for
+        /// checks of transactions; -1 is `max_write_buffer_number` times `write_buffer_size`.
+        max_write_buffer_size_to_maintain: i64 = 0, in -1..=i64::MAX;
+        /// How a memtable holds its entries: `SkipListFactory`, or `VectorRepFactory` for bulk
+        /// loads.
+        memtable_factory: MemtableFactory = MemtableFactory::SkipList;
+        /// Bytes of a memtable's Bloom filter as a part of `write_buffer_size`; 0 is no filter. It
+        /// has the prefixes of keys, if there is a `prefix_extractor`.
+        memtable_prefix_bloom_size_ratio: f64 = 0.0, in 0.0..=0.25, [Mutable];
+        /// Whether a memtable's Bloom filter has whole keys.
+        memtable_whole_key_filtering: bool = false, [Mutable];
         /// Bytes in which a memtable asks for memory.
         arena_block_size: u64 = 1 << 20, in 4096..=1 << 32;
         /// Level 0 files at which a compaction starts.
@@ -168,6 +218,10 @@ base::options! {
         level0_slowdown_writes_trigger: i32 = 20, in 1..=i32::MAX, [Mutable];
         /// Level 0 files at which writers wait.
         level0_stop_writes_trigger: i32 = 36, in 1..=i32::MAX, [Mutable];
+        /// Bytes that compactions have to write at which writers are slowed down; 0 is no limit.
+        soft_pending_compaction_bytes_limit: u64 = 64 << 30, in 0..=u64::MAX, [Mutable];
+        /// Bytes that compactions have to write at which writers wait; 0 is no limit.
+        hard_pending_compaction_bytes_limit: u64 = 256 << 30, in 0..=u64::MAX, [Mutable];
         /// Bytes that level 1 should hold.
         max_bytes_for_level_base: u64 = 256 << 20, in 1..=u64::MAX, [Mutable];
         /// How many times more bytes each deeper level should hold.
@@ -182,6 +236,9 @@ base::options! {
         compression: CompressionType = CompressionType::Snappy, [Mutable];
         /// Level and other settings of the compression.
         compression_opts: CompressionOptions = CompressionOptions::default(), [Mutable];
+        /// Merge operands of a key that the memtable may hold on one another before a write merges
+        /// them with what they lie on; 0 is no limit. Only what is in memory is merged.
+        max_successive_merges: u64 = 0, in 0..=u64::MAX, [Mutable];
         /// Whether compactions start only by call.
         disable_auto_compactions: bool = false, [Mutable];
         /// Bytes of one compaction's input above which it takes in no more files;

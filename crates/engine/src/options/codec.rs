@@ -19,8 +19,8 @@
 //! strict about shape (an error with the line's number). What a known key asks for that
 //! Ironstone does not do is an error or a warning: [`Unsupported`].
 
-use base::options::OptionTable;
-use base::{Comparator, Error, Result};
+use base::options::{OptionTable, OptionValue};
+use base::{Comparator, Error, ErrorKind, Result, SliceTransform};
 use table::TableOptions;
 
 use super::rocksdb::{self, CF_SECTION, DB_SECTION, KEYS, TABLE_SECTION};
@@ -78,6 +78,13 @@ pub fn to_text(db: &DbOptions, families: &[(&str, &ColumnFamilyOptions)]) -> Str
     for (name, o) in first.chain(rest) {
         let cf_value = |n: &str| match n {
             "comparator" => Some(o.comparator.name().to_owned()),
+            "prefix_extractor" => Some(o.prefix_extractor.print()),
+            "merge_operator" => o.merge_operator.as_ref().map(|m| m.options_text()),
+            "compaction_filter" => o.compaction_filter.as_ref().map(|f| f.name().to_owned()),
+            "compaction_filter_factory" => {
+                let factory = o.compaction_filter_factory.as_ref();
+                factory.map(|f| f.name().to_owned())
+            }
             "max_compaction_bytes" => Some(o.cf.compaction_bytes_max().to_string()),
             n => o.cf.get(n),
         };
@@ -451,8 +458,11 @@ impl Parser {
         if section == CF_SECTION && name == "compression_opts" {
             return self.compression(value);
         }
-        if section == CF_SECTION && name == "comparator" {
-            return self.comparator(value);
+        if section == CF_SECTION && rocksdb::COMPONENT_KEYS.contains(&name) {
+            return self.component(name, value);
+        }
+        if section == CF_SECTION && name == "prefix_extractor" {
+            return self.prefix_extractor(value);
         }
         if !rocksdb::is_implemented(known) {
             if same_value(value, known.default) || rocksdb::is_also_accepted(known, value) {
@@ -544,6 +554,32 @@ impl Parser {
         Ok(())
     }
 
+    fn component(&mut self, name: &str, value: &str) -> Result<()> {
+        match name {
+            "comparator" => self.comparator(value),
+            "merge_operator" => self.merge_operator(value),
+            _ if matches!(value, "nullptr" | "") => Ok(()),
+            _ => self.not_done(format!(
+                "option {name} = {value}: a filter is given with the family's options"
+            )),
+        }
+    }
+
+    fn merge_operator(&mut self, value: &str) -> Result<()> {
+        match base::merge::parse(value) {
+            Ok(operator) => {
+                if let Some(f) = self.out.families.last_mut() {
+                    f.options.merge_operator = operator;
+                }
+                Ok(())
+            }
+            Err(e) if e.kind() == ErrorKind::NotSupported => {
+                self.not_done(format!("option {}", plain(&e)))
+            }
+            Err(e) => Err(e),
+        }
+    }
+
     fn comparator(&mut self, value: &str) -> Result<()> {
         match Comparator::by_name(value) {
             Some(c) => {
@@ -554,6 +590,20 @@ impl Parser {
             }
             None => self.not_done(format!(
                 "option comparator = {value}, which is not built in"
+            )),
+        }
+    }
+
+    fn prefix_extractor(&mut self, value: &str) -> Result<()> {
+        match Option::<SliceTransform>::parse(value) {
+            Some(transform) => {
+                if let Some(f) = self.out.families.last_mut() {
+                    f.options.prefix_extractor = transform;
+                }
+                Ok(())
+            }
+            None => self.not_done(format!(
+                "option prefix_extractor = {value}, which is not built in"
             )),
         }
     }

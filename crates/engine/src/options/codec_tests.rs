@@ -150,25 +150,25 @@ proptest! {
 
 #[test]
 fn what_is_not_implemented_is_named() {
-    let text = "[DBOptions]\n  atomic_flush=true # yes\n  unordered_write=true\n  shiny=1\n\
-                [CFOptions \"default\"]\n  merge_operator=UInt64AddOperator\n\
+    let text = "[DBOptions]\n  allow_mmap_reads=true # yes\n  unordered_write=true\n  shiny=1\n\
+                [CFOptions \"default\"]\n  merge_operator=MyOperator\n\
                 \u{20} compression_opts={level=2;max_dict_bytes=4096;window_bits=15;checksum=1;}\n\
                 [Plain/Table]\n  x=1\n";
     let e = parse_with(text, Unsupported::Refuse).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::NotSupported);
     assert_eq!(
         e.to_string(),
-        "Not implemented: line 2: option atomic_flush = true (only false is implemented)"
+        "Not implemented: line 2: option allow_mmap_reads = true (only false is implemented)"
     );
     let read = parse(text).unwrap();
     assert_eq!(
         read.warnings,
         [
-            "line 2: not supported: option atomic_flush = true (only false is implemented)",
+            "line 2: not supported: option allow_mmap_reads = true (only false is implemented)",
             "line 3: option unordered_write = true has no effect",
             "line 4: unknown key shiny in [DBOptions]",
-            "line 6: not supported: option merge_operator = UInt64AddOperator \
-             (only nullptr is implemented)",
+            "line 6: not supported: option merge_operator = MyOperator, which is not built in \
+             (open the database with the operator in its column family's options)",
             "line 7: unknown member checksum in compression_opts",
             "line 7: not supported: option compression_opts: window_bits that RocksDB does not read",
             "line 8: unknown section [Plain/Table] is skipped",

@@ -136,10 +136,19 @@ base::options! {
         two_write_queues: bool = false;
         /// How many log files are kept filled with zeros ahead of use; 0 makes every log buffered.
         wal_pool_files: u32 = 1, in 0..=16, [Ironstone];
-        /// Bytes of all memtables of all families at which one is flushed; 0 is no limit.
+        /// Bytes of all memtables of all families at which one is flushed; 0 is no limit. Without
+        /// effect where a write-buffer manager is given.
         db_write_buffer_size: u64 = 0;
-        /// Bytes a second to which writers are slowed down when flush or compaction lags.
+        /// Whether the memtables of all families are flushed together, and their tables become part
+        /// of the database all at once: families are then consistent after a crash even for writes
+        /// with `disable_wal`.
+        atomic_flush: bool = false;
+        /// Bytes a second to which writers are slowed down, at most, when a trigger of a slowdown
+        /// is met. Before that they are held to what compactions can bear.
         delayed_write_rate: u64 = 16 << 20, in 1..=u64::MAX, [Mutable];
+        /// Whether a flush or compaction fails that finds a single deletion over a deletion of the
+        /// same key.
+        enforce_single_del_contracts: bool = true, [Mutable];
         /// Seconds between statistics in LOG; 0 is never.
         stats_dump_period_sec: u32 = 600, in 0..=u32::MAX, [Mutable];
         /// Whether `open` compares the unique ids of table files with the MANIFEST's.

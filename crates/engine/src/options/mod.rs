@@ -4,7 +4,8 @@
 //!   Options ── db: DbOptions            [DBOptions]
 //!           ├─ cf: ColumnFamilyOptions ── cf: CfOptions       [CFOptions "name"]
 //!           │                          ├─ table: TableOptions [TableOptions/BlockBasedTable "name"]
-//!           │                          └─ comparator          (a component with a stored name)
+//!           │                          └─ comparator, merge operator, compaction filter
+//!           │                                                  (components with stored names)
 //!           └─ env: Env                 file system, clock, block cache, statistics
 //! ```
 //!
@@ -20,13 +21,19 @@ pub mod rocksdb;
 use std::sync::Arc;
 
 use base::clock::{Clock, SystemClock};
+use base::merge::MergeOperator;
 use base::options::OptionTable;
 use base::stats::Statistics;
-use base::{Comparator, Result};
+use base::{Comparator, Error, Result, SliceTransform};
+use io::RateLimiter;
 use log::RecoveryMode;
 use table::{BlockCache, CompressionType, TableOptions};
 
-pub use cf::{CfOptions, CompressionOptions};
+use crate::filter::{CompactionFilter, CompactionFilterFactory};
+use crate::listener::Listeners;
+use crate::write_buffer_manager::WriteBufferManager;
+
+pub use cf::{CfOptions, CompressionOptions, MemtableFactory};
 pub use codec::ParsedOptions;
 pub use db::{DbOptions, InfoLogLevel, WalCompression, WalIoMode, WalTailPolicy};
 pub use read_write::{FlushOptions, ReadOptions, WriteOptions};
@@ -57,6 +64,7 @@ impl Options {
     pub fn validate(&self) -> Result<()> {
         self.db.validate()?;
         self.db.validate_together()?;
+        self.env.validate()?;
         self.cf.validate()
     }
 
@@ -102,15 +110,29 @@ pub struct ColumnFamilyOptions {
     pub table: TableOptions,
     /// The order of keys. Its name is stored; the family opens under no other.
     pub comparator: Comparator,
+    /// How merge operands change values; `None` refuses merges.
+    pub merge_operator: Option<Arc<dyn MergeOperator>>,
+    /// Sees the values that compactions write, and may drop or change them.
+    pub compaction_filter: Option<Arc<dyn CompactionFilter>>,
+    /// Makes a filter for each compaction. Not together with `compaction_filter`, which wins.
+    pub compaction_filter_factory: Option<Arc<dyn CompactionFilterFactory>>,
+    /// The prefixes of keys, for filters.
+    pub prefix_extractor: Option<SliceTransform>,
 }
 
 impl ColumnFamilyOptions {
+    /// Whether compactions have a filter.
+    pub(crate) fn has_compaction_filter(&self) -> bool {
+        self.compaction_filter.is_some() || self.compaction_filter_factory.is_some()
+    }
+
     /// Checks every range and the rules between options. Errors: as [`Options::validate`].
     pub fn validate(&self) -> Result<()> {
         self.cf.validate()?;
         self.table.check_writable()?;
         let compressed = self.cf.compression != CompressionType::None;
-        self.table.check_together(compressed, false)?;
+        self.table
+            .check_together(compressed, self.prefix_extractor.is_some())?;
         self.cf.validate_together()
     }
 }
@@ -145,6 +167,25 @@ pub struct Env {
     pub block_cache: Option<Arc<BlockCache>>,
     /// Counts events; `None` counts nothing.
     pub statistics: Option<Arc<Statistics>>,
+    /// Limits the memory of memtables; `None` makes one of the database's own, with
+    /// `db_write_buffer_size`.
+    pub write_buffer_manager: Option<Arc<WriteBufferManager>>,
+    /// Limits what flushes and compactions write per second.
+    pub rate_limiter: Option<Arc<RateLimiter>>,
+    /// Are told what happens.
+    pub listeners: Listeners,
+}
+
+impl Env {
+    fn validate(&self) -> Result<()> {
+        match &self.rate_limiter {
+            Some(limiter) if limiter.mode().reads() => Err(Error::not_supported(
+                "a rate limiter whose mode limits reads (only writes of flushes and compactions \
+                 are limited)",
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Default for Env {
@@ -155,6 +196,9 @@ impl Default for Env {
             clock: SystemClock::shared(),
             block_cache: None,
             statistics: None,
+            write_buffer_manager: None,
+            rate_limiter: None,
+            listeners: Listeners::default(),
         }
     }
 }

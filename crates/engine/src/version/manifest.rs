@@ -282,18 +282,22 @@ impl Writer {
         };
         let log = log::Writer::new(file, options);
         let mut writer = Self { number, log };
-        writer.append(snapshot)?;
+        for edit in snapshot {
+            writer.log.append(&edit.encode()?)?;
+        }
+        writer.log.sync()?; // CURRENT does not name it yet
         fs.sync_dir(dir)?;
         files::write_current(fs, dir, number)?;
         Ok(writer)
     }
 
-    /// Appends edits and makes them durable.
+    /// Appends edits and makes them durable, each before the next is begun: a device may write the
+    /// sectors of several in any order, and a whole record behind one that is missing is damage.
     pub(crate) fn append(&mut self, edits: &[VersionEdit]) -> Result<()> {
         for edit in edits {
             self.log.append(&edit.encode()?)?;
+            self.log.sync()?;
         }
-        self.log.sync()?;
         Ok(())
     }
 

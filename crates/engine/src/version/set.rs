@@ -103,16 +103,18 @@ impl Tables {
                 largest_seqno: meta.largest_seqno,
                 cache_index_and_filter_blocks: options.table.cache_index_and_filter_blocks,
                 cache_id: self.lock_prepopulated().remove(&meta.number),
+                prefix_extractor: options.prefix_extractor.clone(),
                 ..table::ReaderOptions::default()
             },
         )
         .map_err(|e| e.or_file(&path))?;
-        Ok(TableFile::new(
+        TableFile::new(
             meta.clone(),
             Arc::new(reader),
+            &options.comparator,
             path,
             Arc::clone(&self.janitor),
-        ))
+        )
     }
 }
 
@@ -240,16 +242,32 @@ impl VersionSet {
         numbers: &FileNumbers,
         families: &FamilySet,
         last_sequence: u64,
-        mut edit: VersionEdit,
+        edit: VersionEdit,
+    ) -> Result<()> {
+        self.log_all(tables, numbers, families, last_sequence, vec![edit])
+    }
+
+    /// Makes several edits durable, all of them or none: an atomic group.
+    pub(crate) fn log_all(
+        &mut self,
+        tables: &Tables,
+        numbers: &FileNumbers,
+        families: &FamilySet,
+        last_sequence: u64,
+        mut edits: Vec<VersionEdit>,
     ) -> Result<()> {
         if let Some(e) = &self.failure {
             return Err(e.duplicate());
         }
-        let needed = edit.min_log_number_to_keep;
+        let needed = edits.iter().filter_map(|e| e.min_log_number_to_keep).max();
         let needed = needed.unwrap_or(self.min_log_number_to_keep);
-        edit.prev_log_number = Some(0);
-        edit.next_file_number = Some(numbers.peek());
-        edit.last_sequence = Some(last_sequence);
+        let group = edits.len();
+        for (i, edit) in edits.iter_mut().enumerate() {
+            edit.prev_log_number = Some(0);
+            edit.next_file_number = Some(numbers.peek());
+            edit.last_sequence = Some(last_sequence);
+            edit.atomic_group_remaining = (group > 1).then(|| (group - 1 - i) as u32);
+        }
         if self
             .manifest
             .as_ref()
@@ -271,7 +289,7 @@ impl VersionSet {
             wal_deletion: Some(needed),
             ..Default::default()
         });
-        let edits: Vec<VersionEdit> = [edit].into_iter().chain(forget).collect();
+        edits.extend(forget);
         manifest.append(&edits)?;
         self.tracked_logs = self.tracked_logs.split_off(&needed);
         Ok(())

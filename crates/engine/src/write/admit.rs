@@ -1,19 +1,30 @@
-//! Room for a write group: rotates full memtables, and holds writers back when flushes and
+//! Room for a write group: rotates full memtables, and paces or stops writers when flushes and
 //! compactions do not keep up.
 //!
-//! The fast path is one load: whoever fills a memtable, changes the number of files, or meets an
-//! error raises [`Attention`]; only then does the leader look closer.
+//! The fast path is two loads. [`Attention`] is raised by whoever fills a memtable or meets an error;
+//! only then does the leader look closer. [`Stall::is_shaping`] is true while there is any debt:
+//! then the leader spends from an allowance, and asks the controller ([`super::stall`]) when that
+//! is used up, about once per millisecond.
+//!
+//! Whoever changes debt (a rotation, a flush, a compaction, a change of the set of families) calls
+//! [`debt_changed`], which is the only place that looks at it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::cmp::Reverse;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use base::stats::Ticker;
+use base::stats::{HistogramKind, Ticker};
 use base::{Error, ErrorKind, Result};
 
 use super::plan::Plan;
-use crate::family::Family;
+use super::stall::{self, Change, Controller, Counts, Debt, Limits};
+use crate::events::Event;
+use crate::family::{Family, FamilySet};
+use crate::listener::{FlushReason, WriteStallCause, WriteStallCondition, WriteStallInfo};
+use crate::options::CfOptions;
 use crate::shared::Shared;
+use crate::version::Version;
 
 /// A flag that the write path checks once per group.
 #[derive(Default)]
@@ -34,197 +45,477 @@ impl Attention {
     }
 }
 
-/// Why writers are held back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pressure {
-    None,
-    /// Each group waits a little.
-    Delay,
-    /// Nobody writes until a flush or compaction is done.
-    Stop(&'static str, &'static str),
+/// What is known of the debt, for writers.
+pub(crate) struct Stall {
+    shaping: AtomicBool,
+    /// The worst [`WriteStallCondition`] of all families.
+    condition: AtomicU8,
+    /// Bytes that may be written before the controller is asked.
+    allowance: AtomicI64,
+    controller: Mutex<Controller>,
+    /// How often the write-buffer manager stopped this database's writers.
+    memory_stops: AtomicU64,
+}
+
+impl Stall {
+    pub(crate) fn new(delayed_write_rate: u64) -> Self {
+        Self {
+            shaping: AtomicBool::new(false),
+            condition: AtomicU8::new(0),
+            allowance: AtomicI64::new(0),
+            controller: Mutex::new(Controller::new(delayed_write_rate)),
+            memory_stops: AtomicU64::new(0),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Controller> {
+        self.controller
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
+    fn is_shaping(&self) -> bool {
+        self.shaping.load(Ordering::Acquire)
+    }
+
+    fn publish(&self, controller: &Controller) {
+        let (condition, _) = controller.worst();
+        self.condition.store(condition as u8, Ordering::Release);
+        self.shaping
+            .store(controller.is_shaping(), Ordering::Release);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.condition.load(Ordering::Acquire) == WriteStallCondition::Stopped as u8
+    }
+
+    fn is_normal(&self) -> bool {
+        self.condition.load(Ordering::Acquire) == WriteStallCondition::Normal as u8
+    }
+
+    /// Whether writers wait.
+    pub(crate) fn writes_stopped(&self) -> bool {
+        self.is_stopped()
+    }
+
+    /// Whether writers are slowed down by RocksDB's rules.
+    pub(crate) fn writes_delayed(&self) -> bool {
+        self.condition.load(Ordering::Acquire) == WriteStallCondition::Delayed as u8
+    }
+
+    /// How often the family was found held back.
+    pub(crate) fn counts(&self, family: u32) -> Counts {
+        self.lock().counts(family)
+    }
+
+    /// How often the write-buffer manager stopped this database's writers.
+    pub(crate) fn memory_stops(&self) -> u64 {
+        self.memory_stops.load(Ordering::Relaxed)
+    }
 }
 
 /// Lets a group of `bytes` through, after rotating memtables and waiting as needed.
 #[inline]
 pub(crate) fn admit(db: &Shared, plan: &Plan, bytes: usize) -> Result<()> {
     if db.attention.raised() {
-        look_closer(db, plan, bytes)
-    } else {
-        Ok(())
+        look_closer(db)?;
     }
+    if db.stall.is_shaping() || db.write_buffers().should_stall() {
+        pace(db, plan, bytes)?;
+    }
+    Ok(())
+}
+
+/// Fails a write that must not wait if it would have to: before it queues behind one that does.
+#[inline]
+pub(crate) fn check_patience(db: &Shared, plan: &Plan) -> Result<()> {
+    if plan.no_slowdown && (!db.stall.is_normal() || db.write_buffers().should_stall()) {
+        return Err(impatient(db));
+    }
+    Ok(())
 }
 
 #[cold]
-fn look_closer(db: &Shared, plan: &Plan, bytes: usize) -> Result<()> {
+fn impatient(db: &Shared) -> Error {
+    let (condition, cause) = db.stall.lock().worst();
+    let cause = cause.map_or(WriteStallCause::WriteBufferManagerLimit, |(c, _)| c);
+    Error::new(
+        ErrorKind::Incomplete,
+        format!("Write stall: {}", cause.name()),
+    )
+    .hint(format!(
+        "raise {}, or write with no_slowdown = false",
+        cause.option(condition)
+    ))
+}
+
+#[cold]
+fn look_closer(db: &Shared) -> Result<()> {
     db.attention.clear();
     // The next group must look again, or it would pass by the failure.
     db.check_writable().inspect_err(|_| db.attention.raise())?;
-    rotate_full(db, plan)?;
-    match pressure(db) {
-        Pressure::None => Ok(()),
-        Pressure::Delay => {
-            db.attention.raise(); // look again at the next group
-            delay(db, plan, bytes)
-        }
-        Pressure::Stop(cause, option) => {
-            db.attention.raise();
-            wait_while_stopped(db, plan, cause, option)
-        }
-    }
-}
-
-/// Rotates the families whose active memtable is full, and those that keep old logs alive when
-/// the logs together exceed `max_total_wal_size`.
-fn rotate_full(db: &Shared, plan: &Plan) -> Result<()> {
-    let full = families_to_rotate(db);
-    for family in &full {
-        wait_for_memtable_slot(db, family, plan.no_slowdown)?;
-    }
-    if full.is_empty() {
+    if to_rotate(db).is_empty() {
         return Ok(());
     }
     db.order.alone(|| {
         // The leader of the other queue may have been here first.
-        let full = families_to_rotate(db);
-        if full.is_empty() {
+        let chosen = to_rotate(db);
+        if chosen.is_empty() {
             return Ok(());
         }
-        db.rotate(&full)
+        let families: Vec<_> = chosen.iter().map(|(f, _)| Arc::clone(f)).collect();
+        for (family, reason) in &chosen {
+            family.want_flush(*reason);
+        }
+        db.rotate(&families)
     })
 }
 
-fn families_to_rotate(db: &Shared) -> Vec<Arc<Family>> {
+/// The families whose active memtable is to become immutable, and why: it is full, or it keeps old
+/// logs alive while the logs together exceed `max_total_wal_size`, or it is the oldest while all
+/// memtables together are too large. With `atomic_flush`, all others come along.
+fn to_rotate(db: &Shared) -> Vec<(Arc<Family>, FlushReason)> {
     let families = db.families.load();
-    let mut full: Vec<Arc<Family>> = families
-        .iter()
-        .filter(|f| f.flush_wanted.load(Ordering::Relaxed))
-        .cloned()
-        .collect();
+    let mut chosen: Vec<(Arc<Family>, FlushReason)> = Vec::new();
+    let mut choose = |family: &Arc<Family>, reason| {
+        if !chosen.iter().any(|(f, _)| f.id == family.id) {
+            chosen.push((Arc::clone(family), reason));
+        }
+    };
+    for f in families.iter() {
+        if f.flush_wanted.load(Ordering::Relaxed) {
+            choose(f, FlushReason::WriteBufferFull);
+        }
+    }
     if db.logs_too_large() {
-        full.extend(
-            db.oldest_log_holders(&families)
-                .into_iter()
-                .filter(|f| !f.flush_wanted.load(Ordering::Relaxed)),
-        );
-    }
-    full
-}
-
-/// Waits until the family may have another immutable memtable.
-pub(crate) fn wait_for_memtable_slot(
-    db: &Shared,
-    family: &Arc<Family>,
-    no_slowdown: bool,
-) -> Result<()> {
-    let max = family.options.cf.max_write_buffer_number.max(2) as usize - 1;
-    let blocked = || family.view.load().imm.len() >= max;
-    if blocked() {
-        family.flush_requested.store(true, Ordering::Relaxed);
-        db.notify();
-    }
-    wait_until(
-        db,
-        no_slowdown,
-        || !blocked(),
-        "memtables are full and flushes do not keep up",
-        "max_write_buffer_number",
-    )
-}
-
-fn pressure(db: &Shared) -> Pressure {
-    let mut worst = Pressure::None;
-    for family in db.families.load().iter() {
-        let options = &family.options.cf;
-        let files = family.view.load().version.level(0).len();
-        if options.disable_auto_compactions {
-            continue;
-        }
-        if files >= options.level0_stop_writes_trigger as usize {
-            return Pressure::Stop("level 0 has too many files", "level0_stop_writes_trigger");
-        }
-        if files >= options.level0_slowdown_writes_trigger as usize {
-            worst = Pressure::Delay;
+        for f in db.oldest_log_holders(&families) {
+            choose(&f, FlushReason::WalFull);
         }
     }
-    worst
-}
-
-/// Holds a `low_pri` write of `bytes` back while compactions are due: RocksDB's 1 MiB a second.
-pub(crate) fn give_way(db: &Shared, plan: &Plan, bytes: usize) -> Result<()> {
-    const LOW_PRI_BYTES_PER_SECOND: u64 = 1 << 20;
-    let families = db.families.load();
-    let behind = families.iter().any(|f| {
-        let options = &f.options.cf;
-        let files = f.view.load().version.level(0).len();
-        !options.disable_auto_compactions
-            && files >= options.level0_file_num_compaction_trigger.max(1) as usize
-    });
-    if behind {
-        hold_back(db, plan, bytes, LOW_PRI_BYTES_PER_SECOND)
-    } else {
-        Ok(())
+    if db.write_buffers().should_flush()
+        && let Some(f) = oldest_memtable(&families)
+    {
+        choose(f, FlushReason::WriteBufferManager);
     }
-}
-
-/// Spaces groups out so that together they write `delayed_write_rate` bytes a second.
-fn delay(db: &Shared, plan: &Plan, bytes: usize) -> Result<()> {
-    hold_back(db, plan, bytes, db.options.db.delayed_write_rate.max(1))
-}
-
-/// Sleeps as long as `bytes` take at `rate` bytes a second.
-fn hold_back(db: &Shared, plan: &Plan, bytes: usize, rate: u64) -> Result<()> {
-    if plan.no_slowdown {
-        return Err(Error::new(ErrorKind::Incomplete, "write would be delayed"));
+    if let Some((_, reason)) = chosen.first()
+        && db.options.db.atomic_flush
+    {
+        let reason = *reason;
+        for f in families.iter() {
+            if !f.view.load().mem.is_empty() && !chosen.iter().any(|(c, _)| c.id == f.id) {
+                chosen.push((Arc::clone(f), reason));
+            }
+        }
     }
-    let micros = (bytes as u64).saturating_mul(1_000_000) / rate;
-    let micros = micros.clamp(1, 1_000_000);
-    db.count(Ticker::StallMicros, micros);
-    std::thread::sleep(Duration::from_micros(micros));
+    chosen
+}
+
+/// The family with the oldest active memtable, the largest of several; none that has a flush ahead
+/// of it anyway.
+fn oldest_memtable(families: &FamilySet) -> Option<&Arc<Family>> {
+    let idle = |f: &&Arc<Family>| {
+        let view = f.view.load();
+        view.imm.is_empty() && !view.mem.is_empty()
+    };
+    families.iter().filter(idle).min_by_key(|f| {
+        let view = f.view.load();
+        (view.mem.log_number(), Reverse(view.mem.data_bytes()))
+    })
+}
+
+/// Holds a group of `bytes` back as the debt asks for.
+#[cold]
+fn pace(db: &Shared, plan: &Plan, bytes: usize) -> Result<()> {
+    check_patience(db, plan)?;
+    wait_for_memory(db)?;
+    if db.stall.is_stopped() {
+        wait_until(db, || !db.stall.is_stopped())?;
+    }
+    let bytes = bytes as u64;
+    let spent = i64::try_from(bytes).unwrap_or(i64::MAX);
+    let left = db.stall.allowance.fetch_sub(spent, Ordering::Relaxed);
+    if left >= spent {
+        return Ok(());
+    }
+    let nanos = ask(db, bytes);
+    if nanos > 0 && !plan.no_slowdown {
+        let ticker = if db.stall.is_normal() {
+            Ticker::WritePacedMicros
+        } else {
+            Ticker::StallMicros
+        };
+        hold_back(db, Duration::from_nanos(nanos), ticker);
+    }
     Ok(())
 }
 
-fn wait_while_stopped(
-    db: &Shared,
-    plan: &Plan,
-    cause: &'static str,
-    option: &'static str,
-) -> Result<()> {
-    wait_until(
-        db,
-        plan.no_slowdown,
-        || !matches!(pressure(db), Pressure::Stop(..)),
-        cause,
-        option,
-    )
+/// Bytes a second that writers are held to now; 0 if they are not.
+pub(crate) fn rate(db: &Shared) -> u64 {
+    let now = db.env().clock.monotonic_nanos();
+    let written = written(&db.families.load());
+    let mut controller = db.stall.lock();
+    controller.tick(now, written);
+    db.stall.publish(&controller);
+    controller.rate().map_or(0, |r| r as u64)
 }
 
-fn wait_until(
-    db: &Shared,
-    no_slowdown: bool,
-    ready: impl Fn() -> bool,
-    cause: &str,
-    option: &str,
-) -> Result<()> {
-    if ready() {
+/// A new allowance for `bytes` and some more; how many nanoseconds they cost.
+fn ask(db: &Shared, bytes: u64) -> u64 {
+    let families = db.families.load();
+    let now = db.env().clock.monotonic_nanos();
+    let mut controller = db.stall.lock();
+    for f in families.iter() {
+        controller.fill(f.id, fill(f));
+    }
+    controller.tick(now, written(&families));
+    let allowance = controller.allowance();
+    let nanos = controller.admit(now, bytes + allowance);
+    db.stall.allowance.store(
+        i64::try_from(allowance).unwrap_or(i64::MAX),
+        Ordering::Relaxed,
+    );
+    db.stall.publish(&controller);
+    nanos
+}
+
+fn hold_back(db: &Shared, time: Duration, ticker: Ticker) {
+    let clock = &db.env().clock;
+    let start = clock.monotonic_nanos();
+    std::thread::sleep(time);
+    let waited = clock.monotonic_nanos().saturating_sub(start) / 1000;
+    if ticker == Ticker::StallMicros {
+        stalled(db, waited);
+    } else {
+        db.count(ticker, waited);
+    }
+}
+
+fn stalled(db: &Shared, micros: u64) {
+    db.count(Ticker::StallMicros, micros);
+    db.record(HistogramKind::WriteStall, micros);
+}
+
+/// How full the active memtable is.
+fn fill(family: &Family) -> f64 {
+    let bytes = family.view.load().mem.memory_usage() as f64;
+    (bytes / family.options.cf.write_buffer_size as f64).min(1.0)
+}
+
+/// Bytes written to all families so far.
+fn written(families: &FamilySet) -> u64 {
+    families.iter().map(|f| f.written()).sum()
+}
+
+/// Waits while the memtables of all databases that share the write-buffer manager are too large.
+fn wait_for_memory(db: &Shared) -> Result<()> {
+    const LOOK: Duration = Duration::from_millis(10);
+    let memory = db.write_buffers();
+    if !memory.should_stall() {
         return Ok(());
     }
-    if no_slowdown {
-        return Err(
-            Error::new(ErrorKind::Incomplete, format!("write would wait: {cause}"))
-                .hint(format!("raise {option}, or write with no_slowdown = false")),
-        );
-    }
+    db.stall.memory_stops.fetch_add(1, Ordering::Relaxed);
     db.log.warn(format_args!(
-        "Stalling writes: {cause}; option {option} allows more"
+        "Stopping writes because memtables use {} of {} bytes (write buffer manager); option \
+         db_write_buffer_size, or the manager's buffer_size, allows more",
+        memory.memory_usage(),
+        memory.buffer_size()
     ));
-    let start = db.env().clock.monotonic_nanos();
+    let clock = &db.env().clock;
+    let start = clock.monotonic_nanos();
+    while memory.should_stall() {
+        db.check_writable()?;
+        // What this database holds must go to tables: other databases see to theirs.
+        look_closer(db)?;
+        memory.wait(LOOK);
+    }
+    stalled(db, clock.monotonic_nanos().saturating_sub(start) / 1000);
+    Ok(())
+}
+
+/// Waits until `ready`, which only what ends in [`debt_changed`] can make true.
+fn wait_until(db: &Shared, ready: impl Fn() -> bool) -> Result<()> {
+    let clock = &db.env().clock;
+    let start = clock.monotonic_nanos();
     let mut state = db.state();
     while !ready() {
         state.check_writable()?;
         state = db.wait(state);
     }
     drop(state);
-    let waited = db.env().clock.monotonic_nanos() - start;
-    db.count(Ticker::StallMicros, waited / 1000);
+    stalled(db, clock.monotonic_nanos().saturating_sub(start) / 1000);
+    Ok(())
+}
+
+/// Waits until one more memtable of the family, and one more file in level 0, would hold nobody
+/// back: what a flush by call does before it makes them.
+pub(crate) fn wait_for_room(db: &Shared, family: &Arc<Family>) -> Result<()> {
+    let has_room = || {
+        let limits = Limits::of(&family.options.cf);
+        let mut debt = debt_of(family);
+        let idle = debt.immutable < limits.min_write_buffer_number_to_merge
+            && debt.l0_files < limits.l0_compaction;
+        debt.immutable += 1;
+        debt.l0_files += 1;
+        idle || family.is_dropped() || stall::judge(&debt, &limits).0 == WriteStallCondition::Normal
+    };
+    if has_room() {
+        return Ok(());
+    }
+    family.flush_requested.store(true, Ordering::Relaxed);
+    db.notify();
+    wait_until(db, has_room)
+}
+
+fn debt_of(family: &Family) -> Debt {
+    let view = family.view.load();
+    let level0 = view.version.level(0);
+    Debt {
+        immutable: view.imm.len(),
+        fill: fill(family),
+        l0_files: level0.len(),
+        pending_bytes: pending_compaction_bytes(&view.version, &family.options.cf),
+        l0_compacting: level0.iter().any(|f| f.is_being_compacted()),
+    }
+}
+
+/// Bytes that compactions must write until every level is below its target.
+fn pending_compaction_bytes(version: &Version, options: &CfOptions) -> u64 {
+    let mut target = options.max_bytes_for_level_base as f64;
+    let trigger = options.level0_file_num_compaction_trigger.max(1);
+    let level0 = version.level_bytes(0) as f64;
+    let mut needed = 0.0;
+    // Bytes that come down into the level that is looked at.
+    let mut coming = 0.0;
+    if version.level(0).len() >= trigger.unsigned_abs() as usize {
+        needed += level0 + version.level_bytes(1) as f64;
+        coming = level0;
+    }
+    for level in 1..version.num_levels().saturating_sub(1) {
+        let bytes = version.level_bytes(level) as f64 + coming;
+        let below = version.level_bytes(level + 1) as f64;
+        coming = (bytes - target).max(0.0);
+        if coming > 0.0 {
+            needed += coming * (1.0 + below / bytes);
+        }
+        target *= options.max_bytes_for_level_multiplier;
+    }
+    needed as u64
+}
+
+/// Looks at the debt of all families, and tells who wants to know what that means for writers. Not
+/// under the state lock.
+pub(crate) fn debt_changed(db: &Shared) {
+    let families = db.families.load();
+    let now = db.env().clock.monotonic_nanos();
+    let mut changes = Vec::new();
+    {
+        let mut controller = db.stall.lock();
+        let written = written(&families);
+        for f in families.iter() {
+            let debt = debt_of(f);
+            let limits = Limits::of(&f.options.cf);
+            if let Some(change) = controller.observe(now, f.id, limits, debt, written) {
+                changes.push((Arc::clone(f), change, debt));
+            }
+        }
+        controller.keep(|id| families.get(id).is_some());
+        db.stall.allowance.store(0, Ordering::Relaxed);
+        db.stall.publish(&controller);
+    }
+    for (family, change, debt) in &changes {
+        tell(db, family, *change, debt);
+    }
+    // Who waits looks under the state lock: it has seen the change, or is asleep already.
+    drop(db.state());
+    db.notify();
+}
+
+fn tell(db: &Shared, family: &Family, change: Change, debt: &Debt) {
+    let Change { prev, cur, cause } = change;
+    let name = &family.name;
+    let option = cause.map_or("", |c| c.option(cur));
+    if let Some(cause) = cause {
+        let value = base::options::OptionTable::get(&family.options.cf, option);
+        db.log.warn(format_args!(
+            "[{name}] {}; option {option} = {} allows more",
+            describe(db, family, cur, cause, debt),
+            value.unwrap_or_default()
+        ));
+    } else {
+        db.log.info(format_args!("[{name}] writes are free again"));
+    }
+    db.log.event(
+        &Event::new("write_stall")
+            .text("cf_name", name)
+            .text("condition", cur.name())
+            .text("previous", prev.name())
+            .text("cause", cause.map_or("", WriteStallCause::name))
+            .text("option", option),
+    );
+    let info = WriteStallInfo {
+        cf_name: name.clone(),
+        cur,
+        prev,
+        cause,
+        option,
+    };
+    db.tell(|l| l.on_stall_conditions_changed(&info));
+}
+
+/// In RocksDB's words.
+fn describe(
+    db: &Shared,
+    family: &Family,
+    condition: WriteStallCondition,
+    cause: WriteStallCause,
+    debt: &Debt,
+) -> String {
+    let delayed = condition == WriteStallCondition::Delayed;
+    let verb = if delayed { "Stalling" } else { "Stopping" };
+    let what = match cause {
+        WriteStallCause::MemtableLimit => format!(
+            "we have {} immutable memtables (waiting for flush), max_write_buffer_number is set \
+             to {}",
+            debt.immutable, family.options.cf.max_write_buffer_number
+        ),
+        WriteStallCause::L0FileCountLimit => format!("we have {} level-0 files", debt.l0_files),
+        WriteStallCause::PendingCompactionBytes => {
+            format!(
+                "of estimated pending compaction bytes {}",
+                debt.pending_bytes
+            )
+        }
+        WriteStallCause::WriteBufferManagerLimit => "memtables use too much memory".to_owned(),
+    };
+    let at = if delayed {
+        format!(" rate {}", rate(db))
+    } else {
+        String::new()
+    };
+    format!("{verb} writes because {what}{at}")
+}
+
+/// Holds a `low_pri` write of `bytes` back while compactions are due: RocksDB's 1 MiB a second.
+pub(crate) fn give_way(db: &Shared, plan: &Plan, bytes: usize) -> Result<()> {
+    const LOW_PRI_BYTES_PER_SECOND: u64 = 1 << 20;
+    let behind = db.families.load().iter().any(|f| {
+        let options = &f.options.cf;
+        let files = f.view.load().version.level(0).len();
+        !options.disable_auto_compactions
+            && files >= options.level0_file_num_compaction_trigger.max(1) as usize
+    });
+    if !behind {
+        return Ok(());
+    }
+    if plan.no_slowdown {
+        return Err(Error::new(
+            ErrorKind::Incomplete,
+            "Low priority write stall: compactions are due",
+        ));
+    }
+    let micros = (bytes as u64).saturating_mul(1_000_000) / LOW_PRI_BYTES_PER_SECOND;
+    let time = Duration::from_micros(micros.clamp(1, 1_000_000));
+    hold_back(db, time, Ticker::StallMicros);
     Ok(())
 }

@@ -8,6 +8,7 @@ pub(crate) mod pending;
 pub(crate) mod pipeline;
 pub(crate) mod plan;
 pub(crate) mod slow;
+pub(crate) mod stall;
 pub(crate) mod submit;
 pub(crate) mod unit;
 pub(crate) mod wal;

@@ -35,8 +35,8 @@ use std::sync::atomic::Ordering;
 use base::stats::{HistogramKind, Ticker};
 use base::{Error, Result};
 
-use super::admit::{admit, give_way};
-use super::apply;
+use super::admit::{admit, check_patience, give_way};
+use super::apply::{self, NewWrites};
 use super::group::{Group, Lead, Parallel, Queue, Request, Turn};
 use super::order::Ticket;
 use super::plan::Plan;
@@ -80,12 +80,16 @@ pub(crate) fn write_planned(
     if options.low_pri {
         give_way(db, &plan, batch.data().len())?;
     }
+    check_patience(db, &plan)?;
     let queue = if plan.waits_for_device() {
         &db.synced_writers
     } else {
         &db.writers
     };
-    let insert = |b: &WriteBatch| apply::insert(b, &**db.families.load());
+    let insert = |b: &WriteBatch| {
+        let families = &db.families.load();
+        apply::insert(b, &NewWrites { families, db })
+    };
     let began = db.timer();
     db.record(HistogramKind::BytesPerWrite, batch.data().len() as u64);
     let written = match queue.enter(Request { batch, plan }, insert) {
@@ -160,18 +164,22 @@ fn insert_group(db: &Shared, ticket: Ticket, group: &Group) -> Result<()> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     });
+    let target = NewWrites {
+        families: &families,
+        db,
+    };
     let records = ticket.last + 1 - ticket.first;
     let lead = &group.lead.batch;
     let inserted = if concurrent && !group.followers.is_empty() && records >= PARALLEL_RECORDS {
-        Parallel::run(&group.followers, || apply::insert(lead, &**families))
+        Parallel::run(&group.followers, || apply::insert(lead, &target))
     } else {
         let rest = || {
             group.followers.iter().try_for_each(|f| {
-                f.with_batch(|b| apply::insert(b, &**families))
+                f.with_batch(|b| apply::insert(b, &target))
                     .unwrap_or(Ok(()))
             })
         };
-        apply::insert(lead, &**families).and_then(|()| rest())
+        apply::insert(lead, &target).and_then(|()| rest())
     };
     drop(alone);
     inserted.inspect_err(|e| db.fail("memtable", e))?;

@@ -4,7 +4,7 @@
 //! listed here. `required` functions must all be present; an `optional` one is `None` in
 //! libraries that are too old for it.
 
-use std::ffi::{c_char, c_int, c_uchar};
+use std::ffi::{c_char, c_int, c_uchar, c_void};
 
 macro_rules! opaque {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
@@ -43,8 +43,12 @@ opaque! {
     FilterPolicy;
     /// `rocksdb_pinnableslice_t`
     Pinned;
+    /// `rocksdb_ratelimiter_t`
+    RateLimiter;
     /// `rocksdb_wait_for_compact_options_t`
     WaitOptions;
+    /// `rocksdb_compactionfilter_t`
+    Filter;
 }
 
 /// Bytes that go in or out; not terminated.
@@ -53,6 +57,20 @@ pub(super) type Bytes = *const c_char;
 pub(super) type Err = *mut *mut c_char;
 /// C's `unsigned char` used as a truth value.
 pub(super) type Bool = c_uchar;
+
+/// What RocksDB calls for each value that a compaction writes: state, level, key, value, and where
+/// a new value and whether there is one go; returns whether the value is removed.
+pub(super) type FilterFn = unsafe extern "C" fn(
+    *mut c_void,
+    c_int,
+    Bytes,
+    usize,
+    Bytes,
+    usize,
+    *mut *mut c_char,
+    *mut usize,
+    *mut Bool,
+) -> Bool;
 
 /// The function of this name.
 ///
@@ -113,7 +131,7 @@ macro_rules! api {
 
 api! {
     required {
-        free: fn(*mut std::ffi::c_void);
+        free: fn(*mut c_void);
 
         options_create: fn() -> *mut Options;
         options_destroy: fn(*mut Options);
@@ -123,7 +141,15 @@ api! {
         options_set_compression: fn(*mut Options, c_int);
         options_set_wal_recovery_mode: fn(*mut Options, c_int);
         options_set_block_based_table_factory: fn(*mut Options, *mut TableOptions);
+        options_set_ratelimiter: fn(*mut Options, *mut RateLimiter);
+        ratelimiter_create: fn(i64, i64, i32) -> *mut RateLimiter;
+        ratelimiter_destroy: fn(*mut RateLimiter);
         options_enable_statistics: fn(*mut Options);
+        options_set_compaction_filter: fn(*mut Options, *mut Filter);
+        compactionfilter_create: fn(
+            *mut c_void, unsafe extern "C" fn(*mut c_void), FilterFn,
+            unsafe extern "C" fn(*mut c_void) -> *const c_char
+        ) -> *mut Filter;
         options_statistics_get_string: fn(*mut Options) -> *mut c_char;
 
         block_based_options_create: fn() -> *mut TableOptions;

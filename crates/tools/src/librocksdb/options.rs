@@ -94,6 +94,18 @@ impl RocksOptions {
         self
     }
 
+    /// Limits what flushes and compactions write, in bytes a second; the budget is refilled every
+    /// 100 ms.
+    pub fn rate_limit(&mut self, bytes_per_second: i64) -> &mut Self {
+        // SAFETY: live options; they share the ownership of the limiter.
+        unsafe {
+            let limiter = (self.lib.api.ratelimiter_create)(bytes_per_second, 100_000, 10);
+            (self.lib.api.options_set_ratelimiter)(self.raw, limiter);
+            (self.lib.api.ratelimiter_destroy)(limiter);
+        }
+        self
+    }
+
     /// Counts events while databases with these options are open.
     pub fn enable_statistics(&mut self) -> &mut Self {
         // SAFETY: live options.

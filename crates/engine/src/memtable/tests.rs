@@ -1,0 +1,146 @@
+//! Both representations hold the same things.
+
+use super::*;
+use base::rng::Rng;
+
+fn memtable(factory: MemtableFactory, bloom_bytes: usize) -> Arc<Memtable> {
+    let settings = Settings {
+        factory,
+        bloom_bytes,
+        whole_keys: true,
+        ..Settings::plain(Comparator::bytewise(), 4096)
+    };
+    Arc::new(Memtable::with(1, FileNumber(1), settings))
+}
+
+fn both() -> [Arc<Memtable>; 3] {
+    [
+        memtable(MemtableFactory::SkipList, 0),
+        memtable(MemtableFactory::Vector, 0),
+        memtable(MemtableFactory::SkipList, 4096),
+    ]
+}
+
+/// The versions that a lookup sees.
+fn seen(m: &Memtable, seek: &[u8]) -> Vec<(u64, Vec<u8>)> {
+    let mut out = Vec::new();
+    m.versions(seek, |found, value| {
+        out.push((found.sequence.0, value.to_vec()));
+        true
+    });
+    out
+}
+
+fn contents(m: &Arc<Memtable>) -> Vec<Vec<u8>> {
+    let (mut it, mut out) = (m.iter(), Vec::new());
+    it.seek_to_first();
+    while it.valid() {
+        out.push([it.key(), it.value()].concat());
+        it.next();
+    }
+    let mut back = Vec::new();
+    it.seek_to_last();
+    while it.valid() {
+        back.push([it.key(), it.value()].concat());
+        it.prev();
+    }
+    back.reverse();
+    assert_eq!(out, back);
+    out
+}
+
+#[test]
+fn representations_agree_while_active_and_when_sealed() {
+    let tables = both();
+    let mut rng = Rng::new(7);
+    let n = if cfg!(miri) { 40 } else { 600 };
+    for seq in 1..=n {
+        let key = format!("{:03}", rng.below(100));
+        let kind = if rng.one_in(5) {
+            ValueType::Deletion
+        } else {
+            ValueType::Value
+        };
+        for m in &tables {
+            m.insert(
+                key.as_bytes(),
+                SequenceNumber(seq),
+                kind,
+                &seq.to_le_bytes(),
+            );
+        }
+    }
+    for sealed in [false, true] {
+        if sealed {
+            for m in &tables {
+                m.seal(FileNumber(9));
+            }
+        }
+        let want = contents(&tables[0]);
+        assert_eq!(want.len(), n as usize);
+        for m in &tables {
+            assert_eq!(contents(m), want);
+            assert_eq!(m.len(), n as usize);
+            assert_eq!(m.num_deletes(), tables[0].num_deletes());
+        }
+        for _ in 0..200 {
+            let key = format!("{:03}", rng.below(110));
+            let seek = key::encode(
+                key.as_bytes(),
+                SequenceNumber(rng.below(n + 2)),
+                ValueType::FOR_SEEK,
+            );
+            for m in &tables[1..] {
+                assert_eq!(seen(m, &seek), seen(&tables[0], &seek), "{key}");
+                let (mut a, mut b) = (tables[0].iter(), m.iter());
+                a.seek(&seek);
+                b.seek(&seek);
+                assert_eq!(a.valid().then(|| a.key()), b.valid().then(|| b.key()));
+                a.seek_for_prev(&seek);
+                b.seek_for_prev(&seek);
+                assert_eq!(a.valid().then(|| a.key()), b.valid().then(|| b.key()));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_filter_of_prefixes_lets_through_what_has_none() {
+    let settings = Settings {
+        bloom_bytes: 4096,
+        prefixes: Some(SliceTransform::fixed_prefix(3)),
+        ..Settings::plain(Comparator::bytewise(), 4096)
+    };
+    let m = Memtable::with(1, FileNumber(1), settings);
+    for key in ["abc1", "ab", "xyz"] {
+        m.insert(key.as_bytes(), SequenceNumber(1), ValueType::Value, b"v");
+    }
+    let get = |key: &str| {
+        let seek = key::encode(key.as_bytes(), SequenceNumber(5), ValueType::FOR_SEEK);
+        !seen(&m, &seek).is_empty()
+    };
+    assert!(get("abc1") && get("ab") && get("xyz"));
+    assert!(!get("abc2") && !get("a") && !get("zzz9"));
+}
+
+#[test]
+fn memory_is_counted_until_the_memtable_is_gone() {
+    use crate::write_buffer_manager::WriteBufferManager;
+    let manager = Arc::new(WriteBufferManager::new(1 << 20, None, false));
+    let settings = Settings {
+        tracker: Some(Tracker::new(Arc::clone(&manager))),
+        bloom_bytes: 640,
+        whole_keys: true,
+        ..Settings::plain(Comparator::bytewise(), 4096)
+    };
+    let m = Memtable::with(1, FileNumber(1), settings);
+    for seq in 0..100 {
+        m.insert(b"key", SequenceNumber(seq), ValueType::Value, &[0; 100]);
+    }
+    assert_eq!(manager.memory_usage(), m.memory_usage());
+    assert_eq!(manager.mutable_memtable_memory_usage(), m.memory_usage());
+    m.seal(FileNumber(2));
+    assert_eq!(manager.mutable_memtable_memory_usage(), 0);
+    drop(m);
+    assert_eq!(manager.memory_usage(), 0);
+}

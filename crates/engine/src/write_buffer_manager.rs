@@ -1,0 +1,307 @@
+//! One budget for the memtables of several databases.
+//!
+//! Every chunk that a memtable's arena takes is counted here, from the moment it is taken until the
+//! memtable is gone; apart from that, what *active* memtables hold: that of immutable ones is on its
+//! way to tables already, and flushing more would not bring it there faster.
+//!
+//! [`WriteBufferManager::should_flush`] and [`WriteBufferManager::should_stall`] are RocksDB's rules.
+//! With a cache, what is counted is charged against the cache's capacity, in steps.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use table::BlockCache;
+use table::cache::Reservation;
+
+/// The cache is charged in steps of this many bytes, as RocksDB does.
+const CHARGE_STEP: usize = 256 << 10;
+
+/// Limits the memory of memtables. Share one between databases by
+/// [`Env::write_buffer_manager`](crate::Env::write_buffer_manager).
+///
+/// ```
+/// use std::sync::Arc;
+/// use ironstone::{Options, WriteBufferManager};
+/// let budget = Arc::new(WriteBufferManager::new(64 << 20, None, true));
+/// let mut options = Options::default();
+/// options.env.write_buffer_manager = Some(Arc::clone(&budget));
+/// assert_eq!((budget.buffer_size(), budget.memory_usage()), (64 << 20, 0));
+/// ```
+pub struct WriteBufferManager {
+    buffer_size: AtomicUsize,
+    allow_stall: AtomicBool,
+    used: AtomicUsize,
+    active: AtomicUsize,
+    cache: Option<Mutex<Charge>>,
+    /// Threads that wait for memory.
+    waiting: Mutex<usize>,
+    freed: Condvar,
+}
+
+/// What the cache is charged.
+struct Charge {
+    cache: Arc<BlockCache>,
+    steps: Vec<Reservation>,
+}
+
+impl WriteBufferManager {
+    /// A budget of `buffer_size` bytes; 0 is no limit. Memtables are charged to `cache` if there is
+    /// one. With `allow_stall`, writers of all databases wait while it is exceeded.
+    pub fn new(buffer_size: usize, cache: Option<Arc<BlockCache>>, allow_stall: bool) -> Self {
+        let charge = |cache| Charge {
+            cache,
+            steps: Vec::new(),
+        };
+        Self {
+            buffer_size: AtomicUsize::new(buffer_size),
+            allow_stall: AtomicBool::new(allow_stall),
+            used: AtomicUsize::new(0),
+            active: AtomicUsize::new(0),
+            cache: cache.map(|c| Mutex::new(charge(c))),
+            waiting: Mutex::new(0),
+            freed: Condvar::new(),
+        }
+    }
+
+    /// Whether there is a limit.
+    pub fn enabled(&self) -> bool {
+        self.buffer_size() > 0
+    }
+
+    /// Whether a cache is charged.
+    pub fn cost_to_cache(&self) -> bool {
+        self.cache.is_some()
+    }
+
+    /// The limit in bytes.
+    pub fn buffer_size(&self) -> usize {
+        self.buffer_size.load(Ordering::Relaxed)
+    }
+
+    /// Changes the limit. Writers that wait look again.
+    pub fn set_buffer_size(&self, bytes: usize) {
+        self.buffer_size.store(bytes, Ordering::Relaxed);
+        self.tell_waiting();
+    }
+
+    /// Whether writers wait while the limit is exceeded.
+    pub fn set_allow_stall(&self, yes: bool) {
+        self.allow_stall.store(yes, Ordering::Relaxed);
+        self.tell_waiting();
+    }
+
+    /// Bytes of all memtables.
+    pub fn memory_usage(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the active memtables.
+    pub fn mutable_memtable_memory_usage(&self) -> usize {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that the cache is charged.
+    pub fn dummy_entries_in_cache_usage(&self) -> usize {
+        self.charge().map_or(0, |c| c.steps.len() * CHARGE_STEP)
+    }
+
+    /// Whether a memtable is to be flushed: the active ones fill seven eighths of the limit, or the
+    /// limit is exceeded and at least half of it is active.
+    #[inline]
+    pub fn should_flush(&self) -> bool {
+        let limit = self.buffer_size();
+        if limit == 0 {
+            return false;
+        }
+        let active = self.mutable_memtable_memory_usage();
+        active > limit / 8 * 7 || (self.memory_usage() >= limit && active >= limit / 2)
+    }
+
+    /// Whether writers are to wait.
+    #[inline]
+    pub fn should_stall(&self) -> bool {
+        let limit = self.buffer_size();
+        limit > 0 && self.allow_stall.load(Ordering::Relaxed) && self.memory_usage() >= limit
+    }
+
+    /// An active memtable took memory.
+    pub(crate) fn reserve(&self, bytes: usize) {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+        self.active.fetch_add(bytes, Ordering::Relaxed);
+        self.adjust_charge();
+    }
+
+    /// A memtable with so much memory is not active any more.
+    pub(crate) fn schedule_free(&self, bytes: usize) {
+        self.active.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// A memtable that was not active is gone.
+    pub(crate) fn free(&self, bytes: usize) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        self.adjust_charge();
+        self.tell_waiting();
+    }
+
+    /// Waits until memory may be there, at most so long.
+    pub(crate) fn wait(&self, at_most: Duration) {
+        let mut waiting = self.lock_waiting();
+        *waiting += 1;
+        if self.should_stall() {
+            waiting = self
+                .freed
+                .wait_timeout(waiting, at_most)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+        *waiting -= 1;
+    }
+
+    fn tell_waiting(&self) {
+        if *self.lock_waiting() > 0 {
+            self.freed.notify_all();
+        }
+    }
+
+    fn lock_waiting(&self) -> MutexGuard<'_, usize> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn charge(&self) -> Option<MutexGuard<'_, Charge>> {
+        let cache = self.cache.as_ref()?;
+        Some(cache.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Charges the cache as much as is used, rounded up to a step. Steps are given back when three
+    /// quarters of what is charged would do, so that it does not go up and down all the time.
+    fn adjust_charge(&self) {
+        let Some(mut charge) = self.charge() else {
+            return;
+        };
+        let wanted = self.memory_usage().div_ceil(CHARGE_STEP);
+        while charge.steps.len() < wanted {
+            let step = charge.cache.reserve(CHARGE_STEP);
+            charge.steps.push(step);
+        }
+        if wanted < charge.steps.len() / 4 * 3 || wanted == 0 {
+            charge.steps.truncate(wanted);
+        }
+    }
+}
+
+impl fmt::Debug for WriteBufferManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WriteBufferManager")
+            .field("buffer_size", &self.buffer_size())
+            .field("memory_usage", &self.memory_usage())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What one memtable has counted.
+#[derive(Debug)]
+pub(crate) struct Tracker {
+    manager: Arc<WriteBufferManager>,
+    bytes: AtomicUsize,
+    sealed: AtomicBool,
+}
+
+impl Tracker {
+    pub(crate) fn new(manager: Arc<WriteBufferManager>) -> Self {
+        Self {
+            manager,
+            bytes: AtomicUsize::new(0),
+            sealed: AtomicBool::new(false),
+        }
+    }
+
+    /// The memtable took memory. Only while it is active.
+    pub(crate) fn reserve(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.manager.reserve(bytes);
+    }
+
+    /// The memtable is not active any more.
+    pub(crate) fn seal(&self) {
+        if !self.sealed.swap(true, Ordering::AcqRel) {
+            self.manager
+                .schedule_free(self.bytes.load(Ordering::Relaxed));
+        }
+    }
+}
+
+impl Drop for Tracker {
+    fn drop(&mut self) {
+        self.seal();
+        self.manager.free(self.bytes.load(Ordering::Relaxed));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flushes_and_stalls_begin_where_rocksdb_begins_them() {
+        let m = Arc::new(WriteBufferManager::new(800, None, true));
+        let (a, b) = (Tracker::new(Arc::clone(&m)), Tracker::new(Arc::clone(&m)));
+        a.reserve(700);
+        assert!(!m.should_flush(), "seven eighths are not exceeded");
+        b.reserve(1);
+        assert!(m.should_flush() && !m.should_stall());
+        b.reserve(99);
+        assert!(m.should_flush() && m.should_stall());
+        a.seal();
+        assert!(!m.should_flush(), "most of it is being flushed already");
+        assert!(m.should_stall());
+        drop(a);
+        assert!(!m.should_stall());
+        assert_eq!(
+            (m.memory_usage(), m.mutable_memtable_memory_usage()),
+            (100, 100)
+        );
+        drop(b);
+        assert_eq!(
+            (m.memory_usage(), m.mutable_memtable_memory_usage()),
+            (0, 0)
+        );
+        m.set_buffer_size(0);
+        assert!(!m.enabled() && !m.should_flush());
+    }
+
+    #[test]
+    fn the_cache_is_charged_in_steps() {
+        let cache = Arc::new(BlockCache::new(64 << 20));
+        let m = Arc::new(WriteBufferManager::new(0, Some(Arc::clone(&cache)), false));
+        assert!(m.cost_to_cache());
+        let a = Tracker::new(Arc::clone(&m));
+        a.reserve(1 << 20);
+        a.reserve(1);
+        assert_eq!(m.dummy_entries_in_cache_usage(), 5 * CHARGE_STEP);
+        assert_eq!(cache.usage(), 5 * CHARGE_STEP);
+        drop(a);
+        assert_eq!(cache.usage(), 0);
+    }
+
+    #[test]
+    fn who_waits_is_woken_when_memory_is_free() {
+        let m = Arc::new(WriteBufferManager::new(10, None, true));
+        let a = Tracker::new(Arc::clone(&m));
+        a.reserve(20);
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| {
+                while m.should_stall() {
+                    m.wait(Duration::from_secs(10));
+                }
+            });
+            drop(a);
+            waiter.join().unwrap();
+        });
+        let b = Tracker::new(Arc::clone(&m));
+        b.reserve(20);
+        m.set_allow_stall(false);
+        assert!(!m.should_stall());
+    }
+}

@@ -1,0 +1,494 @@
+//! Bytes a second for work that can wait: flushes and compactions.
+//!
+//! A budget is handed out once per refill period. Who wants more than is left queues by priority;
+//! at each refill the queues are served from the highest priority down, and within one in order. So
+//! that a flood of flushes does not starve compactions, one refill in `fairness` serves the lower
+//! priorities first; requests of [`IoPriority::User`] always come first. The log is never limited.
+//!
+//! With `auto_tuned`, the rate moves between a twentieth of what was set and all of it: down 5 % at a
+//! time while the budget is not used up, up 5 % at a time while it always is. RocksDB's rules.
+//!
+//! The arithmetic is a state machine that is given the time; only [`RateLimiter::request`] waits.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use base::Result;
+use base::clock::Clock;
+use base::rng::Rng;
+
+use crate::{Advice, File, SyncKind, WriteSync};
+
+/// How urgent a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum IoPriority {
+    /// Compactions.
+    Low,
+    /// Between the two.
+    Mid,
+    /// Flushes.
+    High,
+    /// Somebody waits for it.
+    User,
+}
+
+impl IoPriority {
+    const ALL: [Self; 4] = [Self::Low, Self::Mid, Self::High, Self::User];
+}
+
+/// What is limited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RateLimiterMode {
+    /// Reads only.
+    ReadsOnly,
+    /// Writes only.
+    #[default]
+    WritesOnly,
+    /// Both.
+    AllIo,
+}
+
+impl RateLimiterMode {
+    /// Whether writes are limited.
+    pub fn writes(self) -> bool {
+        self != Self::ReadsOnly
+    }
+
+    /// Whether reads are limited.
+    pub fn reads(self) -> bool {
+        self != Self::WritesOnly
+    }
+}
+
+/// How a limiter is made.
+#[derive(Clone, Copy, Debug)]
+pub struct RateLimiterOptions {
+    /// Bytes a second; with `auto_tuned`, at most.
+    pub rate_bytes_per_sec: u64,
+    /// Microseconds between two refills of the budget.
+    pub refill_period_us: u64,
+    /// One refill in so many serves low priorities first.
+    pub fairness: u32,
+    /// What is limited.
+    pub mode: RateLimiterMode,
+    /// Whether the rate follows the demand.
+    pub auto_tuned: bool,
+}
+
+impl RateLimiterOptions {
+    /// RocksDB's defaults for this many bytes a second.
+    pub fn new(rate_bytes_per_sec: u64) -> Self {
+        Self {
+            rate_bytes_per_sec,
+            refill_period_us: 100_000,
+            fairness: 10,
+            mode: RateLimiterMode::default(),
+            auto_tuned: false,
+        }
+    }
+}
+
+/// Limits a rate. Shared by everything that it limits, databases included.
+pub struct RateLimiter {
+    clock: Arc<dyn Clock>,
+    mode: RateLimiterMode,
+    bucket: Mutex<Bucket>,
+    served: Condvar,
+}
+
+impl RateLimiter {
+    /// A limiter that takes its time from `clock`.
+    pub fn new(options: RateLimiterOptions, clock: Arc<dyn Clock>) -> Self {
+        let bucket = Bucket::new(options, clock.monotonic_nanos());
+        Self {
+            clock,
+            mode: options.mode,
+            bucket: Mutex::new(bucket),
+            served: Condvar::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Bucket> {
+        self.bucket.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is limited.
+    pub fn mode(&self) -> RateLimiterMode {
+        self.mode
+    }
+
+    /// Bytes a second at the moment.
+    pub fn bytes_per_second(&self) -> u64 {
+        self.lock().rate
+    }
+
+    /// Changes the rate; with auto-tuning, the highest one.
+    pub fn set_bytes_per_second(&self, bytes: u64) {
+        self.lock().set_rate(bytes);
+        self.served.notify_all();
+    }
+
+    /// The most bytes that one refill gives.
+    pub fn single_burst_bytes(&self) -> u64 {
+        self.lock().per_period()
+    }
+
+    /// Bytes that went through with a priority.
+    pub fn total_bytes_through(&self, priority: IoPriority) -> u64 {
+        self.lock().through[priority as usize]
+    }
+
+    /// Requests that came with a priority.
+    pub fn total_requests(&self, priority: IoPriority) -> u64 {
+        self.lock().requests[priority as usize]
+    }
+
+    /// Returns when `bytes` may be written or read.
+    pub fn request(&self, bytes: u64, priority: IoPriority) {
+        let mut bucket = self.lock();
+        let Some(ticket) = bucket.ask(self.clock.monotonic_nanos(), bytes, priority) else {
+            return;
+        };
+        loop {
+            let now = self.clock.monotonic_nanos();
+            if bucket.turn(now) {
+                self.served.notify_all();
+            }
+            if bucket.is_served(ticket) {
+                return;
+            }
+            let wait = Duration::from_nanos(bucket.next_refill.saturating_sub(now).max(1000));
+            bucket = self
+                .served
+                .wait_timeout(bucket, wait)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+}
+
+impl fmt::Debug for RateLimiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RateLimiter({} bytes/s)", self.bytes_per_second())
+    }
+}
+
+/// Refills between two looks at whether the rate fits.
+const REFILLS_PER_TUNE: u64 = 100;
+
+struct Waiting {
+    ticket: u64,
+    left: u64,
+}
+
+/// The budget and who waits for it.
+struct Bucket {
+    rate: u64,
+    rate_max: u64,
+    period_nanos: u64,
+    fairness: u32,
+    auto_tuned: bool,
+    available: u64,
+    next_refill: u64,
+    queues: [VecDeque<Waiting>; 4],
+    next_ticket: u64,
+    rng: Rng,
+    through: [u64; 4],
+    requests: [u64; 4],
+    /// Refills that found somebody waiting, since the last tuning.
+    drained: u64,
+    tuned_at: u64,
+}
+
+impl Bucket {
+    fn new(o: RateLimiterOptions, now: u64) -> Self {
+        let rate_max = o.rate_bytes_per_sec.max(1);
+        let period_nanos = o.refill_period_us.clamp(100, 10_000_000) * 1000;
+        let mut bucket = Self {
+            rate: if o.auto_tuned { rate_max / 2 } else { rate_max }.max(1),
+            rate_max,
+            period_nanos,
+            fairness: o.fairness.clamp(1, 100),
+            auto_tuned: o.auto_tuned,
+            available: 0,
+            next_refill: now + period_nanos,
+            queues: Default::default(),
+            next_ticket: 0,
+            rng: Rng::new(0x9e37),
+            through: [0; 4],
+            requests: [0; 4],
+            drained: 0,
+            tuned_at: now,
+        };
+        bucket.available = bucket.per_period();
+        bucket
+    }
+
+    fn per_period(&self) -> u64 {
+        let bytes = u128::from(self.rate) * u128::from(self.period_nanos) / 1_000_000_000;
+        u64::try_from(bytes).unwrap_or(u64::MAX).max(1)
+    }
+
+    fn set_rate(&mut self, rate: u64) {
+        self.rate_max = rate.max(1);
+        self.rate = self.rate_max;
+    }
+
+    fn nobody_waits(&self) -> bool {
+        self.queues.iter().all(VecDeque::is_empty)
+    }
+
+    /// Takes the bytes if they are there; else a place in the queue.
+    fn ask(&mut self, now: u64, bytes: u64, priority: IoPriority) -> Option<u64> {
+        self.turn(now);
+        self.requests[priority as usize] += 1;
+        self.through[priority as usize] += bytes;
+        if self.nobody_waits() && bytes <= self.available {
+            self.available -= bytes;
+            return None;
+        }
+        self.next_ticket += 1;
+        let ticket = self.next_ticket;
+        self.queues[priority as usize].push_back(Waiting {
+            ticket,
+            left: bytes,
+        });
+        self.serve();
+        Some(ticket)
+    }
+
+    fn is_served(&self, ticket: u64) -> bool {
+        !self.queues.iter().flatten().any(|w| w.ticket == ticket)
+    }
+
+    /// Refills the budget if it is time, and serves those who wait. True if somebody may go.
+    fn turn(&mut self, now: u64) -> bool {
+        if now < self.next_refill {
+            return false;
+        }
+        let waited = !self.nobody_waits();
+        self.drained += u64::from(waited);
+        self.tune(now);
+        // What was not used is lost: a pause gives no right to a burst.
+        self.available = self.per_period();
+        self.next_refill = now + self.period_nanos;
+        self.serve();
+        waited
+    }
+
+    fn serve(&mut self) {
+        for priority in self.order() {
+            let queue = &mut self.queues[priority as usize];
+            while let Some(first) = queue.front_mut() {
+                let given = first.left.min(self.available);
+                first.left -= given;
+                self.available -= given;
+                if first.left > 0 {
+                    return;
+                }
+                queue.pop_front();
+            }
+        }
+    }
+
+    /// In which order the queues are served.
+    fn order(&mut self) -> [IoPriority; 4] {
+        let [low, mid, high, user] = IoPriority::ALL;
+        let one_in = u64::from(self.fairness);
+        let (high_last, low_before_mid) = (self.rng.one_in(one_in), self.rng.one_in(one_in));
+        match (high_last, low_before_mid) {
+            (false, false) => [user, high, mid, low],
+            (false, true) => [user, high, low, mid],
+            (true, false) => [user, mid, low, high],
+            (true, true) => [user, low, mid, high],
+        }
+    }
+
+    fn tune(&mut self, now: u64) {
+        let elapsed = now.saturating_sub(self.tuned_at) / self.period_nanos;
+        if !self.auto_tuned || elapsed < REFILLS_PER_TUNE {
+            return;
+        }
+        let percent = self.drained * 100 / elapsed;
+        let least = (self.rate_max / 20).max(1);
+        let rate = u128::from(self.rate);
+        let scaled = |n: u128, d: u128| u64::try_from(rate * n / d).unwrap_or(u64::MAX);
+        self.rate = match percent {
+            0 => least,
+            1..50 => scaled(100, 105).max(least),
+            50..=90 => self.rate,
+            _ => scaled(105, 100).max(self.rate + 1).min(self.rate_max),
+        };
+        self.drained = 0;
+        self.tuned_at = now;
+    }
+}
+
+/// The file with its reads and writes limited, as far as the limiter's mode says.
+pub fn limited(
+    file: Arc<dyn File>,
+    limiter: Arc<RateLimiter>,
+    priority: IoPriority,
+) -> Arc<dyn File> {
+    Arc::new(Limited {
+        file,
+        limiter,
+        priority,
+    })
+}
+
+#[derive(Debug)]
+struct Limited {
+    file: Arc<dyn File>,
+    limiter: Arc<RateLimiter>,
+    priority: IoPriority,
+}
+
+impl File for Limited {
+    fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        if self.limiter.mode().reads() {
+            self.limiter.request(buf.len() as u64, self.priority);
+        }
+        self.file.read_at(buf, offset)
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize> {
+        if self.limiter.mode().writes() {
+            self.limiter.request(data.len() as u64, self.priority);
+        }
+        self.file.write_at(data, offset, sync)
+    }
+
+    fn sync(&self, kind: SyncKind) -> Result<()> {
+        self.file.sync(kind)
+    }
+
+    fn start_writeback(&self, offset: u64, len: u64) -> Result<()> {
+        self.file.start_writeback(offset, len)
+    }
+
+    fn truncate(&self, len: u64) -> Result<()> {
+        self.file.truncate(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
+        self.file.allocate(offset, len, keep_size)
+    }
+
+    fn zero(&self, offset: u64, len: u64) -> Result<()> {
+        self.file.zero(offset, len)
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.file.len()
+    }
+
+    fn advise(&self, advice: Advice) {
+        self.file.advise(advice);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::clock::SystemClock;
+
+    const MS: u64 = 1_000_000;
+    const PERIOD: u64 = 100 * MS;
+
+    fn bucket(rate: u64, auto_tuned: bool) -> Bucket {
+        let options = RateLimiterOptions {
+            auto_tuned,
+            ..RateLimiterOptions::new(rate)
+        };
+        Bucket::new(options, 0)
+    }
+
+    #[test]
+    fn a_second_gives_what_was_set_and_a_pause_gives_no_more() {
+        let mut b = bucket(1000, false);
+        assert_eq!(b.ask(0, 60, IoPriority::Low), None);
+        assert_eq!(b.ask(0, 40, IoPriority::Low), None);
+        let ticket = b.ask(0, 250, IoPriority::Low).unwrap();
+        for (now, done) in [(1, false), (2, false), (3, true)] {
+            b.turn(now * PERIOD);
+            assert_eq!(b.is_served(ticket), done, "{now}");
+        }
+        assert_eq!(b.ask(3 * PERIOD, 50, IoPriority::Low), None);
+        assert!(b.ask(3 * PERIOD, 1, IoPriority::Low).is_some());
+        b.turn(100 * PERIOD);
+        assert_eq!(b.available, 99);
+    }
+
+    #[test]
+    fn flushes_go_before_compactions_but_do_not_starve_them() {
+        let mut b = bucket(1000, false);
+        b.ask(0, 100, IoPriority::Low);
+        let low = b.ask(0, 100, IoPriority::Low).unwrap();
+        let high = b.ask(0, 100, IoPriority::High).unwrap();
+        let user = b.ask(0, 100, IoPriority::User).unwrap();
+        b.turn(PERIOD);
+        assert!(b.is_served(user) && !b.is_served(high));
+        let mut periods = 1;
+        while !b.is_served(low) {
+            periods += 1;
+            b.ask(periods * PERIOD, 100, IoPriority::High);
+            b.turn(periods * PERIOD);
+            assert!(periods < 200, "starved");
+        }
+        assert!(b.total_served() > 0);
+    }
+
+    impl Bucket {
+        fn total_served(&self) -> u64 {
+            self.through.iter().sum()
+        }
+    }
+
+    #[test]
+    fn the_rate_follows_the_demand_within_bounds() {
+        let mut b = bucket(1_000_000, true);
+        assert_eq!(b.rate, 500_000);
+        let mut now = 0;
+        for _ in 0..3000 {
+            now += PERIOD;
+            b.ask(now, b.per_period() * 2, IoPriority::Low);
+            b.turn(now);
+        }
+        assert_eq!(b.rate, 1_000_000, "always drained");
+        b.queues = Default::default();
+        b.drained = 0;
+        for _ in 0..200 {
+            now += PERIOD;
+            b.turn(now);
+        }
+        assert_eq!(b.rate, 50_000, "idle: a twentieth");
+    }
+
+    #[test]
+    fn requests_wait_for_their_turn() {
+        let options = RateLimiterOptions {
+            refill_period_us: 1000,
+            ..RateLimiterOptions::new(1_000_000)
+        };
+        let limiter = RateLimiter::new(options, SystemClock::shared());
+        let start = limiter.clock.monotonic_nanos();
+        std::thread::scope(|s| {
+            for priority in [IoPriority::Low, IoPriority::High] {
+                let limiter = &limiter;
+                s.spawn(move || (0..10).for_each(|_| limiter.request(1000, priority)));
+            }
+        });
+        let took = limiter.clock.monotonic_nanos() - start;
+        assert!(took > 15 * MS, "{took}");
+        assert_eq!(limiter.total_bytes_through(IoPriority::Low), 10_000);
+        assert_eq!(limiter.total_requests(IoPriority::High), 10);
+    }
+}
