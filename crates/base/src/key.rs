@@ -179,6 +179,17 @@ pub fn parse(internal: &[u8]) -> Option<Parsed<'_>> {
     })
 }
 
+/// The type that RocksDB 11 gives to a table's smallest key where it cut a range tombstone at the
+/// table's start. No record has it.
+pub const CUT_TOMBSTONE: u8 = 0x1a;
+
+/// Whether the bytes can be a table's smallest or largest internal key.
+pub fn is_boundary(internal: &[u8]) -> bool {
+    split(internal).is_some_and(|(_, packed)| {
+        ValueType::from_u8(packed as u8).is_some() || packed as u8 == CUT_TOMBSTONE
+    })
+}
+
 /// Compares two internal keys under the user comparator `cmp`. Keys without a trailer (which only
 /// damaged files have) sort as if the trailer were 0.
 #[inline]
@@ -210,6 +221,9 @@ mod tests {
         for b in 0..=0x19u8 {
             assert_eq!(ValueType::from_u8(b).unwrap() as u8, b);
         }
-        assert_eq!(ValueType::from_u8(0x1a), None);
+        assert_eq!(ValueType::from_u8(CUT_TOMBSTONE), None);
+        let cut = [&b"k"[..], &[CUT_TOMBSTONE, 9, 0, 0, 0, 0, 0, 0]].concat();
+        assert!(is_boundary(&cut) && parse(&cut).is_none());
+        assert!(!is_boundary(&[b'k', 0x1b, 9, 0, 0, 0, 0, 0, 0]) && !is_boundary(b"short"));
     }
 }

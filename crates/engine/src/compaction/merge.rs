@@ -468,6 +468,9 @@ impl Merge {
                 Some(operand) => self.make(newest, operand),
                 None => self.made.extend(run),
             }
+            // As RocksDB does it: a filter is asked about what operands lie on, though a snapshot
+            // keeps them apart.
+            self.have_key = false;
             return Ok(Verdict::Replaced);
         };
         let statistics = self.rules.statistics.as_deref();

@@ -16,7 +16,7 @@
 //!
 //! The usual get sees one version and copies its value once.
 
-use base::stats::Ticker;
+use base::stats::{HistogramKind, Ticker};
 use base::{Error, Result, SequenceNumber, ValueType, key};
 
 use super::view::View;
@@ -89,6 +89,7 @@ pub(crate) fn multi_get(
     let mut order: Vec<usize> = (0..keys.len()).collect();
     order.sort_by(|&a, &b| family.comparator().compare(keys[a], keys[b]));
     let mut out: Vec<Result<Option<Vec<u8>>>> = keys.iter().map(|_| Ok(None)).collect();
+    let (mut found_keys, mut bytes) = (0, 0);
     for i in order {
         let lookup = Lookup {
             family,
@@ -101,7 +102,15 @@ pub(crate) fn multi_get(
         out[i] = found
             .and_then(|()| search.into_stored(db))
             .map(|stored| stored.map(|s| s.bytes));
+        if let Ok(Some(value)) = &out[i] {
+            found_keys += 1;
+            bytes += value.len() as u64;
+        }
     }
+    db.count(Ticker::NumberMultigetCalls, 1);
+    db.count(Ticker::NumberMultigetKeysRead, keys.len() as u64);
+    db.count(Ticker::NumberMultigetKeysFound, found_keys);
+    db.count(Ticker::NumberMultigetBytesRead, bytes);
     out
 }
 
@@ -372,6 +381,9 @@ impl<'a> Search<'a> {
         let operator = family.options.merge_operator.as_deref();
         let operator = operator.ok_or_else(|| no_operator(&family.name))?;
         let statistics = db.env().statistics.as_deref();
+        if let Some(s) = statistics {
+            s.record(HistogramKind::ReadNumMergeOperands, operands.len() as u64);
+        }
         let user_key = self.lookup.user_key;
         let stored = stored::apply(operator, statistics, user_key, base, &operands)?;
         if self.want == Want::Plain {

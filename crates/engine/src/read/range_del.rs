@@ -83,6 +83,17 @@ pub(crate) fn sentinel(end: &[u8]) -> Vec<u8> {
     key::encode(end, SequenceNumber::MAX, ValueType::RangeDeletion)
 }
 
+/// Gives a table's smallest key a type that older releases know too: a MANIFEST that is written anew
+/// has it.
+pub(crate) fn make_readable(smallest: &mut [u8]) {
+    if let Some((_, packed)) = key::split(smallest)
+        && packed as u8 == key::CUT_TOMBSTONE
+        && let Some(t) = smallest.len().checked_sub(key::TRAILER_LEN)
+    {
+        smallest[t] = ValueType::RangeDeletion as u8;
+    }
+}
+
 /// What is known about a position: between `from` and `to` (`None` is open; the second is not
 /// included) the newest tombstone is `sequence`; 0 if there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

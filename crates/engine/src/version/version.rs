@@ -53,12 +53,13 @@ pub(crate) struct TableFile {
 impl TableFile {
     /// Errors: the table's range tombstones cannot be read.
     pub(crate) fn new(
-        meta: FileMetaData,
+        mut meta: FileMetaData,
         reader: Arc<table::Reader>,
         cmp: &Comparator,
         path: PathBuf,
         janitor: Arc<Janitor>,
     ) -> Result<Arc<Self>> {
+        range_del::make_readable(&mut meta.smallest);
         let tombstones = if reader.has_range_tombstones() {
             let all = reader.range_tombstones().map_err(|e| e.or_file(&path))?;
             let clipped = FileTombstones::new(cmp, &meta.smallest, &meta.largest, all);

@@ -10,6 +10,7 @@ use crate::family::{Family, FamilySet};
 use crate::read::view::View;
 use crate::shared::Shared;
 use crate::stored::{self, Base, Stored};
+use crate::version::Version;
 
 /// Where the records of a batch go.
 pub(crate) trait Target {
@@ -101,8 +102,16 @@ pub(crate) fn insert(batch: &WriteBatch, target: &impl Target) -> Result<()> {
     Ok(())
 }
 
+/// Whether no table has a range that contains the key.
+fn in_no_table(version: &Version, seek_key: &[u8]) -> bool {
+    let user_key = key::user_key(seek_key);
+    let mut level0 = version.level(0).iter();
+    !level0.any(|f| f.spans(&version.comparator, user_key))
+        && (1..version.num_levels()).all(|level| version.file_for(level, seek_key).is_none())
+}
+
 /// The value that the operand gives with the operands under it, if there are as many as
-/// `max_successive_merges` in the active memtable, and what they lie on is in memory.
+/// `max_successive_merges` in the active memtable, and what they lie on is in memory or nowhere.
 fn merge_in_memory(
     family: &Family,
     view: &View,
@@ -135,9 +144,12 @@ fn merge_in_memory(
             break;
         }
     }
-    let (kind, value) = base?;
+    let base = match &base {
+        Some((kind, value)) => Base::of(*kind, value).ok()?,
+        None if in_no_table(&view.version, &seek_key) => Base::Nothing,
+        None => return None,
+    };
     let oldest_first: Vec<&[u8]> = operands.iter().rev().map(|o| &o[..]).collect();
-    let base = Base::of(kind, &value).ok()?;
     stored::apply(operator, None, user_key, base, &oldest_first).ok()
 }
 

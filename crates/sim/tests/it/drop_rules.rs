@@ -195,9 +195,16 @@ fn run(
     options.cf.merge_operator = parse(operator).unwrap();
     options.cf.compaction_filter =
         filter.then(|| -> Arc<dyn CompactionFilter> { Arc::new(ByDigit) });
-    let ours = Db::open(&a, &options).unwrap();
     let mut theirs = lib.options();
     theirs.create_if_missing(true);
+    if !compact {
+        // Everything is in memory, so both can merge when they write.
+        let successive = seed % 4;
+        options.cf.cf.max_successive_merges = successive;
+        let successive = successive.to_string();
+        theirs.set("max_successive_merges", &successive).unwrap();
+    }
+    let ours = Db::open(&a, &options).unwrap();
     theirs.set("merge_operator", operator).unwrap();
     theirs.set("disable_auto_compactions", "true").unwrap();
     if filter {

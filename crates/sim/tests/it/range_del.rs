@@ -264,16 +264,15 @@ impl Game {
 
 fn play(seed: u64) {
     let lib = oracle::rocksdb();
-    let turns: u64 = std::env::var(SWITCHES).map_or(24, |n| n.parse().unwrap());
+    let turns: u64 = std::env::var(SWITCHES).map_or(32, |n| n.parse().unwrap());
     let with_ldb = ldb::available();
     let mut game = Game::new(seed);
     for turn in 0..turns {
         let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             match (turn % 4, &lib) {
-                (1, Some(lib)) => game.rocks(lib),
                 // After Ironstone, whose OPTIONS file it loads.
                 (3, _) if with_ldb && turn % 8 == 3 => game.ldb(),
-                (3, Some(lib)) => game.rocks(lib),
+                (1 | 3, Some(lib)) => game.rocks(lib),
                 _ => game.ironstone(),
             }
         }));
@@ -289,9 +288,13 @@ fn play(seed: u64) {
     game.ironstone();
 }
 
+/// Two stories that this test told. RocksDB 11 gives the smallest key of a table a type of its own,
+/// 0x1a, where it cut a tombstone at the table's start: such a MANIFEST was refused. And a get of a
+/// table's first key saw what a tombstone of that table hid, because the tombstone was clipped at
+/// the key's newest version, behind the place that a lookup stands at.
 #[test]
 fn both_engines_and_a_model_agree_on_range_deletions() {
-    for seed in 1..=4 {
+    for seed in 1..=3 {
         play(seed);
     }
 }
@@ -443,5 +446,78 @@ fn files_of_tombstones_alone_hide_move_survive_a_reopen_and_go() {
     db.delete_range(key(0), key(100)).unwrap();
     db.compact_range(&cf, None, None).unwrap();
     assert_eq!(levels(&db), ["0"; 7], "nothing is left");
+    db.close().unwrap();
+}
+
+/// The user keys that bound the files of level 1 and below, level by level, as `sstables` shows them.
+fn bounds(db: &Db) -> Vec<(String, String)> {
+    let text = db.property("rocksdb.sstables").unwrap();
+    let files = text
+        .lines()
+        .filter_map(|l| l.split_once('[')?.1.strip_suffix(']'));
+    files
+        .filter_map(|l| l.split_once(" .. "))
+        .map(|(a, b)| (a.to_owned(), b.to_owned()))
+        .collect()
+}
+
+#[test]
+fn tombstones_are_cut_where_files_are_cut() {
+    let temp = dirs::scratch().unwrap();
+    let dir = temp.path().join("db");
+    let mut options = Options::default();
+    options.db.create_if_missing = true;
+    options.cf.cf.disable_auto_compactions = true;
+    options.cf.cf.target_file_size_base = 4 << 10;
+    options.cf.cf.compression = ironstone::CompressionType::None;
+    options.cf.table.block_size = 500;
+    let db = Db::open(&dir, &options).unwrap();
+    let cf = db.default_column_family();
+    let value = |n: u64| format!("{n:0100}").into_bytes();
+    let mut all = Map::new();
+    for n in 0..KEYS {
+        db.put(key(n), value(n)).unwrap();
+        all.insert(key(n), value(n));
+    }
+    let snapshot = db.snapshot();
+    db.delete_range(key(20), key(280)).unwrap();
+    db.put(key(100), "new").unwrap();
+    db.compact_range(&cf, None, None).unwrap();
+    let files = bounds(&db);
+    assert!(files.len() > 5, "{files:?}");
+    let shared = files.windows(2).filter(|w| w[0].1 == w[1].0).count();
+    assert!(
+        shared > 4,
+        "neighbours share the key that a tombstone ends at: {files:?}"
+    );
+    let mut want: Map = all.clone();
+    want.retain(|k, _| *k < key(20) || *k >= key(280));
+    want.insert(key(100), b"new".to_vec());
+    let mut rng = Rng::new(7);
+    check(&db, None, &want, &mut rng);
+    check(&db, Some(&snapshot), &all, &mut rng);
+    // One file of many goes on, with what it shares of the tombstone.
+    db.compact_range(&cf, Some(&key(150)), Some(&key(151)))
+        .unwrap();
+    check(&db, None, &want, &mut rng);
+    check(&db, Some(&snapshot), &all, &mut rng);
+    drop(snapshot);
+    db.close().unwrap();
+    if ldb::available() {
+        let have = ldb::scan_all(&dir, &["default"]).unwrap();
+        assert_eq!(pair_difference(&pairs(&want), &have[0].1), None);
+        ldb::check_consistency(&dir).unwrap();
+    }
+    let db = Db::open(&dir, &options).unwrap();
+    check(&db, None, &want, &mut rng);
+    let cf = db.default_column_family();
+    db.compact_range(&cf, None, None).unwrap();
+    check(&db, None, &want, &mut rng);
+    assert_eq!(
+        bounds(&db).len(),
+        2,
+        "what was hidden is gone: {:?}",
+        bounds(&db)
+    );
     db.close().unwrap();
 }

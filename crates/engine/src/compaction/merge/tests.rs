@@ -344,6 +344,10 @@ fn a_filter_decides_about_operands() {
     // An operand that a snapshot shows is not asked about.
     assert_eq!(ok("a@1=k a@2+r a@3+r", &[2], true), "a@2=k,r");
     assert_eq!(ok("a@1=k a@2+sb a@3+x b@4=k", &[], true), "b@4=k");
+    // What operands lie on is asked about unless it is merged with them.
+    assert_eq!(ok("a@1=c a@2+x a@3+y", &[1], true), "a@3+x,y a@1=new");
+    assert_eq!(ok("a@1=c a@2+x a@3+y", &[], true), "a@3=c,x,y");
+    assert_eq!(ok("a@1=c a@2=k a@3+y", &[1], true), "a@3=k,y a@1=c");
 }
 
 #[test]

@@ -258,7 +258,7 @@ fn path_id(id: u64) -> Result<u32, Bad> {
 
 fn internal_key(d: &mut Decoder<'_>) -> Result<Vec<u8>, Bad> {
     let bytes = d.slice().or_cut_off()?;
-    if key::parse(bytes).is_none() {
+    if !key::is_boundary(bytes) {
         let what = format!("a boundary of {} bytes is no internal key", bytes.len());
         return Err(Bad::Other(what));
     }
