@@ -461,9 +461,6 @@ impl Parser {
         if section == CF_SECTION && rocksdb::COMPONENT_KEYS.contains(&name) {
             return self.component(name, value);
         }
-        if section == CF_SECTION && name == "prefix_extractor" {
-            return self.prefix_extractor(value);
-        }
         if !rocksdb::is_implemented(known) {
             if same_value(value, known.default) || rocksdb::is_also_accepted(known, value) {
                 return Ok(());
@@ -558,6 +555,7 @@ impl Parser {
         match name {
             "comparator" => self.comparator(value),
             "merge_operator" => self.merge_operator(value),
+            "prefix_extractor" => self.prefix_extractor(value),
             _ if matches!(value, "nullptr" | "") => Ok(()),
             _ => self.not_done(format!(
                 "option {name} = {value}: a filter is given with the family's options"
