@@ -12,8 +12,8 @@ use crate::family::Family;
 use crate::jobs::Jobs;
 use crate::open::{self, Wanted};
 use crate::options::{
-    ColumnFamilyDescriptor, ColumnFamilyOptions, Env, FlushOptions, Options, ReadOptions,
-    WriteOptions,
+    ColumnFamilyDescriptor, ColumnFamilyOptions, CompactRangeOptions, CompactionOptions, Env,
+    FlushOptions, Options, ReadOptions, WriteOptions,
 };
 use crate::read::get;
 use crate::read::iter::DbIterator;
@@ -563,16 +563,71 @@ impl Db {
         maintenance::flush(&self.shared, std::slice::from_ref(&family.0), options)
     }
 
-    /// Compacts everything from `begin` to `end`, both included (`None` is open), into one level,
-    /// and waits for it.
+    /// Flushes, then compacts everything from `begin` to `end`, both included (`None` is open), down
+    /// to the lowest level that has any of it, and waits for it.
     pub fn compact_range(
         &self,
         family: &ColumnFamily,
         begin: Option<&[u8]>,
         end: Option<&[u8]>,
     ) -> Result<()> {
+        self.compact_range_opt(&CompactRangeOptions::default(), family, begin, end)
+    }
+
+    /// [`Db::compact_range`] with options. Errors: also `Incomplete` if it was canceled, and what
+    /// `change_level` cannot do.
+    pub fn compact_range_opt(
+        &self,
+        options: &CompactRangeOptions,
+        family: &ColumnFamily,
+        begin: Option<&[u8]>,
+        end: Option<&[u8]>,
+    ) -> Result<()> {
         self.shared.check_handle(&family.0)?;
-        maintenance::compact_range(&self.shared, &family.0, begin, end)
+        maintenance::compact_range(&self.shared, &family.0, (begin, end), options)
+    }
+
+    /// Compacts the table files with these numbers to a level, with those that must go along so that
+    /// no old data comes to lie over new, and waits for it. Errors: `InvalidArgument` for a number
+    /// or level that is none, `Aborted` if another compaction has a file.
+    pub fn compact_files(
+        &self,
+        options: &CompactionOptions,
+        family: &ColumnFamily,
+        files: &[u64],
+        output_level: usize,
+    ) -> Result<()> {
+        self.shared.check_handle(&family.0)?;
+        maintenance::compact_files(&self.shared, &family.0, files, output_level, options)
+    }
+
+    /// Marks the files with keys from `begin` to `end` for compaction, which happens in the
+    /// background. Files on the lowest level stay.
+    pub fn suggest_compact_range(
+        &self,
+        family: &ColumnFamily,
+        begin: Option<&[u8]>,
+        end: Option<&[u8]>,
+    ) -> Result<()> {
+        self.shared.check_handle(&family.0)?;
+        maintenance::suggest_compact_range(&self.shared, &family.0, (begin, end))
+    }
+
+    /// Lets no flush and no compaction begin until [`Db::continue_background_work`], and waits for
+    /// those that run. Calls nest. Writers wait when memtables are full.
+    pub fn pause_background_work(&self) -> Result<()> {
+        maintenance::pause_background_work(&self.shared)
+    }
+
+    /// Ends one [`Db::pause_background_work`]. Errors: it was not called.
+    pub fn continue_background_work(&self) -> Result<()> {
+        maintenance::continue_background_work(&self.shared)
+    }
+
+    /// Ends flushes and compactions for good: before closing, so that it is fast. With `wait`, returns
+    /// when none runs any more. Calls that need one fail with `ShutdownInProgress`.
+    pub fn cancel_all_background_work(&self, wait: bool) {
+        maintenance::cancel_all_background_work(&self.shared, wait);
     }
 
     /// A property of the default column family or the database, by RocksDB's name, for example

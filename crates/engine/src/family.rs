@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwap;
 use base::{Comparator, Error, FileNumber, Result};
 
+use crate::compaction::stats::Compactions;
 use crate::listener::FlushReason;
 use crate::memtable::history::History;
 use crate::memtable::{Memtable, Settings};
-use crate::options::ColumnFamilyOptions;
+use crate::options::{ColumnFamilyOptions, CompactionStyle};
 use crate::read::view::View;
 use crate::version::Version;
 use crate::write_buffer_manager::{Tracker, WriteBufferManager};
@@ -38,6 +39,8 @@ pub(crate) struct Family {
     history: Mutex<History>,
     write_buffers: Arc<WriteBufferManager>,
     dropped: AtomicBool,
+    /// What its compactions did.
+    pub(crate) compactions: Compactions,
     /// A compaction filter panicked: none is called any more.
     pub(crate) filter_failed: Arc<AtomicBool>,
     /// The database that the family is open in, for handles that stray into another one.
@@ -48,12 +51,17 @@ impl Family {
     pub(crate) fn new(
         id: u32,
         name: String,
-        options: ColumnFamilyOptions,
+        mut options: ColumnFamilyOptions,
         version: Arc<Version>,
         log_number: FileNumber,
         instance: u64,
         write_buffers: Arc<WriteBufferManager>,
     ) -> Self {
+        if options.cf.compaction_style == CompactionStyle::Fifo {
+            // All files are on level 0: their number says nothing about what has to be done.
+            options.cf.level0_slowdown_writes_trigger = i32::MAX;
+            options.cf.level0_stop_writes_trigger = i32::MAX;
+        }
         let last_epoch = version
             .files()
             .filter_map(|(_, f)| f.meta.epoch_number)
@@ -81,6 +89,7 @@ impl Family {
             history: Mutex::default(),
             write_buffers,
             dropped: AtomicBool::new(false),
+            compactions: Compactions::default(),
             filter_failed: Arc::default(),
             instance,
         }

@@ -1,12 +1,13 @@
 //! The background threads: the only place in the engine that starts threads.
 //!
-//! A quarter of the threads flushes, at least one; the others compact (`max_background_jobs` in all,
-//! at least two). They look for work under the state lock, do it without, and sleep when there is none.
+//! A quarter of `max_background_jobs` flush, the others compact; at least one each. They look for
+//! work under the state lock, do it without, and sleep when there is none. A compaction that is
+//! done in parts has a further thread for each part but the first.
 
 mod compressors;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use base::{Error, ErrorKind, Result};
 use crate::compaction;
 use crate::flush;
 use crate::listener::BackgroundErrorReason;
+use crate::options::DbOptions;
 use crate::properties;
 use crate::shared::Shared;
 use crate::write::wal::LogFiles;
@@ -28,6 +30,49 @@ const POOL_BYTES_PER_SECOND: u64 = 128 << 20;
 /// How long to wait after a file could not be made.
 const POOL_RETRY: Duration = Duration::from_secs(1);
 
+/// How long a thread sleeps when nothing calls it.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+/// How many threads flush, and how many compact.
+fn limits(options: &DbOptions) -> (usize, usize) {
+    let all = options.max_background_jobs.max(1).unsigned_abs() as usize;
+    let flushers = (all / 4).max(1);
+    (flushers, all.saturating_sub(flushers).max(1))
+}
+
+/// Runs the tasks at the same time: the first on this thread, each other on its own. The results
+/// are in the order of the tasks. A task whose thread cannot be started runs here.
+pub(crate) fn in_parallel<T, F>(name: &str, tasks: Vec<F>) -> Vec<Result<T>>
+where
+    T: Send,
+    F: FnOnce() -> Result<T> + Send,
+{
+    let slots: Vec<Mutex<Option<F>>> = tasks.into_iter().map(|t| Mutex::new(Some(t))).collect();
+    let run = |slot: &Mutex<Option<F>>| {
+        let task = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+        task.map(|task| task())
+    };
+    let run = &run;
+    std::thread::scope(|scope| {
+        let start = |slot| {
+            let builder = std::thread::Builder::new().name(name.to_owned());
+            builder.spawn_scoped(scope, move || run(slot)).ok()
+        };
+        let threads: Vec<_> = slots.iter().skip(1).map(start).collect();
+        let mut out = Vec::with_capacity(slots.len());
+        out.extend(slots.first().and_then(run));
+        for (thread, slot) in threads.into_iter().zip(slots.iter().skip(1)) {
+            let result = match thread {
+                // Whoever started the job deals with its panic.
+                Some(thread) => thread.join().unwrap_or_else(|p| resume_unwind(p)),
+                None => run(slot),
+            };
+            out.extend(result);
+        }
+        out
+    })
+}
+
 /// The running threads.
 #[derive(Default)]
 pub(crate) struct Jobs {
@@ -37,9 +82,7 @@ pub(crate) struct Jobs {
 impl Jobs {
     /// Starts the threads of a database.
     pub(crate) fn start(db: &Arc<Shared>) -> Result<Self> {
-        let total = db.options.db.max_background_jobs.max(2).unsigned_abs() as usize;
-        let flushers = (total / 4).max(1);
-        let compactors = total - flushers;
+        let (flushers, compactors) = limits(&db.options.db);
         let mut jobs = Self::default();
         for i in 0..flushers {
             jobs.spawn(&format!("ironstone:high{i}"), db, |db| {
@@ -174,12 +217,15 @@ fn work(db: &Arc<Shared>, step: Step, reason: BackgroundErrorReason) {
                 return;
             }
             if state.failure.is_none()
+                && state.paused == 0
+                && !db.background_canceled()
                 && let Some(job) = step(db, &mut state)
             {
                 state.busy += 1;
                 break job;
             }
-            state = db.wait(state);
+            // Files grow old without anybody's doing.
+            state = db.wait_timeout(state, LOOK_AGAIN);
         };
         drop(state);
         // A panic is a bug of ours; the database must not hang on the thread that is gone.

@@ -66,6 +66,10 @@ pub use base::comparator::UserComparator;
 pub use base::merge::{self as merge_operators, MergeOperator};
 pub use base::{Comparator, Error, ErrorKind, Result, SliceTransform, stats::Statistics};
 pub use batch::WriteBatch;
+pub use compaction::partitioner::{
+    PartitionerContext, PartitionerRequest, SstPartitioner, SstPartitionerFactory,
+    SstPartitionerFixedPrefix,
+};
 pub use db::{ColumnFamily, Db};
 pub use entity::WideColumns;
 pub use filter::{
@@ -75,8 +79,9 @@ pub use filter::{
 pub use io::{IoPriority, RateLimiter, RateLimiterMode, RateLimiterOptions};
 pub use listener::EventListener;
 pub use options::{
-    CfOptions, ColumnFamilyDescriptor, ColumnFamilyOptions, DbOptions, Env, FlushOptions, Options,
-    ReadOptions, WriteOptions,
+    BottommostLevelCompaction, CfOptions, ColumnFamilyDescriptor, ColumnFamilyOptions,
+    CompactRangeOptions, CompactionOptions, CompactionPri, CompactionStyle, DbOptions, Env,
+    FlushOptions, Options, ReadOptions, WriteOptions,
 };
 pub use read::iter::DbIterator;
 pub use read::snapshot::Snapshot;

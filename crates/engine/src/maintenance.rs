@@ -1,14 +1,20 @@
 //! Flushes and compactions that somebody asks for, and what closing does.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
-use base::{Error, ErrorKind, Result};
+use base::{Error, ErrorKind, FileNumber, Result};
 
-use crate::compaction::pick;
+use crate::compaction;
+use crate::compaction::check_not_canceled;
+use crate::compaction::pick::manual::Request;
 use crate::family::Family;
 use crate::listener::FlushReason;
 use crate::memtable::Memtable;
-use crate::options::FlushOptions;
+use crate::options::{
+    BottommostLevelCompaction, CompactRangeOptions, CompactionOptions, FlushOptions,
+};
 use crate::shared::{ManualCompaction, Shared};
 use crate::write::{admit, submit};
 
@@ -65,42 +71,159 @@ pub(crate) fn flush_because(
             return Ok(());
         }
         state.check_writable()?;
+        check_not_ended(db)?;
         state = db.wait(state);
     }
 }
+
+/// How often a call that may be canceled looks whether it is.
+const LOOK_FOR_CANCEL: Duration = Duration::from_millis(20);
 
 /// Flushes, then compacts a range of user keys and waits for it.
 pub(crate) fn compact_range(
     db: &Shared,
     family: &Arc<Family>,
-    begin: Option<&[u8]>,
-    end: Option<&[u8]>,
+    (begin, end): (Option<&[u8]>, Option<&[u8]>),
+    options: &CompactRangeOptions,
 ) -> Result<()> {
+    check_not_canceled(options.canceled.as_ref())?;
     flush_because(
         db,
         std::slice::from_ref(family),
         &FlushOptions::default(),
         FlushReason::ManualCompaction,
     )?;
-    let manual = Arc::new(ManualCompaction {
-        family: family.id,
+    let mut how = options.clone();
+    if how.bottommost_level_compaction == BottommostLevelCompaction::IfHaveCompactionFilter
+        && family.options.has_compaction_filter()
+    {
+        how.bottommost_level_compaction = BottommostLevelCompaction::ForceOptimized;
+    }
+    let request = Request::Range {
         begin: begin.map(<[u8]>::to_vec),
         end: end.map(<[u8]>::to_vec),
-        result: Mutex::new(None),
-    });
+        options: how,
+        first_new_file: FileNumber(db.numbers.peek()),
+    };
+    let mut manual = ManualCompaction::new(family.id, request);
+    manual.exclusive = options.exclusive_manual_compaction;
+    manual.max_subcompactions = options.max_subcompactions;
+    manual.canceled.clone_from(&options.canceled);
+    wait_for_manual(db, manual)
+}
+
+/// Compacts these table files, with those that must go along, and waits for it.
+pub(crate) fn compact_files(
+    db: &Shared,
+    family: &Arc<Family>,
+    files: &[u64],
+    output_level: usize,
+    options: &CompactionOptions,
+) -> Result<()> {
+    let request = Request::Files {
+        numbers: files.to_vec(),
+        output_level,
+        output_file_bytes: options.output_file_size_limit,
+    };
+    let mut manual = ManualCompaction::new(family.id, request);
+    manual.max_subcompactions = options.max_subcompactions;
+    manual.canceled.clone_from(&options.canceled);
+    wait_for_manual(db, manual)
+}
+
+fn wait_for_manual(db: &Shared, manual: ManualCompaction) -> Result<()> {
+    let manual = Arc::new(manual);
     let mut state = db.state();
     state.manual.push(Arc::clone(&manual));
     db.notify();
     loop {
-        let done = manual
-            .result
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        if let Some(result) = done {
+        if let Some(result) = manual.take_result() {
             return result;
         }
-        state.check_writable()?;
+        let running = manual.running.load(Ordering::Relaxed);
+        let given_up = state
+            .check_writable()
+            .and_then(|()| check_not_ended(db))
+            .and_then(|()| check_not_canceled(manual.canceled.as_ref()));
+        // One that runs ends by itself, and then has a result.
+        if let (Err(e), false) = (given_up, running) {
+            state.manual.retain(|m| !Arc::ptr_eq(m, &manual));
+            return Err(e);
+        }
+        state = match &manual.canceled {
+            Some(_) => db.wait_timeout(state, LOOK_FOR_CANCEL),
+            None => db.wait(state),
+        };
+    }
+}
+
+/// Marks the files of a range for compaction, all but those of the lowest level, and returns.
+pub(crate) fn suggest_compact_range(
+    db: &Shared,
+    family: &Family,
+    (begin, end): (Option<&[u8]>, Option<&[u8]>),
+) -> Result<()> {
+    db.check_writable()?;
+    let state = db.state();
+    let version = Arc::clone(&family.view.load().version);
+    for level in 0..version.num_levels() {
+        for file in version.overlapping(level, begin, end) {
+            file.suggest_compaction();
+        }
+    }
+    drop(state);
+    db.notify();
+    Ok(())
+}
+
+/// Errors: background work was ended.
+fn check_not_ended(db: &Shared) -> Result<()> {
+    if db.background_canceled() {
+        return Err(Error::new(
+            ErrorKind::ShutdownInProgress,
+            "background work was canceled",
+        ));
+    }
+    Ok(())
+}
+
+/// Lets no flush and no compaction begin, and waits for those that run.
+pub(crate) fn pause_background_work(db: &Shared) -> Result<()> {
+    let mut state = db.state();
+    state.check_writable()?;
+    state.paused += 1;
+    while state.busy > 0 {
+        state = db.wait(state);
+    }
+    Ok(())
+}
+
+/// Takes one pause back.
+pub(crate) fn continue_background_work(db: &Shared) -> Result<()> {
+    let mut state = db.state();
+    if state.paused == 0 {
+        return Err(Error::invalid_argument(
+            "continue_background_work: background work is not paused",
+        ));
+    }
+    state.paused -= 1;
+    drop(state);
+    db.notify();
+    Ok(())
+}
+
+/// Ends background work for good; with `wait`, returns when none runs any more.
+pub(crate) fn cancel_all_background_work(db: &Shared, wait: bool) {
+    if db.has_unlogged_writes() && !db.options.db.avoid_flush_during_shutdown {
+        let all: Vec<_> = db.families.load().iter().cloned().collect();
+        if let Err(e) = flush(db, &all, &FlushOptions::default()) {
+            db.log
+                .warn(format_args!("before background work ends: {e}"));
+        }
+    }
+    db.cancel_background();
+    let mut state = db.state();
+    while wait && state.busy > 0 {
         state = db.wait(state);
     }
 }
@@ -112,13 +235,20 @@ pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
         state.check_writable()?;
         let families = db.families.load();
         let due = families.iter().any(|f| {
-            let view = f.view.load();
-            f.flush_due()
-                || (!f.options.cf.disable_auto_compactions
-                    && pick::automatic(&view.version, &f.options.cf).is_some())
+            f.flush_due() || (state.busy == 0 && compaction::automatic(db, &state, f).is_some())
         });
-        if !due && state.busy == 0 {
+        if !due && state.busy == 0 && state.manual.is_empty() {
             return Ok(());
+        }
+        if state.busy == 0 {
+            // What became due by the end of a snapshot or by age, nobody may have told.
+            db.notify();
+        }
+        check_not_ended(db)?;
+        if state.paused > 0 {
+            return Err(Error::aborted(
+                "wait_for_compact: background work is paused",
+            ));
         }
         state = db.wait(state);
     }
@@ -132,6 +262,7 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
     if locks > 0 {
         db.order.open();
     }
+    db.state().paused = 0;
     if db.read_only || db.state().failure.is_some() {
         return Ok(());
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::compaction::candidates;
 use crate::family::Family;
 use crate::shared::Shared;
 use crate::version::Version;
@@ -45,6 +46,15 @@ pub(crate) fn get(db: &Shared, family: &Family, name: &str) -> Option<String> {
         "num-snapshots" => db.snapshots.sequences().len() as u64,
         "oldest-snapshot-sequence" => db.snapshots.sequences().first().map_or(0, |s| s.0),
         "num-running-flushes" => db.state().flushing.len() as u64,
+        "base-level" => candidates::base_level(version, &family.options.cf) as u64,
+        "estimate-pending-compaction-bytes" => {
+            candidates::pending_compaction_bytes(version, &family.options.cf)
+        }
+        "compaction-pending" => {
+            let now = db.env().clock.wall_micros() / 1_000_000;
+            let scores = candidates::scores(version, &family.options.cf, now);
+            u64::from(scores.iter().any(|s| *s >= 1.0))
+        }
         "num-running-compactions" => db.state().compacting.len() as u64,
         "total-sst-files-size" | "live-sst-files-size" => {
             version.files().map(|(_, f)| f.meta.file_size).sum()
@@ -154,9 +164,13 @@ fn stats(db: &Shared, family: &Family) -> String {
     let view = family.view.load();
     let version = &view.version;
     let mut out = format!("\n** Compaction Stats [{}] **\n", family.name);
-    out.push_str("Level    Files   Size     Score\n");
-    out.push_str("----------------------------------\n");
-    let scores = crate::compaction::pick::scores(version, &family.options.cf);
+    out.push_str(
+        "Level    Files   Size     Score Read(MB) Write(MB) Moved(MB) Comp(sec) Comp(cnt)\n",
+    );
+    out.push_str("-----------------------------------------------------------------------------\n");
+    let now = db.env().clock.wall_micros() / 1_000_000;
+    let scores = candidates::scores(version, &family.options.cf, now);
+    let done = family.compactions.levels();
     let mut total = 0;
     for (level, score) in scores.into_iter().enumerate() {
         let files = version.level(level);
@@ -167,7 +181,15 @@ fn stats(db: &Shared, family: &Family) -> String {
         let mb = version.level_bytes(level) as f64 / 1_048_576.0;
         total += version.level_bytes(level);
         let count = format!("{}/{busy}", files.len());
-        out += &format!("  L{level} {count:>10} {mb:9.2} MB {score:6.1}\n");
+        let work = done.get(level).cloned().unwrap_or_default();
+        out += &format!(
+            "  L{level} {count:>10} {mb:9.2} MB {score:6.1} {:8.1} {:9.1} {:9.1} {:9.2} {:9}\n",
+            (work.bytes_read_upper + work.bytes_read_output) as f64 / 1_048_576.0,
+            work.bytes_written as f64 / 1_048_576.0,
+            work.bytes_moved as f64 / 1_048_576.0,
+            work.micros as f64 / 1e6,
+            work.count,
+        );
     }
     out += &format!(
         " Sum {:>10} {:9.2} MB\n",

@@ -20,6 +20,8 @@ use arc_swap::ArcSwap;
 use base::stats::{HistogramKind, Ticker};
 use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber};
 
+use crate::compaction::pick::Running;
+use crate::compaction::pick::manual::{Progress, Request};
 use crate::events::InfoLog;
 use crate::family::{Family, FamilySet};
 use crate::listener::{BackgroundErrorReason, EventListener, MemTableInfo};
@@ -91,6 +93,8 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     closing: AtomicBool,
+    /// Background work has been ended for good.
+    canceled: AtomicBool,
 }
 
 /// A number that no other database opened by this process has.
@@ -107,25 +111,80 @@ pub(crate) struct State {
     pub(crate) logs: BTreeMap<FileNumber, u64>,
     /// Set by the first failure that makes further writes unsafe; cleared by nothing but a reopen.
     pub(crate) failure: Option<Error>,
-    /// Families with a flush or a compaction under way.
+    /// Families with a flush under way.
     pub(crate) flushing: Vec<u32>,
-    pub(crate) compacting: Vec<u32>,
+    /// Compactions under way.
+    pub(crate) compacting: Vec<Running>,
+    /// Families of which no compaction may begin.
+    pub(crate) held: Vec<u32>,
+    /// The family that was compacted last.
+    pub(crate) last_compacted: u32,
+    /// Compactions so far.
+    jobs: u64,
+    /// How often background work was paused without being continued.
+    pub(crate) paused: u32,
     /// Background threads that are not waiting for work, what they do after a job included.
     pub(crate) busy: usize,
-    /// Compactions that somebody asked for: (family, from key, to key, done).
+    /// Compactions that somebody waits for, the oldest first.
     pub(crate) manual: Vec<Arc<ManualCompaction>>,
     pub(crate) closing: bool,
 }
 
-/// A `compact_range` call that waits for its compaction.
+/// A call that waits for compactions: they are done one after the other.
 pub(crate) struct ManualCompaction {
     pub(crate) family: u32,
-    pub(crate) begin: Option<Vec<u8>>,
-    pub(crate) end: Option<Vec<u8>>,
-    pub(crate) result: Mutex<Option<Result<()>>>,
+    pub(crate) request: Request,
+    /// Whether no other compaction may run at the same time.
+    pub(crate) exclusive: bool,
+    /// 0: as the database's options say.
+    pub(crate) max_subcompactions: u32,
+    /// Ends the call when it becomes true.
+    pub(crate) canceled: Option<Arc<AtomicBool>>,
+    /// Whether one of them is under way.
+    pub(crate) running: AtomicBool,
+    progress: Mutex<Progress>,
+    result: Mutex<Option<Result<()>>>,
+}
+
+impl ManualCompaction {
+    pub(crate) fn new(family: u32, request: Request) -> Self {
+        Self {
+            family,
+            request,
+            exclusive: false,
+            max_subcompactions: 0,
+            canceled: None,
+            running: AtomicBool::new(false),
+            progress: Mutex::default(),
+            result: Mutex::new(None),
+        }
+    }
+
+    pub(crate) fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing more is done for the call.
+    pub(crate) fn finish(&self, result: Result<()>) {
+        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+    }
+
+    /// The result, once there is one.
+    pub(crate) fn take_result(&self) -> Option<Result<()>> {
+        self.result
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
 }
 
 impl State {
+    /// The number of the next compaction.
+    pub(crate) fn next_job(&mut self) -> u64 {
+        self.jobs += 1;
+        self.jobs
+    }
+
     pub(crate) fn check_not_failed(&self) -> Result<()> {
         match &self.failure {
             Some(e) => Err(e.duplicate()),
@@ -208,6 +267,7 @@ impl Shared {
             }),
             changed: Condvar::new(),
             closing: AtomicBool::new(false),
+            canceled: AtomicBool::new(false),
         }
     }
 
@@ -308,6 +368,18 @@ impl Shared {
 
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn background_canceled(&self) -> bool {
+        self.canceled.load(Ordering::Acquire)
+    }
+
+    /// No flush and no compaction begins any more, and those that run end soon.
+    pub(crate) fn cancel_background(&self) {
+        let state = self.state();
+        self.canceled.store(true, Ordering::Release);
+        drop(state);
+        self.notify();
     }
 
     /// The active log; `None` inside if the database is open for reading only.

@@ -155,7 +155,8 @@ impl Index {
             .unwrap_or_default()
     }
 
-    fn user_separator(&self, i: usize) -> &[u8] {
+    /// The user key of separator `i`.
+    pub(crate) fn user_separator(&self, i: usize) -> &[u8] {
         let s = self.separator(i);
         if self.user_keys { s } else { key::user_key(s) }
     }

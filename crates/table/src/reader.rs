@@ -446,6 +446,25 @@ impl Reader {
         self.index.handle(i)
     }
 
+    /// At most about `count` user keys, ascending, each with the bytes of data blocks up to it since
+    /// the one before: where the table can be cut into parts.
+    pub fn anchors(&self, count: usize) -> Vec<(Vec<u8>, u64)> {
+        let blocks = self.index.len();
+        let step = blocks.div_ceil(count.max(1)).max(1);
+        let mut out = Vec::with_capacity(count.min(blocks));
+        let mut bytes = 0;
+        for i in 0..blocks {
+            bytes += self.index.handle(i).map_or(0, |h| h.size);
+            if (i + 1) % step == 0 || i + 1 == blocks {
+                out.push((
+                    self.index.user_separator(i).to_vec(),
+                    std::mem::take(&mut bytes),
+                ));
+            }
+        }
+        out
+    }
+
     /// Bytes of memory that index and filter take.
     pub fn metadata_memory(&self) -> usize {
         self.index.memory() + self.filters.memory()

@@ -1,170 +1,405 @@
 //! Compaction: keeps level 0 small and the levels below in proportion.
 //!
 //! ```text
-//!   pick    what to compact: a pure function of the Version and the options
-//!   run     merges the inputs into new tables
-//!   merge   which versions of a key survive
+//!   pick        what to compact: pure functions of files and options
+//!   candidates  a Version as the picker sees it
+//!   run         merges the inputs into new tables, in parts (split), cut where it is good (cut)
+//!   merge       which versions of a key survive
 //!   tombstones  what range tombstones hide, and which of them go on
-//!   filter  calls users' compaction filters
-//!   output  writes a table and describes it
-//!   install makes the result part of the database (here)
+//!   filter      calls users' compaction filters
+//!   output      writes a table and describes it
+//!   report      LOG, tickers and the family's numbers
+//!   install     makes the result part of the database (here)
 //! ```
 //!
-//! One compaction per column family runs at a time; several families compact in parallel.
+//! Several compactions of a family run at the same time. Each is registered, under the state lock,
+//! before it begins: its files are marked, and its keys and levels kept, so that the next one is
+//! picked beside it. What it installs is an edit of the Version that is current then: its inputs are
+//! still there, since nobody else takes marked files, and what was flushed or compacted meanwhile
+//! stays.
 
+pub(crate) mod candidates;
+pub(crate) mod cut;
 pub(crate) mod filter;
 pub(crate) mod merge;
 pub(crate) mod output;
+pub(crate) mod partitioner;
 pub(crate) mod pick;
+pub(crate) mod report;
 pub(crate) mod run;
+pub(crate) mod split;
+pub(crate) mod stats;
 pub(crate) mod tombstones;
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use base::stats::Ticker;
 use base::{Error, ErrorKind, Result};
+use table::{CompressionSettings, CompressionType};
 
-use crate::events::Event;
 use crate::family::Family;
+use crate::files;
 use crate::jobs::Work;
+use crate::options::CfOptions;
 use crate::shared::{ManualCompaction, Shared, State};
-use crate::version::edit::{NewFile, VersionEdit};
+use crate::version::edit::{CompactCursor, NewFile, VersionEdit};
 use crate::version::set::next_version;
-use pick::Pick;
+use crate::version::{TableFile, Version};
+use partitioner::PartitionerContext;
+use pick::manual::{Step, next_step};
+use pick::{Input, Kind, Plan, Range, Running};
+use report::Report;
+use run::Written;
+
+/// A compaction that is registered: nobody else takes its files.
+pub(crate) struct Pick {
+    plan: Plan<TableFile>,
+    /// Its number in LOG and among the running ones.
+    pub(crate) id: u64,
+    /// The Version that the inputs are from.
+    pub(crate) version: Arc<Version>,
+    /// Of the inputs.
+    pub(crate) range: Range,
+    /// Whether somebody waits for it.
+    pub(crate) manual: bool,
+    /// 0: as the database's options say.
+    pub(crate) max_subcompactions: u32,
+    canceled: Option<Arc<AtomicBool>>,
+}
+
+impl Deref for Pick {
+    type Target = Plan<TableFile>;
+
+    fn deref(&self) -> &Plan<TableFile> {
+        &self.plan
+    }
+}
+
+impl Pick {
+    /// Errors: who asked for it does not want it any more.
+    pub(crate) fn check_not_canceled(&self) -> Result<()> {
+        check_not_canceled(self.canceled.as_ref())
+    }
+
+    /// What the outputs are compressed with.
+    pub(crate) fn compression(
+        &self,
+        options: &CfOptions,
+    ) -> (CompressionType, CompressionSettings) {
+        if !self.compress {
+            return (CompressionType::None, options.compression_opts.settings());
+        }
+        let lowest = (self.output_level + 1..self.version.num_levels())
+            .all(|l| self.version.level(l).is_empty());
+        options.compression_of(self.output_level, self.base_level, lowest)
+    }
+}
+
+pub(crate) fn check_not_canceled(canceled: Option<&Arc<AtomicBool>>) -> Result<()> {
+    if canceled.is_some_and(|c| c.load(Ordering::Relaxed)) {
+        return Err(Error::new(
+            ErrorKind::Incomplete,
+            "Manual compaction paused: it was canceled",
+        ));
+    }
+    Ok(())
+}
 
 /// The next compaction, if there is one to do: one that somebody waits for comes first.
 pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
-    if let Some(i) = state
-        .manual
-        .iter()
-        .position(|m| !state.compacting.contains(&m.family))
-    {
-        let manual = state.manual.remove(i);
-        state.compacting.push(manual.family);
-        return Some(Box::new(move |db| run_manual(db, &manual)));
+    if let Some(work) = next_manual(db, state) {
+        return Some(work);
+    }
+    let exclusive = state.manual.iter().any(|m| m.exclusive);
+    if exclusive || state.compacting.iter().any(|r| r.exclusive) {
+        return None;
     }
     let families = db.families.load();
-    for family in families.iter() {
-        if state.compacting.contains(&family.id)
-            || family.is_dropped()
-            || family.options.cf.disable_auto_compactions
-        {
-            continue;
-        }
-        let version = Arc::clone(&family.view.load().version);
-        if let Some(pick) = pick::automatic(&version, &family.options.cf) {
-            let family = Arc::clone(family);
-            state.compacting.push(family.id);
-            return Some(Box::new(move |db| {
-                let result = compact(db, &family, pick);
-                finished(db, family.id);
-                forgive(db, result)
-            }));
+    // From the family behind the last one, so that none waits for ever.
+    let after = |id: u32| id > state.last_compacted;
+    let mut order: Vec<&Arc<Family>> = families.iter().filter(|f| after(f.id)).collect();
+    order.extend(families.iter().filter(|f| !after(f.id)));
+    for family in order {
+        if let Some((version, plan)) = automatic(db, state, family) {
+            state.last_compacted = family.id;
+            return Some(launch(state, family, version, plan, None));
         }
     }
     None
 }
 
-fn finished(db: &Shared, family: u32) {
-    db.state().compacting.retain(|&id| id != family);
-    db.notify();
+/// What a family needs now, without being asked.
+pub(crate) fn automatic(
+    db: &Shared,
+    state: &State,
+    family: &Arc<Family>,
+) -> Option<(Arc<Version>, Plan<TableFile>)> {
+    if family.is_dropped()
+        || family.options.cf.disable_auto_compactions
+        || state.held.contains(&family.id)
+    {
+        return None;
+    }
+    let version = Arc::clone(&family.view.load().version);
+    let plan = with_input(db, state, family, &version, pick::automatic)?;
+    Some((version, plan))
+}
+
+/// Calls `f` with what the picker is to know.
+fn with_input<R>(
+    db: &Shared,
+    state: &State,
+    family: &Family,
+    version: &Version,
+    f: impl FnOnce(&Input<'_, TableFile>) -> R,
+) -> R {
+    let running: Vec<&Running> = state
+        .compacting
+        .iter()
+        .filter(|r| r.family == family.id)
+        .collect();
+    let oldest_snapshot = db.snapshots.any_released().then(|| {
+        let oldest = db.snapshots.sequences().first().copied();
+        oldest.unwrap_or_else(|| db.visible()).0
+    });
+    let cursors = family.compactions.cursors();
+    f(&Input {
+        levels: candidates::levels(version),
+        options: &family.options.cf,
+        now: db.env().clock.wall_micros() / 1_000_000,
+        oldest_snapshot,
+        running: &running,
+        cursors: &cursors,
+        may_move: &|file| partition_allows_move(family, file),
+    })
+}
+
+/// Whether the SST partitioner lets the file stay as it is.
+fn partition_allows_move(family: &Family, file: &TableFile) -> bool {
+    let Some(factory) = &family.options.sst_partitioner_factory else {
+        return true;
+    };
+    let (smallest, largest) = (file.smallest_user_key(), file.largest_user_key());
+    let context = PartitionerContext {
+        is_manual_compaction: false,
+        output_level: 0,
+        smallest_user_key: smallest,
+        largest_user_key: largest,
+    };
+    let partitioner = factory.create_partitioner(&context);
+    partitioner.is_none_or(|mut p| p.can_do_trivial_move(smallest, largest))
+}
+
+/// The next step of a compaction that somebody asked for.
+fn next_manual(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
+    let mut at = 0;
+    while let Some(manual) = state.manual.get(at).cloned() {
+        let done = match manual_step(db, state, &manual) {
+            Ok(Next::Wait) => {
+                at += 1;
+                continue;
+            }
+            Ok(Next::Run(family, version, plan)) => {
+                manual.running.store(true, Ordering::Relaxed);
+                return Some(launch(state, &family, version, *plan, Some(manual)));
+            }
+            Ok(Next::Done) => Ok(()),
+            Err(e) => Err(e),
+        };
+        state.manual.remove(at);
+        manual.finish(done);
+        db.notify();
+    }
+    None
+}
+
+enum Next {
+    Run(Arc<Family>, Arc<Version>, Box<Plan<TableFile>>),
+    Wait,
+    Done,
+}
+
+fn manual_step(db: &Shared, state: &State, manual: &ManualCompaction) -> Result<Next> {
+    if manual.running.load(Ordering::Relaxed) {
+        return Ok(Next::Wait);
+    }
+    check_not_canceled(manual.canceled.as_ref())?;
+    let families = db.families.load();
+    let family = families.get(manual.family).ok_or_else(|| {
+        Error::new(
+            ErrorKind::ColumnFamilyDropped,
+            "compaction: the column family was dropped",
+        )
+    })?;
+    if state.held.contains(&family.id) || (manual.exclusive && !state.compacting.is_empty()) {
+        return Ok(Next::Wait);
+    }
+    let version = Arc::clone(&family.view.load().version);
+    let mut progress = manual.progress();
+    let step = with_input(db, state, family, &version, |input| {
+        next_step(input, &manual.request, &mut progress)
+    })?;
+    Ok(match step {
+        Step::Run(mut plan) => {
+            // A filter sees what somebody asks to be compacted, also if it would only move.
+            let refit = plan.reason == pick::manual::REFIT;
+            if plan.kind == Kind::Move && !refit && family.options.has_compaction_filter() {
+                plan.kind = Kind::Merge;
+            }
+            Next::Run(Arc::clone(family), version, plan)
+        }
+        Step::Wait => Next::Wait,
+        Step::Done => Next::Done,
+    })
+}
+
+/// Registers a compaction. The work ends its registration.
+fn launch(
+    state: &mut State,
+    family: &Arc<Family>,
+    version: Arc<Version>,
+    plan: Plan<TableFile>,
+    manual: Option<Arc<ManualCompaction>>,
+) -> Work {
+    let id = state.next_job();
+    let files = plan.files().map(|(_, f)| f);
+    let range = candidates::levels(&version).range(files).unwrap_or(Range {
+        smallest: Vec::new(),
+        largest: Vec::new(),
+        open_end: true,
+    });
+    for (_, f) in plan.files() {
+        f.being_compacted.store(true, Ordering::Relaxed);
+    }
+    state.compacting.push(Running {
+        id,
+        family: family.id,
+        start_level: plan.start_level(),
+        output_level: plan.output_level,
+        range: range.clone(),
+        manual: manual.is_some(),
+        exclusive: manual.as_ref().is_some_and(|m| m.exclusive),
+    });
+    let pick = Pick {
+        plan,
+        id,
+        version,
+        range,
+        manual: manual.is_some(),
+        max_subcompactions: manual.as_ref().map_or(0, |m| m.max_subcompactions),
+        canceled: manual.as_ref().and_then(|m| m.canceled.clone()),
+    };
+    let family = Arc::clone(family);
+    Box::new(move |db| {
+        let registered = Registered {
+            db,
+            pick: &pick,
+            manual: manual.as_deref(),
+        };
+        let result = compact(db, &family, &pick);
+        if result.as_ref().is_err_and(is_canceled) {
+            db.count(Ticker::CompactionCancelled, 1);
+        }
+        if let (Some(manual), Err(e)) = (&manual, &result) {
+            manual.finish(Err(e.duplicate()));
+            db.state().manual.retain(|m| !Arc::ptr_eq(m, manual));
+        }
+        drop(registered);
+        forgive(db, result)
+    })
+}
+
+/// Ends the registration of a compaction, however it ends.
+struct Registered<'a> {
+    db: &'a Shared,
+    pick: &'a Pick,
+    manual: Option<&'a ManualCompaction>,
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        let mut state = self.db.state();
+        for (_, f) in self.pick.files() {
+            f.being_compacted.store(false, Ordering::Relaxed);
+        }
+        state.compacting.retain(|r| r.id != self.pick.id);
+        if let Some(manual) = self.manual {
+            manual.running.store(false, Ordering::Relaxed);
+        }
+        drop(state);
+        self.db.notify();
+    }
 }
 
 /// Failures that concern nobody but the caller: of a compaction that the closing of the database
-/// cut short, or whose filter panicked. The filter is not called again.
+/// or its caller cut short, or whose filter panicked. The filter is not called again.
 fn forgive(db: &Shared, result: Result<()>) -> Result<()> {
     result.or_else(|e| match e.kind() {
-        ErrorKind::ShutdownInProgress => Ok(()),
         ErrorKind::Aborted => {
             db.log.error(format_args!("compaction given up: {e}"));
             Ok(())
         }
+        _ if is_canceled(&e) => Ok(()),
         _ => Err(e),
     })
 }
 
-fn run_manual(db: &Arc<Shared>, manual: &ManualCompaction) -> Result<()> {
-    let families = db.families.load();
-    let result = match families.get(manual.family) {
-        None => Err(Error::new(
-            ErrorKind::ColumnFamilyDropped,
-            "compact_range: it was dropped",
-        )),
-        Some(family) => {
-            let version = Arc::clone(&family.view.load().version);
-            let range = (manual.begin.as_deref(), manual.end.as_deref());
-            match pick::range(&version, family.comparator(), range) {
-                Some(mut pick) => {
-                    // A filter sees what somebody asks to be compacted, also if it would only move.
-                    pick.trivial_move &= !family.options.has_compaction_filter();
-                    compact(db, family, pick)
-                }
-                None => Ok(()),
-            }
-        }
-    };
-    finished(db, manual.family);
-    let told = result.as_ref().copied().map_err(Error::duplicate);
-    *manual.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(told);
-    forgive(db, result)
+fn is_canceled(e: &Error) -> bool {
+    matches!(
+        e.kind(),
+        ErrorKind::ShutdownInProgress | ErrorKind::Incomplete
+    )
 }
 
 /// Runs a compaction and makes its result part of the database.
-fn compact(db: &Arc<Shared>, family: &Arc<Family>, pick: Pick) -> Result<()> {
-    for (_, file) in pick.files() {
-        file.being_compacted.store(true, Ordering::Relaxed);
-    }
-    let result = compact_marked(db, family, &pick);
-    for (_, file) in pick.files() {
-        file.being_compacted.store(false, Ordering::Relaxed);
-    }
-    result
-}
-
-fn compact_marked(db: &Arc<Shared>, family: &Arc<Family>, pick: &Pick) -> Result<()> {
-    let start = db.env().clock.wall_micros();
-    let new_files = if pick.trivial_move {
-        pick.files()
-            .map(|(_, f)| NewFile {
-                level: pick.output_level as u32,
-                meta: f.meta.clone(),
-            })
-            .collect()
-    } else {
-        run::run(db, family, pick)?
+fn compact(db: &Arc<Shared>, family: &Arc<Family>, pick: &Pick) -> Result<()> {
+    let report = Report::begin(db, family, pick);
+    let written = match pick.kind {
+        Kind::Merge => run::run(db, family, pick)?,
+        Kind::Move => unchanged(pick),
+        Kind::Delete => Written {
+            files: Vec::new(),
+            records: 0,
+            subcompactions: 0,
+        },
     };
-    let bytes: u64 = new_files.iter().map(|f| f.meta.file_size).sum();
-    let count = new_files.len() as u64;
-    install(db, family, pick, new_files)?;
-    let event = if pick.trivial_move {
-        "trivial_move"
-    } else {
-        "compaction_finished"
-    };
-    db.log.event(
-        &Event::new(event)
-            .text("cf_name", &family.name)
-            .text("compaction_reason", pick.reason)
-            .number("output_level", pick.output_level as u64)
-            .number("num_input_files", pick.files().count() as u64)
-            .number("num_output_files", count)
-            .number("total_output_size", bytes)
-            .number(
-                "compaction_time_micros",
-                db.env().clock.wall_micros().saturating_sub(start),
-            ),
-    );
+    install(db, family, pick, &written.files)?;
+    report.end(db, family, pick, &written);
     Ok(())
 }
 
-fn install(db: &Shared, family: &Arc<Family>, pick: &Pick, new_files: Vec<NewFile>) -> Result<()> {
+/// The inputs, on another level.
+fn unchanged(pick: &Pick) -> Written {
+    let moved = |f: &Arc<TableFile>| {
+        let mut meta = f.meta.clone();
+        meta.marked_for_compaction = false;
+        NewFile {
+            level: pick.output_level as u32,
+            meta,
+        }
+    };
+    Written {
+        files: pick.files().map(|(_, f)| moved(f)).collect(),
+        records: 0,
+        subcompactions: 0,
+    }
+}
+
+fn install(db: &Shared, family: &Arc<Family>, pick: &Pick, new_files: &[NewFile]) -> Result<()> {
+    let cursor = pick.cursor.as_ref().map(|(level, key)| CompactCursor {
+        level: *level as u32,
+        key: key.clone(),
+    });
     let edit = VersionEdit {
         column_family: family.id,
         deleted_files: pick
             .files()
             .map(|(level, f)| (level as u32, f.number()))
             .collect(),
-        new_files,
+        new_files: new_files.to_vec(),
+        compact_cursors: cursor.into_iter().collect(),
         ..Default::default()
     };
     let mut versions = db.lock_versions();
@@ -174,11 +409,21 @@ fn install(db: &Shared, family: &Arc<Family>, pick: &Pick, new_files: Vec<NewFil
             "[{}] dropped: compaction discarded",
             family.name
         ));
+        if pick.kind == Kind::Merge {
+            for new in new_files {
+                db.tables
+                    .janitor
+                    .add(files::table_path(&db.dir, new.meta.number));
+            }
+        }
         return Ok(());
     }
     let version = Arc::new(next_version(&db.tables, family, &edit)?);
     let last = db.visible().0;
     versions.log(&db.tables, &db.numbers, &families, last, edit)?;
+    if let Some((level, key)) = &pick.cursor {
+        family.compactions.set_cursor(*level, key.clone());
+    }
     let state = db.state();
     let view = family.view.load_full();
     family.view.store(Arc::new(view.with_version(version)));

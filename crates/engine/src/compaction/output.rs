@@ -34,6 +34,8 @@ pub(crate) struct OutputContext<'a> {
     pub(crate) enforce_single_del_contracts: bool,
     /// Bytes after which writeback is started; 0 leaves it to the system.
     pub(crate) bytes_per_sync: u64,
+    /// Codec of the blocks, and how it is run.
+    pub(crate) compression: (table::CompressionType, table::CompressionSettings),
 }
 
 impl<'a> OutputContext<'a> {
@@ -53,6 +55,7 @@ impl<'a> OutputContext<'a> {
             rate_limit: db.env().rate_limiter.clone().map(|l| (l, IoPriority::High)),
             enforce_single_del_contracts: db.options.db.enforce_single_del_contracts,
             bytes_per_sync: db.options.db.bytes_per_sync,
+            compression: family.options.cf.compression_of(0, 1, false),
         }
     }
 }
@@ -197,8 +200,8 @@ impl Open {
             table::BuilderOptions {
                 table: options.table.clone(),
                 comparator: options.comparator.clone(),
-                compression: options.cf.compression,
-                compression_opts: options.cf.compression_opts.settings(),
+                compression: ctx.compression.0,
+                compression_opts: ctx.compression.1.clone(),
                 compressors: Some(Arc::clone(&ctx.tables.compressors)),
                 target_file_size: if level == 0 {
                     0

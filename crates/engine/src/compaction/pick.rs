@@ -1,192 +1,233 @@
-//! Which files to compact: pure functions of a Version and the options.
+//! Which files to compact: pure functions of the files, the options, the time and what is running.
 //!
-//! Every level has a score: level 0 its number of files over
-//! `level0_file_num_compaction_trigger`, the others their bytes over their target
-//! (`max_bytes_for_level_base`, times `max_bytes_for_level_multiplier` per level). The level with
-//! the highest score of at least 1 is compacted into the next one.
+//! ```text
+//!   pick ─┬─ level      the level with the highest score into the next; then what is marked, what
+//!         │             snapshots held, what is old
+//!         ├─ universal  neighbouring sorted runs of similar size
+//!         └─ fifo       the oldest files go
+//!   manual              a range level by level; files by number; files to another level
+//! ```
+//!
+//! Nothing here knows a thread, a lock or a table: files come as [`Candidate`]s, so that tests
+//! write them as text. A pick is safe beside the running compactions: none of its files is in one
+//! of them, and what it will write overlaps nothing that they will write to the same level.
 
-use std::cmp::Ordering;
+pub(crate) mod fifo;
+pub(crate) mod files;
+pub(crate) mod level;
+pub(crate) mod manual;
+pub(crate) mod score;
+pub(crate) mod universal;
+
 use std::sync::Arc;
 
-use base::Comparator;
+pub(crate) use files::{Candidate, Counts, Levels, Range};
 
-use crate::options::CfOptions;
-use crate::version::{TableFile, Version};
+use crate::options::{CfOptions, CompactionStyle};
+use files::total;
+use score::Targets;
 
-/// A compaction to do.
-pub(crate) struct Pick {
-    /// Input files by level, from the upper level down.
-    pub(crate) inputs: Vec<(usize, Vec<Arc<TableFile>>)>,
-    pub(crate) output_level: usize,
-    /// The inputs overlap nothing, each other included: they only change their level.
-    pub(crate) trivial_move: bool,
-    /// RocksDB's word for why.
-    pub(crate) reason: &'static str,
-    /// The Version that the inputs are from.
-    pub(crate) version: Arc<Version>,
+/// What is picked from.
+pub(crate) struct Input<'a, F> {
+    pub(crate) levels: Levels<'a, F>,
+    pub(crate) options: &'a CfOptions,
+    /// Seconds since 1970.
+    pub(crate) now: u64,
+    /// Once a snapshot was released: the oldest sequence number that one still holds, or the newest
+    /// visible. What is older than it and hidden can go.
+    pub(crate) oldest_snapshot: Option<u64>,
+    /// Of this family.
+    pub(crate) running: &'a [&'a Running],
+    /// By level: the key at which a compaction of the level starts next, with `kRoundRobin`.
+    pub(crate) cursors: &'a [Option<Vec<u8>>],
+    /// Whether the SST partitioner lets a file go to another level as it is.
+    pub(crate) may_move: &'a dyn Fn(&F) -> bool,
 }
 
-impl Pick {
-    /// Every input file with its level.
-    pub(crate) fn files(&self) -> impl Iterator<Item = (usize, &Arc<TableFile>)> {
-        self.inputs
-            .iter()
-            .flat_map(|(level, files)| files.iter().map(move |f| (*level, f)))
-    }
+/// A running compaction, as far as others have to keep out of its way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Running {
+    /// Tells it from others.
+    pub(crate) id: u64,
+    /// The column family.
+    pub(crate) family: u32,
+    /// The uppermost level of its inputs.
+    pub(crate) start_level: usize,
+    pub(crate) output_level: usize,
+    /// From the first to the last key of its inputs.
+    pub(crate) range: Range,
+    /// Whether somebody asked for it.
+    pub(crate) manual: bool,
+    /// Whether no other may run beside it.
+    pub(crate) exclusive: bool,
+}
+
+/// What becomes of the inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// They are merged into new files.
+    Merge,
+    /// They change their level and stay as they are.
+    Move,
+    /// They are deleted.
+    Delete,
 }
 
 /// The reason of a compaction that somebody called for.
 pub(crate) const MANUAL: &str = "ManualCompaction";
 
-/// How much each level needs compaction; 1 and more does.
-pub(crate) fn scores(version: &Version, options: &CfOptions) -> Vec<f64> {
-    let mut target = options.max_bytes_for_level_base as f64;
-    let mut out = Vec::with_capacity(version.num_levels());
-    for level in 0..version.num_levels() {
-        if level == 0 {
-            let trigger = options.level0_file_num_compaction_trigger.max(1);
-            out.push(version.level(0).len() as f64 / f64::from(trigger));
-            continue;
+/// A compaction to do.
+pub(crate) struct Plan<F> {
+    /// Input files by level, from the upper level down; those of level 0 newest first.
+    pub(crate) inputs: Vec<(usize, Vec<Arc<F>>)>,
+    pub(crate) output_level: usize,
+    pub(crate) kind: Kind,
+    /// RocksDB's word for why.
+    pub(crate) reason: &'static str,
+    /// The score of the uppermost input level.
+    pub(crate) score: f64,
+    /// Bytes of an output file, about.
+    pub(crate) target_file_bytes: u64,
+    /// Files of the level behind the output level that the inputs overlap, by key.
+    pub(crate) grandparents: Vec<Arc<F>>,
+    /// Bytes of grandparents that one output file may overlap.
+    pub(crate) grandparent_bytes_max: u64,
+    /// Whether the outputs are compressed as the options say; else not at all.
+    pub(crate) compress: bool,
+    /// The level that level 0 is compacted into.
+    pub(crate) base_level: usize,
+    /// The key at which the next compaction of a level starts: level and key.
+    pub(crate) cursor: Option<(usize, Vec<u8>)>,
+}
+
+impl<F: Candidate> Plan<F> {
+    /// Every input file with its level.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (usize, &Arc<F>)> {
+        self.inputs
+            .iter()
+            .flat_map(|(level, files)| files.iter().map(move |f| (*level, f)))
+    }
+
+    pub(crate) fn start_level(&self) -> usize {
+        self.inputs.first().map_or(0, |(level, _)| *level)
+    }
+
+    pub(crate) fn input_bytes(&self) -> u64 {
+        total(self.files().map(|(_, f)| f))
+    }
+}
+
+/// The compaction that is needed most, if one is needed and can run now.
+pub(crate) fn automatic<F: Candidate>(input: &Input<'_, F>) -> Option<Plan<F>> {
+    match input.options.compaction_style {
+        CompactionStyle::Level => level::pick(input),
+        CompactionStyle::Universal => universal::pick(input),
+        CompactionStyle::Fifo => fifo::pick(input),
+        CompactionStyle::None => None,
+    }
+}
+
+/// Each level's score, by level; levels that are never compacted by score have 0.
+pub(crate) fn scores<F: Candidate>(
+    levels: &Levels<'_, F>,
+    options: &CfOptions,
+    now: u64,
+) -> Vec<f64> {
+    let targets = Targets::of(levels, options);
+    let mut out = vec![0.0; levels.count()];
+    for s in score::scores(levels, options, &targets, now) {
+        if let Some(slot) = out.get_mut(s.level) {
+            *slot = s.score;
         }
-        if level > 1 {
-            target *= options.max_bytes_for_level_multiplier;
-        }
-        let last = level + 1 == version.num_levels();
-        out.push(if last {
-            0.0
-        } else {
-            version.level_bytes(level) as f64 / target
-        });
     }
     out
 }
 
-/// The compaction that the levels' scores ask for.
-pub(crate) fn automatic(version: &Arc<Version>, options: &CfOptions) -> Option<Pick> {
-    let scores = scores(version, options);
-    let mut order: Vec<usize> = (0..scores.len()).filter(|&l| scores[l] >= 1.0).collect();
-    order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
-    order
-        .into_iter()
-        .find_map(|level| from_level(version, options, level))
-}
+impl<F: Candidate> Input<'_, F> {
+    /// Whether what a compaction of `range` writes to `level` may overlap what a running one does.
+    fn conflicts(&self, range: &Range, level: usize) -> bool {
+        let cmp = self.levels.comparator;
+        self.running
+            .iter()
+            .any(|r| r.output_level == level && r.range.overlaps(cmp, range))
+    }
 
-fn from_level(version: &Arc<Version>, options: &CfOptions, level: usize) -> Option<Pick> {
-    if level + 1 >= version.num_levels() {
-        return None;
+    /// Whether a running compaction takes files of level 0.
+    fn level0_is_busy(&self) -> bool {
+        self.running.iter().any(|r| r.start_level == 0)
     }
-    if level == 0 {
-        let files = version.level(0).to_vec();
-        return pick(version, options, 0, files, "LevelL0FilesNum");
-    }
-    // The largest file first: it frees the most.
-    let mut files = version.level(level).to_vec();
-    files.sort_by_key(|f| std::cmp::Reverse(f.meta.file_size));
-    files
-        .into_iter()
-        .find_map(|f| pick(version, options, level, vec![f], "LevelMaxLevelSize"))
-}
 
-/// A compaction of `files` of `level` with what they overlap in the next level; `None` if a file
-/// is in another compaction.
-fn pick(
-    version: &Arc<Version>,
-    options: &CfOptions,
-    level: usize,
-    files: Vec<Arc<TableFile>>,
-    reason: &'static str,
-) -> Option<Pick> {
-    let cmp = &version.comparator;
-    let (smallest, largest) = extent(cmp, &files)?;
-    let below = version.overlapping(level + 1, Some(&smallest), Some(&largest));
-    if files.iter().chain(&below).any(|f| f.is_being_compacted()) {
-        return None;
+    /// Bytes of an output file on a level.
+    fn target_file_bytes(&self, level: usize, base_level: usize) -> u64 {
+        let options = self.options;
+        let relative = match options.compaction_style {
+            CompactionStyle::Level
+                if options.level_compaction_dynamic_level_bytes && level >= base_level =>
+            {
+                level - base_level + 1
+            }
+            CompactionStyle::Universal | CompactionStyle::Fifo if level == 0 => return u64::MAX,
+            _ => level,
+        };
+        let factor = u64::from(options.target_file_size_multiplier.max(1).unsigned_abs());
+        (1..relative).fold(options.target_file_size_base, |size, _| {
+            size.saturating_mul(factor)
+        })
     }
-    let trivial_move = below.is_empty() && disjoint(cmp, &files) && {
-        // What a move would put above two levels down is bounded, or the next compaction is huge.
-        let grand = version.overlapping(level + 2, Some(&smallest), Some(&largest));
-        grand.iter().map(|f| f.meta.file_size).sum::<u64>() <= max_compaction_bytes(options)
-    };
-    let mut inputs = vec![(level, files)];
-    if !below.is_empty() {
-        inputs.push((level + 1, below));
-    }
-    Some(Pick {
-        inputs,
-        output_level: level + 1,
-        trivial_move,
-        reason,
-        version: Arc::clone(version),
-    })
-}
 
-/// Everything between two user keys (`None` is open), from all levels, into the lowest level that
-/// has any of it, or level 1.
-pub(crate) fn range(
-    version: &Arc<Version>,
-    cmp: &Comparator,
-    (begin, end): (Option<&[u8]>, Option<&[u8]>),
-) -> Option<Pick> {
-    let (mut begin, mut end) = (begin.map(<[u8]>::to_vec), end.map(<[u8]>::to_vec));
-    loop {
-        let inputs: Vec<_> = (0..version.num_levels())
-            .map(|l| (l, version.overlapping(l, begin.as_deref(), end.as_deref())))
-            .filter(|(_, files)| !files.is_empty())
-            .collect();
-        let all: Vec<_> = inputs.iter().flat_map(|(_, f)| f.iter().cloned()).collect();
-        let (smallest, largest) = extent(cmp, &all)?;
-        // Files reach beyond the range: what they overlap there must come along.
-        let grows_down = begin
-            .as_ref()
-            .is_some_and(|b| cmp.compare(&smallest, b).is_lt());
-        let grows_up = end
-            .as_ref()
-            .is_some_and(|e| cmp.compare(&largest, e).is_gt());
-        if !grows_down && !grows_up {
-            let lowest = inputs.last().map_or(0, |(l, _)| *l);
-            return Some(Pick {
-                inputs,
-                output_level: lowest.max(1).min(version.num_levels() - 1),
-                trivial_move: false,
-                reason: MANUAL,
-                version: Arc::clone(version),
+    /// A merge of these inputs, without grandparents.
+    fn plan(
+        &self,
+        inputs: Vec<(usize, Vec<Arc<F>>)>,
+        output_level: usize,
+        base_level: usize,
+        reason: &'static str,
+    ) -> Plan<F> {
+        Plan {
+            inputs,
+            output_level,
+            kind: Kind::Merge,
+            reason,
+            score: 0.0,
+            target_file_bytes: if output_level == 0 {
+                u64::MAX
+            } else {
+                self.target_file_bytes(output_level, base_level)
+            },
+            grandparents: Vec::new(),
+            grandparent_bytes_max: self.options.compaction_bytes_max(),
+            compress: true,
+            base_level,
+            cursor: None,
+        }
+    }
+
+    /// Whether the files can go to `output_level` as they are.
+    fn can_move(
+        &self,
+        start_level: usize,
+        files: &[Arc<F>],
+        output_level: usize,
+        base: usize,
+    ) -> bool {
+        let lowest = |level: usize| level > 0 && level + 1 >= self.levels.non_empty();
+        let codec = |level: usize| self.options.compression_of(level, base, lowest(level));
+        if start_level == output_level
+            || codec(start_level) != codec(output_level)
+            || !self.levels.disjoint(files)
+        {
+            return false;
+        }
+        files.iter().all(|f| {
+            // What a move would put above two levels down is bounded, or the next compaction is huge.
+            let grandparents = self.levels.range([f]).map_or(0, |range| {
+                total(self.levels.sorted_overlapping(output_level + 1, &range))
             });
-        }
-        if grows_down {
-            begin = Some(smallest);
-        }
-        if grows_up {
-            end = Some(largest);
-        }
+            f.size().saturating_add(grandparents) <= self.options.compaction_bytes_max()
+                && (self.may_move)(f)
+        })
     }
 }
 
-/// `max_compaction_bytes`, or 25 times the target file size if it is 0.
-fn max_compaction_bytes(options: &CfOptions) -> u64 {
-    match options.max_compaction_bytes {
-        0 => options.target_file_size_base.saturating_mul(25),
-        set => set,
-    }
-}
-
-/// Smallest and largest user key of some files; `None` if there are none.
-fn extent(cmp: &Comparator, files: &[Arc<TableFile>]) -> Option<(Vec<u8>, Vec<u8>)> {
-    let smallest = files
-        .iter()
-        .map(|f| f.smallest_user_key())
-        .min_by(|a, b| cmp.compare(a, b))?;
-    let largest = files
-        .iter()
-        .map(|f| f.largest_user_key())
-        .max_by(|a, b| cmp.compare(a, b))?;
-    Some((smallest.to_vec(), largest.to_vec()))
-}
-
-/// Whether no two of the files share a user key.
-fn disjoint(cmp: &Comparator, files: &[Arc<TableFile>]) -> bool {
-    let mut sorted: Vec<_> = files.iter().collect();
-    sorted.sort_by(|a, b| cmp.compare(a.smallest_user_key(), b.smallest_user_key()));
-    sorted
-        .windows(2)
-        .all(|w| cmp.compare(w[0].largest_user_key(), w[1].smallest_user_key()) == Ordering::Less)
-}
+#[cfg(test)]
+mod tests;

@@ -1,125 +1,322 @@
-//! Merges the inputs of a compaction into new tables.
+//! Merges the inputs of a compaction into new tables, in one part or several at the same time.
 
 use std::cmp::Ordering;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering as Atomic};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use base::stats::Ticker;
-use base::{Error, ErrorKind, Result, SequenceNumber, key};
+use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber, ValueType, key};
 use io::IoPriority;
 use table::InternalIterator;
 
+use super::cut::{Cutter, Sizes};
 use super::filter::Filter;
 use super::merge::{DropRules, MayExistBelow, Merge};
 use super::output::{Output, OutputContext};
-use super::pick::{MANUAL, Pick};
+use super::partitioner::{PartitionerContext, SstPartitioner};
+use super::pick::MANUAL;
 use super::tombstones::{Hidden, Tombstones};
+use super::{Pick, split};
+use crate::compaction::pick::Candidate;
 use crate::family::Family;
 use crate::files;
 use crate::filter::{FilterContext, TableCreationReason};
+use crate::jobs;
+use crate::options::CompactionStyle;
 use crate::read::level::LevelIter;
 use crate::read::merging::MergingIter;
 use crate::shared::Shared;
-use crate::version::Version;
+use crate::version::TableFile;
 use crate::version::edit::NewFile;
 
 /// Bytes that a compaction reads at once from each input: RocksDB's default since 8.7.
 const READAHEAD_BYTES: usize = 2 << 20;
 
-/// Entries between two looks at whether the database is being closed.
+/// Entries between two looks at whether the compaction should end.
 const CHECK_EVERY: u64 = 4096;
 
-/// Writes the survivors of the inputs to new tables of about `target_file_size_base` bytes.
-///
-/// Errors leave the database as it was; what was written is removed.
-pub(crate) fn run(db: &Arc<Shared>, family: &Arc<Family>, pick: &Pick) -> Result<Vec<NewFile>> {
-    let mut done = Vec::new();
-    let result = write_outputs(db, family, pick, &mut done);
-    if result.is_err() {
-        for new in &done {
-            db.tables
-                .janitor
-                .add(files::table_path(&db.dir, new.meta.number));
-        }
-    }
-    let read: u64 = pick.files().map(|(_, f)| f.meta.file_size).sum();
-    db.count(Ticker::CompactReadBytes, read);
-    db.count(
-        Ticker::CompactWriteBytes,
-        done.iter().map(|f| f.meta.file_size).sum(),
-    );
-    result.map(|()| done)
+/// What a compaction wrote.
+pub(crate) struct Written {
+    /// By key.
+    pub(crate) files: Vec<NewFile>,
+    pub(crate) records: u64,
+    pub(crate) subcompactions: usize,
 }
 
-fn write_outputs(
-    db: &Arc<Shared>,
-    family: &Arc<Family>,
-    pick: &Pick,
-    done: &mut Vec<NewFile>,
-) -> Result<()> {
-    let mut ctx = OutputContext::of(db, family);
-    if let Some((_, priority)) = &mut ctx.rate_limit {
-        *priority = IoPriority::Low;
-    }
-    ctx.epoch = pick
-        .files()
-        .filter_map(|(_, f)| f.meta.epoch_number)
-        .min()
-        .unwrap_or(0);
-    ctx.oldest_ancestor_time = pick
-        .files()
-        .map(|(_, f)| f.meta.oldest_ancestor_time)
-        .filter(|&t| t > 0)
-        .min()
-        .unwrap_or(ctx.now);
-    let cmp = family.comparator();
+/// Writes the survivors of the inputs to new tables.
+///
+/// Errors leave the database as it was; what was written is removed.
+pub(crate) fn run(db: &Arc<Shared>, family: &Arc<Family>, pick: &Pick) -> Result<Written> {
     let snapshots = db.snapshots.sequences();
-    let tombstones = tombstones(family, pick, &snapshots)?;
-    let rules = DropRules::drop_deletions(
-        cmp.clone(),
-        snapshots.clone(),
-        below(Arc::clone(&pick.version), pick.output_level),
-    )
-    .family(&ctx)
-    .filter(Filter::of(family, &filter_context(family, pick))?)
-    .without(tombstones.clone().map(|t| Hidden::by(t, &snapshots)));
-    let mut merge = Merge::new(Box::new(input(family, pick)), rules);
-    let limit = target_size(family, pick.output_level);
-    let mut output = Output::new(&ctx, pick.output_level, db.numbers.take());
-    let mut entries = 0u64;
-    // Where the output begins, if it is not the first.
-    let mut from: Option<Vec<u8>> = None;
-    merge.start()?;
-    while merge.valid() {
-        // All versions of a key go to one file: files of a level share no user key.
-        if output.size() >= limit
-            && output.last_user_key().is_some_and(|last| {
-                cmp.compare(last, key::user_key(merge.key())) != Ordering::Equal
-            })
-        {
-            let to = key::user_key(merge.key());
-            if let Some(t) = &tombstones {
-                output.add_tombstones(t.between(from.as_deref(), Some(to)))?;
-            }
-            from = Some(to.to_vec());
-            let next = Output::new(&ctx, pick.output_level, db.numbers.take());
-            done.extend(std::mem::replace(&mut output, next).finish()?);
+    let job = Job {
+        db,
+        family,
+        pick,
+        tombstones: tombstones(family, pick, &snapshots)?,
+        snapshots,
+        failed: AtomicBool::new(false),
+        made: Mutex::new(Vec::new()),
+    };
+    let result = job.run();
+    if result.is_err() {
+        let made = job.made.lock().unwrap_or_else(PoisonError::into_inner);
+        for &number in made.iter() {
+            db.tables.janitor.add(files::table_path(&db.dir, number));
         }
-        output.add(merge.key(), merge.value())?;
-        merge.next()?;
-        entries += 1;
-        if entries.is_multiple_of(CHECK_EVERY) && db.is_closing() {
+    }
+    result
+}
+
+/// User keys from one to before another; `None` is open.
+#[derive(Clone, Default)]
+struct Part {
+    from: Option<Vec<u8>>,
+    to: Option<Vec<u8>>,
+}
+
+/// What the parts of a compaction share.
+struct Job<'a> {
+    db: &'a Arc<Shared>,
+    family: &'a Arc<Family>,
+    pick: &'a Pick,
+    snapshots: Vec<SequenceNumber>,
+    /// Those that go on.
+    tombstones: Option<Arc<Tombstones>>,
+    /// A part has failed: the others end too.
+    failed: AtomicBool,
+    /// Every file that was begun.
+    made: Mutex<Vec<FileNumber>>,
+}
+
+impl Job<'_> {
+    fn run(&self) -> Result<Written> {
+        let parts = self.parts();
+        let subcompactions = parts.len();
+        let tasks: Vec<_> = parts
+            .iter()
+            .map(|part| {
+                move || {
+                    let result = self.part(part);
+                    if result.is_err() {
+                        self.failed.store(true, Atomic::Relaxed);
+                    }
+                    result
+                }
+            })
+            .collect();
+        let mut out = Written {
+            files: Vec::new(),
+            records: 0,
+            subcompactions,
+        };
+        let mut failure: Option<Error> = None;
+        for result in jobs::in_parallel("ironstone:sub", tasks) {
+            match result {
+                Ok((files, records)) => {
+                    out.files.extend(files);
+                    out.records += records;
+                }
+                // Those that ended because of another say so.
+                Err(e) if failure.is_none() || is_consequence(failure.as_ref()) => {
+                    failure = Some(e);
+                }
+                Err(_) => {}
+            }
+        }
+        failure.map_or(Ok(out), Err)
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        let set = match self.pick.max_subcompactions {
+            0 => self.db.options.db.max_subcompactions,
+            n => n,
+        };
+        // Level 0 in level style may get one file only: its files are sorted by age.
+        let several = set > 1 && self.pick.output_level > 0;
+        let cuts = if several {
+            split::boundaries(self.family.comparator(), self.pick, set as usize)
+        } else {
+            Vec::new()
+        };
+        let mut parts = vec![Part::default()];
+        for cut in cuts {
+            if let Some(last) = parts.last_mut() {
+                last.to = Some(cut.clone());
+            }
+            parts.push(Part {
+                from: Some(cut),
+                to: None,
+            });
+        }
+        parts
+    }
+
+    /// Writes one part; its files and the number of their records.
+    fn part(&self, part: &Part) -> Result<(Vec<NewFile>, u64)> {
+        let pick = self.pick;
+        let ctx = self.context();
+        let cmp = self.family.comparator();
+        let snapshots = &self.snapshots;
+        let tombstones = self.tombstones.as_ref();
+        let rules = DropRules::drop_deletions(cmp.clone(), snapshots.clone(), below(pick))
+            .family(&ctx)
+            .filter(Filter::of(self.family, &self.filter_context())?)
+            .without(tombstones.map(|t| Hidden::by(Arc::clone(t), snapshots)));
+        let mut merge = Merge::new(self.input(part), rules);
+        let mut cutter = self.cutter();
+        let mut done = Vec::new();
+        let mut output = Output::new(&ctx, pick.output_level, self.number());
+        let mut entries = 0u64;
+        // Where the output begins; `None` is open.
+        let mut from = part.from.clone();
+        merge.start()?;
+        while merge.valid() {
+            let user_key = key::user_key(merge.key());
+            // All versions of a key go to one file: files of a level share no user key.
+            let last = output.last_user_key();
+            if cutter.looks_at(output.size())
+                && last.is_none_or(|last| cmp.compare(last, user_key) != Ordering::Equal)
+                && cutter.cuts_before(user_key, last.map(|last| (output.size(), last)))
+            {
+                if let Some(t) = tombstones {
+                    output.add_tombstones(t.between(from.as_deref(), Some(user_key)))?;
+                }
+                from = Some(user_key.to_vec());
+                let next = Output::new(&ctx, pick.output_level, self.number());
+                done.extend(std::mem::replace(&mut output, next).finish()?);
+            }
+            output.add(merge.key(), merge.value())?;
+            merge.next()?;
+            entries += 1;
+            if entries.is_multiple_of(CHECK_EVERY) {
+                self.check_wanted()?;
+            }
+        }
+        if let Some(t) = tombstones {
+            output.add_tombstones(t.between(from.as_deref(), part.to.as_deref()))?;
+            self.db
+                .count(Ticker::CompactionKeyDropRangeDel, merge.num_hidden());
+        }
+        done.extend(output.finish()?);
+        self.check_wanted()?;
+        Ok((done, entries))
+    }
+
+    fn number(&self) -> FileNumber {
+        let number = self.db.numbers.take();
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.push(number);
+        number
+    }
+
+    /// Errors: nobody wants the result any more.
+    fn check_wanted(&self) -> Result<()> {
+        if self.db.is_closing() || self.db.background_canceled() {
             return Err(Error::new(
                 ErrorKind::ShutdownInProgress,
                 "compaction given up",
             ));
         }
+        if self.failed.load(Atomic::Relaxed) {
+            return Err(Error::aborted(ANOTHER_PART));
+        }
+        self.pick.check_not_canceled()
     }
-    if let Some(t) = &tombstones {
-        output.add_tombstones(t.between(from.as_deref(), None))?;
-        db.count(Ticker::CompactionKeyDropRangeDel, merge.num_hidden());
+
+    fn filter_context(&self) -> FilterContext {
+        let pick = self.pick;
+        FilterContext {
+            is_full_compaction: pick.files().count() == pick.version.files().count(),
+            is_manual_compaction: pick.reason == MANUAL,
+            input_start_level: pick.start_level(),
+            column_family_id: self.family.id,
+            reason: TableCreationReason::Compaction,
+        }
     }
-    done.extend(output.finish()?);
-    Ok(())
+
+    fn context(&self) -> OutputContext<'_> {
+        let pick = self.pick;
+        let mut ctx = OutputContext::of(self.db, self.family);
+        if let Some((_, priority)) = &mut ctx.rate_limit {
+            *priority = IoPriority::Low;
+        }
+        let metas = || pick.files().map(|(_, f)| &f.meta);
+        ctx.epoch = metas().filter_map(|m| m.epoch_number).min().unwrap_or(0);
+        ctx.oldest_ancestor_time = metas()
+            .map(|m| m.oldest_ancestor_time)
+            .filter(|&t| t > 0)
+            .min()
+            .unwrap_or(ctx.now);
+        let (codec, opts) = pick.compression(&self.family.options.cf);
+        ctx.compression = (codec, opts.settings());
+        ctx
+    }
+
+    fn cutter(&self) -> Cutter<TableFile> {
+        let pick = self.pick;
+        let options = &self.family.options.cf;
+        let early = options.compaction_style == CompactionStyle::Level
+            && options.level_compaction_dynamic_file_size
+            && !pick.grandparents.is_empty();
+        let target = pick.target_file_bytes;
+        let sizes = Sizes {
+            target,
+            max: if early {
+                target.saturating_mul(2)
+            } else {
+                target
+            },
+            overlap_max: pick.grandparent_bytes_max,
+            early,
+        };
+        let cmp = self.family.comparator().clone();
+        Cutter::new(cmp, sizes, pick.grandparents.clone(), self.partitioner())
+    }
+
+    fn partitioner(&self) -> Option<Box<dyn SstPartitioner>> {
+        let factory = self.family.options.sst_partitioner_factory.as_ref()?;
+        // Level 0 is not cut: its files are ordered by age, not by key.
+        if self.pick.output_level == 0 {
+            return None;
+        }
+        factory.create_partitioner(&PartitionerContext {
+            is_manual_compaction: self.pick.manual,
+            output_level: self.pick.output_level,
+            smallest_user_key: &self.pick.range.smallest,
+            largest_user_key: &self.pick.range.largest,
+        })
+    }
+
+    fn input(&self, part: &Part) -> Box<dyn InternalIterator> {
+        let options = table::ReadOptions {
+            verify_checksums: true,
+            fill_cache: false,
+            readahead_bytes: READAHEAD_BYTES,
+            cache_only: false,
+        };
+        let cmp = self.family.comparator();
+        let mut children: Vec<Box<dyn InternalIterator>> = Vec::new();
+        for (level, files) in &self.pick.inputs {
+            if *level == 0 {
+                for f in files {
+                    let one = vec![Arc::clone(f)];
+                    children.push(Box::new(LevelIter::new(cmp.clone(), one, options)));
+                }
+            } else {
+                let files = files.clone();
+                children.push(Box::new(LevelIter::new(cmp.clone(), files, options)));
+            }
+        }
+        let merged = MergingIter::new(cmp.clone(), children);
+        if part.from.is_none() && part.to.is_none() {
+            return Box::new(merged);
+        }
+        Box::new(Clipped {
+            inner: merged,
+            comparator: cmp.clone(),
+            part: part.clone(),
+        })
+    }
 }
 
 /// The range tombstones of the inputs, without those that have nothing below to hide.
@@ -144,57 +341,35 @@ fn tombstones(
     Ok(all.map(Arc::new))
 }
 
-fn filter_context(family: &Family, pick: &Pick) -> FilterContext {
-    FilterContext {
-        is_full_compaction: pick.files().count() == pick.version.files().count(),
-        is_manual_compaction: pick.reason == MANUAL,
-        input_start_level: pick.inputs.first().map_or(0, |(level, _)| *level),
-        column_family_id: family.id,
-        reason: TableCreationReason::Compaction,
-    }
+const ANOTHER_PART: &str = "another part of the compaction failed";
+
+/// Whether a part failed only because another one did.
+fn is_consequence(e: Option<&Error>) -> bool {
+    e.is_some_and(|e| e.to_string().contains(ANOTHER_PART))
 }
 
-/// `target_file_size_base`, times `target_file_size_multiplier` per level below the first.
-fn target_size(family: &Family, level: usize) -> u64 {
-    let options = &family.options.cf;
-    let factor = u64::from(options.target_file_size_multiplier.max(1).unsigned_abs());
-    (1..level).fold(options.target_file_size_base, |size, _| {
-        size.saturating_mul(factor)
-    })
-}
-
-fn input(family: &Family, pick: &Pick) -> MergingIter {
-    let options = table::ReadOptions {
-        verify_checksums: true,
-        fill_cache: false,
-        readahead_bytes: READAHEAD_BYTES,
-        cache_only: false,
+/// Whether a key may be anywhere but in the inputs and in what is newer than them. Asked with
+/// ascending keys, so each sorted level keeps a position and the whole compaction walks over it
+/// once.
+fn below(pick: &Pick) -> MayExistBelow {
+    let version = Arc::clone(&pick.version);
+    let output = pick.output_level;
+    let inputs: Vec<FileNumber> = pick.files().map(|(_, f)| f.number()).collect();
+    // Files of level 0 that are older than the inputs stay there if the inputs do.
+    let old: Vec<_> = if output == 0 {
+        let all = version.level(0).iter();
+        all.filter(|f| !inputs.contains(&f.number()))
+            .cloned()
+            .collect()
+    } else {
+        Vec::new()
     };
-    let cmp = family.comparator();
-    let mut children: Vec<Box<dyn InternalIterator>> = Vec::new();
-    for (level, files) in &pick.inputs {
-        if *level == 0 {
-            for f in files {
-                let one = vec![Arc::clone(f)];
-                children.push(Box::new(LevelIter::new(cmp.clone(), one, options)));
-            }
-        } else {
-            children.push(Box::new(LevelIter::new(
-                cmp.clone(),
-                files.clone(),
-                options,
-            )));
-        }
-    }
-    MergingIter::new(cmp.clone(), children)
-}
-
-/// Whether a key may be in a level below the output. Asked with ascending keys, so each level
-/// keeps a position and the whole compaction walks over it once.
-fn below(version: Arc<Version>, output_level: usize) -> MayExistBelow {
     let mut positions = vec![0usize; version.num_levels()];
     Box::new(move |user_key| {
-        for (level, at) in positions.iter_mut().enumerate().skip(output_level + 1) {
+        if old.iter().any(|f| f.spans(&version.comparator, user_key)) {
+            return true;
+        }
+        for (level, at) in positions.iter_mut().enumerate().skip(output + 1) {
             let files = version.level(level);
             while let Some(f) = files.get(*at) {
                 if version.comparator.compare(f.largest_user_key(), user_key) != Ordering::Less {
@@ -210,4 +385,69 @@ fn below(version: Arc<Version>, output_level: usize) -> MayExistBelow {
         }
         false
     })
+}
+
+/// A cursor that begins at the first entry of a part and ends behind its last one. Only forward.
+struct Clipped {
+    inner: MergingIter,
+    comparator: base::Comparator,
+    part: Part,
+}
+
+impl InternalIterator for Clipped {
+    fn valid(&self) -> bool {
+        self.inner.valid()
+            && self.part.to.as_ref().is_none_or(|to| {
+                self.comparator
+                    .compare(key::user_key(self.inner.key()), to)
+                    .is_lt()
+            })
+    }
+
+    fn seek_to_first(&mut self) {
+        match &self.part.from {
+            None => self.inner.seek_to_first(),
+            Some(from) => {
+                let first = key::encode(from, SequenceNumber::MAX, ValueType::FOR_SEEK);
+                self.inner.seek(&first);
+            }
+        }
+    }
+
+    fn seek_to_last(&mut self) {
+        self.inner.seek_to_last();
+    }
+
+    fn seek(&mut self, target: &[u8]) {
+        self.inner.seek(target);
+    }
+
+    fn seek_for_prev(&mut self, target: &[u8]) {
+        self.inner.seek_for_prev(target);
+    }
+
+    fn next(&mut self) {
+        self.inner.next();
+    }
+
+    fn prev(&mut self) {
+        self.inner.prev();
+    }
+
+    fn key(&self) -> &[u8] {
+        self.inner.key()
+    }
+
+    fn value(&self) -> &[u8] {
+        self.inner.value()
+    }
+
+    fn status(&self) -> Result<()> {
+        self.inner.status()
+    }
+}
+
+/// What the inputs hold together, for the numbers in LOG.
+pub(crate) fn records(pick: &Pick) -> u64 {
+    pick.files().map(|(_, f)| f.counts().entries).sum()
 }

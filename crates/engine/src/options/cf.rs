@@ -5,6 +5,11 @@ use base::options::OptionValue;
 use base::{Error, Result};
 use table::CompressionType;
 
+use super::compaction::{
+    BottommostCompression, CompactionOptionsFifo, CompactionOptionsUniversal, CompactionPri,
+    CompactionStyle, PerLevel, check_universal,
+};
+
 /// How blocks are compressed: the nested `compression_opts={…}` of an OPTIONS file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompressionOptions {
@@ -151,6 +156,9 @@ impl OptionValue for CompressionOptions {
     }
 }
 
+/// RocksDB's word for "the default of the compaction style" in options that are seconds.
+const UNSET: u64 = u64::MAX - 1;
+
 /// How a memtable holds its entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemtableFactory {
@@ -230,12 +238,45 @@ base::options! {
         target_file_size_base: u64 = 64 << 20, in 1..=u64::MAX, [Mutable];
         /// How many times larger table files are in each deeper level.
         target_file_size_multiplier: i32 = 1, in 1..=i32::MAX, [Mutable];
-        /// Levels.
+        /// Whether the levels' targets follow from the size of the lowest level, so that most data is
+        /// there: level 0 is compacted into the base level, and levels between are empty.
+        level_compaction_dynamic_level_bytes: bool = true;
+        /// Multiplied into each level's target, from level 1 on.
+        max_bytes_for_level_multiplier_additional: PerLevel<i32> = PerLevel(vec![1; 7]), [Mutable];
+        /// Levels. Level compaction needs two.
         num_levels: i32 = 7, in 1..=64;
+        /// How tables are arranged.
+        compaction_style: CompactionStyle = CompactionStyle::Level;
+        /// Which file of a level is compacted first.
+        compaction_pri: CompactionPri = CompactionPri::MinOverlappingRatio, [Mutable];
+        /// Settings of universal compaction.
+        compaction_options_universal: CompactionOptionsUniversal =
+            CompactionOptionsUniversal::default(), [Mutable];
+        /// Settings of FIFO compaction.
+        compaction_options_fifo: CompactionOptionsFifo = CompactionOptionsFifo::default(), [Mutable];
+        /// Whether files are cut a little early where a file of the level after the next ends, so
+        /// that later compactions overlap less.
+        level_compaction_dynamic_file_size: bool = true;
+        /// Whether files of the upper level may join a compaction beyond `max_compaction_bytes` if
+        /// the lower level's files stay the same.
+        ignore_max_compaction_bytes_for_input: bool = true, [Mutable];
+        /// Seconds after which data is compacted one level down (FIFO: deleted); 0 is never. 2^64 - 2
+        /// is the default of the style: 30 days, with FIFO never.
+        ttl: u64 = UNSET, in 0..=u64::MAX, [Mutable];
+        /// Seconds after which a file is compacted again; 0 is never. 2^64 - 2 is the default of the
+        /// style: never.
+        periodic_compaction_seconds: u64 = UNSET, in 0..=u64::MAX, [Mutable];
         /// How blocks of new table files are compressed. Files of any type are read.
         compression: CompressionType = CompressionType::Snappy, [Mutable];
         /// Level and other settings of the compression.
         compression_opts: CompressionOptions = CompressionOptions::default(), [Mutable];
+        /// How each level's files are compressed, from level 0 (with dynamic levels: level 0, then
+        /// the base level and below); empty uses `compression` for all.
+        compression_per_level: PerLevel<CompressionType> = PerLevel(Vec::new()), [Mutable];
+        /// How the files of the lowest level that has any are compressed.
+        bottommost_compression: BottommostCompression = BottommostCompression::Disable, [Mutable];
+        /// Settings of the lowest level's compression, if `enabled` is set in them.
+        bottommost_compression_opts: CompressionOptions = CompressionOptions::default(), [Mutable];
         /// Merge operands of a key that the memtable may hold on one another before a write merges
         /// them with what they lie on; 0 is no limit. Only what is in memory is merged.
         max_successive_merges: u64 = 0, in 0..=u64::MAX, [Mutable];
@@ -254,6 +295,50 @@ impl CfOptions {
             0 => self.target_file_size_base.saturating_mul(25),
             n => n,
         }
+    }
+
+    /// Seconds of [`CfOptions::ttl`]; 0 is never. RocksDB's word for "the default" is 2^64 - 2.
+    pub(crate) fn ttl_seconds(&self) -> u64 {
+        match self.ttl {
+            UNSET if self.compaction_style == CompactionStyle::Fifo => 0,
+            UNSET => 2_592_000,
+            u64::MAX => 0,
+            n => n,
+        }
+    }
+
+    /// Seconds of [`CfOptions::periodic_compaction_seconds`]; 0 is never.
+    pub(crate) fn periodic_seconds(&self) -> u64 {
+        match self.periodic_compaction_seconds {
+            UNSET | u64::MAX => 0,
+            n => n,
+        }
+    }
+
+    /// What files of a level are compressed with. `lowest`: no level below has files.
+    pub(crate) fn compression_of(
+        &self,
+        level: usize,
+        base_level: usize,
+        lowest: bool,
+    ) -> (CompressionType, table::CompressionSettings) {
+        if lowest && let Some(codec) = self.bottommost_compression.codec() {
+            let own = &self.bottommost_compression_opts;
+            let opts = if own.enabled {
+                own
+            } else {
+                &self.compression_opts
+            };
+            return (codec, opts.settings());
+        }
+        let by_level = &self.compression_per_level.0;
+        let at = match level {
+            0 => 0,
+            l => (l + 1).saturating_sub(base_level.max(1)),
+        };
+        let codec = by_level.get(at).or(by_level.last());
+        let codec = codec.copied().unwrap_or(self.compression);
+        (codec, self.compression_opts.settings())
     }
 
     /// The rules between options; [`base::options::OptionTable::validate`] checks each alone.
@@ -297,11 +382,25 @@ impl CfOptions {
             ("max_write_buffer_number", self.max_write_buffer_number),
             1,
         )?;
-        if let Some(member) = self.compression_opts.unsupported() {
-            return Err(Error::not_supported(format!(
-                "option compression_opts: {member} that RocksDB does not read"
-            )));
+        for (name, opts) in [
+            ("compression_opts", &self.compression_opts),
+            (
+                "bottommost_compression_opts",
+                &self.bottommost_compression_opts,
+            ),
+        ] {
+            if let Some(member) = opts.unsupported() {
+                return Err(Error::not_supported(format!(
+                    "option {name}: {member} that RocksDB does not read"
+                )));
+            }
         }
-        Ok(())
+        if self.compaction_style == CompactionStyle::Level && self.num_levels < 2 {
+            return Err(Error::invalid_argument(
+                "option num_levels = 1 with compaction_style = kCompactionStyleLevel",
+            )
+            .hint("level compaction needs at least 2 levels"));
+        }
+        check_universal(&self.compaction_options_universal)
     }
 }

@@ -86,14 +86,14 @@ pub fn to_text(db: &DbOptions, families: &[(&str, &ColumnFamilyOptions)]) -> Str
                 factory.map(|f| f.name().to_owned())
             }
             "max_compaction_bytes" => Some(o.cf.compaction_bytes_max().to_string()),
+            "ttl" => Some(o.cf.ttl_seconds().to_string()),
+            "periodic_compaction_seconds" => Some(o.cf.periodic_seconds().to_string()),
             n => o.cf.get(n),
         };
-        section(
-            &mut out,
-            CF_SECTION,
-            Some(name),
-            lines(CF_SECTION, cf_value),
-        );
+        // RocksDB leaves the list out that is empty.
+        let cf_lines = lines(CF_SECTION, cf_value)
+            .filter(|(n, v)| !(*n == "compression_per_level" && v.is_empty()));
+        section(&mut out, CF_SECTION, Some(name), cf_lines);
         let table = lines(TABLE_SECTION, |n| o.table.get(n));
         section(&mut out, TABLE_SECTION, Some(name), table);
     }
@@ -455,8 +455,10 @@ impl Parser {
             self.warn(format!("unknown key {name} in [{section}]"));
             return Ok(());
         };
-        if section == CF_SECTION && name == "compression_opts" {
-            return self.compression(value);
+        if section == CF_SECTION
+            && (name == "compression_opts" || name == "bottommost_compression_opts")
+        {
+            return self.compression(name, value);
         }
         if section == CF_SECTION && rocksdb::COMPONENT_KEYS.contains(&name) {
             return self.component(name, value);
@@ -534,19 +536,22 @@ impl Parser {
         }
     }
 
-    fn compression(&mut self, value: &str) -> Result<()> {
+    fn compression(&mut self, name: &str, value: &str) -> Result<()> {
         let (mut options, unknown) = CompressionOptions::parse_members(value)?;
-        for name in unknown {
-            self.warn(format!("unknown member {name} in compression_opts"));
+        for member in unknown {
+            self.warn(format!("unknown member {member} in {name}"));
         }
         if let Some(member) = options.unsupported() {
             self.not_done(format!(
-                "option compression_opts: {member} that RocksDB does not read"
+                "option {name}: {member} that RocksDB does not read"
             ))?;
             options = options.supported_part();
         }
         if let Some(f) = self.out.families.last_mut() {
-            f.options.cf.compression_opts = options;
+            match name {
+                "compression_opts" => f.options.cf.compression_opts = options,
+                _ => f.options.cf.bottommost_compression_opts = options,
+            }
         }
         Ok(())
     }

@@ -68,6 +68,8 @@ base::options! {
         error_if_exists: bool = false;
         /// Threads for flushes and compactions together.
         max_background_jobs: i32 = 2, in 1..=1024, [Mutable];
+        /// Threads that share one compaction, by key ranges; 1 is one thread for each.
+        max_subcompactions: u32 = 1, in 1..=64, [Mutable];
         /// Bytes of all write-ahead logs at which the families that hold the oldest log alive
         /// are flushed; 0 means four times the sum of all write buffers.
         max_total_wal_size: u64 = 0, in 0..=u64::MAX, [Mutable];

@@ -14,6 +14,7 @@
 
 mod cf;
 pub mod codec;
+mod compaction;
 mod db;
 mod read_write;
 pub mod rocksdb;
@@ -29,12 +30,18 @@ use io::RateLimiter;
 use log::RecoveryMode;
 use table::{BlockCache, CompressionType, TableOptions};
 
+use crate::compaction::partitioner::SstPartitionerFactory;
 use crate::filter::{CompactionFilter, CompactionFilterFactory};
 use crate::listener::Listeners;
 use crate::write_buffer_manager::WriteBufferManager;
 
 pub use cf::{CfOptions, CompressionOptions, MemtableFactory};
 pub use codec::ParsedOptions;
+pub use compaction::{
+    BottommostCompression, BottommostLevelCompaction, CompactRangeOptions, CompactionOptions,
+    CompactionOptionsFifo, CompactionOptionsUniversal, CompactionPri, CompactionStopStyle,
+    CompactionStyle, PerLevel,
+};
 pub use db::{DbOptions, InfoLogLevel, WalCompression, WalIoMode, WalTailPolicy};
 pub use read_write::{FlushOptions, ReadOptions, WriteOptions};
 
@@ -110,6 +117,8 @@ pub struct ColumnFamilyOptions {
     pub table: TableOptions,
     /// The order of keys. Its name is stored; the family opens under no other.
     pub comparator: Comparator,
+    /// Says where table files end, besides their size.
+    pub sst_partitioner_factory: Option<Arc<dyn SstPartitionerFactory>>,
     /// How merge operands change values; `None` refuses merges.
     pub merge_operator: Option<Arc<dyn MergeOperator>>,
     /// Sees the values that compactions write, and may drop or change them.

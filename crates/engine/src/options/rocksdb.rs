@@ -48,17 +48,7 @@ pub fn find(section: &str, name: &str) -> Option<&'static Key> {
 }
 
 /// Values besides the default that ask for nothing that Ironstone lacks: section, name, value.
-const ALSO_ACCEPTED: &[(&str, &str, &str)] = &[
-    (DB_SECTION, "stats_persist_period_sec", "0"),
-    (CF_SECTION, "ttl", "0"),
-    (CF_SECTION, "ttl", "18446744073709551614"),
-    (CF_SECTION, "ttl", "18446744073709551615"),
-    (
-        CF_SECTION,
-        "periodic_compaction_seconds",
-        "18446744073709551614",
-    ),
-];
+const ALSO_ACCEPTED: &[(&str, &str, &str)] = &[(DB_SECTION, "stats_persist_period_sec", "0")];
 
 /// Options that tune a mechanism which Ironstone does not have or steers itself, and that change
 /// no result: section and name. Any value is accepted, with a warning that it has no effect.
@@ -78,7 +68,6 @@ pub const WITHOUT_EFFECT: &[(&str, &str)] = &[
     (DB_SECTION, "max_background_compactions"),
     (DB_SECTION, "max_background_flushes"),
     (DB_SECTION, "max_file_opening_threads"),
-    (DB_SECTION, "max_subcompactions"),
     (DB_SECTION, "random_access_max_buffer_size"),
     (DB_SECTION, "skip_stats_update_on_db_open"),
     (DB_SECTION, "stats_history_buffer_size"),
@@ -289,6 +278,8 @@ pub const KEYS: &[Key] = &[
     key(CF_SECTION, "max_sequential_skip_in_iterations", "8"),
     key(CF_SECTION, "prepopulate_blob_cache", "kDisable"),
     key(CF_SECTION, "compression", "kSnappyCompression"),
+    // Left out while it is empty, as RocksDB does.
+    key(CF_SECTION, "compression_per_level", ""),
     key(
         CF_SECTION,
         "compaction_options_universal",
@@ -321,7 +312,8 @@ pub const KEYS: &[Key] = &[
     key(CF_SECTION, "level_compaction_dynamic_file_size", "true"),
     key(CF_SECTION, "max_write_buffer_number_to_maintain", "0"),
     key(CF_SECTION, "optimize_filters_for_hits", "false"),
-    key(CF_SECTION, "level_compaction_dynamic_level_bytes", "false"),
+    // 7.8.3 writes false: true is the default since 8.4, and Ironstone's.
+    key(CF_SECTION, "level_compaction_dynamic_level_bytes", "true"),
     key(CF_SECTION, "compaction_style", "kCompactionStyleLevel"),
     key(CF_SECTION, "compaction_filter", "nullptr"),
     key(CF_SECTION, "inplace_update_support", "false"),

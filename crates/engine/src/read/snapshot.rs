@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base::SequenceNumber;
@@ -10,6 +11,7 @@ use base::SequenceNumber;
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotList {
     live: Mutex<BTreeMap<u64, usize>>,
+    released: AtomicBool,
 }
 
 impl SnapshotList {
@@ -22,6 +24,11 @@ impl SnapshotList {
             sequence,
             list: Arc::clone(self),
         }))
+    }
+
+    /// Whether a snapshot has ever been released: what it held may be worth a compaction.
+    pub(crate) fn any_released(&self) -> bool {
+        self.released.load(Ordering::Relaxed)
     }
 
     /// Ascending, each once.
@@ -47,6 +54,7 @@ impl Drop for Held {
             *n -= 1;
             if *n == 0 {
                 live.remove(&self.sequence.0);
+                self.list.released.store(true, Ordering::Relaxed);
             }
         }
     }

@@ -47,6 +47,8 @@ pub(crate) struct TableFile {
     obsolete: AtomicBool,
     /// True while a compaction has it as input.
     pub(crate) being_compacted: AtomicBool,
+    /// Somebody suggested to compact it.
+    suggested: AtomicBool,
     janitor: Arc<Janitor>,
 }
 
@@ -74,6 +76,7 @@ impl TableFile {
             path,
             obsolete: AtomicBool::new(false),
             being_compacted: AtomicBool::new(false),
+            suggested: AtomicBool::new(false),
             janitor,
         }))
     }
@@ -88,6 +91,15 @@ impl TableFile {
 
     pub(crate) fn is_being_compacted(&self) -> bool {
         self.being_compacted.load(Atomic::Relaxed)
+    }
+
+    /// It should be compacted soon.
+    pub(crate) fn suggest_compaction(&self) {
+        self.suggested.store(true, Atomic::Relaxed);
+    }
+
+    pub(crate) fn is_suggested(&self) -> bool {
+        self.suggested.load(Atomic::Relaxed)
     }
 
     /// The file leaves the database: it is deleted when nothing refers to it any more.
@@ -169,6 +181,11 @@ impl Version {
     /// The files of a level: newest first on level 0, by key elsewhere.
     pub(crate) fn level(&self, level: usize) -> &[Arc<TableFile>] {
         self.levels.get(level).map_or(&[], Vec::as_slice)
+    }
+
+    /// Every level's files.
+    pub(crate) fn levels(&self) -> &[Vec<Arc<TableFile>>] {
+        &self.levels
     }
 
     /// All files with their level.

@@ -19,12 +19,11 @@ use base::{Error, ErrorKind, Result};
 
 use super::plan::Plan;
 use super::stall::{self, Change, Controller, Counts, Debt, Limits};
+use crate::compaction::candidates::pending_compaction_bytes;
 use crate::events::Event;
 use crate::family::{Family, FamilySet};
 use crate::listener::{FlushReason, WriteStallCause, WriteStallCondition, WriteStallInfo};
-use crate::options::CfOptions;
 use crate::shared::Shared;
-use crate::version::Version;
 
 /// A flag that the write path checks once per group.
 #[derive(Default)]
@@ -377,30 +376,6 @@ fn debt_of(family: &Family) -> Debt {
         pending_bytes: pending_compaction_bytes(&view.version, &family.options.cf),
         l0_compacting: level0.iter().any(|f| f.is_being_compacted()),
     }
-}
-
-/// Bytes that compactions must write until every level is below its target.
-fn pending_compaction_bytes(version: &Version, options: &CfOptions) -> u64 {
-    let mut target = options.max_bytes_for_level_base as f64;
-    let trigger = options.level0_file_num_compaction_trigger.max(1);
-    let level0 = version.level_bytes(0) as f64;
-    let mut needed = 0.0;
-    // Bytes that come down into the level that is looked at.
-    let mut coming = 0.0;
-    if version.level(0).len() >= trigger.unsigned_abs() as usize {
-        needed += level0 + version.level_bytes(1) as f64;
-        coming = level0;
-    }
-    for level in 1..version.num_levels().saturating_sub(1) {
-        let bytes = version.level_bytes(level) as f64 + coming;
-        let below = version.level_bytes(level + 1) as f64;
-        coming = (bytes - target).max(0.0);
-        if coming > 0.0 {
-            needed += coming * (1.0 + below / bytes);
-        }
-        target *= options.max_bytes_for_level_multiplier;
-    }
-    needed as u64
 }
 
 /// Looks at the debt of all families, and tells who wants to know what that means for writers. Not

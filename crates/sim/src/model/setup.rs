@@ -3,7 +3,9 @@
 
 use base::Comparator;
 use base::rng::Rng;
-use ironstone::{ColumnFamilyOptions, CompressionType, Options};
+use ironstone::{
+    CfOptions, ColumnFamilyOptions, CompactionPri, CompactionStyle, CompressionType, Options,
+};
 use table::ChecksumType;
 use table::filter::FilterPolicy;
 
@@ -29,6 +31,7 @@ impl Setup {
         let db = &mut o.db;
         db.create_if_missing = true;
         db.max_background_jobs = 2 + rng.below(2) as i32;
+        db.max_subcompactions = 1 + rng.below(3) as u32;
         db.manual_wal_flush = rng.one_in(6);
         db.avoid_flush_during_recovery = rng.one_in(3);
         db.allow_concurrent_memtable_write = !rng.one_in(3);
@@ -78,7 +81,23 @@ fn family_options(rng: &mut Rng) -> ColumnFamilyOptions {
             bits_per_key: pick(rng, &[2.0, 10.0]),
         };
     }
+    compactions(rng, &mut o.cf);
     o
+}
+
+fn compactions(rng: &mut Rng, cf: &mut CfOptions) {
+    cf.compaction_style = pick(
+        rng,
+        &[
+            CompactionStyle::Level,
+            CompactionStyle::Level,
+            CompactionStyle::Universal,
+        ],
+    );
+    cf.level_compaction_dynamic_level_bytes = !rng.one_in(3);
+    cf.max_bytes_for_level_multiplier = pick(rng, &[2.0, 10.0]);
+    cf.compaction_pri = pick(rng, CompactionPri::ALL);
+    cf.compaction_options_universal.allow_trivial_move = rng.one_in(2);
 }
 
 /// The same options with the family's order.

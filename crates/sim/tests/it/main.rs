@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod atomic_tail;
 #[cfg(test)]
+mod compaction;
+#[cfg(test)]
 mod compressed;
 #[cfg(test)]
 mod corpus;

@@ -1,0 +1,174 @@
+//! Where one output file of a compaction ends and the next begins.
+//!
+//! A file ends when it is large enough, when the files of the level behind overlap too much of it,
+//! and, a little early, where one of those files ends: the next compaction then has to merge less.
+//! All versions of a user key go to one file; who asks sees to that.
+
+use std::sync::Arc;
+
+use base::Comparator;
+
+use super::partitioner::{PartitionerRequest, SstPartitioner};
+use super::pick::Candidate;
+
+/// Sizes by which files are cut.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    /// Bytes that a file should have.
+    pub(crate) target: u64,
+    /// Bytes that it has at most, about.
+    pub(crate) max: u64,
+    /// Bytes of files of the level behind that one file may overlap, its own included.
+    pub(crate) overlap_max: u64,
+    /// Whether files may end early, at the ends of those files.
+    pub(crate) early: bool,
+}
+
+/// Says before each entry whether a new file begins with it.
+pub(crate) struct Cutter<F> {
+    comparator: Comparator,
+    sizes: Sizes,
+    /// Of the level behind, by key.
+    behind: Vec<Arc<F>>,
+    /// The first of them that the keys have not left.
+    at: usize,
+    /// Whether the keys are in front of it.
+    in_gap: bool,
+    started: bool,
+    /// Bytes of them that the file overlaps.
+    overlap: u64,
+    /// Ends of them that the file has seen.
+    boundaries: u64,
+    partitioner: Option<Box<dyn SstPartitioner>>,
+}
+
+impl<F: Candidate> Cutter<F> {
+    pub(crate) fn new(
+        comparator: Comparator,
+        sizes: Sizes,
+        behind: Vec<Arc<F>>,
+        partitioner: Option<Box<dyn SstPartitioner>>,
+    ) -> Self {
+        Self {
+            comparator,
+            sizes,
+            behind,
+            at: 0,
+            in_gap: true,
+            started: false,
+            overlap: 0,
+            boundaries: 0,
+            partitioner,
+        }
+    }
+
+    /// Whether [`Cutter::cuts_before`] is to be asked at all when the file has `size` bytes.
+    #[inline]
+    pub(crate) fn looks_at(&self, size: u64) -> bool {
+        size >= self.sizes.max || !self.behind.is_empty() || self.partitioner.is_some()
+    }
+
+    /// Whether a new file begins with `key`, another user key than the last one. `file` is the file
+    /// so far: its size and its last user key.
+    #[inline]
+    pub(crate) fn cuts_before(&mut self, key: &[u8], file: Option<(u64, &[u8])>) -> bool {
+        let overlap_before = self.overlap;
+        let crossed = if self.behind.is_empty() {
+            0
+        } else {
+            self.advance(key)
+        };
+        let Some((size, last)) = file else {
+            return false;
+        };
+        let cut = self.partitions(size, last, key)
+            || size >= self.sizes.max
+            || (crossed > 0 && self.cuts_at_boundary(size, crossed, overlap_before));
+        if cut {
+            self.begin_file();
+        }
+        cut
+    }
+
+    fn partitions(&mut self, size: u64, last: &[u8], key: &[u8]) -> bool {
+        self.partitioner.as_mut().is_some_and(|p| {
+            p.should_partition(&PartitionerRequest {
+                prev_user_key: last,
+                current_user_key: key,
+                current_output_file_size: size,
+            })
+        })
+    }
+
+    fn cuts_at_boundary(&self, size: u64, crossed: u64, overlap_before: u64) -> bool {
+        let Sizes {
+            target,
+            overlap_max,
+            early,
+            ..
+        } = self.sizes;
+        if self.overlap.saturating_add(size) > overlap_max {
+            return true;
+        }
+        if !early {
+            return false;
+        }
+        // Whole files behind lie between the last key and this one: apart, they can be left out.
+        let skippable = if self.in_gap { 2 } else { 3 };
+        if crossed >= skippable && self.overlap - overlap_before > target / 8 {
+            return true;
+        }
+        // The more boundaries there were, the fuller the file should be.
+        let percent = 50 + (self.boundaries * 5).min(40);
+        size >= target.div_ceil(100) * percent
+    }
+
+    /// Goes on to `key`; the number of ends of files behind that were passed.
+    fn advance(&mut self, key: &[u8]) -> u64 {
+        let mut crossed = 0;
+        while let Some(f) = self.behind.get(self.at) {
+            if self.in_gap {
+                if self.comparator.compare(key, f.smallest()).is_lt() {
+                    break;
+                }
+                if self.started {
+                    crossed += 1;
+                    self.overlap += f.size();
+                }
+                self.in_gap = false;
+            } else {
+                let order = self.comparator.compare(key, f.largest());
+                let next_has_it = self
+                    .behind
+                    .get(self.at + 1)
+                    .is_some_and(|n| self.comparator.compare(key, n.smallest()).is_ge());
+                if order.is_lt() || (order.is_eq() && !next_has_it) {
+                    break;
+                }
+                if self.started {
+                    crossed += 1;
+                }
+                self.in_gap = true;
+                self.at += 1;
+            }
+        }
+        if !self.started {
+            self.started = true;
+            self.overlap = self.current_overlap();
+        }
+        self.boundaries += crossed;
+        crossed
+    }
+
+    fn current_overlap(&self) -> u64 {
+        match self.behind.get(self.at) {
+            Some(f) if !self.in_gap => f.size(),
+            _ => 0,
+        }
+    }
+
+    fn begin_file(&mut self) {
+        self.overlap = self.current_overlap();
+        self.boundaries = 0;
+    }
+}

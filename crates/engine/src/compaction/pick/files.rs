@@ -1,0 +1,321 @@
+//! What the picker sees: files on levels, and key ranges over them.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use base::{Comparator, SequenceNumber, key};
+
+use crate::version::edit::FileMetaData;
+
+/// What a file holds, from its properties.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    /// Entries, deletions included.
+    pub(crate) entries: u64,
+    /// Deletions of any kind.
+    pub(crate) deletions: u64,
+    /// Bytes of keys before compression.
+    pub(crate) raw_key_bytes: u64,
+    /// Bytes of values before compression.
+    pub(crate) raw_value_bytes: u64,
+}
+
+/// A file as the picker sees it: a table of the database, or a line of a test.
+pub(crate) trait Candidate {
+    fn meta(&self) -> &FileMetaData;
+    fn counts(&self) -> Counts;
+    /// Whether it is an input of a running compaction.
+    fn is_being_compacted(&self) -> bool;
+    /// Whether somebody asked for its compaction.
+    fn is_marked(&self) -> bool;
+
+    fn size(&self) -> u64 {
+        self.meta().file_size
+    }
+
+    fn smallest(&self) -> &[u8] {
+        key::user_key(&self.meta().smallest)
+    }
+
+    fn largest(&self) -> &[u8] {
+        key::user_key(&self.meta().largest)
+    }
+
+    /// Whether the largest key is the end of a range tombstone, which the file does not reach.
+    fn ends_before_largest(&self) -> bool {
+        // Type 0x0f, with the largest sequence number.
+        const SENTINEL: u64 = (SequenceNumber::MAX.0 << 8) | 0x0f;
+        key::split(&self.meta().largest).is_some_and(|(_, packed)| packed == SENTINEL)
+    }
+}
+
+/// User keys from one to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub(crate) smallest: Vec<u8>,
+    pub(crate) largest: Vec<u8>,
+    /// Whether the largest key itself is left out.
+    pub(crate) open_end: bool,
+}
+
+impl Range {
+    /// Whether both have a key.
+    pub(crate) fn overlaps(&self, cmp: &Comparator, other: &Self) -> bool {
+        ends_at_or_after(cmp, &self.largest, self.open_end, &other.smallest)
+            && ends_at_or_after(cmp, &other.largest, other.open_end, &self.smallest)
+    }
+}
+
+/// Whether a range that ends at `largest` has `key` or keys behind it.
+fn ends_at_or_after(cmp: &Comparator, largest: &[u8], open: bool, key: &[u8]) -> bool {
+    match cmp.compare(largest, key) {
+        Ordering::Less => false,
+        Ordering::Equal => !open,
+        Ordering::Greater => true,
+    }
+}
+
+/// The files of a column family, level by level: newest first on level 0, by key elsewhere.
+pub(crate) struct Levels<'a, F> {
+    pub(crate) comparator: &'a Comparator,
+    pub(crate) files: &'a [Vec<Arc<F>>],
+}
+
+impl<F> Clone for Levels<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F> Copy for Levels<'_, F> {}
+
+impl<'a, F: Candidate> Levels<'a, F> {
+    pub(crate) fn count(&self) -> usize {
+        self.files.len()
+    }
+
+    pub(crate) fn level(&self, level: usize) -> &'a [Arc<F>] {
+        self.files.get(level).map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn bytes(&self, level: usize) -> u64 {
+        total(self.level(level))
+    }
+
+    /// The number of levels up to the lowest that has files.
+    pub(crate) fn non_empty(&self) -> usize {
+        let lowest = self.files.iter().rposition(|l| !l.is_empty());
+        lowest.map_or(0, |l| l + 1)
+    }
+
+    /// All files with their level.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (usize, &'a Arc<F>)> {
+        let levels = self.files.iter().enumerate();
+        levels.flat_map(|(l, files)| files.iter().map(move |f| (l, f)))
+    }
+
+    /// The extent of some files; `None` if there are none.
+    pub(crate) fn range<'b>(&self, files: impl IntoIterator<Item = &'b Arc<F>>) -> Option<Range>
+    where
+        F: 'b,
+    {
+        let cmp = self.comparator;
+        let mut files = files.into_iter();
+        let first = files.next()?;
+        let (mut low, mut high) = (first, first);
+        for f in files {
+            if cmp.compare(f.smallest(), low.smallest()).is_lt() {
+                low = f;
+            }
+            let further = cmp.compare(f.largest(), high.largest());
+            if further.is_gt() || (further.is_eq() && !f.ends_before_largest()) {
+                high = f;
+            }
+        }
+        Some(Range {
+            smallest: low.smallest().to_vec(),
+            largest: high.largest().to_vec(),
+            open_end: high.ends_before_largest(),
+        })
+    }
+
+    /// Whether the file has a key of the range.
+    pub(crate) fn meets(&self, file: &F, range: &Range) -> bool {
+        let cmp = self.comparator;
+        ends_at_or_after(
+            cmp,
+            file.largest(),
+            file.ends_before_largest(),
+            &range.smallest,
+        ) && ends_at_or_after(cmp, &range.largest, range.open_end, file.smallest())
+    }
+
+    /// The files of a level with a key of the range. On level 0 also those that overlap the files
+    /// so found, and so on.
+    pub(crate) fn overlapping(&self, level: usize, range: &Range) -> Vec<Arc<F>> {
+        if level > 0 {
+            return self.sorted_overlapping(level, range).to_vec();
+        }
+        let mut range = range.clone();
+        loop {
+            let files = self.level(0).iter().filter(|f| self.meets(f, &range));
+            let found: Vec<Arc<F>> = files.cloned().collect();
+            let Some(grown) = self.range(&found) else {
+                return found;
+            };
+            let both = self.hull(&range, &grown);
+            if both == range {
+                return found;
+            }
+            range = both;
+        }
+    }
+
+    fn hull(&self, a: &Range, b: &Range) -> Range {
+        let cmp = self.comparator;
+        let low = if cmp.compare(&b.smallest, &a.smallest).is_lt() {
+            b
+        } else {
+            a
+        };
+        let further = cmp.compare(&b.largest, &a.largest);
+        let high = if further.is_gt() || (further.is_eq() && !b.open_end) {
+            b
+        } else {
+            a
+        };
+        Range {
+            smallest: low.smallest.clone(),
+            largest: high.largest.clone(),
+            open_end: high.open_end,
+        }
+    }
+
+    /// The files of a sorted level with a key of the range.
+    pub(crate) fn sorted_overlapping(&self, level: usize, range: &Range) -> &'a [Arc<F>] {
+        let cmp = self.comparator;
+        let files = self.level(level);
+        let from = files.partition_point(|f| {
+            !ends_at_or_after(cmp, f.largest(), f.ends_before_largest(), &range.smallest)
+        });
+        let to = files.partition_point(|f| {
+            ends_at_or_after(cmp, &range.largest, range.open_end, f.smallest())
+        });
+        files.get(from..to.max(from)).unwrap_or_default()
+    }
+
+    /// The files with those of the same level that share a user key with them, so that all versions
+    /// of a key stay together. `None` if one of them is being compacted.
+    pub(crate) fn clean_cut(&self, level: usize, files: Vec<Arc<F>>) -> Option<Vec<Arc<F>>> {
+        let mut files = files;
+        if level > 0 {
+            while let Some(range) = self.range(&files) {
+                let all = self.sorted_overlapping(level, &range);
+                if all.len() <= files.len() {
+                    break;
+                }
+                files = all.to_vec();
+            }
+        }
+        (!files.iter().any(|f| f.is_being_compacted())).then_some(files)
+    }
+
+    /// Those of a sorted level's files with a key of the range that lie in it wholly, and share no
+    /// user key with files that do not.
+    pub(crate) fn clean_within(&self, level: usize, range: &Range) -> Vec<Arc<F>> {
+        let cmp = self.comparator;
+        let all = self.level(level);
+        let inside = |f: &F| {
+            cmp.compare(f.smallest(), &range.smallest).is_ge()
+                && cmp.compare(f.largest(), &range.largest).is_le()
+        };
+        let Some(mut from) = all.iter().position(|f| inside(f)) else {
+            return Vec::new();
+        };
+        let mut to = all.iter().rposition(|f| inside(f)).map_or(from, |i| i + 1);
+        let touch = |a: usize, b: usize| match (all.get(a), all.get(b)) {
+            (Some(a), Some(b)) => {
+                ends_at_or_after(cmp, a.largest(), a.ends_before_largest(), b.smallest())
+            }
+            _ => false,
+        };
+        while from < to && from > 0 && touch(from - 1, from) {
+            from += 1;
+        }
+        while from < to && touch(to - 1, to) {
+            to -= 1;
+        }
+        all.get(from..to).unwrap_or_default().to_vec()
+    }
+
+    /// Whether no two of the files share a user key.
+    pub(crate) fn disjoint(&self, files: &[Arc<F>]) -> bool {
+        let cmp = self.comparator;
+        let mut sorted: Vec<_> = files.iter().collect();
+        sorted.sort_by(|a, b| cmp.compare(a.smallest(), b.smallest()));
+        sorted.windows(2).all(|w| {
+            !ends_at_or_after(
+                cmp,
+                w[0].largest(),
+                w[0].ends_before_largest(),
+                w[1].smallest(),
+            )
+        })
+    }
+
+    /// The size of an average value as it lies in the files, compressed.
+    fn average_value_bytes(&self) -> u64 {
+        let mut sum = Counts::default();
+        let mut file_bytes = 0u64;
+        for (_, f) in self.all() {
+            let c = f.counts();
+            sum.entries += c.entries.saturating_sub(c.deletions);
+            sum.raw_key_bytes += c.raw_key_bytes;
+            sum.raw_value_bytes += c.raw_value_bytes;
+            file_bytes += f.size();
+        }
+        let raw = sum.raw_key_bytes + sum.raw_value_bytes;
+        if sum.entries == 0 || raw == 0 {
+            return 0;
+        }
+        let value = u128::from(sum.raw_value_bytes) * u128::from(file_bytes);
+        (value / u128::from(sum.entries) / u128::from(raw)) as u64
+    }
+
+    /// Gives files their sizes as the picker weighs them.
+    pub(crate) fn weights(&self) -> Weights {
+        let few_deletions = |f: &Arc<F>| {
+            let c = f.counts();
+            c.deletions == 0 || c.deletions * 2 < c.entries
+        };
+        if self.all().all(|(_, f)| few_deletions(f)) {
+            return Weights(0);
+        }
+        Weights(self.average_value_bytes())
+    }
+}
+
+/// Weighs files: one that is mostly deletions counts as what it deletes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Weights(u64);
+
+impl Weights {
+    /// How much more than it takes a deletion weighs.
+    const DELETION_WEIGHT: u64 = 2;
+
+    /// The file's size, with the data that its deletions remove.
+    pub(crate) fn of<F: Candidate>(self, f: &F) -> u64 {
+        let c = f.counts();
+        let mut bytes = f.size() + f.meta().compensated_range_deletion_size;
+        if c.deletions > 0 && c.deletions * 2 >= c.entries {
+            let more = c.deletions * 2 - c.entries;
+            bytes = bytes.saturating_add(more.saturating_mul(self.0) * Self::DELETION_WEIGHT);
+        }
+        bytes
+    }
+}
+
+/// Bytes of some files.
+pub(crate) fn total<'b, F: Candidate + 'b>(files: impl IntoIterator<Item = &'b Arc<F>>) -> u64 {
+    files.into_iter().map(|f| f.size()).sum()
+}

@@ -1,0 +1,432 @@
+//! Compactions by call, one step after the other.
+//!
+//! `compact_range` in level style goes down level by level, a piece of at most about
+//! `max_compaction_bytes` at a time, so that other compactions get their turn; in the other styles
+//! all files are merged at once. What is left to do is in [`Progress`]; a step that meets a running
+//! compaction waits for it.
+
+use std::sync::Arc;
+
+use base::{Error, FileNumber, Result};
+
+use super::files::{Candidate, Range};
+use super::level::Picker;
+use super::{Input, Kind, MANUAL, Plan, automatic};
+use crate::options::{BottommostLevelCompaction, CompactRangeOptions, CompactionStyle};
+
+/// The reason of a move by `change_level`.
+pub(crate) const REFIT: &str = "RefitLevel";
+
+/// What is to be compacted.
+pub(crate) enum Request {
+    /// User keys from the first to the second, both included; `None` is open.
+    Range {
+        begin: Option<Vec<u8>>,
+        end: Option<Vec<u8>>,
+        options: CompactRangeOptions,
+        /// Files with this number and above are made by the call itself.
+        first_new_file: FileNumber,
+    },
+    /// These files, to this level.
+    Files {
+        numbers: Vec<u64>,
+        output_level: usize,
+        output_file_bytes: u64,
+    },
+}
+
+/// How far a request is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// The level whose files are to go, once it has begun.
+    level: Option<usize>,
+    /// The lowest level that had files of the range when it began.
+    lowest: usize,
+    /// Of the level, keys before this are done.
+    from: Option<Vec<u8>>,
+    /// The level that holds the result so far.
+    result_level: usize,
+    /// The levels are done; `change_level` is left.
+    merged: bool,
+    done: bool,
+}
+
+/// What to do next for a request.
+pub(crate) enum Step<F> {
+    /// Run this, then ask again.
+    Run(Box<Plan<F>>),
+    /// Ask again when a compaction has ended.
+    Wait,
+    Done,
+}
+
+/// Errors: files that do not exist, or are in another compaction; a level that is none, or that
+/// cannot be changed to.
+pub(crate) fn next_step<F: Candidate>(
+    input: &Input<'_, F>,
+    request: &Request,
+    progress: &mut Progress,
+) -> Result<Step<F>> {
+    if progress.done {
+        return Ok(Step::Done);
+    }
+    match request {
+        Request::Files {
+            numbers,
+            output_level,
+            output_file_bytes,
+        } => {
+            progress.done = true;
+            by_number(input, numbers, *output_level, *output_file_bytes)
+        }
+        Request::Range {
+            begin,
+            end,
+            options,
+            first_new_file,
+        } => {
+            let bounds = Bounds {
+                begin: begin.as_deref(),
+                end: end.as_deref(),
+            };
+            if !progress.merged {
+                let step = match input.options.compaction_style {
+                    CompactionStyle::Level | CompactionStyle::None => {
+                        by_level(input, bounds, options, *first_new_file, progress)
+                    }
+                    CompactionStyle::Universal => everything(input, progress),
+                    CompactionStyle::Fifo => {
+                        progress.merged = true;
+                        automatic(input).map_or(Step::Done, |p| Step::Run(Box::new(p)))
+                    }
+                };
+                if !matches!(step, Step::Done) {
+                    return Ok(step);
+                }
+                progress.merged = true;
+            }
+            if options.change_level {
+                return refit(input, options.target_level, progress);
+            }
+            progress.done = true;
+            Ok(Step::Done)
+        }
+    }
+}
+
+/// User keys, both ends included.
+#[derive(Clone, Copy)]
+struct Bounds<'a> {
+    begin: Option<&'a [u8]>,
+    end: Option<&'a [u8]>,
+}
+
+impl Bounds<'_> {
+    fn meet<F: Candidate>(&self, input: &Input<'_, F>, f: &F) -> bool {
+        let cmp = input.levels.comparator;
+        let before = self.begin.is_some_and(|b| {
+            let order = cmp.compare(f.largest(), b);
+            order.is_lt() || (order.is_eq() && f.ends_before_largest())
+        });
+        let behind = self
+            .end
+            .is_some_and(|e| cmp.compare(f.smallest(), e).is_gt());
+        !before && !behind
+    }
+}
+
+fn by_level<F: Candidate>(
+    input: &Input<'_, F>,
+    bounds: Bounds<'_>,
+    options: &CompactRangeOptions,
+    first_new_file: FileNumber,
+    progress: &mut Progress,
+) -> Step<F> {
+    let levels = &input.levels;
+    let met = |level: usize| levels.level(level).iter().any(|f| bounds.meet(input, f));
+    let mut level = if let Some(level) = progress.level {
+        level
+    } else {
+        let Some(first) = (0..levels.count()).find(|&l| met(l)) else {
+            return Step::Done;
+        };
+        progress.lowest = (0..levels.count()).rfind(|&l| met(l)).unwrap_or(first);
+        progress.result_level = first;
+        first
+    };
+    let picker = Picker::new(input);
+    loop {
+        progress.level = Some(level);
+        let bottom = level > 0 && level >= progress.lowest;
+        let output = match (level, bottom) {
+            (0, _) => picker.targets.base_level,
+            (l, false) => l + 1,
+            (l, true) => l,
+        };
+        let skip = match options.bottommost_level_compaction {
+            BottommostLevelCompaction::Skip | BottommostLevelCompaction::IfHaveCompactionFilter => {
+                bottom
+            }
+            BottommostLevelCompaction::Force | BottommostLevelCompaction::ForceOptimized => false,
+        };
+        if level > progress.lowest || skip || output >= levels.count() {
+            return Step::Done;
+        }
+        let optimized =
+            options.bottommost_level_compaction == BottommostLevelCompaction::ForceOptimized;
+        let taken = |f: &F| !(bottom && optimized && f.meta().number >= first_new_file);
+        match piece(input, &picker, (level, output), bounds, &taken, progress) {
+            Some(step) => {
+                if level == 0 && matches!(step, Step::Run(_)) {
+                    // What is flushed meanwhile is not waited for.
+                    progress.level = Some(output);
+                }
+                return step;
+            }
+            None if bottom => return Step::Done,
+            None => {
+                progress.result_level = output;
+                progress.from = None;
+                level = output;
+            }
+        }
+    }
+}
+
+/// The next piece of a level; `None` if the level is done.
+fn piece<F: Candidate>(
+    input: &Input<'_, F>,
+    picker: &Picker<'_, '_, F>,
+    (level, output): (usize, usize),
+    bounds: Bounds<'_>,
+    taken: &dyn Fn(&F) -> bool,
+    progress: &mut Progress,
+) -> Option<Step<F>> {
+    let levels = &input.levels;
+    let cmp = levels.comparator;
+    let behind = |f: &F| {
+        let from = progress.from.as_deref();
+        from.is_none_or(|from| cmp.compare(f.smallest(), from).is_gt())
+    };
+    let files = levels.level(level).iter();
+    let mut files: Vec<Arc<F>> = files
+        .filter(|f| bounds.meet(input, f) && behind(f) && taken(f))
+        .cloned()
+        .collect();
+    if level == 0 {
+        files = levels.overlapping(0, &levels.range(&files)?);
+    } else {
+        let max = input.options.compaction_bytes_max();
+        let mut bytes = 0u64;
+        let fits = |f: &&Arc<F>| {
+            let first = bytes == 0;
+            bytes = bytes.saturating_add(f.size());
+            first || bytes <= max
+        };
+        let count = files.iter().take_while(fits).count();
+        files.truncate(count);
+        // A level that is rewritten file by file must not take in files that were just written.
+        if !files.is_empty() {
+            match levels.clean_cut(level, files) {
+                Some(cut) => files = cut,
+                None => return Some(Step::Wait),
+            }
+        }
+    }
+    let last = files.last()?.largest().to_vec();
+    let Some(mut plan) = picker.with_output(level, files, output, MANUAL) else {
+        return Some(Step::Wait);
+    };
+    if level > 0 {
+        progress.from = Some(
+            plan.inputs
+                .first()
+                .and_then(|(_, f)| f.last())
+                .map_or(last, |f| f.largest().to_vec()),
+        );
+    }
+    progress.result_level = output;
+    plan.score = 0.0;
+    Some(Step::Run(Box::new(plan)))
+}
+
+/// All files of the family into the last level.
+fn everything<F: Candidate>(input: &Input<'_, F>, progress: &mut Progress) -> Step<F> {
+    let levels = &input.levels;
+    let inputs: Vec<_> = (0..levels.count())
+        .map(|l| (l, levels.level(l).to_vec()))
+        .filter(|(_, files)| !files.is_empty())
+        .collect();
+    let output = levels.count() - 1;
+    let all = inputs.iter().flat_map(|(_, files)| files);
+    if all.clone().any(|f| f.is_being_compacted()) {
+        return Step::Wait;
+    }
+    let range = levels.range(all);
+    progress.merged = true;
+    progress.result_level = output;
+    let (Some(_), Some((first, _))) = (range, inputs.first()) else {
+        return Step::Done;
+    };
+    let one_run = inputs.len() == 1 && (*first > 0 || levels.level(0).len() == 1);
+    if one_run && *first == output {
+        return Step::Done;
+    }
+    Step::Run(Box::new(input.plan(inputs, output, 1, MANUAL)))
+}
+
+/// Moves the files of the level that holds the result to `target` as they are.
+fn refit<F: Candidate>(
+    input: &Input<'_, F>,
+    target: i32,
+    progress: &mut Progress,
+) -> Result<Step<F>> {
+    let levels = &input.levels;
+    let from = progress.result_level;
+    let files = levels.level(from).to_vec();
+    if files.is_empty() {
+        progress.done = true;
+        return Ok(Step::Done);
+    }
+    if !input.running.is_empty() || files.iter().any(|f| f.is_being_compacted()) {
+        return Ok(Step::Wait);
+    }
+    let empty = |l: usize| levels.level(l).is_empty();
+    let to = match usize::try_from(target) {
+        Ok(to) => to,
+        // The uppermost level that it can get to through empty ones.
+        Err(_) => (1..from)
+            .rev()
+            .take_while(|&l| empty(l))
+            .last()
+            .unwrap_or(from),
+    };
+    progress.done = true;
+    let refuse = |why: &str| {
+        Err(Error::not_supported(format!(
+            "compact_range: change_level from level {from} to level {to}: {why}"
+        )))
+    };
+    if to >= levels.count() {
+        return Err(Error::invalid_argument(format!(
+            "compact_range: target_level = {to}, but num_levels is {}",
+            levels.count()
+        )));
+    }
+    if to == from {
+        return Ok(Step::Done);
+    }
+    if to == 0 && files.len() > 1 {
+        return refuse("level 0 can take one file only, since there the age of files counts");
+    }
+    let mut between = if to < from {
+        to..from
+    } else {
+        from + 1..to + 1
+    };
+    if !between.all(empty) {
+        return refuse("levels between them have files");
+    }
+    let mut plan = input.plan(vec![(from, files)], to, to.max(1), REFIT);
+    plan.kind = Kind::Move;
+    Ok(Step::Run(Box::new(plan)))
+}
+
+/// These files and all that must go with them: of level 0 the older files that they overlap, and
+/// from each level down to the output level what overlaps.
+fn by_number<F: Candidate>(
+    input: &Input<'_, F>,
+    numbers: &[u64],
+    output: usize,
+    file_bytes: u64,
+) -> Result<Step<F>> {
+    let levels = &input.levels;
+    if output >= levels.count() {
+        return Err(Error::invalid_argument(format!(
+            "compact_files: output level {output}, but num_levels is {}",
+            levels.count()
+        )));
+    }
+    let mut chosen: Vec<Vec<Arc<F>>> = vec![Vec::new(); levels.count()];
+    for &n in numbers {
+        let found = levels.all().find(|(_, f)| f.meta().number.0 == n);
+        let (level, file) = found.ok_or_else(|| {
+            Error::invalid_argument(format!(
+                "compact_files: table file {n} is not part of the column family"
+            ))
+        })?;
+        if level > output {
+            return Err(Error::invalid_argument(format!(
+                "compact_files: file {n} is on level {level}, below output level {output}"
+            )));
+        }
+        chosen[level].push(Arc::clone(file));
+    }
+    let range = complete(input, &mut chosen, output);
+    let Some(range) = range else {
+        return Err(Error::invalid_argument("compact_files: no files"));
+    };
+    let inputs: Vec<_> = chosen
+        .into_iter()
+        .enumerate()
+        .filter(|(_, f)| !f.is_empty())
+        .collect();
+    let busy = inputs
+        .iter()
+        .flat_map(|(_, f)| f)
+        .find(|f| f.is_being_compacted());
+    if let Some(f) = busy {
+        return Err(Error::aborted(format!(
+            "compact_files: file {} is in another compaction",
+            f.meta().number
+        )));
+    }
+    if output > 0 && input.conflicts(&range, output) {
+        return Err(Error::aborted(format!(
+            "compact_files: another compaction writes the same keys to level {output}"
+        )));
+    }
+    let base = Picker::new(input).targets.base_level;
+    let mut plan = input.plan(inputs, output, base, MANUAL);
+    plan.target_file_bytes = file_bytes;
+    plan.grandparents = levels.sorted_overlapping(output + 1, &range).to_vec();
+    Ok(Step::Run(Box::new(plan)))
+}
+
+/// Adds what must not be left behind above or on the output level; the extent of all.
+fn complete<F: Candidate>(
+    input: &Input<'_, F>,
+    chosen: &mut [Vec<Arc<F>>],
+    output: usize,
+) -> Option<Range> {
+    let levels = &input.levels;
+    if output == 0 {
+        // Neighbours in age: what lies between the newest and the oldest must be in.
+        let all = levels.level(0);
+        let is_chosen = |f: &Arc<F>| chosen[0].iter().any(|c| c.meta().number == f.meta().number);
+        let first = all.iter().position(is_chosen)?;
+        let last = all.iter().rposition(is_chosen)?;
+        chosen[0] = all[first..=last].to_vec();
+        return levels.range(&chosen[0]);
+    }
+    let mut range = levels.range(chosen.iter().flatten())?;
+    let top = chosen.iter().position(|files| !files.is_empty())?;
+    loop {
+        for (level, files) in chosen.iter_mut().enumerate().take(output + 1).skip(top) {
+            *files = if level == 0 {
+                let chosen: Vec<_> = files.iter().map(|f| f.meta().number).collect();
+                let all = levels.level(0);
+                let from = all.iter().position(|f| chosen.contains(&f.meta().number))?;
+                let older = all[from..].iter().filter(|f| levels.meets(f, &range));
+                older.cloned().collect()
+            } else {
+                levels.sorted_overlapping(level, &range).to_vec()
+            };
+        }
+        let grown = levels.range(chosen.iter().flatten())?;
+        if grown == range {
+            return Some(range);
+        }
+        range = grown;
+    }
+}

@@ -1,0 +1,368 @@
+//! Options of compactions: the styles, and the nested structs of an OPTIONS file that belong to
+//! them. Names, members and defaults are RocksDB's.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use base::Result;
+use base::options::OptionValue;
+use table::CompressionType;
+
+base::option_enum! {
+    /// How the tables of a column family are arranged.
+    pub enum CompactionStyle {
+        /// Levels that are each a multiple of the one above: little space, more writing.
+        Level = "kCompactionStyleLevel",
+        /// Sorted runs that are merged when they are of similar size: less writing, more space.
+        Universal = "kCompactionStyleUniversal",
+        /// The oldest tables are deleted: a cache with a size or an age.
+        Fifo = "kCompactionStyleFIFO",
+        /// Nothing is compacted but by call.
+        None = "kCompactionStyleNone",
+    }
+}
+
+base::option_enum! {
+    /// Which file of a level is compacted first.
+    pub enum CompactionPri {
+        /// The largest, where deletions count as the data that they remove.
+        ByCompensatedSize = "kByCompensatedSize",
+        /// The one whose newest entry is oldest.
+        OldestLargestSeqFirst = "kOldestLargestSeqFirst",
+        /// The one whose oldest entry is oldest.
+        OldestSmallestSeqFirst = "kOldestSmallestSeqFirst",
+        /// The one that overlaps least in the next level, for its size.
+        MinOverlappingRatio = "kMinOverlappingRatio",
+        /// One after the other, by key.
+        RoundRobin = "kRoundRobin",
+    }
+}
+
+base::option_enum! {
+    /// When a universal compaction takes in no more sorted runs.
+    pub enum CompactionStopStyle {
+        /// When the next is not of the size of the last one taken in.
+        SimilarSize = "kCompactionStopStyleSimilarSize",
+        /// When the next is larger than all taken in together.
+        TotalSize = "kCompactionStopStyleTotalSize",
+    }
+}
+
+base::option_enum! {
+    /// How the files of the lowest level are compressed.
+    pub enum BottommostCompression {
+        /// As the other levels' are.
+        Disable = "kDisableCompressionOption",
+        /// Not at all.
+        None = "kNoCompression",
+        /// Snappy.
+        Snappy = "kSnappyCompression",
+        /// Deflate without a header.
+        Zlib = "kZlibCompression",
+        /// bzip2.
+        BZip2 = "kBZip2Compression",
+        /// LZ4.
+        Lz4 = "kLZ4Compression",
+        /// LZ4 with the slower, stronger compressor.
+        Lz4hc = "kLZ4HCCompression",
+        /// Zstandard.
+        Zstd = "kZSTD",
+    }
+}
+
+impl BottommostCompression {
+    /// The codec; `None` if the lowest level has none of its own.
+    pub fn codec(self) -> Option<CompressionType> {
+        Some(match self {
+            Self::Disable => return None,
+            Self::None => CompressionType::None,
+            Self::Snappy => CompressionType::Snappy,
+            Self::Zlib => CompressionType::Zlib,
+            Self::BZip2 => CompressionType::BZip2,
+            Self::Lz4 => CompressionType::Lz4,
+            Self::Lz4hc => CompressionType::Lz4hc,
+            Self::Zstd => CompressionType::Zstd,
+        })
+    }
+}
+
+/// Reads `{name=value;…}` member by member. `None` if a member is no value of its type, or is one
+/// that is not known and not at its default.
+macro_rules! parse_struct {
+    ($text:expr, [$($field:ident),*], accepted: $accepted:expr) => {{
+        let mut out = Self::default();
+        for (name, value) in super::codec::members($text).ok()? {
+            match name {
+                $( stringify!($field) => out.$field = OptionValue::parse(value)?, )*
+                _ if $accepted.contains(&(name, value)) => {}
+                _ => return None,
+            }
+        }
+        Some(out)
+    }};
+}
+
+/// Settings of universal compaction: `compaction_options_universal={…}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompactionOptionsUniversal {
+    /// Percent by which the next sorted run may be larger than those before it together, and still
+    /// be merged with them.
+    pub size_ratio: u32,
+    /// Sorted runs in one compaction, at least.
+    pub min_merge_width: u32,
+    /// Sorted runs in one compaction, at most.
+    pub max_merge_width: u32,
+    /// Percent of the oldest sorted run's size that the others may take before all are merged.
+    pub max_size_amplification_percent: u32,
+    /// Percent of the data, counted from the oldest, that is compressed; -1 compresses all.
+    pub compression_size_percent: i32,
+    /// When a compaction takes in no more.
+    pub stop_style: CompactionStopStyle,
+    /// Whether files that overlap nothing are moved rather than written anew.
+    pub allow_trivial_move: bool,
+}
+
+impl Default for CompactionOptionsUniversal {
+    fn default() -> Self {
+        Self {
+            size_ratio: 1,
+            min_merge_width: 2,
+            max_merge_width: u32::MAX,
+            max_size_amplification_percent: 200,
+            compression_size_percent: -1,
+            stop_style: CompactionStopStyle::TotalSize,
+            allow_trivial_move: false,
+        }
+    }
+}
+
+/// Members of later releases, and those that only their default is implemented of.
+const UNIVERSAL_ACCEPTED: &[(&str, &str)] = &[
+    ("incremental", "false"),
+    ("max_read_amp", "-1"),
+    ("reduce_file_locking", "false"),
+    ("reduce_file_locking", "true"),
+];
+
+impl OptionValue for CompactionOptionsUniversal {
+    fn kind() -> String {
+        "{size_ratio=…;…}".to_owned()
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        parse_struct!(
+            text,
+            [
+                size_ratio,
+                min_merge_width,
+                max_merge_width,
+                max_size_amplification_percent,
+                compression_size_percent,
+                stop_style,
+                allow_trivial_move
+            ],
+            accepted: UNIVERSAL_ACCEPTED
+        )
+    }
+
+    /// The members in the order in which RocksDB 7.8.3 writes them.
+    fn print(&self) -> String {
+        format!(
+            "{{incremental=false;compression_size_percent={};allow_trivial_move={};\
+             max_size_amplification_percent={};max_merge_width={};stop_style={};\
+             min_merge_width={};size_ratio={};}}",
+            self.compression_size_percent,
+            self.allow_trivial_move,
+            self.max_size_amplification_percent,
+            self.max_merge_width,
+            self.stop_style.print(),
+            self.min_merge_width,
+            self.size_ratio,
+        )
+    }
+}
+
+/// Settings of FIFO compaction: `compaction_options_fifo={…}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompactionOptionsFifo {
+    /// Bytes of all tables above which the oldest are deleted.
+    pub max_table_files_size: u64,
+    /// Whether small tables are merged into larger ones.
+    pub allow_compaction: bool,
+}
+
+impl Default for CompactionOptionsFifo {
+    fn default() -> Self {
+        Self {
+            max_table_files_size: 1 << 30,
+            allow_compaction: false,
+        }
+    }
+}
+
+/// As [`UNIVERSAL_ACCEPTED`].
+const FIFO_ACCEPTED: &[(&str, &str)] = &[
+    ("age_for_warm", "0"),
+    ("ttl", "0"),
+    ("file_temperature_age_thresholds", "{}"),
+    ("file_temperature_age_thresholds", ""),
+    ("allow_trivial_copy_when_change_temperature", "false"),
+    ("trivial_copy_buffer_size", "4096"),
+    ("max_data_files_size", "0"),
+    ("use_kv_ratio_compaction", "false"),
+];
+
+impl OptionValue for CompactionOptionsFifo {
+    fn kind() -> String {
+        "{max_table_files_size=…;…}".to_owned()
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        parse_struct!(text, [max_table_files_size, allow_compaction], accepted: FIFO_ACCEPTED)
+    }
+
+    /// The members in the order in which RocksDB 7.8.3 writes them.
+    fn print(&self) -> String {
+        format!(
+            "{{allow_compaction={};age_for_warm=0;max_table_files_size={};}}",
+            self.allow_compaction, self.max_table_files_size
+        )
+    }
+}
+
+/// Values level by level, `a:b:c` in an OPTIONS file; empty is none of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PerLevel<T>(pub Vec<T>);
+
+impl<T: OptionValue> OptionValue for PerLevel<T> {
+    fn kind() -> String {
+        format!("{}:…", T::kind())
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let parts = text.split(':').filter(|_| !text.is_empty());
+        parts.map(T::parse).collect::<Option<Vec<T>>>().map(Self)
+    }
+
+    fn print(&self) -> String {
+        let parts: Vec<String> = self.0.iter().map(OptionValue::print).collect();
+        parts.join(":")
+    }
+}
+
+/// What a compaction by call does with files that are on the lowest level already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum BottommostLevelCompaction {
+    /// They stay as they are.
+    Skip,
+    /// They are compacted if the column family has a compaction filter.
+    #[default]
+    IfHaveCompactionFilter,
+    /// They are compacted.
+    Force,
+    /// They are compacted, except those that this call has just written.
+    ForceOptimized,
+}
+
+/// How [`Db::compact_range_opt`](crate::Db::compact_range_opt) is done.
+#[derive(Clone, Debug)]
+pub struct CompactRangeOptions {
+    /// Whether no other compaction of the database may run at the same time.
+    pub exclusive_manual_compaction: bool,
+    /// Whether the files are moved to `target_level` at the end.
+    pub change_level: bool,
+    /// The level for `change_level`; -1 is the uppermost that can hold them.
+    pub target_level: i32,
+    /// What happens to files on the lowest level.
+    pub bottommost_level_compaction: BottommostLevelCompaction,
+    /// Threads that share one compaction; 0 is the database's option.
+    pub max_subcompactions: u32,
+    /// Ends the call, with `Incomplete`, when it becomes true.
+    pub canceled: Option<Arc<AtomicBool>>,
+}
+
+impl Default for CompactRangeOptions {
+    fn default() -> Self {
+        Self {
+            exclusive_manual_compaction: false,
+            change_level: false,
+            target_level: -1,
+            bottommost_level_compaction: BottommostLevelCompaction::default(),
+            max_subcompactions: 0,
+            canceled: None,
+        }
+    }
+}
+
+/// How [`Db::compact_files`](crate::Db::compact_files) is done.
+#[derive(Clone, Debug)]
+pub struct CompactionOptions {
+    /// Bytes of an output file.
+    pub output_file_size_limit: u64,
+    /// Threads that share the compaction; 0 is the database's option.
+    pub max_subcompactions: u32,
+    /// Ends the call, with `Incomplete`, when it becomes true.
+    pub canceled: Option<Arc<AtomicBool>>,
+}
+
+impl Default for CompactionOptions {
+    fn default() -> Self {
+        Self {
+            output_file_size_limit: u64::MAX,
+            max_subcompactions: 0,
+            canceled: None,
+        }
+    }
+}
+
+/// The widths of universal compactions must allow one. Errors: `InvalidArgument` naming both.
+pub(crate) fn check_universal(o: &CompactionOptionsUniversal) -> Result<()> {
+    if o.min_merge_width < 2 || o.max_merge_width < o.min_merge_width {
+        return Err(base::Error::invalid_argument(format!(
+            "option compaction_options_universal: min_merge_width = {} and max_merge_width = {}",
+            o.min_merge_width, o.max_merge_width
+        ))
+        .hint("2 <= min_merge_width <= max_merge_width"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nested_options_are_read_as_rocksdb_writes_them() {
+        let u = CompactionOptionsUniversal {
+            size_ratio: 7,
+            stop_style: CompactionStopStyle::SimilarSize,
+            ..Default::default()
+        };
+        assert_eq!(CompactionOptionsUniversal::parse(&u.print()), Some(u));
+        let newer = "{max_read_amp=-1;size_ratio=3;}";
+        assert_eq!(
+            CompactionOptionsUniversal::parse(newer).unwrap().size_ratio,
+            3
+        );
+        assert_eq!(
+            CompactionOptionsUniversal::parse("{incremental=true;}"),
+            None
+        );
+        let f = CompactionOptionsFifo {
+            allow_compaction: true,
+            max_table_files_size: 9,
+        };
+        assert_eq!(CompactionOptionsFifo::parse(&f.print()), Some(f));
+        assert_eq!(CompactionOptionsFifo::parse("{age_for_warm=5;}"), None);
+    }
+
+    #[test]
+    fn lists_by_level_are_read() {
+        assert_eq!(PerLevel::<i32>::parse("1:2:3").unwrap().0, [1, 2, 3]);
+        assert_eq!(PerLevel::<i32>::parse("").unwrap().0, [] as [i32; 0]);
+        assert_eq!(PerLevel::<i32>::parse("1:x"), None);
+        let c = PerLevel(vec![CompressionType::None, CompressionType::Zstd]);
+        assert_eq!(c.print(), "kNoCompression:kZSTD");
+    }
+}
