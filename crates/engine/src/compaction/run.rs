@@ -247,8 +247,7 @@ impl Job<'_> {
             .filter(|&t| t > 0)
             .min()
             .unwrap_or(ctx.now);
-        let (codec, opts) = pick.compression(&self.family.options.cf);
-        ctx.compression = (codec, opts.settings());
+        ctx.compression = pick.compression(&self.family.options.cf);
         ctx
     }
 

@@ -220,7 +220,7 @@ impl Opening {
             rate_limit: None,
             enforce_single_del_contracts: self.options.db.enforce_single_del_contracts,
             bytes_per_sync: self.options.db.bytes_per_sync,
-            compression: family.options.cf.flush_compression(),
+            compression: family.options.cf.compression_of(0, 1, false),
         };
         let number = numbers.take();
         made.push(files::table_path(&self.dir, number));

@@ -559,6 +559,7 @@ impl Parser {
     fn component(&mut self, name: &str, value: &str) -> Result<()> {
         match name {
             "comparator" => self.comparator(value),
+            "prefix_extractor" => self.prefix_extractor(value),
             "merge_operator" => self.merge_operator(value),
             "prefix_extractor" => self.prefix_extractor(value),
             _ if matches!(value, "nullptr" | "") => Ok(()),
