@@ -561,7 +561,6 @@ impl Parser {
             "comparator" => self.comparator(value),
             "prefix_extractor" => self.prefix_extractor(value),
             "merge_operator" => self.merge_operator(value),
-            "prefix_extractor" => self.prefix_extractor(value),
             _ if matches!(value, "nullptr" | "") => Ok(()),
             _ => self.not_done(format!(
                 "option {name} = {value}: a filter is given with the family's options"
