@@ -360,7 +360,7 @@ fn the_prefixes_of_rocksdbs_tables_are_asked() {
         }
         db.close().unwrap();
         for (name, path) in dirs::files(&dir).unwrap() {
-            if !Path::new(&name).extension().is_some_and(|e| e == "sst") {
+            if Path::new(&name).extension().is_none_or(|e| e != "sst") {
                 continue;
             }
             let file = Posix.open(&path, OpenHow::READ).unwrap();
