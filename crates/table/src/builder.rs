@@ -383,9 +383,10 @@ impl Builder {
         let table = &self.options.table;
         let encoding = self.index.encoding(table);
         let two_level = table.index_type == IndexType::TwoLevel;
-        let part_bytes = match two_level {
-            true => table.metadata_block_size as usize,
-            false => usize::MAX,
+        let part_bytes = if two_level {
+            table.metadata_block_size as usize
+        } else {
+            usize::MAX
         };
         if let Some((prefixes, metadata)) = self.index.finish_prefixes() {
             for (name, bytes) in [("prefixes", prefixes), ("metadata", metadata)] {

@@ -400,7 +400,15 @@ impl Reader {
     /// False only if no key of the table has this prefix, which [`Reader::prefix_extractor`] must
     /// have taken.
     pub fn prefix_may_match(&self, prefix: &[u8]) -> bool {
-        self.filters.prefix_may_match(prefix)
+        if self.filters.prefixes.is_none() || self.filters.is_none() {
+            return true;
+        }
+        self.count(Ticker::BloomFilterPrefixChecked, 1);
+        let may = self.filters.prefix_may_match(prefix);
+        if !may {
+            self.count(Ticker::BloomFilterPrefixUseful, 1);
+        }
+        may
     }
 
     /// The properties that the table was written with.

@@ -210,7 +210,7 @@ impl Open {
                 },
                 // Level 0 is where flushes write.
                 level: if level == 0 { -1 } else { level as i32 },
-                prefix_extractor: None,
+                prefix_extractor: options.prefix_extractor.clone(),
                 prepopulate: ctx.tables.prepopulate(number, level, options),
                 column_family_id: ctx.family.id,
                 column_family_name: ctx.family.name.clone(),

@@ -140,7 +140,8 @@ impl ColumnFamilyOptions {
         self.cf.validate()?;
         self.table.check_writable()?;
         let compressed = self.cf.compression != CompressionType::None;
-        self.table.check_together(compressed, false)?;
+        self.table
+            .check_together(compressed, self.prefix_extractor.is_some())?;
         self.cf.validate_together()
     }
 }

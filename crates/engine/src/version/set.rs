@@ -103,6 +103,7 @@ impl Tables {
                 largest_seqno: meta.largest_seqno,
                 cache_index_and_filter_blocks: options.table.cache_index_and_filter_blocks,
                 cache_id: self.lock_prepopulated().remove(&meta.number),
+                prefix_extractor: options.prefix_extractor.clone(),
                 ..table::ReaderOptions::default()
             },
         )

@@ -5,11 +5,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use base::SliceTransform;
 use base::rng::Rng;
+use io::posix::Posix;
+use io::{FileSystem, OpenHow};
 use ironstone::{CompressionType, Db, Options};
 use sim::content::{everything, pair_difference};
 use sim::oracle::{self, Library, RocksDb, ldb};
 use sim::{content, dirs};
+use table::{Reader, ReaderOptions};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -242,6 +246,131 @@ fn every_kind_of_table_of_rocksdb_is_read() {
         for i in 0..3000 {
             let found = db.get(key(i)).unwrap();
             assert_eq!(found.as_deref(), model.get(&key(i)).map(Vec::as_slice));
+        }
+    }
+}
+
+/// Options of tables with the prefixes of keys.
+const PREFIX_CASES: &[&str] = &[
+    "index_type=kHashSearch",
+    "whole_key_filtering=false",
+    "whole_key_filtering=false;filter_policy=ribbonfilter:10:-1",
+    "index_type=kTwoLevelIndexSearch;metadata_block_size=300;partition_filters=true",
+    "index_type=kTwoLevelIndexSearch;metadata_block_size=100;partition_filters=true;\
+     whole_key_filtering=false;format_version=6",
+];
+
+fn prefix(i: u64) -> Vec<u8> {
+    format!("{i:03}/").into_bytes()
+}
+
+/// The keys with a prefix.
+fn range(model: &Model, prefix: &[u8]) -> Vec<Vec<u8>> {
+    let from = model.range(prefix.to_vec()..);
+    let keys = from.map(|(k, _)| k.clone());
+    keys.take_while(|k| k.starts_with(prefix)).collect()
+}
+
+#[test]
+fn rocksdb_seeks_by_the_prefixes_of_our_tables() {
+    let Some(lib) = oracle::rocksdb() else { return };
+    for table in PREFIX_CASES {
+        let temp = dirs::scratch().unwrap();
+        let dir = temp.path().join("db");
+        let mut o = options(table, "", CompressionType::Lz4);
+        o.cf.prefix_extractor = Some(SliceTransform::fixed_prefix(4));
+        let db = Db::open_all(&dir, &o).unwrap();
+        let model = write(
+            |k, v| match v {
+                Some(v) => db.put(k, v).unwrap(),
+                None => db.delete(k).unwrap(),
+            },
+            || db.flush().unwrap(),
+        );
+        for i in 0..3000 {
+            let found = db.get(key(i)).unwrap();
+            assert_eq!(found.as_deref(), model.get(&key(i)).map(Vec::as_slice));
+            assert_eq!(db.get(key(i + 1_000_000)).unwrap(), None);
+        }
+        db.close().unwrap();
+
+        let mut o = lib.options();
+        o.set("prefix_extractor", "rocksdb.FixedPrefix.4").unwrap();
+        o.set(
+            "block_based_table_factory",
+            "{filter_policy=bloomfilter:10:false;index_type=kHashSearch}",
+        )
+        .unwrap();
+        o.enable_statistics();
+        let db = RocksDb::open_read_only(&o, &dir).unwrap();
+        let mut it = db.iterator();
+        for i in 0..300 {
+            let p = prefix(i);
+            let mut found = Vec::new();
+            it.seek(&p);
+            while it.valid() && it.key().starts_with(&p) {
+                found.push(it.key().to_vec());
+                it.next();
+            }
+            assert_eq!(found, range(&model, &p), "{table}: {i}");
+        }
+        for i in 0..3000 {
+            let found = db.get(&key(i)).unwrap();
+            assert_eq!(found.as_ref(), model.get(&key(i)), "{table}: {i}");
+        }
+        drop(it);
+        let text = o.statistics().unwrap();
+        let count = |name: &str| {
+            let line = text.lines().find_map(|l| l.strip_prefix(name)).unwrap();
+            line.trim_start_matches(" COUNT : ").parse::<u64>().unwrap()
+        };
+        let filtered = count("rocksdb.non.last.level.seek.filtered")
+            + count("rocksdb.last.level.seek.filtered")
+            + count("rocksdb.bloom.filter.prefix.useful");
+        assert!(filtered > 200, "{table}: {filtered}");
+    }
+}
+
+#[test]
+fn the_prefixes_of_rocksdbs_tables_are_asked() {
+    let Some(lib) = oracle::rocksdb() else { return };
+    for table in PREFIX_CASES {
+        let temp = dirs::scratch().unwrap();
+        let dir = temp.path().join("db");
+        let mut o = lib.options();
+        o.create_if_missing(true);
+        o.set("prefix_extractor", "rocksdb.FixedPrefix.4").unwrap();
+        let table_options = format!("{{{}}}", with_filter(table));
+        o.set("block_based_table_factory", &table_options).unwrap();
+        let db = RocksDb::open(&o, &dir).unwrap();
+        let model = write(
+            |k, v| match v {
+                Some(v) => db.put(k, v).unwrap(),
+                None => db.delete(k).unwrap(),
+            },
+            || db.flush().unwrap(),
+        );
+        db.close();
+        let mut o = Options::default();
+        o.cf.prefix_extractor = Some(SliceTransform::fixed_prefix(4));
+        let db = Db::open_all(&dir, &o).unwrap();
+        for i in 0..3000 {
+            let found = db.get(key(i)).unwrap();
+            assert_eq!(found.as_deref(), model.get(&key(i)).map(Vec::as_slice));
+        }
+        db.close().unwrap();
+        for (name, path) in dirs::files(&dir).unwrap() {
+            if Path::new(&name).extension().is_none_or(|e| e != "sst") {
+                continue;
+            }
+            let file = Posix.open(&path, OpenHow::READ).unwrap();
+            let len = file.len().unwrap();
+            let reader = Reader::open(file, len, ReaderOptions::default()).unwrap();
+            let extractor = reader.prefix_extractor().unwrap();
+            assert_eq!(extractor.name(), "rocksdb.FixedPrefix.4");
+            assert!((0..97).all(|i| reader.prefix_may_match(&prefix(i))));
+            let passed = (100..1000).filter(|i| reader.prefix_may_match(&prefix(*i)));
+            assert!(passed.count() < 60, "{table}");
         }
     }
 }

@@ -285,7 +285,7 @@ impl IndexBlock {
 struct Prefixes {
     extractor: SliceTransform,
     /// All prefixes, one after the other.
-    prefixes: Vec<u8>,
+    joined: Vec<u8>,
     /// Of each: its length, the first index entry, the number of entries.
     metadata: Vec<u8>,
     current: Option<Run>,
@@ -302,7 +302,7 @@ impl Prefixes {
     fn new(extractor: SliceTransform) -> Self {
         Self {
             extractor,
-            prefixes: Vec::new(),
+            joined: Vec::new(),
             metadata: Vec::new(),
             current: None,
         }
@@ -327,7 +327,7 @@ impl Prefixes {
 
     fn end_run(&mut self) {
         if let Some(run) = self.current.take() {
-            self.prefixes.extend_from_slice(&run.prefix);
+            self.joined.extend_from_slice(&run.prefix);
             put_varint(&mut self.metadata, run.prefix.len() as u64);
             put_varint(&mut self.metadata, run.first as u64);
             put_varint(&mut self.metadata, (run.last - run.first + 1) as u64);
@@ -336,6 +336,6 @@ impl Prefixes {
 
     fn finish(mut self) -> (Vec<u8>, Vec<u8>) {
         self.end_run();
-        (self.prefixes, self.metadata)
+        (self.joined, self.metadata)
     }
 }

@@ -232,7 +232,7 @@ fn what_a_thread_compressed_before_does_not_matter() {
             rng.fill(&mut out[..random as usize]);
             out
         };
-        let with_dict = i / CODECS.len() % 2 == 0;
+        let with_dict = (i / CODECS.len()).is_multiple_of(2);
         let (dict, input) = (bytes(if with_dict { 2000 } else { 1 }), bytes(3000));
         let here = pack(kind, DEFAULT_LEVEL, &dict, &input);
         let (d, n) = (dict.clone(), input.clone());
