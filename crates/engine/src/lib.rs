@@ -35,15 +35,21 @@
 //! `compaction/`, `version/` (MANIFEST), `memtable/`, `jobs` (threads). ARCHITECTURE.md in the
 //! repository tells the whole story.
 
+pub mod backup;
 pub mod batch;
+mod checkpoint;
 mod compaction;
 mod db;
 pub mod events;
+mod export;
 mod families;
 mod family;
+mod file_ops;
 pub mod files;
 mod flush;
+mod ingest;
 mod jobs;
+mod live;
 mod maintenance;
 mod memtable;
 mod open;
@@ -52,20 +58,34 @@ mod properties;
 mod read;
 mod resume;
 mod shared;
+mod sizes;
+mod sst_file_writer;
+mod transfer;
 pub mod version;
 mod wal;
 mod write;
 
+pub use backup::{
+    BackupEngine, BackupEngineOptions, BackupInfo, CreateBackupOptions, RestoreOptions,
+};
 pub use base::comparator::UserComparator;
 pub use base::{Comparator, Error, ErrorKind, Result, stats::Statistics};
 pub use batch::WriteBatch;
 pub use db::{ColumnFamily, Db};
+pub use export::{ExportImportFilesMetaData, ImportColumnFamilyOptions};
+pub use ingest::{IngestExternalFileArg, IngestExternalFileOptions};
+pub use live::{
+    ColumnFamilyMetaData, LevelMetaData, LiveFileMetaData, LiveFileStorageInfo,
+    LiveFilesStorageInfoOptions,
+};
 pub use options::{
     CfOptions, ColumnFamilyDescriptor, ColumnFamilyOptions, DbOptions, Env, FlushOptions, Options,
     ReadOptions, WriteOptions,
 };
 pub use read::iter::DbIterator;
 pub use read::snapshot::Snapshot;
+pub use sizes::{OpenRange, Range, SizeApproximationOptions};
+pub use sst_file_writer::{ExternalSstFileInfo, SstFileWriter};
 pub use table::{BlockCache, CompressionType, TableOptions};
 pub use wal::updates::UpdatesIterator;
 pub use wal::{WalFile, WalFileKind};

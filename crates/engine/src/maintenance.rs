@@ -15,46 +15,58 @@ use crate::write::{admit, submit};
 /// Makes the families' active memtables immutable and, with `wait`, waits for their flush.
 pub(crate) fn flush(db: &Shared, families: &[Arc<Family>], options: &FlushOptions) -> Result<()> {
     db.check_writable()?;
-    // What is in memory now; later memtables are not waited for.
-    let mut pending: Vec<(Arc<Family>, Vec<Arc<Memtable>>)> = Vec::new();
-    db.order.alone(|| {
-        if families.iter().any(|f| !f.view.load().mem.is_empty()) {
-            if !options.allow_write_stall {
-                for family in families {
-                    admit::wait_for_memtable_slot(db, family, false)?;
-                }
+    let begun = db.order.alone(|| begin_flush(db, families, options))?;
+    if options.wait { begun.wait(db) } else { Ok(()) }
+}
+
+/// The memtables of some families, on their way to tables.
+pub(crate) struct BegunFlush(Vec<(Arc<Family>, Vec<Arc<Memtable>>)>);
+
+/// Makes the families' active memtables immutable and asks for their flush. Nobody is inside the
+/// order of writes.
+pub(crate) fn begin_flush(
+    db: &Shared,
+    families: &[Arc<Family>],
+    options: &FlushOptions,
+) -> Result<BegunFlush> {
+    if families.iter().any(|f| !f.view.load().mem.is_empty()) {
+        if !options.allow_write_stall {
+            for family in families {
+                admit::wait_for_memtable_slot(db, family, false)?;
             }
-            db.rotate(families)?;
         }
-        for family in families {
-            family.flush_requested.store(true, Ordering::Relaxed);
-        }
-        db.notify();
-        pending.extend(
-            families
-                .iter()
-                .map(|f| (Arc::clone(f), f.view.load().imm.clone())),
-        );
-        Ok(())
-    })?;
-    if !options.wait {
-        return Ok(());
+        db.rotate(families)?;
     }
-    let mut state = db.state();
-    loop {
-        let left = pending.iter().any(|(f, memtables)| {
-            let view = f.view.load();
-            !f.is_dropped()
-                && view
-                    .imm
-                    .iter()
-                    .any(|m| memtables.iter().any(|p| p.id() == m.id()))
-        });
-        if !left {
-            return Ok(());
+    for family in families {
+        family.flush_requested.store(true, Ordering::Relaxed);
+    }
+    db.notify();
+    // What is in memory now; later memtables are not waited for.
+    let pending = families
+        .iter()
+        .map(|f| (Arc::clone(f), f.view.load().imm.clone()));
+    Ok(BegunFlush(pending.collect()))
+}
+
+impl BegunFlush {
+    /// Waits until all of it is in tables.
+    pub(crate) fn wait(&self, db: &Shared) -> Result<()> {
+        let mut state = db.state();
+        loop {
+            let left = self.0.iter().any(|(f, memtables)| {
+                let view = f.view.load();
+                !f.is_dropped()
+                    && view
+                        .imm
+                        .iter()
+                        .any(|m| memtables.iter().any(|p| p.id() == m.id()))
+            });
+            if !left {
+                return Ok(());
+            }
+            state.check_writable()?;
+            state = db.wait(state);
         }
-        state.check_writable()?;
-        state = db.wait(state);
     }
 }
 

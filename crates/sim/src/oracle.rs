@@ -12,7 +12,8 @@ use std::sync::Arc;
 use base::Result;
 
 pub use tools::librocksdb::{
-    Cf, Library, RocksCache, RocksDb, RocksIter, RocksOptions, RocksReadOptions, RocksSnapshot,
+    Cf, Library, RocksBackupEngine, RocksBackupInfo, RocksCache, RocksDb, RocksExport, RocksIngest,
+    RocksIter, RocksLiveFile, RocksOptions, RocksReadOptions, RocksSnapshot, RocksSstFileWriter,
     RocksTableOptions, RocksWriteBatch, RocksWriteOptions,
 };
 

@@ -10,6 +10,7 @@
 //!
 //! One compaction per column family runs at a time; several families compact in parallel.
 
+pub(crate) mod exclusive;
 pub(crate) mod merge;
 pub(crate) mod output;
 pub(crate) mod pick;

@@ -68,7 +68,11 @@ fn write_outputs(
     let rules = DropRules::drop_deletions(
         cmp.clone(),
         db.snapshots.sequences(),
-        below(Arc::clone(&pick.version), pick.output_level),
+        below(
+            Arc::clone(&pick.version),
+            pick.output_level,
+            db.options.db.allow_ingest_behind,
+        ),
     );
     let mut merge = Merge::new(Box::new(input(family, pick)), rules);
     let limit = target_size(family, pick.output_level);
@@ -134,8 +138,12 @@ fn input(family: &Family, pick: &Pick) -> MergingIter {
 }
 
 /// Whether a key may be in a level below the output. Asked with ascending keys, so each level
-/// keeps a position and the whole compaction walks over it once.
-fn below(version: Arc<Version>, output_level: usize) -> MayExistBelow {
+/// keeps a position and the whole compaction walks over it once. Where files may be ingested behind
+/// everything, any key may still come.
+fn below(version: Arc<Version>, output_level: usize, ingest_behind: bool) -> MayExistBelow {
+    if ingest_behind {
+        return Box::new(|_| true);
+    }
     let mut positions = vec![0usize; version.num_levels()];
     Box::new(move |user_key| {
         for (level, at) in positions.iter_mut().enumerate().skip(output_level + 1) {

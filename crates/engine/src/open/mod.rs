@@ -37,7 +37,7 @@ use crate::version::version::Janitor;
 use crate::wal::location::Location;
 use crate::write::unit::check_tail_policy;
 
-pub(crate) use install::write_options_file;
+pub(crate) use install::{options_text, write_options_file};
 
 /// Which column families the caller opens.
 pub(crate) enum Wanted<'a> {

@@ -146,6 +146,9 @@ base::options! {
         verify_sst_unique_id_in_manifest: bool = true;
         /// Whether `open` trusts the sizes of table files in the MANIFEST.
         skip_checking_sst_file_sizes_on_db_open: bool = false;
+        /// Whether the last level is kept free for files that are ingested behind everything, and
+        /// deletions are never dropped. To be set from the database's creation on.
+        allow_ingest_behind: bool = false;
         /// The directory of the write-ahead logs; empty is the database's own. Created if missing,
         /// but not the directory above it. No other database may have its logs there.
         wal_dir: String = String::new();

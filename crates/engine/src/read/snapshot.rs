@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::SequenceNumber;
 
@@ -22,6 +22,11 @@ impl SnapshotList {
             sequence,
             list: Arc::clone(self),
         }))
+    }
+
+    /// Holds back new snapshots, and the end of old ones, as long as the guard lives.
+    pub(crate) fn hold(&self) -> MutexGuard<'_, BTreeMap<u64, usize>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ascending, each once.

@@ -209,16 +209,32 @@ impl VersionSet {
         numbers: &FileNumbers,
         families: &FamilySet,
         last_sequence: u64,
-        mut edit: VersionEdit,
+        edit: VersionEdit,
+    ) -> Result<()> {
+        self.log_group(tables, numbers, families, last_sequence, vec![edit])
+    }
+
+    /// [`VersionSet::log`] of several edits, of which a crash leaves all or none.
+    pub(crate) fn log_group(
+        &mut self,
+        tables: &Tables,
+        numbers: &FileNumbers,
+        families: &FamilySet,
+        last_sequence: u64,
+        mut edits: Vec<VersionEdit>,
     ) -> Result<()> {
         if let Some(e) = &self.failure {
             return Err(e.duplicate());
         }
-        let needed = edit.min_log_number_to_keep;
+        let needed = edits.iter().filter_map(|e| e.min_log_number_to_keep).max();
         let needed = needed.unwrap_or(self.min_log_number_to_keep);
-        edit.prev_log_number = Some(0);
-        edit.next_file_number = Some(numbers.peek());
-        edit.last_sequence = Some(last_sequence);
+        let count = edits.len();
+        for (i, edit) in edits.iter_mut().enumerate() {
+            edit.prev_log_number = Some(0);
+            edit.next_file_number = Some(numbers.peek());
+            edit.last_sequence = Some(last_sequence);
+            edit.atomic_group_remaining = (count > 1).then(|| (count - 1 - i) as u32);
+        }
         if self
             .manifest
             .as_ref()
@@ -240,7 +256,7 @@ impl VersionSet {
             wal_deletion: Some(needed),
             ..Default::default()
         });
-        let edits: Vec<VersionEdit> = [edit].into_iter().chain(forget).collect();
+        edits.extend(forget);
         manifest.append(&edits)?;
         self.tracked_logs = self.tracked_logs.split_off(&needed);
         Ok(())
@@ -258,6 +274,12 @@ impl VersionSet {
             self.tracked_logs.extend(new);
         }
         Ok(())
+    }
+
+    /// The MANIFEST that is being written, and how many bytes it has, all of them durable.
+    pub(crate) fn manifest_end(&self) -> Option<(FileNumber, u64)> {
+        let writer = self.manifest.as_ref().filter(|_| self.failure.is_none());
+        writer.map(|m| (m.number(), m.size()))
     }
 
     /// The MANIFEST that is being written.

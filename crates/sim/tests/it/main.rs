@@ -3,6 +3,10 @@
 #[cfg(test)]
 mod atomic_tail;
 #[cfg(test)]
+mod backup;
+#[cfg(test)]
+mod checkpoint;
+#[cfg(test)]
 mod compressed;
 #[cfg(test)]
 mod corpus;
@@ -12,6 +16,8 @@ mod damage;
 mod faults;
 #[cfg(test)]
 mod foreign;
+#[cfg(test)]
+mod ingest;
 #[cfg(test)]
 mod model;
 #[cfg(test)]

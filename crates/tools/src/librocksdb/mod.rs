@@ -37,6 +37,7 @@
 mod api;
 mod batch;
 mod db;
+mod files;
 mod iter;
 mod options;
 
@@ -51,6 +52,9 @@ use base::{Error, ErrorKind, Result};
 use api::Api;
 pub use batch::RocksWriteBatch;
 pub use db::{Cf, RocksDb};
+pub use files::{
+    RocksBackupEngine, RocksBackupInfo, RocksExport, RocksIngest, RocksLiveFile, RocksSstFileWriter,
+};
 pub use iter::{RocksIter, RocksSnapshot};
 pub use options::{
     RocksCache, RocksOptions, RocksReadOptions, RocksTableOptions, RocksWriteOptions,
