@@ -11,8 +11,7 @@ use io::{FileSystem, SyncKind, WriteSync, write_all_at};
 use crate::files::FileKind;
 use crate::live::{self, LiveFileStorageInfo, NoDeletions};
 use crate::shared::Shared;
-use crate::sst_file_writer::parent;
-use crate::transfer;
+use crate::transfer::{self, parent};
 
 /// Makes a checkpoint in `dir`, which must not exist; returns the number of the last write in it.
 pub(crate) fn create(db: &Shared, dir: &Path, log_size_for_flush: u64) -> Result<u64> {

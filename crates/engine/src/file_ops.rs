@@ -13,8 +13,48 @@ use crate::live::{
     self, ColumnFamilyMetaData, LiveFileMetaData, LiveFileStorageInfo, LiveFilesStorageInfoOptions,
     NoDeletions,
 };
-use crate::options::ColumnFamilyOptions;
+use crate::open;
+use crate::options::{ColumnFamilyOptions, Options};
 use crate::sizes::{self, OpenRange, Range, SizeApproximationOptions};
+
+/// Other ways to open a database.
+impl Db {
+    /// [`Db::open_read_only`]. Errors: also `Corruption` if there is a log and
+    /// `error_if_wal_file_exists`: what is only in logs would cost memory, or be missed.
+    pub fn open_for_read_only(
+        path: impl AsRef<Path>,
+        options: &Options,
+        error_if_wal_file_exists: bool,
+    ) -> Result<Self> {
+        if error_if_wal_file_exists {
+            open::check_no_logs(path.as_ref(), options)?;
+        }
+        Self::open_read_only(path, options)
+    }
+
+    /// Opens a database that another instance, the primary, may have open, for reading: all that it
+    /// has written, also what is only in its logs. [`Db::try_catch_up_with_primary`] shows what it
+    /// has written since. Messages go to LOG in `secondary_path`; nothing else is written.
+    ///
+    /// An iterator keeps what it sees. A snapshot does not hold the primary back: what it shows
+    /// changes when the instance catches up.
+    pub fn open_as_secondary(
+        path: impl AsRef<Path>,
+        secondary_path: impl AsRef<Path>,
+        options: &Options,
+    ) -> Result<Self> {
+        open::open_secondary(path.as_ref(), secondary_path.as_ref(), options)
+    }
+
+    /// Shows what the primary has written since this instance was opened or last caught up, new
+    /// column families too. Tables that are open stay so; logs are read from their start.
+    ///
+    /// Errors: the database is open for writing; `TryAgain` if the primary changes its files too
+    /// fast. What was seen before is still seen.
+    pub fn try_catch_up_with_primary(&self) -> Result<()> {
+        open::catch_up(&self.shared)
+    }
+}
 
 /// Bulk loading.
 impl Db {

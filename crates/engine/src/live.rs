@@ -131,65 +131,74 @@ pub(crate) fn capture(
     if db.read_only {
         return Err(crate::shared::read_only());
     }
+    let locks = db.wal_locks.lock().unwrap_or_else(PoisonError::into_inner);
+    if *locks > 0 {
+        // Nobody writes, until the caller of `lock_wal` says so: nothing can be flushed either.
+        return between_writes(db);
+    }
+    drop(locks);
     let large = wal_size_for_flush != u64::MAX && log_bytes(db) >= wal_size_for_flush;
     if large || db.has_unlogged_writes() {
         let all: Vec<_> = db.families.load().iter().cloned().collect();
         maintenance::flush(db, &all, &FlushOptions::default())?;
     }
-    db.order.alone(|| {
-        submit::flush_wal(db, false)?;
-        let versions = db.lock_versions();
-        let (manifest_number, manifest_size) = versions
-            .manifest_end()
-            .ok_or_else(|| Error::aborted("there is no MANIFEST: an earlier failure ended it"))?;
-        let mut held = Vec::new();
-        let mut files = Vec::new();
-        for family in db.families.load().iter() {
-            let version = Arc::clone(&family.view.load().version);
-            files.extend(version.files().map(|(_, f)| table_info(f)));
-            held.push(version);
-        }
-        let own =
-            |name: String, file_number: u64, file_type: FileKind, size: u64| LiveFileStorageInfo {
-                relative_filename: name,
-                directory: db.dir.clone(),
-                file_number,
-                file_type,
-                size,
-                replacement_contents: Vec::new(),
-                trim_to_size: false,
-            };
-        files.push(LiveFileStorageInfo {
-            trim_to_size: true,
-            ..own(
-                format!("MANIFEST-{manifest_number}"),
-                manifest_number.0,
-                FileKind::Manifest,
-                manifest_size,
-            )
-        });
-        if let Some((name, number)) = newest_options_file(db)? {
-            let text = options_of_a_copy(db).into_bytes();
-            files.push(LiveFileStorageInfo {
-                size: text.len() as u64,
-                replacement_contents: text,
-                ..own(name, number.0, FileKind::Options, 0)
-            });
-        }
-        let first = families_oldest_log(db, versions.min_log_number_to_keep);
-        files.extend(logs(db, first)?);
-        let current = format!("MANIFEST-{manifest_number}\n").into_bytes();
-        files.push(LiveFileStorageInfo {
-            size: current.len() as u64,
-            replacement_contents: current,
-            ..own("CURRENT".to_owned(), 0, FileKind::Current, 0)
-        });
-        Ok(Capture {
-            files,
+    db.order.alone(|| between_writes(db))
+}
+
+/// Nobody is inside the order of writes.
+fn between_writes(db: &Shared) -> Result<Capture> {
+    submit::flush_wal(db, false)?;
+    let versions = db.lock_versions();
+    let (manifest_number, manifest_size) = versions
+        .manifest_end()
+        .ok_or_else(|| Error::aborted("there is no MANIFEST: an earlier failure ended it"))?;
+    let mut held = Vec::new();
+    let mut files = Vec::new();
+    for family in db.families.load().iter() {
+        let version = Arc::clone(&family.view.load().version);
+        files.extend(version.files().map(|(_, f)| table_info(f)));
+        held.push(version);
+    }
+    let own =
+        |name: String, file_number: u64, file_type: FileKind, size: u64| LiveFileStorageInfo {
+            relative_filename: name,
+            directory: db.dir.clone(),
+            file_number,
+            file_type,
+            size,
+            replacement_contents: Vec::new(),
+            trim_to_size: false,
+        };
+    files.push(LiveFileStorageInfo {
+        trim_to_size: true,
+        ..own(
+            format!("MANIFEST-{manifest_number}"),
+            manifest_number.0,
+            FileKind::Manifest,
             manifest_size,
-            sequence: db.visible().0,
-            versions: held,
-        })
+        )
+    });
+    if let Some((name, number)) = newest_options_file(db)? {
+        let text = options_of_a_copy(db).into_bytes();
+        files.push(LiveFileStorageInfo {
+            size: text.len() as u64,
+            replacement_contents: text,
+            ..own(name, number.0, FileKind::Options, 0)
+        });
+    }
+    let first = families_oldest_log(db, versions.min_log_number_to_keep);
+    files.extend(logs(db, first)?);
+    let current = format!("MANIFEST-{manifest_number}\n").into_bytes();
+    files.push(LiveFileStorageInfo {
+        size: current.len() as u64,
+        replacement_contents: current,
+        ..own("CURRENT".to_owned(), 0, FileKind::Current, 0)
+    });
+    Ok(Capture {
+        files,
+        manifest_size,
+        sequence: db.visible().0,
+        versions: held,
     })
 }
 
@@ -212,7 +221,7 @@ pub(crate) fn table_info(file: &TableFile) -> LiveFileStorageInfo {
     let name = path.file_name().unwrap_or_default();
     LiveFileStorageInfo {
         relative_filename: name.to_string_lossy().into_owned(),
-        directory: crate::sst_file_writer::parent(path).to_path_buf(),
+        directory: crate::transfer::parent(path).to_path_buf(),
         file_number: file.number().0,
         file_type: FileKind::Table,
         size: file.meta.file_size,

@@ -1,6 +1,7 @@
 //! What the threads of one open database share, and its locks.
 //!
 //! Lock order, outermost first:
+//! 0. `no_deletions`: held while files are deleted
 //! 1. the lead of a queue of writers
 //! 2. the gate of [`Order`] (rotations and new families happen while it is closed)
 //! 3. `versions`: the MANIFEST

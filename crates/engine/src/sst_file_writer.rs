@@ -12,6 +12,7 @@ use base::rng::Rng;
 use base::{Error, Result, SequenceNumber, ValueType, key};
 
 use crate::options::Options;
+use crate::transfer::parent;
 
 /// What RocksDB's own `SstFileWriter` calls the database that its files come from.
 const DB_ID: &str = "SST Writer";
@@ -270,14 +271,6 @@ impl Drop for SstFileWriter {
 
 fn not_open() -> Error {
     Error::invalid_argument("File is not opened").hint("call SstFileWriter::open first")
-}
-
-/// The directory of a file.
-pub(crate) fn parent(path: &Path) -> &Path {
-    match path.parent() {
-        Some(p) if !p.as_os_str().is_empty() => p,
-        _ => Path::new("."),
-    }
 }
 
 #[cfg(test)]

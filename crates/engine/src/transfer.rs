@@ -102,6 +102,14 @@ pub(crate) fn link_or_copy(
     }
 }
 
+/// The directory of a file.
+pub(crate) fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p,
+        _ => Path::new("."),
+    }
+}
+
 /// Removes a directory with all that is in it; nothing to do if there is none.
 pub(crate) fn remove_tree(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
     let names = match fs.list(dir) {

@@ -43,6 +43,7 @@ impl<'a> Exclusive<'a> {
 
 impl Drop for Exclusive<'_> {
     fn drop(&mut self) {
-        super::finished(self.db, self.family);
+        self.db.state().compacting.retain(|&id| id != self.family);
+        self.db.notify();
     }
 }

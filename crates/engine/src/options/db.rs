@@ -68,6 +68,8 @@ base::options! {
         error_if_exists: bool = false;
         /// Threads for flushes and compactions together.
         max_background_jobs: i32 = 2, in 1..=1024, [Mutable];
+        /// Threads that open table files when the database is opened, at most.
+        max_file_opening_threads: i32 = 16, in 1..=1024;
         /// Bytes of all write-ahead logs at which the families that hold the oldest log alive
         /// are flushed; 0 means four times the sum of all write buffers.
         max_total_wal_size: u64 = 0, in 0..=u64::MAX, [Mutable];

@@ -81,6 +81,12 @@ fn a_checkpoint_is_the_database_at_a_moment() {
             db.delete("later").unwrap();
             assert_eq!(difference(&want, &everything(&db).unwrap()), None);
         }
+        // Also while the logs are locked.
+        db.lock_wal().unwrap();
+        let copy = at(&format!("{name} locked"));
+        db.create_checkpoint(&copy, 0).unwrap();
+        db.unlock_wal().unwrap();
+        check_with_rocksdb(&format!("{name}, locked"), &copy, &want);
         let e = db.create_checkpoint(at("one"), 0).unwrap_err();
         assert!(e.to_string().contains("Directory exists"), "{e}");
     }

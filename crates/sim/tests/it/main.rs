@@ -21,6 +21,8 @@ mod ingest;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
+mod opening;
+#[cfg(test)]
 mod pingpong;
 #[cfg(test)]
 mod pitfalls;
@@ -28,6 +30,8 @@ mod pitfalls;
 mod retention;
 #[cfg(test)]
 mod rot;
+#[cfg(test)]
+mod secondary;
 #[cfg(test)]
 mod threads;
 #[cfg(test)]
