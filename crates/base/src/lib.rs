@@ -9,7 +9,9 @@ pub mod coding;
 pub mod comparator;
 pub mod error;
 pub mod key;
+pub mod merge;
 pub mod options;
+pub mod perf;
 pub mod rng;
 pub mod stats;
 

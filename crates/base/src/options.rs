@@ -77,8 +77,18 @@ macro_rules! value_by_from_str {
             fn kind() -> String {
                 stringify!($t).to_owned()
             }
+            /// A number, with `K`, `M`, `G` or `T` behind it for powers of 1024, as RocksDB has it.
             fn parse(text: &str) -> Option<Self> {
-                text.trim().parse().ok()
+                let text = text.trim();
+                let (digits, shift) = match text.as_bytes().last()? {
+                    b'k' | b'K' => (text.split_at(text.len() - 1).0, 10),
+                    b'm' | b'M' => (text.split_at(text.len() - 1).0, 20),
+                    b'g' | b'G' => (text.split_at(text.len() - 1).0, 30),
+                    b't' | b'T' => (text.split_at(text.len() - 1).0, 40),
+                    _ => (text, 0),
+                };
+                let number: $t = digits.parse().ok()?;
+                <$t>::try_from(1u64 << shift).ok().and_then(|f| number.checked_mul(f))
             }
             fn print(&self) -> String {
                 self.to_string()

@@ -1,141 +1,224 @@
-//! Statistics: counters ("tickers") under RocksDB's names.
+//! Statistics: counters ("tickers") and histograms under RocksDB's names.
 //!
 //! A [`Statistics`] is shared by everything that belongs to one database. Without one, counting
-//! costs a branch.
+//! costs a branch. Threads count in shards of their own, so that they do not take a cache line
+//! from one another; a report adds the shards up.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+mod histogram;
+mod names;
 
-macro_rules! tickers {
-    ($( $(#[$doc:meta])* $variant:ident = $name:literal, )*) => {
-        /// What is counted.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[repr(usize)]
-        pub enum Ticker {
-            $( $(#[$doc])* $variant, )*
-        }
+use std::cell::Cell;
+use std::fmt::{self, Write as _};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
-        impl Ticker {
-            /// Every ticker.
-            pub const ALL: &'static [Self] = &[ $( Self::$variant ),* ];
+pub use histogram::Histogram;
+pub use names::{HistogramKind, Ticker};
 
-            /// The name in reports, RocksDB's where RocksDB has it.
-            pub fn name(self) -> &'static str {
-                match self {
-                    $( Self::$variant => $name, )*
-                }
-            }
-        }
-    };
+/// How much is counted: each level counts what the ones before it do, and more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum StatsLevel {
+    /// Nothing.
+    DisableAll = 0,
+    /// Tickers, without histograms.
+    ExceptHistogramOrTimers = 1,
+    /// Histograms too, except those of times.
+    ExceptTimers = 2,
+    /// Times too, except those that are taken too often to be cheap: compression.
+    ExceptDetailedTimers = 3,
+    /// Everything.
+    All = 5,
 }
 
-tickers! {
-    /// Data, index and filter blocks found in the block cache.
-    BlockCacheHit = "rocksdb.block.cache.hit",
-    /// Blocks that had to be read from a file.
-    BlockCacheMiss = "rocksdb.block.cache.miss",
-    /// Blocks put into the cache.
-    BlockCacheAdd = "rocksdb.block.cache.add",
-    /// Bytes of blocks put into the cache.
-    BlockCacheBytesWrite = "rocksdb.block.cache.bytes.write",
-    /// Keys that a Bloom or Ribbon filter showed to be absent from a file.
-    BloomFilterUseful = "rocksdb.bloom.filter.useful",
-    /// Keys that passed a filter and were then looked for in the file.
-    BloomFilterFullPositive = "rocksdb.bloom.filter.full.positive",
-    /// Gets answered by a memtable.
-    MemtableHit = "rocksdb.memtable.hit",
-    /// Gets that no memtable could answer.
-    MemtableMiss = "rocksdb.memtable.miss",
-    /// Gets answered by level 0.
-    GetHitL0 = "rocksdb.l0.hit",
-    /// Gets answered by level 1.
-    GetHitL1 = "rocksdb.l1.hit",
-    /// Gets answered by level 2 or deeper.
-    GetHitL2AndUp = "rocksdb.l2andup.hit",
-    /// Keys read by Get.
-    NumberKeysRead = "rocksdb.number.keys.read",
-    /// Counted records written.
-    NumberKeysWritten = "rocksdb.number.keys.written",
-    /// Bytes of batches written.
-    BytesWritten = "rocksdb.bytes.written",
-    /// Bytes of values returned by Get.
-    BytesRead = "rocksdb.bytes.read",
-    /// Iterator seeks.
-    NumberDbSeek = "rocksdb.number.db.seek",
-    /// Iterator steps forward.
-    NumberDbNext = "rocksdb.number.db.next",
-    /// Iterator steps backward.
-    NumberDbPrev = "rocksdb.number.db.prev",
-    /// Microseconds that writers were held back or stopped.
-    StallMicros = "rocksdb.stall.micros",
-    /// Synced log writes.
-    WalFileSynced = "rocksdb.wal.synced",
-    /// Bytes appended to the log.
-    WalFileBytes = "rocksdb.wal.bytes",
-    /// Logs that were begun with a file from the pool.
-    WalPrecreateHit = "rocksdb.wal.precreate.hit",
-    /// Logs that should have been, when none was ready: they grow.
-    WalPrecreateMiss = "rocksdb.wal.precreate.miss",
-    /// Log files that could not be made ahead.
-    WalPrecreateFailed = "rocksdb.wal.precreate.failed",
-    /// Bytes of zeros written to log files ahead of use.
-    WalZeroedBytes = "ironstone.wal.zeroed.bytes",
-    /// Logs that were begun with the file of an older log.
-    WalRecycled = "ironstone.wal.recycled",
-    /// Log writes that took longer than `wal_slow_io_ms`.
-    WalSlowIo = "ironstone.wal.slow.io",
-    /// Failed logs whose tail went to a new one.
-    WalRelogged = "ironstone.wal.relogged",
-    /// Groups that a full disk refused.
-    WalNoSpace = "ironstone.wal.no.space",
-    /// Writes that their own thread brought through the log.
-    WriteDoneBySelf = "rocksdb.write.self",
-    /// Writes that another thread's group carried.
-    WriteDoneByOther = "rocksdb.write.other",
-    /// Calls of `get_updates_since`.
-    GetUpdatesSinceCalls = "rocksdb.getupdatessince.calls",
-    /// Groups written to the log.
-    WriteWithWal = "rocksdb.write.wal",
-    /// Bytes read by compactions.
-    CompactReadBytes = "rocksdb.compact.read.bytes",
-    /// Bytes written by compactions.
-    CompactWriteBytes = "rocksdb.compact.write.bytes",
-    /// Bytes written by flushes.
-    FlushWriteBytes = "rocksdb.flush.write.bytes",
-    /// Blocks of tables that were stored compressed.
-    NumberBlockCompressed = "rocksdb.number.block.compressed",
+impl StatsLevel {
+    fn from_u8(n: u8) -> Self {
+        match n {
+            0 => Self::DisableAll,
+            1 => Self::ExceptHistogramOrTimers,
+            2 => Self::ExceptTimers,
+            3 => Self::ExceptDetailedTimers,
+            _ => Self::All,
+        }
+    }
 }
 
-/// One counter per [`Ticker`].
+/// The most shards that are made.
+const SHARDS_MAX: usize = 16;
+
+/// What some of the threads counted.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Shard {
+    tickers: Vec<AtomicU64>,
+    histograms: Vec<histogram::Shared>,
+}
+
+/// One counter per [`Ticker`] and one distribution per [`HistogramKind`].
 #[derive(Debug)]
 pub struct Statistics {
-    tickers: Vec<AtomicU64>,
+    /// A power of two of them.
+    shards: Vec<Shard>,
+    level: AtomicU8,
+}
+
+/// The number of the calling thread among those that count.
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static MINE: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+    MINE.with(|mine| {
+        if mine.get() == usize::MAX {
+            mine.set(NEXT.fetch_add(1, Ordering::Relaxed) & (usize::MAX >> 1));
+        }
+        mine.get()
+    })
 }
 
 impl Statistics {
-    /// All zero.
+    /// All zero, at [`StatsLevel::ExceptDetailedTimers`], which is RocksDB's default too.
     pub fn new() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let shards = processors.next_power_of_two().min(SHARDS_MAX);
         Self {
-            tickers: Ticker::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
+            shards: (0..shards)
+                .map(|_| Shard {
+                    tickers: Ticker::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
+                    histograms: HistogramKind::ALL
+                        .iter()
+                        .map(|_| histogram::Shared::new())
+                        .collect(),
+                })
+                .collect(),
+            level: AtomicU8::new(StatsLevel::ExceptDetailedTimers as u8),
         }
+    }
+
+    /// How much is counted from now on.
+    pub fn set_level(&self, level: StatsLevel) {
+        self.level.store(level as u8, Ordering::Relaxed);
+    }
+
+    /// How much is counted.
+    pub fn level(&self) -> StatsLevel {
+        StatsLevel::from_u8(self.level.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn shard(&self) -> &Shard {
+        &self.shards[thread_number() & (self.shards.len() - 1)]
     }
 
     /// Adds `n` to a ticker.
     #[inline]
     pub fn add(&self, t: Ticker, n: u64) {
-        self.tickers[t as usize].fetch_add(n, Ordering::Relaxed);
+        if self.level() > StatsLevel::DisableAll {
+            self.shard().tickers[t as usize].fetch_add(n, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a value that is no time: bytes, numbers of things.
+    #[inline]
+    pub fn record(&self, h: HistogramKind, value: u64) {
+        if self.level() > StatsLevel::ExceptHistogramOrTimers {
+            self.shard().histograms[h as usize].add(value);
+        }
+    }
+
+    /// Whether times are wanted: if not, the clock need not be read.
+    #[inline]
+    pub fn wants_times(&self) -> bool {
+        self.level() > StatsLevel::ExceptTimers
+    }
+
+    /// Whether times of very frequent things are wanted too.
+    #[inline]
+    pub fn wants_detailed_times(&self) -> bool {
+        self.level() > StatsLevel::ExceptDetailedTimers
+    }
+
+    /// Counts a time, in the unit that the histogram's name says.
+    #[inline]
+    pub fn record_time(&self, h: HistogramKind, value: u64) {
+        if self.wants_times() {
+            self.shard().histograms[h as usize].add(value);
+        }
     }
 
     /// The count of a ticker.
     pub fn get(&self, t: Ticker) -> u64 {
-        self.tickers[t as usize].load(Ordering::Relaxed)
+        self.shards
+            .iter()
+            .map(|s| s.tickers[t as usize].load(Ordering::Relaxed))
+            .sum()
     }
 
-    /// Sets every ticker to zero.
+    /// The count of a ticker, which starts again at zero.
+    pub fn take(&self, t: Ticker) -> u64 {
+        self.shards
+            .iter()
+            .map(|s| s.tickers[t as usize].swap(0, Ordering::Relaxed))
+            .sum()
+    }
+
+    /// What was counted of a distribution.
+    pub fn histogram(&self, h: HistogramKind) -> Histogram {
+        let mut out = Histogram::new();
+        for shard in &self.shards {
+            shard.histograms[h as usize].collect(&mut out);
+        }
+        out
+    }
+
+    /// Sets everything to zero.
     pub fn reset(&self) {
-        for t in &self.tickers {
-            t.store(0, Ordering::Relaxed);
+        for shard in &self.shards {
+            for t in &shard.tickers {
+                t.store(0, Ordering::Relaxed);
+            }
+            for h in &shard.histograms {
+                h.reset();
+            }
         }
     }
+
+    /// Everything in the text form that Prometheus collects: a counter for each ticker, a summary
+    /// for each histogram. Dots in names become underscores.
+    pub fn metrics_text(&self) -> String {
+        let mut out = String::new();
+        self.write_metrics(&mut out)
+            .expect("a String takes all text");
+        out
+    }
+
+    fn write_metrics(&self, out: &mut String) -> fmt::Result {
+        for &t in Ticker::ALL {
+            let name = metric_name(t.name());
+            writeln!(out, "# TYPE {name} counter\n{name} {}", self.get(t))?;
+        }
+        for &kind in HistogramKind::ALL {
+            let (name, h) = (metric_name(kind.name()), self.histogram(kind));
+            writeln!(out, "# TYPE {name} summary")?;
+            for (quantile, percent) in [("0.5", 50.0), ("0.95", 95.0), ("0.99", 99.0)] {
+                let value = h.percentile(percent);
+                writeln!(out, "{name}{{quantile=\"{quantile}\"}} {value}")?;
+            }
+            writeln!(out, "{name}_sum {}\n{name}_count {}", h.sum(), h.count())?;
+        }
+        Ok(())
+    }
+}
+
+/// A name as Prometheus allows it.
+pub fn metric_name(name: &str) -> String {
+    let allowed = |c: char| {
+        if c.is_ascii_alphanumeric() || c == '_' {
+            c
+        } else {
+            '_'
+        }
+    };
+    name.chars().map(allowed).collect()
 }
 
 impl Default for Statistics {
@@ -144,11 +227,26 @@ impl Default for Statistics {
     }
 }
 
-impl std::fmt::Display for Statistics {
-    /// `rocksdb.block.cache.miss COUNT : 12`, one line a ticker, as RocksDB prints them.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Statistics {
+    /// One line a ticker and one a histogram, as RocksDB prints them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for &t in Ticker::ALL {
             writeln!(f, "{} COUNT : {}", t.name(), self.get(t))?;
+        }
+        for &kind in HistogramKind::ALL {
+            let h = self.histogram(kind);
+            let p = |percent| h.percentile(percent);
+            writeln!(
+                f,
+                "{} P50 : {:.6} P95 : {:.6} P99 : {:.6} P100 : {:.6} COUNT : {} SUM : {}",
+                kind.name(),
+                p(50.0),
+                p(95.0),
+                p(99.0),
+                p(100.0),
+                h.count(),
+                h.sum()
+            )?;
         }
         Ok(())
     }
@@ -168,7 +266,75 @@ mod tests {
             s.to_string()
                 .contains("rocksdb.block.cache.miss COUNT : 5\n")
         );
+        assert_eq!(s.take(Ticker::BlockCacheMiss), 5);
+        s.add(Ticker::BlockCacheMiss, 1);
         s.reset();
         assert_eq!(s.get(Ticker::BlockCacheMiss), 0);
+    }
+
+    #[test]
+    fn histograms_print_as_rocksdbs() {
+        let s = Statistics::new();
+        for n in 1..=100 {
+            s.record_time(HistogramKind::DbGet, n);
+        }
+        let line = "rocksdb.db.get.micros P50 : 50.4000 P95";
+        let text = s.to_string();
+        let got = text
+            .lines()
+            .find(|l| l.starts_with("rocksdb.db.get"))
+            .unwrap();
+        assert!(
+            got.ends_with("P100 : 100.000000 COUNT : 100 SUM : 5050"),
+            "{got}"
+        );
+        assert!(got.starts_with(&line[..28]), "{got}");
+    }
+
+    #[test]
+    fn several_threads_count_together() {
+        let s = Statistics::new();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..1000 {
+                        s.add(Ticker::BytesRead, 2);
+                        s.record(HistogramKind::BytesPerRead, 7);
+                    }
+                });
+            }
+        });
+        assert_eq!(s.get(Ticker::BytesRead), 8000);
+        let h = s.histogram(HistogramKind::BytesPerRead);
+        assert_eq!((h.count(), h.sum(), h.min(), h.max()), (4000, 28000, 7, 7));
+    }
+
+    #[test]
+    fn levels_leave_out() {
+        let s = Statistics::new();
+        s.set_level(StatsLevel::ExceptTimers);
+        s.record_time(HistogramKind::DbGet, 1);
+        s.record(HistogramKind::BytesPerRead, 1);
+        assert!(s.histogram(HistogramKind::DbGet).is_empty());
+        assert!(!s.histogram(HistogramKind::BytesPerRead).is_empty());
+        s.set_level(StatsLevel::DisableAll);
+        s.add(Ticker::BytesRead, 1);
+        assert_eq!(s.get(Ticker::BytesRead), 0);
+    }
+
+    #[test]
+    fn metrics_have_names_that_prometheus_takes() {
+        let s = Statistics::new();
+        s.add(Ticker::BytesRead, 42);
+        let text = s.metrics_text();
+        assert!(text.contains("# TYPE rocksdb_bytes_read counter\nrocksdb_bytes_read 42\n"));
+        assert!(text.contains("rocksdb_db_get_micros_count 0\n"));
+        for line in text.lines().filter(|l| !l.starts_with('#')) {
+            let name = line.split([' ', '{']).next().unwrap();
+            assert!(
+                name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'),
+                "{line}"
+            );
+        }
     }
 }

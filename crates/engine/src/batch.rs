@@ -18,6 +18,8 @@
 use base::coding::{Decoder, put_slice, put_varint, u32_at, u64_at};
 use base::{Error, Result, ValueType as Tag};
 
+use crate::entity::WideColumns;
+
 /// Bytes of sequence and count before the first record.
 pub const HEADER_LEN: usize = 12;
 
@@ -426,6 +428,27 @@ impl WriteBatch {
         self.delete_cf_id(0, key.as_ref())
     }
 
+    /// Removes the keys of the default family from `begin` up to, and without, `end`. A write of
+    /// the batch fails if `end` comes before `begin`.
+    pub fn delete_range(&mut self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
+        self.delete_range_cf_id(0, begin.as_ref(), end.as_ref())
+    }
+
+    /// Removes a key of the default family that was put exactly once since it was last removed.
+    pub fn single_delete(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.single_delete_cf_id(0, key.as_ref())
+    }
+
+    /// Gives the default family's merge operator an operand for a key.
+    pub fn merge(&mut self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
+        self.merge_cf_id(0, key.as_ref(), operand.as_ref())
+    }
+
+    /// Sets a key of the default family to a wide-column entity.
+    pub fn put_entity(&mut self, key: impl AsRef<[u8]>, columns: &WideColumns) -> Result<()> {
+        self.put_entity_cf_id(0, key.as_ref(), columns)
+    }
+
     /// Sets a key of the family with the id `cf`. Errors: `InvalidArgument` if the key is longer
     /// than [`KEY_LEN_MAX`] or the value longer than [`VALUE_LEN_MAX`], or the batch is full.
     #[inline]
@@ -455,6 +478,13 @@ impl WriteBatch {
     /// Gives the family's merge operator an operand for a key.
     pub fn merge_cf_id(&mut self, cf: u32, key: &[u8], operand: &[u8]) -> Result<()> {
         self.add(Tag::Merge, Tag::ColumnFamilyMerge, cf, key, Some(operand))
+    }
+
+    /// Sets a key to a wide-column entity.
+    pub fn put_entity_cf_id(&mut self, cf: u32, key: &[u8], columns: &WideColumns) -> Result<()> {
+        let long = Tag::ColumnFamilyWideColumnEntity;
+        let entity = columns.encode()?;
+        self.add(Tag::WideColumnEntity, long, cf, key, Some(&entity))
     }
 
     /// Adds bytes that go to the log and nowhere else. They are not counted.

@@ -63,6 +63,16 @@ impl WriteBatch {
     pub fn delete_cf(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<()> {
         self.delete_cf_id(family.id(), key.as_ref())
     }
+
+    /// Removes the keys of a column family from `begin` up to, and without, `end`.
+    pub fn delete_range_cf(
+        &mut self,
+        family: &ColumnFamily,
+        begin: impl AsRef<[u8]>,
+        end: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        self.delete_range_cf_id(family.id(), begin.as_ref(), end.as_ref())
+    }
 }
 
 /// An open database. Methods may be called from any number of threads at once; dropping it
@@ -273,6 +283,40 @@ impl Db {
         self.write_opt(options, batch)
     }
 
+    /// Removes the keys of the default column family from `begin` up to, and without, `end`: one
+    /// small record, however many keys there are.
+    ///
+    /// Errors: `InvalidArgument` if `end` comes before `begin`. A range of nothing is no error.
+    pub fn delete_range(&self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        batch.delete_range(begin, end)?;
+        self.write(batch)
+    }
+
+    /// [`Db::delete_range`] in a column family.
+    pub fn delete_range_cf(
+        &self,
+        family: &ColumnFamily,
+        begin: impl AsRef<[u8]>,
+        end: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        self.delete_range_opt(&WriteOptions::default(), family, begin, end)
+    }
+
+    /// [`Db::delete_range_cf`] with options.
+    pub fn delete_range_opt(
+        &self,
+        options: &WriteOptions,
+        family: &ColumnFamily,
+        begin: impl AsRef<[u8]>,
+        end: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        self.shared.check_handle(&family.0)?;
+        let mut batch = WriteBatch::new();
+        batch.delete_range_cf_id(family.id(), begin.as_ref(), end.as_ref())?;
+        self.write_opt(options, batch)
+    }
+
     /// Applies a batch: all of it or, after a crash, possibly none of it.
     pub fn write(&self, batch: WriteBatch) -> Result<()> {
         self.write_opt(&WriteOptions::default(), batch)
@@ -357,17 +401,26 @@ impl Db {
 
 /// Reading.
 impl Db {
-    /// The value of `key` in the default column family.
+    /// The value of `key` in the default column family; of a wide-column entity the default
+    /// column, or nothing.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         let options = table::ReadOptions::default();
-        get::get(&self.shared, &self.default, &options, key.as_ref(), None)
+        get::get(
+            &self.shared,
+            lookup(&self.default, &options, key.as_ref()),
+            None,
+        )
     }
 
     /// [`Db::get`] from a column family.
     pub fn get_cf(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.shared.check_handle(&family.0)?;
         let options = table::ReadOptions::default();
-        get::get(&self.shared, &family.0, &options, key.as_ref(), None)
+        get::get(
+            &self.shared,
+            lookup(&family.0, &options, key.as_ref()),
+            None,
+        )
     }
 
     /// [`Db::get_cf`] with options.
@@ -379,13 +432,9 @@ impl Db {
     ) -> Result<Option<Vec<u8>>> {
         self.shared.check_handle(&family.0)?;
         let sequence = self.snapshot_sequence(options)?;
-        get::get(
-            &self.shared,
-            &family.0,
-            &options.for_tables(),
-            key.as_ref(),
-            sequence,
-        )
+        let tables = options.for_tables();
+        let lookup = lookup(&family.0, &tables, key.as_ref());
+        get::get(&self.shared, lookup.with(options), sequence)
     }
 
     /// An iterator over the default column family. With a snapshot of another database it shows
@@ -404,11 +453,7 @@ impl Db {
             .unwrap_or_else(|| self.shared.visible());
         let statistics = self.shared.env().statistics.clone();
         Ok(DbIterator::new(
-            &view,
-            family.0.comparator(),
-            options,
-            sequence,
-            statistics,
+            &view, &family.0, options, sequence, statistics,
         ))
     }
 
@@ -422,7 +467,10 @@ impl Db {
         self.shared.visible().0
     }
 
-    fn snapshot_sequence(&self, options: &ReadOptions) -> Result<Option<base::SequenceNumber>> {
+    pub(crate) fn snapshot_sequence(
+        &self,
+        options: &ReadOptions,
+    ) -> Result<Option<base::SequenceNumber>> {
         match &options.snapshot {
             None => Ok(None),
             Some(s) if s.belongs_to(&self.shared.snapshots) => Ok(Some(s.sequence())),
@@ -430,6 +478,20 @@ impl Db {
                 "the snapshot is of another database",
             )),
         }
+    }
+}
+
+#[inline]
+pub(crate) fn lookup<'a>(
+    family: &'a Family,
+    options: &'a table::ReadOptions,
+    user_key: &'a [u8],
+) -> get::Lookup<'a> {
+    get::Lookup {
+        family,
+        options,
+        user_key,
+        range_deletions: true,
     }
 }
 

@@ -29,6 +29,8 @@ pub(crate) struct Family {
     /// Somebody waits for a flush: it does not wait for `min_write_buffer_number_to_merge`.
     pub(crate) flush_requested: AtomicBool,
     dropped: AtomicBool,
+    /// A compaction filter panicked: none is called any more.
+    pub(crate) filter_failed: Arc<AtomicBool>,
     /// The database that the family is open in, for handles that stray into another one.
     pub(crate) instance: u64,
 }
@@ -66,6 +68,7 @@ impl Family {
             flush_wanted: AtomicBool::new(false),
             flush_requested: AtomicBool::new(false),
             dropped: AtomicBool::new(false),
+            filter_failed: Arc::default(),
             instance,
         }
     }

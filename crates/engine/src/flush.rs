@@ -11,14 +11,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use base::stats::Ticker;
-use base::{Result, SequenceNumber};
+use base::{ErrorKind, Result, SequenceNumber};
 use table::InternalIterator;
 
+use crate::compaction::filter::Filter;
 use crate::compaction::merge::{DropRules, Merge};
 use crate::compaction::output::{Output, OutputContext};
+use crate::compaction::tombstones::{Hidden, Tombstones};
 use crate::events::Event;
 use crate::family::Family;
 use crate::files;
+use crate::filter::{FilterContext, TableCreationReason};
 use crate::jobs::Work;
 use crate::memtable::Memtable;
 use crate::read::merging::MergingIter;
@@ -49,7 +52,15 @@ pub(crate) fn flush_family(db: &Shared, family: &Arc<Family>) -> Result<()> {
         return Ok(());
     }
     memtables.reverse(); // oldest first
-    let file = write_level0(db, family, &memtables)?;
+    let file = write_level0(db, family, &memtables).or_else(|e| {
+        // A filter that panics keeps no data from its table: it is not called again.
+        let filter = e.kind() == ErrorKind::Aborted && family.filter_failed.load(Ordering::Relaxed);
+        if !filter {
+            return Err(e);
+        }
+        db.log.error(format_args!("flush begun again: {e}"));
+        write_level0(db, family, &memtables)
+    })?;
     if db.families.load().iter().nth(1).is_some() {
         // Not while holding the log: writers go on.
         for log in db.with_log(|log| Ok(log.closed_unsynced()))? {
@@ -105,6 +116,10 @@ fn write_memtables(
                 memtables.iter().map(|m| m.num_deletes()).sum(),
             )
             .number(
+                "num_range_deletes",
+                memtables.iter().map(|m| m.num_range_deletes()).sum(),
+            )
+            .number(
                 "total_data_size",
                 memtables.iter().map(|m| m.data_bytes()).sum(),
             )
@@ -143,13 +158,29 @@ pub(crate) fn build_level0(
         .map(|m| Box::new(m.iter()) as Box<dyn InternalIterator>)
         .collect();
     let input = MergingIter::new(ctx.family.comparator().clone(), children);
-    let rules = DropRules::keep_deletions(ctx.family.comparator().clone(), snapshots.to_vec());
+    let comparator = ctx.family.comparator();
+    let spans: Vec<_> = memtables.iter().flat_map(|m| m.tombstone_spans()).collect();
+    let tombstones = Tombstones::new(comparator, &spans, snapshots).map(Arc::new);
+    let context = FilterContext {
+        is_full_compaction: false,
+        is_manual_compaction: false,
+        input_start_level: 0,
+        column_family_id: ctx.family.id,
+        reason: TableCreationReason::Flush,
+    };
+    let rules = DropRules::keep_deletions(comparator.clone(), snapshots.to_vec())
+        .family(ctx)
+        .filter(Filter::of(ctx.family, &context)?)
+        .without(tombstones.clone().map(|t| Hidden::by(t, snapshots)));
     let mut merge = Merge::new(Box::new(input), rules);
     let mut output = Output::new(ctx, 0, number);
     merge.start()?;
     while merge.valid() {
         output.add(merge.key(), merge.value())?;
         merge.next()?;
+    }
+    if let Some(t) = &tombstones {
+        output.add_tombstones(t.between(None, None))?;
     }
     output.finish()
 }

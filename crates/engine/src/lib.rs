@@ -40,12 +40,14 @@ pub mod batch;
 mod checkpoint;
 mod compaction;
 mod db;
+mod entity;
 pub mod events;
 mod export;
 mod families;
 mod family;
 mod file_ops;
 pub mod files;
+mod filter;
 mod flush;
 mod ingest;
 mod jobs;
@@ -53,6 +55,7 @@ mod live;
 mod maintenance;
 mod memtable;
 mod open;
+mod operations;
 pub mod options;
 mod properties;
 mod read;
@@ -60,6 +63,7 @@ mod resume;
 mod shared;
 mod sizes;
 mod sst_file_writer;
+mod stored;
 mod transfer;
 mod ttl;
 pub mod version;
@@ -70,10 +74,16 @@ pub use backup::{
     BackupEngine, BackupEngineOptions, BackupInfo, CreateBackupOptions, RestoreOptions,
 };
 pub use base::comparator::UserComparator;
+pub use base::merge::{self as merge_operators, MergeOperator};
 pub use base::{Comparator, Error, ErrorKind, Result, stats::Statistics};
 pub use batch::WriteBatch;
 pub use db::{ColumnFamily, Db};
+pub use entity::WideColumns;
 pub use export::{ExportImportFilesMetaData, ImportColumnFamilyOptions};
+pub use filter::{
+    CompactionFilter, CompactionFilterFactory, FilterContext, FilterDecision, FilterValue,
+    TableCreationReason,
+};
 pub use ingest::{IngestExternalFileArg, IngestExternalFileOptions};
 pub use live::{
     ColumnFamilyMetaData, LevelMetaData, LiveFileMetaData, LiveFileStorageInfo,

@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use base::stats::Ticker;
+use base::stats::{HistogramKind, Ticker};
 use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber};
 
 use crate::events::InfoLog;
@@ -214,6 +214,32 @@ impl Shared {
     pub(crate) fn count(&self, t: Ticker, n: u64) {
         if let Some(s) = &self.options.env.statistics {
             s.add(t, n);
+        }
+    }
+
+    /// Counts a value that is no time.
+    #[inline]
+    pub(crate) fn record(&self, h: HistogramKind, value: u64) {
+        if let Some(s) = &self.options.env.statistics {
+            s.record(h, value);
+        }
+    }
+
+    /// Nanoseconds now if somebody counts times; to be given to [`Shared::timed`].
+    #[inline]
+    pub(crate) fn timer(&self) -> Option<u64> {
+        let statistics = self.options.env.statistics.as_ref()?;
+        statistics
+            .wants_times()
+            .then(|| self.options.env.clock.monotonic_nanos())
+    }
+
+    /// Counts the microseconds since [`Shared::timer`].
+    #[inline]
+    pub(crate) fn timed(&self, h: HistogramKind, since: Option<u64>) {
+        if let (Some(s), Some(since)) = (&self.options.env.statistics, since) {
+            let nanos = self.options.env.clock.monotonic_nanos() - since;
+            s.record_time(h, nanos / 1000);
         }
     }
 

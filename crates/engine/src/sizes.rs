@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use base::{Error, Result, SequenceNumber, ValueType, key};
+use base::{Error, Result, key};
 use table::InternalIterator;
 
 use crate::compaction::exclusive::Exclusive;
 use crate::family::Family;
 use crate::memtable::Memtable;
+use crate::read::range_del::before_versions;
 use crate::shared::Shared;
 use crate::version::TableFile;
 use crate::version::edit::VersionEdit;
@@ -78,9 +79,9 @@ fn entries_in(mem: &Arc<Memtable>, family: &Family, (start, limit): Range<'_>) -
     if mem.is_empty() {
         return 0;
     }
-    let end = before_all(limit);
+    let end = before_versions(limit);
     let mut it = mem.iter();
-    it.seek(&before_all(start));
+    it.seek(&before_versions(start));
     let mut n = 0;
     while it.valid() && key::compare(family.comparator(), it.key(), &end).is_lt() {
         n += 1;
@@ -94,7 +95,7 @@ fn in_files(family: &Family, (start, limit): Range<'_>, margin: f64) -> u64 {
     if cmp.compare(start, limit).is_ge() {
         return 0;
     }
-    let (start, limit) = (before_all(start), before_all(limit));
+    let (start, limit) = (before_versions(start), before_versions(limit));
     let version = Arc::clone(&family.view.load().version);
     let (mut whole, mut partly) = (0u64, Vec::new());
     for (_, file) in version.files() {
@@ -119,13 +120,6 @@ fn in_files(family: &Family, (start, limit): Range<'_>, margin: f64) -> u64 {
         .iter()
         .map(|f| f.reader.approximate_size(&start, &limit));
     whole + parts.sum::<u64>()
-}
-
-/// The internal key before all entries of a user key.
-fn before_all(user_key: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(user_key.len() + key::TRAILER_LEN);
-    key::append(&mut out, user_key, SequenceNumber::MAX, ValueType::FOR_SEEK);
-    out
 }
 
 /// From where to where files are deleted; `None` is open.

@@ -116,6 +116,7 @@ impl SstFileWriter {
                 file_number: self.files,
                 creation_time: now,
                 file_creation_time: now,
+                merge_operator_name: cf.merge_operator.as_ref().map(|m| m.name().to_owned()),
                 statistics: self.options.env.statistics.clone(),
                 ..table::BuilderOptions::default()
             },

@@ -21,6 +21,10 @@ pub(crate) struct Copied {
 pub(crate) type OnBytes<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
 
 /// Does nothing with each chunk.
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "one of the functions that `OnBytes` is"
+)]
 pub(crate) fn at_once(_: u64) -> Result<()> {
     Ok(())
 }

@@ -13,7 +13,10 @@ use base::{Error, Result};
 
 use crate::batch::{Record, WriteBatch};
 use crate::db::{ColumnFamily, Db};
-use crate::options::{Options, ReadOptions, WriteOptions};
+use crate::filter::{
+    CompactionFilter, CompactionFilterFactory, FilterContext, FilterDecision, FilterValue,
+};
+use crate::options::{ColumnFamilyOptions, Options, ReadOptions, WriteOptions};
 use crate::read::iter::DbIterator;
 
 /// Bytes of the time behind each value.
@@ -26,20 +29,43 @@ const FIRST_TIME: i32 = 1_368_146_402;
 pub struct DbWithTtl {
     db: Db,
     clock: Arc<dyn Clock>,
+    ttl: i32,
+}
+
+impl Db {
+    /// Opens every column family of a database of values with times, or creates one. Values go away
+    /// `ttl` seconds after they were written, when a compaction meets them; never with 0 or less.
+    ///
+    /// Errors: as [`Db::open_all`]; `NotSupported` with a merge operator.
+    pub fn open_with_ttl(path: impl AsRef<Path>, options: &Options, ttl: i32) -> Result<DbWithTtl> {
+        let clock = Arc::clone(&options.env.clock);
+        let mut options = options.clone();
+        options.cf = with_filter(&options.cf, &clock, ttl)?;
+        let db = if options.env.fs.exists(&path.as_ref().join("CURRENT"))? {
+            Self::open_all(path, &options)?
+        } else {
+            Self::open(path, &options)?
+        };
+        Ok(DbWithTtl { db, clock, ttl })
+    }
 }
 
 impl DbWithTtl {
-    /// Opens every column family of a database of values with times, or creates one.
-    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
-        let db = if options.env.fs.exists(&path.as_ref().join("CURRENT"))? {
-            Db::open_all(path, options)?
-        } else {
-            Db::open(path, options)?
-        };
-        Ok(Self {
-            db,
-            clock: Arc::clone(&options.env.clock),
-        })
+    /// [`Db::create_column_family`], with a time to live of its own; RocksDB's
+    /// `CreateColumnFamilyWithTtl`. When the database is opened again, it has the database's.
+    pub fn create_column_family_with_ttl(
+        &self,
+        name: &str,
+        options: &ColumnFamilyOptions,
+        ttl: i32,
+    ) -> Result<ColumnFamily> {
+        let options = with_filter(options, &self.clock, ttl)?;
+        self.db.create_column_family(name, &options)
+    }
+
+    /// The time to live in seconds.
+    pub fn ttl(&self) -> i32 {
+        self.ttl
     }
 
     /// The database below, whose values end with their times.
@@ -85,7 +111,7 @@ impl DbWithTtl {
     }
 
     /// [`Db::write_opt`]: each value of the batch gets the time of this call. Errors: also
-    /// `NotSupported` for records of other kinds than put, merge and the deletions.
+    /// `NotSupported` for records of other kinds than put and the deletions.
     pub fn write_opt(&self, options: &WriteOptions, batch: &WriteBatch) -> Result<()> {
         let now = (self.clock.wall_micros() / 1_000_000) as i32;
         self.db.write_opt(options, with_time(batch, now)?)
@@ -159,7 +185,6 @@ fn with_time(batch: &WriteBatch, now: i32) -> Result<WriteBatch> {
     for record in batch.records() {
         match record? {
             Record::Put { cf, key, value } => out.put_cf_id(cf, key, &timed(value))?,
-            Record::Merge { cf, key, operand } => out.merge_cf_id(cf, key, &timed(operand))?,
             Record::Delete { cf, key } => out.delete_cf_id(cf, key)?,
             Record::SingleDelete { cf, key } => out.single_delete_cf_id(cf, key)?,
             Record::DeleteRange { cf, begin, end } => out.delete_range_cf_id(cf, begin, end)?,
@@ -174,6 +199,104 @@ fn with_time(batch: &WriteBatch, now: i32) -> Result<WriteBatch> {
         }
     }
     Ok(out)
+}
+
+/// The options with a filter that takes expired values out, before their own filter sees them.
+fn with_filter(
+    options: &ColumnFamilyOptions,
+    clock: &Arc<dyn Clock>,
+    ttl: i32,
+) -> Result<ColumnFamilyOptions> {
+    if options.merge_operator.is_some() {
+        return Err(Error::not_supported(
+            "a merge operator in a database of values with times",
+        ));
+    }
+    let mut out = options.clone();
+    let filter = out.compaction_filter.take();
+    let factory = out.compaction_filter_factory.take();
+    out.compaction_filter_factory = Some(Arc::new(TtlFilterFactory {
+        ttl,
+        clock: Arc::clone(clock),
+        filter,
+        factory,
+    }));
+    Ok(out)
+}
+
+/// Makes a [`TtlFilter`] around the filter that the application has.
+struct TtlFilterFactory {
+    ttl: i32,
+    clock: Arc<dyn Clock>,
+    filter: Option<Arc<dyn CompactionFilter>>,
+    factory: Option<Arc<dyn CompactionFilterFactory>>,
+}
+
+impl CompactionFilterFactory for TtlFilterFactory {
+    fn name(&self) -> &'static str {
+        "TtlCompactionFilterFactory"
+    }
+
+    fn create(&self, context: &FilterContext) -> Option<Box<dyn CompactionFilter>> {
+        let inner = match (&self.filter, &self.factory) {
+            (Some(filter), _) => Inner::Shared(Arc::clone(filter)),
+            (None, Some(factory)) => factory.create(context).map_or(Inner::None, Inner::Own),
+            (None, None) => Inner::None,
+        };
+        Some(Box::new(TtlFilter {
+            ttl: self.ttl,
+            now: (self.clock.wall_micros() / 1_000_000) as i64,
+            inner,
+        }))
+    }
+}
+
+/// The application's filter.
+enum Inner {
+    None,
+    Shared(Arc<dyn CompactionFilter>),
+    Own(Box<dyn CompactionFilter>),
+}
+
+/// Removes values that are too old.
+struct TtlFilter {
+    ttl: i32,
+    /// When the compaction began.
+    now: i64,
+    inner: Inner,
+}
+
+impl CompactionFilter for TtlFilter {
+    fn name(&self) -> &'static str {
+        "Delete By TTL"
+    }
+
+    fn filter(&self, level: usize, key: &[u8], value: FilterValue<'_>) -> FilterDecision {
+        let FilterValue::Value(with_time) = value else {
+            return FilterDecision::Keep;
+        };
+        // What has no time stays, so that a read can tell of it.
+        let Ok(time) = time_of(with_time) else {
+            return FilterDecision::Keep;
+        };
+        if self.ttl > 0 && i64::from(time) + i64::from(self.ttl) < self.now {
+            return FilterDecision::Remove;
+        }
+        let inner: &dyn CompactionFilter = match &self.inner {
+            Inner::None => return FilterDecision::Keep,
+            Inner::Shared(filter) => &**filter,
+            Inner::Own(filter) => &**filter,
+        };
+        let plain = with_time.get(..with_time.len() - TIME_LEN);
+        let plain = FilterValue::Value(plain.unwrap_or_default());
+        match inner.filter(level, key, plain) {
+            FilterDecision::ChangeValue(mut value) => {
+                value.extend_from_slice(&time.to_le_bytes());
+                FilterDecision::ChangeValue(value)
+            }
+            other => other,
+        }
+    }
 }
 
 fn time_of(value: &[u8]) -> Result<i32> {

@@ -11,6 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use base::{Error, Result};
+use ironstone::WideColumns;
 use serde_json::Value;
 
 use crate::content::FamilyContent;
@@ -56,6 +57,35 @@ impl Entry {
             .iter()
             .map(|f| (text(&f["name"]), text(&f["comparator"])))
             .collect())
+    }
+
+    /// The merge operator of its families, by RocksDB's name; `nullptr` for none.
+    pub fn merge_operator(&self) -> Result<String> {
+        let path = self.path.join("meta.json");
+        let meta: Value = parse(&path, &read(&path)?)?;
+        let families = meta["column_families"].as_array();
+        let named = families
+            .into_iter()
+            .flatten()
+            .find_map(|f| f["merge_operator"].as_str());
+        Ok(named.unwrap_or("nullptr").to_owned())
+    }
+
+    /// The wide-column entities that RocksDB read: family, key, columns.
+    pub fn entities(&self) -> Result<Vec<(String, Vec<u8>, WideColumns)>> {
+        let path = self.path.join("expected.jsonl");
+        let mut out = Vec::new();
+        for line in read(&path)?.lines() {
+            let entry: Value = parse(&path, line)?;
+            let Some(columns) = entry["columns"].as_array() else {
+                continue;
+            };
+            let text = |v: &Value| unhex(v.as_str().unwrap_or_default());
+            let columns = WideColumns::new(columns.iter().map(|c| (text(&c[0]), text(&c[1]))))?;
+            let family = entry["cf"].as_str().unwrap_or_default().to_owned();
+            out.push((family, text(&entry["key"]), columns));
+        }
+        Ok(out)
     }
 
     /// What RocksDB read: each family's keys with their values.

@@ -31,7 +31,7 @@ pub const SEED_VARIABLE: &str = "IRONSTONE_MODEL_SEED";
 /// How often each kind of operation ran.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Puts, deletes and batches.
+    /// Puts, deletes of both kinds, merges, entities and batches.
     pub writes: AtomicU64,
     /// Gets, now and at a snapshot.
     pub gets: AtomicU64,

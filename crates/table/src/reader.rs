@@ -23,13 +23,14 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
+use base::perf::{self, PerfCounter};
 use base::stats::{Statistics, Ticker};
-use base::{Comparator, Error, Result, SequenceNumber, ValueType, key};
+use base::{Comparator, Error, ErrorKind, Result, SequenceNumber, ValueType, key};
 use io::File;
 
 use crate::block::{Block, Cursor, Keys, Target};
 use crate::cache::{BlockCache, CacheKey, Pinned, Reservation};
-use crate::footer::Footer;
+use crate::footer::{BLOCK_TRAILER_LEN, Footer};
 use crate::handle::BlockHandle;
 use crate::index::Index;
 use crate::iter::Iter;
@@ -86,6 +87,9 @@ pub struct ReadOptions {
     pub fill_cache: bool,
     /// Bytes that an iterator reads at once from the start; 0 adapts to what it reads.
     pub readahead_bytes: usize,
+    /// Whether only blocks that are in the cache are looked at; for others reads fail with
+    /// `Incomplete`.
+    pub cache_only: bool,
 }
 
 impl Default for ReadOptions {
@@ -94,6 +98,7 @@ impl Default for ReadOptions {
             verify_checksums: true,
             fill_cache: true,
             readahead_bytes: 0,
+            cache_only: false,
         }
     }
 }
@@ -262,7 +267,7 @@ impl Reader {
         if let Some(cache) = &self.options.block_cache
             && let Some(pinned) = cache.get(self.cache_key(handle))
         {
-            self.count(Ticker::BlockCacheHit, 1);
+            self.count_hit(handle);
             return Ok(Held::Pinned(pinned));
         }
         self.read_block(handle, options, None).map(Held::Own)
@@ -278,7 +283,7 @@ impl Reader {
         if let Some(cache) = &self.options.block_cache
             && let Some(pinned) = cache.get(self.cache_key(handle))
         {
-            self.count(Ticker::BlockCacheHit, 1);
+            self.count_hit(handle);
             return Ok(pinned.to_block());
         }
         self.read_block(handle, options, ahead)
@@ -291,15 +296,23 @@ impl Reader {
         options: ReadOptions,
         ahead: Option<&mut ReadAhead>,
     ) -> Result<Block> {
+        if options.cache_only {
+            return Err(not_cached());
+        }
         let block =
             self.fetch
                 .data_block(handle, self.comparator(), options.verify_checksums, ahead)?;
+        perf::count(PerfCounter::BlockReadCount, 1);
+        perf::count(PerfCounter::BlockReadByte, handle.size + BLOCK_TRAILER_LEN);
         if let Some(cache) = &self.options.block_cache {
             self.count(Ticker::BlockCacheMiss, 1);
+            self.count(Ticker::BlockCacheDataMiss, 1);
             if options.fill_cache && cache.insert(self.cache_key(handle), &block) {
                 self.count(Ticker::BlockCacheAdd, 1);
+                self.count(Ticker::BlockCacheDataAdd, 1);
                 let bytes = BlockCache::charge(&block) as u64;
                 self.count(Ticker::BlockCacheBytesWrite, bytes);
+                self.count(Ticker::BlockCacheDataBytesInsert, bytes);
             }
         }
         Ok(block)
@@ -310,6 +323,16 @@ impl Reader {
         CacheKey {
             id: self.cache_id,
             offset: handle.offset,
+        }
+    }
+
+    #[inline]
+    fn count_hit(&self, handle: BlockHandle) {
+        perf::count(PerfCounter::BlockCacheHitCount, 1);
+        if let Some(statistics) = &self.options.statistics {
+            statistics.add(Ticker::BlockCacheHit, 1);
+            statistics.add(Ticker::BlockCacheDataHit, 1);
+            statistics.add(Ticker::BlockCacheBytesRead, handle.size);
         }
     }
 
@@ -466,4 +489,9 @@ impl Reader {
     fn meta_handle(&self, name: &str) -> Option<BlockHandle> {
         open::find(&self.metaindex, name)
     }
+}
+
+#[cold]
+fn not_cached() -> Error {
+    Error::new(ErrorKind::Incomplete, "the block is not in the block cache")
 }

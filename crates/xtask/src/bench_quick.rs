@@ -191,7 +191,7 @@ impl Session<'_> {
                 "--benchmarks=fillrandom,compact,waitforcompaction",
                 "--seed=1",
             ]);
-            output_of(command)?;
+            crate::driver::output_of(command)?;
         }
         Ok(())
     }
@@ -206,7 +206,7 @@ impl Session<'_> {
         if bench.existing {
             command.arg("--use_existing_db");
         }
-        let output = output_of(command)?;
+        let output = crate::driver::output_of(command)?;
         micros(&output, &bench.name)
             .ok_or_else(|| format!("no result of {} in:\n{output}", bench.name))
     }
@@ -226,19 +226,6 @@ impl Session<'_> {
             .args(flags);
         command
     }
-}
-
-fn output_of(mut command: Command) -> Result<String, String> {
-    let output = command.output().map_err(|e| format!("db_bench: {e}"))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    let arguments: Vec<_> = command.get_args().map(|a| a.to_string_lossy()).collect();
-    Err(format!(
-        "db_bench {} failed:\n{}",
-        arguments.join(" "),
-        String::from_utf8_lossy(&output.stderr)
-    ))
 }
 
 /// The figure of the last result line of a benchmark: `fillseq      :       6.897 micros/op …`.

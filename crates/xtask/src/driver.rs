@@ -1,4 +1,4 @@
-//! Building db_bench, the program that both benchmark commands run.
+//! Building and running db_bench, the program that the benchmark commands compare engines with.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -30,4 +30,37 @@ pub(crate) fn build(release: bool) -> Result<PathBuf, String> {
         })
         .and_then(|message| Some(PathBuf::from(message["executable"].as_str()?)))
         .ok_or_else(|| "cargo did not tell where db_bench is".to_owned())
+}
+
+/// What a run of db_bench printed. Errors: it failed; with what it said.
+pub(crate) fn output_of(mut command: Command) -> Result<String, String> {
+    let output = command.output().map_err(|e| format!("db_bench: {e}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let arguments: Vec<_> = command.get_args().map(|a| a.to_string_lossy()).collect();
+    Err(format!(
+        "db_bench {} failed:\n{}",
+        arguments.join(" "),
+        String::from_utf8_lossy(&output.stderr)
+    ))
+}
+
+/// `--engine` of db_bench, for Ironstone or for the RocksDB at `peer`.
+pub(crate) fn engine(rocksdb: bool, peer: &std::path::Path) -> String {
+    if rocksdb {
+        format!("--engine=librocksdb:{}", peer.display())
+    } else {
+        "--engine=ironstone".to_owned()
+    }
+}
+
+/// What `--process_stats` printed: MiB of memory at most, MiB written.
+pub(crate) fn process_stats(output: &str) -> Option<(u64, u64)> {
+    let line = output
+        .lines()
+        .find_map(|l| l.strip_prefix("Process: peak memory "))?;
+    let (memory, rest) = line.split_once(" MiB; written ")?;
+    let (written, _) = rest.split_once(" MiB")?;
+    Some((memory.parse().ok()?, written.parse().ok()?))
 }

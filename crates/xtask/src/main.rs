@@ -4,6 +4,8 @@
 
 mod bench_device;
 mod bench_quick;
+mod bench_requests;
+mod bench_sustained;
 mod driver;
 mod generate;
 mod peers;
@@ -32,6 +34,10 @@ enum Task {
     Peers(peers::Arguments),
     /// Compare Ironstone's speed with RocksDB's: a few benchmarks, interleaved, in minutes
     BenchQuick(bench_quick::Arguments),
+    /// Compare both engines, with defaults and tuned, on what a service writes for each request
+    BenchRequests(bench_requests::Arguments),
+    /// Compare both engines in minutes of overwriting: rate, worst second, tail, amplification
+    BenchSustained(bench_sustained::Arguments),
     /// Count what a synced put costs the device, beside RocksDB and the raw device; needs root
     BenchDevice(bench_device::Arguments),
     /// Check the rules of the source tree: modules, layers, unsafe islands, documents
@@ -44,6 +50,8 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Peers(arguments) => peers::run(&arguments),
         Task::BenchQuick(arguments) => bench_quick::run(&arguments),
+        Task::BenchRequests(arguments) => bench_requests::run(&arguments),
+        Task::BenchSustained(arguments) => bench_sustained::run(&arguments),
         Task::BenchDevice(arguments) => return bench_device::run(&arguments),
         Task::Tidy(arguments) => tidy::run(&arguments),
         Task::Gen(arguments) => generate::run(&arguments),

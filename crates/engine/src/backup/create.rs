@@ -165,14 +165,13 @@ impl Copying<'_> {
     /// A name that no other table has.
     fn shared_name(&mut self, file: &LiveFileStorageInfo, session: Option<&str>) -> Result<String> {
         let number = file.relative_filename.split('.').next().unwrap_or_default();
-        let what = match session {
-            Some(session) => format!("s{session}"),
-            None => {
-                let fs = self.engine.fs();
-                let pace = &mut self.pace;
-                let sum = transfer::checksum(fs, &file.path(), &mut |n| pace.take(n))?;
-                sum.crc32c.to_string()
-            }
+        let what = if let Some(session) = session {
+            format!("s{session}")
+        } else {
+            let fs = self.engine.fs();
+            let pace = &mut self.pace;
+            let sum = transfer::checksum(fs, &file.path(), &mut |n| pace.take(n))?;
+            sum.crc32c.to_string()
         };
         Ok(format!("shared_checksum/{number}_{what}_{}.sst", file.size))
     }

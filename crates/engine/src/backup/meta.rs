@@ -166,6 +166,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 }
 
 #[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "tests may panic")]
 mod tests {
     use super::*;
 

@@ -1,14 +1,41 @@
-//! Which versions of a key survive a flush or a compaction.
+//! Which versions of a key survive a flush or a compaction, and what becomes of them.
 //!
 //! The snapshots cut the sequence numbers into strata. Readers can see, of each stratum, only the
-//! newest version of a key; the others are dropped. (After a merge operand the older versions of
-//! its stratum stay: it needs them.) A deletion is dropped too once nothing older of its key can
-//! exist below, and every snapshot is newer than it.
+//! newest version of a key; the others are dropped. What a range tombstone of the same stratum
+//! hides is left out of the input before any rule sees it.
+//!
+//! ```text
+//!   newest first, one key       what is written
+//!   value    value              the first
+//!   deletion value              the deletion; nothing if nothing of the key is older, or below
+//!   single   value              nothing: they go together
+//!   operand  operand value      their merge: a value
+//!   operand  operand            the same, if nothing of the key is older or below;
+//!                               else one operand, if the operator can; else both
+//! ```
+//!
+//! A single deletion is never dropped because a newer version hides it: it would leave its value
+//! behind, which a later single deletion, gone together with the newer version, would bring to
+//! light again. A compaction filter comes before the rules: it may change what the newest version
+//! of a key is.
+//!
+//! An operator that fails loses nothing: operands, and what they lie on, stay as they are.
 
 use std::cmp::Ordering;
+use std::collections::VecDeque;
+use std::sync::Arc;
 
+use base::merge::{self, MergeOperator};
+use base::stats::{Statistics, Ticker};
 use base::{Comparator, Error, Result, SequenceNumber, ValueType, key};
 use table::InternalIterator;
+
+use super::filter::Filter;
+use super::output::OutputContext;
+use super::tombstones::{Hidden, Input};
+use crate::entity::WideColumns;
+use crate::filter::{FilterDecision, FilterValue};
+use crate::stored::{self, Base, is_deletion};
 
 /// Whether a user key may exist in a level below the output.
 pub(crate) type MayExistBelow = Box<dyn FnMut(&[u8]) -> bool>;
@@ -20,6 +47,12 @@ pub(crate) struct DropRules {
     snapshots: Vec<SequenceNumber>,
     /// `None`: deletions stay.
     may_exist_below: Option<MayExistBelow>,
+    merge_operator: Option<Arc<dyn MergeOperator>>,
+    filter: Option<Filter>,
+    /// What the inputs' range tombstones hide; `None` if they have none.
+    hidden: Option<Hidden>,
+    enforce_single_del_contracts: bool,
+    statistics: Option<Arc<Statistics>>,
 }
 
 impl DropRules {
@@ -29,6 +62,11 @@ impl DropRules {
             comparator,
             snapshots,
             may_exist_below: None,
+            merge_operator: None,
+            filter: None,
+            hidden: None,
+            enforce_single_del_contracts: true,
+            statistics: None,
         }
     }
 
@@ -39,10 +77,31 @@ impl DropRules {
         may_exist_below: MayExistBelow,
     ) -> Self {
         Self {
-            comparator,
-            snapshots,
             may_exist_below: Some(may_exist_below),
+            ..Self::keep_deletions(comparator, snapshots)
         }
+    }
+
+    /// With the operator and the settings of the family. Without an operator, operands stay as they
+    /// are.
+    pub(crate) fn family(mut self, ctx: &OutputContext<'_>) -> Self {
+        self.merge_operator
+            .clone_from(&ctx.family.options.merge_operator);
+        self.enforce_single_del_contracts = ctx.enforce_single_del_contracts;
+        self.statistics.clone_from(&ctx.statistics);
+        self
+    }
+
+    /// Leaves out what range tombstones hide.
+    pub(crate) fn without(mut self, hidden: Option<Hidden>) -> Self {
+        self.hidden = hidden;
+        self
+    }
+
+    /// Asks a compaction filter.
+    pub(crate) fn filter(mut self, filter: Option<Filter>) -> Self {
+        self.filter = filter;
+        self
     }
 
     /// The number of snapshots that are older than `seq`: equal numbers are one stratum.
@@ -54,12 +113,61 @@ impl DropRules {
             self.snapshots.partition_point(|&s| s < seq)
         }
     }
+
+    /// Whether no level below the output has the key. Never known in a flush.
+    fn nothing_below(&mut self, user_key: &[u8]) -> bool {
+        self.may_exist_below.as_mut().is_some_and(|f| !f(user_key))
+    }
+
+    fn count(&self, t: Ticker, n: u64) {
+        if let Some(s) = &self.statistics {
+            s.add(t, n);
+        }
+    }
+}
+
+/// An entry that was made here, or is kept while the input goes on.
+struct Entry {
+    internal_key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// Where the current survivor is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum At {
+    /// Under the input's cursor.
+    Input,
+    /// The first of `made`; the input is behind it already.
+    Made,
+    End,
+}
+
+/// What becomes of the entry under the input's cursor.
+enum Verdict {
+    Survives,
+    Dropped,
+    /// The input went on; `made` has what came of it, perhaps nothing.
+    Replaced,
+}
+
+/// How a run of versions in one stratum ended; the input's cursor is behind it.
+enum RunEnd {
+    /// At a version of the key in an older stratum.
+    OlderStratum,
+    /// At a version of the key in the stratum that is no operand.
+    Base(ValueType),
+    /// There are no more versions in the input.
+    NoMore,
+    /// A filter removed the key.
+    Skipped,
 }
 
 /// Walks over the surviving entries of a sorted input.
 pub(crate) struct Merge {
-    input: Box<dyn InternalIterator>,
+    input: Input,
     rules: DropRules,
+    at: At,
+    made: VecDeque<Entry>,
     /// The user key of the last entry that was looked at.
     user_key: Vec<u8>,
     have_key: bool,
@@ -68,14 +176,21 @@ pub(crate) struct Merge {
 }
 
 impl Merge {
-    pub(crate) fn new(input: Box<dyn InternalIterator>, rules: DropRules) -> Self {
+    pub(crate) fn new(input: Box<dyn InternalIterator>, mut rules: DropRules) -> Self {
         Self {
-            input,
+            input: Input::new(input, rules.hidden.take()),
             rules,
+            at: At::End,
+            made: VecDeque::new(),
             user_key: Vec::new(),
             have_key: false,
             hidden_from: None,
         }
+    }
+
+    /// How many entries range tombstones have hidden so far.
+    pub(crate) fn num_hidden(&self) -> u64 {
+        self.input.num_hidden()
     }
 
     /// To the first survivor.
@@ -85,154 +200,348 @@ impl Merge {
     }
 
     /// To the next survivor.
+    #[inline]
     pub(crate) fn next(&mut self) -> Result<()> {
-        self.input.next();
+        match self.at {
+            At::Input => self.input.next(),
+            At::Made => {
+                self.made.pop_front();
+                if !self.made.is_empty() {
+                    return Ok(());
+                }
+            }
+            At::End => {}
+        }
         self.settle()
     }
 
+    #[inline]
     pub(crate) fn valid(&self) -> bool {
-        self.input.valid()
+        self.at != At::End
     }
 
+    #[inline]
     pub(crate) fn key(&self) -> &[u8] {
-        self.input.key()
+        match self.at {
+            At::Made => self.made.front().map_or(&[], |e| &e.internal_key),
+            _ => self.input.key(),
+        }
     }
 
+    #[inline]
     pub(crate) fn value(&self) -> &[u8] {
-        self.input.value()
+        match self.at {
+            At::Made => self.made.front().map_or(&[], |e| &e.value),
+            _ => self.input.value(),
+        }
     }
 
-    /// Goes on until the entry under the cursor survives.
+    /// Goes on until there is a survivor.
+    #[inline]
     fn settle(&mut self) -> Result<()> {
         while self.input.valid() {
-            if self.survives()? {
-                return Ok(());
+            match self.judge()? {
+                Verdict::Survives => {
+                    self.at = At::Input;
+                    return Ok(());
+                }
+                Verdict::Dropped => self.input.next(),
+                Verdict::Replaced if self.made.is_empty() => {}
+                Verdict::Replaced => {
+                    self.at = At::Made;
+                    return Ok(());
+                }
             }
-            self.input.next();
         }
+        self.at = At::End;
         self.input.status()
     }
 
-    fn survives(&mut self) -> Result<bool> {
-        let entry = key::parse(self.input.key())
-            .ok_or_else(|| Error::corruption("compaction input: a key of unknown type"))?;
-        let same = self.have_key
-            && self
-                .rules
-                .comparator
-                .compare(entry.user_key, &self.user_key)
-                == Ordering::Equal;
+    fn judge(&mut self) -> Result<Verdict> {
+        let entry = parse(self.input.key())?;
+        let (sequence, mut kind) = (entry.sequence, entry.value_type);
+        let same = self.have_key && self.is_current(entry.user_key);
+        let mut changed = None;
         if !same {
             self.user_key.clear();
             self.user_key.extend_from_slice(entry.user_key);
             self.have_key = true;
             self.hidden_from = None;
+            if self.rules.filter.is_some() {
+                match self.ask_filter(kind)? {
+                    FilterDecision::Keep => {}
+                    FilterDecision::Remove => {
+                        self.rules.count(Ticker::CompactionKeyDropUser, 1);
+                        (kind, changed) = (ValueType::Deletion, Some(Vec::new()));
+                    }
+                    FilterDecision::ChangeValue(value) => {
+                        (kind, changed) = (ValueType::Value, Some(value));
+                    }
+                    FilterDecision::ChangeWideColumnEntity(columns) => {
+                        (kind, changed) = (ValueType::WideColumnEntity, Some(columns.encode()?));
+                    }
+                    FilterDecision::RemoveAndSkipUntil(until) => {
+                        self.skip_until(&until);
+                        return Ok(Verdict::Replaced);
+                    }
+                }
+            }
         }
-        let stratum = self.rules.stratum(entry.sequence);
+        let stratum = self.rules.stratum(sequence);
+        if kind == ValueType::SingleDeletion {
+            return self.single_deletion(stratum);
+        }
         if self.hidden_from == Some(stratum) {
-            return Ok(false);
+            self.rules.count(Ticker::CompactionKeyDropNewerEntry, 1);
+            return Ok(Verdict::Dropped);
         }
-        if entry.value_type != ValueType::Merge {
-            self.hidden_from = Some(stratum);
+        match kind {
+            ValueType::Merge => return self.operands(stratum),
+            ValueType::Deletion if self.rules.nothing_below(&self.user_key) => {
+                return self.bottom_deletion(sequence, stratum);
+            }
+            _ => self.hidden_from = Some(stratum),
         }
-        let deletion = matches!(
-            entry.value_type,
-            ValueType::Deletion | ValueType::SingleDeletion
-        );
-        // Stratum 0: no snapshot is older, so nobody can see what the deletion hides.
-        if deletion
-            && stratum == 0
-            && let Some(may_exist_below) = &mut self.rules.may_exist_below
-            && !may_exist_below(entry.user_key)
-        {
-            return Ok(false);
+        match changed {
+            None => Ok(Verdict::Survives),
+            Some(value) => {
+                self.make(key::encode(&self.user_key, sequence, kind), value);
+                self.input.next();
+                Ok(Verdict::Replaced)
+            }
         }
-        Ok(true)
     }
+
+    #[inline]
+    fn is_current(&self, user_key: &[u8]) -> bool {
+        self.rules.comparator.compare(user_key, &self.user_key) == Ordering::Equal
+    }
+
+    fn make(&mut self, internal_key: Vec<u8>, value: Vec<u8>) {
+        self.made.push_back(Entry {
+            internal_key,
+            value,
+        });
+    }
+
+    /// The next version of the current key in the input: its stratum and type.
+    fn peek(&self) -> Result<Option<(usize, ValueType)>> {
+        if !self.input.valid() {
+            self.input.status()?;
+            return Ok(None);
+        }
+        let entry = parse(self.input.key())?;
+        Ok(self
+            .is_current(entry.user_key)
+            .then(|| (self.rules.stratum(entry.sequence), entry.value_type)))
+    }
+
+    /// Asks the filter about the newest version of a key.
+    fn ask_filter(&self, kind: ValueType) -> Result<FilterDecision> {
+        let Some(filter) = &self.rules.filter else {
+            return Ok(FilterDecision::Keep);
+        };
+        let value = self.input.value();
+        let decision = match kind {
+            ValueType::Value => filter.decide(&self.user_key, FilterValue::Value(value))?,
+            ValueType::WideColumnEntity => {
+                let columns = WideColumns::decode(value)?;
+                filter.decide(&self.user_key, FilterValue::WideColumnEntity(&columns))?
+            }
+            _ => FilterDecision::Keep,
+        };
+        Ok(self.checked(decision))
+    }
+
+    /// A decision that would not lead forward becomes `Keep`.
+    fn checked(&self, decision: FilterDecision) -> FilterDecision {
+        match decision {
+            FilterDecision::RemoveAndSkipUntil(until)
+                if self.rules.comparator.compare(&until, &self.user_key) != Ordering::Greater =>
+            {
+                FilterDecision::Keep
+            }
+            other => other,
+        }
+    }
+
+    fn skip_until(&mut self, until: &[u8]) {
+        self.rules.count(Ticker::CompactionKeyDropUser, 1);
+        let to = key::encode(until, SequenceNumber::MAX, ValueType::FOR_SEEK);
+        self.input.seek(&to);
+        self.have_key = false;
+    }
+
+    /// A deletion of a key that no deeper level has: it is needed only if an older version stays.
+    fn bottom_deletion(&mut self, sequence: SequenceNumber, stratum: usize) -> Result<Verdict> {
+        self.hidden_from = Some(stratum);
+        self.input.next();
+        // What it hides goes first. In stratum 0 that is all there is.
+        let mut older = self.peek()?;
+        while older.is_some_and(|(s, _)| s == stratum) {
+            self.rules.count(Ticker::CompactionKeyDropNewerEntry, 1);
+            self.input.next();
+            older = self.peek()?;
+        }
+        if older.is_some() {
+            let deletion = key::encode(&self.user_key, sequence, ValueType::Deletion);
+            self.make(deletion, Vec::new());
+        } else {
+            self.rules.count(Ticker::CompactionKeyDropObsolete, 1);
+        }
+        Ok(Verdict::Replaced)
+    }
+
+    fn single_deletion(&mut self, stratum: usize) -> Result<Verdict> {
+        let internal_key = self.input.key().to_vec();
+        self.input.next();
+        match self.peek()? {
+            Some((s, kind)) if s == stratum => {
+                if is_deletion(kind) {
+                    // The older one decides what goes: it is looked at next.
+                    self.rules.count(Ticker::CompactionKeyDropObsolete, 1);
+                    return self.mismatch(kind).map(|()| Verdict::Replaced);
+                }
+                // They go together.
+                if kind == ValueType::Merge {
+                    self.rules.count(Ticker::CompactionSingleDelMismatch, 1);
+                }
+                self.rules.count(Ticker::CompactionKeyDropNewerEntry, 1);
+                self.rules.count(Ticker::CompactionKeyDropObsolete, 1);
+                self.input.next();
+            }
+            None if stratum == 0 && self.rules.nothing_below(&self.user_key) => {
+                self.rules.count(Ticker::CompactionKeyDropObsolete, 1);
+            }
+            _ => self.make(internal_key, Vec::new()),
+        }
+        self.hidden_from = Some(stratum);
+        Ok(Verdict::Replaced)
+    }
+
+    /// A single deletion lies on a deletion, and not on the value that it was written for.
+    #[cold]
+    fn mismatch(&self, kind: ValueType) -> Result<()> {
+        self.rules.count(Ticker::CompactionSingleDelMismatch, 1);
+        if kind == ValueType::SingleDeletion || !self.rules.enforce_single_del_contracts {
+            return Ok(());
+        }
+        Err(Error::corruption(format!(
+            "key {} has a single deletion over a deletion, which breaks what single deletions are \
+             for: a key is put once, and then removed by one of them",
+            self.user_key.escape_ascii()
+        ))
+        .hint(
+            "use delete and single_delete for different keys; \
+             enforce_single_del_contracts = false lets such keys pass",
+        ))
+    }
+
+    /// The operands of a stratum, from the one under the cursor on.
+    fn operands(&mut self, stratum: usize) -> Result<Verdict> {
+        let Some(operator) = self.rules.merge_operator.clone() else {
+            return Ok(Verdict::Survives); // and what is under it
+        };
+        let mut run = Vec::new(); // newest first
+        let end = self.collect(stratum, &mut run)?;
+        let Some(newest) = run.first().map(|e| e.internal_key.clone()) else {
+            // Nothing is left that could hide what is under it.
+            self.have_key = false;
+            return Ok(Verdict::Replaced);
+        };
+        self.hidden_from = Some(stratum);
+        let oldest_first: Vec<&[u8]> = run.iter().rev().map(|e| &e.value[..]).collect();
+        let base = match end {
+            RunEnd::Base(kind) => Some(Base::of(kind, self.input.value()).ok()),
+            RunEnd::NoMore if self.rules.nothing_below(&self.user_key) => Some(Some(Base::Nothing)),
+            _ => None,
+        };
+        let Some(base) = base else {
+            let few = if operator.allow_single_operand() {
+                1
+            } else {
+                2
+            };
+            let one = (run.len() >= few)
+                .then(|| merge::partial(&*operator, &self.user_key, &oldest_first));
+            match one.flatten() {
+                Some(operand) => self.make(newest, operand),
+                None => self.made.extend(run),
+            }
+            return Ok(Verdict::Replaced);
+        };
+        let statistics = self.rules.statistics.as_deref();
+        let merged = base
+            .map(|base| stored::apply(&*operator, statistics, &self.user_key, base, &oldest_first));
+        if let Some(Ok(stored)) = merged {
+            let sequence = parse(&newest)?.sequence;
+            let internal_key = key::encode(&self.user_key, sequence, stored.kind());
+            self.make(internal_key, stored.bytes);
+            if matches!(end, RunEnd::Base(_)) {
+                self.input.next();
+            }
+        } else {
+            self.made.extend(run);
+            self.hidden_from = None;
+        }
+        Ok(Verdict::Replaced)
+    }
+
+    /// Takes the operands of a stratum out of the input, as the filter leaves them.
+    fn collect(&mut self, stratum: usize, run: &mut Vec<Entry>) -> Result<RunEnd> {
+        loop {
+            match self.filtered_operand()? {
+                FilterDecision::Keep => run.push(self.copy()),
+                FilterDecision::Remove => self.rules.count(Ticker::CompactionKeyDropUser, 1),
+                FilterDecision::ChangeValue(value) => run.push(Entry {
+                    internal_key: self.input.key().to_vec(),
+                    value,
+                }),
+                FilterDecision::ChangeWideColumnEntity(_) => {
+                    return Err(Error::invalid_argument(
+                        "a compaction filter replaced a merge operand by an entity",
+                    ));
+                }
+                FilterDecision::RemoveAndSkipUntil(until) => {
+                    run.clear();
+                    self.skip_until(&until);
+                    return Ok(RunEnd::Skipped);
+                }
+            }
+            self.input.next();
+            match self.peek()? {
+                None => return Ok(RunEnd::NoMore),
+                Some((s, _)) if s != stratum => return Ok(RunEnd::OlderStratum),
+                Some((_, ValueType::Merge)) => {}
+                Some((_, kind)) => return Ok(RunEnd::Base(kind)),
+            }
+        }
+    }
+
+    fn copy(&self) -> Entry {
+        Entry {
+            internal_key: self.input.key().to_vec(),
+            value: self.input.value().to_vec(),
+        }
+    }
+
+    /// What the filter says to the operand under the cursor: nothing if a snapshot shows it.
+    fn filtered_operand(&self) -> Result<FilterDecision> {
+        let Some(filter) = &self.rules.filter else {
+            return Ok(FilterDecision::Keep);
+        };
+        let sequence = parse(self.input.key())?.sequence;
+        if self.rules.snapshots.last().is_some_and(|&s| sequence <= s) {
+            return Ok(FilterDecision::Keep);
+        }
+        let operand = FilterValue::MergeOperand(self.input.value());
+        Ok(self.checked(filter.decide(&self.user_key, operand)?))
+    }
+}
+
+fn parse(internal: &[u8]) -> Result<key::Parsed<'_>> {
+    key::parse(internal).ok_or_else(|| Error::corruption("compaction input: a key of unknown type"))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::memtable::Memtable;
-    use base::FileNumber;
-    use std::sync::Arc;
-
-    /// Runs `entries` (key, sequence, type) through the rules; returns "key@sequence" of survivors.
-    fn survivors(
-        entries: &[(&str, u64, ValueType)],
-        snapshots: &[u64],
-        below: Option<&'static [&'static str]>,
-    ) -> Vec<String> {
-        let c = Comparator::bytewise();
-        let mem = Arc::new(Memtable::new(0, c.clone(), 4096, FileNumber(1)));
-        for &(k, seq, t) in entries {
-            mem.insert(k.as_bytes(), SequenceNumber(seq), t, b"");
-        }
-        let snapshots = snapshots.iter().copied().map(SequenceNumber).collect();
-        let rules = match below {
-            None => DropRules::keep_deletions(c, snapshots),
-            Some(keys) => DropRules::drop_deletions(
-                c,
-                snapshots,
-                Box::new(move |k| keys.iter().any(|b| b.as_bytes() == k)),
-            ),
-        };
-        let mut merge = Merge::new(Box::new(mem.iter()), rules);
-        let mut out = Vec::new();
-        merge.start().unwrap();
-        while merge.valid() {
-            let p = key::parse(merge.key()).unwrap();
-            out.push(format!(
-                "{}@{}",
-                String::from_utf8_lossy(p.user_key),
-                p.sequence
-            ));
-            merge.next().unwrap();
-        }
-        out
-    }
-
-    use ValueType::{Deletion, Merge as Operand, Value};
-
-    #[test]
-    fn without_snapshots_only_the_newest_version_survives() {
-        let e = [
-            ("a", 1, Value),
-            ("a", 3, Value),
-            ("b", 2, Value),
-            ("b", 4, Deletion),
-        ];
-        assert_eq!(survivors(&e, &[], None), ["a@3", "b@4"]);
-    }
-
-    #[test]
-    fn a_snapshot_keeps_the_version_that_it_sees() {
-        let e = [
-            ("a", 1, Value),
-            ("a", 3, Value),
-            ("a", 5, Value),
-            ("a", 7, Value),
-        ];
-        assert_eq!(survivors(&e, &[3], None), ["a@7", "a@3"]);
-        assert_eq!(survivors(&e, &[1, 5], None), ["a@7", "a@5", "a@1"]);
-        assert_eq!(survivors(&e, &[7], None), ["a@7"]);
-    }
-
-    #[test]
-    fn deletions_go_when_nothing_is_below_and_no_snapshot_is_older() {
-        let e = [("a", 1, Value), ("a", 3, Deletion), ("b", 4, Deletion)];
-        assert_eq!(survivors(&e, &[], Some(&[])), Vec::<String>::new());
-        assert_eq!(survivors(&e, &[], Some(&["a"])), ["a@3"]);
-        // A snapshot at 2 still sees a@1, so the deletion above it must stay.
-        assert_eq!(survivors(&e, &[2], Some(&[])), ["a@3", "a@1", "b@4"]);
-        // A snapshot at 3 sees the deletion only: nothing of a is needed.
-        assert_eq!(survivors(&e, &[3], Some(&[])), ["b@4"]);
-    }
-
-    #[test]
-    fn merge_operands_keep_what_is_under_them() {
-        let e = [("a", 1, Value), ("a", 2, Operand), ("a", 3, Operand)];
-        assert_eq!(survivors(&e, &[], Some(&[])), ["a@3", "a@2", "a@1"]);
-    }
-}
+mod tests;

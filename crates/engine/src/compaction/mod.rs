@@ -4,6 +4,8 @@
 //!   pick    what to compact: a pure function of the Version and the options
 //!   run     merges the inputs into new tables
 //!   merge   which versions of a key survive
+//!   tombstones  what range tombstones hide, and which of them go on
+//!   filter  calls users' compaction filters
 //!   output  writes a table and describes it
 //!   install makes the result part of the database (here)
 //! ```
@@ -11,10 +13,12 @@
 //! One compaction per column family runs at a time; several families compact in parallel.
 
 pub(crate) mod exclusive;
+pub(crate) mod filter;
 pub(crate) mod merge;
 pub(crate) mod output;
 pub(crate) mod pick;
 pub(crate) mod run;
+pub(crate) mod tombstones;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -55,7 +59,7 @@ pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
             return Some(Box::new(move |db| {
                 let result = compact(db, &family, pick);
                 finished(db, family.id);
-                ignore_shutdown(result)
+                forgive(db, result)
             }));
         }
     }
@@ -67,14 +71,16 @@ fn finished(db: &Shared, family: u32) {
     db.notify();
 }
 
-/// A compaction that the closing of the database cut short has not failed.
-fn ignore_shutdown(result: Result<()>) -> Result<()> {
-    result.or_else(|e| {
-        if e.kind() == ErrorKind::ShutdownInProgress {
+/// Failures that concern nobody but the caller: of a compaction that the closing of the database
+/// cut short, or whose filter panicked. The filter is not called again.
+fn forgive(db: &Shared, result: Result<()>) -> Result<()> {
+    result.or_else(|e| match e.kind() {
+        ErrorKind::ShutdownInProgress => Ok(()),
+        ErrorKind::Aborted => {
+            db.log.error(format_args!("compaction given up: {e}"));
             Ok(())
-        } else {
-            Err(e)
         }
+        _ => Err(e),
     })
 }
 
@@ -89,7 +95,11 @@ fn run_manual(db: &Arc<Shared>, manual: &ManualCompaction) -> Result<()> {
             let version = Arc::clone(&family.view.load().version);
             let range = (manual.begin.as_deref(), manual.end.as_deref());
             match pick::range(&version, family.comparator(), range) {
-                Some(pick) => compact(db, family, pick),
+                Some(mut pick) => {
+                    // A filter sees what somebody asks to be compacted, also if it would only move.
+                    pick.trivial_move &= !family.options.has_compaction_filter();
+                    compact(db, family, pick)
+                }
                 None => Ok(()),
             }
         }
@@ -97,7 +107,7 @@ fn run_manual(db: &Arc<Shared>, manual: &ManualCompaction) -> Result<()> {
     finished(db, manual.family);
     let told = result.as_ref().copied().map_err(Error::duplicate);
     *manual.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(told);
-    ignore_shutdown(result)
+    forgive(db, result)
 }
 
 /// Runs a compaction and makes its result part of the database.

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use base::stats::Statistics;
-use base::{Error, FileNumber, Result, key};
+use base::{Comparator, Error, FileNumber, Result, ValueType, key};
 
+use super::tombstones::Tombstone;
 use crate::family::Family;
 use crate::files;
+use crate::read::range_del;
 use crate::shared::Shared;
 use crate::version::edit::{FileMetaData, NewFile};
 use crate::version::set::{FileNumbers, Tables};
@@ -25,6 +27,8 @@ pub(crate) struct OutputContext<'a> {
     /// Unix seconds of the oldest data that goes in.
     pub(crate) oldest_ancestor_time: u64,
     pub(crate) statistics: Option<Arc<Statistics>>,
+    /// Whether a single deletion over a deletion is an error.
+    pub(crate) enforce_single_del_contracts: bool,
     /// Bytes after which writeback is started; 0 leaves it to the system.
     pub(crate) bytes_per_sync: u64,
 }
@@ -43,6 +47,7 @@ impl<'a> OutputContext<'a> {
             epoch: family.take_epoch(),
             oldest_ancestor_time: now,
             statistics: db.env().statistics.clone(),
+            enforce_single_del_contracts: db.options.db.enforce_single_del_contracts,
             bytes_per_sync: db.options.db.bytes_per_sync,
         }
     }
@@ -102,6 +107,23 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
+    /// Adds range tombstones behind all entries. The file's bounds cover them, so that whoever
+    /// looks for an overlap finds it; where a tombstone is the last, the bound is not included.
+    pub(crate) fn add_tombstones<'t>(
+        &mut self,
+        tombstones: impl Iterator<Item = Tombstone<'t>>,
+    ) -> Result<()> {
+        let cmp = self.ctx.family.comparator();
+        for t in tombstones {
+            if self.open.is_none() {
+                self.open = Some(Open::create(self.ctx, self.level, self.number)?);
+            }
+            let open = self.open.as_mut().expect("it was just made");
+            open.add_tombstone(cmp, &t)?;
+        }
+        Ok(())
+    }
+
     /// Bytes written so far, about.
     pub(crate) fn size(&self) -> u64 {
         self.open
@@ -144,6 +166,21 @@ impl<'a> Output<'a> {
 }
 
 impl Open {
+    fn add_tombstone(&mut self, cmp: &Comparator, t: &Tombstone<'_>) -> Result<()> {
+        let start = key::encode(t.begin, t.sequence, ValueType::RangeDeletion);
+        self.builder.add_range_tombstone(&start, t.end)?;
+        self.smallest_seqno = self.smallest_seqno.min(t.sequence.0);
+        self.largest_seqno = self.largest_seqno.max(t.sequence.0);
+        if self.smallest.is_empty() || key::compare(cmp, &start, &self.smallest).is_lt() {
+            self.smallest = start;
+        }
+        let end = range_del::sentinel(t.end);
+        if self.largest.is_empty() || key::compare(cmp, &end, &self.largest).is_gt() {
+            self.largest = end;
+        }
+        Ok(())
+    }
+
     fn create(ctx: &OutputContext<'_>, level: usize, number: FileNumber) -> Result<Self> {
         let path = files::table_path(&ctx.tables.dir, number);
         let file = ctx.tables.env.fs.open(&path, io::OpenHow::CREATE_NEW)?;
@@ -168,7 +205,7 @@ impl Open {
                     0
                 },
                 file_creation_time: ctx.now,
-                merge_operator_name: None,
+                merge_operator_name: options.merge_operator.as_ref().map(|m| m.name().to_owned()),
                 statistics: ctx.statistics.clone(),
             },
         )

@@ -35,6 +35,9 @@ impl Pick {
     }
 }
 
+/// The reason of a compaction that somebody called for.
+pub(crate) const MANUAL: &str = "ManualCompaction";
+
 /// How much each level needs compaction; 1 and more does.
 pub(crate) fn scores(version: &Version, options: &CfOptions) -> Vec<f64> {
     let mut target = options.max_bytes_for_level_base as f64;
@@ -145,7 +148,7 @@ pub(crate) fn range(
                 inputs,
                 output_level: lowest.max(1).min(version.num_levels() - 1),
                 trivial_move: false,
-                reason: "ManualCompaction",
+                reason: MANUAL,
                 version: Arc::clone(version),
             });
         }

@@ -4,14 +4,17 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use base::stats::Ticker;
-use base::{Error, ErrorKind, Result, key};
+use base::{Error, ErrorKind, Result, SequenceNumber, key};
 use table::InternalIterator;
 
+use super::filter::Filter;
 use super::merge::{DropRules, MayExistBelow, Merge};
 use super::output::{Output, OutputContext};
-use super::pick::Pick;
+use super::pick::{MANUAL, Pick};
+use super::tombstones::{Hidden, Tombstones};
 use crate::family::Family;
 use crate::files;
+use crate::filter::{FilterContext, TableCreationReason};
 use crate::read::level::LevelIter;
 use crate::read::merging::MergingIter;
 use crate::shared::Shared;
@@ -65,19 +68,26 @@ fn write_outputs(
         .min()
         .unwrap_or(ctx.now);
     let cmp = family.comparator();
+    let snapshots = db.snapshots.sequences();
+    let tombstones = tombstones(family, pick, &snapshots)?;
     let rules = DropRules::drop_deletions(
         cmp.clone(),
-        db.snapshots.sequences(),
+        snapshots.clone(),
         below(
             Arc::clone(&pick.version),
             pick.output_level,
             db.options.db.allow_ingest_behind,
         ),
-    );
+    )
+    .family(&ctx)
+    .filter(Filter::of(family, &filter_context(family, pick))?)
+    .without(tombstones.clone().map(|t| Hidden::by(t, &snapshots)));
     let mut merge = Merge::new(Box::new(input(family, pick)), rules);
     let limit = target_size(family, pick.output_level);
     let mut output = Output::new(&ctx, pick.output_level, db.numbers.take());
     let mut entries = 0u64;
+    // Where the output begins, if it is not the first.
+    let mut from: Option<Vec<u8>> = None;
     merge.start()?;
     while merge.valid() {
         // All versions of a key go to one file: files of a level share no user key.
@@ -86,6 +96,11 @@ fn write_outputs(
                 cmp.compare(last, key::user_key(merge.key())) != Ordering::Equal
             })
         {
+            let to = key::user_key(merge.key());
+            if let Some(t) = &tombstones {
+                output.add_tombstones(t.between(from.as_deref(), Some(to)))?;
+            }
+            from = Some(to.to_vec());
             let next = Output::new(&ctx, pick.output_level, db.numbers.take());
             done.extend(std::mem::replace(&mut output, next).finish()?);
         }
@@ -99,8 +114,44 @@ fn write_outputs(
             ));
         }
     }
+    if let Some(t) = &tombstones {
+        output.add_tombstones(t.between(from.as_deref(), None))?;
+        db.count(Ticker::CompactionKeyDropRangeDel, merge.num_hidden());
+    }
     done.extend(output.finish()?);
     Ok(())
+}
+
+/// The range tombstones of the inputs, without those that have nothing below to hide.
+fn tombstones(
+    family: &Family,
+    pick: &Pick,
+    snapshots: &[SequenceNumber],
+) -> Result<Option<Arc<Tombstones>>> {
+    let inputs = pick.files().map(|(_, f)| f);
+    let mut all = Tombstones::of_files(family.comparator(), inputs, snapshots)?;
+    if let Some(all) = &mut all {
+        let version = &pick.version;
+        // Level 0 is no order by itself: what is written there may lie above any other of its files.
+        let first = match pick.output_level {
+            0 => 0,
+            level => level + 1,
+        };
+        all.drop_obsolete(snapshots, &|begin, end| {
+            (first..version.num_levels()).any(|level| version.has_between(level, begin, end))
+        });
+    }
+    Ok(all.map(Arc::new))
+}
+
+fn filter_context(family: &Family, pick: &Pick) -> FilterContext {
+    FilterContext {
+        is_full_compaction: pick.files().count() == pick.version.files().count(),
+        is_manual_compaction: pick.reason == MANUAL,
+        input_start_level: pick.inputs.first().map_or(0, |(level, _)| *level),
+        column_family_id: family.id,
+        reason: TableCreationReason::Compaction,
+    }
 }
 
 /// `target_file_size_base`, times `target_file_size_multiplier` per level below the first.
@@ -117,6 +168,7 @@ fn input(family: &Family, pick: &Pick) -> MergingIter {
         verify_checksums: true,
         fill_cache: false,
         readahead_bytes: READAHEAD_BYTES,
+        cache_only: false,
     };
     let cmp = family.comparator();
     let mut children: Vec<Box<dyn InternalIterator>> = Vec::new();

@@ -1,11 +1,10 @@
 //! Where an ingested file goes: the lowest level that it fits in without being below anything that
 //! it must hide. RocksDB's rules.
 
-use std::sync::Arc;
-
-use base::{Comparator, Result, SequenceNumber, ValueType, key};
+use base::{Comparator, Result, key};
 use table::InternalIterator;
 
+use crate::read::range_del::{Span, before_versions};
 use crate::read::view::View;
 use crate::version::Version;
 
@@ -14,13 +13,6 @@ use crate::version::Version;
 pub(super) struct Place {
     pub(super) level: usize,
     pub(super) hides: bool,
-}
-
-/// The internal key before all entries of a user key.
-fn before_all(user_key: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(user_key.len() + key::TRAILER_LEN);
-    key::append(&mut out, user_key, SequenceNumber::MAX, ValueType::FOR_SEEK);
-    out
 }
 
 /// The lowest of `levels` levels for a file with these user keys.
@@ -79,17 +71,16 @@ fn level_has_keys(
     Ok(false)
 }
 
-/// Whether a memtable has an entry between the two user keys, both included.
+/// Whether a memtable has an entry between the two user keys, both included, or deletes a range that
+/// reaches there.
 pub(super) fn memory_has_keys(view: &View, smallest: &[u8], largest: &[u8]) -> Result<bool> {
+    let cmp = &view.version.comparator;
     for mem in std::iter::once(&view.mem).chain(&view.imm) {
-        if !mem.is_empty()
-            && reaches(
-                &mut Arc::clone(mem).iter(),
-                &view.version.comparator,
-                smallest,
-                largest,
-            )?
-        {
+        let ranges = mem.tombstone_spans();
+        let reaches_in = |s: &Span| {
+            cmp.compare(&s.start, largest).is_le() && cmp.compare(&s.end, smallest).is_gt()
+        };
+        if ranges.iter().any(reaches_in) || reaches(&mut mem.iter(), cmp, smallest, largest)? {
             return Ok(true);
         }
     }
@@ -102,7 +93,7 @@ fn reaches(
     smallest: &[u8],
     largest: &[u8],
 ) -> Result<bool> {
-    it.seek(&before_all(smallest));
+    it.seek(&before_versions(smallest));
     if it.valid() {
         return Ok(cmp.compare(key::user_key(it.key()), largest).is_le());
     }

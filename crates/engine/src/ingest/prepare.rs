@@ -5,19 +5,17 @@ use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use base::{Comparator, Error, FileNumber, Result, SequenceNumber, ValueType, key};
+use base::{Comparator, Error, FileNumber, Result, ValueType, key};
 use io::{OpenHow, SyncKind, WriteSync};
 use table::{InternalIterator, Reader};
 
 use super::IngestExternalFileOptions;
 use crate::family::Family;
 use crate::files;
+use crate::read::range_del::sentinel;
 use crate::shared::Shared;
 use crate::transfer::{self, Made};
 use crate::version::edit::FileMetaData;
-
-/// The end of a range deletion sorts before every entry of its user key.
-const END_OF_RANGE: u64 = (SequenceNumber::MAX.0 << 8) | ValueType::RangeDeletion as u64;
 
 /// The first or last point of a file: user key and type.
 type Point = (Vec<u8>, u8);
@@ -199,7 +197,7 @@ impl Incoming {
         });
         if let Some((begin, end)) = &self.ranges {
             let begin = internal(begin, packed(ValueType::RangeDeletion as u8));
-            let end = internal(end, END_OF_RANGE);
+            let end = sentinel(end);
             let (first, last) = bounds.unwrap_or_else(|| (begin.clone(), end.clone()));
             let before = |a: &Vec<u8>, b: &Vec<u8>| key::compare(cmp, a, b) == Ordering::Less;
             bounds = Some((

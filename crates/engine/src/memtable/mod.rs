@@ -8,6 +8,7 @@
 
 pub(crate) mod arena;
 mod skiplist;
+mod tombstones;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,28 +16,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base::{Comparator, FileNumber, Result, SequenceNumber, ValueType, key};
 use table::InternalIterator;
 
+use crate::read::range_del::{Fragments, Span};
 use arena::Arena;
 use skiplist::{Position, SkipList};
-
-/// What a lookup found.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Lookup<'a> {
-    /// No visible version here: look further down.
-    Absent,
-    /// The newest visible version.
-    Found(ValueType, &'a [u8]),
-}
+use tombstones::Tombstones;
 
 /// A sorted set of (internal key, value). Inserts and reads may run at the same time.
 pub(crate) struct Memtable {
     list: SkipList,
+    comparator: Comparator,
+    tombstones: Tombstones,
     /// Identifies the memtable in order of creation.
     id: u64,
     /// The log that was active when this memtable became active: nothing in it is older.
     log_number: FileNumber,
     /// The log that became active when this memtable stopped being active; 0 while it is active.
     next_log_number: AtomicU64,
-    /// Deletions of all kinds, for the flushed file's properties and compaction heuristics.
+    /// Deletions of single keys of all kinds, for the flushed file's properties and compaction heuristics.
     deletes: AtomicU64,
     /// Key and value bytes.
     data_bytes: AtomicU64,
@@ -50,7 +46,9 @@ impl Memtable {
         log_number: FileNumber,
     ) -> Self {
         Self {
-            list: SkipList::new(comparator, Arena::new(arena_block_size)),
+            list: SkipList::new(comparator.clone(), Arena::new(arena_block_size)),
+            comparator,
+            tombstones: Tombstones::default(),
             id,
             log_number,
             next_log_number: AtomicU64::new(0),
@@ -90,35 +88,84 @@ impl Memtable {
         }
     }
 
-    /// The newest version of the user key in `seek_key` that is not newer than its sequence.
+    /// Passes the versions of the user key in `seek_key` that are not newer than its sequence,
+    /// newest first, to `visit`, until that returns false.
     #[inline]
-    pub(crate) fn get(&self, seek_key: &[u8]) -> Lookup<'_> {
-        if self.is_empty() {
-            return Lookup::Absent;
+    pub(crate) fn versions(
+        &self,
+        seek_key: &[u8],
+        mut visit: impl FnMut(key::Parsed<'_>, &[u8]) -> bool,
+    ) {
+        if self.list.len() == 0 {
+            return;
         }
-        let cursor = self.list.cursor_at(&self.list.target(seek_key));
-        let Some((internal, value)) = cursor.entry() else {
-            return Lookup::Absent;
-        };
-        match key::parse(internal) {
-            Some(found) if found.user_key == key::user_key(seek_key) => {
-                Lookup::Found(found.value_type, value)
+        let mut cursor = self.list.cursor_at(&self.list.target(seek_key));
+        let user_key = key::user_key(seek_key);
+        while let Some((internal, value)) = cursor.entry() {
+            match key::parse(internal) {
+                Some(found) if found.user_key == user_key && visit(found, value) => cursor.next(),
+                _ => return,
             }
-            _ => Lookup::Absent,
         }
+    }
+
+    /// Removes the user keys from `begin` up to, and without, `end`; nothing if that is no range.
+    pub(crate) fn delete_range(&self, begin: &[u8], end: &[u8], seq: SequenceNumber) {
+        if self.comparator.compare(begin, end).is_lt() {
+            self.tombstones.insert(begin, end, seq);
+            self.data_bytes.fetch_add(
+                (begin.len() + key::TRAILER_LEN + end.len()) as u64,
+                Ordering::Relaxed,
+            );
+        }
+    }
+
+    /// The newest range tombstone over the user key in `seek_key` that is not newer than its
+    /// sequence; 0 if there is none.
+    #[inline]
+    pub(crate) fn covering_tombstone(&self, seek_key: &[u8]) -> u64 {
+        if self.tombstones.len() == 0 {
+            return 0;
+        }
+        let limit = key::split(seek_key).map_or(0, |(_, packed)| packed >> 8);
+        self.tombstones
+            .covering(&self.comparator, seek_key, SequenceNumber(limit))
+    }
+
+    /// The range tombstones as fragments.
+    pub(crate) fn tombstone_fragments(&self) -> Vec<Arc<Fragments>> {
+        match self.tombstones.len() {
+            0 => Vec::new(),
+            _ => self.tombstones.lists(&self.comparator),
+        }
+    }
+
+    /// The range tombstones as they came.
+    pub(crate) fn tombstone_spans(&self) -> Vec<Span> {
+        self.tombstones.spans()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.list.len() == 0
+        self.list.len() == 0 && self.tombstones.len() == 0
     }
 
-    /// Number of entries.
+    /// Whether it has entries other than range tombstones.
+    pub(crate) fn has_points(&self) -> bool {
+        self.list.len() > 0
+    }
+
+    /// Number of entries, range tombstones included.
     pub(crate) fn len(&self) -> usize {
-        self.list.len()
+        self.list.len() + self.tombstones.len()
     }
 
+    /// Deletions of single keys.
     pub(crate) fn num_deletes(&self) -> u64 {
         self.deletes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn num_range_deletes(&self) -> u64 {
+        self.tombstones.len() as u64
     }
 
     /// Key and value bytes, without the structure around them.
@@ -128,7 +175,7 @@ impl Memtable {
 
     /// Bytes of memory that it holds.
     pub(crate) fn memory_usage(&self) -> usize {
-        self.list.arena().reserved()
+        self.list.arena().reserved() + self.tombstones.bytes()
     }
 
     /// True once it has as much data as the write buffer may have: it then becomes immutable.
@@ -137,7 +184,7 @@ impl Memtable {
     /// that was begun is used up to three quarters: RocksDB's rule of thumb.
     pub(crate) fn should_flush(&self, write_buffer_size: usize, arena_block_size: usize) -> bool {
         let arena = self.list.arena();
-        let reserved = arena.reserved();
+        let reserved = arena.reserved() + self.tombstones.bytes();
         if reserved + arena_block_size < write_buffer_size + arena_block_size * 3 / 5 {
             return false;
         }

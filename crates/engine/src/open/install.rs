@@ -214,6 +214,7 @@ impl Opening {
             epoch: family.take_epoch(),
             oldest_ancestor_time: now,
             statistics: self.options.env.statistics.clone(),
+            enforce_single_del_contracts: self.options.db.enforce_single_del_contracts,
             bytes_per_sync: self.options.db.bytes_per_sync,
         };
         let number = numbers.take();

@@ -379,11 +379,6 @@ impl Opening {
             }
             let meta = meta.clone();
             let file = self.tables.open(&NewFile { level, meta }, options)?;
-            if file.reader.has_range_tombstones() {
-                return Err(
-                    Error::not_supported("range tombstones (DeleteRange)").file(file.path())
-                );
-            }
             Ok((level as usize, file))
         })
     }

@@ -169,6 +169,9 @@ base::options! {
         compression: CompressionType = CompressionType::Snappy, [Mutable];
         /// Level and other settings of the compression.
         compression_opts: CompressionOptions = CompressionOptions::default(), [Mutable];
+        /// Merge operands of a key that the memtable may hold on one another before a write merges
+        /// them with what they lie on; 0 is no limit. Only what is in memory is merged.
+        max_successive_merges: u64 = 0, in 0..=u64::MAX, [Mutable];
         /// Whether compactions start only by call.
         disable_auto_compactions: bool = false, [Mutable];
         /// Bytes of one compaction's input above which it takes in no more files;

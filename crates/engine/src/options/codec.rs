@@ -20,12 +20,12 @@
 //! Ironstone does not do is an error or a warning: [`Unsupported`].
 
 use base::options::OptionTable;
-use base::{Comparator, Error, Result};
+use base::{Comparator, Error, ErrorKind, Result};
 use table::TableOptions;
 
 use super::rocksdb::{self, CF_SECTION, DB_SECTION, KEYS, TABLE_SECTION};
 use super::{
-    CfOptions, ColumnFamilyDescriptor, ColumnFamilyOptions, CompressionOptions, DbOptions,
+    CfOptions, ColumnFamilyDescriptor, ColumnFamilyOptions, CompressionOptions, DbOptions, Options,
 };
 
 /// The RocksDB release whose keys are written.
@@ -78,6 +78,12 @@ pub fn to_text(db: &DbOptions, families: &[(&str, &ColumnFamilyOptions)]) -> Str
     for (name, o) in first.chain(rest) {
         let cf_value = |n: &str| match n {
             "comparator" => Some(o.comparator.name().to_owned()),
+            "merge_operator" => o.merge_operator.as_ref().map(|m| m.options_text()),
+            "compaction_filter" => o.compaction_filter.as_ref().map(|f| f.name().to_owned()),
+            "compaction_filter_factory" => {
+                let factory = o.compaction_filter_factory.as_ref();
+                factory.map(|f| f.name().to_owned())
+            }
             "max_compaction_bytes" => Some(o.cf.compaction_bytes_max().to_string()),
             n => o.cf.get(n),
         };
@@ -249,6 +255,59 @@ fn plain(e: &Error) -> String {
     text.strip_prefix(&label).unwrap_or(&text).to_owned()
 }
 
+/// `base` with the settings of `name=value;name={…}`: options of the database, of a family, and of
+/// its tables (in `block_based_table_factory={…}`), by the names of the OPTIONS file.
+///
+/// Errors: braces that do not match, an unknown name, a value that is none; `NotSupported` for what
+/// Ironstone does not have.
+pub fn apply_text(base: &Options, text: &str) -> Result<Options> {
+    let mut p = Parser {
+        unsupported: Unsupported::Refuse,
+        line: 0,
+        at: Section::None,
+        seen_db: true,
+        out: ParsedOptions {
+            db: base.db.clone(),
+            families: vec![ColumnFamilyDescriptor::new("default", base.cf.clone())],
+            ..ParsedOptions::default()
+        },
+    };
+    for (name, value) in members(text)? {
+        if matches!(name, "block_based_table_factory" | "table_factory") && value.starts_with('{') {
+            for (name, value) in members(value)? {
+                p.known_key(&[TABLE_SECTION], name, value)?;
+            }
+        } else {
+            p.known_key(&[DB_SECTION, CF_SECTION], name, value)?;
+        }
+    }
+    let cf = p.out.families.swap_remove(0).options;
+    Ok(Options {
+        db: p.out.db,
+        cf,
+        env: base.env.clone(),
+    })
+}
+
+/// The settings in which the options differ from the defaults, as [`apply_text`] reads them.
+pub fn to_options_text(options: &Options) -> String {
+    fn differing<T: OptionTable>(table: &T) -> impl Iterator<Item = String> + use<'_, T> {
+        let defaults = T::default();
+        T::infos().iter().filter_map(move |info| {
+            let value = table.get(info.name)?;
+            (defaults.get(info.name)? != value).then(|| format!("{}={value};", info.name))
+        })
+    }
+    let table: String = differing(&options.cf.table).collect();
+    let mut out: String = differing(&options.db)
+        .chain(differing(&options.cf.cf))
+        .collect();
+    if !table.is_empty() {
+        out += &format!("block_based_table_factory={{{table}}};");
+    }
+    out
+}
+
 /// Where the parser is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Section {
@@ -398,8 +457,8 @@ impl Parser {
         if section == CF_SECTION && name == "compression_opts" {
             return self.compression(value);
         }
-        if section == CF_SECTION && name == "comparator" {
-            return self.comparator(value);
+        if section == CF_SECTION && rocksdb::COMPONENT_KEYS.contains(&name) {
+            return self.component(name, value);
         }
         if !rocksdb::is_implemented(known) {
             if same_value(value, known.default) || rocksdb::is_also_accepted(known, value) {
@@ -441,6 +500,28 @@ impl Parser {
         }
     }
 
+    /// A key of one of these sections, or the error that none has it.
+    fn known_key(&mut self, sections: &[&'static str], name: &str, value: &str) -> Result<()> {
+        let own = |section: &str| match section {
+            DB_SECTION => DbOptions::infos().iter().any(|i| i.name == name),
+            CF_SECTION => CfOptions::infos().iter().any(|i| i.name == name),
+            _ => TableOptions::infos().iter().any(|i| i.name == name),
+        };
+        let known = |s: &&&'static str| rocksdb::find(s, name).is_some();
+        if let Some(section) = sections.iter().find(known) {
+            return self.key(section, name, value);
+        }
+        // Options that only Ironstone has do not stand in OPTIONS files.
+        match sections.iter().find(|s| own(s)) {
+            Some(&DB_SECTION) => set(&mut self.out.db, name, value, DbOptions::validate),
+            Some(&CF_SECTION) => match self.out.families.last_mut() {
+                Some(f) => set(&mut f.options.cf, name, value, CfOptions::validate),
+                None => Ok(()),
+            },
+            _ => Err(base::options::unknown_option(&sections.join(" and "), name)),
+        }
+    }
+
     /// An option of tables that has no effect there and may keep only some values.
     fn table_rule(&mut self, name: &str, value: &str) -> Result<()> {
         let Some(f) = self.out.families.last_mut() else {
@@ -467,6 +548,32 @@ impl Parser {
             f.options.cf.compression_opts = options;
         }
         Ok(())
+    }
+
+    fn component(&mut self, name: &str, value: &str) -> Result<()> {
+        match name {
+            "comparator" => self.comparator(value),
+            "merge_operator" => self.merge_operator(value),
+            _ if matches!(value, "nullptr" | "") => Ok(()),
+            _ => self.not_done(format!(
+                "option {name} = {value}: a filter is given with the family's options"
+            )),
+        }
+    }
+
+    fn merge_operator(&mut self, value: &str) -> Result<()> {
+        match base::merge::parse(value) {
+            Ok(operator) => {
+                if let Some(f) = self.out.families.last_mut() {
+                    f.options.merge_operator = operator;
+                }
+                Ok(())
+            }
+            Err(e) if e.kind() == ErrorKind::NotSupported => {
+                self.not_done(format!("option {}", plain(&e)))
+            }
+            Err(e) => Err(e),
+        }
     }
 
     fn comparator(&mut self, value: &str) -> Result<()> {

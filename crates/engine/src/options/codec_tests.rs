@@ -151,7 +151,7 @@ proptest! {
 #[test]
 fn what_is_not_implemented_is_named() {
     let text = "[DBOptions]\n  atomic_flush=true # yes\n  unordered_write=true\n  shiny=1\n\
-                [CFOptions \"default\"]\n  merge_operator=UInt64AddOperator\n\
+                [CFOptions \"default\"]\n  merge_operator=MyOperator\n\
                 \u{20} compression_opts={level=2;max_dict_bytes=4096;checksum=1;}\n\
                 [Plain/Table]\n  x=1\n";
     let e = parse_with(text, Unsupported::Refuse).unwrap_err();
@@ -167,8 +167,8 @@ fn what_is_not_implemented_is_named() {
             "line 2: not supported: option atomic_flush = true (only false is implemented)",
             "line 3: option unordered_write = true has no effect",
             "line 4: unknown key shiny in [DBOptions]",
-            "line 6: not supported: option merge_operator = UInt64AddOperator \
-             (only nullptr is implemented)",
+            "line 6: not supported: option merge_operator = MyOperator, which is not built in \
+             (open the database with the operator in its column family's options)",
             "line 7: unknown member checksum in compression_opts",
             "line 7: not supported: option compression_opts: max_dict_bytes other than its default",
             "line 8: unknown section [Plain/Table] is skipped",
@@ -256,4 +256,44 @@ fn rocksdbs_ldb_accepts_what_is_written() {
         .output()
         .unwrap();
     assert!(!String::from_utf8_lossy(&scan.stdout).contains("key : value"));
+}
+
+#[test]
+fn a_text_of_options_is_read_and_written() {
+    let base = Options::default();
+    let text = "max_background_jobs=4;write_buffer_size=8M;compression=kNoCompression;\
+                wal_io_mode=buffered;comparator=rocksdb.ReverseBytewiseComparator;\
+                block_based_table_factory={block_size=16K;filter_policy=bloomfilter:10:false;};";
+    let o = apply_text(&base, text).unwrap();
+    assert_eq!(o.db.max_background_jobs, 4);
+    assert_eq!(o.cf.cf.write_buffer_size, 8 << 20);
+    assert_eq!(o.cf.table.block_size, 16 << 10);
+    assert_eq!(o.cf.comparator.name(), "rocksdb.ReverseBytewiseComparator");
+    let again = apply_text(&base, &to_options_text(&o)).unwrap();
+    assert_eq!(
+        (again.db, again.cf.cf, again.cf.table),
+        (o.db, o.cf.cf, o.cf.table)
+    );
+    for (bad, why) in [
+        ("nope=1", "unknown option nope"),
+        ("write_buffer_size=x", "write_buffer_size"),
+        ("block_based_table_factory={nope=1}", "unknown option nope"),
+        ("block_based_table_factory={block_size=1", "closing brace"),
+        ("write_buffer_size", "name=value"),
+    ] {
+        let e = apply_text(&base, bad).unwrap_err().to_string();
+        assert!(e.contains(why), "{bad}: {e}");
+    }
+}
+
+#[test]
+fn numbers_may_have_a_unit() {
+    let mut o = CfOptions::default();
+    for (text, value) in [("1K", 1 << 10), ("64m", 64 << 20), ("2G", 2u64 << 30)] {
+        o.set("write_buffer_size", text).unwrap();
+        assert_eq!(o.write_buffer_size, value);
+    }
+    assert!(o.set("max_write_buffer_number", "4T").is_err());
+    assert!(o.set("write_buffer_size", "M").is_err());
+    assert!(o.set("write_buffer_size", "").is_err());
 }

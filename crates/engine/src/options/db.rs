@@ -142,6 +142,9 @@ base::options! {
         db_write_buffer_size: u64 = 0;
         /// Bytes a second to which writers are slowed down when flush or compaction lags.
         delayed_write_rate: u64 = 16 << 20, in 1..=u64::MAX, [Mutable];
+        /// Whether a flush or compaction fails that finds a single deletion over a deletion of the
+        /// same key.
+        enforce_single_del_contracts: bool = true, [Mutable];
         /// Seconds between statistics in LOG; 0 is never.
         stats_dump_period_sec: u32 = 600, in 0..=u32::MAX, [Mutable];
         /// Whether `open` compares the unique ids of table files with the MANIFEST's.

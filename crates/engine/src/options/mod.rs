@@ -4,7 +4,8 @@
 //!   Options ── db: DbOptions            [DBOptions]
 //!           ├─ cf: ColumnFamilyOptions ── cf: CfOptions       [CFOptions "name"]
 //!           │                          ├─ table: TableOptions [TableOptions/BlockBasedTable "name"]
-//!           │                          └─ comparator          (a component with a stored name)
+//!           │                          └─ comparator, merge operator, compaction filter
+//!           │                                                  (components with stored names)
 //!           └─ env: Env                 file system, clock, block cache, statistics
 //! ```
 //!
@@ -20,11 +21,14 @@ pub mod rocksdb;
 use std::sync::Arc;
 
 use base::clock::{Clock, SystemClock};
+use base::merge::MergeOperator;
 use base::options::OptionTable;
 use base::stats::Statistics;
 use base::{Comparator, Result};
 use log::RecoveryMode;
 use table::{BlockCache, TableOptions};
+
+use crate::filter::{CompactionFilter, CompactionFilterFactory};
 
 pub use cf::{CfOptions, CompressionOptions};
 pub use codec::ParsedOptions;
@@ -60,6 +64,29 @@ impl Options {
         self.cf.validate()
     }
 
+    /// These options with the settings of a text like RocksDB's `GetOptionsFromString` takes:
+    /// options of the database, of the default family and, in braces, of its tables.
+    ///
+    /// ```
+    /// let options = ironstone::Options::default().with_text(
+    ///     "max_background_jobs=4; write_buffer_size=128M; block_based_table_factory={block_size=16K;}",
+    /// )?;
+    /// assert_eq!(options.cf.cf.write_buffer_size, 128 << 20);
+    /// assert_eq!(options.cf.table.block_size, 16 << 10);
+    /// # Ok::<(), ironstone::Error>(())
+    /// ```
+    ///
+    /// Errors: a malformed text, an unknown name, a value that is none; `NotSupported` for what
+    /// Ironstone does not have. The options that are left are those from before.
+    pub fn with_text(&self, text: &str) -> Result<Self> {
+        codec::apply_text(self, text)
+    }
+
+    /// The settings that are not the defaults, as [`Options::with_text`] reads them.
+    pub fn to_text(&self) -> String {
+        codec::to_options_text(self)
+    }
+
     /// How many old logs are kept to be overwritten: none where RocksDB does not keep any either. A
     /// recycled log ends in what looks like damage, which these recovery modes refuse.
     pub(crate) fn recycled_logs(&self) -> usize {
@@ -79,9 +106,20 @@ pub struct ColumnFamilyOptions {
     pub table: TableOptions,
     /// The order of keys. Its name is stored; the family opens under no other.
     pub comparator: Comparator,
+    /// How merge operands change values; `None` refuses merges.
+    pub merge_operator: Option<Arc<dyn MergeOperator>>,
+    /// Sees the values that compactions write, and may drop or change them.
+    pub compaction_filter: Option<Arc<dyn CompactionFilter>>,
+    /// Makes a filter for each compaction. Not together with `compaction_filter`, which wins.
+    pub compaction_filter_factory: Option<Arc<dyn CompactionFilterFactory>>,
 }
 
 impl ColumnFamilyOptions {
+    /// Whether compactions have a filter.
+    pub(crate) fn has_compaction_filter(&self) -> bool {
+        self.compaction_filter.is_some() || self.compaction_filter_factory.is_some()
+    }
+
     /// Checks every range and the rules between options. Errors: as [`Options::validate`].
     pub fn validate(&self) -> Result<()> {
         self.cf.validate()?;

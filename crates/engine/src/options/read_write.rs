@@ -17,6 +17,9 @@ pub struct ReadOptions {
     pub iterate_upper_bound: Option<Vec<u8>>,
     /// Bytes that an iterator reads ahead from each file; 0 adapts to what it reads.
     pub readahead_size: u64,
+    /// Whether keys that `delete_range` removed may be shown: for reads that know that there are
+    /// none, and want no time spent on looking.
+    pub ignore_range_deletions: bool,
 }
 
 impl ReadOptions {
@@ -26,6 +29,7 @@ impl ReadOptions {
             verify_checksums: self.verify_checksums,
             fill_cache: self.fill_cache,
             readahead_bytes: self.readahead_size as usize,
+            cache_only: false,
         }
     }
 }
@@ -39,6 +43,7 @@ impl Default for ReadOptions {
             iterate_lower_bound: None,
             iterate_upper_bound: None,
             readahead_size: 0,
+            ignore_range_deletions: false,
         }
     }
 }

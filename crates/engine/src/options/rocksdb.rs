@@ -29,7 +29,12 @@ pub const CF_SECTION: &str = "CFOptions";
 pub const TABLE_SECTION: &str = "TableOptions/BlockBasedTable";
 
 /// Keys whose values are components that the codec handles itself.
-pub const COMPONENT_KEYS: &[&str] = &["comparator"];
+pub const COMPONENT_KEYS: &[&str] = &[
+    "comparator",
+    "merge_operator",
+    "compaction_filter",
+    "compaction_filter_factory",
+];
 
 /// The keys of a section that Ironstone does not implement: they keep their default.
 pub fn unimplemented() -> impl Iterator<Item = &'static Key> {
@@ -82,7 +87,6 @@ pub const WITHOUT_EFFECT: &[(&str, &str)] = &[
     (DB_SECTION, "write_thread_max_yield_usec"),
     (DB_SECTION, "write_thread_slow_yield_usec"),
     (CF_SECTION, "bloom_locality"),
-    (CF_SECTION, "max_successive_merges"),
     (CF_SECTION, "memtable_huge_page_size"),
     (CF_SECTION, "optimize_filters_for_hits"),
     (CF_SECTION, "report_bg_io_stats"),

@@ -1,170 +1,385 @@
 //! Point lookups.
+//!
+//! The sources of a View are asked from the newest to the oldest. Each passes the versions of the
+//! key that it has, newest first, to a [`Search`], a small state machine that says when it has seen
+//! enough:
+//!
+//! ```text
+//!            value, entity                     deletion
+//!   Open ───────────────────> Found     Open ───────────> Absent
+//!     │ operand
+//!     v      operand: one more
+//!   Merging ─────────────────────┐
+//!     ├<─────────────────────────┘
+//!     └ value, entity, deletion, or no source is left ──> merged, oldest operand first
+//! ```
+//!
+//! The usual get sees one version and copies its value once.
 
 use base::stats::Ticker;
 use base::{Error, Result, SequenceNumber, ValueType, key};
 
 use super::view::View;
+use crate::entity::WideColumns;
 use crate::family::Family;
-use crate::memtable::Lookup;
+use crate::options::ReadOptions;
 use crate::shared::Shared;
+use crate::stored::{self, Base, Stored, no_operator, visible_value};
 use crate::version::TableFile;
-
-/// What the newest visible version of a key says.
-enum Answer {
-    /// No version was found yet.
-    Open,
-    Found(Vec<u8>),
-    Deleted,
-}
 
 /// Longest user key whose seek key is built on the stack.
 const STACK_KEY: usize = 120;
 
-/// The value of `user_key` as of `sequence`.
+/// Whose value, and how it is looked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Lookup<'a> {
+    pub(crate) family: &'a Family,
+    pub(crate) options: &'a table::ReadOptions,
+    pub(crate) user_key: &'a [u8],
+    /// Whether range tombstones count.
+    pub(crate) range_deletions: bool,
+}
+
+impl Lookup<'_> {
+    /// As the options of the read say, as far as tables do not know of it.
+    pub(crate) fn with(self, options: &ReadOptions) -> Self {
+        Self {
+            range_deletions: !options.ignore_range_deletions,
+            ..self
+        }
+    }
+}
+
+/// The value of the key as of `sequence`; the default column of an entity.
 pub(crate) fn get(
     db: &Shared,
-    family: &Family,
-    options: &table::ReadOptions,
-    user_key: &[u8],
+    lookup: Lookup<'_>,
     sequence: Option<SequenceNumber>,
 ) -> Result<Option<Vec<u8>>> {
-    // The View is loaded before the sequence: what compaction may drop by the time we look is
-    // hidden by something that this sequence shows.
+    let mut search = Search::new(lookup, Want::Plain);
+    search_view(db, &mut search, sequence)?;
+    Ok(search.into_stored(db)?.map(|s| s.bytes))
+}
+
+/// The columns of the key as of `sequence`; a plain value is the default column.
+pub(crate) fn get_entity(
+    db: &Shared,
+    lookup: Lookup<'_>,
+    sequence: Option<SequenceNumber>,
+) -> Result<Option<WideColumns>> {
+    let mut search = Search::new(lookup, Want::Entity);
+    search_view(db, &mut search, sequence)?;
+    let stored = search.into_stored(db)?;
+    stored.map(|s| s.columns()).transpose()
+}
+
+/// The values of many keys as of one moment, in the order of `keys`; they are looked up in the
+/// family's order.
+pub(crate) fn multi_get(
+    db: &Shared,
+    family: &Family,
+    options: &ReadOptions,
+    keys: &[&[u8]],
+    sequence: Option<SequenceNumber>,
+) -> Vec<Result<Option<Vec<u8>>>> {
+    // As in `search_view`, the View comes first.
     let view = family.view.load();
     let sequence = sequence.unwrap_or_else(|| db.visible());
+    let tables = options.for_tables();
+    let mut order: Vec<usize> = (0..keys.len()).collect();
+    order.sort_by(|&a, &b| family.comparator().compare(keys[a], keys[b]));
+    let mut out: Vec<Result<Option<Vec<u8>>>> = keys.iter().map(|_| Ok(None)).collect();
+    for i in order {
+        let lookup = Lookup {
+            family,
+            options: &tables,
+            user_key: keys[i],
+            range_deletions: !options.ignore_range_deletions,
+        };
+        let mut search = Search::new(lookup, Want::Plain);
+        let found = search_at(db, &view, &mut search, sequence);
+        out[i] = found
+            .and_then(|()| search.into_stored(db))
+            .map(|stored| stored.map(|s| s.bytes));
+    }
+    out
+}
+
+/// Whether the key exists, as far as can be told without its value: an operand counts.
+pub(crate) fn exists(
+    db: &Shared,
+    lookup: Lookup<'_>,
+    sequence: Option<SequenceNumber>,
+) -> Result<bool> {
+    let mut search = Search::new(lookup, Want::Existence);
+    search_view(db, &mut search, sequence)?;
+    Ok(search.state == State::Found)
+}
+
+fn search_view(
+    db: &Shared,
+    search: &mut Search<'_>,
+    sequence: Option<SequenceNumber>,
+) -> Result<()> {
+    // The View is loaded before the sequence: what compaction may drop by the time we look is
+    // hidden by something that this sequence shows.
+    let view = search.lookup.family.view.load();
+    let sequence = sequence.unwrap_or_else(|| db.visible());
+    search_at(db, &view, search, sequence)
+}
+
+#[inline]
+fn search_at(
+    db: &Shared,
+    view: &View,
+    search: &mut Search<'_>,
+    sequence: SequenceNumber,
+) -> Result<()> {
+    let user_key = search.lookup.user_key;
     let trailer = key::pack(sequence, ValueType::FOR_SEEK).to_le_bytes();
-    let answer = if user_key.len() <= STACK_KEY {
+    if user_key.len() <= STACK_KEY {
         let mut stack = [0u8; STACK_KEY + key::TRAILER_LEN];
         let n = user_key.len();
         stack[..n].copy_from_slice(user_key);
         stack[n..n + key::TRAILER_LEN].copy_from_slice(&trailer);
-        lookup(db, &view, options, &stack[..n + key::TRAILER_LEN])?
+        search_sources(db, view, search, &stack[..n + key::TRAILER_LEN])?;
     } else {
-        lookup(db, &view, options, &[user_key, &trailer].concat())?
-    };
+        search_sources(db, view, search, &[user_key, &trailer].concat())?;
+    }
     db.count(Ticker::NumberKeysRead, 1);
-    Ok(match answer {
-        Answer::Found(value) => {
-            db.count(Ticker::BytesRead, value.len() as u64);
-            Some(value)
-        }
-        Answer::Open | Answer::Deleted => None,
-    })
+    Ok(())
 }
 
-fn lookup(
+/// Asks one source after the other until the search has seen enough.
+fn search_sources(
     db: &Shared,
     view: &View,
-    options: &table::ReadOptions,
+    search: &mut Search<'_>,
     seek_key: &[u8],
-) -> Result<Answer> {
+) -> Result<()> {
     for mem in std::iter::once(&view.mem).chain(&view.imm) {
-        if let Lookup::Found(kind, value) = mem.get(seek_key) {
+        search.cover(mem.covering_tombstone(seek_key));
+        mem.versions(seek_key, |version, value| search.add(version, value));
+        if search.is_over() {
             db.count(Ticker::MemtableHit, 1);
-            return interpret(kind, value);
+            return search.check();
         }
     }
     db.count(Ticker::MemtableMiss, 1);
-    let user_key = key::user_key(seek_key);
     let version = &view.version;
     for file in version.level(0) {
-        if !file.spans(&version.comparator, user_key) {
+        if !file.spans(&version.comparator, search.lookup.user_key) {
             continue;
         }
-        let answer = in_table(file, options, seek_key)?;
-        if !matches!(answer, Answer::Open) {
+        search.cover(file.covering_tombstone(&version.comparator, seek_key));
+        search.table(file, seek_key)?;
+        if search.is_over() {
             db.count(Ticker::GetHitL0, 1);
-            return Ok(answer);
+            return search.check();
         }
     }
     for level in 1..version.num_levels() {
-        let Some(file) = version.file_for(level, user_key) else {
+        let Some(file) = version.file_for(level, seek_key) else {
             continue;
         };
-        let answer = in_table(file, options, seek_key)?;
-        if !matches!(answer, Answer::Open) {
+        search.cover(file.covering_tombstone(&version.comparator, seek_key));
+        search.table(file, seek_key)?;
+        if search.is_over() {
             let t = if level == 1 {
                 Ticker::GetHitL1
             } else {
                 Ticker::GetHitL2AndUp
             };
             db.count(t, 1);
-            return Ok(answer);
+            return search.check();
         }
     }
-    Ok(Answer::Open)
+    Ok(())
 }
 
-#[inline]
-fn in_table(file: &TableFile, options: &table::ReadOptions, seek_key: &[u8]) -> Result<Answer> {
-    let mut answer = Ok(Answer::Open);
-    file.reader.get(options, seek_key, &mut |internal, value| {
-        answer = match key::parse(internal) {
-            Some(p) => interpret(p.value_type, value),
-            None => Err(Error::corruption("a key of unknown type").file(file.path())),
+/// What is wanted of a key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Want {
+    /// The value, or the default column of an entity.
+    Plain,
+    /// All columns.
+    Entity,
+    /// Only whether there is something.
+    Existence,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// No version was seen yet.
+    Open,
+    /// Operands were seen, and nothing under them yet.
+    Merging,
+    /// The base is known; `operands` go on top of it.
+    Found,
+    /// The base does not exist; `operands` go on top of nothing.
+    Absent,
+}
+
+/// What has been found of a key so far.
+struct Search<'a> {
+    lookup: Lookup<'a>,
+    want: Want,
+    state: State,
+    /// The base as it is stored, or with [`Want::Plain`] its plain value.
+    base: Vec<u8>,
+    base_is_entity: bool,
+    /// Newest first.
+    operands: Vec<Vec<u8>>,
+    /// Versions older than this are hidden by a range tombstone; 0 if there was none yet.
+    covered: u64,
+    /// Why the search cannot go on.
+    failure: Option<Error>,
+}
+
+impl<'a> Search<'a> {
+    #[inline]
+    fn new(lookup: Lookup<'a>, want: Want) -> Self {
+        Self {
+            lookup,
+            want,
+            state: State::Open,
+            base: Vec::new(),
+            base_is_entity: false,
+            operands: Vec::new(),
+            covered: 0,
+            failure: None,
+        }
+    }
+
+    /// The next source has a range tombstone with this number over the key; 0 if it has none.
+    #[inline]
+    fn cover(&mut self, sequence: u64) {
+        if sequence > self.covered && self.lookup.range_deletions {
+            self.covered = sequence;
+        }
+    }
+
+    /// Whether there is nothing more to look for behind the last source.
+    #[inline]
+    fn is_over(&mut self) -> bool {
+        if self.covered > 0 && matches!(self.state, State::Open | State::Merging) {
+            self.state = State::Absent; // all that older sources have is covered
+        }
+        matches!(self.state, State::Found | State::Absent) || self.failure.is_some()
+    }
+
+    fn check(&mut self) -> Result<()> {
+        self.failure.take().map_or(Ok(()), Err)
+    }
+
+    /// Takes in the versions that a table has.
+    #[inline]
+    fn table(&mut self, file: &TableFile, seek_key: &[u8]) -> Result<()> {
+        let options = self.lookup.options;
+        file.reader.get(options, seek_key, &mut |internal, value| {
+            if let Some(version) = key::parse(internal) {
+                return self.add(version, value);
+            }
+            self.failure = Some(Error::corruption("a key of unknown type"));
+            false
+        })?;
+        self.check().map_err(|e| e.or_file(file.path()))
+    }
+
+    /// Takes in the next older version; false once the search is over.
+    #[inline]
+    fn add(&mut self, version: key::Parsed<'_>, value: &[u8]) -> bool {
+        if version.sequence.0 < self.covered {
+            return false;
+        }
+        match version.value_type {
+            ValueType::Value => {
+                self.found(value);
+                false
+            }
+            ValueType::Deletion | ValueType::SingleDeletion | ValueType::DeletionWithTimestamp => {
+                self.state = State::Absent;
+                false
+            }
+            other => self.add_other(other, value),
+        }
+    }
+
+    #[inline]
+    fn found(&mut self, value: &[u8]) {
+        self.state = State::Found;
+        if self.want != Want::Existence {
+            self.base.extend_from_slice(value);
+        }
+    }
+
+    /// A version that is neither a plain value nor a deletion.
+    fn add_other(&mut self, kind: ValueType, value: &[u8]) -> bool {
+        let family = self.lookup.family;
+        match kind {
+            ValueType::Merge if self.want == Want::Existence => {
+                self.state = State::Found;
+                return false;
+            }
+            ValueType::Merge if family.options.merge_operator.is_none() => {
+                self.failure = Some(no_operator(&family.name));
+            }
+            ValueType::Merge => {
+                self.operands.push(value.to_vec());
+                self.state = State::Merging;
+                return true;
+            }
+            // The columns under operands are needed, too: a merge changes the default one only.
+            ValueType::WideColumnEntity
+                if self.want == Want::Entity || !self.operands.is_empty() =>
+            {
+                self.base_is_entity = true;
+                self.found(value);
+            }
+            _ => match visible_value(kind, value) {
+                Ok(plain) => self.found(plain),
+                Err(e) => self.failure = Some(e),
+            },
+        }
+        false
+    }
+
+    /// The result of the search, `None` if the key does not exist.
+    #[inline]
+    fn into_stored(self, db: &Shared) -> Result<Option<Stored>> {
+        let found = if self.operands.is_empty() {
+            (self.state == State::Found).then_some(Stored {
+                bytes: self.base,
+                is_entity: self.base_is_entity,
+            })
+        } else {
+            Some(self.merged(db)?)
         };
-        false // the first entry at or behind the seek key decides
-    })?;
-    answer
-}
-
-#[inline]
-fn interpret(kind: ValueType, value: &[u8]) -> Result<Answer> {
-    match kind {
-        ValueType::Value => Ok(Answer::Found(value.to_vec())),
-        ValueType::Deletion | ValueType::SingleDeletion | ValueType::DeletionWithTimestamp => {
-            Ok(Answer::Deleted)
+        if let Some(stored) = &found {
+            db.count(Ticker::BytesRead, stored.bytes.len() as u64);
         }
-        other => visible_value(other, value).map(|v| Answer::Found(v.to_vec())),
+        Ok(found)
     }
-}
 
-/// The plain value in a stored value of a kind other than [`ValueType::Value`].
-pub(crate) fn visible_value(kind: ValueType, value: &[u8]) -> Result<&[u8]> {
-    match kind {
-        ValueType::Value => Ok(value),
-        ValueType::WideColumnEntity => default_column(value),
-        ValueType::Merge => Err(Error::not_supported("reading merge operands")),
-        ValueType::BlobIndex => Err(Error::not_supported("reading values from blob files")),
-        ValueType::ValuePreferredSeqno => value
-            .len()
-            .checked_sub(8)
-            .and_then(|n| value.get(..n))
-            .ok_or_else(|| Error::corruption("a TimedPut value is shorter than its time")),
-        other => Err(Error::not_supported(format!(
-            "reading values of kind {other:?}"
-        ))),
-    }
-}
-
-/// The value of the column with the empty name, or nothing, as RocksDB's `Get` returns it.
-fn default_column(entity: &[u8]) -> Result<&[u8]> {
-    let bad = || Error::corruption("a wide-column entity is damaged");
-    let mut d = base::coding::Decoder::new(entity);
-    match d.varint32().ok_or_else(bad)? {
-        1 => {}
-        v => {
-            return Err(Error::not_supported(format!(
-                "wide-column entities of version {v}"
-            )));
+    fn merged(self, db: &Shared) -> Result<Stored> {
+        let base = match self.state {
+            State::Found if self.base_is_entity => Base::Entity(&self.base),
+            State::Found => Base::Value(&self.base),
+            _ => Base::Nothing,
+        };
+        let operands: Vec<&[u8]> = self.operands.iter().rev().map(|o| &o[..]).collect();
+        let family = self.lookup.family;
+        let operator = family.options.merge_operator.as_deref();
+        let operator = operator.ok_or_else(|| no_operator(&family.name))?;
+        let statistics = db.env().statistics.as_deref();
+        let user_key = self.lookup.user_key;
+        let stored = stored::apply(operator, statistics, user_key, base, &operands)?;
+        if self.want == Want::Plain {
+            return Ok(Stored {
+                bytes: stored.into_plain()?,
+                is_entity: false,
+            });
         }
-    }
-    let columns = d.varint32().ok_or_else(bad)?;
-    let mut default = None;
-    let mut total = 0usize;
-    for i in 0..columns {
-        let name = d.slice().ok_or_else(bad)?;
-        let len = d.varint32().ok_or_else(bad)? as usize;
-        if i == 0 && name.is_empty() {
-            default = Some(len);
-        }
-        total = total.checked_add(len).ok_or_else(bad)?;
-    }
-    if d.len() != total {
-        return Err(bad());
-    }
-    match default {
-        Some(len) => d.bytes(len).ok_or_else(bad),
-        None => Ok(b""),
+        Ok(stored)
     }
 }

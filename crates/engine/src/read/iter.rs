@@ -4,6 +4,9 @@
 //! visible version of a key decides and the others are skipped. In reverse the versions of a key
 //! come oldest first, so the newest visible one is known only once the key before it is reached:
 //! the entry is saved, and the cursor below stands before it.
+//!
+//! A key whose newest visible version is a merge operand is merged when it is reached; the result
+//! is saved. Forward, the cursor then stands behind what was merged: at the base, or behind it.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -12,17 +15,29 @@ use base::stats::{Statistics, Ticker};
 use base::{Comparator, Error, Result, SequenceNumber, ValueType, key};
 use table::InternalIterator;
 
-use super::get::visible_value;
+use super::cover::{Cover, Lists};
 use super::level::LevelIter;
 use super::merging::MergingIter;
 use super::snapshot::Snapshot;
 use super::view::View;
+use crate::entity::WideColumns;
+use crate::family::Family;
 use crate::options::ReadOptions;
+use crate::stored::{self, Base, Stored, is_deletion, no_operator, visible_value};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Direction {
     Forward,
     Reverse,
+}
+
+/// Where the current entry is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Under the cursor below.
+    Cursor,
+    /// In `saved_key` and `saved_value`.
+    Saved,
 }
 
 /// A cursor over a column family as it was when the iterator was made.
@@ -53,13 +68,20 @@ pub struct DbIterator {
     lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
     direction: Direction,
+    place: Place,
     valid: bool,
     failure: Result<()>,
     /// Why the iterator shows nothing at all.
     refused: Option<Error>,
-    /// Forward: the current user key while older versions are skipped. Reverse: the entry.
+    /// The entry, if that is its place; else the user key whose older versions are skipped.
     saved_key: Vec<u8>,
     saved_value: Vec<u8>,
+    /// What the current entry, or in reverse the saved one, is.
+    kind: ValueType,
+    /// Operands of the key that is being looked at: newest first forward, oldest first in reverse.
+    operands: Vec<Vec<u8>>,
+    /// `None` if the iterator shows nothing.
+    family: Option<Arc<Family>>,
     statistics: Option<Arc<Statistics>>,
     /// Keeps what the iterator shows alive.
     _snapshot: Option<Snapshot>,
@@ -67,15 +89,15 @@ pub struct DbIterator {
     value_range: Option<(usize, usize)>,
 }
 
-/// The cursors of everything in a View.
-pub(crate) fn children(
+/// The cursors of everything in a View, from new to old.
+fn children(
     view: &View,
     comparator: &Comparator,
     options: &table::ReadOptions,
 ) -> Vec<Box<dyn InternalIterator>> {
     let mut out: Vec<Box<dyn InternalIterator>> = Vec::new();
     for mem in std::iter::once(&view.mem).chain(&view.imm) {
-        if !mem.is_empty() {
+        if mem.has_points() {
             out.push(Box::new(mem.iter()));
         }
     }
@@ -99,29 +121,83 @@ pub(crate) fn children(
     out
 }
 
+/// What the range tombstones of a View hide from a reader at `sequence`; `None` if it has none.
+/// Goes with [`children`].
+fn cover(view: &View, comparator: &Comparator, sequence: SequenceNumber) -> Option<Box<Cover>> {
+    let mut out = Cover::new(comparator.clone(), sequence);
+    let mut child = 0;
+    for mem in std::iter::once(&view.mem).chain(&view.imm) {
+        child += usize::from(mem.has_points());
+        let lists = mem.tombstone_fragments();
+        if !lists.is_empty() {
+            out.add(Lists::One(lists), child);
+        }
+    }
+    for file in view.version.level(0) {
+        child += 1;
+        if let Some(t) = file.tombstones() {
+            out.add(Lists::One(t.lists.clone()), child);
+        }
+    }
+    for level in 1..view.version.num_levels() {
+        child += usize::from(!view.version.level(level).is_empty());
+        let files = view.version.with_tombstones(level);
+        if !files.is_empty() {
+            out.add(Lists::Level(files), child);
+        }
+    }
+    out.if_any()
+}
+
 impl DbIterator {
     pub(crate) fn new(
         view: &View,
-        comparator: &Comparator,
+        family: &Arc<Family>,
         options: &ReadOptions,
         sequence: SequenceNumber,
         statistics: Option<Arc<Statistics>>,
     ) -> Self {
+        let comparator = family.comparator();
         let children = children(view, comparator, &options.for_tables());
+        let cover = if options.ignore_range_deletions {
+            None
+        } else {
+            cover(view, comparator, sequence)
+        };
         Self {
-            comparator: comparator.clone(),
-            inner: MergingIter::new(comparator.clone(), children),
             sequence,
             lower: options.iterate_lower_bound.clone(),
             upper: options.iterate_upper_bound.clone(),
+            family: Some(Arc::clone(family)),
+            statistics,
+            _snapshot: options.snapshot.clone(),
+            ..Self::over(
+                comparator,
+                MergingIter::new(comparator.clone(), children).covered_by(cover),
+            )
+        }
+    }
+
+    /// Without bounds, at sequence 0.
+    fn over(comparator: &Comparator, inner: MergingIter) -> Self {
+        Self {
+            inner,
+            comparator: comparator.clone(),
+            sequence: SequenceNumber(0),
+            lower: None,
+            upper: None,
             direction: Direction::Forward,
+            place: Place::Cursor,
             valid: false,
             failure: Ok(()),
             refused: None,
             saved_key: Vec::new(),
             saved_value: Vec::new(),
-            statistics,
-            _snapshot: options.snapshot.clone(),
+            kind: ValueType::Value,
+            operands: Vec::new(),
+            family: None,
+            statistics: None,
+            _snapshot: None,
             value_range: None,
         }
     }
@@ -129,21 +205,10 @@ impl DbIterator {
     /// An iterator that is never valid and whose status is `error`.
     pub(crate) fn refusing(error: Error) -> Self {
         let comparator = Comparator::bytewise();
+        let nothing = MergingIter::new(comparator.clone(), Vec::new());
         Self {
-            inner: MergingIter::new(comparator.clone(), Vec::new()),
-            comparator,
-            sequence: SequenceNumber(0),
-            lower: None,
-            upper: None,
-            direction: Direction::Forward,
-            valid: false,
-            failure: Ok(()),
             refused: Some(error),
-            saved_key: Vec::new(),
-            saved_value: Vec::new(),
-            statistics: None,
-            _snapshot: None,
-            value_range: None,
+            ..Self::over(&comparator, nothing)
         }
     }
 
@@ -171,26 +236,46 @@ impl DbIterator {
     #[inline]
     pub fn key(&self) -> &[u8] {
         assert!(self.valid, "key() on an iterator that is not valid");
-        match self.direction {
-            Direction::Forward => key::user_key(self.inner.key()),
-            Direction::Reverse => &self.saved_key,
+        match self.place {
+            Place::Cursor => key::user_key(self.inner.key()),
+            Place::Saved => &self.saved_key,
         }
     }
 
-    /// The value of the current entry.
+    /// The value of the current entry; of a wide-column entity the default column, or nothing.
     ///
     /// # Panics
     /// If the iterator is not valid.
     #[inline]
     pub fn value(&self) -> &[u8] {
         assert!(self.valid, "value() on an iterator that is not valid");
-        let stored = match self.direction {
-            Direction::Forward => self.inner.value(),
-            Direction::Reverse => &self.saved_value,
-        };
+        let stored = self.stored();
         match self.value_range {
             None => stored,
             Some((from, to)) => &stored[from..to],
+        }
+    }
+
+    /// The columns of the current entry; a plain value is the default column.
+    ///
+    /// # Panics
+    /// If the iterator is not valid.
+    pub fn columns(&self) -> WideColumns {
+        assert!(self.valid, "columns() on an iterator that is not valid");
+        if self.kind == ValueType::WideColumnEntity {
+            // It was looked through when the iterator came to it.
+            WideColumns::decode(self.stored()).unwrap_or_default()
+        } else {
+            WideColumns::plain(self.value())
+        }
+    }
+
+    /// The current value as it is stored.
+    #[inline]
+    fn stored(&self) -> &[u8] {
+        match self.place {
+            Place::Cursor => self.inner.value(),
+            Place::Saved => &self.saved_value,
         }
     }
 
@@ -258,10 +343,10 @@ impl DbIterator {
         self.value_range = None;
         match self.direction {
             Direction::Forward => {
-                self.saved_key.clear();
-                self.saved_key
-                    .extend_from_slice(key::user_key(self.inner.key()));
-                self.inner.next();
+                if self.place == Place::Cursor {
+                    self.save_key();
+                    self.inner.next();
+                }
             }
             Direction::Reverse => {
                 // The cursor stands before the versions of the saved key, or at its end.
@@ -283,9 +368,9 @@ impl DbIterator {
         self.value_range = None;
         if self.direction == Direction::Forward {
             // Go before every version of the current key.
-            self.saved_key.clear();
-            self.saved_key
-                .extend_from_slice(key::user_key(self.inner.key()));
+            if self.place == Place::Cursor {
+                self.save_key();
+            }
             self.direction = Direction::Reverse;
             let first = key::encode(&self.saved_key, SequenceNumber::MAX, ValueType::FOR_SEEK);
             self.inner.seek_for_prev(&first);
@@ -308,13 +393,27 @@ impl DbIterator {
         }
     }
 
+    /// Saves the user key under the cursor.
+    fn save_key(&mut self) {
+        self.saved_key.clear();
+        self.saved_key
+            .extend_from_slice(key::user_key(self.inner.key()));
+    }
+
+    /// Ends the positioning: the iterator is at an entry, or failed.
+    fn settle(&mut self, positioned: Result<()>) {
+        self.valid = positioned.is_ok();
+        self.failure = positioned;
+    }
+
     /// Forward, from the cursor's position: stops at the first visible version of a living key.
     /// With `skipping`, versions of the saved key are passed over.
     fn find_next(&mut self, mut skipping: bool) {
         self.valid = false;
+        self.place = Place::Cursor;
         while self.inner.valid() {
             let Some(entry) = key::parse(self.inner.key()) else {
-                self.failure = Err(Error::corruption("a key of unknown type"));
+                self.failure = Err(unknown_type());
                 return;
             };
             if let Some(upper) = &self.upper
@@ -327,52 +426,106 @@ impl DbIterator {
                     && self.comparator.compare(entry.user_key, &self.saved_key)
                         != Ordering::Greater);
             if !hidden {
-                if is_deletion(entry.value_type) {
+                let kind = entry.value_type;
+                if is_deletion(kind) {
                     self.saved_key.clear();
                     self.saved_key.extend_from_slice(entry.user_key);
                     skipping = true;
                 } else {
-                    self.valid = self.accept(entry.value_type);
-                    return;
+                    self.kind = kind;
+                    let positioned = match kind {
+                        ValueType::Value => Ok(()),
+                        ValueType::Merge => self.merge_forward(),
+                        _ => self.find_value(),
+                    };
+                    return self.settle(positioned);
                 }
             }
             self.inner.next();
         }
     }
 
-    /// Checks the kind of the entry under the cursor and notes where its value is.
-    #[inline]
-    fn accept(&mut self, kind: ValueType) -> bool {
-        if kind == ValueType::Value {
-            return true;
-        }
-        match plain_range(kind, self.inner.value()) {
-            Ok(range) => {
-                self.value_range = Some(range);
-                true
+    /// Finds the part of a stored value of a kind of its own that is shown.
+    fn find_value(&mut self) -> Result<()> {
+        self.value_range = Some(plain_range(self.kind, self.stored())?);
+        Ok(())
+    }
+
+    /// Merges the operand under the cursor and those behind it onto what they lie on, saves the
+    /// result, and leaves the cursor behind them.
+    fn merge_forward(&mut self) -> Result<()> {
+        self.save_key();
+        self.operands.clear();
+        self.operands.push(self.inner.value().to_vec());
+        let mut base = None;
+        loop {
+            self.inner.next();
+            if !self.inner.valid() {
+                break;
             }
-            Err(e) => {
-                self.failure = Err(e);
-                false
+            let entry = key::parse(self.inner.key()).ok_or_else(unknown_type)?;
+            if self.comparator.compare(entry.user_key, &self.saved_key) != Ordering::Equal {
+                break;
             }
+            if entry.value_type != ValueType::Merge {
+                base = Some(entry.value_type);
+                break;
+            }
+            self.operands.push(self.inner.value().to_vec());
         }
+        self.inner.status()?;
+        let base = match base {
+            Some(kind) => Base::of(kind, self.inner.value())?,
+            None => Base::Nothing,
+        };
+        let operands: Vec<&[u8]> = self.operands.iter().rev().map(|o| &o[..]).collect();
+        let stored = self.apply(base, &operands)?;
+        self.show(stored)
+    }
+
+    /// Applies operands, oldest first, to the base under the saved key.
+    fn apply(&self, base: Base<'_>, operands: &[&[u8]]) -> Result<Stored> {
+        let family = self.family.as_ref();
+        let options = family.map(|f| &f.options);
+        let operator = options.and_then(|o| o.merge_operator.as_deref());
+        let operator =
+            operator.ok_or_else(|| no_operator(family.map_or("", |f| f.name.as_str())))?;
+        let statistics = self.statistics.as_deref();
+        stored::apply(operator, statistics, &self.saved_key, base, operands)
+    }
+
+    /// Saves a merged value as the one to be shown.
+    fn show(&mut self, stored: Stored) -> Result<()> {
+        self.place = Place::Saved;
+        self.saved_value = stored.bytes;
+        if stored.is_entity {
+            self.kind = ValueType::WideColumnEntity;
+            return self.find_value();
+        }
+        self.kind = ValueType::Value;
+        self.value_range = None;
+        Ok(())
     }
 
     /// In reverse, from the cursor's position: saves the newest visible version of the first
     /// living key found and leaves the cursor before that key.
     fn find_prev(&mut self) {
         self.valid = false;
-        let mut kind = ValueType::Deletion; // of the saved entry; a deletion means there is none
+        self.place = Place::Saved;
+        self.kind = ValueType::Deletion; // there is no entry yet
+        self.operands.clear();
         while self.inner.valid() {
             let Some(entry) = key::parse(self.inner.key()) else {
-                self.failure = Err(Error::corruption("a key of unknown type"));
+                self.failure = Err(unknown_type());
                 return;
             };
-            let other_key = self
-                .comparator
-                .compare(entry.user_key, &self.saved_key)
-                .is_ne();
-            if !is_deletion(kind) && other_key {
+            let none_yet = is_deletion(self.kind) && self.operands.is_empty();
+            if !none_yet
+                && self
+                    .comparator
+                    .compare(entry.user_key, &self.saved_key)
+                    .is_ne()
+            {
                 break; // the saved entry is complete
             }
             if let Some(lower) = &self.lower
@@ -381,37 +534,48 @@ impl DbIterator {
                 break;
             }
             if entry.sequence <= self.sequence {
-                kind = entry.value_type;
-                self.saved_key.clear();
-                self.saved_value.clear();
-                if !is_deletion(kind) {
+                let kind = entry.value_type;
+                if none_yet {
+                    self.saved_key.clear();
                     self.saved_key.extend_from_slice(entry.user_key);
-                    self.saved_value.extend_from_slice(self.inner.value());
+                }
+                if kind == ValueType::Merge {
+                    self.operands.push(self.inner.value().to_vec());
+                } else {
+                    self.kind = kind;
+                    self.operands.clear();
+                    self.saved_value.clear();
+                    if !is_deletion(kind) {
+                        self.saved_value.extend_from_slice(self.inner.value());
+                    }
                 }
             }
             self.inner.prev();
         }
-        if is_deletion(kind) || self.inner.status().is_err() {
+        if self.inner.status().is_err() {
             return;
         }
-        self.valid = true;
-        if kind != ValueType::Value {
-            match plain_range(kind, &self.saved_value) {
-                Ok(range) => self.value_range = Some(range),
-                Err(e) => {
-                    self.failure = Err(e);
-                    self.valid = false;
-                }
-            }
-        }
+        let positioned = match self.kind {
+            _ if !self.operands.is_empty() => self.merge_backward(),
+            ValueType::Value => Ok(()),
+            kind if is_deletion(kind) => return,
+            _ => self.find_value(),
+        };
+        self.settle(positioned);
+    }
+
+    /// Merges the operands that were collected onto the saved value.
+    fn merge_backward(&mut self) -> Result<()> {
+        let base = Base::of(self.kind, &self.saved_value)?;
+        let operands: Vec<&[u8]> = self.operands.iter().map(|o| &o[..]).collect();
+        let stored = self.apply(base, &operands)?;
+        self.show(stored)
     }
 }
 
-fn is_deletion(kind: ValueType) -> bool {
-    matches!(
-        kind,
-        ValueType::Deletion | ValueType::SingleDeletion | ValueType::DeletionWithTimestamp
-    )
+#[cold]
+fn unknown_type() -> Error {
+    Error::corruption("a key of unknown type")
 }
 
 /// Where in `stored` the plain value is.

@@ -3,11 +3,19 @@
 //! The children that have an entry stand in a binary heap by their current key. Each child's
 //! comparator prefix is kept beside it, so most comparisons look at two integers. Going on with
 //! the same child, the usual case, costs one comparison with each of the two below it.
+//!
+//! With a [`Cover`] it passes over what range tombstones hide: a few entries one by one, more by a
+//! seek to the end of what a newer child's tombstone covers.
 
 use std::cmp::Ordering;
 
 use base::{Comparator, Result, key};
 use table::InternalIterator;
+
+use super::cover::Cover;
+
+/// Hidden entries of a child that are stepped over before it seeks.
+const STEPS_BEFORE_SEEK: usize = 3;
 
 struct Child {
     iter: Box<dyn InternalIterator>,
@@ -27,6 +35,8 @@ pub(crate) struct MergingIter {
     /// Indices of the children that are valid; the first is the current one.
     heap: Vec<usize>,
     direction: Direction,
+    /// What hides entries; `None` if nothing does, the usual case.
+    cover: Option<Box<Cover>>,
 }
 
 impl MergingIter {
@@ -40,7 +50,14 @@ impl MergingIter {
             heap: Vec::with_capacity(children.len()),
             children,
             direction: Direction::Forward,
+            cover: None,
         }
+    }
+
+    /// The same without what `cover` hides. Children must stand from new to old.
+    pub(crate) fn covered_by(mut self, cover: Option<Box<Cover>>) -> Self {
+        self.cover = cover;
+        self
     }
 
     /// Whether child `a` comes before child `b` in the current direction.
@@ -102,6 +119,54 @@ impl MergingIter {
             seek(&mut *child.iter);
         }
         self.rebuild();
+        self.pass_hidden_anew();
+    }
+
+    /// [`MergingIter::restart`] at a key: children that are hidden there go further at once.
+    fn restart_at(
+        &mut self,
+        direction: Direction,
+        target: &[u8],
+        seek: impl Fn(&mut dyn InternalIterator, &[u8]),
+    ) {
+        let Some(cover) = &self.cover else {
+            return self.restart(direction, |c| seek(c, target));
+        };
+        self.direction = direction;
+        let forward = direction == Direction::Forward;
+        for (i, child) in self.children.iter_mut().enumerate() {
+            let at = cover.jump(i, target, forward).unwrap_or(target);
+            seek(&mut *child.iter, at);
+        }
+        self.rebuild();
+        self.pass_hidden_anew();
+    }
+
+    /// The position is new: what is known about what is hidden around the old one does not count.
+    #[inline]
+    fn pass_hidden_anew(&mut self) {
+        if let Some(cover) = &mut self.cover {
+            cover.lose();
+            self.pass_hidden();
+        }
+    }
+
+    /// Goes on in the direction to the first entry that is not hidden.
+    #[inline(never)]
+    fn pass_hidden(&mut self) {
+        let forward = self.direction == Direction::Forward;
+        while let (Some(&top), Some(cover)) = (self.heap.first(), &mut self.cover) {
+            let iter = &mut *self.children[top].iter;
+            if !cover.hides(iter.key(), forward) {
+                return;
+            }
+            match cover.jump(top, iter.key(), forward) {
+                Some(to) => pass(&self.comparator, iter, to, forward),
+                None if forward => iter.next(),
+                None => iter.prev(),
+            }
+            self.sift_current();
+        }
     }
 
     /// Turns around at the current key: every other child is positioned on the far side of it.
@@ -130,13 +195,25 @@ impl MergingIter {
     fn step(&mut self, direction: Direction) {
         if self.direction != direction {
             self.turn(direction);
+            if let Some(cover) = &mut self.cover {
+                cover.lose();
+            }
         }
-        // After a turn the current child may no longer be on top, but it is the one to move.
         let current = self.heap[0];
         match direction {
             Direction::Forward => self.children[current].iter.next(),
             Direction::Reverse => self.children[current].iter.prev(),
         }
+        self.sift_current();
+        if self.cover.is_some() {
+            self.pass_hidden();
+        }
+    }
+
+    /// The child on top has moved in the direction: puts it where it belongs.
+    #[inline]
+    fn sift_current(&mut self) {
+        let current = self.heap[0];
         if self.children[current].iter.valid() {
             self.load_prefix(current);
         } else {
@@ -157,6 +234,25 @@ impl MergingIter {
     }
 }
 
+/// Moves a child to `to`, up to where all that it has is hidden: a few steps, else a seek.
+fn pass(cmp: &Comparator, iter: &mut dyn InternalIterator, to: &[u8], forward: bool) {
+    for _ in 0..STEPS_BEFORE_SEEK {
+        if forward {
+            iter.next();
+        } else {
+            iter.prev();
+        }
+        if !iter.valid() || key::compare(cmp, iter.key(), to).is_lt() != forward {
+            return;
+        }
+    }
+    if forward {
+        iter.seek(to);
+    } else {
+        iter.seek_for_prev(to);
+    }
+}
+
 impl InternalIterator for MergingIter {
     #[inline]
     fn valid(&self) -> bool {
@@ -174,11 +270,11 @@ impl InternalIterator for MergingIter {
     }
 
     fn seek(&mut self, target: &[u8]) {
-        self.restart(Direction::Forward, |c| c.seek(target));
+        self.restart_at(Direction::Forward, target, |c, to| c.seek(to));
     }
 
     fn seek_for_prev(&mut self, target: &[u8]) {
-        self.restart(Direction::Reverse, |c| c.seek_for_prev(target));
+        self.restart_at(Direction::Reverse, target, |c, to| c.seek_for_prev(to));
     }
 
     #[inline]
@@ -203,5 +299,223 @@ impl InternalIterator for MergingIter {
 
     fn status(&self) -> Result<()> {
         self.children.iter().try_for_each(|c| c.iter.status())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering as Atomic};
+
+    use base::rng::Rng;
+    use base::{FileNumber, SequenceNumber, ValueType};
+
+    use super::*;
+    use crate::memtable::{self, Memtable};
+    use crate::read::cover::Lists;
+    use crate::read::range_del::{Span, fragment};
+
+    /// A child that counts what is done with it.
+    struct Counted {
+        iter: memtable::Iter,
+        steps: Arc<AtomicUsize>,
+    }
+
+    impl InternalIterator for Counted {
+        fn valid(&self) -> bool {
+            self.iter.valid()
+        }
+        fn seek_to_first(&mut self) {
+            self.iter.seek_to_first();
+        }
+        fn seek_to_last(&mut self) {
+            self.iter.seek_to_last();
+        }
+        fn seek(&mut self, target: &[u8]) {
+            self.steps.fetch_add(1, Atomic::Relaxed);
+            self.iter.seek(target);
+        }
+        fn seek_for_prev(&mut self, target: &[u8]) {
+            self.steps.fetch_add(1, Atomic::Relaxed);
+            self.iter.seek_for_prev(target);
+        }
+        fn next(&mut self) {
+            self.steps.fetch_add(1, Atomic::Relaxed);
+            self.iter.next();
+        }
+        fn prev(&mut self) {
+            self.steps.fetch_add(1, Atomic::Relaxed);
+            self.iter.prev();
+        }
+        fn key(&self) -> &[u8] {
+            self.iter.key()
+        }
+        fn value(&self) -> &[u8] {
+            self.iter.value()
+        }
+        fn status(&self) -> Result<()> {
+            self.iter.status()
+        }
+    }
+
+    /// Sources from new to old, each newer than all behind it: entries and tombstones.
+    struct Sources {
+        tables: Vec<(Arc<Memtable>, Vec<Span>)>,
+        steps: Arc<AtomicUsize>,
+    }
+
+    impl Sources {
+        fn new() -> Self {
+            Self {
+                tables: Vec::new(),
+                steps: Arc::default(),
+            }
+        }
+
+        fn add(&mut self, entries: &[(u8, u64)], spans: Vec<Span>) {
+            let mem = Memtable::new(0, Comparator::bytewise(), 4096, FileNumber(1));
+            for &(k, seq) in entries {
+                mem.insert(&[k], SequenceNumber(seq), ValueType::Value, b"");
+            }
+            self.tables.push((Arc::new(mem), spans));
+        }
+
+        fn merged(&self, limit: u64) -> MergingIter {
+            let cmp = Comparator::bytewise();
+            let mut cover = Cover::new(cmp.clone(), SequenceNumber(limit));
+            let mut children: Vec<Box<dyn InternalIterator>> = Vec::new();
+            for (mem, spans) in &self.tables {
+                children.push(Box::new(Counted {
+                    iter: mem.iter(),
+                    steps: Arc::clone(&self.steps),
+                }));
+                let lists = fragment(&cmp, spans);
+                if !lists.is_empty() {
+                    cover.add(Lists::One(lists), children.len());
+                }
+            }
+            MergingIter::new(cmp, children).covered_by(cover.if_any())
+        }
+    }
+
+    fn at(it: &MergingIter) -> Option<(u8, u64)> {
+        it.valid().then(|| {
+            let p = key::parse(it.key()).unwrap();
+            (p.user_key[0], p.sequence.0)
+        })
+    }
+
+    fn span(a: u8, b: u8, seq: u64) -> Span {
+        Span::new(&[a], &[b], SequenceNumber(seq))
+    }
+
+    /// Sources at random; what they have of entries, and of tombstones.
+    fn draw(rng: &mut Rng) -> (Sources, Vec<(u8, u64)>, Vec<Span>) {
+        let mut sources = Sources::new();
+        let (mut all, mut spans) = (Vec::new(), Vec::new());
+        let mut seq = 100;
+        for _ in 0..=rng.below(4) {
+            let (mut entries, mut own) = (Vec::new(), Vec::new());
+            for _ in 0..rng.below(20) {
+                seq -= 1;
+                let k = rng.below(24) as u8;
+                if rng.one_in(4) {
+                    own.push(span(k, k + rng.below(10) as u8, seq));
+                } else {
+                    entries.push((k, seq));
+                }
+            }
+            sources.add(&entries, own.clone());
+            all.extend(entries);
+            spans.extend(own);
+        }
+        (sources, all, spans)
+    }
+
+    /// Seeks somewhere; returns the index in `want` of the entry where it should be then.
+    fn seek(it: &mut MergingIter, want: &[(u8, u64)], rng: &mut Rng) -> i64 {
+        let k = rng.below(26) as u8;
+        let target = key::encode(&[k], SequenceNumber::MAX, ValueType::FOR_SEEK);
+        let behind = want.partition_point(|e| e.0 < k) as i64;
+        match rng.below(4) {
+            0 => {
+                it.seek_to_first();
+                0
+            }
+            1 => {
+                it.seek_to_last();
+                want.len() as i64 - 1
+            }
+            2 => {
+                it.seek(&target);
+                behind
+            }
+            _ => {
+                it.seek_for_prev(&target);
+                behind - 1
+            }
+        }
+    }
+
+    #[test]
+    fn covered_entries_are_passed_in_both_directions() {
+        let cmp = Comparator::bytewise();
+        for seed in 0..300 {
+            let mut rng = Rng::new(seed);
+            let (sources, mut want, spans) = draw(&mut rng);
+            let limit = rng.below(102);
+            want.retain(|&(k, s)| {
+                let at = key::encode(&[k], SequenceNumber(s), ValueType::Value);
+                !spans.iter().any(|t| {
+                    (s + 1..=limit).contains(&t.sequence.0)
+                        && key::compare(&cmp, &t.start, &at).is_le()
+                        && key::compare(&cmp, &at, &t.end).is_lt()
+                })
+            });
+            want.sort_by_key(|&(k, s)| (k, u64::MAX - s));
+            let mut it = sources.merged(limit);
+            for _ in 0..20 {
+                let mut i = seek(&mut it, &want, &mut rng);
+                for _ in 0..30 {
+                    let expected = usize::try_from(i).ok().and_then(|i| want.get(i)).copied();
+                    assert_eq!(at(&it), expected, "seed {seed}, limit {limit}");
+                    if expected.is_none() {
+                        break;
+                    }
+                    if rng.one_in(3) {
+                        it.prev();
+                        i -= 1;
+                    } else {
+                        it.next();
+                        i += 1;
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_newer_tombstone_is_jumped_over_not_walked_through() {
+        let mut sources = Sources::new();
+        let old: Vec<(u8, u64)> = (0..=255).map(|k| (k, 1)).collect();
+        sources.add(&[(200, 9)], vec![span(5, 250, 8)]);
+        sources.add(&old, Vec::new());
+        let mut it = sources.merged(10);
+        it.seek_to_first();
+        for k in [0, 1, 2, 3, 4] {
+            assert_eq!(at(&it), Some((k, 1)));
+            it.next();
+        }
+        assert_eq!(at(&it), Some((200, 9)));
+        it.next();
+        assert_eq!(at(&it), Some((250, 1)));
+        it.prev();
+        assert_eq!(at(&it), Some((200, 9)));
+        it.prev();
+        assert_eq!(at(&it), Some((4, 1)));
+        it.seek(&key::encode(&[90], SequenceNumber(10), ValueType::FOR_SEEK));
+        assert_eq!(at(&it), Some((200, 9)));
+        let steps = sources.steps.load(Atomic::Relaxed);
+        assert!(steps < 50, "{steps}");
     }
 }

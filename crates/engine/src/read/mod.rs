@@ -3,12 +3,15 @@
 //! ```text
 //!   get:       View ─ memtables, newest first ─ level 0, newest first ─ levels 1…, one file each
 //!   iterator:  View ─ one cursor per memtable, level 0 file and deeper level
-//!                       └ MergingIter (by internal key) ─ DbIterator (versions, deletions, bounds)
+//!                       └ MergingIter (by internal key; without what range tombstones hide)
+//!                           └ DbIterator (versions, deletions, bounds)
 //! ```
 
+pub(crate) mod cover;
 pub(crate) mod get;
 pub(crate) mod iter;
 pub(crate) mod level;
 pub(crate) mod merging;
+pub(crate) mod range_del;
 pub(crate) mod snapshot;
 pub(crate) mod view;

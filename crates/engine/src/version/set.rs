@@ -76,12 +76,13 @@ impl Tables {
             },
         )
         .map_err(|e| e.or_file(&path))?;
-        Ok(TableFile::new(
+        TableFile::new(
             meta.clone(),
             Arc::new(reader),
+            &options.comparator,
             path,
             Arc::clone(&self.janitor),
-        ))
+        )
     }
 }
 

@@ -1,7 +1,8 @@
 //! A Version: the table files of one column family at one moment, immutable and shared.
 //!
 //! Level 0 files may overlap and are kept newest first; on every other level files are sorted by
-//! key and do not overlap. A [`TableFile`] carries its open reader, so a lookup goes from the
+//! key and do not overlap; where a range tombstone ends one, the next may begin with the same user
+//! key. A [`TableFile`] carries its open reader, so a lookup goes from the
 //! Version straight to the table. When the last Version that names a file is gone and the file is
 //! no longer part of the database, the [`Janitor`] gets its name for deletion.
 
@@ -11,9 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering as Atomic};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use base::{Comparator, Error, FileNumber, Result, key};
+use base::{Comparator, Error, FileNumber, Result, SequenceNumber, key};
 
 use super::edit::{FileMetaData, VersionEdit};
+use crate::read::range_del::{self, FileTombstones};
 
 /// Collects the paths of files that nothing refers to any more.
 #[derive(Debug, Default)]
@@ -39,6 +41,8 @@ impl Janitor {
 pub(crate) struct TableFile {
     pub(crate) meta: FileMetaData,
     pub(crate) reader: Arc<table::Reader>,
+    /// Boxed: few files have any.
+    tombstones: Option<Box<FileTombstones>>,
     path: PathBuf,
     obsolete: AtomicBool,
     /// True while a compaction has it as input.
@@ -47,20 +51,30 @@ pub(crate) struct TableFile {
 }
 
 impl TableFile {
+    /// Errors: the table's range tombstones cannot be read.
     pub(crate) fn new(
         meta: FileMetaData,
         reader: Arc<table::Reader>,
+        cmp: &Comparator,
         path: PathBuf,
         janitor: Arc<Janitor>,
-    ) -> Arc<Self> {
-        Arc::new(Self {
+    ) -> Result<Arc<Self>> {
+        let tombstones = if reader.has_range_tombstones() {
+            let all = reader.range_tombstones().map_err(|e| e.or_file(&path))?;
+            let clipped = FileTombstones::new(cmp, &meta.smallest, &meta.largest, all);
+            (!clipped.lists.is_empty()).then(|| Box::new(clipped))
+        } else {
+            None
+        };
+        Ok(Arc::new(Self {
             meta,
             reader,
+            tombstones,
             path,
             obsolete: AtomicBool::new(false),
             being_compacted: AtomicBool::new(false),
             janitor,
-        })
+        }))
     }
 
     pub(crate) fn number(&self) -> FileNumber {
@@ -84,7 +98,34 @@ impl TableFile {
     #[inline]
     pub(crate) fn spans(&self, cmp: &Comparator, user_key: &[u8]) -> bool {
         cmp.compare(self.smallest_user_key(), user_key) != Ordering::Greater
-            && cmp.compare(self.largest_user_key(), user_key) != Ordering::Less
+            && !self.ends_before(cmp, user_key)
+    }
+
+    /// Whether everything in the file is before the user key. A file that a range tombstone
+    /// extends up to a key ends before that key.
+    #[inline]
+    pub(crate) fn ends_before(&self, cmp: &Comparator, user_key: &[u8]) -> bool {
+        match cmp.compare(self.largest_user_key(), user_key) {
+            Ordering::Less => true,
+            Ordering::Equal => range_del::is_sentinel(&self.meta.largest),
+            Ordering::Greater => false,
+        }
+    }
+
+    /// The range tombstones, if the file has any.
+    #[inline]
+    pub(crate) fn tombstones(&self) -> Option<&FileTombstones> {
+        self.tombstones.as_deref()
+    }
+
+    /// The newest range tombstone over the user key in `seek_key` that is not newer than its
+    /// sequence; 0 if there is none.
+    #[inline]
+    pub(crate) fn covering_tombstone(&self, cmp: &Comparator, seek_key: &[u8]) -> u64 {
+        self.tombstones.as_ref().map_or(0, |t| {
+            let limit = key::split(seek_key).map_or(0, |(_, packed)| packed >> 8);
+            range_del::covering(&t.lists, cmp, seek_key, SequenceNumber(limit))
+        })
     }
 
     pub(crate) fn smallest_user_key(&self) -> &[u8] {
@@ -108,6 +149,7 @@ impl Drop for TableFile {
 pub(crate) struct Version {
     pub(crate) comparator: Comparator,
     levels: Vec<Vec<Arc<TableFile>>>,
+    any_tombstones: bool,
 }
 
 impl Version {
@@ -115,6 +157,7 @@ impl Version {
         Self {
             comparator,
             levels: vec![Vec::new(); num_levels],
+            any_tombstones: false,
         }
     }
 
@@ -139,14 +182,16 @@ impl Version {
         self.level(level).iter().map(|f| f.meta.file_size).sum()
     }
 
-    /// On a sorted level: the one file that may hold the user key.
+    /// On a sorted level: the one file that may hold the version of a user key that `seek_key`
+    /// looks for. Files may share a user key at their boundary: the end of one's range tombstone.
     #[inline]
-    pub(crate) fn file_for(&self, level: usize, user_key: &[u8]) -> Option<&Arc<TableFile>> {
+    pub(crate) fn file_for(&self, level: usize, seek_key: &[u8]) -> Option<&Arc<TableFile>> {
         let files = self.level(level);
         let i = files.partition_point(|f| {
-            self.comparator.compare(f.largest_user_key(), user_key) == Ordering::Less
+            key::compare(&self.comparator, &f.meta.largest, seek_key) == Ordering::Less
         });
         let f = files.get(i)?;
+        let user_key = key::user_key(seek_key);
         (self.comparator.compare(f.smallest_user_key(), user_key) != Ordering::Greater).then_some(f)
     }
 
@@ -158,15 +203,36 @@ impl Version {
         largest: Option<&[u8]>,
     ) -> Vec<Arc<TableFile>> {
         let inside = |f: &&Arc<TableFile>| {
-            let below = smallest.is_some_and(|s| {
-                self.comparator.compare(f.largest_user_key(), s) == Ordering::Less
-            });
+            let below = smallest.is_some_and(|s| f.ends_before(&self.comparator, s));
             let above = largest.is_some_and(|l| {
                 self.comparator.compare(f.smallest_user_key(), l) == Ordering::Greater
             });
             !below && !above
         };
         self.level(level).iter().filter(inside).cloned().collect()
+    }
+
+    /// The files of a sorted level that have range tombstones, by key.
+    pub(crate) fn with_tombstones(&self, level: usize) -> Vec<Arc<TableFile>> {
+        if !self.any_tombstones {
+            return Vec::new();
+        }
+        let has = |f: &&Arc<TableFile>| f.tombstones().is_some();
+        self.level(level).iter().filter(has).cloned().collect()
+    }
+
+    /// Whether a level has anything between two user keys; the second is not included.
+    pub(crate) fn has_between(&self, level: usize, begin: &[u8], end: &[u8]) -> bool {
+        let cmp = &self.comparator;
+        let meets = |f: &Arc<TableFile>| {
+            cmp.compare(f.smallest_user_key(), end).is_lt() && !f.ends_before(cmp, begin)
+        };
+        let files = self.level(level);
+        if level == 0 {
+            return files.iter().any(meets);
+        }
+        let first = files.partition_point(|f| f.ends_before(cmp, begin));
+        files.get(first).is_some_and(meets)
     }
 
     /// This Version with an edit's deletions and the given new files.
@@ -217,9 +283,11 @@ impl Version {
         for file in removed {
             file.mark_obsolete();
         }
+        let any_tombstones = levels.iter().flatten().any(|f| f.tombstones.is_some());
         Ok(Self {
             comparator: self.comparator.clone(),
             levels,
+            any_tombstones,
         })
     }
 }

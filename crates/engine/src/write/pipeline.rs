@@ -32,11 +32,11 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use base::stats::Ticker;
+use base::stats::{HistogramKind, Ticker};
 use base::{Error, Result};
 
 use super::admit::{admit, give_way};
-use super::apply;
+use super::apply::{self, NewWrites};
 use super::group::{Group, Lead, Parallel, Queue, Request, Turn};
 use super::order::Ticket;
 use super::plan::Plan;
@@ -85,14 +85,21 @@ pub(crate) fn write_planned(
     } else {
         &db.writers
     };
-    let insert = |b: &WriteBatch| apply::insert(b, &**db.families.load());
-    match queue.enter(Request { batch, plan }, insert) {
+    let insert = |b: &WriteBatch| {
+        let families = &db.families.load();
+        apply::insert(b, &NewWrites { families, db })
+    };
+    let began = db.timer();
+    db.record(HistogramKind::BytesPerWrite, batch.data().len() as u64);
+    let written = match queue.enter(Request { batch, plan }, insert) {
         Turn::Done(result) => {
             db.count(Ticker::WriteDoneByOther, 1);
             result
         }
         Turn::Lead(request) => lead(db, queue, request),
-    }
+    };
+    db.timed(HistogramKind::DbWrite, began);
+    written
 }
 
 fn lead(db: &Shared, queue: &Queue, request: Request) -> Result<u64> {
@@ -156,18 +163,22 @@ fn insert_group(db: &Shared, ticket: Ticket, group: &Group) -> Result<()> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     });
+    let target = NewWrites {
+        families: &families,
+        db,
+    };
     let records = ticket.last + 1 - ticket.first;
     let lead = &group.lead.batch;
     let inserted = if concurrent && !group.followers.is_empty() && records >= PARALLEL_RECORDS {
-        Parallel::run(&group.followers, || apply::insert(lead, &**families))
+        Parallel::run(&group.followers, || apply::insert(lead, &target))
     } else {
         let rest = || {
             group.followers.iter().try_for_each(|f| {
-                f.with_batch(|b| apply::insert(b, &**families))
+                f.with_batch(|b| apply::insert(b, &target))
                     .unwrap_or(Ok(()))
             })
         };
-        apply::insert(lead, &**families).and_then(|()| rest())
+        apply::insert(lead, &target).and_then(|()| rest())
     };
     drop(alone);
     inserted.inspect_err(|e| db.fail("memtable", e))?;

@@ -11,7 +11,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use base::stats::Ticker;
+use base::stats::{HistogramKind, Ticker};
 use base::{Error, ErrorKind, Result};
 use io::SyncKind;
 
@@ -187,6 +187,9 @@ pub(crate) fn settle(db: &Shared, flight: LogFlight) -> Result<()> {
     db.device.landed();
     if synced {
         db.count(Ticker::WalFileSynced, 1);
+        if let Some(s) = &db.env().statistics {
+            s.record_time(HistogramKind::WalFileSyncMicros, nanos / 1000);
+        }
     }
     db.note_slow(nanos);
     let mut guard = db.lock_log();

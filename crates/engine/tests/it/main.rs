@@ -2,5 +2,6 @@
 #![expect(clippy::print_stdout, reason = "tests print what they counted")]
 #![expect(clippy::unwrap_used, reason = "a test that meets an error fails")]
 
+mod operations;
 mod smoke;
 mod writes;

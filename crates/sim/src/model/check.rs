@@ -42,6 +42,35 @@ pub(super) fn get(
     ))
 }
 
+/// The other ways to read a key.
+pub(super) fn other_gets(
+    db: &Db,
+    cf: &ColumnFamily,
+    options: &ReadOptions,
+    key: &[u8],
+    want: &Family,
+) -> Check {
+    let failed = |what: &str| format!("{what} {} of {:?}", key.escape_ascii(), cf.name());
+    let have = db.get_entity_opt(options, cf, key);
+    let have = have.map_err(|e| format!("{}: {e}", failed("get_entity")))?;
+    let columns = want.columns(key);
+    if have != columns {
+        let what = failed("get_entity");
+        return Err(format!("{what}: expected {columns:?}, found {have:?}"));
+    }
+    if columns.is_some() && !db.key_may_exist_opt(options, cf, key) {
+        return Err(failed("key_may_exist says no to"));
+    }
+    let keys = [key, b"key000001", b""];
+    for (key, have) in keys.iter().zip(db.multi_get_opt(options, cf, &keys)) {
+        let have = have.map_err(|e| format!("{}: {e}", failed("multi_get")))?;
+        if have.as_deref() != want.get(key) {
+            return Err(failed("multi_get differs at"));
+        }
+    }
+    Ok(())
+}
+
 /// Everything in the family, now or at a snapshot.
 pub(super) fn everything(
     db: &Db,
@@ -108,6 +137,9 @@ pub(super) fn walk(
                 show(have.map(|e| e.1)),
             );
             return Err(failed(&trace, &what));
+        }
+        if it.valid() && Some(it.columns()) != want.columns(it.key()) {
+            return Err(failed(&trace, "other columns"));
         }
     }
     Ok(steps)

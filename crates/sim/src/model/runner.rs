@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::rng::Rng;
 use ironstone::{
-    ColumnFamily, ColumnFamilyDescriptor, Db, ReadOptions, Snapshot, WriteBatch, WriteOptions,
+    ColumnFamily, ColumnFamilyDescriptor, Db, ReadOptions, Snapshot, WideColumns, WriteBatch,
+    WriteOptions,
 };
 
 use super::setup::{FAMILIES, Setup, for_family};
-use super::store::{Family, Model, Value};
+use super::store::{Change, Family, Model, Value};
 use super::{Counts, Failure, check};
 use crate::dirs;
 use crate::hooked::{Free, HookedFs};
@@ -179,8 +180,25 @@ impl<'a> Runner<'a> {
 
     fn step(&mut self) -> Step {
         match self.rng.below(100_000) {
-            0..38_000 => self.put(),
-            38_000..50_000 => self.delete(),
+            0..30_000 => {
+                let value = self.value();
+                self.change(Change::Put(value))
+            }
+            30_000..36_000 => {
+                let operand = self.operand();
+                self.change(Change::Merge(operand))
+            }
+            36_000..38_000 => {
+                let columns = self.columns();
+                self.change(Change::Entity(columns))
+            }
+            38_000..45_500 => self.change(Change::Delete),
+            45_500..46_000 => {
+                let f = self.family();
+                let (begin, end) = self.range(f);
+                self.write(vec![(f, begin, Change::DeleteTo(end))])
+            }
+            46_000..50_000 => self.put_once(),
             50_000..58_000 => self.batch(),
             58_000..86_000 => self.get(),
             86_000..98_000 => self.walk(),
@@ -199,66 +217,124 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn put(&mut self) -> Step {
-        add(&self.counts.writes, 1);
+    fn operand(&mut self) -> Vec<u8> {
+        let mut out = vec![0; self.rng.below(12) as usize];
+        self.rng.fill(&mut out);
+        out
+    }
+
+    fn columns(&mut self) -> WideColumns {
+        let mut columns = Vec::new();
+        for name in ["", "a", "long name"] {
+            if self.rng.one_in(2) {
+                columns.push((name, self.operand()));
+            }
+        }
+        WideColumns::new(columns).expect("each name once")
+    }
+
+    /// Makes one change in a batch of its own.
+    fn change(&mut self, change: Change) -> Step {
         let f = self.family();
         let key = Self::key(&mut self.rng, self.setup.keys);
-        let value = self.value();
+        self.write(vec![(f, key, change)])
+    }
+
+    /// Puts a key that is put and single-deleted in turns.
+    fn put_once(&mut self) -> Step {
+        let f = self.family();
+        let key = format!("once{:03}", self.rng.below(100)).into_bytes();
+        if self.model[f].get(&key).is_none() {
+            let value = self.value();
+            return self.write(vec![(f, key, Change::Put(value))]);
+        }
+        add(&self.counts.writes, 1);
         let options = self.write_options();
-        self.note(format!(
-            "put {} ({} bytes) in {f}, {options:?}",
-            key.escape_ascii(),
-            value.len()
-        ));
+        self.note(format!("single delete {} in {f}", key.escape_ascii()));
         let cf = self.handle(f)?;
         self.db()
-            .put_opt(&options, &cf, &key, &value)
-            .map_err(|e| format!("put: {e}"))?;
-        self.model[f].put(key, value);
+            .single_delete_opt(&options, &cf, &key)
+            .map_err(|e| format!("single delete: {e}"))?;
+        self.apply(f, key, Change::Delete);
         Ok(())
     }
 
-    fn delete(&mut self) -> Step {
-        add(&self.counts.writes, 1);
-        let f = self.family();
-        let key = Self::key(&mut self.rng, self.setup.keys);
-        let options = self.write_options();
-        self.note(format!("delete {} in {f}", key.escape_ascii()));
-        let cf = self.handle(f)?;
-        self.db()
-            .delete_opt(&options, &cf, &key)
-            .map_err(|e| format!("delete: {e}"))?;
-        self.model[f].delete(&key);
-        Ok(())
+    fn apply(&mut self, family: usize, key: Vec<u8>, change: Change) {
+        let operator = self.setup.options.cf.merge_operator.as_deref();
+        let operator = operator.expect("every run has one");
+        self.model[family].apply(operator, key, change);
+    }
+
+    /// A range of keys in the family's order: mostly of a few neighbours, now and then a wide one.
+    fn range(&mut self, f: usize) -> (Vec<u8>, Vec<u8>) {
+        let keys = self.setup.keys;
+        let (mut a, mut b) = if self.rng.one_in(20) {
+            let rng = &mut self.rng;
+            (Self::key(rng, keys), Self::key(rng, keys))
+        } else {
+            let n = self.rng.below(keys);
+            let to = n + self.rng.below(1 + keys / 20);
+            let name = |n: u64| format!("key{n:06}").into_bytes();
+            (name(n), name(to))
+        };
+        if self.model[f].before(&b, &a) {
+            std::mem::swap(&mut a, &mut b);
+        }
+        (a, b)
     }
 
     fn batch(&mut self) -> Step {
-        add(&self.counts.writes, 1);
-        let mut batch = WriteBatch::new();
         let n = self.rng.below(20);
-        let mut changes: Vec<(usize, Vec<u8>, Option<Value>)> = Vec::new();
+        let mut changes = Vec::new();
         for _ in 0..n {
             let f = self.family();
             let key = Self::key(&mut self.rng, self.setup.keys);
-            let id = self.handle(f)?.id();
-            let value = (!self.rng.one_in(4)).then(|| self.value());
-            let added = match &value {
-                None => batch.delete_cf_id(id, &key),
-                Some(value) => batch.put_cf_id(id, &key, value),
+            let change = match self.rng.below(160) {
+                0..40 => Change::Delete,
+                40..80 => Change::Merge(self.operand()),
+                80..90 => Change::Entity(self.columns()),
+                90..92 => {
+                    let (begin, end) = self.range(f);
+                    changes.push((f, begin, Change::DeleteTo(end)));
+                    continue;
+                }
+                _ => Change::Put(self.value()),
+            };
+            changes.push((f, key, change));
+        }
+        self.write(changes)
+    }
+
+    /// Writes changes as one batch.
+    fn write(&mut self, changes: Vec<(usize, Vec<u8>, Change)>) -> Step {
+        add(&self.counts.writes, 1);
+        let mut batch = WriteBatch::new();
+        for (f, key, change) in &changes {
+            let id = self.handle(*f)?.id();
+            let added = match change {
+                Change::Delete => batch.delete_cf_id(id, key),
+                Change::Put(value) => batch.put_cf_id(id, key, value),
+                Change::DeleteTo(end) => batch.delete_range_cf_id(id, key, end),
+                Change::Merge(operand) => batch.merge_cf_id(id, key, operand),
+                Change::Entity(columns) => batch.put_entity_cf_id(id, key, columns),
             };
             added.map_err(|e| format!("batch: {e}"))?;
-            changes.push((f, key, value));
         }
         let options = self.write_options();
-        self.note(format!("batch of {n}, {options:?}"));
+        match &changes[..] {
+            [(f, key, change)] => {
+                let mut shown = format!("{change:?}");
+                shown.truncate(40);
+                let key = key.escape_ascii();
+                self.note(format!("{shown} {key} in {f}, {options:?}"));
+            }
+            _ => self.note(format!("batch of {}, {options:?}", changes.len())),
+        }
         self.db()
             .write_opt(&options, batch)
             .map_err(|e| format!("write: {e}"))?;
-        for (f, key, value) in changes {
-            match value {
-                None => self.model[f].delete(&key),
-                Some(value) => self.model[f].put(key, value),
-            }
+        for (f, key, change) in changes {
+            self.apply(f, key, change);
         }
         Ok(())
     }
@@ -287,7 +363,11 @@ impl<'a> Runner<'a> {
         let f = self.family();
         let (options, at) = self.moment();
         let key = Self::key(&mut self.rng, self.setup.keys + 20);
+        let others = self.rng.one_in(4);
         let (family, cf) = self.view(f, at)?;
+        if others {
+            check::other_gets(self.db(), &cf, &options, &key, family)?;
+        }
         check::get(self.db(), &cf, &options, &key, family.get(&key))
     }
 

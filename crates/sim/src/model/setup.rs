@@ -54,6 +54,7 @@ fn family_options(rng: &mut Rng) -> ColumnFamilyOptions {
     cf.target_file_size_base = pick(rng, &[8 << 10, 32 << 10, 1 << 20]);
     cf.max_bytes_for_level_base = pick(rng, &[32 << 10, 256 << 10, 10 << 20]);
     cf.num_levels = pick(rng, &[2, 4, 7]);
+    cf.max_successive_merges = pick(rng, &[0, 0, 1, 4]);
     cf.compression = pick(
         rng,
         &[
@@ -63,6 +64,8 @@ fn family_options(rng: &mut Rng) -> ColumnFamilyOptions {
             CompressionType::Zstd,
         ],
     );
+    let operator = pick(rng, &["stringappend", "stringappendtest", "bytesxor"]);
+    o.merge_operator = base::merge::parse(operator).unwrap_or_default();
     let t = &mut o.table;
     t.block_size = pick(rng, &[200, 1000, 4096, 16384]);
     t.block_restart_interval = pick(rng, &[1, 3, 16]);

@@ -3,15 +3,37 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ironstone::{MergeOperator, WideColumns};
+
 /// A value; snapshots share it.
 pub(super) type Value = Arc<[u8]>;
+
+/// What a key is set to.
+#[derive(Clone, Debug)]
+struct Cell {
+    /// What plain reads show.
+    plain: Value,
+    /// Of an entity.
+    columns: Option<Arc<WideColumns>>,
+}
+
+/// A change of one key, or of the keys from it on.
+#[derive(Clone, Debug)]
+pub(super) enum Change {
+    Put(Value),
+    Delete,
+    /// Of the keys up to this one, which stays.
+    DeleteTo(Vec<u8>),
+    Merge(Vec<u8>),
+    Entity(WideColumns),
+}
 
 /// A family of the model.
 #[derive(Clone, Debug)]
 pub(super) struct Family {
     pub(super) name: String,
     pub(super) reverse: bool,
-    map: BTreeMap<Vec<u8>, Value>,
+    map: BTreeMap<Vec<u8>, Cell>,
 }
 
 impl Family {
@@ -23,16 +45,57 @@ impl Family {
         }
     }
 
-    pub(super) fn put(&mut self, key: Vec<u8>, value: Value) {
-        self.map.insert(key, value);
-    }
-
-    pub(super) fn delete(&mut self, key: &[u8]) {
-        self.map.remove(key);
+    /// Makes a change; merges are those of the operator.
+    pub(super) fn apply(&mut self, operator: &dyn MergeOperator, key: Vec<u8>, change: Change) {
+        match change {
+            Change::Put(value) => {
+                let cell = Cell {
+                    plain: value,
+                    columns: None,
+                };
+                self.map.insert(key, cell);
+            }
+            Change::Delete => {
+                self.map.remove(&key);
+            }
+            Change::DeleteTo(end) => {
+                let reverse = self.reverse;
+                let before = |a: &[u8], b: &[u8]| if reverse { a > b } else { a < b };
+                self.map.retain(|k, _| before(k, &key) || !before(k, &end));
+            }
+            Change::Merge(operand) => {
+                let old = self.map.remove(&key);
+                let existing = old.as_ref().map(|c| &*c.plain);
+                let merged = operator.full_merge(&key, existing, &[&operand]);
+                let plain: Value = merged.expect("the operators here always can").into();
+                let columns = old.and_then(|c| c.columns).map(|columns| {
+                    let rest = columns.iter().filter(|(n, _)| !n.is_empty());
+                    let all = rest.chain([(&b""[..], &*plain)]);
+                    Arc::new(WideColumns::new(all).expect("each name once"))
+                });
+                self.map.insert(key, Cell { plain, columns });
+            }
+            Change::Entity(columns) => {
+                let cell = Cell {
+                    plain: columns.get(b"").unwrap_or_default().into(),
+                    columns: Some(Arc::new(columns)),
+                };
+                self.map.insert(key, cell);
+            }
+        }
     }
 
     pub(super) fn get(&self, key: &[u8]) -> Option<&[u8]> {
-        self.map.get(key).map(|v| &**v)
+        self.map.get(key).map(|c| &*c.plain)
+    }
+
+    /// The columns of a key; a plain value is the default column.
+    pub(super) fn columns(&self, key: &[u8]) -> Option<WideColumns> {
+        let cell = self.map.get(key)?;
+        Some(match &cell.columns {
+            Some(columns) => WideColumns::clone(columns),
+            None => WideColumns::new([("", &cell.plain)]).expect("one name"),
+        })
     }
 
     /// Whether `a` comes before `b` in the family's order.
@@ -49,7 +112,7 @@ impl Family {
         let mut out: Vec<(&[u8], &[u8])> = self
             .map
             .iter()
-            .map(|(k, v)| (&k[..], &**v))
+            .map(|(k, c)| (&k[..], &*c.plain))
             .filter(|(k, _)| lower.is_none_or(|l| !self.before(k, l)))
             .filter(|(k, _)| upper.is_none_or(|u| self.before(k, u)))
             .collect();

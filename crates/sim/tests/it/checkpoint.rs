@@ -383,9 +383,11 @@ fn files_are_deleted_by_range() {
     let mut o = options();
     o.cf.cf.target_file_size_base = 16 << 10;
     let db = Db::open(&dir, &o).unwrap();
+    let (mut rng, mut value) = (base::rng::Rng::new(5), [0; 100]);
     for half in 0..2 {
         for i in 0..1000 {
-            db.put(format!("{:06}", 2 * i + half), [b'v'; 100]).unwrap();
+            rng.fill(&mut value);
+            db.put(format!("{:06}", 2 * i + half), value).unwrap();
         }
         db.flush().unwrap();
     }

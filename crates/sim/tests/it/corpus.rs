@@ -73,17 +73,37 @@ fn compare(who: &str, want: &[FamilyContent], have: &[FamilyContent]) -> Result<
     difference(want, have).map_or(Ok(()), |d| Err(format!("{who}: {d}")))
 }
 
+fn options(entry: &Entry) -> Result<Options, String> {
+    let mut options = Options::default();
+    let operator = entry.merge_operator().map_err(text)?;
+    options.cf.merge_operator = base::merge::parse(&operator).map_err(text)?;
+    Ok(options)
+}
+
+fn check_entities(entry: &Entry, db: &Db) -> Result<(), String> {
+    for (family, key, want) in entry.entities().map_err(text)? {
+        let cf = db.column_family(&family).ok_or("a family is missing")?;
+        let have = db.get_entity_cf(&cf, &key).map_err(text)?;
+        if have.as_ref() != Some(&want) {
+            let key = key.escape_ascii();
+            return Err(format!("entity {key}: expected {want:?}, found {have:?}"));
+        }
+    }
+    Ok(())
+}
+
 fn check_covered(entry: &Entry) -> Result<(), String> {
     let temp = dirs::scratch().map_err(text)?;
     let dir = temp.path().join("db");
     dirs::copy(&entry.db(), &dir).map_err(text)?;
     let want = entry.expected().map_err(text)?;
-    let options = Options::default();
+    let options = options(entry)?;
 
     let before = dirs::State::of(&dir).map_err(text)?;
     let db = Db::open_read_only(&dir, &options).map_err(|e| format!("read-only open: {e}"))?;
     let have = everything(&db).map_err(|e| format!("read-only: {e}"))?;
     compare("read-only", &want, &have)?;
+    check_entities(entry, &db)?;
     drop(db);
     let after = dirs::State::of(&dir).map_err(text)?;
     if let Some(changes) = before.changes(&after) {
@@ -116,6 +136,7 @@ fn check_with_rocksdb(entry: &Entry, dir: &Path, want: &[FamilyContent]) -> Resu
         if let Some((_, comparator)) = families.iter().find(|(n, _)| n == name) {
             options.set("comparator", comparator)?;
         }
+        options.set("merge_operator", &entry.merge_operator()?)?;
         Ok(options)
     })
     .map_err(|e| format!("librocksdb after recovery: {e}"))?;
@@ -127,7 +148,7 @@ fn check_refused(entry: &Entry, error: &str) -> Result<(), String> {
     let dir = temp.path().join("db");
     dirs::copy(&entry.db(), &dir).map_err(text)?;
     let before = dirs::State::of(&dir).map_err(text)?;
-    let options = Options::default();
+    let options = options(entry)?;
     let opens = [
         ("open_all", Db::open_all(&dir, &options)),
         ("open_read_only", Db::open_read_only(&dir, &options)),

@@ -1,5 +1,6 @@
-//! Records that Ironstone does not read yet, in tables and logs that RocksDB wrote: refused by
-//! name, at open or when they are read, and by compactions; never other data.
+//! Records that Ironstone does not read yet, or not without an operator, in tables and logs that
+//! RocksDB wrote: refused by name, at open or when they are read; compactions keep them; never
+//! other data.
 
 use std::sync::Arc;
 
@@ -35,49 +36,65 @@ fn write(lib: &Arc<Library>, dir: &std::path::Path, kind: &str, flush: bool) {
 }
 
 #[test]
-fn merges_and_range_deletions_are_never_read_as_something_else() {
+fn merges_are_never_read_as_something_else() {
     let Some(lib) = oracle::rocksdb() else { return };
-    for (kind, words) in [("merge", "erge"), ("delete_range", "ange")] {
-        for flush in [false, true] {
-            let temp = dirs::scratch().unwrap();
-            let dir = temp.path().join("db");
-            write(&lib, &dir, kind, flush);
-            let before = State::of(&dir).unwrap();
-            let what = format!("{kind}, flushed: {flush}");
-            let e = match Db::open_all(&dir, &Options::default()) {
-                Err(e) => {
-                    let now = State::of(&dir).unwrap();
-                    assert_eq!(before.changes(&now), None, "{what}");
-                    e
-                }
-                Ok(db) => {
-                    let cf = db.default_column_family();
-                    let e = db.get("key07").expect_err(&what);
-                    assert_eq!(e.kind(), ErrorKind::NotSupported, "{what}: get: {e}");
-                    assert_eq!(db.get("key30").unwrap().unwrap(), b"value");
-                    let e = db.compact_range(&cf, None, None);
-                    if let Ok(()) = e {
-                        // Kept as it was: still refused.
-                        let e = db.get("key07").expect_err(&what);
-                        assert_eq!(e.kind(), ErrorKind::NotSupported, "{what}: {e}");
-                    }
-                    everything(&db).expect_err(&what)
-                }
-            };
-            assert_eq!(e.kind(), ErrorKind::NotSupported, "{what}: {e}");
-            assert!(e.to_string().contains(words), "{what}: {e}");
-            // RocksDB still reads all of it.
-            let have = oracle::scan(&lib, &dir, |_| {
-                let mut o = lib.options();
-                o.set("merge_operator", "stringappend")?;
-                Ok(o)
-            })
-            .unwrap();
-            let found = have[0].1.iter().find(|(k, _)| k == b"key07");
-            match kind {
-                "merge" => assert_eq!(found.unwrap().1, b"value,more", "{what}"),
-                _ => assert_eq!(found, None, "{what}"),
+    let (kind, words, refusal) = ("merge", "no merge operator", ErrorKind::InvalidArgument);
+    for flush in [false, true] {
+        let temp = dirs::scratch().unwrap();
+        let dir = temp.path().join("db");
+        write(&lib, &dir, kind, flush);
+        let before = State::of(&dir).unwrap();
+        let what = format!("{kind}, flushed: {flush}");
+        let e = match Db::open_all(&dir, &Options::default()) {
+            Err(e) => {
+                let now = State::of(&dir).unwrap();
+                assert_eq!(before.changes(&now), None, "{what}");
+                e
             }
+            Ok(db) => {
+                let cf = db.default_column_family();
+                let e = db.get("key07").expect_err(&what);
+                assert_eq!(e.kind(), refusal, "{what}: get: {e}");
+                assert_eq!(db.get("key30").unwrap().unwrap(), b"value");
+                let e = db.compact_range(&cf, None, None);
+                if let Ok(()) = e {
+                    // Kept as it was: still refused.
+                    let e = db.get("key07").expect_err(&what);
+                    assert_eq!(e.kind(), refusal, "{what}: {e}");
+                }
+                everything(&db).expect_err(&what)
+            }
+        };
+        assert_eq!(e.kind(), refusal, "{what}: {e}");
+        assert!(e.to_string().contains(words), "{what}: {e}");
+        // RocksDB still reads all of it.
+        let have = oracle::scan(&lib, &dir, |_| {
+            let mut o = lib.options();
+            o.set("merge_operator", "stringappend")?;
+            Ok(o)
+        })
+        .unwrap();
+        let found = have[0].1.iter().find(|(k, _)| k == b"key07");
+        assert_eq!(found.unwrap().1, b"value,more", "{what}");
+    }
+}
+
+#[test]
+fn range_deletions_of_rocksdb_delete() {
+    let Some(lib) = oracle::rocksdb() else { return };
+    for flush in [false, true] {
+        let temp = dirs::scratch().unwrap();
+        let dir = temp.path().join("db");
+        write(&lib, &dir, "delete_range", flush);
+        let db = Db::open_all(&dir, &Options::default()).unwrap();
+        let cf = db.default_column_family();
+        for _ in 0..2 {
+            assert_eq!(db.get("key04").unwrap().unwrap(), b"value");
+            assert_eq!(db.get("key05").unwrap(), None);
+            assert_eq!(db.get("key08").unwrap(), None);
+            assert_eq!(db.get("key09").unwrap().unwrap(), b"value");
+            assert_eq!(everything(&db).unwrap()[0].1.len(), 17);
+            db.compact_range(&cf, None, None).unwrap();
         }
     }
 }

@@ -13,11 +13,19 @@ mod corpus;
 #[cfg(test)]
 mod damage;
 #[cfg(test)]
+mod drop_rules;
+#[cfg(test)]
+mod entities;
+#[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod filters;
 #[cfg(test)]
 mod foreign;
 #[cfg(test)]
 mod ingest;
+#[cfg(test)]
+mod merge;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
@@ -27,11 +35,15 @@ mod pingpong;
 #[cfg(test)]
 mod pitfalls;
 #[cfg(test)]
+mod range_del;
+#[cfg(test)]
 mod retention;
 #[cfg(test)]
 mod rot;
 #[cfg(test)]
 mod secondary;
+#[cfg(test)]
+mod statistics;
 #[cfg(test)]
 mod threads;
 #[cfg(test)]

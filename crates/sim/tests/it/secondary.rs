@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ironstone::{Db, DbWithTtl, Options, ReadOptions, WriteBatch};
+use ironstone::{Db, Options, ReadOptions, WriteBatch};
 use sim::content::{difference, everything};
 use sim::dirs;
 use sim::oracle::{self, RocksDb};
@@ -100,7 +100,10 @@ fn a_secondary_follows_a_busy_primary() {
         });
         let mut last = 0;
         let mut moved = 0;
-        for _ in 0..40 {
+        for _ in 0..2000 {
+            if moved > 5 {
+                break;
+            }
             match second.try_catch_up_with_primary() {
                 Ok(()) => {}
                 Err(e) => eprintln!("not caught up: {e}"),
@@ -134,14 +137,15 @@ fn rocksdb_follows_us_and_we_follow_it() {
     rocks.put(b"a", b"1").unwrap();
     let second = follow(&at("theirs"), &at("own"));
     for round in 0..6 {
+        // RocksDB's secondary drops what is in tables by now when it meets the next log.
+        if round % 2 == 1 {
+            db.flush().unwrap();
+            rocks.flush_cf(rocks.default_cf()).unwrap();
+        }
         for i in 0..100 {
             let (key, value) = (format!("{i:03}"), format!("{round}"));
             db.put(&key, &value).unwrap();
             rocks.put(key.as_bytes(), value.as_bytes()).unwrap();
-        }
-        if round % 2 == 1 {
-            db.flush().unwrap();
-            rocks.flush_cf(rocks.default_cf()).unwrap();
         }
         second.try_catch_up_with_primary().unwrap();
         assert_eq!(everything(&second).unwrap()[0].1.len(), 101);
@@ -164,7 +168,7 @@ fn values_with_times_are_rocksdbs() {
     let Some(lib) = oracle::rocksdb() else { return };
     let temp = dirs::scratch().unwrap();
     let dir = temp.path().join("db");
-    let db = DbWithTtl::open(&dir, &options()).unwrap();
+    let db = Db::open_with_ttl(&dir, &options(), 3600).unwrap();
     db.put("ours", "1").unwrap();
     let mut batch = WriteBatch::new();
     batch.put("batch", "2").unwrap();
@@ -182,7 +186,7 @@ fn values_with_times_are_rocksdbs() {
     assert_eq!(rocks.get(b"ours").unwrap().as_deref(), Some(&b"1"[..]));
     rocks.put(b"theirs", b"3").unwrap();
     drop(rocks);
-    let db = DbWithTtl::open(&dir, &options()).unwrap();
+    let db = Db::open_with_ttl(&dir, &options(), 3600).unwrap();
     for (key, value) in [("ours", "1"), ("batch", "2"), ("theirs", "3")] {
         assert_eq!(
             db.get(key).unwrap().as_deref(),
@@ -198,6 +202,22 @@ fn values_with_times_are_rocksdbs() {
     );
     db.base().put("old", "12345").unwrap();
     assert!(db.get("old").unwrap_err().is_corruption());
+    // What has expired goes away in a compaction; what has no time stays.
+    let expired = [&b"gone"[..], &1_400_000_000_i32.to_le_bytes()].concat();
+    db.base().put("expired", expired).unwrap();
+    assert!(db.get("expired").unwrap().is_some());
+    db.base().flush().unwrap();
+    db.base().put("zzz", "more than one file").unwrap();
+    db.base().put("a", "more than one file").unwrap();
+    db.base().flush().unwrap();
+    db.base().compact_range(&cf_of(&db), None, None).unwrap();
+    assert_eq!(db.get("expired").unwrap(), None);
+    assert_eq!(db.get("theirs").unwrap().as_deref(), Some(&b"3"[..]));
+    assert!(db.base().get("none").unwrap().is_some());
+}
+
+fn cf_of(db: &ironstone::DbWithTtl) -> ironstone::ColumnFamily {
+    db.base().default_column_family()
 }
 
 #[test]

@@ -233,6 +233,12 @@ impl RocksDb {
         self.handle(self.default)
     }
 
+    /// The family at place `i` of those that were opened; `None` if there are fewer.
+    #[inline]
+    pub fn nth_cf(&self, i: usize) -> Option<Cf<'_>> {
+        self.families.get(i).map(|(_, raw)| self.handle(*raw))
+    }
+
     #[inline]
     fn handle(&self, raw: *mut api::Family) -> Cf<'_> {
         Cf { raw, db: self }

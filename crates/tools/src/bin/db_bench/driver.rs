@@ -11,8 +11,10 @@ use crate::destroy::destroy;
 use crate::engine::Engine;
 use crate::environment;
 use crate::flags::Flags;
-use crate::ops::{Plan, Task, Worker};
+use crate::ops::{Loop, Plan, Task, Worker};
 use crate::progress::Progress;
+use crate::reporter::Reporter;
+use crate::requests::Watch;
 use crate::say;
 use crate::stats::Stats;
 
@@ -69,7 +71,11 @@ impl<E: Engine> Driver<E> {
         if let Some(statistics) = driver.engine()?.statistics() {
             say(&format!("STATISTICS:\n{statistics}\n"));
         }
-        driver.close()
+        driver.close()?;
+        if driver.flags.process_stats {
+            say(&environment::process_stats());
+        }
+        Ok(())
     }
 
     fn engine(&self) -> Result<&E> {
@@ -80,7 +86,15 @@ impl<E: Engine> Driver<E> {
 
     fn open(&mut self) -> Result<()> {
         std::fs::create_dir_all(&self.dir).map_err(|e| Error::io("create", &self.dir, e))?;
+        let start = self.clock.monotonic_nanos();
         self.engine = Some(E::open(&self.flags, &self.dir)?);
+        if self.flags.report_open_timing {
+            let nanos = self.clock.monotonic_nanos() - start;
+            say(&format!(
+                "OpenDb:     {} milliseconds\n",
+                nanos as f64 / 1e6
+            ));
+        }
         Ok(())
     }
 
@@ -147,6 +161,7 @@ impl<E: Engine> Driver<E> {
         let total = (plan.seconds == 0).then_some(plan.operations * count as u64);
         let clock = Arc::clone(&self.clock);
         let progress = Arc::new(Progress::new(name, &self.flags, total, clock));
+        let reporter = Reporter::wanted(&self.flags)?.map(Arc::new);
         let first = self.threads;
         self.threads += count as u64;
         let engine = self.engine()?;
@@ -159,11 +174,19 @@ impl<E: Engine> Driver<E> {
                 thread,
                 Arc::clone(&self.clock),
                 Arc::clone(&progress),
+                reporter.clone(),
                 self.flags.histogram,
             ),
         };
         let barrier = Barrier::new(count);
+        let watch = Watch::new(engine, self.flags.num_column_families.max(1) as usize);
         let results: Vec<Result<Stats>> = std::thread::scope(|scope| {
+            if plan.action == Loop::Requests {
+                scope.spawn(|| watch.run());
+            }
+            if let Some(reporter) = &reporter {
+                scope.spawn(|| reporter.run(self.clock.as_ref()));
+            }
             let started: Vec<_> = (0..count)
                 .map(|thread| {
                     let (worker, barrier) = (worker(thread), &barrier);
@@ -177,7 +200,12 @@ impl<E: Engine> Driver<E> {
                         .spawn_scoped(scope, run)
                 })
                 .collect();
-            started.into_iter().map(join).collect()
+            let ended = started.into_iter().map(join).collect();
+            watch.end();
+            if let Some(reporter) = &reporter {
+                reporter.end();
+            }
+            ended
         });
         progress.clear();
         let mut all = results.into_iter();
@@ -187,6 +215,7 @@ impl<E: Engine> Driver<E> {
         for other in all {
             stats.merge(other?);
         }
+        stats.add_message(&watch.told());
         Ok(stats)
     }
 }

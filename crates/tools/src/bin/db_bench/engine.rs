@@ -32,6 +32,17 @@ pub(crate) trait Engine: Sized + Sync {
     /// Applies a batch and empties it.
     fn write(&self, options: &Self::Write, batch: &mut Self::Batch) -> Result<()>;
 
+    /// Puts into the family of this number; 0 is the default one. Families exist as
+    /// `--num_column_families` says.
+    fn batch_put_in(
+        &self,
+        batch: &mut Self::Batch,
+        family: usize,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<()>;
+    fn batch_delete_in(&self, batch: &mut Self::Batch, family: usize, key: &[u8]) -> Result<()>;
+
     /// The length of a key's value; `scratch` is room that the engine may use.
     fn get(&self, key: &[u8], scratch: &mut Vec<u8>) -> Result<Option<usize>>;
     fn cursor(&self) -> Result<Self::Cursor<'_>>;
@@ -41,6 +52,8 @@ pub(crate) trait Engine: Sized + Sync {
     fn sync_wal(&self) -> Result<()>;
     fn compact(&self) -> Result<()>;
     fn property(&self, name: &str) -> Option<String>;
+    /// A property of the family of this number.
+    fn property_of(&self, family: usize, name: &str) -> Option<String>;
     /// Counters, where they were asked for.
     fn statistics(&self) -> Option<String>;
 
@@ -79,6 +92,19 @@ pub(crate) trait Cursor {
     fn key(&self) -> &[u8];
     fn value(&self) -> &[u8];
     fn status(&self) -> Result<()>;
+}
+
+/// The names of the families that `--num_column_families` asks for: RocksDB's db_bench's.
+pub(crate) fn families(flags: &Flags) -> Vec<String> {
+    let others = 1..flags.num_column_families.max(1);
+    std::iter::once("default".to_owned())
+        .chain(others.map(|i| format!("column_family_name_{i:06}")))
+        .collect()
+}
+
+/// The error for a family that [`families`] did not ask for.
+pub(crate) fn no_family(number: usize) -> Error {
+    Error::invalid_argument(format!("there is no column family number {number}"))
 }
 
 /// An option that a flag sets.

@@ -102,6 +102,35 @@ fn clock_time(seconds: u64) -> (u64, u64, u64) {
     (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60)
 }
 
+/// What the process has used so far, for `--process_stats`; zeros where the system does not tell.
+pub(crate) fn process_stats() -> String {
+    const TICKS_A_SECOND: f64 = 100.0;
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let field = |text: &str, name: &str| {
+        let line = text.lines().find_map(|l| l.strip_prefix(name));
+        let number = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+        number.unwrap_or(0)
+    };
+    let peak_kib = field(&read("/proc/self/status"), "VmHWM:");
+    let io = read("/proc/self/io");
+    let written = field(&io, "write_bytes:").saturating_sub(field(&io, "cancelled_write_bytes:"));
+    let stat = read("/proc/self/stat");
+    // Behind the name in parentheses: fields 14 and 15 of proc_pid_stat(5), user and system time.
+    let times = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    let ticks: u64 = times
+        .split(' ')
+        .skip(11)
+        .take(2)
+        .filter_map(|t| t.parse::<u64>().ok())
+        .sum();
+    format!(
+        "Process: peak memory {} MiB; written {} MiB; CPU {:.1} seconds\n",
+        peak_kib / 1024,
+        written >> 20,
+        ticks as f64 / TICKS_A_SECOND
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

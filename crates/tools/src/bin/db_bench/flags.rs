@@ -350,6 +350,8 @@ flags! {
         batch_size: i64 = 1;
         /// Make each write durable before the next.
         sync: bool = false;
+        /// Number of column families; more than 1 for the benchmark requests only.
+        num_column_families: i32 = 1;
         /// Do not write the log.
         disable_wal: bool = false;
         /// Make the log durable (FlushWAL with sync) after each so many puts of a thread; 0: never.
@@ -364,6 +366,14 @@ flags! {
     "What is shown" {
         /// Show the distribution of the operations' times.
         histogram: bool = false;
+        /// Write the rate of each so many seconds to report_file; 0: do not.
+        report_interval_seconds: i64 = 0;
+        /// The file of report_interval_seconds.
+        report_file: String = "report.csv".to_owned();
+        /// Show the memory, the bytes written and the CPU time of the process at the end.
+        process_stats: bool = false;
+        /// Show how long opening the database took.
+        report_open_timing: bool = false;
         /// Show the engine's counters at the end.
         statistics: bool = false;
         /// Show a line each so many operations; 0: show progress.
@@ -523,6 +533,7 @@ mod tests {
         let own = [
             "engine",
             "flush_wal_every",
+            "process_stats",
             "recycle_log_file_num",
             "two_write_queues",
             "wal_io_mode",

@@ -14,11 +14,12 @@ mod driver;
 mod engine;
 mod environment;
 mod flags;
-mod histogram;
 mod keys;
 mod native;
 mod ops;
 mod progress;
+mod reporter;
+mod requests;
 mod rocks;
 mod stats;
 

@@ -7,7 +7,8 @@ use base::options::OptionTable;
 use base::stats::Statistics;
 use base::{Error, Result};
 use ironstone::{
-    BlockCache, ColumnFamily, Db, DbIterator, Options, ReadOptions, WriteBatch, WriteOptions,
+    BlockCache, ColumnFamily, ColumnFamilyDescriptor, Db, DbIterator, Options, ReadOptions,
+    WriteBatch, WriteOptions,
 };
 
 use crate::engine::{self, Cursor, Engine};
@@ -16,6 +17,7 @@ use crate::flags::{Flags, Place};
 pub(crate) struct Native {
     db: Db,
     family: ColumnFamily,
+    families: Vec<ColumnFamily>,
     read: ReadOptions,
     statistics: Option<Arc<Statistics>>,
 }
@@ -49,15 +51,34 @@ fn known(table: &impl OptionTable, name: &str) -> bool {
     table.get(name).is_some()
 }
 
+impl Native {
+    #[inline]
+    fn numbered(&self, family: usize) -> Result<&ColumnFamily> {
+        self.families
+            .get(family)
+            .ok_or_else(|| engine::no_family(family))
+    }
+}
+
 impl Engine for Native {
     type Write = WriteOptions;
     type Batch = WriteBatch;
     type Cursor<'a> = DbIterator;
 
     fn open(flags: &Flags, dir: &Path) -> Result<Self> {
-        let options = options(flags)?;
-        let db = Db::open(dir, &options)?;
+        let mut options = options(flags)?;
+        options.db.create_missing_column_families = true;
+        let wanted: Vec<_> = engine::families(flags)
+            .into_iter()
+            .map(|name| ColumnFamilyDescriptor::new(name, options.cf.clone()))
+            .collect();
+        let db = Db::open_cf(dir, &options, &wanted)?;
+        let families = wanted
+            .iter()
+            .filter_map(|w| db.column_family(&w.name))
+            .collect();
         Ok(Self {
+            families,
             family: db.default_column_family(),
             db,
             read: ReadOptions {
@@ -69,7 +90,7 @@ impl Engine for Native {
     }
 
     fn close(self) -> Result<()> {
-        drop(self.family);
+        drop((self.family, self.families));
         self.db.close()
     }
 
@@ -105,6 +126,20 @@ impl Engine for Native {
         batch.delete(key)
     }
 
+    fn batch_put_in(
+        &self,
+        batch: &mut Self::Batch,
+        family: usize,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
+        batch.put_cf(self.numbered(family)?, key, value)
+    }
+
+    fn batch_delete_in(&self, batch: &mut Self::Batch, family: usize, key: &[u8]) -> Result<()> {
+        batch.delete_cf(self.numbered(family)?, key)
+    }
+
     #[inline]
     fn write(&self, options: &Self::Write, batch: &mut Self::Batch) -> Result<()> {
         self.db.write_opt(options, std::mem::take(batch))
@@ -134,6 +169,10 @@ impl Engine for Native {
 
     fn property(&self, name: &str) -> Option<String> {
         self.db.property(name)
+    }
+
+    fn property_of(&self, family: usize, name: &str) -> Option<String> {
+        self.db.property_cf(self.families.get(family)?, name)
     }
 
     fn statistics(&self) -> Option<String> {

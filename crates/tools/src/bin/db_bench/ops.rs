@@ -28,6 +28,10 @@ pub(crate) const BENCHMARKS: &[(&str, &str)] = &[
         "put values of 100,000 bytes, num/1000 random keys, into a new database",
     ),
     ("overwrite", "put num random keys"),
+    (
+        "requests",
+        "batches of three puts and a delete over num_column_families, into a new database",
+    ),
     ("readseq", "read keys and values forwards"),
     ("readreverse", "read keys and values backwards"),
     ("readrandom", "get random keys"),
@@ -60,10 +64,14 @@ pub(crate) enum Order {
 pub(crate) enum Loop {
     Write(Order),
     Delete(Order),
-    Scan { reverse: bool },
+    Scan {
+        reverse: bool,
+    },
     Get,
     Seek,
     Compact,
+    /// Batches as a service writes them: see [`crate::requests`].
+    Requests,
 }
 
 /// What a benchmark does.
@@ -163,6 +171,7 @@ impl Plan {
             "seekrandom" => read(Loop::Seek),
             "deleteseq" => delete(Order::Sequential),
             "deleterandom" => delete(Order::Random),
+            "requests" => Self::new(flags, Loop::Requests, writes).fresh(),
             "compact" => Self::new(flags, Loop::Compact, 1),
             _ => return None,
         })
@@ -178,9 +187,15 @@ impl Task {
             "waitforcompaction" => Ok(Self::WaitForCompaction),
             "stats" => Ok(Self::Property("rocksdb.stats")),
             "levelstats" => Ok(Self::Property("rocksdb.levelstats")),
-            _ => Plan::named(name, flags)
-                .map(Self::Run)
-                .ok_or_else(|| refuse(name)),
+            _ => {
+                let plan = Plan::named(name, flags).ok_or_else(|| refuse(name))?;
+                if flags.num_column_families > 1 && plan.action != Loop::Requests {
+                    return Err(Error::not_supported(format!(
+                        "benchmark '{name}' with num_column_families > 1"
+                    )));
+                }
+                Ok(Self::Run(plan))
+            }
         }
     }
 }
@@ -200,7 +215,7 @@ fn refuse(name: &str) -> Error {
 }
 
 /// When a thread is done: after its operations, or, with a limit of seconds, only after these.
-struct Limit {
+pub(crate) struct Limit {
     operations: u64,
     done: u64,
     nanos: u64,
@@ -210,7 +225,7 @@ impl Limit {
     /// The clock is asked once in so many operations.
     const CHECK_EVERY: u64 = 1000;
 
-    fn new(plan: &Plan) -> Self {
+    pub(crate) fn new(plan: &Plan) -> Self {
         Self {
             operations: plan.operations,
             done: 0,
@@ -220,7 +235,7 @@ impl Limit {
 
     /// True if `n` more operations shall be done.
     #[inline]
-    fn take(&mut self, n: u64, stats: &Stats) -> bool {
+    pub(crate) fn take(&mut self, n: u64, stats: &Stats) -> bool {
         let before = self.done;
         self.done += n;
         if self.nanos == 0 {
@@ -243,13 +258,14 @@ impl<E: Engine> Worker<'_, E> {
     /// Runs the plan; `start` returns when all threads are ready.
     pub(crate) fn run(mut self, start: impl FnOnce()) -> Result<Stats> {
         let plan = self.plan;
-        let mut values = matches!(plan.action, Loop::Write(_))
+        let mut values = matches!(plan.action, Loop::Write(_) | Loop::Requests)
             .then(|| Values::new(plan.value_size, self.flags.compression_ratio));
         start();
         self.stats.start();
         match (plan.action, &mut values) {
             (Loop::Write(order), Some(values)) => self.write(order, values)?,
-            (Loop::Write(_), None) => {}
+            (Loop::Requests, Some(values)) => self.requests(values)?,
+            (Loop::Write(_) | Loop::Requests, None) => {}
             (Loop::Delete(order), _) => self.delete(order)?,
             (Loop::Scan { reverse }, _) => self.scan(reverse)?,
             (Loop::Get, _) => self.get()?,
@@ -425,7 +441,8 @@ mod tests {
         assert_eq!(plan("readseq").operations, 7);
         for (name, _) in BENCHMARKS {
             Task::named(name, &flags).unwrap();
-            assert!(ROCKSDB_BENCHMARKS.split_whitespace().any(|b| b == *name));
+            let rocksdbs = ROCKSDB_BENCHMARKS.split_whitespace().any(|b| b == *name);
+            assert!(rocksdbs != (*name == "requests"), "{name}");
         }
     }
 

@@ -7,7 +7,8 @@ use base::options::{OptionFlag, OptionTable};
 use base::{Error, ErrorKind, Result};
 use ironstone::DbOptions;
 use tools::librocksdb::{
-    Library, RocksDb, RocksIter, RocksOptions, RocksReadOptions, RocksWriteBatch, RocksWriteOptions,
+    Cf, Library, RocksDb, RocksIter, RocksOptions, RocksReadOptions, RocksWriteBatch,
+    RocksWriteOptions,
 };
 
 use crate::engine::{self, Cursor, Engine};
@@ -32,6 +33,15 @@ fn only_ironstone(name: &str) -> bool {
     DbOptions::infos()
         .iter()
         .any(|info| info.name == name && info.has(OptionFlag::Ironstone))
+}
+
+impl Rocks {
+    #[inline]
+    fn numbered(&self, family: usize) -> Result<Cf<'_>> {
+        self.db
+            .nth_cf(family)
+            .ok_or_else(|| engine::no_family(family))
+    }
 }
 
 impl Engine for Rocks {
@@ -70,8 +80,11 @@ impl Engine for Rocks {
             options.enable_statistics();
         }
         let read = lib.read_options().verify_checksums(flags.verify_checksum);
+        let names = engine::families(flags);
+        options.set("create_missing_column_families", "true")?;
+        let families: Vec<_> = names.iter().map(|n| (n.as_str(), &options)).collect();
         Ok(Self {
-            db: RocksDb::open(&options, dir)?,
+            db: RocksDb::open_cf(&options, dir, &families)?,
             options,
             read,
             statistics: flags.statistics,
@@ -114,6 +127,22 @@ impl Engine for Rocks {
         Ok(())
     }
 
+    fn batch_put_in(
+        &self,
+        batch: &mut Self::Batch,
+        family: usize,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
+        batch.put_cf(self.numbered(family)?, key, value);
+        Ok(())
+    }
+
+    fn batch_delete_in(&self, batch: &mut Self::Batch, family: usize, key: &[u8]) -> Result<()> {
+        batch.delete_cf(self.numbered(family)?, key);
+        Ok(())
+    }
+
     #[inline]
     fn write(&self, options: &Self::Write, batch: &mut Self::Batch) -> Result<()> {
         self.db.write_opt(options, batch)?;
@@ -147,6 +176,10 @@ impl Engine for Rocks {
 
     fn property(&self, name: &str) -> Option<String> {
         self.db.property(name)
+    }
+
+    fn property_of(&self, family: usize, name: &str) -> Option<String> {
+        self.db.property_cf(self.db.nth_cf(family)?, name)
     }
 
     fn wait_for_compaction(&self) -> Result<()> {

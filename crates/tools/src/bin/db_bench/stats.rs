@@ -6,9 +6,10 @@
 use std::sync::Arc;
 
 use base::clock::Clock;
+use base::stats::Histogram;
 
-use crate::histogram::Histogram;
 use crate::progress::Progress;
+use crate::reporter::Reporter;
 
 /// What an operation is called in histograms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,7 @@ pub(crate) struct Stats {
     pub(crate) thread: usize,
     clock: Arc<dyn Clock>,
     progress: Option<Arc<Progress>>,
+    reporter: Option<Arc<Reporter>>,
     started: u64,
     finished: u64,
     last: u64,
@@ -55,6 +57,7 @@ impl Stats {
         thread: usize,
         clock: Arc<dyn Clock>,
         progress: Arc<Progress>,
+        reporter: Option<Arc<Reporter>>,
         histogram: bool,
     ) -> Self {
         Self {
@@ -62,6 +65,7 @@ impl Stats {
             clock,
             next_report: progress.first_report(),
             progress: Some(progress),
+            reporter,
             started: 0,
             finished: 0,
             last: 0,
@@ -97,6 +101,9 @@ impl Stats {
             self.time(op);
         }
         self.done += n;
+        if let Some(reporter) = &self.reporter {
+            reporter.add(n);
+        }
         if self.done >= self.next_report {
             self.report_progress();
         }
@@ -132,6 +139,9 @@ impl Stats {
     }
 
     pub(crate) fn add_message(&mut self, message: &str) {
+        if message.is_empty() {
+            return;
+        }
         if !self.message.is_empty() {
             self.message.push(' ');
         }

@@ -152,6 +152,14 @@ pub(crate) enum Command {
     #[command(verbatim_doc_comment)]
     Delete(Delete),
 
+    /// Remove the keys of a range: ironstone --db=DIR deleterange BEGIN END
+    ///
+    /// The key END itself stays.
+    ///
+    /// Example: ironstone --db=/data/db deleterange user:17 user:18
+    #[command(verbatim_doc_comment)]
+    Deleterange(DeleteRange),
+
     /// Print keys and values in order: ironstone --db=DIR scan --max_keys=10
     ///
     /// One line for each key: the key, " : ", the value. Without --hex, keys and values end at
@@ -318,6 +326,16 @@ pub(crate) struct Delete {
     /// The key
     #[arg(value_name = "KEY", allow_negative_numbers = true)]
     pub(crate) key: OsString,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DeleteRange {
+    /// The first key that is removed
+    #[arg(value_name = "BEGIN", allow_negative_numbers = true)]
+    pub(crate) begin: OsString,
+    /// The first key that is not removed
+    #[arg(value_name = "END", allow_negative_numbers = true)]
+    pub(crate) end: OsString,
 }
 
 #[derive(Debug, Args)]

@@ -47,6 +47,21 @@ pub(crate) fn delete(global: &Global, args: &cli::Delete, out: &mut dyn Write) -
     Ok(writeln!(out, "OK")?)
 }
 
+/// Removes the keys of a range.
+pub(crate) fn deleterange(
+    global: &Global,
+    args: &cli::DeleteRange,
+    out: &mut dyn Write,
+) -> Outcome {
+    let begin = parse_field(&args.begin, global.keys_hex())?;
+    let end = parse_field(&args.end, global.keys_hex())?;
+    let db = open::writable(global, false)?;
+    let family = open::family(&db, global)?;
+    db.delete_range_cf(&family, begin, end)?;
+    db.close()?;
+    Ok(writeln!(out, "OK")?)
+}
+
 /// Sets several keys in one batch.
 pub(crate) fn batchput(global: &Global, args: &cli::BatchPut, out: &mut dyn Write) -> Outcome {
     if args.pairs.len() < 2 {

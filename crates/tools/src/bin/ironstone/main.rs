@@ -62,6 +62,7 @@ fn run(args: &[OsString], out: &mut dyn Write) -> Outcome {
         Command::Get(args) => data::get(global, &args, out),
         Command::Put(args) => data::put(global, &args, out),
         Command::Delete(args) => data::delete(global, &args, out),
+        Command::Deleterange(args) => data::deleterange(global, &args, out),
         Command::Scan(args) => data::scan(global, &args, out),
         Command::Batchput(args) => data::batchput(global, &args, out),
         Command::ListColumnFamilies => families::list(global, out),

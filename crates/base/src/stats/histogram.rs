@@ -1,14 +1,21 @@
-//! A histogram of times with RocksDB's buckets, percentiles and layout.
+//! Histograms with RocksDB's buckets, percentiles and layout.
 //!
 //! The bucket limits are 1, 2 and then each 1.5 times the one before, cut to its two leading
 //! digits; a bucket holds the values up to and including its limit.
+//!
+//! [`Histogram`] belongs to one thread, or is the sum of many; [`Shared`] is added to by several
+//! threads at once.
 
 use std::fmt;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts of values, in microseconds for db_bench.
-#[derive(Clone)]
-pub(crate) struct Histogram {
+/// Number of buckets that values of 64 bits need.
+const BUCKETS: usize = 109;
+
+/// Counts of values: times in microseconds, sizes in bytes, numbers of things.
+#[derive(Clone, Debug)]
+pub struct Histogram {
     counts: Vec<u64>,
     min: u64,
     max: u64,
@@ -36,10 +43,16 @@ fn limits() -> &'static [u64] {
     })
 }
 
+fn bucket_of(value: u64) -> usize {
+    let bucket = limits().partition_point(|&limit| limit < value);
+    bucket.min(BUCKETS - 1)
+}
+
 impl Histogram {
-    pub(crate) fn new() -> Self {
+    /// Without any value.
+    pub fn new() -> Self {
         Self {
-            counts: vec![0; limits().len()],
+            counts: vec![0; BUCKETS],
             min: u64::MAX,
             max: 0,
             count: 0,
@@ -48,34 +61,56 @@ impl Histogram {
         }
     }
 
-    pub(crate) fn add(&mut self, value: u64) {
-        let bucket = limits().partition_point(|&limit| limit < value);
-        let last = self.counts.len() - 1;
-        self.counts[bucket.min(last)] += 1;
+    /// Counts a value.
+    pub fn add(&mut self, value: u64) {
+        self.counts[bucket_of(value)] += 1;
         self.min = self.min.min(value);
         self.max = self.max.max(value);
         self.count += 1;
-        self.sum += value;
+        self.sum = self.sum.wrapping_add(value);
         self.sum_of_squares += value as f64 * value as f64;
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether no value was counted.
+    pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    pub(crate) fn merge(&mut self, other: &Self) {
+    /// How many values were counted.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The sum of all values.
+    pub fn sum(&self) -> u64 {
+        self.sum
+    }
+
+    /// The smallest value; 0 if there is none.
+    pub fn min(&self) -> u64 {
+        if self.count == 0 { 0 } else { self.min }
+    }
+
+    /// The largest value; 0 if there is none.
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// Adds what another histogram counted.
+    pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
             *mine += theirs;
         }
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
         self.count += other.count;
-        self.sum += other.sum;
+        self.sum = self.sum.wrapping_add(other.sum);
         self.sum_of_squares += other.sum_of_squares;
     }
 
-    /// The value that `percent` of the values do not exceed, interpolated within its bucket.
-    pub(crate) fn percentile(&self, percent: f64) -> f64 {
+    /// The value that `percent` of the values do not exceed, interpolated within its bucket; 0 if
+    /// there is none.
+    pub fn percentile(&self, percent: f64) -> f64 {
         let threshold = self.count as f64 * (percent / 100.0);
         let mut below = 0;
         for (bucket, &count) in self.counts.iter().enumerate() {
@@ -87,27 +122,35 @@ impl Histogram {
                     (threshold - below as f64) / count as f64
                 };
                 let value = left as f64 + (right - left) as f64 * position;
-                return value.max(self.min as f64).min(self.max as f64);
+                return value.max(self.min() as f64).min(self.max as f64);
             }
             below += count;
         }
         self.max as f64
     }
 
-    fn average(&self) -> f64 {
+    /// The mean; 0 if there is no value.
+    pub fn average(&self) -> f64 {
         if self.count == 0 {
             return 0.0;
         }
         self.sum as f64 / self.count as f64
     }
 
-    fn deviation(&self) -> f64 {
+    /// The standard deviation; 0 if there is no value.
+    pub fn standard_deviation(&self) -> f64 {
         if self.count == 0 {
             return 0.0;
         }
         let average = self.average();
         let variance = self.sum_of_squares / self.count as f64 - average * average;
         variance.max(0.0).sqrt()
+    }
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -119,14 +162,19 @@ fn bounds(bucket: usize) -> (u64, u64) {
 
 impl fmt::Display for Histogram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (count, average, deviation) = (self.count, self.average(), self.deviation());
+        let (count, average) = (self.count, self.average());
+        let deviation = self.standard_deviation();
         writeln!(
             f,
             "Count: {count} Average: {average:.4}  StdDev: {deviation:.2}"
         )?;
-        let min = if count == 0 { 0 } else { self.min };
         let median = self.percentile(50.0);
-        writeln!(f, "Min: {min}  Median: {median:.4}  Max: {}", self.max)?;
+        writeln!(
+            f,
+            "Min: {}  Median: {median:.4}  Max: {}",
+            self.min(),
+            self.max
+        )?;
         writeln!(
             f,
             "Percentiles: P50: {:.2} P75: {:.2} P99: {:.2} P99.9: {:.2} P99.99: {:.2}",
@@ -154,6 +202,65 @@ impl fmt::Display for Histogram {
     }
 }
 
+/// A histogram that several threads add to.
+#[derive(Debug)]
+pub(super) struct Shared {
+    counts: [AtomicU64; BUCKETS],
+    min: AtomicU64,
+    max: AtomicU64,
+    sum: AtomicU64,
+    /// Of the values' squares; it wraps where RocksDB's does.
+    sum_of_squares: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn new() -> Self {
+        Self {
+            counts: [const { AtomicU64::new(0) }; BUCKETS],
+            min: AtomicU64::new(u64::MAX),
+            max: AtomicU64::new(0),
+            sum: AtomicU64::new(0),
+            sum_of_squares: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn add(&self, value: u64) {
+        self.counts[bucket_of(value)].fetch_add(1, Ordering::Relaxed);
+        if value < self.min.load(Ordering::Relaxed) {
+            self.min.fetch_min(value, Ordering::Relaxed);
+        }
+        if value > self.max.load(Ordering::Relaxed) {
+            self.max.fetch_max(value, Ordering::Relaxed);
+        }
+        self.sum.fetch_add(value, Ordering::Relaxed);
+        let square = value.wrapping_mul(value);
+        self.sum_of_squares.fetch_add(square, Ordering::Relaxed);
+    }
+
+    /// Adds what was counted so far to `out`.
+    pub(super) fn collect(&self, out: &mut Histogram) {
+        for (mine, theirs) in out.counts.iter_mut().zip(&self.counts) {
+            let n = theirs.load(Ordering::Relaxed);
+            *mine += n;
+            out.count += n;
+        }
+        out.min = out.min.min(self.min.load(Ordering::Relaxed));
+        out.max = out.max.max(self.max.load(Ordering::Relaxed));
+        out.sum = out.sum.wrapping_add(self.sum.load(Ordering::Relaxed));
+        out.sum_of_squares += self.sum_of_squares.load(Ordering::Relaxed) as f64;
+    }
+
+    pub(super) fn reset(&self) {
+        for n in &self.counts {
+            n.store(0, Ordering::Relaxed);
+        }
+        self.min.store(u64::MAX, Ordering::Relaxed);
+        self.max.store(0, Ordering::Relaxed);
+        self.sum.store(0, Ordering::Relaxed);
+        self.sum_of_squares.store(0, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,13 +271,15 @@ mod tests {
             1, 2, 3, 4, 6, 10, 15, 22, 34, 51, 76, 110, 170, 250, 380, 580, 870, 1300,
         ];
         assert_eq!(limits()[..18], expected);
-        assert_eq!(limits().len(), 109);
+        assert_eq!(limits().len(), BUCKETS);
+        assert_eq!(bucket_of(0), 0);
+        assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
     }
 
     #[test]
     fn layout_and_percentiles_are_rocksdbs() {
         // The counts of a real readreverse of RocksDB 7.8.3, and what it printed for them.
-        let mut h = Histogram::new();
+        let (mut h, shared) = (Histogram::new(), Shared::new());
         for (value, count) in [
             (0, 9949),
             (2, 45),
@@ -182,6 +291,7 @@ mod tests {
         ] {
             for _ in 0..count {
                 h.add(value);
+                shared.add(value);
             }
         }
         let text = h.to_string();
@@ -201,7 +311,15 @@ mod tests {
         );
         let mut twice = h.clone();
         twice.merge(&h);
-        assert_eq!(twice.count, 20000);
+        assert_eq!(twice.count(), 20000);
         assert!((twice.percentile(50.0) - h.percentile(50.0)).abs() < 1e-9);
+        let mut collected = Histogram::new();
+        shared.collect(&mut collected);
+        assert_eq!(collected.to_string(), text);
+        shared.reset();
+        let mut nothing = Histogram::new();
+        shared.collect(&mut nothing);
+        assert!(nothing.is_empty());
+        assert_eq!((nothing.min(), nothing.max()), (0, 0));
     }
 }

@@ -1,0 +1,440 @@
+//! Merge operators: how an operand that was written changes the value under it.
+//!
+//! ```text
+//!   write:    Merge(key, operand)                   nothing is read
+//!   read:     value ← op₁ ← op₂ ← … ← opₙ           full merge, oldest operand first
+//!   compact:  op₁ ← op₂ becomes one operand         partial merge, where the operator can
+//! ```
+//!
+//! A database stores of an operator only its name, as a property of each table and in the OPTIONS
+//! file. The built-in ones have RocksDB's names and results (`utilities/merge_operators`), and
+//! [`parse`] finds them under the names that RocksDB accepts.
+//!
+//! Operators are users' code: [`full`] and [`partial`] call them so that a panic becomes an error.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+
+/// How operands change values. The results must depend on the arguments alone.
+pub trait MergeOperator: Send + Sync {
+    /// The name that is stored in tables and in the OPTIONS file.
+    fn name(&self) -> &str;
+
+    /// The value of `key` after `operands`, oldest first, were applied to `existing`, which is
+    /// `None` if the key did not exist. `None` says that it cannot be done: reads of the key then
+    /// fail, and compactions keep the operands as they are.
+    fn full_merge(
+        &self,
+        key: &[u8],
+        existing: Option<&[u8]>,
+        operands: &[&[u8]],
+    ) -> Option<Vec<u8>>;
+
+    /// One operand that does what `operands`, oldest first, do one after the other; `None` if there
+    /// is none. It is called with two operands at least, with one if
+    /// [`MergeOperator::allow_single_operand`] says so.
+    fn partial_merge(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+        let _ = (key, operands);
+        None
+    }
+
+    /// Whether a partial merge of a single operand makes sense, for example because it makes it
+    /// smaller.
+    fn allow_single_operand(&self) -> bool {
+        false
+    }
+
+    /// The value of `merge_operator` in an OPTIONS file.
+    fn options_text(&self) -> String {
+        self.name().to_owned()
+    }
+}
+
+impl fmt::Debug for dyn MergeOperator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.options_text())
+    }
+}
+
+/// Calls [`MergeOperator::full_merge`].
+///
+/// # Errors
+/// `Corruption` naming the operator and the key if it gives up or panics.
+pub fn full(
+    operator: &dyn MergeOperator,
+    key: &[u8],
+    existing: Option<&[u8]>,
+    operands: &[&[u8]],
+) -> Result<Vec<u8>> {
+    let call = || operator.full_merge(key, existing, operands);
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Some(value)) => Ok(value),
+        Ok(None) => Err(failed(operator, key, "cannot merge")),
+        Err(_) => Err(failed(operator, key, "panicked on")),
+    }
+}
+
+/// Calls [`MergeOperator::partial_merge`]; a panic is the same as "cannot be done".
+pub fn partial(operator: &dyn MergeOperator, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+    let call = || operator.partial_merge(key, operands);
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_default()
+}
+
+#[cold]
+fn failed(operator: &dyn MergeOperator, key: &[u8], what: &str) -> Error {
+    let shown = key.get(..64).unwrap_or(key).escape_ascii();
+    Error::corruption(format!(
+        "merge operator {} {what} the operands of key {shown}",
+        operator.name()
+    ))
+}
+
+/// The built-in operator that `text` means: its name or RocksDB's short name, or
+/// `{id=name;option=value;}`; `None` inside for `nullptr` and nothing at all.
+///
+/// # Errors
+/// `NotSupported` if no built-in operator is meant; `InvalidArgument` for an option that it does
+/// not have.
+pub fn parse(text: &str) -> Result<Option<Arc<dyn MergeOperator>>> {
+    let text = text.trim();
+    let inner = text.strip_prefix('{').and_then(|t| t.strip_suffix('}'));
+    let (mut id, mut delimiter) = (inner.is_none().then_some(text), None);
+    for member in inner.unwrap_or_default().split(';') {
+        match member.split_once('=') {
+            None if member.trim().is_empty() => {}
+            Some((name, value)) if name.trim() == "id" => id = Some(value.trim()),
+            Some((name, value)) if name.trim() == "delimiter" => delimiter = Some(value),
+            _ => {
+                return Err(Error::invalid_argument(format!(
+                    "merge_operator = {text}: {member:?} is not known"
+                )));
+            }
+        }
+    }
+    let id = id.unwrap_or_default();
+    let delimiter = |default: &str| delimiter.unwrap_or(default).as_bytes().to_vec();
+    Ok(Some(match id {
+        "" | "nullptr" => return Ok(None),
+        StringAppendOperator::NAME | "stringappend" => {
+            Arc::new(StringAppendOperator::new(delimiter(",")))
+        }
+        StringAppendTestOperator::NAME | "stringappendtest" => {
+            Arc::new(StringAppendTestOperator::new(delimiter(",")))
+        }
+        UInt64AddOperator::NAME | "uint64add" => Arc::new(UInt64AddOperator),
+        PutOperator::NAME | "put" | "put_v1" => Arc::new(PutOperator),
+        MaxOperator::NAME | "max" => Arc::new(MaxOperator),
+        BytesXorOperator::NAME | "bytesxor" => Arc::new(BytesXorOperator),
+        _ => {
+            return Err(Error::not_supported(format!(
+                "merge_operator = {text}, which is not built in"
+            ))
+            .hint("open the database with the operator in its column family's options"));
+        }
+    }))
+}
+
+/// Folds `operands` into `first`, or into the first of them.
+fn fold(
+    first: Option<&[u8]>,
+    operands: &[&[u8]],
+    mut add: impl FnMut(&mut Vec<u8>, &[u8]),
+) -> Option<Vec<u8>> {
+    let (first, rest) = match first {
+        Some(first) => (first, operands),
+        None => operands.split_first().map(|(f, rest)| (*f, rest))?,
+    };
+    let mut out = first.to_vec();
+    for operand in rest {
+        add(&mut out, operand);
+    }
+    Some(out)
+}
+
+/// Puts a delimiter and the operand behind the value.
+#[derive(Clone, Debug)]
+pub struct StringAppendOperator {
+    delimiter: Vec<u8>,
+}
+
+impl StringAppendOperator {
+    /// The stored name.
+    pub const NAME: &'static str = "StringAppendOperator";
+
+    /// With this delimiter, which may be empty. RocksDB's default is `,`.
+    pub fn new(delimiter: impl Into<Vec<u8>>) -> Self {
+        Self {
+            delimiter: delimiter.into(),
+        }
+    }
+
+    fn join(&self, first: Option<&[u8]>, operands: &[&[u8]]) -> Option<Vec<u8>> {
+        fold(first, operands, |out, operand| {
+            out.extend_from_slice(&self.delimiter);
+            out.extend_from_slice(operand);
+        })
+    }
+}
+
+impl MergeOperator for StringAppendOperator {
+    fn name(&self) -> &str {
+        Self::NAME
+    }
+
+    fn full_merge(&self, _: &[u8], existing: Option<&[u8]>, ops: &[&[u8]]) -> Option<Vec<u8>> {
+        self.join(existing, ops)
+    }
+
+    fn partial_merge(&self, _: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+        self.join(None, operands)
+    }
+
+    fn options_text(&self) -> String {
+        let delimiter = String::from_utf8_lossy(&self.delimiter);
+        format!("{{id={};delimiter={delimiter};}}", Self::NAME)
+    }
+}
+
+/// [`StringAppendOperator`] without partial merges: RocksDB's tests, and its `ldb`, have it.
+#[derive(Clone, Debug)]
+pub struct StringAppendTestOperator(StringAppendOperator);
+
+impl StringAppendTestOperator {
+    /// The stored name.
+    pub const NAME: &'static str = "StringAppendTESTOperator";
+
+    /// With this delimiter.
+    pub fn new(delimiter: impl Into<Vec<u8>>) -> Self {
+        Self(StringAppendOperator::new(delimiter))
+    }
+}
+
+impl MergeOperator for StringAppendTestOperator {
+    fn name(&self) -> &str {
+        Self::NAME
+    }
+
+    fn full_merge(&self, _: &[u8], existing: Option<&[u8]>, ops: &[&[u8]]) -> Option<Vec<u8>> {
+        self.0.join(existing, ops)
+    }
+
+    fn options_text(&self) -> String {
+        let delimiter = String::from_utf8_lossy(&self.0.delimiter);
+        format!("{{id={};delimiter={delimiter};}}", Self::NAME)
+    }
+}
+
+/// Adds little-endian `u64`s; the sum wraps. What is not 8 bytes long counts as 0.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UInt64AddOperator;
+
+impl UInt64AddOperator {
+    /// The stored name.
+    pub const NAME: &'static str = "UInt64AddOperator";
+
+    fn number(bytes: &[u8]) -> u64 {
+        bytes.try_into().map_or(0, u64::from_le_bytes)
+    }
+
+    fn sum<'a>(bytes: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+        let sum = bytes
+            .into_iter()
+            .fold(0u64, |sum, b| sum.wrapping_add(Self::number(b)));
+        sum.to_le_bytes().to_vec()
+    }
+}
+
+impl MergeOperator for UInt64AddOperator {
+    fn name(&self) -> &str {
+        Self::NAME
+    }
+
+    fn full_merge(&self, _: &[u8], existing: Option<&[u8]>, ops: &[&[u8]]) -> Option<Vec<u8>> {
+        Some(Self::sum(existing.into_iter().chain(ops.iter().copied())))
+    }
+
+    fn partial_merge(&self, _: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+        Some(Self::sum(operands.iter().copied()))
+    }
+}
+
+/// The newest operand is the value: a merge that behaves like a put.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PutOperator;
+
+impl PutOperator {
+    /// The stored name.
+    pub const NAME: &'static str = "PutOperator";
+}
+
+impl MergeOperator for PutOperator {
+    fn name(&self) -> &str {
+        Self::NAME
+    }
+
+    fn full_merge(&self, _: &[u8], _: Option<&[u8]>, operands: &[&[u8]]) -> Option<Vec<u8>> {
+        operands.last().map(|o| o.to_vec())
+    }
+
+    fn partial_merge(&self, _: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+        operands.last().map(|o| o.to_vec())
+    }
+}
+
+/// The largest of value and operands, compared as bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MaxOperator;
+
+impl MaxOperator {
+    /// The stored name.
+    pub const NAME: &'static str = "MaxOperator";
+}
+
+impl MergeOperator for MaxOperator {
+    fn name(&self) -> &str {
+        Self::NAME
+    }
+
+    fn full_merge(&self, _: &[u8], existing: Option<&[u8]>, ops: &[&[u8]]) -> Option<Vec<u8>> {
+        let all = existing.into_iter().chain(ops.iter().copied());
+        all.max().map(<[u8]>::to_vec)
+    }
+
+    fn partial_merge(&self, _: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+        operands.iter().copied().max().map(<[u8]>::to_vec)
+    }
+}
+
+/// Bitwise exclusive or; the shorter of two is filled up with zeros.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BytesXorOperator;
+
+impl BytesXorOperator {
+    /// The stored name.
+    pub const NAME: &'static str = "BytesXOR";
+
+    fn xor(first: Option<&[u8]>, operands: &[&[u8]]) -> Option<Vec<u8>> {
+        fold(first, operands, |out, operand| {
+            out.resize(out.len().max(operand.len()), 0);
+            for (byte, with) in out.iter_mut().zip(operand) {
+                *byte ^= with;
+            }
+        })
+    }
+}
+
+impl MergeOperator for BytesXorOperator {
+    fn name(&self) -> &str {
+        Self::NAME
+    }
+
+    fn full_merge(&self, _: &[u8], existing: Option<&[u8]>, ops: &[&[u8]]) -> Option<Vec<u8>> {
+        Self::xor(existing, ops)
+    }
+
+    fn partial_merge(&self, _: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+        Self::xor(None, operands)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn merged(text: &str, existing: Option<&[u8]>, operands: &[&[u8]]) -> Vec<u8> {
+        let operator = parse(text).unwrap().unwrap();
+        full(&*operator, b"k", existing, operands).unwrap()
+    }
+
+    #[test]
+    fn built_in_operators_merge_as_rocksdbs() {
+        let ops: &[&[u8]] = &[b"a", b"", b"c"];
+        assert_eq!(merged("stringappend", None, ops), b"a,,c");
+        assert_eq!(merged("stringappend", Some(b""), ops), b",a,,c");
+        let own = "{id=StringAppendOperator;delimiter=::;}";
+        assert_eq!(merged(own, Some(b"x"), ops), b"x::a::::c");
+        assert_eq!(merged("stringappendtest", Some(b"x"), ops), b"x,a,,c");
+        let one = 1u64.to_le_bytes();
+        assert_eq!(merged("uint64add", None, &[&one, &one]), 2u64.to_le_bytes());
+        let max = u64::MAX.to_le_bytes();
+        assert_eq!(merged("uint64add", Some(&max), &[&one]), 0u64.to_le_bytes());
+        assert_eq!(merged("uint64add", Some(b"short"), &[&one, b"x"]), one);
+        assert_eq!(merged("put", Some(b"x"), ops), b"c");
+        assert_eq!(merged("max", Some(b"b"), ops), b"c");
+        assert_eq!(merged("max", Some(b"d"), ops), b"d");
+        assert_eq!(
+            merged("bytesxor", Some(&[1, 2]), &[&[3], &[0, 0, 9]]),
+            [2, 2, 9]
+        );
+    }
+
+    #[test]
+    fn partial_merges_do_not_change_the_result() {
+        let names = ["stringappend", "uint64add", "put", "max", "bytesxor"];
+        let ops: [&[u8]; 3] = [b"12345678", b"b", b"abcdefgh"];
+        for operator in names.map(|n| parse(n).unwrap().unwrap()) {
+            for existing in [None, Some(&b"87654321"[..]), Some(&b""[..])] {
+                let want = full(&*operator, b"k", existing, &ops).unwrap();
+                let joined = partial(&*operator, b"k", &ops[..2]).unwrap();
+                let have = full(&*operator, b"k", existing, &[&joined, ops[2]]).unwrap();
+                assert_eq!(have, want, "{operator:?} on {existing:?}");
+            }
+        }
+        let test = parse("stringappendtest").unwrap().unwrap();
+        assert_eq!(partial(&*test, b"k", &ops), None);
+    }
+
+    #[test]
+    fn names_that_rocksdb_accepts_are_found() {
+        for text in ["", "nullptr", " nullptr "] {
+            assert!(parse(text).unwrap().is_none());
+        }
+        let written = [
+            "{id=StringAppendOperator;delimiter=,;}",
+            "{id=StringAppendTESTOperator;delimiter=,;}",
+            "UInt64AddOperator",
+            "PutOperator",
+            "MaxOperator",
+            "BytesXOR",
+        ];
+        for text in written {
+            assert_eq!(parse(text).unwrap().unwrap().options_text(), text);
+        }
+        let e = parse("MyOperator").unwrap_err().to_string();
+        assert!(e.contains("MyOperator, which is not built in"), "{e}");
+        let e = parse("{id=put;delimeter=,;}").unwrap_err().to_string();
+        assert!(e.contains("delimeter=,"), "{e}");
+    }
+
+    #[test]
+    fn an_operator_that_fails_is_named() {
+        struct Bad;
+        impl MergeOperator for Bad {
+            fn name(&self) -> &'static str {
+                "Bad"
+            }
+            fn full_merge(&self, key: &[u8], _: Option<&[u8]>, _: &[&[u8]]) -> Option<Vec<u8>> {
+                assert!(key == b"none", "a bug in an operator");
+                None
+            }
+            fn partial_merge(&self, _: &[u8], _: &[&[u8]]) -> Option<Vec<u8>> {
+                panic!("another")
+            }
+        }
+        let e = full(&Bad, b"none", None, &[b"x"]).unwrap_err();
+        assert!(e.is_corruption());
+        assert!(
+            e.to_string().contains("merge operator Bad cannot merge"),
+            "{e}"
+        );
+        let e = full(&Bad, b"key\0", None, &[b"x"]).unwrap_err().to_string();
+        assert!(
+            e.contains("Bad panicked on the operands of key key\\x00"),
+            "{e}"
+        );
+        assert_eq!(partial(&Bad, b"k", &[b"a", b"b"]), None);
+    }
+}

@@ -1,0 +1,353 @@
+//! The drop rules as a table: versions in, versions out.
+
+use std::sync::atomic::AtomicBool;
+
+use base::FileNumber;
+use base::merge::{PutOperator, StringAppendOperator};
+
+use super::*;
+use crate::filter::CompactionFilter;
+use crate::memtable::Memtable;
+
+/// A flush or compaction of `entries`: "key@sequence kind value", kind one of `=` value,
+/// `+` operand, `-` deletion, `!` single deletion.
+#[derive(Default)]
+struct Case {
+    entries: &'static str,
+    snapshots: &'static [u64],
+    /// Keys in deeper levels; `None` is a flush.
+    below: Option<&'static [&'static str]>,
+    operator: Option<Arc<dyn MergeOperator>>,
+    filter: Option<Arc<dyn CompactionFilter>>,
+    lenient: bool,
+}
+
+fn kind_of(sign: u8) -> ValueType {
+    match sign {
+        b'=' => ValueType::Value,
+        b'+' => ValueType::Merge,
+        b'-' => ValueType::Deletion,
+        b'!' => ValueType::SingleDeletion,
+        b'%' => ValueType::WideColumnEntity,
+        _ => panic!("an entry of unknown kind"),
+    }
+}
+
+impl Case {
+    fn run(self) -> Result<String> {
+        let c = Comparator::bytewise();
+        let mem = Arc::new(Memtable::new(0, c.clone(), 4096, FileNumber(1)));
+        for entry in self.entries.split_whitespace() {
+            let (user_key, rest) = entry.split_once('@').unwrap();
+            let at = rest.find(|c: char| !c.is_ascii_digit()).unwrap();
+            let sequence = SequenceNumber(rest[..at].parse().unwrap());
+            let (kind, mut value) = (kind_of(rest.as_bytes()[at]), rest[at + 1..].into());
+            if kind == ValueType::WideColumnEntity {
+                value = WideColumns::new([("c", value)]).unwrap().encode().unwrap();
+            }
+            mem.insert(user_key.as_bytes(), sequence, kind, &value);
+        }
+        let snapshots = self.snapshots.iter().copied().map(SequenceNumber).collect();
+        let mut rules = match self.below {
+            None => DropRules::keep_deletions(c, snapshots),
+            Some(keys) => DropRules::drop_deletions(
+                c,
+                snapshots,
+                Box::new(move |k| keys.iter().any(|b| b.as_bytes() == k)),
+            ),
+        };
+        rules.merge_operator = self.operator;
+        rules.enforce_single_del_contracts = !self.lenient;
+        let filter = self
+            .filter
+            .map(|filter| Filter::new(filter, 1, &Arc::<AtomicBool>::default()));
+        let mut merge = Merge::new(Box::new(mem.iter()), rules.filter(filter));
+        let mut out = Vec::new();
+        merge.start()?;
+        while merge.valid() {
+            let p = key::parse(merge.key()).unwrap();
+            let sign = match p.value_type {
+                ValueType::Value => '=',
+                ValueType::Merge => '+',
+                ValueType::Deletion => '-',
+                ValueType::SingleDeletion => '!',
+                _ => '%',
+            };
+            let value = if sign == '%' {
+                let columns = WideColumns::decode(merge.value()).unwrap();
+                let shown =
+                    |(n, v): (&[u8], &[u8])| format!("{}:{};", n.escape_ascii(), v.escape_ascii());
+                columns.iter().map(shown).collect()
+            } else {
+                merge.value().escape_ascii().to_string()
+            };
+            let user_key = p.user_key.escape_ascii();
+            out.push(format!("{user_key}@{}{sign}{value}", p.sequence));
+            merge.next()?;
+        }
+        Ok(out.join(" "))
+    }
+}
+
+const BOTTOM: Option<&[&str]> = Some(&[]);
+
+fn append() -> Arc<dyn MergeOperator> {
+    Arc::new(StringAppendOperator::new(","))
+}
+
+/// Runs entries through a compaction into the last level.
+fn at_the_bottom(entries: &'static str, snapshots: &'static [u64]) -> String {
+    let case = Case {
+        entries,
+        snapshots,
+        below: BOTTOM,
+        operator: Some(append()),
+        ..Case::default()
+    };
+    case.run().unwrap()
+}
+
+/// Runs entries through a compaction above a level that has the keys `a` and `b`.
+fn above_others(entries: &'static str, snapshots: &'static [u64]) -> String {
+    let case = Case {
+        entries,
+        snapshots,
+        below: Some(&["a", "b"]),
+        operator: Some(append()),
+        ..Case::default()
+    };
+    case.run().unwrap()
+}
+
+fn flushed(entries: &'static str, snapshots: &'static [u64]) -> String {
+    let case = Case {
+        entries,
+        snapshots,
+        operator: Some(append()),
+        ..Case::default()
+    };
+    case.run().unwrap()
+}
+
+#[test]
+fn without_snapshots_only_the_newest_version_survives() {
+    assert_eq!(flushed("a@1=x a@3=y b@2=x b@4-", &[]), "a@3=y b@4-");
+}
+
+#[test]
+fn a_snapshot_keeps_the_version_that_it_sees() {
+    let e = "a@1=1 a@3=3 a@5=5 a@7=7";
+    assert_eq!(flushed(e, &[3]), "a@7=7 a@3=3");
+    assert_eq!(flushed(e, &[1, 5]), "a@7=7 a@5=5 a@1=1");
+    assert_eq!(flushed(e, &[7]), "a@7=7");
+}
+
+#[test]
+fn deletions_go_when_nothing_older_is_left() {
+    let e = "a@1=1 a@3- b@4-";
+    assert_eq!(at_the_bottom(e, &[]), "");
+    assert_eq!(above_others("a@1=1 a@3- c@4-", &[]), "a@3-");
+    // A snapshot at 2 still sees a@1, so the deletion above it must stay; nobody sees more of b.
+    assert_eq!(at_the_bottom(e, &[2]), "a@3- a@1=1");
+    assert_eq!(above_others(e, &[2]), "a@3- a@1=1 b@4-");
+    // A snapshot at 3 sees the deletion only: nothing of a is needed.
+    assert_eq!(at_the_bottom(e, &[3]), "");
+    assert_eq!(
+        at_the_bottom("a@1=1 a@3- a@5- a@6=6", &[2, 4]),
+        "a@6=6 a@3- a@1=1"
+    );
+}
+
+#[test]
+fn single_deletions_go_with_their_value() {
+    assert_eq!(flushed("a@1=1 a@2! b@3=3", &[]), "b@3=3");
+    assert_eq!(above_others("a@1=1 a@2! b@3!", &[]), "b@3!");
+    assert_eq!(at_the_bottom("b@3!", &[]), "");
+    assert_eq!(flushed("b@3!", &[]), "b@3!");
+    // A snapshot that sees the value keeps both.
+    assert_eq!(at_the_bottom("a@1=1 a@2!", &[1]), "a@2! a@1=1");
+    // One that sees neither, or only the deletion, does not.
+    assert_eq!(at_the_bottom("a@3=1 a@4!", &[2]), "");
+    assert_eq!(above_others("a@3=1 a@4!", &[4]), "");
+    // A newer version does not hide a single deletion whose value may be below.
+    assert_eq!(above_others("a@3! a@4=4", &[]), "a@4=4 a@3!");
+    assert_eq!(at_the_bottom("a@3! a@4=4", &[]), "a@4=4");
+    assert_eq!(above_others("a@1=1 a@3! a@4=4", &[]), "a@4=4");
+    assert_eq!(above_others("a@1=1 a@2! a@3=3 a@4!", &[]), "");
+}
+
+#[test]
+fn single_deletions_of_other_things_are_noticed() {
+    assert_eq!(above_others("a@1=1 a@2! a@3!", &[]), "");
+    assert_eq!(above_others("a@2! a@3!", &[]), "a@2!");
+    assert_eq!(flushed("a@1+1 a@2!", &[]), "");
+    let mixed = |lenient| Case {
+        entries: "a@1- a@2!",
+        lenient,
+        ..Case::default()
+    };
+    let e = mixed(false).run().unwrap_err();
+    assert!(e.is_corruption(), "{e}");
+    assert!(
+        e.to_string()
+            .contains("key a has a single deletion over a deletion")
+    );
+    assert!(
+        e.to_string()
+            .contains("enforce_single_del_contracts = false")
+    );
+    assert_eq!(mixed(true).run().unwrap(), "a@1-");
+}
+
+#[test]
+fn operands_are_merged_as_far_as_snapshots_allow() {
+    // With what they lie on.
+    assert_eq!(flushed("a@1=1 a@2+2 a@3+3", &[]), "a@3=1,2,3");
+    assert_eq!(flushed("a@1=0 a@2=1 a@3+3", &[]), "a@3=1,3");
+    assert_eq!(flushed("a@1=1 a@2- a@3+3 a@4+4", &[]), "a@4=3,4");
+    assert_eq!(flushed("a@1%x a@3+3", &[]), "a@3%:,3;c:x;");
+    // With one another.
+    assert_eq!(flushed("a@2+2 a@3+3", &[]), "a@3+2,3");
+    assert_eq!(above_others("a@2+2 a@3+3 b@4+4", &[]), "a@3+2,3 b@4+4");
+    // With nothing, at the bottom.
+    assert_eq!(at_the_bottom("a@2+2 a@3+3 b@4+4", &[]), "a@3=2,3 b@4=4");
+    // What snapshots see stays apart.
+    let e = "a@1=1 a@2+2 a@3+3 a@4+4 a@5+5";
+    assert_eq!(at_the_bottom(e, &[3]), "a@5+4,5 a@3=1,2,3");
+    assert_eq!(at_the_bottom(e, &[1, 4]), "a@5+5 a@4+2,3,4 a@1=1");
+    assert_eq!(at_the_bottom("a@2+2 a@3+3", &[2]), "a@3+3 a@2=2");
+    assert_eq!(at_the_bottom("a@2+2 a@3+3 a@4-", &[2]), "a@4- a@2=2");
+    // A newer version hides all of it.
+    assert_eq!(flushed("a@1=1 a@2+2 a@3=3 b@4=4", &[]), "a@3=3 b@4=4");
+}
+
+#[test]
+fn operands_stay_without_operator_and_where_it_fails() {
+    struct Never;
+    impl MergeOperator for Never {
+        fn name(&self) -> &'static str {
+            "Never"
+        }
+        fn full_merge(&self, _: &[u8], _: Option<&[u8]>, _: &[&[u8]]) -> Option<Vec<u8>> {
+            None
+        }
+    }
+    let never: Arc<dyn MergeOperator> = Arc::new(Never);
+    for operator in [None, Some(never)] {
+        for below in [None, BOTTOM] {
+            let case = Case {
+                entries: "a@1=1 a@2+2 a@3+3 a@4=4 b@5=5 b@6+6 b@7+7 c@8+8 d@9-",
+                snapshots: &[3],
+                below,
+                operator: operator.clone(),
+                ..Case::default()
+            };
+            let rest = if below.is_some() { "" } else { " d@9-" };
+            let want = format!("a@4=4 a@3+3 a@2+2 a@1=1 b@7+7 b@6+6 b@5=5 c@8+8{rest}");
+            assert_eq!(case.run().unwrap(), want);
+        }
+    }
+}
+
+#[test]
+fn an_operator_may_want_single_operands() {
+    struct Short;
+    impl MergeOperator for Short {
+        fn name(&self) -> &'static str {
+            "Short"
+        }
+        fn full_merge(&self, k: &[u8], v: Option<&[u8]>, ops: &[&[u8]]) -> Option<Vec<u8>> {
+            PutOperator.full_merge(k, v, ops)
+        }
+        fn partial_merge(&self, _: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+            Some(format!("{}", operands.len()).into_bytes())
+        }
+        fn allow_single_operand(&self) -> bool {
+            true
+        }
+    }
+    let case = Case {
+        entries: "a@1+x b@2+x b@3+y",
+        operator: Some(Arc::new(Short)),
+        ..Case::default()
+    };
+    assert_eq!(case.run().unwrap(), "a@1+1 b@3+2");
+}
+
+/// Decides by the first byte of a value or operand.
+struct ByValue;
+
+impl CompactionFilter for ByValue {
+    fn name(&self) -> &'static str {
+        "ByValue"
+    }
+
+    fn filter(&self, level: usize, _: &[u8], value: FilterValue<'_>) -> FilterDecision {
+        assert_eq!(level, 1);
+        let text = match value {
+            FilterValue::Value(v) | FilterValue::MergeOperand(v) => v,
+            FilterValue::WideColumnEntity(columns) => columns.get(b"c").unwrap(),
+        };
+        match text.first() {
+            Some(b'r') => FilterDecision::Remove,
+            Some(b'c') => FilterDecision::ChangeValue(b"new".to_vec()),
+            Some(b'e') => {
+                let columns = WideColumns::new([("c", "new")]).unwrap();
+                FilterDecision::ChangeWideColumnEntity(columns)
+            }
+            Some(b's') => FilterDecision::RemoveAndSkipUntil(text[1..].to_vec()),
+            Some(b'p') => panic!("a bug in a filter"),
+            _ => FilterDecision::Keep,
+        }
+    }
+}
+
+fn filtered(entries: &'static str, snapshots: &'static [u64], bottom: bool) -> Result<String> {
+    let case = Case {
+        entries,
+        snapshots,
+        below: Some(if bottom { &[] } else { &["a", "b", "c"] }),
+        operator: Some(append()),
+        filter: Some(Arc::new(ByValue)),
+        ..Case::default()
+    };
+    case.run()
+}
+
+#[test]
+fn a_filter_decides_about_the_newest_version() {
+    let ok = |e, s, bottom| filtered(e, s, bottom).unwrap();
+    assert_eq!(ok("a@1=k b@2=r c@3=c", &[], true), "a@1=k c@3=new");
+    assert_eq!(ok("a@1=k b@2=r c@3=c", &[], false), "a@1=k b@2- c@3=new");
+    assert_eq!(
+        ok("a@1%k b@2%r c@3%e d@4=e", &[], true),
+        "a@1%c:k; c@3%c:new; d@4%c:new;"
+    );
+    // Older versions, and deletions, it does not see.
+    assert_eq!(ok("a@1=r a@2=k b@3-", &[1], false), "a@2=k a@1=r b@3-");
+    // Snapshots do not protect.
+    assert_eq!(ok("a@1=r", &[1], true), "");
+    assert_eq!(ok("a@1=k a@2=r", &[1], true), "a@2- a@1=k");
+    // Keys are left out up to another, in which direction it may only be forward.
+    assert_eq!(ok("a@1=sc b@2=k bb@3=k c@4=k", &[], false), "c@4=k");
+    assert_eq!(ok("b@1=sb c@2=sa", &[], false), "b@1=sb c@2=sa");
+    assert_eq!(ok("a@1=sz b@2=k", &[], false), "");
+}
+
+#[test]
+fn a_filter_decides_about_operands() {
+    let ok = |e, s, bottom| filtered(e, s, bottom).unwrap();
+    assert_eq!(ok("a@1=k a@2+r a@3+x", &[], true), "a@3=k,x");
+    assert_eq!(ok("a@1=k a@2+c a@3+x", &[], true), "a@3=k,new,x");
+    // All gone: what is under them is looked at as if it were the newest.
+    assert_eq!(ok("a@1=k a@2+r b@3=r b@4+r", &[], true), "a@1=k");
+    // An operand that a snapshot shows is not asked about.
+    assert_eq!(ok("a@1=k a@2+r a@3+r", &[2], true), "a@2=k,r");
+    assert_eq!(ok("a@1=k a@2+sb a@3+x b@4=k", &[], true), "b@4=k");
+}
+
+#[test]
+fn a_filter_that_panics_is_named() {
+    let e = filtered("a@1=k b@2=p", &[], true).unwrap_err().to_string();
+    assert!(e.contains("compaction filter ByValue panicked"), "{e}");
+}

@@ -1,0 +1,123 @@
+//! Compaction filters: users' code that sees every value that a compaction writes.
+//!
+//! A filter sees the newest version of each key in the compaction, if that is a value or an entity,
+//! and merge operands that no snapshot shows; deletions it does not see. **It is asked without
+//! regard to snapshots**, as RocksDB's filters are: what it removes or changes is gone for readers
+//! of a snapshot too. A filter may be called by several threads at once.
+//!
+//! ```
+//! use ironstone::{CompactionFilter, FilterDecision, FilterValue};
+//!
+//! /// Drops what begins with `tmp/`.
+//! struct NoTemporaries;
+//!
+//! impl CompactionFilter for NoTemporaries {
+//!     fn name(&self) -> &str {
+//!         "NoTemporaries"
+//!     }
+//!     fn filter(&self, _level: usize, key: &[u8], _value: FilterValue<'_>) -> FilterDecision {
+//!         if key.starts_with(b"tmp/") {
+//!             FilterDecision::Remove
+//!         } else {
+//!             FilterDecision::Keep
+//!         }
+//!     }
+//! }
+//! ```
+
+use std::fmt;
+
+use crate::entity::WideColumns;
+
+/// What a filter is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilterValue<'a> {
+    /// A plain value.
+    Value(&'a [u8]),
+    /// An operand for the merge operator.
+    MergeOperand(&'a [u8]),
+    /// A wide-column entity.
+    WideColumnEntity(&'a WideColumns),
+}
+
+/// What becomes of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FilterDecision {
+    /// It stays as it is.
+    Keep,
+    /// It goes: a value becomes a deletion, which hides older versions as long as there may be
+    /// any; an operand is left out.
+    Remove,
+    /// It is replaced by this plain value, or this operand.
+    ChangeValue(Vec<u8>),
+    /// It is replaced by this entity. Not for operands.
+    ChangeWideColumnEntity(WideColumns),
+    /// It goes, and so does everything of the compaction's input from it up to, and without, this
+    /// key: without deletions in their place, so that older versions in deeper levels, and what
+    /// snapshots saw, may appear or vanish. The same as `Keep` if the key is not behind the
+    /// current one.
+    RemoveAndSkipUntil(Vec<u8>),
+}
+
+/// Decides about values during compactions.
+pub trait CompactionFilter: Send + Sync {
+    /// The name in the OPTIONS file.
+    fn name(&self) -> &str;
+
+    /// What becomes of the value of `key`. `level` is the lowest level of the compaction's input.
+    ///
+    /// A panic fails the compaction; the filter is not called again until the database is
+    /// reopened.
+    fn filter(&self, level: usize, key: &[u8], value: FilterValue<'_>) -> FilterDecision;
+}
+
+impl fmt::Debug for dyn CompactionFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What makes a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableCreationReason {
+    /// Memtables are written.
+    Flush,
+    /// Tables are merged.
+    Compaction,
+}
+
+/// The flush or compaction that a filter is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilterContext {
+    /// Whether everything that the family has in tables takes part.
+    pub is_full_compaction: bool,
+    /// Whether somebody called for it.
+    pub is_manual_compaction: bool,
+    /// The lowest level of the input.
+    pub input_start_level: usize,
+    /// The family's id.
+    pub column_family_id: u32,
+    /// What the tables are made by.
+    pub reason: TableCreationReason,
+}
+
+/// Makes a filter for each compaction.
+pub trait CompactionFilterFactory: Send + Sync {
+    /// The name in the OPTIONS file.
+    fn name(&self) -> &str;
+
+    /// Whether tables made in this way are filtered. Only those of compactions, unless it is
+    /// overridden.
+    fn should_filter_table_file_creation(&self, reason: TableCreationReason) -> bool {
+        reason == TableCreationReason::Compaction
+    }
+
+    /// The filter of one compaction; `None` filters nothing.
+    fn create(&self, context: &FilterContext) -> Option<Box<dyn CompactionFilter>>;
+}
+
+impl fmt::Debug for dyn CompactionFilterFactory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

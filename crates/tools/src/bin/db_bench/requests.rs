@@ -1,0 +1,120 @@
+//! The benchmark `requests`: what a service writes for each request, and what that does to the
+//! levels.
+//!
+//! A request is one batch of three puts and one delete, spread over the column families. While the
+//! threads write, [`Watch`] looks at level 0 and at whether writers are held back.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use base::Result;
+
+use crate::engine::Engine;
+use crate::keys::{Values, write_key};
+use crate::ops::{Limit, Worker};
+use crate::stats::Op;
+
+/// Puts of a request; a deletion follows.
+const PUTS: usize = 3;
+
+impl<E: Engine> Worker<'_, E> {
+    /// Writes requests: the records of one go to families in turn, with random keys.
+    pub(crate) fn requests(&mut self, values: &mut Values) -> Result<()> {
+        let plan = self.plan;
+        let families = self.flags.num_column_families.max(1) as usize;
+        let options = self.engine.write_options(plan.sync, self.flags.disable_wal);
+        let mut batch = self.engine.batch();
+        let mut key = vec![0; plan.key_size];
+        let mut limit = Limit::new(plan);
+        let mut done = 0;
+        while limit.take(1, &self.stats) {
+            for i in 0..=PUTS {
+                write_key(self.rng.next_u64() % plan.num.max(1), &mut key);
+                let family = (done + i) % families;
+                if i < PUTS {
+                    let value = values.next();
+                    self.engine.batch_put_in(&mut batch, family, &key, value)?;
+                } else {
+                    self.engine.batch_delete_in(&mut batch, family, &key)?;
+                }
+            }
+            self.engine.write(&options, &mut batch)?;
+            done += 1;
+            self.stats.finished(1, Op::Write);
+        }
+        let bytes = done * (plan.key_size * (PUTS + 1) + plan.value_size * PUTS);
+        self.stats.add_bytes(bytes as u64);
+        Ok(())
+    }
+}
+
+/// Looks at the database every few milliseconds while others write.
+pub(crate) struct Watch<'a, E: Engine> {
+    engine: &'a E,
+    families: usize,
+    ended: AtomicBool,
+    /// Looks taken, and those at which writers were stopped or delayed.
+    looks: AtomicU64,
+    stopped: AtomicU64,
+    delayed: AtomicU64,
+    /// The most files that level 0 of a family had.
+    level0_max: AtomicU64,
+}
+
+impl<'a, E: Engine> Watch<'a, E> {
+    const EVERY: Duration = Duration::from_millis(20);
+
+    pub(crate) fn new(engine: &'a E, families: usize) -> Self {
+        Self {
+            engine,
+            families,
+            ended: AtomicBool::new(false),
+            looks: AtomicU64::new(0),
+            stopped: AtomicU64::new(0),
+            delayed: AtomicU64::new(0),
+            level0_max: AtomicU64::new(0),
+        }
+    }
+
+    /// Looks until [`Watch::end`].
+    pub(crate) fn run(&self) {
+        while !self.ended.load(Ordering::Acquire) {
+            for family in 0..self.families {
+                let files = self.number(family, "rocksdb.num-files-at-level0");
+                self.level0_max.fetch_max(files, Ordering::Relaxed);
+            }
+            let stopped = self.number(0, "rocksdb.is-write-stopped") > 0;
+            let delayed = self.number(0, "rocksdb.actual-delayed-write-rate") > 0;
+            self.stopped
+                .fetch_add(u64::from(stopped), Ordering::Relaxed);
+            self.delayed
+                .fetch_add(u64::from(delayed), Ordering::Relaxed);
+            self.looks.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(Self::EVERY);
+        }
+    }
+
+    fn number(&self, family: usize, property: &str) -> u64 {
+        let text = self.engine.property_of(family, property);
+        text.and_then(|t| t.trim().parse().ok()).unwrap_or(0)
+    }
+
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    /// What was seen, in words; nothing if nobody looked.
+    pub(crate) fn told(&self) -> String {
+        let looks = self.looks.load(Ordering::Relaxed);
+        if looks == 0 {
+            return String::new();
+        }
+        let percent = |n: &AtomicU64| n.load(Ordering::Relaxed) as f64 * 100.0 / looks as f64;
+        format!(
+            "(level 0: {} files at most; stopped {:.1} %, delayed {:.1} % of the time)",
+            self.level0_max.load(Ordering::Relaxed),
+            percent(&self.stopped),
+            percent(&self.delayed)
+        )
+    }
+}

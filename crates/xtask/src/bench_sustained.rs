@@ -1,0 +1,196 @@
+//! `cargo xtask bench-sustained`: minutes of overwriting, on both engines in turns.
+//!
+//! What a short run hides shows here: writers that stall once compaction lags. Printed for each
+//! run: the rate, its worst second, the tail of the latencies, bytes written for each byte put, and
+//! memory.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::driver::output_of;
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Bytes of a memtable
+    #[arg(long, default_value_t = 64 << 20, value_parser = clap::value_parser!(u64).range(4096..))]
+    write_buffer_size: u64,
+    /// The data set, in memtables
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    buffers: u64,
+    /// Seconds of overwriting in each run
+    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u32).range(2..))]
+    seconds: u32,
+    /// Writing threads
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    threads: u32,
+    /// Pairs of runs
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pairs: u32,
+    /// Where the databases are made; they are removed afterwards [default: target/bench]
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Further flags of db_bench for both, for example --flag=--value_size=400
+    #[arg(long = "flag", allow_hyphen_values = true)]
+    flags: Vec<String>,
+    /// A db_bench that is built already [default: build it]
+    #[arg(long)]
+    driver: Option<PathBuf>,
+}
+
+/// Bytes of a key and of a value.
+const KEY_SIZE: u64 = 16;
+const VALUE_SIZE: u64 = 100;
+
+/// What one run gave.
+#[derive(Clone, Copy)]
+struct Outcome {
+    puts_per_second: f64,
+    /// Of the seconds, the worst, over the mean of all.
+    worst_second: f64,
+    p999_micros: f64,
+    max_micros: f64,
+    /// Bytes written to the device for each byte put.
+    write_amplification: f64,
+    memory_mib: u64,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+    let peer = crate::peers::ensure(false)?;
+    let driver = match &arguments.driver {
+        Some(path) => path.clone(),
+        None => crate::driver::build(true)?,
+    };
+    let parent = arguments
+        .dir
+        .clone()
+        .unwrap_or_else(|| crate::root().join("target/bench"));
+    let dir = parent.join(format!("bench-sustained-{}", std::process::id()));
+    fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    let measured = measure(arguments, (&driver, &peer, &dir));
+    let removed = fs::remove_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()));
+    print!("{}", measured?);
+    removed
+}
+
+/// A Markdown table of all runs.
+fn measure(arguments: &Arguments, places: (&Path, &Path, &Path)) -> Result<String, String> {
+    let mut table = String::from(
+        "\n| engine | puts a second | worst second over mean | p99.9, µs | longest, µs | bytes written a byte | memory, MiB |\n\
+         |---|---:|---:|---:|---:|---:|---:|\n",
+    );
+    for (pair, rocksdb) in (0..arguments.pairs).flat_map(|p| [(p, false), (p, true)]) {
+        let name = if rocksdb { "RocksDB" } else { "Ironstone" };
+        let line = row(name, once(arguments, rocksdb, pair, places)?);
+        eprint!("{line}");
+        table += &line;
+    }
+    Ok(table)
+}
+
+fn row(name: &str, o: Outcome) -> String {
+    format!(
+        "| {name} | {:.0} | {:.2} | {:.1} | {:.0} | {:.2} | {} |\n",
+        o.puts_per_second,
+        o.worst_second,
+        o.p999_micros,
+        o.max_micros,
+        o.write_amplification,
+        o.memory_mib
+    )
+}
+
+fn once(
+    arguments: &Arguments,
+    rocksdb: bool,
+    pair: u32,
+    (driver, peer, dir): (&Path, &Path, &Path),
+) -> Result<Outcome, String> {
+    let (db, report) = (dir.join("db"), dir.join("report.csv"));
+    let num = arguments.write_buffer_size * arguments.buffers / (KEY_SIZE + VALUE_SIZE);
+    let command = |benchmarks: &str| {
+        let mut command = Command::new(driver);
+        command
+            .arg(crate::driver::engine(rocksdb, peer))
+            .arg(format!("--db={}", db.display()))
+            .arg(format!("--benchmarks={benchmarks}"))
+            .arg(format!("--num={num}"))
+            .arg(format!("--key_size={KEY_SIZE}"))
+            .arg(format!("--value_size={VALUE_SIZE}"))
+            .arg(format!(
+                "--write_buffer_size={}",
+                arguments.write_buffer_size
+            ))
+            .arg("--compression_type=none")
+            .args(&arguments.flags);
+        command
+    };
+    let mut fill = command("fillrandom,waitforcompaction");
+    fill.arg("--seed=1");
+    output_of(fill)?;
+    let mut overwrite = command("overwrite");
+    overwrite
+        .args(["--use_existing_db", "--histogram", "--process_stats"])
+        .arg("--report_interval_seconds=1")
+        .arg(format!("--report_file={}", report.display()))
+        .arg(format!("--threads={}", arguments.threads))
+        .arg(format!("--duration={}", arguments.seconds))
+        .arg(format!("--seed={}", 1000 + pair));
+    let output = output_of(overwrite)?;
+    let seconds = fs::read_to_string(&report).map_err(|e| format!("{}: {e}", report.display()))?;
+    fs::remove_dir_all(&db).map_err(|e| format!("{}: {e}", db.display()))?;
+    outcome(&output, &seconds).ok_or_else(|| format!("no result of overwrite in:\n{output}"))
+}
+
+/// The figures in what a run printed and in its rates by the second.
+fn outcome(output: &str, seconds: &str) -> Option<Outcome> {
+    let line = output.lines().find(|l| l.starts_with("overwrite "))?;
+    let (_, rest) = line.split_once("micros/op ")?;
+    let (rate, rest) = rest.split_once(" ops/sec ")?;
+    let (_, rest) = rest.split_once(" seconds ")?;
+    let operations: f64 = rest.split_once(" operations")?.0.parse().ok()?;
+    let percentiles = output.lines().find(|l| l.starts_with("Percentiles:"))?;
+    let longest = output.lines().find(|l| l.starts_with("Min:"))?;
+    let after = |text: &str, mark: &str| -> Option<f64> {
+        let (_, rest) = text.split_once(mark)?;
+        rest.split_whitespace().next()?.parse().ok()
+    };
+    let rates: Vec<f64> = seconds
+        .lines()
+        .skip(1)
+        .filter_map(|l| l.split_once(',')?.1.parse().ok())
+        .collect();
+    let mean = rates.iter().sum::<f64>() / rates.len().max(1) as f64;
+    let worst = rates.iter().copied().fold(f64::INFINITY, f64::min);
+    let (memory_mib, written_mib) = crate::driver::process_stats(output)?;
+    let put = operations * (KEY_SIZE + VALUE_SIZE) as f64;
+    Some(Outcome {
+        puts_per_second: rate.parse().ok()?,
+        worst_second: worst / mean,
+        p999_micros: after(percentiles, "P99.9:")?,
+        max_micros: after(longest, "Max:")?,
+        write_amplification: (written_mib << 20) as f64 / put,
+        memory_mib,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_found() {
+        let output = "overwrite    :       4.000 micros/op 250000 ops/sec 2.000 seconds 500000 operations;   27.6 MB/s\n\
+            Microseconds per write:\n\
+            Count: 500000 Average: 3.9  StdDev: 1.00\n\
+            Min: 1  Median: 3.5  Max: 90000\n\
+            Percentiles: P50: 3.50 P75: 4.00 P99: 9.00 P99.9: 21.50 P99.99: 80.00\n\
+            Process: peak memory 300 MiB; written 166 MiB; CPU 2.0 seconds\n";
+        let o = outcome(output, "secs_elapsed,interval_qps\n1,300000\n2,200000\n").unwrap();
+        assert!((o.worst_second - 0.8).abs() < 1e-9);
+        assert!((o.p999_micros - 21.5).abs() < 1e-9);
+        assert!((o.write_amplification - 3.0).abs() < 0.01);
+        assert_eq!((o.memory_mib, o.max_micros as u64), (300, 90000));
+        assert!(row("x", o).starts_with("| x | 250000 | 0.80 | 21.5 |"));
+    }
+}
