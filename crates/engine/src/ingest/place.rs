@@ -78,7 +78,8 @@ pub(super) fn memory_has_keys(view: &View, smallest: &[u8], largest: &[u8]) -> R
     for mem in std::iter::once(&view.mem).chain(&view.imm) {
         let ranges = mem.tombstone_spans();
         let reaches_in = |s: &Span| {
-            cmp.compare(&s.start, largest).is_le() && cmp.compare(&s.end, smallest).is_gt()
+            cmp.compare(key::user_key(&s.start), largest).is_le()
+                && cmp.compare(key::user_key(&s.end), smallest).is_gt()
         };
         if ranges.iter().any(reaches_in) || reaches(&mut mem.iter(), cmp, smallest, largest)? {
             return Ok(true);

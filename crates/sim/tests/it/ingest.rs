@@ -10,6 +10,7 @@ use ironstone::{
 };
 use sim::content::{difference, everything, forward};
 use sim::dirs;
+use sim::disk::SimDisk;
 use sim::oracle::{self, RocksDb, RocksIngest, RocksSstFileWriter, ldb};
 
 fn options() -> Options {
@@ -445,4 +446,76 @@ fn a_file_is_ingested_again() {
                 .unwrap();
         }
     }
+}
+
+/// Power is cut after every event of an ingestion: afterwards the files are there with all that was
+/// written before, or none of them is; and once it was acknowledged, they are.
+#[test]
+fn a_power_cut_leaves_all_or_nothing() {
+    let mut rng = Rng::new(17);
+    let (mut absent, mut present) = (0, 0);
+    for after in 1.. {
+        let disk = SimDisk::new(sim::disk::Config::default());
+        let mut o = options();
+        o.env.fs = disk.shared();
+        let mut writer = SstFileWriter::new(&o);
+        for (name, keys) in [("/1", ["a", "k"]), ("/2", ["x", "y"])] {
+            writer.open(name).unwrap();
+            for key in keys {
+                writer.put(key, "file").unwrap();
+            }
+            writer.finish().unwrap();
+        }
+        let db = Db::open("/db", &o).unwrap();
+        let other = db.create_column_family("other", &o.cf).unwrap();
+        let arg = |column_family, file: &str, move_files| IngestExternalFileArg {
+            column_family,
+            external_files: vec![file.into()],
+            options: IngestExternalFileOptions {
+                move_files,
+                write_global_seqno: move_files,
+                ..IngestExternalFileOptions::default()
+            },
+        };
+        let args = [
+            arg(db.default_column_family(), "/1", after % 2 == 0),
+            arg(other.clone(), "/2", true),
+        ];
+        for i in 0..3 {
+            db.put("k", i.to_string()).unwrap();
+            db.put_cf(&other, format!("before {i}"), "").unwrap();
+        }
+        disk.set_crash_after(after);
+        let ingested = db.ingest_external_files(&args);
+        let done = ingested.is_ok();
+        for kind in sim::disk::CrashKind::ALL {
+            let image = disk.crash_image(&mut rng, kind);
+            let mut o = Options::default();
+            o.env.fs = image.shared();
+            let db =
+                Db::open_all("/db", &o).unwrap_or_else(|e| panic!("event {after}, {kind:?}: {e}"));
+            let other = db.column_family("other").unwrap();
+            let both = db.get("a").unwrap().is_some();
+            assert_eq!(both, db.get_cf(&other, "x").unwrap().is_some(), "{after}");
+            if both {
+                assert_eq!(db.get("k").unwrap().unwrap(), b"file");
+                let last = db.get_cf(&other, "before 2").unwrap();
+                assert!(
+                    last.is_some(),
+                    "event {after}, {kind:?}: an older write is lost"
+                );
+            }
+            assert!(
+                both || !done,
+                "event {after}, {kind:?}: it was acknowledged"
+            );
+            absent += usize::from(!both);
+            present += usize::from(both);
+        }
+        // The ingestion ended before the event came: all of them were met.
+        if done && disk.shared().exists(Path::new("/db")).is_ok() {
+            break;
+        }
+    }
+    assert!(absent > 50 && present > 10, "{absent} {present}");
 }
