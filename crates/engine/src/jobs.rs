@@ -7,7 +7,8 @@
 mod compressors;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -138,6 +139,52 @@ impl Jobs {
     }
 }
 
+/// Items for each thread of [`map_parallel`] below which it starts fewer: starting one takes time.
+const ITEMS_PER_THREAD: usize = 8;
+
+/// Calls `work` with each item, on at most `threads` threads named `ironstone:<name>`; the results
+/// are in the order of the items. Errors: the first in that order. Items behind an error may be
+/// left out.
+pub(crate) fn map_parallel<T: Sync, R: Send + Sync>(
+    name: &str,
+    threads: usize,
+    items: &[T],
+    work: impl Fn(&T) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    let threads = threads.min(items.len() / ITEMS_PER_THREAD);
+    if threads < 2 {
+        return items.iter().map(work).collect();
+    }
+    let results: Vec<OnceLock<Result<R>>> = items.iter().map(|_| OnceLock::new()).collect();
+    let next = AtomicUsize::new(0);
+    let failed = AtomicBool::new(false);
+    let run = || {
+        while !failed.load(Ordering::Relaxed) {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            let (Some(item), Some(slot)) = (items.get(i), results.get(i)) else {
+                return;
+            };
+            let result = work(item);
+            if result.is_err() {
+                failed.store(true, Ordering::Relaxed);
+            }
+            drop(slot.set(result));
+        }
+    };
+    std::thread::scope(|scope| {
+        for i in 1..threads {
+            let thread = std::thread::Builder::new().name(format!("ironstone:{name}{i}"));
+            // One thread fewer, if the system has none: this one does the rest.
+            drop(thread.spawn_scoped(scope, run));
+        }
+        run();
+    });
+    let done = results.into_iter().filter_map(OnceLock::into_inner);
+    let done: Vec<R> = done.collect::<Result<_>>()?;
+    debug_assert_eq!(done.len(), items.len(), "without an error, all was done");
+    Ok(done)
+}
+
 /// Finds a piece of work and returns it, or `None` if there is nothing to do now.
 type Step = fn(&Arc<Shared>, &mut crate::shared::State) -> Option<Work>;
 
@@ -237,5 +284,30 @@ fn work(db: &Arc<Shared>, step: Step, reason: BackgroundErrorReason) {
         db.delete_obsolete_files();
         db.state().busy -= 1;
         admit::debt_changed(db);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parallel_work_keeps_its_order_and_its_first_error() {
+        let items: Vec<usize> = (0..1000).collect();
+        for threads in [1, 2, 7] {
+            let doubled = map_parallel("test", threads, &items, |i| Ok(i * 2)).unwrap();
+            assert!(doubled.iter().enumerate().all(|(i, d)| *d == 2 * i));
+            let failing = map_parallel("test", threads, &items, |i| match i {
+                500.. => Err(Error::aborted("late")),
+                _ => Ok(()),
+            });
+            assert!(failing.is_err());
+        }
+        let none: [usize; 0] = [];
+        assert!(
+            map_parallel("test", 4, &none, |_| Ok(()))
+                .unwrap()
+                .is_empty()
+        );
     }
 }

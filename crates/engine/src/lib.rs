@@ -35,18 +35,24 @@
 //! `compaction/`, `version/` (MANIFEST), `memtable/`, `jobs` (threads). ARCHITECTURE.md in the
 //! repository tells the whole story.
 
+pub mod backup;
 pub mod batch;
+mod checkpoint;
 mod compaction;
 mod db;
 mod entity;
 pub mod events;
+mod export;
 mod families;
 mod family;
+mod file_ops;
 pub mod files;
 mod filter;
 mod flush;
+mod ingest;
 mod jobs;
 pub mod listener;
+mod live;
 mod maintenance;
 mod memtable;
 mod open;
@@ -56,12 +62,19 @@ mod properties;
 mod read;
 mod resume;
 mod shared;
+mod sizes;
+mod sst_file_writer;
 mod stored;
+mod transfer;
+mod ttl;
 pub mod version;
 mod wal;
 mod write;
 mod write_buffer_manager;
 
+pub use backup::{
+    BackupEngine, BackupEngineOptions, BackupInfo, CreateBackupOptions, RestoreOptions,
+};
 pub use base::comparator::UserComparator;
 pub use base::merge::{self as merge_operators, MergeOperator};
 pub use base::{Comparator, Error, ErrorKind, Result, SliceTransform, stats::Statistics};
@@ -72,12 +85,18 @@ pub use compaction::partitioner::{
 };
 pub use db::{ColumnFamily, Db};
 pub use entity::WideColumns;
+pub use export::{ExportImportFilesMetaData, ImportColumnFamilyOptions};
 pub use filter::{
     CompactionFilter, CompactionFilterFactory, FilterContext, FilterDecision, FilterValue,
     TableCreationReason,
 };
+pub use ingest::{IngestExternalFileArg, IngestExternalFileOptions};
 pub use io::{IoPriority, RateLimiter, RateLimiterMode, RateLimiterOptions};
 pub use listener::EventListener;
+pub use live::{
+    ColumnFamilyMetaData, LevelMetaData, LiveFileMetaData, LiveFileStorageInfo,
+    LiveFilesStorageInfoOptions,
+};
 pub use options::{
     BottommostLevelCompaction, CfOptions, ColumnFamilyDescriptor, ColumnFamilyOptions,
     CompactRangeOptions, CompactionOptions, CompactionPri, CompactionStyle, DbOptions, Env,
@@ -85,7 +104,10 @@ pub use options::{
 };
 pub use read::iter::DbIterator;
 pub use read::snapshot::Snapshot;
+pub use sizes::{OpenRange, Range, SizeApproximationOptions};
+pub use sst_file_writer::{ExternalSstFileInfo, SstFileWriter};
 pub use table::{BlockCache, CompressionType, TableOptions};
+pub use ttl::{DbWithTtl, TtlIterator};
 pub use wal::updates::UpdatesIterator;
 pub use wal::{WalFile, WalFileKind};
 pub use write::pending::{Applied, Durable, PendingWrite};

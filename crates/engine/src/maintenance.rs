@@ -37,42 +37,54 @@ pub(crate) fn flush_because(
             admit::wait_for_room(db, family)?;
         }
     }
-    // What is in memory now; later memtables are not waited for.
-    let mut pending: Vec<(Arc<Family>, Vec<Arc<Memtable>>)> = Vec::new();
-    db.order.alone(|| {
-        for family in families {
-            family.want_flush(reason);
-        }
-        if families.iter().any(|f| !f.view.load().mem.is_empty()) {
-            db.rotate(families)?;
-        }
-        db.notify();
-        pending.extend(
-            families
-                .iter()
-                .map(|f| (Arc::clone(f), f.view.load().imm.clone())),
-        );
-        Ok(())
-    })?;
-    if !options.wait {
-        return Ok(());
+    let begun = db.order.alone(|| begin_flush(db, families, reason))?;
+    if options.wait { begun.wait(db) } else { Ok(()) }
+}
+
+/// The memtables of some families, on their way to tables.
+pub(crate) struct BegunFlush(Vec<(Arc<Family>, Vec<Arc<Memtable>>)>);
+
+/// Makes the families' active memtables immutable and asks for their flush. Nobody is inside the
+/// order of writes.
+pub(crate) fn begin_flush(
+    db: &Shared,
+    families: &[Arc<Family>],
+    reason: FlushReason,
+) -> Result<BegunFlush> {
+    for family in families {
+        family.want_flush(reason);
     }
-    let mut state = db.state();
-    loop {
-        let left = pending.iter().any(|(f, memtables)| {
-            let view = f.view.load();
-            !f.is_dropped()
-                && view
-                    .imm
-                    .iter()
-                    .any(|m| memtables.iter().any(|p| p.id() == m.id()))
-        });
-        if !left {
-            return Ok(());
+    if families.iter().any(|f| !f.view.load().mem.is_empty()) {
+        db.rotate(families)?;
+    }
+    db.notify();
+    // What is in memory now; later memtables are not waited for.
+    let pending = families
+        .iter()
+        .map(|f| (Arc::clone(f), f.view.load().imm.clone()));
+    Ok(BegunFlush(pending.collect()))
+}
+
+impl BegunFlush {
+    /// Waits until all of it is in tables.
+    pub(crate) fn wait(&self, db: &Shared) -> Result<()> {
+        let mut state = db.state();
+        loop {
+            let left = self.0.iter().any(|(f, memtables)| {
+                let view = f.view.load();
+                !f.is_dropped()
+                    && view
+                        .imm
+                        .iter()
+                        .any(|m| memtables.iter().any(|p| p.id() == m.id()))
+            });
+            if !left {
+                return Ok(());
+            }
+            state.check_writable()?;
+            check_not_ended(db)?;
+            state = db.wait(state);
         }
-        state.check_writable()?;
-        check_not_ended(db)?;
-        state = db.wait(state);
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the threads of one open database share, and its locks.
 //!
 //! Lock order, outermost first:
+//! 0. `no_deletions`: held while files are deleted
 //! 1. the lead of a queue of writers
 //! 2. the gate of [`Order`] (rotations and new families happen while it is closed)
 //! 3. `versions`: the MANIFEST
@@ -90,6 +91,8 @@ pub(crate) struct Shared {
     /// A write with `disable_wal` happened.
     pub(crate) unlogged: AtomicBool,
 
+    /// How often deletions were disabled; held while files are deleted. Before all other locks.
+    pub(crate) no_deletions: Mutex<u32>,
     state: Mutex<State>,
     changed: Condvar,
     closing: AtomicBool,
@@ -261,6 +264,7 @@ impl Shared {
             wal: parts.wal,
             log_bytes: AtomicU64::new(0),
             unlogged: AtomicBool::new(false),
+            no_deletions: Mutex::new(0),
             state: Mutex::new(State {
                 logs: parts.logs,
                 ..State::default()
@@ -726,6 +730,13 @@ impl Shared {
     /// Deletes what nothing refers to any more: logs below every family's, unless they are archived,
     /// archived ones that are too old or too many, and files that the janitor collected.
     pub(crate) fn delete_obsolete_files(&self) {
+        let disabled = self
+            .no_deletions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if *disabled > 0 {
+            return;
+        }
         let needed = self.declare_obsolete_logs();
         let told = |name: &dyn Display, result: Result<()>| match result {
             Ok(()) => self.log.info(format_args!("Delete {name}")),

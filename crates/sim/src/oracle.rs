@@ -12,8 +12,9 @@ use std::sync::Arc;
 use base::Result;
 
 pub use tools::librocksdb::{
-    Cf, FilterVerdict, Library, RocksCache, RocksDb, RocksIter, RocksOptions, RocksReadOptions,
-    RocksSnapshot, RocksTableOptions, RocksWriteBatch, RocksWriteOptions,
+    Cf, FilterVerdict, Library, RocksBackupEngine, RocksBackupInfo, RocksCache, RocksDb,
+    RocksExport, RocksIngest, RocksIter, RocksLiveFile, RocksOptions, RocksReadOptions,
+    RocksSnapshot, RocksSstFileWriter, RocksTableOptions, RocksWriteBatch, RocksWriteOptions,
 };
 
 /// The RocksDB to compare with; `None`, with a message, if there is none on this machine.

@@ -184,6 +184,15 @@ impl Builder {
         })
     }
 
+    /// Makes it a table that is to be ingested by some database, RocksDB's `SstFileWriter` kind,
+    /// version 2: its entries have sequence 0, and get the one that is assigned at ingestion.
+    #[must_use]
+    pub fn external(mut self) -> Self {
+        self.properties.external_sst_file_version = Some(2);
+        self.properties.global_seqno = Some(0);
+        self
+    }
+
     /// Adds an entry. Internal keys come in strictly ascending order.
     ///
     /// # Errors

@@ -131,6 +131,8 @@ pub struct Reader {
     file_size: u64,
     metaindex: Vec<(String, BlockHandle)>,
     properties: Properties,
+    /// Where in the file the global sequence number stands.
+    global_seqno_at: Option<u64>,
     /// What the keys of data blocks are: in an ingested file all have one sequence.
     keys: Keys,
     index: Index,
@@ -416,6 +418,13 @@ impl Reader {
         &self.properties
     }
 
+    /// Offset in the file of the 8 bytes of the property
+    /// `rocksdb.external_sst_file.global_seqno`, which RocksDB overwrites in place when it ingests
+    /// the table; `None` if the table has no such property.
+    pub fn global_seqno_offset(&self) -> Option<u64> {
+        self.global_seqno_at
+    }
+
     /// The footer.
     pub fn footer(&self) -> &Footer {
         &self.footer
@@ -484,6 +493,23 @@ impl Reader {
             Some(handle) => handle.offset,
             None => end_of_data(),
         }
+    }
+
+    /// About how many bytes of the file belong to the entries from one internal key to before
+    /// another. What is not data counts in proportion.
+    pub fn approximate_size(&self, start: &[u8], end: &[u8]) -> u64 {
+        let last = self.index.len().checked_sub(1);
+        let data = last.and_then(|i| self.index.handle(i));
+        let data = data.map_or(0, |h| h.offset + h.size);
+        if data == 0 {
+            return self.file_size;
+        }
+        let (start, end) = (
+            self.approximate_offset_of(start),
+            self.approximate_offset_of(end),
+        );
+        let share = end.saturating_sub(start) as f64 / data as f64;
+        (share * self.file_size as f64) as u64
     }
 
     pub(crate) fn comparator(&self) -> &Comparator {

@@ -20,6 +20,7 @@
 
 pub(crate) mod candidates;
 pub(crate) mod cut;
+pub(crate) mod exclusive;
 pub(crate) mod filter;
 pub(crate) mod merge;
 pub(crate) mod output;

@@ -158,10 +158,14 @@ impl Job<'_> {
         let cmp = self.family.comparator();
         let snapshots = &self.snapshots;
         let tombstones = self.tombstones.as_ref();
-        let rules = DropRules::drop_deletions(cmp.clone(), snapshots.clone(), below(pick))
-            .family(&ctx)
-            .filter(Filter::of(self.family, &self.filter_context())?)
-            .without(tombstones.map(|t| Hidden::by(Arc::clone(t), snapshots)));
+        let rules = DropRules::drop_deletions(
+            cmp.clone(),
+            snapshots.clone(),
+            below(pick, self.db.options.db.allow_ingest_behind),
+        )
+        .family(&ctx)
+        .filter(Filter::of(self.family, &self.filter_context())?)
+        .without(tombstones.map(|t| Hidden::by(Arc::clone(t), snapshots)));
         let mut merge = Merge::new(self.input(part), rules);
         let mut cutter = self.cutter();
         let mut done = Vec::new();
@@ -349,8 +353,11 @@ fn is_consequence(e: Option<&Error>) -> bool {
 
 /// Whether a key may be anywhere but in the inputs and in what is newer than them. Asked with
 /// ascending keys, so each sorted level keeps a position and the whole compaction walks over it
-/// once.
-fn below(pick: &Pick) -> MayExistBelow {
+/// once. Where files may be ingested behind everything, any key may still come.
+fn below(pick: &Pick, ingest_behind: bool) -> MayExistBelow {
+    if ingest_behind {
+        return Box::new(|_| true);
+    }
     let version = Arc::clone(&pick.version);
     let output = pick.output_level;
     let inputs: Vec<FileNumber> = pick.files().map(|(_, f)| f.number()).collect();

@@ -14,7 +14,7 @@ use crate::families;
 use crate::family::{Family, FamilySet};
 use crate::files::{self, FileKind};
 use crate::flush;
-use crate::options::codec;
+use crate::options::{DbOptions, codec};
 use crate::read::view::View;
 use crate::shared::{Parts, Shared};
 use crate::version::VersionSet;
@@ -298,19 +298,7 @@ fn new_uuid(rng: &mut Rng) -> String {
 /// Writes the OPTIONS file for people and RocksDB's tools; older ones but one are deleted.
 pub(crate) fn write_options_file(db: &Shared) -> Result<()> {
     let number = db.numbers.take();
-    let families = db.families.load();
-    // With the block size that is in force: RocksDB's tools take it as it stands, and 7.8.3 aborts
-    // where one block is more than a write buffer.
-    let in_force: Vec<_> = families
-        .iter()
-        .map(|f| {
-            let mut options = f.options.clone();
-            options.cf.arena_block_size = f.arena_block_size() as u64;
-            (f.name.as_str(), options)
-        })
-        .collect();
-    let list: Vec<_> = in_force.iter().map(|(name, o)| (*name, o)).collect();
-    let text = codec::to_text(&db.options.db, &list);
+    let text = options_text(db, &db.options.db);
     let path = files::options_path(&db.dir, number);
     let temp = path.with_extension("dbtmp");
     let fs = &*db.env().fs;
@@ -324,6 +312,23 @@ pub(crate) fn write_options_file(db: &Shared) -> Result<()> {
         fs.remove(&db.dir.join(entry.name))?;
     }
     Ok(())
+}
+
+/// The OPTIONS file of the database, with these options of the whole.
+pub(crate) fn options_text(db: &Shared, db_options: &DbOptions) -> String {
+    let families = db.families.load();
+    // With the block size that is in force: RocksDB's tools take it as it stands, and 7.8.3 aborts
+    // where one block is more than a write buffer.
+    let in_force: Vec<_> = families
+        .iter()
+        .map(|f| {
+            let mut options = f.options.clone();
+            options.cf.arena_block_size = f.arena_block_size() as u64;
+            (f.name.as_str(), options)
+        })
+        .collect();
+    let list: Vec<_> = in_force.iter().map(|(name, o)| (*name, o)).collect();
+    codec::to_text(db_options, &list)
 }
 
 /// Deletes files that an earlier process left behind and that no MANIFEST names any more.

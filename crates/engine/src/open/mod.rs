@@ -14,7 +14,9 @@
 mod create;
 mod install;
 mod replay;
+mod secondary;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -26,20 +28,21 @@ use crate::events::InfoLog;
 use crate::families;
 use crate::family::{Family, FamilySet};
 use crate::files::{self, FileKind};
-use crate::jobs::CompressionPool;
+use crate::jobs::{self, CompressionPool};
 use crate::options::codec;
 use crate::options::{ColumnFamilyDescriptor, ColumnFamilyOptions, Env, Options};
 use crate::shared::new_instance;
-use crate::version::Version;
 use crate::version::edit::{NewFile, VersionEdit};
 use crate::version::manifest::{self, Recovered, RecoveredFamily};
 use crate::version::set::{FileNumbers, Tables};
 use crate::version::version::Janitor;
+use crate::version::{TableFile, Version};
 use crate::wal::location::Location;
 use crate::write::unit::check_tail_policy;
 use crate::write_buffer_manager::WriteBufferManager;
 
-pub(crate) use install::write_options_file;
+pub(crate) use install::{options_text, write_options_file};
+pub(crate) use secondary::{catch_up, check_no_logs, open_secondary};
 
 /// Which column families the caller opens.
 pub(crate) enum Wanted<'a> {
@@ -177,6 +180,8 @@ struct Opening {
     session_id: String,
     instance: u64,
     write_buffers: Arc<WriteBufferManager>,
+    /// Tables that are open already, by number.
+    reused: BTreeMap<u64, Arc<TableFile>>,
     /// What the device and the file system can do; `None` if that could not be found out.
     probe: Option<io::Probe>,
 }
@@ -228,6 +233,7 @@ impl Opening {
             session_id,
             instance: new_instance(),
             write_buffers,
+            reused: BTreeMap::new(),
         };
         me.log_header();
         me
@@ -349,20 +355,7 @@ impl Opening {
             );
         }
         let num_levels = options.cf.num_levels.unsigned_abs() as usize;
-        let mut added = Vec::with_capacity(family.files.len());
-        for (&(level, _), meta) in &family.files {
-            if meta.path_id != 0 {
-                return Err(Error::not_supported("table files in a second db_path").file(manifest));
-            }
-            let file = self.tables.open(
-                &NewFile {
-                    level,
-                    meta: meta.clone(),
-                },
-                &options,
-            )?;
-            added.push((level as usize, file));
-        }
+        let added = self.open_tables(family, &options, manifest)?;
         let empty = Version::empty(options.comparator.clone(), num_levels);
         let version = empty
             .apply(&VersionEdit::default(), added)
@@ -379,6 +372,28 @@ impl Opening {
             self.instance,
             Arc::clone(&self.write_buffers),
         ))
+    }
+
+    /// The family's tables with their levels, opened by several threads.
+    fn open_tables(
+        &self,
+        family: &RecoveredFamily,
+        options: &ColumnFamilyOptions,
+        manifest: &Path,
+    ) -> Result<Vec<(usize, Arc<TableFile>)>> {
+        let threads = self.options.db.max_file_opening_threads.unsigned_abs() as usize;
+        let all: Vec<_> = family.files.iter().collect();
+        jobs::map_parallel("open", threads, &all, |&(&(level, number), meta)| {
+            if meta.path_id != 0 {
+                return Err(Error::not_supported("table files in a second db_path").file(manifest));
+            }
+            if let Some(open) = self.reused.get(&number).filter(|f| f.meta == *meta) {
+                return Ok((level as usize, Arc::clone(open)));
+            }
+            let meta = meta.clone();
+            let file = self.tables.open(&NewFile { level, meta }, options)?;
+            Ok((level as usize, file))
+        })
     }
 
     fn numbers(&self, recovered: &Recovered) -> Result<FileNumbers> {

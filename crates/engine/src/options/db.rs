@@ -70,6 +70,8 @@ base::options! {
         max_background_jobs: i32 = 2, in 1..=1024, [Mutable];
         /// Threads that share one compaction, by key ranges; 1 is one thread for each.
         max_subcompactions: u32 = 1, in 1..=64, [Mutable];
+        /// Threads that open table files when the database is opened, at most.
+        max_file_opening_threads: i32 = 16, in 1..=1024;
         /// Bytes of all write-ahead logs at which the families that hold the oldest log alive
         /// are flushed; 0 means four times the sum of all write buffers.
         max_total_wal_size: u64 = 0, in 0..=u64::MAX, [Mutable];
@@ -157,6 +159,9 @@ base::options! {
         verify_sst_unique_id_in_manifest: bool = true;
         /// Whether `open` trusts the sizes of table files in the MANIFEST.
         skip_checking_sst_file_sizes_on_db_open: bool = false;
+        /// Whether the last level is kept free for files that are ingested behind everything, and
+        /// deletions are never dropped. To be set from the database's creation on.
+        allow_ingest_behind: bool = false;
         /// The directory of the write-ahead logs; empty is the database's own. Created if missing,
         /// but not the directory above it. No other database may have its logs there.
         wal_dir: String = String::new();

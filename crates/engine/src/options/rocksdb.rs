@@ -67,7 +67,6 @@ pub const WITHOUT_EFFECT: &[(&str, &str)] = &[
     (DB_SECTION, "manifest_preallocation_size"),
     (DB_SECTION, "max_background_compactions"),
     (DB_SECTION, "max_background_flushes"),
-    (DB_SECTION, "max_file_opening_threads"),
     (DB_SECTION, "random_access_max_buffer_size"),
     (DB_SECTION, "skip_stats_update_on_db_open"),
     (DB_SECTION, "stats_history_buffer_size"),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::SequenceNumber;
 
@@ -29,6 +29,11 @@ impl SnapshotList {
     /// Whether a snapshot has ever been released: what it held may be worth a compaction.
     pub(crate) fn any_released(&self) -> bool {
         self.released.load(Ordering::Relaxed)
+    }
+
+    /// Holds back new snapshots, and the end of old ones, as long as the guard lives.
+    pub(crate) fn hold(&self) -> MutexGuard<'_, BTreeMap<u64, usize>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ascending, each once.

@@ -309,6 +309,12 @@ impl VersionSet {
         Ok(())
     }
 
+    /// The MANIFEST that is being written, and how many bytes it has, all of them durable.
+    pub(crate) fn manifest_end(&self) -> Option<(FileNumber, u64)> {
+        let writer = self.manifest.as_ref().filter(|_| self.failure.is_none());
+        writer.map(|m| (m.number(), m.size()))
+    }
+
     /// The MANIFEST that is being written.
     pub(crate) fn manifest_number(&self) -> Option<FileNumber> {
         self.manifest.as_ref().map(Writer::number)

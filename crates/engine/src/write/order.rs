@@ -148,6 +148,12 @@ impl Order {
         }
     }
 
+    /// All sequence numbers up to `last` that are not used yet. The gate is closed.
+    pub(crate) fn begin_through(&self, last: u64) -> Ticket {
+        let allocated = self.lock().allocated;
+        self.begin(last.saturating_sub(allocated))
+    }
+
     /// The group is over: what it wrote, if it did, becomes visible once all before it are over.
     pub(crate) fn finish(&self, ticket: Ticket, written: bool) {
         let mut state = self.lock();

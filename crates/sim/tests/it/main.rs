@@ -3,6 +3,10 @@
 #[cfg(test)]
 mod atomic_tail;
 #[cfg(test)]
+mod backup;
+#[cfg(test)]
+mod checkpoint;
+#[cfg(test)]
 mod compaction;
 #[cfg(test)]
 mod compressed;
@@ -21,11 +25,15 @@ mod filters;
 #[cfg(test)]
 mod foreign;
 #[cfg(test)]
+mod ingest;
+#[cfg(test)]
 mod memtables;
 #[cfg(test)]
 mod merge;
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod opening;
 #[cfg(test)]
 mod pingpong;
 #[cfg(test)]
@@ -36,6 +44,8 @@ mod range_del;
 mod retention;
 #[cfg(test)]
 mod rot;
+#[cfg(test)]
+mod secondary;
 #[cfg(test)]
 mod stalls;
 #[cfg(test)]

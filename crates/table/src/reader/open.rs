@@ -44,7 +44,7 @@ pub(super) fn open(file: Arc<dyn File>, file_size: u64, options: ReaderOptions) 
     fetch.set_tail(tail, tail_at);
 
     let metaindex = read_metaindex(&fetch, footer.metaindex)?;
-    let properties = match find(&metaindex, PROPERTIES) {
+    let (properties, global_seqno_at) = match find(&metaindex, PROPERTIES) {
         Some(handle) => read_properties(&fetch, handle)?,
         None => return Err(Error::corruption("the table has no properties")),
     };
@@ -91,6 +91,7 @@ pub(super) fn open(file: Arc<dyn File>, file_size: u64, options: ReaderOptions) 
         file_size,
         metaindex,
         properties,
+        global_seqno_at,
         keys,
         index,
         filters,
@@ -145,11 +146,14 @@ fn known_blocks(metaindex: &[(String, BlockHandle)]) -> Vec<BlockHandle> {
         .collect()
 }
 
-/// Reads the properties.
+/// Reads the properties, and finds where in the file the global sequence number stands.
 ///
 /// RocksDB may have written a global sequence number into the block of an ingested file after the
 /// checksum was made. So if the checksum is wrong, it may be right with those 8 bytes zero.
-pub(super) fn read_properties(fetch: &Fetch, handle: BlockHandle) -> Result<Properties> {
+pub(super) fn read_properties(
+    fetch: &Fetch,
+    handle: BlockHandle,
+) -> Result<(Properties, Option<u64>)> {
     let read = || {
         let stored = fetch.stored(handle)?;
         let checked = fetch.decode(&stored, handle, Role::Meta, true);
@@ -172,7 +176,11 @@ pub(super) fn read_properties(fetch: &Fetch, handle: BlockHandle) -> Result<Prop
         if damaged {
             verify_without_seqno(fetch, handle, stored.clone(), seqno_at)?;
         }
-        Properties::from_entries(entries.iter().map(|(k, v)| (k.as_slice(), v.as_slice())))
+        let pairs = entries.iter().map(|(k, v)| (k.as_slice(), v.as_slice()));
+        let properties = Properties::from_entries(pairs)?;
+        let plain = stored.get(handle.size as usize) == Some(&0);
+        let seqno_at = seqno_at.filter(|_| plain);
+        Ok((properties, seqno_at.map(|at| handle.offset + at as u64)))
     };
     read().map_err(|e| fetch.locate(e, handle))
 }

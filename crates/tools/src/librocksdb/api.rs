@@ -49,6 +49,28 @@ opaque! {
     WaitOptions;
     /// `rocksdb_compactionfilter_t`
     Filter;
+    /// `rocksdb_envoptions_t`
+    EnvOptions;
+    /// `rocksdb_sstfilewriter_t`
+    SstFileWriter;
+    /// `rocksdb_ingestexternalfileoptions_t`
+    IngestOptions;
+    /// `rocksdb_checkpoint_t`
+    Checkpoint;
+    /// `rocksdb_export_import_files_metadata_t`
+    ExportMetadata;
+    /// `rocksdb_import_column_family_options_t`
+    ImportOptions;
+    /// `rocksdb_livefiles_t`
+    LiveFiles;
+    /// `rocksdb_livefile_t`
+    LiveFile;
+    /// `rocksdb_backup_engine_t`
+    BackupEngine;
+    /// `rocksdb_backup_engine_info_t`
+    BackupInfo;
+    /// `rocksdb_restore_options_t`
+    RestoreOptions;
 }
 
 /// Bytes that go in or out; not terminated.
@@ -251,8 +273,99 @@ api! {
             *mut Db, *mut Family, c_int, *const *const c_char, *const *const c_char, Err
         );
         get_latest_sequence_number: fn(*mut Db) -> u64;
+        approximate_sizes_cf: fn(
+            *mut Db, *mut Family, c_int, *const Bytes, *const usize, *const Bytes, *const usize,
+            *mut u64, Err
+        );
+        delete_file_in_range_cf: fn(*mut Db, *mut Family, Bytes, usize, Bytes, usize, Err);
+        open_column_families_with_ttl: fn(
+            *const Options, *const c_char, c_int, *const *const c_char, *const *const Options,
+            *mut *mut Family, *const c_int, Err
+        ) -> *mut Db;
+        open_as_secondary_column_families: fn(
+            *const Options, *const c_char, *const c_char, c_int, *const *const c_char,
+            *const *const Options, *mut *mut Family, Err
+        ) -> *mut Db;
+        try_catch_up_with_primary: fn(*mut Db, Err);
+
+        envoptions_create: fn() -> *mut EnvOptions;
+        envoptions_destroy: fn(*mut EnvOptions);
+        sstfilewriter_create: fn(*const EnvOptions, *const Options) -> *mut SstFileWriter;
+        sstfilewriter_open: fn(*mut SstFileWriter, *const c_char, Err);
+        sstfilewriter_put: fn(*mut SstFileWriter, Bytes, usize, Bytes, usize, Err);
+        sstfilewriter_merge: fn(*mut SstFileWriter, Bytes, usize, Bytes, usize, Err);
+        sstfilewriter_delete: fn(*mut SstFileWriter, Bytes, usize, Err);
+        sstfilewriter_delete_range: fn(*mut SstFileWriter, Bytes, usize, Bytes, usize, Err);
+        sstfilewriter_finish: fn(*mut SstFileWriter, Err);
+        sstfilewriter_destroy: fn(*mut SstFileWriter);
+        ingestexternalfileoptions_create: fn() -> *mut IngestOptions;
+        ingestexternalfileoptions_destroy: fn(*mut IngestOptions);
+        ingestexternalfileoptions_set_move_files: fn(*mut IngestOptions, Bool);
+        ingestexternalfileoptions_set_ingest_behind: fn(*mut IngestOptions, Bool);
+        ingest_external_file_cf: fn(
+            *mut Db, *mut Family, *const *const c_char, usize, *const IngestOptions, Err
+        );
+        checkpoint_object_create: fn(*mut Db, Err) -> *mut Checkpoint;
+        checkpoint_object_destroy: fn(*mut Checkpoint);
+        checkpoint_create: fn(*mut Checkpoint, *const c_char, u64, Err);
+        livefiles_count: fn(*const LiveFiles) -> c_int;
+        livefiles_name: fn(*const LiveFiles, c_int) -> *const c_char;
+        livefiles_level: fn(*const LiveFiles, c_int) -> c_int;
+        livefiles_size: fn(*const LiveFiles, c_int) -> usize;
+        livefiles_smallestkey: fn(*const LiveFiles, c_int, *mut usize) -> Bytes;
+        livefiles_largestkey: fn(*const LiveFiles, c_int, *mut usize) -> Bytes;
+        livefiles_destroy: fn(*const LiveFiles);
+
+        backup_engine_open: fn(*const Options, *const c_char, Err) -> *mut BackupEngine;
+        backup_engine_close: fn(*mut BackupEngine);
+        backup_engine_create_new_backup_flush: fn(*mut BackupEngine, *mut Db, Bool, Err);
+        backup_engine_purge_old_backups: fn(*mut BackupEngine, u32, Err);
+        backup_engine_verify_backup: fn(*mut BackupEngine, u32, Err);
+        backup_engine_restore_db_from_latest_backup: fn(
+            *mut BackupEngine, *const c_char, *const c_char, *const RestoreOptions, Err
+        );
+        backup_engine_restore_db_from_backup: fn(
+            *mut BackupEngine, *const c_char, *const c_char, *const RestoreOptions, u32, Err
+        );
+        backup_engine_get_backup_info: fn(*mut BackupEngine) -> *const BackupInfo;
+        backup_engine_info_count: fn(*const BackupInfo) -> c_int;
+        backup_engine_info_timestamp: fn(*const BackupInfo, c_int) -> i64;
+        backup_engine_info_backup_id: fn(*const BackupInfo, c_int) -> u32;
+        backup_engine_info_size: fn(*const BackupInfo, c_int) -> u64;
+        backup_engine_info_number_files: fn(*const BackupInfo, c_int) -> u32;
+        backup_engine_info_destroy: fn(*const BackupInfo);
+        restore_options_create: fn() -> *mut RestoreOptions;
+        restore_options_destroy: fn(*mut RestoreOptions);
     }
     optional {
+        ingestexternalfileoptions_set_write_global_seqno: fn(*mut IngestOptions, Bool);
+        checkpoint_export_column_family: fn(
+            *mut Checkpoint, *mut Family, *const c_char, Err
+        ) -> *mut ExportMetadata;
+        create_column_family_with_import: fn(
+            *mut Db, *mut Options, *const c_char, *mut ImportOptions, *mut ExportMetadata, Err
+        ) -> *mut Family;
+        import_column_family_options_create: fn() -> *mut ImportOptions;
+        import_column_family_options_destroy: fn(*mut ImportOptions);
+        export_import_files_metadata_create: fn() -> *mut ExportMetadata;
+        export_import_files_metadata_destroy: fn(*mut ExportMetadata);
+        export_import_files_metadata_set_db_comparator_name: fn(*mut ExportMetadata, *mut c_char);
+        export_import_files_metadata_set_files: fn(*mut ExportMetadata, *mut LiveFiles);
+        export_import_files_metadata_get_files: fn(*mut ExportMetadata) -> *mut LiveFiles;
+        livefiles_directory: fn(*const LiveFiles, c_int) -> *const c_char;
+        livefiles_smallest_seqno: fn(*const LiveFiles, c_int) -> u64;
+        livefiles_largest_seqno: fn(*const LiveFiles, c_int) -> u64;
+        livefiles_create: fn() -> *mut LiveFiles;
+        livefiles_add: fn(*mut LiveFiles, *mut LiveFile);
+        livefile_create: fn() -> *mut LiveFile;
+        livefile_set_level: fn(*mut LiveFile, c_int);
+        livefile_set_name: fn(*mut LiveFile, *const c_char);
+        livefile_set_directory: fn(*mut LiveFile, *const c_char);
+        livefile_set_size: fn(*mut LiveFile, usize);
+        livefile_set_smallest_key: fn(*mut LiveFile, Bytes, usize);
+        livefile_set_largest_key: fn(*mut LiveFile, Bytes, usize);
+        livefile_set_smallest_seqno: fn(*mut LiveFile, u64);
+        livefile_set_largest_seqno: fn(*mut LiveFile, u64);
         get_into_buffer_cf: fn(
             *mut Db, *const ReadOptions, *mut Family, Bytes, usize, *mut c_char, usize, *mut usize,
             *mut Bool, Err

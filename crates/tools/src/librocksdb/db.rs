@@ -28,6 +28,14 @@ unsafe impl Send for RocksDb {}
 // SAFETY: as above.
 unsafe impl Sync for RocksDb {}
 
+/// What a database is opened for.
+enum How {
+    Write,
+    Read,
+    /// As a secondary instance, with a directory of its own.
+    Follow(CString),
+}
+
 /// A column family of an open database.
 #[derive(Clone, Copy)]
 pub struct Cf<'a> {
@@ -59,7 +67,7 @@ impl RocksDb {
         path: impl AsRef<Path>,
         families: &[(&str, &RocksOptions)],
     ) -> Result<Self> {
-        Self::open_as(options, path.as_ref(), families, false)
+        Self::open_as(options, path.as_ref(), families, &How::Write)
     }
 
     /// Opens a database for reading only, with all of its families and the same options for each.
@@ -75,14 +83,48 @@ impl RocksDb {
         path: impl AsRef<Path>,
         families: &[(&str, &RocksOptions)],
     ) -> Result<Self> {
-        Self::open_as(options, path.as_ref(), families, true)
+        Self::open_as(options, path.as_ref(), families, &How::Read)
+    }
+
+    /// Opens a database that another instance may be writing, with all of its families and the same
+    /// options for each; `own` is a directory for its messages.
+    pub fn open_as_secondary(
+        options: &RocksOptions,
+        path: impl AsRef<Path>,
+        own: impl AsRef<Path>,
+    ) -> Result<Self> {
+        let names = Self::list_column_families(options, &path)?;
+        let families: Vec<_> = names.iter().map(|n| (n.as_str(), options)).collect();
+        let how = How::Follow(c_path(own.as_ref())?);
+        Self::open_as(options, path.as_ref(), &families, &how)
+    }
+
+    /// A database with its default family only.
+    pub(super) fn from_raw(
+        lib: Arc<Library>,
+        raw: *mut api::Db,
+        default: *mut api::Family,
+    ) -> Self {
+        Self {
+            raw,
+            families: vec![("default".to_owned(), default)],
+            default,
+            read: lib.read_options(),
+            write: lib.write_options(),
+            lib,
+        }
+    }
+
+    /// Takes over the handle of a family that was created.
+    pub(super) fn add_family(&mut self, name: &str, raw: *mut api::Family) {
+        self.families.push((name.to_owned(), raw));
     }
 
     fn open_as(
         options: &RocksOptions,
         path: &Path,
         families: &[(&str, &RocksOptions)],
-        read_only: bool,
+        how: &How,
     ) -> Result<Self> {
         let lib = Arc::clone(&options.lib);
         let c_path = c_path(path)?;
@@ -99,11 +141,18 @@ impl RocksDb {
             let (name, names) = (c_path.as_ptr(), name_pointers.as_ptr());
             let (options, each) = (options.raw, option_pointers.as_ptr());
             let out = handles.as_mut_ptr();
-            if read_only {
-                let open = api.open_for_read_only_column_families;
-                open(options, name, count, names, each, out, 0, err)
-            } else {
-                (api.open_column_families)(options, name, count, names, each, out, err)
+            match how {
+                How::Write => {
+                    (api.open_column_families)(options, name, count, names, each, out, err)
+                }
+                How::Read => {
+                    let open = api.open_for_read_only_column_families;
+                    open(options, name, count, names, each, out, 0, err)
+                }
+                How::Follow(own) => {
+                    let (open, own) = (api.open_as_secondary_column_families, own.as_ptr());
+                    open(options, name, own, count, names, each, out, err)
+                }
             }
         });
         let raw = opened.map_err(|e| e.or_file(path))?;

@@ -37,6 +37,7 @@
 mod api;
 mod batch;
 mod db;
+mod files;
 mod filter;
 mod iter;
 mod options;
@@ -52,6 +53,9 @@ use base::{Error, ErrorKind, Result};
 use api::Api;
 pub use batch::RocksWriteBatch;
 pub use db::{Cf, RocksDb};
+pub use files::{
+    RocksBackupEngine, RocksBackupInfo, RocksExport, RocksIngest, RocksLiveFile, RocksSstFileWriter,
+};
 pub use filter::{FilterFunction, FilterVerdict};
 pub use iter::{RocksIter, RocksSnapshot};
 pub use options::{

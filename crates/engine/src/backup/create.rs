@@ -1,0 +1,213 @@
+//! Makes a backup.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use base::{Error, Result};
+
+use super::meta::{File, Meta};
+use super::{Backup, BackupEngine, CreateBackupOptions, Pace};
+use crate::checkpoint;
+use crate::db::Db;
+use crate::files::FileKind;
+use crate::live::{self, LiveFileStorageInfo, NoDeletions};
+use crate::transfer::{self, Copied};
+
+impl BackupEngine {
+    /// Makes a backup of an open database, which goes on writing meanwhile; returns its id. Tables
+    /// that an earlier backup has are not copied again.
+    ///
+    /// Errors: `Incomplete` if it was stopped; what the files say. Nothing of it remains but what
+    /// the next [`BackupEngine::garbage_collect`] removes.
+    pub fn create_new_backup(&mut self, db: &Db, options: CreateBackupOptions) -> Result<u32> {
+        self.create_new_backup_with_metadata(db, &[], options)
+    }
+
+    /// [`BackupEngine::create_new_backup`], with something of the application's that
+    /// [`BackupEngine::get_backup_info`] gives back.
+    pub fn create_new_backup_with_metadata(
+        &mut self,
+        db: &Db,
+        app_metadata: &[u8],
+        mut options: CreateBackupOptions,
+    ) -> Result<u32> {
+        let newest = self.backups.keys().chain(self.corrupt.keys()).max();
+        let id = newest.map_or(1, |id| id + 1);
+        let private = self.path("private").join(id.to_string());
+        let made = self.make(db, id, &private, app_metadata, &mut options);
+        match made {
+            Ok(backup) => {
+                self.backups.insert(id, backup);
+                Ok(id)
+            }
+            Err(e) => {
+                drop(transfer::remove_tree(self.fs(), &private));
+                Err(e)
+            }
+        }
+    }
+
+    fn make(
+        &self,
+        db: &Db,
+        id: u32,
+        private: &Path,
+        app_metadata: &[u8],
+        options: &mut CreateBackupOptions,
+    ) -> Result<Backup> {
+        let fs = self.fs();
+        transfer::remove_tree(fs, private)?; // of a backup that was not finished
+        fs.create_dir(private)?;
+        let guard = NoDeletions::begin(&db.shared);
+        let flush = if options.flush_before_backup {
+            0
+        } else {
+            u64::MAX
+        };
+        let captured = live::capture(&db.shared, flush, &guard)?;
+        let clock = &*self.env.clock;
+        let every = self.options.callback_trigger_interval_size.max(1);
+        let mut copying = Copying {
+            engine: self,
+            id,
+            known: self.known(),
+            pace: Pace {
+                clock,
+                bytes_per_second: self.options.backup_rate_limit,
+                started: clock.monotonic_nanos(),
+                copied: 0,
+                callback: options
+                    .progress_callback
+                    .as_mut()
+                    .map(|call| (every, 0, &mut **call)),
+                stop: &self.stop,
+            },
+        };
+        let mut meta = Meta {
+            timestamp: (clock.wall_micros() / 1_000_000) as i64,
+            sequence: captured.sequence,
+            app_metadata: app_metadata.to_vec(),
+            files: Vec::with_capacity(captured.files.len()),
+        };
+        let mut sizes = Vec::with_capacity(captured.files.len());
+        for file in &captured.files {
+            if file.file_type == FileKind::Wal && !self.options.backup_log_files {
+                continue;
+            }
+            let session = captured.session_of(file);
+            let (file, size) = copying.add(file, session.as_deref())?;
+            meta.files.push(file);
+            sizes.push(size);
+        }
+        drop(guard);
+        for dir in [
+            private,
+            &self.path("private"),
+            &self.path("shared"),
+            &self.path("shared_checksum"),
+        ] {
+            self.sync_dir(dir)?;
+        }
+        let temp = self.path("meta").join(format!(".{id}.tmp"));
+        let text = meta.encode();
+        io::replace_file(fs, &self.meta_path(id), &temp, text.as_bytes())?;
+        Ok(Backup { meta, sizes })
+    }
+
+    /// Shared files of whole backups, with size and checksum.
+    fn known(&self) -> BTreeMap<String, (u64, Option<u32>)> {
+        let mut out = BTreeMap::new();
+        for backup in self.backups.values() {
+            for (file, &size) in backup.meta.files.iter().zip(&backup.sizes) {
+                if file.is_shared() {
+                    out.insert(file.path.clone(), (size, file.crc32c));
+                }
+            }
+        }
+        out
+    }
+}
+
+/// A backup that is being made.
+struct Copying<'a> {
+    engine: &'a BackupEngine,
+    id: u32,
+    known: BTreeMap<String, (u64, Option<u32>)>,
+    pace: Pace<'a>,
+}
+
+impl Copying<'_> {
+    /// Copies a file, unless an earlier backup has it.
+    fn add(&mut self, file: &LiveFileStorageInfo, session: Option<&str>) -> Result<(File, u64)> {
+        let options = &self.engine.options;
+        if file.file_type != FileKind::Table || !options.share_table_files {
+            let path = format!("private/{}/{}", self.id, file.relative_filename);
+            return self.copy(file, path);
+        }
+        let path = if options.share_files_with_checksum {
+            self.shared_name(file, session)?
+        } else {
+            format!("shared/{}", file.relative_filename)
+        };
+        match self.known.get(&path) {
+            Some(&(size, crc32c)) if size == file.size => Ok((File { path, crc32c }, size)),
+            Some((size, _)) => Err(Error::corruption(format!(
+                "a backup has a table of this name and {size} bytes, the database one of {}",
+                file.size
+            ))
+            .file(self.engine.path(&path))
+            .hint("back different databases up to different directories")),
+            None => self.copy_shared(file, path),
+        }
+    }
+
+    /// A name that no other table has.
+    fn shared_name(&mut self, file: &LiveFileStorageInfo, session: Option<&str>) -> Result<String> {
+        let number = file.relative_filename.split('.').next().unwrap_or_default();
+        let what = if let Some(session) = session {
+            format!("s{session}")
+        } else {
+            let fs = self.engine.fs();
+            let pace = &mut self.pace;
+            let sum = transfer::checksum(fs, &file.path(), &mut |n| pace.take(n))?;
+            sum.crc32c.to_string()
+        };
+        Ok(format!("shared_checksum/{number}_{what}_{}.sst", file.size))
+    }
+
+    fn copy_shared(&mut self, file: &LiveFileStorageInfo, path: String) -> Result<(File, u64)> {
+        let fs = Arc::clone(&self.engine.env.fs);
+        let to = self.engine.path(&path);
+        let (dir, name) = path.split_once('/').unwrap_or(("", &path));
+        let temp = self.engine.path(&format!("{dir}/.{name}.tmp"));
+        drop(fs.remove(&temp)); // of a backup that was not finished
+        let copied = self.transfer(file, &temp)?;
+        fs.rename(&temp, &to)
+            .inspect_err(|_| drop(fs.remove(&temp)))?;
+        let crc32c = Some(copied.crc32c);
+        Ok((File { path, crc32c }, copied.bytes))
+    }
+
+    fn copy(&mut self, file: &LiveFileStorageInfo, path: String) -> Result<(File, u64)> {
+        let to = self.engine.path(&path);
+        let copied = if file.replacement_contents.is_empty() {
+            self.transfer(file, &to)?
+        } else {
+            let data = &file.replacement_contents;
+            checkpoint::write(self.engine.fs(), &to, data)?;
+            Copied {
+                bytes: data.len() as u64,
+                crc32c: base::checksum::crc32c(data),
+            }
+        };
+        let crc32c = Some(copied.crc32c);
+        Ok((File { path, crc32c }, copied.bytes))
+    }
+
+    fn transfer(&mut self, file: &LiveFileStorageInfo, to: &Path) -> Result<Copied> {
+        let pace = &mut self.pace;
+        let fs = self.engine.fs();
+        transfer::copy(fs, &file.path(), to, Some(file.size), &mut |n| pace.take(n))
+    }
+}

@@ -1,0 +1,437 @@
+//! The backup engine: copies of a database in a directory of their own, where tables that did not
+//! change are kept once. The layout is RocksDB's, and its backup engine reads it:
+//!
+//! ```text
+//!   meta/<id>                                   the list of files: a backup exists if it does
+//!   shared_checksum/<number>_s<session>_<size>.sst    tables, of any number of backups
+//!   private/<id>/                               CURRENT, MANIFEST, OPTIONS and logs
+//! ```
+//!
+//! A backup is made in the order files, directories, list: each durable before the next, so that a
+//! crash leaves a whole backup or remains that [`BackupEngine::garbage_collect`] removes.
+//! It is deleted in the opposite order.
+
+mod create;
+mod meta;
+mod restore;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use base::clock::Clock;
+use base::{Error, ErrorKind, Result};
+use io::FileSystem;
+
+use crate::options::Env;
+use crate::transfer;
+use meta::{File, Meta};
+
+pub use restore::RestoreOptions;
+
+/// A list of files of more bytes is none.
+const META_BYTES_MAX: u64 = 1 << 30;
+
+/// Where backups are, and how they are made. Names and defaults are RocksDB's.
+#[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "RocksDB's options, each a switch of its own"
+)]
+pub struct BackupEngineOptions {
+    /// The directory of the backups; created if missing.
+    pub backup_dir: PathBuf,
+    /// Whether backups share tables. Without it, each has all of its own.
+    pub share_table_files: bool,
+    /// Whether shared tables are named by what is in them. Without it they are named by their
+    /// number: then only one database may be backed up there, and never one that was restored.
+    pub share_files_with_checksum: bool,
+    /// Whether files are synced. Without it, a power cut may damage backups.
+    pub sync: bool,
+    /// Whether all backups that are there are deleted when the engine opens.
+    pub destroy_old_data: bool,
+    /// Whether logs are backed up. Without it, what is only in memtables and logs is not in the
+    /// backup unless they are flushed before.
+    pub backup_log_files: bool,
+    /// Bytes a second that a backup copies at most; 0 is no limit.
+    pub backup_rate_limit: u64,
+    /// Bytes a second that a restore copies at most; 0 is no limit.
+    pub restore_rate_limit: u64,
+    /// Bytes between two calls of a progress callback.
+    pub callback_trigger_interval_size: u64,
+}
+
+impl BackupEngineOptions {
+    /// The defaults, for backups in `backup_dir`.
+    pub fn new(backup_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            backup_dir: backup_dir.into(),
+            share_table_files: true,
+            share_files_with_checksum: true,
+            sync: true,
+            destroy_old_data: false,
+            backup_log_files: true,
+            backup_rate_limit: 0,
+            restore_rate_limit: 0,
+            callback_trigger_interval_size: 4 << 20,
+        }
+    }
+}
+
+/// Is told that a backup goes on.
+pub type Callback = dyn FnMut() + Send + 'static;
+
+/// How one backup is made.
+#[derive(Default)]
+pub struct CreateBackupOptions {
+    /// Whether memtables are flushed before, so that no log needs to be copied.
+    pub flush_before_backup: bool,
+    /// Called as bytes are copied. A panic in it ends the backup.
+    pub progress_callback: Option<Box<Callback>>,
+}
+
+impl fmt::Debug for CreateBackupOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CreateBackupOptions")
+            .field("flush_before_backup", &self.flush_before_backup)
+            .field("progress_callback", &self.progress_callback.is_some())
+            .finish()
+    }
+}
+
+/// A backup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupInfo {
+    /// Its number; later ones have larger numbers.
+    pub backup_id: u32,
+    /// When it was made, seconds since 1970.
+    pub timestamp: i64,
+    /// Bytes of its files, shared ones included.
+    pub size: u64,
+    /// Its files.
+    pub number_files: u32,
+    /// What the application wanted to be kept with it.
+    pub app_metadata: Vec<u8>,
+}
+
+/// A whole backup, with the sizes of its files.
+#[derive(Clone, Debug)]
+struct Backup {
+    meta: Meta,
+    sizes: Vec<u64>,
+}
+
+/// Makes, restores and deletes backups.
+///
+/// One engine may have the directory open for changes at a time.
+///
+/// ```
+/// use ironstone::{BackupEngine, BackupEngineOptions, CreateBackupOptions, Db, Env, Options};
+/// use ironstone::RestoreOptions;
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let mut options = Options::default();
+/// # options.db.create_if_missing = true;
+/// let db = Db::open(dir.path().join("db"), &options)?;
+/// db.put("key", "value")?;
+/// let backups = BackupEngineOptions::new(dir.path().join("backups"));
+/// let mut engine = BackupEngine::open(&backups, &Env::default())?;
+/// let id = engine.create_new_backup(&db, CreateBackupOptions::default())?;
+/// db.close()?;
+///
+/// engine.verify_backup(id, true)?;
+/// let to = dir.path().join("restored");
+/// engine.restore_db_from_latest_backup(&to, &to, &RestoreOptions::default())?;
+/// let db = Db::open(&to, &options)?;
+/// assert_eq!(db.get("key")?.as_deref(), Some(&b"value"[..]));
+/// # Ok::<(), ironstone::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct BackupEngine {
+    options: BackupEngineOptions,
+    env: Env,
+    backups: BTreeMap<u32, Backup>,
+    /// Why a backup cannot be used.
+    corrupt: BTreeMap<u32, Error>,
+    stop: Arc<AtomicBool>,
+}
+
+/// Ends backups that are being made, from any thread.
+#[derive(Clone, Debug)]
+pub struct BackupStopper(Arc<AtomicBool>);
+
+impl BackupStopper {
+    /// The backup that is being made fails with `Incomplete`, and so does every later one of this
+    /// engine.
+    pub fn stop_backup(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+impl BackupEngine {
+    /// Opens the directory of the backups, and looks at each of them: one with a damaged list, or
+    /// that lacks a file, is a corrupted one. Errors: the directory cannot be made or read.
+    pub fn open(options: &BackupEngineOptions, env: &Env) -> Result<Self> {
+        let mut me = Self {
+            options: options.clone(),
+            env: env.clone(),
+            backups: BTreeMap::new(),
+            corrupt: BTreeMap::new(),
+            stop: Arc::default(),
+        };
+        let fs = Arc::clone(&env.fs);
+        if options.destroy_old_data {
+            for part in ["meta", "private", "shared", "shared_checksum"] {
+                transfer::remove_tree(&*fs, &me.path(part))?;
+            }
+        }
+        fs.create_dir(&options.backup_dir)?;
+        for part in ["meta", "private", "shared", "shared_checksum"] {
+            fs.create_dir(&me.path(part))?;
+        }
+        me.sync_dir(&options.backup_dir)?;
+        for name in fs.list(&me.path("meta"))? {
+            let Some(id) = name.to_str().and_then(|n| n.parse().ok()) else {
+                continue; // somebody else's, or of a backup that was not finished
+            };
+            match me.load(id) {
+                Ok(backup) => drop(me.backups.insert(id, backup)),
+                Err(e) => drop(me.corrupt.insert(id, e)),
+            }
+        }
+        Ok(me)
+    }
+
+    /// The whole backups, oldest first.
+    pub fn get_backup_info(&self) -> Vec<BackupInfo> {
+        let info = |(&backup_id, backup): (&u32, &Backup)| BackupInfo {
+            backup_id,
+            timestamp: backup.meta.timestamp,
+            size: backup.sizes.iter().sum(),
+            number_files: backup.meta.files.len() as u32,
+            app_metadata: backup.meta.app_metadata.clone(),
+        };
+        self.backups.iter().map(info).collect()
+    }
+
+    /// Backups that cannot be used, with what is wrong with them.
+    pub fn get_corrupted_backups(&self) -> Vec<(u32, Error)> {
+        let duplicate = |(&id, e): (&u32, &Error)| (id, e.duplicate());
+        self.corrupt.iter().map(duplicate).collect()
+    }
+
+    /// Checks that all files of a backup are there and have their size and, with
+    /// `verify_with_checksum`, their content. Errors: `NotFound` if there is no such backup;
+    /// `Corruption` naming the first bad file.
+    pub fn verify_backup(&self, id: u32, verify_with_checksum: bool) -> Result<()> {
+        let backup = self.backup(id)?;
+        for (file, &size) in backup.meta.files.iter().zip(&backup.sizes) {
+            self.verify_file(file, size, verify_with_checksum)?;
+        }
+        Ok(())
+    }
+
+    fn verify_file(&self, file: &File, size: u64, with_checksum: bool) -> Result<()> {
+        let path = self.path(&file.path);
+        let now = self.env.fs.metadata(&path)?.len;
+        if now != size {
+            return Err(Error::corruption(format!(
+                "File corrupted: File size mismatch: {size} bytes expected, the file has {now}"
+            ))
+            .file(path));
+        }
+        if let (true, Some(expected)) = (with_checksum, file.crc32c) {
+            let found = transfer::checksum(&*self.env.fs, &path, &mut transfer::at_once)?;
+            check_crc(expected, found.crc32c, &path)?;
+        }
+        Ok(())
+    }
+
+    /// Deletes a backup, whole or corrupted, and what only it needed. Errors: `NotFound`.
+    pub fn delete_backup(&mut self, id: u32) -> Result<()> {
+        if self.backups.remove(&id).is_none() && self.corrupt.remove(&id).is_none() {
+            return Err(Error::not_found(format!("Backup not found: {id}")));
+        }
+        self.env.fs.remove(&self.meta_path(id))?;
+        self.sync_dir(&self.path("meta"))?;
+        self.garbage_collect()
+    }
+
+    /// Deletes all whole backups but the newest `num_backups_to_keep`.
+    pub fn purge_old_backups(&mut self, num_backups_to_keep: u32) -> Result<()> {
+        let keep = num_backups_to_keep as usize;
+        let old = self.backups.len().saturating_sub(keep);
+        let ids: Vec<u32> = self.backups.keys().copied().take(old).collect();
+        for &id in &ids {
+            self.env.fs.remove(&self.meta_path(id))?;
+            self.backups.remove(&id);
+        }
+        if ids.is_empty() {
+            return Ok(());
+        }
+        self.sync_dir(&self.path("meta"))?;
+        self.garbage_collect()
+    }
+
+    /// Deletes files that no backup needs: remains of backups that were not finished. While the
+    /// list of a corrupted backup cannot be read, shared files stay.
+    pub fn garbage_collect(&mut self) -> Result<()> {
+        let fs = &*self.env.fs;
+        let mut needed: BTreeSet<PathBuf> = BTreeSet::new();
+        let mut unknown = false;
+        for meta in self.backups.values().map(|b| &b.meta) {
+            needed.extend(meta.files.iter().map(|f| self.path(&f.path)));
+        }
+        for &id in self.corrupt.keys() {
+            match self.read_meta(id) {
+                Ok(meta) => needed.extend(meta.files.iter().map(|f| self.path(&f.path))),
+                Err(_) => unknown = true,
+            }
+        }
+        for part in ["shared", "shared_checksum"] {
+            let dir = self.path(part);
+            for name in fs.list(&dir)? {
+                let path = dir.join(name);
+                if !unknown && !needed.contains(&path) {
+                    fs.remove(&path)?;
+                }
+            }
+        }
+        let private = self.path("private");
+        for name in fs.list(&private)? {
+            let id: Option<u32> = name.to_str().and_then(|n| n.parse().ok());
+            let lives = id
+                .is_some_and(|id| self.backups.contains_key(&id) || self.corrupt.contains_key(&id));
+            if !lives {
+                transfer::remove_tree(fs, &private.join(name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What can end a backup that is being made.
+    pub fn stopper(&self) -> BackupStopper {
+        BackupStopper(Arc::clone(&self.stop))
+    }
+
+    fn backup(&self, id: u32) -> Result<&Backup> {
+        if let Some(e) = self.corrupt.get(&id) {
+            return Err(e.duplicate());
+        }
+        self.backups
+            .get(&id)
+            .ok_or_else(|| Error::not_found(format!("Backup not found: {id}")))
+    }
+
+    fn load(&self, id: u32) -> Result<Backup> {
+        let meta = self.read_meta(id)?;
+        let mut sizes = Vec::with_capacity(meta.files.len());
+        for file in &meta.files {
+            let path = self.path(&file.path);
+            let size = match self.env.fs.metadata(&path) {
+                Ok(m) => m.len,
+                Err(e) if e.is_not_found() => {
+                    return Err(
+                        Error::corruption(format!("File missing: backup {id} needs it")).file(path),
+                    );
+                }
+                Err(e) => return Err(e),
+            };
+            if let Some(named) = size_in_name(file)
+                && named != size
+            {
+                return Err(Error::corruption(format!(
+                    "File corrupted: its name says {named} bytes, it has {size}"
+                ))
+                .file(path));
+            }
+            sizes.push(size);
+        }
+        Ok(Backup { meta, sizes })
+    }
+
+    fn read_meta(&self, id: u32) -> Result<Meta> {
+        let path = self.meta_path(id);
+        let bytes = io::read_file(&*self.env.fs, &path, META_BYTES_MAX)?;
+        let text = String::from_utf8(bytes)
+            .map_err(|_| Error::corruption("backup meta file: it is not text"));
+        text.and_then(|t| Meta::decode(&t))
+            .map_err(|e| e.or_file(&path))
+    }
+
+    fn meta_path(&self, id: u32) -> PathBuf {
+        self.path("meta").join(id.to_string())
+    }
+
+    /// What `below` is in the directory of the backups.
+    fn path(&self, below: &str) -> PathBuf {
+        self.options.backup_dir.join(below)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        if self.options.sync {
+            self.env.fs.sync_dir(dir)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn fs(&self) -> &dyn FileSystem {
+        &*self.env.fs
+    }
+}
+
+/// The bytes that a shared file's name says it has.
+fn size_in_name(file: &File) -> Option<u64> {
+    let name = file.path.strip_prefix("shared_checksum/")?;
+    let (name, _) = name.rsplit_once('.')?;
+    name.split('_').nth(2)?.parse().ok()
+}
+
+fn check_crc(expected: u32, found: u32, path: &Path) -> Result<()> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(Error::corruption(format!(
+        "File corrupted: Checksum mismatch: the backup says {expected}, the file has {found}"
+    ))
+    .file(path))
+}
+
+/// Spaces copies out in time, tells of progress, and ends when it is told to.
+struct Pace<'a> {
+    clock: &'a dyn Clock,
+    bytes_per_second: u64,
+    started: u64,
+    copied: u64,
+    /// Bytes between two calls, bytes since the last, what is called.
+    callback: Option<(u64, u64, &'a mut Callback)>,
+    stop: &'a AtomicBool,
+}
+
+impl Pace<'_> {
+    fn take(&mut self, bytes: u64) -> Result<()> {
+        if self.stop.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Incomplete, "Backup stopped"));
+        }
+        self.copied += bytes;
+        if let Some((every, since, call)) = &mut self.callback {
+            *since += bytes;
+            if *since >= *every {
+                *since = 0;
+                catch_unwind(AssertUnwindSafe(call))
+                    .map_err(|_| Error::aborted("the progress callback of the backup panicked"))?;
+            }
+        }
+        let due = u128::from(self.copied) * 1_000_000_000;
+        if let Some(due) = due.checked_div(u128::from(self.bytes_per_second)) {
+            let passed = u128::from(self.clock.monotonic_nanos() - self.started);
+            let wait = due.saturating_sub(passed).min(10_000_000_000) as u64;
+            std::thread::sleep(Duration::from_nanos(wait));
+        }
+        Ok(())
+    }
+}

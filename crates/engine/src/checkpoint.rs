@@ -1,0 +1,104 @@
+//! Checkpoints: a copy of an open database that opens by itself, made while writers run.
+//!
+//! Tables are linked where that can be, everything else is copied. The copy grows in `<dir>.tmp`
+//! and gets its name when all of it is durable: there is a whole checkpoint or none.
+
+use std::path::{Path, PathBuf};
+
+use base::{Error, Result};
+use io::{FileSystem, SyncKind, WriteSync, write_all_at};
+
+use crate::files::FileKind;
+use crate::live::{self, LiveFileStorageInfo, NoDeletions};
+use crate::shared::Shared;
+use crate::transfer::{self, parent};
+
+/// Makes a checkpoint in `dir`, which must not exist; returns the number of the last write in it.
+pub(crate) fn create(db: &Shared, dir: &Path, log_size_for_flush: u64) -> Result<u64> {
+    let fs = &*db.env().fs;
+    let sequence = in_new_dir(fs, dir, |temp| {
+        let guard = NoDeletions::begin(db);
+        let captured = live::capture(db, log_size_for_flush, &guard)?;
+        for file in &captured.files {
+            add(fs, file, &temp.join(&file.relative_filename))?;
+        }
+        Ok(captured.sequence)
+    })?;
+    db.log.info(format_args!(
+        "Checkpoint in {}: sequence {sequence}",
+        dir.display()
+    ));
+    Ok(sequence)
+}
+
+fn add(fs: &dyn FileSystem, file: &LiveFileStorageInfo, to: &Path) -> Result<()> {
+    let nothing = &mut transfer::at_once;
+    if file.file_type == FileKind::Table {
+        transfer::link_or_copy(fs, &file.path(), to, nothing)?;
+    } else if file.replacement_contents.is_empty() {
+        transfer::copy(fs, &file.path(), to, Some(file.size), nothing)?;
+    } else {
+        write(fs, to, &file.replacement_contents)?;
+    }
+    Ok(())
+}
+
+/// Writes a new file and syncs it.
+pub(crate) fn write(fs: &dyn FileSystem, path: &Path, data: &[u8]) -> Result<()> {
+    let file = fs.open(path, io::OpenHow::CREATE_NEW)?;
+    write_all_at(&*file, data, 0, WriteSync::None)?;
+    file.sync(SyncKind::Data)
+}
+
+/// Makes the new directory `dir` with what `fill` puts into it, durably, or nothing.
+pub(crate) fn in_new_dir<T>(
+    fs: &dyn FileSystem,
+    dir: &Path,
+    fill: impl FnOnce(&Path) -> Result<T>,
+) -> Result<T> {
+    let dir: PathBuf = dir.components().collect(); // without a slash at the end
+    if dir.as_os_str().is_empty() {
+        return Err(Error::invalid_argument("invalid checkpoint directory name"));
+    }
+    if fs.exists(&dir)? {
+        return Err(Error::invalid_argument("Directory exists").file(&dir));
+    }
+    let mut temp = dir.clone().into_os_string();
+    temp.push(".tmp");
+    let temp = PathBuf::from(temp);
+    transfer::remove_tree(fs, &temp)?; // of an attempt that a crash ended
+    let filled = fs.create_dir(&temp).and_then(|()| {
+        let out = fill(&temp)?;
+        fs.sync_dir(&temp)?;
+        fs.rename(&temp, &dir)?;
+        fs.sync_dir(parent(&dir))?;
+        Ok(out)
+    });
+    filled.inspect_err(|_| drop(transfer::remove_tree(fs, &temp)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_comes_whole_or_not_at_all() {
+        let top = tempfile::tempdir().unwrap();
+        let fs = io::posix::Posix;
+        let dir = top.path().join("new/");
+        std::fs::create_dir(top.path().join("new.tmp")).unwrap();
+        std::fs::write(top.path().join("new.tmp/old"), "").unwrap();
+        let failed: Result<()> = in_new_dir(&fs, &dir, |temp| {
+            write(&fs, &temp.join("x"), b"1")?;
+            Err(Error::aborted("no"))
+        });
+        assert!(failed.is_err());
+        assert_eq!(std::fs::read_dir(top.path()).unwrap().count(), 0);
+        in_new_dir(&fs, &dir, |temp| write(&fs, &temp.join("x"), b"1")).unwrap();
+        assert_eq!(std::fs::read(dir.join("x")).unwrap(), b"1");
+        assert_eq!(std::fs::read_dir(top.path()).unwrap().count(), 1);
+        let again = in_new_dir(&fs, &dir, |_| Ok(()));
+        assert!(again.unwrap_err().to_string().contains("Directory exists"));
+        assert!(in_new_dir(&fs, Path::new(""), |_| Ok(())).is_err());
+    }
+}

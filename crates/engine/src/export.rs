@@ -1,0 +1,280 @@
+//! A column family's tables, exported to a directory and imported as a new family of this or
+//! another database.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base::{Error, Result, key};
+use io::{OpenHow, SyncKind};
+use table::{InternalIterator, Reader};
+
+use crate::checkpoint::in_new_dir;
+use crate::families;
+use crate::family::Family;
+use crate::files;
+use crate::live::{self, LiveFileMetaData, NoDeletions};
+use crate::maintenance;
+use crate::options::{ColumnFamilyOptions, FlushOptions};
+use crate::shared::Shared;
+use crate::transfer::{self, Made};
+use crate::version::edit::{FileMetaData, LEVELS_MAX, VersionEdit};
+use crate::version::set::next_version;
+use crate::write::admit;
+
+/// What was exported: an import needs it. RocksDB's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExportImportFilesMetaData {
+    /// The comparator of the family.
+    pub db_comparator_name: String,
+    /// Its files.
+    pub files: Vec<LiveFileMetaData>,
+}
+
+/// How files are imported.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImportColumnFamilyOptions {
+    /// Whether the files are moved into the database, by hard links, instead of copied.
+    pub move_files: bool,
+}
+
+/// Flushes the family and links its tables, or copies them, into the new directory `dir`.
+pub(crate) fn export(
+    db: &Shared,
+    family: &Arc<Family>,
+    dir: &Path,
+) -> Result<ExportImportFilesMetaData> {
+    let fs = &*db.env().fs;
+    let one = std::slice::from_ref(family);
+    maintenance::flush(db, one, &FlushOptions::default())?;
+    let _guard = NoDeletions::begin(db);
+    let version = Arc::clone(&family.view.load().version); // keeps the files alive
+    let mut metadata = live::family_metadata_of(&family.name, &version);
+    in_new_dir(fs, dir, |temp| {
+        for (_, file) in version.files() {
+            let name = file.path().file_name().unwrap_or_default();
+            transfer::link_or_copy(fs, file.path(), &temp.join(name), &mut transfer::at_once)?;
+        }
+        Ok(())
+    })?;
+    let mut files: Vec<_> = std::mem::take(&mut metadata.levels)
+        .into_iter()
+        .flat_map(|level| level.files)
+        .collect();
+    for file in &mut files {
+        file.directory = dir.to_path_buf();
+    }
+    db.log.info(format_args!(
+        "[{}] exported to {}: {} files",
+        family.name,
+        dir.display(),
+        files.len()
+    ));
+    Ok(ExportImportFilesMetaData {
+        db_comparator_name: family.comparator().name().to_owned(),
+        files,
+    })
+}
+
+/// Creates a family out of exported files. Errors leave the database without it.
+pub(crate) fn import(
+    db: &Shared,
+    name: &str,
+    options: &ColumnFamilyOptions,
+    import: &ImportColumnFamilyOptions,
+    metadata: &ExportImportFilesMetaData,
+) -> Result<Arc<Family>> {
+    options.validate()?;
+    db.check_writable()?;
+    if metadata.db_comparator_name != options.comparator.name() {
+        return Err(Error::invalid_argument(format!(
+            "Comparator name mismatch: the files are of {}, the column family of {}",
+            metadata.db_comparator_name,
+            options.comparator.name()
+        )));
+    }
+    if metadata.files.is_empty() {
+        return Err(Error::invalid_argument("The list of files is empty"));
+    }
+    let mut all = Vec::with_capacity(metadata.files.len());
+    for file in &metadata.files {
+        all.push(Import::look(db, options, file)?);
+    }
+    let mut made = Made::new(Arc::clone(&db.env().fs));
+    for file in &mut all {
+        file.bring_in(db, import, &mut made)?;
+    }
+    db.env().fs.sync_dir(&db.dir)?;
+    let family = families::create(db, name, options)?;
+    let added = db.order.alone(|| add(db, &family, &mut all, &mut made));
+    if let Err(e) = added {
+        drop(families::drop_family(db, &family));
+        return Err(e);
+    }
+    if import.move_files {
+        for file in &all {
+            drop(db.env().fs.remove(&file.external)); // it stays where it cannot be
+        }
+    }
+    db.attention.raise();
+    admit::debt_changed(db);
+    Ok(family)
+}
+
+/// A file to import.
+struct Import {
+    external: PathBuf,
+    level: u32,
+    /// Its age among the files of level 0.
+    age: (u64, u64),
+    meta: FileMetaData,
+}
+
+impl Import {
+    fn look(db: &Shared, options: &ColumnFamilyOptions, file: &LiveFileMetaData) -> Result<Self> {
+        let external = file.directory.join(file.name.trim_start_matches('/'));
+        Self::look_inside(db, options, file, external.clone()).map_err(|e| e.or_file(external))
+    }
+
+    fn look_inside(
+        db: &Shared,
+        options: &ColumnFamilyOptions,
+        file: &LiveFileMetaData,
+        external: PathBuf,
+    ) -> Result<Self> {
+        let levels = options.cf.num_levels.unsigned_abs().min(LEVELS_MAX) as usize;
+        if file.level >= levels {
+            return Err(Error::invalid_argument(format!(
+                "the file stands on level {}, but num_levels is {levels}",
+                file.level
+            )));
+        }
+        let handle = db.env().fs.open(&external, OpenHow::READ)?;
+        let size = handle.len()?;
+        if size != file.size {
+            return Err(Error::corruption(format!(
+                "file size mismatch: {} bytes were exported, the file has {size}",
+                file.size
+            )));
+        }
+        let reader_options = table::ReaderOptions {
+            comparator: options.comparator.clone(),
+            largest_seqno: file.largest_seqno,
+            ..table::ReaderOptions::default()
+        };
+        let reader = Arc::new(Reader::open(handle, size, reader_options)?);
+        let (smallest, largest) = bounds(&reader, file)?;
+        let p = reader.properties();
+        let unique_id = table::unique_id::internal_unique_id(
+            &p.db_id,
+            &p.db_session_id,
+            p.original_file_number,
+        );
+        let tail = (p.tail_start_offset > 0).then(|| size.saturating_sub(p.tail_start_offset));
+        Ok(Self {
+            external,
+            level: file.level as u32,
+            age: (file.epoch_number, file.largest_seqno),
+            meta: FileMetaData {
+                file_size: size,
+                smallest,
+                largest,
+                smallest_seqno: file.smallest_seqno,
+                largest_seqno: file.largest_seqno,
+                oldest_ancestor_time: file.oldest_ancester_time,
+                file_creation_time: file.file_creation_time,
+                unique_id,
+                tail_size: tail,
+                ..FileMetaData::default()
+            },
+        })
+    }
+
+    fn bring_in(
+        &mut self,
+        db: &Shared,
+        options: &ImportColumnFamilyOptions,
+        made: &mut Made,
+    ) -> Result<()> {
+        let fs = &*db.env().fs;
+        self.meta.number = db.numbers.take();
+        let path = files::table_path(&db.dir, self.meta.number);
+        made.add(path.clone());
+        let nothing = &mut transfer::at_once;
+        if options.move_files {
+            transfer::link_or_copy(fs, &self.external, &path, nothing)?;
+            fs.open(&path, OpenHow::READ)?.sync(SyncKind::Data)
+        } else {
+            transfer::copy(
+                fs,
+                &self.external,
+                &path,
+                Some(self.meta.file_size),
+                nothing,
+            )?;
+            Ok(())
+        }
+    }
+}
+
+/// The internal keys between which the file lies: as exported, or else what it has.
+fn bounds(reader: &Arc<Reader>, file: &LiveFileMetaData) -> Result<(Vec<u8>, Vec<u8>)> {
+    let given = [&file.smallest, &file.largest];
+    if given.iter().all(|k| key::parse(k).is_some()) {
+        return Ok((file.smallest.clone(), file.largest.clone()));
+    }
+    if reader.has_range_tombstones() {
+        return Err(Error::invalid_argument(
+            "a file with range deletions whose internal keys were not exported",
+        ));
+    }
+    let mut it = reader.iter(table::ReadOptions::default());
+    let mut ends = Vec::with_capacity(2);
+    it.seek_to_first();
+    for last in [false, true] {
+        if last {
+            it.seek_to_last();
+        }
+        it.status()?;
+        if !it.valid() {
+            return Err(Error::invalid_argument("the file has no entries"));
+        }
+        ends.push(it.key().to_vec());
+    }
+    let largest = ends.pop().unwrap_or_default();
+    Ok((ends.pop().unwrap_or_default(), largest))
+}
+
+/// Makes the files those of the family. Nobody is inside the order of writes.
+fn add(db: &Shared, family: &Arc<Family>, all: &mut [Import], made: &mut Made) -> Result<()> {
+    let mut versions = db.lock_versions();
+    let families = db.families.load();
+    // Oldest first: epochs are given in this order.
+    all.sort_by_key(|f| (std::cmp::Reverse(f.level), f.age));
+    let mut edit = VersionEdit {
+        column_family: family.id,
+        ..VersionEdit::default()
+    };
+    for file in all.iter_mut() {
+        file.meta.epoch_number = Some(family.take_epoch());
+        edit.add_file(file.level, file.meta.clone());
+    }
+    // What is written from here on must be newer than the files.
+    let newest = all.iter().map(|f| f.meta.largest_seqno).max().unwrap_or(0);
+    let ticket = db.order.begin_through(newest);
+    let result = (|| {
+        let version = Arc::new(next_version(&db.tables, family, &edit)?);
+        made.keep();
+        let last = ticket.last.max(db.visible().0);
+        versions
+            .log(&db.tables, &db.numbers, &families, last, edit)
+            .inspect_err(|e| db.fail("MANIFEST", e))?;
+        let state = db.state();
+        let view = family.view.load_full();
+        family.view.store(Arc::new(view.with_version(version)));
+        drop(state);
+        Ok(())
+    })();
+    db.order
+        .finish(ticket, result.is_ok() && ticket.last >= ticket.first);
+    result
+}

@@ -1,0 +1,458 @@
+//! Ingestion: tables made by an `SstFileWriter` become part of a database.
+//!
+//! ```text
+//!   look      is each file whole, and of the right kind?            nothing is written
+//!   bring in  a link or copy under a number of the database's own   files that nothing names
+//!   flush     memtables that hold keys of the files                 writers go on
+//!   commit    writers wait: place, sequence numbers, one group of edits in the MANIFEST, new Views
+//!   tidy      files that were moved lose their old names
+//! ```
+//!
+//! All files of a call, over all families, come or none does. An error before the commit removes
+//! what was brought in. What was written before is made durable before the MANIFEST names the
+//! files, so that a crash never takes an older write and leaves an ingested file.
+
+mod place;
+mod prepare;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base::{Error, ErrorKind, Result};
+
+use crate::compaction::exclusive::Exclusive;
+use crate::db::ColumnFamily;
+use crate::events::Event;
+use crate::family::Family;
+use crate::listener::FlushReason;
+use crate::maintenance;
+use crate::options::FlushOptions;
+use crate::read::view::View;
+use crate::shared::Shared;
+use crate::transfer::{Made, parent};
+use crate::version::Version;
+use crate::version::edit::VersionEdit;
+use crate::version::set::next_version;
+use crate::write::{admit, submit};
+use place::Place;
+use prepare::Incoming;
+
+/// The epoch of files that are ingested behind everything: RocksDB's.
+const EPOCH_BEHIND: u64 = 1;
+
+/// How files are ingested. Names and defaults are RocksDB's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "RocksDB's options, each a switch of its own"
+)]
+pub struct IngestExternalFileOptions {
+    /// Whether the files are moved into the database, by hard links, instead of copied. They must
+    /// not be changed afterwards. Their old names are removed in the end.
+    pub move_files: bool,
+    /// Whether a file that cannot be linked is copied.
+    pub failed_move_fall_back_to_copy: bool,
+    /// Whether snapshots that exist do not see the files.
+    pub snapshot_consistency: bool,
+    /// Whether the files may get a sequence number. Without it, they are refused if the database
+    /// has any of their keys, or a snapshot that must not see them.
+    pub allow_global_seqno: bool,
+    /// Whether memtables that have keys of the files may be flushed.
+    pub allow_blocking_flush: bool,
+    /// Whether the files go behind everything that the database has, to the last level: keys that
+    /// exist hide theirs. The database must have been opened with `allow_ingest_behind` all along.
+    pub ingest_behind: bool,
+    /// Whether a sequence number is written into the file too, for RocksDB before 5.16. It is
+    /// always in the MANIFEST.
+    pub write_global_seqno: bool,
+    /// Whether every block of the files is checked before.
+    pub verify_checksums_before_ingest: bool,
+    /// Whether files that do not fit in the last level are refused, with `TryAgain`.
+    pub fail_if_not_bottommost_level: bool,
+}
+
+impl Default for IngestExternalFileOptions {
+    fn default() -> Self {
+        Self {
+            move_files: false,
+            failed_move_fall_back_to_copy: true,
+            snapshot_consistency: true,
+            allow_global_seqno: true,
+            allow_blocking_flush: true,
+            ingest_behind: false,
+            write_global_seqno: false,
+            verify_checksums_before_ingest: false,
+            fail_if_not_bottommost_level: false,
+        }
+    }
+}
+
+/// Files for one column family.
+#[derive(Clone, Debug)]
+pub struct IngestExternalFileArg {
+    /// Where they go.
+    pub column_family: ColumnFamily,
+    /// The files. Where keys of several overlap, later ones hide earlier ones.
+    pub external_files: Vec<PathBuf>,
+    /// How.
+    pub options: IngestExternalFileOptions,
+}
+
+/// The files of one family.
+struct Job<'a> {
+    family: &'a Arc<Family>,
+    options: &'a IngestExternalFileOptions,
+    files: Vec<Incoming>,
+    /// Some of the files share keys.
+    overlap: bool,
+}
+
+/// Where a file goes, and its sequence number, counted from the last one that was used; 0 is 0.
+struct Assigned {
+    level: usize,
+    nth: u64,
+}
+
+/// Ingests files into families. Errors leave the database as it was.
+pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> {
+    db.check_writable()?;
+    check(db, args)?;
+    let mut jobs = Vec::with_capacity(args.len());
+    for arg in args {
+        jobs.push(Job::look(db, arg)?);
+    }
+    let mut made = Made::new(Arc::clone(&db.env().fs));
+    for job in &mut jobs {
+        for file in &mut job.files {
+            file.bring_in(db, job.options, &mut made)?;
+        }
+    }
+    db.env().fs.sync_dir(&db.dir)?;
+    // Most of what must be flushed and synced is so before writers wait.
+    for job in &jobs {
+        if job.needs_flush()? {
+            maintenance::flush(
+                db,
+                std::slice::from_ref(job.family),
+                &FlushOptions::default(),
+            )?;
+        }
+    }
+    let exclusives: Vec<_> = jobs
+        .iter()
+        .map(|job| job.exclusive(db))
+        .collect::<Result<_>>()?;
+    submit::flush_wal(db, true)?;
+    db.order.alone(|| {
+        for job in &jobs {
+            if job.needs_flush()? {
+                let one = std::slice::from_ref(job.family);
+                maintenance::begin_flush(db, one, FlushReason::ExternalFileIngestion)?.wait(db)?;
+            }
+        }
+        submit::flush_wal(db, true)?;
+        commit(db, &mut jobs, &exclusives, &mut made)
+    })?;
+    drop(exclusives);
+    db.attention.raise();
+    admit::debt_changed(db);
+    remove_moved(db, &jobs);
+    Ok(())
+}
+
+fn check(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> {
+    if args.is_empty() {
+        return Err(Error::invalid_argument("ingestion arg list is empty"));
+    }
+    let mut ids = BTreeSet::new();
+    for arg in args {
+        let family = &arg.column_family.0;
+        db.check_handle(family)?;
+        db.families.load().require(family.id)?;
+        if !ids.insert(family.id) {
+            return Err(Error::invalid_argument(
+                "ingestion args have duplicate column families",
+            ));
+        }
+        if arg.external_files.is_empty() {
+            return Err(Error::invalid_argument("external_files is empty"));
+        }
+        if arg.options.ingest_behind && !db.options.db.allow_ingest_behind {
+            return Err(Error::invalid_argument(
+                "can't ingest_behind file in DB with allow_ingest_behind=false",
+            )
+            .hint("open the database with allow_ingest_behind = true from its creation on"));
+        }
+    }
+    Ok(())
+}
+
+impl<'a> Job<'a> {
+    fn look(db: &Shared, arg: &'a IngestExternalFileArg) -> Result<Self> {
+        let family = &arg.column_family.0;
+        let cmp = family.comparator();
+        let files = arg
+            .external_files
+            .iter()
+            .map(|path| Incoming::look(db, family, path, &arg.options))
+            .collect::<Result<Vec<_>>>()?;
+        let mut sorted: Vec<&Incoming> = files.iter().collect();
+        sorted.sort_by(|a, b| cmp.compare(a.smallest(cmp), b.smallest(cmp)));
+        let overlap = sorted
+            .windows(2)
+            .any(|w| cmp.compare(w[0].largest(cmp), w[1].smallest(cmp)).is_ge());
+        if overlap && arg.options.ingest_behind {
+            return Err(Error::not_supported(
+                "Files with overlapping ranges cannot be ingested with ingestion behind mode.",
+            ));
+        }
+        Ok(Self {
+            family,
+            options: &arg.options,
+            files,
+            overlap,
+        })
+    }
+
+    /// Whether a memtable has keys of the files. Errors: it has, and must not be flushed.
+    fn needs_flush(&self) -> Result<bool> {
+        if self.options.ingest_behind {
+            return Ok(false);
+        }
+        let cmp = self.family.comparator();
+        let view = self.family.view.load();
+        for file in &self.files {
+            if place::memory_has_keys(&view, file.smallest(cmp), file.largest(cmp))? {
+                if self.options.allow_blocking_flush {
+                    return Ok(true);
+                }
+                return Err(Error::invalid_argument("External file requires flush")
+                    .file(&file.external)
+                    .hint("flush first, or set allow_blocking_flush = true"));
+            }
+        }
+        Ok(false)
+    }
+
+    /// Keeps compactions of the family away. If one is running, the files can still go on top of
+    /// everything, which needs a sequence number; without that it is waited for.
+    fn exclusive<'db>(&self, db: &'db Shared) -> Result<Option<Exclusive<'db>>> {
+        let o = self.options;
+        let must = o.ingest_behind || !o.allow_global_seqno || o.fail_if_not_bottommost_level;
+        if must {
+            Exclusive::take(db, self.family).map(Some)
+        } else {
+            Ok(Exclusive::try_take(db, self.family))
+        }
+    }
+
+    /// A place and a sequence number for each file. `hidden`: the sequence number is needed for
+    /// snapshots.
+    fn assign(
+        &self,
+        db: &Shared,
+        version: &Version,
+        free: bool,
+        hidden: bool,
+    ) -> Result<Vec<Assigned>> {
+        let levels = version.num_levels() - usize::from(db.options.db.allow_ingest_behind);
+        let mut out = Vec::with_capacity(self.files.len());
+        let mut used = 0;
+        for file in &self.files {
+            let at = if self.options.ingest_behind {
+                self.behind(version, file)?
+            } else if self.overlap || !free {
+                Place {
+                    level: 0,
+                    hides: true,
+                }
+            } else {
+                let cmp = self.family.comparator();
+                place::place(version, levels, file.smallest(cmp), file.largest(cmp))?
+            };
+            let needs = !self.options.ingest_behind && (at.hides || hidden);
+            self.check_place(at, needs, version)
+                .map_err(|e| e.file(&file.external))?;
+            used += u64::from(needs);
+            out.push(Assigned {
+                level: at.level,
+                nth: if needs { used } else { 0 },
+            });
+        }
+        Ok(out)
+    }
+
+    fn check_place(&self, at: Place, needs_seqno: bool, version: &Version) -> Result<()> {
+        if needs_seqno && !self.options.allow_global_seqno {
+            return Err(Error::invalid_argument(
+                "Global seqno is required, but disabled",
+            )
+            .hint("the database has keys of the file or a snapshot; set allow_global_seqno = true"));
+        }
+        if self.options.fail_if_not_bottommost_level && at.level + 1 < version.num_levels() {
+            return Err(Error::new(
+                ErrorKind::TryAgain,
+                "Files cannot be ingested to Lmax. Please make sure key range of Lmax and ongoing \
+                 compaction's output to Lmax does not overlap with files to ingest.",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The place behind everything.
+    fn behind(&self, version: &Version, file: &Incoming) -> Result<Place> {
+        let cmp = self.family.comparator();
+        let last = version.num_levels() - 1;
+        let refuse = |what: &str| Err(Error::invalid_argument(what).file(&file.external));
+        if !place::fits(version, last, file.smallest(cmp), file.largest(cmp)) {
+            return refuse("Can't ingest_behind file as it doesn't fit at the last level!");
+        }
+        if version
+            .files()
+            .any(|(level, f)| level < last && f.meta.smallest_seqno == 0)
+        {
+            return refuse(
+                "Can't ingest_behind file as despite allow_ingest_behind=true there are files \
+                 with 0 seqno in database at upper levels!",
+            );
+        }
+        Ok(Place {
+            level: last,
+            hides: false,
+        })
+    }
+
+    /// The edit that adds the files; `last` is the last sequence number that was used.
+    fn edit(&mut self, db: &Shared, assigned: &[Assigned], last: u64) -> Result<VersionEdit> {
+        let now = db.env().clock.wall_micros() / 1_000_000;
+        let mut edit = VersionEdit {
+            column_family: self.family.id,
+            ..VersionEdit::default()
+        };
+        for (file, at) in self.files.iter_mut().zip(assigned) {
+            let seqno = if at.nth == 0 { 0 } else { last + at.nth };
+            file.assign(db, seqno, self.options.write_global_seqno)?;
+            let epoch = if self.options.ingest_behind {
+                EPOCH_BEHIND
+            } else {
+                self.family.take_epoch()
+            };
+            let meta = file.meta(self.family.comparator(), seqno, epoch, now);
+            edit.add_file(at.level as u32, meta);
+        }
+        Ok(edit)
+    }
+}
+
+/// Makes the files part of the database. Nobody is inside the order of writes.
+fn commit(
+    db: &Shared,
+    jobs: &mut [Job<'_>],
+    exclusives: &[Option<Exclusive<'_>>],
+    made: &mut Made,
+) -> Result<()> {
+    db.check_writable()?;
+    let mut versions = db.lock_versions();
+    let families = db.families.load();
+    for job in &*jobs {
+        families.require(job.family.id)?;
+    }
+    // Files at sequence 0 are seen by every snapshot: none may be taken until they are there.
+    let snapshots = db.snapshots.hold();
+    let hidden = |job: &Job<'_>| job.options.snapshot_consistency && !snapshots.is_empty();
+    let mut all = Vec::with_capacity(jobs.len());
+    for (job, exclusive) in jobs.iter().zip(exclusives) {
+        let version = Arc::clone(&job.family.view.load().version);
+        all.push(job.assign(db, &version, exclusive.is_some(), hidden(job))?);
+    }
+    let snapshots = needs_hold(jobs, &all).then_some(snapshots);
+    let used = all.iter().flatten().map(|a| a.nth).max().unwrap_or(0);
+    let ticket = db.order.begin(used);
+    let before = ticket.first - 1;
+    let result = (|| {
+        let mut edits = Vec::with_capacity(jobs.len());
+        let mut new = Vec::with_capacity(jobs.len());
+        for (job, assigned) in jobs.iter_mut().zip(&all) {
+            let edit = job.edit(db, assigned, before)?;
+            new.push(Arc::new(next_version(&db.tables, job.family, &edit)?));
+            edits.push(edit);
+        }
+        // From here on the MANIFEST may name the files.
+        made.keep();
+        let last = ticket.last.max(db.visible().0);
+        versions
+            .log_all(&db.tables, &db.numbers, &families, last, edits)
+            .inspect_err(|e| db.fail("MANIFEST", e))?;
+        show(db, jobs, new);
+        Ok(())
+    })();
+    db.order.finish(ticket, result.is_ok() && used > 0);
+    drop(snapshots);
+    drop(versions);
+    result?;
+    if used > 0 {
+        // All logged writes before were made durable while nobody wrote.
+        db.durable.raise(ticket.last);
+    }
+    log(db, jobs, &all, before);
+    Ok(())
+}
+
+/// Whether a snapshot taken now could see a file that it must not.
+fn needs_hold(jobs: &[Job<'_>], all: &[Vec<Assigned>]) -> bool {
+    jobs.iter().zip(all).any(|(job, assigned)| {
+        job.options.snapshot_consistency && assigned.iter().any(|a| a.nth == 0)
+    })
+}
+
+/// Readers see the files.
+fn show(db: &Shared, jobs: &[Job<'_>], new: Vec<Arc<Version>>) {
+    let state = db.state();
+    for (job, version) in jobs.iter().zip(new) {
+        let view: Arc<View> = job.family.view.load_full();
+        job.family.view.store(Arc::new(view.with_version(version)));
+    }
+    drop(state);
+}
+
+fn log(db: &Shared, jobs: &[Job<'_>], all: &[Vec<Assigned>], before: u64) {
+    for (job, assigned) in jobs.iter().zip(all) {
+        for (file, at) in job.files.iter().zip(assigned) {
+            db.log.event(
+                &Event::new("ingest_finished")
+                    .text("cf_name", &job.family.name)
+                    .number("file_number", file.number.0)
+                    .number("level", at.level as u64)
+                    .number(
+                        "global_seqno",
+                        if at.nth == 0 { 0 } else { before + at.nth },
+                    ),
+            );
+        }
+    }
+}
+
+/// The old names of files that were moved.
+fn remove_moved(db: &Shared, jobs: &[Job<'_>]) {
+    let fs = &*db.env().fs;
+    let mut dirs: BTreeSet<&Path> = BTreeSet::new();
+    for job in jobs.iter().filter(|job| job.options.move_files) {
+        for file in &job.files {
+            match fs.remove(&file.external) {
+                Ok(()) => {
+                    dirs.insert(parent(&file.external));
+                }
+                Err(e) => db
+                    .log
+                    .warn(format_args!("an ingested file keeps its old name: {e}")),
+            }
+        }
+    }
+    for dir in dirs {
+        if let Err(e) = fs.sync_dir(dir) {
+            db.log
+                .warn(format_args!("an ingested file's old name: {e}"));
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! How much of a column family lies in a range of keys, about; and whole files taken out of one.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use base::{Error, Result, key};
+use table::InternalIterator;
+
+use crate::compaction::exclusive::Exclusive;
+use crate::family::Family;
+use crate::memtable::Memtable;
+use crate::read::range_del::before_versions;
+use crate::shared::Shared;
+use crate::version::TableFile;
+use crate::version::edit::VersionEdit;
+use crate::version::set::next_version;
+
+/// What [`Db::get_approximate_sizes`](crate::Db::get_approximate_sizes) counts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SizeApproximationOptions {
+    /// Data in memtables.
+    pub include_memtables: bool,
+    /// Data in files.
+    pub include_files: bool,
+    /// How wrong the size may be, as a part of it, so that the files at the ends of the range need
+    /// not be looked into where they make less than that; negative asks for the best estimate.
+    pub files_size_error_margin: f64,
+}
+
+impl Default for SizeApproximationOptions {
+    fn default() -> Self {
+        Self {
+            include_memtables: false,
+            include_files: true,
+            files_size_error_margin: -1.0,
+        }
+    }
+}
+
+/// The keys from the first to before the second.
+pub type Range<'a> = (&'a [u8], &'a [u8]);
+
+/// Bytes of the family in each range. Errors: nothing is to be counted.
+pub(crate) fn approximate(
+    family: &Family,
+    options: &SizeApproximationOptions,
+    ranges: &[Range<'_>],
+) -> Result<Vec<u64>> {
+    if !options.include_memtables && !options.include_files {
+        return Err(Error::invalid_argument(
+            "Invalid options: neither include_memtables nor include_files is set",
+        ));
+    }
+    let sizes = ranges.iter().map(|&range| {
+        let mut size = 0;
+        if options.include_files {
+            size += in_files(family, range, options.files_size_error_margin);
+        }
+        if options.include_memtables {
+            size += in_memory(family, range).1;
+        }
+        size
+    });
+    Ok(sizes.collect())
+}
+
+/// Entries and bytes of the family's memtables in a range.
+pub(crate) fn in_memory(family: &Family, range: Range<'_>) -> (u64, u64) {
+    let view = family.view.load();
+    let memtables = std::iter::once(&view.mem).chain(&view.imm);
+    memtables.fold((0, 0), |(count, bytes), mem| {
+        let n = entries_in(mem, family, range);
+        let mean = mem.data_bytes() / (mem.len() as u64).max(1);
+        (count + n, bytes + n * mean)
+    })
+}
+
+fn entries_in(mem: &Arc<Memtable>, family: &Family, (start, limit): Range<'_>) -> u64 {
+    if mem.is_empty() {
+        return 0;
+    }
+    let end = before_versions(limit);
+    let mut it = mem.iter();
+    it.seek(&before_versions(start));
+    let mut n = 0;
+    while it.valid() && key::compare(family.comparator(), it.key(), &end).is_lt() {
+        n += 1;
+        it.next();
+    }
+    n
+}
+
+fn in_files(family: &Family, (start, limit): Range<'_>, margin: f64) -> u64 {
+    let cmp = family.comparator();
+    if cmp.compare(start, limit).is_ge() {
+        return 0;
+    }
+    let (start, limit) = (before_versions(start), before_versions(limit));
+    let version = Arc::clone(&family.view.load().version);
+    let (mut whole, mut partly) = (0u64, Vec::new());
+    for (_, file) in version.files() {
+        let from = key::compare(cmp, &file.meta.smallest, &start);
+        let to = key::compare(cmp, &file.meta.largest, &limit);
+        let outside = key::compare(cmp, &file.meta.smallest, &limit).is_ge()
+            || key::compare(cmp, &file.meta.largest, &start).is_lt();
+        if outside {
+            continue;
+        }
+        if from.is_ge() && to.is_lt() {
+            whole += file.meta.file_size;
+        } else {
+            partly.push(file);
+        }
+    }
+    let rough: u64 = partly.iter().map(|f| f.meta.file_size).sum();
+    if margin > 0.0 && (rough as f64) < whole as f64 * margin {
+        return whole + rough / 2;
+    }
+    let parts = partly
+        .iter()
+        .map(|f| f.reader.approximate_size(&start, &limit));
+    whole + parts.sum::<u64>()
+}
+
+/// From where to where files are deleted; `None` is open.
+pub type OpenRange<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
+
+/// Takes every file out of the family that lies in one of the ranges with all its keys. Level 0
+/// stays: what its files hide must stay hidden. Data that lies in other files with keys from
+/// outside stays too, older versions of deleted keys among it.
+pub(crate) fn delete_files(
+    db: &Shared,
+    family: &Arc<Family>,
+    ranges: &[OpenRange<'_>],
+    include_end: bool,
+) -> Result<()> {
+    db.check_writable()?;
+    let _exclusive = Exclusive::take(db, family)?;
+    let mut versions = db.lock_versions();
+    let families = db.families.load();
+    families.require(family.id)?;
+    let version = Arc::clone(&family.view.load().version);
+    let mut edit = VersionEdit {
+        column_family: family.id,
+        ..VersionEdit::default()
+    };
+    for (level, file) in version.files().filter(|(level, _)| *level > 0) {
+        let inside = |range: &OpenRange<'_>| lies_in(family, file, *range, include_end);
+        if ranges.iter().any(inside) && !file.being_compacted.load(Ordering::Relaxed) {
+            edit.delete_file(level as u32, file.number());
+        }
+    }
+    if edit.deleted_files.is_empty() {
+        return Ok(());
+    }
+    let count = edit.deleted_files.len();
+    let new = Arc::new(next_version(&db.tables, family, &edit)?);
+    versions.log(&db.tables, &db.numbers, &families, db.visible().0, edit)?;
+    let state = db.state();
+    let view = family.view.load_full();
+    family.view.store(Arc::new(view.with_version(new)));
+    drop(state);
+    drop(versions);
+    drop((view, version));
+    db.log.info(format_args!(
+        "[{}] DeleteFilesInRanges: {count} files",
+        family.name
+    ));
+    db.attention.raise();
+    db.delete_obsolete_files();
+    Ok(())
+}
+
+fn lies_in(family: &Family, file: &TableFile, range: OpenRange<'_>, include_end: bool) -> bool {
+    let cmp = family.comparator();
+    let (begin, end) = range;
+    begin.is_none_or(|b| cmp.compare(file.smallest_user_key(), b).is_ge())
+        && end.is_none_or(|e| {
+            let at_end = cmp.compare(file.largest_user_key(), e);
+            at_end.is_lt() || (include_end && at_end.is_eq())
+        })
+}

@@ -1,0 +1,340 @@
+//! Tables made outside of any database, to be ingested by one: RocksDB's `SstFileWriter`.
+//!
+//! All entries have sequence 0; the database that ingests the file gives them one. So a key stands
+//! in a file once, and entries come in the order of their keys. The file is durable, its name too,
+//! when [`SstFileWriter::finish`] returns; one that is not finished is removed.
+
+use std::cmp::Ordering;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base::rng::Rng;
+use base::{Error, Result, SequenceNumber, ValueType, key};
+
+use crate::options::Options;
+use crate::transfer::parent;
+
+/// What RocksDB's own `SstFileWriter` calls the database that its files come from.
+const DB_ID: &str = "SST Writer";
+
+/// What a finished file holds. RocksDB's `ExternalSstFileInfo`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExternalSstFileInfo {
+    /// Where it is.
+    pub file_path: PathBuf,
+    /// The first key; empty if the file has range deletions only.
+    pub smallest_key: Vec<u8>,
+    /// The last key; empty if the file has range deletions only.
+    pub largest_key: Vec<u8>,
+    /// The first key of the range deletions; empty if there are none.
+    pub smallest_range_del_key: Vec<u8>,
+    /// The end of the range deletions, which they do not reach; empty if there are none.
+    pub largest_range_del_key: Vec<u8>,
+    /// The sequence number of all entries: 0.
+    pub sequence_number: u64,
+    /// Bytes.
+    pub file_size: u64,
+    /// Entries, without range deletions.
+    pub num_entries: u64,
+    /// Range deletions.
+    pub num_range_del_entries: u64,
+    /// The version of the format: 2.
+    pub version: u32,
+}
+
+/// Writes a table for [`Db::ingest_external_file`](crate::Db::ingest_external_file), of Ironstone
+/// or of RocksDB.
+///
+/// ```
+/// use ironstone::{Db, IngestExternalFileOptions, Options, SstFileWriter};
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let mut options = Options::default();
+/// # options.db.create_if_missing = true;
+/// let path = dir.path().join("bulk.sst");
+/// let mut writer = SstFileWriter::new(&options);
+/// writer.open(&path)?;
+/// writer.put("a", "1")?;
+/// writer.put("b", "2")?;
+/// assert_eq!(writer.finish()?.num_entries, 2);
+///
+/// let db = Db::open(dir.path().join("db"), &options)?;
+/// db.ingest_external_file(&[&path], &IngestExternalFileOptions::default())?;
+/// assert_eq!(db.get("b")?.as_deref(), Some(&b"2"[..]));
+/// # Ok::<(), ironstone::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct SstFileWriter {
+    options: Options,
+    session_id: String,
+    files: u64,
+    open: Option<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: Arc<dyn io::File>,
+    builder: table::Builder,
+    info: ExternalSstFileInfo,
+    /// Scratch: the internal key.
+    key: Vec<u8>,
+}
+
+impl SstFileWriter {
+    /// A writer of tables for a column family with `options.cf`.
+    pub fn new(options: &Options) -> Self {
+        let clock = &options.env.clock;
+        let seed = clock.wall_micros().rotate_left(24)
+            ^ u64::from(std::process::id())
+            ^ clock.monotonic_nanos();
+        Self {
+            session_id: table::unique_id::new_session_id(&mut Rng::new(seed)),
+            options: options.clone(),
+            files: 0,
+            open: None,
+        }
+    }
+
+    /// Begins a file; one that was begun before and not finished is removed. Errors: the file
+    /// exists; options with which no table can be written.
+    pub fn open(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        self.abandon();
+        let path = path.as_ref();
+        self.options.cf.validate()?;
+        let file = self.options.env.fs.open(path, io::OpenHow::CREATE_NEW)?;
+        self.files += 1;
+        let cf = &self.options.cf;
+        let now = self.options.env.clock.wall_micros() / 1_000_000;
+        let builder = table::Builder::new(
+            Arc::clone(&file),
+            table::BuilderOptions {
+                table: cf.table.clone(),
+                comparator: cf.comparator.clone(),
+                compression: cf.cf.compression,
+                compression_opts: cf.cf.compression_opts.settings(),
+                prefix_extractor: cf.prefix_extractor.clone(),
+                db_id: DB_ID.to_owned(),
+                db_session_id: self.session_id.clone(),
+                file_number: self.files,
+                creation_time: now,
+                file_creation_time: now,
+                merge_operator_name: cf.merge_operator.as_ref().map(|m| m.name().to_owned()),
+                statistics: self.options.env.statistics.clone(),
+                ..table::BuilderOptions::default()
+            },
+        );
+        let builder = match builder {
+            Ok(builder) => builder.external(),
+            Err(e) => {
+                drop(file);
+                drop(self.options.env.fs.remove(path));
+                return Err(e.or_file(path));
+            }
+        };
+        self.open = Some(Open {
+            file,
+            builder,
+            info: ExternalSstFileInfo {
+                file_path: path.to_path_buf(),
+                version: 2,
+                ..ExternalSstFileInfo::default()
+            },
+            key: Vec::new(),
+        });
+        Ok(())
+    }
+
+    /// Sets `key`. Errors: keys do not come in strictly ascending order; no file is open.
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.add(key.as_ref(), value.as_ref(), ValueType::Value)
+    }
+
+    /// Gives the merge operator an operand for `key`. Errors: as [`SstFileWriter::put`].
+    pub fn merge(&mut self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
+        self.add(key.as_ref(), operand.as_ref(), ValueType::Merge)
+    }
+
+    /// Removes `key` from the database that ingests the file. Errors: as [`SstFileWriter::put`].
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.add(key.as_ref(), &[], ValueType::Deletion)
+    }
+
+    /// Removes the keys from `begin` to before `end` from the database that ingests the file, but
+    /// not those that the file itself sets. Ranges come in any order, also between keys. Nothing
+    /// to do if both are equal. Errors: `end` is before `begin`; no file is open.
+    pub fn delete_range(&mut self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
+        let (begin, end) = (begin.as_ref(), end.as_ref());
+        let comparator = self.options.cf.comparator.clone();
+        let open = self.current()?;
+        match comparator.compare(begin, end) {
+            Ordering::Less => {}
+            Ordering::Equal => return Ok(()),
+            Ordering::Greater => {
+                return Err(Error::invalid_argument("end key comes before start key")
+                    .file(&open.info.file_path));
+            }
+        }
+        let seq = SequenceNumber(0);
+        open.key.clear();
+        key::append(&mut open.key, begin, seq, ValueType::RangeDeletion);
+        open.builder.add_range_tombstone(&open.key, end)?;
+        let info = &mut open.info;
+        let first = info.num_range_del_entries == 0;
+        if first
+            || comparator
+                .compare(begin, &info.smallest_range_del_key)
+                .is_lt()
+        {
+            info.smallest_range_del_key = begin.to_vec();
+        }
+        if first || comparator.compare(end, &info.largest_range_del_key).is_gt() {
+            info.largest_range_del_key = end.to_vec();
+        }
+        info.num_range_del_entries += 1;
+        Ok(())
+    }
+
+    /// Bytes written so far, about; 0 if no file is open.
+    pub fn file_size(&self) -> u64 {
+        let open = self.open.as_ref();
+        open.map_or(0, |o| o.builder.file_size_estimate())
+    }
+
+    /// Completes the file and makes it durable. Errors: nothing was added, and the file is
+    /// removed; what the device says.
+    pub fn finish(&mut self) -> Result<ExternalSstFileInfo> {
+        let open = self.current()?;
+        if open.info.num_entries + open.info.num_range_del_entries == 0 {
+            let path = open.info.file_path.clone();
+            self.abandon();
+            return Err(
+                Error::invalid_argument("Cannot create sst file with no entries").file(path),
+            );
+        }
+        let Some(open) = self.open.take() else {
+            return Err(not_open());
+        };
+        let path = open.info.file_path.clone();
+        let file = open.file;
+        let mut info = open.info;
+        let fs = &*self.options.env.fs;
+        let finished = open.builder.finish().and_then(|finished| {
+            file.sync(io::SyncKind::Data)?;
+            fs.sync_dir(parent(&path))?;
+            Ok(finished)
+        });
+        drop(file);
+        info.file_size = finished.inspect_err(|_| drop(fs.remove(&path)))?.file_size;
+        Ok(info)
+    }
+
+    fn add(&mut self, user_key: &[u8], value: &[u8], kind: ValueType) -> Result<()> {
+        let comparator = self.options.cf.comparator.clone();
+        let open = self.current()?;
+        let info = &mut open.info;
+        if info.num_entries > 0 && comparator.compare(&info.largest_key, user_key).is_ge() {
+            return Err(Error::invalid_argument(format!(
+                "Keys must be added in strict ascending order: \"{}\" comes after \"{}\"",
+                user_key.escape_ascii(),
+                info.largest_key.escape_ascii()
+            ))
+            .file(&info.file_path));
+        }
+        open.key.clear();
+        key::append(&mut open.key, user_key, SequenceNumber(0), kind);
+        open.builder.add(&open.key, value)?;
+        if info.num_entries == 0 {
+            info.smallest_key = user_key.to_vec();
+        }
+        info.largest_key.clear();
+        info.largest_key.extend_from_slice(user_key);
+        info.num_entries += 1;
+        Ok(())
+    }
+
+    fn current(&mut self) -> Result<&mut Open> {
+        self.open.as_mut().ok_or_else(not_open)
+    }
+
+    /// Removes the file that was begun.
+    fn abandon(&mut self) {
+        if let Some(open) = self.open.take() {
+            let path = open.info.file_path;
+            drop(open.file);
+            drop(self.options.env.fs.remove(&path));
+        }
+    }
+}
+
+impl Drop for SstFileWriter {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+fn not_open() -> Error {
+    Error::invalid_argument("File is not opened").hint("call SstFileWriter::open first")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn writer(dir: &Path) -> (SstFileWriter, PathBuf) {
+        let path = dir.join("x.sst");
+        let mut w = SstFileWriter::new(&Options::default());
+        w.open(&path).unwrap();
+        (w, path)
+    }
+
+    #[test]
+    fn a_finished_file_tells_what_it_holds() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut w, path) = writer(dir.path());
+        w.put("b", "1").unwrap();
+        w.delete("c").unwrap();
+        w.merge("d", "2").unwrap();
+        w.delete_range("x", "z").unwrap();
+        w.delete_range("a", "b").unwrap();
+        w.delete_range("a", "a").unwrap();
+        let info = w.finish().unwrap();
+        assert_eq!(
+            (info.num_entries, info.num_range_del_entries, info.version),
+            (3, 2, 2)
+        );
+        assert_eq!(
+            (&info.smallest_key[..], &info.largest_key[..]),
+            (&b"b"[..], &b"d"[..])
+        );
+        assert_eq!(info.smallest_range_del_key, b"a");
+        assert_eq!(info.largest_range_del_key, b"z");
+        let len = std::fs::metadata(&path).unwrap().len();
+        assert_eq!(info.file_size, len);
+        assert!(w.finish().is_err(), "it is finished");
+        w.open(dir.path().join("y.sst")).unwrap();
+        assert!(w.open(&path).is_err(), "it exists");
+        assert!(!dir.path().join("y.sst").exists(), "it was not finished");
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn bad_calls_are_refused_and_leave_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut idle = SstFileWriter::new(&Options::default());
+        let e = idle.put("a", "1").unwrap_err();
+        assert!(e.to_string().contains("not opened"), "{e}");
+        assert_eq!(idle.file_size(), 0);
+        let (mut w, path) = writer(dir.path());
+        let e = w.finish().unwrap_err();
+        assert!(e.to_string().contains("no entries"), "{e}");
+        assert!(!path.exists());
+        let (mut w, _) = writer(dir.path());
+        w.put("b", "1").unwrap();
+        for key in ["b", "a"] {
+            let e = w.put(key, "2").unwrap_err();
+            assert!(e.to_string().contains("strict ascending order"), "{e}");
+        }
+        assert!(w.delete_range("b", "a").is_err());
+        drop(w);
+        assert!(!path.exists(), "it was not finished");
+    }
+}

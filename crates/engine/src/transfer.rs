@@ -1,0 +1,207 @@
+//! Copies and links of whole files, for everything that takes files into a database or out of it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base::checksum::Crc32c;
+use base::{Error, Result};
+use io::{FileSystem, OpenHow, SyncKind, WriteSync, write_all_at};
+
+/// Bytes that are read and written at once.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// What a copy held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Copied {
+    pub(crate) bytes: u64,
+    pub(crate) crc32c: u32,
+}
+
+/// Is told of each chunk that was read; may wait, or give up by an error.
+pub(crate) type OnBytes<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
+
+/// Does nothing with each chunk.
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "one of the functions that `OnBytes` is"
+)]
+pub(crate) fn at_once(_: u64) -> Result<()> {
+    Ok(())
+}
+
+/// Copies `from` to the new file `to` and syncs it; with `exactly`, that many bytes from its start.
+/// The directory entry is not synced. What was written is removed after an error.
+///
+/// Errors: `to` exists; Corruption if `from` is shorter than `exactly`; those of the files.
+pub(crate) fn copy(
+    fs: &dyn FileSystem,
+    from: &Path,
+    to: &Path,
+    exactly: Option<u64>,
+    on_bytes: OnBytes<'_>,
+) -> Result<Copied> {
+    let source = fs.open(from, OpenHow::READ)?;
+    let target = fs.open(to, OpenHow::CREATE_NEW)?;
+    let done = each_chunk(&source, exactly, on_bytes, &mut |chunk, at| {
+        write_all_at(&*target, chunk, at, WriteSync::None)
+    });
+    let done = done.and_then(|copied| target.sync(SyncKind::Data).map(|()| copied));
+    done.inspect_err(|_| drop(fs.remove(to)))
+}
+
+/// Length and checksum of a file.
+pub(crate) fn checksum(fs: &dyn FileSystem, path: &Path, on_bytes: OnBytes<'_>) -> Result<Copied> {
+    let file = fs.open(path, OpenHow::READ)?;
+    each_chunk(&file, None, on_bytes, &mut |_, _| Ok(()))
+}
+
+fn each_chunk(
+    file: &Arc<dyn io::File>,
+    exactly: Option<u64>,
+    on_bytes: OnBytes<'_>,
+    take: &mut dyn FnMut(&[u8], u64) -> Result<()>,
+) -> Result<Copied> {
+    let mut buffer = vec![0; CHUNK_BYTES.min(file.len()? as usize + 1)];
+    let mut crc = Crc32c::new();
+    let mut at = 0u64;
+    loop {
+        let left = exactly.map_or(u64::MAX, |n| n - at);
+        let want = (buffer.len() as u64).min(left) as usize;
+        let n = match want {
+            0 => 0,
+            _ => file.read_at(&mut buffer[..want], at)?,
+        };
+        if n == 0 {
+            break;
+        }
+        on_bytes(n as u64)?;
+        crc.update(&buffer[..n]);
+        take(&buffer[..n], at)?;
+        at += n as u64;
+    }
+    match exactly {
+        Some(wanted) if at < wanted => Err(Error::corruption(format!(
+            "the file ends after {at} of the {wanted} bytes that it must have"
+        ))
+        .file(file.path())),
+        _ => Ok(Copied {
+            bytes: at,
+            crc32c: crc.value(),
+        }),
+    }
+}
+
+/// Gives `from` the second name `to`; where that cannot be, as between file systems, copies it.
+/// Both are durable but for the directory entry. True if it is a link.
+pub(crate) fn link_or_copy(
+    fs: &dyn FileSystem,
+    from: &Path,
+    to: &Path,
+    on_bytes: OnBytes<'_>,
+) -> Result<bool> {
+    match fs.hard_link(from, to) {
+        Ok(()) => Ok(true),
+        Err(e) if e.is_not_found() => Err(e),
+        Err(_) => copy(fs, from, to, None, on_bytes).map(|_| false),
+    }
+}
+
+/// The directory of a file.
+pub(crate) fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p,
+        _ => Path::new("."),
+    }
+}
+
+/// Removes a directory with all that is in it; nothing to do if there is none.
+pub(crate) fn remove_tree(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
+    let names = match fs.list(dir) {
+        Ok(names) => names,
+        Err(e) if e.is_not_found() => return Ok(()),
+        Err(e) => return Err(e),
+    };
+    for name in names {
+        let path = dir.join(name);
+        if fs.metadata(&path)?.is_dir {
+            remove_tree(fs, &path)?;
+        } else {
+            fs.remove(&path)?;
+        }
+    }
+    fs.remove_dir(dir)
+}
+
+/// Files that were made and are removed again unless [`Made::keep`] is called.
+pub(crate) struct Made {
+    fs: Arc<dyn FileSystem>,
+    paths: Vec<PathBuf>,
+}
+
+impl Made {
+    pub(crate) fn new(fs: Arc<dyn FileSystem>) -> Self {
+        Self {
+            fs,
+            paths: Vec::new(),
+        }
+    }
+
+    pub(crate) fn add(&mut self, path: PathBuf) {
+        self.paths.push(path);
+    }
+
+    /// From here on the files stay.
+    pub(crate) fn keep(&mut self) {
+        self.paths.clear();
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for path in &self.paths {
+            // What cannot be removed is nobody's, and goes at the next open.
+            drop(self.fs.remove(path));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_are_exact_or_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let fs = io::posix::Posix;
+        let (from, to) = (dir.path().join("a"), dir.path().join("b"));
+        let data = vec![7u8; CHUNK_BYTES + 5];
+        std::fs::write(&from, &data).unwrap();
+        let copied = copy(&fs, &from, &to, None, &mut at_once).unwrap();
+        assert_eq!(copied.bytes, data.len() as u64);
+        assert_eq!(copied.crc32c, base::checksum::crc32c(&data));
+        assert_eq!(checksum(&fs, &to, &mut at_once).unwrap(), copied);
+        assert!(copy(&fs, &from, &to, None, &mut at_once).is_err());
+        assert_eq!(std::fs::read(&to).unwrap(), data, "it was there before");
+        std::fs::remove_file(&to).unwrap();
+        assert_eq!(
+            copy(&fs, &from, &to, Some(3), &mut at_once).unwrap().bytes,
+            3
+        );
+        std::fs::remove_file(&to).unwrap();
+        let e = copy(&fs, &from, &to, Some(u64::MAX), &mut at_once).unwrap_err();
+        assert!(e.is_corruption(), "{e}");
+        let mut stop = |_| Err(Error::aborted("enough"));
+        assert!(copy(&fs, &from, &to, None, &mut stop).is_err());
+        assert!(!to.exists());
+        assert!(link_or_copy(&fs, &from, &to, &mut at_once).unwrap());
+        let mut made = Made::new(io::posix::Posix::shared());
+        made.add(to.clone());
+        drop(made);
+        assert!(!to.exists() && from.exists());
+        std::fs::create_dir(&to).unwrap();
+        std::fs::write(to.join("x"), "").unwrap();
+        remove_tree(&fs, &to).unwrap();
+        remove_tree(&fs, &to).unwrap();
+        assert!(!to.exists());
+    }
+}
