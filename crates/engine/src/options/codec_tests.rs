@@ -67,6 +67,8 @@ fn what_is_written_is_read_back() {
     odd.cf.compression_opts.level = 3;
     odd.cf.max_bytes_for_level_multiplier = 8.5;
     odd.cf.max_compaction_bytes = 12345;
+    // Unset, they are written as what they then stand for.
+    (odd.cf.ttl, odd.cf.periodic_compaction_seconds) = (777, 888);
     odd.comparator = Comparator::reverse_bytewise();
     let name = "odd \"#: \\ \n name]";
     let plain = ColumnFamilyOptions::default();
