@@ -47,7 +47,11 @@ pub(crate) fn create(
         versions.log(&db.tables, &db.numbers, &old, db.visible().0, edit)?;
         versions.max_column_family = id;
         let levels = options.cf.num_levels.unsigned_abs() as usize;
-        let version = Arc::new(Version::empty(options.comparator.clone(), levels));
+        let version = Arc::new(Version::empty(
+            options.comparator.clone(),
+            levels,
+            db.options.db.allow_ingest_behind,
+        ));
         let family = Arc::new(Family::new(
             id,
             name.to_owned(),

@@ -539,11 +539,11 @@ impl Shared {
         // Whoever sees the failure must not find a write path that does not.
         self.attention.raise();
         drop(state);
-        self.durable.fail(error);
-        self.notify();
         if first {
             self.tell(|l| l.on_background_error(reason, error));
         }
+        self.durable.fail(error);
+        self.notify();
     }
 
     /// After a group was inserted: asks for a rotation of memtables that are full.

@@ -30,11 +30,11 @@ impl Candidate for TableFile {
     }
 }
 
-/// The files of a Version.
+/// The files of a Version that compactions may take.
 pub(crate) fn levels(version: &Version) -> Levels<'_, TableFile> {
     Levels {
         comparator: &version.comparator,
-        files: version.levels(),
+        files: version.compacted_levels(),
     }
 }
 

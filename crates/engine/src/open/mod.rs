@@ -356,7 +356,11 @@ impl Opening {
         }
         let num_levels = options.cf.num_levels.unsigned_abs() as usize;
         let added = self.open_tables(family, &options, manifest)?;
-        let empty = Version::empty(options.comparator.clone(), num_levels);
+        let empty = Version::empty(
+            options.comparator.clone(),
+            num_levels,
+            self.options.db.allow_ingest_behind,
+        );
         let version = empty
             .apply(&VersionEdit::default(), added)
             .map_err(|e| e.or_file(manifest))?;

@@ -188,6 +188,12 @@ impl DbOptions {
     /// The rules between options; those that RocksDB has too are its own.
     pub(crate) fn validate_together(&self) -> Result<()> {
         let refuse = |what: &str, hint: &str| Err(Error::invalid_argument(what).hint(hint));
+        if self.atomic_flush && self.enable_pipelined_write {
+            return refuse(
+                "atomic_flush is incompatible with enable_pipelined_write",
+                "set one of them only",
+            );
+        }
         if self.two_write_queues && self.enable_pipelined_write {
             return refuse(
                 "two_write_queues is not compatible with enable_pipelined_write",

@@ -161,14 +161,19 @@ impl Drop for TableFile {
 /// The files of a column family.
 pub(crate) struct Version {
     pub(crate) comparator: Comparator,
+    /// Levels from 0 on that take part in compactions: all, or all but the last.
+    compacted_levels: usize,
     levels: Vec<Vec<Arc<TableFile>>>,
     any_tombstones: bool,
 }
 
 impl Version {
-    pub(crate) fn empty(comparator: Comparator, num_levels: usize) -> Self {
+    /// Without files. `ingest_behind`: the last level is left to files that are ingested behind
+    /// everything.
+    pub(crate) fn empty(comparator: Comparator, num_levels: usize, ingest_behind: bool) -> Self {
         Self {
             comparator,
+            compacted_levels: num_levels - usize::from(ingest_behind && num_levels > 1),
             levels: vec![Vec::new(); num_levels],
             any_tombstones: false,
         }
@@ -183,9 +188,9 @@ impl Version {
         self.levels.get(level).map_or(&[], Vec::as_slice)
     }
 
-    /// Every level's files.
-    pub(crate) fn levels(&self) -> &[Vec<Arc<TableFile>>] {
-        &self.levels
+    /// The files of every level that compactions read and write.
+    pub(crate) fn compacted_levels(&self) -> &[Vec<Arc<TableFile>>] {
+        &self.levels[..self.compacted_levels.min(self.levels.len())]
     }
 
     /// All files with their level.
@@ -304,6 +309,7 @@ impl Version {
         let any_tombstones = levels.iter().flatten().any(|f| f.tombstones.is_some());
         Ok(Self {
             comparator: self.comparator.clone(),
+            compacted_levels: self.compacted_levels,
             levels,
             any_tombstones,
         })

@@ -1,4 +1,8 @@
 //! The backup engine: with RocksDB's as its reader and writer, incremental, with damage, stopped.
+#![expect(
+    clippy::case_sensitive_file_extension_comparisons,
+    reason = "RocksDB's file names are in lower case"
+)]
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,4 +1,8 @@
 //! Checkpoints, made while writers run; live files; export and import; sizes; files deleted by range.
+#![expect(
+    clippy::case_sensitive_file_extension_comparisons,
+    reason = "RocksDB's file names are in lower case"
+)]
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -266,9 +266,10 @@ fn both_take_turns_in_every_style() {
             let sequential = turn % 3 == 0;
             let mut changes = Vec::new();
             overwrite(turn, 2_000, 1_500, |k, v| {
-                let k = match sequential {
-                    true => key(turn * 10_000 + changes.len() as u64),
-                    false => k.to_vec(),
+                let k = if sequential {
+                    key(turn * 10_000 + changes.len() as u64)
+                } else {
+                    k.to_vec()
                 };
                 let v = (rng.below(4) > 0).then(|| v.to_vec());
                 changes.push((k, v));
@@ -343,9 +344,10 @@ fn layouts_of_the_corpus_are_compacted() {
             let db = Db::open_all(&dir, &options).unwrap();
             db.wait_for_compact().unwrap();
             let how = CompactRangeOptions {
-                bottommost_level_compaction: match force {
-                    true => BottommostLevelCompaction::Force,
-                    false => BottommostLevelCompaction::default(),
+                bottommost_level_compaction: if force {
+                    BottommostLevelCompaction::Force
+                } else {
+                    BottommostLevelCompaction::default()
                 },
                 ..Default::default()
             };

@@ -139,8 +139,7 @@ fn newest_options(dir: &Path) -> std::path::PathBuf {
     let files = dirs::files(dir).unwrap();
     let newest = files
         .into_iter()
-        .filter(|(name, _)| name.starts_with("OPTIONS-"))
-        .next_back();
+        .rfind(|(name, _)| name.starts_with("OPTIONS-"));
     newest.unwrap().1
 }
 

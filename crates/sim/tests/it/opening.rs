@@ -12,6 +12,7 @@ const TABLES: usize = 5000;
 #[test]
 #[ignore = "a measurement"]
 #[expect(clippy::disallowed_methods, reason = "measures time")]
+#[expect(clippy::print_stdout, reason = "says what it measured")]
 fn five_thousand_tables() {
     let temp = dirs::scratch().unwrap();
     let dir = temp.path().join("db");

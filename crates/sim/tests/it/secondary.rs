@@ -1,4 +1,8 @@
 //! Instances that follow a primary, values with times, and reading without logs.
+#![expect(
+    clippy::case_sensitive_file_extension_comparisons,
+    reason = "RocksDB's file names are in lower case"
+)]
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -253,11 +257,11 @@ fn many_tables_are_opened_by_several_threads() {
         let db = Db::open(&dir, &o).unwrap();
         assert_eq!(difference(&want, &everything(&db).unwrap()), None);
     }
-    let victim = dirs::files(&dir)
+    let mut victim = dirs::files(&dir)
         .unwrap()
         .into_iter()
         .filter(|(n, _)| n.ends_with(".sst"));
-    let (_, victim) = victim.last().unwrap();
+    let (_, victim) = victim.next_back().unwrap();
     std::fs::write(&victim, "damage").unwrap();
     let e = Db::open(&dir, &o).unwrap_err();
     assert!(e.is_corruption() && e.path() == Some(&victim), "{e}");

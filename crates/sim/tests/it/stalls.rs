@@ -1,6 +1,10 @@
 //! Writers that are held back: when, why, what is told of it, and when it ends.
 //!
 //! Compactions are made to stand still by a rate limiter, in Ironstone and in RocksDB alike.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "stalls are waited for in real time"
+)]
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -73,53 +73,55 @@ fn accepted(file: &Path, options: BuilderOptions, what: &str) -> Option<String> 
     Some(text)
 }
 
+/// Options of tables, and what the tool shows then.
+const KINDS: &[(&str, &str)] = &[
+    ("index_type=kTwoLevelIndexSearch", "# index partitions: "),
+    (
+        "index_type=kTwoLevelIndexSearch;metadata_block_size=200;format_version=3",
+        "",
+    ),
+    (
+        "index_type=kTwoLevelIndexSearch;partition_filters=true;metadata_block_size=300",
+        "",
+    ),
+    (
+        "index_type=kTwoLevelIndexSearch;partition_filters=true;metadata_block_size=300;\
+             whole_key_filtering=false;format_version=2",
+        "",
+    ),
+    ("index_type=kHashSearch;index_block_restart_interval=4", ""),
+    ("index_type=kBinarySearchWithFirstKey", ""),
+    (
+        "index_type=kBinarySearchWithFirstKey;index_block_restart_interval=4",
+        "",
+    ),
+    ("index_type=kBinarySearchWithFirstKey;format_version=2", ""),
+    (
+        "filter_policy=ribbonfilter:10:0",
+        "filter policy name: ribbonfilter",
+    ),
+    ("data_block_index_type=kDataBlockBinaryAndHash", ""),
+    (
+        "data_block_index_type=kDataBlockBinaryAndHash;data_block_hash_table_util_ratio=0.1",
+        "",
+    ),
+    ("block_align=true", "delta-value? 0)"),
+    (
+        "block_align=true;block_size=16384;index_type=kTwoLevelIndexSearch",
+        "",
+    ),
+    (
+        "flush_block_policy_factory=FlushBlockEveryKeyPolicyFactory",
+        "# data blocks: 2020",
+    ),
+    ("detect_filter_construct_corruption=true", ""),
+];
+
 #[test]
 fn sst_dump_verifies_every_kind_of_index_and_block() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("000009.sst");
-    let two_level = "index_type=kTwoLevelIndexSearch";
-    for (text, shown) in [
-        (two_level, "# index partitions: "),
-        (
-            "index_type=kTwoLevelIndexSearch;metadata_block_size=200;format_version=3",
-            "",
-        ),
-        (
-            "index_type=kTwoLevelIndexSearch;partition_filters=true;metadata_block_size=300",
-            "",
-        ),
-        (
-            "index_type=kTwoLevelIndexSearch;partition_filters=true;metadata_block_size=300;\
-             whole_key_filtering=false;format_version=2",
-            "",
-        ),
-        ("index_type=kHashSearch;index_block_restart_interval=4", ""),
-        ("index_type=kBinarySearchWithFirstKey", ""),
-        (
-            "index_type=kBinarySearchWithFirstKey;index_block_restart_interval=4",
-            "",
-        ),
-        ("index_type=kBinarySearchWithFirstKey;format_version=2", ""),
-        (
-            "filter_policy=ribbonfilter:10:0",
-            "filter policy name: ribbonfilter",
-        ),
-        ("data_block_index_type=kDataBlockBinaryAndHash", ""),
-        (
-            "data_block_index_type=kDataBlockBinaryAndHash;data_block_hash_table_util_ratio=0.1",
-            "",
-        ),
-        ("block_align=true", "delta-value? 0)"),
-        (
-            "block_align=true;block_size=16384;index_type=kTwoLevelIndexSearch",
-            "",
-        ),
-        (
-            "flush_block_policy_factory=FlushBlockEveryKeyPolicyFactory",
-            "# data blocks: 2020",
-        ),
-        ("detect_filter_construct_corruption=true", ""),
-    ] {
+    for (text, shown) in KINDS {
         for prefixes in [false, true] {
             let mut table = TableOptions::default();
             table.apply("filter_policy", "bloomfilter:10").unwrap();
