@@ -100,7 +100,7 @@ pub use live::{
 pub use options::{
     BottommostLevelCompaction, CfOptions, ColumnFamilyDescriptor, ColumnFamilyOptions,
     CompactRangeOptions, CompactionOptions, CompactionPri, CompactionStyle, DbOptions, Env,
-    FlushOptions, Options, ReadOptions, WriteOptions,
+    FlushOptions, Options, Profile, ReadOptions, WriteOptions,
 };
 pub use read::iter::DbIterator;
 pub use read::snapshot::Snapshot;

@@ -16,6 +16,7 @@ mod cf;
 pub mod codec;
 mod compaction;
 mod db;
+mod profiles;
 mod read_write;
 pub mod rocksdb;
 
@@ -43,6 +44,7 @@ pub use compaction::{
     CompactionStyle, PerLevel,
 };
 pub use db::{DbOptions, InfoLogLevel, WalCompression, WalIoMode, WalTailPolicy};
+pub use profiles::Profile;
 pub use read_write::{FlushOptions, ReadOptions, WriteOptions};
 
 /// Everything that opening a database needs to know.

@@ -1,0 +1,175 @@
+//! Settings for a purpose, several at once.
+//!
+//! The functions with RocksDB's names set what RocksDB 11.8.1 sets (measured: the OPTIONS files of
+//! databases opened with each); options that have no effect in Ironstone are left out. A [`Profile`]
+//! is Ironstone's own, for those who would rather name what they do than tune.
+
+use table::CompressionType;
+use table::filter::FilterPolicy;
+use table::options::DataBlockIndexType;
+
+use super::compaction::PerLevel;
+use super::{CompactionStyle, MemtableFactory, Options, WalTailPolicy};
+
+/// What a database is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// Small writes that must survive a power cut, also on devices that destroy a sector which is
+    /// being written: padded logs, and logs that are checked against the MANIFEST.
+    Durable,
+    /// Filling a database from one thread before it is used; [`Options::prepare_for_bulk_load`] with
+    /// memtables that are sorted once. Compact the database by call afterwards.
+    BulkLoad,
+    /// Mostly point reads: filters in tables and memtables, hash indexes in blocks.
+    ReadHeavy,
+    /// A few MiB of memory: small memtables and tables, RocksDB's `OptimizeForSmallDb`.
+    SmallMemory,
+}
+
+impl Profile {
+    /// The name: `durable`, `bulk_load`, `read_heavy` or `small_memory`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Durable => "durable",
+            Self::BulkLoad => "bulk_load",
+            Self::ReadHeavy => "read_heavy",
+            Self::SmallMemory => "small_memory",
+        }
+    }
+
+    /// The profile of this name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        [
+            Self::Durable,
+            Self::BulkLoad,
+            Self::ReadHeavy,
+            Self::SmallMemory,
+        ]
+        .into_iter()
+        .find(|p| p.name() == name)
+    }
+}
+
+impl Options {
+    /// The default options with those of a profile.
+    ///
+    /// ```
+    /// use ironstone::{Options, Profile};
+    /// let options = Options::for_profile(Profile::BulkLoad);
+    /// assert!(options.cf.cf.disable_auto_compactions);
+    /// options.validate().unwrap();
+    /// ```
+    pub fn for_profile(profile: Profile) -> Self {
+        let mut o = Self::default();
+        match profile {
+            Profile::Durable => {
+                o.db.wal_tail_policy = WalTailPolicy::Pad;
+                o.db.track_and_verify_wals_in_manifest = true;
+            }
+            Profile::BulkLoad => {
+                o.prepare_for_bulk_load();
+                o.cf.cf.memtable_factory = MemtableFactory::Vector;
+                o.db.allow_concurrent_memtable_write = false;
+            }
+            Profile::ReadHeavy => o.optimize_for_point_lookup(),
+            Profile::SmallMemory => o.optimize_for_small_db(),
+        }
+        o
+    }
+
+    /// Lets `total_threads` flush and compact: one for each processor is a good choice.
+    pub fn increase_parallelism(&mut self, total_threads: i32) {
+        self.db.max_background_jobs = total_threads.max(2);
+    }
+
+    /// For filling a database as fast as possible: nothing is compacted, and no number of files
+    /// holds writers back.
+    pub fn prepare_for_bulk_load(&mut self) {
+        const NEVER: i32 = 1 << 30;
+        let cf = &mut self.cf.cf;
+        cf.level0_file_num_compaction_trigger = NEVER;
+        cf.level0_slowdown_writes_trigger = NEVER;
+        cf.level0_stop_writes_trigger = NEVER;
+        cf.soft_pending_compaction_bytes_limit = 0;
+        cf.hard_pending_compaction_bytes_limit = 0;
+        cf.disable_auto_compactions = true;
+        cf.max_compaction_bytes = 1 << 60;
+        cf.num_levels = 2;
+        cf.max_write_buffer_number = 6;
+        cf.min_write_buffer_number_to_merge = 1;
+        cf.target_file_size_base = 256 << 20;
+    }
+
+    /// Level compaction with `memtable_memory_budget` bytes of memtables.
+    pub fn optimize_level_style_compaction(&mut self, memtable_memory_budget: u64) {
+        let cf = &mut self.cf.cf;
+        cf.write_buffer_size = (memtable_memory_budget / 4).max(4096);
+        cf.min_write_buffer_number_to_merge = 2;
+        cf.max_write_buffer_number = 6;
+        cf.level0_file_num_compaction_trigger = 2;
+        cf.target_file_size_base = (memtable_memory_budget / 8).max(4096);
+        cf.max_bytes_for_level_base = memtable_memory_budget.max(4096);
+        cf.compaction_style = CompactionStyle::Level;
+        let levels = cf.num_levels.unsigned_abs() as usize;
+        let codec = |level| {
+            if level < 2 {
+                CompressionType::None
+            } else {
+                CompressionType::Lz4
+            }
+        };
+        cf.compression_per_level = PerLevel((0..levels).map(codec).collect());
+    }
+
+    /// Universal compaction with `memtable_memory_budget` bytes of memtables.
+    pub fn optimize_universal_style_compaction(&mut self, memtable_memory_budget: u64) {
+        let cf = &mut self.cf.cf;
+        cf.write_buffer_size = (memtable_memory_budget / 4).max(4096);
+        cf.min_write_buffer_number_to_merge = 2;
+        cf.max_write_buffer_number = 6;
+        cf.compaction_style = CompactionStyle::Universal;
+        cf.compaction_options_universal.compression_size_percent = 80;
+    }
+
+    /// For gets of single keys: filters, and hash indexes in data blocks. The size of the block
+    /// cache is `env.block_cache`'s.
+    pub fn optimize_for_point_lookup(&mut self) {
+        self.cf.table.data_block_index_type = DataBlockIndexType::BinaryAndHash;
+        self.cf.table.filter_policy = FilterPolicy::Bloom { bits_per_key: 10.0 };
+        self.cf.cf.memtable_prefix_bloom_size_ratio = 0.02;
+        self.cf.cf.memtable_whole_key_filtering = true;
+    }
+
+    /// For a database of less than a GiB in little memory.
+    pub fn optimize_for_small_db(&mut self) {
+        let cf = &mut self.cf.cf;
+        cf.write_buffer_size = 2 << 20;
+        cf.target_file_size_base = 2 << 20;
+        cf.max_bytes_for_level_base = 10 << 20;
+        cf.soft_pending_compaction_bytes_limit = 256 << 20;
+        cf.hard_pending_compaction_bytes_limit = 1 << 30;
+        self.db.max_file_opening_threads = 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn profiles_are_valid_and_have_names() {
+        for name in ["durable", "bulk_load", "read_heavy", "small_memory"] {
+            let profile = Profile::by_name(name).unwrap();
+            assert_eq!(profile.name(), name);
+            Options::for_profile(profile).validate().unwrap();
+        }
+        assert_eq!(Profile::by_name("fast"), None);
+        let mut o = Options::default();
+        o.optimize_level_style_compaction(512 << 20);
+        o.increase_parallelism(8);
+        o.validate().unwrap();
+        assert_eq!(o.cf.cf.max_bytes_for_level_base, 512 << 20);
+        o.optimize_universal_style_compaction(512 << 20);
+        o.validate().unwrap();
+    }
+}
