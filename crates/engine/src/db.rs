@@ -127,6 +127,16 @@ impl Db {
         open::open(path.as_ref(), options, &Wanted::All, true)
     }
 
+    /// Like [`Db::open_read_only`], with options for each column family: all that the database has
+    /// must be among them.
+    pub fn open_cf_read_only(
+        path: impl AsRef<Path>,
+        options: &Options,
+        families: &[ColumnFamilyDescriptor],
+    ) -> Result<Self> {
+        open::open(path.as_ref(), options, &Wanted::Listed(families), true)
+    }
+
     /// The names of the column families of a database that need not be open.
     pub fn list_column_families(path: impl AsRef<Path>, env: &Env) -> Result<Vec<String>> {
         open::list_column_families(path.as_ref(), env)

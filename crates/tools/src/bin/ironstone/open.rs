@@ -17,11 +17,37 @@ const OPTIONS_BYTES_MAX: u64 = 64 << 20;
 pub(crate) fn read_only(global: &Global) -> Outcome<Db> {
     let dir = global.dir()?;
     let mut options = Options::default();
-    if let Some(parsed) = load(global, dir, &options)? {
-        options.db = parsed.db;
+    let parsed = load(global, dir, &options)?;
+    if let Some(parsed) = &parsed {
+        options.db = parsed.db.clone();
     }
     set_wal_dir(global, &mut options);
-    Ok(Db::open_read_only(dir, &options)?)
+    // Without operands to merge, a database can be read whatever its OPTIONS file says.
+    match parsed {
+        Some(parsed) if parsed.families.iter().any(has_operator) => {
+            let families = families_as_written(dir, &options, &parsed)?;
+            Ok(Db::open_cf_read_only(dir, &options, &families)?)
+        }
+        _ => Ok(Db::open_read_only(dir, &options)?),
+    }
+}
+
+fn has_operator(family: &ColumnFamilyDescriptor) -> bool {
+    family.options.merge_operator.is_some()
+}
+
+/// Every column family of the database with the options that the OPTIONS file has for it.
+fn families_as_written(
+    dir: &Path,
+    options: &Options,
+    parsed: &ParsedOptions,
+) -> Outcome<Vec<ColumnFamilyDescriptor>> {
+    let names = Db::list_column_families(dir, &options.env)?;
+    let known = |name: &str| parsed.families.iter().find(|f| f.name == name).cloned();
+    let or_like_default = |name: String| {
+        known(&name).unwrap_or(ColumnFamilyDescriptor::new(name, options.cf.clone()))
+    };
+    Ok(names.into_iter().map(or_like_default).collect())
 }
 
 /// Opens every column family for writing.
@@ -34,23 +60,14 @@ pub(crate) fn writable(global: &Global, create_if_missing: bool) -> Outcome<Db> 
         options.db.create_if_missing = create_if_missing;
         return Ok(Db::open_all(dir, &options)?);
     };
-    options.db = parsed.db;
+    options.db = parsed.db.clone();
     set_wal_dir(global, &mut options);
     options.db.create_if_missing = create_if_missing;
     options.db.error_if_exists = false;
     if let Some(default) = parsed.families.first() {
         options.cf = default.options.clone();
     }
-    let names = Db::list_column_families(dir, &options.env)?;
-    let families: Vec<ColumnFamilyDescriptor> = names
-        .into_iter()
-        .map(
-            |name| match parsed.families.iter().find(|f| f.name == name) {
-                Some(known) => known.clone(),
-                None => ColumnFamilyDescriptor::new(name, options.cf.clone()),
-            },
-        )
-        .collect();
+    let families = families_as_written(dir, &options, &parsed)?;
     Ok(Db::open_cf(dir, &options, &families)?)
 }
 
