@@ -11,6 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::driver::Setup;
 use report::Report;
 
 /// The benchmarks that are known here; what each run does is in [`Bench::of`].
@@ -114,24 +115,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         .iter()
         .map(|name| Bench::of(name, arguments))
         .collect::<Result<Vec<_>, _>>()?;
-    let peer = crate::peers::ensure(false)?;
-    let driver = crate::driver::build(true)?;
-    let parent = arguments
-        .dir
-        .clone()
-        .unwrap_or_else(|| crate::root().join("target/bench"));
-    let dir = parent.join(format!("bench-quick-{}", std::process::id()));
-    fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-    let session = Session {
-        arguments,
-        driver,
-        peer,
-        dir: dir.clone(),
-    };
-    let measured = session.measure(&benches);
-    let removed = fs::remove_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()));
-    let report = measured?;
-    removed?;
+    let report = Setup::with("bench-quick", arguments.dir.as_deref(), None, |setup| {
+        Session { arguments, setup }.measure(&benches)
+    })?;
     print!("{}", report.table());
     if let Some(path) = &arguments.json {
         write(path, &report.json())?;
@@ -149,9 +135,7 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
 /// What all runs share.
 struct Session<'a> {
     arguments: &'a Arguments,
-    driver: PathBuf,
-    peer: PathBuf,
-    dir: PathBuf,
+    setup: &'a Setup,
 }
 
 impl Session<'_> {
@@ -212,17 +196,15 @@ impl Session<'_> {
     }
 
     fn command(&self, side: Side, database: &str, flags: &[String]) -> Command {
-        let (engine, dir) = match side {
-            Side::Ironstone => ("ironstone".to_owned(), "ironstone"),
-            Side::RocksDb => (format!("librocksdb:{}", self.peer.display()), "rocksdb"),
+        let dir = match side {
+            Side::Ironstone => "ironstone",
+            Side::RocksDb => "rocksdb",
         };
-        let mut command = Command::new(&self.driver);
+        let database = self.setup.dir.join(dir).join(database);
+        let mut command = Command::new(&self.setup.driver);
         command
-            .arg(format!("--engine={engine}"))
-            .arg(format!(
-                "--db={}",
-                self.dir.join(dir).join(database).display()
-            ))
+            .arg(self.setup.engine(side == Side::RocksDb))
+            .arg(format!("--db={}", database.display()))
             .args(flags);
         command
     }

@@ -7,10 +7,10 @@
 //! files of level 0, how long writers were held back, the time to open afterwards, the memory.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
-use crate::driver::output_of;
+use crate::driver::{Setup, output_of};
 
 /// What is set by hand when RocksDB must not stall: more and larger memtables, more threads, and a
 /// level 0 that may grow.
@@ -94,36 +94,20 @@ struct Outcome {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
-    let peer = crate::peers::ensure(false)?;
-    let driver = match &arguments.driver {
-        Some(path) => path.clone(),
-        None => crate::driver::build(true)?,
-    };
-    let parent = arguments
-        .dir
-        .clone()
-        .unwrap_or_else(|| crate::root().join("target/bench"));
-    let dir = parent.join(format!("bench-requests-{}", std::process::id()));
-    fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-    let measured = measure(arguments, &driver, &peer, &dir);
-    let removed = fs::remove_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()));
-    let outcomes = measured?;
-    removed?;
+    let (parent, driver) = (arguments.dir.as_deref(), arguments.driver.as_deref());
+    let outcomes = Setup::with("bench-requests", parent, driver, |setup| {
+        measure(arguments, setup)
+    })?;
     print!("{}", table(&outcomes));
     Ok(())
 }
 
 /// Every contestant's outcomes, one for each round.
-fn measure(
-    arguments: &Arguments,
-    driver: &Path,
-    peer: &Path,
-    dir: &Path,
-) -> Result<Vec<Vec<Outcome>>, String> {
+fn measure(arguments: &Arguments, setup: &Setup) -> Result<Vec<Vec<Outcome>>, String> {
     let mut outcomes = vec![Vec::new(); CONTESTANTS.len()];
     for round in 0..arguments.rounds {
         for (contestant, out) in CONTESTANTS.iter().zip(&mut outcomes) {
-            let outcome = once(arguments, contestant, round, (driver, peer, dir))?;
+            let outcome = once(arguments, contestant, round, setup)?;
             eprintln!(
                 "{} {}/{}: {:.0} requests/s {} open {:.0} ms",
                 contestant.name,
@@ -143,13 +127,13 @@ fn once(
     arguments: &Arguments,
     contestant: &Contestant,
     round: u32,
-    (driver, peer, dir): (&Path, &Path, &Path),
+    setup: &Setup,
 ) -> Result<Outcome, String> {
-    let db = dir.join("db");
+    let db = setup.dir.join("db");
     let command = |benchmarks: &str| {
-        let mut command = Command::new(driver);
+        let mut command = Command::new(&setup.driver);
         command
-            .arg(crate::driver::engine(contestant.rocksdb, peer))
+            .arg(setup.engine(contestant.rocksdb))
             .arg(format!("--db={}", db.display()))
             .arg(format!("--benchmarks={benchmarks}"))
             .arg(format!("--num={}", arguments.num))

@@ -5,10 +5,10 @@
 //! memory.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
-use crate::driver::output_of;
+use crate::driver::{Setup, output_of};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -56,32 +56,23 @@ struct Outcome {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
-    let peer = crate::peers::ensure(false)?;
-    let driver = match &arguments.driver {
-        Some(path) => path.clone(),
-        None => crate::driver::build(true)?,
-    };
-    let parent = arguments
-        .dir
-        .clone()
-        .unwrap_or_else(|| crate::root().join("target/bench"));
-    let dir = parent.join(format!("bench-sustained-{}", std::process::id()));
-    fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-    let measured = measure(arguments, (&driver, &peer, &dir));
-    let removed = fs::remove_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()));
-    print!("{}", measured?);
-    removed
+    let (parent, driver) = (arguments.dir.as_deref(), arguments.driver.as_deref());
+    let table = Setup::with("bench-sustained", parent, driver, |setup| {
+        measure(arguments, setup)
+    })?;
+    print!("{table}");
+    Ok(())
 }
 
 /// A Markdown table of all runs.
-fn measure(arguments: &Arguments, places: (&Path, &Path, &Path)) -> Result<String, String> {
+fn measure(arguments: &Arguments, setup: &Setup) -> Result<String, String> {
     let mut table = String::from(
         "\n| engine | puts a second | worst second over mean | p99.9, µs | longest, µs | bytes written a byte | memory, MiB |\n\
          |---|---:|---:|---:|---:|---:|---:|\n",
     );
     for (pair, rocksdb) in (0..arguments.pairs).flat_map(|p| [(p, false), (p, true)]) {
         let name = if rocksdb { "RocksDB" } else { "Ironstone" };
-        let line = row(name, once(arguments, rocksdb, pair, places)?);
+        let line = row(name, once(arguments, rocksdb, pair, setup)?);
         eprint!("{line}");
         table += &line;
     }
@@ -100,18 +91,13 @@ fn row(name: &str, o: Outcome) -> String {
     )
 }
 
-fn once(
-    arguments: &Arguments,
-    rocksdb: bool,
-    pair: u32,
-    (driver, peer, dir): (&Path, &Path, &Path),
-) -> Result<Outcome, String> {
-    let (db, report) = (dir.join("db"), dir.join("report.csv"));
+fn once(arguments: &Arguments, rocksdb: bool, pair: u32, setup: &Setup) -> Result<Outcome, String> {
+    let (db, report) = (setup.dir.join("db"), setup.dir.join("report.csv"));
     let num = arguments.write_buffer_size * arguments.buffers / (KEY_SIZE + VALUE_SIZE);
     let command = |benchmarks: &str| {
-        let mut command = Command::new(driver);
+        let mut command = Command::new(&setup.driver);
         command
-            .arg(crate::driver::engine(rocksdb, peer))
+            .arg(setup.engine(rocksdb))
             .arg(format!("--db={}", db.display()))
             .arg(format!("--benchmarks={benchmarks}"))
             .arg(format!("--num={num}"))

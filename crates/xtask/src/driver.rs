@@ -1,6 +1,7 @@
 //! Building and running db_bench, the program that the benchmark commands compare engines with.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Builds db_bench, with optimisation if `release`; the path of the binary.
@@ -46,12 +47,47 @@ pub(crate) fn output_of(mut command: Command) -> Result<String, String> {
     ))
 }
 
-/// `--engine` of db_bench, for Ironstone or for the RocksDB at `peer`.
-pub(crate) fn engine(rocksdb: bool, peer: &std::path::Path) -> String {
-    if rocksdb {
-        format!("--engine=librocksdb:{}", peer.display())
-    } else {
-        "--engine=ironstone".to_owned()
+/// What a comparison runs with.
+pub(crate) struct Setup {
+    /// The db_bench.
+    pub(crate) driver: PathBuf,
+    peer: PathBuf,
+    /// A directory of the comparison's own.
+    pub(crate) dir: PathBuf,
+}
+
+impl Setup {
+    /// Calls `measure` with everything there: the opponent fetched, db_bench built unless `driver`
+    /// is one, and a directory under `parent` (`target/bench`) that is removed afterwards.
+    pub(crate) fn with<T>(
+        name: &str,
+        parent: Option<&Path>,
+        driver: Option<&Path>,
+        measure: impl FnOnce(&Self) -> Result<T, String>,
+    ) -> Result<T, String> {
+        let peer = crate::peers::ensure(false)?;
+        let driver = driver.map_or_else(|| build(true), |path| Ok(path.to_owned()))?;
+        let parent = parent.map_or_else(|| crate::root().join("target/bench"), Path::to_owned);
+        let dir = parent.join(format!("{name}-{}", std::process::id()));
+        let failed = |e| format!("{}: {e}", dir.display());
+        fs::create_dir_all(&dir).map_err(failed)?;
+        let measured = measure(&Self {
+            driver,
+            peer,
+            dir: dir.clone(),
+        });
+        let removed = fs::remove_dir_all(&dir).map_err(failed);
+        let measured = measured?;
+        removed.map(|()| measured)
+    }
+
+    /// `--engine` of db_bench, for Ironstone or for the opponent.
+    pub(crate) fn engine(&self, rocksdb: bool) -> String {
+        if rocksdb {
+            format!("--engine=librocksdb:{}", self.peer.display())
+        } else {
+            "--engine=ironstone".to_owned()
+        }
     }
 }
 

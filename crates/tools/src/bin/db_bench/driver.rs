@@ -179,7 +179,7 @@ impl<E: Engine> Driver<E> {
             ),
         };
         let barrier = Barrier::new(count);
-        let watch = Watch::new(engine, self.flags.num_column_families.max(1) as usize);
+        let watch = Watch::new(engine, self.flags.num_column_families as usize);
         let results: Vec<Result<Stats>> = std::thread::scope(|scope| {
             if plan.action == Loop::Requests {
                 scope.spawn(|| watch.run());

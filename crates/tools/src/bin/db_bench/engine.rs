@@ -96,7 +96,7 @@ pub(crate) trait Cursor {
 
 /// The names of the families that `--num_column_families` asks for: RocksDB's db_bench's.
 pub(crate) fn families(flags: &Flags) -> Vec<String> {
-    let others = 1..flags.num_column_families.max(1);
+    let others = 1..flags.num_column_families;
     std::iter::once("default".to_owned())
         .chain(others.map(|i| format!("column_family_name_{i:06}")))
         .collect()

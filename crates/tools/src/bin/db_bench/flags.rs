@@ -259,6 +259,12 @@ fn check(flags: &Flags) -> Vec<String> {
         at_least("duration", i64::from(flags.duration), 0),
         at_least("stats_interval", flags.stats_interval, 0),
         at_least("stats_interval_seconds", flags.stats_interval_seconds, 0),
+        at_least("report_interval_seconds", flags.report_interval_seconds, 0),
+        at_least(
+            "num_column_families",
+            i64::from(flags.num_column_families),
+            1,
+        ),
     ]
     .into_iter()
     .flatten()
@@ -513,6 +519,10 @@ mod tests {
         assert_eq!(
             error(&["--threads=0"]),
             ["ERROR: flag 'threads' is 0, but must be at least 1"]
+        );
+        assert_eq!(
+            error(&["--num_column_families=0"]),
+            ["ERROR: flag 'num_column_families' is 0, but must be at least 1"]
         );
     }
 

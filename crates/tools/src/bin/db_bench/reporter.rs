@@ -23,7 +23,7 @@ pub(crate) struct Reporter {
 impl Reporter {
     /// The reporter that the flags ask for, if they do. Errors: the file cannot be made.
     pub(crate) fn wanted(flags: &Flags) -> Result<Option<Self>> {
-        let seconds = flags.report_interval_seconds.max(0).unsigned_abs();
+        let seconds = flags.report_interval_seconds.unsigned_abs();
         if seconds == 0 {
             return Ok(None);
         }

@@ -21,7 +21,7 @@ impl<E: Engine> Worker<'_, E> {
     /// Writes requests: the records of one go to families in turn, with random keys.
     pub(crate) fn requests(&mut self, values: &mut Values) -> Result<()> {
         let plan = self.plan;
-        let families = self.flags.num_column_families.max(1) as usize;
+        let families = self.flags.num_column_families as usize;
         let options = self.engine.write_options(plan.sync, self.flags.disable_wal);
         let mut batch = self.engine.batch();
         let mut key = vec![0; plan.key_size];
