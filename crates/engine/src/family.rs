@@ -30,8 +30,10 @@ pub(crate) struct Family {
     next_memtable_id: AtomicU64,
     /// The active memtable is full: the next write group rotates it.
     pub(crate) flush_wanted: AtomicBool,
-    /// Somebody waits for a flush: it does not wait for `min_write_buffer_number_to_merge`.
-    pub(crate) flush_requested: AtomicBool,
+    /// Somebody waits for the flush of memtables with smaller ids: these do not wait for
+    /// `min_write_buffer_number_to_merge`. It only grows, so that a flush that began in between
+    /// cannot lose the request.
+    flush_below: AtomicU64,
     /// A [`FlushReason`]: that of the newest rotation.
     flush_reason: AtomicU8,
     /// Bytes of memtables that were rotated.
@@ -83,7 +85,7 @@ impl Family {
             next_epoch: AtomicU64::new(last_epoch.unwrap_or(0) + 1),
             next_memtable_id: AtomicU64::new(1),
             flush_wanted: AtomicBool::new(false),
-            flush_requested: AtomicBool::new(false),
+            flush_below: AtomicU64::new(0),
             flush_reason: AtomicU8::new(FlushReason::Others as u8),
             rotated_bytes: AtomicU64::new(0),
             history: Mutex::default(),
@@ -133,12 +135,15 @@ impl Family {
         self.rotated_bytes.load(Ordering::Relaxed) + self.view.load().mem.data_bytes()
     }
 
-    /// Why the next rotation is made. All but a full memtable make the flush due at once.
-    pub(crate) fn want_flush(&self, reason: FlushReason) {
+    /// Why the next rotation is made.
+    pub(crate) fn set_flush_reason(&self, reason: FlushReason) {
         self.flush_reason.store(reason as u8, Ordering::Relaxed);
-        if reason != FlushReason::WriteBufferFull {
-            self.flush_requested.store(true, Ordering::Relaxed);
-        }
+    }
+
+    /// The flush of what is immutable now is due at once.
+    pub(crate) fn want_flush(&self) {
+        let below = self.view.load().mem.id();
+        self.flush_below.fetch_max(below, Ordering::Relaxed);
     }
 
     pub(crate) fn flush_reason(&self) -> FlushReason {
@@ -156,9 +161,10 @@ impl Family {
 
     /// Whether enough memtables wait for a flush, or somebody waits for it.
     pub(crate) fn flush_due(&self) -> bool {
-        let waiting = self.view.load().imm.len();
+        let imm = &self.view.load().imm;
         let enough = self.options.cf.min_write_buffer_number_to_merge.max(1) as usize;
-        waiting >= enough || (waiting > 0 && self.flush_requested.load(Ordering::Relaxed))
+        let below = self.flush_below.load(Ordering::Relaxed);
+        imm.len() >= enough || imm.iter().any(|m| m.id() < below)
     }
 
     pub(crate) fn mark_dropped(&self) {

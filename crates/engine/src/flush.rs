@@ -45,7 +45,6 @@ struct Job {
 
 impl Job {
     fn of(family: &Arc<Family>) -> Self {
-        family.flush_requested.store(false, Ordering::Relaxed);
         let mut memtables = family.view.load().imm.clone();
         memtables.reverse();
         Self {

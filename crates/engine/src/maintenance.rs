@@ -52,10 +52,13 @@ pub(crate) fn begin_flush(
     reason: FlushReason,
 ) -> Result<BegunFlush> {
     for family in families {
-        family.want_flush(reason);
+        family.set_flush_reason(reason);
     }
     if families.iter().any(|f| !f.view.load().mem.is_empty()) {
         db.rotate(families)?;
+    }
+    for family in families {
+        family.want_flush();
     }
     db.notify();
     // What is in memory now; later memtables are not waited for.

@@ -68,6 +68,9 @@ fn begin_anew(db: &Shared) -> Result<Vec<Arc<Family>>> {
     state.failure = None;
     drop(state);
     db.durable.resume();
+    for family in &families {
+        family.set_flush_reason(FlushReason::ErrorRecovery);
+    }
     db.install_memtables(&families, number);
     Ok(families)
 }
@@ -75,7 +78,7 @@ fn begin_anew(db: &Shared) -> Result<Vec<Arc<Family>>> {
 /// Waits until everything is in tables.
 fn flushed(db: &Shared, families: &[Arc<Family>]) -> Result<()> {
     for family in families {
-        family.want_flush(FlushReason::ErrorRecovery);
+        family.want_flush();
     }
     db.notify();
     let mut state = db.state();

@@ -165,9 +165,16 @@ fn look_closer(db: &Shared) -> Result<()> {
         }
         let families: Vec<_> = chosen.iter().map(|(f, _)| Arc::clone(f)).collect();
         for (family, reason) in &chosen {
-            family.want_flush(*reason);
+            family.set_flush_reason(*reason);
         }
-        db.rotate(&families)
+        db.rotate(&families)?;
+        for (family, reason) in &chosen {
+            if *reason != FlushReason::WriteBufferFull {
+                family.want_flush();
+            }
+        }
+        db.notify();
+        Ok(())
     })
 }
 
@@ -361,7 +368,7 @@ pub(crate) fn wait_for_room(db: &Shared, family: &Arc<Family>) -> Result<()> {
     if has_room() {
         return Ok(());
     }
-    family.flush_requested.store(true, Ordering::Relaxed);
+    family.want_flush();
     db.notify();
     wait_until(db, has_room)
 }
