@@ -277,6 +277,24 @@ impl Event {
         self
     }
 
+    /// Adds a number that may be negative.
+    #[must_use]
+    pub fn signed(mut self, name: &str, value: i64) -> Self {
+        self.name(name);
+        self.push(format_args!("{value}"));
+        self
+    }
+
+    /// Adds an object with the members that `f` adds to it.
+    #[must_use]
+    pub fn object(mut self, name: &str, f: impl FnOnce(Self) -> Self) -> Self {
+        self.name(name);
+        let members = String::with_capacity(1024);
+        let inner = f(Self { members });
+        self.push(format_args!("{{{}}}", inner.members));
+        self
+    }
+
     /// Adds a fraction, with six digits after the point.
     #[must_use]
     pub fn fraction(mut self, name: &str, value: f64) -> Self {

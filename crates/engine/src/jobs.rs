@@ -229,12 +229,9 @@ fn purge_archive(db: &Arc<Shared>) {
 /// Writes the families' statistics to LOG every `period`.
 fn dump_stats(db: &Arc<Shared>, period: Duration) {
     every(db, period, || {
-        for family in db.families.load().iter() {
-            if let Some(text) = properties::get(db, family, "rocksdb.stats") {
-                db.log
-                    .info(format_args!("------- DUMPING STATS -------{text}"));
-            }
-        }
+        let text = properties::dump(db);
+        db.log
+            .info(format_args!("------- DUMPING STATS -------\n{text}"));
     });
 }
 

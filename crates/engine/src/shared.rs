@@ -28,6 +28,7 @@ use crate::family::{Family, FamilySet};
 use crate::listener::{BackgroundErrorReason, EventListener, MemTableInfo};
 use crate::options::{Env, Options};
 use crate::read::snapshot::SnapshotList;
+use crate::totals::Totals;
 use crate::version::VersionSet;
 use crate::version::edit::VersionEdit;
 use crate::version::set::{FileNumbers, Tables};
@@ -53,6 +54,8 @@ pub(crate) struct Shared {
     pub(crate) numbers: FileNumbers,
     pub(crate) session_id: String,
     pub(crate) db_id: String,
+    /// What it did since it was opened.
+    pub(crate) totals: Totals,
 
     /// The order of writes: what is visible, and who is halfway.
     pub(crate) order: Order,
@@ -106,6 +109,9 @@ pub(crate) fn new_instance() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
+/// The number in LOG of what the opening does; flushes and compactions follow.
+pub(crate) const RECOVERY_JOB: u64 = 1;
+
 /// What the state lock protects.
 #[derive(Default)]
 pub(crate) struct State {
@@ -122,7 +128,7 @@ pub(crate) struct State {
     pub(crate) held: Vec<u32>,
     /// The family that was compacted last.
     pub(crate) last_compacted: u32,
-    /// Compactions so far.
+    /// Flushes, compactions and the like so far.
     jobs: u64,
     /// How often background work was paused without being continued.
     pub(crate) paused: u32,
@@ -182,7 +188,7 @@ impl ManualCompaction {
 }
 
 impl State {
-    /// The number of the next compaction.
+    /// The number of the next job, for LOG.
     pub(crate) fn next_job(&mut self) -> u64 {
         self.jobs += 1;
         self.jobs
@@ -231,6 +237,7 @@ pub(crate) struct Parts {
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Self {
         let stall = Stall::new(parts.options.db.delayed_write_rate);
+        let totals = Totals::new(parts.options.env.clock.monotonic_nanos());
         Self {
             instance: parts.instance,
             dir: parts.dir,
@@ -242,6 +249,7 @@ impl Shared {
             numbers: parts.numbers,
             session_id: parts.session_id,
             db_id: parts.db_id,
+            totals,
             order: Order::after(parts.last_sequence),
             durable: Watermark::at(parts.last_sequence),
             wanted: Mutex::new(parts.last_sequence),
@@ -267,6 +275,7 @@ impl Shared {
             no_deletions: Mutex::new(0),
             state: Mutex::new(State {
                 logs: parts.logs,
+                jobs: RECOVERY_JOB,
                 ..State::default()
             }),
             changed: Condvar::new(),
@@ -301,6 +310,7 @@ impl Shared {
 
     #[inline]
     pub(crate) fn count(&self, t: Ticker, n: u64) {
+        self.totals.count(t, n);
         if let Some(s) = &self.options.env.statistics {
             s.add(t, n);
         }

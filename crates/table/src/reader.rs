@@ -14,6 +14,7 @@
 
 mod fetch;
 mod filters;
+mod meter;
 mod open;
 mod verify;
 
@@ -24,7 +25,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use base::perf::{self, PerfCounter};
-use base::stats::{Statistics, Ticker};
+use base::stats::{Activity, HistogramKind, Statistics, Ticker};
 use base::{Comparator, Error, ErrorKind, Result, SequenceNumber, SliceTransform, ValueType, key};
 use io::File;
 
@@ -40,6 +41,7 @@ use fetch::Fetch;
 pub(crate) use fetch::ReadAhead;
 pub use fetch::ReadAheadSizes;
 use filters::Filters;
+pub use meter::ReadMeter;
 
 /// What a reader needs to know beyond the file.
 #[derive(Clone, Debug)]
@@ -66,6 +68,10 @@ pub struct ReaderOptions {
     pub prefix_extractor: Option<SliceTransform>,
     /// The number of the file in the block cache if [`crate::builder::Prepopulate`] gave it one.
     pub cache_id: Option<u64>,
+    /// Where reads of the file are counted.
+    pub meter: ReadMeter,
+    /// What the table is opened for.
+    pub activity: Activity,
 }
 
 impl Default for ReaderOptions {
@@ -81,6 +87,8 @@ impl Default for ReaderOptions {
             read_ahead: ReadAheadSizes::default(),
             prefix_extractor: None,
             cache_id: None,
+            meter: ReadMeter::default(),
+            activity: Activity::Unknown,
         }
     }
 }
@@ -97,6 +105,8 @@ pub struct ReadOptions {
     /// Whether only blocks that are in the cache are looked at; for others reads fail with
     /// `Incomplete`.
     pub cache_only: bool,
+    /// What the blocks are read for.
+    pub activity: Activity,
 }
 
 impl Default for ReadOptions {
@@ -106,6 +116,7 @@ impl Default for ReadOptions {
             fill_cache: true,
             readahead_bytes: 0,
             cache_only: false,
+            activity: Activity::Unknown,
         }
     }
 }
@@ -306,9 +317,22 @@ impl Reader {
         if options.cache_only {
             return Err(not_cached());
         }
-        let block =
-            self.fetch
-                .data_block(handle, self.comparator(), options.verify_checksums, ahead)?;
+        let meter = &self.options.meter;
+        let timer = meter.block_timer();
+        let read = fetch::Read {
+            verify: options.verify_checksums,
+            activity: options.activity,
+        };
+        let block = self
+            .fetch
+            .data_block(handle, self.comparator(), read, ahead)?;
+        meter.block_read(
+            match options.activity {
+                Activity::Compaction => HistogramKind::ReadBlockCompactionMicros,
+                _ => HistogramKind::ReadBlockGetMicros,
+            },
+            timer,
+        );
         perf::count(PerfCounter::BlockReadCount, 1);
         perf::count(PerfCounter::BlockReadByte, handle.size + BLOCK_TRAILER_LEN);
         if let Some(cache) = &self.options.block_cache {

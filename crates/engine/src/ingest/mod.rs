@@ -19,6 +19,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use base::stats::Activity;
 use base::{Error, ErrorKind, Result};
 
 use crate::compaction::exclusive::Exclusive;
@@ -375,7 +376,7 @@ fn commit(
         let mut new = Vec::with_capacity(jobs.len());
         for (job, assigned) in jobs.iter_mut().zip(&all) {
             let edit = job.edit(db, assigned, before)?;
-            new.push(Arc::new(next_version(&db.tables, job.family, &edit)?));
+            new.push(Arc::new(next_version(&db.tables, job.family, &edit, Activity::Unknown)?));
             edits.push(edit);
         }
         // From here on the MANIFEST may name the files.

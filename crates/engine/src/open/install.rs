@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use base::stats::Activity;
 use base::rng::Rng;
 use base::{FileNumber, Result, SequenceNumber};
 
@@ -13,10 +14,12 @@ use crate::compaction::output::OutputContext;
 use crate::families;
 use crate::family::{Family, FamilySet};
 use crate::files::{self, FileKind};
+use crate::filter::TableCreationReason;
 use crate::flush;
 use crate::options::{DbOptions, codec};
 use crate::read::view::View;
-use crate::shared::{Parts, Shared};
+use crate::shared::{Parts, RECOVERY_JOB, Shared};
+use crate::table_events::Teller;
 use crate::version::VersionSet;
 use crate::version::edit::VersionEdit;
 use crate::version::manifest::Recovered;
@@ -221,6 +224,14 @@ impl Opening {
             enforce_single_del_contracts: self.options.db.enforce_single_del_contracts,
             bytes_per_sync: self.options.db.bytes_per_sync,
             compression: family.options.cf.compression_of(0, 1, false),
+            teller: Teller {
+                log: &self.log,
+                listeners: &self.options.env.listeners,
+                db_dir: self.dir.clone(),
+                cf_name: &family.name,
+                job: RECOVERY_JOB,
+                reason: TableCreationReason::Recovery,
+            },
         };
         let number = numbers.take();
         made.push(files::table_path(&self.dir, number));
@@ -230,7 +241,7 @@ impl Opening {
             new_files: new.into_iter().collect(),
             ..Default::default()
         };
-        let version = next_version(&self.tables, family, &edit)?;
+        let version = next_version(&self.tables, family, &edit, Activity::DbOpen)?;
         let log_number = family.log_number();
         family.view.store(Arc::new(View {
             mem: family.new_memtable(log_number),

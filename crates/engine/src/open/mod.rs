@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use base::stats::Activity;
 use base::rng::Rng;
 use base::{Comparator, Error, FileNumber, Result};
 
@@ -209,6 +210,7 @@ impl Opening {
             check_sizes: !options.db.skip_checking_sst_file_sizes_on_db_open,
             compressors: Arc::new(CompressionPool::new(COMPRESSION_THREADS_MAX)),
             prepopulated: Mutex::default(),
+            latencies: Mutex::default(),
             env,
         };
         let write_buffers = options.env.write_buffer_manager.clone();
@@ -355,7 +357,7 @@ impl Opening {
             );
         }
         let num_levels = options.cf.num_levels.unsigned_abs() as usize;
-        let added = self.open_tables(family, &options, manifest)?;
+        let added = self.open_tables((id, family), &options, manifest)?;
         let empty = Version::empty(
             options.comparator.clone(),
             num_levels,
@@ -381,7 +383,7 @@ impl Opening {
     /// The family's tables with their levels, opened by several threads.
     fn open_tables(
         &self,
-        family: &RecoveredFamily,
+        (id, family): (u32, &RecoveredFamily),
         options: &ColumnFamilyOptions,
         manifest: &Path,
     ) -> Result<Vec<(usize, Arc<TableFile>)>> {
@@ -395,7 +397,8 @@ impl Opening {
                 return Ok((level as usize, Arc::clone(open)));
             }
             let meta = meta.clone();
-            let file = self.tables.open(&NewFile { level, meta }, options)?;
+            let new = NewFile { level, meta };
+            let file = self.tables.open(&new, id, options, Activity::DbOpen)?;
             Ok((level as usize, file))
         })
     }

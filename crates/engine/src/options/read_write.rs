@@ -1,5 +1,7 @@
 //! Options of single operations. Names and defaults are RocksDB's.
 
+use base::stats::Activity;
+
 use crate::Snapshot;
 
 /// How a read is done.
@@ -30,6 +32,7 @@ impl ReadOptions {
             fill_cache: self.fill_cache,
             readahead_bytes: self.readahead_size as usize,
             cache_only: false,
+            activity: Activity::Get,
         }
     }
 }
