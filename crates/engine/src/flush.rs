@@ -256,7 +256,10 @@ fn count(db: &Shared, written: &Written, version: &Version) {
     db.count(Ticker::FlushWriteBytes, bytes);
     let payload = job.sum(Memtable::data_bytes);
     db.count(Ticker::MemtablePayloadBytesAtFlush, payload);
-    db.count(Ticker::MemtableGarbageBytesAtFlush, payload.saturating_sub(raw));
+    db.count(
+        Ticker::MemtableGarbageBytesAtFlush,
+        payload.saturating_sub(raw),
+    );
     let memory = job.sum(|m| m.memory_usage() as u64);
     db.record(HistogramKind::FlushMemtableMemoryBytes, memory);
     db.record(HistogramKind::FlushMemtableTotalDataSizeBytes, payload);

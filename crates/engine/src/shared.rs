@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,9 +23,10 @@ use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber};
 
 use crate::compaction::pick::Running;
 use crate::compaction::pick::manual::{Progress, Request};
-use crate::events::InfoLog;
+use crate::events::{Event, InfoLog};
 use crate::family::{Family, FamilySet};
-use crate::listener::{BackgroundErrorReason, EventListener, MemTableInfo};
+use crate::files::{self, FileKind};
+use crate::listener::{BackgroundErrorReason, EventListener, MemTableInfo, TableFileDeletionInfo};
 use crate::options::{Env, Options};
 use crate::read::snapshot::SnapshotList;
 use crate::totals::Totals;
@@ -550,6 +551,10 @@ impl Shared {
         self.attention.raise();
         drop(state);
         if first {
+            self.count(Ticker::ErrorHandlerBgErrorCount, 1);
+            if matches!(error.kind(), ErrorKind::IoError | ErrorKind::NoSpace) {
+                self.count(Ticker::ErrorHandlerBgIoErrorCount, 1);
+            }
             self.tell(|l| l.on_background_error(reason, error));
         }
         self.durable.fail(error);
@@ -762,11 +767,48 @@ impl Shared {
             self.obsolete_log(number, || self.log_files()?.discard(number));
         }
         self.wal.purge(&self.log);
-        for path in self.tables.janitor.take() {
-            told(&path.display(), self.env().fs.remove(&path));
+        let obsolete = self.tables.janitor.take();
+        let job = (!obsolete.is_empty()).then(|| self.state().next_job());
+        for path in obsolete {
+            let removed = self.env().fs.remove(&path);
+            if removed.is_ok() {
+                self.count(Ticker::FilesDeletedImmediately, 1);
+            }
+            self.table_deleted(&path, job.unwrap_or(0), &removed);
+            told(&path.display(), removed);
         }
         if !logs.is_empty() {
             self.notify(); // the pool may have a file to fill again
+        }
+    }
+
+    /// Tells of the deletion of a file, if it is a table.
+    fn table_deleted(&self, path: &Path, job: u64, removed: &Result<()>) {
+        let parsed = path.file_name().and_then(files::parse_name);
+        let Some((FileKind::Table, number)) = parsed else {
+            return;
+        };
+        if removed.as_ref().is_err_and(Error::is_not_found) {
+            return; // the database never had it
+        }
+        let status = match removed {
+            Ok(()) => "OK".to_owned(),
+            Err(e) => e.to_string(),
+        };
+        self.log.event(
+            &Event::new("table_file_deletion")
+                .number("job", job)
+                .number("file_number", number.0)
+                .text("status", &status),
+        );
+        if !self.env().listeners.is_empty() {
+            let info = TableFileDeletionInfo {
+                db_name: self.dir.clone(),
+                file_path: path.to_path_buf(),
+                job_id: job,
+                status: removed.as_ref().map(|()| ()).map_err(Error::duplicate),
+            };
+            self.tell(|l| l.on_table_file_deleted(&info));
         }
     }
 

@@ -126,7 +126,11 @@ impl DropRules {
         self.may_exist_below.as_mut().is_some_and(|f| !f(user_key))
     }
 
+    /// What flushes drop is not counted, as in RocksDB.
     fn count(&self, t: Ticker, n: u64) {
+        if self.may_exist_below.is_none() {
+            return;
+        }
         if t == Ticker::CompactionSingleDelMismatch {
             self.mismatches.set(self.mismatches.get() + n);
         }

@@ -414,7 +414,12 @@ fn install(db: &Shared, family: &Arc<Family>, pick: &Pick, new_files: &[NewFile]
         }
         return Ok(());
     }
-    let version = Arc::new(next_version(&db.tables, family, &edit, Activity::Compaction)?);
+    let version = Arc::new(next_version(
+        &db.tables,
+        family,
+        &edit,
+        Activity::Compaction,
+    )?);
     let last = db.visible().0;
     versions.log(&db.tables, &db.numbers, &families, last, edit)?;
     if let Some((level, key)) = &pick.cursor {

@@ -1,7 +1,7 @@
 //! What flushes, compactions and ingestions of a family did: the numbers behind `rocksdb.cfstats`.
 //!
 //! Everything counts from the opening of the database. What happened in an interval is the
-//! difference to what was told last, which [`Compactions::interval`] remembers.
+//! difference to what was told last, which [`Compactions::told`] remembers.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -191,10 +191,18 @@ impl Compactions {
         self.lock().clone()
     }
 
-    /// What was told last; from now on it is `now`.
-    pub(crate) fn interval(&self, now: Told) -> Told {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut told, now)
+    /// What was told last, which is where the interval begins.
+    pub(crate) fn told(&self) -> Told {
+        self.lock_told().clone()
+    }
+
+    /// The interval begins now.
+    pub(crate) fn tell(&self, now: Told) {
+        *self.lock_told() = now;
+    }
+
+    fn lock_told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn cursors(&self) -> Vec<Option<Vec<u8>>> {
@@ -247,9 +255,10 @@ mod tests {
             sum: work.sum(),
             incoming: work.incoming,
         };
-        assert_eq!(c.interval(told.clone()).nanos, 0);
+        assert_eq!(c.told().nanos, 0);
+        c.tell(told);
         c.add(6, &merge);
-        let (now, before) = (c.work(), c.interval(told));
+        let (now, before) = (c.work(), c.told());
         assert_eq!(now.sum().since(&before.sum).bytes_written, 60);
         assert_eq!(now.incoming.since(&before.incoming), Incoming::default());
     }

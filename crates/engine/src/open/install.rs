@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use base::stats::Activity;
 use base::rng::Rng;
+use base::stats::Activity;
 use base::{FileNumber, Result, SequenceNumber};
 
 use super::replay::Replayed;
 use super::{Opening, Wanted, seeded};
 use crate::compaction::output::OutputContext;
+use crate::events::Event;
 use crate::families;
 use crate::family::{Family, FamilySet};
 use crate::files::{self, FileKind};
@@ -56,6 +57,7 @@ impl Opening {
             Ok(done) => done,
             Err(e) => {
                 self.log.error(format_args!("open failed: {e}"));
+                self.recovery_finished(&e.to_string());
                 self.remove(&made);
                 return Err(e);
             }
@@ -161,6 +163,9 @@ impl Opening {
             }
             start_on_log(family, number);
         }
+        if !replayed.logs.is_empty() {
+            self.recovery_finished("OK");
+        }
         let fs = &*self.options.env.fs;
         let previous = keep_logs.then(|| self.sync_kept_logs(&replayed));
         let previous = previous.transpose()?.unwrap_or_default();
@@ -185,6 +190,15 @@ impl Opening {
             logs: live_logs(&replayed, oldest, number),
             last_sequence: replayed.last_sequence,
         })
+    }
+
+    /// Tells that the recovery of the logs has ended.
+    fn recovery_finished(&self, status: &str) {
+        self.log.event(
+            &Event::new("recovery_finished")
+                .number("job", RECOVERY_JOB)
+                .text("status", status),
+        );
     }
 
     /// Makes the logs durable that stay in use. A process that was killed left them in the page

@@ -20,17 +20,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use base::stats::Activity;
 use base::rng::Rng;
+use base::stats::Activity;
 use base::{Comparator, Error, FileNumber, Result};
 
 use crate::db::Db;
-use crate::events::InfoLog;
+use crate::events::{InfoLog, Rolling};
 use crate::families;
 use crate::family::{Family, FamilySet};
 use crate::files::{self, FileKind};
 use crate::jobs::{self, CompressionPool};
-use crate::options::codec;
+use crate::options::dump;
 use crate::options::{ColumnFamilyDescriptor, ColumnFamilyOptions, Env, Options};
 use crate::shared::new_instance;
 use crate::version::edit::{NewFile, VersionEdit};
@@ -195,8 +195,7 @@ impl Opening {
         let log = if read_only {
             InfoLog::disabled(clock)
         } else {
-            let (level, keep) = (options.db.info_log_level, options.db.keep_log_file_num);
-            InfoLog::open(&*env.fs, dir, clock, level, keep)
+            InfoLog::open(Arc::clone(&env.fs), dir, clock, Rolling::of(&options.db))
         };
         let cache = env
             .block_cache
@@ -250,17 +249,13 @@ impl Opening {
         ));
         log.header(format_args!("DB SUMMARY: {}", self.dir.display()));
         log.header(format_args!("DB Session ID: {}", self.session_id));
-        let families = [(families::DEFAULT, &self.options.cf)];
-        for line in codec::to_text(&self.options.db, &families).lines() {
-            if let Some((name, value)) = line.trim().split_once('=') {
-                log.header(format_args!("Options.{name}: {value}"));
-            }
+        if self.read_only {
+            return;
         }
-        if !self.read_only {
-            match &self.probe {
-                Some(probe) => log.header(format_args!("Device: {probe}")),
-                None => log.warn(format_args!("Device: cannot be probed; logs are buffered")),
-            }
+        dump::database(log, &self.options.db, &self.options.env);
+        match &self.probe {
+            Some(probe) => log.header(format_args!("Device: {probe}")),
+            None => log.warn(format_args!("Device: cannot be probed; logs are buffered")),
         }
     }
 
@@ -278,6 +273,9 @@ impl Opening {
                     None => continue, // reading only: the caller does not want it
                 },
             };
+            if !self.read_only {
+                dump::family(&self.log, set.iter().count(), &family.name, &options);
+            }
             set.insert(Arc::new(self.family(id, family, options, recovered)?));
         }
         Ok(set)

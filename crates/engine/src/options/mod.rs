@@ -16,6 +16,7 @@ mod cf;
 pub mod codec;
 mod compaction;
 mod db;
+pub(crate) mod dump;
 mod profiles;
 mod read_write;
 pub mod rocksdb;

@@ -20,7 +20,10 @@ const ROLES: [(&str, &str); 14] = [
     ("IndexBlock", "index-block"),
     ("OtherBlock", "other-block"),
     ("WriteBuffer", "write-buffer"),
-    ("CompressionDictionaryBuildingBuffer", "compression-dictionary-building-buffer"),
+    (
+        "CompressionDictionaryBuildingBuffer",
+        "compression-dictionary-building-buffer",
+    ),
     ("FilterConstruction", "filter-construction"),
     ("BlockBasedTableReader", "block-based-table-reader"),
     ("FileMetadata", "file-metadata"),

@@ -1,7 +1,8 @@
 //! `rocksdb.cfstats`: what flushes and compactions did, by level and by priority.
 //!
 //! benchmark.sh and people read this text: columns, widths and words are RocksDB's (measured: the
-//! answers of 11.8.1). What happened in an interval counts from the last time that somebody asked.
+//! answers of 11.8.1). What happened in an interval counts from the last time that it was written to
+//! LOG.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -73,8 +74,22 @@ impl Row {
     }
 
     fn line(&self) -> String {
-        let [read, rn, rnp1, write, raw, new, moved, amp, rd, wr, sec, cpu, mean, score] =
-            self.fractions().map(|(_, n)| n);
+        let [
+            read,
+            rn,
+            rnp1,
+            write,
+            raw,
+            new,
+            moved,
+            amp,
+            rd,
+            wr,
+            sec,
+            cpu,
+            mean,
+            score,
+        ] = self.fractions().map(|(_, n)| n);
         let w = &self.work;
         format!(
             "{:>4} {:6}/{:<3} {:>10} {score:5.1} {read:8.1} {rn:7.1} {rnp1:8.1} {write:9.1} \
@@ -136,11 +151,15 @@ fn ratio(out: u64, input: u64) -> f64 {
     }
 }
 
-/// Collects the numbers; with `told`, they are the ones that the next interval begins with.
-fn table(db: &Shared, family: &Family, told: bool) -> Table {
+/// Collects the numbers.
+fn table(db: &Shared, family: &Family) -> Table {
     let version = family.view.load().version.clone();
     let clock = &db.env().clock;
-    let scores = candidates::scores(&version, &family.options.cf, clock.wall_micros() / 1_000_000);
+    let scores = candidates::scores(
+        &version,
+        &family.options.cf,
+        clock.wall_micros() / 1_000_000,
+    );
     let work = family.compactions.work();
     let mut sum = Row::of_work(" Sum", 0.0, LevelStats::default());
     let mut levels = Vec::new();
@@ -166,20 +185,16 @@ fn table(db: &Shared, family: &Family, told: bool) -> Table {
         sum.files += row.files;
         sum.busy += row.busy;
         sum.bytes += row.bytes;
-        sum.work.add(&row.work);
         levels.push(row);
     }
+    sum.work = work.sum();
     sum.write_amplification = ratio(sum.work.bytes_written, work.incoming.bytes());
     let now = Told {
         nanos: clock.monotonic_nanos() - db.totals.opened_nanos(),
         sum: sum.work.clone(),
         incoming: work.incoming,
     };
-    let before = if told {
-        family.compactions.interval(now.clone())
-    } else {
-        Told::default()
-    };
+    let before = family.compactions.told();
     let recent = now.sum.since(&before.sum);
     let came = now.incoming.since(&before.incoming).bytes();
     let priorities = [(" Low", work.low), ("High", work.high)];
@@ -197,9 +212,12 @@ fn table(db: &Shared, family: &Family, told: bool) -> Table {
     }
 }
 
-/// The text of `rocksdb.cfstats-no-file-histogram`.
-pub(super) fn text(db: &Shared, family: &Family) -> String {
-    let table = table(db, family, true);
+/// The text of `rocksdb.cfstats-no-file-histogram`. With `periodic`, the next interval begins.
+pub(super) fn text(db: &Shared, family: &Family, periodic: bool) -> String {
+    let table = table(db, family);
+    if periodic {
+        family.compactions.tell(table.now.clone());
+    }
     let mut out = String::with_capacity(4096);
     let lines = table.levels.iter().chain([&table.sum, &table.interval]);
     block(&mut out, &family.name, "Level", lines);
@@ -210,7 +228,10 @@ pub(super) fn text(db: &Shared, family: &Family) -> String {
     summary(&mut out, &table);
     let pending =
         candidates::pending_compaction_bytes(&family.view.load().version, &family.options.cf);
-    write(&mut out, format_args!("Estimated pending compaction bytes: {pending}\n"));
+    write(
+        &mut out,
+        format_args!("Estimated pending compaction bytes: {pending}\n"),
+    );
     out += &text::pairs(stalls::of_family(db, family).into_iter());
     out += &cache::text(db, family);
     out
@@ -224,7 +245,7 @@ fn block<'a>(
     rows: impl Iterator<Item = &'a Row>,
 ) {
     let header = format!("{first_column}{COLUMNS}");
-    let line = "-".repeat(header.len());
+    let line = "-".repeat(header.len() + 1);
     write(
         out,
         format_args!("\n** Compaction Stats [{family}] **\n{header}\n{line}\n"),
@@ -291,7 +312,7 @@ fn summary(out: &mut String, table: &Table) {
 /// The map property `rocksdb.cfstats`: the table without an interval, and how often writers were
 /// held back.
 pub(super) fn map(db: &Shared, family: &Family) -> BTreeMap<String, String> {
-    let table = table(db, family, false);
+    let table = table(db, family);
     let mut out = BTreeMap::new();
     for row in table.levels.iter().chain([&table.sum]) {
         row.entries(&mut out);
@@ -340,7 +361,11 @@ mod tests {
             ..LevelStats::default()
         };
         let row = Row::of_work(" Sum", 0.0, work);
-        let new = row.fractions().iter().find(|(n, _)| *n == "WnewGB").copied();
+        let new = row
+            .fractions()
+            .iter()
+            .find(|(n, _)| *n == "WnewGB")
+            .copied();
         assert!((new.unwrap().1 + 2.0).abs() < 1e-9);
     }
 }

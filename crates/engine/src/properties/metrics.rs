@@ -25,37 +25,66 @@ struct Level {
 }
 
 const OF_LEVEL: &[OfLevel] = &[
-    ("num_files_at_level", "gauge", "Table files", |l| l.files as f64),
+    ("num_files_at_level", "gauge", "Table files", |l| {
+        l.files as f64
+    }),
     ("bytes_at_level", "gauge", "Bytes of table files", |l| {
         l.bytes as f64
     }),
-    ("score_at_level", "gauge", "How much a level wants to be compacted", |l| {
-        l.score
-    }),
-    ("compactions_to_level", "counter", "Flushes and compactions into a level", |l| {
-        l.work.count as f64
-    }),
-    ("compaction_read_bytes_to_level", "counter", "Bytes that they read", |l| {
-        l.work.bytes_read() as f64
-    }),
-    ("compaction_write_bytes_to_level", "counter", "Bytes that they wrote", |l| {
-        l.work.bytes_written as f64
-    }),
-    ("compaction_moved_bytes_to_level", "counter", "Bytes of files that moved", |l| {
-        l.work.bytes_moved as f64
-    }),
-    ("compaction_seconds_to_level", "counter", "Time that they took", |l| {
-        l.work.micros as f64 / 1e6
-    }),
-    ("compaction_cpu_seconds_to_level", "counter", "Time of processors", |l| {
-        l.work.cpu_micros as f64 / 1e6
-    }),
-    ("compaction_keys_to_level", "counter", "Entries that they read", |l| {
-        l.work.records_in as f64
-    }),
-    ("compaction_dropped_keys_to_level", "counter", "Entries that they dropped", |l| {
-        l.work.records_dropped as f64
-    }),
+    (
+        "score_at_level",
+        "gauge",
+        "How much a level wants to be compacted",
+        |l| l.score,
+    ),
+    (
+        "compactions_to_level",
+        "counter",
+        "Flushes and compactions into a level",
+        |l| l.work.count as f64,
+    ),
+    (
+        "compaction_read_bytes_to_level",
+        "counter",
+        "Bytes that they read",
+        |l| l.work.bytes_read() as f64,
+    ),
+    (
+        "compaction_write_bytes_to_level",
+        "counter",
+        "Bytes that they wrote",
+        |l| l.work.bytes_written as f64,
+    ),
+    (
+        "compaction_moved_bytes_to_level",
+        "counter",
+        "Bytes of files that moved",
+        |l| l.work.bytes_moved as f64,
+    ),
+    (
+        "compaction_seconds_to_level",
+        "counter",
+        "Time that they took",
+        |l| l.work.micros as f64 / 1e6,
+    ),
+    (
+        "compaction_cpu_seconds_to_level",
+        "counter",
+        "Time of processors",
+        |l| l.work.cpu_micros as f64 / 1e6,
+    ),
+    (
+        "compaction_keys_to_level",
+        "counter",
+        "Entries that they read",
+        |l| l.work.records_in as f64,
+    ),
+    (
+        "compaction_dropped_keys_to_level",
+        "counter",
+        "Entries that they dropped",
+        |l| l.work.records_dropped as f64,
+    ),
 ];
 
 /// All metrics of an open database.
@@ -75,7 +104,11 @@ fn write_all(out: &mut String, db: &Shared) -> fmt::Result {
     }
     write_levels(out, db)?;
     for (name, value) in writes::map(db) {
-        let kind = if name == "db.uptime" { "gauge" } else { "counter" };
+        let kind = if name == "db.uptime" {
+            "gauge"
+        } else {
+            "counter"
+        };
         let name = metric_name(&format!("rocksdb.{name}"));
         head(out, &name, kind, "Since the database was opened")?;
         writeln!(out, "{name} {value}")?;

@@ -44,8 +44,8 @@ pub(crate) fn get(db: &Shared, family: &Family, name: &str) -> Option<String> {
     let version = || Arc::clone(&family.view.load().version);
     Some(match plain {
         "stats" => stats(db, family),
-        "cfstats" => levels::text(db, family) + &read_latency(db, family),
-        "cfstats-no-file-histogram" => levels::text(db, family),
+        "cfstats" => levels::text(db, family, false) + &read_latency(db, family),
+        "cfstats-no-file-histogram" => levels::text(db, family, false),
         "cf-file-histogram" => read_latency(db, family),
         "cf-write-stall-stats" => text::pairs(stalls::of_family(db, family).into_iter()),
         "dbstats" => writes::text(db),
@@ -74,7 +74,12 @@ fn with_argument(version: &Version, name: &str) -> Option<String> {
     if plain == "live-sst-files-size-at-temperature" {
         let at = |t: u8| usize::from(t) == argument;
         let files = version.files().filter(|(_, f)| at(f.meta.temperature));
-        return Some(files.map(|(_, f)| f.meta.file_size).sum::<u64>().to_string());
+        return Some(
+            files
+                .map(|(_, f)| f.meta.file_size)
+                .sum::<u64>()
+                .to_string(),
+        );
     }
     if argument >= version.num_levels() {
         return None;
@@ -143,14 +148,14 @@ pub(crate) fn get_map(
 
 /// The text of `rocksdb.stats`.
 fn stats(db: &Shared, family: &Family) -> String {
-    levels::text(db, family) + &read_latency(db, family) + &writes::text(db)
+    levels::text(db, family, false) + &read_latency(db, family) + &writes::text(db)
 }
 
 /// What is written to LOG from time to time.
 pub(crate) fn dump(db: &Shared) -> String {
     let mut out = writes::text(db);
     for family in db.families.load().iter() {
-        out += &levels::text(db, family);
+        out += &levels::text(db, family, true);
         out += &read_latency(db, family);
     }
     out

@@ -167,7 +167,10 @@ pub(super) const ALL: &[Number] = &[
     }),
     family("estimate-pending-compaction-bytes", |a| {
         let options = &a.family.options.cf;
-        Some(candidates::pending_compaction_bytes(&a.view.version, options))
+        Some(candidates::pending_compaction_bytes(
+            &a.view.version,
+            options,
+        ))
     }),
     family("estimate-oldest-key-time", oldest_key_time),
     db("actual-delayed-write-rate", |a| Some(admit::rate(a.db))),
@@ -241,7 +244,10 @@ fn running_sorted_runs(db: &Shared) -> u64 {
         };
         let version = Arc::clone(&family.view.load().version);
         for level in job.start_level..=job.output_level {
-            let busy = version.level(level).iter().filter(|f| f.is_being_compacted());
+            let busy = version
+                .level(level)
+                .iter()
+                .filter(|f| f.is_being_compacted());
             runs += match level {
                 0 => busy.count() as u64,
                 _ => u64::from(busy.count() > 0),
@@ -259,6 +265,8 @@ fn oldest_key_time(a: &Ask<'_>) -> Option<u64> {
         return None;
     }
     let files = a.view.version.files();
-    let oldest = files.map(|(_, f)| f.reader.properties().oldest_key_time).min();
+    let oldest = files
+        .map(|(_, f)| f.reader.properties().oldest_key_time)
+        .min();
     oldest.filter(|&t| t > 0)
 }

@@ -48,7 +48,9 @@ impl Sums {
         // Properties that newer versions of RocksDB write.
         let other = |name: &str| {
             let value = p.other.get(name.as_bytes());
-            value.and_then(|v| base::coding::Decoder::new(v).varint64()).unwrap_or(0)
+            value
+                .and_then(|v| base::coding::Decoder::new(v).varint64())
+                .unwrap_or(0)
         };
         self.data_blocks += p.num_data_blocks;
         self.rejected += other("rocksdb.num.data.blocks.compression.rejected");
@@ -74,7 +76,13 @@ impl Sums {
 
     /// What RocksDB prints. What cannot be added up stands as in a table that says nothing.
     pub(super) fn text(&self) -> String {
-        let mean = |n: u64| if self.entries == 0 { 0.0 } else { n as f64 / self.entries as f64 };
+        let mean = |n: u64| {
+            if self.entries == 0 {
+                0.0
+            } else {
+                n as f64 / self.entries as f64
+            }
+        };
         let none = u64::MAX;
         format!(
             "# data blocks={}; # data blocks compression rejected={}; \

@@ -342,7 +342,12 @@ impl VersionSet {
             ..Default::default()
         });
         edits.extend(forget);
+        let began = tables.env.clock.monotonic_nanos();
         manifest.append(&edits)?;
+        if let Some(s) = &tables.env.statistics {
+            let nanos = tables.env.clock.monotonic_nanos().saturating_sub(began);
+            s.record_time(HistogramKind::ManifestFileSyncMicros, nanos / 1000);
+        }
         self.tracked_logs = self.tracked_logs.split_off(&needed);
         Ok(())
     }
@@ -394,7 +399,10 @@ pub(crate) fn next_version(
 ) -> Result<Version> {
     let mut added = Vec::with_capacity(edit.new_files.len());
     for new in &edit.new_files {
-        added.push((new.level as usize, tables.open(new, family.id, &family.options, activity)?));
+        added.push((
+            new.level as usize,
+            tables.open(new, family.id, &family.options, activity)?,
+        ));
     }
     family.view.load().version.apply(edit, added)
 }

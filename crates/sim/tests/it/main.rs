@@ -33,6 +33,8 @@ mod merge;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
+mod observe;
+#[cfg(test)]
 mod opening;
 #[cfg(test)]
 mod pingpong;

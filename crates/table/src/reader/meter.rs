@@ -40,7 +40,11 @@ impl ReadMeter {
         let result = read_exact_at(file, bytes, offset);
         perf::count(PerfCounter::IoBytesRead, bytes.len() as u64);
         if let Some(clock) = &self.clock {
-            perf::stop(PerfCounter::IoReadNanos, clock.as_ref(), self.for_perf(timer));
+            perf::stop(
+                PerfCounter::IoReadNanos,
+                clock.as_ref(),
+                self.for_perf(timer),
+            );
         }
         if let Some(statistics) = &self.statistics {
             self.count(statistics, bytes.len() as u64, activity, timer);
@@ -77,7 +81,11 @@ impl ReadMeter {
     /// Ends it.
     pub(super) fn block_read(&self, histogram: HistogramKind, timer: Option<u64>) {
         if let Some(clock) = &self.clock {
-            perf::stop(PerfCounter::BlockReadTime, clock.as_ref(), self.for_perf(timer));
+            perf::stop(
+                PerfCounter::BlockReadTime,
+                clock.as_ref(),
+                self.for_perf(timer),
+            );
         }
         if let (Some(s), Some(micros)) = (&self.statistics, self.micros(timer)) {
             s.record_time(histogram, micros);
