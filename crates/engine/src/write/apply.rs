@@ -85,7 +85,7 @@ pub(crate) fn insert(batch: &WriteBatch, target: &impl Target) -> Result<()> {
         if let Some(family) = target.family(cf)? {
             let view = family.view.load();
             if kind == ValueType::Merge
-                && family.options.cf.max_successive_merges > 0
+                && family.max_successive_merges() > 0
                 // Nothing that may lie between is still on its way to the memtable.
                 && target.settled().0 + 1 == batch.sequence()
                 && let Some(merged) = merge_in_memory(family, &view, key, seq, value)
@@ -119,7 +119,7 @@ fn merge_in_memory(
     sequence: u64,
     operand: &[u8],
 ) -> Option<Stored> {
-    let operator = family.options.merge_operator.as_deref()?;
+    let operator = family.merge_operator.as_deref()?;
     let older = SequenceNumber(sequence.checked_sub(1)?);
     let seek_key = key::encode(user_key, older, ValueType::FOR_SEEK);
     let mut operands = vec![operand.to_vec()]; // newest first
@@ -137,7 +137,7 @@ fn merge_in_memory(
             false
         });
         let under = operands.len() as u64 - 1;
-        if i == 0 && under < family.options.cf.max_successive_merges {
+        if i == 0 && under < family.max_successive_merges() {
             return None;
         }
         if base.is_some() {
@@ -170,7 +170,7 @@ pub(crate) fn check(batch: &WriteBatch, families: &FamilySet) -> Result<()> {
             }
             Record::Merge { cf, .. } => {
                 let family = families.require(cf)?;
-                if family.options.merge_operator.is_none() {
+                if family.merge_operator.is_none() {
                     return Err(Error::invalid_argument(format!(
                         "merge in column family {:?}, which has no merge operator",
                         family.name
