@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use base::rng::Rng;
 use base::{FileNumber, Result, SequenceNumber};
@@ -15,7 +15,7 @@ use crate::family::{Family, FamilySet};
 use crate::files::{self, FileKind};
 use crate::flush;
 use crate::listener::FlushReason;
-use crate::options::{DbOptions, codec};
+use crate::options::{ColumnFamilyOptions, DbOptions, codec};
 use crate::read::view::View;
 use crate::shared::{Parts, Shared};
 use crate::version::VersionSet;
@@ -120,14 +120,10 @@ impl Opening {
         };
         let mut overflow = || {
             for family in families.iter() {
-                let view = family.view.load_full();
-                let limit = family.options.cf.write_buffer_size as usize;
-                let full = view.mem.should_flush(limit, family.arena_block_size());
-                if !full || self.read_only {
+                if self.read_only || !self.overflows(family) {
                     continue;
                 }
-                let most = family.options.cf.max_write_buffer_number.unsigned_abs() as usize;
-                if view.imm.len() + 1 < most {
+                if self.may_set_aside(family) {
                     set_aside(family);
                 } else {
                     flush(family, made)?;
@@ -202,6 +198,24 @@ impl Opening {
         true
     }
 
+    /// Whether the family's memtable is to be flushed before more is recovered.
+    fn overflows(&self, family: &Family) -> bool {
+        let view = family.view.load();
+        let limit = family.write_buffer_size() as usize;
+        let too_much = self.options.db.enforce_write_buffer_manager_during_recovery
+            && self.write_buffers.should_flush();
+        view.mem.should_flush(limit, family.arena_block_size()) || too_much && !view.mem.is_empty()
+    }
+
+    /// Whether the family's full memtable may stay in memory while more is recovered.
+    fn may_set_aside(&self, family: &Family) -> bool {
+        let waiting = family.view.load().imm.len() as i32;
+        let most = family.options().cf.max_write_buffer_number;
+        let enforced = self.options.db.enforce_write_buffer_manager_during_recovery
+            && self.write_buffers.should_flush();
+        waiting + 1 < most && !enforced
+    }
+
     /// Makes the logs durable that stay in use. A process that was killed left them in the page
     /// cache, and nothing in a later log may be durable before they are. Returns number and end of
     /// the last, 0 if none stays in use.
@@ -218,7 +232,7 @@ impl Opening {
         Ok(replayed.ends.last().copied().unwrap_or_default())
     }
 
-    /// Writes what was recovered of a family, if anything was, to a table, not yet named by any MANIFEST.
+    /// Writes what was recovered of a family, if anything was, to a table that no MANIFEST names yet.
     fn flush_recovered(
         &self,
         family: &Arc<Family>,
@@ -231,6 +245,7 @@ impl Opening {
             return Ok(());
         }
         let now = self.options.env.clock.wall_micros() / 1_000_000;
+        let options = family.options_now();
         let ctx = OutputContext {
             family,
             tables: &self.tables,
@@ -244,7 +259,8 @@ impl Opening {
             rate_limit: None,
             enforce_single_del_contracts: self.options.db.enforce_single_del_contracts,
             bytes_per_sync: self.options.db.bytes_per_sync,
-            compression: family.options.cf.compression_of(0, 1, false),
+            compression: options.cf.compression_of(0, 1, false),
+            options,
         };
         let number = numbers.take();
         made.push(files::table_path(&self.dir, number));
@@ -342,12 +358,21 @@ fn new_uuid(rng: &mut Rng) -> String {
 
 /// Writes the OPTIONS file for people and RocksDB's tools; older ones but one are deleted.
 pub(crate) fn write_options_file(db: &Shared) -> Result<()> {
+    write_options_file_held(db, &db.lock_options())
+}
+
+/// The same for who holds [`Shared::lock_options`] already.
+pub(crate) fn write_options_file_held(db: &Shared, _held: &MutexGuard<'_, ()>) -> Result<()> {
     let number = db.numbers.take();
-    let text = options_text(db, &db.options.db);
+    let text = options_text(db, &db.db_options());
     let path = files::options_path(&db.dir, number);
     let temp = path.with_extension("dbtmp");
     let fs = &*db.env().fs;
     io::replace_file(fs, &path, &temp, text.as_bytes())?;
+    let disabled = db.no_deletions.lock();
+    if *disabled.unwrap_or_else(PoisonError::into_inner) > 0 {
+        return Ok(()); // somebody copies the files that are there
+    }
     let mut old: Vec<_> = files::list(fs, &db.dir)?
         .into_iter()
         .filter(|e| e.kind == FileKind::Options)
@@ -367,7 +392,7 @@ pub(crate) fn options_text(db: &Shared, db_options: &DbOptions) -> String {
     let in_force: Vec<_> = families
         .iter()
         .map(|f| {
-            let mut options = f.options.clone();
+            let mut options = ColumnFamilyOptions::clone(&f.options());
             options.cf.arena_block_size = f.arena_block_size() as u64;
             (f.name.as_str(), options)
         })
