@@ -145,7 +145,8 @@ fn discard(db: &Shared, edit: &VersionEdit) {
 
 /// Merges a job's memtables into one level 0 table, if anything of them is worth writing.
 fn write(db: &Shared, job: Job) -> Result<Written> {
-    let ctx = OutputContext::of(db, &job.family, job.id, TableCreationReason::Flush);
+    let options = job.family.options_now();
+    let ctx = OutputContext::of(db, &job.family, options, job.id, TableCreationReason::Flush);
     let snapshots = db.snapshots.sequences();
     let clock = &db.env().clock;
     let (start, cpu) = (clock.monotonic_nanos(), clock.thread_cpu_nanos());
@@ -219,7 +220,7 @@ fn finished(db: &Shared, written: &Written) {
     let view = family.view.load_full();
     count(db, written, &view.version);
     let levels = (0..view.version.num_levels()).map(|l| view.version.level(l).len() as u64);
-    let (codec, _) = family.options.cf.compression_of(0, 1, false);
+    let (codec, _) = family.options().cf.compression_of(0, 1, false);
     db.log.event(
         &Event::new("flush_finished")
             .text("cf_name", &family.name)
@@ -367,7 +368,7 @@ fn install(db: &Shared, done: &mut Vec<Written>) -> Result<()> {
         let living: Vec<_> = flushed.imm.iter().chain([&flushed.mem]).collect();
         family
             .history()
-            .add(&w.job.memtables, &living, &family.options.cf);
+            .add(&w.job.memtables, &living, &family.options().cf);
         drop(living);
         family.view.store(Arc::new(flushed));
         family.set_log_number(FileNumber(w.edit.log_number.unwrap_or(0)));

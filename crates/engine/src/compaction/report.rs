@@ -145,7 +145,7 @@ fn finished_event(
     (micros, cpu_micros): (u64, u64),
 ) {
     let bytes: u64 = written.files.iter().map(|f| f.meta.file_size).sum();
-    let (codec, _) = pick.compression(&family.options.cf);
+    let (codec, _) = pick.compression();
     let version = Arc::clone(&family.view.load().version);
     db.log.event(
         &Event::new("compaction_finished")

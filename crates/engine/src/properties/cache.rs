@@ -62,7 +62,7 @@ fn id(db: &Shared) -> String {
 
 /// The text; empty if the family uses no cache.
 pub(super) fn text(db: &Shared, family: &Family) -> String {
-    if family.options.table.no_block_cache {
+    if family.options().table.no_block_cache {
         return String::new();
     }
     let cache = &db.tables.cache;
@@ -89,7 +89,7 @@ pub(super) fn text(db: &Shared, family: &Family) -> String {
 
 /// The map property; `None` if the family uses no cache.
 pub(super) fn map(db: &Shared, family: &Family) -> Option<BTreeMap<String, String>> {
-    if family.options.table.no_block_cache {
+    if family.options().table.no_block_cache {
         return None;
     }
     let capacity = db.tables.cache.capacity();

@@ -157,7 +157,7 @@ fn table(db: &Shared, family: &Family) -> Table {
     let clock = &db.env().clock;
     let scores = candidates::scores(
         &version,
-        &family.options.cf,
+        &family.options().cf,
         clock.wall_micros() / 1_000_000,
     );
     let work = family.compactions.work();
@@ -227,7 +227,7 @@ pub(super) fn text(db: &Shared, family: &Family, periodic: bool) -> String {
     );
     summary(&mut out, &table);
     let pending =
-        candidates::pending_compaction_bytes(&family.view.load().version, &family.options.cf);
+        candidates::pending_compaction_bytes(&family.view.load().version, &family.options().cf);
     write(
         &mut out,
         format_args!("Estimated pending compaction bytes: {pending}\n"),

@@ -144,7 +144,7 @@ fn write_number(out: &mut String, db: &Shared, number: &Number) -> fmt::Result {
 fn levels(db: &Shared, family: &Family) -> Vec<Level> {
     let version = family.view.load().version.clone();
     let now = db.env().clock.wall_micros() / 1_000_000;
-    let scores = candidates::scores(&version, &family.options.cf, now);
+    let scores = candidates::scores(&version, &family.options().cf, now);
     let mut work = family.compactions.work().levels;
     work.resize_with(version.num_levels().max(work.len()), LevelStats::default);
     work.into_iter()

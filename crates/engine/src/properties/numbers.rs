@@ -91,7 +91,7 @@ pub(super) const ALL: &[Number] = &[
         Some(a.db.state().flushing.len() as u64)
     }),
     family("compaction-pending", |a| {
-        let options = &a.family.options.cf;
+        let options = &a.family.options().cf;
         let scores = candidates::scores(&a.view.version, options, a.now_seconds());
         Some(u64::from(scores.iter().any(|s| *s >= 1.0)))
     }),
@@ -157,7 +157,7 @@ pub(super) const ALL: &[Number] = &[
     // No file is spared because of its number: those that are being written are known by name.
     db("min-obsolete-sst-number-to-keep", |_| Some(u64::MAX)),
     family("base-level", |a| {
-        let base = candidates::base_level(&a.view.version, &a.family.options.cf);
+        let base = candidates::base_level(&a.view.version, &a.family.options().cf);
         Some(base as u64)
     }),
     family("total-sst-files-size", |a| Some(total_table_bytes(a))),
@@ -166,7 +166,7 @@ pub(super) const ALL: &[Number] = &[
         Some(a.db.tables.janitor.bytes())
     }),
     family("estimate-pending-compaction-bytes", |a| {
-        let options = &a.family.options.cf;
+        let options = &a.family.options().cf;
         Some(candidates::pending_compaction_bytes(
             &a.view.version,
             options,
@@ -197,7 +197,7 @@ pub(super) const ALL: &[Number] = &[
 ];
 
 fn uses_cache(a: &Ask<'_>) -> bool {
-    !a.family.options.table.no_block_cache
+    !a.family.options().table.no_block_cache
 }
 
 fn memory(a: &Ask<'_>) -> u64 {
@@ -259,7 +259,7 @@ fn running_sorted_runs(db: &Shared) -> u64 {
 
 /// Known only where files go by their age: in FIFO style without compactions of small files.
 fn oldest_key_time(a: &Ask<'_>) -> Option<u64> {
-    let options = &a.family.options.cf;
+    let options = &a.family.options().cf;
     let fifo = options.compaction_style == CompactionStyle::Fifo;
     if !fifo || options.compaction_options_fifo.allow_compaction {
         return None;
