@@ -104,6 +104,7 @@ impl Tables {
                 cache_index_and_filter_blocks: options.table.cache_index_and_filter_blocks,
                 cache_id: self.lock_prepopulated().remove(&meta.number),
                 prefix_extractor: options.prefix_extractor.clone(),
+                clock: Some(Arc::clone(&self.env.clock)),
                 ..table::ReaderOptions::default()
             },
         )
