@@ -99,9 +99,9 @@ pub use live::{
 };
 pub use options::{
     BottommostLevelCompaction, CfOptions, ColumnFamilyDescriptor, ColumnFamilyOptions,
-    CompactRangeOptions, CompactionOptions, CompactionPri, CompactionStyle, DbOptions, Env,
-    FlushOptions, GetMergeOperandsOptions, Options, Profile, ReadOptions, ReadTier, TableFilter,
-    WriteOptions,
+    CompactRangeOptions, CompactionOptions, CompactionPri, CompactionStyle, ContinueCallback,
+    DbOptions, Env, FlushOptions, GetMergeOperandsOptions, Options, Profile, ReadOptions, ReadTier,
+    TableFilter, WriteOptions,
 };
 pub use read::iter::DbIterator;
 pub use read::snapshot::Snapshot;

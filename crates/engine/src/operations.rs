@@ -1,12 +1,14 @@
 //! Operations besides put, get and delete: merges, single deletions, wide-column entities, several
 //! keys or column families at once, and the cheap question whether a key may exist.
 
+use std::sync::Arc;
+
 use base::{Error, ErrorKind, Result, SequenceNumber};
 
 use crate::batch::WriteBatch;
 use crate::db::{ColumnFamily, Db};
 use crate::entity::WideColumns;
-use crate::options::{GetMergeOperandsOptions, ReadOptions, WriteOptions};
+use crate::options::{ContinueCallback, GetMergeOperandsOptions, ReadOptions, WriteOptions};
 use crate::read::get;
 use crate::read::iter::DbIterator;
 use crate::read::snapshot::Snapshot;
@@ -136,10 +138,7 @@ impl Db {
         let tables = options.for_tables();
         let lookup = get::Lookup::new(&family.0, &tables, key.as_ref());
         let lookup = lookup.with(&self.shared, options);
-        let goes_on = match how.continue_cb {
-            Some(ask) => Some(ask as &mut dyn FnMut(&[u8]) -> bool),
-            None => None,
-        };
+        let goes_on = how.continue_cb.map(|ask| ask as ContinueCallback<'_>);
         let found = get::merge_operands(&self.shared, lookup, sequence, goes_on)?;
         let max = how.expected_max_number_of_operands;
         if found.len() > max {
@@ -289,7 +288,7 @@ impl Db {
             Err(e) => keys.iter().map(|_| Err(e.duplicate())).collect(),
             Ok(sequence) => {
                 let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-                let mut bytes = options.value_size_soft_limit;
+                let mut bytes = Some(options.value_size_soft_limit);
                 let db = &self.shared;
                 get::multi_get(db, &family.0, options, &keys, sequence, &mut bytes)
             }
@@ -323,19 +322,18 @@ impl Db {
             Err(e) => return keys.iter().map(|_| Err(e.duplicate())).collect(),
         };
         let mut families: Vec<&ColumnFamily> = keys.iter().map(|(family, _)| *family).collect();
-        families.sort_by_key(|family| family.id());
-        families.dedup_by_key(|family| family.id());
-        let mut bytes = options.value_size_soft_limit;
+        families.sort_by_key(|family| (family.0.instance, family.id()));
+        families.dedup_by(|a, b| Arc::ptr_eq(&a.0, &b.0));
+        let mut bytes = Some(options.value_size_soft_limit);
         for family in families {
-            let places = (0..keys.len()).filter(|&i| keys[i].0.id() == family.id());
+            let places = (0..keys.len()).filter(|&i| Arc::ptr_eq(&keys[i].0.0, &family.0));
             let (places, wanted): (Vec<usize>, Vec<&[u8]>) =
                 places.map(|i| (i, keys[i].1.as_ref())).unzip();
-            let found = match self.shared.check_handle(&family.0) {
-                Err(e) => wanted.iter().map(|_| Err(e.duplicate())).collect(),
-                Ok(()) => {
-                    let (db, sequence) = (&self.shared, Some(sequence));
-                    get::multi_get(db, &family.0, options, &wanted, sequence, &mut bytes)
-                }
+            let found = if let Err(e) = self.shared.check_handle(&family.0) {
+                wanted.iter().map(|_| Err(e.duplicate())).collect()
+            } else {
+                let (db, sequence) = (&self.shared, Some(sequence));
+                get::multi_get(db, &family.0, options, &wanted, sequence, &mut bytes)
             };
             for (place, value) in places.into_iter().zip(found) {
                 out[place] = value;

@@ -46,7 +46,8 @@ pub use compaction::{
 pub use db::{DbOptions, InfoLogLevel, WalCompression, WalIoMode, WalTailPolicy};
 pub use profiles::Profile;
 pub use read_write::{
-    FlushOptions, GetMergeOperandsOptions, ReadOptions, ReadTier, TableFilter, WriteOptions,
+    ContinueCallback, FlushOptions, GetMergeOperandsOptions, ReadOptions, ReadTier, TableFilter,
+    WriteOptions,
 };
 
 /// Everything that opening a database needs to know.

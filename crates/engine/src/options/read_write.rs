@@ -198,13 +198,16 @@ impl Default for ReadOptions {
     }
 }
 
+/// Is called with each operand of a key, from the newest on; false says that no older ones are wanted.
+pub type ContinueCallback<'a> = &'a mut dyn FnMut(&[u8]) -> bool;
+
 /// How the operands of a key are read.
 #[derive(Default)]
 pub struct GetMergeOperandsOptions<'a> {
     /// More operands than this are an error.
     pub expected_max_number_of_operands: usize,
-    /// Is called with each operand, from the newest on; false says that no older ones are wanted.
-    pub continue_cb: Option<&'a mut dyn FnMut(&[u8]) -> bool>,
+    /// Ends the lookup early.
+    pub continue_cb: Option<ContinueCallback<'a>>,
 }
 
 impl fmt::Debug for GetMergeOperandsOptions<'_> {

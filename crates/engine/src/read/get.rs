@@ -24,7 +24,7 @@ use base::{Error, Result, SequenceNumber, ValueType, key};
 use super::view::View;
 use crate::entity::WideColumns;
 use crate::family::Family;
-use crate::options::{ReadOptions, ReadTier};
+use crate::options::{ContinueCallback, ReadOptions, ReadTier};
 use crate::shared::Shared;
 use crate::stored::{self, Base, Stored, no_operator, visible_value};
 use crate::version::TableFile;
@@ -101,7 +101,7 @@ pub(crate) fn merge_operands<'a>(
     db: &Shared,
     lookup: Lookup<'a>,
     sequence: Option<SequenceNumber>,
-    goes_on: Option<&'a mut dyn FnMut(&[u8]) -> bool>,
+    goes_on: Option<ContinueCallback<'a>>,
 ) -> Result<Vec<Vec<u8>>> {
     let mut search = Search::new(lookup, Want::Operands);
     search.goes_on = goes_on;
@@ -115,14 +115,15 @@ pub(crate) fn merge_operands<'a>(
 }
 
 /// The values of many keys as of one moment, in the order of `keys`; they are looked up in the
-/// family's order. Keys are given up once there are more than `bytes_left` of values.
+/// family's order. `bytes_left` says how many bytes of values there may be before the remaining keys
+/// are given up, and is `None` from then on.
 pub(crate) fn multi_get(
     db: &Shared,
     family: &Family,
     options: &ReadOptions,
     keys: &[&[u8]],
     sequence: Option<SequenceNumber>,
-    bytes_left: &mut u64,
+    bytes_left: &mut Option<u64>,
 ) -> Vec<Result<Option<Vec<u8>>>> {
     // As in `search_view`, the View comes first.
     let view = family.view.load();
@@ -131,12 +132,12 @@ pub(crate) fn multi_get(
     let mut order: Vec<usize> = (0..keys.len()).collect();
     order.sort_by(|&a, &b| family.comparator().compare(keys[a], keys[b]));
     let mut out: Vec<Result<Option<Vec<u8>>>> = keys.iter().map(|_| Ok(None)).collect();
-    let (mut found_keys, mut bytes, mut full) = (0, 0, *bytes_left == 0);
+    let (mut found_keys, mut bytes) = (0, 0);
     for i in order {
-        if full {
+        let Some(left) = *bytes_left else {
             out[i] = Err(Error::aborted("value_size_soft_limit is reached"));
             continue;
-        }
+        };
         let lookup = Lookup::new(family, &tables, keys[i]).with(db, options);
         let mut search = Search::new(lookup, Want::Plain);
         let found = search_at(db, &view, &mut search, sequence);
@@ -146,8 +147,7 @@ pub(crate) fn multi_get(
         if let Ok(Some(value)) = &out[i] {
             found_keys += 1;
             bytes += value.len() as u64;
-            full = value.len() as u64 > *bytes_left;
-            *bytes_left = bytes_left.saturating_sub(value.len() as u64);
+            *bytes_left = left.checked_sub(value.len() as u64);
         }
     }
     db.count(Ticker::NumberMultigetCalls, 1);
@@ -293,7 +293,7 @@ struct Search<'a> {
     /// Why the search cannot go on.
     failure: Option<Error>,
     /// With [`Want::Operands`]: whether more than this operand are wanted.
-    goes_on: Option<&'a mut dyn FnMut(&[u8]) -> bool>,
+    goes_on: Option<ContinueCallback<'a>>,
 }
 
 impl<'a> Search<'a> {

@@ -116,8 +116,7 @@ impl DbIterator {
                 n => n.saturating_add(1),
             },
             tailing: options.tailing,
-            auto_refresh: options.auto_refresh_iterator_with_snapshot
-                && options.snapshot.is_some(),
+            auto_refresh: options.auto_refresh_iterator_with_snapshot && options.snapshot.is_some(),
             inner: origin.cursors(sequence),
             origin: Some(origin),
             ..Self::nothing(comparator)
@@ -244,9 +243,7 @@ impl DbIterator {
         };
         let under_cursor = self.valid && self.place == Place::Cursor;
         Ok(match name {
-            "rocksdb.iterator.is-key-pinned" => {
-                pinned(under_cursor && self.inner.is_key_pinned())
-            }
+            "rocksdb.iterator.is-key-pinned" => pinned(under_cursor && self.inner.is_key_pinned()),
             "rocksdb.iterator.is-value-pinned" => {
                 let whole = self.value_range.is_none();
                 pinned(under_cursor && whole && self.inner.is_value_pinned())

@@ -106,9 +106,8 @@ impl Origin {
     /// Errors: the database was closed; the snapshot is of another one.
     pub(crate) fn refresh(&mut self, snapshot: Option<&Snapshot>) -> Result<SequenceNumber> {
         let shared = self.shared.upgrade().filter(|s| !s.is_closing());
-        let shared = shared.ok_or_else(|| {
-            Error::new(ErrorKind::ShutdownInProgress, "the database was closed")
-        })?;
+        let shared = shared
+            .ok_or_else(|| Error::new(ErrorKind::ShutdownInProgress, "the database was closed"))?;
         if snapshot.is_some_and(|s| !s.belongs_to(&shared.snapshots)) {
             return Err(Error::invalid_argument(
                 "the snapshot is of another database",

@@ -178,6 +178,9 @@ impl DbIterator {
         let mut versions = 0;
         loop {
             let none_yet = is_deletion(self.kind) && self.operands.is_empty();
+            if none_yet && self.looks_left == 0 {
+                return self.settle(Err(too_many()));
+            }
             if !self.inner.valid() {
                 if none_yet && self.scope.is_open() && self.inner.complete() {
                     continue;
@@ -187,8 +190,11 @@ impl DbIterator {
             let Some(entry) = key::parse(self.inner.key()) else {
                 return self.settle(Err(unknown_type()));
             };
-            let same_key =
-                versions > 0 && self.comparator.compare(entry.user_key, &self.saved_key).is_eq();
+            let same_key = versions > 0
+                && self
+                    .comparator
+                    .compare(entry.user_key, &self.saved_key)
+                    .is_eq();
             if !none_yet && !same_key {
                 break; // the saved entry is complete
             }
@@ -203,6 +209,10 @@ impl DbIterator {
             {
                 break;
             }
+            if self.looks_left == 0 {
+                return self.settle(Err(too_many()));
+            }
+            self.looks_left -= 1;
             if entry.sequence <= self.sequence {
                 if !same_key {
                     self.saved_key.clear();
@@ -211,10 +221,6 @@ impl DbIterator {
                 }
                 versions += 1;
                 let kind = entry.value_type;
-                if self.looks_left == 0 {
-                    return self.settle(Err(too_many()));
-                }
-                self.looks_left -= 1;
                 if versions > self.skips_max {
                     match self.newest_version() {
                         Ok(false) => continue,
@@ -263,7 +269,11 @@ impl DbIterator {
         self.operands.clear();
         if self.inner.valid() {
             let entry = key::parse(self.inner.key()).ok_or_else(unknown_type)?;
-            if self.comparator.compare(entry.user_key, &self.saved_key).is_eq() {
+            if self
+                .comparator
+                .compare(entry.user_key, &self.saved_key)
+                .is_eq()
+            {
                 self.kind = entry.value_type;
             }
         }
