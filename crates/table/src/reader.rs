@@ -24,6 +24,7 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
+use base::clock::Clock;
 use base::perf::{self, PerfCounter};
 use base::stats::{Activity, HistogramKind, Statistics, Ticker};
 use base::{Comparator, Error, ErrorKind, Result, SequenceNumber, SliceTransform, ValueType, key};
@@ -34,7 +35,7 @@ use crate::cache::{BlockCache, CacheKey, Pinned, Reservation};
 use crate::footer::{BLOCK_TRAILER_LEN, Footer};
 use crate::handle::BlockHandle;
 use crate::index::Index;
-use crate::iter::Iter;
+use crate::iter::{Iter, Prefix};
 use crate::props::Properties;
 
 use fetch::Fetch;
@@ -72,6 +73,8 @@ pub struct ReaderOptions {
     pub meter: ReadMeter,
     /// What the table is opened for.
     pub activity: Activity,
+    /// Tells whether the deadline of a read has passed; without it there are no deadlines.
+    pub clock: Option<Arc<dyn Clock>>,
 }
 
 impl Default for ReaderOptions {
@@ -89,6 +92,7 @@ impl Default for ReaderOptions {
             cache_id: None,
             meter: ReadMeter::default(),
             activity: Activity::Unknown,
+            clock: None,
         }
     }
 }
@@ -107,6 +111,11 @@ pub struct ReadOptions {
     pub cache_only: bool,
     /// What the blocks are read for.
     pub activity: Activity,
+    /// Microseconds since 1970 from which on no block is read from the file any more: reads fail
+    /// with `TimedOut`; 0 is never.
+    pub deadline_micros: u64,
+    /// Whether an iterator keeps all blocks that it has been in.
+    pub pin: bool,
 }
 
 impl Default for ReadOptions {
@@ -117,6 +126,8 @@ impl Default for ReadOptions {
             readahead_bytes: 0,
             cache_only: false,
             activity: Activity::Unknown,
+            deadline_micros: 0,
+            pin: false,
         }
     }
 }
@@ -208,7 +219,11 @@ impl Reader {
         CURSOR.with(|slot| {
             let mut cursor = slot.take();
             cursor.reset(self.keys);
-            let result = self.get_from_blocks(*options, &target, &mut cursor, visit);
+            let result = if self.filters.is_none() || self.options.statistics.is_none() {
+                self.get_from_blocks(*options, &target, &mut cursor, visit)
+            } else {
+                self.get_counted(*options, &target, &mut cursor, visit)
+            };
             slot.set(cursor);
             result
         })
@@ -220,6 +235,14 @@ impl Reader {
             return true;
         }
         let passes = self.filters.may_match(target);
+        perf::count(
+            if passes {
+                PerfCounter::BloomSstHitCount
+            } else {
+                PerfCounter::BloomSstMissCount
+            },
+            1,
+        );
         self.count(
             if passes {
                 Ticker::BloomFilterFullPositive
@@ -229,6 +252,25 @@ impl Reader {
             1,
         );
         passes
+    }
+
+    /// [`Reader::get_from_blocks`] after a filter: counts whether it was right.
+    fn get_counted(
+        &self,
+        options: ReadOptions,
+        target: &Target<'_>,
+        cursor: &mut Cursor,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
+        let mut found = false;
+        let result = self.get_from_blocks(options, target, cursor, &mut |key, value| {
+            found = true;
+            visit(key, value)
+        });
+        if found {
+            self.count(Ticker::BloomFilterFullTruePositive, 1);
+        }
+        result
     }
 
     fn get_from_blocks(
@@ -317,6 +359,9 @@ impl Reader {
         if options.cache_only {
             return Err(not_cached());
         }
+        if options.deadline_micros != 0 {
+            self.check_deadline(options.deadline_micros)?;
+        }
         let meter = &self.options.meter;
         let timer = meter.block_timer();
         let read = fetch::Read {
@@ -347,6 +392,16 @@ impl Reader {
             }
         }
         Ok(block)
+    }
+
+    #[cold]
+    fn check_deadline(&self, deadline_micros: u64) -> Result<()> {
+        match &self.options.clock {
+            Some(clock) if clock.wall_micros() > deadline_micros => {
+                Err(Error::new(ErrorKind::TimedOut, "Deadline exceeded").file(self.path()))
+            }
+            _ => Ok(()),
+        }
     }
 
     #[inline]
@@ -434,6 +489,27 @@ impl Reader {
         if !may {
             self.count(Ticker::BloomFilterPrefixUseful, 1);
         }
+        may
+    }
+
+    /// False only if no key of the table has this prefix: asked before a seek of an iterator.
+    /// `last_level` says where the file lies, for the statistics.
+    pub fn seek_may_match(&self, prefix: Prefix<'_>, last_level: bool) -> bool {
+        if self.filters.is_none() || self.filters.prefixes.as_ref() != Some(prefix.transform) {
+            return true;
+        }
+        // Which partition has a prefix is known only where a prefix comes before its keys.
+        if self.filters.is_partitioned() && !self.comparator().is_bytewise() {
+            return true;
+        }
+        let may = self.filters.prefix_may_match(prefix.bytes);
+        let ticker = match (may, last_level) {
+            (true, true) => Ticker::LastLevelSeekFilterMatch,
+            (true, false) => Ticker::NonLastLevelSeekFilterMatch,
+            (false, true) => Ticker::LastLevelSeekFiltered,
+            (false, false) => Ticker::NonLastLevelSeekFiltered,
+        };
+        self.count(ticker, 1);
         may
     }
 

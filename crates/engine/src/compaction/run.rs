@@ -338,6 +338,7 @@ impl Job<'_> {
             readahead_bytes: READAHEAD_BYTES,
             cache_only: false,
             activity: Activity::Compaction,
+            ..table::ReadOptions::default()
         };
         let cmp = self.family.comparator();
         let mut children: Vec<Box<dyn InternalIterator>> = Vec::new();

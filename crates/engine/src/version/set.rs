@@ -154,6 +154,7 @@ impl Tables {
                 prefix_extractor: options.prefix_extractor.clone(),
                 meter: self.meter(family, new.level, options),
                 activity,
+                clock: Some(Arc::clone(&self.env.clock)),
                 ..table::ReaderOptions::default()
             },
         )
