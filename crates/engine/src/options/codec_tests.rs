@@ -281,8 +281,28 @@ fn a_text_of_options_is_read_and_written() {
         (again.db, again.cf.cf, again.cf.table),
         (o.db, o.cf.cf, o.cf.table)
     );
+    // The old forms, which RocksDB still reads.
+    let old = base
+        .with_text("compression_opts=-13:5:1:4096:0:2:true;compaction_options_fifo=77")
+        .unwrap();
+    let opts = &old.cf.cf.compression_opts;
+    assert_eq!((opts.window_bits, opts.level, opts.strategy), (-13, 5, 1));
+    assert_eq!((opts.parallel_threads, opts.enabled), (2, true));
+    assert_eq!(old.cf.cf.compaction_options_fifo.max_table_files_size, 77);
     for (bad, why) in [
         ("nope=1", "unknown option nope"),
+        ("write_bufer_size=1", "did you mean write_buffer_size?"),
+        ("compression_opts={levle=1}", "unknown member levle"),
+        (
+            "compression_opts={checksum=true}",
+            "only false is implemented",
+        ),
+        ("compression_opts=1:2", "compression_opts"),
+        ("max_background_jobs=0", "out of range"),
+        (
+            "block_based_table_factory={block_cache=1M}",
+            "env.block_cache",
+        ),
         ("write_buffer_size=x", "write_buffer_size"),
         ("block_based_table_factory={nope=1}", "unknown option nope"),
         ("block_based_table_factory={block_size=1", "closing brace"),
