@@ -14,6 +14,7 @@ use crate::families;
 use crate::family::{Family, FamilySet};
 use crate::files::{self, FileKind};
 use crate::flush;
+use crate::listener::FlushReason;
 use crate::options::{ColumnFamilyOptions, DbOptions, codec};
 use crate::read::view::View;
 use crate::shared::{Parts, Shared};
@@ -27,6 +28,16 @@ use crate::write::wal::{ActiveLog, LogFiles, LogKind};
 
 /// Obsolete OPTIONS files that are kept, the newest included.
 const OPTIONS_FILES_KEPT: usize = 2;
+
+/// What has become too large during recovery.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Excess {
+    None,
+    /// The active memtable: another one is begun.
+    Memtable,
+    /// All that is in memory of the family: it goes to a table.
+    All,
+}
 
 /// The outcome of a recovery.
 struct Installed {
@@ -119,7 +130,13 @@ impl Opening {
         };
         let mut overflow = || {
             for family in families.iter() {
-                if !self.read_only && self.overflows(family) {
+                let excess = self.excess_of(family);
+                if excess == Excess::None || self.read_only {
+                    continue;
+                }
+                if excess == Excess::Memtable {
+                    set_aside(family);
+                } else {
                     flush(family, made)?;
                     begun.insert(family.id);
                 }
@@ -141,21 +158,20 @@ impl Opening {
                 last_sequence: replayed.last_sequence,
             });
         }
-        let keep_logs = self.options.db.avoid_flush_during_recovery && !replayed.cut;
+        // What was given up must not come back: then nothing of the old logs stays in use.
+        let keep_logs = !replayed.cut;
         let number = numbers.take();
         for family in families.iter() {
-            if family.view.load().mem.is_empty() {
-                // Nothing in the old logs is this family's.
-            } else if keep_logs && !begun.contains(&family.id) {
-                continue;
-            } else {
+            let in_one = keep_logs && !begun.contains(&family.id);
+            if !(in_one && self.keep_recovered(family, number)) {
                 flush(family, made)?;
+                start_on_log(family, number);
             }
-            start_on_log(family, number);
         }
         let fs = &*self.options.env.fs;
-        let previous = keep_logs.then(|| self.sync_kept_logs(&replayed));
-        let previous = previous.transpose()?.unwrap_or_default();
+        let oldest = oldest_log(families, number);
+        let keeps_some = keep_logs && oldest < number.0;
+        let previous = self.sync_kept_logs(&replayed, keeps_some)?;
         let log_dir = self.logs.dir().to_path_buf();
         let log_files = LogFiles::open(log_dir, &self.options, self.probe.as_ref())?;
         let new_log = log_files.create(number, LogKind::Buffered)?;
@@ -163,9 +179,8 @@ impl Opening {
         if files::read_identity(fs, &self.dir)?.as_deref() != Some(db_id) {
             files::write_identity(fs, &self.dir, db_id)?;
         }
-        let oldest = oldest_log(families, number);
         versions.min_log_number_to_keep = oldest;
-        if keep_logs && self.options.db.track_and_verify_wals_in_manifest {
+        if keeps_some && self.options.db.track_and_verify_wals_in_manifest {
             versions.tracked_logs = replayed.ends_from(oldest);
         }
         made.push(files::manifest_path(&self.dir, FileNumber(numbers.peek())));
@@ -179,19 +194,50 @@ impl Opening {
         })
     }
 
-    /// Whether the family's memtable is to be flushed before more is recovered.
-    fn overflows(&self, family: &Family) -> bool {
+    /// What has become too large, with what was recovered of a family so far.
+    fn excess_of(&self, family: &Family) -> Excess {
         let view = family.view.load();
+        let memory = &self.write_buffers;
+        let too_much = memory.enabled()
+            && self.options.db.enforce_write_buffer_manager_during_recovery
+            && (memory.should_flush() || memory.memory_usage() >= memory.buffer_size());
+        if too_much && !(view.mem.is_empty() && view.imm.is_empty()) {
+            return Excess::All;
+        }
         let limit = family.write_buffer_size() as usize;
-        let too_much = self.options.db.enforce_write_buffer_manager_during_recovery
-            && self.write_buffers.should_flush();
-        view.mem.should_flush(limit, family.arena_block_size()) || too_much && !view.mem.is_empty()
+        if !view.mem.should_flush(limit, family.arena_block_size()) {
+            return Excess::None;
+        }
+        let most = family.options().cf.max_write_buffer_number.unsigned_abs() as usize;
+        if view.imm.len() + 1 < most {
+            Excess::Memtable
+        } else {
+            Excess::All
+        }
+    }
+
+    /// Leaves what was recovered of a family in memory, to be flushed in the background unless
+    /// `avoid_flush_during_recovery` says otherwise. False if there is nothing.
+    ///
+    /// All of it goes to one table: a part would be found there and in the logs.
+    fn keep_recovered(&self, family: &Arc<Family>, log: FileNumber) -> bool {
+        let view = family.view.load_full();
+        if view.mem.is_empty() && view.imm.is_empty() {
+            return false;
+        }
+        if !self.options.db.avoid_flush_during_recovery || !view.imm.is_empty() {
+            flush_soon(family, log);
+        }
+        true
     }
 
     /// Makes the logs durable that stay in use. A process that was killed left them in the page
     /// cache, and nothing in a later log may be durable before they are. Returns number and end of
-    /// the last.
-    fn sync_kept_logs(&self, replayed: &Replayed) -> Result<(u64, u64)> {
+    /// the last, 0 if none stays in use.
+    fn sync_kept_logs(&self, replayed: &Replayed, any: bool) -> Result<(u64, u64)> {
+        if !any {
+            return Ok((0, 0));
+        }
         let fs = &*self.options.env.fs;
         for (number, _) in &replayed.logs {
             let path = files::wal_path(self.logs.dir(), *number);
@@ -201,7 +247,7 @@ impl Opening {
         Ok(replayed.ends.last().copied().unwrap_or_default())
     }
 
-    /// Writes a recovered memtable to a table, not yet named by any MANIFEST.
+    /// Writes what was recovered of a family, if anything was, to a table, not yet named by any MANIFEST.
     fn flush_recovered(
         &self,
         family: &Arc<Family>,
@@ -210,6 +256,9 @@ impl Opening {
         made: &mut Vec<PathBuf>,
     ) -> Result<()> {
         let view = family.view.load_full();
+        if view.mem.is_empty() && view.imm.is_empty() {
+            return Ok(());
+        }
         let now = self.options.env.clock.wall_micros() / 1_000_000;
         let options = family.options_now();
         let ctx = OutputContext {
@@ -231,7 +280,8 @@ impl Opening {
         let number = numbers.take();
         made.push(files::table_path(&self.dir, number));
         let none: &[SequenceNumber] = &[];
-        let new = flush::build_level0(&ctx, &[Arc::clone(&view.mem)], none, number)?;
+        let memtables: Vec<_> = view.imm.iter().rev().chain([&view.mem]).cloned().collect();
+        let new = flush::build_level0(&ctx, &memtables, none, number)?;
         let edit = VersionEdit {
             new_files: new.into_iter().collect(),
             ..Default::default()
@@ -267,6 +317,26 @@ impl Opening {
             }
         }
     }
+}
+
+/// The family's memtable is full: recovery goes on with another one.
+fn set_aside(family: &Family) {
+    let view = family.view.load_full();
+    let next = family.new_memtable(family.log_number());
+    family.view.store(Arc::new(view.rotated(next)));
+}
+
+/// The family's memtables are flushed in the background, in one go; what is written from now on is in
+/// the log `number`.
+fn flush_soon(family: &Family, number: FileNumber) {
+    let view = family.view.load_full();
+    for memtable in view.imm.iter().chain([&view.mem]) {
+        family.seal(memtable, number);
+    }
+    family.set_flush_reason(FlushReason::Others);
+    let next = family.new_memtable(number);
+    family.view.store(Arc::new(view.rotated(next)));
+    family.want_flush();
 }
 
 /// The family's data is all in tables: it starts anew with the log `number`.

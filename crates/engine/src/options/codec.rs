@@ -481,7 +481,10 @@ impl Parser {
             return self.table_rule(name, value);
         }
         let Some(known) = rocksdb::find(section, name) else {
-            self.warn(format!("unknown key {name} in [{section}]"));
+            let known = KEYS.iter().filter(|k| k.section == section);
+            let nearest = base::options::nearest(name, known.map(|k| k.name));
+            let hint = nearest.map_or(String::new(), |n| format!(" (did you mean {n}?)"));
+            self.warn(format!("unknown key {name} in [{section}]{hint}"));
             return Ok(());
         };
         if section == CF_SECTION

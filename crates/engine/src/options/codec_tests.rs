@@ -158,7 +158,7 @@ proptest! {
 
 #[test]
 fn what_is_not_implemented_is_named() {
-    let text = "[DBOptions]\n  allow_mmap_reads=true # yes\n  unordered_write=true\n  shiny=1\n\
+    let text = "[DBOptions]\n  allow_mmap_reads=true # yes\n  unordered_write=true\n  shiny=1\n  use_fsnc=1\n\
                 [CFOptions \"default\"]\n  merge_operator=MyOperator\n\
                 \u{20} compression_opts={level=2;max_dict_bytes=4096;window_bits=15;checksum=1;}\n\
                 [Plain/Table]\n  x=1\n";
@@ -175,11 +175,12 @@ fn what_is_not_implemented_is_named() {
             "line 2: not supported: option allow_mmap_reads = true (only false is implemented)",
             "line 3: option unordered_write = true has no effect",
             "line 4: unknown key shiny in [DBOptions]",
-            "line 6: not supported: option merge_operator = MyOperator, which is not built in \
+            "line 5: unknown key use_fsnc in [DBOptions] (did you mean use_fsync?)",
+            "line 7: not supported: option merge_operator = MyOperator, which is not built in \
              (open the database with the operator in its column family's options)",
-            "line 7: not supported: option compression_opts: checksum = 1 (only false is implemented)",
-            "line 7: not supported: option compression_opts: window_bits that RocksDB does not read",
-            "line 8: unknown section [Plain/Table] is skipped",
+            "line 8: not supported: option compression_opts: checksum = 1 (only false is implemented)",
+            "line 8: not supported: option compression_opts: window_bits that RocksDB does not read",
+            "line 9: unknown section [Plain/Table] is skipped",
         ]
     );
     let opts = &read.families[0].options.cf.compression_opts;

@@ -329,6 +329,25 @@ fn changes_survive_a_reopen_with_the_latest_options() {
     assert!(theirs.contains("max_background_jobs=5"), "{theirs}");
 }
 
+/// Old OPTIONS files stay while somebody copies what is there.
+#[test]
+fn old_files_stay_while_deletions_are_disabled() {
+    let dir = dirs::scratch().unwrap();
+    let db = open(dir.path());
+    let kept = || {
+        let files = dirs::files(dir.path()).unwrap();
+        files.keys().filter(|n| n.starts_with("OPTIONS-")).count()
+    };
+    db.disable_file_deletions();
+    for ttl in ["1", "2", "3"] {
+        set(&db, &[("ttl", ttl)]).unwrap();
+    }
+    assert_eq!(kept(), 4);
+    db.enable_file_deletions();
+    set(&db, &[("ttl", "4")]).unwrap();
+    assert_eq!(kept(), 2);
+}
+
 /// RocksDB 11.8.1 changes options; its OPTIONS file is read without a doubt.
 #[test]
 fn options_files_of_rocksdb_are_read() {
