@@ -247,7 +247,7 @@ impl Opening {
         Ok(replayed.ends.last().copied().unwrap_or_default())
     }
 
-    /// Writes what was recovered of a family, if anything was, to a table, not yet named by any MANIFEST.
+    /// Writes what was recovered of a family, if anything was, to a table that no MANIFEST names yet.
     fn flush_recovered(
         &self,
         family: &Arc<Family>,
