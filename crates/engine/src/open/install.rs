@@ -33,6 +33,16 @@ use crate::write::wal::{ActiveLog, LogFiles, LogKind};
 /// Obsolete OPTIONS files that are kept, the newest included.
 const OPTIONS_FILES_KEPT: usize = 2;
 
+/// What has become too large during recovery.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Excess {
+    None,
+    /// The active memtable: another one is begun.
+    Memtable,
+    /// All that is in memory of the family: it goes to a table.
+    All,
+}
+
 /// The outcome of a recovery.
 struct Installed {
     versions: VersionSet,
@@ -125,10 +135,11 @@ impl Opening {
         };
         let mut overflow = || {
             for family in families.iter() {
-                if self.read_only || !self.overflows(family) {
+                let excess = self.excess_of(family);
+                if excess == Excess::None || self.read_only {
                     continue;
                 }
-                if self.may_set_aside(family) {
+                if excess == Excess::Memtable {
                     set_aside(family);
                 } else {
                     flush(family, made)?;
@@ -200,6 +211,28 @@ impl Opening {
         );
     }
 
+    /// What has become too large, with what was recovered of a family so far.
+    fn excess_of(&self, family: &Family) -> Excess {
+        let view = family.view.load();
+        let memory = &self.write_buffers;
+        let too_much = memory.enabled()
+            && self.options.db.enforce_write_buffer_manager_during_recovery
+            && (memory.should_flush() || memory.memory_usage() >= memory.buffer_size());
+        if too_much && !(view.mem.is_empty() && view.imm.is_empty()) {
+            return Excess::All;
+        }
+        let limit = family.write_buffer_size() as usize;
+        if !view.mem.should_flush(limit, family.arena_block_size()) {
+            return Excess::None;
+        }
+        let most = family.options().cf.max_write_buffer_number.unsigned_abs() as usize;
+        if view.imm.len() + 1 < most {
+            Excess::Memtable
+        } else {
+            Excess::All
+        }
+    }
+
     /// Leaves what was recovered of a family in memory, to be flushed in the background unless
     /// `avoid_flush_during_recovery` says otherwise. False if there is nothing.
     ///
@@ -213,24 +246,6 @@ impl Opening {
             flush_soon(family, log);
         }
         true
-    }
-
-    /// Whether the family's memtable is to be flushed before more is recovered.
-    fn overflows(&self, family: &Family) -> bool {
-        let view = family.view.load();
-        let limit = family.write_buffer_size() as usize;
-        let too_much = self.options.db.enforce_write_buffer_manager_during_recovery
-            && self.write_buffers.should_flush();
-        view.mem.should_flush(limit, family.arena_block_size()) || too_much && !view.mem.is_empty()
-    }
-
-    /// Whether the family's full memtable may stay in memory while more is recovered.
-    fn may_set_aside(&self, family: &Family) -> bool {
-        let waiting = family.view.load().imm.len() as i32;
-        let most = family.options().cf.max_write_buffer_number;
-        let enforced = self.options.db.enforce_write_buffer_manager_during_recovery
-            && self.write_buffers.should_flush();
-        waiting + 1 < most && !enforced
     }
 
     /// Makes the logs durable that stay in use. A process that was killed left them in the page
