@@ -836,7 +836,7 @@ impl Shared {
                 db_name: self.dir.clone(),
                 file_path: path.to_path_buf(),
                 job_id: job,
-                status: removed.as_ref().map(|()| ()).map_err(Error::duplicate),
+                status: removed.as_ref().copied().map_err(Error::duplicate),
             };
             self.tell(|l| l.on_table_file_deleted(&info));
         }
