@@ -43,7 +43,7 @@ pub(crate) fn get(db: &Shared, family: &Family, name: &str) -> Option<String> {
         "num-deletes-active-mem-table" => view.mem.num_deletes(),
         "num-deletes-imm-mem-tables" => view.imm.iter().map(|m| m.num_deletes()).sum(),
         "estimate-num-keys" => estimate_num_keys(&view),
-        "num-snapshots" => db.snapshots.sequences().len() as u64,
+        "num-snapshots" => db.snapshots.count() as u64,
         "oldest-snapshot-sequence" => db.snapshots.sequences().first().map_or(0, |s| s.0),
         "num-running-flushes" => db.state().flushing.len() as u64,
         "base-level" => candidates::base_level(version, &family.options.cf) as u64,

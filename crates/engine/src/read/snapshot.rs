@@ -36,6 +36,12 @@ impl SnapshotList {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        live.values().sum()
+    }
+
     /// Ascending, each once.
     pub(crate) fn sequences(&self) -> Vec<SequenceNumber> {
         let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
@@ -95,5 +101,24 @@ impl PartialEq for Snapshot {
 impl fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Snapshot({})", self.0.sequence)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `rocksdb.num-snapshots` counted the sequence numbers: two snapshots with no write between
+    /// them were one.
+    #[test]
+    fn snapshots_at_one_number_are_counted_each() {
+        let list = Arc::new(SnapshotList::default());
+        let take = || list.take(|| SequenceNumber(7));
+        let (a, b) = (take(), take());
+        assert_eq!((list.count(), list.sequences().len()), (2, 1));
+        drop(a);
+        assert_eq!((list.count(), list.any_released()), (1, false));
+        drop(b);
+        assert_eq!((list.count(), list.any_released()), (0, true));
     }
 }
