@@ -35,8 +35,6 @@ mod model;
 #[cfg(test)]
 mod opening;
 #[cfg(test)]
-mod pingpong;
-#[cfg(test)]
 mod pitfalls;
 #[cfg(test)]
 mod range_del;
@@ -56,6 +54,8 @@ mod tables;
 mod threads;
 #[cfg(test)]
 mod tracked;
+#[cfg(test)]
+mod turns;
 #[cfg(test)]
 mod wal_bad_input;
 #[cfg(test)]

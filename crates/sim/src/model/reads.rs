@@ -1,0 +1,163 @@
+//! Operations that read: now, at snapshots, and with iterators that are kept.
+
+use base::rng::Rng;
+use ironstone::{ColumnFamily, DbIterator, ReadOptions};
+
+use super::check::{self, Walk};
+use super::runner::{Runner, Step};
+use super::store::Family;
+
+/// Iterators and snapshots that are kept at a time.
+const HELD_MAX: usize = 4;
+const SNAPSHOTS_MAX: usize = 6;
+
+/// An iterator that goes on showing what was there when it was made.
+pub(super) struct Held {
+    it: DbIterator,
+    options: ReadOptions,
+    family: Family,
+}
+
+impl Runner {
+    /// Now, or one of the snapshots: options, and what is to be read.
+    fn moment(&mut self) -> (ReadOptions, Option<usize>) {
+        let mut options = ReadOptions {
+            verify_checksums: !self.rng.one_in(4),
+            fill_cache: !self.rng.one_in(4),
+            readahead_size: if self.rng.one_in(10) { 4096 } else { 0 },
+            ..ReadOptions::default()
+        };
+        let at = (!self.snapshots.is_empty() && self.rng.one_in(3))
+            .then(|| self.rng.below(self.snapshots.len() as u64) as usize);
+        options.snapshot = at.map(|i| self.snapshots[i].0.clone());
+        (options, at)
+    }
+
+    /// The family at a moment, and its handle.
+    fn view(&self, f: usize, at: Option<usize>) -> Result<(&Family, ColumnFamily), String> {
+        let family = &at.map_or(&self.model, |i| &self.snapshots[i].1)[f];
+        Ok((family, self.handle(f)?))
+    }
+
+    pub(super) fn get(&mut self) -> Step {
+        let f = self.family();
+        let (options, at) = self.moment();
+        let key = Self::key(&mut self.rng, self.setup.keys + 20);
+        let (family, cf) = self.view(f, at)?;
+        check::get(self.db(), &cf, &options, &key, family.get(&key))
+    }
+
+    pub(super) fn get_several(&mut self) -> Step {
+        let f = self.family();
+        let (options, at) = self.moment();
+        let n = 1 + self.rng.below(20);
+        let keys: Vec<_> = (0..n)
+            .map(|_| Self::key(&mut self.rng, self.setup.keys + 20))
+            .collect();
+        let (family, cf) = self.view(f, at)?;
+        check::other_gets(self.db(), &cf, &options, &keys, family)
+    }
+
+    /// Options with bounds, or without.
+    fn bounded(&mut self) -> (ReadOptions, Option<usize>) {
+        let (mut options, at) = self.moment();
+        let mut bound = || {
+            let some = self.rng.one_in(3);
+            let key = self.some_key();
+            some.then_some(key)
+        };
+        options.iterate_lower_bound = bound();
+        options.iterate_upper_bound = bound();
+        (options, at)
+    }
+
+    pub(super) fn walk(&mut self) -> Step {
+        let f = self.family();
+        let (options, at) = self.bounded();
+        let mut rng = Rng::new(self.rng.next_u64());
+        let keys = self.setup.keys + 20;
+        let (family, cf) = self.view(f, at)?;
+        let mut it = self
+            .db()
+            .iterator_cf(&options, &cf)
+            .map_err(|e| format!("iterator: {e}"))?;
+        Walk::new(&options, family).steps(&mut it, &mut rng, |rng| Self::key(rng, keys))
+    }
+
+    /// Makes an iterator, which is kept.
+    pub(super) fn hold(&mut self, f: usize) -> Step {
+        let (mut options, at) = self.bounded();
+        let (family, cf) = self.view(f, at)?;
+        let family = family.clone();
+        let it = self
+            .db()
+            .iterator_cf(&options, &cf)
+            .map_err(|e| format!("iterator: {e}"))?;
+        self.note(format!("an iterator over {:?} is kept", family.name));
+        // It goes on showing what it shows when the snapshot is released.
+        options.snapshot = None;
+        self.held.push(Held {
+            it,
+            options,
+            family,
+        });
+        if self.held.len() > HELD_MAX {
+            self.held.remove(0);
+        }
+        Ok(())
+    }
+
+    /// Moves an iterator that was kept, or makes one.
+    pub(super) fn walk_held(&mut self) -> Step {
+        if self.held.is_empty() || self.rng.one_in(4) {
+            let f = self.family();
+            self.hold(f)?;
+        }
+        let i = self.rng.below(self.held.len() as u64) as usize;
+        let mut rng = Rng::new(self.rng.next_u64());
+        let keys = self.setup.keys + 20;
+        let ends = self.rng.one_in(3);
+        let held = &mut self.held[i];
+        Walk::new(&held.options, &held.family)
+            .steps(&mut held.it, &mut rng, |rng| Self::key(rng, keys))
+            .map_err(|e| format!("kept {e}"))?;
+        if ends {
+            self.held.swap_remove(i);
+        }
+        Ok(())
+    }
+
+    pub(super) fn snapshot(&mut self) -> Step {
+        self.note("snapshot".to_owned());
+        let taken = (self.db().snapshot(), self.model.clone());
+        self.snapshots.push(taken);
+        if self.snapshots.len() > SNAPSHOTS_MAX {
+            self.snapshots.remove(0);
+        }
+        Ok(())
+    }
+
+    /// Releases a snapshot; compares everything at it before, at times.
+    pub(super) fn release(&mut self) -> Step {
+        let full = self.rng.one_in(8);
+        self.release_one(full)
+    }
+
+    pub(super) fn release_one(&mut self, full: bool) -> Step {
+        if self.snapshots.is_empty() {
+            return Ok(());
+        }
+        let i = self.rng.below(self.snapshots.len() as u64) as usize;
+        let (snapshot, model) = self.snapshots.remove(i);
+        self.note("release of a snapshot".to_owned());
+        let options = ReadOptions {
+            snapshot: Some(snapshot),
+            ..ReadOptions::default()
+        };
+        for (f, family) in model.iter().enumerate().filter(|_| full) {
+            check::everything(self.db(), &self.handle(f)?, &options, family)
+                .map_err(|e| format!("at a snapshot: {e}"))?;
+        }
+        Ok(())
+    }
+}
