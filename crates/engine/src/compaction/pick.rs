@@ -15,6 +15,7 @@
 pub(crate) mod fifo;
 pub(crate) mod files;
 pub(crate) mod level;
+mod level0;
 pub(crate) mod manual;
 pub(crate) mod score;
 pub(crate) mod universal;

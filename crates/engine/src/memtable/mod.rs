@@ -29,6 +29,7 @@ use crate::read::range_del::{Fragments, Span};
 use crate::write_buffer_manager::Tracker;
 use arena::Arena;
 use bloom::Bloom;
+use skiplist::interleaved::{self, Unlinked};
 use skiplist::{Position, SkipList};
 use tombstones::Tombstones;
 use vector::{Sorted, Vector};
@@ -213,12 +214,40 @@ impl Memtable {
     /// Adds a version of a key.
     #[inline]
     pub(crate) fn insert(&self, user_key: &[u8], seq: SequenceNumber, t: ValueType, value: &[u8]) {
-        if let Some(filter) = &self.filter {
-            filter.add(user_key);
-        }
+        self.note(user_key, t, value);
         match &self.rep {
             Rep::SkipList(list) => list.insert(user_key, key::pack(seq, t), value),
             Rep::Vector(vector) => vector.insert(user_key, key::pack(seq, t), value),
+        }
+    }
+
+    /// Begins to add a version of a key: [`link_all`] goes on with it. `None`: it is added already.
+    #[inline]
+    pub(crate) fn prepare(
+        &self,
+        user_key: &[u8],
+        seq: SequenceNumber,
+        t: ValueType,
+        value: &[u8],
+    ) -> Option<Prepared> {
+        self.note(user_key, t, value);
+        match &self.rep {
+            Rep::SkipList(list) => {
+                let entry = list.prepare(user_key, key::pack(seq, t), value);
+                Some(Prepared(entry))
+            }
+            Rep::Vector(vector) => {
+                vector.insert(user_key, key::pack(seq, t), value);
+                None
+            }
+        }
+    }
+
+    /// Counts a version that is being added, and tells the filter.
+    #[inline]
+    fn note(&self, user_key: &[u8], t: ValueType, value: &[u8]) {
+        if let Some(filter) = &self.filter {
+            filter.add(user_key);
         }
         self.data_bytes.fetch_add(
             (user_key.len() + key::TRAILER_LEN + value.len()) as u64,
@@ -369,6 +398,22 @@ impl Memtable {
             memtable: Arc::clone(self),
         }
     }
+}
+
+/// A version that has its memory in a memtable, and cannot be read yet.
+pub(crate) struct Prepared(Unlinked);
+
+/// As many versions as are worth collecting for [`link_all`].
+pub(crate) const TOGETHER: usize = interleaved::WIDTH;
+
+/// Adds what [`Memtable::prepare`] gave for each memtable.
+pub(crate) fn link_all<'a>(versions: impl Iterator<Item = (&'a Memtable, Prepared)>) {
+    interleaved::link_all(
+        versions.filter_map(|(memtable, version)| match &memtable.rep {
+            Rep::SkipList(list) => Some((list, version.0)),
+            Rep::Vector(_) => None, // has prepared nothing
+        }),
+    );
 }
 
 /// A cursor that keeps its memtable alive.

@@ -14,7 +14,8 @@
 //!
 //! Inserts link a node bottom-up with one compare-and-swap a level. A [`Splice`] remembers where
 //! the last insert went: a run of ascending keys then costs O(1) each. It is reused only by the
-//! thread that gets its lock without waiting; others search from the head.
+//! thread that gets its lock without waiting; others search from the head. Entries that come together
+//! are searched for side by side: [`interleaved`].
 //!
 //! Casts from bytes to nodes are to multiples of 8 from an 8-aligned allocation.
 //!
@@ -34,6 +35,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use base::{Comparator, key};
 
 use super::arena::Arena;
+
+pub(super) mod interleaved;
 
 /// Towers are at most this high: 4^12 entries are searched in about 12 × 4 / 2 steps.
 const MAX_HEIGHT: usize = 12;
@@ -179,6 +182,11 @@ impl SkipList {
     #[inline]
     pub(super) fn target<'a>(&self, internal: &'a [u8]) -> Target<'a> {
         let (user_key, packed) = key::split(internal).unwrap_or((internal, u64::MAX));
+        self.target_of(user_key, packed)
+    }
+
+    #[inline]
+    fn target_of<'a>(&self, user_key: &'a [u8], packed: u64) -> Target<'a> {
         Target {
             user_key,
             packed,
@@ -188,11 +196,7 @@ impl SkipList {
 
     /// Adds an entry; its internal key must not be in the list yet.
     pub(super) fn insert(&self, user_key: &[u8], packed: u64, value: &[u8]) {
-        let target = Target {
-            user_key,
-            packed,
-            prefix: self.comparator.prefix(user_key),
-        };
+        let target = self.target_of(user_key, packed);
         let height = self.random_height();
         let node = self.new_node(&target, value, height);
         if let Ok(mut splice) = self.splice.try_lock() {
@@ -293,6 +297,12 @@ impl SkipList {
             (splice.prev[level], splice.next[level]) =
                 self.bracket(above_prev, level, target, above_next);
         }
+        self.link_at(node, height, target, splice);
+    }
+
+    /// Links a new node between the neighbours in `splice`, or near them where other nodes were
+    /// linked meanwhile.
+    fn link_at(&self, node: *mut Node, height: usize, target: &Target<'_>, splice: &mut Splice) {
         for level in 0..height {
             loop {
                 let (prev, next) = (splice.prev[level], splice.next[level]);
@@ -497,110 +507,5 @@ impl SkipList {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use base::rng::Rng;
-    use base::{SequenceNumber, ValueType};
-    use std::collections::BTreeSet;
-
-    fn list() -> SkipList {
-        SkipList::new(Comparator::bytewise(), Arena::new(4096, None))
-    }
-
-    fn packed(seq: u64) -> u64 {
-        key::pack(SequenceNumber(seq), ValueType::Value)
-    }
-
-    fn all(list: &SkipList) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let mut out = Vec::new();
-        let mut c = list.cursor();
-        c.seek_to_first();
-        while let Some((k, v)) = c.entry() {
-            out.push((k.to_vec(), v.to_vec()));
-            c.next();
-        }
-        out
-    }
-
-    #[test]
-    fn agrees_with_a_sorted_set_for_every_insertion_order() {
-        let n = if cfg!(miri) { 60 } else { 3000 };
-        for order in 0..4 {
-            let (list, mut model, mut rng) = (list(), BTreeSet::new(), Rng::new(order));
-            for i in 0..n {
-                let key = match order {
-                    0 => format!("{i:08}"),
-                    1 => format!("{:08}", n - i),
-                    2 => format!("{}", rng.below(200)),
-                    _ => format!("common-prefix-{}", rng.below(1 << 40)),
-                };
-                list.insert(key.as_bytes(), packed(i), key.as_bytes());
-                model.insert((key, std::cmp::Reverse(i)));
-            }
-            let got = all(&list);
-            let want: Vec<_> = model
-                .iter()
-                .map(|(k, i)| {
-                    let internal = key::encode(k.as_bytes(), SequenceNumber(i.0), ValueType::Value);
-                    (internal, k.as_bytes().to_vec())
-                })
-                .collect();
-            assert_eq!(got, want);
-            assert_eq!(list.len(), n as usize);
-            let mut back = list.cursor();
-            back.seek_to_last();
-            for (k, _) in want.iter().rev() {
-                assert_eq!(back.entry().unwrap().0, k);
-                back.prev();
-            }
-            assert!(back.entry().is_none());
-        }
-    }
-
-    #[test]
-    fn concurrent_inserts_lose_nothing_and_readers_see_order() {
-        let list = list();
-        let per_thread = if cfg!(miri) { 30 } else { 5000u64 };
-        std::thread::scope(|s| {
-            for t in 0..4u64 {
-                let list = &list;
-                s.spawn(move || {
-                    let mut rng = Rng::new(t);
-                    for i in 0..per_thread {
-                        let seq = t * per_thread + i;
-                        let k = rng.below(1000).to_be_bytes();
-                        list.insert(&k, packed(seq), &seq.to_le_bytes());
-                    }
-                });
-            }
-            let list = &list;
-            s.spawn(move || {
-                for _ in 0..20 {
-                    let seen = all(list);
-                    let cmp = Comparator::bytewise();
-                    assert!(
-                        seen.windows(2)
-                            .all(|w| key::compare(&cmp, &w[0].0, &w[1].0) == Order::Less)
-                    );
-                }
-            });
-        });
-        assert_eq!(all(&list).len() as u64, 4 * per_thread);
-    }
-
-    #[test]
-    fn seeks_find_the_newest_visible_version() {
-        let list = list();
-        for seq in [5, 9, 7] {
-            list.insert(b"k", packed(seq), &[seq as u8]);
-        }
-        let seek = |seq| {
-            let t = key::encode(b"k", SequenceNumber(seq), ValueType::FOR_SEEK);
-            list.cursor_at(&list.target(&t)).entry().map(|(_, v)| v[0])
-        };
-        assert_eq!(
-            (seek(100), seek(8), seek(5), seek(4)),
-            (Some(9), Some(7), Some(5), None)
-        );
-    }
-}
+#[path = "skiplist/tests.rs"]
+mod tests;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use base::rng::Rng;
 use base::{FileNumber, Result, SequenceNumber};
@@ -14,7 +14,8 @@ use crate::families;
 use crate::family::{Family, FamilySet};
 use crate::files::{self, FileKind};
 use crate::flush;
-use crate::options::{DbOptions, codec};
+use crate::listener::FlushReason;
+use crate::options::{ColumnFamilyOptions, DbOptions, codec};
 use crate::read::view::View;
 use crate::shared::{Parts, Shared};
 use crate::version::VersionSet;
@@ -119,12 +120,12 @@ impl Opening {
         };
         let mut overflow = || {
             for family in families.iter() {
-                let full = {
-                    let view = family.view.load();
-                    let limit = family.options.cf.write_buffer_size as usize;
-                    view.mem.should_flush(limit, family.arena_block_size())
-                };
-                if full && !self.read_only {
+                if self.read_only || !self.overflows(family) {
+                    continue;
+                }
+                if self.may_set_aside(family) {
+                    set_aside(family);
+                } else {
                     flush(family, made)?;
                     begun.insert(family.id);
                 }
@@ -146,21 +147,20 @@ impl Opening {
                 last_sequence: replayed.last_sequence,
             });
         }
-        let keep_logs = self.options.db.avoid_flush_during_recovery && !replayed.cut;
+        // What was given up must not come back: then nothing of the old logs stays in use.
+        let keep_logs = !replayed.cut;
         let number = numbers.take();
         for family in families.iter() {
-            if family.view.load().mem.is_empty() {
-                // Nothing in the old logs is this family's.
-            } else if keep_logs && !begun.contains(&family.id) {
-                continue;
-            } else {
+            let in_one = keep_logs && !begun.contains(&family.id);
+            if !(in_one && self.keep_recovered(family, number)) {
                 flush(family, made)?;
+                start_on_log(family, number);
             }
-            start_on_log(family, number);
         }
         let fs = &*self.options.env.fs;
-        let previous = keep_logs.then(|| self.sync_kept_logs(&replayed));
-        let previous = previous.transpose()?.unwrap_or_default();
+        let oldest = oldest_log(families, number);
+        let keeps_some = keep_logs && oldest < number.0;
+        let previous = self.sync_kept_logs(&replayed, keeps_some)?;
         let log_dir = self.logs.dir().to_path_buf();
         let log_files = LogFiles::open(log_dir, &self.options, self.probe.as_ref())?;
         let new_log = log_files.create(number, LogKind::Buffered)?;
@@ -168,9 +168,8 @@ impl Opening {
         if files::read_identity(fs, &self.dir)?.as_deref() != Some(db_id) {
             files::write_identity(fs, &self.dir, db_id)?;
         }
-        let oldest = oldest_log(families, number);
         versions.min_log_number_to_keep = oldest;
-        if keep_logs && self.options.db.track_and_verify_wals_in_manifest {
+        if keeps_some && self.options.db.track_and_verify_wals_in_manifest {
             versions.tracked_logs = replayed.ends_from(oldest);
         }
         made.push(files::manifest_path(&self.dir, FileNumber(numbers.peek())));
@@ -184,10 +183,46 @@ impl Opening {
         })
     }
 
+    /// Leaves what was recovered of a family in memory, to be flushed in the background unless
+    /// `avoid_flush_during_recovery` says otherwise. False if there is nothing.
+    ///
+    /// All of it goes to one table: a part would be found there and in the logs.
+    fn keep_recovered(&self, family: &Arc<Family>, log: FileNumber) -> bool {
+        let view = family.view.load_full();
+        if view.mem.is_empty() && view.imm.is_empty() {
+            return false;
+        }
+        if !self.options.db.avoid_flush_during_recovery || !view.imm.is_empty() {
+            flush_soon(family, log);
+        }
+        true
+    }
+
+    /// Whether the family's memtable is to be flushed before more is recovered.
+    fn overflows(&self, family: &Family) -> bool {
+        let view = family.view.load();
+        let limit = family.write_buffer_size() as usize;
+        let too_much = self.options.db.enforce_write_buffer_manager_during_recovery
+            && self.write_buffers.should_flush();
+        view.mem.should_flush(limit, family.arena_block_size()) || too_much && !view.mem.is_empty()
+    }
+
+    /// Whether the family's full memtable may stay in memory while more is recovered.
+    fn may_set_aside(&self, family: &Family) -> bool {
+        let waiting = family.view.load().imm.len() as i32;
+        let most = family.options().cf.max_write_buffer_number;
+        let enforced = self.options.db.enforce_write_buffer_manager_during_recovery
+            && self.write_buffers.should_flush();
+        waiting + 1 < most && !enforced
+    }
+
     /// Makes the logs durable that stay in use. A process that was killed left them in the page
     /// cache, and nothing in a later log may be durable before they are. Returns number and end of
-    /// the last.
-    fn sync_kept_logs(&self, replayed: &Replayed) -> Result<(u64, u64)> {
+    /// the last, 0 if none stays in use.
+    fn sync_kept_logs(&self, replayed: &Replayed, any: bool) -> Result<(u64, u64)> {
+        if !any {
+            return Ok((0, 0));
+        }
         let fs = &*self.options.env.fs;
         for (number, _) in &replayed.logs {
             let path = files::wal_path(self.logs.dir(), *number);
@@ -197,7 +232,7 @@ impl Opening {
         Ok(replayed.ends.last().copied().unwrap_or_default())
     }
 
-    /// Writes a recovered memtable to a table, not yet named by any MANIFEST.
+    /// Writes what was recovered of a family, if anything was, to a table that no MANIFEST names yet.
     fn flush_recovered(
         &self,
         family: &Arc<Family>,
@@ -206,7 +241,11 @@ impl Opening {
         made: &mut Vec<PathBuf>,
     ) -> Result<()> {
         let view = family.view.load_full();
+        if view.mem.is_empty() && view.imm.is_empty() {
+            return Ok(());
+        }
         let now = self.options.env.clock.wall_micros() / 1_000_000;
+        let options = family.options_now();
         let ctx = OutputContext {
             family,
             tables: &self.tables,
@@ -220,12 +259,14 @@ impl Opening {
             rate_limit: None,
             enforce_single_del_contracts: self.options.db.enforce_single_del_contracts,
             bytes_per_sync: self.options.db.bytes_per_sync,
-            compression: family.options.cf.compression_of(0, 1, false),
+            compression: options.cf.compression_of(0, 1, false),
+            options,
         };
         let number = numbers.take();
         made.push(files::table_path(&self.dir, number));
         let none: &[SequenceNumber] = &[];
-        let new = flush::build_level0(&ctx, &[Arc::clone(&view.mem)], none, number)?;
+        let memtables: Vec<_> = view.imm.iter().rev().chain([&view.mem]).cloned().collect();
+        let new = flush::build_level0(&ctx, &memtables, none, number)?;
         let edit = VersionEdit {
             new_files: new.into_iter().collect(),
             ..Default::default()
@@ -263,6 +304,26 @@ impl Opening {
     }
 }
 
+/// The family's memtable is full: recovery goes on with another one.
+fn set_aside(family: &Family) {
+    let view = family.view.load_full();
+    let next = family.new_memtable(family.log_number());
+    family.view.store(Arc::new(view.rotated(next)));
+}
+
+/// The family's memtables are flushed in the background, in one go; what is written from now on is in
+/// the log `number`.
+fn flush_soon(family: &Family, number: FileNumber) {
+    let view = family.view.load_full();
+    for memtable in view.imm.iter().chain([&view.mem]) {
+        family.seal(memtable, number);
+    }
+    family.set_flush_reason(FlushReason::Others);
+    let next = family.new_memtable(number);
+    family.view.store(Arc::new(view.rotated(next)));
+    family.want_flush();
+}
+
 /// The family's data is all in tables: it starts anew with the log `number`.
 fn start_on_log(family: &Family, number: FileNumber) {
     let view = family.view.load_full();
@@ -297,12 +358,21 @@ fn new_uuid(rng: &mut Rng) -> String {
 
 /// Writes the OPTIONS file for people and RocksDB's tools; older ones but one are deleted.
 pub(crate) fn write_options_file(db: &Shared) -> Result<()> {
+    write_options_file_held(db, &db.lock_options())
+}
+
+/// The same for who holds [`Shared::lock_options`] already.
+pub(crate) fn write_options_file_held(db: &Shared, _held: &MutexGuard<'_, ()>) -> Result<()> {
     let number = db.numbers.take();
-    let text = options_text(db, &db.options.db);
+    let text = options_text(db, &db.db_options());
     let path = files::options_path(&db.dir, number);
     let temp = path.with_extension("dbtmp");
     let fs = &*db.env().fs;
     io::replace_file(fs, &path, &temp, text.as_bytes())?;
+    let disabled = db.no_deletions.lock();
+    if *disabled.unwrap_or_else(PoisonError::into_inner) > 0 {
+        return Ok(()); // somebody copies the files that are there
+    }
     let mut old: Vec<_> = files::list(fs, &db.dir)?
         .into_iter()
         .filter(|e| e.kind == FileKind::Options)
@@ -322,7 +392,7 @@ pub(crate) fn options_text(db: &Shared, db_options: &DbOptions) -> String {
     let in_force: Vec<_> = families
         .iter()
         .map(|f| {
-            let mut options = f.options.clone();
+            let mut options = ColumnFamilyOptions::clone(&f.options());
             options.cf.arena_block_size = f.arena_block_size() as u64;
             (f.name.as_str(), options)
         })

@@ -22,12 +22,15 @@ use crate::batch::WriteBatch;
 use crate::family::FamilySet;
 use crate::files::{self, FileKind};
 use crate::version::manifest::Recovered;
-use crate::write::apply::{self, Replay};
+use crate::write::apply::{Inserter, Replay};
 use log::chain::Stage;
 use log::{Chain, RecoveryMode};
 
 /// A batch begins with its sequence number and its count.
 const BATCH_HEADER: usize = 12;
+
+/// Bytes of batches after which memtables may have become too large.
+const LOOK_AT_MEMORY: usize = 64 << 10;
 
 /// How an open goes on without what is lost.
 const WAY_OUT: &str = "this is no torn tail. Restore the file, or open with \
@@ -195,7 +198,12 @@ impl Opening {
         for entry in files::list(fs, self.logs.dir())? {
             if entry.kind == FileKind::Wal && entry.number >= first {
                 let path: PathBuf = self.logs.dir().join(&entry.name);
-                logs.push((entry.number.0, fs.open(&path, OpenHow::READ)?));
+                let file = fs.open(&path, OpenHow::READ)?;
+                if !self.read_only {
+                    // Logs that stay in use are made durable at the end: the device works meanwhile.
+                    file.start_writeback(0, file.len()?)?;
+                }
+                logs.push((entry.number.0, file));
             }
         }
         Chain::read(logs)
@@ -301,6 +309,8 @@ impl OneLog<'_> {
             log_number: self.number,
         };
         let mut record = Vec::new();
+        let mut inserter = Inserter::new(&target, false);
+        let mut waiting = 0;
         while self.reader.read(&mut record)? {
             if record.len() < BATCH_HEADER {
                 self.reader.reject("log record too small")?;
@@ -324,15 +334,25 @@ impl OneLog<'_> {
                     first - 1
                 ));
             }
-            apply::insert(&batch, &target).map_err(|e| e.or_file(self.path).offset(at))?;
+            inserter
+                .add(&batch)
+                .map_err(|e| e.or_file(self.path).offset(at))?;
             let next = first + u64::from(batch.count());
             out.next_in_logs = Some(next);
             if batch.count() > 0 {
                 out.last_sequence = out.last_sequence.max(next - 1);
             }
-            overflow()?;
+            waiting += batch.data().len();
+            if waiting >= LOOK_AT_MEMORY {
+                waiting = 0;
+                inserter.finish();
+                overflow()?;
+                inserter = Inserter::new(&target, false);
+            }
             record = batch.into_data();
         }
+        inserter.finish();
+        overflow()?;
         self.ended(out, stopped);
         Ok(true)
     }

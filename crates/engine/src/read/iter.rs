@@ -486,8 +486,7 @@ impl DbIterator {
     /// Applies operands, oldest first, to the base under the saved key.
     fn apply(&self, base: Base<'_>, operands: &[&[u8]]) -> Result<Stored> {
         let family = self.family.as_ref();
-        let options = family.map(|f| &f.options);
-        let operator = options.and_then(|o| o.merge_operator.as_deref());
+        let operator = family.and_then(|f| f.merge_operator.as_deref());
         let operator =
             operator.ok_or_else(|| no_operator(family.map_or("", |f| f.name.as_str())))?;
         let statistics = self.statistics.as_deref();

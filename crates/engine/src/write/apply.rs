@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use arc_swap::Guard;
 use base::{Error, Result, SequenceNumber, ValueType, key};
 
 use crate::batch::{Record, WriteBatch};
 use crate::entity;
 use crate::family::{Family, FamilySet};
+use crate::memtable::{self, Prepared};
 use crate::read::view::View;
 use crate::shared::Shared;
 use crate::stored::{self, Base, Stored};
@@ -58,48 +60,170 @@ impl Target for Replay<'_> {
     }
 }
 
-/// Inserts every record of the batch, the first counted one under the batch's sequence number.
+/// Puts batches into the memtables. Their entries are there when it is told to [`finish`], those of
+/// several records of one or many batches side by side.
 ///
-/// Errors: an unknown column family, or a kind of record that Ironstone does not have yet. The
-/// caller checks new batches with [`check`] before they reach the log.
+/// Memtables are not replaced while it lives.
+///
+/// [`finish`]: Inserter::finish
+pub(crate) struct Inserter<'t, T> {
+    target: &'t T,
+    /// The families met so far; `None` is one whose records are skipped.
+    met: Vec<(u32, Option<Met<'t>>)>,
+    /// What has its memory, with the family's place in `met`.
+    prepared: Vec<(usize, Prepared)>,
+    /// There is one record in all: nothing to wait for.
+    single: bool,
+}
+
+struct Met<'t> {
+    family: &'t Family,
+    view: Guard<Arc<View>>,
+}
+
+/// Inserts every record of the batch: see [`Inserter::add`].
 pub(crate) fn insert(batch: &WriteBatch, target: &impl Target) -> Result<()> {
-    let mut seq = batch.sequence();
-    for record in batch.records() {
-        let (cf, key, kind, value) = match record? {
-            Record::DeleteRange { cf, begin, end } => {
-                if let Some(family) = target.family(cf)? {
-                    let view = family.view.load();
-                    view.mem.delete_range(begin, end, SequenceNumber(seq));
+    let mut inserter = Inserter::new(target, batch.count() == 1);
+    inserter.add(batch)?;
+    inserter.finish();
+    Ok(())
+}
+
+impl<'t, T: Target> Inserter<'t, T> {
+    /// `single`: there will be one record, or none.
+    pub(crate) fn new(target: &'t T, single: bool) -> Self {
+        Self {
+            target,
+            met: Vec::new(),
+            prepared: Vec::new(),
+            single,
+        }
+    }
+
+    /// Adds every record of the batch, the first counted one under the batch's sequence number.
+    ///
+    /// Errors: an unknown column family, or a kind of record that Ironstone does not have yet. The
+    /// caller checks new batches with [`check`] before they reach the log.
+    pub(crate) fn add(&mut self, batch: &WriteBatch) -> Result<()> {
+        let mut seq = batch.sequence();
+        for record in batch.records() {
+            let (cf, key, kind, value) = match record? {
+                Record::DeleteRange { cf, begin, end } => {
+                    if let Some(family) = self.target.family(cf)? {
+                        let view = family.view.load();
+                        view.mem.delete_range(begin, end, SequenceNumber(seq));
+                    }
+                    seq += 1;
+                    continue;
                 }
-                seq += 1;
-                continue;
-            }
-            Record::Put { cf, key, value } => (cf, key, ValueType::Value, value),
-            Record::Delete { cf, key } => (cf, key, ValueType::Deletion, &b""[..]),
-            Record::SingleDelete { cf, key } => (cf, key, ValueType::SingleDeletion, &b""[..]),
-            Record::Merge { cf, key, operand } => (cf, key, ValueType::Merge, operand),
-            Record::PutEntity { cf, key, entity } => (cf, key, ValueType::WideColumnEntity, entity),
-            Record::LogData(_) | Record::Noop => continue,
-            other => return Err(unsupported(&other)),
-        };
-        if let Some(family) = target.family(cf)? {
-            let view = family.view.load();
-            if kind == ValueType::Merge
-                && family.options.cf.max_successive_merges > 0
-                // Nothing that may lie between is still on its way to the memtable.
-                && target.settled().0 + 1 == batch.sequence()
-                && let Some(merged) = merge_in_memory(family, &view, key, seq, value)
-            {
-                let kind = merged.kind();
-                view.mem
-                    .insert(key, SequenceNumber(seq), kind, &merged.bytes);
+                Record::Put { cf, key, value } => (cf, key, ValueType::Value, value),
+                Record::Delete { cf, key } => (cf, key, ValueType::Deletion, &b""[..]),
+                Record::SingleDelete { cf, key } => (cf, key, ValueType::SingleDeletion, &b""[..]),
+                Record::Merge { cf, key, operand } => (cf, key, ValueType::Merge, operand),
+                Record::PutEntity { cf, key, entity } => {
+                    (cf, key, ValueType::WideColumnEntity, entity)
+                }
+                Record::LogData(_) | Record::Noop => continue,
+                other => return Err(unsupported(&other)),
+            };
+            if self.single {
+                if let Some(family) = self.target.family(cf)? {
+                    let mem = &family.view.load().mem;
+                    if kind != ValueType::Merge || !self.merged(family, batch, key, seq, value) {
+                        mem.insert(key, SequenceNumber(seq), kind, value);
+                    }
+                }
             } else {
-                view.mem.insert(key, SequenceNumber(seq), kind, value);
+                self.add_one(batch, cf, (key, seq, kind), value)?;
+            }
+            seq += 1;
+        }
+        Ok(())
+    }
+
+    fn add_one(
+        &mut self,
+        batch: &WriteBatch,
+        cf: u32,
+        (key, seq, kind): (&[u8], u64, ValueType),
+        value: &[u8],
+    ) -> Result<()> {
+        let at = self.place(cf)?;
+        let Some(met) = &self.met[at].1 else {
+            return Ok(());
+        };
+        if kind == ValueType::Merge && met.family.max_successive_merges() > 0 {
+            let family = met.family;
+            self.link();
+            if self.merged(family, batch, key, seq, value) {
+                return Ok(());
             }
         }
-        seq += 1;
+        let Some((_, Some(met))) = self.met.get(at) else {
+            return Ok(());
+        };
+        let mem = &met.view.mem;
+        if let Some(version) = mem.prepare(key, SequenceNumber(seq), kind, value) {
+            if self.prepared.capacity() == 0 {
+                self.prepared.reserve_exact(memtable::TOGETHER);
+            }
+            self.prepared.push((at, version));
+            if self.prepared.len() == memtable::TOGETHER {
+                self.link();
+            }
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// The place of the family in `met`.
+    #[inline]
+    fn place(&mut self, cf: u32) -> Result<usize> {
+        if let Some(at) = self.met.iter().position(|(id, _)| *id == cf) {
+            return Ok(at);
+        }
+        let met = self.target.family(cf)?.map(|family| Met {
+            family,
+            view: family.view.load(),
+        });
+        self.met.push((cf, met));
+        Ok(self.met.len() - 1)
+    }
+
+    /// Adds a merge operand as the value that it gives, if `max_successive_merges` says so.
+    fn merged(
+        &self,
+        family: &Family,
+        batch: &WriteBatch,
+        key: &[u8],
+        seq: u64,
+        value: &[u8],
+    ) -> bool {
+        // Nothing that may lie between is still on its way to the memtable.
+        let settled = self.target.settled().0 + 1 == batch.sequence();
+        if family.max_successive_merges() == 0 || !settled {
+            return false;
+        }
+        let view = family.view.load();
+        let Some(merged) = merge_in_memory(family, &view, key, seq, value) else {
+            return false;
+        };
+        view.mem
+            .insert(key, SequenceNumber(seq), merged.kind(), &merged.bytes);
+        true
+    }
+
+    fn link(&mut self) {
+        let met = &self.met;
+        memtable::link_all(self.prepared.drain(..).filter_map(|(at, version)| {
+            let (_, family) = met.get(at)?;
+            Some((&*family.as_ref()?.view.mem, version))
+        }));
+    }
+
+    /// Everything that was added is in the memtables.
+    pub(crate) fn finish(mut self) {
+        self.link();
+    }
 }
 
 /// Whether no table has a range that contains the key.
@@ -119,7 +243,7 @@ fn merge_in_memory(
     sequence: u64,
     operand: &[u8],
 ) -> Option<Stored> {
-    let operator = family.options.merge_operator.as_deref()?;
+    let operator = family.merge_operator.as_deref()?;
     let older = SequenceNumber(sequence.checked_sub(1)?);
     let seek_key = key::encode(user_key, older, ValueType::FOR_SEEK);
     let mut operands = vec![operand.to_vec()]; // newest first
@@ -137,7 +261,7 @@ fn merge_in_memory(
             false
         });
         let under = operands.len() as u64 - 1;
-        if i == 0 && under < family.options.cf.max_successive_merges {
+        if i == 0 && under < family.max_successive_merges() {
             return None;
         }
         if base.is_some() {
@@ -170,7 +294,7 @@ pub(crate) fn check(batch: &WriteBatch, families: &FamilySet) -> Result<()> {
             }
             Record::Merge { cf, .. } => {
                 let family = families.require(cf)?;
-                if family.options.merge_operator.is_none() {
+                if family.merge_operator.is_none() {
                     return Err(Error::invalid_argument(format!(
                         "merge in column family {:?}, which has no merge operator",
                         family.name

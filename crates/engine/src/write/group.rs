@@ -1,13 +1,20 @@
 //! Who writes: one leader at a time, and the followers whose batches it carries.
 //!
 //! A writer that finds nobody writing leads at once, without a wait and without an allocation.
-//! Others queue. When a leader is done it wakes the first in the queue as the next leader, and
-//! that one takes along whatever compatible batches wait behind it. No thread ever waits for one
-//! that is asleep for another reason than the device.
+//! Others queue, look for a moment whether they are served, and then sleep.
+//!
+//! Where each group waits for the device, a leader that is done wakes the first in the queue as the
+//! next leader, and that one takes along whatever compatible batches wait behind it.
+//!
+//! Where nobody waits for the device, to sleep and to be woken costs more than a write. There the
+//! queue is *barging*: who runs goes before who sleeps. A leader hands over to, and carries, those
+//! that are awake; if there are none it gives the lead up, and tells the first sleeper to take it
+//! when it has woken, unless somebody was faster. After [`PASSING`] groups have passed the sleepers,
+//! the first of them gets the lead and takes all others along.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 
 use base::{Error, Result};
@@ -33,6 +40,8 @@ const WAITING: u32 = 0;
 const LEAD: u32 = 1;
 const INSERT: u32 = 2;
 const DONE: u32 = 3;
+/// Nobody leads: take the lead, or wait on.
+const TRY: u32 = 4;
 
 /// A writer in the queue.
 pub(crate) struct Follower {
@@ -40,6 +49,8 @@ pub(crate) struct Follower {
     outcome: Mutex<Option<Result<()>>>,
     task: Mutex<Option<Arc<Parallel>>>,
     signal: AtomicU32,
+    /// It sleeps. Set while the queue is locked.
+    asleep: AtomicBool,
     thread: Thread,
 }
 
@@ -49,14 +60,22 @@ impl Follower {
         self.thread.unpark();
     }
 
-    /// Waits until the signal is another than `from`.
-    fn wait(&self, from: u32) -> u32 {
+    /// Waits a moment until the signal is another than `from`.
+    fn spin(&self, from: u32) -> Option<u32> {
         for _ in 0..SPINS {
             let now = self.signal.load(Ordering::Acquire);
             if now != from {
-                return now;
+                return Some(now);
             }
             std::hint::spin_loop();
+        }
+        None
+    }
+
+    /// Waits until the signal is another than `from`.
+    fn wait(&self, from: u32) -> u32 {
+        if let Some(now) = self.spin(from) {
+            return now;
         }
         loop {
             let now = self.signal.load(Ordering::Acquire);
@@ -83,16 +102,24 @@ impl Follower {
 /// Spins before a follower sleeps: a few hundred nanoseconds, less than a sleep costs.
 const SPINS: u32 = 100;
 
+/// So many groups may pass a writer that sleeps.
+const PASSING: u32 = 64;
+
 #[derive(Default)]
 struct Waiting {
     led: bool,
     followers: VecDeque<Arc<Follower>>,
+    /// A follower was told to take the lead, and has not looked yet.
+    called: bool,
+    /// Groups that have passed those who sleep.
+    passed: u32,
 }
 
 /// A queue of writers.
-#[derive(Default)]
 pub(crate) struct Queue {
     waiting: Mutex<Waiting>,
+    /// Who runs goes before who sleeps.
+    barging: bool,
 }
 
 /// The lead of a queue: given up when it is dropped, if not before.
@@ -116,6 +143,52 @@ impl Drop for Lead<'_> {
 }
 
 impl Queue {
+    pub(crate) fn new(barging: bool) -> Self {
+        Self {
+            waiting: Mutex::default(),
+            barging,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a signal; with `barging` also for a free lead.
+    fn wait(&self, me: &Arc<Follower>) -> u32 {
+        loop {
+            if let Some(signal) = me.spin(WAITING)
+                && signal != TRY
+            {
+                return signal;
+            }
+            let mut waiting = self.lock();
+            match me.signal.load(Ordering::Acquire) {
+                WAITING => {}
+                TRY => {
+                    me.signal.store(WAITING, Ordering::Release);
+                    waiting.called = false;
+                }
+                signal => return signal,
+            }
+            if self.barging && !waiting.led {
+                // Not there: a leader carries it along.
+                let place = waiting.followers.iter().position(|f| Arc::ptr_eq(f, me));
+                if let Some(at) = place {
+                    waiting.followers.remove(at);
+                    waiting.led = true;
+                    return LEAD;
+                }
+            }
+            me.asleep.store(true, Ordering::Release);
+            drop(waiting);
+            while me.signal.load(Ordering::Acquire) == WAITING {
+                thread::park();
+            }
+            me.asleep.store(false, Ordering::Release);
+        }
+    }
+
     /// Waits for a turn. `insert` is called if a leader asks this thread to put its own batch into
     /// the memtables.
     pub(crate) fn enter(
@@ -124,7 +197,7 @@ impl Queue {
         insert: impl Fn(&WriteBatch) -> Result<()>,
     ) -> Turn {
         let me = {
-            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut waiting = self.lock();
             if !waiting.led {
                 waiting.led = true;
                 return Turn::Lead(request);
@@ -134,12 +207,13 @@ impl Queue {
                 outcome: Mutex::new(None),
                 task: Mutex::new(None),
                 signal: AtomicU32::new(WAITING),
+                asleep: AtomicBool::new(false),
                 thread: thread::current(),
             });
             waiting.followers.push_back(Arc::clone(&me));
             me
         };
-        let mut signal = me.wait(WAITING);
+        let mut signal = self.wait(&me);
         if signal == INSERT {
             let result = me.with_batch(|b| insert(b)).unwrap_or(Ok(()));
             let task = me
@@ -165,7 +239,10 @@ impl Queue {
     /// The followers whose batches the leader carries along: from the front of the queue, as long
     /// as they fit the plan and the group stays under `max_bytes`.
     pub(crate) fn followers(&self, lead: &Request, max_bytes: usize) -> Vec<Arc<Follower>> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.lock();
+        if waiting.followers.is_empty() {
+            return Vec::new();
+        }
         let mut group = Vec::new();
         let mut bytes = lead.batch.data().len();
         // A small leader does not wait for a large group: RocksDB's rule, an eighth on top.
@@ -174,7 +251,17 @@ impl Queue {
         } else {
             max_bytes
         };
-        while let Some(next) = waiting.followers.front() {
+        waiting.passed += 1;
+        let all = !self.barging || waiting.passed > PASSING;
+        if all {
+            waiting.passed = 0;
+        }
+        let mut at = 0;
+        while let Some(next) = waiting.followers.get(at) {
+            if !all && next.asleep.load(Ordering::Acquire) {
+                at += 1;
+                continue;
+            }
             let request = next.request.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(r) = request.as_ref() else { break };
             let size = r.batch.data().len();
@@ -183,7 +270,11 @@ impl Queue {
             }
             bytes += size;
             drop(request);
-            group.extend(waiting.followers.pop_front());
+            if next.signal.load(Ordering::Acquire) == TRY {
+                next.signal.store(WAITING, Ordering::Release);
+                waiting.called = false;
+            }
+            group.extend(waiting.followers.remove(at));
         }
         group
     }
@@ -194,10 +285,28 @@ impl Queue {
     }
 
     fn leave(&self) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        match waiting.followers.pop_front() {
-            Some(next) => next.tell(LEAD),
-            None => waiting.led = false,
+        let mut waiting = self.lock();
+        let next = if self.barging && waiting.passed < PASSING {
+            let awake = |f: &Arc<Follower>| !f.asleep.load(Ordering::Acquire);
+            waiting.followers.iter().position(awake)
+        } else {
+            Some(0)
+        };
+        if let Some(next) = next.and_then(|at| waiting.followers.remove(at)) {
+            if next.signal.load(Ordering::Acquire) == TRY {
+                waiting.called = false;
+            }
+            drop(waiting);
+            next.tell(LEAD);
+            return;
+        }
+        waiting.led = false;
+        if let (false, Some(first)) = (waiting.called, waiting.followers.front()) {
+            let first = Arc::clone(first);
+            waiting.called = true;
+            first.signal.store(TRY, Ordering::Release);
+            drop(waiting);
+            first.thread.unpark();
         }
     }
 }
@@ -285,5 +394,108 @@ impl Parallel {
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.leader.unpark();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::WriteOptions;
+    use std::sync::atomic::{AtomicBool, AtomicU64};
+
+    fn request(n: u64) -> Request {
+        let mut batch = WriteBatch::new();
+        batch.put(n.to_be_bytes(), b"v").unwrap();
+        let plan = Plan::new(&WriteOptions::default(), false);
+        Request { batch, plan }
+    }
+
+    /// Writes as the pipeline does, and returns how often this thread led.
+    fn write(queue: &Queue, led: &AtomicBool, written: &AtomicU64, hand_over_early: bool) -> u64 {
+        match queue.enter(request(1), |_| Ok(())) {
+            Turn::Done(result) => {
+                result.unwrap();
+                0
+            }
+            Turn::Lead(lead) => {
+                let mut guard = queue.lead();
+                assert!(!led.swap(true, Ordering::SeqCst), "two lead at once");
+                let followers = queue.followers(&lead, 1 << 20);
+                let group = Group { lead, followers };
+                written.fetch_add(group.count(), Ordering::SeqCst);
+                led.store(false, Ordering::SeqCst);
+                if hand_over_early {
+                    guard.hand_over();
+                    thread::yield_now();
+                }
+                drop(guard);
+                group.finish(&Ok(()));
+                1
+            }
+        }
+    }
+
+    #[test]
+    fn one_leads_and_everybody_is_served_whether_awake_or_asleep() {
+        for (barging, early) in [(false, false), (false, true), (true, false), (true, true)] {
+            let (queue, led) = (Queue::new(barging), AtomicBool::new(false));
+            let (written, leads) = (AtomicU64::new(0), AtomicU64::new(0));
+            let (threads, each) = (6, 3000);
+            thread::scope(|s| {
+                for _ in 0..threads {
+                    s.spawn(|| {
+                        for _ in 0..each {
+                            let n = write(&queue, &led, &written, early);
+                            leads.fetch_add(n, Ordering::SeqCst);
+                        }
+                    });
+                }
+            });
+            assert_eq!(written.into_inner(), threads * each);
+            assert!(leads.into_inner() <= threads * each);
+            let waiting = queue.lock();
+            assert!(!waiting.led && waiting.followers.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_sleeper_is_passed_only_so_often() {
+        let (queue, led) = (Queue::new(true), AtomicBool::new(false));
+        let written = AtomicU64::new(0);
+        let served = AtomicBool::new(false);
+        thread::scope(|s| {
+            let Turn::Lead(mine) = queue.enter(request(1), |_| Ok(())) else {
+                panic!("nobody led")
+            };
+            let mut lead = queue.lead();
+            s.spawn(|| {
+                write(&queue, &led, &written, false);
+                served.store(true, Ordering::SeqCst);
+            });
+            while !queue
+                .lock()
+                .followers
+                .iter()
+                .any(|f| f.asleep.load(Ordering::SeqCst))
+            {
+                thread::yield_now();
+            }
+            // This thread leads again and again, before the sleeper has woken.
+            let mut passed = 0;
+            loop {
+                if let Some(carried) = queue.followers(&mine, 1 << 20).first() {
+                    carried.finish(Ok(()));
+                    break;
+                }
+                passed += 1;
+                assert!(passed <= PASSING, "a sleeper is passed over and over");
+            }
+            assert!(passed >= PASSING / 2, "{passed}");
+            lead.hand_over();
+            drop(mine);
+            while !served.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+        });
     }
 }

@@ -36,7 +36,7 @@ use base::stats::{HistogramKind, Ticker};
 use base::{Error, Result};
 
 use super::admit::{admit, check_patience, give_way};
-use super::apply::{self, NewWrites};
+use super::apply::{self, Inserter, NewWrites};
 use super::group::{Group, Lead, Parallel, Queue, Request, Turn};
 use super::order::Ticket;
 use super::plan::Plan;
@@ -119,6 +119,7 @@ fn lead(db: &Shared, queue: &Queue, request: Request) -> Result<u64> {
     };
     let result = write_group(db, &mut lead, &mut group);
     db.count(Ticker::WriteDoneBySelf, 1);
+    lead.hand_over();
     group.finish(&result);
     result.map(|()| group.lead.batch.last_sequence())
 }
@@ -173,13 +174,15 @@ fn insert_group(db: &Shared, ticket: Ticket, group: &Group) -> Result<()> {
     let inserted = if concurrent && !group.followers.is_empty() && records >= PARALLEL_RECORDS {
         Parallel::run(&group.followers, || apply::insert(lead, &target))
     } else {
-        let rest = || {
-            group.followers.iter().try_for_each(|f| {
-                f.with_batch(|b| apply::insert(b, &target))
-                    .unwrap_or(Ok(()))
-            })
+        let mut inserter = Inserter::new(&target, records <= 1);
+        let add = |inserter: &mut Inserter<'_, _>| {
+            inserter.add(lead)?;
+            group
+                .followers
+                .iter()
+                .try_for_each(|f| f.with_batch(|b| inserter.add(b)).unwrap_or(Ok(())))
         };
-        apply::insert(lead, &target).and_then(|()| rest())
+        add(&mut inserter).map(|()| inserter.finish())
     };
     drop(alone);
     inserted.inspect_err(|e| db.fail("memtable", e))?;

@@ -406,6 +406,11 @@ impl Controller {
         }
     }
 
+    /// Changes `delayed_write_rate`.
+    pub(crate) fn set_delayed_write_rate(&mut self, rate: u64) {
+        self.delayed_write_rate = rate as f64;
+    }
+
     /// A family's debt is this now, after `written` bytes to all families. Counts what it means.
     pub(crate) fn observe(
         &mut self,

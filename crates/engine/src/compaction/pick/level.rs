@@ -1,9 +1,7 @@
 //! Level compaction.
 //!
 //! By score: a file of the level that needs it most, in the order of `compaction_pri`, with what it
-//! overlaps in the next level. Level 0 goes as a whole, as far as its files overlap. While a
-//! compaction of level 0 runs, the newest files of level 0 may be merged with each other, so that
-//! their number stays low.
+//! overlaps in the next level. What becomes of level 0 is said in [`super::level0`].
 
 use std::sync::Arc;
 
@@ -12,8 +10,6 @@ use super::score::{Score, Targets, scores};
 use super::{Input, Kind, Plan};
 use crate::options::CompactionPri;
 
-/// Files of level 0 that are worth a merge among themselves.
-const INTRA_LEVEL0_FILES_MIN: usize = 4;
 /// Files that one compaction moves a level down, at most.
 const MOVED_FILES_MAX: usize = 4;
 
@@ -40,7 +36,7 @@ enum Destination {
 }
 
 pub(super) struct Picker<'a, 'b, F> {
-    input: &'b Input<'a, F>,
+    pub(super) input: &'b Input<'a, F>,
     pub(super) targets: Targets,
     scores: Vec<Score>,
 }
@@ -72,6 +68,9 @@ impl<'a, 'b, F: Candidate> Picker<'a, 'b, F> {
                 continue;
             }
             let found = if s.level == 0 {
+                if self.level0_gathers() {
+                    continue;
+                }
                 let found = self.level0();
                 level0_waits = found.is_none();
                 found.or_else(|| self.intra_level0())
@@ -84,97 +83,6 @@ impl<'a, 'b, F: Candidate> Picker<'a, 'b, F> {
             }
         }
         None
-    }
-
-    /// Files of level 0 into the base level, or with each other if that is much cheaper.
-    fn level0(&self) -> Option<Plan<F>> {
-        const REASON: &str = "LevelL0FilesNum";
-        if self.input.level0_is_busy() {
-            return None;
-        }
-        let output = self.targets.base_level;
-        self.move_from_level0(output, REASON)
-            .or_else(|| self.merge_small_level0())
-            .or_else(|| {
-                self.by_priority(0, output).into_iter().find_map(|f| {
-                    let range = self.input.levels.range([&f])?;
-                    let files = self.input.levels.overlapping(0, &range);
-                    self.with_output(0, files, output, REASON)
-                })
-            })
-    }
-
-    /// The oldest files of level 0 as they are, as far as they overlap neither each other nor the
-    /// output level.
-    fn move_from_level0(&self, output: usize, reason: &'static str) -> Option<Plan<F>> {
-        let levels = &self.input.levels;
-        if levels.level(output).is_empty() || !self.input.options.compression_per_level.0.is_empty()
-        {
-            return None;
-        }
-        let mut files: Vec<Arc<F>> = Vec::new();
-        for f in levels.level(0).iter().rev() {
-            if f.is_being_compacted() {
-                break;
-            }
-            let mut more = files.clone();
-            more.push(Arc::clone(f));
-            let free = levels
-                .range([f])
-                .is_some_and(|r| levels.sorted_overlapping(output, &r).is_empty());
-            if !free || !levels.disjoint(&more) {
-                break;
-            }
-            files = more;
-        }
-        let range = levels.range(&files)?;
-        // Newer files of level 0 stay above; what lies between the files on the output level too.
-        if self.input.conflicts(&range, output)
-            || !self
-                .input
-                .can_move(0, &files, output, self.targets.base_level)
-        {
-            return None;
-        }
-        let mut plan = self.finished(0, files, Vec::new(), output, reason);
-        plan.kind = Kind::Move;
-        Some(plan)
-    }
-
-    /// All of level 0 into one file, if the base level is so much larger that merging with it would
-    /// mostly rewrite it.
-    fn merge_small_level0(&self) -> Option<Plan<F>> {
-        let levels = &self.input.levels;
-        let files = levels.level(0);
-        let trigger = self.input.options.level0_file_num_compaction_trigger;
-        let least = 2.max(trigger.unsigned_abs() as usize);
-        let factor = self.input.options.max_bytes_for_level_multiplier.max(10.0);
-        let base = levels.bytes(self.targets.base_level) as f64;
-        if files.len() < least
-            || base <= total(files) as f64 * factor
-            || files.iter().any(|f| f.is_being_compacted())
-        {
-            return None;
-        }
-        Some(self.within_level0(files.to_vec()))
-    }
-
-    fn within_level0(&self, files: Vec<Arc<F>>) -> Plan<F> {
-        let base = self.targets.base_level;
-        self.input
-            .plan(vec![(0, files)], 0, base, "LevelL0FilesNum")
-    }
-
-    /// The newest files of level 0 merged with each other, while the older ones are busy.
-    fn intra_level0(&self) -> Option<Plan<F>> {
-        let files = self.input.levels.level(0);
-        let trigger = self.input.options.level0_file_num_compaction_trigger;
-        if files.len() < trigger.unsigned_abs() as usize + 2 {
-            return None;
-        }
-        let max = self.input.options.compaction_bytes_max();
-        let span = cheap_span(files, INTRA_LEVEL0_FILES_MIN, u64::MAX, max)?;
-        Some(self.within_level0(span.to_vec()))
     }
 
     fn one_level(&self, level: usize) -> Option<Plan<F>> {
@@ -290,7 +198,7 @@ impl<'a, 'b, F: Candidate> Picker<'a, 'b, F> {
         Some(plan)
     }
 
-    fn finished(
+    pub(super) fn finished(
         &self,
         level: usize,
         files: Vec<Arc<F>>,
@@ -308,12 +216,12 @@ impl<'a, 'b, F: Candidate> Picker<'a, 'b, F> {
         plan
     }
 
-    fn score_of(&self, level: usize) -> f64 {
+    pub(super) fn score_of(&self, level: usize) -> f64 {
         let found = self.scores.iter().find(|s| s.level == level);
         found.map_or(0.0, |s| s.score)
     }
 
-    fn grandparents(&self, range: &Range, output: usize) -> Vec<Arc<F>> {
+    pub(super) fn grandparents(&self, range: &Range, output: usize) -> Vec<Arc<F>> {
         // The next level that has files: data stays on the output level until it goes there.
         let levels = &self.input.levels;
         (output + 1..levels.count())
@@ -357,7 +265,7 @@ impl<'a, 'b, F: Candidate> Picker<'a, 'b, F> {
     }
 
     /// A level's files in the order in which they are tried.
-    fn by_priority(&self, level: usize, output: usize) -> Vec<Arc<F>> {
+    pub(super) fn by_priority(&self, level: usize, output: usize) -> Vec<Arc<F>> {
         let levels = &self.input.levels;
         let files = levels.level(level);
         let mut out = files.to_vec();

@@ -1,0 +1,205 @@
+//! What becomes of level 0: it goes where the fewest bytes are written for each of its own.
+//!
+//! ```text
+//!   overlaps nothing below                  moves as it is
+//!   far smaller than the base level         becomes one file
+//!   going down rewrites a multiple of it    its newest files become one: it goes down with more
+//!   the base level could not keep it        with the base level into the level behind
+//!   else                                    into the base level
+//! ```
+//!
+//! It goes down as a whole, as far as its files overlap. While that runs, its newest files may be
+//! merged with each other, so that their number stays low.
+
+use std::sync::Arc;
+
+use super::files::{Candidate, total};
+use super::level::{Picker, cheap_span};
+use super::{Kind, Plan};
+
+/// Files of level 0 that are worth a merge among themselves.
+const INTRA_LEVEL0_FILES_MIN: usize = 4;
+/// Newest files of level 0 that are worth a merge before level 0 goes down: with fewer, the same
+/// bytes would be written again too soon.
+const TIER_FILES_MIN: usize = 3;
+/// Level 0 gathers as long as going down would rewrite so many bytes for each of its own.
+const TIER_REWRITES_MIN: u64 = 2;
+impl<F: Candidate> Picker<'_, '_, F> {
+    /// Files of level 0 into the base level, or with each other if that is much cheaper.
+    pub(super) fn level0(&self) -> Option<Plan<F>> {
+        const REASON: &str = "LevelL0FilesNum";
+        if self.input.level0_is_busy() {
+            return None;
+        }
+        let output = self.targets.base_level;
+        self.move_from_level0(output, REASON)
+            .or_else(|| self.merge_small_level0())
+            .or_else(|| {
+                self.by_priority(0, output).into_iter().find_map(|f| {
+                    let range = self.input.levels.range([&f])?;
+                    let files = self.input.levels.overlapping(0, &range);
+                    self.tiered()
+                        .or_else(|| self.through_base(&files, REASON))
+                        .or_else(|| self.with_output(0, files, output, REASON))
+                })
+            })
+    }
+
+    /// The files of level 0 and what they overlap in the base level, into the level behind it: if that
+    /// writes fewer bytes for each that arrives there.
+    ///
+    /// With `a` bytes of level 0, `b` of the base level, whose target is `t`, and `d` behind it, the
+    /// direct way writes `1 + d / (a + b)` for each byte. The other way the base level is full, and
+    /// what it cannot keep moves on: `(a + t) / a + 1 + d / (a + t)`.
+    fn through_base(&self, files: &[Arc<F>], reason: &'static str) -> Option<Plan<F>> {
+        let levels = &self.input.levels;
+        let base = self.targets.base_level;
+        let output = base + 1;
+        let busy = files.iter().any(|f| f.is_being_compacted());
+        if busy || output >= levels.count() || levels.level(output).is_empty() {
+            return None;
+        }
+        let range = levels.range(files)?;
+        let middle = levels.clean_cut(base, levels.overlapping(base, &range))?;
+        let range = levels.range(files.iter().chain(&middle))?;
+        let below = levels.clean_cut(output, levels.overlapping(output, &range))?;
+        let range = levels.range(files.iter().chain(&middle).chain(&below))?;
+        let (a, b, d) = (total(files), total(&middle), total(&below));
+        let target = self.targets.max_bytes(base);
+        if a == 0
+            || a + b <= target
+            || a + b + d > self.input.options.compaction_bytes_max()
+            || self.input.conflicts(&range, output)
+        {
+            return None;
+        }
+        let (own, full, rest) = (a as f64, (a + target) as f64, d as f64);
+        let direct = 1.0 + rest / (a + b) as f64;
+        let by_turns = full / own + 1.0 + rest / full;
+        if direct >= by_turns {
+            return None;
+        }
+        let mut inputs = vec![(0, files.to_vec()), (base, middle), (output, below)];
+        inputs.retain(|(_, files)| !files.is_empty());
+        let mut plan = self.input.plan(inputs, output, base, reason);
+        plan.score = self.score_of(0);
+        plan.grandparents = self.grandparents(&range, output);
+        Some(plan)
+    }
+
+    /// Whether going down would rewrite a multiple of level 0.
+    fn level0_is_light(&self) -> bool {
+        let levels = &self.input.levels;
+        let files = levels.level(0);
+        let rewritten = match self.through_base(files, "") {
+            Some(plan) => plan.input_bytes().saturating_sub(total(files)),
+            None => levels.range(files).map_or(0, |range| {
+                total(&levels.overlapping(self.targets.base_level, &range))
+            }),
+        };
+        rewritten >= total(files).saturating_mul(TIER_REWRITES_MIN)
+    }
+
+    /// Whether level 0 has a score for its size alone, and is still too light to go down.
+    pub(super) fn level0_gathers(&self) -> bool {
+        let files = self.input.levels.level(0).len();
+        files < self.level0_trigger() && self.level0_is_light()
+    }
+
+    fn level0_trigger(&self) -> usize {
+        let trigger = self.input.options.level0_file_num_compaction_trigger;
+        trigger.unsigned_abs() as usize
+    }
+
+    /// The newest files of level 0 into one, if they are of one size, level 0 is then small enough,
+    /// and it is too light to go down: it does later, with more.
+    fn tiered(&self) -> Option<Plan<F>> {
+        let files = self.input.levels.level(0);
+        let options = self.input.options;
+        let max = options.max_bytes_for_level_base.saturating_mul(2);
+        let (mut run, mut bytes) = (0, 0u64);
+        for f in files {
+            let size = f.meta().file_size;
+            let alike = run == 0 || size * run as u64 <= bytes.saturating_mul(2);
+            if f.is_being_compacted() || !alike || bytes + size > max {
+                break;
+            }
+            run += 1;
+            bytes += size;
+        }
+        let small = run >= TIER_FILES_MIN && files.len() - run + 1 < self.level0_trigger();
+        (small && self.level0_is_light())
+            .then(|| self.within_level0(files.iter().take(run).cloned().collect()))
+    }
+
+    /// The oldest files of level 0 as they are, as far as they overlap neither each other nor the
+    /// output level.
+    fn move_from_level0(&self, output: usize, reason: &'static str) -> Option<Plan<F>> {
+        let levels = &self.input.levels;
+        if levels.level(output).is_empty() || !self.input.options.compression_per_level.0.is_empty()
+        {
+            return None;
+        }
+        let mut files: Vec<Arc<F>> = Vec::new();
+        for f in levels.level(0).iter().rev() {
+            if f.is_being_compacted() {
+                break;
+            }
+            let mut more = files.clone();
+            more.push(Arc::clone(f));
+            let free = levels
+                .range([f])
+                .is_some_and(|r| levels.sorted_overlapping(output, &r).is_empty());
+            if !free || !levels.disjoint(&more) {
+                break;
+            }
+            files = more;
+        }
+        let range = levels.range(&files)?;
+        // Newer files of level 0 stay above; what lies between the files on the output level too.
+        if self.input.conflicts(&range, output)
+            || !self
+                .input
+                .can_move(0, &files, output, self.targets.base_level)
+        {
+            return None;
+        }
+        let mut plan = self.finished(0, files, Vec::new(), output, reason);
+        plan.kind = Kind::Move;
+        Some(plan)
+    }
+
+    /// All of level 0 into one file, if the base level is so much larger that merging with it would
+    /// mostly rewrite it.
+    fn merge_small_level0(&self) -> Option<Plan<F>> {
+        let levels = &self.input.levels;
+        let files = levels.level(0);
+        let least = self.level0_trigger().max(2);
+        let factor = self.input.options.max_bytes_for_level_multiplier.max(10.0);
+        let base = levels.bytes(self.targets.base_level) as f64;
+        if files.len() < least
+            || base <= total(files) as f64 * factor
+            || files.iter().any(|f| f.is_being_compacted())
+        {
+            return None;
+        }
+        Some(self.within_level0(files.to_vec()))
+    }
+
+    fn within_level0(&self, files: Vec<Arc<F>>) -> Plan<F> {
+        let base = self.targets.base_level;
+        self.input
+            .plan(vec![(0, files)], 0, base, "LevelL0FilesNum")
+    }
+
+    /// The newest files of level 0 merged with each other, while the older ones are busy.
+    pub(super) fn intra_level0(&self) -> Option<Plan<F>> {
+        let files = self.input.levels.level(0);
+        if files.len() < self.level0_trigger() + 2 {
+            return None;
+        }
+        let max = self.input.options.compaction_bytes_max();
+        let span = cheap_span(files, INTRA_LEVEL0_FILES_MIN, u64::MAX, max)?;
+        Some(self.within_level0(span.to_vec()))
+    }
+}
