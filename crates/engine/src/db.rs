@@ -18,6 +18,7 @@ use crate::options::{
 use crate::read::get;
 use crate::read::iter::DbIterator;
 use crate::read::snapshot::Snapshot;
+use crate::read::sources::Origin;
 use crate::shared::Shared;
 use crate::wal::WalFile;
 use crate::wal::updates::{self, UpdatesIterator};
@@ -418,7 +419,7 @@ impl Db {
         let options = table::ReadOptions::default();
         get::get(
             &self.shared,
-            lookup(&self.default, &options, key.as_ref()),
+            get::Lookup::new(&self.default, &options, key.as_ref()),
             None,
         )
     }
@@ -429,7 +430,7 @@ impl Db {
         let options = table::ReadOptions::default();
         get::get(
             &self.shared,
-            lookup(&family.0, &options, key.as_ref()),
+            get::Lookup::new(&family.0, &options, key.as_ref()),
             None,
         )
     }
@@ -442,30 +443,28 @@ impl Db {
         key: impl AsRef<[u8]>,
     ) -> Result<Option<Vec<u8>>> {
         self.shared.check_handle(&family.0)?;
-        let sequence = self.snapshot_sequence(options)?;
+        let sequence = self.read_sequence(options)?;
         let tables = options.for_tables();
-        let lookup = lookup(&family.0, &tables, key.as_ref());
-        get::get(&self.shared, lookup.with(options), sequence)
+        let lookup = get::Lookup::new(&family.0, &tables, key.as_ref());
+        get::get(&self.shared, lookup.with(&self.shared, options), sequence)
     }
 
-    /// An iterator over the default column family. With a snapshot of another database it shows
-    /// nothing, and its status is `InvalidArgument`.
+    /// An iterator over the default column family. With options that are refused it shows nothing,
+    /// and its status says why.
     pub fn iterator(&self, options: &ReadOptions) -> DbIterator {
         self.iterator_cf(options, &self.default_column_family())
             .unwrap_or_else(DbIterator::refusing)
     }
 
-    /// An iterator over a column family.
+    /// An iterator over a column family. Errors: `InvalidArgument` for a snapshot of another
+    /// database; `NotSupported` naming an option that is refused.
     pub fn iterator_cf(&self, options: &ReadOptions, family: &ColumnFamily) -> Result<DbIterator> {
         self.shared.check_handle(&family.0)?;
-        let view = family.0.view.load();
-        let sequence = self
-            .snapshot_sequence(options)?
-            .unwrap_or_else(|| self.shared.visible());
-        let statistics = self.shared.env().statistics.clone();
-        Ok(DbIterator::new(
-            &view, &family.0, options, sequence, statistics,
-        ))
+        options.check_for_iterator()?;
+        let sequence = self.snapshot_sequence(options)?;
+        let origin = Origin::new(&self.shared, family.0.view.load_full(), &family.0, options);
+        let sequence = sequence.unwrap_or_else(|| self.shared.visible());
+        Ok(DbIterator::new(Box::new(origin), sequence))
     }
 
     /// A consistent view of the database as it is now.
@@ -476,6 +475,16 @@ impl Db {
     /// The number of the last write that reads see.
     pub fn latest_sequence_number(&self) -> u64 {
         self.shared.visible().0
+    }
+
+    /// The sequence to read at, `None` for the newest. Errors: also an option that is refused.
+    #[inline]
+    pub(crate) fn read_sequence(
+        &self,
+        options: &ReadOptions,
+    ) -> Result<Option<base::SequenceNumber>> {
+        options.check()?;
+        self.snapshot_sequence(options)
     }
 
     pub(crate) fn snapshot_sequence(
@@ -489,20 +498,6 @@ impl Db {
                 "the snapshot is of another database",
             )),
         }
-    }
-}
-
-#[inline]
-pub(crate) fn lookup<'a>(
-    family: &'a Family,
-    options: &'a table::ReadOptions,
-    user_key: &'a [u8],
-) -> get::Lookup<'a> {
-    get::Lookup {
-        family,
-        options,
-        user_key,
-        range_deletions: true,
     }
 }
 

@@ -39,7 +39,7 @@ pub use checksum::ChecksumType;
 pub use compress::{CompressionSettings, CompressionType};
 pub use footer::Footer;
 pub use handle::BlockHandle;
-pub use iter::{InternalIterator, Iter};
+pub use iter::{InternalIterator, Iter, Prefix};
 pub use options::TableOptions;
 pub use props::Properties;
 pub use reader::{RangeTombstone, ReadAheadSizes, ReadOptions, Reader, ReaderOptions};

@@ -23,6 +23,7 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
+use base::clock::Clock;
 use base::perf::{self, PerfCounter};
 use base::stats::{Statistics, Ticker};
 use base::{Comparator, Error, ErrorKind, Result, SequenceNumber, SliceTransform, ValueType, key};
@@ -33,7 +34,7 @@ use crate::cache::{BlockCache, CacheKey, Pinned, Reservation};
 use crate::footer::{BLOCK_TRAILER_LEN, Footer};
 use crate::handle::BlockHandle;
 use crate::index::Index;
-use crate::iter::Iter;
+use crate::iter::{Iter, Prefix};
 use crate::props::Properties;
 
 use fetch::Fetch;
@@ -66,6 +67,8 @@ pub struct ReaderOptions {
     pub prefix_extractor: Option<SliceTransform>,
     /// The number of the file in the block cache if [`crate::builder::Prepopulate`] gave it one.
     pub cache_id: Option<u64>,
+    /// Tells whether the deadline of a read has passed; without it there are no deadlines.
+    pub clock: Option<Arc<dyn Clock>>,
 }
 
 impl Default for ReaderOptions {
@@ -81,6 +84,7 @@ impl Default for ReaderOptions {
             read_ahead: ReadAheadSizes::default(),
             prefix_extractor: None,
             cache_id: None,
+            clock: None,
         }
     }
 }
@@ -97,6 +101,11 @@ pub struct ReadOptions {
     /// Whether only blocks that are in the cache are looked at; for others reads fail with
     /// `Incomplete`.
     pub cache_only: bool,
+    /// Microseconds since 1970 from which on no block is read from the file any more: reads fail
+    /// with `TimedOut`; 0 is never.
+    pub deadline_micros: u64,
+    /// Whether an iterator keeps all blocks that it has been in.
+    pub pin: bool,
 }
 
 impl Default for ReadOptions {
@@ -106,6 +115,8 @@ impl Default for ReadOptions {
             fill_cache: true,
             readahead_bytes: 0,
             cache_only: false,
+            deadline_micros: 0,
+            pin: false,
         }
     }
 }
@@ -306,6 +317,9 @@ impl Reader {
         if options.cache_only {
             return Err(not_cached());
         }
+        if options.deadline_micros != 0 {
+            self.check_deadline(options.deadline_micros)?;
+        }
         let block =
             self.fetch
                 .data_block(handle, self.comparator(), options.verify_checksums, ahead)?;
@@ -323,6 +337,16 @@ impl Reader {
             }
         }
         Ok(block)
+    }
+
+    #[cold]
+    fn check_deadline(&self, deadline_micros: u64) -> Result<()> {
+        match &self.options.clock {
+            Some(clock) if clock.wall_micros() > deadline_micros => {
+                Err(Error::new(ErrorKind::TimedOut, "Deadline exceeded").file(self.path()))
+            }
+            _ => Ok(()),
+        }
     }
 
     #[inline]
@@ -410,6 +434,27 @@ impl Reader {
         if !may {
             self.count(Ticker::BloomFilterPrefixUseful, 1);
         }
+        may
+    }
+
+    /// False only if no key of the table has this prefix: asked before a seek of an iterator.
+    /// `last_level` says where the file lies, for the statistics.
+    pub fn seek_may_match(&self, prefix: Prefix<'_>, last_level: bool) -> bool {
+        if self.filters.is_none() || self.filters.prefixes.as_ref() != Some(prefix.transform) {
+            return true;
+        }
+        // Which partition has a prefix is known only where a prefix comes before its keys.
+        if self.filters.is_partitioned() && !self.comparator().is_bytewise() {
+            return true;
+        }
+        let may = self.filters.prefix_may_match(prefix.bytes);
+        let ticker = match (may, last_level) {
+            (true, true) => Ticker::LastLevelSeekFilterMatch,
+            (true, false) => Ticker::NonLastLevelSeekFilterMatch,
+            (false, true) => Ticker::LastLevelSeekFiltered,
+            (false, false) => Ticker::NonLastLevelSeekFiltered,
+        };
+        self.count(ticker, 1);
         may
     }
 

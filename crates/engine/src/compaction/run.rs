@@ -296,6 +296,7 @@ impl Job<'_> {
             fill_cache: false,
             readahead_bytes: READAHEAD_BYTES,
             cache_only: false,
+            ..table::ReadOptions::default()
         };
         let cmp = self.family.comparator();
         let mut children: Vec<Box<dyn InternalIterator>> = Vec::new();

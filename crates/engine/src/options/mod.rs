@@ -49,7 +49,10 @@ pub use compaction::{
 };
 pub use db::{DbOptions, InfoLogLevel, WalCompression, WalIoMode, WalTailPolicy};
 pub use profiles::Profile;
-pub use read_write::{FlushOptions, ReadOptions, WriteOptions};
+pub use read_write::{
+    ContinueCallback, FlushOptions, GetMergeOperandsOptions, ReadOptions, ReadTier, TableFilter,
+    WriteOptions,
+};
 
 /// Everything that opening a database needs to know.
 ///

@@ -107,6 +107,7 @@ impl Tables {
                     || options.table.cache_index_and_filter_blocks,
                 cache_id: self.lock_prepopulated().remove(&meta.number),
                 prefix_extractor: options.prefix_extractor.clone(),
+                clock: Some(Arc::clone(&self.env.clock)),
                 ..table::ReaderOptions::default()
             },
         )

@@ -27,6 +27,8 @@ mod foreign;
 #[cfg(test)]
 mod ingest;
 #[cfg(test)]
+mod iterators;
+#[cfg(test)]
 mod memtables;
 #[cfg(test)]
 mod merge;
@@ -40,6 +42,8 @@ mod pingpong;
 mod pitfalls;
 #[cfg(test)]
 mod range_del;
+#[cfg(test)]
+mod reads;
 #[cfg(test)]
 mod retention;
 #[cfg(test)]
