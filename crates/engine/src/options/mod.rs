@@ -16,6 +16,7 @@ mod cf;
 pub mod codec;
 mod compaction;
 mod db;
+pub(crate) mod dump;
 mod keys;
 pub(crate) mod latest;
 pub(crate) mod memory;

@@ -16,7 +16,8 @@ mod refresh;
 
 use std::cmp::Ordering;
 
-use base::stats::Ticker;
+use base::perf::{self, PerfCounter, PerfLevel};
+use base::stats::{HistogramKind, Ticker};
 use base::{Comparator, Error, Result, SequenceNumber, ValueType, key};
 use table::InternalIterator;
 
@@ -269,6 +270,7 @@ impl DbIterator {
             self.inner.seek_to_first();
             self.find_next(false);
             self.arrive_at_end();
+            self.count_arrival(Ticker::NumberDbSeekFound);
         }
     }
 
@@ -282,6 +284,7 @@ impl DbIterator {
             self.inner.seek_to_last();
             self.find_prev();
             self.arrive_at_end();
+            self.count_arrival(Ticker::NumberDbSeekFound);
         }
     }
 
@@ -298,6 +301,7 @@ impl DbIterator {
 
     /// To the first entry whose key is at or behind `target`.
     pub fn seek(&mut self, target: &[u8]) {
+        let timer = self.timer();
         if !self.begin(Direction::Forward) {
             return;
         }
@@ -311,10 +315,13 @@ impl DbIterator {
             Some(prefix) => self.inner.seek_within(&at, prefix, true),
         }
         self.find_next(false);
+        self.count_arrival(Ticker::NumberDbSeekFound);
+        self.timed(timer);
     }
 
     /// To the last entry whose key is at or before `target`.
     pub fn seek_for_prev(&mut self, target: &[u8]) {
+        let timer = self.timer();
         if !self.begin(Direction::Reverse) {
             return;
         }
@@ -334,6 +341,8 @@ impl DbIterator {
             Some(prefix) => self.inner.seek_within(&at, prefix, false),
         }
         self.find_prev();
+        self.count_arrival(Ticker::NumberDbSeekFound);
+        self.timed(timer);
     }
 
     /// To the next entry.
@@ -363,6 +372,7 @@ impl DbIterator {
             }
         }
         self.find_next(true);
+        self.count_arrival(Ticker::NumberDbNextFound);
         if self.auto_refresh {
             self.refresh_here();
         }
@@ -390,6 +400,7 @@ impl DbIterator {
             self.inner.seek_for_prev(&first);
         }
         self.find_prev();
+        self.count_arrival(Ticker::NumberDbPrevFound);
         if self.auto_refresh {
             self.refresh_here();
         }
@@ -420,6 +431,38 @@ impl DbIterator {
     fn count(&self, t: Ticker) {
         if let Some(s) = self.origin.as_ref().and_then(|o| o.statistics.as_ref()) {
             s.add(t, 1);
+        }
+    }
+
+    /// After a movement: counts what it found.
+    #[inline]
+    fn count_arrival(&self, found: Ticker) {
+        let statistics = self.origin.as_ref().and_then(|o| o.statistics.as_ref());
+        if !self.valid || (statistics.is_none() && perf::level() == PerfLevel::Disable) {
+            return;
+        }
+        let bytes = (self.key().len() + self.value().len()) as u64;
+        perf::count(PerfCounter::IterReadBytes, bytes);
+        if let Some(s) = statistics {
+            s.add(found, 1);
+            s.add(Ticker::IterBytesRead, bytes);
+        }
+    }
+
+    /// Nanoseconds now, if times are counted.
+    fn timer(&self) -> Option<u64> {
+        let origin = self.origin.as_ref()?;
+        let wanted = origin.statistics.as_ref()?.wants_times();
+        wanted.then(|| origin.clock.monotonic_nanos())
+    }
+
+    /// Counts the time of a seek.
+    fn timed(&self, since: Option<u64>) {
+        if let (Some(origin), Some(since)) = (&self.origin, since)
+            && let Some(s) = &origin.statistics
+        {
+            let nanos = origin.clock.monotonic_nanos().saturating_sub(since);
+            s.record_time(HistogramKind::DbSeek, nanos / 1000);
         }
     }
 

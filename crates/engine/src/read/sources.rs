@@ -6,7 +6,8 @@
 
 use std::sync::{Arc, Weak};
 
-use base::stats::Statistics;
+use base::clock::Clock;
+use base::stats::{Activity, Statistics, Ticker};
 use base::{Error, ErrorKind, Result, SequenceNumber};
 use table::InternalIterator;
 
@@ -25,11 +26,20 @@ pub(crate) struct Origin {
     shared: Weak<Shared>,
     pub(crate) family: Arc<Family>,
     pub(crate) statistics: Option<Arc<Statistics>>,
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: ReadOptions,
     /// What it was made of last.
     view: Arc<View>,
     /// Range tombstones that the active memtable had then.
     tombstones: u64,
+}
+
+impl Drop for Origin {
+    fn drop(&mut self) {
+        if let Some(s) = &self.statistics {
+            s.add(Ticker::NoIteratorDeleted, 1);
+        }
+    }
 }
 
 /// What has become of an [`Origin`] since it was looked at last.
@@ -53,6 +63,7 @@ impl Origin {
             shared: Arc::downgrade(shared),
             family: Arc::clone(family),
             statistics: shared.env().statistics.clone(),
+            clock: Arc::clone(&shared.env().clock),
             options: options.clone(),
             tombstones: view.mem.num_range_deletes(),
             view,
@@ -179,7 +190,11 @@ impl<'a> Collected<'a> {
         }
         if !files.is_empty() {
             let comparator = origin.family.comparator().clone();
-            let cursor = LevelIter::new(comparator, files, origin.options.for_tables());
+            let options = table::ReadOptions {
+                activity: Activity::DbIterator,
+                ..origin.options.for_tables()
+            };
+            let cursor = LevelIter::new(comparator, files, options);
             self.children.push(Box::new(cursor.on_last(last)));
         }
     }

@@ -35,6 +35,8 @@ mod merge;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
+mod observe;
+#[cfg(test)]
 mod opening;
 #[cfg(test)]
 mod pingpong;

@@ -286,6 +286,7 @@ api! {
         compact_range_cf_opt: fn(
             *mut Db, *mut Family, *mut CompactOptions, Bytes, usize, Bytes, usize
         );
+        property_int_cf: fn(*mut Db, *mut Family, *const c_char, *mut u64) -> c_int;
         property_value_cf: fn(*mut Db, *mut Family, *const c_char) -> *mut c_char;
         set_options_cf: fn(
             *mut Db, *mut Family, c_int, *const *const c_char, *const *const c_char, Err
