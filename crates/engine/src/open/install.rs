@@ -5,19 +5,23 @@ use std::path::PathBuf;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use base::rng::Rng;
+use base::stats::Activity;
 use base::{FileNumber, Result, SequenceNumber};
 
 use super::replay::Replayed;
 use super::{Opening, Wanted, seeded};
 use crate::compaction::output::OutputContext;
+use crate::events::Event;
 use crate::families;
 use crate::family::{Family, FamilySet};
 use crate::files::{self, FileKind};
+use crate::filter::TableCreationReason;
 use crate::flush;
 use crate::listener::FlushReason;
 use crate::options::{ColumnFamilyOptions, DbOptions, codec};
 use crate::read::view::View;
-use crate::shared::{Parts, Shared};
+use crate::shared::{Parts, RECOVERY_JOB, Shared};
+use crate::table_events::Teller;
 use crate::version::VersionSet;
 use crate::version::edit::VersionEdit;
 use crate::version::manifest::Recovered;
@@ -28,6 +32,16 @@ use crate::write::wal::{ActiveLog, LogFiles, LogKind};
 
 /// Obsolete OPTIONS files that are kept, the newest included.
 const OPTIONS_FILES_KEPT: usize = 2;
+
+/// What has become too large during recovery.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Excess {
+    None,
+    /// The active memtable: another one is begun.
+    Memtable,
+    /// All that is in memory of the family: it goes to a table.
+    All,
+}
 
 /// The outcome of a recovery.
 struct Installed {
@@ -54,6 +68,7 @@ impl Opening {
             Ok(done) => done,
             Err(e) => {
                 self.log.error(format_args!("open failed: {e}"));
+                self.recovery_finished(&e.to_string());
                 self.remove(&made);
                 return Err(e);
             }
@@ -120,10 +135,11 @@ impl Opening {
         };
         let mut overflow = || {
             for family in families.iter() {
-                if self.read_only || !self.overflows(family) {
+                let excess = self.excess_of(family);
+                if excess == Excess::None || self.read_only {
                     continue;
                 }
-                if self.may_set_aside(family) {
+                if excess == Excess::Memtable {
                     set_aside(family);
                 } else {
                     flush(family, made)?;
@@ -157,6 +173,9 @@ impl Opening {
                 start_on_log(family, number);
             }
         }
+        if !replayed.logs.is_empty() {
+            self.recovery_finished("OK");
+        }
         let fs = &*self.options.env.fs;
         let oldest = oldest_log(families, number);
         let keeps_some = keep_logs && oldest < number.0;
@@ -183,6 +202,37 @@ impl Opening {
         })
     }
 
+    /// Tells that the recovery of the logs has ended.
+    fn recovery_finished(&self, status: &str) {
+        self.log.event(
+            &Event::new("recovery_finished")
+                .number("job", RECOVERY_JOB)
+                .text("status", status),
+        );
+    }
+
+    /// What has become too large, with what was recovered of a family so far.
+    fn excess_of(&self, family: &Family) -> Excess {
+        let view = family.view.load();
+        let memory = &self.write_buffers;
+        let too_much = memory.enabled()
+            && self.options.db.enforce_write_buffer_manager_during_recovery
+            && (memory.should_flush() || memory.memory_usage() >= memory.buffer_size());
+        if too_much && !(view.mem.is_empty() && view.imm.is_empty()) {
+            return Excess::All;
+        }
+        let limit = family.write_buffer_size() as usize;
+        if !view.mem.should_flush(limit, family.arena_block_size()) {
+            return Excess::None;
+        }
+        let most = family.options().cf.max_write_buffer_number.unsigned_abs() as usize;
+        if view.imm.len() + 1 < most {
+            Excess::Memtable
+        } else {
+            Excess::All
+        }
+    }
+
     /// Leaves what was recovered of a family in memory, to be flushed in the background unless
     /// `avoid_flush_during_recovery` says otherwise. False if there is nothing.
     ///
@@ -196,24 +246,6 @@ impl Opening {
             flush_soon(family, log);
         }
         true
-    }
-
-    /// Whether the family's memtable is to be flushed before more is recovered.
-    fn overflows(&self, family: &Family) -> bool {
-        let view = family.view.load();
-        let limit = family.write_buffer_size() as usize;
-        let too_much = self.options.db.enforce_write_buffer_manager_during_recovery
-            && self.write_buffers.should_flush();
-        view.mem.should_flush(limit, family.arena_block_size()) || too_much && !view.mem.is_empty()
-    }
-
-    /// Whether the family's full memtable may stay in memory while more is recovered.
-    fn may_set_aside(&self, family: &Family) -> bool {
-        let waiting = family.view.load().imm.len() as i32;
-        let most = family.options().cf.max_write_buffer_number;
-        let enforced = self.options.db.enforce_write_buffer_manager_during_recovery
-            && self.write_buffers.should_flush();
-        waiting + 1 < most && !enforced
     }
 
     /// Makes the logs durable that stay in use. A process that was killed left them in the page
@@ -261,6 +293,14 @@ impl Opening {
             bytes_per_sync: self.options.db.bytes_per_sync,
             compression: options.cf.compression_of(0, 1, false),
             options,
+            teller: Teller {
+                log: &self.log,
+                listeners: &self.options.env.listeners,
+                db_dir: self.dir.clone(),
+                cf_name: &family.name,
+                job: RECOVERY_JOB,
+                reason: TableCreationReason::Recovery,
+            },
         };
         let number = numbers.take();
         made.push(files::table_path(&self.dir, number));
@@ -271,7 +311,7 @@ impl Opening {
             new_files: new.into_iter().collect(),
             ..Default::default()
         };
-        let version = next_version(&self.tables, family, &edit)?;
+        let version = next_version(&self.tables, family, &edit, Activity::DbOpen)?;
         let log_number = family.log_number();
         family.view.store(Arc::new(View {
             mem: family.new_memtable(log_number),

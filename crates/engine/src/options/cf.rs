@@ -47,7 +47,11 @@ impl CompressionOptions {
     /// not known here. Errors: a shape or value that is none.
     pub fn parse_members<'t>(&self, text: &'t str) -> Result<(Self, Vec<(&'t str, &'t str)>)> {
         let (mut out, mut unknown) = (self.clone(), Vec::new());
-        for (name, value) in super::codec::members(text)? {
+        let members = match by_position(text) {
+            Some(members) => members,
+            None => super::codec::members(text)?,
+        };
+        for (name, value) in members {
             let bad = || base::options::bad_value(name, value, "compression option");
             macro_rules! set {
                 ($($field:ident),*) => {
@@ -116,6 +120,30 @@ impl CompressionOptions {
             parallel_threads: self.parallel_threads,
         }
     }
+}
+
+/// The members of the old form `-14:32767:0`: three to nine values without names. With six, the last
+/// one is `enabled`.
+fn by_position(text: &str) -> Option<Vec<(&'static str, &str)>> {
+    const NAMES: [&str; 9] = [
+        "window_bits",
+        "level",
+        "strategy",
+        "max_dict_bytes",
+        "zstd_max_train_bytes",
+        "parallel_threads",
+        "enabled",
+        "max_dict_buffer_bytes",
+        "use_zstd_dict_trainer",
+    ];
+    let values: Vec<&str> = text.trim().split(':').collect();
+    if text.contains(['{', '=']) || !(3..=NAMES.len()).contains(&values.len()) {
+        return None;
+    }
+    let without_threads = values.len() == 6;
+    let names = NAMES.iter().copied();
+    let names = names.filter(|n| !(without_threads && *n == "parallel_threads"));
+    Some(names.zip(values).collect())
 }
 
 /// Members of releases after 7.8.3, with the only value that is implemented, RocksDB's default.
@@ -297,6 +325,8 @@ base::options! {
         /// Merge operands of a key that the memtable may hold on one another before a write merges
         /// them with what they lie on; 0 is no limit. Only what is in memory is merged.
         max_successive_merges: u64 = 0, in 0..=u64::MAX, [Mutable];
+        /// Versions of one key that an iterator passes over one by one before it seeks.
+        max_sequential_skip_in_iterations: u64 = 8, in 0..=u64::MAX, [Mutable];
         /// Whether compactions start only by call.
         disable_auto_compactions: bool = false, [Mutable];
         /// Bytes of one compaction's input above which it takes in no more files;

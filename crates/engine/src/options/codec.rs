@@ -124,7 +124,7 @@ fn sections(db: &DbOptions, families: &[(&str, &ColumnFamilyOptions)]) -> (Strin
 }
 
 /// Every key of a section that is to be written with its value, or the default where no table has
-/// it. Keys that only one of the releases has are left out at their default.
+/// it. Keys that 7.8.3 does not have are left out at their default.
 fn lines(section: &str, value: &dyn Fn(&str) -> Option<String>) -> Vec<(&'static Key, String)> {
     let keys = KEYS.iter().filter(|k| k.section == section);
     keys.filter_map(|k| match value(k.name) {
@@ -481,7 +481,10 @@ impl Parser {
             return self.table_rule(name, value);
         }
         let Some(known) = rocksdb::find(section, name) else {
-            self.warn(format!("unknown key {name} in [{section}]"));
+            let known = KEYS.iter().filter(|k| k.section == section);
+            let nearest = base::options::nearest(name, known.map(|k| k.name));
+            let hint = nearest.map_or(String::new(), |n| format!(" (did you mean {n}?)"));
+            self.warn(format!("unknown key {name} in [{section}]{hint}"));
             return Ok(());
         };
         if section == CF_SECTION
@@ -526,9 +529,10 @@ impl Parser {
         };
         match set {
             Ok(()) => Ok(()),
-            Err(e) if !same_shape(value, known.default) => Err(e),
+            Err(Unset::OutOfRange(e)) if self.strict => Err(e),
+            Err(e) if !same_shape(value, known.default) => Err(e.into_error()),
             // A value that RocksDB may have, but Ironstone does not.
-            Err(e) => self.not_done(plain(&e)),
+            Err(e) => self.not_done(plain(&e.into_error())),
         }
     }
 
@@ -547,9 +551,12 @@ impl Parser {
         }
         // Options that only Ironstone has do not stand in OPTIONS files.
         match sections.iter().find(|s| own(s)) {
-            Some(&DB_SECTION) => set(&mut self.out.db, name, value, DbOptions::validate),
+            Some(&DB_SECTION) => {
+                set(&mut self.out.db, name, value, DbOptions::validate).map_err(Unset::into_error)
+            }
             Some(&CF_SECTION) => match self.out.families.last_mut() {
-                Some(f) => set(&mut f.options.cf, name, value, CfOptions::validate),
+                Some(f) => set(&mut f.options.cf, name, value, CfOptions::validate)
+                    .map_err(Unset::into_error),
                 None => Ok(()),
             },
             _ => Err(unknown(sections, name)),
@@ -575,7 +582,9 @@ impl Parser {
             "compression_opts" => &before.compression_opts,
             _ => &before.bottommost_compression_opts,
         };
-        let (mut options, unknown) = before.parse_members(value)?;
+        let (mut options, unknown) = before
+            .parse_members(value)
+            .map_err(|e| Error::invalid_argument(format!("option {name}: {}", plain(&e))))?;
         for (member, value) in unknown {
             match CompressionOptions::only_value(member) {
                 Some(only) => self.not_done(format!(
@@ -678,8 +687,21 @@ impl Parser {
     }
 }
 
+/// What RocksDB takes as text and Ironstone as an object: name and where it is given.
+const OBJECTS: &[(&str, &str)] = &[
+    ("block_cache", "env.block_cache"),
+    ("listeners", "env.listeners"),
+    ("rate_limiter", "env.rate_limiter"),
+    ("statistics", "env.statistics"),
+    ("write_buffer_manager", "env.write_buffer_manager"),
+];
+
 /// The error of a name that none of the sections has.
 pub(super) fn unknown(sections: &[&str], name: &str) -> Error {
+    if let Some((_, field)) = OBJECTS.iter().find(|(object, _)| *object == name) {
+        return Error::not_supported(format!("option {name} as text"))
+            .hint(format!("it is an object: options.{field}"));
+    }
     let own = |s: &&str| match *s {
         DB_SECTION => DbOptions::infos(),
         CF_SECTION => CfOptions::infos(),
@@ -697,16 +719,32 @@ fn has_table_rule(name: &str) -> bool {
     rules.iter().any(|(n, _)| *n == name)
 }
 
+/// Why an option was not set.
+enum Unset {
+    /// The text is no value of its type.
+    NoValue(Error),
+    /// The value is not allowed.
+    OutOfRange(Error),
+}
+
+impl Unset {
+    fn into_error(self) -> Error {
+        match self {
+            Self::NoValue(e) | Self::OutOfRange(e) => e,
+        }
+    }
+}
+
 /// Sets an option if the result is valid; the table is unchanged otherwise.
 fn set<T: OptionTable>(
     table: &mut T,
     name: &str,
     value: &str,
     check: fn(&T) -> Result<()>,
-) -> Result<()> {
+) -> Result<(), Unset> {
     let mut changed = table.clone();
-    changed.set(name, value)?;
-    check(&changed)?;
+    changed.set(name, value).map_err(Unset::NoValue)?;
+    check(&changed).map_err(Unset::OutOfRange)?;
     *table = changed;
     Ok(())
 }

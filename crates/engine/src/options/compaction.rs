@@ -226,7 +226,14 @@ impl OptionValue for CompactionOptionsFifo {
         Self::default().parse_onto(text)
     }
 
+    /// Also a number alone, which is `max_table_files_size`.
     fn parse_onto(&self, text: &str) -> Option<Self> {
+        if let Some(max_table_files_size) = OptionValue::parse(text) {
+            return Some(Self {
+                max_table_files_size,
+                ..self.clone()
+            });
+        }
         parse_struct!(self, text, [max_table_files_size, allow_compaction], accepted: FIFO_ACCEPTED)
     }
 

@@ -7,10 +7,8 @@
 /// Which releases of RocksDB have a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Releases {
-    /// 7.8.3 and 11.8.1.
+    /// 7.8.3 and 11.8.1; the latter reads some of these and does not write them any more.
     Both,
-    /// 7.8.3; 11.8.1 does not have it any more.
-    Old,
     /// 11.8.1; 7.8.3 refuses a file that has it.
     New,
 }
@@ -42,7 +40,6 @@ const CF: &str = CF_SECTION;
 const TABLE: &str = TABLE_SECTION;
 
 const BOTH: Releases = Releases::Both;
-const OLD: Releases = Releases::Old;
 const NEW: Releases = Releases::New;
 
 const fn key(
@@ -91,11 +88,11 @@ pub const KEYS: &[Key] = &[
     key(DB, BOTH, false, "manual_wal_flush", "false"),
     key(DB, BOTH, false, "db_host_id", "__hostname__"),
     key(DB, BOTH, false, "two_write_queues", "false"),
-    key(DB, OLD, false, "random_access_max_buffer_size", "1048576"),
+    key(DB, BOTH, false, "random_access_max_buffer_size", "1048576"),
     key(DB, BOTH, false, "avoid_unnecessary_blocking_io", "false"),
-    key(DB, OLD, false, "skip_checking_sst_file_sizes_on_db_open", "false"),
+    key(DB, BOTH, false, "skip_checking_sst_file_sizes_on_db_open", "false"),
     key(DB, BOTH, false, "flush_verify_memtable_count", "true"),
-    key(DB, OLD, false, "fail_if_options_file_error", "false"),
+    key(DB, BOTH, false, "fail_if_options_file_error", "false"),
     key(DB, BOTH, false, "atomic_flush", "false"),
     key(DB, BOTH, false, "verify_sst_unique_id_in_manifest", "true"),
     key(DB, BOTH, false, "skip_stats_update_on_db_open", "false"),
@@ -120,7 +117,7 @@ pub const KEYS: &[Key] = &[
     key(DB, BOTH, false, "allow_2pc", "false"),
     key(DB, BOTH, false, "is_fd_close_on_exec", "true"),
     key(DB, BOTH, false, "max_log_file_size", "0"),
-    key(DB, OLD, false, "access_hint_on_compaction_start", "NORMAL"),
+    key(DB, BOTH, false, "access_hint_on_compaction_start", "NORMAL"),
     key(DB, BOTH, false, "max_file_opening_threads", "16"),
     key(DB, BOTH, false, "wal_filter", "nullptr"),
     key(DB, BOTH, false, "use_fsync", "false"),

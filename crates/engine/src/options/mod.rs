@@ -16,6 +16,7 @@ mod cf;
 pub mod codec;
 mod compaction;
 mod db;
+pub(crate) mod dump;
 mod keys;
 pub(crate) mod latest;
 pub(crate) mod memory;
@@ -49,7 +50,10 @@ pub use compaction::{
 };
 pub use db::{DbOptions, InfoLogLevel, WalCompression, WalIoMode, WalTailPolicy};
 pub use profiles::Profile;
-pub use read_write::{FlushOptions, ReadOptions, WriteOptions};
+pub use read_write::{
+    ContinueCallback, FlushOptions, GetMergeOperandsOptions, ReadOptions, ReadTier, TableFilter,
+    WriteOptions,
+};
 
 /// Everything that opening a database needs to know.
 ///

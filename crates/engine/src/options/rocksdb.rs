@@ -31,6 +31,8 @@ pub fn find(section: &str, name: &str) -> Option<&'static Key> {
 
 /// Values besides the default that ask for nothing that Ironstone lacks: section, name, value.
 const ALSO_ACCEPTED: &[(&str, &str, &str)] = &[
+    // The default of 11.8.1.
+    (DB_SECTION, "compaction_readahead_size", "2097152"),
     (DB_SECTION, "stats_persist_period_sec", "0"),
     // The id is always in the MANIFEST, as 11.8.1 has it by default.
     (DB_SECTION, "write_dbid_to_manifest", "true"),

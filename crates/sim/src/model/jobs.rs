@@ -9,6 +9,7 @@ use ironstone::{
 };
 
 use super::runner::{Runner, Step};
+use super::setup::Setup;
 
 /// Bytes by which an estimate may be above what is there.
 const ESTIMATE_SLACK: u64 = 1 << 20;
@@ -28,7 +29,7 @@ const NUMBERS: &[&str] = &[
     "rocksdb.estimate-pending-compaction-bytes",
     "rocksdb.is-write-stopped",
 ];
-const TEXTS: &[&str] = &["rocksdb.stats", "rocksdb.levelstats"];
+const TEXTS: &[&str] = &["rocksdb.stats", "rocksdb.levelstats", "rocksdb.cfstats"];
 
 impl Runner {
     pub(super) fn flush(&mut self) -> Step {
@@ -47,6 +48,19 @@ impl Runner {
         self.db()
             .flush_opt(&options, &cf)
             .map_err(|e| format!("flush of a family: {e}"))
+    }
+
+    /// Changes options of a family while it is open; when it is opened again, they are the run's.
+    pub(super) fn set_options(&mut self) -> Step {
+        let f = self.family();
+        let changes = Setup::changes(&mut self.rng);
+        self.note(format!("set options of {f}: {changes:?}"));
+        let cf = self.handle(f)?;
+        match self.db().set_options(&cf, &changes) {
+            // They may contradict those that it has: then nothing changes.
+            Err(e) if e.kind() == ErrorKind::InvalidArgument => Ok(()),
+            other => other.map_err(|e| format!("set_options: {e}")),
+        }
     }
 
     pub(super) fn sync_wal(&mut self) -> Step {

@@ -5,6 +5,7 @@ use ironstone::{ColumnFamily, DbIterator, ReadOptions};
 
 use super::check::{self, Walk};
 use super::runner::{Runner, Step};
+use super::setup::FAMILIES;
 use super::store::Family;
 
 /// Iterators and snapshots that are kept at a time.
@@ -25,6 +26,9 @@ impl Runner {
             verify_checksums: !self.rng.one_in(4),
             fill_cache: !self.rng.one_in(4),
             readahead_size: if self.rng.one_in(10) { 4096 } else { 0 },
+            total_order_seek: self.rng.one_in(4),
+            auto_prefix_mode: self.rng.one_in(4),
+            pin_data: self.rng.one_in(10),
             ..ReadOptions::default()
         };
         let at = (!self.snapshots.is_empty() && self.rng.one_in(3))
@@ -55,7 +59,74 @@ impl Runner {
             .map(|_| Self::key(&mut self.rng, self.setup.keys + 20))
             .collect();
         let (family, cf) = self.view(f, at)?;
-        check::other_gets(self.db(), &cf, &options, &keys, family)
+        check::other_gets(self.db(), &cf, &options, &keys, family)?;
+        self.get_over_families(&options, at, &keys)
+    }
+
+    /// The same keys in all families at once.
+    fn get_over_families(
+        &self,
+        options: &ReadOptions,
+        at: Option<usize>,
+        keys: &[Vec<u8>],
+    ) -> Step {
+        let views = (0..self.model.len())
+            .map(|f| self.view(f, at))
+            .collect::<Result<Vec<_>, _>>()?;
+        let asked: Vec<_> = views
+            .iter()
+            .zip(keys)
+            .map(|((family, cf), key)| (*family, cf, key))
+            .collect();
+        let pairs: Vec<_> = asked.iter().map(|(_, cf, key)| (*cf, *key)).collect();
+        let found = self.db().multi_get_families(options, &pairs);
+        for ((family, _, key), have) in asked.iter().zip(found) {
+            let have = have.map_err(|e| format!("multi_get_families: {e}"))?;
+            if have.as_deref() != family.get(key) {
+                let (key, name) = (key.escape_ascii(), &family.name);
+                return Err(format!("multi_get_families differs at {key} of {name:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// An iterator that ends where the prefix does.
+    pub(super) fn walk_prefix(&mut self) -> Step {
+        let f = self.family();
+        let (mut options, at) = self.bounded();
+        let Some(extractor) = self.setup.options.cf.prefix_extractor.clone() else {
+            return Ok(());
+        };
+        options.prefix_same_as_start = true;
+        (options.total_order_seek, options.auto_prefix_mode) = (false, false);
+        let target = self.some_key();
+        let Some(prefix) = extractor.prefix(&target) else {
+            return Ok(());
+        };
+        let (family, cf) = self.view(f, at)?;
+        let lower = options.iterate_lower_bound.as_deref();
+        let upper = options.iterate_upper_bound.as_deref();
+        let entries = family.entries(lower, upper);
+        let want = entries
+            .iter()
+            .skip_while(|(key, _)| family.before(key, &target))
+            .take_while(|(key, _)| extractor.prefix(key) == Some(prefix));
+        let failed = |what: String| {
+            let (target, name) = (target.escape_ascii(), &family.name);
+            format!("prefix of {target} in {name:?}: {what}")
+        };
+        let mut it = self
+            .db()
+            .iterator_cf(&options, &cf)
+            .map_err(|e| format!("iterator: {e}"))?;
+        it.seek(&target);
+        for (key, value) in want.take(20) {
+            if !it.valid() || it.key() != *key || it.value() != *value {
+                return Err(failed(format!("{} is missing", key.escape_ascii())));
+            }
+            it.next();
+        }
+        it.status().map_err(|e| failed(e.to_string()))
     }
 
     /// Options with bounds, or without.
@@ -117,6 +188,14 @@ impl Runner {
         let mut rng = Rng::new(self.rng.next_u64());
         let keys = self.setup.keys + 20;
         let ends = self.rng.one_in(3);
+        // A family of the start is never dropped: it can be looked at anew.
+        let name = &self.held[i].family.name;
+        let still = FAMILIES.iter().position(|(n, _)| n == name);
+        if let Some(f) = still.filter(|_| self.rng.one_in(4)) {
+            let held = &mut self.held[i];
+            held.family = self.model[f].clone();
+            held.it.refresh().map_err(|e| format!("refresh: {e}"))?;
+        }
         let held = &mut self.held[i];
         Walk::new(&held.options, &held.family)
             .steps(&mut held.it, &mut rng, |rng| Self::key(rng, keys))

@@ -180,6 +180,31 @@ const FAMILY: Draws = &[
     ),
 ];
 
+/// What may be different while the database is open.
+const MUTABLE: Draws = &[
+    ("write_buffer_size", &["16384", "65536", "262144"]),
+    ("max_write_buffer_number", &["2", "3", "4"]),
+    ("level0_file_num_compaction_trigger", &["2", "4"]),
+    ("target_file_size_base", &["8192", "32768", "1048576"]),
+    ("max_bytes_for_level_base", &["32768", "262144", "10485760"]),
+    ("max_compaction_bytes", &["0", "100000"]),
+    ("max_successive_merges", &["0", "1", "4"]),
+    ("memtable_prefix_bloom_size_ratio", &["0", "0.1"]),
+    (
+        "compression",
+        &["kNoCompression", "kLZ4Compression", "kZSTD"],
+    ),
+    ("disable_auto_compactions", &["true", "false", "false"]),
+    (
+        "block_based_table_factory",
+        &[
+            "{block_size=512}",
+            "{block_size=4096}",
+            "{block_restart_interval=2}",
+        ],
+    ),
+];
+
 /// The same, of tables.
 const TABLE: Draws = &[
     ("block_size", &["256", "1024", "4096", "16384"]),
@@ -330,6 +355,15 @@ impl Setup {
             text += &format!(" a block cache of {bytes} bytes");
         }
         options.validate().is_ok().then_some((options, text))
+    }
+
+    /// Options that may change while the database is open: a few of them, with new values.
+    pub(super) fn changes(rng: &mut Rng) -> Vec<(&'static str, &'static str)> {
+        let some = (0..=rng.below(3)).map(|_| {
+            let (name, values) = pick(rng, MUTABLE);
+            (name, pick(rng, values))
+        });
+        some.collect()
     }
 
     /// What is different in a life of the database and in the others, as text.

@@ -27,11 +27,15 @@ mod foreign;
 #[cfg(test)]
 mod ingest;
 #[cfg(test)]
+mod iterators;
+#[cfg(test)]
 mod memtables;
 #[cfg(test)]
 mod merge;
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod observe;
 #[cfg(test)]
 mod opening;
 #[cfg(test)]
@@ -39,11 +43,15 @@ mod pitfalls;
 #[cfg(test)]
 mod range_del;
 #[cfg(test)]
+mod reads;
+#[cfg(test)]
 mod retention;
 #[cfg(test)]
 mod rot;
 #[cfg(test)]
 mod secondary;
+#[cfg(test)]
+mod set_options;
 #[cfg(test)]
 mod stalls;
 #[cfg(test)]

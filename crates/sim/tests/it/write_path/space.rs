@@ -1,5 +1,8 @@
 //! Full devices, and slow ones.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use std::time::Duration;
 
 use base::stats::Ticker;
@@ -193,8 +196,8 @@ fn a_compaction_that_started_by_itself_waits_for_space() {
         told.push(put(&db, &SYNC, &format!("key{i}")).unwrap());
         db.flush().unwrap();
     }
-    let level0 = |db: &Db| db.property("rocksdb.num-files-at-level0").unwrap();
-    let flushed = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let level0 = |db: &ironstone::Db| db.property("rocksdb.num-files-at-level0").unwrap();
+    let flushed = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&flushed);
     // The flush has room for its table; whatever comes after has none.
     machine
@@ -202,7 +205,7 @@ fn a_compaction_that_started_by_itself_waits_for_space() {
         .fail_on(Fault::NoSpace, Repeat::Forever, move |act, path| {
             let table = path.extension().is_some_and(|e| e == "sst");
             let created = table && act == Act::Create;
-            let before = seen.fetch_add(usize::from(created), std::sync::atomic::Ordering::Relaxed);
+            let before = seen.fetch_add(usize::from(created), Ordering::Relaxed);
             created && before >= 1
         });
     told.push(put(&db, &SYNC, "key2").unwrap());
