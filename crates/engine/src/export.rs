@@ -84,7 +84,7 @@ pub(crate) fn import(
     import: &ImportColumnFamilyOptions,
     metadata: &ExportImportFilesMetaData,
 ) -> Result<Arc<Family>> {
-    options.validate()?;
+    options.validate_in(&db.options.db)?;
     db.check_writable()?;
     if metadata.db_comparator_name != options.comparator.name() {
         return Err(Error::invalid_argument(format!(

@@ -25,7 +25,7 @@ pub(crate) fn create(
     name: &str,
     options: &ColumnFamilyOptions,
 ) -> Result<Arc<Family>> {
-    options.validate()?;
+    options.validate_in(&db.options.db)?;
     db.check_writable()?;
     // Nobody is writing, so that no group is halfway with the old set.
     let family = db.order.alone(|| {

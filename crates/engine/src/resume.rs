@@ -96,7 +96,7 @@ fn flushed(db: &Shared, families: &[Arc<Family>]) -> Result<()> {
     for family in families {
         family.want_flush();
     }
-    db.notify();
+    db.wake();
     let mut state = db.state();
     while families
         .iter()

@@ -407,6 +407,13 @@ impl Shared {
         self.changed.notify_all();
     }
 
+    /// [`Shared::notify`] of something that was changed without the state lock: who looks at it does
+    /// so under the lock, and has seen the change or sleeps already. Not under the lock.
+    pub(crate) fn wake(&self) {
+        drop(self.state());
+        self.notify();
+    }
+
     pub(crate) fn lock_versions(&self) -> MutexGuard<'_, VersionSet> {
         self.versions.lock().unwrap_or_else(PoisonError::into_inner)
     }

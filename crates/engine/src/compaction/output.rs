@@ -138,9 +138,10 @@ impl<'a> Output<'a> {
         open.builder.add(internal_key, value)?;
         let written = open.builder.file_size_estimate();
         let step = self.ctx.bytes_per_sync;
-        if step > 0 && written - open.writeback_from >= step {
-            open.file
-                .start_writeback(open.writeback_from, written - open.writeback_from)?;
+        // It is an estimate, which may become smaller when a block has been compressed.
+        let more = written.saturating_sub(open.writeback_from);
+        if step > 0 && more >= step {
+            open.file.start_writeback(open.writeback_from, more)?;
             open.writeback_from = written;
         }
         Ok(())

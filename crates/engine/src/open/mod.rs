@@ -68,7 +68,7 @@ pub(crate) fn open(
 ) -> Result<Db> {
     options.validate()?;
     if let Wanted::Listed(list) = wanted {
-        check_descriptors(list)?;
+        check_descriptors(list, options)?;
     }
     let exists = look(dir, options, read_only)?;
     if !exists {
@@ -151,9 +151,9 @@ fn look(dir: &Path, options: &Options, read_only: bool) -> Result<bool> {
     Ok(false)
 }
 
-fn check_descriptors(list: &[ColumnFamilyDescriptor]) -> Result<()> {
+fn check_descriptors(list: &[ColumnFamilyDescriptor], options: &Options) -> Result<()> {
     for (i, d) in list.iter().enumerate() {
-        d.options.validate()?;
+        d.options.validate_in(&options.db)?;
         if list[..i].iter().any(|other| other.name == d.name) {
             return Err(Error::invalid_argument(format!(
                 "column family {:?} is named twice",

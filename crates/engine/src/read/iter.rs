@@ -101,7 +101,7 @@ impl DbIterator {
         let lower = origin.options.iterate_lower_bound.take();
         let upper = origin.options.iterate_upper_bound.take();
         let options = &origin.options;
-        let family = &origin.family.options();
+        let family = origin.family.options();
         let comparator = family.comparator.clone();
         if let Some(s) = &origin.statistics {
             s.add(Ticker::NoIteratorCreated, 1);

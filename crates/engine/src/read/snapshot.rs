@@ -124,3 +124,22 @@ impl fmt::Debug for Snapshot {
         write!(f, "Snapshot({})", self.0.sequence)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `rocksdb.num-snapshots` counted the sequence numbers: two snapshots with no write between
+    /// them were one.
+    #[test]
+    fn snapshots_at_one_number_are_counted_each() {
+        let list = Arc::new(SnapshotList::default());
+        let take = || list.take(1, || SequenceNumber(7));
+        let (a, b) = (take(), take());
+        assert_eq!((list.count(), list.sequences().len()), (2, 1));
+        drop(a);
+        assert_eq!((list.count(), list.any_released()), (1, false));
+        drop(b);
+        assert_eq!((list.count(), list.any_released()), (0, true));
+    }
+}

@@ -39,8 +39,6 @@ mod observe;
 #[cfg(test)]
 mod opening;
 #[cfg(test)]
-mod pingpong;
-#[cfg(test)]
 mod pitfalls;
 #[cfg(test)]
 mod range_del;
@@ -64,6 +62,8 @@ mod tables;
 mod threads;
 #[cfg(test)]
 mod tracked;
+#[cfg(test)]
+mod turns;
 #[cfg(test)]
 mod wal_bad_input;
 #[cfg(test)]
