@@ -246,6 +246,9 @@ pub(crate) struct Parts {
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Self {
         let stall = Stall::new(parts.options.db.delayed_rate());
+        for family in parts.families.iter() {
+            family.listen(&parts.options.env.listeners);
+        }
         let totals = Totals::new(parts.options.env.clock.monotonic_nanos());
         Self {
             instance: parts.instance,
