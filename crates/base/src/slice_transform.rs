@@ -88,6 +88,14 @@ impl SliceTransform {
         }
     }
 
+    /// The length of every prefix that is not a whole key; `None` if they have no such length.
+    pub fn full_length(&self) -> Option<usize> {
+        match &self.0 {
+            Kind::Fixed(n) | Kind::Capped(n) => Some(*n),
+            Kind::Noop | Kind::User(_) => None,
+        }
+    }
+
     /// True if the key has a prefix.
     #[inline]
     pub fn in_domain(&self, key: &[u8]) -> bool {
@@ -130,7 +138,14 @@ impl fmt::Debug for SliceTransform {
 impl PartialEq for SliceTransform {
     /// Transforms of one name are the same.
     fn eq(&self, other: &Self) -> bool {
-        self.name() == other.name()
+        match (&self.0, &other.0) {
+            (Kind::Fixed(a), Kind::Fixed(b)) | (Kind::Capped(a), Kind::Capped(b)) => a == b,
+            (Kind::Noop, Kind::Noop) => true,
+            (Kind::User(a), Kind::User(b)) => a.name() == b.name(),
+            (Kind::User(user), _) => user.name() == other.name(),
+            (_, Kind::User(user)) => user.name() == self.name(),
+            _ => false,
+        }
     }
 }
 
@@ -189,6 +204,22 @@ mod tests {
         let t = SliceTransform::user(Arc::new(Bad));
         assert_eq!(t.prefix(b"abc"), Some(&b"ab"[..]));
         assert_eq!((t.prefix(b"a"), t.in_domain(b"a")), (None, false));
+    }
+
+    #[test]
+    fn transforms_of_one_name_are_equal() {
+        let texts = [
+            "rocksdb.FixedPrefix.3",
+            "rocksdb.FixedPrefix.4",
+            "rocksdb.CappedPrefix.3",
+            "rocksdb.Noop",
+        ];
+        for a in texts {
+            for b in texts {
+                let (x, y) = (SliceTransform::by_name(a), SliceTransform::by_name(b));
+                assert_eq!(x == y, a == b, "{a} {b}");
+            }
+        }
     }
 
     #[test]

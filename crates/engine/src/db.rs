@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use base::stats::Activity;
 use base::{Error, ErrorKind, Result};
 use io::FileLock;
 
@@ -18,6 +19,7 @@ use crate::options::{
 use crate::read::get;
 use crate::read::iter::DbIterator;
 use crate::read::snapshot::Snapshot;
+use crate::read::sources::Origin;
 use crate::shared::Shared;
 use crate::wal::WalFile;
 use crate::wal::updates::{self, UpdatesIterator};
@@ -415,10 +417,13 @@ impl Db {
     /// The value of `key` in the default column family; of a wide-column entity the default
     /// column, or nothing.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        let options = table::ReadOptions::default();
+        let options = table::ReadOptions {
+            activity: Activity::Get,
+            ..table::ReadOptions::default()
+        };
         get::get(
             &self.shared,
-            lookup(&self.default, &options, key.as_ref()),
+            get::Lookup::new(&self.default, &options, key.as_ref()),
             None,
         )
     }
@@ -426,10 +431,13 @@ impl Db {
     /// [`Db::get`] from a column family.
     pub fn get_cf(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.shared.check_handle(&family.0)?;
-        let options = table::ReadOptions::default();
+        let options = table::ReadOptions {
+            activity: Activity::Get,
+            ..table::ReadOptions::default()
+        };
         get::get(
             &self.shared,
-            lookup(&family.0, &options, key.as_ref()),
+            get::Lookup::new(&family.0, &options, key.as_ref()),
             None,
         )
     }
@@ -442,40 +450,49 @@ impl Db {
         key: impl AsRef<[u8]>,
     ) -> Result<Option<Vec<u8>>> {
         self.shared.check_handle(&family.0)?;
-        let sequence = self.snapshot_sequence(options)?;
+        let sequence = self.read_sequence(options)?;
         let tables = options.for_tables();
-        let lookup = lookup(&family.0, &tables, key.as_ref());
-        get::get(&self.shared, lookup.with(options), sequence)
+        let lookup = get::Lookup::new(&family.0, &tables, key.as_ref());
+        get::get(&self.shared, lookup.with(&self.shared, options), sequence)
     }
 
-    /// An iterator over the default column family. With a snapshot of another database it shows
-    /// nothing, and its status is `InvalidArgument`.
+    /// An iterator over the default column family. With options that are refused it shows nothing,
+    /// and its status says why.
     pub fn iterator(&self, options: &ReadOptions) -> DbIterator {
         self.iterator_cf(options, &self.default_column_family())
             .unwrap_or_else(DbIterator::refusing)
     }
 
-    /// An iterator over a column family.
+    /// An iterator over a column family. Errors: `InvalidArgument` for a snapshot of another
+    /// database; `NotSupported` naming an option that is refused.
     pub fn iterator_cf(&self, options: &ReadOptions, family: &ColumnFamily) -> Result<DbIterator> {
         self.shared.check_handle(&family.0)?;
-        let view = family.0.view.load();
-        let sequence = self
-            .snapshot_sequence(options)?
-            .unwrap_or_else(|| self.shared.visible());
-        let statistics = self.shared.env().statistics.clone();
-        Ok(DbIterator::new(
-            &view, &family.0, options, sequence, statistics,
-        ))
+        options.check_for_iterator()?;
+        let sequence = self.snapshot_sequence(options)?;
+        let origin = Origin::new(&self.shared, family.0.view.load_full(), &family.0, options);
+        let sequence = sequence.unwrap_or_else(|| self.shared.visible());
+        Ok(DbIterator::new(Box::new(origin), sequence))
     }
 
     /// A consistent view of the database as it is now.
     pub fn snapshot(&self) -> Snapshot {
-        self.shared.snapshots.take(|| self.shared.visible())
+        let now = self.shared.env().clock.wall_micros() / 1_000_000;
+        self.shared.snapshots.take(now, || self.shared.visible())
     }
 
     /// The number of the last write that reads see.
     pub fn latest_sequence_number(&self) -> u64 {
         self.shared.visible().0
+    }
+
+    /// The sequence to read at, `None` for the newest. Errors: also an option that is refused.
+    #[inline]
+    pub(crate) fn read_sequence(
+        &self,
+        options: &ReadOptions,
+    ) -> Result<Option<base::SequenceNumber>> {
+        options.check()?;
+        self.snapshot_sequence(options)
     }
 
     pub(crate) fn snapshot_sequence(
@@ -489,20 +506,6 @@ impl Db {
                 "the snapshot is of another database",
             )),
         }
-    }
-}
-
-#[inline]
-pub(crate) fn lookup<'a>(
-    family: &'a Family,
-    options: &'a table::ReadOptions,
-    user_key: &'a [u8],
-) -> get::Lookup<'a> {
-    get::Lookup {
-        family,
-        options,
-        user_key,
-        range_deletions: true,
     }
 }
 
@@ -649,6 +652,35 @@ impl Db {
     /// [`Db::property`] of a column family.
     pub fn property_cf(&self, family: &ColumnFamily, name: &str) -> Option<String> {
         properties::get(&self.shared, &family.0, name)
+    }
+
+    /// A property of the default column family that is a number; `None` for any other.
+    pub fn int_property(&self, name: &str) -> Option<u64> {
+        properties::get_int(&self.shared, &self.default, name)
+    }
+
+    /// [`Db::int_property`] of a column family.
+    pub fn int_property_cf(&self, family: &ColumnFamily, name: &str) -> Option<u64> {
+        properties::get_int(&self.shared, &family.0, name)
+    }
+
+    /// The sum of a number over all column families: RocksDB's `GetAggregatedIntProperty`. What the
+    /// whole database has, such as `rocksdb.num-snapshots`, is in the sum once for each family; the
+    /// block cache counts once. `None` for a name that is no number.
+    pub fn aggregated_int_property(&self, name: &str) -> Option<u64> {
+        properties::aggregated_int(&self.shared, name)
+    }
+
+    /// [`Db::map_property_cf`] of the default column family.
+    pub fn map_property(&self, name: &str) -> Option<BTreeMap<String, String>> {
+        properties::get_map(&self.shared, &self.default, name)
+    }
+
+    /// Properties, what was done on each level, tickers and histograms, in the text form that
+    /// Prometheus collects: properties of column families have the label `cf`, those of levels also
+    /// `level`. Tickers and histograms are there if `options.env.statistics` is set.
+    pub fn metrics_text(&self) -> String {
+        properties::metrics_text(&self.shared)
     }
 
     /// A property that is a map, for example `rocksdb.cf-write-stall-stats`; `None` for a name that

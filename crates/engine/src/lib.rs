@@ -66,6 +66,8 @@ mod shared;
 mod sizes;
 mod sst_file_writer;
 mod stored;
+mod table_events;
+mod totals;
 mod transfer;
 mod ttl;
 pub mod version;
@@ -100,14 +102,15 @@ pub use live::{
 };
 pub use options::{
     BottommostLevelCompaction, CfOptions, ColumnFamilyDescriptor, ColumnFamilyOptions,
-    CompactRangeOptions, CompactionOptions, CompactionPri, CompactionStyle, DbOptions, Env,
-    FlushOptions, Options, Profile, ReadOptions, WriteOptions,
+    CompactRangeOptions, CompactionOptions, CompactionPri, CompactionStyle, ContinueCallback,
+    DbOptions, Env, FlushOptions, GetMergeOperandsOptions, Options, Profile, ReadOptions, ReadTier,
+    TableFilter, WriteOptions,
 };
 pub use read::iter::DbIterator;
 pub use read::snapshot::Snapshot;
 pub use sizes::{OpenRange, Range, SizeApproximationOptions};
 pub use sst_file_writer::{ExternalSstFileInfo, SstFileWriter};
-pub use table::{BlockCache, CompressionType, TableOptions};
+pub use table::{BlockCache, CompressionType, Properties as TableProperties, TableOptions};
 pub use ttl::{DbWithTtl, TtlIterator};
 pub use wal::updates::UpdatesIterator;
 pub use wal::{WalFile, WalFileKind};

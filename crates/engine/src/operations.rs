@@ -1,13 +1,18 @@
 //! Operations besides put, get and delete: merges, single deletions, wide-column entities, several
-//! keys at once, and the cheap question whether a key may exist.
+//! keys or column families at once, and the cheap question whether a key may exist.
 
-use base::Result;
+use std::sync::Arc;
+
+use base::{Error, ErrorKind, Result, SequenceNumber};
 
 use crate::batch::WriteBatch;
-use crate::db::{ColumnFamily, Db, lookup};
+use crate::db::{ColumnFamily, Db};
 use crate::entity::WideColumns;
-use crate::options::{ReadOptions, WriteOptions};
+use crate::options::{ContinueCallback, GetMergeOperandsOptions, ReadOptions, WriteOptions};
 use crate::read::get;
+use crate::read::iter::DbIterator;
+use crate::read::snapshot::Snapshot;
+use crate::read::sources::Origin;
 
 /// Records for column families by handle.
 impl WriteBatch {
@@ -82,6 +87,68 @@ impl Db {
         let mut batch = WriteBatch::new();
         batch.merge_cf(family, key, operand)?;
         self.write_opt(options, batch)
+    }
+}
+
+/// Operands as they were written.
+impl Db {
+    /// The operands that `key` in a column family has, oldest first, and before them the value that
+    /// they lie on, if there is one: `GetMergeOperands`. Nothing if the key does not exist. What
+    /// compactions merged already is one operand, or the value.
+    ///
+    /// Errors: `Incomplete` if there are more than `max_operands`; `InvalidArgument` if there are any
+    /// and the family has no merge operator.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # use ironstone::merge_operators::StringAppendOperator;
+    /// # let mut options = ironstone::Options::default();
+    /// # options.db.create_if_missing = true;
+    /// # options.cf.merge_operator = Some(std::sync::Arc::new(StringAppendOperator::new(",")));
+    /// # let db = ironstone::Db::open(dir.path(), &options)?;
+    /// db.put("k", "a")?;
+    /// db.merge("k", "b")?;
+    /// let operands = db.get_merge_operands(&db.default_column_family(), "k", 10)?;
+    /// assert_eq!(operands, [b"a", b"b"]);
+    /// # Ok::<(), ironstone::Error>(())
+    /// ```
+    pub fn get_merge_operands(
+        &self,
+        family: &ColumnFamily,
+        key: impl AsRef<[u8]>,
+        max_operands: usize,
+    ) -> Result<Vec<Vec<u8>>> {
+        let how = GetMergeOperandsOptions {
+            expected_max_number_of_operands: max_operands,
+            continue_cb: None,
+        };
+        self.get_merge_operands_opt(&ReadOptions::default(), family, key, how)
+    }
+
+    /// [`Db::get_merge_operands`] with options. Errors: also `Aborted` if `continue_cb` panics.
+    pub fn get_merge_operands_opt(
+        &self,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        key: impl AsRef<[u8]>,
+        how: GetMergeOperandsOptions<'_>,
+    ) -> Result<Vec<Vec<u8>>> {
+        self.shared.check_handle(&family.0)?;
+        let sequence = self.read_sequence(options)?;
+        let tables = options.for_tables();
+        let lookup = get::Lookup::new(&family.0, &tables, key.as_ref());
+        let lookup = lookup.with(&self.shared, options);
+        let goes_on = how.continue_cb.map(|ask| ask as ContinueCallback<'_>);
+        let found = get::merge_operands(&self.shared, lookup, sequence, goes_on)?;
+        let max = how.expected_max_number_of_operands;
+        if found.len() > max {
+            let message = format!(
+                "Insufficient capacity for merge operands: there are {}, room for {max}",
+                found.len()
+            );
+            return Err(Error::new(ErrorKind::Incomplete, message));
+        }
+        Ok(found)
     }
 }
 
@@ -185,10 +252,10 @@ impl Db {
         key: impl AsRef<[u8]>,
     ) -> Result<Option<WideColumns>> {
         self.shared.check_handle(&family.0)?;
-        let sequence = self.snapshot_sequence(options)?;
+        let sequence = self.read_sequence(options)?;
         let tables = options.for_tables();
-        let lookup = lookup(&family.0, &tables, key.as_ref());
-        get::get_entity(&self.shared, lookup.with(options), sequence)
+        let lookup = get::Lookup::new(&family.0, &tables, key.as_ref());
+        get::get_entity(&self.shared, lookup.with(&self.shared, options), sequence)
     }
 }
 
@@ -217,13 +284,90 @@ impl Db {
         keys: &[K],
     ) -> Vec<Result<Option<Vec<u8>>>> {
         let checked = self.shared.check_handle(&family.0);
-        match checked.and_then(|()| self.snapshot_sequence(options)) {
+        match checked.and_then(|()| self.read_sequence(options)) {
             Err(e) => keys.iter().map(|_| Err(e.duplicate())).collect(),
             Ok(sequence) => {
                 let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-                get::multi_get(&self.shared, &family.0, options, &keys, sequence)
+                let mut bytes = Some(options.value_size_soft_limit);
+                let db = &self.shared;
+                get::multi_get(db, &family.0, options, &keys, sequence, &mut bytes)
             }
         }
+    }
+
+    /// The values of keys in several column families, all as of one moment, in the order of `keys`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let mut options = ironstone::Options::default();
+    /// # options.db.create_if_missing = true;
+    /// # let db = ironstone::Db::open(dir.path(), &options)?;
+    /// let users = db.create_column_family("users", &ironstone::ColumnFamilyOptions::default())?;
+    /// let default = db.default_column_family();
+    /// db.put_cf(&users, "7", "Ada")?;
+    /// let read = ironstone::ReadOptions::default();
+    /// let values = db.multi_get_families(&read, &[(&users, "7"), (&default, "7")]);
+    /// assert_eq!(values[0].as_ref().unwrap().as_deref(), Some(&b"Ada"[..]));
+    /// assert_eq!(values[1].as_ref().unwrap(), &None);
+    /// # Ok::<(), ironstone::Error>(())
+    /// ```
+    pub fn multi_get_families<K: AsRef<[u8]>>(
+        &self,
+        options: &ReadOptions,
+        keys: &[(&ColumnFamily, K)],
+    ) -> Vec<Result<Option<Vec<u8>>>> {
+        let mut out: Vec<Result<Option<Vec<u8>>>> = keys.iter().map(|_| Ok(None)).collect();
+        let (sequence, _held) = match options.check().and_then(|()| self.one_moment(options)) {
+            Ok(moment) => moment,
+            Err(e) => return keys.iter().map(|_| Err(e.duplicate())).collect(),
+        };
+        let mut families: Vec<&ColumnFamily> = keys.iter().map(|(family, _)| *family).collect();
+        families.sort_by_key(|family| (family.0.instance, family.id()));
+        families.dedup_by(|a, b| Arc::ptr_eq(&a.0, &b.0));
+        let mut bytes = Some(options.value_size_soft_limit);
+        for family in families {
+            let places = (0..keys.len()).filter(|&i| Arc::ptr_eq(&keys[i].0.0, &family.0));
+            let (places, wanted): (Vec<usize>, Vec<&[u8]>) =
+                places.map(|i| (i, keys[i].1.as_ref())).unzip();
+            let found = if let Err(e) = self.shared.check_handle(&family.0) {
+                wanted.iter().map(|_| Err(e.duplicate())).collect()
+            } else {
+                let (db, sequence) = (&self.shared, Some(sequence));
+                get::multi_get(db, &family.0, options, &wanted, sequence, &mut bytes)
+            };
+            for (place, value) in places.into_iter().zip(found) {
+                out[place] = value;
+            }
+        }
+        out
+    }
+
+    /// Iterators over several column families, all of which show the same moment; RocksDB's
+    /// `NewIterators`. Errors: as [`Db::iterator_cf`].
+    pub fn new_iterators(
+        &self,
+        options: &ReadOptions,
+        families: &[&ColumnFamily],
+    ) -> Result<Vec<DbIterator>> {
+        options.check_for_iterator()?;
+        let (sequence, _held) = self.one_moment(options)?;
+        let iterator = |family: &&ColumnFamily| {
+            self.shared.check_handle(&family.0)?;
+            let view = family.0.view.load_full();
+            let origin = Origin::new(&self.shared, view, &family.0, options);
+            Ok(DbIterator::new(Box::new(origin), sequence))
+        };
+        families.iter().map(iterator).collect()
+    }
+
+    /// The sequence at which several families can be read, and what holds it until their Views are
+    /// loaded: Views that are loaded later have all that it shows.
+    fn one_moment(&self, options: &ReadOptions) -> Result<(SequenceNumber, Option<Snapshot>)> {
+        if let Some(sequence) = self.snapshot_sequence(options)? {
+            return Ok((sequence, None));
+        }
+        let held = self.snapshot();
+        Ok((held.sequence(), Some(held)))
     }
 
     /// False if `key` is certainly not in the default column family; true if it is, or if reading
@@ -246,15 +390,15 @@ impl Db {
         key: impl AsRef<[u8]>,
     ) -> bool {
         let checked = self.shared.check_handle(&family.0);
-        let Ok(sequence) = checked.and_then(|()| self.snapshot_sequence(options)) else {
+        let Ok(sequence) = checked.and_then(|()| self.read_sequence(options)) else {
             return false;
         };
         let tables = table::ReadOptions {
             cache_only: true,
             ..options.for_tables()
         };
-        let lookup = lookup(&family.0, &tables, key.as_ref());
-        let found = get::exists(&self.shared, lookup.with(options), sequence);
+        let lookup = get::Lookup::new(&family.0, &tables, key.as_ref());
+        let found = get::exists(&self.shared, lookup.with(&self.shared, options), sequence);
         found.unwrap_or(true) // what cannot be read, or not without a file, may exist
     }
 }

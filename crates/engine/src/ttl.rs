@@ -4,11 +4,15 @@
 //! 1970. Nothing else tells such a database from others: it must always be opened as one. Values
 //! that are older than the time to live go away in compactions, not before: until then reads show
 //! them.
+//!
+//! Merge operands end with a time too. The operator gets them, and the value under them, without; what
+//! it makes of them gets the time at which it does. Operands do not expire, values under them do.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use base::clock::Clock;
+use base::merge::MergeOperator;
 use base::{Error, Result};
 
 use crate::batch::{Record, WriteBatch};
@@ -36,11 +40,11 @@ impl Db {
     /// Opens every column family of a database of values with times, or creates one. Values go away
     /// `ttl` seconds after they were written, when a compaction meets them; never with 0 or less.
     ///
-    /// Errors: as [`Db::open_all`]; `NotSupported` with a merge operator.
+    /// Errors: as [`Db::open_all`].
     pub fn open_with_ttl(path: impl AsRef<Path>, options: &Options, ttl: i32) -> Result<DbWithTtl> {
         let clock = Arc::clone(&options.env.clock);
         let mut options = options.clone();
-        options.cf = with_filter(&options.cf, &clock, ttl)?;
+        options.cf = timed(&options.cf, &clock, ttl);
         let db = if options.env.fs.exists(&path.as_ref().join("CURRENT"))? {
             Self::open_all(path, &options)?
         } else {
@@ -59,7 +63,7 @@ impl DbWithTtl {
         options: &ColumnFamilyOptions,
         ttl: i32,
     ) -> Result<ColumnFamily> {
-        let options = with_filter(options, &self.clock, ttl)?;
+        let options = timed(options, &self.clock, ttl);
         self.db.create_column_family(name, &options)
     }
 
@@ -95,6 +99,23 @@ impl DbWithTtl {
         self.write_opt(&WriteOptions::default(), &batch)
     }
 
+    /// [`Db::merge`]: the operand gets the time of this call.
+    pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
+        self.merge_cf(&self.db.default_column_family(), key, operand)
+    }
+
+    /// [`Db::merge_cf`].
+    pub fn merge_cf(
+        &self,
+        family: &ColumnFamily,
+        key: impl AsRef<[u8]>,
+        operand: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        batch.merge_cf(family, key, operand)?;
+        self.write_opt(&WriteOptions::default(), &batch)
+    }
+
     /// [`Db::delete`].
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
         self.db.delete(key)
@@ -111,10 +132,10 @@ impl DbWithTtl {
     }
 
     /// [`Db::write_opt`]: each value of the batch gets the time of this call. Errors: also
-    /// `NotSupported` for records of other kinds than put and the deletions.
+    /// `NotSupported` for records of other kinds than put, merge and the deletions.
     pub fn write_opt(&self, options: &WriteOptions, batch: &WriteBatch) -> Result<()> {
-        let now = (self.clock.wall_micros() / 1_000_000) as i32;
-        self.db.write_opt(options, with_time(batch, now)?)
+        self.db
+            .write_opt(options, with_time(batch, now(&*self.clock))?)
     }
 
     /// [`Db::get`]. Errors: also `Corruption` if the value has no time.
@@ -125,6 +146,27 @@ impl DbWithTtl {
     /// [`Db::get_cf`]. Errors: also `Corruption` if the value has no time.
     pub fn get_cf(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         without_time(self.db.get_cf(family, key)?)
+    }
+
+    /// [`Db::get_opt`]. Errors: also `Corruption` if the value has no time.
+    pub fn get_opt(
+        &self,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        key: impl AsRef<[u8]>,
+    ) -> Result<Option<Vec<u8>>> {
+        without_time(self.db.get_opt(options, family, key)?)
+    }
+
+    /// [`Db::multi_get_opt`]. Errors: also `Corruption` for a value that has no time.
+    pub fn multi_get_opt<K: AsRef<[u8]>>(
+        &self,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        keys: &[K],
+    ) -> Vec<Result<Option<Vec<u8>>>> {
+        let found = self.db.multi_get_opt(options, family, keys);
+        found.into_iter().map(|v| without_time(v?)).collect()
     }
 
     /// [`Db::iterator_cf`].
@@ -176,7 +218,7 @@ impl TtlIterator {
 fn with_time(batch: &WriteBatch, now: i32) -> Result<WriteBatch> {
     let mut out = WriteBatch::with_capacity(batch.approximate_size() + 64);
     let mut value_and_time = Vec::new();
-    let mut timed = |value: &[u8]| {
+    let mut stamped = |value: &[u8]| {
         value_and_time.clear();
         value_and_time.extend_from_slice(value);
         value_and_time.extend_from_slice(&now.to_le_bytes());
@@ -184,7 +226,8 @@ fn with_time(batch: &WriteBatch, now: i32) -> Result<WriteBatch> {
     };
     for record in batch.records() {
         match record? {
-            Record::Put { cf, key, value } => out.put_cf_id(cf, key, &timed(value))?,
+            Record::Put { cf, key, value } => out.put_cf_id(cf, key, &stamped(value))?,
+            Record::Merge { cf, key, operand } => out.merge_cf_id(cf, key, &stamped(operand))?,
             Record::Delete { cf, key } => out.delete_cf_id(cf, key)?,
             Record::SingleDelete { cf, key } => out.single_delete_cf_id(cf, key)?,
             Record::DeleteRange { cf, begin, end } => out.delete_range_cf_id(cf, begin, end)?,
@@ -201,17 +244,9 @@ fn with_time(batch: &WriteBatch, now: i32) -> Result<WriteBatch> {
     Ok(out)
 }
 
-/// The options with a filter that takes expired values out, before their own filter sees them.
-fn with_filter(
-    options: &ColumnFamilyOptions,
-    clock: &Arc<dyn Clock>,
-    ttl: i32,
-) -> Result<ColumnFamilyOptions> {
-    if options.merge_operator.is_some() {
-        return Err(Error::not_supported(
-            "a merge operator in a database of values with times",
-        ));
-    }
+/// The options with a filter that takes expired values out, before their own filter sees them, and
+/// with a merge operator that knows of times.
+fn timed(options: &ColumnFamilyOptions, clock: &Arc<dyn Clock>, ttl: i32) -> ColumnFamilyOptions {
     let mut out = options.clone();
     let filter = out.compaction_filter.take();
     let factory = out.compaction_filter_factory.take();
@@ -221,7 +256,73 @@ fn with_filter(
         filter,
         factory,
     }));
-    Ok(out)
+    out.merge_operator = out.merge_operator.map(|inner| {
+        let clock = Arc::clone(clock);
+        Arc::new(TtlMergeOperator { inner, clock }) as Arc<dyn MergeOperator>
+    });
+    out
+}
+
+/// The application's operator, which knows nothing of times.
+struct TtlMergeOperator {
+    inner: Arc<dyn MergeOperator>,
+    clock: Arc<dyn Clock>,
+}
+
+impl TtlMergeOperator {
+    fn with_time(&self, mut merged: Vec<u8>) -> Vec<u8> {
+        merged.extend_from_slice(&now(&*self.clock).to_le_bytes());
+        merged
+    }
+}
+
+/// `None` if one of them is too short to have a time.
+fn without_times<'a>(operands: &[&'a [u8]]) -> Option<Vec<&'a [u8]>> {
+    operands.iter().map(|o| plain(o)).collect()
+}
+
+fn plain(with_time: &[u8]) -> Option<&[u8]> {
+    with_time.split_last_chunk::<TIME_LEN>().map(|(p, _)| p)
+}
+
+fn now(clock: &dyn Clock) -> i32 {
+    (clock.wall_micros() / 1_000_000) as i32
+}
+
+impl MergeOperator for TtlMergeOperator {
+    fn name(&self) -> &'static str {
+        "TtlMergeOperator"
+    }
+
+    fn full_merge(
+        &self,
+        key: &[u8],
+        existing: Option<&[u8]>,
+        operands: &[&[u8]],
+    ) -> Option<Vec<u8>> {
+        let existing = match existing {
+            Some(value) => Some(plain(value)?),
+            None => None,
+        };
+        let merged = self
+            .inner
+            .full_merge(key, existing, &without_times(operands)?)?;
+        Some(self.with_time(merged))
+    }
+
+    fn partial_merge(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+        let merged = self.inner.partial_merge(key, &without_times(operands)?)?;
+        Some(self.with_time(merged))
+    }
+
+    fn allow_single_operand(&self) -> bool {
+        self.inner.allow_single_operand()
+    }
+
+    fn options_text(&self) -> String {
+        let inner = self.inner.options_text();
+        format!("{{id=TtlMergeOperator;user_operator={inner};}}")
+    }
 }
 
 /// Makes a [`TtlFilter`] around the filter that the application has.
@@ -245,7 +346,7 @@ impl CompactionFilterFactory for TtlFilterFactory {
         };
         Some(Box::new(TtlFilter {
             ttl: self.ttl,
-            now: (self.clock.wall_micros() / 1_000_000) as i64,
+            now: i64::from(now(&*self.clock)),
             inner,
         }))
     }

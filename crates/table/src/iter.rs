@@ -7,10 +7,27 @@
 
 use std::sync::Arc;
 
-use base::{Error, Result};
+use base::{Error, Result, SliceTransform};
 
 use crate::block::{Block, Cursor, Target};
 use crate::reader::{ReadAhead, ReadAheadSizes, ReadOptions, Reader};
+
+/// What the keys have in common that a seek is for.
+#[derive(Clone, Copy, Debug)]
+pub struct Prefix<'a> {
+    /// What took the prefix from a key.
+    pub transform: &'a SliceTransform,
+    /// The prefix.
+    pub bytes: &'a [u8],
+}
+
+impl Prefix<'_> {
+    /// Whether a user key has the prefix.
+    #[inline]
+    pub fn is_of(&self, user_key: &[u8]) -> bool {
+        self.transform.prefix(user_key) == Some(self.bytes)
+    }
+}
 
 /// A sorted sequence of internal keys and values.
 ///
@@ -27,6 +44,20 @@ pub trait InternalIterator: Send {
     fn seek(&mut self, target: &[u8]);
     /// To the last entry at or before the internal key `target`.
     fn seek_for_prev(&mut self, target: &[u8]);
+    /// [`InternalIterator::seek`] for a caller that is interested in keys with this prefix, which
+    /// the target has, only. False, and nowhere, if it can tell without a seek that there is none at
+    /// or after the target.
+    fn seek_in_prefix(&mut self, target: &[u8], prefix: Prefix<'_>) -> bool {
+        let _ = prefix;
+        self.seek(target);
+        true
+    }
+    /// [`InternalIterator::seek_for_prev`], as [`InternalIterator::seek_in_prefix`].
+    fn seek_for_prev_in_prefix(&mut self, target: &[u8], prefix: Prefix<'_>) -> bool {
+        let _ = prefix;
+        self.seek_for_prev(target);
+        true
+    }
     /// To the next entry. Only when valid.
     fn next(&mut self);
     /// To the previous entry. Only when valid.
@@ -37,6 +68,15 @@ pub trait InternalIterator: Send {
     fn value(&self) -> &[u8];
     /// The error that ended the iteration, if one did.
     fn status(&self) -> Result<()>;
+    /// Whether the value of the entry stays where it is as long as the iterator lives. Only when
+    /// valid.
+    fn is_value_pinned(&self) -> bool {
+        false
+    }
+    /// The same of the key.
+    fn is_key_pinned(&self) -> bool {
+        false
+    }
 }
 
 /// The iterator over one table; see [`Reader::iter`].
@@ -50,6 +90,8 @@ pub struct Iter {
     cursor: Cursor,
     ahead: ReadAhead,
     error: Option<Error>,
+    /// Blocks that were left, with [`ReadOptions::pin`].
+    pinned: Vec<Block>,
 }
 
 impl Iter {
@@ -72,6 +114,7 @@ impl Iter {
             cursor,
             ahead,
             error: None,
+            pinned: Vec::new(),
         }
     }
 
@@ -81,7 +124,10 @@ impl Iter {
             return Ok(());
         }
         self.cursor.clear();
-        self.block = None;
+        let left = self.block.take();
+        if self.options.pin {
+            self.pinned.extend(left);
+        }
         self.at = i;
         if let Some(handle) = self.reader.data_block(i) {
             let block = self
@@ -222,5 +268,9 @@ impl InternalIterator for Iter {
             Some(e) => Err(e.duplicate()),
             None => Ok(()),
         }
+    }
+
+    fn is_value_pinned(&self) -> bool {
+        self.options.pin
     }
 }

@@ -14,6 +14,7 @@
 
 mod fetch;
 mod filters;
+mod meter;
 mod open;
 mod verify;
 
@@ -23,8 +24,9 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
+use base::clock::Clock;
 use base::perf::{self, PerfCounter};
-use base::stats::{Statistics, Ticker};
+use base::stats::{Activity, HistogramKind, Statistics, Ticker};
 use base::{Comparator, Error, ErrorKind, Result, SequenceNumber, SliceTransform, ValueType, key};
 use io::File;
 
@@ -33,13 +35,14 @@ use crate::cache::{BlockCache, CacheKey, Pinned, Reservation};
 use crate::footer::{BLOCK_TRAILER_LEN, Footer};
 use crate::handle::BlockHandle;
 use crate::index::Index;
-use crate::iter::Iter;
+use crate::iter::{Iter, Prefix};
 use crate::props::Properties;
 
 use fetch::Fetch;
 pub(crate) use fetch::ReadAhead;
 pub use fetch::ReadAheadSizes;
 use filters::Filters;
+pub use meter::ReadMeter;
 
 /// What a reader needs to know beyond the file.
 #[derive(Clone, Debug)]
@@ -66,6 +69,12 @@ pub struct ReaderOptions {
     pub prefix_extractor: Option<SliceTransform>,
     /// The number of the file in the block cache if [`crate::builder::Prepopulate`] gave it one.
     pub cache_id: Option<u64>,
+    /// Where reads of the file are counted.
+    pub meter: ReadMeter,
+    /// What the table is opened for.
+    pub activity: Activity,
+    /// Tells whether the deadline of a read has passed; without it there are no deadlines.
+    pub clock: Option<Arc<dyn Clock>>,
 }
 
 impl Default for ReaderOptions {
@@ -81,6 +90,9 @@ impl Default for ReaderOptions {
             read_ahead: ReadAheadSizes::default(),
             prefix_extractor: None,
             cache_id: None,
+            meter: ReadMeter::default(),
+            activity: Activity::Unknown,
+            clock: None,
         }
     }
 }
@@ -97,6 +109,13 @@ pub struct ReadOptions {
     /// Whether only blocks that are in the cache are looked at; for others reads fail with
     /// `Incomplete`.
     pub cache_only: bool,
+    /// What the blocks are read for.
+    pub activity: Activity,
+    /// Microseconds since 1970 from which on no block is read from the file any more: reads fail
+    /// with `TimedOut`; 0 is never.
+    pub deadline_micros: u64,
+    /// Whether an iterator keeps all blocks that it has been in.
+    pub pin: bool,
 }
 
 impl Default for ReadOptions {
@@ -106,6 +125,9 @@ impl Default for ReadOptions {
             fill_cache: true,
             readahead_bytes: 0,
             cache_only: false,
+            activity: Activity::Unknown,
+            deadline_micros: 0,
+            pin: false,
         }
     }
 }
@@ -197,7 +219,11 @@ impl Reader {
         CURSOR.with(|slot| {
             let mut cursor = slot.take();
             cursor.reset(self.keys);
-            let result = self.get_from_blocks(*options, &target, &mut cursor, visit);
+            let result = if self.filters.is_none() || self.options.statistics.is_none() {
+                self.get_from_blocks(*options, &target, &mut cursor, visit)
+            } else {
+                self.get_counted(*options, &target, &mut cursor, visit)
+            };
             slot.set(cursor);
             result
         })
@@ -209,6 +235,14 @@ impl Reader {
             return true;
         }
         let passes = self.filters.may_match(target);
+        perf::count(
+            if passes {
+                PerfCounter::BloomSstHitCount
+            } else {
+                PerfCounter::BloomSstMissCount
+            },
+            1,
+        );
         self.count(
             if passes {
                 Ticker::BloomFilterFullPositive
@@ -218,6 +252,25 @@ impl Reader {
             1,
         );
         passes
+    }
+
+    /// [`Reader::get_from_blocks`] after a filter: counts whether it was right.
+    fn get_counted(
+        &self,
+        options: ReadOptions,
+        target: &Target<'_>,
+        cursor: &mut Cursor,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
+        let mut found = false;
+        let result = self.get_from_blocks(options, target, cursor, &mut |key, value| {
+            found = true;
+            visit(key, value)
+        });
+        if found {
+            self.count(Ticker::BloomFilterFullTruePositive, 1);
+        }
+        result
     }
 
     fn get_from_blocks(
@@ -306,9 +359,25 @@ impl Reader {
         if options.cache_only {
             return Err(not_cached());
         }
-        let block =
-            self.fetch
-                .data_block(handle, self.comparator(), options.verify_checksums, ahead)?;
+        if options.deadline_micros != 0 {
+            self.check_deadline(options.deadline_micros)?;
+        }
+        let meter = &self.options.meter;
+        let timer = meter.block_timer();
+        let read = fetch::Read {
+            verify: options.verify_checksums,
+            activity: options.activity,
+        };
+        let block = self
+            .fetch
+            .data_block(handle, self.comparator(), read, ahead)?;
+        meter.block_read(
+            match options.activity {
+                Activity::Compaction => HistogramKind::ReadBlockCompactionMicros,
+                _ => HistogramKind::ReadBlockGetMicros,
+            },
+            timer,
+        );
         perf::count(PerfCounter::BlockReadCount, 1);
         perf::count(PerfCounter::BlockReadByte, handle.size + BLOCK_TRAILER_LEN);
         if let Some(cache) = &self.options.block_cache {
@@ -323,6 +392,16 @@ impl Reader {
             }
         }
         Ok(block)
+    }
+
+    #[cold]
+    fn check_deadline(&self, deadline_micros: u64) -> Result<()> {
+        match &self.options.clock {
+            Some(clock) if clock.wall_micros() > deadline_micros => {
+                Err(Error::new(ErrorKind::TimedOut, "Deadline exceeded").file(self.path()))
+            }
+            _ => Ok(()),
+        }
     }
 
     #[inline]
@@ -410,6 +489,27 @@ impl Reader {
         if !may {
             self.count(Ticker::BloomFilterPrefixUseful, 1);
         }
+        may
+    }
+
+    /// False only if no key of the table has this prefix: asked before a seek of an iterator.
+    /// `last_level` says where the file lies, for the statistics.
+    pub fn seek_may_match(&self, prefix: Prefix<'_>, last_level: bool) -> bool {
+        if self.filters.is_none() || self.filters.prefixes.as_ref() != Some(prefix.transform) {
+            return true;
+        }
+        // Which partition has a prefix is known only where a prefix comes before its keys.
+        if self.filters.is_partitioned() && !self.comparator().is_bytewise() {
+            return true;
+        }
+        let may = self.filters.prefix_may_match(prefix.bytes);
+        let ticker = match (may, last_level) {
+            (true, true) => Ticker::LastLevelSeekFilterMatch,
+            (true, false) => Ticker::NonLastLevelSeekFilterMatch,
+            (false, true) => Ticker::LastLevelSeekFiltered,
+            (false, false) => Ticker::NonLastLevelSeekFiltered,
+        };
+        self.count(ticker, 1);
         may
     }
 

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Comparator, FileNumber, Result, SequenceNumber, SliceTransform, ValueType, key};
-use table::InternalIterator;
+use table::{InternalIterator, Prefix};
 
 use crate::options::MemtableFactory;
 use crate::read::range_del::{Fragments, Span};
@@ -100,6 +100,11 @@ impl Filter {
         }
         self.prefix(user_key)
             .is_none_or(|prefix| self.bloom.may_contain(prefix))
+    }
+
+    /// False only if no key with the prefix was added.
+    fn may_contain_prefix(&self, prefix: Prefix<'_>) -> bool {
+        self.prefixes.as_ref() != Some(prefix.transform) || self.bloom.may_contain(prefix.bytes)
     }
 
     #[inline]
@@ -388,6 +393,11 @@ impl Memtable {
         self.rep.arena().unused() < arena_block_size / 4
     }
 
+    /// Whether cursors see what is inserted after they were made.
+    pub(crate) fn cursors_live(&self) -> bool {
+        matches!(self.rep, Rep::SkipList(_))
+    }
+
     /// A cursor over everything in it. That of a vector shows what was there when it was made.
     pub(crate) fn iter(self: &Arc<Self>) -> Iter {
         Iter {
@@ -430,6 +440,19 @@ enum At {
 }
 
 impl Iter {
+    /// Whether the memtable may have keys with the prefix; if not, it is nowhere.
+    fn may_find(&mut self, prefix: Prefix<'_>) -> bool {
+        let filter = self.memtable.filter.as_ref();
+        let may = filter.is_none_or(|f| f.may_contain_prefix(prefix));
+        if !may {
+            match &mut self.at {
+                At::List(at) => *at = Position::NOWHERE,
+                At::Vector(_, at) => *at = usize::MAX,
+            }
+        }
+        may
+    }
+
     #[inline]
     fn current(&self) -> Option<(&[u8], &[u8])> {
         match (&self.at, &self.memtable.rep) {
@@ -505,6 +528,22 @@ impl InternalIterator for Iter {
         }
     }
 
+    fn seek_in_prefix(&mut self, target: &[u8], prefix: Prefix<'_>) -> bool {
+        let may = self.may_find(prefix);
+        if may {
+            self.seek(target);
+        }
+        may
+    }
+
+    fn seek_for_prev_in_prefix(&mut self, target: &[u8], prefix: Prefix<'_>) -> bool {
+        let may = self.may_find(prefix);
+        if may {
+            self.seek_for_prev(target);
+        }
+        may
+    }
+
     fn next(&mut self) {
         self.go(|c| c.next(), |_, _, at| at + 1);
     }
@@ -523,6 +562,14 @@ impl InternalIterator for Iter {
 
     fn status(&self) -> Result<()> {
         Ok(())
+    }
+
+    fn is_value_pinned(&self) -> bool {
+        true
+    }
+
+    fn is_key_pinned(&self) -> bool {
+        true
     }
 }
 

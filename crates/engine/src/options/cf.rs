@@ -327,6 +327,8 @@ base::options! {
         /// Merge operands of a key that the memtable may hold on one another before a write merges
         /// them with what they lie on; 0 is no limit. Only what is in memory is merged.
         max_successive_merges: u64 = 0, in 0..=u64::MAX, [Mutable];
+        /// Versions of one key that an iterator passes over one by one before it seeks.
+        max_sequential_skip_in_iterations: u64 = 8, in 0..=u64::MAX, [Mutable];
         /// Whether compactions start only by call.
         disable_auto_compactions: bool = false, [Mutable];
         /// Bytes of one compaction's input above which it takes in no more files;

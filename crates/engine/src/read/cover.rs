@@ -96,6 +96,12 @@ impl Cover {
         (!self.sources.is_empty()).then(|| Box::new(self))
     }
 
+    /// Tombstones up to `limit` are seen from now on.
+    pub(crate) fn raise_limit(&mut self, limit: SequenceNumber) {
+        self.limit = limit;
+        self.located = false;
+    }
+
     /// The iterator goes somewhere else, or in another direction.
     pub(crate) fn lose(&mut self) {
         self.located = false;

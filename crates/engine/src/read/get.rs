@@ -16,13 +16,16 @@
 //!
 //! The usual get sees one version and copies its value once.
 
-use base::stats::{HistogramKind, Ticker};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use base::perf::{self, PerfCounter};
+use base::stats::{Activity, HistogramKind, Ticker};
 use base::{Error, Result, SequenceNumber, ValueType, key};
 
 use super::view::View;
 use crate::entity::WideColumns;
 use crate::family::Family;
-use crate::options::ReadOptions;
+use crate::options::{ContinueCallback, ReadOptions, ReadTier};
 use crate::shared::Shared;
 use crate::stored::{self, Base, Stored, no_operator, visible_value};
 use crate::version::TableFile;
@@ -38,13 +41,32 @@ pub(crate) struct Lookup<'a> {
     pub(crate) user_key: &'a [u8],
     /// Whether range tombstones count.
     pub(crate) range_deletions: bool,
+    /// Whether memtables count.
+    pub(crate) memtables: bool,
 }
 
-impl Lookup<'_> {
+impl<'a> Lookup<'a> {
+    /// In all sources.
+    #[inline]
+    pub(crate) fn new(
+        family: &'a Family,
+        options: &'a table::ReadOptions,
+        user_key: &'a [u8],
+    ) -> Self {
+        Self {
+            family,
+            options,
+            user_key,
+            range_deletions: true,
+            memtables: true,
+        }
+    }
+
     /// As the options of the read say, as far as tables do not know of it.
-    pub(crate) fn with(self, options: &ReadOptions) -> Self {
+    pub(crate) fn with(self, db: &Shared, options: &ReadOptions) -> Self {
         Self {
             range_deletions: !options.ignore_range_deletions,
+            memtables: options.read_tier != ReadTier::Persisted || !db.has_unlogged_writes(),
             ..self
         }
     }
@@ -56,9 +78,13 @@ pub(crate) fn get(
     lookup: Lookup<'_>,
     sequence: Option<SequenceNumber>,
 ) -> Result<Option<Vec<u8>>> {
+    let began = db.timer();
     let mut search = Search::new(lookup, Want::Plain);
     search_view(db, &mut search, sequence)?;
-    Ok(search.into_stored(db)?.map(|s| s.bytes))
+    let value = search.into_stored(db)?.map(|s| s.bytes);
+    count_read(db, value.as_ref().map_or(0, Vec::len));
+    db.timed(HistogramKind::DbGet, began);
+    Ok(value)
 }
 
 /// The columns of the key as of `sequence`; a plain value is the default column.
@@ -70,33 +96,71 @@ pub(crate) fn get_entity(
     let mut search = Search::new(lookup, Want::Entity);
     search_view(db, &mut search, sequence)?;
     let stored = search.into_stored(db)?;
+    count_read(db, stored.as_ref().map_or(0, |s| s.bytes.len()));
     stored.map(|s| s.columns()).transpose()
 }
 
+/// Counts a lookup that found so many bytes.
+#[inline]
+fn count_read(db: &Shared, bytes: usize) {
+    let bytes = bytes as u64;
+    perf::count(PerfCounter::GetReadBytes, bytes);
+    if let Some(s) = &db.env().statistics {
+        s.add(Ticker::NumberKeysRead, 1);
+        s.add(Ticker::BytesRead, bytes);
+        s.record(HistogramKind::BytesPerRead, bytes);
+    }
+}
+
+/// The operands of the key as of `sequence`, oldest first, and before them the plain value that they
+/// lie on; nothing if there is neither. `goes_on` is asked after each operand, from the newest on,
+/// whether older ones are wanted.
+pub(crate) fn merge_operands<'a>(
+    db: &Shared,
+    lookup: Lookup<'a>,
+    sequence: Option<SequenceNumber>,
+    goes_on: Option<ContinueCallback<'a>>,
+) -> Result<Vec<Vec<u8>>> {
+    let mut search = Search::new(lookup, Want::Operands);
+    search.goes_on = goes_on;
+    search_view(db, &mut search, sequence)?;
+    let mut operands = search.operands;
+    if search.state == State::Found {
+        operands.extend(search.has_base.then_some(search.base));
+    }
+    operands.reverse();
+    Ok(operands)
+}
+
 /// The values of many keys as of one moment, in the order of `keys`; they are looked up in the
-/// family's order.
+/// family's order. `bytes_left` says how many bytes of values there may be before the remaining keys
+/// are given up, and is `None` from then on.
 pub(crate) fn multi_get(
     db: &Shared,
     family: &Family,
     options: &ReadOptions,
     keys: &[&[u8]],
     sequence: Option<SequenceNumber>,
+    bytes_left: &mut Option<u64>,
 ) -> Vec<Result<Option<Vec<u8>>>> {
     // As in `search_view`, the View comes first.
     let view = family.view.load();
     let sequence = sequence.unwrap_or_else(|| db.visible());
-    let tables = options.for_tables();
+    let began = db.timer();
+    let tables = table::ReadOptions {
+        activity: Activity::MultiGet,
+        ..options.for_tables()
+    };
     let mut order: Vec<usize> = (0..keys.len()).collect();
     order.sort_by(|&a, &b| family.comparator().compare(keys[a], keys[b]));
     let mut out: Vec<Result<Option<Vec<u8>>>> = keys.iter().map(|_| Ok(None)).collect();
     let (mut found_keys, mut bytes) = (0, 0);
     for i in order {
-        let lookup = Lookup {
-            family,
-            options: &tables,
-            user_key: keys[i],
-            range_deletions: !options.ignore_range_deletions,
+        let Some(left) = *bytes_left else {
+            out[i] = Err(Error::aborted("value_size_soft_limit is reached"));
+            continue;
         };
+        let lookup = Lookup::new(family, &tables, keys[i]).with(db, options);
         let mut search = Search::new(lookup, Want::Plain);
         let found = search_at(db, &view, &mut search, sequence);
         out[i] = found
@@ -105,12 +169,16 @@ pub(crate) fn multi_get(
         if let Ok(Some(value)) = &out[i] {
             found_keys += 1;
             bytes += value.len() as u64;
+            *bytes_left = left.checked_sub(value.len() as u64);
         }
     }
     db.count(Ticker::NumberMultigetCalls, 1);
     db.count(Ticker::NumberMultigetKeysRead, keys.len() as u64);
     db.count(Ticker::NumberMultigetKeysFound, found_keys);
     db.count(Ticker::NumberMultigetBytesRead, bytes);
+    perf::count(PerfCounter::MultigetReadBytes, bytes);
+    db.record(HistogramKind::BytesPerMultiget, bytes);
+    db.timed(HistogramKind::DbMultiget, began);
     out
 }
 
@@ -155,7 +223,6 @@ fn search_at(
     } else {
         search_sources(db, view, search, &[user_key, &trailer].concat())?;
     }
-    db.count(Ticker::NumberKeysRead, 1);
     Ok(())
 }
 
@@ -167,6 +234,10 @@ fn search_sources(
     seek_key: &[u8],
 ) -> Result<()> {
     for mem in std::iter::once(&view.mem).chain(&view.imm) {
+        if !search.lookup.memtables {
+            break;
+        }
+        perf::count(PerfCounter::GetFromMemtableCount, 1);
         search.cover(mem.covering_tombstone(seek_key));
         mem.versions(seek_key, |version, value| search.add(version, value));
         if search.is_over() {
@@ -188,19 +259,19 @@ fn search_sources(
         }
     }
     for level in 1..version.num_levels() {
-        let Some(file) = version.file_for(level, seek_key) else {
-            continue;
-        };
-        search.cover(file.covering_tombstone(&version.comparator, seek_key));
-        search.table(file, seek_key)?;
-        if search.is_over() {
-            let t = if level == 1 {
-                Ticker::GetHitL1
-            } else {
-                Ticker::GetHitL2AndUp
-            };
-            db.count(t, 1);
-            return search.check();
+        // More than one file if they share the user key: the next one has older versions of it.
+        for file in version.files_for(level, seek_key) {
+            search.cover(file.covering_tombstone(&version.comparator, seek_key));
+            search.table(file, seek_key)?;
+            if search.is_over() {
+                let t = if level == 1 {
+                    Ticker::GetHitL1
+                } else {
+                    Ticker::GetHitL2AndUp
+                };
+                db.count(t, 1);
+                return search.check();
+            }
         }
     }
     Ok(())
@@ -215,6 +286,8 @@ enum Want {
     Entity,
     /// Only whether there is something.
     Existence,
+    /// Operands, and the plain value under them, as they are.
+    Operands,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -236,6 +309,7 @@ struct Search<'a> {
     state: State,
     /// The base as it is stored, or with [`Want::Plain`] its plain value.
     base: Vec<u8>,
+    has_base: bool,
     base_is_entity: bool,
     /// Newest first.
     operands: Vec<Vec<u8>>,
@@ -243,6 +317,8 @@ struct Search<'a> {
     covered: u64,
     /// Why the search cannot go on.
     failure: Option<Error>,
+    /// With [`Want::Operands`]: whether more than this operand are wanted.
+    goes_on: Option<ContinueCallback<'a>>,
 }
 
 impl<'a> Search<'a> {
@@ -253,10 +329,12 @@ impl<'a> Search<'a> {
             want,
             state: State::Open,
             base: Vec::new(),
+            has_base: false,
             base_is_entity: false,
             operands: Vec::new(),
             covered: 0,
             failure: None,
+            goes_on: None,
         }
     }
 
@@ -317,6 +395,7 @@ impl<'a> Search<'a> {
     #[inline]
     fn found(&mut self, value: &[u8]) {
         self.state = State::Found;
+        self.has_base = true;
         if self.want != Want::Existence {
             self.base.extend_from_slice(value);
         }
@@ -336,11 +415,20 @@ impl<'a> Search<'a> {
             ValueType::Merge => {
                 self.operands.push(value.to_vec());
                 self.state = State::Merging;
-                return true;
+                let Some(goes_on) = &mut self.goes_on else {
+                    return true;
+                };
+                let asked = catch_unwind(AssertUnwindSafe(|| goes_on(value)));
+                match asked {
+                    Ok(true) => return true,
+                    Ok(false) => self.state = State::Found,
+                    Err(_) => self.failure = Some(Error::aborted("continue_cb panicked")),
+                }
             }
             // The columns under operands are needed, too: a merge changes the default one only.
             ValueType::WideColumnEntity
-                if self.want == Want::Entity || !self.operands.is_empty() =>
+                if self.want == Want::Entity
+                    || (!self.operands.is_empty() && self.want != Want::Operands) =>
             {
                 self.base_is_entity = true;
                 self.found(value);
@@ -364,9 +452,6 @@ impl<'a> Search<'a> {
         } else {
             Some(self.merged(db)?)
         };
-        if let Some(stored) = &found {
-            db.count(Ticker::BytesRead, stored.bytes.len() as u64);
-        }
         Ok(found)
     }
 

@@ -7,23 +7,25 @@
 //!
 //! A key whose newest visible version is a merge operand is merged when it is reached; the result
 //! is saved. Forward, the cursor then stands behind what was merged: at the base, or behind it.
+//!
+//! Many versions of one key in a row are not walked through: after
+//! `max_sequential_skip_in_iterations` of them, the cursor seeks.
+
+mod find;
+mod refresh;
 
 use std::cmp::Ordering;
-use std::sync::Arc;
 
-use base::stats::{Statistics, Ticker};
+use base::perf::{self, PerfCounter, PerfLevel};
+use base::stats::{HistogramKind, Ticker};
 use base::{Comparator, Error, Result, SequenceNumber, ValueType, key};
 use table::InternalIterator;
 
-use super::cover::{Cover, Lists};
-use super::level::LevelIter;
 use super::merging::MergingIter;
-use super::snapshot::Snapshot;
-use super::view::View;
+use super::prefix::Scope;
+use super::sources::Origin;
 use crate::entity::WideColumns;
-use crate::family::Family;
 use crate::options::ReadOptions;
-use crate::stored::{self, Base, Stored, is_deletion, no_operator, visible_value};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Direction {
@@ -67,6 +69,7 @@ pub struct DbIterator {
     sequence: SequenceNumber,
     lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
+    scope: Scope,
     direction: Direction,
     place: Place,
     valid: bool,
@@ -81,111 +84,54 @@ pub struct DbIterator {
     /// Operands of the key that is being looked at: newest first forward, oldest first in reverse.
     operands: Vec<Vec<u8>>,
     /// `None` if the iterator shows nothing.
-    family: Option<Arc<Family>>,
-    statistics: Option<Arc<Statistics>>,
-    /// Keeps what the iterator shows alive.
-    _snapshot: Option<Snapshot>,
+    origin: Option<Box<Origin>>,
     /// Where a value that is not plainly stored begins and ends in the current value.
     value_range: Option<(usize, usize)>,
-}
-
-/// The cursors of everything in a View, from new to old.
-fn children(
-    view: &View,
-    comparator: &Comparator,
-    options: &table::ReadOptions,
-) -> Vec<Box<dyn InternalIterator>> {
-    let mut out: Vec<Box<dyn InternalIterator>> = Vec::new();
-    for mem in std::iter::once(&view.mem).chain(&view.imm) {
-        if mem.has_points() {
-            out.push(Box::new(mem.iter()));
-        }
-    }
-    for file in view.version.level(0) {
-        out.push(Box::new(LevelIter::new(
-            comparator.clone(),
-            vec![Arc::clone(file)],
-            *options,
-        )));
-    }
-    for level in 1..view.version.num_levels() {
-        if !view.version.level(level).is_empty() {
-            out.push(Box::new(LevelIter::over(
-                &view.version,
-                comparator,
-                level,
-                *options,
-            )));
-        }
-    }
-    out
-}
-
-/// What the range tombstones of a View hide from a reader at `sequence`; `None` if it has none.
-/// Goes with [`children`].
-fn cover(view: &View, comparator: &Comparator, sequence: SequenceNumber) -> Option<Box<Cover>> {
-    let mut out = Cover::new(comparator.clone(), sequence);
-    let mut child = 0;
-    for mem in std::iter::once(&view.mem).chain(&view.imm) {
-        child += usize::from(mem.has_points());
-        let lists = mem.tombstone_fragments();
-        if !lists.is_empty() {
-            out.add(Lists::One(lists), child);
-        }
-    }
-    for file in view.version.level(0) {
-        child += 1;
-        if let Some(t) = file.tombstones() {
-            out.add(Lists::One(t.lists.clone()), child);
-        }
-    }
-    for level in 1..view.version.num_levels() {
-        child += usize::from(!view.version.level(level).is_empty());
-        let files = view.version.with_tombstones(level);
-        if !files.is_empty() {
-            out.add(Lists::Level(files), child);
-        }
-    }
-    out.if_any()
+    /// Versions of a key in a row after which the cursor seeks.
+    skips_max: u64,
+    /// Internal keys that one movement may look at, and how many it still may.
+    looks_max: u64,
+    looks_left: u64,
+    tailing: bool,
+    auto_refresh: bool,
 }
 
 impl DbIterator {
-    pub(crate) fn new(
-        view: &View,
-        family: &Arc<Family>,
-        options: &ReadOptions,
-        sequence: SequenceNumber,
-        statistics: Option<Arc<Statistics>>,
-    ) -> Self {
-        let comparator = family.comparator();
-        let children = children(view, comparator, &options.for_tables());
-        let cover = if options.ignore_range_deletions {
-            None
-        } else {
-            cover(view, comparator, sequence)
-        };
+    pub(crate) fn new(mut origin: Box<Origin>, sequence: SequenceNumber) -> Self {
+        let lower = origin.options.iterate_lower_bound.take();
+        let upper = origin.options.iterate_upper_bound.take();
+        let options = &origin.options;
+        let family = origin.family.options();
+        let comparator = family.comparator.clone();
+        if let Some(s) = &origin.statistics {
+            s.add(Ticker::NoIteratorCreated, 1);
+        }
         Self {
             sequence,
-            lower: options.iterate_lower_bound.clone(),
-            upper: options.iterate_upper_bound.clone(),
-            family: Some(Arc::clone(family)),
-            statistics,
-            _snapshot: options.snapshot.clone(),
-            ..Self::over(
-                comparator,
-                MergingIter::new(comparator.clone(), children).covered_by(cover),
-            )
+            lower,
+            upper,
+            scope: Scope::new(options, family.prefix_extractor.as_ref(), &comparator),
+            skips_max: family.cf.max_sequential_skip_in_iterations,
+            looks_max: match options.max_skippable_internal_keys {
+                0 => u64::MAX,
+                n => n.saturating_add(1),
+            },
+            tailing: options.tailing,
+            auto_refresh: options.auto_refresh_iterator_with_snapshot && options.snapshot.is_some(),
+            inner: origin.cursors(sequence),
+            origin: Some(origin),
+            ..Self::nothing(comparator)
         }
     }
 
-    /// Without bounds, at sequence 0.
-    fn over(comparator: &Comparator, inner: MergingIter) -> Self {
+    /// Without content, at sequence 0.
+    fn nothing(comparator: Comparator) -> Self {
         Self {
-            inner,
-            comparator: comparator.clone(),
+            inner: MergingIter::new(comparator.clone(), Vec::new()),
             sequence: SequenceNumber(0),
             lower: None,
             upper: None,
+            scope: Scope::new(&ReadOptions::default(), None, &comparator),
             direction: Direction::Forward,
             place: Place::Cursor,
             valid: false,
@@ -195,20 +141,22 @@ impl DbIterator {
             saved_value: Vec::new(),
             kind: ValueType::Value,
             operands: Vec::new(),
-            family: None,
-            statistics: None,
-            _snapshot: None,
+            origin: None,
             value_range: None,
+            skips_max: u64::MAX,
+            looks_max: u64::MAX,
+            looks_left: 0,
+            tailing: false,
+            auto_refresh: false,
+            comparator,
         }
     }
 
     /// An iterator that is never valid and whose status is `error`.
     pub(crate) fn refusing(error: Error) -> Self {
-        let comparator = Comparator::bytewise();
-        let nothing = MergingIter::new(comparator.clone(), Vec::new());
         Self {
             refused: Some(error),
-            ..Self::over(&comparator, nothing)
+            ..Self::nothing(Comparator::bytewise())
         }
     }
 
@@ -279,58 +227,122 @@ impl DbIterator {
         }
     }
 
+    /// A property of the iterator, by RocksDB's name:
+    ///
+    /// - `rocksdb.iterator.internal-key`: the user key at which it is, or stopped.
+    /// - `rocksdb.iterator.is-key-pinned`, `rocksdb.iterator.is-value-pinned`: `1` if key or value
+    ///   stay in memory as long as the iterator lives, else `0`. See [`ReadOptions::pin_data`].
+    /// - `rocksdb.iterator.write-time`: when the entry was written, as a `u64` in little-endian
+    ///   bytes; always `u64::MAX`, unknown.
+    ///
+    /// Errors: `InvalidArgument` for another name.
+    pub fn property(&self, name: &str) -> Result<Vec<u8>> {
+        let pinned = |yes: bool| match (self.valid, yes && self.pins()) {
+            (false, _) => b"Iterator is not valid.".to_vec(),
+            (true, true) => b"1".to_vec(),
+            (true, false) => b"0".to_vec(),
+        };
+        let under_cursor = self.valid && self.place == Place::Cursor;
+        Ok(match name {
+            "rocksdb.iterator.is-key-pinned" => pinned(under_cursor && self.inner.is_key_pinned()),
+            "rocksdb.iterator.is-value-pinned" => {
+                let whole = self.value_range.is_none();
+                pinned(under_cursor && whole && self.inner.is_value_pinned())
+            }
+            "rocksdb.iterator.internal-key" if self.valid => self.key().to_vec(),
+            "rocksdb.iterator.internal-key" => self.saved_key.clone(),
+            "rocksdb.iterator.write-time" => u64::MAX.to_le_bytes().to_vec(),
+            _ => return Err(Error::invalid_argument("Unidentified property.")),
+        })
+    }
+
+    fn pins(&self) -> bool {
+        self.origin.as_ref().is_some_and(|o| o.options.pin_data)
+    }
+
     /// To the first entry.
     pub fn seek_to_first(&mut self) {
         if let Some(lower) = self.lower.clone() {
             self.seek(&lower);
-        } else {
-            self.begin(Direction::Forward);
+            return;
+        }
+        if self.begin(Direction::Forward) {
             self.inner.seek_to_first();
             self.find_next(false);
+            self.arrive_at_end();
+            self.count_arrival(Ticker::NumberDbSeekFound);
         }
     }
 
     /// To the last entry.
     pub fn seek_to_last(&mut self) {
-        self.begin(Direction::Reverse);
-        match self.upper.clone() {
-            // Everything before the first version of the bound.
-            Some(upper) => self.inner.seek_for_prev(&key::encode(
-                &upper,
-                SequenceNumber::MAX,
-                ValueType::FOR_SEEK,
-            )),
-            None => self.inner.seek_to_last(),
+        if let Some(upper) = self.upper.clone() {
+            self.seek_for_prev(&upper);
+            return;
         }
-        self.find_prev();
+        if self.begin(Direction::Reverse) {
+            self.inner.seek_to_last();
+            self.find_prev();
+            self.arrive_at_end();
+            self.count_arrival(Ticker::NumberDbSeekFound);
+        }
+    }
+
+    /// With `prefix_same_as_start`, the iterator stays where it was sent without a key.
+    fn arrive_at_end(&mut self) {
+        if self.valid {
+            let key = match self.place {
+                Place::Cursor => key::user_key(self.inner.key()),
+                Place::Saved => &self.saved_key,
+            };
+            self.scope.start_at(key);
+        }
     }
 
     /// To the first entry whose key is at or behind `target`.
     pub fn seek(&mut self, target: &[u8]) {
-        self.begin(Direction::Forward);
+        let timer = self.timer();
+        if !self.begin(Direction::Forward) {
+            return;
+        }
         let from = match &self.lower {
             Some(lower) if self.comparator.compare(target, lower) == Ordering::Less => lower,
             _ => target,
         };
-        self.inner
-            .seek(&key::encode(from, self.sequence, ValueType::FOR_SEEK));
+        let at = key::encode(from, self.sequence, ValueType::FOR_SEEK);
+        match self.scope.aim(target, from, self.upper.as_deref(), true) {
+            None => self.inner.seek(&at),
+            Some(prefix) => self.inner.seek_within(&at, prefix, true),
+        }
         self.find_next(false);
+        self.count_arrival(Ticker::NumberDbSeekFound);
+        self.timed(timer);
     }
 
     /// To the last entry whose key is at or before `target`.
     pub fn seek_for_prev(&mut self, target: &[u8]) {
-        if self
-            .upper
-            .as_ref()
-            .is_some_and(|u| self.comparator.compare(target, u) != Ordering::Less)
-        {
-            self.seek_to_last();
+        let timer = self.timer();
+        if !self.begin(Direction::Reverse) {
             return;
         }
-        self.begin(Direction::Reverse);
-        self.inner
-            .seek_for_prev(&key::encode(target, SequenceNumber(0), ValueType::Deletion));
+        let (from, at) = match &self.upper {
+            // Everything before the first version of the bound.
+            Some(upper) if self.comparator.compare(target, upper) != Ordering::Less => {
+                let at = key::encode(upper, SequenceNumber::MAX, ValueType::FOR_SEEK);
+                (upper.as_slice(), at)
+            }
+            _ => {
+                let at = key::encode(target, SequenceNumber(0), ValueType::Deletion);
+                (target, at)
+            }
+        };
+        match self.scope.aim(target, from, None, false) {
+            None => self.inner.seek_for_prev(&at),
+            Some(prefix) => self.inner.seek_within(&at, prefix, false),
+        }
         self.find_prev();
+        self.count_arrival(Ticker::NumberDbSeekFound);
+        self.timed(timer);
     }
 
     /// To the next entry.
@@ -341,6 +353,10 @@ impl DbIterator {
         assert!(self.valid, "next() on an iterator that is not valid");
         self.count(Ticker::NumberDbNext);
         self.value_range = None;
+        self.looks_left = self.looks_max;
+        if self.tailing {
+            return self.next_of_tailing();
+        }
         match self.direction {
             Direction::Forward => {
                 if self.place == Place::Cursor {
@@ -356,6 +372,10 @@ impl DbIterator {
             }
         }
         self.find_next(true);
+        self.count_arrival(Ticker::NumberDbNextFound);
+        if self.auto_refresh {
+            self.refresh_here();
+        }
     }
 
     /// To the previous entry.
@@ -366,6 +386,10 @@ impl DbIterator {
         assert!(self.valid, "prev() on an iterator that is not valid");
         self.count(Ticker::NumberDbPrev);
         self.value_range = None;
+        self.looks_left = self.looks_max;
+        if self.tailing {
+            return self.refuse_reverse();
+        }
         if self.direction == Direction::Forward {
             // Go before every version of the current key.
             if self.place == Place::Cursor {
@@ -376,20 +400,69 @@ impl DbIterator {
             self.inner.seek_for_prev(&first);
         }
         self.find_prev();
+        self.count_arrival(Ticker::NumberDbPrevFound);
+        if self.auto_refresh {
+            self.refresh_here();
+        }
     }
 
-    fn begin(&mut self, direction: Direction) {
+    /// Prepares for a seek; false if there is none.
+    fn begin(&mut self, direction: Direction) -> bool {
         self.count(Ticker::NumberDbSeek);
         self.direction = direction;
         self.valid = false;
         self.failure = Ok(());
         self.value_range = None;
+        self.looks_left = self.looks_max;
+        self.scope.forget();
+        if self.tailing {
+            if direction == Direction::Reverse {
+                self.refuse_reverse();
+                return false;
+            }
+            self.follow();
+        } else if self.auto_refresh {
+            self.renew_if_changed();
+        }
+        true
     }
 
     #[inline]
     fn count(&self, t: Ticker) {
-        if let Some(s) = &self.statistics {
+        if let Some(s) = self.origin.as_ref().and_then(|o| o.statistics.as_ref()) {
             s.add(t, 1);
+        }
+    }
+
+    /// After a movement: counts what it found.
+    #[inline]
+    fn count_arrival(&self, found: Ticker) {
+        let statistics = self.origin.as_ref().and_then(|o| o.statistics.as_ref());
+        if !self.valid || (statistics.is_none() && perf::level() == PerfLevel::Disable) {
+            return;
+        }
+        let bytes = (self.key().len() + self.value().len()) as u64;
+        perf::count(PerfCounter::IterReadBytes, bytes);
+        if let Some(s) = statistics {
+            s.add(found, 1);
+            s.add(Ticker::IterBytesRead, bytes);
+        }
+    }
+
+    /// Nanoseconds now, if times are counted.
+    fn timer(&self) -> Option<u64> {
+        let origin = self.origin.as_ref()?;
+        let wanted = origin.statistics.as_ref()?.wants_times();
+        wanted.then(|| origin.clock.monotonic_nanos())
+    }
+
+    /// Counts the time of a seek.
+    fn timed(&self, since: Option<u64>) {
+        if let (Some(origin), Some(since)) = (&self.origin, since)
+            && let Some(s) = &origin.statistics
+        {
+            let nanos = origin.clock.monotonic_nanos().saturating_sub(since);
+            s.record_time(HistogramKind::DbSeek, nanos / 1000);
         }
     }
 
@@ -399,190 +472,10 @@ impl DbIterator {
         self.saved_key
             .extend_from_slice(key::user_key(self.inner.key()));
     }
-
-    /// Ends the positioning: the iterator is at an entry, or failed.
-    fn settle(&mut self, positioned: Result<()>) {
-        self.valid = positioned.is_ok();
-        self.failure = positioned;
-    }
-
-    /// Forward, from the cursor's position: stops at the first visible version of a living key.
-    /// With `skipping`, versions of the saved key are passed over.
-    fn find_next(&mut self, mut skipping: bool) {
-        self.valid = false;
-        self.place = Place::Cursor;
-        while self.inner.valid() {
-            let Some(entry) = key::parse(self.inner.key()) else {
-                self.failure = Err(unknown_type());
-                return;
-            };
-            if let Some(upper) = &self.upper
-                && self.comparator.compare(entry.user_key, upper) != Ordering::Less
-            {
-                return;
-            }
-            let hidden = entry.sequence > self.sequence
-                || (skipping
-                    && self.comparator.compare(entry.user_key, &self.saved_key)
-                        != Ordering::Greater);
-            if !hidden {
-                let kind = entry.value_type;
-                if is_deletion(kind) {
-                    self.saved_key.clear();
-                    self.saved_key.extend_from_slice(entry.user_key);
-                    skipping = true;
-                } else {
-                    self.kind = kind;
-                    let positioned = match kind {
-                        ValueType::Value => Ok(()),
-                        ValueType::Merge => self.merge_forward(),
-                        _ => self.find_value(),
-                    };
-                    return self.settle(positioned);
-                }
-            }
-            self.inner.next();
-        }
-    }
-
-    /// Finds the part of a stored value of a kind of its own that is shown.
-    fn find_value(&mut self) -> Result<()> {
-        self.value_range = Some(plain_range(self.kind, self.stored())?);
-        Ok(())
-    }
-
-    /// Merges the operand under the cursor and those behind it onto what they lie on, saves the
-    /// result, and leaves the cursor behind them.
-    fn merge_forward(&mut self) -> Result<()> {
-        self.save_key();
-        self.operands.clear();
-        self.operands.push(self.inner.value().to_vec());
-        let mut base = None;
-        loop {
-            self.inner.next();
-            if !self.inner.valid() {
-                break;
-            }
-            let entry = key::parse(self.inner.key()).ok_or_else(unknown_type)?;
-            if self.comparator.compare(entry.user_key, &self.saved_key) != Ordering::Equal {
-                break;
-            }
-            if entry.value_type != ValueType::Merge {
-                base = Some(entry.value_type);
-                break;
-            }
-            self.operands.push(self.inner.value().to_vec());
-        }
-        self.inner.status()?;
-        let base = match base {
-            Some(kind) => Base::of(kind, self.inner.value())?,
-            None => Base::Nothing,
-        };
-        let operands: Vec<&[u8]> = self.operands.iter().rev().map(|o| &o[..]).collect();
-        let stored = self.apply(base, &operands)?;
-        self.show(stored)
-    }
-
-    /// Applies operands, oldest first, to the base under the saved key.
-    fn apply(&self, base: Base<'_>, operands: &[&[u8]]) -> Result<Stored> {
-        let family = self.family.as_ref();
-        let operator = family.and_then(|f| f.merge_operator.as_deref());
-        let operator =
-            operator.ok_or_else(|| no_operator(family.map_or("", |f| f.name.as_str())))?;
-        let statistics = self.statistics.as_deref();
-        stored::apply(operator, statistics, &self.saved_key, base, operands)
-    }
-
-    /// Saves a merged value as the one to be shown.
-    fn show(&mut self, stored: Stored) -> Result<()> {
-        self.place = Place::Saved;
-        self.saved_value = stored.bytes;
-        if stored.is_entity {
-            self.kind = ValueType::WideColumnEntity;
-            return self.find_value();
-        }
-        self.kind = ValueType::Value;
-        self.value_range = None;
-        Ok(())
-    }
-
-    /// In reverse, from the cursor's position: saves the newest visible version of the first
-    /// living key found and leaves the cursor before that key.
-    fn find_prev(&mut self) {
-        self.valid = false;
-        self.place = Place::Saved;
-        self.kind = ValueType::Deletion; // there is no entry yet
-        self.operands.clear();
-        while self.inner.valid() {
-            let Some(entry) = key::parse(self.inner.key()) else {
-                self.failure = Err(unknown_type());
-                return;
-            };
-            let none_yet = is_deletion(self.kind) && self.operands.is_empty();
-            if !none_yet
-                && self
-                    .comparator
-                    .compare(entry.user_key, &self.saved_key)
-                    .is_ne()
-            {
-                break; // the saved entry is complete
-            }
-            if let Some(lower) = &self.lower
-                && self.comparator.compare(entry.user_key, lower) == Ordering::Less
-            {
-                break;
-            }
-            if entry.sequence <= self.sequence {
-                let kind = entry.value_type;
-                if none_yet {
-                    self.saved_key.clear();
-                    self.saved_key.extend_from_slice(entry.user_key);
-                }
-                if kind == ValueType::Merge {
-                    self.operands.push(self.inner.value().to_vec());
-                } else {
-                    self.kind = kind;
-                    self.operands.clear();
-                    self.saved_value.clear();
-                    if !is_deletion(kind) {
-                        self.saved_value.extend_from_slice(self.inner.value());
-                    }
-                }
-            }
-            self.inner.prev();
-        }
-        if self.inner.status().is_err() {
-            return;
-        }
-        let positioned = match self.kind {
-            _ if !self.operands.is_empty() => self.merge_backward(),
-            ValueType::Value => Ok(()),
-            kind if is_deletion(kind) => return,
-            _ => self.find_value(),
-        };
-        self.settle(positioned);
-    }
-
-    /// Merges the operands that were collected onto the saved value.
-    fn merge_backward(&mut self) -> Result<()> {
-        let base = Base::of(self.kind, &self.saved_value)?;
-        let operands: Vec<&[u8]> = self.operands.iter().map(|o| &o[..]).collect();
-        let stored = self.apply(base, &operands)?;
-        self.show(stored)
-    }
 }
 
-#[cold]
-fn unknown_type() -> Error {
-    Error::corruption("a key of unknown type")
-}
-
-/// Where in `stored` the plain value is.
-fn plain_range(kind: ValueType, stored: &[u8]) -> Result<(usize, usize)> {
-    let plain = visible_value(kind, stored)?;
-    if plain.is_empty() {
-        return Ok((0, 0));
+impl std::fmt::Debug for DbIterator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DbIterator(valid: {})", self.valid)
     }
-    let from = plain.as_ptr() as usize - stored.as_ptr() as usize;
-    Ok((from, from + plain.len()))
 }

@@ -4,20 +4,24 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use base::{Comparator, Result, key};
-use table::InternalIterator;
+use table::{InternalIterator, Prefix};
 
-use crate::version::{TableFile, Version};
+use crate::version::TableFile;
 
 /// A cursor over the files of a level that do not overlap, in key order.
 pub(crate) struct LevelIter {
     comparator: Comparator,
     files: Vec<Arc<TableFile>>,
     options: table::ReadOptions,
+    /// Whether it is the last level that a family may have; for statistics.
+    last: bool,
     /// Index of the open file.
     at: usize,
     open: Option<table::Iter>,
     /// The error of a file that was left.
     failure: Result<()>,
+    /// The cursors of files that were left, with `pin`.
+    left: Vec<table::Iter>,
 }
 
 impl LevelIter {
@@ -30,28 +34,33 @@ impl LevelIter {
             comparator,
             files,
             options,
+            last: false,
             at: 0,
             open: None,
             failure: Ok(()),
+            left: Vec::new(),
         }
     }
 
-    /// The cursor over level `level` of a Version.
-    pub(crate) fn over(
-        version: &Version,
-        comparator: &Comparator,
-        level: usize,
-        options: table::ReadOptions,
-    ) -> Self {
-        Self::new(comparator.clone(), version.level(level).to_vec(), options)
+    /// The same, on the last level that a family may have or not.
+    pub(crate) fn on_last(self, last: bool) -> Self {
+        Self { last, ..self }
     }
 
     fn open(&mut self, at: usize) {
         if self.open.is_some() && self.at == at {
             return;
         }
+        self.close();
         self.at = at;
         self.open = self.files.get(at).map(|f| f.reader.iter(self.options));
+    }
+
+    fn close(&mut self) {
+        let left = self.open.take();
+        if self.options.pin {
+            self.left.extend(left);
+        }
     }
 
     /// The current file has no entry any more: goes to the next one that has.
@@ -86,6 +95,50 @@ impl LevelIter {
         }
     }
 
+    /// Goes somewhere in the file number `at`, or nowhere. What went wrong elsewhere does not count
+    /// any more.
+    fn go(&mut self, at: Option<usize>, seek: impl FnOnce(&mut table::Iter)) {
+        self.failure = Ok(());
+        match at {
+            Some(at) => self.open(at),
+            None => self.close(),
+        }
+        self.with_open(seek);
+    }
+
+    /// The first file that must be looked at for a key with the prefix at or behind `target`. The
+    /// keys with a prefix lie together: a file that ends behind `target` without having one is
+    /// followed by none, unless its end is that of a range tombstone within the prefix.
+    fn first_with(&self, target: &[u8], prefix: Prefix<'_>) -> Option<usize> {
+        let from = self.first_reaching(target);
+        for (i, file) in self.files.iter().enumerate().skip(from) {
+            if file.reader.seek_may_match(prefix, self.last) {
+                return Some(i);
+            }
+            if !prefix.is_of(file.largest_user_key()) {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// The last file that must be looked at for a key with the prefix at or before `target`.
+    fn last_with(&self, target: &[u8], prefix: Prefix<'_>) -> Option<usize> {
+        let end = (self.first_reaching(target) + 1).min(self.files.len());
+        for (i, file) in self.files.iter().enumerate().take(end).rev() {
+            if key::compare(&self.comparator, &file.meta.smallest, target) == Ordering::Greater {
+                continue;
+            }
+            if file.reader.seek_may_match(prefix, self.last) {
+                return Some(i);
+            }
+            if !prefix.is_of(file.smallest_user_key()) {
+                return None;
+            }
+        }
+        None
+    }
+
     /// The first file whose largest key is not before `target`.
     fn first_reaching(&self, target: &[u8]) -> usize {
         self.files.partition_point(|f| {
@@ -101,35 +154,41 @@ impl InternalIterator for LevelIter {
     }
 
     fn seek_to_first(&mut self) {
-        self.open(0);
-        self.with_open(|i| i.seek_to_first());
+        self.go(Some(0), |i| i.seek_to_first());
         self.skip_forward();
     }
 
     fn seek_to_last(&mut self) {
-        self.open(self.files.len().saturating_sub(1));
-        self.with_open(|i| i.seek_to_last());
+        let last = self.files.len().checked_sub(1);
+        self.go(last, |i| i.seek_to_last());
         self.skip_backward();
     }
 
     fn seek(&mut self, target: &[u8]) {
         let at = self.first_reaching(target);
-        if at == self.files.len() {
-            self.open = None;
-            return;
-        }
-        self.open(at);
-        self.with_open(|i| i.seek(target));
+        self.go((at < self.files.len()).then_some(at), |i| i.seek(target));
         self.skip_forward();
     }
 
     fn seek_for_prev(&mut self, target: &[u8]) {
-        let at = self
-            .first_reaching(target)
-            .min(self.files.len().saturating_sub(1));
-        self.open(at);
-        self.with_open(|i| i.seek_for_prev(target));
+        let last = self.files.len().checked_sub(1);
+        let at = last.map(|last| self.first_reaching(target).min(last));
+        self.go(at, |i| i.seek_for_prev(target));
         self.skip_backward();
+    }
+
+    fn seek_in_prefix(&mut self, target: &[u8], prefix: Prefix<'_>) -> bool {
+        let first = self.first_with(target, prefix);
+        self.go(first, |i| i.seek(target));
+        self.skip_forward();
+        first.is_some()
+    }
+
+    fn seek_for_prev_in_prefix(&mut self, target: &[u8], prefix: Prefix<'_>) -> bool {
+        let last = self.last_with(target, prefix);
+        self.go(last, |i| i.seek_for_prev(target));
+        self.skip_backward();
+        last.is_some()
     }
 
     #[inline]
@@ -165,5 +224,9 @@ impl InternalIterator for LevelIter {
             return Err(e.duplicate());
         }
         self.open.as_ref().map_or(Ok(()), InternalIterator::status)
+    }
+
+    fn is_value_pinned(&self) -> bool {
+        self.options.pin
     }
 }

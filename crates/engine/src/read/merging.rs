@@ -4,13 +4,17 @@
 //! comparator prefix is kept beside it, so most comparisons look at two integers. Going on with
 //! the same child, the usual case, costs one comparison with each of the two below it.
 //!
+//! A seek within a prefix leaves out the children that can tell that they have none of its keys. As
+//! long as the caller stays within the prefix, nothing is missing; before it goes on beyond, it calls
+//! [`MergingIter::complete`].
+//!
 //! With a [`Cover`] it passes over what range tombstones hide: a few entries one by one, more by a
 //! seek to the end of what a newer child's tombstone covers.
 
 use std::cmp::Ordering;
 
-use base::{Comparator, Result, key};
-use table::InternalIterator;
+use base::{Comparator, Result, SequenceNumber, key};
+use table::{InternalIterator, Prefix};
 
 use super::cover::Cover;
 
@@ -37,6 +41,10 @@ pub(crate) struct MergingIter {
     direction: Direction,
     /// What hides entries; `None` if nothing does, the usual case.
     cover: Option<Box<Cover>>,
+    /// Indices of the children that the last seek left out.
+    left_out: Vec<usize>,
+    /// Where that seek went.
+    sought: Vec<u8>,
 }
 
 impl MergingIter {
@@ -51,6 +59,8 @@ impl MergingIter {
             children,
             direction: Direction::Forward,
             cover: None,
+            left_out: Vec::new(),
+            sought: Vec::new(),
         }
     }
 
@@ -115,6 +125,7 @@ impl MergingIter {
     /// Positions every child with `seek` and starts over in `direction`.
     fn restart(&mut self, direction: Direction, seek: impl Fn(&mut dyn InternalIterator)) {
         self.direction = direction;
+        self.left_out.clear();
         for child in &mut self.children {
             seek(&mut *child.iter);
         }
@@ -133,6 +144,7 @@ impl MergingIter {
             return self.restart(direction, |c| seek(c, target));
         };
         self.direction = direction;
+        self.left_out.clear();
         let forward = direction == Direction::Forward;
         for (i, child) in self.children.iter_mut().enumerate() {
             let at = cover.jump(i, target, forward).unwrap_or(target);
@@ -140,6 +152,67 @@ impl MergingIter {
         }
         self.rebuild();
         self.pass_hidden_anew();
+    }
+
+    /// [`InternalIterator::seek`] or [`InternalIterator::seek_for_prev`] for keys with a prefix.
+    pub(crate) fn seek_within(&mut self, target: &[u8], prefix: Prefix<'_>, forward: bool) {
+        self.direction = if forward {
+            Direction::Forward
+        } else {
+            Direction::Reverse
+        };
+        self.left_out.clear();
+        self.sought.clear();
+        self.sought.extend_from_slice(target);
+        for (i, child) in self.children.iter_mut().enumerate() {
+            let found = if forward {
+                child.iter.seek_in_prefix(target, prefix)
+            } else {
+                child.iter.seek_for_prev_in_prefix(target, prefix)
+            };
+            if !found {
+                self.left_out.push(i);
+            }
+        }
+        self.rebuild();
+        self.pass_hidden_anew();
+    }
+
+    /// Takes in the children that the last seek left out: what they have lies beyond the prefix
+    /// that it was for. False if there were none.
+    pub(crate) fn complete(&mut self) -> bool {
+        if self.left_out.is_empty() {
+            return false;
+        }
+        let forward = self.direction == Direction::Forward;
+        for i in std::mem::take(&mut self.left_out) {
+            let iter = &mut *self.children[i].iter;
+            if forward {
+                iter.seek(&self.sought);
+            } else {
+                iter.seek_for_prev(&self.sought);
+            }
+        }
+        self.rebuild();
+        self.pass_hidden_anew();
+        true
+    }
+
+    /// Range tombstones up to `limit` count from now on.
+    pub(crate) fn raise_limit(&mut self, limit: SequenceNumber) {
+        if let Some(cover) = &mut self.cover {
+            cover.raise_limit(limit);
+        }
+    }
+
+    /// Of an iterator that goes forward: child number `i` has become able to show more at or behind
+    /// `target` than it did when it got where it is.
+    pub(crate) fn seek_again(&mut self, i: usize, target: &[u8]) {
+        if let Some(child) = self.children.get_mut(i) {
+            child.iter.seek(target);
+            self.rebuild();
+            self.pass_hidden_anew();
+        }
     }
 
     /// The position is new: what is known about what is hidden around the old one does not count.
@@ -174,6 +247,7 @@ impl MergingIter {
         let current = self.heap[0];
         let at = self.children[current].iter.key().to_vec();
         self.direction = direction;
+        self.left_out.clear();
         for (i, child) in self.children.iter_mut().enumerate() {
             if i == current {
                 continue;
@@ -300,6 +374,14 @@ impl InternalIterator for MergingIter {
     fn status(&self) -> Result<()> {
         self.children.iter().try_for_each(|c| c.iter.status())
     }
+
+    fn is_value_pinned(&self) -> bool {
+        self.current().is_value_pinned()
+    }
+
+    fn is_key_pinned(&self) -> bool {
+        self.current().is_key_pinned()
+    }
 }
 
 #[cfg(test)]
@@ -308,7 +390,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering as Atomic};
 
     use base::rng::Rng;
-    use base::{FileNumber, SequenceNumber, ValueType};
+    use base::{FileNumber, ValueType};
 
     use super::*;
     use crate::memtable::{self, Memtable};

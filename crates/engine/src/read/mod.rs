@@ -4,7 +4,7 @@
 //!   get:       View ─ memtables, newest first ─ level 0, newest first ─ levels 1…, one file each
 //!   iterator:  View ─ one cursor per memtable, level 0 file and deeper level
 //!                       └ MergingIter (by internal key; without what range tombstones hide)
-//!                           └ DbIterator (versions, deletions, bounds)
+//!                           └ DbIterator (versions, deletions, bounds, prefixes)
 //! ```
 
 pub(crate) mod cover;
@@ -12,6 +12,8 @@ pub(crate) mod get;
 pub(crate) mod iter;
 pub(crate) mod level;
 pub(crate) mod merging;
+pub(crate) mod prefix;
 pub(crate) mod range_del;
 pub(crate) mod snapshot;
+pub(crate) mod sources;
 pub(crate) mod view;

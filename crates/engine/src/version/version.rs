@@ -20,20 +20,32 @@ use crate::read::range_del::{self, FileTombstones};
 /// Collects the paths of files that nothing refers to any more.
 #[derive(Debug, Default)]
 pub(crate) struct Janitor {
-    paths: Mutex<Vec<PathBuf>>,
+    /// With the bytes of table files.
+    paths: Mutex<Vec<(PathBuf, u64)>>,
 }
 
 impl Janitor {
     pub(crate) fn add(&self, path: PathBuf) {
+        self.add_table(path, 0);
+    }
+
+    fn add_table(&self, path: PathBuf, bytes: u64) {
         self.paths
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .push(path);
+            .push((path, bytes));
+    }
+
+    /// Bytes of the table files that wait for their deletion.
+    pub(crate) fn bytes(&self) -> u64 {
+        let paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
+        paths.iter().map(|(_, bytes)| bytes).sum()
     }
 
     /// The paths collected since the last call.
     pub(crate) fn take(&self) -> Vec<PathBuf> {
-        std::mem::take(&mut *self.paths.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
+        paths.drain(..).map(|(path, _)| path).collect()
     }
 }
 
@@ -153,7 +165,8 @@ impl TableFile {
 impl Drop for TableFile {
     fn drop(&mut self) {
         if self.obsolete.load(Atomic::Relaxed) {
-            self.janitor.add(std::mem::take(&mut self.path));
+            self.janitor
+                .add_table(std::mem::take(&mut self.path), self.meta.file_size);
         }
     }
 }
@@ -205,17 +218,23 @@ impl Version {
         self.level(level).iter().map(|f| f.meta.file_size).sum()
     }
 
-    /// On a sorted level: the one file that may hold the version of a user key that `seek_key`
-    /// looks for. Files may share a user key at their boundary: the end of one's range tombstone.
+    /// On a sorted level: the files that may hold versions of a user key that `seek_key` looks for,
+    /// from new to old: one, or more if they share the user key at their boundaries.
     #[inline]
-    pub(crate) fn file_for(&self, level: usize, seek_key: &[u8]) -> Option<&Arc<TableFile>> {
+    pub(crate) fn files_for<'v, 'k>(
+        &'v self,
+        level: usize,
+        seek_key: &'k [u8],
+    ) -> FilesFor<'v, 'k> {
         let files = self.level(level);
         let i = files.partition_point(|f| {
             key::compare(&self.comparator, &f.meta.largest, seek_key) == Ordering::Less
         });
-        let f = files.get(i)?;
-        let user_key = key::user_key(seek_key);
-        (self.comparator.compare(f.smallest_user_key(), user_key) != Ordering::Greater).then_some(f)
+        FilesFor {
+            comparator: &self.comparator,
+            files: &files[i..],
+            user_key: key::user_key(seek_key),
+        }
     }
 
     /// The files of a level that hold a user key between the two, both included; `None` is open.
@@ -313,6 +332,26 @@ impl Version {
             levels,
             any_tombstones,
         })
+    }
+}
+
+/// See [`Version::files_for`].
+pub(crate) struct FilesFor<'v, 'k> {
+    comparator: &'v Comparator,
+    /// Those that end at or behind the key.
+    files: &'v [Arc<TableFile>],
+    user_key: &'k [u8],
+}
+
+impl<'v> Iterator for FilesFor<'v, '_> {
+    type Item = &'v Arc<TableFile>;
+
+    #[inline]
+    fn next(&mut self) -> Option<&'v Arc<TableFile>> {
+        let (file, rest) = self.files.split_first()?;
+        self.files = rest;
+        let begins = file.smallest_user_key();
+        (self.comparator.compare(begins, self.user_key) != Ordering::Greater).then_some(file)
     }
 }
 

@@ -231,7 +231,8 @@ fn in_no_table(version: &Version, seek_key: &[u8]) -> bool {
     let user_key = key::user_key(seek_key);
     let mut level0 = version.level(0).iter();
     !level0.any(|f| f.spans(&version.comparator, user_key))
-        && (1..version.num_levels()).all(|level| version.file_for(level, seek_key).is_none())
+        && (1..version.num_levels())
+            .all(|level| version.files_for(level, seek_key).next().is_none())
 }
 
 /// The value that the operand gives with the operands under it, if there are as many as

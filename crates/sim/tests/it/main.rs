@@ -27,19 +27,23 @@ mod foreign;
 #[cfg(test)]
 mod ingest;
 #[cfg(test)]
+mod iterators;
+#[cfg(test)]
 mod memtables;
 #[cfg(test)]
 mod merge;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
-mod opening;
+mod observe;
 #[cfg(test)]
-mod pingpong;
+mod opening;
 #[cfg(test)]
 mod pitfalls;
 #[cfg(test)]
 mod range_del;
+#[cfg(test)]
+mod reads;
 #[cfg(test)]
 mod retention;
 #[cfg(test)]
@@ -58,6 +62,8 @@ mod tables;
 mod threads;
 #[cfg(test)]
 mod tracked;
+#[cfg(test)]
+mod turns;
 #[cfg(test)]
 mod wal_bad_input;
 #[cfg(test)]

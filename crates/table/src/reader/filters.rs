@@ -53,6 +53,11 @@ impl Filters {
         matches!(self.parts, Parts::None)
     }
 
+    /// True if there is a filter for each range of keys.
+    pub(super) fn is_partitioned(&self) -> bool {
+        matches!(self.parts, Parts::Partitioned { .. })
+    }
+
     /// False only if no entry has the target's user key.
     #[inline]
     pub(super) fn may_match(&self, target: &Target<'_>) -> bool {

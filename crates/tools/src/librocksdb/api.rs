@@ -204,6 +204,14 @@ api! {
         readoptions_set_snapshot: fn(*mut ReadOptions, *const Snapshot);
         readoptions_set_iterate_lower_bound: fn(*mut ReadOptions, Bytes, usize);
         readoptions_set_iterate_upper_bound: fn(*mut ReadOptions, Bytes, usize);
+        readoptions_set_total_order_seek: fn(*mut ReadOptions, Bool);
+        readoptions_set_prefix_same_as_start: fn(*mut ReadOptions, Bool);
+        readoptions_set_tailing: fn(*mut ReadOptions, Bool);
+        readoptions_set_pin_data: fn(*mut ReadOptions, Bool);
+        readoptions_set_ignore_range_deletions: fn(*mut ReadOptions, Bool);
+        readoptions_set_read_tier: fn(*mut ReadOptions, c_int);
+        readoptions_set_max_skippable_internal_keys: fn(*mut ReadOptions, u64);
+        readoptions_set_deadline: fn(*mut ReadOptions, u64);
         writeoptions_create: fn() -> *mut WriteOptions;
         writeoptions_destroy: fn(*mut WriteOptions);
         writeoptions_set_sync: fn(*mut WriteOptions, Bool);
@@ -278,6 +286,7 @@ api! {
         compact_range_cf_opt: fn(
             *mut Db, *mut Family, *mut CompactOptions, Bytes, usize, Bytes, usize
         );
+        property_int_cf: fn(*mut Db, *mut Family, *const c_char, *mut u64) -> c_int;
         property_value_cf: fn(*mut Db, *mut Family, *const c_char) -> *mut c_char;
         set_options_cf: fn(
             *mut Db, *mut Family, c_int, *const *const c_char, *const *const c_char, Err
@@ -349,6 +358,14 @@ api! {
     }
     optional {
         set_db_options: fn(*mut Db, c_int, *const *const c_char, *const *const c_char, Err);
+        readoptions_set_auto_prefix_mode: fn(*mut ReadOptions, Bool);
+        readoptions_set_value_size_soft_limit: fn(*mut ReadOptions, u64);
+        readoptions_set_auto_refresh_iterator_with_snapshot: fn(*mut ReadOptions, Bool);
+        iter_refresh: fn(*const Iterator, Err);
+        batched_multi_get_cf: fn(
+            *mut Db, *const ReadOptions, *mut Family, usize, *const Bytes, *const usize,
+            *mut *mut Pinned, *mut *mut c_char, Bool
+        );
         ingestexternalfileoptions_set_write_global_seqno: fn(*mut IngestOptions, Bool);
         checkpoint_export_column_family: fn(
             *mut Checkpoint, *mut Family, *const c_char, Err

@@ -1,8 +1,8 @@
 //! [`RocksIter`] and [`RocksSnapshot`]: views of a [`RocksDb`](super::RocksDb) that borrow it.
 
-use base::Result;
+use base::{Error, Result};
 
-use super::{RocksDb, api, bytes};
+use super::{Cf, RocksDb, RocksReadOptions, api, bytes};
 
 /// A position among the keys of one family. Starts nowhere: seek first.
 pub struct RocksIter<'a> {
@@ -117,6 +117,17 @@ impl RocksIter<'_> {
             .call(|api, err| unsafe { (api.iter_get_error)(self.raw, err) })
     }
 
+    /// Shows the newest content from now on; the iterator is at no key then.
+    pub fn refresh(&mut self) -> Result<()> {
+        self.valid = false;
+        let refresh = self
+            .api()
+            .iter_refresh
+            .ok_or_else(|| Error::not_supported("Iterator::Refresh() in this RocksDB's C API"))?;
+        // SAFETY: a live iterator.
+        self.db.lib.call(|_, err| unsafe { refresh(self.raw, err) })
+    }
+
     /// All keys and values from the first to the last.
     pub fn collect_all(&mut self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut all = Vec::new();
@@ -134,6 +145,57 @@ impl Drop for RocksIter<'_> {
     fn drop(&mut self) {
         // SAFETY: created by this library, freed once, before its database.
         unsafe { (self.api().iter_destroy)(self.raw) }
+    }
+}
+
+/// Several keys at once.
+impl RocksDb {
+    /// The values of keys of a family, by `MultiGet`. Errors for all keys: the C API lacks it.
+    pub fn multi_get(
+        &self,
+        options: &RocksReadOptions<'_>,
+        cf: Cf<'_>,
+        keys: &[&[u8]],
+    ) -> Vec<Result<Option<Vec<u8>>>> {
+        let Some(multi_get) = self.lib.api.batched_multi_get_cf else {
+            let lacks = || Err(Error::not_supported("batched MultiGet in this C API"));
+            return keys.iter().map(|_| lacks()).collect();
+        };
+        let data: Vec<api::Bytes> = keys.iter().map(|k| k.as_ptr().cast()).collect();
+        let sizes: Vec<usize> = keys.iter().map(|k| k.len()).collect();
+        let mut values = vec![std::ptr::null_mut(); keys.len()];
+        let mut errors = vec![std::ptr::null_mut(); keys.len()];
+        // SAFETY: live database, options and family; arrays of as many elements as there are keys.
+        unsafe {
+            multi_get(
+                self.raw,
+                options.raw,
+                cf.raw,
+                keys.len(),
+                data.as_ptr(),
+                sizes.as_ptr(),
+                values.as_mut_ptr(),
+                errors.as_mut_ptr(),
+                0,
+            );
+        }
+        let take = |(value, error): (*mut api::Pinned, *mut std::ffi::c_char)| {
+            if !error.is_null() {
+                return Err(self.lib.take_error(error));
+            }
+            if value.is_null() {
+                return Ok(None);
+            }
+            let mut len = 0;
+            // SAFETY: a live pinned value, destroyed once, after its bytes were copied.
+            unsafe {
+                let data = (self.lib.api.pinnableslice_value)(value, &raw mut len);
+                let out = bytes(data, len).to_vec();
+                (self.lib.api.pinnableslice_destroy)(value);
+                Ok(Some(out))
+            }
+        };
+        values.into_iter().zip(errors).map(take).collect()
     }
 }
 

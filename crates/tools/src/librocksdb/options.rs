@@ -363,6 +363,107 @@ impl<'a> RocksReadOptions<'a> {
     }
 }
 
+/// Fields that are set as they are.
+impl RocksReadOptions<'_> {
+    /// Seeks look at all files though there is a prefix extractor. Default: false.
+    #[must_use]
+    pub fn total_order_seek(self, yes: bool) -> Self {
+        // SAFETY: live options.
+        unsafe { (self.lib.api.readoptions_set_total_order_seek)(self.raw, u8::from(yes)) };
+        self
+    }
+
+    /// Iterators end with the prefix of the key sought. Default: false.
+    #[must_use]
+    pub fn prefix_same_as_start(self, yes: bool) -> Self {
+        // SAFETY: live options.
+        unsafe { (self.lib.api.readoptions_set_prefix_same_as_start)(self.raw, u8::from(yes)) };
+        self
+    }
+
+    /// Filters of prefixes are used where the bounds allow it. Default: false.
+    #[must_use]
+    pub fn auto_prefix_mode(self, yes: bool) -> Self {
+        if let Some(set) = self.lib.api.readoptions_set_auto_prefix_mode {
+            // SAFETY: live options.
+            unsafe { set(self.raw, u8::from(yes)) };
+        }
+        self
+    }
+
+    /// Iterators show what is written later. Default: false.
+    #[must_use]
+    pub fn tailing(self, yes: bool) -> Self {
+        // SAFETY: live options.
+        unsafe { (self.lib.api.readoptions_set_tailing)(self.raw, u8::from(yes)) };
+        self
+    }
+
+    /// Iterators keep the blocks that they have been in. Default: false.
+    #[must_use]
+    pub fn pin_data(self, yes: bool) -> Self {
+        // SAFETY: live options.
+        unsafe { (self.lib.api.readoptions_set_pin_data)(self.raw, u8::from(yes)) };
+        self
+    }
+
+    /// Range tombstones hide nothing. Default: false.
+    #[must_use]
+    pub fn ignore_range_deletions(self, yes: bool) -> Self {
+        // SAFETY: live options.
+        unsafe { (self.lib.api.readoptions_set_ignore_range_deletions)(self.raw, u8::from(yes)) };
+        self
+    }
+
+    /// Where reads look: 0 everywhere, 1 in the block cache, 2 in what is persistent, 3 in memtables.
+    #[must_use]
+    pub fn read_tier(self, tier: i32) -> Self {
+        // SAFETY: live options.
+        unsafe { (self.lib.api.readoptions_set_read_tier)(self.raw, tier) };
+        self
+    }
+
+    /// Internal keys that one movement of an iterator may pass over; 0 is no limit.
+    #[must_use]
+    pub fn max_skippable_internal_keys(self, keys: u64) -> Self {
+        // SAFETY: live options.
+        unsafe { (self.lib.api.readoptions_set_max_skippable_internal_keys)(self.raw, keys) };
+        self
+    }
+
+    /// Microseconds since 1970 after which reads of files fail; 0 is never.
+    #[must_use]
+    pub fn deadline(self, micros: u64) -> Self {
+        // SAFETY: live options.
+        unsafe { (self.lib.api.readoptions_set_deadline)(self.raw, micros) };
+        self
+    }
+
+    /// Bytes of values after which a `MultiGet` gives up its other keys.
+    #[must_use]
+    pub fn value_size_soft_limit(self, bytes: u64) -> Self {
+        if let Some(set) = self.lib.api.readoptions_set_value_size_soft_limit {
+            // SAFETY: live options.
+            unsafe { set(self.raw, bytes) };
+        }
+        self
+    }
+
+    /// Iterators at a snapshot change over to newer files. Default: false.
+    #[must_use]
+    pub fn auto_refresh_iterator_with_snapshot(self, yes: bool) -> Self {
+        if let Some(set) = self
+            .lib
+            .api
+            .readoptions_set_auto_refresh_iterator_with_snapshot
+        {
+            // SAFETY: live options.
+            unsafe { set(self.raw, u8::from(yes)) };
+        }
+        self
+    }
+}
+
 impl Drop for RocksReadOptions<'_> {
     fn drop(&mut self) {
         // SAFETY: created by this library, freed once; iterators borrow the options.

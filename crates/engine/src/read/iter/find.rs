@@ -1,0 +1,329 @@
+//! From where the cursor stands to the next entry, in either direction.
+
+use std::cmp::Ordering;
+
+use base::perf::{self, PerfCounter};
+use base::stats::Ticker;
+use base::{Error, ErrorKind, Result, SequenceNumber, ValueType, key};
+use table::InternalIterator;
+
+use super::{DbIterator, Place};
+use crate::stored::{self, Base, Stored, is_deletion, no_operator, visible_value};
+
+impl DbIterator {
+    /// Ends the positioning: the iterator is at an entry, or failed.
+    fn settle(&mut self, positioned: Result<()>) {
+        self.valid = positioned.is_ok();
+        self.failure = positioned;
+    }
+
+    /// Forward, from the cursor's position: stops at the first visible version of a living key.
+    /// With `skipping`, versions of the saved key are passed over.
+    pub(super) fn find_next(&mut self, mut skipping: bool) {
+        self.valid = false;
+        self.place = Place::Cursor;
+        // Versions of the saved key passed over in a row.
+        let mut skipped = 0;
+        loop {
+            if !self.inner.valid() {
+                if self.scope.is_open() && self.inner.complete() {
+                    continue;
+                }
+                return;
+            }
+            let Some(entry) = key::parse(self.inner.key()) else {
+                return self.settle(Err(unknown_type()));
+            };
+            if self.scope.is_left_by(entry.user_key) {
+                if self.leave_prefix() {
+                    continue;
+                }
+                return;
+            }
+            if let Some(upper) = &self.upper
+                && self.comparator.compare(entry.user_key, upper) != Ordering::Less
+            {
+                return;
+            }
+            if self.looks_left == 0 {
+                return self.settle(Err(too_many()));
+            }
+            self.looks_left -= 1;
+            let passed = skipping
+                && self.comparator.compare(entry.user_key, &self.saved_key) != Ordering::Greater;
+            if passed || entry.sequence > self.sequence {
+                if !passed && (skipped == 0 || entry.user_key != self.saved_key) {
+                    self.saved_key.clear();
+                    self.saved_key.extend_from_slice(entry.user_key);
+                    skipping = false;
+                    skipped = 0;
+                }
+                skipped += 1;
+                if skipped == self.skips_max.saturating_add(1) {
+                    self.jump(passed);
+                    continue;
+                }
+            } else if is_deletion(entry.value_type) {
+                self.saved_key.clear();
+                self.saved_key.extend_from_slice(entry.user_key);
+                perf::count(PerfCounter::InternalDeleteSkippedCount, 1);
+                skipping = true;
+                skipped = 0;
+            } else {
+                self.kind = entry.value_type;
+                let positioned = match self.kind {
+                    ValueType::Value => Ok(()),
+                    ValueType::Merge => self.merge_forward(),
+                    _ => self.find_value(),
+                };
+                return self.settle(positioned);
+            }
+            self.count(Ticker::NumberIterSkip);
+            perf::count(PerfCounter::InternalKeySkippedCount, 1);
+            self.inner.next();
+        }
+    }
+
+    /// The cursor has left the prefix that the last seek was for. False if that is the end; else
+    /// the cursor is where it should be without the prefix.
+    #[cold]
+    fn leave_prefix(&mut self) -> bool {
+        if self.scope.ends() {
+            return false;
+        }
+        self.inner.complete();
+        self.scope.forget();
+        true
+    }
+
+    /// Past what is left of the saved key's versions: all of them if they are `passed` over, else
+    /// those that are too new.
+    #[cold]
+    fn jump(&mut self, passed: bool) {
+        self.count(Ticker::NumberOfReseeksInIteration);
+        let at = if passed {
+            key::encode(&self.saved_key, SequenceNumber(0), ValueType::Deletion)
+        } else {
+            key::encode(&self.saved_key, self.sequence, ValueType::FOR_SEEK)
+        };
+        self.inner.seek(&at);
+    }
+
+    /// Finds the part of a stored value of a kind of its own that is shown.
+    fn find_value(&mut self) -> Result<()> {
+        self.value_range = Some(plain_range(self.kind, self.stored())?);
+        Ok(())
+    }
+
+    /// Merges the operand under the cursor and those behind it onto what they lie on, saves the
+    /// result, and leaves the cursor behind them.
+    fn merge_forward(&mut self) -> Result<()> {
+        self.save_key();
+        self.operands.clear();
+        self.operands.push(self.inner.value().to_vec());
+        let mut base = None;
+        loop {
+            self.inner.next();
+            if !self.inner.valid() {
+                break;
+            }
+            let entry = key::parse(self.inner.key()).ok_or_else(unknown_type)?;
+            if self.comparator.compare(entry.user_key, &self.saved_key) != Ordering::Equal {
+                break;
+            }
+            if entry.value_type != ValueType::Merge {
+                base = Some(entry.value_type);
+                break;
+            }
+            self.operands.push(self.inner.value().to_vec());
+        }
+        self.inner.status()?;
+        let base = match base {
+            Some(kind) => Base::of(kind, self.inner.value())?,
+            None => Base::Nothing,
+        };
+        let operands: Vec<&[u8]> = self.operands.iter().rev().map(|o| &o[..]).collect();
+        let stored = self.apply(base, &operands)?;
+        self.show(stored)
+    }
+
+    /// Applies operands, oldest first, to the base under the saved key.
+    fn apply(&self, base: Base<'_>, operands: &[&[u8]]) -> Result<Stored> {
+        let origin = self.origin.as_ref();
+        let family = origin.map(|o| &o.family);
+        let operator = family.and_then(|f| f.merge_operator.as_deref());
+        let operator =
+            operator.ok_or_else(|| no_operator(family.map_or("", |f| f.name.as_str())))?;
+        let statistics = origin.and_then(|o| o.statistics.as_deref());
+        stored::apply(operator, statistics, &self.saved_key, base, operands)
+    }
+
+    /// Saves a merged value as the one to be shown.
+    fn show(&mut self, stored: Stored) -> Result<()> {
+        self.place = Place::Saved;
+        self.saved_value = stored.bytes;
+        if stored.is_entity {
+            self.kind = ValueType::WideColumnEntity;
+            return self.find_value();
+        }
+        self.kind = ValueType::Value;
+        self.value_range = None;
+        Ok(())
+    }
+
+    /// In reverse, from the cursor's position: saves the newest visible version of the first
+    /// living key found and leaves the cursor before that key.
+    pub(super) fn find_prev(&mut self) {
+        self.valid = false;
+        self.place = Place::Saved;
+        self.kind = ValueType::Deletion; // there is no entry yet
+        self.operands.clear();
+        // Visible versions of the saved key in a row.
+        let mut versions = 0;
+        loop {
+            let none_yet = is_deletion(self.kind) && self.operands.is_empty();
+            if none_yet && self.looks_left == 0 {
+                return self.settle(Err(too_many()));
+            }
+            if !self.inner.valid() {
+                if none_yet && self.scope.is_open() && self.inner.complete() {
+                    continue;
+                }
+                break;
+            }
+            let Some(entry) = key::parse(self.inner.key()) else {
+                return self.settle(Err(unknown_type()));
+            };
+            let same_key = versions > 0
+                && self
+                    .comparator
+                    .compare(entry.user_key, &self.saved_key)
+                    .is_eq();
+            if !none_yet && !same_key {
+                break; // the saved entry is complete
+            }
+            if self.scope.is_left_by(entry.user_key) {
+                if self.leave_prefix() {
+                    continue;
+                }
+                break;
+            }
+            if let Some(lower) = &self.lower
+                && self.comparator.compare(entry.user_key, lower) == Ordering::Less
+            {
+                break;
+            }
+            if self.looks_left == 0 {
+                return self.settle(Err(too_many()));
+            }
+            self.looks_left -= 1;
+            if entry.sequence <= self.sequence {
+                if !same_key {
+                    self.saved_key.clear();
+                    self.saved_key.extend_from_slice(entry.user_key);
+                    versions = 0;
+                }
+                versions += 1;
+                let kind = entry.value_type;
+                if versions > self.skips_max {
+                    match self.newest_version() {
+                        Ok(false) => continue,
+                        found => return self.settle(found.map(drop)),
+                    }
+                }
+                self.collect(kind);
+            }
+            self.inner.prev();
+        }
+        if self.inner.status().is_err() {
+            return;
+        }
+        let positioned = match self.kind {
+            _ if !self.operands.is_empty() => self.merge_backward(),
+            ValueType::Value => Ok(()),
+            kind if is_deletion(kind) => return,
+            _ => self.find_value(),
+        };
+        self.settle(positioned);
+    }
+
+    /// Going back: the version under the cursor, of this kind, is newer than what was saved.
+    #[inline]
+    fn collect(&mut self, kind: ValueType) {
+        if kind == ValueType::Merge {
+            self.operands.push(self.inner.value().to_vec());
+            return;
+        }
+        self.kind = kind;
+        self.operands.clear();
+        self.saved_value.clear();
+        if !is_deletion(kind) {
+            self.saved_value.extend_from_slice(self.inner.value());
+        }
+    }
+
+    /// Going back, among many versions of the saved key: finds and saves the newest visible one from
+    /// the front, and leaves the cursor before the key. False if the key is deleted.
+    #[cold]
+    fn newest_version(&mut self) -> Result<bool> {
+        self.count(Ticker::NumberOfReseeksInIteration);
+        let newest = key::encode(&self.saved_key, self.sequence, ValueType::FOR_SEEK);
+        self.inner.seek(&newest);
+        self.kind = ValueType::Deletion;
+        self.operands.clear();
+        if self.inner.valid() {
+            let entry = key::parse(self.inner.key()).ok_or_else(unknown_type)?;
+            if self
+                .comparator
+                .compare(entry.user_key, &self.saved_key)
+                .is_eq()
+            {
+                self.kind = entry.value_type;
+            }
+        }
+        match self.kind {
+            ValueType::Merge => self.merge_forward()?,
+            kind if is_deletion(kind) => {}
+            kind => {
+                self.saved_value.clear();
+                self.saved_value.extend_from_slice(self.inner.value());
+                if kind != ValueType::Value {
+                    self.find_value()?;
+                }
+            }
+        }
+        self.inner.status()?;
+        let before = key::encode(&self.saved_key, SequenceNumber::MAX, ValueType::FOR_SEEK);
+        self.inner.seek_for_prev(&before);
+        Ok(!is_deletion(self.kind))
+    }
+
+    /// Merges the operands that were collected onto the saved value.
+    fn merge_backward(&mut self) -> Result<()> {
+        let base = Base::of(self.kind, &self.saved_value)?;
+        let operands: Vec<&[u8]> = self.operands.iter().map(|o| &o[..]).collect();
+        let stored = self.apply(base, &operands)?;
+        self.show(stored)
+    }
+}
+
+#[cold]
+fn unknown_type() -> Error {
+    Error::corruption("a key of unknown type")
+}
+
+#[cold]
+fn too_many() -> Error {
+    Error::new(ErrorKind::Incomplete, "Too many internal keys skipped.")
+        .hint("seek on from where it stopped, or raise max_skippable_internal_keys")
+}
+
+/// Where in `stored` the plain value is.
+fn plain_range(kind: ValueType, stored: &[u8]) -> Result<(usize, usize)> {
+    let plain = visible_value(kind, stored)?;
+    if plain.is_empty() {
+        return Ok((0, 0));
+    }
+    let from = plain.as_ptr() as usize - stored.as_ptr() as usize;
+    Ok((from, from + plain.len()))
+}

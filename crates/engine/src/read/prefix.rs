@@ -1,0 +1,220 @@
+//! How a seek of an iterator is confined to a prefix.
+//!
+//! With a prefix extractor, filters can tell that a file or memtable has no key with the prefix of
+//! the key sought. Which use an iterator makes of that depends on its options:
+//!
+//! | options | filters are asked | the iterator ends |
+//! |---|---|---|
+//! | `prefix_same_as_start` | yes | with the prefix |
+//! | none of the three | yes | never; what was left out is looked at when it leaves the prefix |
+//! | `auto_prefix_mode` | if the upper bound lies within the prefix, or right behind it | never |
+//! | `total_order_seek` | no | never |
+//!
+//! So what an iterator shows without `prefix_same_as_start` never depends on filters. (RocksDB's
+//! may miss keys beyond the prefix in the second case.)
+
+use base::{Comparator, SliceTransform};
+use table::Prefix;
+
+use crate::options::ReadOptions;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Prefixes do not matter.
+    Total,
+    Auto,
+    Free,
+    SameAsStart,
+}
+
+/// What an iterator does about prefixes, and the prefix that it is in.
+#[derive(Debug)]
+pub(crate) struct Scope {
+    mode: Mode,
+    extractor: Option<SliceTransform>,
+    /// Prefixes come right before their keys, in the order of bytes.
+    bytewise: bool,
+    /// That of the last seek.
+    prefix: Vec<u8>,
+    /// Whether keys must be compared with `prefix`.
+    watched: bool,
+}
+
+impl Scope {
+    pub(crate) fn new(
+        options: &ReadOptions,
+        extractor: Option<&SliceTransform>,
+        comparator: &Comparator,
+    ) -> Self {
+        let mode = if extractor.is_none() {
+            Mode::Total
+        } else if options.prefix_same_as_start {
+            Mode::SameAsStart
+        } else if options.auto_prefix_mode {
+            Mode::Auto
+        } else if options.total_order_seek {
+            Mode::Total
+        } else {
+            Mode::Free
+        };
+        Self {
+            mode,
+            extractor: extractor.cloned(),
+            bytewise: comparator.is_bytewise(),
+            prefix: Vec::new(),
+            watched: false,
+        }
+    }
+
+    /// The next positions have nothing to do with the last seek.
+    #[inline]
+    pub(crate) fn forget(&mut self) {
+        self.watched = false;
+    }
+
+    /// A seek for `target` begins, which goes to the key `at` or, going back, the keys before it.
+    /// The prefix for which filters may be asked.
+    pub(crate) fn aim(
+        &mut self,
+        target: &[u8],
+        at: &[u8],
+        upper: Option<&[u8]>,
+        forward: bool,
+    ) -> Option<Prefix<'_>> {
+        self.watched = false;
+        if self.mode == Mode::Total {
+            return None;
+        }
+        let transform = self.extractor.as_ref()?;
+        let prefix = transform.prefix(target)?;
+        let bounded = forward && upper.is_some_and(|u| self.ends_within(transform, prefix, u));
+        let asks = target == at && (bounded || self.mode != Mode::Auto);
+        self.watched = match self.mode {
+            Mode::SameAsStart => true,
+            Mode::Free => asks && !bounded,
+            _ => false,
+        };
+        if !(asks || self.watched) {
+            return None;
+        }
+        self.prefix.clear();
+        self.prefix.extend_from_slice(prefix);
+        let bytes = &self.prefix;
+        asks.then_some(Prefix { transform, bytes })
+    }
+
+    /// Whether all keys from one with the prefix on up to `upper` have the prefix.
+    fn ends_within(&self, transform: &SliceTransform, prefix: &[u8], upper: &[u8]) -> bool {
+        if transform.prefix(upper) == Some(prefix) {
+            return true;
+        }
+        // The first key behind the prefix: one more in the last byte. With a carry it would not be:
+        // shorter keys lie between.
+        let (Some((last, head)), Some((end, same))) = (prefix.split_last(), upper.split_last())
+        else {
+            return false;
+        };
+        self.bytewise
+            && transform.full_length() == Some(prefix.len())
+            && head == same
+            && last.checked_add(1) == Some(*end)
+    }
+
+    /// The iterator was sent to an end and found this key: with `prefix_same_as_start` it stays
+    /// within its prefix.
+    pub(crate) fn start_at(&mut self, user_key: &[u8]) {
+        if self.mode != Mode::SameAsStart {
+            return;
+        }
+        let prefix = self.extractor.as_ref().and_then(|e| e.prefix(user_key));
+        if let Some(prefix) = prefix {
+            self.prefix.clear();
+            self.prefix.extend_from_slice(prefix);
+            self.watched = true;
+        }
+    }
+
+    /// Whether the iterator leaves the prefix when it comes to this key.
+    #[inline]
+    pub(crate) fn is_left_by(&self, user_key: &[u8]) -> bool {
+        self.watched && !self.holds(user_key)
+    }
+
+    #[inline(never)]
+    fn holds(&self, user_key: &[u8]) -> bool {
+        let extractor = self.extractor.as_ref();
+        extractor.and_then(|e| e.prefix(user_key)) == Some(&self.prefix)
+    }
+
+    /// Whether the iterator ends where the prefix does.
+    pub(crate) fn ends(&self) -> bool {
+        self.mode == Mode::SameAsStart
+    }
+
+    /// Whether the last seek may have left out something that the iterator can come to.
+    pub(crate) fn is_open(&self) -> bool {
+        self.watched && self.mode == Mode::Free
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scope(set: impl Fn(&mut ReadOptions), extractor: &SliceTransform) -> Scope {
+        let mut options = ReadOptions::default();
+        set(&mut options);
+        Scope::new(&options, Some(extractor), &Comparator::bytewise())
+    }
+
+    fn asks(scope: &mut Scope, target: &[u8], upper: Option<&[u8]>) -> bool {
+        scope.aim(target, target, upper, true).is_some()
+    }
+
+    #[test]
+    fn automatic_mode_asks_where_the_bound_lies_within_the_prefix() {
+        let fixed = SliceTransform::fixed_prefix(2);
+        let mut auto = scope(|o| o.auto_prefix_mode = true, &fixed);
+        assert!(!asks(&mut auto, b"abc", None));
+        assert!(asks(&mut auto, b"abc", Some(b"abz")));
+        assert!(asks(&mut auto, b"abc", Some(b"ac")));
+        assert!(!asks(&mut auto, b"abc", Some(b"ac\0")));
+        assert!(!asks(&mut auto, b"abc", Some(b"ad")));
+        // "b" lies between the two.
+        assert!(!asks(&mut auto, b"a\xff", Some(b"b\0")));
+        // A key without prefix.
+        assert!(!asks(&mut auto, b"a", Some(b"b")));
+        assert!(!auto.is_left_by(b"x"));
+        assert!(auto.aim(b"abc", b"abc", Some(b"abz"), false).is_none());
+        // "abx" has another prefix than "ab", and comes before "ac".
+        let capped = SliceTransform::capped_prefix(3);
+        let mut auto = scope(|o| o.auto_prefix_mode = true, &capped);
+        assert!(!asks(&mut auto, b"ab", Some(b"ac")));
+        assert!(asks(&mut auto, b"abc", Some(b"abd")));
+    }
+
+    #[test]
+    fn the_other_modes() {
+        let fixed = SliceTransform::fixed_prefix(2);
+        let mut total = scope(|o| o.total_order_seek = true, &fixed);
+        assert!(!asks(&mut total, b"abc", Some(b"abd")));
+        let mut free = scope(|_| {}, &fixed);
+        assert!(asks(&mut free, b"abc", None) && free.is_open());
+        assert!(free.is_left_by(b"ac") && !free.is_left_by(b"abz") && !free.ends());
+        assert!(asks(&mut free, b"abc", Some(b"ac")) && !free.is_open());
+        let mut same = scope(
+            |o| {
+                o.prefix_same_as_start = true;
+                o.total_order_seek = true;
+            },
+            &fixed,
+        );
+        assert!(asks(&mut same, b"abc", None) && same.ends() && same.is_left_by(b"a"));
+        // A bound moved the seek: no filter, but the prefix counts.
+        assert!(same.aim(b"abc", b"ac", None, true).is_none() && same.is_left_by(b"ac"));
+        same.forget();
+        assert!(!same.is_left_by(b"zz"));
+        same.start_at(b"zz");
+        assert!(same.is_left_by(b"zy") && !same.is_left_by(b"zza"));
+    }
+}

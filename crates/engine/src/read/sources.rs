@@ -1,0 +1,201 @@
+//! What an iterator is made of: one cursor for each memtable, level 0 file and deeper level of a
+//! View, and what the range tombstones there hide.
+//!
+//! An [`Origin`] remembers where that came from, so that an iterator can be given what the family
+//! has now. It does not keep the database open.
+
+use std::sync::{Arc, Weak};
+
+use base::clock::Clock;
+use base::stats::{Activity, Statistics, Ticker};
+use base::{Error, ErrorKind, Result, SequenceNumber};
+use table::InternalIterator;
+
+use super::cover::{Cover, Lists};
+use super::level::LevelIter;
+use super::merging::MergingIter;
+use super::snapshot::Snapshot;
+use super::view::View;
+use crate::family::Family;
+use crate::options::{ReadOptions, ReadTier};
+use crate::shared::Shared;
+use crate::version::{TableFile, Version};
+
+/// Where the content of an iterator comes from.
+pub(crate) struct Origin {
+    shared: Weak<Shared>,
+    pub(crate) family: Arc<Family>,
+    pub(crate) statistics: Option<Arc<Statistics>>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) options: ReadOptions,
+    /// What it was made of last.
+    view: Arc<View>,
+    /// Range tombstones that the active memtable had then.
+    tombstones: u64,
+}
+
+impl Drop for Origin {
+    fn drop(&mut self) {
+        if let Some(s) = &self.statistics {
+            s.add(Ticker::NoIteratorDeleted, 1);
+        }
+    }
+}
+
+/// What has become of an [`Origin`] since it was looked at last.
+pub(crate) enum News {
+    /// Nothing that the cursors do not show.
+    None,
+    /// The cursor of the active memtable has to be positioned again.
+    Memtable(SequenceNumber),
+    /// The cursors have to be made anew.
+    View(SequenceNumber),
+}
+
+impl Origin {
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        view: Arc<View>,
+        family: &Arc<Family>,
+        options: &ReadOptions,
+    ) -> Self {
+        Self {
+            shared: Arc::downgrade(shared),
+            family: Arc::clone(family),
+            statistics: shared.env().statistics.clone(),
+            clock: Arc::clone(&shared.env().clock),
+            options: options.clone(),
+            tombstones: view.mem.num_range_deletes(),
+            view,
+        }
+    }
+
+    /// Cursors over everything, for a reader at `sequence`.
+    pub(crate) fn cursors(&self, sequence: SequenceNumber) -> MergingIter {
+        let mut out = Collected::new(self, sequence);
+        out.memtables(&self.view);
+        if self.options.read_tier != ReadTier::Memtable {
+            out.files(&self.view.version);
+        }
+        let merged = MergingIter::new(self.family.comparator().clone(), out.children);
+        merged.covered_by(out.cover.if_any())
+    }
+
+    /// Looks for what is new for a tailing iterator at `sequence`.
+    pub(crate) fn news(&mut self, sequence: SequenceNumber) -> News {
+        let Some(shared) = self.shared.upgrade() else {
+            return News::None; // the database was closed
+        };
+        // The View comes first, see `get::search_view`.
+        let changed = self.load_view(true);
+        let visible = shared.visible();
+        if changed || (visible > sequence && !self.view.mem.cursors_live()) {
+            News::View(visible)
+        } else if visible > sequence {
+            News::Memtable(visible)
+        } else {
+            News::None
+        }
+    }
+
+    /// Turns to the family's newest View; whether that changes anything. `tombstones`: also if only
+    /// range tombstones came to the active memtable.
+    pub(crate) fn load_view(&mut self, tombstones: bool) -> bool {
+        let look_at_tombstones = tombstones;
+        let view = self.family.view.load();
+        let tombstones = view.mem.num_range_deletes();
+        let changed = !Arc::ptr_eq(&view, &self.view)
+            || (look_at_tombstones && tombstones != self.tombstones);
+        if changed {
+            self.view = Arc::clone(&view);
+            self.tombstones = tombstones;
+        }
+        changed
+    }
+
+    /// Turns to what the database has now, or had at a snapshot; returns the sequence to read at.
+    /// Errors: the database was closed; the snapshot is of another one.
+    pub(crate) fn refresh(&mut self, snapshot: Option<&Snapshot>) -> Result<SequenceNumber> {
+        let shared = self.shared.upgrade().filter(|s| !s.is_closing());
+        let shared = shared
+            .ok_or_else(|| Error::new(ErrorKind::ShutdownInProgress, "the database was closed"))?;
+        if snapshot.is_some_and(|s| !s.belongs_to(&shared.snapshots)) {
+            return Err(Error::invalid_argument(
+                "the snapshot is of another database",
+            ));
+        }
+        self.options.snapshot = snapshot.cloned();
+        self.load_view(true);
+        Ok(snapshot.map_or_else(|| shared.visible(), Snapshot::sequence))
+    }
+}
+
+/// Cursors from new to old, and tombstones.
+struct Collected<'a> {
+    origin: &'a Origin,
+    children: Vec<Box<dyn InternalIterator>>,
+    cover: Cover,
+}
+
+impl<'a> Collected<'a> {
+    fn new(origin: &'a Origin, sequence: SequenceNumber) -> Self {
+        Self {
+            origin,
+            children: Vec::new(),
+            cover: Cover::new(origin.family.comparator().clone(), sequence),
+        }
+    }
+
+    /// The tombstones of the source whose cursor was added last.
+    fn hide(&mut self, lists: Lists) {
+        if !self.origin.options.ignore_range_deletions {
+            self.cover.add(lists, self.children.len());
+        }
+    }
+
+    fn memtables(&mut self, view: &View) {
+        for (i, mem) in std::iter::once(&view.mem).chain(&view.imm).enumerate() {
+            // A tailing iterator's first cursor is that of the active memtable.
+            if mem.has_points() || (i == 0 && self.origin.options.tailing) {
+                self.children.push(Box::new(mem.iter()));
+            }
+            let lists = mem.tombstone_fragments();
+            if !lists.is_empty() {
+                self.hide(Lists::One(lists));
+            }
+        }
+    }
+
+    fn files(&mut self, version: &Version) {
+        let levels = version.num_levels();
+        for file in version.level(0) {
+            self.level(vec![Arc::clone(file)], levels == 1);
+            if let Some(t) = file.tombstones() {
+                self.hide(Lists::One(t.lists.clone()));
+            }
+        }
+        for level in 1..levels {
+            self.level(version.level(level).to_vec(), level + 1 == levels);
+            let files = version.with_tombstones(level);
+            if !files.is_empty() {
+                self.hide(Lists::Level(files));
+            }
+        }
+    }
+
+    fn level(&mut self, mut files: Vec<Arc<TableFile>>, last: bool) {
+        let origin = self.origin;
+        if let Some(filter) = &origin.options.table_filter {
+            files.retain(|f| filter.passes(f.reader.properties()));
+        }
+        if !files.is_empty() {
+            let comparator = origin.family.comparator().clone();
+            let options = table::ReadOptions {
+                activity: Activity::DbIterator,
+                ..origin.options.for_tables()
+            };
+            let cursor = LevelIter::new(comparator, files, options);
+            self.children.push(Box::new(cursor.on_last(last)));
+        }
+    }
+}

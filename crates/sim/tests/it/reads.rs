@@ -1,0 +1,970 @@
+//! What options of reads do, and reads over several families and of operands, beside RocksDB where
+//! it can be asked.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use base::stats::Ticker;
+use ironstone::{
+    Db, DbIterator, ErrorKind, ExportImportFilesMetaData, GetMergeOperandsOptions,
+    ImportColumnFamilyOptions, LiveFileMetaData, Options, ReadOptions, ReadTier, SliceTransform,
+    Statistics, TableFilter, WriteBatch, WriteOptions,
+};
+use sim::dirs;
+use sim::oracle::{
+    self, Library, RocksDb, RocksExport, RocksIter, RocksLiveFile, RocksOptions, RocksReadOptions,
+};
+
+fn options() -> Options {
+    let mut o = Options::default();
+    o.db.create_if_missing = true;
+    o.cf.merge_operator = ironstone::merge_operators::parse("stringappend").unwrap();
+    o.cf.cf.disable_auto_compactions = true;
+    o
+}
+
+fn rocks_options(lib: &Arc<Library>) -> RocksOptions {
+    let mut o = lib.options();
+    o.create_if_missing(true);
+    o.set("merge_operator", "stringappend").unwrap();
+    o.set("disable_auto_compactions", "true").unwrap();
+    o
+}
+
+/// The same database in both engines.
+struct Both {
+    _temp: tempfile::TempDir,
+    lib: Arc<Library>,
+    ours: Db,
+    theirs: RocksDb,
+}
+
+impl Both {
+    fn new() -> Option<Self> {
+        let lib = oracle::rocksdb()?;
+        let temp = dirs::scratch().unwrap();
+        let ours = Db::open(temp.path().join("ours"), &options()).unwrap();
+        let theirs = RocksDb::open(&rocks_options(&lib), temp.path().join("theirs")).unwrap();
+        Some(Self {
+            _temp: temp,
+            lib,
+            ours,
+            theirs,
+        })
+    }
+
+    fn put(&self, key: &str, value: &str) {
+        self.ours.put(key, value).unwrap();
+        self.theirs.put(key.as_bytes(), value.as_bytes()).unwrap();
+    }
+
+    fn delete(&self, key: &str) {
+        self.ours.delete(key).unwrap();
+        self.theirs.delete(key.as_bytes()).unwrap();
+    }
+
+    fn merge(&self, key: &str, operand: &str) {
+        self.ours.merge(key, operand).unwrap();
+        let cf = self.theirs.default_cf();
+        self.theirs
+            .merge_cf(cf, key.as_bytes(), operand.as_bytes())
+            .unwrap();
+    }
+
+    fn delete_range(&self, begin: &str, end: &str) {
+        self.ours.delete_range(begin, end).unwrap();
+        let cf = self.theirs.default_cf();
+        self.theirs
+            .delete_range_cf(cf, begin.as_bytes(), end.as_bytes())
+            .unwrap();
+    }
+
+    fn flush(&self) {
+        self.ours.flush().unwrap();
+        self.theirs.flush().unwrap();
+    }
+
+    fn iterators<'a>(&'a self, ours: &ReadOptions, theirs: &'a RocksReadOptions<'_>) -> Pair<'a> {
+        Pair {
+            ours: self.ours.iterator(ours),
+            theirs: self.theirs.iterator_opt(theirs, self.theirs.default_cf()),
+        }
+    }
+}
+
+/// An iterator of each engine, moved together.
+struct Pair<'a> {
+    ours: DbIterator,
+    theirs: RocksIter<'a>,
+}
+
+type Place = (Option<(String, String)>, Option<ErrorKind>);
+
+impl Pair<'_> {
+    fn seek(&mut self, key: &str) -> Place {
+        self.ours.seek(key.as_bytes());
+        self.theirs.seek(key.as_bytes());
+        self.place(&format!("seek {key}"))
+    }
+
+    fn first(&mut self) -> Place {
+        self.ours.seek_to_first();
+        self.theirs.seek_to_first();
+        self.place("to first")
+    }
+
+    fn next(&mut self) -> Place {
+        self.ours.next();
+        self.theirs.next();
+        self.place("next")
+    }
+
+    /// Where both are.
+    fn place(&self, what: &str) -> Place {
+        let text = |k: &[u8], v: &[u8]| {
+            Some((
+                String::from_utf8_lossy(k).into_owned(),
+                String::from_utf8_lossy(v).into_owned(),
+            ))
+        };
+        let kind = |e: ironstone::Error| e.kind();
+        let ours = if self.ours.valid() {
+            text(self.ours.key(), self.ours.value())
+        } else {
+            None
+        };
+        let theirs = if self.theirs.valid() {
+            text(self.theirs.key(), self.theirs.value())
+        } else {
+            None
+        };
+        let ours = (ours, self.ours.status().err().map(kind));
+        let theirs = (theirs, self.theirs.status().err().map(kind));
+        assert_eq!(ours, theirs, "{what}");
+        ours
+    }
+}
+
+fn entry(key: &str, value: &str) -> Place {
+    (Some((key.to_owned(), value.to_owned())), None)
+}
+
+const END: Place = (None, None);
+
+#[test]
+fn a_tailing_iterator_sees_what_is_written() {
+    let Some(both) = Both::new() else { return };
+    let ours = ReadOptions {
+        tailing: true,
+        ..ReadOptions::default()
+    };
+    let theirs = both.lib.read_options().tailing(true);
+    let mut it = both.iterators(&ours, &theirs);
+    assert_eq!(it.first(), END);
+    both.put("a", "1");
+    both.put("c", "1");
+    assert_eq!(it.first(), entry("a", "1"));
+    both.put("c", "2");
+    both.put("d", "1");
+    assert_eq!(it.next(), entry("c", "2"));
+    both.flush();
+    both.put("e", "1");
+    assert_eq!(it.next(), entry("d", "1"));
+    assert_eq!(it.next(), entry("e", "1"));
+    assert_eq!(it.next(), END);
+    both.put("f", "1");
+    assert_eq!(it.seek("f"), entry("f", "1"));
+    both.flush();
+    both.merge("g", "x");
+    assert_eq!(it.next(), entry("g", "x"));
+    // Backwards it does not go, and can be used again afterwards.
+    it.ours.prev();
+    it.theirs.prev();
+    assert_eq!(it.place("prev"), (None, Some(ErrorKind::NotSupported)));
+    assert_eq!(it.seek("a"), entry("a", "1"));
+    it.ours.seek_to_last();
+    it.theirs.seek_to_last();
+    assert_eq!(it.place("to last"), (None, Some(ErrorKind::NotSupported)));
+    // New range deletions are seen, which RocksDB's does not support.
+    it.ours.seek(b"a");
+    both.ours.delete_range("b", "e").unwrap();
+    it.ours.next();
+    assert_eq!(it.ours.key(), b"e");
+    both.ours.delete_range("f", "g").unwrap();
+    it.ours.next();
+    assert_eq!((it.ours.key(), it.ours.value()), (&b"g"[..], &b"x"[..]));
+    let at = ReadOptions {
+        snapshot: Some(both.ours.snapshot()),
+        ..ours
+    };
+    let refused = both.ours.iterator(&at);
+    assert_eq!(
+        refused.status().unwrap_err().kind(),
+        ErrorKind::NotSupported
+    );
+}
+
+#[test]
+fn a_tailing_iterator_over_a_vector() {
+    let temp = dirs::scratch().unwrap();
+    let mut o = options();
+    o.cf.cf.memtable_factory = ironstone::options::MemtableFactory::Vector;
+    o.db.allow_concurrent_memtable_write = false;
+    let db = Db::open(temp.path(), &o).unwrap();
+    let tailing = ReadOptions {
+        tailing: true,
+        ..ReadOptions::default()
+    };
+    let mut it = db.iterator(&tailing);
+    for i in 0..20 {
+        db.put(format!("{i:02}"), "v").unwrap();
+        if i == 0 {
+            it.seek_to_first();
+        } else {
+            it.next();
+        }
+        assert_eq!(it.key(), format!("{i:02}").as_bytes());
+    }
+}
+
+#[test]
+fn refreshing() {
+    let Some(both) = Both::new() else { return };
+    both.put("a", "1");
+    let ours = ReadOptions::default();
+    let theirs = both.lib.read_options();
+    let mut it = both.iterators(&ours, &theirs);
+    assert_eq!(it.first(), entry("a", "1"));
+    both.put("a", "2");
+    both.put("b", "2");
+    let refresh = |it: &mut Pair<'_>| {
+        it.ours.refresh().unwrap();
+        it.theirs.refresh().unwrap();
+        assert_eq!(it.place("refreshed"), END);
+    };
+    refresh(&mut it);
+    assert_eq!(it.first(), entry("a", "2"));
+    both.flush();
+    both.delete_range("a", "b");
+    refresh(&mut it);
+    assert_eq!(it.first(), entry("b", "2"));
+    // To a snapshot, and back.
+    let snapshot = both.ours.snapshot();
+    both.ours.put("0", "later").unwrap();
+    it.ours.refresh_with_snapshot(Some(&snapshot)).unwrap();
+    it.ours.seek_to_first();
+    assert_eq!(it.ours.key(), b"b");
+    it.ours.refresh().unwrap();
+    it.ours.seek_to_first();
+    assert_eq!(it.ours.key(), b"0");
+    let temp = dirs::scratch().unwrap();
+    let other = Db::open(temp.path(), &options()).unwrap();
+    let stray = other.snapshot();
+    assert!(it.ours.refresh_with_snapshot(Some(&stray)).is_err());
+    other.put("0", "1").unwrap();
+    let mut it = other.iterator(&ours);
+    other.close().unwrap();
+    it.seek_to_first();
+    assert_eq!(it.key(), b"0");
+    let e = it.refresh().unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::ShutdownInProgress);
+}
+
+/// The numbers of the table files in a directory.
+fn tables(dir: &Path) -> BTreeSet<String> {
+    let files = dirs::files(dir).unwrap();
+    files.into_keys().filter(|n| n.ends_with(".sst")).collect()
+}
+
+#[test]
+fn an_iterator_at_a_snapshot_lets_old_files_go() {
+    for refreshes in [false, true] {
+        let temp = dirs::scratch().unwrap();
+        let db = Db::open(temp.path(), &options()).unwrap();
+        for round in 0..3 {
+            for i in 0..50 {
+                db.put(format!("{i:02}"), round.to_string()).unwrap();
+            }
+            db.flush().unwrap();
+        }
+        let at = ReadOptions {
+            snapshot: Some(db.snapshot()),
+            auto_refresh_iterator_with_snapshot: refreshes,
+            ..ReadOptions::default()
+        };
+        let mut it = db.iterator(&at);
+        it.seek_to_first();
+        let old = tables(temp.path());
+        db.put("00a", "later").unwrap();
+        let cf = db.default_column_family();
+        db.compact_range(&cf, None, None).unwrap();
+        for i in 1..10 {
+            it.next();
+            assert_eq!(it.key(), format!("{i:02}").as_bytes());
+            assert_eq!(it.value(), b"2");
+        }
+        for i in (0..9).rev() {
+            it.prev();
+            assert_eq!(it.key(), format!("{i:02}").as_bytes());
+        }
+        db.put("zz", "more").unwrap();
+        db.flush().unwrap();
+        db.wait_for_compact().unwrap();
+        let kept = tables(temp.path()).intersection(&old).count();
+        assert_eq!(kept == 0, refreshes, "{kept} of {old:?}");
+        it.seek(b"40");
+        assert_eq!((it.key(), it.value()), (&b"40"[..], &b"2"[..]));
+    }
+}
+
+#[test]
+fn tiers() {
+    let Some(both) = Both::new() else { return };
+    both.put("disk", "1");
+    both.put("disk2", "1");
+    both.flush();
+    both.put("memory", "2");
+    let cf = both.ours.default_column_family();
+    let read = |tier| ReadOptions {
+        read_tier: tier,
+        ..ReadOptions::default()
+    };
+    let numbered = [
+        (0, ReadTier::ReadAll),
+        (1, ReadTier::BlockCache),
+        (2, ReadTier::Persisted),
+        (3, ReadTier::Memtable),
+    ];
+    let look = |cached: bool| {
+        for (number, tier) in numbered {
+            let (a, b) = (read(tier), both.lib.read_options().read_tier(number));
+            for key in ["disk", "memory", "none", "zzz"] {
+                let ours = both.ours.get_opt(&a, &cf, key).map_err(|e| e.kind());
+                let theirs = both
+                    .theirs
+                    .get_opt(&b, both.theirs.default_cf(), key.as_bytes());
+                let theirs = theirs.map_err(|e| e.kind());
+                assert_eq!(ours, theirs, "{tier:?} {key}, cached: {cached}");
+            }
+            if tier == ReadTier::ReadAll {
+                continue; // it fills the cache
+            }
+            let mut it = both.iterators(&a, &b);
+            let first = it.first();
+            let want = match tier {
+                ReadTier::Persisted => (None, Some(ErrorKind::NotSupported)),
+                ReadTier::BlockCache if !cached => (None, Some(ErrorKind::Incomplete)),
+                ReadTier::BlockCache => entry("disk", "1"),
+                _ => entry("memory", "2"),
+            };
+            assert_eq!(first, want, "{tier:?}");
+        }
+    };
+    // Nothing is read from the file before the tier of the cache is tried.
+    let (a, b) = (
+        read(ReadTier::BlockCache),
+        both.lib.read_options().read_tier(1),
+    );
+    let mut it = both.iterators(&a, &b);
+    assert_eq!(it.first(), (None, Some(ErrorKind::Incomplete)));
+    let e = both.ours.get_opt(&a, &cf, "disk").unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Incomplete);
+    assert!(both.ours.get_opt(&a, &cf, "memory").unwrap().is_some());
+    both.ours.get("disk").unwrap();
+    both.theirs.get(b"disk").unwrap();
+    // An error ends with the next seek.
+    assert_eq!(it.first(), entry("disk", "1"));
+    assert_eq!(it.next(), entry("disk2", "1"));
+    look(true);
+    // What a crash of the process would lose does not count in the tier of what is persistent.
+    let unlogged = WriteOptions {
+        disable_wal: true,
+        ..WriteOptions::default()
+    };
+    both.ours.put_opt(&unlogged, &cf, "lost", "3").unwrap();
+    let theirs = both.lib.write_options().disable_wal(true);
+    let their_cf = both.theirs.default_cf();
+    both.theirs
+        .put_opt(&theirs, their_cf, b"lost", b"3")
+        .unwrap();
+    let (a, b) = (
+        read(ReadTier::Persisted),
+        both.lib.read_options().read_tier(2),
+    );
+    for key in ["lost", "memory", "disk"] {
+        let ours = both.ours.get_opt(&a, &cf, key).unwrap();
+        let theirs = both.theirs.get_opt(&b, their_cf, key.as_bytes()).unwrap();
+        assert_eq!(ours, theirs, "{key}");
+    }
+}
+
+#[test]
+fn deadlines() {
+    let Some(both) = Both::new() else { return };
+    both.put("disk", "1");
+    both.flush();
+    both.put("memory", "2");
+    let cf = both.ours.default_column_family();
+    let late = ReadOptions {
+        deadline: Duration::from_secs(1),
+        ..ReadOptions::default()
+    };
+    let their_late = both.lib.read_options().deadline(1_000_000);
+    let their_cf = both.theirs.default_cf();
+    let e = both.ours.get_opt(&late, &cf, "disk").unwrap_err();
+    let their_e = both.theirs.get_opt(&their_late, their_cf, b"disk");
+    assert_eq!(e.kind(), ErrorKind::TimedOut);
+    assert_eq!(their_e.unwrap_err().kind(), ErrorKind::TimedOut);
+    let mut it = both.iterators(&late, &their_late);
+    assert_eq!(it.first(), (None, Some(ErrorKind::TimedOut)));
+    assert!(both.ours.get_opt(&late, &cf, "memory").unwrap().is_some());
+    let found = both.ours.multi_get_opt(&late, &cf, &["memory", "disk"]);
+    assert!(found[0].is_ok() && found[1].is_err());
+    both.ours.get("disk").unwrap();
+    assert!(both.ours.get_opt(&late, &cf, "disk").unwrap().is_some());
+    let refused = [
+        ReadOptions {
+            io_timeout: Duration::from_secs(1),
+            ..ReadOptions::default()
+        },
+        ReadOptions {
+            merge_operand_count_threshold: Some(1),
+            ..ReadOptions::default()
+        },
+    ];
+    for o in &refused {
+        let e = both.ours.get_opt(o, &cf, "disk").unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::NotSupported);
+        assert_eq!(both.ours.iterator(o).status().unwrap_err().kind(), e.kind());
+        assert!(both.ours.multi_get_opt(o, &cf, &["disk"])[0].is_err());
+    }
+}
+
+#[test]
+fn a_multi_get_gives_up_at_its_limit() {
+    let Some(both) = Both::new() else { return };
+    let keys = ["e", "a", "c", "none", "b", "d"];
+    for key in keys {
+        if key != "none" {
+            both.put(key, &key.repeat(10));
+        }
+    }
+    let cf = both.ours.default_column_family();
+    let compare = || {
+        for limit in [0, 1, 9, 10, 11, 20, 25, 40, 50, u64::MAX] {
+            let o = ReadOptions {
+                value_size_soft_limit: limit,
+                ..ReadOptions::default()
+            };
+            let ours = both.ours.multi_get_opt(&o, &cf, &keys);
+            let o = both.lib.read_options().value_size_soft_limit(limit);
+            let raw: Vec<&[u8]> = keys.iter().map(|k| k.as_bytes()).collect();
+            let theirs = both.theirs.multi_get(&o, both.theirs.default_cf(), &raw);
+            for (i, key) in keys.iter().enumerate() {
+                let ours = ours[i].as_ref().map_err(ironstone::Error::kind);
+                let theirs = theirs[i].as_ref().map_err(ironstone::Error::kind);
+                assert_eq!(ours, theirs, "{key} with {limit}");
+            }
+        }
+    };
+    compare();
+    both.flush();
+    compare();
+}
+
+#[test]
+fn internal_keys_that_are_skipped() {
+    let Some(both) = Both::new() else { return };
+    for i in 0..30 {
+        both.put(&format!("{i:02}"), "v");
+    }
+    both.flush();
+    for i in (0..30).filter(|i| i % 10 != 9) {
+        both.delete(&format!("{i:02}"));
+    }
+    for max in [1, 5, 8, 9, 10, 17, 18, 19, 20, 30] {
+        let ours = ReadOptions {
+            max_skippable_internal_keys: max,
+            ..ReadOptions::default()
+        };
+        let theirs = both.lib.read_options().max_skippable_internal_keys(max);
+        let mut it = both.iterators(&ours, &theirs);
+        for start in 0..30 {
+            let mut at = it.seek(&format!("{start:02}"));
+            while at.0.is_some() {
+                at = it.next();
+            }
+            it.ours.seek_for_prev(format!("{start:02}").as_bytes());
+            it.theirs.seek_for_prev(format!("{start:02}").as_bytes());
+            let mut at = it.place(&format!("back from {start} with {max}"));
+            while at.0.is_some() {
+                it.ours.prev();
+                it.theirs.prev();
+                at = it.place(&format!("prev with {max} from {start}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn filters_of_prefixes_spare_files() {
+    let temp = dirs::scratch().unwrap();
+    let statistics = Arc::new(Statistics::new());
+    let mut o = options();
+    o.env.statistics = Some(Arc::clone(&statistics));
+    o.cf.prefix_extractor = Some(SliceTransform::fixed_prefix(2));
+    o.cf.table
+        .apply("filter_policy", "bloomfilter:20:false")
+        .unwrap();
+    let db = Db::open(temp.path(), &o).unwrap();
+    let cf = db.default_column_family();
+    for file in 0..8 {
+        for i in 0..20 {
+            db.put(format!("{file:02}-{i:02}"), "v").unwrap();
+        }
+        // All files span all keys.
+        db.put("!", "").unwrap();
+        db.put("~", "").unwrap();
+        db.flush().unwrap();
+    }
+    let filtered = || statistics.get(Ticker::NonLastLevelSeekFiltered);
+    let count = |o: &ReadOptions, target: &str| {
+        let before = filtered();
+        let mut it = db.iterator(o);
+        it.seek(target.as_bytes());
+        let mut found = 0;
+        while it.valid() {
+            found += 1;
+            it.next();
+        }
+        it.status().unwrap();
+        (found, filtered() - before)
+    };
+    let same = ReadOptions {
+        prefix_same_as_start: true,
+        ..ReadOptions::default()
+    };
+    let auto = |bound: &str| ReadOptions {
+        auto_prefix_mode: true,
+        iterate_upper_bound: Some(bound.into()),
+        ..ReadOptions::default()
+    };
+    let total = ReadOptions {
+        total_order_seek: true,
+        ..ReadOptions::default()
+    };
+    assert_eq!(count(&same, "03-10"), (10, 7));
+    assert_eq!(count(&same, "none"), (0, 8));
+    assert_eq!(count(&auto("03-15"), "03-10"), (5, 7));
+    assert_eq!(count(&auto("04"), "03-10"), (10, 7));
+    assert_eq!(count(&auto("05"), "03-10"), (30, 0));
+    assert_eq!(count(&total, "03-10"), (91, 0));
+    // By itself: nothing is missing beyond the prefix.
+    assert_eq!(count(&ReadOptions::default(), "03-10"), (91, 7));
+    assert_eq!(count(&ReadOptions::default(), "03-99"), (81, 7));
+    assert_eq!(count(&ReadOptions::default(), "}"), (1, 0)); // without a prefix
+    db.compact_range(&cf, None, None).unwrap();
+    assert_eq!(count(&same, "03-10").0, 10);
+    assert_eq!(count(&ReadOptions::default(), "03-10").0, 91);
+}
+
+#[test]
+fn tables_are_chosen_by_their_properties() {
+    let temp = dirs::scratch().unwrap();
+    let db = Db::open(temp.path(), &options()).unwrap();
+    let cf = db.default_column_family();
+    for i in 0..5 {
+        db.put(format!("old{i}"), "v").unwrap();
+    }
+    db.flush().unwrap();
+    db.compact_range(&cf, None, None).unwrap();
+    db.put("new1", "v").unwrap();
+    db.delete_range("old1", "old3").unwrap();
+    db.flush().unwrap();
+    db.put("newer", "v").unwrap();
+    let keys = |filter: TableFilter| {
+        let o = ReadOptions {
+            table_filter: Some(filter),
+            ..ReadOptions::default()
+        };
+        let mut it = db.iterator(&o);
+        let mut out = Vec::new();
+        it.seek_to_first();
+        while it.valid() {
+            out.push(String::from_utf8_lossy(it.key()).into_owned());
+            it.next();
+        }
+        it.status().unwrap();
+        out
+    };
+    let large = keys(TableFilter::new(|p| p.num_entries > 2));
+    // Range tombstones count in tables that are passed over, too.
+    assert_eq!(large, ["newer", "old0", "old3", "old4"]);
+    assert_eq!(keys(TableFilter::new(|_| false)), ["newer"]);
+    let all = keys(TableFilter::new(|_| panic!("a bug in a filter")));
+    assert_eq!(all, ["new1", "newer", "old0", "old3", "old4"]);
+}
+
+#[test]
+fn operands_as_they_are() {
+    let temp = dirs::scratch().unwrap();
+    let db = Db::open(temp.path(), &options()).unwrap();
+    let cf = db.default_column_family();
+    let operands = |key: &str| {
+        let found = db.get_merge_operands(&cf, key, 10).unwrap();
+        found
+            .iter()
+            .map(|o| String::from_utf8_lossy(o).into_owned())
+            .collect::<Vec<_>>()
+    };
+    db.put("base", "0").unwrap();
+    db.put("gone", "0").unwrap();
+    db.put("plain", "0").unwrap();
+    db.merge("only", "1").unwrap();
+    db.merge("base", "1").unwrap();
+    db.merge("covered", "1").unwrap();
+    let columns = ironstone::WideColumns::new([("", "e"), ("x", "y")]).unwrap();
+    db.put_entity("entity", &columns).unwrap();
+    let snapshot = db.snapshot();
+    db.flush().unwrap();
+    db.merge("base", "2").unwrap();
+    db.delete("gone").unwrap();
+    db.delete_range("covered", "coverez").unwrap();
+    db.flush().unwrap();
+    db.merge("base", "3").unwrap();
+    db.merge("gone", "4").unwrap();
+    db.merge("covered", "5").unwrap();
+    db.merge("entity", "6").unwrap();
+    let empty: [&str; 0] = [];
+    // The flush merged what it found together.
+    assert_eq!(operands("base"), ["0,1", "2", "3"]);
+    assert_eq!(operands("only"), ["1"]);
+    assert_eq!(operands("plain"), ["0"]);
+    assert_eq!(operands("gone"), ["4"]);
+    assert_eq!(operands("covered"), ["5"]);
+    assert_eq!(operands("entity"), ["e", "6"]);
+    assert_eq!(operands("none"), empty);
+    let e = db.get_merge_operands(&cf, "base", 2).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Incomplete);
+    assert!(e.to_string().contains("there are 3, room for 2"), "{e}");
+    let at = ReadOptions {
+        snapshot: Some(snapshot),
+        ..ReadOptions::default()
+    };
+    let how = |max| GetMergeOperandsOptions {
+        expected_max_number_of_operands: max,
+        continue_cb: None,
+    };
+    let found = db.get_merge_operands_opt(&at, &cf, "base", how(2)).unwrap();
+    assert_eq!(found, [b"0,1"]);
+    // The newest two are enough.
+    let mut seen = Vec::new();
+    let mut ask = |operand: &[u8]| {
+        seen.push(operand.to_vec());
+        seen.len() < 2
+    };
+    let how = GetMergeOperandsOptions {
+        expected_max_number_of_operands: 2,
+        continue_cb: Some(&mut ask),
+    };
+    let read = ReadOptions::default();
+    let found = db.get_merge_operands_opt(&read, &cf, "base", how).unwrap();
+    assert_eq!(found, [b"2", b"3"]);
+    assert_eq!(seen, [b"3", b"2"]);
+    let mut ask = |_: &[u8]| panic!("a bug in a callback");
+    let how = GetMergeOperandsOptions {
+        expected_max_number_of_operands: 9,
+        continue_cb: Some(&mut ask),
+    };
+    let e = db
+        .get_merge_operands_opt(&read, &cf, "base", how)
+        .unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Aborted);
+    drop(db);
+    let mut without = options();
+    without.cf.merge_operator = None;
+    let db = Db::open(temp.path(), &without);
+    if let Ok(db) = db {
+        let cf = db.default_column_family();
+        let plain = db.get_merge_operands(&cf, "plain", 1).unwrap();
+        assert_eq!(plain, [b"0"]);
+    }
+}
+
+#[test]
+fn several_families_are_read_at_one_moment() {
+    let temp = dirs::scratch().unwrap();
+    let mut o = options();
+    o.cf.cf.write_buffer_size = 64 << 10;
+    let db = Db::open(temp.path(), &o).unwrap();
+    let other = db.create_column_family("other", &o.cf).unwrap();
+    let default = db.default_column_family();
+    let (stop, value) = (AtomicBool::new(false), "x".repeat(500));
+    std::thread::scope(|scope| {
+        let (db, default, other, stop) = (&db, &default, &other, &stop);
+        scope.spawn(move || {
+            let mut i = 0u64;
+            while !stop.load(Ordering::Relaxed) {
+                let mut batch = WriteBatch::new();
+                let both = format!("{i:012}{value}");
+                batch.put_cf(default, "k", &both).unwrap();
+                batch.put_cf(other, "k", &both).unwrap();
+                db.write(batch).unwrap();
+                i += 1;
+            }
+        });
+        let read = ReadOptions::default();
+        for _ in 0..300 {
+            let values = db.multi_get_families(&read, &[(other, "k"), (default, "k")]);
+            assert_eq!(values[0].as_ref().unwrap(), values[1].as_ref().unwrap());
+            let mut its = db.new_iterators(&read, &[default, other]).unwrap();
+            let seen: Vec<_> = its
+                .iter_mut()
+                .map(|it| {
+                    it.seek_to_first();
+                    it.status().unwrap();
+                    it.valid().then(|| it.value().to_vec())
+                })
+                .collect();
+            assert_eq!(seen[0], seen[1]);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let stray = dirs::scratch().unwrap();
+    let stray = Db::open(stray.path(), &o).unwrap();
+    let foreign = stray.default_column_family();
+    let read = ReadOptions::default();
+    assert!(db.new_iterators(&read, &[&default, &foreign]).is_err());
+    let values = db.multi_get_families(&read, &[(&foreign, "k"), (&default, "k")]);
+    assert!(values[0].is_err() && values[1].is_ok());
+}
+
+#[test]
+fn iterators_outlive_families_files_and_the_database() {
+    let temp = dirs::scratch().unwrap();
+    let db = Db::open(temp.path(), &options()).unwrap();
+    let cf = db.create_column_family("gone", &options().cf).unwrap();
+    for i in 0..100 {
+        db.put_cf(&cf, format!("{i:02}"), "v").unwrap();
+        if i % 30 == 0 {
+            db.flush_cf(&cf).unwrap();
+        }
+    }
+    let mut it = db.iterator_cf(&ReadOptions::default(), &cf).unwrap();
+    it.seek_to_first();
+    db.compact_range(&cf, None, None).unwrap();
+    db.drop_column_family(&cf).unwrap();
+    db.put("a", "b").unwrap();
+    db.flush().unwrap();
+    for i in 1..50 {
+        it.next();
+        assert_eq!(it.key(), format!("{i:02}").as_bytes());
+    }
+    it.refresh().unwrap();
+    it.seek(b"20");
+    assert_eq!(it.key(), b"20");
+    db.close().unwrap();
+    for i in (0..20).rev() {
+        it.prev();
+        assert_eq!(it.key(), format!("{i:02}").as_bytes());
+    }
+    it.prev();
+    assert!(!it.valid() && it.status().is_ok());
+}
+
+#[test]
+fn properties_of_iterators() {
+    let temp = dirs::scratch().unwrap();
+    let db = Db::open(temp.path(), &options()).unwrap();
+    db.put("a", "1").unwrap();
+    db.flush().unwrap();
+    db.put("b", "2").unwrap();
+    db.merge("c", "3").unwrap();
+    for pin_data in [false, true] {
+        let o = ReadOptions {
+            pin_data,
+            ..ReadOptions::default()
+        };
+        let mut it = db.iterator(&o);
+        let get = |it: &DbIterator, name: &str| {
+            let value = it.property(&format!("rocksdb.iterator.{name}")).unwrap();
+            String::from_utf8_lossy(&value).into_owned()
+        };
+        assert_eq!(get(&it, "is-key-pinned"), "Iterator is not valid.");
+        it.seek_to_first();
+        let yes = if pin_data { "1" } else { "0" };
+        assert_eq!(get(&it, "is-key-pinned"), "0");
+        assert_eq!(get(&it, "is-value-pinned"), yes);
+        assert_eq!(get(&it, "internal-key"), "a");
+        it.next();
+        assert_eq!(get(&it, "is-key-pinned"), yes);
+        assert_eq!(get(&it, "is-value-pinned"), yes);
+        it.next();
+        assert_eq!(get(&it, "is-value-pinned"), "0"); // merged
+        let time = it.property("rocksdb.iterator.write-time").unwrap();
+        assert_eq!(time, u64::MAX.to_le_bytes());
+        let e = it.property("rocksdb.iterator.what").unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidArgument);
+    }
+}
+
+/// A table of these versions: user key, sequence, kind and value.
+fn write_table(path: &Path, entries: &[(&str, u64, base::ValueType, &str)]) -> u64 {
+    let file = io::posix::Posix::shared();
+    let file = file.open(path, io::OpenHow::CREATE_NEW).unwrap();
+    let mut builder = table::Builder::new(file, table::BuilderOptions::default()).unwrap();
+    for (key, sequence, kind, value) in entries {
+        let internal = base::key::encode(key.as_bytes(), base::SequenceNumber(*sequence), *kind);
+        builder.add(&internal, value.as_bytes()).unwrap();
+    }
+    builder.finish().unwrap().file_size
+}
+
+#[test]
+fn files_of_a_level_that_share_a_user_key() {
+    use base::ValueType::{Deletion, Merge, Value};
+    let temp = dirs::scratch().unwrap();
+    // Operands of one key lie in three files of a level, as releases before 5 could leave them.
+    let contents: [&[_]; 3] = [
+        &[
+            ("a", 30, Value, "a"),
+            ("k", 29, Merge, "4"),
+            ("k", 28, Merge, "3"),
+        ],
+        &[("k", 20, Merge, "2")],
+        &[
+            ("k", 10, Merge, "1"),
+            ("k", 9, Value, "0"),
+            ("k", 8, Deletion, ""),
+            ("z", 7, Value, "z"),
+        ],
+    ];
+    let ours = Db::open(temp.path().join("ours"), &options()).unwrap();
+    let mut files = Vec::new();
+    for (i, entries) in contents.iter().enumerate() {
+        let name = format!("/00000{}.sst", i + 1);
+        let size = write_table(&temp.path().join(&name[1..]), entries);
+        files.push(LiveFileMetaData {
+            level: 3,
+            name,
+            directory: temp.path().to_path_buf(),
+            size,
+            smallest_seqno: entries.last().unwrap().1,
+            largest_seqno: entries[0].1,
+            smallestkey: entries[0].0.into(),
+            largestkey: entries.last().unwrap().0.into(),
+            ..LiveFileMetaData::default()
+        });
+    }
+    let metadata = ExportImportFilesMetaData {
+        db_comparator_name: "leveldb.BytewiseComparator".to_owned(),
+        files,
+    };
+    let how = ImportColumnFamilyOptions::default();
+    let cf = ours
+        .create_column_family_with_import("imported", &options().cf, &how, &metadata)
+        .unwrap();
+    let get = |key: &str| ours.get_cf(&cf, key).unwrap();
+    assert_eq!(get("k").unwrap(), b"0,1,2,3,4");
+    assert_eq!(get("a").unwrap(), b"a");
+    assert_eq!(get("z").unwrap(), b"z");
+    let found = ours.get_merge_operands(&cf, "k", 5).unwrap();
+    assert_eq!(found, [b"0", b"1", b"2", b"3", b"4"]);
+    let pairs = sim::content::family(&ours, &cf).unwrap();
+    assert_eq!(pairs.len(), 3);
+    check_with_rocksdb(&metadata, temp.path(), &pairs);
+}
+
+fn check_with_rocksdb(
+    metadata: &ExportImportFilesMetaData,
+    dir: &Path,
+    want: &sim::content::Pairs,
+) {
+    let Some(lib) = oracle::rocksdb() else { return };
+    let files: Vec<_> = metadata
+        .files
+        .iter()
+        .map(|f| RocksLiveFile {
+            level: f.level as i32,
+            name: f.name.clone(),
+            directory: f.directory.display().to_string(),
+            size: f.size as usize,
+            smallest_key: f.smallestkey.clone(),
+            largest_key: f.largestkey.clone(),
+            smallest_seqno: f.smallest_seqno,
+            largest_seqno: f.largest_seqno,
+        })
+        .collect();
+    let mut rocks = RocksDb::open(&rocks_options(&lib), dir.join("theirs")).unwrap();
+    let export = RocksExport::of(&lib, &metadata.db_comparator_name, &files).unwrap();
+    rocks
+        .import("imported", &rocks_options(&lib), &export)
+        .unwrap();
+    let cf = rocks.cf("imported").unwrap();
+    assert_eq!(rocks.get_cf(cf, b"k").unwrap().unwrap(), b"0,1,2,3,4");
+    assert_eq!(rocks.iterator_cf(cf).collect_all().unwrap(), *want);
+}
+
+#[test]
+fn merges_of_values_with_times_are_rocksdbs() {
+    let Some(lib) = oracle::rocksdb() else { return };
+    let temp = dirs::scratch().unwrap();
+    let dir = temp.path();
+    let mut want = String::new();
+    for turn in 0..6 {
+        let with = turn.to_string();
+        want = if want.is_empty() {
+            with.clone()
+        } else {
+            format!("{want},{with}")
+        };
+        if turn % 2 == 0 {
+            let db = Db::open_with_ttl(dir, &options(), 3600).unwrap();
+            db.merge("k", &with).unwrap();
+            db.put("p", "0").unwrap();
+            db.merge("p", &with).unwrap();
+            assert_eq!(db.get("k").unwrap().unwrap(), want.as_bytes());
+            let cf = db.base().default_column_family();
+            if turn == 2 {
+                db.base().compact_range(&cf, None, None).unwrap();
+            }
+            let mut it = db.iterator_cf(&ReadOptions::default(), &cf).unwrap();
+            it.inner().seek(b"k");
+            assert_eq!(it.value(), want.as_bytes());
+            assert!(it.ttl_timestamp().unwrap() > 1_700_000_000);
+            // What has no time cannot be merged.
+            db.base().put("short", "x").unwrap();
+            db.merge("short", "y").unwrap();
+            assert!(db.get("short").unwrap_err().is_corruption());
+            db.delete("short").unwrap();
+            db.close().unwrap();
+        } else {
+            let db = RocksDb::open_with_ttl(&rocks_options(&lib), dir, 3600).unwrap();
+            let cf = db.default_cf();
+            let their = db.get(b"k").unwrap().unwrap();
+            assert_eq!(their.len() + 2, want.len());
+            let p = format!("0,{}", turn - 1);
+            assert_eq!(db.get(b"p").unwrap().unwrap(), p.as_bytes());
+            db.merge_cf(cf, b"k", with.as_bytes()).unwrap();
+            if turn == 3 {
+                db.flush().unwrap();
+                db.compact_range(cf, None, None);
+            }
+            assert_eq!(db.get(b"k").unwrap().unwrap(), want.as_bytes());
+        }
+    }
+    // A value that has expired is gone; operands on it are not.
+    let db = Db::open_with_ttl(dir, &options(), 10).unwrap();
+    let old = [&b"old"[..], &1_400_000_000_i32.to_le_bytes()].concat();
+    db.base().put("e", &old).unwrap();
+    db.base().flush().unwrap();
+    db.base().merge("e2", &old).unwrap();
+    db.base().flush().unwrap();
+    let cf = db.base().default_column_family();
+    db.base().compact_range(&cf, None, None).unwrap();
+    assert_eq!(db.get("e").unwrap(), None);
+    assert_eq!(db.get("e2").unwrap().unwrap(), b"old");
+}
