@@ -67,6 +67,11 @@ pub trait OptionValue: Sized + Clone + PartialEq {
     fn kind() -> String;
     /// Reads the OPTIONS-file form.
     fn parse(text: &str) -> Option<Self>;
+    /// Reads the OPTIONS-file form where a struct may be given in part: members that it does not
+    /// name stay as they are here.
+    fn parse_onto(&self, text: &str) -> Option<Self> {
+        Self::parse(text)
+    }
     /// Writes the OPTIONS-file form.
     fn print(&self) -> String;
 }
@@ -155,9 +160,49 @@ pub trait OptionTable: Default + Clone {
     fn validate(&self) -> Result<()>;
 }
 
-/// The error of an unknown option name.
-pub fn unknown_option(section: &str, name: &str) -> Error {
-    Error::invalid_argument(format!("unknown option {name} in {section}"))
+/// The error of an unknown option name, with the one of `known` that looks most like it.
+pub fn unknown_option<'a>(
+    section: &str,
+    name: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Error {
+    let e = Error::invalid_argument(format!("unknown option {name} in {section}"));
+    match nearest(name, known) {
+        Some(nearest) => e.hint(format!("did you mean {nearest}?")),
+        None => e,
+    }
+}
+
+/// The name that looks most like `name`: the fewest letters have to be changed, and not more than
+/// a third of them. The first of several.
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    const LENGTH_MAX: usize = 128;
+    if name.len() > LENGTH_MAX {
+        return None;
+    }
+    let distances = known.into_iter().map(|k| (distance(name, k), k));
+    let (least, nearest) = distances.min_by_key(|(d, _)| *d)?;
+    (least <= name.len().div_ceil(3)).then_some(nearest)
+}
+
+/// How many bytes have to be changed, added or left out to make one text of the other.
+fn distance(a: &str, b: &str) -> usize {
+    // By columns: the distances of the first bytes of `b`, so far, to all beginnings of `a`.
+    let mut column: Vec<usize> = (0..=a.len()).collect();
+    for (j, y) in b.bytes().enumerate() {
+        let mut diagonal = j;
+        let mut above = j + 1;
+        for (cell, x) in column.iter_mut().skip(1).zip(a.bytes()) {
+            let changed = diagonal + usize::from(x != y);
+            diagonal = *cell;
+            above = changed.min(above + 1).min(*cell + 1);
+            *cell = above;
+        }
+        if let Some(first) = column.first_mut() {
+            *first = j + 1;
+        }
+    }
+    column.last().copied().unwrap_or_default()
 }
 
 /// The error of text that is no value of the option's type.
@@ -230,7 +275,8 @@ macro_rules! options {
             fn set(&mut self, name: &str, text: &str) -> $crate::Result<()> {
                 $(
                     if name == $crate::options!(@name $field $($file_name)?) {
-                        self.$field = <$ty as $crate::options::OptionValue>::parse(text)
+                        let old = &self.$field;
+                        self.$field = $crate::options::OptionValue::parse_onto(old, text)
                             .ok_or_else(|| {
                                 let kind = <$ty as $crate::options::OptionValue>::kind();
                                 $crate::options::bad_value(name, text, &kind)
@@ -238,7 +284,9 @@ macro_rules! options {
                         return Ok(());
                     }
                 )*
-                Err($crate::options::unknown_option($section, name))
+                let known = <Self as $crate::options::OptionTable>::infos();
+                let known = known.iter().map(|info| info.name);
+                Err($crate::options::unknown_option($section, name, known))
             }
 
             fn validate(&self) -> $crate::Result<()> {
@@ -360,11 +408,30 @@ mod tests {
             "Invalid argument: option number: \"x\" is not a value of type u64"
         );
         let e = t.set("numbers", "1").unwrap_err().to_string();
-        assert_eq!(e, "Invalid argument: unknown option numbers in Test");
+        assert_eq!(
+            e,
+            "Invalid argument: unknown option numbers in Test (did you mean number?)"
+        );
         t.validate().unwrap();
         t.ratio = 2.0;
         let e = t.validate().unwrap_err().to_string();
         assert!(e.contains("option ratio = 2.000000 is out of range"), "{e}");
+    }
+
+    #[test]
+    fn the_nearest_name_is_found() {
+        assert_eq!(distance("", "abc"), 3);
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("same", "same"), 0);
+        let names = ["write_buffer_size", "max_write_buffer_number", "ttl"];
+        assert_eq!(
+            nearest("write_bufer_size", names),
+            Some("write_buffer_size")
+        );
+        assert_eq!(nearest("writeBufferSize", names), Some("write_buffer_size"));
+        assert_eq!(nearest("compression", names), None);
+        assert_eq!(nearest("", names), None);
+        assert_eq!(nearest(&"x".repeat(200), names), None);
     }
 
     #[test]

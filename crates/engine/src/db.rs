@@ -84,7 +84,7 @@ impl WriteBatch {
 pub struct Db {
     pub(crate) shared: Arc<Shared>,
     default: Arc<Family>,
-    jobs: Mutex<Jobs>,
+    pub(crate) jobs: Mutex<Jobs>,
     lock: Option<Box<dyn FileLock>>,
 }
 

@@ -1,10 +1,11 @@
 //! A column family while the database is open, and the set of them.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
+use base::merge::MergeOperator;
 use base::{Comparator, Error, FileNumber, Result};
 
 use crate::compaction::stats::Compactions;
@@ -20,7 +21,14 @@ use crate::write_buffer_manager::{Tracker, WriteBufferManager};
 pub(crate) struct Family {
     pub(crate) id: u32,
     pub(crate) name: String,
-    pub(crate) options: ColumnFamilyOptions,
+    /// The order of keys, the same for ever.
+    comparator: Comparator,
+    /// The same as long as the database is open.
+    pub(crate) merge_operator: Option<Arc<dyn MergeOperator>>,
+    /// In force. Replaced as a whole when some of them change.
+    options: ArcSwap<ColumnFamilyOptions>,
+    /// Those of the options that the write path looks at.
+    often: Often,
     /// What reads look at. Replaced, under the database's state lock, when a memtable is rotated,
     /// flushed, or the Version changes.
     pub(crate) view: ArcSwap<View>,
@@ -53,17 +61,13 @@ impl Family {
     pub(crate) fn new(
         id: u32,
         name: String,
-        mut options: ColumnFamilyOptions,
+        options: ColumnFamilyOptions,
         version: Arc<Version>,
         log_number: FileNumber,
         instance: u64,
         write_buffers: Arc<WriteBufferManager>,
     ) -> Self {
-        if options.cf.compaction_style == CompactionStyle::Fifo {
-            // All files are on level 0: their number says nothing about what has to be done.
-            options.cf.level0_slowdown_writes_trigger = i32::MAX;
-            options.cf.level0_stop_writes_trigger = i32::MAX;
-        }
+        let options = in_force(options);
         let last_epoch = version
             .files()
             .filter_map(|(_, f)| f.meta.epoch_number)
@@ -80,7 +84,10 @@ impl Family {
                 imm: Vec::new(),
                 version,
             }),
-            options,
+            comparator: options.comparator.clone(),
+            merge_operator: options.merge_operator.clone(),
+            often: Often::of(&options),
+            options: ArcSwap::from_pointee(options),
             log_number: AtomicU64::new(log_number.0),
             next_epoch: AtomicU64::new(last_epoch.unwrap_or(0) + 1),
             next_memtable_id: AtomicU64::new(1),
@@ -98,7 +105,42 @@ impl Family {
     }
 
     pub(crate) fn comparator(&self) -> &Comparator {
-        &self.options.comparator
+        &self.comparator
+    }
+
+    /// The options in force, for one look at them.
+    pub(crate) fn options(&self) -> Guard<Arc<ColumnFamilyOptions>> {
+        self.options.load()
+    }
+
+    /// The options in force, for a job: it works with the same ones from its start to its end.
+    pub(crate) fn options_now(&self) -> Arc<ColumnFamilyOptions> {
+        self.options.load_full()
+    }
+
+    /// Puts other options in force. The comparator and the merge operator stay.
+    pub(crate) fn set_options(&self, options: ColumnFamilyOptions) {
+        let options = in_force(options);
+        self.often.set(&options);
+        self.options.store(Arc::new(options));
+    }
+
+    /// `write_buffer_size`.
+    #[inline]
+    pub(crate) fn write_buffer_size(&self) -> u64 {
+        self.often.write_buffer_size.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that the family's memtables may have together.
+    pub(crate) fn write_buffers_size(&self) -> u64 {
+        let number = self.often.max_write_buffer_number.load(Ordering::Relaxed);
+        self.write_buffer_size().saturating_mul(number)
+    }
+
+    /// `max_successive_merges`.
+    #[inline]
+    pub(crate) fn max_successive_merges(&self) -> u64 {
+        self.often.max_successive_merges.load(Ordering::Relaxed)
     }
 
     pub(crate) fn log_number(&self) -> FileNumber {
@@ -119,7 +161,7 @@ impl Family {
         Arc::new(Memtable::with(
             self.next_memtable_id.fetch_add(1, Ordering::Relaxed),
             log_number,
-            memtable_settings(&self.options, &self.write_buffers),
+            memtable_settings(&self.options(), &self.write_buffers),
         ))
     }
 
@@ -155,14 +197,15 @@ impl Family {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[inline]
     pub(crate) fn arena_block_size(&self) -> usize {
-        arena_block_size(&self.options)
+        self.often.arena_block_size.load(Ordering::Relaxed)
     }
 
     /// Whether enough memtables wait for a flush, or somebody waits for it.
     pub(crate) fn flush_due(&self) -> bool {
         let imm = &self.view.load().imm;
-        let enough = self.options.cf.min_write_buffer_number_to_merge.max(1) as usize;
+        let enough = self.options().cf.min_write_buffer_number_to_merge.max(1) as usize;
         let below = self.flush_below.load(Ordering::Relaxed);
         imm.len() >= enough || imm.iter().any(|m| m.id() < below)
     }
@@ -174,6 +217,51 @@ impl Family {
     pub(crate) fn is_dropped(&self) -> bool {
         self.dropped.load(Ordering::Acquire)
     }
+}
+
+/// Options that are read without taking hold of all of them: once per write group, or per entry.
+struct Often {
+    write_buffer_size: AtomicU64,
+    max_write_buffer_number: AtomicU64,
+    max_successive_merges: AtomicU64,
+    /// As it is in force.
+    arena_block_size: AtomicUsize,
+}
+
+impl Often {
+    fn of(options: &ColumnFamilyOptions) -> Self {
+        let new = Self {
+            write_buffer_size: AtomicU64::new(0),
+            max_write_buffer_number: AtomicU64::new(0),
+            max_successive_merges: AtomicU64::new(0),
+            arena_block_size: AtomicUsize::new(0),
+        };
+        new.set(options);
+        new
+    }
+
+    fn set(&self, options: &ColumnFamilyOptions) {
+        let cf = &options.cf;
+        self.write_buffer_size
+            .store(cf.write_buffer_size, Ordering::Relaxed);
+        let number = cf.max_write_buffer_number.unsigned_abs();
+        self.max_write_buffer_number
+            .store(u64::from(number), Ordering::Relaxed);
+        self.max_successive_merges
+            .store(cf.max_successive_merges, Ordering::Relaxed);
+        self.arena_block_size
+            .store(arena_block_size(options), Ordering::Relaxed);
+    }
+}
+
+/// The options with those changed that the compaction style leaves no choice about.
+fn in_force(mut options: ColumnFamilyOptions) -> ColumnFamilyOptions {
+    if options.cf.compaction_style == CompactionStyle::Fifo {
+        // All files are on level 0: their number says nothing about what has to be done.
+        options.cf.level0_slowdown_writes_trigger = i32::MAX;
+        options.cf.level0_stop_writes_trigger = i32::MAX;
+    }
+    options
 }
 
 /// `arena_block_size`, but at most an eighth of the write buffer, so that small buffers work.

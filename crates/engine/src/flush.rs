@@ -132,7 +132,7 @@ fn discard(db: &Shared, edit: &VersionEdit) {
 
 /// Merges a job's memtables into one level 0 table, if anything of them is worth writing.
 fn write(db: &Shared, job: Job) -> Result<Written> {
-    let ctx = OutputContext::of(db, &job.family);
+    let ctx = OutputContext::of(db, &job.family, job.family.options_now());
     let snapshots = db.snapshots.sequences();
     let start = db.env().clock.wall_micros();
     let number = ctx.numbers.take();
@@ -300,7 +300,7 @@ fn install(db: &Shared, done: &mut Vec<Written>) -> Result<()> {
         let living: Vec<_> = flushed.imm.iter().chain([&flushed.mem]).collect();
         family
             .history()
-            .add(&w.job.memtables, &living, &family.options.cf);
+            .add(&w.job.memtables, &living, &family.options().cf);
         drop(living);
         family.view.store(Arc::new(flushed));
         family.set_log_number(FileNumber(w.edit.log_number.unwrap_or(0)));

@@ -3,6 +3,8 @@
 //! A quarter of `max_background_jobs` flush, the others compact; at least one each. They look for
 //! work under the state lock, do it without, and sleep when there is none. A compaction that is
 //! done in parts has a further thread for each part but the first.
+//!
+//! When the options change, threads are added; those that are too many then do nothing.
 
 mod compressors;
 
@@ -20,7 +22,7 @@ use crate::flush;
 use crate::listener::BackgroundErrorReason;
 use crate::options::DbOptions;
 use crate::properties;
-use crate::shared::Shared;
+use crate::shared::{Shared, State};
 use crate::write::wal::LogFiles;
 use crate::write::{admit, pending};
 
@@ -34,11 +36,52 @@ const POOL_RETRY: Duration = Duration::from_secs(1);
 /// How long a thread sleeps when nothing calls it.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
-/// How many threads flush, and how many compact.
+/// How many threads flush, and how many compact, by RocksDB's rule: each number for itself, if one
+/// of them is set.
 fn limits(options: &DbOptions) -> (usize, usize) {
-    let all = options.max_background_jobs.max(1).unsigned_abs() as usize;
+    let at_least_one = |n: i32| n.max(1).unsigned_abs() as usize;
+    let (flushes, compactions) = (
+        options.max_background_flushes,
+        options.max_background_compactions,
+    );
+    if flushes != -1 || compactions != -1 {
+        return (at_least_one(flushes), at_least_one(compactions));
+    }
+    let all = at_least_one(options.max_background_jobs);
     let flushers = (all / 4).max(1);
     (flushers, all.saturating_sub(flushers).max(1))
+}
+
+/// What a thread does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Flush,
+    Compact,
+}
+
+impl Role {
+    /// How many threads do it.
+    fn limit(self, options: &DbOptions) -> usize {
+        let (flushers, compactors) = limits(options);
+        match self {
+            Self::Flush => flushers,
+            Self::Compact => compactors,
+        }
+    }
+
+    fn next(self, db: &Arc<Shared>, state: &mut State) -> Option<Work> {
+        match self {
+            Self::Flush => flush::next(db, state),
+            Self::Compact => compaction::next(db, state),
+        }
+    }
+
+    fn reason(self) -> BackgroundErrorReason {
+        match self {
+            Self::Flush => BackgroundErrorReason::Flush,
+            Self::Compact => BackgroundErrorReason::Compaction,
+        }
+    }
 }
 
 /// Runs the tasks at the same time: the first on this thread, each other on its own. The results
@@ -78,23 +121,17 @@ where
 #[derive(Default)]
 pub(crate) struct Jobs {
     threads: Vec<JoinHandle<()>>,
+    flushers: usize,
+    compactors: usize,
+    /// Whether there is a thread for statistics.
+    dumps_stats: bool,
 }
 
 impl Jobs {
     /// Starts the threads of a database.
     pub(crate) fn start(db: &Arc<Shared>) -> Result<Self> {
-        let (flushers, compactors) = limits(&db.options.db);
         let mut jobs = Self::default();
-        for i in 0..flushers {
-            jobs.spawn(&format!("ironstone:high{i}"), db, |db| {
-                work(db, flush::next, BackgroundErrorReason::Flush);
-            })?;
-        }
-        for i in 0..compactors {
-            jobs.spawn(&format!("ironstone:low{i}"), db, move |db| {
-                work(db, compaction::next, BackgroundErrorReason::Compaction);
-            })?;
-        }
+        jobs.follow_options(db)?;
         if db.log_files().is_ok_and(LogFiles::uses_pool) {
             jobs.spawn("ironstone:pool", db, fill_pool)?;
         }
@@ -102,12 +139,30 @@ impl Jobs {
         if db.wal.archives() {
             jobs.spawn("ironstone:purge", db, purge_archive)?;
         }
-        let seconds = db.options.db.stats_dump_period_sec;
-        if seconds > 0 {
-            let period = Duration::from_secs(u64::from(seconds));
-            jobs.spawn("ironstone:stats", db, move |db| dump_stats(db, period))?;
-        }
         Ok(jobs)
+    }
+
+    /// Starts the threads that the options ask for and that are not there.
+    pub(crate) fn follow_options(&mut self, db: &Arc<Shared>) -> Result<()> {
+        let options = db.db_options();
+        let (flushers, compactors) = limits(&options);
+        while self.flushers < flushers {
+            let i = self.flushers;
+            let name = format!("ironstone:high{i}");
+            self.spawn(&name, db, move |db| work(db, Role::Flush, i))?;
+            self.flushers += 1;
+        }
+        while self.compactors < compactors {
+            let i = self.compactors;
+            let name = format!("ironstone:low{i}");
+            self.spawn(&name, db, move |db| work(db, Role::Compact, i))?;
+            self.compactors += 1;
+        }
+        if options.stats_dump_period_sec > 0 && !self.dumps_stats {
+            self.spawn("ironstone:stats", db, dump_stats)?;
+            self.dumps_stats = true;
+        }
+        Ok(())
     }
 
     fn spawn(
@@ -185,9 +240,6 @@ pub(crate) fn map_parallel<T: Sync, R: Send + Sync>(
     Ok(done)
 }
 
-/// Finds a piece of work and returns it, or `None` if there is nothing to do now.
-type Step = fn(&Arc<Shared>, &mut crate::shared::State) -> Option<Work>;
-
 /// A piece of work, to be done without the state lock.
 pub(crate) type Work = Box<dyn FnOnce(&Arc<Shared>) -> Result<()>>;
 
@@ -223,11 +275,15 @@ fn fill_pool(db: &Arc<Shared>) {
 /// Looks for archived logs to delete while nothing else calls for it.
 fn purge_archive(db: &Arc<Shared>) {
     let period = Duration::from_secs(db.wal.purge_interval_seconds());
-    every(db, period, || db.wal.purge(&db.log));
+    every(db, || Some(period), || db.wal.purge(&db.log));
 }
 
-/// Writes the families' statistics to LOG every `period`.
-fn dump_stats(db: &Arc<Shared>, period: Duration) {
+/// Writes the families' statistics to LOG every `stats_dump_period_sec`.
+fn dump_stats(db: &Arc<Shared>) {
+    let period = || {
+        let seconds = u64::from(db.db_options().stats_dump_period_sec);
+        (seconds > 0).then(|| Duration::from_secs(seconds))
+    };
     every(db, period, || {
         for family in db.families.load().iter() {
             if let Some(text) = properties::get(db, family, "rocksdb.stats") {
@@ -238,14 +294,18 @@ fn dump_stats(db: &Arc<Shared>, period: Duration) {
     });
 }
 
-/// Calls `act` every `period` until the database closes.
-fn every(db: &Shared, period: Duration, act: impl Fn()) {
+/// Calls `act` every `period`, which may change, until the database closes.
+fn every(db: &Shared, period: impl Fn() -> Option<Duration>, act: impl Fn()) {
     let clock = &db.env().clock;
     let mut last = clock.monotonic_nanos();
     let mut state = db.state();
     while !state.closing {
-        state = db.wait_timeout(state, period);
+        state = db.wait_timeout(state, period().unwrap_or(LOOK_AGAIN));
         let now = clock.monotonic_nanos();
+        let Some(period) = period() else {
+            last = now;
+            continue;
+        };
         if u128::from(now - last) >= period.as_nanos() && !state.closing {
             last = now;
             drop(state);
@@ -255,8 +315,9 @@ fn every(db: &Shared, period: Duration, act: impl Fn()) {
     }
 }
 
-/// Repeats `step` until the database closes.
-fn work(db: &Arc<Shared>, step: Step, reason: BackgroundErrorReason) {
+/// Does what there is to do until the database closes, as long as the options have at least
+/// `index + 1` threads for it.
+fn work(db: &Arc<Shared>, role: Role, index: usize) {
     loop {
         let mut state = db.state();
         let job = loop {
@@ -266,7 +327,8 @@ fn work(db: &Arc<Shared>, step: Step, reason: BackgroundErrorReason) {
             if state.failure.is_none()
                 && state.paused == 0
                 && !db.background_canceled()
-                && let Some(job) = step(db, &mut state)
+                && index < role.limit(&db.db_options())
+                && let Some(job) = role.next(db, &mut state)
             {
                 state.busy += 1;
                 break job;
@@ -279,7 +341,7 @@ fn work(db: &Arc<Shared>, step: Step, reason: BackgroundErrorReason) {
         let result = catch_unwind(AssertUnwindSafe(|| job(db)))
             .unwrap_or_else(|_| Err(Error::aborted("a background job panicked")));
         if let Err(e) = result {
-            db.fail_in(reason, "background job", &e);
+            db.fail_in(role.reason(), "background job", &e);
         }
         db.delete_obsolete_files();
         db.state().busy -= 1;
@@ -290,6 +352,24 @@ fn work(db: &Arc<Shared>, step: Step, reason: BackgroundErrorReason) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_are_numbered_as_rocksdb_numbers_them() {
+        let of = |jobs, flushes, compactions| {
+            limits(&DbOptions {
+                max_background_jobs: jobs,
+                max_background_flushes: flushes,
+                max_background_compactions: compactions,
+                ..DbOptions::default()
+            })
+        };
+        assert_eq!(of(2, -1, -1), (1, 1));
+        assert_eq!(of(1, -1, -1), (1, 1));
+        assert_eq!(of(16, -1, -1), (4, 12));
+        assert_eq!(of(16, 2, -1), (2, 1));
+        assert_eq!(of(16, -1, 3), (1, 3));
+        assert_eq!(of(16, 0, 5), (1, 5));
+    }
 
     #[test]
     fn parallel_work_keeps_its_order_and_its_first_error() {

@@ -61,6 +61,7 @@ pub mod options;
 mod properties;
 mod read;
 mod resume;
+mod set_options;
 mod shared;
 mod sizes;
 mod sst_file_writer;

@@ -16,7 +16,7 @@ use crate::family::Family;
 use crate::files::{self, FileKind};
 use crate::maintenance;
 use crate::open::options_text;
-use crate::options::FlushOptions;
+use crate::options::{DbOptions, FlushOptions};
 use crate::shared::Shared;
 use crate::version::{TableFile, Version};
 use crate::wal::WalFileKind;
@@ -240,7 +240,7 @@ fn newest_options_file(db: &Shared) -> Result<Option<(String, FileNumber)>> {
 
 /// The OPTIONS file of a copy, whose logs lie beside its other files.
 fn options_of_a_copy(db: &Shared) -> String {
-    let mut options = db.options.db.clone();
+    let mut options = DbOptions::clone(&db.db_options());
     options.wal_dir.clear();
     options_text(db, &options)
 }

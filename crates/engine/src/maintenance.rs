@@ -110,7 +110,7 @@ pub(crate) fn compact_range(
     )?;
     let mut how = options.clone();
     if how.bottommost_level_compaction == BottommostLevelCompaction::IfHaveCompactionFilter
-        && family.options.has_compaction_filter()
+        && family.options().has_compaction_filter()
     {
         how.bottommost_level_compaction = BottommostLevelCompaction::ForceOptimized;
     }
@@ -229,7 +229,7 @@ pub(crate) fn continue_background_work(db: &Shared) -> Result<()> {
 
 /// Ends background work for good; with `wait`, returns when none runs any more.
 pub(crate) fn cancel_all_background_work(db: &Shared, wait: bool) {
-    if db.has_unlogged_writes() && !db.options.db.avoid_flush_during_shutdown {
+    if db.has_unlogged_writes() && !db.db_options().avoid_flush_during_shutdown {
         let all: Vec<_> = db.families.load().iter().cloned().collect();
         if let Err(e) = flush(db, &all, &FlushOptions::default()) {
             db.log
@@ -281,7 +281,7 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
     if db.read_only || db.state().failure.is_some() {
         return Ok(());
     }
-    let result = if db.has_unlogged_writes() && !db.options.db.avoid_flush_during_shutdown {
+    let result = if db.has_unlogged_writes() && !db.db_options().avoid_flush_during_shutdown {
         let all: Vec<_> = db.families.load().iter().cloned().collect();
         flush_because(db, &all, &FlushOptions::default(), FlushReason::ShutDown)
     } else {

@@ -46,13 +46,13 @@ pub(crate) fn get(db: &Shared, family: &Family, name: &str) -> Option<String> {
         "num-snapshots" => db.snapshots.sequences().len() as u64,
         "oldest-snapshot-sequence" => db.snapshots.sequences().first().map_or(0, |s| s.0),
         "num-running-flushes" => db.state().flushing.len() as u64,
-        "base-level" => candidates::base_level(version, &family.options.cf) as u64,
+        "base-level" => candidates::base_level(version, &family.options().cf) as u64,
         "estimate-pending-compaction-bytes" => {
-            candidates::pending_compaction_bytes(version, &family.options.cf)
+            candidates::pending_compaction_bytes(version, &family.options().cf)
         }
         "compaction-pending" => {
             let now = db.env().clock.wall_micros() / 1_000_000;
-            let scores = candidates::scores(version, &family.options.cf, now);
+            let scores = candidates::scores(version, &family.options().cf, now);
             u64::from(scores.iter().any(|s| *s >= 1.0))
         }
         "num-running-compactions" => db.state().compacting.len() as u64,
@@ -169,7 +169,7 @@ fn stats(db: &Shared, family: &Family) -> String {
     );
     out.push_str("-----------------------------------------------------------------------------\n");
     let now = db.env().clock.wall_micros() / 1_000_000;
-    let scores = candidates::scores(version, &family.options.cf, now);
+    let scores = candidates::scores(version, &family.options().cf, now);
     let done = family.compactions.levels();
     let mut total = 0;
     for (level, score) in scores.into_iter().enumerate() {

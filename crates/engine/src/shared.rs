@@ -1,7 +1,7 @@
 //! What the threads of one open database share, and its locks.
 //!
 //! Lock order, outermost first:
-//! 0. `no_deletions`: held while files are deleted
+//! 0. `options_change`: held while options change; `no_deletions`: held while files are deleted
 //! 1. the lead of a queue of writers
 //! 2. the gate of [`Order`] (rotations and new families happen while it is closed)
 //! 3. `versions`: the MANIFEST
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard as Loaded};
 use base::stats::{HistogramKind, Ticker};
 use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber};
 
@@ -26,7 +26,7 @@ use crate::compaction::pick::manual::{Progress, Request};
 use crate::events::InfoLog;
 use crate::family::{Family, FamilySet};
 use crate::listener::{BackgroundErrorReason, EventListener, MemTableInfo};
-use crate::options::{Env, Options};
+use crate::options::{DbOptions, Env, Options};
 use crate::read::snapshot::SnapshotList;
 use crate::version::VersionSet;
 use crate::version::edit::VersionEdit;
@@ -45,7 +45,15 @@ pub(crate) struct Shared {
     /// See [`Family::instance`].
     pub(crate) instance: u64,
     pub(crate) dir: PathBuf,
+    /// As they were when the database was opened. Those of `db` that can change since are read
+    /// from [`Shared::db_options`].
     pub(crate) options: Options,
+    /// The options of the whole database that are in force.
+    db_options: ArcSwap<DbOptions>,
+    /// The one of them that is read for each write group.
+    max_total_wal_size: AtomicU64,
+    /// Held while options change, and while an OPTIONS file is written. Before all other locks.
+    options_change: Mutex<()>,
     pub(crate) log: InfoLog,
     pub(crate) read_only: bool,
     pub(crate) families: ArcSwap<FamilySet>,
@@ -230,10 +238,13 @@ pub(crate) struct Parts {
 
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Self {
-        let stall = Stall::new(parts.options.db.delayed_write_rate);
+        let stall = Stall::new(parts.options.db.delayed_rate());
         Self {
             instance: parts.instance,
             dir: parts.dir,
+            db_options: ArcSwap::from_pointee(parts.options.db.clone()),
+            max_total_wal_size: AtomicU64::new(parts.options.db.max_total_wal_size),
+            options_change: Mutex::new(()),
             options: parts.options,
             log: parts.log,
             read_only: parts.read_only,
@@ -277,6 +288,25 @@ impl Shared {
 
     pub(crate) fn env(&self) -> &Env {
         &self.options.env
+    }
+
+    /// The options of the whole database that are in force.
+    pub(crate) fn db_options(&self) -> Loaded<Arc<DbOptions>> {
+        self.db_options.load()
+    }
+
+    /// Puts other options of the whole database in force. Held: [`Shared::lock_options`].
+    pub(crate) fn set_db_options(&self, options: DbOptions) {
+        self.max_total_wal_size
+            .store(options.max_total_wal_size, Ordering::Relaxed);
+        self.db_options.store(Arc::new(options));
+    }
+
+    /// Held while options change, and while an OPTIONS file is written.
+    pub(crate) fn lock_options(&self) -> MutexGuard<'_, ()> {
+        self.options_change
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The budget of the memtables.
@@ -550,7 +580,7 @@ impl Shared {
     #[inline]
     pub(crate) fn note_full_memtables(&self, families: &FamilySet) {
         for family in families.iter() {
-            let size = family.options.cf.write_buffer_size as usize;
+            let size = family.write_buffer_size() as usize;
             let view = family.view.load();
             if view.mem.should_flush(size, family.arena_block_size())
                 && !family.flush_wanted.swap(true, Ordering::Relaxed)
@@ -566,7 +596,7 @@ impl Shared {
     /// Whether the logs together exceed `max_total_wal_size` (0: four times all write buffers).
     pub(crate) fn logs_too_large(&self) -> bool {
         let active = self.log_bytes.load(Ordering::Relaxed);
-        let set = self.options.db.max_total_wal_size;
+        let set = self.max_total_wal_size.load(Ordering::Relaxed);
         let families = self.families.load();
         if set == 0 && families.iter().nth(1).is_none() {
             return false; // one family: its own write buffer bounds the log
@@ -784,11 +814,6 @@ pub(crate) fn read_only() -> Error {
 }
 
 fn default_total_wal_size(families: &FamilySet) -> u64 {
-    4 * families
-        .iter()
-        .map(|f| {
-            f.options.cf.write_buffer_size
-                * u64::from(f.options.cf.max_write_buffer_number.unsigned_abs())
-        })
-        .sum::<u64>()
+    let all = families.iter().map(|f| f.write_buffers_size());
+    all.fold(0, u64::saturating_add).saturating_mul(4)
 }

@@ -117,7 +117,7 @@ base::options! {
         /// Which data blocks are put into the block cache when they are written.
         prepopulate_block_cache: PrepopulateBlockCache = PrepopulateBlockCache::Disable, [Mutable];
         /// Whether blocks are read without the block cache.
-        no_block_cache: bool = false;
+        no_block_cache: bool = false, [Mutable];
         /// Bytes of the first read-ahead of an iterator; it doubles from there. 0 turns
         /// reading ahead off.
         initial_auto_readahead_size: u64 = 8192, in 0..=1 << 30, [Mutable];

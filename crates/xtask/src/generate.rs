@@ -176,8 +176,8 @@ fn options_page(used: &BTreeSet<String>) -> String {
          Names, values and defaults are RocksDB 7.8.3's. An option is set as a field \
          (`options.db.max_background_jobs = 4`), by name with `OptionTable::set`, or from an OPTIONS \
          file. A value out of range is an error at open that names the option and what is allowed.\n\n\
-         Marks: **dynamic** RocksDB can change it while the database is open (Ironstone reads it at \
-         open); **own** Ironstone's, not in RocksDB; **no effect yet** accepted and checked, but \
+         Marks: **dynamic** it can be changed while the database is open, with `Db::set_options` or \
+         `Db::set_db_options`; **own** Ironstone's, not in RocksDB; **no effect yet** accepted and checked, but \
          nothing acts on it.\n",
     );
     for (section, field, infos) in sections() {
@@ -237,9 +237,9 @@ fn compat_part(used: &BTreeSet<String>) -> String {
     let mut out = String::from(
         "\"Works\" options do what RocksDB's do. Options that are \"declared\" take a value and check \
          it, but nothing acts on them yet. \"Tuning\" options have nothing to tune here: any value \
-         is accepted. \"Refused\" options are accepted at RocksDB 7.8.3's default, or at another \
+         is accepted. \"Refused\" options are accepted at RocksDB's default, or at another \
          value that asks for nothing; whatever asks for something is an error that names the \
-         option.\n",
+         option. Listed is every option of 7.8.3 and of 11.8.1.\n",
     );
     for (section, _, infos) in sections() {
         let own = infos.iter().filter(|i| !i.has(OptionFlag::Ironstone));

@@ -23,7 +23,7 @@ pub(crate) struct Filter {
 impl Filter {
     /// The filter that the family's options ask for, if any. After one has panicked there is none.
     pub(crate) fn of(family: &Family, context: &FilterContext) -> Result<Option<Self>> {
-        let options = &family.options;
+        let options = family.options();
         if !options.has_compaction_filter() || family.filter_failed.load(Ordering::Relaxed) {
             return Ok(None);
         }

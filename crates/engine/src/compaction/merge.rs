@@ -85,8 +85,7 @@ impl DropRules {
     /// With the operator and the settings of the family. Without an operator, operands stay as they
     /// are.
     pub(crate) fn family(mut self, ctx: &OutputContext<'_>) -> Self {
-        self.merge_operator
-            .clone_from(&ctx.family.options.merge_operator);
+        self.merge_operator.clone_from(&ctx.family.merge_operator);
         self.enforce_single_del_contracts = ctx.enforce_single_del_contracts;
         self.statistics.clone_from(&ctx.statistics);
         self

@@ -43,7 +43,7 @@ use table::{CompressionSettings, CompressionType};
 use crate::family::Family;
 use crate::files;
 use crate::jobs::Work;
-use crate::options::CfOptions;
+use crate::options::ColumnFamilyOptions;
 use crate::shared::{ManualCompaction, Shared, State};
 use crate::version::edit::{CompactCursor, NewFile, VersionEdit};
 use crate::version::set::next_version;
@@ -63,6 +63,8 @@ pub(crate) struct Pick {
     pub(crate) version: Arc<Version>,
     /// Of the inputs.
     pub(crate) range: Range,
+    /// The family's, as they were when it was picked.
+    pub(crate) options: Arc<ColumnFamilyOptions>,
     /// Whether somebody waits for it.
     pub(crate) manual: bool,
     /// 0: as the database's options say.
@@ -85,10 +87,8 @@ impl Pick {
     }
 
     /// What the outputs are compressed with.
-    pub(crate) fn compression(
-        &self,
-        options: &CfOptions,
-    ) -> (CompressionType, CompressionSettings) {
+    pub(crate) fn compression(&self) -> (CompressionType, CompressionSettings) {
+        let options = &self.options.cf;
         if !self.compress {
             return (CompressionType::None, options.compression_opts.settings());
         }
@@ -123,29 +123,35 @@ pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
     let mut order: Vec<&Arc<Family>> = families.iter().filter(|f| after(f.id)).collect();
     order.extend(families.iter().filter(|f| !after(f.id)));
     for family in order {
-        if let Some((version, plan)) = automatic(db, state, family) {
+        if let Some(found) = automatic(db, state, family) {
             state.last_compacted = family.id;
-            return Some(launch(state, family, version, plan, None));
+            return Some(launch(state, family, found, None));
         }
     }
     None
 }
 
+/// A compaction that could be done, and what it was found in.
+pub(crate) struct Found {
+    version: Arc<Version>,
+    options: Arc<ColumnFamilyOptions>,
+    plan: Plan<TableFile>,
+}
+
 /// What a family needs now, without being asked.
-pub(crate) fn automatic(
-    db: &Shared,
-    state: &State,
-    family: &Arc<Family>,
-) -> Option<(Arc<Version>, Plan<TableFile>)> {
-    if family.is_dropped()
-        || family.options.cf.disable_auto_compactions
-        || state.held.contains(&family.id)
+pub(crate) fn automatic(db: &Shared, state: &State, family: &Arc<Family>) -> Option<Found> {
+    let options = family.options_now();
+    if family.is_dropped() || options.cf.disable_auto_compactions || state.held.contains(&family.id)
     {
         return None;
     }
     let version = Arc::clone(&family.view.load().version);
-    let plan = with_input(db, state, family, &version, pick::automatic)?;
-    Some((version, plan))
+    let plan = with_input(db, state, family, (&*version, &*options), pick::automatic)?;
+    Some(Found {
+        version,
+        options,
+        plan,
+    })
 }
 
 /// Calls `f` with what the picker is to know.
@@ -153,7 +159,7 @@ fn with_input<R>(
     db: &Shared,
     state: &State,
     family: &Family,
-    version: &Version,
+    (version, options): (&Version, &ColumnFamilyOptions),
     f: impl FnOnce(&Input<'_, TableFile>) -> R,
 ) -> R {
     let running: Vec<&Running> = state
@@ -168,18 +174,18 @@ fn with_input<R>(
     let cursors = family.compactions.cursors();
     f(&Input {
         levels: candidates::levels(version),
-        options: &family.options.cf,
+        options: &options.cf,
         now: db.env().clock.wall_micros() / 1_000_000,
         oldest_snapshot,
         running: &running,
         cursors: &cursors,
-        may_move: &|file| partition_allows_move(family, file),
+        may_move: &|file| partition_allows_move(options, file),
     })
 }
 
 /// Whether the SST partitioner lets the file stay as it is.
-fn partition_allows_move(family: &Family, file: &TableFile) -> bool {
-    let Some(factory) = &family.options.sst_partitioner_factory else {
+fn partition_allows_move(options: &ColumnFamilyOptions, file: &TableFile) -> bool {
+    let Some(factory) = &options.sst_partitioner_factory else {
         return true;
     };
     let (smallest, largest) = (file.smallest_user_key(), file.largest_user_key());
@@ -202,9 +208,9 @@ fn next_manual(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
                 at += 1;
                 continue;
             }
-            Ok(Next::Run(family, version, plan)) => {
+            Ok(Next::Run(family, found)) => {
                 manual.running.store(true, Ordering::Relaxed);
-                return Some(launch(state, &family, version, *plan, Some(manual)));
+                return Some(launch(state, &family, *found, Some(manual)));
             }
             Ok(Next::Done) => Ok(()),
             Err(e) => Err(e),
@@ -217,7 +223,7 @@ fn next_manual(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
 }
 
 enum Next {
-    Run(Arc<Family>, Arc<Version>, Box<Plan<TableFile>>),
+    Run(Arc<Family>, Box<Found>),
     Wait,
     Done,
 }
@@ -238,18 +244,24 @@ fn manual_step(db: &Shared, state: &State, manual: &ManualCompaction) -> Result<
         return Ok(Next::Wait);
     }
     let version = Arc::clone(&family.view.load().version);
+    let options = family.options_now();
     let mut progress = manual.progress();
-    let step = with_input(db, state, family, &version, |input| {
+    let step = with_input(db, state, family, (&*version, &*options), |input| {
         next_step(input, &manual.request, &mut progress)
     })?;
     Ok(match step {
         Step::Run(mut plan) => {
             // A filter sees what somebody asks to be compacted, also if it would only move.
             let refit = plan.reason == pick::manual::REFIT;
-            if plan.kind == Kind::Move && !refit && family.options.has_compaction_filter() {
+            if plan.kind == Kind::Move && !refit && options.has_compaction_filter() {
                 plan.kind = Kind::Merge;
             }
-            Next::Run(Arc::clone(family), version, plan)
+            let found = Found {
+                version,
+                options,
+                plan: *plan,
+            };
+            Next::Run(Arc::clone(family), Box::new(found))
         }
         Step::Wait => Next::Wait,
         Step::Done => Next::Done,
@@ -260,10 +272,14 @@ fn manual_step(db: &Shared, state: &State, manual: &ManualCompaction) -> Result<
 fn launch(
     state: &mut State,
     family: &Arc<Family>,
-    version: Arc<Version>,
-    plan: Plan<TableFile>,
+    found: Found,
     manual: Option<Arc<ManualCompaction>>,
 ) -> Work {
+    let Found {
+        version,
+        options,
+        plan,
+    } = found;
     let id = state.next_job();
     let files = plan.files().map(|(_, f)| f);
     let range = candidates::levels(&version).range(files).unwrap_or(Range {
@@ -288,6 +304,7 @@ fn launch(
         id,
         version,
         range,
+        options,
         manual: manual.is_some(),
         max_subcompactions: manual.as_ref().map_or(0, |m| m.max_subcompactions),
         canceled: manual.as_ref().and_then(|m| m.canceled.clone()),

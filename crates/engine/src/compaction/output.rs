@@ -9,6 +9,7 @@ use io::{IoPriority, RateLimiter};
 use super::tombstones::Tombstone;
 use crate::family::Family;
 use crate::files;
+use crate::options::ColumnFamilyOptions;
 use crate::read::range_del;
 use crate::shared::Shared;
 use crate::version::edit::{FileMetaData, NewFile};
@@ -17,6 +18,8 @@ use crate::version::set::{FileNumbers, Tables};
 /// What every output of a job shares.
 pub(crate) struct OutputContext<'a> {
     pub(crate) family: &'a Family,
+    /// The family's, as they were when the job began.
+    pub(crate) options: Arc<ColumnFamilyOptions>,
     pub(crate) tables: &'a Tables,
     pub(crate) numbers: &'a FileNumbers,
     pub(crate) db_id: &'a str,
@@ -39,8 +42,13 @@ pub(crate) struct OutputContext<'a> {
 }
 
 impl<'a> OutputContext<'a> {
-    /// For a flush of `family`.
-    pub(crate) fn of(db: &'a Shared, family: &'a Family) -> Self {
+    /// For a flush of `family` with these options of it.
+    pub(crate) fn of(
+        db: &'a Shared,
+        family: &'a Family,
+        options: Arc<ColumnFamilyOptions>,
+    ) -> Self {
+        let whole = db.db_options();
         let now = db.env().clock.wall_micros() / 1_000_000;
         Self {
             family,
@@ -53,9 +61,10 @@ impl<'a> OutputContext<'a> {
             oldest_ancestor_time: now,
             statistics: db.env().statistics.clone(),
             rate_limit: db.env().rate_limiter.clone().map(|l| (l, IoPriority::High)),
-            enforce_single_del_contracts: db.options.db.enforce_single_del_contracts,
-            bytes_per_sync: db.options.db.bytes_per_sync,
-            compression: family.options.cf.compression_of(0, 1, false),
+            enforce_single_del_contracts: whole.enforce_single_del_contracts,
+            bytes_per_sync: whole.bytes_per_sync,
+            compression: options.cf.compression_of(0, 1, false),
+            options,
         }
     }
 }
@@ -194,7 +203,7 @@ impl Open {
         if let Some((limiter, priority)) = &ctx.rate_limit {
             file = io::limiter::limited(file, Arc::clone(limiter), *priority);
         }
-        let options = &ctx.family.options;
+        let options = &ctx.options;
         let builder = table::Builder::new(
             Arc::clone(&file),
             table::BuilderOptions {

@@ -127,7 +127,7 @@ fn merged(db: &Shared, family: &Family, pick: &Pick, written: &Written, micros: 
                 .number("file_size", new.meta.file_size),
         );
     }
-    let (codec, _) = pick.compression(&family.options.cf);
+    let (codec, _) = pick.compression();
     let version = Arc::clone(&family.view.load().version);
     db.log.event(
         &Event::new("compaction_finished")

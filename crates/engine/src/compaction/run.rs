@@ -128,7 +128,7 @@ impl Job<'_> {
 
     fn parts(&self) -> Vec<Part> {
         let set = match self.pick.max_subcompactions {
-            0 => self.db.options.db.max_subcompactions,
+            0 => self.db.db_options().max_subcompactions,
             n => n,
         };
         // Level 0 in level style may get one file only: its files are sorted by age.
@@ -240,7 +240,7 @@ impl Job<'_> {
 
     fn context(&self) -> OutputContext<'_> {
         let pick = self.pick;
-        let mut ctx = OutputContext::of(self.db, self.family);
+        let mut ctx = OutputContext::of(self.db, self.family, Arc::clone(&pick.options));
         if let Some((_, priority)) = &mut ctx.rate_limit {
             *priority = IoPriority::Low;
         }
@@ -251,13 +251,13 @@ impl Job<'_> {
             .filter(|&t| t > 0)
             .min()
             .unwrap_or(ctx.now);
-        ctx.compression = pick.compression(&self.family.options.cf);
+        ctx.compression = pick.compression();
         ctx
     }
 
     fn cutter(&self) -> Cutter<TableFile> {
         let pick = self.pick;
-        let options = &self.family.options.cf;
+        let options = &pick.options.cf;
         let early = options.compaction_style == CompactionStyle::Level
             && options.level_compaction_dynamic_file_size
             && !pick.grandparents.is_empty();
@@ -277,7 +277,7 @@ impl Job<'_> {
     }
 
     fn partitioner(&self) -> Option<Box<dyn SstPartitioner>> {
-        let factory = self.family.options.sst_partitioner_factory.as_ref()?;
+        let factory = self.pick.options.sst_partitioner_factory.as_ref()?;
         // Level 0 is not cut: its files are ordered by age, not by key.
         if self.pick.output_level == 0 {
             return None;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use base::rng::Rng;
 use base::{FileNumber, Result, SequenceNumber};
@@ -15,7 +15,7 @@ use crate::family::{Family, FamilySet};
 use crate::files::{self, FileKind};
 use crate::flush;
 use crate::listener::FlushReason;
-use crate::options::{DbOptions, codec};
+use crate::options::{ColumnFamilyOptions, DbOptions, codec};
 use crate::read::view::View;
 use crate::shared::{Parts, Shared};
 use crate::version::VersionSet;
@@ -28,6 +28,16 @@ use crate::write::wal::{ActiveLog, LogFiles, LogKind};
 
 /// Obsolete OPTIONS files that are kept, the newest included.
 const OPTIONS_FILES_KEPT: usize = 2;
+
+/// What has become too large during recovery.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Excess {
+    None,
+    /// The active memtable: another one is begun.
+    Memtable,
+    /// All that is in memory of the family: it goes to a table.
+    All,
+}
 
 /// The outcome of a recovery.
 struct Installed {
@@ -120,14 +130,11 @@ impl Opening {
         };
         let mut overflow = || {
             for family in families.iter() {
-                let view = family.view.load_full();
-                let limit = family.options.cf.write_buffer_size as usize;
-                let full = view.mem.should_flush(limit, family.arena_block_size());
-                if !full || self.read_only {
+                let excess = self.excess_of(family);
+                if excess == Excess::None || self.read_only {
                     continue;
                 }
-                let most = family.options.cf.max_write_buffer_number.unsigned_abs() as usize;
-                if view.imm.len() + 1 < most {
+                if excess == Excess::Memtable {
                     set_aside(family);
                 } else {
                     flush(family, made)?;
@@ -187,6 +194,28 @@ impl Opening {
         })
     }
 
+    /// What has become too large, with what was recovered of a family so far.
+    fn excess_of(&self, family: &Family) -> Excess {
+        let view = family.view.load();
+        let memory = &self.write_buffers;
+        let too_much = memory.enabled()
+            && self.options.db.enforce_write_buffer_manager_during_recovery
+            && (memory.should_flush() || memory.memory_usage() >= memory.buffer_size());
+        if too_much && !(view.mem.is_empty() && view.imm.is_empty()) {
+            return Excess::All;
+        }
+        let limit = family.write_buffer_size() as usize;
+        if !view.mem.should_flush(limit, family.arena_block_size()) {
+            return Excess::None;
+        }
+        let most = family.options().cf.max_write_buffer_number.unsigned_abs() as usize;
+        if view.imm.len() + 1 < most {
+            Excess::Memtable
+        } else {
+            Excess::All
+        }
+    }
+
     /// Leaves what was recovered of a family in memory, to be flushed in the background unless
     /// `avoid_flush_during_recovery` says otherwise. False if there is nothing.
     ///
@@ -218,7 +247,7 @@ impl Opening {
         Ok(replayed.ends.last().copied().unwrap_or_default())
     }
 
-    /// Writes what was recovered of a family, if anything was, to a table, not yet named by any MANIFEST.
+    /// Writes what was recovered of a family, if anything was, to a table that no MANIFEST names yet.
     fn flush_recovered(
         &self,
         family: &Arc<Family>,
@@ -231,6 +260,7 @@ impl Opening {
             return Ok(());
         }
         let now = self.options.env.clock.wall_micros() / 1_000_000;
+        let options = family.options_now();
         let ctx = OutputContext {
             family,
             tables: &self.tables,
@@ -244,7 +274,8 @@ impl Opening {
             rate_limit: None,
             enforce_single_del_contracts: self.options.db.enforce_single_del_contracts,
             bytes_per_sync: self.options.db.bytes_per_sync,
-            compression: family.options.cf.compression_of(0, 1, false),
+            compression: options.cf.compression_of(0, 1, false),
+            options,
         };
         let number = numbers.take();
         made.push(files::table_path(&self.dir, number));
@@ -342,12 +373,21 @@ fn new_uuid(rng: &mut Rng) -> String {
 
 /// Writes the OPTIONS file for people and RocksDB's tools; older ones but one are deleted.
 pub(crate) fn write_options_file(db: &Shared) -> Result<()> {
+    write_options_file_held(db, &db.lock_options())
+}
+
+/// The same for who holds [`Shared::lock_options`] already.
+pub(crate) fn write_options_file_held(db: &Shared, _held: &MutexGuard<'_, ()>) -> Result<()> {
     let number = db.numbers.take();
-    let text = options_text(db, &db.options.db);
+    let text = options_text(db, &db.db_options());
     let path = files::options_path(&db.dir, number);
     let temp = path.with_extension("dbtmp");
     let fs = &*db.env().fs;
     io::replace_file(fs, &path, &temp, text.as_bytes())?;
+    let disabled = db.no_deletions.lock();
+    if *disabled.unwrap_or_else(PoisonError::into_inner) > 0 {
+        return Ok(()); // somebody copies the files that are there
+    }
     let mut old: Vec<_> = files::list(fs, &db.dir)?
         .into_iter()
         .filter(|e| e.kind == FileKind::Options)
@@ -367,7 +407,7 @@ pub(crate) fn options_text(db: &Shared, db_options: &DbOptions) -> String {
     let in_force: Vec<_> = families
         .iter()
         .map(|f| {
-            let mut options = f.options.clone();
+            let mut options = ColumnFamilyOptions::clone(&f.options());
             options.cf.arena_block_size = f.arena_block_size() as u64;
             (f.name.as_str(), options)
         })

@@ -30,6 +30,7 @@ use crate::family::{Family, FamilySet};
 use crate::files::{self, FileKind};
 use crate::jobs::{self, CompressionPool};
 use crate::options::codec;
+use crate::options::memory::Budget;
 use crate::options::{ColumnFamilyDescriptor, ColumnFamilyOptions, Env, Options};
 use crate::shared::new_instance;
 use crate::version::edit::{NewFile, VersionEdit};
@@ -41,7 +42,7 @@ use crate::wal::location::Location;
 use crate::write::unit::check_tail_policy;
 use crate::write_buffer_manager::WriteBufferManager;
 
-pub(crate) use install::{options_text, write_options_file};
+pub(crate) use install::{options_text, write_options_file, write_options_file_held};
 pub(crate) use secondary::{catch_up, check_no_logs, open_secondary};
 
 /// Which column families the caller opens.
@@ -197,13 +198,15 @@ impl Opening {
             let (level, keep) = (options.db.info_log_level, options.db.keep_log_file_num);
             InfoLog::open(&*env.fs, dir, clock, level, keep)
         };
-        let cache = env
-            .block_cache
-            .clone()
-            .unwrap_or_else(|| Arc::new(table::BlockCache::new(DEFAULT_CACHE_BYTES)));
+        let budget = Budget::of(&options.db);
+        let cache = env.block_cache.clone().unwrap_or_else(|| {
+            let bytes = budget.map_or(DEFAULT_CACHE_BYTES, |b| b.cache);
+            Arc::new(table::BlockCache::new(bytes))
+        });
         let tables = Tables {
             dir: dir.to_path_buf(),
             cache,
+            charge_metadata: budget.is_some(),
             janitor: Arc::new(Janitor::default()),
             verify_unique_id: options.db.verify_sst_unique_id_in_manifest,
             check_sizes: !options.db.skip_checking_sst_file_sizes_on_db_open,
@@ -213,8 +216,12 @@ impl Opening {
         };
         let write_buffers = options.env.write_buffer_manager.clone();
         let write_buffers = write_buffers.unwrap_or_else(|| {
-            let bytes = options.db.db_write_buffer_size as usize;
-            Arc::new(WriteBufferManager::new(bytes, None, false))
+            Arc::new(if let Some(b) = budget {
+                WriteBufferManager::new(b.write_buffers, Some(Arc::clone(&tables.cache)), true)
+            } else {
+                let bytes = options.db.db_write_buffer_size as usize;
+                WriteBufferManager::new(bytes, None, false)
+            })
         });
         let session_id = table::unique_id::new_session_id(&mut seeded(&options.env));
         let probe = if read_only {

@@ -43,11 +43,15 @@ impl CompressionOptions {
         (self.level != Self::DEFAULT_LEVEL).then_some(self.level)
     }
 
-    /// Reads the members of `{a=1;b=2;}`; the second result lists members that RocksDB 7.8.3
-    /// does not have. Errors: a shape or value that is none.
-    pub fn parse_members(text: &str) -> Result<(Self, Vec<String>)> {
-        let (mut out, mut unknown) = (Self::default(), Vec::new());
-        for (name, value) in super::codec::members(text)? {
+    /// These with the members of `{a=1;b=2;}`; the second result lists members and values that are
+    /// not known here. Errors: a shape or value that is none.
+    pub fn parse_members<'t>(&self, text: &'t str) -> Result<(Self, Vec<(&'t str, &'t str)>)> {
+        let (mut out, mut unknown) = (self.clone(), Vec::new());
+        let members = match by_position(text) {
+            Some(members) => members,
+            None => super::codec::members(text)?,
+        };
+        for (name, value) in members {
             let bad = || base::options::bad_value(name, value, "compression option");
             macro_rules! set {
                 ($($field:ident),*) => {
@@ -55,7 +59,8 @@ impl CompressionOptions {
                         $( stringify!($field) => {
                             out.$field = OptionValue::parse(value).ok_or_else(bad)?;
                         } )*
-                        _ => unknown.push(name.to_owned()),
+                        _ if LATER_MEMBERS.contains(&(name, value)) => {}
+                        _ => unknown.push((name, value)),
                     }
                 };
             }
@@ -72,6 +77,12 @@ impl CompressionOptions {
             );
         }
         Ok((out, unknown))
+    }
+
+    /// The one value that is implemented of a member which RocksDB has and which is not among these.
+    pub(super) fn only_value(member: &str) -> Option<&'static str> {
+        let row = LATER_MEMBERS.iter().find(|(name, _)| *name == member);
+        row.map(|(_, value)| *value)
     }
 
     /// What it asks for that Ironstone does not do yet, by member name.
@@ -111,6 +122,36 @@ impl CompressionOptions {
     }
 }
 
+/// The members of the old form `-14:32767:0`: three to nine values without names. With six, the last
+/// one is `enabled`.
+fn by_position(text: &str) -> Option<Vec<(&'static str, &str)>> {
+    const NAMES: [&str; 9] = [
+        "window_bits",
+        "level",
+        "strategy",
+        "max_dict_bytes",
+        "zstd_max_train_bytes",
+        "parallel_threads",
+        "enabled",
+        "max_dict_buffer_bytes",
+        "use_zstd_dict_trainer",
+    ];
+    let values: Vec<&str> = text.trim().split(':').collect();
+    if text.contains(['{', '=']) || !(3..=NAMES.len()).contains(&values.len()) {
+        return None;
+    }
+    let without_threads = values.len() == 6;
+    let names = NAMES.iter().copied();
+    let names = names.filter(|n| !(without_threads && *n == "parallel_threads"));
+    Some(names.zip(values).collect())
+}
+
+/// Members of releases after 7.8.3, with the only value that is implemented, RocksDB's default.
+const LATER_MEMBERS: &[(&str, &str)] = &[
+    ("checksum", "false"),
+    ("max_compressed_bytes_per_kb", "896"),
+];
+
 impl Default for CompressionOptions {
     fn default() -> Self {
         Self {
@@ -133,7 +174,11 @@ impl OptionValue for CompressionOptions {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let (value, unknown) = Self::parse_members(text).ok()?;
+        Self::default().parse_onto(text)
+    }
+
+    fn parse_onto(&self, text: &str) -> Option<Self> {
+        let (value, unknown) = self.parse_members(text).ok()?;
         unknown.is_empty().then_some(value)
     }
 
@@ -219,7 +264,7 @@ base::options! {
         /// Whether a memtable's Bloom filter has whole keys.
         memtable_whole_key_filtering: bool = false, [Mutable];
         /// Bytes in which a memtable asks for memory.
-        arena_block_size: u64 = 1 << 20, in 4096..=1 << 32;
+        arena_block_size: u64 = 1 << 20, in 4096..=1 << 32, [Mutable];
         /// Level 0 files at which a compaction starts.
         level0_file_num_compaction_trigger: i32 = 4, in 1..=i32::MAX, [Mutable];
         /// Level 0 files at which writers are slowed down.
@@ -248,7 +293,7 @@ base::options! {
         /// How tables are arranged.
         compaction_style: CompactionStyle = CompactionStyle::Level;
         /// Which file of a level is compacted first.
-        compaction_pri: CompactionPri = CompactionPri::MinOverlappingRatio, [Mutable];
+        compaction_pri: CompactionPri = CompactionPri::MinOverlappingRatio;
         /// Settings of universal compaction.
         compaction_options_universal: CompactionOptionsUniversal =
             CompactionOptionsUniversal::default(), [Mutable];

@@ -13,7 +13,9 @@
 //!
 //! `#` starts a comment unless a `\` stands before it. In names and values `\`, `#`, `:`, CR and
 //! LF are escaped with `\`. RocksDB itself never reads the file at open; its tools do, and refuse
-//! a key that they do not know, so only keys of 7.8.3 are written ([`super::rocksdb::KEYS`]).
+//! a key that they do not know: so the keys of 7.8.3 are written ([`super::rocksdb::KEYS`]). One that
+//! came later is written only if it is set, and then the file says that 11.8.1 wrote it: a 7.8.3 that
+//! is asked to ignore what it does not know then does.
 //!
 //! Reading is lenient about what is unknown (keys, sections, newer versions: a warning each) and
 //! strict about shape (an error with the line's number). What a known key asks for that
@@ -23,13 +25,16 @@ use base::options::{OptionTable, OptionValue};
 use base::{Comparator, Error, ErrorKind, Result, SliceTransform};
 use table::TableOptions;
 
-use super::rocksdb::{self, CF_SECTION, DB_SECTION, KEYS, TABLE_SECTION};
+use super::rocksdb::{self, CF_SECTION, DB_SECTION, KEYS, Key, Releases, TABLE_SECTION};
 use super::{
-    CfOptions, ColumnFamilyDescriptor, ColumnFamilyOptions, CompressionOptions, DbOptions, Options,
+    CfOptions, ColumnFamilyDescriptor, ColumnFamilyOptions, CompressionOptions, DbOptions,
 };
 
 /// The RocksDB release whose keys are written.
 pub const ROCKSDB_VERSION: (u32, u32, u32) = (7, 8, 3);
+
+/// The newest RocksDB release whose keys are known.
+pub const ROCKSDB_NEWEST: (u32, u32, u32) = (11, 8, 1);
 
 /// The version of the text format.
 const FILE_VERSION: (u32, u32) = (1, 1);
@@ -58,20 +63,38 @@ pub struct ParsedOptions {
 
 /// The text of an OPTIONS file for a database with these families. `default` is written first.
 pub fn to_text(db: &DbOptions, families: &[(&str, &ColumnFamilyOptions)]) -> String {
-    let (v, f) = (ROCKSDB_VERSION, FILE_VERSION);
-    let mut out = String::with_capacity(16 << 10);
+    let (body, newer) = sections(db, families);
+    let v = if newer {
+        ROCKSDB_NEWEST
+    } else {
+        ROCKSDB_VERSION
+    };
+    let f = FILE_VERSION;
+    let mut out = String::with_capacity(body.len() + 256);
     out.push_str("# Options of an Ironstone database, as RocksDB's tools read them.\n\n");
     let version = [
         ("rocksdb_version", format!("{}.{}.{}", v.0, v.1, v.2)),
         ("options_file_version", format!("{}.{}", f.0, f.1)),
     ];
     section(&mut out, "Version", None, version.into_iter());
+    out + &body
+}
+
+/// What stands behind the version, and whether there is a key in it that 7.8.3 does not have.
+fn sections(db: &DbOptions, families: &[(&str, &ColumnFamilyOptions)]) -> (String, bool) {
+    let mut out = String::with_capacity(16 << 10);
+    let mut newer = false;
+    let mut of = |section, value: &dyn Fn(&str) -> Option<String>| {
+        let lines = lines(section, value);
+        newer |= lines.iter().any(|(key, _)| key.releases == Releases::New);
+        lines.into_iter().map(|(key, value)| (key.name, value))
+    };
     let value = |n: &str| match n {
         "wal_dir" => Some(escape(&db.wal_dir)),
         n => db.get(n),
     };
     // RocksDB leaves a directory out that is not set.
-    let db_lines = lines(DB_SECTION, value).filter(|(n, v)| !(*n == "wal_dir" && v.is_empty()));
+    let db_lines = of(DB_SECTION, &value).filter(|(n, v)| !(*n == "wal_dir" && v.is_empty()));
     section(&mut out, DB_SECTION, None, db_lines);
     let first = families.iter().filter(|(name, _)| *name == "default");
     let rest = families.iter().filter(|(name, _)| *name != "default");
@@ -91,28 +114,24 @@ pub fn to_text(db: &DbOptions, families: &[(&str, &ColumnFamilyOptions)]) -> Str
             n => o.cf.get(n),
         };
         // RocksDB leaves the list out that is empty.
-        let cf_lines = lines(CF_SECTION, cf_value)
+        let cf_lines = of(CF_SECTION, &cf_value)
             .filter(|(n, v)| !(*n == "compression_per_level" && v.is_empty()));
         section(&mut out, CF_SECTION, Some(name), cf_lines);
-        let table = lines(TABLE_SECTION, |n| o.table.get(n));
+        let table = of(TABLE_SECTION, &|n| o.table.get(n));
         section(&mut out, TABLE_SECTION, Some(name), table);
     }
-    out
+    (out, newer)
 }
 
-/// Every key of a section with its value, or the default where no table has it.
-fn lines<'a>(
-    section: &'static str,
-    value: impl Fn(&str) -> Option<String> + 'a,
-) -> impl Iterator<Item = (&'static str, String)> + 'a {
-    KEYS.iter()
-        .filter(move |k| k.section == section)
-        .map(move |k| {
-            (
-                k.name,
-                value(k.name).unwrap_or_else(|| k.default.to_owned()),
-            )
-        })
+/// Every key of a section that is to be written with its value, or the default where no table has
+/// it. Keys that 7.8.3 does not have are left out at their default.
+fn lines(section: &str, value: &dyn Fn(&str) -> Option<String>) -> Vec<(&'static Key, String)> {
+    let keys = KEYS.iter().filter(|k| k.section == section);
+    keys.filter_map(|k| match value(k.name) {
+        Some(v) => (k.releases == Releases::Both || v != k.default).then_some((k, v)),
+        None => (k.releases == Releases::Both).then(|| (k, k.default.to_owned())),
+    })
+    .collect()
 }
 
 fn section(
@@ -224,6 +243,7 @@ pub fn parse(text: &str) -> Result<ParsedOptions> {
 pub fn parse_with(text: &str, unsupported: Unsupported) -> Result<ParsedOptions> {
     let mut p = Parser {
         unsupported,
+        strict: false,
         line: 0,
         at: Section::None,
         seen_db: false,
@@ -256,57 +276,18 @@ fn plain(e: &Error) -> String {
     text.strip_prefix(&label).unwrap_or(&text).to_owned()
 }
 
-/// `base` with the settings of `name=value;name={…}`: options of the database, of a family, and of
-/// its tables (in `block_based_table_factory={…}`), by the names of the OPTIONS file.
-///
-/// Errors: braces that do not match, an unknown name, a value that is none; `NotSupported` for what
-/// Ironstone does not have.
-pub fn apply_text(base: &Options, text: &str) -> Result<Options> {
-    let mut p = Parser {
-        unsupported: Unsupported::Refuse,
-        line: 0,
-        at: Section::None,
-        seen_db: true,
-        out: ParsedOptions {
-            db: base.db.clone(),
-            families: vec![ColumnFamilyDescriptor::new("default", base.cf.clone())],
-            ..ParsedOptions::default()
-        },
-    };
-    for (name, value) in members(text)? {
-        if matches!(name, "block_based_table_factory" | "table_factory") && value.starts_with('{') {
-            for (name, value) in members(value)? {
-                p.known_key(&[TABLE_SECTION], name, value)?;
-            }
-        } else {
-            p.known_key(&[DB_SECTION, CF_SECTION], name, value)?;
-        }
-    }
-    let cf = p.out.families.swap_remove(0).options;
-    Ok(Options {
-        db: p.out.db,
-        cf,
-        env: base.env.clone(),
-    })
-}
+/// The option of a family that has those of its tables in it.
+pub(super) const TABLE_OPTION: &str = "block_based_table_factory";
 
-/// The settings in which the options differ from the defaults, as [`apply_text`] reads them.
-pub fn to_options_text(options: &Options) -> String {
-    fn differing<T: OptionTable>(table: &T) -> impl Iterator<Item = String> + use<'_, T> {
-        let defaults = T::default();
-        T::infos().iter().filter_map(move |info| {
-            let value = table.get(info.name)?;
-            (defaults.get(info.name)? != value).then(|| format!("{}={value};", info.name))
-        })
+/// The options of tables in an option of a family, if it is that.
+pub(super) fn table_members<'t>(
+    name: &str,
+    value: &'t str,
+) -> Result<Option<Vec<(&'t str, &'t str)>>> {
+    if !matches!(name, TABLE_OPTION | "table_factory") || !value.trim().starts_with('{') {
+        return Ok(None);
     }
-    let table: String = differing(&options.cf.table).collect();
-    let mut out: String = differing(&options.db)
-        .chain(differing(&options.cf.cf))
-        .collect();
-    if !table.is_empty() {
-        out += &format!("block_based_table_factory={{{table}}};");
-    }
-    out
+    members(value).map(Some)
 }
 
 /// Where the parser is.
@@ -323,8 +304,11 @@ enum Section {
     Unknown,
 }
 
-struct Parser {
+/// Options as they are read.
+pub(super) struct Parser {
     unsupported: Unsupported,
+    /// Whether what is not known is an error.
+    strict: bool,
     line: usize,
     at: Section,
     seen_db: bool,
@@ -332,6 +316,51 @@ struct Parser {
 }
 
 impl Parser {
+    /// For changes of these options. What is not known, or not implemented, is an error.
+    pub(super) fn onto(db: DbOptions, cf: ColumnFamilyOptions) -> Self {
+        Self {
+            unsupported: Unsupported::Refuse,
+            strict: true,
+            line: 0,
+            at: Section::None,
+            seen_db: true,
+            out: ParsedOptions {
+                db,
+                families: vec![ColumnFamilyDescriptor::new("default", cf)],
+                ..ParsedOptions::default()
+            },
+        }
+    }
+
+    /// The changed options, and what has no effect.
+    pub(super) fn into_options(self) -> (DbOptions, ColumnFamilyOptions, Vec<String>) {
+        let family = self.out.families.into_iter().next();
+        let cf = family.map(|f| f.options).unwrap_or_default();
+        (self.out.db, cf, self.out.warnings)
+    }
+
+    /// Sets an option of these sections; one that has those of tables in it, and single members of
+    /// a struct (`compression_opts.level`), too.
+    pub(super) fn assign(
+        &mut self,
+        sections: &[&'static str],
+        name: &str,
+        value: &str,
+    ) -> Result<()> {
+        if let Some((head, member)) = name.split_once('.') {
+            return self.assign(sections, head, &format!("{{{member}={value}}}"));
+        }
+        if sections.contains(&CF_SECTION)
+            && let Some(members) = table_members(name, value)?
+        {
+            for (name, value) in members {
+                self.known_key(&[TABLE_SECTION], name, value)?;
+            }
+            return Ok(());
+        }
+        self.known_key(sections, name, value)
+    }
+
     fn line(&mut self, raw: &str) -> Result<()> {
         let line = strip_comment(raw).trim();
         if line.is_empty() {
@@ -428,8 +457,8 @@ impl Parser {
         match name {
             "rocksdb_version" => {
                 self.out.rocksdb_version = (a, b, c);
-                if (a, b, c) > ROCKSDB_VERSION {
-                    self.warn(format!("written by RocksDB {value}, newer than 7.8.3"));
+                if (a, b, c) > ROCKSDB_NEWEST {
+                    self.warn(format!("written by RocksDB {value}, newer than 11.8.1"));
                 }
             }
             "options_file_version" => {
@@ -452,7 +481,10 @@ impl Parser {
             return self.table_rule(name, value);
         }
         let Some(known) = rocksdb::find(section, name) else {
-            self.warn(format!("unknown key {name} in [{section}]"));
+            let known = KEYS.iter().filter(|k| k.section == section);
+            let nearest = base::options::nearest(name, known.map(|k| k.name));
+            let hint = nearest.map_or(String::new(), |n| format!(" (did you mean {n}?)"));
+            self.warn(format!("unknown key {name} in [{section}]{hint}"));
             return Ok(());
         };
         if section == CF_SECTION
@@ -497,9 +529,10 @@ impl Parser {
         };
         match set {
             Ok(()) => Ok(()),
-            Err(e) if !same_shape(value, known.default) => Err(e),
+            Err(Unset::OutOfRange(e)) if self.strict => Err(e),
+            Err(e) if !same_shape(value, known.default) => Err(e.into_error()),
             // A value that RocksDB may have, but Ironstone does not.
-            Err(e) => self.not_done(plain(&e)),
+            Err(e) => self.not_done(plain(&e.into_error())),
         }
     }
 
@@ -510,18 +543,23 @@ impl Parser {
             CF_SECTION => CfOptions::infos().iter().any(|i| i.name == name),
             _ => TableOptions::infos().iter().any(|i| i.name == name),
         };
-        let known = |s: &&&'static str| rocksdb::find(s, name).is_some();
+        let known = |s: &&&'static str| {
+            rocksdb::find(s, name).is_some() || **s == TABLE_SECTION && has_table_rule(name)
+        };
         if let Some(section) = sections.iter().find(known) {
             return self.key(section, name, value);
         }
         // Options that only Ironstone has do not stand in OPTIONS files.
         match sections.iter().find(|s| own(s)) {
-            Some(&DB_SECTION) => set(&mut self.out.db, name, value, DbOptions::validate),
+            Some(&DB_SECTION) => {
+                set(&mut self.out.db, name, value, DbOptions::validate).map_err(Unset::into_error)
+            }
             Some(&CF_SECTION) => match self.out.families.last_mut() {
-                Some(f) => set(&mut f.options.cf, name, value, CfOptions::validate),
+                Some(f) => set(&mut f.options.cf, name, value, CfOptions::validate)
+                    .map_err(Unset::into_error),
                 None => Ok(()),
             },
-            _ => Err(base::options::unknown_option(&sections.join(" and "), name)),
+            _ => Err(unknown(sections, name)),
         }
     }
 
@@ -537,9 +575,28 @@ impl Parser {
     }
 
     fn compression(&mut self, name: &str, value: &str) -> Result<()> {
-        let (mut options, unknown) = CompressionOptions::parse_members(value)?;
-        for member in unknown {
-            self.warn(format!("unknown member {member} in {name}"));
+        let Some(before) = self.out.families.last().map(|f| &f.options.cf) else {
+            return Ok(());
+        };
+        let before = match name {
+            "compression_opts" => &before.compression_opts,
+            _ => &before.bottommost_compression_opts,
+        };
+        let (mut options, unknown) = before
+            .parse_members(value)
+            .map_err(|e| Error::invalid_argument(format!("option {name}: {}", plain(&e))))?;
+        for (member, value) in unknown {
+            match CompressionOptions::only_value(member) {
+                Some(only) => self.not_done(format!(
+                    "option {name}: {member} = {value} (only {only} is implemented)"
+                ))?,
+                None if self.strict => {
+                    return Err(Error::invalid_argument(format!(
+                        "unknown member {member} in {name}"
+                    )));
+                }
+                None => self.warn(format!("unknown member {member} in {name}")),
+            }
         }
         if let Some(member) = options.unsupported() {
             self.not_done(format!(
@@ -622,10 +679,38 @@ impl Parser {
     }
 
     fn warn(&mut self, message: String) {
-        self.out
-            .warnings
-            .push(format!("line {}: {message}", self.line));
+        self.out.warnings.push(if self.line == 0 {
+            message
+        } else {
+            format!("line {}: {message}", self.line)
+        });
     }
+}
+
+/// What RocksDB takes as text and Ironstone as an object: name and where it is given.
+const OBJECTS: &[(&str, &str)] = &[
+    ("block_cache", "env.block_cache"),
+    ("listeners", "env.listeners"),
+    ("rate_limiter", "env.rate_limiter"),
+    ("statistics", "env.statistics"),
+    ("write_buffer_manager", "env.write_buffer_manager"),
+];
+
+/// The error of a name that none of the sections has.
+pub(super) fn unknown(sections: &[&str], name: &str) -> Error {
+    if let Some((_, field)) = OBJECTS.iter().find(|(object, _)| *object == name) {
+        return Error::not_supported(format!("option {name} as text"))
+            .hint(format!("it is an object: options.{field}"));
+    }
+    let own = |s: &&str| match *s {
+        DB_SECTION => DbOptions::infos(),
+        CF_SECTION => CfOptions::infos(),
+        _ => TableOptions::infos(),
+    };
+    let own = sections.iter().flat_map(own).map(|info| info.name);
+    let theirs = KEYS.iter().filter(|k| sections.contains(&k.section));
+    let known = own.chain(theirs.map(|k| k.name));
+    base::options::unknown_option(&sections.join(" and "), name, known)
 }
 
 /// True if the table crate says which values of the option it accepts.
@@ -634,16 +719,32 @@ fn has_table_rule(name: &str) -> bool {
     rules.iter().any(|(n, _)| *n == name)
 }
 
+/// Why an option was not set.
+enum Unset {
+    /// The text is no value of its type.
+    NoValue(Error),
+    /// The value is not allowed.
+    OutOfRange(Error),
+}
+
+impl Unset {
+    fn into_error(self) -> Error {
+        match self {
+            Self::NoValue(e) | Self::OutOfRange(e) => e,
+        }
+    }
+}
+
 /// Sets an option if the result is valid; the table is unchanged otherwise.
 fn set<T: OptionTable>(
     table: &mut T,
     name: &str,
     value: &str,
     check: fn(&T) -> Result<()>,
-) -> Result<()> {
+) -> Result<(), Unset> {
     let mut changed = table.clone();
-    changed.set(name, value)?;
-    check(&changed)?;
+    changed.set(name, value).map_err(Unset::NoValue)?;
+    check(&changed).map_err(Unset::OutOfRange)?;
     *table = changed;
     Ok(())
 }

@@ -7,6 +7,7 @@ use base::ErrorKind;
 use base::options::OptionTable;
 use proptest::prelude::*;
 
+use super::super::Options;
 use super::super::rocksdb;
 use super::*;
 
@@ -32,7 +33,8 @@ fn defaults_are_rocksdbs() {
     assert_eq!(sections, [DB_SECTION, CF_SECTION, TABLE_SECTION]);
     let families = [("default", &ColumnFamilyOptions::default())];
     let text = to_text(&DbOptions::default(), &families);
-    for key in KEYS.iter().filter(|k| !k.default.is_empty()) {
+    let written = KEYS.iter().filter(|k| k.releases == Releases::Both);
+    for key in written.filter(|k| !k.default.is_empty()) {
         let line = format!("\n  {}={}\n", key.name, key.default);
         assert!(
             text.contains(&line),
@@ -53,6 +55,10 @@ fn defaults_are_rocksdbs() {
             let own = i.has(base::options::OptionFlag::Ironstone);
             let theirs = rocksdb::find(section, i.name).is_some();
             assert_ne!(own, theirs, "{section}: {}", i.name);
+            if let Some(key) = rocksdb::find(section, i.name) {
+                let mutable = i.has(base::options::OptionFlag::Mutable);
+                assert_eq!(mutable, key.mutable, "{section}: {}", i.name);
+            }
         }
     }
 }
@@ -152,7 +158,7 @@ proptest! {
 
 #[test]
 fn what_is_not_implemented_is_named() {
-    let text = "[DBOptions]\n  allow_mmap_reads=true # yes\n  unordered_write=true\n  shiny=1\n\
+    let text = "[DBOptions]\n  allow_mmap_reads=true # yes\n  unordered_write=true\n  shiny=1\n  use_fsnc=1\n\
                 [CFOptions \"default\"]\n  merge_operator=MyOperator\n\
                 \u{20} compression_opts={level=2;max_dict_bytes=4096;window_bits=15;checksum=1;}\n\
                 [Plain/Table]\n  x=1\n";
@@ -169,11 +175,12 @@ fn what_is_not_implemented_is_named() {
             "line 2: not supported: option allow_mmap_reads = true (only false is implemented)",
             "line 3: option unordered_write = true has no effect",
             "line 4: unknown key shiny in [DBOptions]",
-            "line 6: not supported: option merge_operator = MyOperator, which is not built in \
+            "line 5: unknown key use_fsnc in [DBOptions] (did you mean use_fsync?)",
+            "line 7: not supported: option merge_operator = MyOperator, which is not built in \
              (open the database with the operator in its column family's options)",
-            "line 7: unknown member checksum in compression_opts",
-            "line 7: not supported: option compression_opts: window_bits that RocksDB does not read",
-            "line 8: unknown section [Plain/Table] is skipped",
+            "line 8: not supported: option compression_opts: checksum = 1 (only false is implemented)",
+            "line 8: not supported: option compression_opts: window_bits that RocksDB does not read",
+            "line 9: unknown section [Plain/Table] is skipped",
         ]
     );
     let opts = &read.families[0].options.cf.compression_opts;
@@ -204,7 +211,8 @@ fn every_options_file_of_the_corpus_parses() {
             assert!(!read.families.is_empty());
             files += 1;
             quiet += usize::from(read.warnings.is_empty());
-            let old = read.rocksdb_version <= ROCKSDB_VERSION;
+            let old =
+                read.rocksdb_version <= ROCKSDB_VERSION || read.rocksdb_version == ROCKSDB_NEWEST;
             let unknown = read.warnings.iter().any(|w| w.contains("unknown"));
             assert!(!(old && unknown), "{}: {:?}", path.display(), read.warnings);
         }
@@ -264,24 +272,44 @@ fn a_text_of_options_is_read_and_written() {
     let text = "max_background_jobs=4;write_buffer_size=8M;compression=kNoCompression;\
                 wal_io_mode=buffered;comparator=rocksdb.ReverseBytewiseComparator;\
                 block_based_table_factory={block_size=16K;filter_policy=bloomfilter:10:false;};";
-    let o = apply_text(&base, text).unwrap();
+    let o = base.with_text(text).unwrap();
     assert_eq!(o.db.max_background_jobs, 4);
     assert_eq!(o.cf.cf.write_buffer_size, 8 << 20);
     assert_eq!(o.cf.table.block_size, 16 << 10);
     assert_eq!(o.cf.comparator.name(), "rocksdb.ReverseBytewiseComparator");
-    let again = apply_text(&base, &to_options_text(&o)).unwrap();
+    let again = base.with_text(&o.to_text()).unwrap();
     assert_eq!(
         (again.db, again.cf.cf, again.cf.table),
         (o.db, o.cf.cf, o.cf.table)
     );
+    // The old forms, which RocksDB still reads.
+    let old = base
+        .with_text("compression_opts=-13:5:1:4096:0:2:true;compaction_options_fifo=77")
+        .unwrap();
+    let opts = &old.cf.cf.compression_opts;
+    assert_eq!((opts.window_bits, opts.level, opts.strategy), (-13, 5, 1));
+    assert_eq!((opts.parallel_threads, opts.enabled), (2, true));
+    assert_eq!(old.cf.cf.compaction_options_fifo.max_table_files_size, 77);
     for (bad, why) in [
         ("nope=1", "unknown option nope"),
+        ("write_bufer_size=1", "did you mean write_buffer_size?"),
+        ("compression_opts={levle=1}", "unknown member levle"),
+        (
+            "compression_opts={checksum=true}",
+            "only false is implemented",
+        ),
+        ("compression_opts=1:2", "compression_opts"),
+        ("max_background_jobs=0", "out of range"),
+        (
+            "block_based_table_factory={block_cache=1M}",
+            "env.block_cache",
+        ),
         ("write_buffer_size=x", "write_buffer_size"),
         ("block_based_table_factory={nope=1}", "unknown option nope"),
         ("block_based_table_factory={block_size=1", "closing brace"),
         ("write_buffer_size", "name=value"),
     ] {
-        let e = apply_text(&base, bad).unwrap_err().to_string();
+        let e = base.with_text(bad).unwrap_err().to_string();
         assert!(e.contains(why), "{bad}: {e}");
     }
 }

@@ -86,11 +86,11 @@ impl BottommostCompression {
     }
 }
 
-/// Reads `{name=value;…}` member by member. `None` if a member is no value of its type, or is one
-/// that is not known and not at its default.
+/// Reads `{name=value;…}` member by member onto a struct. `None` if a member is no value of its
+/// type, or is one that is not known and not at its default.
 macro_rules! parse_struct {
-    ($text:expr, [$($field:ident),*], accepted: $accepted:expr) => {{
-        let mut out = Self::default();
+    ($onto:expr, $text:expr, [$($field:ident),*], accepted: $accepted:expr) => {{
+        let mut out = $onto.clone();
         for (name, value) in super::codec::members($text).ok()? {
             match name {
                 $( stringify!($field) => out.$field = OptionValue::parse(value)?, )*
@@ -150,7 +150,12 @@ impl OptionValue for CompactionOptionsUniversal {
     }
 
     fn parse(text: &str) -> Option<Self> {
+        Self::default().parse_onto(text)
+    }
+
+    fn parse_onto(&self, text: &str) -> Option<Self> {
         parse_struct!(
+            self,
             text,
             [
                 size_ratio,
@@ -218,7 +223,18 @@ impl OptionValue for CompactionOptionsFifo {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        parse_struct!(text, [max_table_files_size, allow_compaction], accepted: FIFO_ACCEPTED)
+        Self::default().parse_onto(text)
+    }
+
+    /// Also a number alone, which is `max_table_files_size`.
+    fn parse_onto(&self, text: &str) -> Option<Self> {
+        if let Some(max_table_files_size) = OptionValue::parse(text) {
+            return Some(Self {
+                max_table_files_size,
+                ..self.clone()
+            });
+        }
+        parse_struct!(self, text, [max_table_files_size, allow_compaction], accepted: FIFO_ACCEPTED)
     }
 
     /// The members in the order in which RocksDB 7.8.3 writes them.

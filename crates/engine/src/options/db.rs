@@ -68,6 +68,11 @@ base::options! {
         error_if_exists: bool = false;
         /// Threads for flushes and compactions together.
         max_background_jobs: i32 = 2, in 1..=1024, [Mutable];
+        /// Threads for flushes; with this or `max_background_compactions` other than -1, each of
+        /// the two is for itself (at least 1), and `max_background_jobs` has no effect.
+        max_background_flushes: i32 = -1, in -1..=1024, [Mutable];
+        /// Threads for compactions; see `max_background_flushes`.
+        max_background_compactions: i32 = -1, in -1..=1024, [Mutable];
         /// Threads that share one compaction, by key ranges; 1 is one thread for each.
         max_subcompactions: u32 = 1, in 1..=64, [Mutable];
         /// Threads that open table files when the database is opened, at most.
@@ -95,7 +100,7 @@ base::options! {
         /// How many LOG files are kept, the current one included.
         keep_log_file_num: u64 = 1000, in 1..=u64::MAX;
         /// Bytes after which a new MANIFEST is begun.
-        max_manifest_file_size: u64 = 1 << 30, in 1..=u64::MAX;
+        max_manifest_file_size: u64 = 1 << 30, in 1..=u64::MAX, [Mutable];
         /// Bytes of a table file after which writeback is started; 0 leaves it to the system.
         bytes_per_sync: u64 = 0, in 0..=u64::MAX, [Mutable];
         /// Bytes of a log after which writeback is started; 0 leaves it to the system.
@@ -148,11 +153,20 @@ base::options! {
         /// with `disable_wal`.
         atomic_flush: bool = false;
         /// Bytes a second to which writers are slowed down, at most, when a trigger of a slowdown
-        /// is met. Before that they are held to what compactions can bear.
-        delayed_write_rate: u64 = 16 << 20, in 1..=u64::MAX, [Mutable];
+        /// is met; 0 is 16 MiB. Before that they are held to what compactions can bear.
+        delayed_write_rate: u64 = 16 << 20, in 0..=u64::MAX, [Mutable];
         /// Whether a flush or compaction fails that finds a single deletion over a deletion of the
         /// same key.
-        enforce_single_del_contracts: bool = true, [Mutable];
+        enforce_single_del_contracts: bool = true;
+        /// Bytes that the database may keep in memory: block cache, memtables, indexes and filters.
+        /// Seven eighths of it are a block cache that the others are charged to; memtables get a
+        /// quarter, and writers wait while they take more. It replaces `db_write_buffer_size`, the
+        /// environment's block cache and its write-buffer manager. What flushes and compactions read
+        /// and write just now is not counted. 0 is no limit; one that was set at open can be changed.
+        memory_limit: u64 = 0, in 0..=1 << 50, [Mutable, Ironstone];
+        /// Whether recovery flushes memtables when those of all families are larger than the
+        /// write-buffer manager allows.
+        enforce_write_buffer_manager_during_recovery: bool = true;
         /// Seconds between statistics in LOG; 0 is never.
         stats_dump_period_sec: u32 = 600, in 0..=u32::MAX, [Mutable];
         /// Whether `open` compares the unique ids of table files with the MANIFEST's.
@@ -182,6 +196,14 @@ impl DbOptions {
             WalIoMode::Direct
         } else {
             self.wal_io_mode
+        }
+    }
+
+    /// [`DbOptions::delayed_write_rate`] with 0 replaced by what it stands for.
+    pub(crate) fn delayed_rate(&self) -> u64 {
+        match self.delayed_write_rate {
+            0 => 16 << 20,
+            rate => rate,
         }
     }
 

@@ -16,9 +16,13 @@ mod cf;
 pub mod codec;
 mod compaction;
 mod db;
+mod keys;
+pub(crate) mod latest;
+pub(crate) mod memory;
 mod profiles;
 mod read_write;
 pub mod rocksdb;
+pub(crate) mod text;
 
 use std::sync::Arc;
 
@@ -77,6 +81,7 @@ impl Options {
         self.db.validate()?;
         self.db.validate_together()?;
         self.env.validate()?;
+        memory::check(&self.db, &self.env)?;
         self.cf.validate()
     }
 
@@ -95,12 +100,12 @@ impl Options {
     /// Errors: a malformed text, an unknown name, a value that is none; `NotSupported` for what
     /// Ironstone does not have. The options that are left are those from before.
     pub fn with_text(&self, text: &str) -> Result<Self> {
-        codec::apply_text(self, text)
+        text::apply(self, text)
     }
 
     /// The settings that are not the defaults, as [`Options::with_text`] reads them.
     pub fn to_text(&self) -> String {
-        codec::to_options_text(self)
+        text::to_options_text(self)
     }
 
     /// How many old logs are kept to be overwritten: none where RocksDB does not keep any either. A

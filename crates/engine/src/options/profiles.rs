@@ -22,7 +22,8 @@ pub enum Profile {
     BulkLoad,
     /// Mostly point reads: filters in tables and memtables, hash indexes in blocks.
     ReadHeavy,
-    /// A few MiB of memory: small memtables and tables, RocksDB's `OptimizeForSmallDb`.
+    /// 16 MiB of memory for all: small memtables and tables, RocksDB's `OptimizeForSmallDb`, and a
+    /// `memory_limit` instead of its cache of 16 MiB.
     SmallMemory,
 }
 
@@ -72,7 +73,10 @@ impl Options {
                 o.db.allow_concurrent_memtable_write = false;
             }
             Profile::ReadHeavy => o.optimize_for_point_lookup(),
-            Profile::SmallMemory => o.optimize_for_small_db(),
+            Profile::SmallMemory => {
+                o.optimize_for_small_db();
+                o.db.memory_limit = 16 << 20;
+            }
         }
         o
     }

@@ -384,7 +384,7 @@ impl<'a> Search<'a> {
                 self.state = State::Found;
                 return false;
             }
-            ValueType::Merge if family.options.merge_operator.is_none() => {
+            ValueType::Merge if family.merge_operator.is_none() => {
                 self.failure = Some(no_operator(&family.name));
             }
             ValueType::Merge => {
@@ -441,7 +441,7 @@ impl<'a> Search<'a> {
         };
         let operands: Vec<&[u8]> = self.operands.iter().rev().map(|o| &o[..]).collect();
         let family = self.lookup.family;
-        let operator = family.options.merge_operator.as_deref();
+        let operator = family.merge_operator.as_deref();
         let operator = operator.ok_or_else(|| no_operator(&family.name))?;
         let statistics = db.env().statistics.as_deref();
         if let Some(s) = statistics {

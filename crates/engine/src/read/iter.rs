@@ -95,13 +95,19 @@ pub struct DbIterator {
     auto_refresh: bool,
 }
 
+/// As the family's options are now.
+fn scope_of(origin: &Origin) -> Scope {
+    let family = origin.family.options();
+    let extractor = family.prefix_extractor.as_ref();
+    Scope::new(&origin.options, extractor, origin.family.comparator())
+}
+
 impl DbIterator {
     pub(crate) fn new(mut origin: Box<Origin>, sequence: SequenceNumber) -> Self {
         let lower = origin.options.iterate_lower_bound.take();
         let upper = origin.options.iterate_upper_bound.take();
         let options = &origin.options;
-        let family = &origin.family.options;
-        let comparator = family.comparator.clone();
+        let comparator = origin.family.comparator().clone();
         if let Some(s) = &origin.statistics {
             s.add(Ticker::NoIteratorCreated, 1);
         }
@@ -109,8 +115,8 @@ impl DbIterator {
             sequence,
             lower,
             upper,
-            scope: Scope::new(options, family.prefix_extractor.as_ref(), &comparator),
-            skips_max: family.cf.max_sequential_skip_in_iterations,
+            scope: scope_of(&origin),
+            skips_max: origin.family.options().cf.max_sequential_skip_in_iterations,
             looks_max: match options.max_skippable_internal_keys {
                 0 => u64::MAX,
                 n => n.saturating_add(1),

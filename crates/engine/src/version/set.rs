@@ -26,6 +26,8 @@ pub(crate) struct Tables {
     pub(crate) dir: PathBuf,
     pub(crate) env: Env,
     pub(crate) cache: Arc<table::BlockCache>,
+    /// Charge indexes and filters to the cache, whatever the families' options say.
+    pub(crate) charge_metadata: bool,
     pub(crate) janitor: Arc<Janitor>,
     /// Compare the unique id in each file with the MANIFEST's.
     pub(crate) verify_unique_id: bool,
@@ -101,7 +103,8 @@ impl Tables {
                 statistics: self.env.statistics.clone(),
                 expected_unique_id: meta.unique_id.filter(|_| self.verify_unique_id),
                 largest_seqno: meta.largest_seqno,
-                cache_index_and_filter_blocks: options.table.cache_index_and_filter_blocks,
+                cache_index_and_filter_blocks: self.charge_metadata
+                    || options.table.cache_index_and_filter_blocks,
                 cache_id: self.lock_prepopulated().remove(&meta.number),
                 prefix_extractor: options.prefix_extractor.clone(),
                 clock: Some(Arc::clone(&self.env.clock)),
@@ -342,7 +345,7 @@ pub(crate) fn next_version(
 ) -> Result<Version> {
     let mut added = Vec::with_capacity(edit.new_files.len());
     for new in &edit.new_files {
-        added.push((new.level as usize, tables.open(new, &family.options)?));
+        added.push((new.level as usize, tables.open(new, &family.options())?));
     }
     family.view.load().version.apply(edit, added)
 }

@@ -15,11 +15,8 @@ use io::{FileSystem, OpenHow};
 
 use super::{ARCHIVE, plain_reader};
 use crate::files::{self, FileKind};
-use crate::options::codec;
-use crate::options::{DbOptions, Options};
+use crate::options::{DbOptions, Options, codec, latest};
 
-/// An OPTIONS file longer than this is none.
-const OPTIONS_BYTES_MAX: u64 = 64 << 20;
 /// How the OPTIONS files begin that Ironstone writes.
 const OWN_OPTIONS: &str = "# Options of an Ironstone database";
 
@@ -243,18 +240,13 @@ fn resolve(fs: &dyn FileSystem, db_dir: &Path, options: &DbOptions) -> Result<Pa
 
 /// What the newest OPTIONS file says about the logs; `None` if there is none that can be read.
 fn before(fs: &dyn FileSystem, db_dir: &Path) -> Result<Option<Before>> {
-    let newest = files::list(fs, db_dir)?
-        .into_iter()
-        .filter(|e| e.kind == FileKind::Options)
-        .max_by_key(|e| e.number);
-    let Some(newest) = newest else {
+    let Some(newest) = latest::path(fs, db_dir)? else {
         return Ok(None);
     };
     // Nothing else needs this file to open the database: it may be unreadable.
-    let Ok(bytes) = io::read_file(fs, &db_dir.join(newest.name), OPTIONS_BYTES_MAX) else {
+    let Ok(text) = latest::text(fs, &newest) else {
         return Ok(None);
     };
-    let text = String::from_utf8_lossy(&bytes);
     let own = text.starts_with(OWN_OPTIONS);
     // That file may say what Ironstone refuses; here only one line counts.
     let value = text

@@ -103,6 +103,11 @@ impl Stall {
         self.condition.load(Ordering::Acquire) == WriteStallCondition::Delayed as u8
     }
 
+    /// Changes `delayed_write_rate`.
+    pub(crate) fn set_delayed_write_rate(&self, rate: u64) {
+        self.lock().set_delayed_write_rate(rate);
+    }
+
     /// How often the family was found held back.
     pub(crate) fn counts(&self, family: u32) -> Counts {
         self.lock().counts(family)
@@ -149,8 +154,9 @@ fn impatient(db: &Shared) -> Error {
     ))
 }
 
+/// Rotates the memtables that are to become immutable. Errors: what makes the database refuse writes.
 #[cold]
-fn look_closer(db: &Shared) -> Result<()> {
+pub(crate) fn look_closer(db: &Shared) -> Result<()> {
     db.attention.clear();
     // The next group must look again, or it would pass by the failure.
     db.check_writable().inspect_err(|_| db.attention.raise())?;
@@ -305,7 +311,7 @@ fn stalled(db: &Shared, micros: u64) {
 /// How full the active memtable is.
 fn fill(family: &Family) -> f64 {
     let bytes = family.view.load().mem.memory_usage() as f64;
-    (bytes / family.options.cf.write_buffer_size as f64).min(1.0)
+    (bytes / family.write_buffer_size() as f64).min(1.0)
 }
 
 /// Bytes written to all families so far.
@@ -357,7 +363,7 @@ fn wait_until(db: &Shared, ready: impl Fn() -> bool) -> Result<()> {
 /// back: what a flush by call does before it makes them.
 pub(crate) fn wait_for_room(db: &Shared, family: &Arc<Family>) -> Result<()> {
     let has_room = || {
-        let limits = Limits::of(&family.options.cf);
+        let limits = Limits::of(&family.options().cf);
         let mut debt = debt_of(family);
         let idle = debt.immutable < limits.min_write_buffer_number_to_merge
             && debt.l0_files < limits.l0_compaction;
@@ -380,7 +386,7 @@ fn debt_of(family: &Family) -> Debt {
         immutable: view.imm.len(),
         fill: fill(family),
         l0_files: level0.len(),
-        pending_bytes: pending_compaction_bytes(&view.version, &family.options.cf),
+        pending_bytes: pending_compaction_bytes(&view.version, &family.options().cf),
         l0_compacting: level0.iter().any(|f| f.is_being_compacted()),
     }
 }
@@ -396,7 +402,7 @@ pub(crate) fn debt_changed(db: &Shared) {
         let written = written(&families);
         for f in families.iter() {
             let debt = debt_of(f);
-            let limits = Limits::of(&f.options.cf);
+            let limits = Limits::of(&f.options().cf);
             if let Some(change) = controller.observe(now, f.id, limits, debt, written) {
                 changes.push((Arc::clone(f), change, debt));
             }
@@ -418,7 +424,7 @@ fn tell(db: &Shared, family: &Family, change: Change, debt: &Debt) {
     let name = &family.name;
     let option = cause.map_or("", |c| c.option(cur));
     if let Some(cause) = cause {
-        let value = base::options::OptionTable::get(&family.options.cf, option);
+        let value = base::options::OptionTable::get(&family.options().cf, option);
         db.log.warn(format_args!(
             "[{name}] {}; option {option} = {} allows more",
             describe(db, family, cur, cause, debt),
@@ -459,7 +465,8 @@ fn describe(
         WriteStallCause::MemtableLimit => format!(
             "we have {} immutable memtables (waiting for flush), max_write_buffer_number is set \
              to {}",
-            debt.immutable, family.options.cf.max_write_buffer_number
+            debt.immutable,
+            family.options().cf.max_write_buffer_number
         ),
         WriteStallCause::L0FileCountLimit => format!("we have {} level-0 files", debt.l0_files),
         WriteStallCause::PendingCompactionBytes => {
@@ -482,7 +489,8 @@ fn describe(
 pub(crate) fn give_way(db: &Shared, plan: &Plan, bytes: usize) -> Result<()> {
     const LOW_PRI_BYTES_PER_SECOND: u64 = 1 << 20;
     let behind = db.families.load().iter().any(|f| {
-        let options = &f.options.cf;
+        let options = f.options();
+        let options = &options.cf;
         let files = f.view.load().version.level(0).len();
         !options.disable_auto_compactions
             && files >= options.level0_file_num_compaction_trigger.max(1) as usize

@@ -152,7 +152,7 @@ impl<'t, T: Target> Inserter<'t, T> {
         let Some(met) = &self.met[at].1 else {
             return Ok(());
         };
-        if kind == ValueType::Merge && met.family.options.cf.max_successive_merges > 0 {
+        if kind == ValueType::Merge && met.family.max_successive_merges() > 0 {
             let family = met.family;
             self.link();
             if self.merged(family, batch, key, seq, value) {
@@ -200,7 +200,7 @@ impl<'t, T: Target> Inserter<'t, T> {
     ) -> bool {
         // Nothing that may lie between is still on its way to the memtable.
         let settled = self.target.settled().0 + 1 == batch.sequence();
-        if family.options.cf.max_successive_merges == 0 || !settled {
+        if family.max_successive_merges() == 0 || !settled {
             return false;
         }
         let view = family.view.load();
@@ -244,7 +244,7 @@ fn merge_in_memory(
     sequence: u64,
     operand: &[u8],
 ) -> Option<Stored> {
-    let operator = family.options.merge_operator.as_deref()?;
+    let operator = family.merge_operator.as_deref()?;
     let older = SequenceNumber(sequence.checked_sub(1)?);
     let seek_key = key::encode(user_key, older, ValueType::FOR_SEEK);
     let mut operands = vec![operand.to_vec()]; // newest first
@@ -262,7 +262,7 @@ fn merge_in_memory(
             false
         });
         let under = operands.len() as u64 - 1;
-        if i == 0 && under < family.options.cf.max_successive_merges {
+        if i == 0 && under < family.max_successive_merges() {
             return None;
         }
         if base.is_some() {
@@ -295,7 +295,7 @@ pub(crate) fn check(batch: &WriteBatch, families: &FamilySet) -> Result<()> {
             }
             Record::Merge { cf, .. } => {
                 let family = families.require(cf)?;
-                if family.options.merge_operator.is_none() {
+                if family.merge_operator.is_none() {
                     return Err(Error::invalid_argument(format!(
                         "merge in column family {:?}, which has no merge operator",
                         family.name

@@ -38,6 +38,9 @@ const RATE_MIN: f64 = 16.0 * 1024.0;
 const RATE_FREE: f64 = 4.0 * 1024.0 * 1024.0 * 1024.0;
 /// Writers may run ahead of the rate by what it gives in this time.
 const BURST_NANOS: f64 = 1e6;
+/// Shorter waits are saved up: to sleep and to be woken takes a tenth of this, and one longer pause
+/// meets fewer writes than many short ones.
+const WAIT_MIN_NANOS: f64 = 1e6;
 /// A writer is not held back longer than this before the rate is looked at again.
 const WAIT_MAX_NANOS: f64 = 50e6;
 /// Weight of a new measurement.
@@ -395,6 +398,11 @@ impl Controller {
         }
     }
 
+    /// Changes `delayed_write_rate`.
+    pub(crate) fn set_delayed_write_rate(&mut self, rate: u64) {
+        self.delayed_write_rate = rate as f64;
+    }
+
     /// A family's debt is this now, after `written` bytes to all families. Counts what it means.
     pub(crate) fn observe(
         &mut self,
@@ -527,7 +535,11 @@ impl Controller {
         let until = start + bytes as f64 * 1e9 / rate;
         // What would take longer is forgiven: the rate will be another by then.
         self.paid_until = until.min(now + WAIT_MAX_NANOS);
-        (self.paid_until - now).max(0.0) as u64
+        let wait = self.paid_until - now;
+        if wait < WAIT_MIN_NANOS {
+            return 0;
+        }
+        wait as u64
     }
 
     /// How many bytes may be written before a writer has to ask again.

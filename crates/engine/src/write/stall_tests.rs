@@ -59,6 +59,22 @@ fn conditions_are_rocksdbs() {
 }
 
 #[test]
+fn a_new_delayed_write_rate_counts_at_once() {
+    let mut c = Controller::new(16 << 20);
+    let debt = Debt {
+        l0_files: 25,
+        ..Debt::default()
+    };
+    c.observe(0, 0, limits(), debt, 0);
+    c.tick(10_000 * MS, 0);
+    let before = c.rate().unwrap();
+    c.set_delayed_write_rate(1 << 20);
+    c.tick(20_000 * MS, 0);
+    let after = c.rate().unwrap();
+    assert!(before > 1e6 && after < 1e6, "{before}, then {after}");
+}
+
+#[test]
 fn the_rate_falls_smoothly_from_the_trigger_to_the_stop() {
     let (l, drain, delayed) = (limits(), 40.0 * MB, 16.0 * MB);
     let at = |files: usize| {

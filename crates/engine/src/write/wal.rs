@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::stats::{Statistics, Ticker};
@@ -52,7 +52,7 @@ pub(crate) struct LogFiles {
     wanted: AtomicBool,
     /// The active log is a pool file that is not half used.
     fresh: AtomicBool,
-    bytes_per_sync: u64,
+    bytes_per_sync: AtomicU64,
     tail: TailPolicy,
     depth: u32,
     /// Records carry the log's number, so that files can be overwritten by later logs.
@@ -92,7 +92,7 @@ impl LogFiles {
             pool,
             wanted: AtomicBool::new(db.wal_mode() == WalIoMode::Direct),
             fresh: AtomicBool::new(false),
-            bytes_per_sync: db.wal_bytes_per_sync,
+            bytes_per_sync: AtomicU64::new(db.wal_bytes_per_sync),
             tail: match db.wal_tail_policy {
                 WalTailPolicy::Pad => TailPolicy::Pad {
                     payload_min: HEADER_LEN as u32,
@@ -106,6 +106,11 @@ impl LogFiles {
             recyclable_logs: Mutex::default(),
             statistics: options.env.statistics.clone(),
         })
+    }
+
+    /// Changes `wal_bytes_per_sync`.
+    pub(crate) fn set_bytes_per_sync(&self, bytes: u64) {
+        self.bytes_per_sync.store(bytes, Ordering::Relaxed);
     }
 
     fn count(&self, ticker: Ticker) {
@@ -611,7 +616,8 @@ impl ActiveLog {
 
     fn start_writeback(&mut self, files: &LogFiles) -> Result<()> {
         let (from, size) = (self.writeback_from, self.writer.size());
-        if files.bytes_per_sync > 0 && size - from >= files.bytes_per_sync {
+        let step = files.bytes_per_sync.load(Ordering::Relaxed);
+        if step > 0 && size - from >= step {
             self.writer.file().start_writeback(from, size - from)?;
             self.writeback_from = size;
         }

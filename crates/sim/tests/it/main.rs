@@ -51,6 +51,8 @@ mod rot;
 #[cfg(test)]
 mod secondary;
 #[cfg(test)]
+mod set_options;
+#[cfg(test)]
 mod stalls;
 #[cfg(test)]
 mod statistics;

@@ -71,6 +71,8 @@ opaque! {
     BackupInfo;
     /// `rocksdb_restore_options_t`
     RestoreOptions;
+    /// `rocksdb_env_t`
+    Env;
 }
 
 /// Bytes that go in or out; not terminated.
@@ -157,6 +159,14 @@ api! {
 
         options_create: fn() -> *mut Options;
         options_destroy: fn(*mut Options);
+        options_create_copy: fn(*mut Options) -> *mut Options;
+        load_latest_options: fn(
+            *const c_char, *mut Env, bool, *mut Cache, *mut *mut Options, *mut usize,
+            *mut *mut *mut c_char, *mut *mut *mut Options, Err
+        );
+        load_latest_options_destroy: fn(*mut Options, *mut *mut c_char, *mut *mut Options, usize);
+        create_default_env: fn() -> *mut Env;
+        env_destroy: fn(*mut Env);
         get_options_from_string: fn(*const Options, *const c_char, *mut Options, Err);
         options_set_create_if_missing: fn(*mut Options, Bool);
         options_set_error_if_exists: fn(*mut Options, Bool);
@@ -354,6 +364,7 @@ api! {
             *mut Db, *const ReadOptions, *mut Family, usize, *const Bytes, *const usize,
             *mut *mut Pinned, *mut *mut c_char, Bool
         );
+        set_db_options: fn(*mut Db, c_int, *const *const c_char, *const *const c_char, Err);
         ingestexternalfileoptions_set_write_global_seqno: fn(*mut IngestOptions, Bool);
         checkpoint_export_column_family: fn(
             *mut Checkpoint, *mut Family, *const c_char, Err

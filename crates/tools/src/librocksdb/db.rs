@@ -1,6 +1,6 @@
 //! [`RocksDb`]: an open database.
 
-use std::ffi::CString;
+use std::ffi::{CString, c_char};
 use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
@@ -600,17 +600,25 @@ impl RocksDb {
 
     /// Changes options of a family while it is open.
     pub fn set_options(&self, cf: Cf<'_>, options: &[(&str, &str)]) -> Result<()> {
-        let texts = options
-            .iter()
-            .map(|(name, value)| Ok((c_string(name)?, c_string(value)?)))
-            .collect::<Result<Vec<_>>>()?;
-        let names: Vec<_> = texts.iter().map(|(name, _)| name.as_ptr()).collect();
-        let values: Vec<_> = texts.iter().map(|(_, value)| value.as_ptr()).collect();
-        let count = texts.len() as i32;
-        // SAFETY: live database and family; the arrays have `count` terminated strings.
-        self.lib.call(|api, err| unsafe {
-            let (names, values) = (names.as_ptr(), values.as_ptr());
-            (api.set_options_cf)(self.raw, self.own(cf), count, names, values, err);
+        let family = self.own(cf);
+        with_texts(options, |count, names, values| {
+            // SAFETY: live database and family; the arrays have `count` terminated strings.
+            self.lib.call(|api, err| unsafe {
+                (api.set_options_cf)(self.raw, family, count, names, values, err);
+            })
+        })
+    }
+
+    /// Changes options of the whole database while it is open. Errors: also `NotSupported` if the
+    /// library is too old for it.
+    pub fn set_db_options(&self, options: &[(&str, &str)]) -> Result<()> {
+        let Some(set) = self.lib.api.set_db_options else {
+            return Err(Error::not_supported("rocksdb_set_db_options").file(self.lib.path()));
+        };
+        with_texts(options, |count, names, values| {
+            // SAFETY: live database; the arrays have `count` terminated strings.
+            self.lib
+                .call(|_, err| unsafe { set(self.raw, count, names, values, err) })
         })
     }
 
@@ -619,6 +627,20 @@ impl RocksDb {
         // SAFETY: a live database.
         unsafe { (self.lib.api.get_latest_sequence_number)(self.raw) }
     }
+}
+
+/// Calls `f` with the names and the values as arrays of terminated strings, and how many there are.
+fn with_texts(
+    options: &[(&str, &str)],
+    f: impl FnOnce(i32, *const *const c_char, *const *const c_char) -> Result<()>,
+) -> Result<()> {
+    let texts = options
+        .iter()
+        .map(|(name, value)| Ok((c_string(name)?, c_string(value)?)))
+        .collect::<Result<Vec<_>>>()?;
+    let names: Vec<_> = texts.iter().map(|(name, _)| name.as_ptr()).collect();
+    let values: Vec<_> = texts.iter().map(|(_, value)| value.as_ptr()).collect();
+    f(texts.len() as i32, names.as_ptr(), values.as_ptr())
 }
 
 impl Drop for RocksDb {

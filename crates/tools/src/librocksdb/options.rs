@@ -4,13 +4,15 @@
 //! so a setter exists here only where the C API alone can do it (caches, statistics) or where a
 //! benchmark wants no string.
 
+use std::ffi::CStr;
 use std::path::{Path, PathBuf};
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Error, Result};
 
-use super::{Library, RocksDb, RocksSnapshot, api, c_string};
+use super::{Library, RocksDb, RocksSnapshot, api, c_path, c_string};
 
 /// Options of a database or column family.
 pub struct RocksOptions {
@@ -30,6 +32,54 @@ impl RocksOptions {
         Self {
             lib: Arc::clone(lib),
             raw,
+        }
+    }
+
+    /// What the newest OPTIONS file of the database in `dir` says: options of the whole, and of each
+    /// family by name. Errors: RocksDB refuses the file.
+    pub fn load_latest(
+        lib: &Arc<Library>,
+        dir: impl AsRef<Path>,
+        ignore_unknown: bool,
+    ) -> Result<(Self, Vec<(String, Self)>)> {
+        let path = c_path(dir.as_ref())?;
+        let (mut whole, mut families) = (ptr::null_mut(), ptr::null_mut());
+        let (mut count, mut names) = (0, ptr::null_mut());
+        let cache = RocksCache::lru(lib, 1 << 20);
+        // SAFETY: no argument; freed below.
+        let env = unsafe { (lib.api.create_default_env)() };
+        // SAFETY: a terminated path, a live environment and cache, and places for the results.
+        let loaded = lib.call(|api, err| unsafe {
+            (api.load_latest_options)(
+                path.as_ptr(),
+                env,
+                ignore_unknown,
+                cache.raw,
+                &raw mut whole,
+                &raw mut count,
+                &raw mut names,
+                &raw mut families,
+                err,
+            );
+        });
+        // SAFETY: made above, freed once.
+        unsafe { (lib.api.env_destroy)(env) };
+        loaded.map_err(|e| e.or_file(&dir))?;
+        let copy = |raw| Self {
+            lib: Arc::clone(lib),
+            // SAFETY: live options, freed only below.
+            raw: unsafe { (lib.api.options_create_copy)(raw) },
+        };
+        // SAFETY: RocksDB returned `count` terminated names and as many options; all are copied
+        // before they are freed once.
+        unsafe {
+            let each = (0..count).map(|i| {
+                let name = CStr::from_ptr(*names.add(i)).to_string_lossy();
+                (name.into_owned(), copy(*families.add(i)))
+            });
+            let out = (copy(whole), each.collect());
+            (lib.api.load_latest_options_destroy)(whole, names, families, count);
+            Ok(out)
         }
     }
 

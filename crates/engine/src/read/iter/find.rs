@@ -147,7 +147,7 @@ impl DbIterator {
     fn apply(&self, base: Base<'_>, operands: &[&[u8]]) -> Result<Stored> {
         let origin = self.origin.as_ref();
         let family = origin.map(|o| &o.family);
-        let operator = family.and_then(|f| f.options.merge_operator.as_deref());
+        let operator = family.and_then(|f| f.merge_operator.as_deref());
         let operator =
             operator.ok_or_else(|| no_operator(family.map_or("", |f| f.name.as_str())))?;
         let statistics = origin.and_then(|o| o.statistics.as_deref());

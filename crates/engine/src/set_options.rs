@@ -1,0 +1,225 @@
+//! Options that change while the database is open: RocksDB's `SetOptions` and `SetDBOptions`.
+//!
+//! ```text
+//!   change     on a copy, as text, checked as at open            an error leaves all as it was
+//!   in force   the copy replaces what was there, at once         jobs that run keep theirs
+//!   look again stalls, full memtables, logs, threads
+//!   persist    a new OPTIONS file                                an error is told, the change stays
+//! ```
+//!
+//! Which options can change is RocksDB's choice ([`crate::options::rocksdb::Key::mutable`]).
+
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use base::options::OptionTable;
+use base::{Error, Result};
+
+use crate::db::{ColumnFamily, Db};
+use crate::family::Family;
+use crate::open::write_options_file_held;
+use crate::options::memory::Budget;
+use crate::options::{ColumnFamilyOptions, DbOptions, text};
+use crate::shared::{self, Shared};
+use crate::write::admit;
+
+/// Options while the database is open.
+impl Db {
+    /// Changes options of a column family: by the names and in the form of OPTIONS files, all of
+    /// them or none. They are in force when it returns, for all but the flushes and compactions
+    /// that run, and in a new OPTIONS file.
+    ///
+    /// `block_based_table_factory` with `{name=value;…}` changes options of tables that are made,
+    /// and opened, from now on. Members of a struct that are not named stay as they are.
+    ///
+    /// Errors: `InvalidArgument` for an option that is unknown, cannot be changed while the database
+    /// is open, or gets a value that is none or contradicts others; `NotSupported` for what Ironstone
+    /// does not have. With any other error the options are in force, and the OPTIONS file could not
+    /// be written.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let mut options = ironstone::Options::default();
+    /// # options.db.create_if_missing = true;
+    /// let db = ironstone::Db::open(dir.path(), &options)?;
+    /// let family = db.default_column_family();
+    /// db.set_options(&family, &[("write_buffer_size", "128M"), ("ttl", "3600")])?;
+    /// assert_eq!(db.options(&family).cf.write_buffer_size, 128 << 20);
+    /// let e = db.set_options(&family, &[("num_levels", "5")]).unwrap_err();
+    /// assert!(e.to_string().contains("Option not changeable: num_levels"));
+    /// # Ok::<(), ironstone::Error>(())
+    /// ```
+    pub fn set_options(&self, family: &ColumnFamily, options: &[(&str, &str)]) -> Result<()> {
+        self.shared.check_handle(&family.0)?;
+        set_options(&self.shared, &family.0, options)
+    }
+
+    /// Changes options of the whole database; as [`Db::set_options`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let mut options = ironstone::Options::default();
+    /// # options.db.create_if_missing = true;
+    /// let db = ironstone::Db::open(dir.path(), &options)?;
+    /// db.set_db_options(&[("max_background_jobs", "8"), ("bytes_per_sync", "1M")])?;
+    /// assert_eq!(db.db_options().max_background_jobs, 8);
+    /// # Ok::<(), ironstone::Error>(())
+    /// ```
+    pub fn set_db_options(&self, options: &[(&str, &str)]) -> Result<()> {
+        set_db_options(self, options)
+    }
+
+    /// The options of a column family that are in force.
+    pub fn options(&self, family: &ColumnFamily) -> ColumnFamilyOptions {
+        ColumnFamilyOptions::clone(&family.0.options())
+    }
+
+    /// The options of the whole database that are in force.
+    pub fn db_options(&self) -> DbOptions {
+        DbOptions::clone(&self.shared.db_options())
+    }
+}
+
+/// One change on its way, told in LOG in RocksDB's words.
+struct Told<'a> {
+    db: &'a Shared,
+    /// What is done to what.
+    what: String,
+    /// The call's name, as it stands in RocksDB's line about a failure.
+    failed: &'static str,
+}
+
+impl Told<'_> {
+    /// Errors: there is nothing to change; the database is open for reading only.
+    fn begin(&self, changes: &[(&str, &str)]) -> Result<()> {
+        let (log, what) = (&self.db.log, &self.what);
+        if self.db.read_only {
+            return Err(shared::read_only());
+        }
+        if changes.is_empty() {
+            log.warn(format_args!("{what}, empty input"));
+            return Err(Error::invalid_argument("empty input"));
+        }
+        log.info(format_args!("{what}, inputs:"));
+        for (name, value) in changes {
+            log.info(format_args!("{name}: {value}"));
+        }
+        Ok(())
+    }
+
+    fn failed(&self, e: &Error) {
+        let failed = self.failed;
+        self.db.log.warn(format_args!("{failed} failed: {e}"));
+    }
+
+    fn done<'v>(&self, values: impl Iterator<Item = (&'v str, String)>, no_effect: &[String]) {
+        let (log, what) = (&self.db.log, &self.what);
+        log.info(format_args!("{what} succeeded"));
+        for (name, value) in values {
+            log.info(format_args!("Options.{name}: {value}"));
+        }
+        for message in no_effect {
+            log.warn(format_args!("{message}"));
+        }
+    }
+
+    /// Writes the OPTIONS file. The change is in force, whatever comes of it.
+    fn persist(&self, held: &MutexGuard<'_, ()>) -> Result<()> {
+        write_options_file_held(self.db, held).map_err(|e| {
+            let log = &self.db.log;
+            log.warn(format_args!("Unable to persist options -- {e}"));
+            e.hint("the options are in force, but the OPTIONS file could not be written")
+        })
+    }
+}
+
+/// The options of a table that can change, with their values.
+fn changeable<T: OptionTable>(table: &T) -> impl Iterator<Item = (&'static str, String)> + '_ {
+    let mutable = |i: &&base::options::OptionInfo| i.has(base::options::OptionFlag::Mutable);
+    let infos = T::infos().iter().filter(mutable);
+    infos.filter_map(|i| Some((i.name, table.get(i.name)?)))
+}
+
+fn set_options(db: &Shared, family: &Family, changes: &[(&str, &str)]) -> Result<()> {
+    let told = Told {
+        db,
+        what: format!("Set options on column family [{}]", family.name),
+        failed: "SetOptions()",
+    };
+    if !changes.is_empty() && !db.read_only {
+        let log = &db.log;
+        log.info(format_args!("SetOptions() on [1] column families, inputs:"));
+    }
+    told.begin(changes)?;
+    let held = db.lock_options();
+    let changed = text::change_family(&family.options(), changes);
+    let (options, no_effect) = changed.inspect_err(|e| told.failed(e))?;
+    family.set_options(options);
+    told.done(changeable(&family.options().cf), &no_effect);
+    // A memtable may be full by the new measure, and writers or jobs may have waited for it.
+    db.note_full_memtables(&db.families.load());
+    admit::debt_changed(db);
+    told.persist(&held)
+}
+
+fn set_db_options(db: &Db, changes: &[(&str, &str)]) -> Result<()> {
+    let shared = &db.shared;
+    let told = Told {
+        db: shared,
+        what: "SetDBOptions()".to_owned(),
+        failed: "SetDBOptions",
+    };
+    told.begin(changes)?;
+    let held = shared.lock_options();
+    let now = shared.db_options();
+    let changed = text::change_db(&now, changes)
+        .and_then(|changed| check_memory(&now, &changed.0).map(|()| changed));
+    let (options, no_effect) = changed.inspect_err(|e| told.failed(e))?;
+    if options == **now {
+        shared.log.info(format_args!(
+            "SetDBOptions(), input option value is not changed, skipping updating."
+        ));
+        return Ok(());
+    }
+    drop(now);
+    shared.set_db_options(options);
+    told.done(changeable(&**shared.db_options()), &no_effect);
+    let started = follow(db);
+    let persisted = told.persist(&held);
+    started.and(persisted)
+}
+
+/// A limit needs the parts that are made at open.
+fn check_memory(old: &DbOptions, new: &DbOptions) -> Result<()> {
+    if (old.memory_limit == 0) == (new.memory_limit == 0) {
+        return Ok(());
+    }
+    Err(
+        Error::invalid_argument("Option not changeable: memory_limit")
+            .hint("it can be changed where it was set at open, and not to 0"),
+    )
+}
+
+/// Brings what holds a copy of an option up to date.
+fn follow(db: &Db) -> Result<()> {
+    let shared = &db.shared;
+    let options = Arc::clone(&shared.db_options());
+    shared.lock_versions().max_manifest_file_size = options.max_manifest_file_size;
+    shared
+        .log_files()?
+        .set_bytes_per_sync(options.wal_bytes_per_sync);
+    shared.stall.set_delayed_write_rate(options.delayed_rate());
+    if let Some(budget) = Budget::of(&options) {
+        shared.tables.cache.set_capacity(budget.cache);
+        let manager = shared.share_write_buffers();
+        manager.set_buffer_size(budget.write_buffers);
+    }
+    if shared.logs_too_large() {
+        // What hinders it hinders the next writer too, who is told.
+        drop(admit::look_closer(shared));
+    }
+    let mut jobs = db.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+    let started = jobs.follow_options(shared);
+    drop(jobs);
+    admit::debt_changed(shared);
+    started
+}
