@@ -10,6 +10,10 @@ pub trait Clock: Send + Sync + Debug {
     fn wall_micros(&self) -> u64;
     /// Nanoseconds since some fixed point; never goes backwards.
     fn monotonic_nanos(&self) -> u64;
+    /// Nanoseconds that the calling thread has run; always 0 where time is simulated.
+    fn thread_cpu_nanos(&self) -> u64 {
+        0
+    }
 }
 
 /// The machine's clock.
@@ -37,5 +41,10 @@ impl Clock for SystemClock {
 
     fn monotonic_nanos(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
+    }
+
+    fn thread_cpu_nanos(&self) -> u64 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
     }
 }

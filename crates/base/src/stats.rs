@@ -4,6 +4,7 @@
 //! costs a branch. Threads count in shards of their own, so that they do not take a cache line
 //! from one another; a report adds the shards up.
 
+mod activity;
 mod histogram;
 mod names;
 
@@ -11,7 +12,9 @@ use std::cell::Cell;
 use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
+pub use activity::Activity;
 pub use histogram::Histogram;
+pub use histogram::Shared as SharedHistogram;
 pub use names::{HistogramKind, Ticker};
 
 /// How much is counted: each level counts what the ones before it do, and more.
@@ -194,10 +197,12 @@ impl Statistics {
     fn write_metrics(&self, out: &mut String) -> fmt::Result {
         for &t in Ticker::ALL {
             let name = metric_name(t.name());
+            writeln!(out, "# HELP {name} Ticker {}.", t.name())?;
             writeln!(out, "# TYPE {name} counter\n{name} {}", self.get(t))?;
         }
         for &kind in HistogramKind::ALL {
             let (name, h) = (metric_name(kind.name()), self.histogram(kind));
+            writeln!(out, "# HELP {name} Histogram {}.", kind.name())?;
             writeln!(out, "# TYPE {name} summary")?;
             for (quantile, percent) in [("0.5", 50.0), ("0.95", 95.0), ("0.99", 99.0)] {
                 let value = h.percentile(percent);

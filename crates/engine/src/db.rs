@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use base::stats::Activity;
 use base::{Error, ErrorKind, Result};
 use io::FileLock;
 
@@ -416,7 +417,10 @@ impl Db {
     /// The value of `key` in the default column family; of a wide-column entity the default
     /// column, or nothing.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        let options = table::ReadOptions::default();
+        let options = table::ReadOptions {
+            activity: Activity::Get,
+            ..table::ReadOptions::default()
+        };
         get::get(
             &self.shared,
             get::Lookup::new(&self.default, &options, key.as_ref()),
@@ -427,7 +431,10 @@ impl Db {
     /// [`Db::get`] from a column family.
     pub fn get_cf(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.shared.check_handle(&family.0)?;
-        let options = table::ReadOptions::default();
+        let options = table::ReadOptions {
+            activity: Activity::Get,
+            ..table::ReadOptions::default()
+        };
         get::get(
             &self.shared,
             get::Lookup::new(&family.0, &options, key.as_ref()),
@@ -469,7 +476,8 @@ impl Db {
 
     /// A consistent view of the database as it is now.
     pub fn snapshot(&self) -> Snapshot {
-        self.shared.snapshots.take(|| self.shared.visible())
+        let now = self.shared.env().clock.wall_micros() / 1_000_000;
+        self.shared.snapshots.take(now, || self.shared.visible())
     }
 
     /// The number of the last write that reads see.
@@ -644,6 +652,35 @@ impl Db {
     /// [`Db::property`] of a column family.
     pub fn property_cf(&self, family: &ColumnFamily, name: &str) -> Option<String> {
         properties::get(&self.shared, &family.0, name)
+    }
+
+    /// A property of the default column family that is a number; `None` for any other.
+    pub fn int_property(&self, name: &str) -> Option<u64> {
+        properties::get_int(&self.shared, &self.default, name)
+    }
+
+    /// [`Db::int_property`] of a column family.
+    pub fn int_property_cf(&self, family: &ColumnFamily, name: &str) -> Option<u64> {
+        properties::get_int(&self.shared, &family.0, name)
+    }
+
+    /// The sum of a number over all column families: RocksDB's `GetAggregatedIntProperty`. What the
+    /// whole database has, such as `rocksdb.num-snapshots`, is in the sum once for each family; the
+    /// block cache counts once. `None` for a name that is no number.
+    pub fn aggregated_int_property(&self, name: &str) -> Option<u64> {
+        properties::aggregated_int(&self.shared, name)
+    }
+
+    /// [`Db::map_property_cf`] of the default column family.
+    pub fn map_property(&self, name: &str) -> Option<BTreeMap<String, String>> {
+        properties::get_map(&self.shared, &self.default, name)
+    }
+
+    /// Properties, what was done on each level, tickers and histograms, in the text form that
+    /// Prometheus collects: properties of column families have the label `cf`, those of levels also
+    /// `level`. Tickers and histograms are there if `options.env.statistics` is set.
+    pub fn metrics_text(&self) -> String {
+        properties::metrics_text(&self.shared)
     }
 
     /// A property that is a map, for example `rocksdb.cf-write-stall-stats`; `None` for a name that

@@ -13,7 +13,7 @@
 //! that could not be written are counted ([`InfoLog::lost`]) and that is all.
 
 use std::fmt::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,6 +21,7 @@ use base::clock::Clock;
 use io::{File, FileSystem, OpenHow, WriteSync};
 
 use crate::files::{self, FileKind};
+use crate::options::DbOptions;
 pub use crate::options::InfoLogLevel as Level;
 
 /// The open LOG of a database.
@@ -30,6 +31,80 @@ pub struct InfoLog {
     level: Level,
     out: Mutex<Out>,
     lost: AtomicU64,
+    /// `None` if no line is ever written.
+    place: Option<Place>,
+}
+
+/// When a new LOG is begun, and what becomes of the old ones.
+#[derive(Clone, Copy, Debug)]
+pub struct Rolling {
+    /// The least important lines that are written.
+    pub level: Level,
+    /// How many files are kept, the current one included.
+    pub keep: u64,
+    /// Bytes after which a new file is begun; 0 is without limit.
+    pub max_bytes: u64,
+    /// Seconds after which a new file is begun; 0 is without limit.
+    pub max_seconds: u64,
+}
+
+impl Rolling {
+    /// As the options of a database say.
+    pub fn of(options: &DbOptions) -> Self {
+        Self {
+            level: options.info_log_level,
+            keep: options.keep_log_file_num,
+            max_bytes: options.max_log_file_size,
+            max_seconds: options.log_file_time_to_roll,
+        }
+    }
+}
+
+impl Default for Rolling {
+    fn default() -> Self {
+        Self::of(&DbOptions::default())
+    }
+}
+
+/// Where LOG lies.
+#[derive(Debug)]
+struct Place {
+    fs: Arc<dyn FileSystem>,
+    dir: PathBuf,
+    rolling: Rolling,
+}
+
+impl Place {
+    /// Begins a new file. An existing one becomes `LOG.old.<micros>`, and the oldest of those are
+    /// deleted. Adds what failed to `lost`.
+    fn begin(&self, now: u64, lost: &AtomicU64) -> Option<Arc<dyn File>> {
+        let count = |failed: bool| {
+            if failed {
+                lost.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let fs = &*self.fs;
+        let path = files::info_log_path(&self.dir);
+        if fs.exists(&path).unwrap_or(false) {
+            let old = unused_old_path(fs, &self.dir, now);
+            count(fs.rename(&path, &old).is_err());
+        }
+        for old in superfluous(fs, &self.dir, self.rolling.keep) {
+            count(fs.remove(&self.dir.join(old)).is_err());
+        }
+        fs.open(&path, OpenHow::CREATE_TRUNCATE).ok()
+    }
+
+    /// Whether it is time for a new file.
+    fn is_due(&self, out: &Out, now: u64) -> bool {
+        let Rolling {
+            max_bytes,
+            max_seconds,
+            ..
+        } = self.rolling;
+        let age = now.saturating_sub(out.begun) / 1_000_000;
+        (max_bytes > 0 && out.len >= max_bytes) || (max_seconds > 0 && age >= max_seconds)
+    }
 }
 
 #[derive(Debug)]
@@ -37,45 +112,47 @@ struct Out {
     /// `None` after the file could not be made.
     file: Option<Arc<dyn File>>,
     len: u64,
+    /// When the file was begun, in microseconds since 1970.
+    begun: u64,
     /// Reused for each line.
     line: String,
 }
 
+impl Out {
+    fn new(file: Option<Arc<dyn File>>, begun: u64) -> Self {
+        Self {
+            file,
+            len: 0,
+            begun,
+            line: String::new(),
+        }
+    }
+}
+
 impl InfoLog {
     /// Begins a new LOG in `dir`. An existing one becomes `LOG.old.<micros>`, and the oldest of
-    /// those are deleted until, with the new one, `keep` are left. Never fails: if the file
-    /// cannot be made, every line is lost, and counted.
+    /// those are deleted until, with the new one, as many are left as are to be kept. Never fails:
+    /// if the file cannot be made, every line is lost, and counted.
     pub fn open(
-        fs: &dyn FileSystem,
+        fs: Arc<dyn FileSystem>,
         dir: &Path,
         clock: Arc<dyn Clock>,
-        level: Level,
-        keep: u64,
+        rolling: Rolling,
     ) -> Self {
         let lost = AtomicU64::new(0);
-        let count = |failed: bool| {
-            if failed {
-                lost.fetch_add(1, Ordering::Relaxed);
-            }
+        let place = Place {
+            fs,
+            dir: dir.to_path_buf(),
+            rolling,
         };
-        let path = files::info_log_path(dir);
-        if fs.exists(&path).unwrap_or(false) {
-            let old = unused_old_path(fs, dir, clock.wall_micros());
-            count(fs.rename(&path, &old).is_err());
-        }
-        for old in superfluous(fs, dir, keep) {
-            count(fs.remove(&dir.join(old)).is_err());
-        }
-        let file = fs.open(&path, OpenHow::CREATE_TRUNCATE).ok();
+        let begun = clock.wall_micros();
+        let file = place.begin(begun, &lost);
         Self {
             clock,
-            level,
-            out: Mutex::new(Out {
-                file,
-                len: 0,
-                line: String::new(),
-            }),
+            level: rolling.level,
+            out: Mutex::new(Out::new(file, begun)),
             lost,
+            place: Some(place),
         }
     }
 
@@ -84,12 +161,9 @@ impl InfoLog {
         Self {
             clock,
             level: Level::Header,
-            out: Mutex::new(Out {
-                file: None,
-                len: 0,
-                line: String::new(),
-            }),
+            out: Mutex::new(Out::new(None, 0)),
             lost: AtomicU64::new(0),
+            place: None,
         }
     }
 
@@ -152,7 +226,15 @@ impl InfoLog {
     fn append(&self, micros: u64, level: Level, message: fmt::Arguments<'_>) {
         // A panic while the lock was held can at worst have cut a line short.
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
-        let Out { file, len, line } = &mut *out;
+        if let Some(place) = &self.place
+            && out.file.is_some()
+            && place.is_due(&out, micros)
+        {
+            *out = Out::new(place.begin(micros, &self.lost), micros);
+        }
+        let Out {
+            file, len, line, ..
+        } = &mut *out;
         let Some(file) = file else {
             self.lost.fetch_add(1, Ordering::Relaxed);
             return;
@@ -277,6 +359,24 @@ impl Event {
         self
     }
 
+    /// Adds a number that may be negative.
+    #[must_use]
+    pub fn signed(mut self, name: &str, value: i64) -> Self {
+        self.name(name);
+        self.push(format_args!("{value}"));
+        self
+    }
+
+    /// Adds an object with the members that `f` adds to it.
+    #[must_use]
+    pub fn object(mut self, name: &str, f: impl FnOnce(Self) -> Self) -> Self {
+        self.name(name);
+        let members = String::with_capacity(1024);
+        let inner = f(Self { members });
+        self.push(format_args!("{{{}}}", inner.members));
+        self
+    }
+
     /// Adds a fraction, with six digits after the point.
     #[must_use]
     pub fn fraction(mut self, name: &str, value: f64) -> Self {
@@ -313,6 +413,24 @@ impl Event {
         for (i, value) in values.into_iter().enumerate() {
             let comma = if i == 0 { "" } else { ", " };
             self.push(format_args!("{comma}{value}"));
+        }
+        self.members.push(']');
+        self
+    }
+
+    /// Adds files with their levels, in RocksDB's form: an array of words and values.
+    #[must_use]
+    pub fn files<'a>(
+        mut self,
+        name: &str,
+        files: impl IntoIterator<Item = (&'a Path, u64)>,
+    ) -> Self {
+        self.name(name);
+        self.members.push('[');
+        for (i, (path, level)) in files.into_iter().enumerate() {
+            self.push(format_args!("{}\"file\", ", if i == 0 { "" } else { ", " }));
+            self.quoted(&path.to_string_lossy());
+            self.push(format_args!(", \"level\", {level}"));
         }
         self.members.push(']');
         self
@@ -392,9 +510,9 @@ mod tests {
     #[test]
     fn lines_and_events_are_written_and_filtered() {
         let dir = tempfile::tempdir().unwrap();
-        let fs = io::posix::Posix;
+        let fs = Arc::new(io::posix::Posix);
         let clock = fixed(1_795_292_691_272_669);
-        let log = InfoLog::open(&fs, dir.path(), clock, Level::Info, 1000);
+        let log = InfoLog::open(fs, dir.path(), clock, Rolling::default());
         log.line(Level::Info, "hello 1");
         log.line(Level::Debug, "not shown");
         log.line(Level::Warn, "careful");
@@ -421,13 +539,18 @@ mod tests {
     #[test]
     fn old_logs_are_kept_up_to_the_limit() {
         let dir = tempfile::tempdir().unwrap();
-        let fs = io::posix::Posix;
+        let fs = Arc::new(io::posix::Posix);
         for i in 0..5 {
-            let log = InfoLog::open(&fs, dir.path(), fixed(100 + i / 2), Level::Info, 3);
+            let keep = Rolling {
+                keep: 3,
+                ..Rolling::default()
+            };
+            let fs = Arc::clone(&fs) as Arc<dyn FileSystem>;
+            let log = InfoLog::open(fs, dir.path(), fixed(100 + i / 2), keep);
             log.line(Level::Info, &format!("run {i}"));
             assert_eq!(log.lost(), 0);
         }
-        let names: Vec<_> = files::list(&fs, dir.path())
+        let names: Vec<_> = files::list(&*fs, dir.path())
             .unwrap()
             .into_iter()
             .map(|e| e.name.into_string().unwrap())
@@ -438,10 +561,36 @@ mod tests {
     }
 
     #[test]
+    fn a_new_log_is_begun_by_size_and_by_age() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(Fixed(AtomicU64::new(1_000_000)));
+        let rolling = Rolling {
+            max_bytes: 200,
+            max_seconds: 10,
+            ..Rolling::default()
+        };
+        let fs = Arc::new(io::posix::Posix);
+        let log = InfoLog::open(fs, dir.path(), Arc::clone(&clock) as _, rolling);
+        let logs = || std::fs::read_dir(dir.path()).unwrap().count();
+        for i in 0..4 {
+            log.line(Level::Info, &format!("{i}{}", "x".repeat(60)));
+        }
+        assert_eq!(logs(), 2);
+        clock.0.store(11_000_001, Ordering::Relaxed);
+        log.line(Level::Info, "later");
+        assert_eq!((logs(), log.lost()), (3, 0));
+        let text = std::fs::read_to_string(dir.path().join("LOG")).unwrap();
+        assert!(
+            text.ends_with("later\n") && text.lines().count() == 1,
+            "{text}"
+        );
+    }
+
+    #[test]
     fn trouble_is_counted_and_fails_nothing() {
-        let fs = io::posix::Posix;
+        let fs = Arc::new(io::posix::Posix);
         let dir = Path::new("/nonexistent/directory");
-        let log = InfoLog::open(&fs, dir, fixed(1), Level::Info, 3);
+        let log = InfoLog::open(fs, dir, fixed(1), Rolling::default());
         log.line(Level::Info, "lost");
         log.event(&Event::new("lost"));
         assert_eq!(log.lost(), 2);

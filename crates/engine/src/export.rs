@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use base::stats::Activity;
 use base::{Error, Result, key};
 use io::{OpenHow, SyncKind};
 use table::{InternalIterator, Reader};
@@ -83,7 +84,7 @@ pub(crate) fn import(
     import: &ImportColumnFamilyOptions,
     metadata: &ExportImportFilesMetaData,
 ) -> Result<Arc<Family>> {
-    options.validate()?;
+    options.validate_in(&db.options.db)?;
     db.check_writable()?;
     if metadata.db_comparator_name != options.comparator.name() {
         return Err(Error::invalid_argument(format!(
@@ -262,7 +263,7 @@ fn add(db: &Shared, family: &Arc<Family>, all: &mut [Import], made: &mut Made) -
     let newest = all.iter().map(|f| f.meta.largest_seqno).max().unwrap_or(0);
     let ticket = db.order.begin_through(newest);
     let result = (|| {
-        let version = Arc::new(next_version(&db.tables, family, &edit)?);
+        let version = Arc::new(next_version(&db.tables, family, &edit, Activity::Unknown)?);
         made.keep();
         let last = ticket.last.max(db.visible().0);
         versions

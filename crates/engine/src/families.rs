@@ -8,6 +8,7 @@ use crate::family::{Family, FamilySet};
 use crate::open::Wanted;
 use crate::open::write_options_file;
 use crate::options::ColumnFamilyOptions;
+use crate::options::dump;
 use crate::shared::Shared;
 use crate::version::Version;
 use crate::version::edit::VersionEdit;
@@ -24,7 +25,7 @@ pub(crate) fn create(
     name: &str,
     options: &ColumnFamilyOptions,
 ) -> Result<Arc<Family>> {
-    options.validate()?;
+    options.validate_in(&db.options.db)?;
     db.check_writable()?;
     // Nobody is writing, so that no group is halfway with the old set.
     let family = db.order.alone(|| {
@@ -66,6 +67,8 @@ pub(crate) fn create(
         db.families.store(Arc::new(set));
         Ok(family)
     })?;
+    let others = db.families.load().iter().count() - 1;
+    dump::family(&db.log, others, name, options);
     db.log.info(format_args!(
         "Created column family [{name}] (ID {})",
         family.id

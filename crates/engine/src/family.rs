@@ -1,8 +1,9 @@
 //! A column family while the database is open, and the set of them.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arc_swap::{ArcSwap, Guard};
 use base::merge::MergeOperator;
@@ -16,6 +17,67 @@ use crate::options::{ColumnFamilyOptions, CompactionStyle};
 use crate::read::view::View;
 use crate::version::Version;
 use crate::write_buffer_manager::{Tracker, WriteBufferManager};
+
+/// The View of a family, and how it came to be.
+pub(crate) struct Views {
+    now: ArcSwap<View>,
+    /// Views so far.
+    number: AtomicU64,
+    /// Versions so far.
+    versions: AtomicU64,
+    /// Versions that were in a View; those that nobody reads any more leave from time to time.
+    seen: Mutex<Vec<Weak<Version>>>,
+}
+
+impl Views {
+    fn new(first: View) -> Self {
+        let seen = Mutex::new(vec![Arc::downgrade(&first.version)]);
+        Self {
+            now: ArcSwap::from_pointee(first),
+            number: AtomicU64::new(1),
+            versions: AtomicU64::new(1),
+            seen,
+        }
+    }
+
+    /// Makes `view` the one that reads look at.
+    pub(crate) fn store(&self, view: Arc<View>) {
+        let new = Arc::downgrade(&view.version);
+        self.number.fetch_add(1, Ordering::Relaxed);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if !seen.last().is_some_and(|last| last.ptr_eq(&new)) {
+            self.versions.fetch_add(1, Ordering::Relaxed);
+            seen.retain(|v| v.strong_count() > 0);
+            seen.push(new);
+        }
+        self.now.store(view);
+    }
+
+    /// How many there were.
+    pub(crate) fn number(&self) -> u64 {
+        self.number.load(Ordering::Relaxed)
+    }
+
+    /// How many Versions there were.
+    pub(crate) fn versions(&self) -> u64 {
+        self.versions.load(Ordering::Relaxed)
+    }
+
+    /// The Versions that somebody reads, the current one included.
+    pub(crate) fn live_versions(&self) -> Vec<Arc<Version>> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+impl Deref for Views {
+    type Target = ArcSwap<View>;
+
+    #[inline]
+    fn deref(&self) -> &ArcSwap<View> {
+        &self.now
+    }
+}
 
 /// One column family.
 pub(crate) struct Family {
@@ -31,7 +93,7 @@ pub(crate) struct Family {
     often: Often,
     /// What reads look at. Replaced, under the database's state lock, when a memtable is rotated,
     /// flushed, or the Version changes.
-    pub(crate) view: ArcSwap<View>,
+    pub(crate) view: Views,
     /// Logs with a smaller number hold nothing of this family that is not in a table.
     log_number: AtomicU64,
     next_epoch: AtomicU64,
@@ -75,7 +137,7 @@ impl Family {
         Self {
             id,
             name,
-            view: ArcSwap::from_pointee(View {
+            view: Views::new(View {
                 mem: Arc::new(Memtable::with(
                     0,
                     log_number,

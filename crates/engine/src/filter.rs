@@ -84,6 +84,10 @@ pub enum TableCreationReason {
     Flush,
     /// Tables are merged.
     Compaction,
+    /// Logs are recovered into a table.
+    Recovery,
+    /// Something else.
+    Misc,
 }
 
 /// The flush or compaction that a filter is made for.

@@ -14,13 +14,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use base::stats::Ticker;
+use base::stats::{Activity, HistogramKind, Ticker};
 use base::{ErrorKind, FileNumber, Result, SequenceNumber};
 use table::InternalIterator;
 
 use crate::compaction::filter::Filter;
 use crate::compaction::merge::{DropRules, Merge};
 use crate::compaction::output::{Output, OutputContext};
+use crate::compaction::stats::LevelStats;
 use crate::compaction::tombstones::{Hidden, Tombstones};
 use crate::events::Event;
 use crate::family::Family;
@@ -31,6 +32,7 @@ use crate::listener::{FlushJobInfo, FlushReason};
 use crate::memtable::Memtable;
 use crate::read::merging::MergingIter;
 use crate::shared::{Shared, State};
+use crate::version::Version;
 use crate::version::edit::{NewFile, VersionEdit};
 use crate::version::set::next_version;
 use crate::write::admit;
@@ -41,17 +43,24 @@ struct Job {
     /// From old to new.
     memtables: Vec<Arc<Memtable>>,
     reason: FlushReason,
+    /// Its number in LOG.
+    id: u64,
 }
 
 impl Job {
-    fn of(family: &Arc<Family>) -> Self {
+    fn of(family: &Arc<Family>, id: u64) -> Self {
         let mut memtables = family.view.load().imm.clone();
         memtables.reverse();
         Self {
             family: Arc::clone(family),
             memtables,
             reason: family.flush_reason(),
+            id,
         }
+    }
+
+    fn sum(&self, f: fn(&Memtable) -> u64) -> u64 {
+        self.memtables.iter().map(|m| f(m)).sum()
     }
 }
 
@@ -60,6 +69,9 @@ struct Written {
     job: Job,
     info: FlushJobInfo,
     edit: VersionEdit,
+    /// Time that the writing took, and time of a processor.
+    micros: u64,
+    cpu_micros: u64,
 }
 
 /// The next flush, if a family has enough immutable memtables and none of its own under way.
@@ -69,10 +81,11 @@ pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
         .iter()
         .find(|f| !state.flushing.contains(&f.id) && f.flush_due() && !f.is_dropped())?;
     let jobs: Vec<Job> = if !db.options.db.atomic_flush {
-        vec![Job::of(first)]
+        vec![Job::of(first, state.next_job())]
     } else if state.flushing.is_empty() {
         let waits = |f: &&Arc<Family>| !f.view.load().imm.is_empty() && !f.is_dropped();
-        families.iter().filter(waits).map(Job::of).collect()
+        let mut job = |f| Job::of(f, state.next_job());
+        families.iter().filter(waits).map(&mut job).collect()
     } else {
         return None;
     };
@@ -132,9 +145,11 @@ fn discard(db: &Shared, edit: &VersionEdit) {
 
 /// Merges a job's memtables into one level 0 table, if anything of them is worth writing.
 fn write(db: &Shared, job: Job) -> Result<Written> {
-    let ctx = OutputContext::of(db, &job.family, job.family.options_now());
+    let options = job.family.options_now();
+    let ctx = OutputContext::of(db, &job.family, options, job.id, TableCreationReason::Flush);
     let snapshots = db.snapshots.sequences();
-    let start = db.env().clock.wall_micros();
+    let clock = &db.env().clock;
+    let (start, cpu) = (clock.monotonic_nanos(), clock.thread_cpu_nanos());
     let number = ctx.numbers.take();
     let mut info = FlushJobInfo {
         cf_id: job.family.id,
@@ -148,7 +163,7 @@ fn write(db: &Shared, job: Job) -> Result<Written> {
         triggered_writes_slowdown: db.stall.writes_delayed(),
         triggered_writes_stop: db.stall.writes_stopped(),
     };
-    began(db, &job, number);
+    began(db, &job);
     db.tell(|l| l.on_flush_begin(&info));
     let build = || build_level0(&ctx, &job.memtables, &snapshots, number);
     let new = build().or_else(|e| {
@@ -165,7 +180,6 @@ fn write(db: &Shared, job: Job) -> Result<Written> {
         info.file_size = new.meta.file_size;
         info.smallest_seqno = new.meta.smallest_seqno;
         info.largest_seqno = new.meta.largest_seqno;
-        created(db, &info, start);
     } else {
         db.log.info(format_args!("flush: nothing left to write"));
     }
@@ -176,47 +190,98 @@ fn write(db: &Shared, job: Job) -> Result<Written> {
         ..Default::default()
     };
     edit.new_files.extend(new);
-    Ok(Written { job, info, edit })
+    Ok(Written {
+        job,
+        info,
+        edit,
+        micros: clock.monotonic_nanos().saturating_sub(start) / 1000,
+        cpu_micros: clock.thread_cpu_nanos().saturating_sub(cpu) / 1000,
+    })
 }
 
-fn began(db: &Shared, job: &Job, number: FileNumber) {
-    let sum = |f: fn(&Memtable) -> u64| job.memtables.iter().map(|m| f(m)).sum::<u64>();
+fn began(db: &Shared, job: &Job) {
     db.log.event(
         &Event::new("flush_started")
             .text("cf_name", &job.family.name)
-            .number("file_number", number.0)
+            .number("job", job.id)
             .number("num_memtables", job.memtables.len() as u64)
-            .number("num_entries", sum(|m| m.len() as u64))
-            .number("num_deletes", sum(Memtable::num_deletes))
-            .number("num_range_deletes", sum(Memtable::num_range_deletes))
-            .number("total_data_size", sum(Memtable::data_bytes))
-            .number("memory_usage", sum(|m| m.memory_usage() as u64))
+            .number("total_num_input_entries", job.sum(|m| m.len() as u64))
+            .number("num_deletes", job.sum(Memtable::num_deletes))
+            .number("total_data_size", job.sum(Memtable::data_bytes))
+            .number("memory_usage", job.sum(|m| m.memory_usage() as u64))
+            .number("num_range_deletes", job.sum(Memtable::num_range_deletes))
             .text("flush_reason", job.reason.name()),
     );
 }
 
-fn created(db: &Shared, info: &FlushJobInfo, start: u64) {
-    db.count(Ticker::FlushWriteBytes, info.file_size);
-    let micros = db.env().clock.wall_micros().saturating_sub(start);
-    db.log.event(
-        &Event::new("table_file_creation")
-            .text("cf_name", &info.cf_name)
-            .number("file_number", info.file_number.0)
-            .number("file_size", info.file_size)
-            .number("flush_micros", micros),
-    );
-}
-
+/// Tells what a flush did, once that is part of the database.
 fn finished(db: &Shared, written: &Written) {
-    let view = written.job.family.view.load_full();
+    let family = &written.job.family;
+    let view = family.view.load_full();
+    count(db, written, &view.version);
     let levels = (0..view.version.num_levels()).map(|l| view.version.level(l).len() as u64);
+    let (codec, _) = family.options().cf.compression_of(0, 1, false);
     db.log.event(
         &Event::new("flush_finished")
-            .text("cf_name", &written.job.family.name)
+            .text("cf_name", &family.name)
+            .number("job", written.job.id)
+            .text("output_compression", codec.property_name())
             .numbers("lsm_state", levels)
             .number("immutable_memtables", view.imm.len() as u64),
     );
     db.tell(|l| l.on_flush_completed(&written.info));
+}
+
+fn count(db: &Shared, written: &Written, version: &Version) {
+    let job = &written.job;
+    let bytes = written.info.file_size;
+    let of_table = version.level(0).iter().find(|f| {
+        let new = written.edit.new_files.first();
+        new.is_some_and(|n| n.meta.number == f.number())
+    });
+    let raw = of_table.map_or(0, |f| {
+        let p = f.reader.properties();
+        p.raw_key_size + p.raw_value_size
+    });
+    job.family.compactions.add_flush(&LevelStats {
+        count: 1,
+        reasons: [(job.reason.name(), 1)].into(),
+        micros: written.micros,
+        cpu_micros: written.cpu_micros,
+        bytes_written: bytes,
+        bytes_uncompressed: raw,
+        files_written: written.edit.new_files.len() as u64,
+        records_in: job.sum(|m| m.len() as u64),
+        ..LevelStats::default()
+    });
+    db.count(Ticker::FlushWriteBytes, bytes);
+    let payload = job.sum(Memtable::data_bytes);
+    db.count(Ticker::MemtablePayloadBytesAtFlush, payload);
+    db.count(
+        Ticker::MemtableGarbageBytesAtFlush,
+        payload.saturating_sub(raw),
+    );
+    let memory = job.sum(|m| m.memory_usage() as u64);
+    db.record(HistogramKind::FlushMemtableMemoryBytes, memory);
+    db.record(HistogramKind::FlushMemtableTotalDataSizeBytes, payload);
+    let of_reason = match job.reason {
+        FlushReason::WriteBufferFull => Some((
+            Ticker::FlushReasonWriteBufferFull,
+            HistogramKind::FlushWriteBufferFullMemtableMemoryBytes,
+        )),
+        FlushReason::WriteBufferManager => Some((
+            Ticker::FlushReasonWriteBufferManager,
+            HistogramKind::FlushWriteBufferManagerMemtableMemoryBytes,
+        )),
+        _ => None,
+    };
+    if let Some((ticker, histogram)) = of_reason {
+        db.count(ticker, 1);
+        db.record(histogram, memory);
+    }
+    if let Some(s) = &db.env().statistics {
+        s.record_time(HistogramKind::FlushTime, written.micros);
+    }
 }
 
 /// Merges memtables into the table `number`; recovery uses it before the database exists.
@@ -239,7 +304,7 @@ pub(crate) fn build_level0(
         is_manual_compaction: false,
         input_start_level: 0,
         column_family_id: ctx.family.id,
-        reason: TableCreationReason::Flush,
+        reason: ctx.teller.reason,
     };
     let rules = DropRules::keep_deletions(comparator.clone(), snapshots.to_vec())
         .family(ctx)
@@ -271,7 +336,10 @@ fn install(db: &Shared, done: &mut Vec<Written>) -> Result<()> {
     });
     let next = done
         .iter()
-        .map(|w| next_version(&db.tables, &w.job.family, &w.edit).map(Arc::new))
+        .map(|w| {
+            let activity = Activity::Flush;
+            next_version(&db.tables, &w.job.family, &w.edit, activity).map(Arc::new)
+        })
         .collect::<Result<Vec<_>>>()?;
     if done.is_empty() {
         return Ok(());

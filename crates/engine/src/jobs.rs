@@ -285,12 +285,9 @@ fn dump_stats(db: &Arc<Shared>) {
         (seconds > 0).then(|| Duration::from_secs(seconds))
     };
     every(db, period, || {
-        for family in db.families.load().iter() {
-            if let Some(text) = properties::get(db, family, "rocksdb.stats") {
-                db.log
-                    .info(format_args!("------- DUMPING STATS -------{text}"));
-            }
-        }
+        let text = properties::dump(db);
+        db.log
+            .info(format_args!("------- DUMPING STATS -------\n{text}"));
     });
 }
 

@@ -66,6 +66,8 @@ mod shared;
 mod sizes;
 mod sst_file_writer;
 mod stored;
+mod table_events;
+mod totals;
 mod transfer;
 mod ttl;
 pub mod version;

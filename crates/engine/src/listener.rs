@@ -6,9 +6,13 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use base::{Error, FileNumber};
+use base::{Error, FileNumber, Result};
+use table::Properties;
+
+use crate::filter::TableCreationReason;
 
 /// Whether the writes of a column family are held back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -197,6 +201,90 @@ pub struct CompactionJobInfo {
     pub total_output_bytes: u64,
 }
 
+/// A part of a compaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubcompactionJobInfo {
+    /// Id of the column family.
+    pub cf_id: u32,
+    /// Its name.
+    pub cf_name: String,
+    /// The compaction's number in LOG.
+    pub job_id: u64,
+    /// The part's number, from 0, in the order of keys.
+    pub subcompaction_job_id: usize,
+    /// The uppermost level that it reads.
+    pub base_input_level: usize,
+    /// The level that it writes.
+    pub output_level: usize,
+    /// Why: RocksDB's word.
+    pub compaction_reason: &'static str,
+}
+
+/// A table file that is begun.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableFileCreationBriefInfo {
+    /// The directory of the database.
+    pub db_name: PathBuf,
+    /// The column family.
+    pub cf_name: String,
+    /// The file.
+    pub file_path: PathBuf,
+    /// The number in LOG of the job that makes it.
+    pub job_id: u64,
+    /// Why.
+    pub reason: TableCreationReason,
+}
+
+/// A table file that is complete, or was given up.
+#[derive(Debug)]
+pub struct TableFileCreationInfo {
+    /// What was known when it was begun.
+    pub brief: TableFileCreationBriefInfo,
+    /// Its bytes; 0 if it was given up.
+    pub file_size: u64,
+    /// What it says about itself.
+    pub table_properties: Properties,
+    /// Why it was given up.
+    pub status: Result<()>,
+}
+
+/// A table file that nothing needed any more.
+#[derive(Debug)]
+pub struct TableFileDeletionInfo {
+    /// The directory of the database.
+    pub db_name: PathBuf,
+    /// The file.
+    pub file_path: PathBuf,
+    /// The number of the deletion in LOG.
+    pub job_id: u64,
+    /// Whether it could be deleted.
+    pub status: Result<()>,
+}
+
+/// A table file from elsewhere that became part of the database.
+#[derive(Clone, Debug)]
+pub struct ExternalFileIngestionInfo {
+    /// The column family.
+    pub cf_name: String,
+    /// Where it was made.
+    pub external_file_path: PathBuf,
+    /// Where it is now.
+    pub internal_file_path: PathBuf,
+    /// The sequence number that its entries got; 0 if none was needed.
+    pub global_seqno: u64,
+    /// What it says about itself.
+    pub table_properties: Properties,
+}
+
+/// How an attempt to accept writes again ended.
+#[derive(Debug)]
+pub struct BackgroundErrorRecoveryInfo {
+    /// Why writes were refused.
+    pub old_bg_error: Error,
+    /// Why they still are; `Ok` if they are not.
+    pub new_bg_error: Result<()>,
+}
+
 /// A memtable that became immutable.
 #[derive(Clone, Debug)]
 pub struct MemTableInfo {
@@ -233,12 +321,30 @@ pub trait EventListener: Send + Sync {
     fn on_compaction_begin(&self, _info: &CompactionJobInfo) {}
     /// A compaction is done, and its tables are part of the database.
     fn on_compaction_completed(&self, _info: &CompactionJobInfo) {}
+    /// A part of a compaction begins, on the thread that does it.
+    fn on_subcompaction_begin(&self, _info: &SubcompactionJobInfo) {}
+    /// A part of a compaction is done; its tables are not part of the database yet.
+    fn on_subcompaction_completed(&self, _info: &SubcompactionJobInfo) {}
+    /// A table file is begun.
+    fn on_table_file_creation_started(&self, _info: &TableFileCreationBriefInfo) {}
+    /// A table file is complete and durable, or was given up.
+    fn on_table_file_created(&self, _info: &TableFileCreationInfo) {}
+    /// A table file was deleted, or could not be.
+    fn on_table_file_deleted(&self, _info: &TableFileDeletionInfo) {}
+    /// A table file from elsewhere became part of the database.
+    fn on_external_file_ingested(&self, _info: &ExternalFileIngestionInfo) {}
+    /// The last handle of a column family goes, by the name that it has.
+    fn on_column_family_handle_deletion_started(&self, _cf_name: &str) {}
     /// A memtable became immutable.
     fn on_memtable_sealed(&self, _info: &MemTableInfo) {}
     /// The writes of a column family began or ceased to be held back.
     fn on_stall_conditions_changed(&self, _info: &WriteStallInfo) {}
     /// The database refuses writes from now on.
     fn on_background_error(&self, _reason: BackgroundErrorReason, _error: &Error) {}
+    /// The database tries to accept writes again.
+    fn on_error_recovery_begin(&self, _reason: BackgroundErrorReason, _error: &Error) {}
+    /// The attempt has ended.
+    fn on_error_recovery_end(&self, _info: &BackgroundErrorRecoveryInfo) {}
 }
 
 /// The listeners of a database; cheap to clone.

@@ -48,6 +48,15 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner) += 1;
     }
 
+    /// Whether files that nothing needs any more are deleted.
+    pub(crate) fn deletions_enabled(&self) -> bool {
+        let count = self
+            .no_deletions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *count == 0
+    }
+
     /// Ends one [`Shared::disable_file_deletions`]; the last one deletes what has collected.
     pub(crate) fn enable_file_deletions(&self) {
         let mut count = self

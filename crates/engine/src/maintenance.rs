@@ -60,7 +60,7 @@ pub(crate) fn begin_flush(
     for family in families {
         family.want_flush();
     }
-    db.notify();
+    db.wake();
     // What is in memory now; later memtables are not waited for.
     let pending = families
         .iter()

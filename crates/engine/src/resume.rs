@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use base::stats::Ticker;
 use base::{Error, ErrorKind, Result};
 
 use crate::family::Family;
-use crate::listener::FlushReason;
+use crate::listener::{BackgroundErrorReason, BackgroundErrorRecoveryInfo, FlushReason};
 use crate::shared::Shared;
 use crate::write::wal::LogKind;
 
@@ -32,8 +33,23 @@ pub(crate) fn resume(db: &Shared) -> Result<()> {
         db.order.open();
         return Ok(()); // somebody else did it meanwhile
     }
+    let old = db.state().failure.as_ref().map(Error::duplicate);
+    db.count(Ticker::ErrorHandlerAutoresumeCount, 1);
+    if let Some(old) = &old {
+        db.tell(|l| l.on_error_recovery_begin(BackgroundErrorReason::WriteCallback, old));
+    }
     let result = begin_anew(db).and_then(|families| flushed(db, &families));
     db.order.open();
+    if let Some(old_bg_error) = old {
+        let info = BackgroundErrorRecoveryInfo {
+            old_bg_error,
+            new_bg_error: result.as_ref().map(|()| ()).map_err(Error::duplicate),
+        };
+        db.tell(|l| l.on_error_recovery_end(&info));
+    }
+    if result.is_ok() {
+        db.count(Ticker::ErrorHandlerAutoresumeSuccessCount, 1);
+    }
     match &result {
         Ok(()) => db
             .log
@@ -80,7 +96,7 @@ fn flushed(db: &Shared, families: &[Arc<Family>]) -> Result<()> {
     for family in families {
         family.want_flush();
     }
-    db.notify();
+    db.wake();
     let mut state = db.state();
     while families
         .iter()

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,11 +23,13 @@ use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber};
 
 use crate::compaction::pick::Running;
 use crate::compaction::pick::manual::{Progress, Request};
-use crate::events::InfoLog;
+use crate::events::{Event, InfoLog};
 use crate::family::{Family, FamilySet};
-use crate::listener::{BackgroundErrorReason, EventListener, MemTableInfo};
+use crate::files::{self, FileKind};
+use crate::listener::{BackgroundErrorReason, EventListener, MemTableInfo, TableFileDeletionInfo};
 use crate::options::{DbOptions, Env, Options};
 use crate::read::snapshot::SnapshotList;
+use crate::totals::Totals;
 use crate::version::VersionSet;
 use crate::version::edit::VersionEdit;
 use crate::version::set::{FileNumbers, Tables};
@@ -61,6 +63,8 @@ pub(crate) struct Shared {
     pub(crate) numbers: FileNumbers,
     pub(crate) session_id: String,
     pub(crate) db_id: String,
+    /// What it did since it was opened.
+    pub(crate) totals: Totals,
 
     /// The order of writes: what is visible, and who is halfway.
     pub(crate) order: Order,
@@ -114,6 +118,9 @@ pub(crate) fn new_instance() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
+/// The number in LOG of what the opening does; flushes and compactions follow.
+pub(crate) const RECOVERY_JOB: u64 = 1;
+
 /// What the state lock protects.
 #[derive(Default)]
 pub(crate) struct State {
@@ -130,7 +137,7 @@ pub(crate) struct State {
     pub(crate) held: Vec<u32>,
     /// The family that was compacted last.
     pub(crate) last_compacted: u32,
-    /// Compactions so far.
+    /// Flushes, compactions and the like so far.
     jobs: u64,
     /// How often background work was paused without being continued.
     pub(crate) paused: u32,
@@ -190,7 +197,7 @@ impl ManualCompaction {
 }
 
 impl State {
-    /// The number of the next compaction.
+    /// The number of the next job, for LOG.
     pub(crate) fn next_job(&mut self) -> u64 {
         self.jobs += 1;
         self.jobs
@@ -239,6 +246,7 @@ pub(crate) struct Parts {
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Self {
         let stall = Stall::new(parts.options.db.delayed_rate());
+        let totals = Totals::new(parts.options.env.clock.monotonic_nanos());
         Self {
             instance: parts.instance,
             dir: parts.dir,
@@ -253,6 +261,7 @@ impl Shared {
             numbers: parts.numbers,
             session_id: parts.session_id,
             db_id: parts.db_id,
+            totals,
             order: Order::after(parts.last_sequence),
             durable: Watermark::at(parts.last_sequence),
             wanted: Mutex::new(parts.last_sequence),
@@ -278,6 +287,7 @@ impl Shared {
             no_deletions: Mutex::new(0),
             state: Mutex::new(State {
                 logs: parts.logs,
+                jobs: RECOVERY_JOB,
                 ..State::default()
             }),
             changed: Condvar::new(),
@@ -331,6 +341,7 @@ impl Shared {
 
     #[inline]
     pub(crate) fn count(&self, t: Ticker, n: u64) {
+        self.totals.count(t, n);
         if let Some(s) = &self.options.env.statistics {
             s.add(t, n);
         }
@@ -394,6 +405,13 @@ impl Shared {
     /// Something that jobs or waiters look at has changed.
     pub(crate) fn notify(&self) {
         self.changed.notify_all();
+    }
+
+    /// [`Shared::notify`] of something that was changed without the state lock: who looks at it does
+    /// so under the lock, and has seen the change or sleeps already. Not under the lock.
+    pub(crate) fn wake(&self) {
+        drop(self.state());
+        self.notify();
     }
 
     pub(crate) fn lock_versions(&self) -> MutexGuard<'_, VersionSet> {
@@ -570,6 +588,10 @@ impl Shared {
         self.attention.raise();
         drop(state);
         if first {
+            self.count(Ticker::ErrorHandlerBgErrorCount, 1);
+            if matches!(error.kind(), ErrorKind::IoError | ErrorKind::NoSpace) {
+                self.count(Ticker::ErrorHandlerBgIoErrorCount, 1);
+            }
             self.tell(|l| l.on_background_error(reason, error));
         }
         self.durable.fail(error);
@@ -782,11 +804,48 @@ impl Shared {
             self.obsolete_log(number, || self.log_files()?.discard(number));
         }
         self.wal.purge(&self.log);
-        for path in self.tables.janitor.take() {
-            told(&path.display(), self.env().fs.remove(&path));
+        let obsolete = self.tables.janitor.take();
+        let job = (!obsolete.is_empty()).then(|| self.state().next_job());
+        for path in obsolete {
+            let removed = self.env().fs.remove(&path);
+            if removed.is_ok() {
+                self.count(Ticker::FilesDeletedImmediately, 1);
+            }
+            self.table_deleted(&path, job.unwrap_or(0), &removed);
+            told(&path.display(), removed);
         }
         if !logs.is_empty() {
             self.notify(); // the pool may have a file to fill again
+        }
+    }
+
+    /// Tells of the deletion of a file, if it is a table.
+    fn table_deleted(&self, path: &Path, job: u64, removed: &Result<()>) {
+        let parsed = path.file_name().and_then(files::parse_name);
+        let Some((FileKind::Table, number)) = parsed else {
+            return;
+        };
+        if removed.as_ref().is_err_and(Error::is_not_found) {
+            return; // the database never had it
+        }
+        let status = match removed {
+            Ok(()) => "OK".to_owned(),
+            Err(e) => e.to_string(),
+        };
+        self.log.event(
+            &Event::new("table_file_deletion")
+                .number("job", job)
+                .number("file_number", number.0)
+                .text("status", &status),
+        );
+        if !self.env().listeners.is_empty() {
+            let info = TableFileDeletionInfo {
+                db_name: self.dir.clone(),
+                file_path: path.to_path_buf(),
+                job_id: job,
+                status: removed.as_ref().map(|()| ()).map_err(Error::duplicate),
+            };
+            self.tell(|l| l.on_table_file_deleted(&info));
         }
     }
 

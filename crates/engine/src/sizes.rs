@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use base::stats::Activity;
 use base::{Error, Result, key};
 use table::InternalIterator;
 
@@ -154,7 +155,7 @@ pub(crate) fn delete_files(
         return Ok(());
     }
     let count = edit.deleted_files.len();
-    let new = Arc::new(next_version(&db.tables, family, &edit)?);
+    let new = Arc::new(next_version(&db.tables, family, &edit, Activity::Unknown)?);
     versions.log(&db.tables, &db.numbers, &families, db.visible().0, edit)?;
     let state = db.state();
     let view = family.view.load_full();

@@ -42,6 +42,19 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
+/// [`copy`] with the subdirectories.
+pub fn copy_all(from: &Path, to: &Path) -> Result<()> {
+    copy(from, to)?;
+    let list = |e| Error::io("list directory", from, e);
+    for entry in fs::read_dir(from).map_err(list)? {
+        let path = entry.map_err(list)?.path();
+        if let Some(name) = path.file_name().filter(|_| path.is_dir()) {
+            copy_all(&path, &to.join(name))?;
+        }
+    }
+    Ok(())
+}
+
 /// The plain files in a directory, by name.
 pub fn files(dir: &Path) -> Result<BTreeMap<String, PathBuf>> {
     let list = |e| Error::io("list directory", dir, e);

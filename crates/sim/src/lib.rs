@@ -11,6 +11,7 @@
 //! - [`hooked`] is a file system between the engine and the real one, where a test stops time or
 //!   makes operations fail.
 //! - [`model`] runs random operations against a `BTreeMap`.
+//! - [`turns`] lets Ironstone and RocksDB take turns on one directory.
 
 pub mod content;
 pub mod corpus;
@@ -21,3 +22,4 @@ pub mod frozen;
 pub mod hooked;
 pub mod model;
 pub mod oracle;
+pub mod turns;

@@ -17,11 +17,13 @@
 mod blocks;
 mod filters;
 mod index;
+mod meter;
 mod sink;
 
 use std::sync::Arc;
 
-use base::stats::{Statistics, Ticker};
+use base::clock::Clock;
+use base::stats::{Activity, Statistics};
 use base::{Comparator, Error, Result, SliceTransform, ValueType, key};
 use io::File;
 
@@ -38,6 +40,7 @@ use blocks::{Codec, DataBlocks, Target};
 pub use blocks::{Compressors, Prepopulate};
 use filters::TableFilter;
 use index::{IndexBlock, IndexBuilder};
+use meter::WriteMeter;
 use sink::Sink;
 
 /// What a builder needs to know beyond the entries.
@@ -82,8 +85,12 @@ pub struct BuilderOptions {
     pub file_creation_time: u64,
     /// The merge operator's name.
     pub merge_operator_name: Option<String>,
-    /// Where compressed blocks are counted.
+    /// Where blocks and writes are counted.
     pub statistics: Option<Arc<Statistics>>,
+    /// Tells how long they take; without it, times are not counted.
+    pub clock: Option<Arc<dyn Clock>>,
+    /// What the table is written for.
+    pub activity: Activity,
 }
 
 impl Default for BuilderOptions {
@@ -109,6 +116,8 @@ impl Default for BuilderOptions {
             file_creation_time: 0,
             merge_operator_name: None,
             statistics: None,
+            clock: None,
+            activity: Activity::Unknown,
         }
     }
 }
@@ -156,12 +165,18 @@ impl Builder {
         table.check_writable()?;
         // Aligned blocks may be compressed; whoever wants that is asked before, not here.
         table.check_together(false, prefix_extractor.is_some())?;
+        let meter = WriteMeter {
+            clock: options.clock.clone(),
+            statistics: options.statistics.clone(),
+            activity: options.activity,
+        };
         let codec = Codec {
             kind: options.compression,
             settings: options.compression_opts.clone(),
             verify: table.verify_compression,
             format_version: table.format_version,
             checksum: table.checksum,
+            meter: meter.clone(),
         };
         let mut data = BlockBuilder::new(table.block_restart_interval as u32);
         // Keys that are not equal byte by byte, but to the comparator, would hash to other buckets.
@@ -171,7 +186,7 @@ impl Builder {
             data = data.hash_index(table.data_block_hash_table_util_ratio);
         }
         Ok(Self {
-            sink: Sink::new(file, table.checksum, base_context(&options)),
+            sink: Sink::new(file, table.checksum, base_context(&options), meter),
             data,
             blocks: DataBlocks::new(codec, &options),
             index: IndexBuilder::new(options.comparator.clone(), table, prefix_extractor),
@@ -296,7 +311,7 @@ impl Builder {
         self.write_end(metaindex, index)?;
         self.sink.flush()?;
         if let Some(s) = &self.options.statistics {
-            s.add(Ticker::NumberBlockCompressed, self.sink.compressed());
+            self.sink.compression.tell(s);
         }
 
         let file_size = self.sink.offset();
@@ -437,10 +452,14 @@ impl Builder {
     fn write_index_block(&mut self, raw: &[u8]) -> Result<BlockHandle> {
         let codec = self.blocks.codec();
         let mut compressed = Vec::new();
-        if self.options.table.enable_index_compression
-            && codec.compress(&[], raw, &mut compressed)?
-        {
+        let counts = &mut self.sink.compression;
+        if !self.options.table.enable_index_compression {
+            counts.add(CompressionType::None, raw.len(), None);
+        } else if codec.compress(&[], raw, &mut compressed)? {
+            counts.add(codec.kind, raw.len(), Some(compressed.len()));
             return self.sink.block(&compressed, codec.kind.to_u8());
+        } else {
+            counts.add(codec.kind, raw.len(), None);
         }
         self.sink.block(raw, 0)
     }
@@ -482,7 +501,7 @@ impl Builder {
             p.prefix_extractor_name = extractor.name();
             p.prefix_filtering = Some(true);
         }
-        p.compression = compression_name(o, self.sink.compressed() > 0);
+        p.compression = compression_name(o, self.sink.compression.count() > 0);
         p.compression_options = o.compression_opts.property_text();
         p.column_family_id = u64::from(o.column_family_id);
         p.column_family_name.clone_from(&o.column_family_name);

@@ -133,6 +133,11 @@ impl BlockCache {
         blocks + self.reserved.load(Ordering::Relaxed)
     }
 
+    /// Bytes of reservations.
+    pub fn reserved(&self) -> usize {
+        self.reserved.load(Ordering::Relaxed)
+    }
+
     /// Bytes of the blocks that someone uses at the moment, and reservations.
     pub fn pinned_usage(&self) -> usize {
         let blocks: usize = self.shards.iter().map(Shard::pinned_usage).sum();

@@ -42,4 +42,4 @@ pub use handle::BlockHandle;
 pub use iter::{InternalIterator, Iter, Prefix};
 pub use options::TableOptions;
 pub use props::Properties;
-pub use reader::{RangeTombstone, ReadAheadSizes, ReadOptions, Reader, ReaderOptions};
+pub use reader::{RangeTombstone, ReadAheadSizes, ReadMeter, ReadOptions, Reader, ReaderOptions};

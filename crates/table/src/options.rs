@@ -208,6 +208,12 @@ impl TableOptions {
             )
             .hint("set index_type=kTwoLevelIndexSearch"));
         }
+        if self.cache_index_and_filter_blocks && self.no_block_cache {
+            return Err(Error::invalid_argument(
+                "cache_index_and_filter_blocks=true with no_block_cache=true",
+            )
+            .hint("RocksDB refuses it too: set one of them only"));
+        }
         if self.block_align && compressed {
             return Err(Error::invalid_argument("block_align=true with compression")
                 .hint("set compression=kNoCompression"));
@@ -262,6 +268,9 @@ mod tests {
         let parts = ("partition_filters", "true");
         assert!(with(&[parts], true, false).is_err());
         with(&[parts, ("index_type", "kTwoLevelIndexSearch")], true, true).unwrap();
+        let cached = ("cache_index_and_filter_blocks", "true");
+        with(&[cached], true, false).unwrap();
+        assert!(with(&[cached, ("no_block_cache", "true")], true, false).is_err());
         let align = ("block_align", "true");
         with(&[align], false, false).unwrap();
         assert!(with(&[align], true, false).is_err());

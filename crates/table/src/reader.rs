@@ -14,6 +14,7 @@
 
 mod fetch;
 mod filters;
+mod meter;
 mod open;
 mod verify;
 
@@ -25,7 +26,7 @@ use std::sync::Arc;
 
 use base::clock::Clock;
 use base::perf::{self, PerfCounter};
-use base::stats::{Statistics, Ticker};
+use base::stats::{Activity, HistogramKind, Statistics, Ticker};
 use base::{Comparator, Error, ErrorKind, Result, SequenceNumber, SliceTransform, ValueType, key};
 use io::File;
 
@@ -41,6 +42,7 @@ use fetch::Fetch;
 pub(crate) use fetch::ReadAhead;
 pub use fetch::ReadAheadSizes;
 use filters::Filters;
+pub use meter::ReadMeter;
 
 /// What a reader needs to know beyond the file.
 #[derive(Clone, Debug)]
@@ -67,6 +69,10 @@ pub struct ReaderOptions {
     pub prefix_extractor: Option<SliceTransform>,
     /// The number of the file in the block cache if [`crate::builder::Prepopulate`] gave it one.
     pub cache_id: Option<u64>,
+    /// Where reads of the file are counted.
+    pub meter: ReadMeter,
+    /// What the table is opened for.
+    pub activity: Activity,
     /// Tells whether the deadline of a read has passed; without it there are no deadlines.
     pub clock: Option<Arc<dyn Clock>>,
 }
@@ -84,6 +90,8 @@ impl Default for ReaderOptions {
             read_ahead: ReadAheadSizes::default(),
             prefix_extractor: None,
             cache_id: None,
+            meter: ReadMeter::default(),
+            activity: Activity::Unknown,
             clock: None,
         }
     }
@@ -101,6 +109,8 @@ pub struct ReadOptions {
     /// Whether only blocks that are in the cache are looked at; for others reads fail with
     /// `Incomplete`.
     pub cache_only: bool,
+    /// What the blocks are read for.
+    pub activity: Activity,
     /// Microseconds since 1970 from which on no block is read from the file any more: reads fail
     /// with `TimedOut`; 0 is never.
     pub deadline_micros: u64,
@@ -115,6 +125,7 @@ impl Default for ReadOptions {
             fill_cache: true,
             readahead_bytes: 0,
             cache_only: false,
+            activity: Activity::Unknown,
             deadline_micros: 0,
             pin: false,
         }
@@ -208,7 +219,11 @@ impl Reader {
         CURSOR.with(|slot| {
             let mut cursor = slot.take();
             cursor.reset(self.keys);
-            let result = self.get_from_blocks(*options, &target, &mut cursor, visit);
+            let result = if self.filters.is_none() || self.options.statistics.is_none() {
+                self.get_from_blocks(*options, &target, &mut cursor, visit)
+            } else {
+                self.get_counted(*options, &target, &mut cursor, visit)
+            };
             slot.set(cursor);
             result
         })
@@ -220,6 +235,14 @@ impl Reader {
             return true;
         }
         let passes = self.filters.may_match(target);
+        perf::count(
+            if passes {
+                PerfCounter::BloomSstHitCount
+            } else {
+                PerfCounter::BloomSstMissCount
+            },
+            1,
+        );
         self.count(
             if passes {
                 Ticker::BloomFilterFullPositive
@@ -229,6 +252,25 @@ impl Reader {
             1,
         );
         passes
+    }
+
+    /// [`Reader::get_from_blocks`] after a filter: counts whether it was right.
+    fn get_counted(
+        &self,
+        options: ReadOptions,
+        target: &Target<'_>,
+        cursor: &mut Cursor,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
+        let mut found = false;
+        let result = self.get_from_blocks(options, target, cursor, &mut |key, value| {
+            found = true;
+            visit(key, value)
+        });
+        if found {
+            self.count(Ticker::BloomFilterFullTruePositive, 1);
+        }
+        result
     }
 
     fn get_from_blocks(
@@ -320,9 +362,22 @@ impl Reader {
         if options.deadline_micros != 0 {
             self.check_deadline(options.deadline_micros)?;
         }
-        let block =
-            self.fetch
-                .data_block(handle, self.comparator(), options.verify_checksums, ahead)?;
+        let meter = &self.options.meter;
+        let timer = meter.block_timer();
+        let read = fetch::Read {
+            verify: options.verify_checksums,
+            activity: options.activity,
+        };
+        let block = self
+            .fetch
+            .data_block(handle, self.comparator(), read, ahead)?;
+        meter.block_read(
+            match options.activity {
+                Activity::Compaction => HistogramKind::ReadBlockCompactionMicros,
+                _ => HistogramKind::ReadBlockGetMicros,
+            },
+            timer,
+        );
         perf::count(PerfCounter::BlockReadCount, 1);
         perf::count(PerfCounter::BlockReadByte, handle.size + BLOCK_TRAILER_LEN);
         if let Some(cache) = &self.options.block_cache {

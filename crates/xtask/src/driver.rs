@@ -1,4 +1,4 @@
-//! Building and running db_bench, the program that the benchmark commands compare engines with.
+//! Building programs, and running db_bench, with which the benchmark commands compare engines.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,31 +6,34 @@ use std::process::Command;
 
 /// Builds db_bench, with optimisation if `release`; the path of the binary.
 pub(crate) fn build(release: bool) -> Result<PathBuf, String> {
-    eprintln!("building db_bench");
+    program("ironstone-tools", "db_bench", release.then_some("release"))
+}
+
+/// Builds a program with a profile of its own, or that of development; the path of the binary.
+pub(crate) fn program(package: &str, name: &str, profile: Option<&str>) -> Result<PathBuf, String> {
+    eprintln!("building {name}");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command
         .current_dir(crate::root())
-        .args(["build", "--package", "ironstone-tools", "--bin", "db_bench"])
+        .args(["build", "--package", package, "--bin", name])
         .arg("--message-format=json-render-diagnostics");
-    if release {
-        command.arg("--release");
+    if let Some(profile) = profile {
+        command.args(["--profile", profile]);
     }
     let output = command
         .stderr(std::process::Stdio::inherit())
         .output()
         .map_err(|e| format!("cargo: {e}"))?;
     if !output.status.success() {
-        return Err("db_bench does not build".to_owned());
+        return Err(format!("{name} does not build"));
     }
     String::from_utf8_lossy(&output.stdout)
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .find(|message| {
-            message["target"]["name"] == "db_bench" && message["executable"].is_string()
-        })
+        .find(|message| message["target"]["name"] == name && message["executable"].is_string())
         .and_then(|message| Some(PathBuf::from(message["executable"].as_str()?)))
-        .ok_or_else(|| "cargo did not tell where db_bench is".to_owned())
+        .ok_or_else(|| format!("cargo did not tell where {name} is"))
 }
 
 /// What a run of db_bench printed. Errors: it failed; with what it said.

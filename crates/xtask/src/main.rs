@@ -9,6 +9,7 @@ mod bench_sustained;
 mod driver;
 mod generate;
 mod peers;
+mod soak;
 mod source;
 mod tidy;
 mod tree;
@@ -40,6 +41,8 @@ enum Task {
     BenchSustained(bench_sustained::Arguments),
     /// Count what a synced put costs the device, beside RocksDB and the raw device; needs root
     BenchDevice(bench_device::Arguments),
+    /// Run the long random tests: against a model, in turns with RocksDB
+    Soak(soak::Arguments),
     /// Check the rules of the source tree: modules, layers, unsafe islands, documents
     Tidy(tidy::Arguments),
     /// Write the documents that are made from the option tables
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Task::BenchRequests(arguments) => bench_requests::run(&arguments),
         Task::BenchSustained(arguments) => bench_sustained::run(&arguments),
         Task::BenchDevice(arguments) => return bench_device::run(&arguments),
+        Task::Soak(arguments) => soak::run(&arguments),
         Task::Tidy(arguments) => tidy::run(&arguments),
         Task::Gen(arguments) => generate::run(&arguments),
     };

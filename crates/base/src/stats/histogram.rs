@@ -204,7 +204,7 @@ impl fmt::Display for Histogram {
 
 /// A histogram that several threads add to.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub struct Shared {
     counts: [AtomicU64; BUCKETS],
     min: AtomicU64,
     max: AtomicU64,
@@ -214,7 +214,8 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new() -> Self {
+    /// Without any value.
+    pub fn new() -> Self {
         Self {
             counts: [const { AtomicU64::new(0) }; BUCKETS],
             min: AtomicU64::new(u64::MAX),
@@ -224,7 +225,8 @@ impl Shared {
         }
     }
 
-    pub(super) fn add(&self, value: u64) {
+    /// Counts a value.
+    pub fn add(&self, value: u64) {
         self.counts[bucket_of(value)].fetch_add(1, Ordering::Relaxed);
         if value < self.min.load(Ordering::Relaxed) {
             self.min.fetch_min(value, Ordering::Relaxed);
@@ -238,7 +240,7 @@ impl Shared {
     }
 
     /// Adds what was counted so far to `out`.
-    pub(super) fn collect(&self, out: &mut Histogram) {
+    pub fn collect(&self, out: &mut Histogram) {
         for (mine, theirs) in out.counts.iter_mut().zip(&self.counts) {
             let n = theirs.load(Ordering::Relaxed);
             *mine += n;
@@ -250,7 +252,8 @@ impl Shared {
         out.sum_of_squares += self.sum_of_squares.load(Ordering::Relaxed) as f64;
     }
 
-    pub(super) fn reset(&self) {
+    /// Forgets all values.
+    pub fn reset(&self) {
         for n in &self.counts {
             n.store(0, Ordering::Relaxed);
         }
@@ -258,6 +261,12 @@ impl Shared {
         self.max.store(0, Ordering::Relaxed);
         self.sum.store(0, Ordering::Relaxed);
         self.sum_of_squares.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

@@ -21,6 +21,7 @@
 //!
 //! An operator that fails loses nothing: operands, and what they lie on, stay as they are.
 
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -53,6 +54,10 @@ pub(crate) struct DropRules {
     hidden: Option<Hidden>,
     enforce_single_del_contracts: bool,
     statistics: Option<Arc<Statistics>>,
+    /// Single deletions over what they are not for.
+    mismatches: Cell<u64>,
+    /// Single deletions over nothing.
+    fallthrough: u64,
 }
 
 impl DropRules {
@@ -67,6 +72,8 @@ impl DropRules {
             hidden: None,
             enforce_single_del_contracts: true,
             statistics: None,
+            mismatches: Cell::new(0),
+            fallthrough: 0,
         }
     }
 
@@ -118,7 +125,14 @@ impl DropRules {
         self.may_exist_below.as_mut().is_some_and(|f| !f(user_key))
     }
 
+    /// What flushes drop is not counted, as in RocksDB.
     fn count(&self, t: Ticker, n: u64) {
+        if self.may_exist_below.is_none() {
+            return;
+        }
+        if t == Ticker::CompactionSingleDelMismatch {
+            self.mismatches.set(self.mismatches.get() + n);
+        }
         if let Some(s) = &self.statistics {
             s.add(t, n);
         }
@@ -190,6 +204,11 @@ impl Merge {
     /// How many entries range tombstones have hidden so far.
     pub(crate) fn num_hidden(&self) -> u64 {
         self.input.num_hidden()
+    }
+
+    /// Single deletions that met what they are not for, and those that met nothing.
+    pub(crate) fn single_deletions(&self) -> (u64, u64) {
+        (self.rules.mismatches.get(), self.rules.fallthrough)
     }
 
     /// To the first survivor.
@@ -411,8 +430,12 @@ impl Merge {
             }
             None if stratum == 0 && self.rules.nothing_below(&self.user_key) => {
                 self.rules.count(Ticker::CompactionKeyDropObsolete, 1);
+                self.rules.fallthrough += 1;
             }
-            _ => self.make(internal_key, Vec::new()),
+            _ => {
+                self.rules.fallthrough += 1;
+                self.make(internal_key, Vec::new());
+            }
         }
         self.hidden_from = Some(stratum);
         Ok(Verdict::Replaced)

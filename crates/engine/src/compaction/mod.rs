@@ -36,7 +36,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use base::stats::Ticker;
+use base::stats::{Activity, Ticker};
 use base::{Error, ErrorKind, Result};
 use table::{CompressionSettings, CompressionType};
 
@@ -377,11 +377,7 @@ fn compact(db: &Arc<Shared>, family: &Arc<Family>, pick: &Pick) -> Result<()> {
     let written = match pick.kind {
         Kind::Merge => run::run(db, family, pick)?,
         Kind::Move => unchanged(pick),
-        Kind::Delete => Written {
-            files: Vec::new(),
-            records: 0,
-            subcompactions: 0,
-        },
+        Kind::Delete => Written::default(),
     };
     install(db, family, pick, &written.files)?;
     report.end(db, family, pick, &written);
@@ -400,8 +396,7 @@ fn unchanged(pick: &Pick) -> Written {
     };
     Written {
         files: pick.files().map(|(_, f)| moved(f)).collect(),
-        records: 0,
-        subcompactions: 0,
+        ..Written::default()
     }
 }
 
@@ -436,7 +431,12 @@ fn install(db: &Shared, family: &Arc<Family>, pick: &Pick, new_files: &[NewFile]
         }
         return Ok(());
     }
-    let version = Arc::new(next_version(&db.tables, family, &edit)?);
+    let version = Arc::new(next_version(
+        &db.tables,
+        family,
+        &edit,
+        Activity::Compaction,
+    )?);
     let last = db.visible().0;
     versions.log(&db.tables, &db.numbers, &families, last, edit)?;
     if let Some((level, key)) = &pick.cursor {

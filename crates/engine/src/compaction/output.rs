@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use base::stats::Statistics;
+use base::stats::{Activity, HistogramKind, Statistics};
 use base::{Comparator, Error, FileNumber, Result, ValueType, key};
 use io::{IoPriority, RateLimiter};
 
 use super::tombstones::Tombstone;
 use crate::family::Family;
 use crate::files;
+use crate::filter::TableCreationReason;
 use crate::options::ColumnFamilyOptions;
 use crate::read::range_del;
 use crate::shared::Shared;
+use crate::table_events::{Created, Teller};
 use crate::version::edit::{FileMetaData, NewFile};
 use crate::version::set::{FileNumbers, Tables};
 
@@ -39,14 +41,17 @@ pub(crate) struct OutputContext<'a> {
     pub(crate) bytes_per_sync: u64,
     /// Codec of the blocks, and how it is run.
     pub(crate) compression: (table::CompressionType, table::CompressionSettings),
+    pub(crate) teller: Teller<'a>,
 }
 
 impl<'a> OutputContext<'a> {
-    /// For a flush of `family` with these options of it.
+    /// For the job with this number in LOG, of `family` with these options of it.
     pub(crate) fn of(
         db: &'a Shared,
         family: &'a Family,
         options: Arc<ColumnFamilyOptions>,
+        job: u64,
+        reason: TableCreationReason,
     ) -> Self {
         let whole = db.db_options();
         let now = db.env().clock.wall_micros() / 1_000_000;
@@ -65,6 +70,24 @@ impl<'a> OutputContext<'a> {
             bytes_per_sync: whole.bytes_per_sync,
             compression: options.cf.compression_of(0, 1, false),
             options,
+            teller: Teller {
+                log: &db.log,
+                listeners: &db.env().listeners,
+                db_dir: db.dir.clone(),
+                cf_name: &family.name,
+                job,
+                reason,
+            },
+        }
+    }
+
+    /// What files are written for.
+    fn activity(&self) -> Activity {
+        match self.teller.reason {
+            TableCreationReason::Flush => Activity::Flush,
+            TableCreationReason::Compaction => Activity::Compaction,
+            TableCreationReason::Recovery => Activity::DbOpen,
+            TableCreationReason::Misc => Activity::Unknown,
         }
     }
 }
@@ -115,9 +138,10 @@ impl<'a> Output<'a> {
         open.builder.add(internal_key, value)?;
         let written = open.builder.file_size_estimate();
         let step = self.ctx.bytes_per_sync;
-        if step > 0 && written - open.writeback_from >= step {
-            open.file
-                .start_writeback(open.writeback_from, written - open.writeback_from)?;
+        // It is an estimate, which may become smaller when a block has been compressed.
+        let more = written.saturating_sub(open.writeback_from);
+        if step > 0 && more >= step {
+            open.file.start_writeback(open.writeback_from, more)?;
             open.writeback_from = written;
         }
         Ok(())
@@ -153,12 +177,43 @@ impl<'a> Output<'a> {
     }
 
     /// Completes the table and makes it durable, its name too; `None` if nothing was added.
-    pub(crate) fn finish(self) -> Result<Option<NewFile>> {
-        let Some(open) = self.open else {
+    pub(crate) fn finish(mut self) -> Result<Option<NewFile>> {
+        let Some(open) = self.open.take() else {
             return Ok(None);
         };
+        let path = open.file.path().to_path_buf();
+        let teller = &self.ctx.teller;
+        let new = self
+            .complete(open)
+            .inspect_err(|e| teller.failed(&path, self.number, e.duplicate()))?;
+        let (finished, meta) = new;
+        let created = Created {
+            number: meta.number,
+            file_size: meta.file_size,
+            smallest_seqno: meta.smallest_seqno,
+            largest_seqno: meta.largest_seqno,
+            properties: &finished.properties,
+        };
+        teller.created(&path, &created);
+        Ok(Some(NewFile {
+            level: self.level as u32,
+            meta,
+        }))
+    }
+
+    fn complete(&self, open: Open) -> Result<(table::Finished, FileMetaData)> {
         let finished = open.builder.finish()?;
+        let clock = &self.ctx.tables.env.clock;
+        let began = clock.monotonic_nanos();
         open.file.sync(io::SyncKind::Data)?;
+        if let Some(s) = &self.ctx.statistics {
+            let histogram = match self.ctx.teller.reason {
+                TableCreationReason::Compaction => HistogramKind::CompactionOutfileSyncMicros,
+                _ => HistogramKind::TableSyncMicros,
+            };
+            let nanos = clock.monotonic_nanos().saturating_sub(began);
+            s.record_time(histogram, nanos / 1000);
+        }
         self.ctx.tables.env.fs.sync_dir(&self.ctx.tables.dir)?;
         let meta = FileMetaData {
             number: self.number,
@@ -174,10 +229,16 @@ impl<'a> Output<'a> {
             tail_size: Some(finished.tail_size),
             ..FileMetaData::default()
         };
-        Ok(Some(NewFile {
-            level: self.level as u32,
-            meta,
-        }))
+        Ok((finished, meta))
+    }
+}
+
+impl Drop for Output<'_> {
+    fn drop(&mut self) {
+        if let Some(open) = self.open.take() {
+            let e = Error::aborted("the table was given up");
+            self.ctx.teller.failed(open.file.path(), self.number, e);
+        }
     }
 }
 
@@ -199,6 +260,7 @@ impl Open {
 
     fn create(ctx: &OutputContext<'_>, level: usize, number: FileNumber) -> Result<Self> {
         let path = files::table_path(&ctx.tables.dir, number);
+        ctx.teller.started(&path);
         let mut file = ctx.tables.env.fs.open(&path, io::OpenHow::CREATE_NEW)?;
         if let Some((limiter, priority)) = &ctx.rate_limit {
             file = io::limiter::limited(file, Arc::clone(limiter), *priority);
@@ -236,6 +298,8 @@ impl Open {
                 file_creation_time: ctx.now,
                 merge_operator_name: options.merge_operator.as_ref().map(|m| m.name().to_owned()),
                 statistics: ctx.statistics.clone(),
+                clock: Some(Arc::clone(&ctx.tables.env.clock)),
+                activity: ctx.activity(),
             },
         )
         .map_err(|e: Error| e.or_file(&path))?;

@@ -39,14 +39,12 @@ impl Report {
             event = event.numbers(&format!("files_L{level}"), numbers);
         }
         let oldest = db.snapshots.sequences().first().map(|s| s.0);
+        let oldest = oldest.map_or(-1, |s| i64::try_from(s).unwrap_or(i64::MAX));
         db.log.event(
             &event
                 .fraction("score", pick.score)
                 .number("input_data_size", pick.input_bytes())
-                .text(
-                    "oldest_snapshot_seqno",
-                    &oldest.map_or_else(|| "-1".to_owned(), |s| s.to_string()),
-                ),
+                .signed("oldest_snapshot_seqno", oldest),
         );
         report
     }
@@ -84,6 +82,8 @@ fn job_info(family: &Family, pick: &Pick, written: Option<&Written>) -> Compacti
 }
 
 fn merged(db: &Shared, family: &Family, pick: &Pick, written: &Written, micros: u64) {
+    let version = Arc::clone(&family.view.load().version);
+    let cpu_micros = written.cpu_nanos / 1000;
     let bytes: u64 = written.files.iter().map(|f| f.meta.file_size).sum();
     let read = pick.input_bytes();
     let records_in = records(pick);
@@ -99,9 +99,11 @@ fn merged(db: &Shared, family: &Family, pick: &Pick, written: &Written, micros: 
             count: 1,
             reasons: [(pick.reason, 1)].into(),
             micros,
+            cpu_micros,
             bytes_read_upper: bytes_upper,
             bytes_read_output: bytes_output,
             bytes_written: bytes,
+            bytes_uncompressed: uncompressed(&version, written),
             bytes_moved: 0,
             files_in_upper: files_upper,
             files_in_output: files_output,
@@ -117,16 +119,32 @@ fn merged(db: &Shared, family: &Family, pick: &Pick, written: &Written, micros: 
     db.record(HistogramKind::NumSubcompactionsScheduled, parts);
     if let Some(s) = &db.env().statistics {
         s.record_time(HistogramKind::CompactionTime, micros);
+        s.record_time(HistogramKind::CompactionCpuTime, cpu_micros);
+        s.add(Ticker::CompactionCpuTotalTime, cpu_micros);
     }
-    for new in &written.files {
-        db.log.event(
-            &Event::new("table_file_creation")
-                .text("cf_name", &family.name)
-                .number("job", pick.id)
-                .number("file_number", new.meta.number.0)
-                .number("file_size", new.meta.file_size),
-        );
-    }
+    finished_event(db, family, pick, written, (micros, cpu_micros));
+}
+
+/// Keys and values of the new tables before compression.
+fn uncompressed(version: &Version, written: &Written) -> u64 {
+    let ours = |number| written.files.iter().any(|n| n.meta.number == number);
+    let files = version.files().filter(|(_, f)| ours(f.number()));
+    files
+        .map(|(_, f)| {
+            let p = f.reader.properties();
+            p.raw_key_size + p.raw_value_size
+        })
+        .sum()
+}
+
+fn finished_event(
+    db: &Shared,
+    family: &Family,
+    pick: &Pick,
+    written: &Written,
+    (micros, cpu_micros): (u64, u64),
+) {
+    let bytes: u64 = written.files.iter().map(|f| f.meta.file_size).sum();
     let (codec, _) = pick.compression();
     let version = Arc::clone(&family.view.load().version);
     db.log.event(
@@ -134,13 +152,16 @@ fn merged(db: &Shared, family: &Family, pick: &Pick, written: &Written, micros: 
             .text("cf_name", &family.name)
             .number("job", pick.id)
             .number("compaction_time_micros", micros)
+            .number("compaction_time_cpu_micros", cpu_micros)
             .number("output_level", pick.output_level as u64)
             .number("num_output_files", written.files.len() as u64)
             .number("total_output_size", bytes)
-            .number("num_input_records", records_in)
+            .number("num_input_records", records(pick))
             .number("num_output_records", written.records)
             .number("num_subcompactions", written.subcompactions as u64)
             .text("output_compression", codec.property_name())
+            .number("num_single_delete_mismatches", written.single_deletions.0)
+            .number("num_single_delete_fallthrough", written.single_deletions.1)
             .numbers("lsm_state", lsm_state(&version)),
     );
 }

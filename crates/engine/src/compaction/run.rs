@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::sync::atomic::{AtomicBool, Ordering as Atomic};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use base::stats::Ticker;
+use base::stats::{Activity, Ticker};
 use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber, ValueType, key};
 use io::IoPriority;
 use table::InternalIterator;
@@ -22,6 +22,7 @@ use crate::family::Family;
 use crate::files;
 use crate::filter::{FilterContext, TableCreationReason};
 use crate::jobs;
+use crate::listener::SubcompactionJobInfo;
 use crate::options::CompactionStyle;
 use crate::read::level::LevelIter;
 use crate::read::merging::MergingIter;
@@ -36,11 +37,16 @@ const READAHEAD_BYTES: usize = 2 << 20;
 const CHECK_EVERY: u64 = 4096;
 
 /// What a compaction wrote.
+#[derive(Default)]
 pub(crate) struct Written {
     /// By key.
     pub(crate) files: Vec<NewFile>,
     pub(crate) records: u64,
     pub(crate) subcompactions: usize,
+    /// Time of processors.
+    pub(crate) cpu_nanos: u64,
+    /// Single deletions that met what they are not for, and those that met nothing.
+    pub(crate) single_deletions: (u64, u64),
 }
 
 /// Writes the survivors of the inputs to new tables.
@@ -94,9 +100,10 @@ impl Job<'_> {
         let subcompactions = parts.len();
         let tasks: Vec<_> = parts
             .iter()
-            .map(|part| {
+            .enumerate()
+            .map(|(nth, part)| {
                 move || {
-                    let result = self.part(part);
+                    let result = self.told_part(nth, part, subcompactions);
                     if result.is_err() {
                         self.failed.store(true, Atomic::Relaxed);
                     }
@@ -105,16 +112,18 @@ impl Job<'_> {
             })
             .collect();
         let mut out = Written {
-            files: Vec::new(),
-            records: 0,
             subcompactions,
+            ..Written::default()
         };
         let mut failure: Option<Error> = None;
         for result in jobs::in_parallel("ironstone:sub", tasks) {
             match result {
-                Ok((files, records)) => {
-                    out.files.extend(files);
-                    out.records += records;
+                Ok(part) => {
+                    out.files.extend(part.files);
+                    out.records += part.records;
+                    out.cpu_nanos += part.cpu_nanos;
+                    out.single_deletions.0 += part.single_deletions.0;
+                    out.single_deletions.1 += part.single_deletions.1;
                 }
                 // Those that ended because of another say so.
                 Err(e) if failure.is_none() || is_consequence(failure.as_ref()) => {
@@ -151,8 +160,33 @@ impl Job<'_> {
         parts
     }
 
-    /// Writes one part; its files and the number of their records.
-    fn part(&self, part: &Part) -> Result<(Vec<NewFile>, u64)> {
+    /// Writes one part, and tells listeners if it is one of several.
+    fn told_part(&self, nth: usize, part: &Part, of: usize) -> Result<Written> {
+        let clock = &self.db.env().clock;
+        let cpu = clock.thread_cpu_nanos();
+        let told = of > 1 && !self.db.env().listeners.is_empty();
+        let info = told.then(|| SubcompactionJobInfo {
+            cf_id: self.family.id,
+            cf_name: self.family.name.clone(),
+            job_id: self.pick.id,
+            subcompaction_job_id: nth,
+            base_input_level: self.pick.start_level(),
+            output_level: self.pick.output_level,
+            compaction_reason: self.pick.reason,
+        });
+        if let Some(info) = &info {
+            self.db.tell(|l| l.on_subcompaction_begin(info));
+        }
+        let mut written = self.part(part)?;
+        written.cpu_nanos = clock.thread_cpu_nanos().saturating_sub(cpu);
+        if let Some(info) = &info {
+            self.db.tell(|l| l.on_subcompaction_completed(info));
+        }
+        Ok(written)
+    }
+
+    /// Writes one part.
+    fn part(&self, part: &Part) -> Result<Written> {
         let pick = self.pick;
         let ctx = self.context();
         let cmp = self.family.comparator();
@@ -203,7 +237,12 @@ impl Job<'_> {
         }
         done.extend(output.finish()?);
         self.check_wanted()?;
-        Ok((done, entries))
+        Ok(Written {
+            files: done,
+            records: entries,
+            single_deletions: merge.single_deletions(),
+            ..Written::default()
+        })
     }
 
     fn number(&self) -> FileNumber {
@@ -240,7 +279,9 @@ impl Job<'_> {
 
     fn context(&self) -> OutputContext<'_> {
         let pick = self.pick;
-        let mut ctx = OutputContext::of(self.db, self.family, Arc::clone(&pick.options));
+        let reason = TableCreationReason::Compaction;
+        let options = Arc::clone(&pick.options);
+        let mut ctx = OutputContext::of(self.db, self.family, options, pick.id, reason);
         if let Some((_, priority)) = &mut ctx.rate_limit {
             *priority = IoPriority::Low;
         }
@@ -296,6 +337,7 @@ impl Job<'_> {
             fill_cache: false,
             readahead_bytes: READAHEAD_BYTES,
             cache_only: false,
+            activity: Activity::Compaction,
             ..table::ReadOptions::default()
         };
         let cmp = self.family.comparator();

@@ -1,22 +1,29 @@
-//! What compactions of a family did, by output level: the numbers behind `rocksdb.cfstats`.
+//! What flushes, compactions and ingestions of a family did: the numbers behind `rocksdb.cfstats`.
+//!
+//! Everything counts from the opening of the database. What happened in an interval is the
+//! difference to what was told last, which [`Compactions::told`] remembers.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What was done with a level as output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LevelStats {
-    /// Compactions, trivial moves not counted.
+    /// Flushes and compactions, trivial moves not counted.
     pub(crate) count: u64,
     /// Why they were, and how often.
     pub(crate) reasons: BTreeMap<&'static str, u64>,
-    /// Wall time of compactions.
+    /// Wall time.
     pub(crate) micros: u64,
+    /// Time of processors.
+    pub(crate) cpu_micros: u64,
     /// Bytes of inputs on levels above.
     pub(crate) bytes_read_upper: u64,
     /// Bytes of inputs on the output level.
     pub(crate) bytes_read_output: u64,
     pub(crate) bytes_written: u64,
+    /// Of what was written: keys and values as they were before compression.
+    pub(crate) bytes_uncompressed: u64,
     /// Bytes of files that changed their level as they were.
     pub(crate) bytes_moved: u64,
     pub(crate) files_in_upper: u64,
@@ -29,47 +36,173 @@ pub(crate) struct LevelStats {
 impl LevelStats {
     /// Adds what another has.
     pub(crate) fn add(&mut self, other: &Self) {
-        self.count += other.count;
         for (reason, n) in &other.reasons {
             *self.reasons.entry(reason).or_default() += n;
         }
-        self.micros += other.micros;
-        self.bytes_read_upper += other.bytes_read_upper;
-        self.bytes_read_output += other.bytes_read_output;
-        self.bytes_written += other.bytes_written;
-        self.bytes_moved += other.bytes_moved;
-        self.files_in_upper += other.files_in_upper;
-        self.files_in_output += other.files_in_output;
-        self.files_written += other.files_written;
-        self.records_in += other.records_in;
-        self.records_dropped += other.records_dropped;
+        self.numbers(other, |mine, n| *mine += n);
+    }
+
+    /// What happened since `earlier`; without reasons.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        let mut out = Self {
+            reasons: BTreeMap::new(),
+            ..self.clone()
+        };
+        out.numbers(earlier, |mine, n| *mine = mine.saturating_sub(n));
+        out
+    }
+
+    fn numbers(&mut self, other: &Self, f: impl Fn(&mut u64, u64)) {
+        f(&mut self.count, other.count);
+        f(&mut self.micros, other.micros);
+        f(&mut self.cpu_micros, other.cpu_micros);
+        f(&mut self.bytes_read_upper, other.bytes_read_upper);
+        f(&mut self.bytes_read_output, other.bytes_read_output);
+        f(&mut self.bytes_written, other.bytes_written);
+        f(&mut self.bytes_uncompressed, other.bytes_uncompressed);
+        f(&mut self.bytes_moved, other.bytes_moved);
+        f(&mut self.files_in_upper, other.files_in_upper);
+        f(&mut self.files_in_output, other.files_in_output);
+        f(&mut self.files_written, other.files_written);
+        f(&mut self.records_in, other.records_in);
+        f(&mut self.records_dropped, other.records_dropped);
+    }
+
+    /// Bytes of all inputs.
+    pub(crate) fn bytes_read(&self) -> u64 {
+        self.bytes_read_upper + self.bytes_read_output
+    }
+
+    /// Whether anything was done.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.micros == 0 && self.count == 0
     }
 }
 
-/// What a family remembers of its compactions.
+/// What came into the family's tables from outside of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Incoming {
+    pub(crate) flushed_bytes: u64,
+    /// Of files that were made elsewhere.
+    pub(crate) added_bytes: u64,
+    pub(crate) added_files: u64,
+    pub(crate) added_l0_files: u64,
+    pub(crate) added_keys: u64,
+}
+
+impl Incoming {
+    fn add(&mut self, other: &Self) {
+        self.flushed_bytes += other.flushed_bytes;
+        self.added_bytes += other.added_bytes;
+        self.added_files += other.added_files;
+        self.added_l0_files += other.added_l0_files;
+        self.added_keys += other.added_keys;
+    }
+
+    /// What came since `earlier`.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        Self {
+            flushed_bytes: self.flushed_bytes - earlier.flushed_bytes,
+            added_bytes: self.added_bytes - earlier.added_bytes,
+            added_files: self.added_files - earlier.added_files,
+            added_l0_files: self.added_l0_files - earlier.added_l0_files,
+            added_keys: self.added_keys - earlier.added_keys,
+        }
+    }
+
+    /// All bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.flushed_bytes + self.added_bytes
+    }
+}
+
+/// Everything that was counted up to one moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Work {
+    /// By output level; levels behind the last have nothing.
+    pub(crate) levels: Vec<LevelStats>,
+    /// By the threads of low priority: compactions.
+    pub(crate) low: LevelStats,
+    /// By the threads of high priority: flushes.
+    pub(crate) high: LevelStats,
+    pub(crate) incoming: Incoming,
+}
+
+impl Work {
+    /// Of all levels.
+    pub(crate) fn sum(&self) -> LevelStats {
+        let mut out = LevelStats::default();
+        self.levels.iter().for_each(|l| out.add(l));
+        out
+    }
+
+    fn at(&mut self, level: usize) -> &mut LevelStats {
+        if self.levels.len() <= level {
+            self.levels.resize_with(level + 1, LevelStats::default);
+        }
+        &mut self.levels[level]
+    }
+}
+
+/// What was told last, and when.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) nanos: u64,
+    pub(crate) sum: LevelStats,
+    pub(crate) incoming: Incoming,
+}
+
+/// What a family remembers of its flushes and compactions.
 #[derive(Debug, Default)]
 pub(crate) struct Compactions {
-    levels: Mutex<Vec<LevelStats>>,
+    work: Mutex<Work>,
+    told: Mutex<Told>,
     /// By level: where the next compaction of the level starts, with `kRoundRobin`.
     cursors: Mutex<Vec<Option<Vec<u8>>>>,
 }
 
 impl Compactions {
-    /// Adds to a level's numbers.
-    pub(crate) fn add(&self, level: usize, stats: &LevelStats) {
-        let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
-        if levels.len() <= level {
-            levels.resize_with(level + 1, LevelStats::default);
-        }
-        levels[level].add(stats);
+    fn lock(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The numbers since the database was opened; levels behind the last have none.
-    pub(crate) fn levels(&self) -> Vec<LevelStats> {
-        self.levels
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+    /// Adds a compaction to a level's numbers.
+    pub(crate) fn add(&self, level: usize, stats: &LevelStats) {
+        let mut work = self.lock();
+        work.at(level).add(stats);
+        work.low.add(stats);
+    }
+
+    /// Adds a flush.
+    pub(crate) fn add_flush(&self, stats: &LevelStats) {
+        let mut work = self.lock();
+        work.at(0).add(stats);
+        work.high.add(stats);
+        work.incoming.flushed_bytes += stats.bytes_written;
+    }
+
+    /// Adds files that were made elsewhere.
+    pub(crate) fn add_files(&self, incoming: &Incoming) {
+        self.lock().incoming.add(incoming);
+    }
+
+    /// The numbers since the database was opened.
+    pub(crate) fn work(&self) -> Work {
+        self.lock().clone()
+    }
+
+    /// What was told last, which is where the interval begins.
+    pub(crate) fn told(&self) -> Told {
+        self.lock_told().clone()
+    }
+
+    /// The interval begins now.
+    pub(crate) fn tell(&self, now: Told) {
+        *self.lock_told() = now;
+    }
+
+    fn lock_told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn cursors(&self) -> Vec<Option<Vec<u8>>> {
@@ -85,5 +218,48 @@ impl Compactions {
             cursors.resize(level + 1, None);
         }
         cursors[level] = Some(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_counted_by_level_by_priority_and_by_interval() {
+        let c = Compactions::default();
+        let flush = LevelStats {
+            count: 1,
+            micros: 10,
+            bytes_written: 100,
+            reasons: [("Manual Flush", 1)].into(),
+            ..LevelStats::default()
+        };
+        let merge = LevelStats {
+            count: 1,
+            micros: 20,
+            bytes_read_upper: 100,
+            bytes_written: 60,
+            ..LevelStats::default()
+        };
+        c.add_flush(&flush);
+        c.add_flush(&flush);
+        c.add(6, &merge);
+        let work = c.work();
+        assert_eq!((work.levels.len(), work.sum().count), (7, 3));
+        assert_eq!((work.high.micros, work.low.micros), (20, 20));
+        assert_eq!(work.incoming.bytes(), 200);
+        assert_eq!(work.levels[0].reasons["Manual Flush"], 2);
+        let told = Told {
+            nanos: 5,
+            sum: work.sum(),
+            incoming: work.incoming,
+        };
+        assert_eq!(c.told().nanos, 0);
+        c.tell(told);
+        c.add(6, &merge);
+        let (now, before) = (c.work(), c.told());
+        assert_eq!(now.sum().since(&before.sum).bytes_written, 60);
+        assert_eq!(now.incoming.since(&before.incoming), Incoming::default());
     }
 }

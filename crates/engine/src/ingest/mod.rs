@@ -19,13 +19,15 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use base::stats::{Activity, HistogramKind};
 use base::{Error, ErrorKind, Result};
 
 use crate::compaction::exclusive::Exclusive;
+use crate::compaction::stats::Incoming as Added;
 use crate::db::ColumnFamily;
 use crate::events::Event;
 use crate::family::Family;
-use crate::listener::FlushReason;
+use crate::listener::{ExternalFileIngestionInfo, FlushReason};
 use crate::maintenance;
 use crate::options::FlushOptions;
 use crate::read::view::View;
@@ -114,10 +116,19 @@ struct Assigned {
     nth: u64,
 }
 
+/// What a commit did.
+struct Committed {
+    /// By job and file.
+    assigned: Vec<Vec<Assigned>>,
+    /// The last sequence number that was used before.
+    before: u64,
+}
+
 /// Ingests files into families. Errors leave the database as it was.
 pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> {
     db.check_writable()?;
     check(db, args)?;
+    let preparing = db.timer();
     let mut jobs = Vec::with_capacity(args.len());
     for arg in args {
         jobs.push(Job::look(db, arg)?);
@@ -129,6 +140,7 @@ pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> 
         }
     }
     db.env().fs.sync_dir(&db.dir)?;
+    db.timed(HistogramKind::IngestExternalFilePrepareMicros, preparing);
     // Most of what must be flushed and synced is so before writers wait.
     for job in &jobs {
         if job.needs_flush()? {
@@ -144,7 +156,8 @@ pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> 
         .map(|job| job.exclusive(db))
         .collect::<Result<_>>()?;
     submit::flush_wal(db, true)?;
-    db.order.alone(|| {
+    let began = db.timer();
+    let done = db.order.alone(|| {
         for job in &jobs {
             if job.needs_flush()? {
                 let one = std::slice::from_ref(job.family);
@@ -155,6 +168,8 @@ pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> 
         commit(db, &mut jobs, &exclusives, &mut made)
     })?;
     drop(exclusives);
+    db.timed(HistogramKind::IngestExternalFileRunTime, began);
+    tell(db, &jobs, &done);
     db.attention.raise();
     admit::debt_changed(db);
     remove_moved(db, &jobs);
@@ -351,7 +366,7 @@ fn commit(
     jobs: &mut [Job<'_>],
     exclusives: &[Option<Exclusive<'_>>],
     made: &mut Made,
-) -> Result<()> {
+) -> Result<Committed> {
     db.check_writable()?;
     let mut versions = db.lock_versions();
     let families = db.families.load();
@@ -375,7 +390,12 @@ fn commit(
         let mut new = Vec::with_capacity(jobs.len());
         for (job, assigned) in jobs.iter_mut().zip(&all) {
             let edit = job.edit(db, assigned, before)?;
-            new.push(Arc::new(next_version(&db.tables, job.family, &edit)?));
+            new.push(Arc::new(next_version(
+                &db.tables,
+                job.family,
+                &edit,
+                Activity::Unknown,
+            )?));
             edits.push(edit);
         }
         // From here on the MANIFEST may name the files.
@@ -395,8 +415,10 @@ fn commit(
         // All logged writes before were made durable while nobody wrote.
         db.durable.raise(ticket.last);
     }
-    log(db, jobs, &all, before);
-    Ok(())
+    Ok(Committed {
+        assigned: all,
+        before,
+    })
 }
 
 /// Whether a snapshot taken now could see a file that it must not.
@@ -416,19 +438,51 @@ fn show(db: &Shared, jobs: &[Job<'_>], new: Vec<Arc<Version>>) {
     drop(state);
 }
 
-fn log(db: &Shared, jobs: &[Job<'_>], all: &[Vec<Assigned>], before: u64) {
-    for (job, assigned) in jobs.iter().zip(all) {
-        for (file, at) in job.files.iter().zip(assigned) {
-            db.log.event(
-                &Event::new("ingest_finished")
-                    .text("cf_name", &job.family.name)
-                    .number("file_number", file.number.0)
-                    .number("level", at.level as u64)
-                    .number(
-                        "global_seqno",
-                        if at.nth == 0 { 0 } else { before + at.nth },
-                    ),
-            );
+/// Tells what became part of the database.
+fn tell(db: &Shared, jobs: &[Job<'_>], done: &Committed) {
+    for (job, assigned) in jobs.iter().zip(&done.assigned) {
+        let version = Arc::clone(&job.family.view.load().version);
+        let files = job.files.iter().zip(assigned);
+        db.log.event(
+            &Event::new("ingest_finished")
+                .text("cf_name", &job.family.name)
+                .files(
+                    "files_ingested",
+                    files
+                        .clone()
+                        .map(|(f, at)| (f.path.as_path(), at.level as u64)),
+                )
+                .numbers(
+                    "lsm_state",
+                    (0..version.num_levels()).map(|l| version.level(l).len() as u64),
+                ),
+        );
+        for (file, at) in files {
+            let number = file.number;
+            let table = version.files().find(|(_, f)| f.number() == number);
+            let properties = table.map(|(_, f)| f.reader.properties().clone());
+            let info = ExternalFileIngestionInfo {
+                cf_name: job.family.name.clone(),
+                external_file_path: file.external.clone(),
+                internal_file_path: file.path.clone(),
+                global_seqno: if at.nth == 0 { 0 } else { done.before + at.nth },
+                table_properties: properties.unwrap_or_default(),
+            };
+            job.family.compactions.add_files(&Added {
+                added_bytes: file.size(),
+                added_files: 1,
+                added_l0_files: u64::from(at.level == 0),
+                added_keys: info.table_properties.num_entries,
+                ..Added::default()
+            });
+            db.log.info(format_args!(
+                "[AddFile] External SST file {} was ingested in L{} with path {} (global_seqno={})",
+                info.external_file_path.display(),
+                at.level,
+                info.internal_file_path.display(),
+                info.global_seqno
+            ));
+            db.tell(|l| l.on_external_file_ingested(&info));
         }
     }
 }

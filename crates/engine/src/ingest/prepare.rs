@@ -41,6 +41,11 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
+    /// Its bytes.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
     /// Errors: `Corruption` if it is damaged or was not made by an `SstFileWriter`;
     /// `InvalidArgument` if it is empty, or of another comparator.
     pub(super) fn look(

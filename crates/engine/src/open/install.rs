@@ -5,19 +5,23 @@ use std::path::PathBuf;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use base::rng::Rng;
+use base::stats::Activity;
 use base::{FileNumber, Result, SequenceNumber};
 
 use super::replay::Replayed;
 use super::{Opening, Wanted, seeded};
 use crate::compaction::output::OutputContext;
+use crate::events::Event;
 use crate::families;
 use crate::family::{Family, FamilySet};
 use crate::files::{self, FileKind};
+use crate::filter::TableCreationReason;
 use crate::flush;
 use crate::listener::FlushReason;
 use crate::options::{ColumnFamilyOptions, DbOptions, codec};
 use crate::read::view::View;
-use crate::shared::{Parts, Shared};
+use crate::shared::{Parts, RECOVERY_JOB, Shared};
+use crate::table_events::Teller;
 use crate::version::VersionSet;
 use crate::version::edit::VersionEdit;
 use crate::version::manifest::Recovered;
@@ -64,6 +68,7 @@ impl Opening {
             Ok(done) => done,
             Err(e) => {
                 self.log.error(format_args!("open failed: {e}"));
+                self.recovery_finished(&e.to_string());
                 self.remove(&made);
                 return Err(e);
             }
@@ -168,6 +173,9 @@ impl Opening {
                 start_on_log(family, number);
             }
         }
+        if !replayed.logs.is_empty() {
+            self.recovery_finished("OK");
+        }
         let fs = &*self.options.env.fs;
         let oldest = oldest_log(families, number);
         let keeps_some = keep_logs && oldest < number.0;
@@ -192,6 +200,15 @@ impl Opening {
             logs: live_logs(&replayed, oldest, number),
             last_sequence: replayed.last_sequence,
         })
+    }
+
+    /// Tells that the recovery of the logs has ended.
+    fn recovery_finished(&self, status: &str) {
+        self.log.event(
+            &Event::new("recovery_finished")
+                .number("job", RECOVERY_JOB)
+                .text("status", status),
+        );
     }
 
     /// What has become too large, with what was recovered of a family so far.
@@ -276,6 +293,14 @@ impl Opening {
             bytes_per_sync: self.options.db.bytes_per_sync,
             compression: options.cf.compression_of(0, 1, false),
             options,
+            teller: Teller {
+                log: &self.log,
+                listeners: &self.options.env.listeners,
+                db_dir: self.dir.clone(),
+                cf_name: &family.name,
+                job: RECOVERY_JOB,
+                reason: TableCreationReason::Recovery,
+            },
         };
         let number = numbers.take();
         made.push(files::table_path(&self.dir, number));
@@ -286,7 +311,7 @@ impl Opening {
             new_files: new.into_iter().collect(),
             ..Default::default()
         };
-        let version = next_version(&self.tables, family, &edit)?;
+        let version = next_version(&self.tables, family, &edit, Activity::DbOpen)?;
         let log_number = family.log_number();
         family.view.store(Arc::new(View {
             mem: family.new_memtable(log_number),

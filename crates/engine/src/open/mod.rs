@@ -21,15 +21,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use base::rng::Rng;
+use base::stats::Activity;
 use base::{Comparator, Error, FileNumber, Result};
 
 use crate::db::Db;
-use crate::events::InfoLog;
+use crate::events::{InfoLog, Rolling};
 use crate::families;
 use crate::family::{Family, FamilySet};
 use crate::files::{self, FileKind};
 use crate::jobs::{self, CompressionPool};
-use crate::options::codec;
+use crate::options::dump;
 use crate::options::memory::Budget;
 use crate::options::{ColumnFamilyDescriptor, ColumnFamilyOptions, Env, Options};
 use crate::shared::new_instance;
@@ -67,7 +68,7 @@ pub(crate) fn open(
 ) -> Result<Db> {
     options.validate()?;
     if let Wanted::Listed(list) = wanted {
-        check_descriptors(list)?;
+        check_descriptors(list, options)?;
     }
     let exists = look(dir, options, read_only)?;
     if !exists {
@@ -150,9 +151,9 @@ fn look(dir: &Path, options: &Options, read_only: bool) -> Result<bool> {
     Ok(false)
 }
 
-fn check_descriptors(list: &[ColumnFamilyDescriptor]) -> Result<()> {
+fn check_descriptors(list: &[ColumnFamilyDescriptor], options: &Options) -> Result<()> {
     for (i, d) in list.iter().enumerate() {
-        d.options.validate()?;
+        d.options.validate_in(&options.db)?;
         if list[..i].iter().any(|other| other.name == d.name) {
             return Err(Error::invalid_argument(format!(
                 "column family {:?} is named twice",
@@ -195,8 +196,7 @@ impl Opening {
         let log = if read_only {
             InfoLog::disabled(clock)
         } else {
-            let (level, keep) = (options.db.info_log_level, options.db.keep_log_file_num);
-            InfoLog::open(&*env.fs, dir, clock, level, keep)
+            InfoLog::open(Arc::clone(&env.fs), dir, clock, Rolling::of(&options.db))
         };
         let budget = Budget::of(&options.db);
         let cache = env.block_cache.clone().unwrap_or_else(|| {
@@ -212,6 +212,7 @@ impl Opening {
             check_sizes: !options.db.skip_checking_sst_file_sizes_on_db_open,
             compressors: Arc::new(CompressionPool::new(COMPRESSION_THREADS_MAX)),
             prepopulated: Mutex::default(),
+            latencies: Mutex::default(),
             env,
         };
         let write_buffers = options.env.write_buffer_manager.clone();
@@ -255,17 +256,13 @@ impl Opening {
         ));
         log.header(format_args!("DB SUMMARY: {}", self.dir.display()));
         log.header(format_args!("DB Session ID: {}", self.session_id));
-        let families = [(families::DEFAULT, &self.options.cf)];
-        for line in codec::to_text(&self.options.db, &families).lines() {
-            if let Some((name, value)) = line.trim().split_once('=') {
-                log.header(format_args!("Options.{name}: {value}"));
-            }
+        if self.read_only {
+            return;
         }
-        if !self.read_only {
-            match &self.probe {
-                Some(probe) => log.header(format_args!("Device: {probe}")),
-                None => log.warn(format_args!("Device: cannot be probed; logs are buffered")),
-            }
+        dump::database(log, &self.options.db, &self.options.env);
+        match &self.probe {
+            Some(probe) => log.header(format_args!("Device: {probe}")),
+            None => log.warn(format_args!("Device: cannot be probed; logs are buffered")),
         }
     }
 
@@ -283,6 +280,9 @@ impl Opening {
                     None => continue, // reading only: the caller does not want it
                 },
             };
+            if !self.read_only {
+                dump::family(&self.log, set.iter().count(), &family.name, &options);
+            }
             set.insert(Arc::new(self.family(id, family, options, recovered)?));
         }
         Ok(set)
@@ -362,7 +362,7 @@ impl Opening {
             );
         }
         let num_levels = options.cf.num_levels.unsigned_abs() as usize;
-        let added = self.open_tables(family, &options, manifest)?;
+        let added = self.open_tables((id, family), &options, manifest)?;
         let empty = Version::empty(
             options.comparator.clone(),
             num_levels,
@@ -388,7 +388,7 @@ impl Opening {
     /// The family's tables with their levels, opened by several threads.
     fn open_tables(
         &self,
-        family: &RecoveredFamily,
+        (id, family): (u32, &RecoveredFamily),
         options: &ColumnFamilyOptions,
         manifest: &Path,
     ) -> Result<Vec<(usize, Arc<TableFile>)>> {
@@ -402,7 +402,8 @@ impl Opening {
                 return Ok((level as usize, Arc::clone(open)));
             }
             let meta = meta.clone();
-            let file = self.tables.open(&NewFile { level, meta }, options)?;
+            let new = NewFile { level, meta };
+            let file = self.tables.open(&new, id, options, Activity::DbOpen)?;
             Ok((level as usize, file))
         })
     }

@@ -19,8 +19,10 @@ use io::OpenHow;
 
 use super::Opening;
 use crate::batch::WriteBatch;
+use crate::events::Event;
 use crate::family::FamilySet;
 use crate::files::{self, FileKind};
+use crate::shared::RECOVERY_JOB;
 use crate::version::manifest::Recovered;
 use crate::write::apply::{Inserter, Replay};
 use log::chain::Stage;
@@ -82,6 +84,7 @@ impl Opening {
         let first = FileNumber(recovered.min_log_number_to_keep.max(oldest));
         self.check_tracked(recovered, first)?;
         let chain = self.chain(first)?;
+        self.tell_started(&chain, first);
         let mut stopped: Option<Stop> = None;
         for stage in chain.stages(first.0) {
             self.replay_stage(
@@ -100,6 +103,18 @@ impl Opening {
     }
 
     /// Replays one log, or notes that it is not there.
+    /// Tells which logs are recovered, if there are any.
+    fn tell_started(&self, chain: &Chain, first: FileNumber) {
+        let logs: Vec<u64> = chain.stages(first.0).iter().map(|s| s.number).collect();
+        if !logs.is_empty() {
+            self.log.event(
+                &Event::new("recovery_started")
+                    .number("job", RECOVERY_JOB)
+                    .numbers("wal_files", logs),
+            );
+        }
+    }
+
     fn replay_stage(
         &self,
         chain: &Chain,

@@ -13,7 +13,7 @@ use base::{Error, ErrorKind, Result};
 
 use super::{Opening, Wanted, look};
 use crate::db::Db;
-use crate::events::InfoLog;
+use crate::events::{InfoLog, Rolling};
 use crate::family::FamilySet;
 use crate::files::{self, FileKind};
 use crate::options::Options;
@@ -33,10 +33,10 @@ pub(crate) fn open_secondary(dir: &Path, own: &Path, options: &Options) -> Resul
         let logs = Location::of(dir, options)?;
         logs.prepare(false, true)?;
         let mut opening = Opening::new(dir, options, true, logs);
-        let (level, keep) = (options.db.info_log_level, options.db.keep_log_file_num);
-        let (fs, clock) = (&*options.env.fs, Arc::clone(&options.env.clock));
-        opening.log = InfoLog::open(fs, own, clock, level, keep);
-        let recovered = manifest::read(fs, dir)?;
+        let (fs, clock) = (&options.env.fs, Arc::clone(&options.env.clock));
+        let rolling = Rolling::of(&options.db);
+        opening.log = InfoLog::open(Arc::clone(fs), own, clock, rolling);
+        let recovered = manifest::read(&**fs, dir)?;
         opening.run(&recovered, &Wanted::All, true)
     })?;
     Db::started(shared, None)

@@ -99,6 +99,10 @@ base::options! {
         info_log_level: InfoLogLevel = InfoLogLevel::Info;
         /// How many LOG files are kept, the current one included.
         keep_log_file_num: u64 = 1000, in 1..=u64::MAX;
+        /// Bytes of LOG after which a new one is begun; 0 is without limit.
+        max_log_file_size: u64 = 0;
+        /// Seconds after which a new LOG is begun; 0 is without limit.
+        log_file_time_to_roll: u64 = 0;
         /// Bytes after which a new MANIFEST is begun.
         max_manifest_file_size: u64 = 1 << 30, in 1..=u64::MAX, [Mutable];
         /// Bytes of a table file after which writeback is started; 0 leaves it to the system.

@@ -16,6 +16,7 @@ mod cf;
 pub mod codec;
 mod compaction;
 mod db;
+pub(crate) mod dump;
 mod keys;
 pub(crate) mod latest;
 pub(crate) mod memory;
@@ -82,7 +83,7 @@ impl Options {
         self.db.validate_together()?;
         self.env.validate()?;
         memory::check(&self.db, &self.env)?;
-        self.cf.validate()
+        self.cf.validate_in(&self.db)
     }
 
     /// These options with the settings of a text like RocksDB's `GetOptionsFromString` takes:
@@ -118,6 +119,9 @@ impl Options {
     }
 }
 
+/// Levels with `allow_ingest_behind`, at least: one for flushes, one for compactions, and the last.
+const LEVELS_BEHIND_MIN: i32 = 3;
+
 /// Everything about one column family.
 #[derive(Clone, Debug, Default)]
 pub struct ColumnFamilyOptions {
@@ -143,6 +147,19 @@ impl ColumnFamilyOptions {
     /// Whether compactions have a filter.
     pub(crate) fn has_compaction_filter(&self) -> bool {
         self.compaction_filter.is_some() || self.compaction_filter_factory.is_some()
+    }
+
+    /// [`ColumnFamilyOptions::validate`], for a family of a database with these options.
+    pub(crate) fn validate_in(&self, db: &DbOptions) -> Result<()> {
+        self.validate()?;
+        let levels = self.cf.num_levels;
+        if db.allow_ingest_behind && levels < LEVELS_BEHIND_MIN {
+            return Err(Error::invalid_argument(format!(
+                "option allow_ingest_behind = true with num_levels = {levels}"
+            ))
+            .hint("the last level is kept free: set num_levels to 3 or more"));
+        }
+        Ok(())
     }
 
     /// Checks every range and the rules between options. Errors: as [`Options::validate`].

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::stats::Activity;
 use base::{Error, Result};
 use io::IoPriority;
 
@@ -128,6 +129,7 @@ impl ReadOptions {
             fill_cache: self.fill_cache,
             readahead_bytes: self.readahead_size as usize,
             cache_only: self.read_tier == ReadTier::BlockCache,
+            activity: Activity::Get,
             deadline_micros: self.deadline.as_micros() as u64,
             pin: self.pin_data,
         }

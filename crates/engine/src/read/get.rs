@@ -18,7 +18,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use base::stats::{HistogramKind, Ticker};
+use base::perf::{self, PerfCounter};
+use base::stats::{Activity, HistogramKind, Ticker};
 use base::{Error, Result, SequenceNumber, ValueType, key};
 
 use super::view::View;
@@ -77,9 +78,13 @@ pub(crate) fn get(
     lookup: Lookup<'_>,
     sequence: Option<SequenceNumber>,
 ) -> Result<Option<Vec<u8>>> {
+    let began = db.timer();
     let mut search = Search::new(lookup, Want::Plain);
     search_view(db, &mut search, sequence)?;
-    Ok(search.into_stored(db)?.map(|s| s.bytes))
+    let value = search.into_stored(db)?.map(|s| s.bytes);
+    count_read(db, value.as_ref().map_or(0, Vec::len));
+    db.timed(HistogramKind::DbGet, began);
+    Ok(value)
 }
 
 /// The columns of the key as of `sequence`; a plain value is the default column.
@@ -91,7 +96,20 @@ pub(crate) fn get_entity(
     let mut search = Search::new(lookup, Want::Entity);
     search_view(db, &mut search, sequence)?;
     let stored = search.into_stored(db)?;
+    count_read(db, stored.as_ref().map_or(0, |s| s.bytes.len()));
     stored.map(|s| s.columns()).transpose()
+}
+
+/// Counts a lookup that found so many bytes.
+#[inline]
+fn count_read(db: &Shared, bytes: usize) {
+    let bytes = bytes as u64;
+    perf::count(PerfCounter::GetReadBytes, bytes);
+    if let Some(s) = &db.env().statistics {
+        s.add(Ticker::NumberKeysRead, 1);
+        s.add(Ticker::BytesRead, bytes);
+        s.record(HistogramKind::BytesPerRead, bytes);
+    }
 }
 
 /// The operands of the key as of `sequence`, oldest first, and before them the plain value that they
@@ -128,7 +146,11 @@ pub(crate) fn multi_get(
     // As in `search_view`, the View comes first.
     let view = family.view.load();
     let sequence = sequence.unwrap_or_else(|| db.visible());
-    let tables = options.for_tables();
+    let began = db.timer();
+    let tables = table::ReadOptions {
+        activity: Activity::MultiGet,
+        ..options.for_tables()
+    };
     let mut order: Vec<usize> = (0..keys.len()).collect();
     order.sort_by(|&a, &b| family.comparator().compare(keys[a], keys[b]));
     let mut out: Vec<Result<Option<Vec<u8>>>> = keys.iter().map(|_| Ok(None)).collect();
@@ -154,6 +176,9 @@ pub(crate) fn multi_get(
     db.count(Ticker::NumberMultigetKeysRead, keys.len() as u64);
     db.count(Ticker::NumberMultigetKeysFound, found_keys);
     db.count(Ticker::NumberMultigetBytesRead, bytes);
+    perf::count(PerfCounter::MultigetReadBytes, bytes);
+    db.record(HistogramKind::BytesPerMultiget, bytes);
+    db.timed(HistogramKind::DbMultiget, began);
     out
 }
 
@@ -198,7 +223,6 @@ fn search_at(
     } else {
         search_sources(db, view, search, &[user_key, &trailer].concat())?;
     }
-    db.count(Ticker::NumberKeysRead, 1);
     Ok(())
 }
 
@@ -213,6 +237,7 @@ fn search_sources(
         if !search.lookup.memtables {
             break;
         }
+        perf::count(PerfCounter::GetFromMemtableCount, 1);
         search.cover(mem.covering_tombstone(seek_key));
         mem.versions(seek_key, |version, value| search.add(version, value));
         if search.is_over() {
@@ -427,9 +452,6 @@ impl<'a> Search<'a> {
         } else {
             Some(self.merged(db)?)
         };
-        if let Some(stored) = &found {
-            db.count(Ticker::BytesRead, stored.bytes.len() as u64);
-        }
         Ok(found)
     }
 

@@ -16,7 +16,8 @@ mod refresh;
 
 use std::cmp::Ordering;
 
-use base::stats::Ticker;
+use base::perf::{self, PerfCounter, PerfLevel};
+use base::stats::{HistogramKind, Ticker};
 use base::{Comparator, Error, Result, SequenceNumber, ValueType, key};
 use table::InternalIterator;
 
@@ -237,6 +238,8 @@ impl DbIterator {
     /// - `rocksdb.iterator.internal-key`: the user key at which it is, or stopped.
     /// - `rocksdb.iterator.is-key-pinned`, `rocksdb.iterator.is-value-pinned`: `1` if key or value
     ///   stay in memory as long as the iterator lives, else `0`. See [`ReadOptions::pin_data`].
+    /// - `rocksdb.iterator.super-version-number`: how many states of memtables and files the family
+    ///   had, up to the one that the iterator shows.
     /// - `rocksdb.iterator.write-time`: when the entry was written, as a `u64` in little-endian
     ///   bytes; always `u64::MAX`, unknown.
     ///
@@ -256,6 +259,10 @@ impl DbIterator {
             }
             "rocksdb.iterator.internal-key" if self.valid => self.key().to_vec(),
             "rocksdb.iterator.internal-key" => self.saved_key.clone(),
+            "rocksdb.iterator.super-version-number" => {
+                let number = self.origin.as_ref().map_or(0, |o| o.view_number());
+                number.to_string().into_bytes()
+            }
             "rocksdb.iterator.write-time" => u64::MAX.to_le_bytes().to_vec(),
             _ => return Err(Error::invalid_argument("Unidentified property.")),
         })
@@ -275,6 +282,7 @@ impl DbIterator {
             self.inner.seek_to_first();
             self.find_next(false);
             self.arrive_at_end();
+            self.count_arrival(Ticker::NumberDbSeekFound);
         }
     }
 
@@ -288,6 +296,7 @@ impl DbIterator {
             self.inner.seek_to_last();
             self.find_prev();
             self.arrive_at_end();
+            self.count_arrival(Ticker::NumberDbSeekFound);
         }
     }
 
@@ -304,6 +313,7 @@ impl DbIterator {
 
     /// To the first entry whose key is at or behind `target`.
     pub fn seek(&mut self, target: &[u8]) {
+        let timer = self.timer();
         if !self.begin(Direction::Forward) {
             return;
         }
@@ -317,10 +327,13 @@ impl DbIterator {
             Some(prefix) => self.inner.seek_within(&at, prefix, true),
         }
         self.find_next(false);
+        self.count_arrival(Ticker::NumberDbSeekFound);
+        self.timed(timer);
     }
 
     /// To the last entry whose key is at or before `target`.
     pub fn seek_for_prev(&mut self, target: &[u8]) {
+        let timer = self.timer();
         if !self.begin(Direction::Reverse) {
             return;
         }
@@ -340,6 +353,8 @@ impl DbIterator {
             Some(prefix) => self.inner.seek_within(&at, prefix, false),
         }
         self.find_prev();
+        self.count_arrival(Ticker::NumberDbSeekFound);
+        self.timed(timer);
     }
 
     /// To the next entry.
@@ -369,6 +384,7 @@ impl DbIterator {
             }
         }
         self.find_next(true);
+        self.count_arrival(Ticker::NumberDbNextFound);
         if self.auto_refresh {
             self.refresh_here();
         }
@@ -396,6 +412,7 @@ impl DbIterator {
             self.inner.seek_for_prev(&first);
         }
         self.find_prev();
+        self.count_arrival(Ticker::NumberDbPrevFound);
         if self.auto_refresh {
             self.refresh_here();
         }
@@ -426,6 +443,38 @@ impl DbIterator {
     fn count(&self, t: Ticker) {
         if let Some(s) = self.origin.as_ref().and_then(|o| o.statistics.as_ref()) {
             s.add(t, 1);
+        }
+    }
+
+    /// After a movement: counts what it found.
+    #[inline]
+    fn count_arrival(&self, found: Ticker) {
+        let statistics = self.origin.as_ref().and_then(|o| o.statistics.as_ref());
+        if !self.valid || (statistics.is_none() && perf::level() == PerfLevel::Disable) {
+            return;
+        }
+        let bytes = (self.key().len() + self.value().len()) as u64;
+        perf::count(PerfCounter::IterReadBytes, bytes);
+        if let Some(s) = statistics {
+            s.add(found, 1);
+            s.add(Ticker::IterBytesRead, bytes);
+        }
+    }
+
+    /// Nanoseconds now, if times are counted.
+    fn timer(&self) -> Option<u64> {
+        let origin = self.origin.as_ref()?;
+        let wanted = origin.statistics.as_ref()?.wants_times();
+        wanted.then(|| origin.clock.monotonic_nanos())
+    }
+
+    /// Counts the time of a seek.
+    fn timed(&self, since: Option<u64>) {
+        if let (Some(origin), Some(since)) = (&self.origin, since)
+            && let Some(s) = &origin.statistics
+        {
+            let nanos = origin.clock.monotonic_nanos().saturating_sub(since);
+            s.record_time(HistogramKind::DbSeek, nanos / 1000);
         }
     }
 

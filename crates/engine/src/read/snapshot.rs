@@ -7,19 +7,36 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::SequenceNumber;
 
-/// The sequence numbers of the living snapshots, with how many snapshots stand at each.
+/// The snapshots that stand at one sequence number.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Standing {
+    count: usize,
+    /// When the first of them was taken, in seconds since 1970.
+    since: u64,
+}
+
+/// The sequence numbers of the living snapshots, with the snapshots that stand at each.
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotList {
-    live: Mutex<BTreeMap<u64, usize>>,
+    live: Mutex<BTreeMap<u64, Standing>>,
     released: AtomicBool,
 }
 
 impl SnapshotList {
     /// A snapshot at what `current` returns, which is called while no snapshot can be released.
-    pub(crate) fn take(self: &Arc<Self>, current: impl FnOnce() -> SequenceNumber) -> Snapshot {
+    /// `now` is in seconds since 1970.
+    pub(crate) fn take(
+        self: &Arc<Self>,
+        now: u64,
+        current: impl FnOnce() -> SequenceNumber,
+    ) -> Snapshot {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         let sequence = current();
-        *live.entry(sequence.0).or_default() += 1;
+        let standing = live.entry(sequence.0).or_insert(Standing {
+            count: 0,
+            since: now,
+        });
+        standing.count += 1;
         Snapshot(Arc::new(Held {
             sequence,
             list: Arc::clone(self),
@@ -32,7 +49,7 @@ impl SnapshotList {
     }
 
     /// Holds back new snapshots, and the end of old ones, as long as the guard lives.
-    pub(crate) fn hold(&self) -> MutexGuard<'_, BTreeMap<u64, usize>> {
+    pub(crate) fn hold(&self) -> MutexGuard<'_, BTreeMap<u64, Standing>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -40,6 +57,16 @@ impl SnapshotList {
     pub(crate) fn sequences(&self) -> Vec<SequenceNumber> {
         let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         live.keys().copied().map(SequenceNumber).collect()
+    }
+
+    /// How many snapshots live.
+    pub(crate) fn count(&self) -> u64 {
+        self.hold().values().map(|s| s.count as u64).sum()
+    }
+
+    /// When the oldest was taken, in seconds since 1970; 0 if there is none.
+    pub(crate) fn oldest_seconds(&self) -> u64 {
+        self.hold().values().next().map_or(0, |s| s.since)
     }
 }
 
@@ -55,9 +82,9 @@ impl Drop for Held {
             .live
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(n) = live.get_mut(&self.sequence.0) {
-            *n -= 1;
-            if *n == 0 {
+        if let Some(standing) = live.get_mut(&self.sequence.0) {
+            standing.count -= 1;
+            if standing.count == 0 {
                 live.remove(&self.sequence.0);
                 self.list.released.store(true, Ordering::Relaxed);
             }
@@ -95,5 +122,24 @@ impl PartialEq for Snapshot {
 impl fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Snapshot({})", self.0.sequence)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `rocksdb.num-snapshots` counted the sequence numbers: two snapshots with no write between
+    /// them were one.
+    #[test]
+    fn snapshots_at_one_number_are_counted_each() {
+        let list = Arc::new(SnapshotList::default());
+        let take = || list.take(1, || SequenceNumber(7));
+        let (a, b) = (take(), take());
+        assert_eq!((list.count(), list.sequences().len()), (2, 1));
+        drop(a);
+        assert_eq!((list.count(), list.any_released()), (1, false));
+        drop(b);
+        assert_eq!((list.count(), list.any_released()), (0, true));
     }
 }

@@ -6,7 +6,8 @@
 
 use std::sync::{Arc, Weak};
 
-use base::stats::Statistics;
+use base::clock::Clock;
+use base::stats::{Activity, Statistics, Ticker};
 use base::{Error, ErrorKind, Result, SequenceNumber};
 use table::InternalIterator;
 
@@ -25,11 +26,22 @@ pub(crate) struct Origin {
     shared: Weak<Shared>,
     pub(crate) family: Arc<Family>,
     pub(crate) statistics: Option<Arc<Statistics>>,
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: ReadOptions,
     /// What it was made of last.
     view: Arc<View>,
+    /// The number of that View, or of one that came right after it.
+    number: u64,
     /// Range tombstones that the active memtable had then.
     tombstones: u64,
+}
+
+impl Drop for Origin {
+    fn drop(&mut self) {
+        if let Some(s) = &self.statistics {
+            s.add(Ticker::NoIteratorDeleted, 1);
+        }
+    }
 }
 
 /// What has become of an [`Origin`] since it was looked at last.
@@ -53,8 +65,10 @@ impl Origin {
             shared: Arc::downgrade(shared),
             family: Arc::clone(family),
             statistics: shared.env().statistics.clone(),
+            clock: Arc::clone(&shared.env().clock),
             options: options.clone(),
             tombstones: view.mem.num_range_deletes(),
+            number: family.view.number(),
             view,
         }
     }
@@ -87,19 +101,26 @@ impl Origin {
         }
     }
 
-    /// Turns to the family's newest View; whether that changes anything. `tombstones`: also if only
-    /// range tombstones came to the active memtable.
-    pub(crate) fn load_view(&mut self, tombstones: bool) -> bool {
-        let look_at_tombstones = tombstones;
+    /// Turns to the family's newest View; whether that changes anything. `and_tombstones`: also if
+    /// only range tombstones came to the active memtable.
+    pub(crate) fn load_view(&mut self, and_tombstones: bool) -> bool {
         let view = self.family.view.load();
         let tombstones = view.mem.num_range_deletes();
-        let changed = !Arc::ptr_eq(&view, &self.view)
-            || (look_at_tombstones && tombstones != self.tombstones);
-        if changed {
+        let other = !Arc::ptr_eq(&view, &self.view);
+        if other {
+            self.number = self.family.view.number();
             self.view = Arc::clone(&view);
+        }
+        let more = and_tombstones && tombstones != self.tombstones;
+        if other || more {
             self.tombstones = tombstones;
         }
-        changed
+        other || more
+    }
+
+    /// RocksDB's number of the `SuperVersion`.
+    pub(crate) fn view_number(&self) -> u64 {
+        self.number
     }
 
     /// Turns to what the database has now, or had at a snapshot; returns the sequence to read at.
@@ -179,7 +200,11 @@ impl<'a> Collected<'a> {
         }
         if !files.is_empty() {
             let comparator = origin.family.comparator().clone();
-            let cursor = LevelIter::new(comparator, files, origin.options.for_tables());
+            let options = table::ReadOptions {
+                activity: Activity::DbIterator,
+                ..origin.options.for_tables()
+            };
+            let cursor = LevelIter::new(comparator, files, options);
             self.children.push(Box::new(cursor.on_last(last)));
         }
     }

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use base::stats::{Activity, Histogram, HistogramKind, SharedHistogram, Ticker};
 use base::{Error, FileNumber, Result};
 use table::options::PrepopulateBlockCache;
 
@@ -37,6 +38,8 @@ pub(crate) struct Tables {
     pub(crate) compressors: Arc<dyn table::Compressors>,
     /// Cache numbers of tables whose blocks were put into the cache before the table is opened.
     pub(crate) prepopulated: Mutex<BTreeMap<FileNumber, u64>>,
+    /// How long reads of files took, in microseconds, by family and level.
+    pub(crate) latencies: Mutex<BTreeMap<(u32, u32), Arc<SharedHistogram>>>,
 }
 
 impl Tables {
@@ -65,16 +68,58 @@ impl Tables {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a table file for as long as some Version names it.
+    /// How long reads of a family's files took, by level, where there were any.
+    pub(crate) fn read_latencies(&self, family: u32) -> Vec<(u32, Histogram)> {
+        let latencies = self.lock_latencies();
+        let mut out = Vec::new();
+        for ((_, level), shared) in latencies.range((family, 0)..=(family, u32::MAX)) {
+            let mut histogram = Histogram::new();
+            shared.collect(&mut histogram);
+            if !histogram.is_empty() {
+                out.push((*level, histogram));
+            }
+        }
+        out
+    }
+
+    fn lock_latencies(&self) -> MutexGuard<'_, BTreeMap<(u32, u32), Arc<SharedHistogram>>> {
+        self.latencies
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where the reads of a table are counted; nowhere without statistics.
+    fn meter(&self, family: u32, level: u32, options: &ColumnFamilyOptions) -> table::ReadMeter {
+        let Some(statistics) = &self.env.statistics else {
+            return table::ReadMeter {
+                clock: Some(Arc::clone(&self.env.clock)),
+                ..table::ReadMeter::default()
+            };
+        };
+        let mut latencies = self.lock_latencies();
+        let latency = latencies.entry((family, level)).or_default();
+        table::ReadMeter {
+            clock: Some(Arc::clone(&self.env.clock)),
+            statistics: Some(Arc::clone(statistics)),
+            latency: Some(Arc::clone(latency)),
+            last_level: level as i32 == options.cf.num_levels - 1,
+        }
+    }
+
+    /// Opens a table file of the family with this id for as long as some Version names it. It is
+    /// read for `activity`.
     ///
     /// Errors: Corruption naming the file if it is missing, has another size than the MANIFEST
     /// says, or is damaged.
     pub(crate) fn open(
         &self,
         new: &NewFile,
+        family: u32,
         options: &ColumnFamilyOptions,
+        activity: Activity,
     ) -> Result<Arc<TableFile>> {
         let meta = &new.meta;
+        let began = self.env.clock.monotonic_nanos();
         let path = files::table_path(&self.dir, meta.number);
         let file = self.env.fs.open(&path, io::OpenHow::READ).map_err(|e| {
             if e.is_not_found() {
@@ -107,11 +152,18 @@ impl Tables {
                     || options.table.cache_index_and_filter_blocks,
                 cache_id: self.lock_prepopulated().remove(&meta.number),
                 prefix_extractor: options.prefix_extractor.clone(),
+                meter: self.meter(family, new.level, options),
+                activity,
                 clock: Some(Arc::clone(&self.env.clock)),
                 ..table::ReaderOptions::default()
             },
         )
         .map_err(|e| e.or_file(&path))?;
+        if let Some(s) = &self.env.statistics {
+            let nanos = self.env.clock.monotonic_nanos().saturating_sub(began);
+            s.add(Ticker::NoFileOpens, 1);
+            s.record_time(HistogramKind::TableOpenIoMicros, nanos / 1000);
+        }
         TableFile::new(
             meta.clone(),
             Arc::new(reader),
@@ -294,7 +346,12 @@ impl VersionSet {
             ..Default::default()
         });
         edits.extend(forget);
+        let began = tables.env.clock.monotonic_nanos();
         manifest.append(&edits)?;
+        if let Some(s) = &tables.env.statistics {
+            let nanos = tables.env.clock.monotonic_nanos().saturating_sub(began);
+            s.record_time(HistogramKind::ManifestFileSyncMicros, nanos / 1000);
+        }
         self.tracked_logs = self.tracked_logs.split_off(&needed);
         Ok(())
     }
@@ -337,15 +394,18 @@ fn additions(logs: &BTreeMap<u64, u64>) -> VersionEdit {
     }
 }
 
-/// Opens the new files of an edit for `family` and builds its next Version.
+/// Opens the new files of an edit for `family`, for `activity`, and builds its next Version.
 pub(crate) fn next_version(
     tables: &Tables,
     family: &Family,
     edit: &VersionEdit,
+    activity: Activity,
 ) -> Result<Version> {
     let mut added = Vec::with_capacity(edit.new_files.len());
     for new in &edit.new_files {
-        added.push((new.level as usize, tables.open(new, &family.options())?));
+        let options = family.options();
+        let table = tables.open(new, family.id, &options, activity)?;
+        added.push((new.level as usize, table));
     }
     family.view.load().version.apply(edit, added)
 }

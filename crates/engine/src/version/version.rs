@@ -20,20 +20,32 @@ use crate::read::range_del::{self, FileTombstones};
 /// Collects the paths of files that nothing refers to any more.
 #[derive(Debug, Default)]
 pub(crate) struct Janitor {
-    paths: Mutex<Vec<PathBuf>>,
+    /// With the bytes of table files.
+    paths: Mutex<Vec<(PathBuf, u64)>>,
 }
 
 impl Janitor {
     pub(crate) fn add(&self, path: PathBuf) {
+        self.add_table(path, 0);
+    }
+
+    fn add_table(&self, path: PathBuf, bytes: u64) {
         self.paths
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .push(path);
+            .push((path, bytes));
+    }
+
+    /// Bytes of the table files that wait for their deletion.
+    pub(crate) fn bytes(&self) -> u64 {
+        let paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
+        paths.iter().map(|(_, bytes)| bytes).sum()
     }
 
     /// The paths collected since the last call.
     pub(crate) fn take(&self) -> Vec<PathBuf> {
-        std::mem::take(&mut *self.paths.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
+        paths.drain(..).map(|(path, _)| path).collect()
     }
 }
 
@@ -153,7 +165,8 @@ impl TableFile {
 impl Drop for TableFile {
     fn drop(&mut self) {
         if self.obsolete.load(Atomic::Relaxed) {
-            self.janitor.add(std::mem::take(&mut self.path));
+            self.janitor
+                .add_table(std::mem::take(&mut self.path), self.meta.file_size);
         }
     }
 }

@@ -179,7 +179,7 @@ pub(crate) fn look_closer(db: &Shared) -> Result<()> {
                 family.want_flush();
             }
         }
-        db.notify();
+        db.wake();
         Ok(())
     })
 }
@@ -375,7 +375,7 @@ pub(crate) fn wait_for_room(db: &Shared, family: &Arc<Family>) -> Result<()> {
         return Ok(());
     }
     family.want_flush();
-    db.notify();
+    db.wake();
     wait_until(db, has_room)
 }
 
@@ -414,9 +414,7 @@ pub(crate) fn debt_changed(db: &Shared) {
     for (family, change, debt) in &changes {
         tell(db, family, *change, debt);
     }
-    // Who waits looks under the state lock: it has seen the change, or is asleep already.
-    drop(db.state());
-    db.notify();
+    db.wake();
 }
 
 fn tell(db: &Shared, family: &Family, change: Change, debt: &Debt) {

@@ -130,6 +130,7 @@ fn write_group(db: &Shared, lead: &mut Lead<'_>, group: &mut Group) -> Result<()
         submit::log_group(db, step, group)?
     } else {
         db.unlogged.store(true, Ordering::Release);
+        db.count(Ticker::BytesWritten, group.bytes());
         let ticket = db.order.begin(group.count());
         group.number(ticket.first);
         Logged {

@@ -30,7 +30,7 @@
 use std::collections::BTreeMap;
 
 use crate::listener::{WriteStallCause, WriteStallCondition};
-use crate::options::CfOptions;
+use crate::options::{CfOptions, CompactionStyle};
 
 /// No rate is lower: RocksDB's limit.
 const RATE_MIN: f64 = 16.0 * 1024.0;
@@ -78,6 +78,9 @@ pub(crate) struct Limits {
     pub(crate) hard_bytes: u64,
     /// Only memtables count: nothing would make the other debts smaller.
     pub(crate) no_compactions: bool,
+    /// Compactions take files out of level 0. Where they do not, as with FIFO, their number says
+    /// nothing of how far compactions are behind.
+    pub(crate) l0_drains: bool,
 }
 
 impl Limits {
@@ -93,6 +96,10 @@ impl Limits {
             soft_bytes: o.soft_pending_compaction_bytes_limit,
             hard_bytes: o.hard_pending_compaction_bytes_limit,
             no_compactions: o.disable_auto_compactions,
+            l0_drains: matches!(
+                o.compaction_style,
+                CompactionStyle::Level | CompactionStyle::Universal
+            ),
         }
     }
 }
@@ -157,7 +164,11 @@ fn pressure(debt: &Debt, limits: &Limits) -> f64 {
     let stop = (limits.l0_stop as f64).max(slow);
     let mut by_files = place(files, [begin, matched, slow, stop]);
     if debt.l0_files < limits.l0_slowdown {
-        by_files = by_files.min(2.0);
+        by_files = if limits.l0_drains {
+            by_files.min(2.0)
+        } else {
+            -1.0
+        };
     }
     if limits.soft_bytes == 0 {
         return by_files;

@@ -328,3 +328,21 @@ fn time_that_stands_still_harms_nothing() {
         assert!(c.allowance() > 0);
     }
 }
+
+/// FIFO leaves its tables in level 0, so that their number grew past the compaction trigger, and
+/// writers were held to the 16 KiB a second that seemed to be all that compactions can bear.
+#[test]
+fn files_that_stay_in_level_0_hold_nobody_back_before_the_slowdown() {
+    let fifo = Limits::of(&CfOptions {
+        compaction_style: crate::options::CompactionStyle::Fifo,
+        ..CfOptions::default()
+    });
+    let at = |l0_files| Debt {
+        l0_files,
+        ..Debt::default()
+    };
+    assert!(pressure(&at(19), &fifo) < 0.0);
+    assert!(pressure(&at(19), &limits()) > 1.0);
+    assert!(pressure(&at(20), &fifo) >= 2.0, "RocksDB's slowdown");
+    assert_eq!(judge(&at(20), &fifo), (Delayed, Some(L0FileCountLimit)));
+}

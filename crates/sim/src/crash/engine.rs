@@ -1,7 +1,8 @@
 //! Crashes of a whole database.
 //!
-//! One thread runs a seeded workload: synced and unsynced batches over several column families,
-//! unlogged writes, flushes, compactions, families that come and go, clean reopens. At each event
+//! One thread runs a seeded workload: synced and unsynced batches over several column families, of
+//! puts, deletions of keys and ranges, and merges; unlogged writes, ingested files, flushes, with
+//! `atomic_flush` too, compactions, families that come and go, clean reopens. At each event
 //! of the disk images are taken with what was promised at that moment; between two operations
 //! they are opened and compared with the history. Some are opened twice, some crash again
 //! while they recover, some live on with a workload of their own.
@@ -10,6 +11,7 @@
 //! checked does not depend on it.
 
 mod check;
+mod ingest;
 mod peer;
 pub mod threads;
 mod workload;
@@ -33,6 +35,11 @@ pub(super) use workload::Workload;
 
 /// Where the database lies.
 pub(super) const DIR: &str = "/db";
+
+/// Where files are made that are ingested.
+const OUTSIDE: &str = "/outside";
+/// The merge operator of every family.
+const OPERATOR: &str = "stringappend";
 
 /// A bug planted between the engine and the disk, or in the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,6 +205,7 @@ const DRAWN: &[(&str, &[&str])] = &[
     ("max_total_wal_size", &["0", "0", "20000"]),
     ("write_buffer_size", &["16384", "65536", "1048576"]),
     ("disable_auto_compactions", &["true", "true", "false"]),
+    ("atomic_flush", &["false", "false", "true"]),
 ];
 
 /// Options that vary with the seed and keep the engine quiet: those that the engine accepts
@@ -225,6 +233,7 @@ fn draw(rng: &mut Rng, clock: &Arc<dyn Clock>, setup: &Setup) -> Options {
     o.cf.cf.arena_block_size = 4096;
     o.cf.cf.compression = ironstone::CompressionType::None;
     o.cf.table.no_block_cache = true;
+    o.cf.merge_operator = base::merge::parse(OPERATOR).unwrap_or_default();
     let drawn = DRAWN
         .iter()
         .map(|(name, values)| (*name, values[rng.below(values.len() as u64) as usize]));

@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::ops::Range;
+use std::path::PathBuf;
 
 /// The content of a column family.
 pub(super) type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -19,18 +20,45 @@ pub(super) type Found = BTreeMap<String, Contents>;
 /// The families that exist: name to incarnation. A family that is created again is another one.
 pub(super) type Families = BTreeMap<String, usize>;
 
-/// The family that takes the unlogged writes.
+/// The family that takes the unlogged writes; with atomic flushes, those whose names begin so.
 pub(super) const UNLOGGED: &str = "unlogged";
+/// The second of them.
+pub(super) const UNLOGGED_TOO: &str = "unlogged too";
+
+/// Whether writes to the family bypass the log.
+pub(super) fn is_unlogged(name: &str) -> bool {
+    name.starts_with(UNLOGGED)
+}
 
 /// Ways in which holes may lie that are tried, at most.
 const WAYS_MAX: usize = 20_000;
 
-/// One key of a batch.
+/// What happens to a key, or to those from it on.
+#[derive(Clone, Debug)]
+pub(super) enum Op {
+    Put(Vec<u8>),
+    Delete,
+    /// Appends, with a comma before it.
+    Merge(Vec<u8>),
+    /// Deletes up to this key, which stays.
+    DeleteTo(Vec<u8>),
+}
+
+/// One record of a batch.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     pub(super) family: usize,
     pub(super) key: Vec<u8>,
-    pub(super) value: Option<Vec<u8>>,
+    pub(super) op: Op,
+}
+
+/// Files that are being ingested, moved from where they lie. As long as what they hold is not in the
+/// database, they lie there.
+#[derive(Clone, Debug)]
+pub(super) struct Outside {
+    pub(super) files: Vec<PathBuf>,
+    /// A family and a key that is there if they are.
+    pub(super) mark: (String, Vec<u8>),
 }
 
 /// How far a line has come.
@@ -53,6 +81,8 @@ pub(super) struct Progress {
     pub(super) next: Option<Families>,
     /// The database has been opened once: it exists.
     pub(super) exists: bool,
+    /// What is being moved into the database.
+    pub(super) outside: Option<Outside>,
 }
 
 /// The logged line, and the other.
@@ -102,15 +132,39 @@ impl State {
 
     fn apply(&mut self, changes: &[Change]) {
         for c in changes {
-            let contents = self.contents.entry(c.family).or_default();
-            let old = match &c.value {
-                Some(v) => contents.insert(c.key.clone(), v.clone()),
-                None => contents.remove(&c.key),
-            };
-            let h = self.hashes.entry(c.family).or_default();
-            *h ^= old.map_or(0, |v| hash(c.family, &c.key, &v));
-            *h ^= c.value.as_ref().map_or(0, |v| hash(c.family, &c.key, v));
+            match &c.op {
+                Op::Put(v) => self.change(c.family, &c.key, Some(v.clone())),
+                Op::Delete => self.change(c.family, &c.key, None),
+                Op::Merge(operand) => {
+                    let old = self.contents.get(&c.family).and_then(|all| all.get(&c.key));
+                    let merged = match old {
+                        Some(old) => [old, &b","[..], operand].concat(),
+                        None => operand.clone(),
+                    };
+                    self.change(c.family, &c.key, Some(merged));
+                }
+                Op::DeleteTo(end) => {
+                    let contents = self.contents.entry(c.family).or_default();
+                    let in_range = |k: &&Vec<u8>| **k >= c.key && *k < end;
+                    let keys: Vec<_> = contents.keys().filter(in_range).cloned().collect();
+                    self.hashes.entry(c.family).or_default();
+                    for key in keys {
+                        self.change(c.family, &key, None);
+                    }
+                }
+            }
         }
+    }
+
+    fn change(&mut self, family: usize, key: &[u8], value: Option<Vec<u8>>) {
+        let h = self.hashes.entry(family).or_default();
+        *h ^= value.as_ref().map_or(0, |v| hash(family, key, v));
+        let contents = self.contents.entry(family).or_default();
+        let old = match value {
+            Some(v) => contents.insert(key.to_vec(), v),
+            None => contents.remove(key),
+        };
+        *h ^= old.map_or(0, |v| hash(family, key, &v));
     }
 
     fn is(&self, want: &BTreeMap<usize, u64>) -> bool {
@@ -245,7 +299,7 @@ impl History {
     }
 
     fn hashes(line: usize, found: &Found, families: &Families) -> BTreeMap<usize, u64> {
-        let of_line = |name: &str| (name == UNLOGGED) == (line == UNLOGGED_LINE);
+        let of_line = |name: &str| is_unlogged(name) == (line == UNLOGGED_LINE);
         found
             .iter()
             .filter(|(name, _)| of_line(name))
@@ -482,7 +536,7 @@ mod tests {
         Change {
             family,
             key: key.into(),
-            value: Some(value.into()),
+            op: Op::Put(value.into()),
         }
     }
 

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use base::Result;
 use base::checksum::{crc32c, mask};
 use base::coding::u32_at;
+use ironstone::version::edit::VersionEdit;
 use log::format::{LEGACY_HEADER, RecordType};
 
 use io::{Advice, File, FileLock, FileSystem, Metadata, OpenHow, Probe, SyncKind, WriteSync};
@@ -44,11 +45,16 @@ pub enum Lie {
     ReuseSequence,
     /// Atomic writes are plain durable ones.
     TearAtomic,
+    /// A file that gets a second name loses its first one, before anybody has said that the second
+    /// is enough.
+    MoveEarly,
+    /// The edits of an atomic group in the MANIFEST are each for itself.
+    SplitAtomicGroup,
 }
 
 impl Lie {
     /// Every lie.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::SkipLogSync,
         Self::SkipTableSync,
         Self::SkipManifestSync,
@@ -62,6 +68,8 @@ impl Lie {
         Self::PadWithZeros,
         Self::ReuseSequence,
         Self::TearAtomic,
+        Self::MoveEarly,
+        Self::SplitAtomicGroup,
     ];
 }
 
@@ -173,7 +181,12 @@ impl FileSystem for Lying {
     }
 
     fn hard_link(&self, from: &Path, to: &Path) -> Result<()> {
-        self.inner.hard_link(from, to)
+        self.inner.hard_link(from, to)?;
+        if self.lie == Lie::MoveEarly {
+            self.inner.remove(from)?;
+            self.inner.sync_dir(from.parent().unwrap_or(from))?;
+        }
+        Ok(())
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
@@ -211,6 +224,49 @@ fn reuse_sequence(data: &[u8]) -> Vec<u8> {
     let crc = mask(crc32c(&out[6..end]));
     out[..4].copy_from_slice(&crc.to_le_bytes());
     out
+}
+
+fn is_manifest(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().starts_with("MANIFEST")
+}
+
+/// The tag of an atomic group in an edit of the MANIFEST.
+const IN_ATOMIC_GROUP: [u8; 2] = [0xac, 0x02];
+/// A tag that readers skip if they do not know it, and 0 bytes of it.
+const SKIPPED: [u8; 3] = [0xe4, 0x40, 0];
+
+/// The records of a MANIFEST, each whole and in one piece, none of them in an atomic group; `None`
+/// if that is not what the bytes are.
+fn without_groups(data: &[u8]) -> Option<Vec<u8>> {
+    let mut out = data.to_vec();
+    let mut at = 0;
+    while at < out.len() {
+        let record = out.get_mut(at..)?;
+        let (crc, len) = (u32_at(record, 0)?, u32_at(record, 4)? & 0xffff);
+        let end = LEGACY_HEADER + len as usize;
+        let whole = record.get(6) == Some(&RecordType::FULL.0) && end <= record.len();
+        if !whole || mask(crc32c(&record[6..end])) != crc {
+            return None;
+        }
+        let payload = &mut record[LEGACY_HEADER..end];
+        let grouped = |p: &[u8]| {
+            let edit = VersionEdit::decode(p).ok()?;
+            Some(edit.atomic_group_remaining.is_some())
+        };
+        if grouped(payload)? {
+            let place = (0..payload.len().saturating_sub(2)).find(|&i| {
+                let mut other = payload.to_vec();
+                other[i..i + 3].copy_from_slice(&SKIPPED);
+                payload[i..i + 2] == IN_ATOMIC_GROUP && grouped(&other) == Some(false)
+            })?;
+            payload[place..place + 3].copy_from_slice(&SKIPPED);
+            let crc = mask(crc32c(&record[6..end]));
+            record[..4].copy_from_slice(&crc.to_le_bytes());
+        }
+        at += end;
+    }
+    Some(out)
 }
 
 /// The same promise without atomicity.
@@ -260,6 +316,25 @@ impl LyingFile {
             io::write_all_at(&*self.inner, &data, offset, WriteSync::None)?;
         }
         Ok(())
+    }
+
+    /// Writes edits of the MANIFEST outside of their group. A record comes in two pieces if it crosses
+    /// a sector's end, the last one first.
+    fn write_split(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize> {
+        let mut held = lock(&self.held);
+        let mut whole = data.to_vec();
+        if let Some((rest, at)) = held.take() {
+            if at != offset + data.len() as u64 {
+                io::write_all_at(&*self.inner, &rest, at, WriteSync::None)?;
+            } else {
+                whole.extend(rest);
+            }
+        }
+        match without_groups(&whole) {
+            Some(changed) => io::write_all_at(&*self.inner, &changed, offset, sync)?,
+            None => *held = Some((whole, offset)),
+        }
+        Ok(data.len())
     }
 
     /// Zeroes 64 bytes, or a unit, in the middle of what is written already.
@@ -317,6 +392,9 @@ impl File for LyingFile {
                 let taken = self.inner.write_at(data, offset, sync)?;
                 self.zero_interior(offset)?;
                 Ok(taken)
+            }
+            Lie::SplitAtomicGroup if is_manifest(self.inner.path()) => {
+                self.write_split(data, offset, sync)
             }
             Lie::Reorder if log && !self.direct && !n.is_multiple_of(2) => {
                 *lock(&self.held) = Some((data.to_vec(), offset));

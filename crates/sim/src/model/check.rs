@@ -42,31 +42,41 @@ pub(super) fn get(
     ))
 }
 
-/// The other ways to read a key.
+/// The other ways to read keys.
 pub(super) fn other_gets(
     db: &Db,
     cf: &ColumnFamily,
     options: &ReadOptions,
-    key: &[u8],
+    keys: &[Vec<u8>],
     want: &Family,
 ) -> Check {
-    let failed = |what: &str| format!("{what} {} of {:?}", key.escape_ascii(), cf.name());
+    let failed =
+        |what: &str, key: &[u8]| format!("{what} {} of {:?}", key.escape_ascii(), cf.name());
+    let have = db.multi_get_opt(options, cf, keys);
+    if have.len() != keys.len() {
+        return Err(format!("multi_get: {} of {} keys", have.len(), keys.len()));
+    }
+    for (key, have) in keys.iter().zip(have) {
+        let have = have.map_err(|e| format!("{}: {e}", failed("multi_get", key)))?;
+        let value = want.get(key);
+        if have.as_deref() != value {
+            let (want, have) = (show(value), show(have.as_deref()));
+            let what = failed("multi_get", key);
+            return Err(format!("{what}: expected {want}, found {have}"));
+        }
+        if value.is_some() && !db.key_may_exist_opt(options, cf, key) {
+            return Err(failed("key_may_exist says no to", key));
+        }
+    }
+    let Some(key) = keys.first() else {
+        return Ok(());
+    };
     let have = db.get_entity_opt(options, cf, key);
-    let have = have.map_err(|e| format!("{}: {e}", failed("get_entity")))?;
+    let have = have.map_err(|e| format!("{}: {e}", failed("get_entity", key)))?;
     let columns = want.columns(key);
     if have != columns {
-        let what = failed("get_entity");
+        let what = failed("get_entity", key);
         return Err(format!("{what}: expected {columns:?}, found {have:?}"));
-    }
-    if columns.is_some() && !db.key_may_exist_opt(options, cf, key) {
-        return Err(failed("key_may_exist says no to"));
-    }
-    let keys = [key, b"key000001", b""];
-    for (key, have) in keys.iter().zip(db.multi_get_opt(options, cf, &keys)) {
-        let have = have.map_err(|e| format!("{}: {e}", failed("multi_get")))?;
-        if have.as_deref() != want.get(key) {
-            return Err(failed("multi_get differs at"));
-        }
     }
     Ok(())
 }
@@ -92,57 +102,75 @@ pub(super) fn everything(
     Ok(())
 }
 
-/// Seeks and steps with an iterator; `key` draws keys. Returns the number of steps.
-pub(super) fn walk(
-    db: &Db,
-    cf: &ColumnFamily,
-    options: &ReadOptions,
-    want: &Family,
-    rng: &mut Rng,
-    mut key: impl FnMut(&mut Rng) -> Vec<u8>,
-) -> Result<u64, String> {
-    let lower = options.iterate_lower_bound.as_deref();
-    let upper = options.iterate_upper_bound.as_deref();
-    let entries = want.entries(lower, upper);
-    let mut it = db
-        .iterator_cf(options, cf)
-        .map_err(|e| format!("iterator: {e}"))?;
-    let mut trace: Vec<String> = Vec::new();
-    let failed = |trace: &[String], what: &str| {
-        format!(
-            "iterator over {:?} from {} to {}: {}: {what}",
-            cf.name(),
-            show(lower),
-            show(upper),
-            trace.join(", ")
-        )
-    };
-    let mut at: Option<usize> = None;
-    let steps = 1 + rng.below(30);
-    for _ in 0..steps {
-        let choice = rng.below(if at.is_none() { 4 } else { 24 });
-        let target = key(rng);
-        let (name, new) = go(&mut it, choice, &target, at, &entries, want);
-        at = new;
-        trace.push(name);
-        it.status().map_err(|e| failed(&trace, &e.to_string()))?;
-        let have = it.valid().then(|| (it.key(), it.value()));
-        let expected = at.map(|i| entries[i]);
-        if have != expected {
-            let what = format!(
-                "expected {} = {}, found {} = {}",
-                show(expected.map(|e| e.0)),
-                show(expected.map(|e| e.1)),
-                show(have.map(|e| e.0)),
-                show(have.map(|e| e.1)),
-            );
-            return Err(failed(&trace, &what));
-        }
-        if it.valid() && Some(it.columns()) != want.columns(it.key()) {
-            return Err(failed(&trace, "other columns"));
+/// Seeks and steps of an iterator, and what it must show.
+pub(super) struct Walk<'a> {
+    options: &'a ReadOptions,
+    want: &'a Family,
+    entries: Vec<(&'a [u8], &'a [u8])>,
+}
+
+impl<'a> Walk<'a> {
+    /// Of an iterator with these options over the family.
+    pub(super) fn new(options: &'a ReadOptions, want: &'a Family) -> Self {
+        let lower = options.iterate_lower_bound.as_deref();
+        let upper = options.iterate_upper_bound.as_deref();
+        Self {
+            options,
+            want,
+            entries: want.entries(lower, upper),
         }
     }
-    Ok(steps)
+
+    fn failed(&self, trace: &[String], what: &str) -> String {
+        format!(
+            "iterator over {:?} from {} to {}{}: {}: {what}",
+            self.want.name,
+            show(self.options.iterate_lower_bound.as_deref()),
+            show(self.options.iterate_upper_bound.as_deref()),
+            if self.options.snapshot.is_some() {
+                " at a snapshot"
+            } else {
+                ""
+            },
+            trace.join(", ")
+        )
+    }
+
+    /// A seek, then steps; `key` draws keys.
+    pub(super) fn steps(
+        &self,
+        it: &mut DbIterator,
+        rng: &mut Rng,
+        mut key: impl FnMut(&mut Rng) -> Vec<u8>,
+    ) -> Check {
+        let mut trace: Vec<String> = Vec::new();
+        let mut at: Option<usize> = None;
+        for _ in 0..=rng.below(30) {
+            let choice = rng.below(if at.is_none() { 4 } else { 24 });
+            let target = if choice < 4 { key(rng) } else { Vec::new() };
+            let (name, new) = go(it, choice, &target, at, &self.entries, self.want);
+            at = new;
+            trace.push(name);
+            it.status()
+                .map_err(|e| self.failed(&trace, &e.to_string()))?;
+            let have = it.valid().then(|| (it.key(), it.value()));
+            let expected = at.map(|i| self.entries[i]);
+            if have != expected {
+                let what = format!(
+                    "expected {} = {}, found {} = {}",
+                    show(expected.map(|e| e.0)),
+                    show(expected.map(|e| e.1)),
+                    show(have.map(|e| e.0)),
+                    show(have.map(|e| e.1)),
+                );
+                return Err(self.failed(&trace, &what));
+            }
+            if it.valid() && Some(it.columns()) != self.want.columns(it.key()) {
+                return Err(self.failed(&trace, "other columns"));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Moves the iterator; returns what was done, and the entry where it should be now.

@@ -1,82 +1,142 @@
-//! Draws operations and does them on both sides.
+//! Draws operations and does them on both sides. What they do is in the files beside this one; here
+//! is what they are drawn from, and how the database is opened, closed and compared.
 
-use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::rng::Rng;
 use ironstone::{
-    ColumnFamily, ColumnFamilyDescriptor, Db, ReadOptions, Snapshot, WideColumns, WriteBatch,
-    WriteOptions,
+    ColumnFamily, ColumnFamilyDescriptor, Db, PendingWrite, ReadOptions, Snapshot, WriteBatch,
 };
 
+use super::reads::Held;
 use super::setup::{FAMILIES, Setup, for_family};
-use super::store::{Change, Family, Model, Value};
-use super::{Counts, Failure, check};
+use super::store::{Family, Model};
+use super::{Counts, Failure, Plan, check};
 use crate::dirs;
 use crate::hooked::{Free, HookedFs};
 
 /// Operations that a failure shows.
-const TRACE: usize = 12;
+const TRACE: usize = 24;
+/// Operations after which the counts are handed over.
+const COUNTED: u64 = 1000;
+
+/// A step's outcome: what differs, in words.
+pub(super) type Step = Result<(), String>;
+/// What is done to both sides.
+type Operation = fn(&mut Runner) -> Step;
+
+/// Operations of a single key or a few, with their weights.
+const COMMON: &[(&str, u64, Operation)] = &[
+    ("puts", 300_000, Runner::put),
+    ("merges", 60_000, Runner::merge),
+    ("entities", 20_000, Runner::put_entity),
+    ("deletes", 75_000, Runner::delete),
+    ("range deletions", 5_000, Runner::delete_range),
+    ("puts and single deletions", 40_000, Runner::put_once),
+    ("batches", 80_000, Runner::batch),
+    ("asynchronous batches", 8_000, Runner::write_async),
+    ("gets", 250_000, Runner::get),
+    ("reads of several keys", 30_000, Runner::get_several),
+    ("walks of iterators", 110_000, Runner::walk),
+    ("walks in a prefix", 5_000, Runner::walk_prefix),
+    ("steps of held iterators", 3_000, Runner::walk_held),
+    ("snapshots", 8_000, Runner::snapshot),
+    ("releases of snapshots", 7_000, Runner::release),
+];
+
+/// The others: each is done so often in a million operations of a long run.
+const RARE: &[(&str, u64, Operation)] = &[
+    ("flushes", 1_200, Runner::flush),
+    ("compactions of ranges", 700, Runner::compact_range),
+    ("compactions of files", 200, Runner::compact_files),
+    ("suggested compactions", 100, Runner::suggest_compact),
+    ("pauses of background work", 50, Runner::pause),
+    ("changes of options", 200, Runner::set_options),
+    ("flushes of the log", 700, Runner::sync_wal),
+    ("ingestions", 400, Runner::ingest),
+    ("reopens", 150, Runner::reopen),
+    ("crashes", 200, Runner::crash),
+    ("checkpoints", 60, Runner::checkpoint),
+    ("backups", 40, Runner::back_up),
+    ("exports and imports", 60, Runner::export),
+    ("instances for reading", 50, Runner::read_only),
+    ("secondary instances", 100, Runner::secondary),
+    ("families created or dropped", 300, Runner::change_families),
+    ("looks at sizes", 400, Runner::look_at_sizes),
+    ("looks at properties", 400, Runner::look_at_properties),
+    ("comparisons of everything", 300, Runner::compare_everything),
+];
 
 /// A run in progress.
-pub(super) struct Runner<'a> {
+pub(super) struct Runner {
     /// Dropped before the directory is.
-    db: Option<Db>,
-    seed: u64,
-    rng: Rng,
-    setup: Setup,
-    fs: Arc<HookedFs>,
-    temp: tempfile::TempDir,
+    pub(super) db: Option<Db>,
+    /// Another instance of the database, that follows.
+    pub(super) secondary: Option<Db>,
+    plan: Plan,
+    pub(super) rng: Rng,
+    pub(super) setup: Setup,
+    pub(super) fs: Arc<HookedFs>,
+    pub(super) temp: tempfile::TempDir,
     /// The directory of the database: a crash goes on in another one.
-    dir: PathBuf,
-    model: Model,
-    snapshots: Vec<(Snapshot, Model)>,
+    pub(super) dir: PathBuf,
+    pub(super) model: Model,
+    pub(super) snapshots: Vec<(Snapshot, Model)>,
+    pub(super) held: Vec<Held>,
+    /// Asynchronous writes, perhaps not durable yet.
+    pub(super) pending: Vec<PendingWrite>,
+    /// The contents of the backups that there are, by number.
+    pub(super) backups: BTreeMap<u32, Model>,
     /// A write without the log happened since the last flush of everything.
-    unlogged: bool,
-    created: u64,
-    crashed: u64,
+    pub(super) unlogged: bool,
+    /// Families made so far: their names come back.
+    pub(super) created: u64,
+    /// Names of files and directories made so far.
+    named: u64,
     trace: VecDeque<String>,
-    counts: &'a Counts,
+    table: Vec<(u64, &'static str, Operation)>,
+    counted: BTreeMap<&'static str, u64>,
+    counts: Arc<Counts>,
 }
 
-type Step = Result<(), String>;
-
-fn add(counter: &AtomicU64, n: u64) {
-    counter.fetch_add(n, Ordering::Relaxed);
-}
-
-impl<'a> Runner<'a> {
-    /// Creates the database of a seed.
-    pub(super) fn start(seed: u64, counts: &'a Counts) -> Result<Self, Box<Failure>> {
+impl Runner {
+    /// Creates the database of a plan.
+    pub(super) fn start(plan: Plan, counts: &Arc<Counts>) -> Result<Self, Box<Failure>> {
         let fail = |what: String| {
             Box::new(Failure {
-                seed,
+                plan,
                 operation: 0,
                 what,
                 trace: Vec::new(),
             })
         };
-        let mut rng = Rng::new(seed);
-        let mut setup = Setup::of(&mut rng);
+        let mut rng = Rng::new(plan.seed);
+        let mut setup = Setup::of(plan.seed, &mut rng);
         let temp = dirs::scratch().map_err(|e| fail(e.to_string()))?;
         let fs = HookedFs::new(Arc::new(Free));
         setup.options.env.fs = Arc::<HookedFs>::clone(&fs);
         let mut runner = Self {
-            seed,
+            plan,
             rng,
             fs,
             dir: temp.path().join("0"),
             temp,
             db: None,
+            secondary: None,
             model: Vec::new(),
             snapshots: Vec::new(),
+            held: Vec::new(),
+            pending: Vec::new(),
+            backups: BTreeMap::new(),
             unlogged: false,
             created: 0,
-            crashed: 0,
+            named: 0,
             trace: VecDeque::new(),
-            counts,
+            table: weights(plan.rare),
+            counted: BTreeMap::new(),
+            counts: Arc::clone(counts),
             setup,
         };
         runner.create().map_err(fail)?;
@@ -96,43 +156,67 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    pub(super) fn run(mut self, operations: u64) -> Result<(), Box<Failure>> {
+    pub(super) fn run(mut self) -> Result<(), Box<Failure>> {
+        let operations = self.plan.operations;
         for operation in 0..=operations {
             let result = if operation == operations {
-                self.compare_everything()
+                self.finish()
             } else {
                 self.step()
             };
             if let Err(what) = result {
                 return Err(Box::new(Failure {
-                    seed: self.seed,
-                    operation: operation.min(operations),
-                    what: format!("{what}\nwith {:?}", self.setup),
+                    plan: self.plan,
+                    operation: operation + u64::from(operation < operations),
+                    what: format!("{what}\nwith {}", self.setup.text()),
                     trace: self.trace.into(),
                 }));
+            }
+            if operation % COUNTED == 0 || operation == operations {
+                self.counts.take(&mut self.counted);
             }
         }
         Ok(())
     }
 
-    fn note(&mut self, what: String) {
+    fn step(&mut self) -> Step {
+        let total = self.table.last().map_or(1, |(upto, _, _)| *upto);
+        let drawn = self.rng.below(total);
+        let at = self.table.partition_point(|(upto, _, _)| *upto <= drawn);
+        let (_, name, operation) = self.table[at];
+        *self.counted.entry(name).or_default() += 1;
+        operation(self)
+    }
+
+    /// The end of a run: what is held is compared too.
+    fn finish(&mut self) -> Step {
+        while !self.held.is_empty() {
+            self.walk_held()?;
+        }
+        while !self.snapshots.is_empty() {
+            self.release_one(true)?;
+        }
+        self.compare_everything()
+    }
+
+    pub(super) fn note(&mut self, what: String) {
         if self.trace.len() == TRACE {
             self.trace.pop_front();
         }
         self.trace.push_back(what);
     }
 
-    fn db(&self) -> &Db {
+    pub(super) fn db(&self) -> &Db {
         self.db.as_ref().expect("open between operations")
     }
 
-    fn handle(&self, family: usize) -> Result<ColumnFamily, String> {
+    pub(super) fn handle(&self, family: usize) -> Result<ColumnFamily, String> {
         let name = &self.model[family].name;
         let cf = self.db().column_family(name);
         cf.ok_or_else(|| format!("family {name:?} is missing"))
     }
 
-    fn family(&mut self) -> usize {
+    pub(super) fn family(&mut self) -> usize {
         // Half of the operations hit the default family, so that families fill unevenly.
         if self.rng.one_in(2) {
             return 0;
@@ -140,7 +224,13 @@ impl<'a> Runner<'a> {
         self.rng.below(self.model.len() as u64) as usize
     }
 
-    fn key(rng: &mut Rng, keys: u64) -> Vec<u8> {
+    /// A path in the run's directory that nothing has yet.
+    pub(super) fn new_path(&mut self, kind: &str) -> PathBuf {
+        self.named += 1;
+        self.temp.path().join(format!("{kind}{}", self.named))
+    }
+
+    pub(super) fn key(rng: &mut Rng, keys: u64) -> Vec<u8> {
         let n = rng.below(keys);
         match n % 16 {
             0 if n == 0 => Vec::new(),
@@ -152,394 +242,102 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn value(&mut self) -> Value {
-        let rng = &mut self.rng;
-        let len = match rng.below(2000) {
-            0 => rng.below(100_000),
-            1..20 => rng.below(5000),
-            20..120 => 0,
-            _ => rng.below(self.setup.value_bytes),
-        };
-        let mut out = vec![0; len as usize];
-        rng.fill(&mut out);
-        let half = out.len() / 2; // the second half compresses
-        out[half..].fill(b'v');
-        out.into()
+    pub(super) fn some_key(&mut self) -> Vec<u8> {
+        Self::key(&mut self.rng, self.setup.keys)
     }
 
-    fn write_options(&mut self) -> WriteOptions {
-        let disable_wal = self.rng.one_in(50);
-        let sync = !disable_wal && self.rng.one_in(50);
-        self.unlogged |= disable_wal;
-        WriteOptions {
-            sync,
-            disable_wal,
-            ..WriteOptions::default()
+    /// What is on disk now is all that there is.
+    pub(super) fn settle(&mut self) -> Step {
+        for write in std::mem::take(&mut self.pending) {
+            let durable = write.durable.wait();
+            durable.map_err(|e| format!("an asynchronous write: {e}"))?;
         }
-    }
-
-    fn step(&mut self) -> Step {
-        match self.rng.below(100_000) {
-            0..30_000 => {
-                let value = self.value();
-                self.change(Change::Put(value))
-            }
-            30_000..36_000 => {
-                let operand = self.operand();
-                self.change(Change::Merge(operand))
-            }
-            36_000..38_000 => {
-                let columns = self.columns();
-                self.change(Change::Entity(columns))
-            }
-            38_000..45_500 => self.change(Change::Delete),
-            45_500..46_000 => {
-                let f = self.family();
-                let (begin, end) = self.range(f);
-                self.write(vec![(f, begin, Change::DeleteTo(end))])
-            }
-            46_000..50_000 => self.put_once(),
-            50_000..58_000 => self.batch(),
-            58_000..86_000 => self.get(),
-            86_000..98_000 => self.walk(),
-            98_000..98_800 => {
-                self.snapshot();
-                Ok(())
-            }
-            98_800..99_500 => self.release(),
-            99_500..99_700 => self.flush(),
-            99_700..99_760 => self.compact(),
-            99_760..99_800 => self.reopen(),
-            99_800..99_860 => self.crash(),
-            99_860..99_900 => self.compare_everything(),
-            99_900..99_930 => self.change_families(),
-            _ => self.sync_wal(),
-        }
-    }
-
-    fn operand(&mut self) -> Vec<u8> {
-        let mut out = vec![0; self.rng.below(12) as usize];
-        self.rng.fill(&mut out);
-        out
-    }
-
-    fn columns(&mut self) -> WideColumns {
-        let mut columns = Vec::new();
-        for name in ["", "a", "long name"] {
-            if self.rng.one_in(2) {
-                columns.push((name, self.operand()));
-            }
-        }
-        WideColumns::new(columns).expect("each name once")
-    }
-
-    /// Makes one change in a batch of its own.
-    fn change(&mut self, change: Change) -> Step {
-        let f = self.family();
-        let key = Self::key(&mut self.rng, self.setup.keys);
-        self.write(vec![(f, key, change)])
-    }
-
-    /// Puts a key that is put and single-deleted in turns.
-    fn put_once(&mut self) -> Step {
-        let f = self.family();
-        let key = format!("once{:03}", self.rng.below(100)).into_bytes();
-        if self.model[f].get(&key).is_none() {
-            let value = self.value();
-            return self.write(vec![(f, key, Change::Put(value))]);
-        }
-        add(&self.counts.writes, 1);
-        let options = self.write_options();
-        self.note(format!("single delete {} in {f}", key.escape_ascii()));
-        let cf = self.handle(f)?;
-        self.db()
-            .single_delete_opt(&options, &cf, &key)
-            .map_err(|e| format!("single delete: {e}"))?;
-        self.apply(f, key, Change::Delete);
-        Ok(())
-    }
-
-    fn apply(&mut self, family: usize, key: Vec<u8>, change: Change) {
-        let operator = self.setup.options.cf.merge_operator.as_deref();
-        let operator = operator.expect("every run has one");
-        self.model[family].apply(operator, key, change);
-    }
-
-    /// A range of keys in the family's order: mostly of a few neighbours, now and then a wide one.
-    fn range(&mut self, f: usize) -> (Vec<u8>, Vec<u8>) {
-        let keys = self.setup.keys;
-        let (mut a, mut b) = if self.rng.one_in(20) {
-            let rng = &mut self.rng;
-            (Self::key(rng, keys), Self::key(rng, keys))
-        } else {
-            let n = self.rng.below(keys);
-            let to = n + self.rng.below(1 + keys / 20);
-            let name = |n: u64| format!("key{n:06}").into_bytes();
-            (name(n), name(to))
-        };
-        if self.model[f].before(&b, &a) {
-            std::mem::swap(&mut a, &mut b);
-        }
-        (a, b)
-    }
-
-    fn batch(&mut self) -> Step {
-        let n = self.rng.below(20);
-        let mut changes = Vec::new();
-        for _ in 0..n {
-            let f = self.family();
-            let key = Self::key(&mut self.rng, self.setup.keys);
-            let change = match self.rng.below(160) {
-                0..40 => Change::Delete,
-                40..80 => Change::Merge(self.operand()),
-                80..90 => Change::Entity(self.columns()),
-                90..92 => {
-                    let (begin, end) = self.range(f);
-                    changes.push((f, begin, Change::DeleteTo(end)));
-                    continue;
-                }
-                _ => Change::Put(self.value()),
-            };
-            changes.push((f, key, change));
-        }
-        self.write(changes)
-    }
-
-    /// Writes changes as one batch.
-    fn write(&mut self, changes: Vec<(usize, Vec<u8>, Change)>) -> Step {
-        add(&self.counts.writes, 1);
-        let mut batch = WriteBatch::new();
-        for (f, key, change) in &changes {
-            let id = self.handle(*f)?.id();
-            let added = match change {
-                Change::Delete => batch.delete_cf_id(id, key),
-                Change::Put(value) => batch.put_cf_id(id, key, value),
-                Change::DeleteTo(end) => batch.delete_range_cf_id(id, key, end),
-                Change::Merge(operand) => batch.merge_cf_id(id, key, operand),
-                Change::Entity(columns) => batch.put_entity_cf_id(id, key, columns),
-            };
-            added.map_err(|e| format!("batch: {e}"))?;
-        }
-        let options = self.write_options();
-        match &changes[..] {
-            [(f, key, change)] => {
-                let mut shown = format!("{change:?}");
-                shown.truncate(40);
-                let key = key.escape_ascii();
-                self.note(format!("{shown} {key} in {f}, {options:?}"));
-            }
-            _ => self.note(format!("batch of {}, {options:?}", changes.len())),
-        }
-        self.db()
-            .write_opt(&options, batch)
-            .map_err(|e| format!("write: {e}"))?;
-        for (f, key, change) in changes {
-            self.apply(f, key, change);
-        }
-        Ok(())
-    }
-
-    /// Now, or one of the snapshots: options, and what is to be read.
-    fn moment(&mut self) -> (ReadOptions, Option<usize>) {
-        let mut options = ReadOptions {
-            verify_checksums: !self.rng.one_in(4),
-            fill_cache: !self.rng.one_in(4),
-            ..ReadOptions::default()
-        };
-        let at = (!self.snapshots.is_empty() && self.rng.one_in(3))
-            .then(|| self.rng.below(self.snapshots.len() as u64) as usize);
-        options.snapshot = at.map(|i| self.snapshots[i].0.clone());
-        (options, at)
-    }
-
-    /// The family at a moment, and its handle.
-    fn view(&self, f: usize, at: Option<usize>) -> Result<(&Family, ColumnFamily), String> {
-        let family = &at.map_or(&self.model, |i| &self.snapshots[i].1)[f];
-        Ok((family, self.handle(f)?))
-    }
-
-    fn get(&mut self) -> Step {
-        add(&self.counts.gets, 1);
-        let f = self.family();
-        let (options, at) = self.moment();
-        let key = Self::key(&mut self.rng, self.setup.keys + 20);
-        let others = self.rng.one_in(4);
-        let (family, cf) = self.view(f, at)?;
-        if others {
-            check::other_gets(self.db(), &cf, &options, &key, family)?;
-        }
-        check::get(self.db(), &cf, &options, &key, family.get(&key))
-    }
-
-    fn walk(&mut self) -> Step {
-        let f = self.family();
-        let (mut options, at) = self.moment();
-        let keys = self.setup.keys;
-        let mut bound = || {
-            let some = self.rng.one_in(3);
-            let key = Self::key(&mut self.rng, keys);
-            some.then_some(key)
-        };
-        options.iterate_lower_bound = bound();
-        options.iterate_upper_bound = bound();
-        let mut rng = Rng::new(self.rng.next_u64());
-        let (family, cf) = self.view(f, at)?;
-        let steps = check::walk(self.db(), &cf, &options, family, &mut rng, |rng| {
-            Self::key(rng, keys + 20)
-        })?;
-        add(&self.counts.steps, steps);
-        Ok(())
-    }
-
-    fn snapshot(&mut self) {
-        add(&self.counts.snapshots, 1);
-        self.note("snapshot".to_owned());
-        let taken = (self.db().snapshot(), self.model.clone());
-        self.snapshots.push(taken);
-        if self.snapshots.len() > 6 {
-            self.snapshots.remove(0);
-        }
-    }
-
-    /// Compares everything at a snapshot, and releases it.
-    fn release(&mut self) -> Step {
-        if self.snapshots.is_empty() {
-            return Ok(());
-        }
-        let i = self.rng.below(self.snapshots.len() as u64) as usize;
-        let full = self.rng.one_in(8);
-        let (snapshot, model) = self.snapshots.remove(i);
-        self.note("release of a snapshot".to_owned());
-        let options = ReadOptions {
-            snapshot: Some(snapshot),
-            ..ReadOptions::default()
-        };
-        for (f, family) in model.iter().enumerate().filter(|_| full) {
-            check::everything(self.db(), &self.handle(f)?, &options, family)?;
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Step {
-        add(&self.counts.flushes, 1);
-        if self.rng.one_in(2) {
-            self.note("flush".to_owned());
-            self.unlogged = false;
-            return self.db().flush().map_err(|e| format!("flush: {e}"));
-        }
-        let f = self.family();
-        self.note(format!("flush of {f}"));
-        let cf = self.handle(f)?;
-        self.db()
-            .flush_cf(&cf)
-            .map_err(|e| format!("flush_cf: {e}"))
-    }
-
-    fn compact(&mut self) -> Step {
-        add(&self.counts.compactions, 1);
-        let f = self.family();
-        let (mut a, mut b) = (
-            Self::key(&mut self.rng, self.setup.keys),
-            Self::key(&mut self.rng, self.setup.keys),
-        );
-        if self.model[f].before(&b, &a) {
-            std::mem::swap(&mut a, &mut b);
-        }
-        let begin = (!self.rng.one_in(3)).then_some(a);
-        let end = (!self.rng.one_in(3)).then_some(b);
-        self.note(format!("compact {f} from {begin:?} to {end:?}"));
-        let cf = self.handle(f)?;
-        self.db()
-            .compact_range(&cf, begin.as_deref(), end.as_deref())
-            .map_err(|e| format!("compact_range: {e}"))
-    }
-
-    fn sync_wal(&mut self) -> Step {
-        let sync = self.rng.one_in(2);
-        self.note(format!("flush_wal({sync})"));
-        self.db()
-            .flush_wal(sync)
-            .map_err(|e| format!("flush_wal: {e}"))
-    }
-
-    fn reopen(&mut self) -> Step {
-        add(&self.counts.reopens, 1);
-        self.note("close and open".to_owned());
-        self.snapshots.clear();
-        let db = self.db.take().expect("open between operations");
-        if self.rng.one_in(2) {
-            db.close().map_err(|e| format!("close: {e}"))?;
-        } else {
-            drop(db);
-        }
-        self.unlogged = false;
-        self.open()
-    }
-
-    /// Goes on with a copy of the directory as it is at this moment.
-    fn crash(&mut self) -> Step {
-        add(&self.counts.crashes, 1);
-        if self.unlogged {
-            self.unlogged = false;
+        if std::mem::take(&mut self.unlogged) {
             self.db().flush().map_err(|e| format!("flush: {e}"))?;
         }
         if self.setup.options.db.manual_wal_flush {
             let flushed = self.db().flush_wal(false);
             flushed.map_err(|e| format!("flush_wal: {e}"))?;
         }
-        self.crashed += 1;
-        self.note("crash and open".to_owned());
-        let to = self.temp.path().join(self.crashed.to_string());
-        let copied = self.fs.frozen(|| dirs::copy(&self.dir, &to));
-        copied.map_err(|e| format!("copy: {e}"))?;
+        Ok(())
+    }
+
+    /// Lets go of all that belongs to the database that is open.
+    fn let_go(&mut self) {
         self.snapshots.clear();
-        drop(self.db.take());
-        let old = std::mem::replace(&mut self.dir, to);
-        std::fs::remove_dir_all(old).map_err(|e| format!("remove: {e}"))?;
+        self.held.clear();
+        self.pending.clear();
+        self.secondary = None;
+        self.unlogged = false;
+    }
+
+    fn reopen(&mut self) -> Step {
+        self.note("close and open".to_owned());
+        self.let_go();
+        let db = self.db.take().expect("open between operations");
+        if self.rng.one_in(2) {
+            db.close().map_err(|e| format!("close: {e}"))?;
+        } else {
+            drop(db);
+        }
+        if self.rng.one_in(2) {
+            self.setup.vary(&mut self.rng);
+        }
         self.open()
     }
 
+    /// Goes on with a copy of the directory as it is at this moment.
+    fn crash(&mut self) -> Step {
+        self.settle()?;
+        self.note("crash and open".to_owned());
+        let to = self.new_path("crash");
+        let copied = self.fs.frozen(|| dirs::copy_all(&self.dir, &to));
+        copied.map_err(|e| format!("copy: {e}"))?;
+        self.go_on_in(to)
+    }
+
+    /// Goes on with the database in another directory; its content is the model's.
+    pub(super) fn go_on_in(&mut self, dir: PathBuf) -> Step {
+        self.let_go();
+        drop(self.db.take());
+        let old = std::mem::replace(&mut self.dir, dir);
+        std::fs::remove_dir_all(old).map_err(|e| format!("remove: {e}"))?;
+        if self.rng.one_in(4) {
+            self.setup.vary(&mut self.rng);
+        }
+        self.open()
+    }
+
+    /// The families of a model, with their options.
+    pub(super) fn descriptors(&self, model: &[Family]) -> Vec<ColumnFamilyDescriptor> {
+        let of = |f: &Family| {
+            ColumnFamilyDescriptor::new(&f.name, for_family(&self.setup.options, f.reverse))
+        };
+        model.iter().map(of).collect()
+    }
+
     fn open(&mut self) -> Step {
-        let options = &self.setup.options;
-        let descriptors: Vec<_> = self
-            .model
-            .iter()
-            .map(|f| ColumnFamilyDescriptor::new(&f.name, for_family(options, f.reverse)))
-            .collect();
-        let db = Db::open_cf(&self.dir, options, &descriptors).map_err(|e| format!("open: {e}"))?;
+        let families = self.descriptors(&self.model);
+        let db = Db::open_cf(&self.dir, &self.setup.options, &families)
+            .map_err(|e| format!("open: {e}"))?;
         self.db = Some(db);
         self.compare_everything()
     }
 
-    fn compare_everything(&mut self) -> Step {
-        add(&self.counts.scans, 1);
+    pub(super) fn compare_everything(&mut self) -> Step {
         self.note("comparison of everything".to_owned());
-        for (f, family) in self.model.iter().enumerate() {
-            let cf = self.handle(f)?;
-            check::everything(self.db(), &cf, &ReadOptions::default(), family)?;
-        }
-        Ok(())
+        compare(self.db(), &self.model)
     }
 
     /// Drops the last family, or creates one. Snapshots go: they do not hold dropped families.
     fn change_families(&mut self) -> Step {
-        add(&self.counts.families, 1);
-        self.snapshots.clear();
         if self.model.len() > FAMILIES.len() && self.rng.one_in(2) {
-            let cf = self.handle(self.model.len() - 1)?;
-            self.note(format!("drop of family {:?}", cf.name()));
-            self.db()
-                .drop_column_family(&cf)
-                .map_err(|e| format!("drop family: {e}"))?;
-            self.model.pop();
-            return Ok(());
+            return self.drop_family();
         }
-        self.created += 1;
-        // A name comes back, as another family.
-        let name = format!("extra{}", self.created % 3);
-        if self.model.iter().any(|f| f.name == name) {
+        let Some(name) = self.new_name() else {
             return Ok(());
-        }
+        };
+        self.snapshots.clear();
         let reverse = self.rng.one_in(2);
         self.note(format!("new family {name:?}"));
         let options = for_family(&self.setup.options, reverse);
@@ -547,6 +345,71 @@ impl<'a> Runner<'a> {
             .create_column_family(&name, &options)
             .map_err(|e| format!("create family: {e}"))?;
         self.model.push(Family::new(&name, reverse));
+        if self.setup.options.db.allow_ingest_behind && self.rng.one_in(2) {
+            return self.ingest_behind();
+        }
         Ok(())
     }
+
+    /// A name for a new family; `None` if the next one is taken. A name comes back, as another
+    /// family.
+    pub(super) fn new_name(&mut self) -> Option<String> {
+        self.created += 1;
+        let name = format!("extra{}", self.created % 3);
+        (!self.model.iter().any(|f| f.name == name)).then_some(name)
+    }
+
+    /// Who has the family open goes on reading it.
+    fn drop_family(&mut self) -> Step {
+        let last = self.model.len() - 1;
+        let cf = self.handle(last)?;
+        self.note(format!("drop of family {:?}", cf.name()));
+        self.hold(last)?;
+        self.snapshots.clear();
+        let db = self.db();
+        db.drop_column_family(&cf)
+            .map_err(|e| format!("drop family: {e}"))?;
+        let family = self.model.pop().expect("there are more than at the start");
+        let db = self.db();
+        let mut batch = WriteBatch::new();
+        let added = batch.put_cf_id(cf.id(), b"k", b"v");
+        added.map_err(|e| format!("batch: {e}"))?;
+        if db.write(batch).is_ok() || db.column_family(&family.name).is_some() {
+            return Err("a dropped family takes writes".to_owned());
+        }
+        check::everything(db, &cf, &ReadOptions::default(), &family)
+    }
+}
+
+/// Compares the whole content of a database.
+pub(super) fn compare(db: &Db, model: &[Family]) -> Step {
+    for family in model {
+        let cf = db
+            .column_family(&family.name)
+            .ok_or_else(|| format!("family {:?} is missing", family.name))?;
+        check::everything(db, &cf, &ReadOptions::default(), family)?;
+    }
+    let have = db.column_families().len();
+    if have == model.len() {
+        return Ok(());
+    }
+    Err(format!("{have} families instead of {}", model.len()))
+}
+
+/// Removes a directory of the run.
+pub(super) fn remove(dir: &Path) -> Step {
+    std::fs::remove_dir_all(dir).map_err(|e| format!("remove {}: {e}", dir.display()))
+}
+
+/// The operations with the sum of the weights up to each.
+fn weights(rare: u64) -> Vec<(u64, &'static str, Operation)> {
+    let rare = RARE
+        .iter()
+        .map(|&(name, n, op)| (name, n * rare.max(1), op));
+    let mut upto = 0;
+    let sum = |(name, weight, op): (&'static str, u64, Operation)| {
+        upto += weight;
+        (upto, name, op)
+    };
+    COMMON.iter().copied().chain(rare).map(sum).collect()
 }

@@ -1,17 +1,271 @@
 //! The options of a run, drawn from its seed: small buffers and small files, so that a few
 //! thousand operations go through everything.
+//!
+//! Options are text, `name=value;…`, as RocksDB's `GetOptionsFromString` takes them: a failure
+//! prints what it ran with, and another program can be given the same. Values that contradict one
+//! another are drawn again. What [`IN_TURNS`] lists goes by the seed, so that a few sets have every
+//! value of it.
+
+use std::sync::Arc;
 
 use base::Comparator;
 use base::rng::Rng;
-use ironstone::{
-    CfOptions, ColumnFamilyOptions, CompactionPri, CompactionStyle, CompressionType, Options,
-};
-use table::ChecksumType;
-use table::filter::FilterPolicy;
+use ironstone::{BlockCache, ColumnFamilyOptions, Options};
 
 /// The families that a run begins with: name, and whether it has the reverse order.
-pub(super) const FAMILIES: [(&str, bool); 3] =
+pub(crate) const FAMILIES: [(&str, bool); 3] =
     [("default", false), ("second", false), ("reverse", true)];
+
+/// Draws before it is given up that the options go together.
+const DRAWS_MAX: u32 = 10_000;
+
+/// Names with the values that they are drawn from; one that stands twice is twice as likely.
+type Draws = &'static [(&'static str, &'static [&'static str])];
+
+/// What a database keeps for its life: each value in turn, by the seed.
+const IN_TURNS: Draws = &[
+    (
+        "compaction_style",
+        &[
+            "kCompactionStyleLevel",
+            "kCompactionStyleUniversal",
+            "kCompactionStyleLevel",
+            "kCompactionStyleLevel",
+            "kCompactionStyleFIFO",
+        ],
+    ),
+    (
+        "merge_operator",
+        &[
+            "stringappend",
+            "stringappendtest",
+            "bytesxor",
+            "uint64add",
+            "put",
+            "max",
+            "stringappend",
+        ],
+    ),
+    (
+        "memtable_factory",
+        &["skip_list", "skip_list", "vector", "skip_list"],
+    ),
+];
+
+/// What a database keeps for its life.
+const KEPT: Draws = &[
+    ("num_levels", &["2", "4", "7"]),
+    ("allow_ingest_behind", &["false", "false", "false", "true"]),
+    (
+        "level_compaction_dynamic_level_bytes",
+        &["true", "true", "false"],
+    ),
+    (
+        "prefix_extractor",
+        &["nullptr", "nullptr", "fixed:4", "capped:8"],
+    ),
+    ("atomic_flush", &["false", "false", "true"]),
+];
+
+/// What may be different each time the database is opened.
+const DATABASE: Draws = &[
+    ("max_background_jobs", &["2", "3", "4"]),
+    ("max_subcompactions", &["1", "2", "3"]),
+    ("manual_wal_flush", &["false", "false", "false", "true"]),
+    ("avoid_flush_during_recovery", &["false", "false", "true"]),
+    (
+        "allow_concurrent_memtable_write",
+        &["true", "true", "false"],
+    ),
+    ("enable_pipelined_write", &["false", "false", "true"]),
+    ("two_write_queues", &["false", "false", "true"]),
+    ("max_total_wal_size", &["0", "0", "65536", "400000"]),
+    ("max_manifest_file_size", &["1073741824", "2000", "20000"]),
+    ("wal_io_mode", &["auto", "direct", "buffered"]),
+    ("wal_pool_files", &["0", "1", "2"]),
+    ("wal_tail_policy", &["rewrite", "rewrite", "pad"]),
+    ("wal_pipeline_depth", &["1", "1", "2", "8"]),
+    (
+        "wal_compression",
+        &["kNoCompression", "kNoCompression", "kZSTD"],
+    ),
+    ("recycle_log_file_num", &["0", "0", "2"]),
+    ("WAL_ttl_seconds", &["0", "0", "0", "1"]),
+    (
+        "track_and_verify_wals_in_manifest",
+        &["false", "false", "true"],
+    ),
+    ("db_write_buffer_size", &["0", "0", "200000"]),
+    ("max_write_batch_group_size_bytes", &["1048576", "1000"]),
+    ("bytes_per_sync", &["0", "4096"]),
+    ("wal_bytes_per_sync", &["0", "4096"]),
+    ("delayed_write_rate", &["16777216", "1000000000"]),
+];
+
+/// The same, of families.
+const FAMILY: Draws = &[
+    ("write_buffer_size", &["16384", "65536", "65536", "262144"]),
+    ("max_write_buffer_number", &["2", "3", "4"]),
+    ("min_write_buffer_number_to_merge", &["1", "1", "1", "2"]),
+    ("max_write_buffer_size_to_maintain", &["0", "0", "100000"]),
+    ("memtable_prefix_bloom_size_ratio", &["0", "0.1"]),
+    ("memtable_whole_key_filtering", &["false", "true"]),
+    ("level0_file_num_compaction_trigger", &["2", "3", "4", "5"]),
+    ("target_file_size_base", &["8192", "32768", "1048576"]),
+    ("target_file_size_multiplier", &["1", "1", "2"]),
+    ("max_bytes_for_level_base", &["32768", "262144", "10485760"]),
+    ("max_bytes_for_level_multiplier", &["2", "10"]),
+    ("max_compaction_bytes", &["0", "0", "100000"]),
+    ("max_successive_merges", &["0", "0", "1", "4"]),
+    (
+        "compaction_pri",
+        &[
+            "kByCompensatedSize",
+            "kOldestLargestSeqFirst",
+            "kOldestSmallestSeqFirst",
+            "kMinOverlappingRatio",
+            "kRoundRobin",
+        ],
+    ),
+    (
+        "compaction_options_universal",
+        &[
+            "{allow_trivial_move=false}",
+            "{allow_trivial_move=true}",
+            "{size_ratio=20;max_size_amplification_percent=50}",
+            "{max_merge_width=3;stop_style=kCompactionStopStyleSimilarSize}",
+        ],
+    ),
+    (
+        // So large that nothing is ever deleted: what FIFO deletes, no model can know.
+        "compaction_options_fifo",
+        &["{max_table_files_size=1000000000000;allow_compaction=true}"],
+    ),
+    ("level_compaction_dynamic_file_size", &["true", "false"]),
+    ("ignore_max_compaction_bytes_for_input", &["true", "false"]),
+    (
+        "compression",
+        &[
+            "kNoCompression",
+            "kNoCompression",
+            "kSnappyCompression",
+            "kLZ4Compression",
+            "kLZ4HCCompression",
+            "kZSTD",
+            "kZlibCompression",
+            "kBZip2Compression",
+        ],
+    ),
+    (
+        "compression_opts",
+        &[
+            "{level=32767}",
+            "{level=32767}",
+            "{parallel_threads=3}",
+            "{max_dict_bytes=1000}",
+            "{max_dict_bytes=1000;zstd_max_train_bytes=20000}",
+        ],
+    ),
+    (
+        "bottommost_compression",
+        &[
+            "kDisableCompressionOption",
+            "kDisableCompressionOption",
+            "kZSTD",
+        ],
+    ),
+    (
+        "compression_per_level",
+        &["", "", "kNoCompression:kLZ4Compression:kZSTD"],
+    ),
+];
+
+/// What may be different while the database is open.
+const MUTABLE: Draws = &[
+    ("write_buffer_size", &["16384", "65536", "262144"]),
+    ("max_write_buffer_number", &["2", "3", "4"]),
+    ("level0_file_num_compaction_trigger", &["2", "4"]),
+    ("target_file_size_base", &["8192", "32768", "1048576"]),
+    ("max_bytes_for_level_base", &["32768", "262144", "10485760"]),
+    ("max_compaction_bytes", &["0", "100000"]),
+    ("max_successive_merges", &["0", "1", "4"]),
+    ("memtable_prefix_bloom_size_ratio", &["0", "0.1"]),
+    (
+        "compression",
+        &["kNoCompression", "kLZ4Compression", "kZSTD"],
+    ),
+    ("disable_auto_compactions", &["true", "false", "false"]),
+    (
+        "block_based_table_factory",
+        &[
+            "{block_size=512}",
+            "{block_size=4096}",
+            "{block_restart_interval=2}",
+        ],
+    ),
+];
+
+/// The same, of tables.
+const TABLE: Draws = &[
+    ("block_size", &["256", "1024", "4096", "16384"]),
+    ("block_restart_interval", &["1", "3", "16"]),
+    ("index_block_restart_interval", &["1", "4"]),
+    ("format_version", &["2", "3", "4", "5", "5", "6", "7"]),
+    (
+        "checksum",
+        &["kCRC32c", "kXXH3", "kxxHash", "kxxHash64", "kNoChecksum"],
+    ),
+    (
+        "filter_policy",
+        &[
+            "nullptr",
+            "bloomfilter:10:false",
+            "bloomfilter:2:false",
+            "ribbonfilter:10:-1",
+            "ribbonfilter:5:2",
+        ],
+    ),
+    ("whole_key_filtering", &["true", "true", "false"]),
+    (
+        "index_type",
+        &[
+            "kBinarySearch",
+            "kHashSearch",
+            "kTwoLevelIndexSearch",
+            "kTwoLevelIndexSearch",
+            "kBinarySearchWithFirstKey",
+        ],
+    ),
+    ("metadata_block_size", &["100", "4096"]),
+    ("partition_filters", &["false", "true"]),
+    (
+        "data_block_index_type",
+        &["kDataBlockBinarySearch", "kDataBlockBinaryAndHash"],
+    ),
+    (
+        "index_shortening",
+        &[
+            "kNoShortening",
+            "kShortenSeparators",
+            "kShortenSeparatorsAndSuccessor",
+        ],
+    ),
+    ("enable_index_compression", &["true", "false"]),
+    (
+        "flush_block_policy_factory",
+        &[
+            "FlushBlockBySizePolicyFactory",
+            "FlushBlockBySizePolicyFactory",
+            "FlushBlockBySizePolicyFactory",
+            "FlushBlockEveryKeyPolicyFactory",
+        ],
+    ),
+    ("block_align", &["false", "false", "false", "true"]),
+    ("cache_index_and_filter_blocks", &["false", "true"]),
+    ("no_block_cache", &["false", "false", "false", "true"]),
+    ("prepopulate_block_cache", &["kDisable", "kFlushOnly"]),
+    ("verify_compression", &["false", "false", "true"]),
+];
 
 /// A run's options.
 #[derive(Clone, Debug)]
@@ -22,86 +276,117 @@ pub struct Setup {
     pub keys: u64,
     /// Bytes of a usual value, at most.
     pub value_bytes: u64,
+    /// The part that the database keeps for its life, as text.
+    kept: String,
+    /// What was not drawn.
+    fixed: String,
+    /// All of it.
+    text: String,
 }
 
 impl Setup {
-    /// The options of a seed.
-    pub fn of(rng: &mut Rng) -> Self {
-        let mut o = Options::default();
-        let db = &mut o.db;
-        db.create_if_missing = true;
-        db.max_background_jobs = 2 + rng.below(2) as i32;
-        db.max_subcompactions = 1 + rng.below(3) as u32;
-        db.manual_wal_flush = rng.one_in(6);
-        db.avoid_flush_during_recovery = rng.one_in(3);
-        db.allow_concurrent_memtable_write = !rng.one_in(3);
-        db.max_total_wal_size = pick(rng, &[0, 0, 64 << 10, 400 << 10]);
-        db.max_manifest_file_size = pick(rng, &[1 << 30, 2000, 20_000]);
-        o.cf = family_options(rng);
-        Self {
-            options: o,
-            keys: pick(rng, &[40, 400, 400, 4000]),
-            value_bytes: pick(rng, &[10, 100, 100, 1000]),
+    /// The options of a seed. The generator is that of the run.
+    pub fn of(seed: u64, rng: &mut Rng) -> Self {
+        Self::with(seed, rng, "")
+    }
+
+    /// The same, where `fixed` says of some options what they are.
+    pub(crate) fn with(seed: u64, rng: &mut Rng, fixed: &str) -> Self {
+        let in_turns = IN_TURNS
+            .iter()
+            .map(|(name, values)| format!("{name}={};", values[seed as usize % values.len()]));
+        let in_turns: String = in_turns.collect();
+        let (keys, value_bytes) = (
+            pick(rng, &[40, 400, 400, 4000]),
+            pick(rng, &[10, 100, 100, 1000]),
+        );
+        for _ in 0..DRAWS_MAX {
+            let kept = in_turns.clone() + &draw(rng, KEPT);
+            if let Some((options, text)) = Self::draw_rest(&kept, fixed, rng) {
+                return Self {
+                    options,
+                    keys,
+                    value_bytes,
+                    kept,
+                    fixed: fixed.to_owned(),
+                    text,
+                };
+            }
+        }
+        panic!("no options go together with {in_turns}");
+    }
+
+    /// Draws anew what may change when the database is opened again.
+    pub(crate) fn vary(&mut self, rng: &mut Rng) {
+        for _ in 0..DRAWS_MAX {
+            if let Some((mut options, text)) = Self::draw_rest(&self.kept, &self.fixed, rng) {
+                options.env = self.options.env.clone();
+                (self.options, self.text) = (options, text);
+                return;
+            }
         }
     }
-}
 
-fn family_options(rng: &mut Rng) -> ColumnFamilyOptions {
-    let mut o = ColumnFamilyOptions::default();
-    let cf = &mut o.cf;
-    cf.write_buffer_size = pick(rng, &[16 << 10, 64 << 10, 64 << 10, 256 << 10]);
-    cf.arena_block_size = 4096;
-    cf.max_write_buffer_number = 2 + rng.below(3) as i32;
-    cf.min_write_buffer_number_to_merge = 1;
-    cf.level0_file_num_compaction_trigger = 2 + rng.below(4) as i32;
-    cf.target_file_size_base = pick(rng, &[8 << 10, 32 << 10, 1 << 20]);
-    cf.max_bytes_for_level_base = pick(rng, &[32 << 10, 256 << 10, 10 << 20]);
-    cf.num_levels = pick(rng, &[2, 4, 7]);
-    cf.max_successive_merges = pick(rng, &[0, 0, 1, 4]);
-    cf.compression = pick(
-        rng,
-        &[
-            CompressionType::None,
-            CompressionType::Snappy,
-            CompressionType::Lz4,
-            CompressionType::Zstd,
-        ],
-    );
-    let operator = pick(rng, &["stringappend", "stringappendtest", "bytesxor"]);
-    o.merge_operator = base::merge::parse(operator).unwrap_or_default();
-    let t = &mut o.table;
-    t.block_size = pick(rng, &[200, 1000, 4096, 16384]);
-    t.block_restart_interval = pick(rng, &[1, 3, 16]);
-    t.index_block_restart_interval = pick(rng, &[1, 4]);
-    t.format_version = pick(rng, &[2, 3, 4, 5, 5]);
-    t.checksum = pick(rng, &[ChecksumType::Crc32c, ChecksumType::Xxh3]);
-    t.no_block_cache = rng.one_in(6);
-    if rng.one_in(2) {
-        t.filter_policy = FilterPolicy::Bloom {
-            bits_per_key: pick(rng, &[2.0, 10.0]),
+    /// One draw; `None` if something in it contradicts something else.
+    fn draw_rest(kept: &str, fixed: &str, rng: &mut Rng) -> Option<(Options, String)> {
+        let mut text = format!(
+            "{kept}create_if_missing=true;arena_block_size=4096;stats_dump_period_sec=0;\
+             keep_log_file_num=2;info_log_level=WARN_LEVEL;level0_slowdown_writes_trigger=1000;\
+             level0_stop_writes_trigger=2000;{}{}block_based_table_factory={{{}}};",
+            draw(rng, DATABASE),
+            draw(rng, FAMILY),
+            draw(rng, TABLE)
+        );
+        if text.contains("StyleFIFO") {
+            // Every table stays: fewer of them.
+            text += "write_buffer_size=1000000;";
+        }
+        text += fixed;
+        let cache = rng.one_in(2).then(|| 100_000 << rng.below(5));
+        let mut options = match Options::default().with_text(&text) {
+            Ok(options) => options,
+            Err(e) if e.kind() == ironstone::ErrorKind::InvalidArgument && is_rule(&e) => {
+                return None;
+            }
+            Err(e) => panic!("{e}: {text}"),
         };
+        if let Some(bytes) = cache {
+            options.env.block_cache = Some(Arc::new(BlockCache::new(bytes)));
+            text += &format!(" a block cache of {bytes} bytes");
+        }
+        options.validate().is_ok().then_some((options, text))
     }
-    compactions(rng, &mut o.cf);
-    o
+
+    /// Options that may change while the database is open: a few of them, with new values.
+    pub(super) fn changes(rng: &mut Rng) -> Vec<(&'static str, &'static str)> {
+        let some = (0..=rng.below(3)).map(|_| {
+            let (name, values) = pick(rng, MUTABLE);
+            (name, pick(rng, values))
+        });
+        some.collect()
+    }
+
+    /// What is different in a life of the database and in the others, as text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
 }
 
-fn compactions(rng: &mut Rng, cf: &mut CfOptions) {
-    cf.compaction_style = pick(
-        rng,
-        &[
-            CompactionStyle::Level,
-            CompactionStyle::Level,
-            CompactionStyle::Universal,
-        ],
-    );
-    cf.level_compaction_dynamic_level_bytes = !rng.one_in(3);
-    cf.max_bytes_for_level_multiplier = pick(rng, &[2.0, 10.0]);
-    cf.compaction_pri = pick(rng, CompactionPri::ALL);
-    cf.compaction_options_universal.allow_trivial_move = rng.one_in(2);
+/// Whether the error says that options contradict one another, not that one is none.
+fn is_rule(e: &ironstone::Error) -> bool {
+    !e.to_string().contains("unknown")
+}
+
+/// One of the values of each, as text.
+fn draw(rng: &mut Rng, of: Draws) -> String {
+    let each = of
+        .iter()
+        .map(|(name, values)| format!("{name}={};", pick(rng, values)));
+    each.collect()
 }
 
 /// The same options with the family's order.
-pub(super) fn for_family(options: &Options, reverse: bool) -> ColumnFamilyOptions {
+pub(crate) fn for_family(options: &Options, reverse: bool) -> ColumnFamilyOptions {
     let mut o = options.cf.clone();
     if reverse {
         o.comparator = Comparator::reverse_bytewise();
@@ -111,4 +396,41 @@ pub(super) fn for_family(options: &Options, reverse: bool) -> ColumnFamilyOption
 
 fn pick<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
     of[rng.below(of.len() as u64) as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn twenty_sets_have_every_value_that_goes_in_turns() {
+        let sets: Vec<Setup> = (0..20).map(|n| Setup::of(n, &mut Rng::new(n))).collect();
+        for (name, values) in IN_TURNS {
+            for value in *values {
+                let one = format!("{name}={value};");
+                assert!(sets.iter().any(|s| s.text().contains(&one)), "{one}");
+            }
+        }
+        let different: BTreeSet<&str> = sets.iter().map(Setup::text).collect();
+        assert_eq!(different.len(), 20);
+    }
+
+    #[test]
+    fn every_value_is_met_and_goes_with_others() {
+        let mut met = String::new();
+        for seed in 0..60 {
+            let mut rng = Rng::new(seed);
+            let mut setup = Setup::of(seed, &mut rng);
+            met += setup.text();
+            setup.vary(&mut rng);
+            met += setup.text();
+        }
+        for (name, values) in [KEPT, DATABASE, FAMILY, TABLE].concat() {
+            for value in values {
+                assert!(met.contains(&format!("{name}={value};")), "{name}={value}");
+            }
+        }
+    }
 }

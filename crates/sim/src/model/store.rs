@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ironstone::{MergeOperator, WideColumns};
 
 /// A value; snapshots share it.
-pub(super) type Value = Arc<[u8]>;
+pub(crate) type Value = Arc<[u8]>;
 
 /// What a key is set to.
 #[derive(Clone, Debug)]
@@ -19,25 +19,36 @@ struct Cell {
 
 /// A change of one key, or of the keys from it on.
 #[derive(Clone, Debug)]
-pub(super) enum Change {
+pub(crate) enum Change {
     Put(Value),
     Delete,
+    /// Of a key that was put once since it was deleted.
+    SingleDelete,
     /// Of the keys up to this one, which stays.
     DeleteTo(Vec<u8>),
     Merge(Vec<u8>),
     Entity(WideColumns),
 }
 
+/// What a table holds that is made outside of the database.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FileContent {
+    /// Deletions from the first key to before the second.
+    pub(crate) ranges: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Each key once, in the family's order.
+    pub(crate) points: Vec<(Vec<u8>, Change)>,
+}
+
 /// A family of the model.
 #[derive(Clone, Debug)]
-pub(super) struct Family {
-    pub(super) name: String,
-    pub(super) reverse: bool,
+pub(crate) struct Family {
+    pub(crate) name: String,
+    pub(crate) reverse: bool,
     map: BTreeMap<Vec<u8>, Cell>,
 }
 
 impl Family {
-    pub(super) fn new(name: &str, reverse: bool) -> Self {
+    pub(crate) fn new(name: &str, reverse: bool) -> Self {
         Self {
             name: name.to_owned(),
             reverse,
@@ -46,7 +57,7 @@ impl Family {
     }
 
     /// Makes a change; merges are those of the operator.
-    pub(super) fn apply(&mut self, operator: &dyn MergeOperator, key: Vec<u8>, change: Change) {
+    pub(crate) fn apply(&mut self, operator: &dyn MergeOperator, key: Vec<u8>, change: Change) {
         match change {
             Change::Put(value) => {
                 let cell = Cell {
@@ -55,7 +66,7 @@ impl Family {
                 };
                 self.map.insert(key, cell);
             }
-            Change::Delete => {
+            Change::Delete | Change::SingleDelete => {
                 self.map.remove(&key);
             }
             Change::DeleteTo(end) => {
@@ -85,12 +96,23 @@ impl Family {
         }
     }
 
-    pub(super) fn get(&self, key: &[u8]) -> Option<&[u8]> {
+    /// Applies what a file holds that is ingested: its range deletions hide what was there before,
+    /// not what the file itself sets.
+    pub(crate) fn ingest(&mut self, operator: &dyn MergeOperator, file: FileContent) {
+        for (begin, end) in file.ranges {
+            self.apply(operator, begin, Change::DeleteTo(end));
+        }
+        for (key, change) in file.points {
+            self.apply(operator, key, change);
+        }
+    }
+
+    pub(crate) fn get(&self, key: &[u8]) -> Option<&[u8]> {
         self.map.get(key).map(|c| &*c.plain)
     }
 
     /// The columns of a key; a plain value is the default column.
-    pub(super) fn columns(&self, key: &[u8]) -> Option<WideColumns> {
+    pub(crate) fn columns(&self, key: &[u8]) -> Option<WideColumns> {
         let cell = self.map.get(key)?;
         Some(match &cell.columns {
             Some(columns) => WideColumns::clone(columns),
@@ -98,13 +120,18 @@ impl Family {
         })
     }
 
+    /// The family's order.
+    pub(crate) fn order(&self, a: &[u8], b: &[u8]) -> std::cmp::Ordering {
+        if self.reverse { b.cmp(a) } else { a.cmp(b) }
+    }
+
     /// Whether `a` comes before `b` in the family's order.
-    pub(super) fn before(&self, a: &[u8], b: &[u8]) -> bool {
+    pub(crate) fn before(&self, a: &[u8], b: &[u8]) -> bool {
         if self.reverse { a > b } else { a < b }
     }
 
     /// The entries from `lower` on and before `upper`, in the family's order.
-    pub(super) fn entries(
+    pub(crate) fn entries(
         &self,
         lower: Option<&[u8]>,
         upper: Option<&[u8]>,
@@ -123,11 +150,11 @@ impl Family {
     }
 
     /// The content, as [`crate::content::family`] gives it.
-    pub(super) fn pairs(&self) -> crate::content::Pairs {
+    pub(crate) fn pairs(&self) -> crate::content::Pairs {
         let own = |(k, v): &(&[u8], &[u8])| (k.to_vec(), v.to_vec());
         self.entries(None, None).iter().map(own).collect()
     }
 }
 
 /// All families.
-pub(super) type Model = Vec<Family>;
+pub(crate) type Model = Vec<Family>;

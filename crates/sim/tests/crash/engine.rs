@@ -24,6 +24,10 @@ fn seeds_until_found(plant: Plant) -> Result<(u64, Tally), Tally> {
             ("wal_io_mode", "direct"),
             ("wal_pool_files", "2"),
         ],
+        Plant::Disk(Lie::SplitAtomicGroup) => &[
+            ("atomic_flush", "true"),
+            ("enable_pipelined_write", "false"),
+        ],
         _ => &[],
     };
     for seed in 1..=60 {
@@ -56,6 +60,8 @@ fn engine_planted_bugs_are_found() {
         Plant::Disk(Lie::PadWithZeros),
         Plant::Disk(Lie::ReuseSequence),
         Plant::Disk(Lie::TearAtomic),
+        Plant::Disk(Lie::MoveEarly),
+        Plant::Disk(Lie::SplitAtomicGroup),
     ];
     crate::all_found(&plants, seeds_until_found);
 }

@@ -536,3 +536,54 @@ fn files_end_where_the_partitioner_wants_and_are_compressed_by_level() {
     }
     assert_eq!(everything(&db).unwrap()[0].1.len(), 3_000);
 }
+
+/// A change of level moves files as they are. Those of level 0 overlap, and FIFO leaves them there: a
+/// call moved them all to level 1, where no reader expects it, and the database did not open again.
+#[test]
+fn overlapping_files_of_level_0_are_not_moved() {
+    let temp = dirs::scratch().unwrap();
+    let mut o = small();
+    o.cf.cf.compaction_style = CompactionStyle::Fifo;
+    let db = Db::open(temp.path(), &o).unwrap();
+    let cf = db.default_column_family();
+    for i in 0..3 {
+        for key in ["a", "m", "z"] {
+            db.put(key, i.to_string()).unwrap();
+        }
+        db.flush().unwrap();
+    }
+    let before = everything(&db).unwrap();
+    let change = CompactRangeOptions {
+        change_level: true,
+        target_level: 1,
+        ..CompactRangeOptions::default()
+    };
+    let e = db.compact_range_opt(&change, &cf, None, None).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::NotSupported, "{e}");
+    assert!(e.to_string().contains("may overlap"), "{e}");
+    assert_eq!(everything(&db).unwrap(), before);
+    db.close().unwrap();
+    let db = Db::open(temp.path(), &o).unwrap();
+    assert_eq!(everything(&db).unwrap(), before);
+}
+
+/// The size of a table while it is written is an estimate that falls when a block turns out to be
+/// small: with `bytes_per_sync` the difference to the last one was taken for a huge number.
+#[test]
+fn write_back_follows_an_estimate_that_falls() {
+    let temp = dirs::scratch().unwrap();
+    let mut o = small();
+    o.db.bytes_per_sync = 100;
+    o.cf.cf.compression = CompressionType::Zstd;
+    o.cf.cf.compression_opts.max_dict_bytes = 1000;
+    o.cf.table.block_size = 500;
+    let db = Db::open(temp.path(), &o).unwrap();
+    for i in 0..2000 {
+        db.put(format!("key{i:05}"), "the same text ".repeat(10))
+            .unwrap();
+    }
+    db.flush().unwrap();
+    let cf = db.default_column_family();
+    db.compact_range(&cf, None, None).unwrap();
+    assert_eq!(everything(&db).unwrap()[0].1.len(), 2000);
+}

@@ -340,12 +340,41 @@ fn behind_everything() {
         .unwrap();
     db.ingest_external_file(&[&back], &behind).unwrap();
     assert_eq!(content(&db), pairs(&[("a", "old"), ("b", "new")]));
+    let other = file(&at("2"), &[("b", Some("older")), ("x", Some("older"))]);
+    let e = db
+        .ingest_external_file(&[&back, &other], &behind)
+        .unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::NotSupported);
+    assert!(e.to_string().contains("overlapping ranges"), "{e}");
     let e = db.ingest_external_file(&[&back], &behind).unwrap_err();
     assert!(
         e.to_string().contains("doesn't fit at the last level"),
         "{e}"
     );
     assert_eq!(content(&db).len(), 2);
+}
+
+/// With two levels of which the last is kept free, level 0 was the only one to compact into: a
+/// compaction by call wrote the same table again and again, for ever.
+#[test]
+fn behind_everything_needs_a_level_to_compact_into() {
+    let temp = dirs::scratch().unwrap();
+    let mut o = options();
+    o.db.allow_ingest_behind = true;
+    let three = o.cf.clone();
+    o.cf.cf.num_levels = 2;
+    let e = Db::open(temp.path(), &o).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidArgument);
+    let text = e.to_string();
+    assert!(
+        text.contains("allow_ingest_behind = true with num_levels = 2"),
+        "{text}"
+    );
+    let two = o.cf.clone();
+    o.cf = three;
+    let db = Db::open(temp.path(), &o).unwrap();
+    let e = db.create_column_family("two", &two).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidArgument);
 }
 
 #[test]

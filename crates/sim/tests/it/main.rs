@@ -35,9 +35,9 @@ mod merge;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
-mod opening;
+mod observe;
 #[cfg(test)]
-mod pingpong;
+mod opening;
 #[cfg(test)]
 mod pitfalls;
 #[cfg(test)]
@@ -62,6 +62,8 @@ mod tables;
 mod threads;
 #[cfg(test)]
 mod tracked;
+#[cfg(test)]
+mod turns;
 #[cfg(test)]
 mod wal_bad_input;
 #[cfg(test)]

@@ -1,14 +1,17 @@
-//! A million random operations against a `BTreeMap`.
+//! Random operations against a `BTreeMap`: the short form of `cargo xtask soak model`.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 
-use sim::model::{Counts, Failure, OPS_VARIABLE, SEED_VARIABLE, run, shrink};
+use sim::model::{
+    Counts, OPS_VARIABLE, Plan, RARE_VARIABLE, SEED_VARIABLE, run, run_all, run_ttl, shrink,
+};
 
 /// Operations in all, unless [`OPS_VARIABLE`] says otherwise.
-const OPERATIONS: u64 = 1_000_000;
-/// Operations of one seed.
-const OPERATIONS_A_SEED: u64 = 20_000;
+const OPERATIONS: u64 = 200_000;
+/// Sets of options.
+const SETS: u64 = 20;
+/// How many times more often than in a long run the rare operations come.
+const RARE: u64 = 5;
 
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
@@ -16,39 +19,41 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 #[test]
-fn a_million_random_operations_agree_with_a_map() {
+fn random_operations_agree_with_a_map_under_twenty_sets_of_options() {
     let total = number(OPS_VARIABLE).unwrap_or(OPERATIONS);
-    let counts = Counts::default();
+    let rare = number(RARE_VARIABLE).unwrap_or(RARE);
+    let counts = Arc::new(Counts::default());
     if let Some(seed) = number(SEED_VARIABLE) {
-        if let Err(failure) = run(seed, total, &counts) {
+        let plan = Plan {
+            seed,
+            operations: total,
+            rare,
+        };
+        if let Err(failure) = run(plan, &counts) {
             panic!("{failure}");
         }
         return;
     }
-    let seeds = total.div_ceil(OPERATIONS_A_SEED);
-    let next = AtomicU64::new(0);
-    let failed: Mutex<Option<Failure>> = Mutex::new(None);
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while failed.lock().unwrap().is_none() {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds {
-                        break;
-                    }
-                    if let Err(failure) = run(seed, OPERATIONS_A_SEED, &counts) {
-                        *failed.lock().unwrap() = Some(*failure);
-                    }
-                }
-            });
-        }
-    });
-    eprintln!(
-        "model: {} operations, {seeds} seeds: {counts}",
-        seeds * OPERATIONS_A_SEED
-    );
-    if let Some(failure) = failed.into_inner().unwrap() {
+    let plans: Vec<Plan> = (0..SETS)
+        .map(|seed| Plan {
+            seed,
+            operations: total.div_ceil(SETS),
+            rare,
+        })
+        .collect();
+    let done = run_all(&plans, 2, &counts);
+    eprintln!("model: {} operations: {counts}", counts.operations());
+    if let Err(failure) = done {
         eprintln!("{failure}\nlooking for a shorter run");
-        panic!("{}", shrink(failure));
+        panic!("{}", shrink(*failure));
+    }
+}
+
+#[test]
+fn values_expire_as_a_map_says() {
+    for seed in 0..6 {
+        if let Err(what) = run_ttl(seed, 4000) {
+            panic!("{what}");
+        }
     }
 }

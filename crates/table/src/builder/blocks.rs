@@ -16,6 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use base::{Comparator, Error, Result};
 
 use super::index::IndexBuilder;
+use super::meter::WriteMeter;
 use super::sink::Sink;
 use crate::block::Block;
 use crate::cache::{BlockCache, CacheKey};
@@ -48,6 +49,7 @@ pub(super) struct Codec {
     pub(super) verify: bool,
     pub(super) format_version: u32,
     pub(super) checksum: ChecksumType,
+    pub(super) meter: WriteMeter,
 }
 
 impl Codec {
@@ -57,7 +59,9 @@ impl Codec {
         if self.kind == CompressionType::None {
             return Ok(false);
         }
+        let timer = self.meter.detailed_timer();
         let worth_it = compress::compress(self.kind, &self.settings, dict, raw, out)?;
+        self.meter.compressed(timer);
         if worth_it && self.verify {
             let back = compress::decompress(self.kind, out, self.format_version, dict)?;
             if back != raw {
@@ -311,6 +315,8 @@ impl DataBlocks {
             Some(sum) => to.sink.summed_block(stored, kind.to_u8(), sum)?,
             None => to.sink.block(stored, kind.to_u8())?,
         };
+        let saved = compressed.map(<[u8]>::len);
+        to.sink.compression.add(self.codec.kind, raw.len(), saved);
         if let Some(alignment) = self.alignment {
             to.sink.pad(alignment);
         }

@@ -7,6 +7,7 @@ use base::coding::put_u32;
 use base::{Error, Result};
 use io::{File, WriteSync, write_all_at};
 
+use super::meter::{Compression, WriteMeter};
 use crate::checksum::{self, ChecksumType};
 use crate::handle::BlockHandle;
 
@@ -23,21 +24,28 @@ pub(super) struct Sink {
     /// Bytes not written yet, and where they belong.
     buffer: Vec<u8>,
     buffer_at: u64,
-    /// Blocks that are compressed.
-    compressed: u64,
+    /// What compression did.
+    pub(super) compression: Compression,
+    meter: WriteMeter,
     /// A write failed; nothing that follows can succeed.
     failed: bool,
 }
 
 impl Sink {
-    pub(super) fn new(file: Arc<dyn File>, checksum: ChecksumType, base_context: u32) -> Self {
+    pub(super) fn new(
+        file: Arc<dyn File>,
+        checksum: ChecksumType,
+        base_context: u32,
+        meter: WriteMeter,
+    ) -> Self {
         Self {
             file,
             checksum,
             base_context,
             buffer: Vec::with_capacity(BUFFER_BYTES + BUFFER_BYTES / 8),
             buffer_at: 0,
-            compressed: 0,
+            compression: Compression::default(),
+            meter,
             failed: false,
         }
     }
@@ -49,11 +57,6 @@ impl Sink {
     /// Where the next byte goes.
     pub(super) fn offset(&self) -> u64 {
         self.buffer_at + self.buffer.len() as u64
-    }
-
-    /// Blocks written so far that are compressed.
-    pub(super) fn compressed(&self) -> u64 {
-        self.compressed
     }
 
     /// Appends a block, as it is stored, and its trailer.
@@ -69,18 +72,19 @@ impl Sink {
         type_byte: u8,
         sum: u32,
     ) -> Result<BlockHandle> {
+        let timer = self.meter.timer();
         let handle = BlockHandle {
             offset: self.offset(),
             size: stored.len() as u64,
         };
         let context = checksum::context(self.base_context, handle.offset);
-        self.compressed += u64::from(type_byte != 0);
         self.buffer.extend_from_slice(stored);
         self.buffer.push(type_byte);
         put_u32(&mut self.buffer, sum.wrapping_add(context));
         if self.buffer.len() >= BUFFER_BYTES {
             self.flush()?;
         }
+        self.meter.block(timer);
         Ok(handle)
     }
 
@@ -97,9 +101,11 @@ impl Sink {
 
     /// Writes what has collected.
     pub(super) fn flush(&mut self) -> Result<()> {
+        let timer = self.meter.timer();
         let written = write_all_at(&*self.file, &self.buffer, self.buffer_at, WriteSync::None);
         self.failed |= written.is_err();
         written?;
+        self.meter.written(self.buffer.len() as u64, timer);
         self.buffer_at += self.buffer.len() as u64;
         self.buffer.clear();
         Ok(())

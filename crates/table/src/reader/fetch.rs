@@ -11,9 +11,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use base::coding::u32_at;
+use base::stats::Activity;
 use base::{Comparator, Error, Result};
-use io::{File, read_exact_at};
+use io::File;
 
+use super::meter::ReadMeter;
 use crate::block::Block;
 use crate::checksum::{self, ChecksumType};
 use crate::compress::{self, CompressionType};
@@ -25,6 +27,9 @@ use crate::options::TableOptions;
 #[derive(Debug)]
 pub(crate) struct Fetch {
     pub(crate) file: Arc<dyn File>,
+    meter: ReadMeter,
+    /// What meta blocks are read for.
+    activity: Activity,
     /// Blocks, with their trailers, end at or before this offset.
     end: u64,
     checksum: ChecksumType,
@@ -45,6 +50,14 @@ thread_local! {
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
+/// How a data block is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Read {
+    /// Whether its checksum is compared.
+    pub(crate) verify: bool,
+    pub(crate) activity: Activity,
+}
+
 /// What a block is, as far as it matters for decompression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -55,9 +68,16 @@ pub(crate) enum Role {
 }
 
 impl Fetch {
-    pub(crate) fn new(file: Arc<dyn File>, footer: &Footer, end: u64) -> Self {
+    pub(crate) fn new(
+        file: Arc<dyn File>,
+        footer: &Footer,
+        end: u64,
+        (meter, activity): (ReadMeter, Activity),
+    ) -> Self {
         Self {
             file,
+            meter,
+            activity,
             end,
             checksum: footer.checksum_type,
             base_context: footer.base_context,
@@ -131,17 +151,17 @@ impl Fetch {
         &self,
         handle: BlockHandle,
         comparator: &Comparator,
-        verify: bool,
+        how: Read,
         ahead: Option<&mut ReadAhead>,
     ) -> Result<Block> {
         let read = || {
             let len = self.stored_len(handle)?;
             let open = |stored: &[u8]| {
-                let bytes = self.decode(stored, handle, Role::Data, verify)?;
+                let bytes = self.decode(stored, handle, Role::Data, how.verify)?;
                 Block::searchable(&bytes, comparator)
             };
             if let Some(ahead) = ahead
-                && let Some(stored) = self.read_ahead(handle, len, ahead)?
+                && let Some(stored) = self.read_ahead(handle, len, ahead, how.activity)?
             {
                 return open(stored);
             }
@@ -151,8 +171,9 @@ impl Fetch {
                     scratch.resize(len, 0);
                 }
                 let stored = scratch.get_mut(..len).unwrap_or_default();
-                let block =
-                    read_exact_at(&*self.file, stored, handle.offset).and_then(|()| open(stored));
+                let block = self
+                    .read(stored, handle.offset, how.activity)
+                    .and_then(|()| open(stored));
                 if scratch.len() <= SCRATCH_BYTES_MAX {
                     slot.set(scratch);
                 }
@@ -171,8 +192,12 @@ impl Fetch {
             return Ok(bytes.to_vec());
         }
         let mut stored = vec![0; len];
-        read_exact_at(&*self.file, &mut stored, handle.offset)?;
+        self.read(&mut stored, handle.offset, self.activity)?;
         Ok(stored)
+    }
+
+    fn read(&self, bytes: &mut [u8], offset: u64, activity: Activity) -> Result<()> {
+        self.meter.read(&*self.file, bytes, offset, activity)
     }
 
     /// The stored bytes of a block out of `ahead`, which is filled if it is time to; `None` if
@@ -182,6 +207,7 @@ impl Fetch {
         handle: BlockHandle,
         len: usize,
         ahead: &'a mut ReadAhead,
+        activity: Activity,
     ) -> Result<Option<&'a [u8]>> {
         if !ahead.has(handle.offset, len) {
             let want = ahead.plan(handle.offset, len, self.end);
@@ -190,7 +216,7 @@ impl Fetch {
             }
             ahead.bytes.resize(want, 0);
             ahead.at = handle.offset;
-            if let Err(e) = read_exact_at(&*self.file, &mut ahead.bytes, handle.offset) {
+            if let Err(e) = self.read(&mut ahead.bytes, handle.offset, activity) {
                 ahead.bytes.clear();
                 return Err(e);
             }
@@ -211,7 +237,8 @@ impl Fetch {
             return Err(Error::corruption("a block is cut short"));
         };
         if verify {
-            self.verify(payload, type_byte, stored, handle)?;
+            let verified = self.verify(payload, type_byte, stored, handle);
+            self.meter.checksum(verified)?;
         }
         if type_byte == 0 {
             return Ok(Cow::Borrowed(payload));
@@ -221,7 +248,10 @@ impl Fetch {
             Role::Data => &self.dictionary,
             Role::Meta => &[],
         };
-        compress::decompress(kind, payload, self.format_version, dictionary).map(Cow::Owned)
+        let bytes = self.meter.decompress(payload.len() as u64, || {
+            compress::decompress(kind, payload, self.format_version, dictionary)
+        });
+        bytes.map(Cow::Owned)
     }
 
     fn verify(&self, payload: &[u8], type_byte: u8, stored: &[u8], at: BlockHandle) -> Result<()> {

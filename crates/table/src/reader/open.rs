@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::coding::Decoder;
 use base::{Comparator, Error, Result, SliceTransform};
-use io::{File, read_exact_at};
+use io::File;
 
 use super::fetch::{Fetch, Role};
 use super::filters::{Filters, Parts};
@@ -38,9 +38,12 @@ pub(super) fn open(file: Arc<dyn File>, file_size: u64, options: ReaderOptions) 
     let tail_len = file_size.min(TAIL_BYTES);
     let tail_at = file_size - tail_len;
     let mut tail = vec![0; tail_len as usize];
-    read_exact_at(&*file, &mut tail, tail_at)?;
+    options
+        .meter
+        .read(&*file, &mut tail, tail_at, options.activity)?;
     let footer = Footer::decode(&tail, file_size)?;
-    let mut fetch = Fetch::new(file, &footer, file_size - footer::LEN as u64);
+    let counted = (options.meter.clone(), options.activity);
+    let mut fetch = Fetch::new(file, &footer, file_size - footer::LEN as u64, counted);
     fetch.set_tail(tail, tail_at);
 
     let metaindex = read_metaindex(&fetch, footer.metaindex)?;

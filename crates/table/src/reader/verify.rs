@@ -1,10 +1,11 @@
 //! Reads a whole table and verifies it.
 #![deny(clippy::indexing_slicing)]
 
+use base::stats::Activity;
 use base::{Error, Result};
 
 use super::Reader;
-use super::fetch::{ReadAhead, ReadAheadSizes};
+use super::fetch::{Read, ReadAhead, ReadAheadSizes};
 use super::open;
 
 impl Reader {
@@ -25,9 +26,13 @@ impl Reader {
             max: 1 << 20,
             after: 0,
         });
+        let how = Read {
+            verify: true,
+            activity: Activity::VerifyDbChecksum,
+        };
         for handle in (0..self.index.len()).filter_map(|i| self.index.handle(i)) {
             self.fetch
-                .data_block(handle, self.comparator(), true, Some(&mut ahead))
+                .data_block(handle, self.comparator(), how, Some(&mut ahead))
                 .map(drop)
                 .or_else(&mut *problem)?;
         }

@@ -286,6 +286,7 @@ api! {
         compact_range_cf_opt: fn(
             *mut Db, *mut Family, *mut CompactOptions, Bytes, usize, Bytes, usize
         );
+        property_int_cf: fn(*mut Db, *mut Family, *const c_char, *mut u64) -> c_int;
         property_value_cf: fn(*mut Db, *mut Family, *const c_char) -> *mut c_char;
         set_options_cf: fn(
             *mut Db, *mut Family, c_int, *const *const c_char, *const *const c_char, Err
@@ -356,6 +357,7 @@ api! {
         restore_options_destroy: fn(*mut RestoreOptions);
     }
     optional {
+        set_db_options: fn(*mut Db, c_int, *const *const c_char, *const *const c_char, Err);
         readoptions_set_auto_prefix_mode: fn(*mut ReadOptions, Bool);
         readoptions_set_value_size_soft_limit: fn(*mut ReadOptions, u64);
         readoptions_set_auto_refresh_iterator_with_snapshot: fn(*mut ReadOptions, Bool);
@@ -364,7 +366,6 @@ api! {
             *mut Db, *const ReadOptions, *mut Family, usize, *const Bytes, *const usize,
             *mut *mut Pinned, *mut *mut c_char, Bool
         );
-        set_db_options: fn(*mut Db, c_int, *const *const c_char, *const *const c_char, Err);
         ingestexternalfileoptions_set_write_global_seqno: fn(*mut IngestOptions, Bool);
         checkpoint_export_column_family: fn(
             *mut Checkpoint, *mut Family, *const c_char, Err

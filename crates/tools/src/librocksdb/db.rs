@@ -598,6 +598,17 @@ impl RocksDb {
         self.lib.take_string(text)
     }
 
+    /// A property of a family that is a number; `None` for any other.
+    pub fn int_property_cf(&self, cf: Cf<'_>, name: &str) -> Option<u64> {
+        let name = c_string(name).ok()?;
+        let mut out = 0;
+        // SAFETY: live database and family, terminated name, room for the number.
+        let failed = unsafe {
+            (self.lib.api.property_int_cf)(self.raw, self.own(cf), name.as_ptr(), &raw mut out)
+        };
+        (failed == 0).then_some(out)
+    }
+
     /// Changes options of a family while it is open.
     pub fn set_options(&self, cf: Cf<'_>, options: &[(&str, &str)]) -> Result<()> {
         let family = self.own(cf);

@@ -316,6 +316,9 @@ fn refit<F: Candidate>(
     if to == from {
         return Ok(Step::Done);
     }
+    if from == 0 && files.len() > 1 {
+        return refuse("level 0 has several files, which may overlap");
+    }
     if to == 0 && files.len() > 1 {
         return refuse("level 0 can take one file only, since there the age of files counts");
     }

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use base::perf::{self, PerfCounter};
 use base::stats::Ticker;
 use base::{Error, ErrorKind, Result, SequenceNumber, ValueType, key};
 use table::InternalIterator;
@@ -65,6 +66,7 @@ impl DbIterator {
             } else if is_deletion(entry.value_type) {
                 self.saved_key.clear();
                 self.saved_key.extend_from_slice(entry.user_key);
+                perf::count(PerfCounter::InternalDeleteSkippedCount, 1);
                 skipping = true;
                 skipped = 0;
             } else {
@@ -76,6 +78,8 @@ impl DbIterator {
                 };
                 return self.settle(positioned);
             }
+            self.count(Ticker::NumberIterSkip);
+            perf::count(PerfCounter::InternalKeySkippedCount, 1);
             self.inner.next();
         }
     }

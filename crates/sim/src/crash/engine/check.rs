@@ -1,11 +1,12 @@
 //! Opening images and comparing them with the history.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use base::Result;
 use base::rng::Rng;
+use io::FileSystem;
 use ironstone::{Db, Options, ReadOptions};
 
 use super::super::Tally;
@@ -75,6 +76,29 @@ pub(super) fn is_ambiguous(image: &SimDisk, what: &str) -> bool {
         Ok((1..=AMBIGUOUS_MAX).contains(&piece) && last.iter().all(|&b| b == 0))
     };
     what.contains("MANIFEST") && what.contains("checksum mismatch") && tail().unwrap_or(false)
+}
+
+/// Files that were being moved into the database are in it, or where they were.
+fn nothing_is_lost_outside(
+    disk: &SimDisk,
+    progress: &Progress,
+    found: &Found,
+) -> Result<(), String> {
+    let Some(outside) = &progress.outside else {
+        return Ok(());
+    };
+    let (family, key) = &outside.mark;
+    if found.get(family).is_some_and(|all| all.contains_key(key)) {
+        return Ok(());
+    }
+    let lost = |path: &&PathBuf| !disk.exists(path).unwrap_or(false);
+    match outside.files.iter().find(lost) {
+        None => Ok(()),
+        Some(path) => Err(format!(
+            "{} is gone, and what it holds is not in the database",
+            path.display()
+        )),
+    }
 }
 
 /// Takes images of a recovery.
@@ -179,6 +203,7 @@ impl Checker<'_> {
         self.tally.states += 1;
         let found = open(self.options, disk)?;
         lock(self.history).check(progress, &found, killed)?;
+        nothing_is_lost_outside(disk, progress, &found)?;
         Ok(found)
     }
 

@@ -70,7 +70,9 @@ fn scan(image: &SimDisk, cut: Option<(String, usize)>) -> Result<Found> {
         bytes.truncate(len);
         std::fs::write(path.join(&name), bytes).map_err(failed)?;
     }
-    let db = RocksDb::open_all(&lib.options(), path)?;
+    let mut options = lib.options();
+    options.set("merge_operator", super::OPERATOR)?;
+    let db = RocksDb::open_all(&options, path)?;
     let mut out = Found::new();
     for name in db.cf_names() {
         let pairs = db.iterator_cf(db.cf(name)?).collect_all()?;

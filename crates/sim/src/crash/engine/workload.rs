@@ -6,20 +6,28 @@ use base::Result;
 use base::rng::Rng;
 use ironstone::{ColumnFamily, Db, Options, PendingWrite, WriteBatch, WriteOptions};
 
-use super::super::model::{Change, History, LOGGED, UNLOGGED, UNLOGGED_LINE};
+use super::super::model::{
+    Change, History, LOGGED, Op, UNLOGGED, UNLOGGED_LINE, UNLOGGED_TOO, is_unlogged,
+};
 use super::{Plant, contents, lock, open_all};
 
 /// Names of families that come and go.
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// Families besides the default one that exist at a time, at most.
-const FAMILIES_MAX: usize = 3;
+const FAMILIES_MAX: usize = 4;
+/// Different keys in a family.
+const KEYS: u64 = 60;
+
+pub(super) fn key(n: u64) -> Vec<u8> {
+    format!("key{n:03}").into_bytes()
+}
 
 /// A database in use.
 pub(in crate::crash) struct Workload {
-    options: Options,
-    history: Arc<Mutex<History>>,
-    rng: Rng,
-    plant: Plant,
+    pub(super) options: Options,
+    pub(super) history: Arc<Mutex<History>>,
+    pub(super) rng: Rng,
+    pub(super) plant: Plant,
     db: Option<Db>,
     /// Whether families come and go: if not, there is the default one alone.
     several: bool,
@@ -88,7 +96,7 @@ impl Workload {
         let change = Change {
             family,
             key: key.to_vec(),
-            value: Some(b"x".to_vec()),
+            op: Op::Put(b"x".to_vec()),
         };
         lock(&self.history).start(LOGGED, &[change]);
         let options = WriteOptions {
@@ -166,17 +174,8 @@ impl Workload {
                     history.flushed(family);
                 }
             }
-            78..=87 => {
-                let (name, family) = self.any_family();
-                let compact = self.rng.one_in(3);
-                let cf = handle(db, &name)?;
-                if compact {
-                    db.compact_range(&cf, None, None)?;
-                } else {
-                    db.flush_cf(&cf)?;
-                }
-                lock(&self.history).flushed(family);
-            }
+            78..=87 => self.flush_or_compact_family(db)?,
+            46..=49 => self.ingest(db)?,
             88..=92 if self.several => self.create_family(db)?,
             93..=95 if self.several => self.drop_family(db)?,
             96..=97 => return Ok(false),
@@ -185,7 +184,24 @@ impl Workload {
         Ok(true)
     }
 
-    fn any_family(&mut self) -> (String, usize) {
+    fn flush_or_compact_family(&mut self, db: &Db) -> Result<()> {
+        let (name, family) = self.any_family();
+        let compact = self.rng.one_in(3);
+        // A flush of one family is not atomic with others: those that must be are left alone.
+        if is_unlogged(&name) && self.options.db.atomic_flush {
+            return Ok(());
+        }
+        let cf = handle(db, &name)?;
+        if compact {
+            db.compact_range(&cf, None, None)?;
+        } else {
+            db.flush_cf(&cf)?;
+        }
+        lock(&self.history).flushed(family);
+        Ok(())
+    }
+
+    pub(super) fn any_family(&mut self) -> (String, usize) {
         let history = lock(&self.history);
         let at = self.rng.below(history.now.families.len() as u64) as usize;
         let mut all = history.now.families.iter();
@@ -199,7 +215,7 @@ impl Workload {
         let mut changes = Vec::new();
         for _ in 0..=self.rng.below(4) {
             let (name, family) = self.any_family();
-            if name != UNLOGGED {
+            if !is_unlogged(&name) {
                 changes.push(self.change(&mut batch, db, &name, family)?);
             }
         }
@@ -275,14 +291,21 @@ impl Workload {
         result
     }
 
+    /// With atomic flushes, over two families.
     fn write_unlogged(&mut self, db: &Db) -> Result<()> {
-        let family = lock(&self.history).now.families.get(UNLOGGED).copied();
-        let Some(family) = family else {
-            return Ok(());
-        };
         let mut batch = WriteBatch::new();
-        let change = self.change(&mut batch, db, UNLOGGED, family)?;
-        lock(&self.history).start(UNLOGGED_LINE, &[change]);
+        let mut changes = Vec::new();
+        for name in [UNLOGGED, UNLOGGED_TOO] {
+            let family = lock(&self.history).now.families.get(name).copied();
+            let together = name == UNLOGGED || self.options.db.atomic_flush;
+            if let Some(family) = family.filter(|_| together) {
+                changes.push(self.change(&mut batch, db, name, family)?);
+            }
+        }
+        if changes.is_empty() {
+            return Ok(());
+        }
+        lock(&self.history).start(UNLOGGED_LINE, &changes);
         let options = WriteOptions {
             disable_wal: true,
             ..WriteOptions::default()
@@ -298,30 +321,49 @@ impl Workload {
         family: usize,
     ) -> Result<Change> {
         let cf = handle(db, name)?;
-        let key = format!("key{:03}", self.rng.below(60)).into_bytes();
-        let value = (!self.rng.one_in(6)).then(|| {
-            let len = match self.rng.below(30) {
-                0 => 33_000 + self.rng.below(8000),
-                1..=4 => self.rng.below(6000),
-                _ => self.rng.below(150),
-            };
-            let mut v = vec![0; len as usize];
-            self.rng.fill(&mut v);
-            v
-        });
-        match &value {
-            Some(v) => batch.put_cf(&cf, &key, v)?,
-            None => batch.delete_cf(&cf, &key)?,
+        let at = self.rng.below(KEYS);
+        let key = key(at);
+        let op = self.op(at);
+        match &op {
+            Op::Put(v) => batch.put_cf(&cf, &key, v)?,
+            Op::Delete => batch.delete_cf(&cf, &key)?,
+            Op::Merge(operand) => batch.merge_cf(&cf, &key, operand)?,
+            Op::DeleteTo(end) => batch.delete_range_cf(&cf, &key, end)?,
         }
-        Ok(Change { family, key, value })
+        Ok(Change { family, key, op })
+    }
+
+    fn op(&mut self, at: u64) -> Op {
+        match self.rng.below(24) {
+            0..=3 => Op::Delete,
+            4..=5 => Op::Merge(self.rng.below(100).to_string().into_bytes()),
+            6 => Op::DeleteTo(key(at + self.rng.below(12))),
+            _ => Op::Put(self.value()),
+        }
+    }
+
+    pub(super) fn value(&mut self) -> Vec<u8> {
+        let len = match self.rng.below(30) {
+            0 => 33_000 + self.rng.below(8000),
+            1..=4 => self.rng.below(6000),
+            _ => self.rng.below(150),
+        };
+        let mut v = vec![0; len as usize];
+        self.rng.fill(&mut v);
+        v
     }
 
     fn create_family(&mut self, db: &Db) -> Result<()> {
         let mut history = lock(&self.history);
         let have = &history.now.families;
-        let unlogged = !have.contains_key(UNLOGGED) && self.rng.one_in(2);
-        let name = if unlogged {
-            UNLOGGED
+        let lacks = |name: &&str| !have.contains_key(*name);
+        let unlogged = [UNLOGGED, UNLOGGED_TOO]
+            .into_iter()
+            .find(lacks)
+            .filter(|name| *name == UNLOGGED || self.options.db.atomic_flush)
+            .filter(|_| self.rng.one_in(2));
+        let name = if let Some(name) = unlogged {
+            name
         } else {
             NAMES[self.rng.below(NAMES.len() as u64) as usize]
         };
@@ -340,7 +382,7 @@ impl Workload {
 
     fn drop_family(&mut self, db: &Db) -> Result<()> {
         let (name, _) = self.any_family();
-        if name == "default" || name == UNLOGGED {
+        if name == "default" || is_unlogged(&name) {
             return Ok(());
         }
         let mut history = lock(&self.history);
@@ -361,7 +403,7 @@ impl Workload {
     }
 }
 
-fn handle(db: &Db, name: &str) -> Result<ColumnFamily> {
+pub(super) fn handle(db: &Db, name: &str) -> Result<ColumnFamily> {
     db.column_family(name)
         .ok_or_else(|| base::Error::corruption(format!("column family {name} is not open")))
 }

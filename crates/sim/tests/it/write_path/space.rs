@@ -1,5 +1,8 @@
 //! Full devices, and slow ones.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use std::time::Duration;
 
 use base::stats::Ticker;
@@ -142,6 +145,82 @@ fn a_flush_that_met_a_full_device_is_resumed_by_itself() {
     told.push(put(&db, &SYNC, "after").unwrap());
     machine.cut_power(&told, &[]);
     assert!(machine.log_text().contains("resumed"));
+}
+
+/// A compaction needs space before it gives any back. Without it, it fails and is tried again later;
+/// reads and writes go on, and nothing is lost.
+#[test]
+fn a_compaction_that_met_a_full_device_holds_nobody_up() {
+    let machine = Machine::new(WalIoMode::Buffered);
+    let db = machine.open();
+    let mut told = Vec::new();
+    for i in 0..3 {
+        told.push(put(&db, &SYNC, &format!("key{i}")).unwrap());
+        db.flush().unwrap();
+    }
+    machine
+        .disk
+        .fail_on(Fault::NoSpace, Repeat::Forever, |_, path| {
+            path.extension().is_some_and(|e| e == "sst")
+        });
+    let cf = db.default_column_family();
+    let e = db.compact_range(&cf, None, None).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::NoSpace, "{e}");
+    told.push(put(&db, &SYNC, "while it is full").unwrap());
+    for key in &told {
+        assert!(db.get(key).unwrap().is_some());
+    }
+    machine.cut_power(&told, &[]);
+    machine.disk.clear_faults();
+    db.compact_range(&cf, None, None).unwrap();
+    let files = db.get_live_files_metadata();
+    assert!(files.iter().all(|f| f.level > 0), "{files:?}");
+    machine.cut_power(&told, &[]);
+    drop(db);
+    let db = machine.open();
+    assert_eq!(
+        db.property("rocksdb.background-errors").as_deref(),
+        Some("0")
+    );
+}
+
+/// The same where the compaction started by itself: it is done once there is space again.
+#[test]
+fn a_compaction_that_started_by_itself_waits_for_space() {
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    machine.options.cf.cf.disable_auto_compactions = false;
+    machine.options.cf.cf.level0_file_num_compaction_trigger = 3;
+    let db = machine.open();
+    let mut told = Vec::new();
+    for i in 0..2 {
+        told.push(put(&db, &SYNC, &format!("key{i}")).unwrap());
+        db.flush().unwrap();
+    }
+    let level0 = |db: &ironstone::Db| db.property("rocksdb.num-files-at-level0").unwrap();
+    let flushed = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&flushed);
+    // The flush has room for its table; whatever comes after has none.
+    machine
+        .disk
+        .fail_on(Fault::NoSpace, Repeat::Forever, move |act, path| {
+            let table = path.extension().is_some_and(|e| e == "sst");
+            let created = table && act == Act::Create;
+            let before = seen.fetch_add(usize::from(created), Ordering::Relaxed);
+            created && before >= 1
+        });
+    told.push(put(&db, &SYNC, "key2").unwrap());
+    db.flush().unwrap();
+    until("the compaction has failed", || {
+        machine.log_text().to_lowercase().contains("no space")
+    });
+    assert_eq!(level0(&db), "3");
+    for key in &told {
+        assert!(db.get(key).unwrap().is_some());
+    }
+    machine.disk.clear_faults();
+    until("level 0 is compacted", || level0(&db) == "0");
+    told.push(put(&db, &SYNC, "after").unwrap());
+    machine.cut_power(&told, &[]);
 }
 
 #[test]

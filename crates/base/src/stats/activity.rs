@@ -1,0 +1,54 @@
+//! What a file is read or written for.
+
+use super::HistogramKind;
+
+/// What a table file is read for: times of reads are counted apart by it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Activity {
+    /// None of the others.
+    #[default]
+    Unknown,
+    /// A flush that opens its table.
+    Flush,
+    /// A compaction.
+    Compaction,
+    /// The opening of a database.
+    DbOpen,
+    /// A lookup of a key.
+    Get,
+    /// A lookup of several keys.
+    MultiGet,
+    /// An iterator.
+    DbIterator,
+    /// A check of the checksums of all tables.
+    VerifyDbChecksum,
+    /// A check of checksums of whole files.
+    VerifyFileChecksums,
+}
+
+impl Activity {
+    /// Where the times of reads are counted, besides in `rocksdb.sst.read.micros`.
+    pub fn read_histogram(self) -> Option<HistogramKind> {
+        Some(match self {
+            Self::Unknown => return None,
+            Self::Flush => HistogramKind::FileReadFlushMicros,
+            Self::Compaction => HistogramKind::FileReadCompactionMicros,
+            Self::DbOpen => HistogramKind::FileReadDbOpenMicros,
+            Self::Get => HistogramKind::FileReadGetMicros,
+            Self::MultiGet => HistogramKind::FileReadMultigetMicros,
+            Self::DbIterator => HistogramKind::FileReadDbIteratorMicros,
+            Self::VerifyDbChecksum => HistogramKind::FileReadVerifyDbChecksumMicros,
+            Self::VerifyFileChecksums => HistogramKind::FileReadVerifyFileChecksumsMicros,
+        })
+    }
+
+    /// Where the times of writes are counted, besides in `rocksdb.sst.write.micros`.
+    pub fn write_histogram(self) -> Option<HistogramKind> {
+        match self {
+            Self::Flush => Some(HistogramKind::FileWriteFlushMicros),
+            Self::Compaction => Some(HistogramKind::FileWriteCompactionMicros),
+            Self::DbOpen => Some(HistogramKind::FileWriteDbOpenMicros),
+            _ => None,
+        }
+    }
+}

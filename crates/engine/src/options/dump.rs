@@ -1,0 +1,154 @@
+//! All options in LOG, in RocksDB's form: `Options.<name>: <value>`, members of an option that has
+//! several as `Options.<name>.<member>`, and the options of tables as one text of many lines.
+
+use std::fmt::Display;
+
+use super::{ColumnFamilyOptions, DbOptions, Env, codec};
+use crate::events::InfoLog;
+
+/// Families whose options are written; those of further ones are left out, as RocksDB does it.
+const FAMILIES_MAX: usize = 10;
+
+/// Writes the options of the whole database.
+pub(crate) fn database(log: &InfoLog, options: &DbOptions, env: &Env) {
+    let given = |is: bool| if is { "given" } else { "(nil)" };
+    let statistics = env.statistics.as_ref();
+    line(log, "env", "default");
+    line(log, "fs", "default");
+    line(log, "info_log", "LOG");
+    line(log, "statistics", given(statistics.is_some()));
+    if let Some(s) = statistics {
+        line(log, "statistics stats level", s.level() as u8);
+    }
+    line(
+        log,
+        "write_buffer_manager",
+        given(env.write_buffer_manager.is_some()),
+    );
+    line(log, "rate_limiter", given(env.rate_limiter.is_some()));
+    line(log, "sst_file_manager.rate_bytes_per_sec", 0);
+    line(log, "row_cache", "None");
+    for name in ["wal_dir", "db_log_dir"] {
+        if name == "db_log_dir" || options.wal_dir.is_empty() {
+            line(log, name, "");
+        }
+    }
+    let text = codec::to_text(options, &[]);
+    for (section, name, value) in entries(&text) {
+        if section.starts_with("DBOptions") {
+            option(log, name, value);
+        }
+    }
+}
+
+/// Writes the options of a family, the `nth` of those that are open.
+pub(crate) fn family(log: &InfoLog, nth: usize, name: &str, options: &ColumnFamilyOptions) {
+    log.header(format_args!(
+        "--------------- Options for column family [{name}]:"
+    ));
+    if nth >= FAMILIES_MAX {
+        log.header(format_args!("\t(skipping printing options)"));
+        return;
+    }
+    let text = codec::to_text(&DbOptions::default(), &[(name, options)]);
+    let mut table = String::new();
+    for (section, name, value) in entries(&text) {
+        if section.starts_with("CFOptions") {
+            option(log, name, value);
+        } else if section.starts_with("TableOptions") {
+            table += &format!("  {name}: {}\n", plain(value));
+        }
+    }
+    line(log, "table_properties_collectors", "");
+    log.header(format_args!(
+        "           table_factory options: {}",
+        table.trim_end()
+    ));
+}
+
+/// Section, name and value of each line of an OPTIONS file.
+fn entries(text: &str) -> impl Iterator<Item = (&str, &str, &str)> {
+    let mut section = "";
+    text.lines().filter_map(move |line| {
+        if let Some(title) = line.strip_prefix('[') {
+            section = title;
+            return None;
+        }
+        let (name, value) = line.strip_prefix("  ")?.split_once('=')?;
+        Some((section, name, value))
+    })
+}
+
+/// A value as LOG has it: switches are 0 and 1.
+fn plain(value: &str) -> &str {
+    match value {
+        "true" => "1",
+        "false" => "0",
+        other => other,
+    }
+}
+
+fn option(log: &InfoLog, name: &str, value: &str) {
+    if name == "max_bytes_for_level_multiplier_additional" {
+        for (i, each) in value.split(':').enumerate() {
+            line(
+                log,
+                &format!("max_bytes_for_level_multiplier_addtl[{i}]"),
+                each,
+            );
+        }
+        return;
+    }
+    let members = value.strip_prefix('{').and_then(|v| v.strip_suffix('}'));
+    let Some(members) = members else {
+        return line(log, name, plain(value));
+    };
+    for member in members.split(';').filter(|m| !m.is_empty()) {
+        let (member, value) = member.split_once('=').unwrap_or((member, ""));
+        line(log, &format!("{name}.{member}"), plain(value));
+    }
+}
+
+fn line(log: &InfoLog, name: &str, value: impl Display) {
+    let name = format!("Options.{name}");
+    log.header(format_args!("{name:>46}: {value}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::{InfoLogLevel, Options};
+    use std::sync::Arc;
+
+    #[test]
+    fn options_stand_one_a_line_and_those_of_tables_together() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options::default();
+        let log = InfoLog::open(
+            Arc::clone(&options.env.fs),
+            dir.path(),
+            Arc::clone(&options.env.clock),
+            crate::events::Rolling {
+                level: InfoLogLevel::Info,
+                ..crate::events::Rolling::default()
+            },
+        );
+        database(&log, &options.db, &options.env);
+        family(&log, 0, "default", &options.cf);
+        family(&log, 10, "eleventh", &options.cf);
+        let text = std::fs::read_to_string(dir.path().join("LOG")).unwrap();
+        for wanted in [
+            "Options.max_background_jobs: 2\n",
+            "Options.create_if_missing: 0\n",
+            "Options.write_buffer_size: 67108864\n",
+            "Options.max_bytes_for_level_multiplier_addtl[6]: 1\n",
+            "Options.compaction_options_universal.size_ratio: 1\n",
+            "table_factory options:   ",
+            "\n  block_size: 4096\n",
+            "[eleventh]:\n",
+        ] {
+            assert!(text.contains(wanted), "{wanted} in {text}");
+        }
+        assert_eq!(text.matches("Options.write_buffer_size").count(), 1);
+    }
+}

@@ -1,0 +1,109 @@
+//! `rocksdb.block-cache-entry-stats`: what is in the block cache.
+//!
+//! The cache has data blocks, and is charged for what lies outside of it: indexes and filters, and
+//! memtables if the write-buffer manager charges them. The counts are kept all the time, so that
+//! nothing has to be collected: the age of the answer is always 0.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::text;
+use crate::family::Family;
+use crate::shared::Shared;
+
+/// What entries are for, by RocksDB's name, which is also the order.
+const ROLES: [(&str, &str); 14] = [
+    ("DataBlock", "data-block"),
+    ("FilterBlock", "filter-block"),
+    ("FilterMetaBlock", "filter-meta-block"),
+    ("DeprecatedFilterBlock", "deprecated-filter-block"),
+    ("IndexBlock", "index-block"),
+    ("OtherBlock", "other-block"),
+    ("WriteBuffer", "write-buffer"),
+    (
+        "CompressionDictionaryBuildingBuffer",
+        "compression-dictionary-building-buffer",
+    ),
+    ("FilterConstruction", "filter-construction"),
+    ("BlockBasedTableReader", "block-based-table-reader"),
+    ("FileMetadata", "file-metadata"),
+    ("BlobValue", "blob-value"),
+    ("BlobCache", "blob-cache"),
+    ("Misc", "misc"),
+];
+
+const DATA_BLOCK: usize = 0;
+const TABLE_READER: usize = 9;
+
+/// Entries and bytes of each role.
+fn entries(db: &Shared) -> [(u64, u64); 14] {
+    let cache = &db.tables.cache;
+    let charged = cache.reserved() as u64;
+    let mut out = [(0, 0); 14];
+    let blocks = (cache.usage() as u64).saturating_sub(charged);
+    out[DATA_BLOCK] = (cache.len() as u64, blocks);
+    out[TABLE_READER] = (u64::from(charged > 0), charged);
+    out
+}
+
+fn portion(bytes: u64, of: usize) -> f64 {
+    if of == 0 {
+        0.0
+    } else {
+        100.0 * bytes as f64 / of as f64
+    }
+}
+
+/// A name that no other cache of this process has.
+fn id(db: &Shared) -> String {
+    let cache = &db.tables.cache;
+    format!("ClockCache@{:p}#{}", Arc::as_ptr(cache), std::process::id())
+}
+
+/// The text; empty if the family uses no cache.
+pub(super) fn text(db: &Shared, family: &Family) -> String {
+    if family.options().table.no_block_cache {
+        return String::new();
+    }
+    let cache = &db.tables.cache;
+    let roles: String = ROLES
+        .iter()
+        .zip(entries(db))
+        .filter(|(_, (count, _))| *count > 0)
+        .map(|((name, _), (count, bytes))| {
+            let share = portion(bytes, cache.capacity());
+            format!(" {name}({count},{},{share:.6}%)", text::bytes(bytes))
+        })
+        .collect();
+    format!(
+        "Block cache {} capacity: {} seed: 0 usage: {} table_size: {} occupancy: {} \
+         collections: 1 last_copies: 0 last_secs: 0 secs_since: 0\n\
+         Block cache entry stats(count,size,portion):{roles}\n",
+        id(db),
+        text::bytes(cache.capacity() as u64),
+        text::bytes(cache.usage() as u64),
+        cache.len(),
+        cache.len(),
+    )
+}
+
+/// The map property; `None` if the family uses no cache.
+pub(super) fn map(db: &Shared, family: &Family) -> Option<BTreeMap<String, String>> {
+    if family.options().table.no_block_cache {
+        return None;
+    }
+    let capacity = db.tables.cache.capacity();
+    let mut out = BTreeMap::from([
+        ("id".to_owned(), id(db)),
+        ("capacity".to_owned(), capacity.to_string()),
+        ("secs_for_last_collection".to_owned(), "0.000000".to_owned()),
+        ("secs_since_last_collection".to_owned(), "0".to_owned()),
+    ]);
+    for ((_, role), (count, bytes)) in ROLES.iter().zip(entries(db)) {
+        out.insert(format!("count.{role}"), count.to_string());
+        out.insert(format!("bytes.{role}"), bytes.to_string());
+        let share = format!("{:.6}", portion(bytes, capacity));
+        out.insert(format!("percent.{role}"), share);
+    }
+    Some(out)
+}

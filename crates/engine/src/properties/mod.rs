@@ -1,0 +1,175 @@
+//! Properties: what the database tells about itself, by RocksDB's names.
+//!
+//! ```text
+//!   numbers  properties that are one number
+//!   levels   rocksdb.cfstats: flushes and compactions
+//!   writes   rocksdb.dbstats: what was written
+//!   stalls   how often writers were held back
+//!   tables   lists and sums of table files
+//!   cache    what is in the block cache
+//!   metrics  everything for Prometheus
+//!   text     numbers as RocksDB writes them
+//! ```
+//!
+//! Which names exist, and whether they are text, a number or a map, is RocksDB's choice (measured:
+//! 11.8.1). Names that end in a level or a temperature are text in RocksDB, even where it is a
+//! number.
+
+mod cache;
+mod levels;
+mod metrics;
+mod numbers;
+mod stalls;
+mod tables;
+mod text;
+mod writes;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::family::Family;
+use crate::shared::Shared;
+use crate::version::Version;
+use numbers::{Ask, Number, Scope};
+use tables::Sums;
+
+pub(crate) use metrics::metrics_text;
+
+/// The value of a property of a family, or of the database; `None` for an unknown name.
+pub(crate) fn get(db: &Shared, family: &Family, name: &str) -> Option<String> {
+    let plain = name.strip_prefix("rocksdb.")?;
+    if let Some(number) = find(plain) {
+        return (number.get)(&Ask::new(db, family)).map(|n| n.to_string());
+    }
+    let version = || Arc::clone(&family.view.load().version);
+    Some(match plain {
+        "stats" => stats(db, family),
+        "cfstats" => levels::text(db, family, false) + &read_latency(db, family),
+        "cfstats-no-file-histogram" => levels::text(db, family, false),
+        "cf-file-histogram" => read_latency(db, family),
+        "cf-write-stall-stats" => text::pairs(stalls::of_family(db, family).into_iter()),
+        "dbstats" => writes::text(db),
+        "db-write-stall-stats" => text::pairs(stalls::of_db(db).into_iter()),
+        "levelstats" => tables::levelstats(&version()),
+        "sstables" => tables::sstables(&version(), family.view.versions()),
+        "block-cache-entry-stats" | "fast-block-cache-entry-stats" => {
+            Some(cache::text(db, family)).filter(|t| !t.is_empty())?
+        }
+        "aggregated-table-properties" => Sums::of(&version(), None).text(),
+        "options-statistics" => {
+            let statistics = db.env().statistics.as_ref();
+            statistics.map_or_else(String::new, |s| s.to_string())
+        }
+        "blob-stats" => "Number of blob files: 0\nTotal size of blob files: 0\nTotal size of \
+            garbage in blob files: 0\nBlob file space amplification: 0\n"
+            .to_owned(),
+        _ => return with_argument(&version(), plain),
+    })
+}
+
+/// Properties whose name ends in a level or a temperature.
+fn with_argument(version: &Version, name: &str) -> Option<String> {
+    let plain = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let argument: usize = name[plain.len()..].parse().ok()?;
+    if plain == "live-sst-files-size-at-temperature" {
+        let at = |t: u8| usize::from(t) == argument;
+        let files = version.files().filter(|(_, f)| at(f.meta.temperature));
+        return Some(
+            files
+                .map(|(_, f)| f.meta.file_size)
+                .sum::<u64>()
+                .to_string(),
+        );
+    }
+    if argument >= version.num_levels() {
+        return None;
+    }
+    Some(match plain {
+        "num-files-at-level" => version.level(argument).len().to_string(),
+        "compression-ratio-at-level" => {
+            format!("{:.6}", tables::compression_ratio(version, argument))
+        }
+        "aggregated-table-properties-at-level" => Sums::of(version, Some(argument)).text(),
+        _ => return None,
+    })
+}
+
+/// A property that is a number; `None` for any other name, and where it does not apply.
+pub(crate) fn get_int(db: &Shared, family: &Family, name: &str) -> Option<u64> {
+    let number = find(name.strip_prefix("rocksdb.")?)?;
+    (number.get)(&Ask::new(db, family))
+}
+
+/// The sum of a number over all families, as RocksDB adds it up: what belongs to the whole database
+/// counts once for each family; the cache, which they share, counts once.
+pub(crate) fn aggregated_int(db: &Shared, name: &str) -> Option<u64> {
+    let number = find(name.strip_prefix("rocksdb.")?)?;
+    let families = db.families.load();
+    let each = families.iter().map(|f| (number.get)(&Ask::new(db, f)));
+    if number.scope == Scope::Cache {
+        return each.flatten().next();
+    }
+    each.sum()
+}
+
+fn find(name: &str) -> Option<&'static Number> {
+    numbers::ALL.iter().find(|n| n.name == name)
+}
+
+/// A property that is a map, by RocksDB's keys; `None` for any other name.
+pub(crate) fn get_map(
+    db: &Shared,
+    family: &Family,
+    name: &str,
+) -> Option<BTreeMap<String, String>> {
+    let strings = |pairs: BTreeMap<String, u64>| {
+        let text = |(name, value): (String, u64)| (name, value.to_string());
+        pairs.into_iter().map(text).collect()
+    };
+    let version = || Arc::clone(&family.view.load().version);
+    Some(match name.strip_prefix("rocksdb.")? {
+        "cfstats" => levels::map(db, family),
+        "dbstats" => writes::map(db),
+        "cf-write-stall-stats" => strings(stalls::of_family(db, family)),
+        "db-write-stall-stats" => strings(stalls::of_db(db)),
+        "block-cache-entry-stats" | "fast-block-cache-entry-stats" => cache::map(db, family)?,
+        "aggregated-table-properties" => Sums::of(&version(), None).map(),
+        other => {
+            let level = other.strip_prefix("aggregated-table-properties-at-level")?;
+            let level: usize = level.parse().ok()?;
+            let version = version();
+            if level >= version.num_levels() {
+                return None;
+            }
+            Sums::of(&version, Some(level)).map()
+        }
+    })
+}
+
+/// The text of `rocksdb.stats`.
+fn stats(db: &Shared, family: &Family) -> String {
+    levels::text(db, family, false) + &read_latency(db, family) + &writes::text(db)
+}
+
+/// What is written to LOG from time to time.
+pub(crate) fn dump(db: &Shared) -> String {
+    let mut out = writes::text(db);
+    for family in db.families.load().iter() {
+        out += &levels::text(db, family, true);
+        out += &read_latency(db, family);
+    }
+    out
+}
+
+/// The text of `rocksdb.cf-file-histogram`: how long reads of files took, by level. Counted only
+/// with statistics.
+fn read_latency(db: &Shared, family: &Family) -> String {
+    let mut out = format!(
+        "\n** File Read Latency Histogram By Level [{}] **\n",
+        family.name
+    );
+    for (level, histogram) in db.tables.read_latencies(family.id) {
+        out += &format!("** Level {level} read latency histogram (micros):\n{histogram}\n");
+    }
+    out
+}

@@ -1,0 +1,212 @@
+//! The long random tests, as a program: `cargo xtask soak` builds it with optimisation and runs it.
+//!
+//! ```text
+//! soak model --ops 10000000 --sets 20 --seed 1      the model, under 20 sets of options
+//! soak switches --switches 2000 --seed 1            turns with RocksDB on one directory
+//! soak ttl --ops 200000 --sets 20 --seed 1          values that expire
+//! ```
+//!
+//! Progress goes to standard error, the result to standard output. The first failure ends the run with
+//! what repeats it.
+
+#![expect(clippy::print_stdout, reason = "a program that prints its results")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "runs are timed, and run side by side"
+)]
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::{Parser, Subcommand};
+use sim::model::{self, Counts, Plan};
+use sim::oracle;
+use sim::turns;
+
+#[derive(Parser)]
+#[command(about = "The long random tests")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Random operations against a model, under sets of options
+    Model(Model),
+    /// Ironstone and RocksDB take turns on one directory
+    Switches(Switches),
+    /// Random operations on databases whose values expire
+    Ttl(Ttl),
+}
+
+#[derive(clap::Args)]
+struct Model {
+    /// Operations in all
+    #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    ops: u64,
+    /// Sets of options, each with a database of its own
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    sets: u64,
+    /// The seed of the first set
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many times more often the rare operations come
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    rare: u64,
+    /// Run the one seed alone, with all operations: to repeat a failure
+    #[arg(long)]
+    only: bool,
+    /// Threads
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=64))]
+    threads: u64,
+}
+
+#[derive(clap::Args)]
+struct Switches {
+    /// Switches in all
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
+    switches: u64,
+    /// Games into which they are divided
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    games: u64,
+    /// The seed of the first game
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(clap::Args)]
+struct Ttl {
+    /// Operations in all
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
+    ops: u64,
+    /// Sets of options
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    sets: u64,
+    /// The seed of the first set
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().task {
+        Task::Model(a) => run_model(&a),
+        Task::Switches(a) => run_switches(&a),
+        Task::Ttl(a) => run_ttl(&a),
+    };
+    match done {
+        Ok(text) => {
+            println!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(text) => {
+            eprintln!("{text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Seconds between lines of progress.
+const PROGRESS: Duration = Duration::from_secs(10);
+
+/// Runs `work` and prints lines of progress meanwhile.
+fn watched<T>(
+    total: u64,
+    what: &str,
+    done: impl Fn() -> u64 + Sync,
+    work: impl FnOnce() -> T,
+) -> T {
+    let begun = Instant::now();
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let done = &done;
+        scope.spawn(move || {
+            while stopped
+                .recv_timeout(PROGRESS)
+                .is_err_and(|e| e == std::sync::mpsc::RecvTimeoutError::Timeout)
+            {
+                let (n, seconds) = (done(), begun.elapsed().as_secs_f64());
+                let rate = n as f64 / seconds;
+                let left = total.saturating_sub(n) as f64 / rate.max(1e-9);
+                eprintln!("{n} of {total} {what}, {rate:.0}/s, {left:.0} s to go");
+            }
+        });
+        let out = work();
+        drop(stop);
+        out
+    })
+}
+
+fn seconds_since(begun: Instant) -> f64 {
+    begun.elapsed().as_secs_f64().max(1e-9)
+}
+
+fn run_model(a: &Model) -> Result<String, String> {
+    let sets = if a.only { 1 } else { a.sets };
+    let plans: Vec<Plan> = (0..sets)
+        .map(|n| Plan {
+            seed: a.seed + n,
+            operations: a.ops.div_ceil(sets),
+            rare: a.rare,
+        })
+        .collect();
+    let counts = Arc::new(Counts::default());
+    let begun = Instant::now();
+    let done = watched(
+        a.ops,
+        "operations",
+        || counts.operations(),
+        || model::run_all(&plans, a.threads as usize, &counts),
+    );
+    let (n, rate) = (
+        counts.operations(),
+        counts.operations() as f64 / seconds_since(begun),
+    );
+    let told = format!("{n} operations, {sets} sets of options, {rate:.0}/s: {counts}");
+    done.map(|()| format!("model: all agree; {told}"))
+        .map_err(|failure| format!("{failure}\nmodel: FAILED; {told}"))
+}
+
+fn run_switches(a: &Switches) -> Result<String, String> {
+    let lib = oracle::rocksdb().ok_or("there is no RocksDB to take turns with")?;
+    let mut total = turns::Tally::default();
+    let played = AtomicU64::new(0);
+    let begun = Instant::now();
+    watched(
+        a.switches,
+        "switches",
+        || played.load(Ordering::Relaxed),
+        || {
+            for n in 0..a.games {
+                let plan = turns::Plan {
+                    seed: a.seed + n,
+                    switches: a.switches.div_ceil(a.games),
+                    classic: n % 2 == 0,
+                };
+                let before = played.load(Ordering::Relaxed);
+                let progress = |turn| played.store(before + turn, Ordering::Relaxed);
+                total.add(turns::play(plan, &lib, &progress)?);
+            }
+            Ok::<(), String>(())
+        },
+    )?;
+    let version = lib.version().map_err(|e| e.to_string())?;
+    let rate = total.switches as f64 / seconds_since(begun);
+    Ok(format!(
+        "turns with RocksDB {version}: all scans are equal; {total}; {rate:.1} switches/s"
+    ))
+}
+
+fn run_ttl(a: &Ttl) -> Result<String, String> {
+    let begun = Instant::now();
+    for seed in a.seed..a.seed + a.sets {
+        model::run_ttl(seed, a.ops.div_ceil(a.sets))?;
+    }
+    let rate = a.ops as f64 / seconds_since(begun);
+    Ok(format!(
+        "time to live: all agree; {} operations, {rate:.0}/s",
+        a.ops
+    ))
+}

@@ -1,0 +1,150 @@
+//! Counts what is read of a table's file: how often, how much, how long it took.
+//!
+//! Without statistics and with the perf level off, a read costs two branches more.
+
+use std::sync::Arc;
+
+use base::clock::Clock;
+use base::perf::{self, PerfCounter, PerfLevel};
+use base::stats::{Activity, HistogramKind, SharedHistogram, Statistics, Ticker};
+use base::{Error, Result};
+use io::{File, read_exact_at};
+
+/// Where the reads of one table are counted.
+#[derive(Clone, Debug, Default)]
+pub struct ReadMeter {
+    /// Tells the time; without it, no times are counted.
+    pub clock: Option<Arc<dyn Clock>>,
+    /// Tickers and histograms of the database.
+    pub statistics: Option<Arc<Statistics>>,
+    /// Microseconds of the reads of all tables of the same level.
+    pub latency: Option<Arc<SharedHistogram>>,
+    /// Whether the table is on the last level.
+    pub last_level: bool,
+}
+
+impl ReadMeter {
+    /// Fills `bytes` from the file, and counts it.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub(super) fn read(
+        &self,
+        file: &dyn File,
+        bytes: &mut [u8],
+        offset: u64,
+        activity: Activity,
+    ) -> Result<()> {
+        let wanted = self.statistics.as_ref().is_some_and(|s| s.wants_times());
+        let timer = self.timer(wanted || perf::level() > PerfLevel::EnableCount);
+        let result = read_exact_at(file, bytes, offset);
+        perf::count(PerfCounter::IoBytesRead, bytes.len() as u64);
+        if let Some(clock) = &self.clock {
+            perf::stop(
+                PerfCounter::IoReadNanos,
+                clock.as_ref(),
+                self.for_perf(timer),
+            );
+        }
+        if let Some(statistics) = &self.statistics {
+            self.count(statistics, bytes.len() as u64, activity, timer);
+        }
+        result
+    }
+
+    fn count(&self, s: &Statistics, bytes: u64, activity: Activity, timer: Option<u64>) {
+        let (count, size) = if self.last_level {
+            (Ticker::LastLevelReadCount, Ticker::LastLevelReadBytes)
+        } else {
+            (Ticker::NonLastLevelReadCount, Ticker::NonLastLevelReadBytes)
+        };
+        s.add(count, 1);
+        s.add(size, bytes);
+        let Some(micros) = self.micros(timer) else {
+            return;
+        };
+        s.record_time(HistogramKind::SstReadMicros, micros);
+        if let Some(own) = activity.read_histogram() {
+            s.record_time(own, micros);
+        }
+        if let Some(latency) = &self.latency {
+            latency.add(micros);
+        }
+    }
+
+    /// Begins to measure the reading of a block, decompression included.
+    pub(super) fn block_timer(&self) -> Option<u64> {
+        let wanted = self.statistics.as_ref().is_some_and(|s| s.wants_times());
+        self.timer(wanted || perf::level() > PerfLevel::EnableCount)
+    }
+
+    /// Ends it.
+    pub(super) fn block_read(&self, histogram: HistogramKind, timer: Option<u64>) {
+        if let Some(clock) = &self.clock {
+            perf::stop(
+                PerfCounter::BlockReadTime,
+                clock.as_ref(),
+                self.for_perf(timer),
+            );
+        }
+        if let (Some(s), Some(micros)) = (&self.statistics, self.micros(timer)) {
+            s.record_time(histogram, micros);
+        }
+    }
+
+    /// A checksum was compared.
+    pub(super) fn checksum(&self, result: Result<()>) -> Result<()> {
+        let Some(s) = &self.statistics else {
+            return result;
+        };
+        s.add(Ticker::BlockChecksumComputeCount, 1);
+        if result.as_ref().is_err_and(Error::is_corruption) {
+            s.add(Ticker::BlockChecksumMismatchCount, 1);
+        }
+        result
+    }
+
+    /// Decompresses by `f`, and counts it. `from` is the number of compressed bytes.
+    pub(super) fn decompress(
+        &self,
+        from: u64,
+        f: impl FnOnce() -> Result<Vec<u8>>,
+    ) -> Result<Vec<u8>> {
+        let statistics = self.statistics.as_ref();
+        let detailed = statistics.is_some_and(|s| s.wants_detailed_times());
+        let timer = self.timer(detailed || perf::level() > PerfLevel::EnableCount);
+        let out = f()?;
+        if let Some(clock) = &self.clock {
+            let counter = PerfCounter::BlockDecompressTime;
+            perf::stop(counter, clock.as_ref(), self.for_perf(timer));
+        }
+        if let Some(s) = statistics {
+            s.add(Ticker::NumberBlockDecompressed, 1);
+            s.add(Ticker::BytesDecompressedFrom, from);
+            s.add(Ticker::BytesDecompressedTo, out.len() as u64);
+            if let (true, Some(nanos)) = (detailed, self.nanos(timer)) {
+                s.record_time(HistogramKind::DecompressionTimesNanos, nanos);
+            }
+        }
+        Ok(out)
+    }
+
+    fn timer(&self, wanted: bool) -> Option<u64> {
+        let clock = self.clock.as_ref().filter(|_| wanted)?;
+        Some(clock.monotonic_nanos())
+    }
+
+    /// The timer, if the calling thread's perf level counts times.
+    fn for_perf(&self, timer: Option<u64>) -> Option<u64> {
+        timer.filter(|_| perf::level() > PerfLevel::EnableCount)
+    }
+
+    fn nanos(&self, timer: Option<u64>) -> Option<u64> {
+        let now = self.clock.as_ref()?.monotonic_nanos();
+        Some(now.saturating_sub(timer?))
+    }
+
+    fn micros(&self, timer: Option<u64>) -> Option<u64> {
+        self.nanos(timer).map(|n| n / 1000)
+    }
+}
