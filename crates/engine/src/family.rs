@@ -199,6 +199,16 @@ impl Family {
         self.often.write_buffer_size.load(Ordering::Relaxed)
     }
 
+    /// Whether the active memtable is to be closed.
+    #[inline]
+    pub(crate) fn is_full(&self, active: &Memtable) -> bool {
+        let size = self.write_buffer_size() as usize;
+        let deletions = &self.often.memtable_max_range_deletions;
+        let deletions = deletions.load(Ordering::Relaxed);
+        active.should_flush(size, self.arena_block_size())
+            || deletions > 0 && active.num_range_deletes() >= deletions
+    }
+
     /// Bytes that the family's memtables may have together.
     pub(crate) fn write_buffers_size(&self) -> u64 {
         let number = self.often.max_write_buffer_number.load(Ordering::Relaxed);
@@ -312,6 +322,7 @@ struct Often {
     write_buffer_size: AtomicU64,
     max_write_buffer_number: AtomicU64,
     max_successive_merges: AtomicU64,
+    memtable_max_range_deletions: AtomicU64,
     /// As it is in force.
     arena_block_size: AtomicUsize,
 }
@@ -322,6 +333,7 @@ impl Often {
             write_buffer_size: AtomicU64::new(0),
             max_write_buffer_number: AtomicU64::new(0),
             max_successive_merges: AtomicU64::new(0),
+            memtable_max_range_deletions: AtomicU64::new(0),
             arena_block_size: AtomicUsize::new(0),
         };
         new.set(options);
@@ -337,6 +349,9 @@ impl Often {
             .store(u64::from(number), Ordering::Relaxed);
         self.max_successive_merges
             .store(cf.max_successive_merges, Ordering::Relaxed);
+        let most = cf.memtable_max_range_deletions;
+        self.memtable_max_range_deletions
+            .store(u64::from(most), Ordering::Relaxed);
         self.arena_block_size
             .store(arena_block_size(options), Ordering::Relaxed);
     }

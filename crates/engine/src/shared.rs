@@ -605,11 +605,8 @@ impl Shared {
     #[inline]
     pub(crate) fn note_full_memtables(&self, families: &FamilySet) {
         for family in families.iter() {
-            let size = family.write_buffer_size() as usize;
             let view = family.view.load();
-            if view.mem.should_flush(size, family.arena_block_size())
-                && !family.flush_wanted.swap(true, Ordering::Relaxed)
-            {
+            if family.is_full(&view.mem) && !family.flush_wanted.swap(true, Ordering::Relaxed) {
                 self.attention.raise();
             }
         }
