@@ -169,6 +169,12 @@ impl Heard {
     fn note(&self, what: String) {
         self.0.lock().unwrap().push(what);
     }
+
+    fn wait_for(&self, notes: usize) {
+        while self.0.lock().unwrap().len() < notes {
+            std::thread::yield_now();
+        }
+    }
 }
 
 impl EventListener for Heard {
@@ -201,11 +207,13 @@ fn listeners_hear_of_flushes_and_of_failures() {
     let db = Db::open(Path::new("/db"), &o).unwrap();
     db.put("a", "1").unwrap();
     db.flush().unwrap();
+    heard.wait_for(3); // a flush returns before everybody is told
     db.put("b", "2").unwrap();
     disk.fail_on(Fault::Eio, Repeat::Forever, |act, path| {
         act == Act::Sync && path.extension().is_some_and(|e| e == "sst")
     });
     db.flush().unwrap_err();
+    heard.wait_for(6);
     let seen = std::mem::take(&mut *heard.0.lock().unwrap());
     let want = [
         "sealed default 1",
