@@ -452,13 +452,18 @@ fn files_of_tombstones_alone_hide_move_survive_a_reopen_and_go() {
 /// The user keys that bound the files of level 1 and below, level by level, as `sstables` shows them.
 fn bounds(db: &Db) -> Vec<(String, String)> {
     let text = db.property("rocksdb.sstables").unwrap();
-    let files = text
-        .lines()
-        .filter_map(|l| l.split_once('[')?.1.strip_suffix(']'));
-    files
-        .filter_map(|l| l.split_once(" .. "))
-        .map(|(a, b)| (a.to_owned(), b.to_owned()))
+    // number:size[sequences]['smallest key' seq…, type… .. 'largest key' …](…)
+    text.lines()
+        .filter_map(|l| l.split_once("][")?.1.split_once(" .. "))
+        .map(|(a, b)| (user_key_shown(a), user_key_shown(b)))
         .collect()
+}
+
+/// A user key that stands in hexadecimal between quotes.
+fn user_key_shown(bound: &str) -> String {
+    let hex = bound.split('\'').nth(1).unwrap_or_default();
+    let bytes = (0..hex.len() / 2).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap());
+    String::from_utf8(bytes.collect()).unwrap()
 }
 
 #[test]
