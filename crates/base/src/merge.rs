@@ -101,40 +101,43 @@ fn failed(operator: &dyn MergeOperator, key: &[u8], what: &str) -> Error {
 pub fn parse(text: &str) -> Result<Option<Arc<dyn MergeOperator>>> {
     let text = text.trim();
     let inner = text.strip_prefix('{').and_then(|t| t.strip_suffix('}'));
-    let (mut id, mut delimiter) = (inner.is_none().then_some(text), None);
+    let (mut id, mut delimiter, mut odd) = (inner.is_none().then_some(text), None, None);
     for member in inner.unwrap_or_default().split(';') {
         match member.split_once('=') {
             None if member.trim().is_empty() => {}
             Some((name, value)) if name.trim() == "id" => id = Some(value.trim()),
             Some((name, value)) if name.trim() == "delimiter" => delimiter = Some(value),
-            _ => {
-                return Err(Error::invalid_argument(format!(
-                    "merge_operator = {text}: {member:?} is not known"
-                )));
-            }
+            _ => odd = odd.or(Some(member)),
         }
     }
     let id = id.unwrap_or_default();
     let delimiter = |default: &str| delimiter.unwrap_or(default).as_bytes().to_vec();
-    Ok(Some(match id {
-        "" | "nullptr" => return Ok(None),
+    let operator: Option<Arc<dyn MergeOperator>> = match id {
+        "" | "nullptr" => None,
         StringAppendOperator::NAME | "stringappend" => {
-            Arc::new(StringAppendOperator::new(delimiter(",")))
+            Some(Arc::new(StringAppendOperator::new(delimiter(","))))
         }
         StringAppendTestOperator::NAME | "stringappendtest" => {
-            Arc::new(StringAppendTestOperator::new(delimiter(",")))
+            Some(Arc::new(StringAppendTestOperator::new(delimiter(","))))
         }
-        UInt64AddOperator::NAME | "uint64add" => Arc::new(UInt64AddOperator),
-        PutOperator::NAME | "put" | "put_v1" => Arc::new(PutOperator),
-        MaxOperator::NAME | "max" => Arc::new(MaxOperator),
-        BytesXorOperator::NAME | "bytesxor" => Arc::new(BytesXorOperator),
+        UInt64AddOperator::NAME | "uint64add" => Some(Arc::new(UInt64AddOperator)),
+        PutOperator::NAME | "put" | "put_v1" => Some(Arc::new(PutOperator)),
+        MaxOperator::NAME | "max" => Some(Arc::new(MaxOperator)),
+        BytesXorOperator::NAME | "bytesxor" => Some(Arc::new(BytesXorOperator)),
+        // It may have any options of its own.
         _ => {
             return Err(Error::not_supported(format!(
                 "merge_operator = {text}, which is not built in"
             ))
             .hint("open the database with the operator in its column family's options"));
         }
-    }))
+    };
+    match odd {
+        None => Ok(operator),
+        Some(member) => Err(Error::invalid_argument(format!(
+            "merge_operator = {text}: {member:?} is not known"
+        ))),
+    }
 }
 
 /// Folds `operands` into `first`, or into the first of them.
@@ -405,6 +408,9 @@ mod tests {
         }
         let e = parse("MyOperator").unwrap_err().to_string();
         assert!(e.contains("MyOperator, which is not built in"), "{e}");
+        let ttl = "{user_operator={id=StringAppendOperator;delimiter=,;};id=TtlMergeOperator;}";
+        let e = parse(ttl).unwrap_err();
+        assert_eq!(e.kind(), crate::ErrorKind::NotSupported, "{e}");
         let e = parse("{id=put;delimeter=,;}").unwrap_err().to_string();
         assert!(e.contains("delimeter=,"), "{e}");
     }

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use arc_swap::{ArcSwap, Guard};
 use base::merge::MergeOperator;
 use base::{Comparator, Error, FileNumber, Result};
 
 use crate::compaction::stats::Compactions;
-use crate::listener::FlushReason;
+use crate::listener::{FlushReason, Listeners};
 use crate::memtable::history::History;
 use crate::memtable::{Memtable, Settings};
 use crate::options::{ColumnFamilyOptions, CompactionStyle};
@@ -115,6 +115,10 @@ pub(crate) struct Family {
     pub(crate) compactions: Compactions,
     /// A compaction filter panicked: none is called any more.
     pub(crate) filter_failed: Arc<AtomicBool>,
+    /// Handles that applications have.
+    handles: AtomicUsize,
+    /// Who is told when the last of them goes.
+    listeners: OnceLock<Listeners>,
     /// The database that the family is open in, for handles that stray into another one.
     pub(crate) instance: u64,
 }
@@ -162,6 +166,8 @@ impl Family {
             dropped: AtomicBool::new(false),
             compactions: Compactions::default(),
             filter_failed: Arc::default(),
+            handles: AtomicUsize::new(0),
+            listeners: OnceLock::new(),
             instance,
         }
     }
@@ -280,6 +286,26 @@ impl Family {
         let enough = self.options().cf.min_write_buffer_number_to_merge.max(1) as usize;
         let below = self.flush_below.load(Ordering::Relaxed);
         imm.len() >= enough || imm.iter().any(|m| m.id() < below)
+    }
+
+    /// Tells these listeners when the last handle goes.
+    pub(crate) fn listen(&self, listeners: &Listeners) {
+        if !listeners.is_empty() {
+            self.listeners.get_or_init(|| listeners.clone());
+        }
+    }
+
+    pub(crate) fn handle_made(&self) {
+        self.handles.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn handle_gone(&self) {
+        let last = self.handles.fetch_sub(1, Ordering::Relaxed) == 1;
+        if let (true, Some(listeners)) = (last, self.listeners.get()) {
+            // Whoever panics there is no business of the handle's owner.
+            let _panics =
+                listeners.tell(|l| l.on_column_family_handle_deletion_started(&self.name));
+        }
     }
 
     pub(crate) fn mark_dropped(&self) {

@@ -246,6 +246,9 @@ pub(crate) struct Parts {
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Self {
         let stall = Stall::new(parts.options.db.delayed_rate());
+        for family in parts.families.iter() {
+            family.listen(&parts.options.env.listeners);
+        }
         let totals = Totals::new(parts.options.env.clock.monotonic_nanos());
         Self {
             instance: parts.instance,
@@ -840,7 +843,7 @@ impl Shared {
                 db_name: self.dir.clone(),
                 file_path: path.to_path_buf(),
                 job_id: job,
-                status: removed.as_ref().map(|()| ()).map_err(Error::duplicate),
+                status: removed.as_ref().copied().map_err(Error::duplicate),
             };
             self.tell(|l| l.on_table_file_deleted(&info));
         }

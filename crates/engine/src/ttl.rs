@@ -318,11 +318,6 @@ impl MergeOperator for TtlMergeOperator {
     fn allow_single_operand(&self) -> bool {
         self.inner.allow_single_operand()
     }
-
-    fn options_text(&self) -> String {
-        let inner = self.inner.options_text();
-        format!("{{id=TtlMergeOperator;user_operator={inner};}}")
-    }
 }
 
 /// Makes a [`TtlFilter`] around the filter that the application has.

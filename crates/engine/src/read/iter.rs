@@ -96,13 +96,19 @@ pub struct DbIterator {
     auto_refresh: bool,
 }
 
+/// As the family's options are now.
+fn scope_of(origin: &Origin) -> Scope {
+    let family = origin.family.options();
+    let extractor = family.prefix_extractor.as_ref();
+    Scope::new(&origin.options, extractor, origin.family.comparator())
+}
+
 impl DbIterator {
     pub(crate) fn new(mut origin: Box<Origin>, sequence: SequenceNumber) -> Self {
         let lower = origin.options.iterate_lower_bound.take();
         let upper = origin.options.iterate_upper_bound.take();
         let options = &origin.options;
-        let family = origin.family.options();
-        let comparator = family.comparator.clone();
+        let comparator = origin.family.comparator().clone();
         if let Some(s) = &origin.statistics {
             s.add(Ticker::NoIteratorCreated, 1);
         }
@@ -110,8 +116,8 @@ impl DbIterator {
             sequence,
             lower,
             upper,
-            scope: Scope::new(options, family.prefix_extractor.as_ref(), &comparator),
-            skips_max: family.cf.max_sequential_skip_in_iterations,
+            scope: scope_of(&origin),
+            skips_max: origin.family.options().cf.max_sequential_skip_in_iterations,
             looks_max: match options.max_skippable_internal_keys {
                 0 => u64::MAX,
                 n => n.saturating_add(1),
@@ -232,6 +238,8 @@ impl DbIterator {
     /// - `rocksdb.iterator.internal-key`: the user key at which it is, or stopped.
     /// - `rocksdb.iterator.is-key-pinned`, `rocksdb.iterator.is-value-pinned`: `1` if key or value
     ///   stay in memory as long as the iterator lives, else `0`. See [`ReadOptions::pin_data`].
+    /// - `rocksdb.iterator.super-version-number`: how many states of memtables and files the family
+    ///   had, up to the one that the iterator shows.
     /// - `rocksdb.iterator.write-time`: when the entry was written, as a `u64` in little-endian
     ///   bytes; always `u64::MAX`, unknown.
     ///
@@ -251,6 +259,10 @@ impl DbIterator {
             }
             "rocksdb.iterator.internal-key" if self.valid => self.key().to_vec(),
             "rocksdb.iterator.internal-key" => self.saved_key.clone(),
+            "rocksdb.iterator.super-version-number" => {
+                let number = self.origin.as_ref().map_or(0, |o| o.view_number());
+                number.to_string().into_bytes()
+            }
             "rocksdb.iterator.write-time" => u64::MAX.to_le_bytes().to_vec(),
             _ => return Err(Error::invalid_argument("Unidentified property.")),
         })

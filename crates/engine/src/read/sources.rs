@@ -30,6 +30,8 @@ pub(crate) struct Origin {
     pub(crate) options: ReadOptions,
     /// What it was made of last.
     view: Arc<View>,
+    /// The number of that View, or of one that came right after it.
+    number: u64,
     /// Range tombstones that the active memtable had then.
     tombstones: u64,
 }
@@ -66,6 +68,7 @@ impl Origin {
             clock: Arc::clone(&shared.env().clock),
             options: options.clone(),
             tombstones: view.mem.num_range_deletes(),
+            number: family.view.number(),
             view,
         }
     }
@@ -98,19 +101,26 @@ impl Origin {
         }
     }
 
-    /// Turns to the family's newest View; whether that changes anything. `tombstones`: also if only
-    /// range tombstones came to the active memtable.
-    pub(crate) fn load_view(&mut self, tombstones: bool) -> bool {
-        let look_at_tombstones = tombstones;
+    /// Turns to the family's newest View; whether that changes anything. `and_tombstones`: also if
+    /// only range tombstones came to the active memtable.
+    pub(crate) fn load_view(&mut self, and_tombstones: bool) -> bool {
         let view = self.family.view.load();
         let tombstones = view.mem.num_range_deletes();
-        let changed = !Arc::ptr_eq(&view, &self.view)
-            || (look_at_tombstones && tombstones != self.tombstones);
-        if changed {
+        let other = !Arc::ptr_eq(&view, &self.view);
+        if other {
+            self.number = self.family.view.number();
             self.view = Arc::clone(&view);
+        }
+        let more = and_tombstones && tombstones != self.tombstones;
+        if other || more {
             self.tombstones = tombstones;
         }
-        changed
+        other || more
+    }
+
+    /// RocksDB's number of the `SuperVersion`.
+    pub(crate) fn view_number(&self) -> u64 {
+        self.number
     }
 
     /// Turns to what the database has now, or had at a snapshot; returns the sequence to read at.

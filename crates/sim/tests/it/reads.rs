@@ -781,9 +781,8 @@ fn properties_of_iterators() {
     let db = Db::open(temp.path(), &options()).unwrap();
     db.put("a", "1").unwrap();
     db.flush().unwrap();
-    db.put("b", "2").unwrap();
-    db.merge("c", "3").unwrap();
     for pin_data in [false, true] {
+        db.merge("c", "3").unwrap();
         let o = ReadOptions {
             pin_data,
             ..ReadOptions::default()
@@ -799,13 +798,22 @@ fn properties_of_iterators() {
         assert_eq!(get(&it, "is-key-pinned"), "0");
         assert_eq!(get(&it, "is-value-pinned"), yes);
         assert_eq!(get(&it, "internal-key"), "a");
-        it.next();
+        db.put("e", "5").unwrap();
+        it.refresh().unwrap();
+        it.seek(b"e");
         assert_eq!(get(&it, "is-key-pinned"), yes);
         assert_eq!(get(&it, "is-value-pinned"), yes);
-        it.next();
+        it.seek(b"c");
         assert_eq!(get(&it, "is-value-pinned"), "0"); // merged
         let time = it.property("rocksdb.iterator.write-time").unwrap();
         assert_eq!(time, u64::MAX.to_le_bytes());
+        let number = |it: &DbIterator| get(it, "super-version-number").parse::<u64>().unwrap();
+        let before = number(&it);
+        db.flush().unwrap();
+        assert_eq!(number(&it), before);
+        it.refresh().unwrap();
+        assert!(number(&it) > before);
+        db.put("d", "4").unwrap();
         let e = it.property("rocksdb.iterator.what").unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidArgument);
     }

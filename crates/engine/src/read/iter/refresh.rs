@@ -2,7 +2,7 @@
 
 use base::{Error, Result, SequenceNumber, ValueType, key};
 
-use super::{DbIterator, Direction, Place};
+use super::{DbIterator, Direction, Place, scope_of};
 use crate::Snapshot;
 use crate::read::sources::News;
 
@@ -32,8 +32,15 @@ impl DbIterator {
         Ok(())
     }
 
-    /// Makes the cursors anew, for a reader at `sequence`. They are nowhere.
+    /// Makes the cursors anew, for a reader at `sequence`. They are nowhere, and a seek must follow.
     fn renew(&mut self, sequence: SequenceNumber) {
+        self.renew_cursors(sequence);
+        if let Some(origin) = &self.origin {
+            self.scope = scope_of(origin);
+        }
+    }
+
+    fn renew_cursors(&mut self, sequence: SequenceNumber) {
         if let Some(origin) = &self.origin {
             self.sequence = sequence;
             self.inner = origin.cursors(sequence);
@@ -86,7 +93,7 @@ impl DbIterator {
         let sequence = self.sequence;
         match self.origin.as_mut().map(|o| o.news(sequence)) {
             Some(News::View(sequence)) => {
-                self.renew(sequence);
+                self.renew_cursors(sequence);
                 table::InternalIterator::seek(&mut self.inner, &behind);
             }
             Some(News::Memtable(sequence)) => {
