@@ -96,8 +96,18 @@ fn used_fields(tree: &Tree) -> BTreeSet<String> {
         });
         out.extend(fields.map(|w| w[1].text.to_owned()));
     }
-    if out.contains("compaction_bytes_max") {
-        out.insert("max_compaction_bytes".to_owned());
+    // Read through functions of cf.rs.
+    for (function, options) in [
+        ("compaction_bytes_max", &["max_compaction_bytes"][..]),
+        (
+            "compression_of",
+            &["bottommost_compression", "bottommost_compression_opts"],
+        ),
+        ("periodic_seconds", &["periodic_compaction_seconds"]),
+    ] {
+        if out.contains(function) {
+            out.extend(options.iter().map(|o| (*o).to_owned()));
+        }
     }
     out
 }
