@@ -29,10 +29,14 @@ use crate::{families, maintenance, properties, resume};
 
 /// A handle to a column family: cheap to clone, valid as long as the database is open. After a
 /// drop it can still be read from, not written to.
-#[derive(Clone)]
 pub struct ColumnFamily(pub(crate) Arc<Family>);
 
 impl ColumnFamily {
+    pub(crate) fn new(family: Arc<Family>) -> Self {
+        family.handle_made();
+        Self(family)
+    }
+
     /// The family's name.
     pub fn name(&self) -> &str {
         &self.0.name
@@ -41,6 +45,18 @@ impl ColumnFamily {
     /// The family's id, as it stands in batches and in the MANIFEST.
     pub fn id(&self) -> u32 {
         self.0.id
+    }
+}
+
+impl Clone for ColumnFamily {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for ColumnFamily {
+    fn drop(&mut self) {
+        self.0.handle_gone();
     }
 }
 
@@ -202,12 +218,12 @@ impl Db {
             .load()
             .by_name(name)
             .cloned()
-            .map(ColumnFamily)
+            .map(ColumnFamily::new)
     }
 
     /// The column family that every database has.
     pub fn default_column_family(&self) -> ColumnFamily {
-        ColumnFamily(Arc::clone(&self.default))
+        ColumnFamily::new(Arc::clone(&self.default))
     }
 
     /// Every open column family, by id.
@@ -217,7 +233,7 @@ impl Db {
             .load()
             .iter()
             .cloned()
-            .map(ColumnFamily)
+            .map(ColumnFamily::new)
             .collect()
     }
 
@@ -227,7 +243,7 @@ impl Db {
         name: &str,
         options: &ColumnFamilyOptions,
     ) -> Result<ColumnFamily> {
-        families::create(&self.shared, name, options).map(ColumnFamily)
+        families::create(&self.shared, name, options).map(ColumnFamily::new)
     }
 
     /// Drops a column family and its data. Handles and iterators that exist still read it.

@@ -62,6 +62,7 @@ pub(crate) fn create(
             db.instance,
             db.share_write_buffers(),
         ));
+        family.listen(&db.env().listeners);
         let mut set = FamilySet::clone(&old);
         set.insert(Arc::clone(&family));
         db.families.store(Arc::new(set));

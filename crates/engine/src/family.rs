@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use arc_swap::{ArcSwap, Guard};
 use base::merge::MergeOperator;
 use base::{Comparator, Error, FileNumber, Result};
 
 use crate::compaction::stats::Compactions;
-use crate::listener::FlushReason;
+use crate::listener::{FlushReason, Listeners};
 use crate::memtable::history::History;
 use crate::memtable::{Memtable, Settings};
 use crate::options::{ColumnFamilyOptions, CompactionStyle};
@@ -115,6 +115,10 @@ pub(crate) struct Family {
     pub(crate) compactions: Compactions,
     /// A compaction filter panicked: none is called any more.
     pub(crate) filter_failed: Arc<AtomicBool>,
+    /// Handles that applications have.
+    handles: AtomicUsize,
+    /// Who is told when the last of them goes.
+    listeners: OnceLock<Listeners>,
     /// The database that the family is open in, for handles that stray into another one.
     pub(crate) instance: u64,
 }
@@ -162,6 +166,8 @@ impl Family {
             dropped: AtomicBool::new(false),
             compactions: Compactions::default(),
             filter_failed: Arc::default(),
+            handles: AtomicUsize::new(0),
+            listeners: OnceLock::new(),
             instance,
         }
     }
@@ -191,6 +197,16 @@ impl Family {
     #[inline]
     pub(crate) fn write_buffer_size(&self) -> u64 {
         self.often.write_buffer_size.load(Ordering::Relaxed)
+    }
+
+    /// Whether the active memtable is to be closed.
+    #[inline]
+    pub(crate) fn is_full(&self, active: &Memtable) -> bool {
+        let size = self.write_buffer_size() as usize;
+        let deletions = &self.often.memtable_max_range_deletions;
+        let deletions = deletions.load(Ordering::Relaxed);
+        active.should_flush(size, self.arena_block_size())
+            || deletions > 0 && active.num_range_deletes() >= deletions
     }
 
     /// Bytes that the family's memtables may have together.
@@ -272,6 +288,26 @@ impl Family {
         imm.len() >= enough || imm.iter().any(|m| m.id() < below)
     }
 
+    /// Tells these listeners when the last handle goes.
+    pub(crate) fn listen(&self, listeners: &Listeners) {
+        if !listeners.is_empty() {
+            self.listeners.get_or_init(|| listeners.clone());
+        }
+    }
+
+    pub(crate) fn handle_made(&self) {
+        self.handles.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn handle_gone(&self) {
+        let last = self.handles.fetch_sub(1, Ordering::Relaxed) == 1;
+        if let (true, Some(listeners)) = (last, self.listeners.get()) {
+            // Whoever panics there is no business of the handle's owner.
+            let _panics =
+                listeners.tell(|l| l.on_column_family_handle_deletion_started(&self.name));
+        }
+    }
+
     pub(crate) fn mark_dropped(&self) {
         self.dropped.store(true, Ordering::Release);
     }
@@ -286,6 +322,7 @@ struct Often {
     write_buffer_size: AtomicU64,
     max_write_buffer_number: AtomicU64,
     max_successive_merges: AtomicU64,
+    memtable_max_range_deletions: AtomicU64,
     /// As it is in force.
     arena_block_size: AtomicUsize,
 }
@@ -296,6 +333,7 @@ impl Often {
             write_buffer_size: AtomicU64::new(0),
             max_write_buffer_number: AtomicU64::new(0),
             max_successive_merges: AtomicU64::new(0),
+            memtable_max_range_deletions: AtomicU64::new(0),
             arena_block_size: AtomicUsize::new(0),
         };
         new.set(options);
@@ -311,6 +349,9 @@ impl Often {
             .store(u64::from(number), Ordering::Relaxed);
         self.max_successive_merges
             .store(cf.max_successive_merges, Ordering::Relaxed);
+        let most = cf.memtable_max_range_deletions;
+        self.memtable_max_range_deletions
+            .store(u64::from(most), Ordering::Relaxed);
         self.arena_block_size
             .store(arena_block_size(options), Ordering::Relaxed);
     }

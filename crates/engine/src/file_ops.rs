@@ -112,7 +112,7 @@ impl Db {
         import: &ImportColumnFamilyOptions,
         metadata: &ExportImportFilesMetaData,
     ) -> Result<ColumnFamily> {
-        export::import(&self.shared, name, options, import, metadata).map(ColumnFamily)
+        export::import(&self.shared, name, options, import, metadata).map(ColumnFamily::new)
     }
 
     /// Deletes the tables that lie in one of the ranges with all their keys (`None` is open; the

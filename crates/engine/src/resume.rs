@@ -43,7 +43,7 @@ pub(crate) fn resume(db: &Shared) -> Result<()> {
     if let Some(old_bg_error) = old {
         let info = BackgroundErrorRecoveryInfo {
             old_bg_error,
-            new_bg_error: result.as_ref().map(|()| ()).map_err(Error::duplicate),
+            new_bg_error: result.as_ref().copied().map_err(Error::duplicate),
         };
         db.tell(|l| l.on_error_recovery_end(&info));
     }

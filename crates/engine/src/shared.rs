@@ -246,6 +246,9 @@ pub(crate) struct Parts {
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Self {
         let stall = Stall::new(parts.options.db.delayed_rate());
+        for family in parts.families.iter() {
+            family.listen(&parts.options.env.listeners);
+        }
         let totals = Totals::new(parts.options.env.clock.monotonic_nanos());
         Self {
             instance: parts.instance,
@@ -602,11 +605,8 @@ impl Shared {
     #[inline]
     pub(crate) fn note_full_memtables(&self, families: &FamilySet) {
         for family in families.iter() {
-            let size = family.write_buffer_size() as usize;
             let view = family.view.load();
-            if view.mem.should_flush(size, family.arena_block_size())
-                && !family.flush_wanted.swap(true, Ordering::Relaxed)
-            {
+            if family.is_full(&view.mem) && !family.flush_wanted.swap(true, Ordering::Relaxed) {
                 self.attention.raise();
             }
         }
@@ -843,7 +843,7 @@ impl Shared {
                 db_name: self.dir.clone(),
                 file_path: path.to_path_buf(),
                 job_id: job,
-                status: removed.as_ref().map(|()| ()).map_err(Error::duplicate),
+                status: removed.as_ref().copied().map_err(Error::duplicate),
             };
             self.tell(|l| l.on_table_file_deleted(&info));
         }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::print_stdout, reason = "a program that prints its results")]
 
+mod bench_bulkload;
 mod bench_device;
 mod bench_quick;
 mod bench_requests;
@@ -39,6 +40,8 @@ enum Task {
     BenchRequests(bench_requests::Arguments),
     /// Compare both engines in minutes of overwriting: rate, worst second, tail, amplification
     BenchSustained(bench_sustained::Arguments),
+    /// Compare a bulk load: random keys into vector memtables, then one compaction
+    BenchBulkload(bench_bulkload::Arguments),
     /// Count what a synced put costs the device, beside RocksDB and the raw device; needs root
     BenchDevice(bench_device::Arguments),
     /// Run the long random tests: against a model, in turns with RocksDB
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Task::BenchQuick(arguments) => bench_quick::run(&arguments),
         Task::BenchRequests(arguments) => bench_requests::run(&arguments),
         Task::BenchSustained(arguments) => bench_sustained::run(&arguments),
+        Task::BenchBulkload(arguments) => bench_bulkload::run(&arguments),
         Task::BenchDevice(arguments) => return bench_device::run(&arguments),
         Task::Soak(arguments) => soak::run(&arguments),
         Task::Tidy(arguments) => tidy::run(&arguments),

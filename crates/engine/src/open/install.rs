@@ -221,8 +221,7 @@ impl Opening {
         if too_much && !(view.mem.is_empty() && view.imm.is_empty()) {
             return Excess::All;
         }
-        let limit = family.write_buffer_size() as usize;
-        if !view.mem.should_flush(limit, family.arena_block_size()) {
+        if !family.is_full(&view.mem) {
             return Excess::None;
         }
         let most = family.options().cf.max_write_buffer_number.unsigned_abs() as usize;

@@ -4,9 +4,13 @@
 //!   look      is there a database, may it be opened?            nothing is written
 //!   lock      LOCK: one opener                                  the LOCK file, if missing
 //!   recover   CURRENT → MANIFEST → tables → logs → memtables    tables, if memtables overflow
-//!   install   flush, new log, new MANIFEST, CURRENT             the point of no return
+//!   install   new log, new MANIFEST, CURRENT                    the point of no return
 //!   tidy      OPTIONS file, obsolete files                      deletions
 //! ```
+//!
+//! What the logs held is flushed in the background afterwards, and the logs stay until then. Only if
+//! some of it was given up as damaged, or does not fit the write buffers, it is flushed before the
+//! new MANIFEST.
 //!
 //! Everything that can be wrong with what is there shows before the point of no return: a failed
 //! open deletes nothing and overwrites nothing.

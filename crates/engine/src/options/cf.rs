@@ -263,6 +263,8 @@ base::options! {
         memtable_prefix_bloom_size_ratio: f64 = 0.0, in 0.0..=0.25, [Mutable];
         /// Whether a memtable's Bloom filter has whole keys.
         memtable_whole_key_filtering: bool = false, [Mutable];
+        /// Range deletions in a memtable at which it is closed and flushed; 0 is no limit.
+        memtable_max_range_deletions: u32 = 0, in 0..=u32::MAX, [Mutable];
         /// Bytes in which a memtable asks for memory.
         arena_block_size: u64 = 1 << 20, in 4096..=1 << 32, [Mutable];
         /// Level 0 files at which a compaction starts.

@@ -93,9 +93,7 @@ fn sections(db: &DbOptions, families: &[(&str, &ColumnFamilyOptions)]) -> (Strin
         "wal_dir" => Some(escape(&db.wal_dir)),
         n => db.get(n),
     };
-    // RocksDB leaves a directory out that is not set.
-    let db_lines = of(DB_SECTION, &value).filter(|(n, v)| !(*n == "wal_dir" && v.is_empty()));
-    section(&mut out, DB_SECTION, None, db_lines);
+    section(&mut out, DB_SECTION, None, of(DB_SECTION, &value));
     let first = families.iter().filter(|(name, _)| *name == "default");
     let rest = families.iter().filter(|(name, _)| *name != "default");
     for (name, o) in first.chain(rest) {
@@ -113,9 +111,7 @@ fn sections(db: &DbOptions, families: &[(&str, &ColumnFamilyOptions)]) -> (Strin
             "periodic_compaction_seconds" => Some(o.cf.periodic_seconds().to_string()),
             n => o.cf.get(n),
         };
-        // RocksDB leaves the list out that is empty.
-        let cf_lines = of(CF_SECTION, &cf_value)
-            .filter(|(n, v)| !(*n == "compression_per_level" && v.is_empty()));
+        let cf_lines = of(CF_SECTION, &cf_value);
         section(&mut out, CF_SECTION, Some(name), cf_lines);
         let table = of(TABLE_SECTION, &|n| o.table.get(n));
         section(&mut out, TABLE_SECTION, Some(name), table);
@@ -124,14 +120,14 @@ fn sections(db: &DbOptions, families: &[(&str, &ColumnFamilyOptions)]) -> (Strin
 }
 
 /// Every key of a section that is to be written with its value, or the default where no table has
-/// it. Keys that 7.8.3 does not have are left out at their default.
+/// it. Keys that 7.8.3 does not have are left out at their default; RocksDB leaves out what is empty,
+/// too.
 fn lines(section: &str, value: &dyn Fn(&str) -> Option<String>) -> Vec<(&'static Key, String)> {
     let keys = KEYS.iter().filter(|k| k.section == section);
-    keys.filter_map(|k| match value(k.name) {
-        Some(v) => (k.releases == Releases::Both || v != k.default).then_some((k, v)),
-        None => (k.releases == Releases::Both).then(|| (k, k.default.to_owned())),
-    })
-    .collect()
+    keys.map(|k| (k, value(k.name).unwrap_or_else(|| k.default.to_owned())))
+        .filter(|(k, v)| k.releases == Releases::Both || v != k.default)
+        .filter(|(_, v)| !v.is_empty())
+        .collect()
 }
 
 fn section(
@@ -358,6 +354,10 @@ impl Parser {
             }
             return Ok(());
         }
+        let name = match name {
+            "memtable" => "memtable_factory", // RocksDB's other name for it
+            name => name,
+        };
         self.known_key(sections, name, value)
     }
 
@@ -690,8 +690,10 @@ impl Parser {
 /// What RocksDB takes as text and Ironstone as an object: name and where it is given.
 const OBJECTS: &[(&str, &str)] = &[
     ("block_cache", "env.block_cache"),
+    ("env", "env"),
     ("listeners", "env.listeners"),
     ("rate_limiter", "env.rate_limiter"),
+    ("rate_limiter_bytes_per_sec", "env.rate_limiter"),
     ("statistics", "env.statistics"),
     ("write_buffer_manager", "env.write_buffer_manager"),
 ];

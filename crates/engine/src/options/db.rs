@@ -85,7 +85,8 @@ base::options! {
         /// Whether the MANIFEST records each closed log with the size up to which it is durable.
         /// `open` refuses a recorded log that is missing or shorter.
         track_and_verify_wals_in_manifest: bool = false;
-        /// Whether `open` keeps the logs instead of flushing what it recovered from them.
+        /// Whether what `open` recovered from the logs stays in the active memtables, and the logs with
+        /// it. If not, it is flushed in the background after `open`.
         avoid_flush_during_recovery: bool = false;
         /// Whether `close` leaves unlogged writes (`disable_wal`) in memory, which loses them.
         avoid_flush_during_shutdown: bool = false, [Mutable];

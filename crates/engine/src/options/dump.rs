@@ -88,6 +88,16 @@ fn plain(value: &str) -> &str {
     }
 }
 
+/// The name of a codec as LOG has it.
+fn codec_name(value: &str) -> &str {
+    match value.strip_prefix('k') {
+        Some("NoCompression") => "NoCompression",
+        Some("DisableCompressionOption") => "Disabled",
+        Some(other) => other.strip_suffix("Compression").unwrap_or(other),
+        None => value,
+    }
+}
+
 fn option(log: &InfoLog, name: &str, value: &str) {
     if name == "max_bytes_for_level_multiplier_additional" {
         for (i, each) in value.split(':').enumerate() {
@@ -98,6 +108,9 @@ fn option(log: &InfoLog, name: &str, value: &str) {
             );
         }
         return;
+    }
+    if name.ends_with("compression") || name == "blob_compression_type" {
+        return line(log, name, codec_name(value));
     }
     let members = value.strip_prefix('{').and_then(|v| v.strip_suffix('}'));
     let Some(members) = members else {
@@ -139,6 +152,7 @@ mod tests {
         let text = std::fs::read_to_string(dir.path().join("LOG")).unwrap();
         for wanted in [
             "Options.max_background_jobs: 2\n",
+            "Options.bottommost_compression: Disabled\n",
             "Options.create_if_missing: 0\n",
             "Options.write_buffer_size: 67108864\n",
             "Options.max_bytes_for_level_multiplier_addtl[6]: 1\n",

@@ -58,7 +58,7 @@ const fn key(
     }
 }
 
-/// Every key, section by section, in the order in which 7.8.3 writes them.
+/// Every key, section by section, in the order in which 7.8.3 writes them. Both leave out what is empty.
 #[rustfmt::skip] // One row a line.
 pub const KEYS: &[Key] = &[
     key(DB, BOTH, true, "compaction_readahead_size", "0"),
@@ -142,6 +142,8 @@ pub const KEYS: &[Key] = &[
     key(DB, BOTH, false, "write_thread_max_yield_usec", "100"),
     key(DB, BOTH, false, "advise_random_on_open", "true"),
     key(DB, BOTH, false, "info_log_level", "INFO_LEVEL"),
+    key(DB, BOTH, false, "db_log_dir", ""),
+    key(DB, NEW, true, "daily_offpeak_time_utc", ""),
     key(DB, NEW, true, "fast_sst_open", "false"),
     key(DB, NEW, true, "max_compaction_trigger_wakeup_seconds", "43200"),
     key(DB, NEW, true, "optimize_manifest_for_recovery", "false"),
@@ -202,7 +204,6 @@ pub const KEYS: &[Key] = &[
     key(CF, BOTH, true, "max_sequential_skip_in_iterations", "8"),
     key(CF, BOTH, true, "prepopulate_blob_cache", "kDisable"),
     key(CF, BOTH, true, "compression", "kSnappyCompression"),
-    // Left out while it is empty, as RocksDB does.
     key(CF, BOTH, true, "compression_per_level", ""),
     key(CF, BOTH, true, "compaction_options_universal", "{incremental=false;compression_size_percent=-1;allow_trivial_move=false;max_size_amplification_percent=200;max_merge_width=4294967295;stop_style=kCompactionStopStyleTotalSize;min_merge_width=2;size_ratio=1;}"),
     key(CF, BOTH, true, "blob_garbage_collection_age_cutoff", "0.250000"),

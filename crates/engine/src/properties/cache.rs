@@ -66,15 +66,13 @@ pub(super) fn text(db: &Shared, family: &Family) -> String {
         return String::new();
     }
     let cache = &db.tables.cache;
-    let roles: String = ROLES
-        .iter()
-        .zip(entries(db))
-        .filter(|(_, (count, _))| *count > 0)
-        .map(|((name, _), (count, bytes))| {
+    let mut roles = String::new();
+    for ((name, _), (count, bytes)) in ROLES.iter().zip(entries(db)) {
+        if count > 0 {
             let share = portion(bytes, cache.capacity());
-            format!(" {name}({count},{},{share:.6}%)", text::bytes(bytes))
-        })
-        .collect();
+            roles += &format!(" {name}({count},{},{share:.6}%)", text::bytes(bytes));
+        }
+    }
     format!(
         "Block cache {} capacity: {} seed: 0 usage: {} table_size: {} occupancy: {} \
          collections: 1 last_copies: 0 last_secs: 0 secs_since: 0\n\

@@ -226,7 +226,10 @@ fn bound(internal: &[u8]) -> String {
     let Some((user, packed)) = base::key::split(internal) else {
         return "(bad)".to_owned();
     };
-    let hex: String = user.iter().map(|b| format!("{b:02X}")).collect();
+    let digits = user.iter().flat_map(|b| [b >> 4, b & 15]);
+    let hex: String = digits
+        .map(|d| char::from(b"0123456789ABCDEF"[usize::from(d)]))
+        .collect();
     format!("'{hex}' seq:{}, type:{}", packed >> 8, packed & 0xff)
 }
 

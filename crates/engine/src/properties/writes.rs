@@ -24,7 +24,7 @@ pub(super) fn text(db: &Shared) -> String {
 /// The three lines about a time. What was written by applications is told in `unit`.
 fn lines(what: &str, c: &Counts, unit: f64, unit_name: &str) -> String {
     let time = seconds(c.nanos);
-    let per = |n: u64, of: u64| n as f64 / (of + 1) as f64;
+    let per = |n: u64, of: u64| n as f64 / of.max(1) as f64;
     format!(
         "{what} writes: {} writes, {} keys, {} commit groups, {:.1} writes per commit group, \
          ingest: {:.2} {unit_name}, {:.2} MB/s\n\
@@ -89,7 +89,7 @@ mod tests {
         };
         let want = "Interval writes: 13K writes, 40K keys, 12K commit groups, 1.1 writes per \
             commit group, ingest: 5.00 MB, 2.50 MB/s\n\
-            Interval WAL: 12K writes, 4 syncs, 2469.00 writes per sync, written: 0.00 GB, \
+            Interval WAL: 12K writes, 4 syncs, 3086.25 writes per sync, written: 0.00 GB, \
             2.50 MB/s\n\
             Interval stall: 00:00:0.100 H:M:S, 5.0 percent\n";
         assert_eq!(lines("Interval", &c, MB, "MB"), want);

@@ -40,11 +40,7 @@ impl ReadMeter {
         let result = read_exact_at(file, bytes, offset);
         perf::count(PerfCounter::IoBytesRead, bytes.len() as u64);
         if let Some(clock) = &self.clock {
-            perf::stop(
-                PerfCounter::IoReadNanos,
-                clock.as_ref(),
-                self.for_perf(timer),
-            );
+            perf::stop(PerfCounter::IoReadNanos, clock.as_ref(), for_perf(timer));
         }
         if let Some(statistics) = &self.statistics {
             self.count(statistics, bytes.len() as u64, activity, timer);
@@ -81,11 +77,7 @@ impl ReadMeter {
     /// Ends it.
     pub(super) fn block_read(&self, histogram: HistogramKind, timer: Option<u64>) {
         if let Some(clock) = &self.clock {
-            perf::stop(
-                PerfCounter::BlockReadTime,
-                clock.as_ref(),
-                self.for_perf(timer),
-            );
+            perf::stop(PerfCounter::BlockReadTime, clock.as_ref(), for_perf(timer));
         }
         if let (Some(s), Some(micros)) = (&self.statistics, self.micros(timer)) {
             s.record_time(histogram, micros);
@@ -116,7 +108,7 @@ impl ReadMeter {
         let out = f()?;
         if let Some(clock) = &self.clock {
             let counter = PerfCounter::BlockDecompressTime;
-            perf::stop(counter, clock.as_ref(), self.for_perf(timer));
+            perf::stop(counter, clock.as_ref(), for_perf(timer));
         }
         if let Some(s) = statistics {
             s.add(Ticker::NumberBlockDecompressed, 1);
@@ -134,11 +126,6 @@ impl ReadMeter {
         Some(clock.monotonic_nanos())
     }
 
-    /// The timer, if the calling thread's perf level counts times.
-    fn for_perf(&self, timer: Option<u64>) -> Option<u64> {
-        timer.filter(|_| perf::level() > PerfLevel::EnableCount)
-    }
-
     fn nanos(&self, timer: Option<u64>) -> Option<u64> {
         let now = self.clock.as_ref()?.monotonic_nanos();
         Some(now.saturating_sub(timer?))
@@ -147,4 +134,9 @@ impl ReadMeter {
     fn micros(&self, timer: Option<u64>) -> Option<u64> {
         self.nanos(timer).map(|n| n / 1000)
     }
+}
+
+/// The timer, if the calling thread's perf level counts times.
+fn for_perf(timer: Option<u64>) -> Option<u64> {
+    timer.filter(|_| perf::level() > PerfLevel::EnableCount)
 }

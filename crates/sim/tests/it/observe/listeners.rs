@@ -8,9 +8,7 @@ use ironstone::listener::{
     BackgroundErrorReason, BackgroundErrorRecoveryInfo, EventListener, ExternalFileIngestionInfo,
     SubcompactionJobInfo, TableFileCreationBriefInfo, TableFileCreationInfo, TableFileDeletionInfo,
 };
-use ironstone::{
-    Db, Error, IngestExternalFileOptions, Options, SstFileWriter, TableCreationReason,
-};
+use ironstone::{Db, Error, IngestExternalFileOptions, Options, SstFileWriter};
 
 /// Writes down what it is told.
 #[derive(Default)]
@@ -61,6 +59,11 @@ impl EventListener for Notes {
     }
     fn on_subcompaction_completed(&self, info: &SubcompactionJobInfo) {
         self.add(format!("part {} ends", info.subcompaction_job_id));
+    }
+    fn on_column_family_handle_deletion_started(&self, cf_name: &str) {
+        if cf_name != "default" {
+            self.add(format!("no handle of {cf_name}"));
+        }
     }
     fn on_error_recovery_begin(&self, _reason: BackgroundErrorReason, error: &Error) {
         self.add(format!("recovers from {:?}", error.kind()));
@@ -118,11 +121,9 @@ fn they_learn_of_recovered_tables_and_ingested_files() {
     db.put("a", "1").unwrap();
     drop(db);
     let db = open(&path, &notes, |_| {});
+    db.wait_for_compact().unwrap();
     let told = notes.take();
-    assert!(
-        told[0].ends_with(&format!("{:?}", TableCreationReason::Recovery)),
-        "{told:?}"
-    );
+    assert!(told[1].ends_with(".sst of 1"), "{told:?}");
     let file = dir.path().join("made.sst");
     let mut writer = SstFileWriter::new(&Options::default());
     writer.open(&file).unwrap();
@@ -134,6 +135,20 @@ fn they_learn_of_recovered_tables_and_ingested_files() {
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].starts_with("made.sst is 0"), "{told:?}");
     assert!(told[0].ends_with("of 1, sequence 2"), "{told:?}");
+}
+
+#[test]
+fn they_learn_of_the_last_handle_of_a_family() {
+    let dir = sim::dirs::scratch().unwrap();
+    let notes = Arc::new(Notes::default());
+    let db = open(dir.path(), &notes, |_| {});
+    let options = ironstone::ColumnFamilyOptions::default();
+    let handle = db.create_column_family("second", &options).unwrap();
+    let other = handle.clone();
+    drop(handle);
+    assert!(notes.take().is_empty());
+    drop(other);
+    assert_eq!(notes.take(), ["no handle of second"]);
 }
 
 #[test]

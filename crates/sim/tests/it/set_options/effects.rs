@@ -31,6 +31,26 @@ fn a_smaller_write_buffer_is_full_at_once() {
     assert!(number(&db, "rocksdb.num-files-at-level0") > 5);
 }
 
+/// A memtable with many range deletions is flushed with the next write, as in RocksDB.
+#[test]
+fn range_deletions_fill_a_memtable() {
+    let dir = dirs::scratch().unwrap();
+    let db = open(dir.path());
+    let changes = [
+        ("disable_auto_compactions", "true"),
+        ("memtable_max_range_deletions", "3"),
+    ];
+    for i in 0..5 {
+        db.delete_range(format!("{i}"), format!("{i}x")).unwrap();
+    }
+    assert_eq!(number(&db, "rocksdb.num-files-at-level0"), 0);
+    set(&db, &changes).unwrap();
+    db.put("key", "value").unwrap();
+    wait_until("a flush", || {
+        number(&db, "rocksdb.num-files-at-level0") == 1
+    });
+}
+
 #[test]
 fn compactions_follow_at_once() {
     let dir = dirs::scratch().unwrap();

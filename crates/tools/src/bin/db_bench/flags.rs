@@ -392,6 +392,10 @@ flags! {
         write_buffer_size: i64 = 64 << 20, option Cf "write_buffer_size";
         /// Number of memtables, the active one included.
         max_write_buffer_number: i32 = 2, option Cf "max_write_buffer_number";
+        /// How memtables hold their entries: skip_list or vector.
+        memtablerep: String = "skip_list".to_owned(), option Cf "memtable_factory";
+        /// Let several threads insert into one memtable at once.
+        allow_concurrent_memtable_write: bool = true, option Db "allow_concurrent_memtable_write";
         /// Bytes of the block cache.
         cache_size: i64 = 32 << 20;
         /// Bytes of a data block before compression.
@@ -430,6 +434,8 @@ flags! {
         num_levels: i32 = 7, option Cf "num_levels";
         /// Compact only when asked to.
         disable_auto_compactions: bool = false, option Cf "disable_auto_compactions";
+        /// Parts that one compaction may be done in at the same time.
+        subcompactions: i32 = 1, option Db "max_subcompactions";
         /// The directory of the log; empty: the database's.
         wal_dir: String = String::new(), option Db "wal_dir";
         /// Write the log's buffer only when asked to.
