@@ -210,6 +210,7 @@ impl MergingIter {
     pub(crate) fn seek_again(&mut self, i: usize, target: &[u8]) {
         if let Some(child) = self.children.get_mut(i) {
             child.iter.seek(target);
+            self.left_out.retain(|&other| other != i);
             self.rebuild();
             self.pass_hidden_anew();
         }

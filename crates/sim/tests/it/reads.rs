@@ -273,6 +273,44 @@ fn refreshing() {
     assert_eq!(e.kind(), ErrorKind::ShutdownInProgress);
 }
 
+#[test]
+fn a_tailing_iterator_in_a_prefix() {
+    let temp = dirs::scratch().unwrap();
+    let mut o = options();
+    o.cf.prefix_extractor = Some(SliceTransform::fixed_prefix(2));
+    o.cf.cf.memtable_prefix_bloom_size_ratio = 0.1;
+    let db = Db::open(temp.path(), &o).unwrap();
+    for key in ["aa1", "aa9", "bb1", "cc1"] {
+        db.put(key, "").unwrap();
+    }
+    db.flush().unwrap();
+    db.put("zz", "").unwrap();
+    for same in [false, true] {
+        let tailing = ReadOptions {
+            tailing: true,
+            prefix_same_as_start: same,
+            ..ReadOptions::default()
+        };
+        let mut it = db.iterator(&tailing);
+        // The memtable has nothing with this prefix yet.
+        it.seek(b"aa1");
+        let new = if same { "aa3" } else { "aa2" };
+        db.put(new, "").unwrap();
+        let mut seen = Vec::new();
+        while it.valid() {
+            seen.push(String::from_utf8_lossy(it.key()).into_owned());
+            it.next();
+        }
+        it.status().unwrap();
+        if same {
+            assert_eq!(seen, ["aa1", "aa2", "aa3", "aa9"]);
+        } else {
+            assert_eq!(seen, ["aa1", "aa2", "aa9", "bb1", "cc1", "zz"]);
+        }
+        db.flush().unwrap();
+    }
+}
+
 /// The numbers of the table files in a directory.
 fn tables(dir: &Path) -> BTreeSet<String> {
     let files = dirs::files(dir).unwrap();
