@@ -67,8 +67,8 @@ struct Model {
 #[derive(clap::Args)]
 struct Switches {
     /// Switches in all
-    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
-    switches: u64,
+    #[arg(long = "switches", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
+    count: u64,
     /// Games into which they are divided
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     games: u64,
@@ -175,14 +175,14 @@ fn run_switches(a: &Switches) -> Result<String, String> {
     let played = AtomicU64::new(0);
     let begun = Instant::now();
     watched(
-        a.switches,
+        a.count,
         "switches",
         || played.load(Ordering::Relaxed),
         || {
             for n in 0..a.games {
                 let plan = turns::Plan {
                     seed: a.seed + n,
-                    switches: a.switches.div_ceil(a.games),
+                    switches: a.count.div_ceil(a.games),
                     classic: n % 2 == 0,
                 };
                 let before = played.load(Ordering::Relaxed);

@@ -324,10 +324,10 @@ impl LyingFile {
         let mut held = lock(&self.held);
         let mut whole = data.to_vec();
         if let Some((rest, at)) = held.take() {
-            if at != offset + data.len() as u64 {
-                io::write_all_at(&*self.inner, &rest, at, WriteSync::None)?;
-            } else {
+            if at == offset + data.len() as u64 {
                 whole.extend(rest);
+            } else {
+                io::write_all_at(&*self.inner, &rest, at, WriteSync::None)?;
             }
         }
         match without_groups(&whole) {

@@ -168,17 +168,14 @@ impl Runner {
         if self.rng.one_in(5) {
             self.secondary = None;
         }
-        let db = match self.secondary.take() {
-            Some(db) => {
-                let caught = db.try_catch_up_with_primary();
-                caught.map_err(|e| format!("catch up: {e}"))?;
-                db
-            }
-            None => {
-                let own = self.temp.path().join("secondary");
-                Db::open_as_secondary(&self.dir, own, &self.setup.options)
-                    .map_err(|e| format!("open as secondary: {e}"))?
-            }
+        let db = if let Some(db) = self.secondary.take() {
+            let caught = db.try_catch_up_with_primary();
+            caught.map_err(|e| format!("catch up: {e}"))?;
+            db
+        } else {
+            let own = self.temp.path().join("secondary");
+            Db::open_as_secondary(&self.dir, own, &self.setup.options)
+                .map_err(|e| format!("open as secondary: {e}"))?
         };
         compare(&db, &self.model).map_err(|e| format!("secondary: {e}"))?;
         self.secondary = Some(db);

@@ -206,6 +206,10 @@ impl Runner {
         Ok(())
     }
 
+    #[expect(
+        clippy::unnecessary_wraps,
+        reason = "it stands in the table of operations"
+    )]
     pub(super) fn snapshot(&mut self) -> Step {
         self.note("snapshot".to_owned());
         let taken = (self.db().snapshot(), self.model.clone());

@@ -9,7 +9,6 @@ mod properties;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use base::Result;
 use ironstone::{Db, IngestExternalFileOptions, Options, SstFileWriter, Statistics, WriteOptions};
 use sim::oracle::{Library, RocksDb, RocksIngest, RocksOptions, RocksSstFileWriter};
 
@@ -169,7 +168,7 @@ impl Pair {
     }
 
     /// What both have seen is on several levels.
-    fn fill_levels(&self) -> Result<()> {
+    fn fill_levels(&self) {
         self.put(0..1000);
         self.delete("key000005");
         for _ in 0..3 {
@@ -182,6 +181,5 @@ impl Pair {
         for i in (0..2000).step_by(7) {
             self.get(&format!("key{i:06}"));
         }
-        Ok(())
     }
 }

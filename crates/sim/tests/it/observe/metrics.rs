@@ -1,5 +1,7 @@
 //! `metrics_text` is what Prometheus takes.
 
+#![expect(clippy::float_cmp, reason = "whole numbers are exact")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use ironstone::{ColumnFamilyOptions, Db, Options, Statistics};
