@@ -35,6 +35,8 @@ const POOL_RETRY: Duration = Duration::from_secs(1);
 
 /// How long a thread sleeps when nothing calls it.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// How long a compaction waits that had no space.
+const NO_SPACE_PAUSE: Duration = Duration::from_secs(1);
 
 /// How many threads flush, and how many compact, by RocksDB's rule: each number for itself, if one
 /// of them is set.
@@ -337,12 +339,45 @@ fn work(db: &Arc<Shared>, role: Role, index: usize) {
         // A panic is a bug of ours; the database must not hang on the thread that is gone.
         let result = catch_unwind(AssertUnwindSafe(|| job(db)))
             .unwrap_or_else(|_| Err(Error::aborted("a background job panicked")));
-        if let Err(e) = result {
-            db.fail_in(role.reason(), "background job", &e);
+        let mut pause = false;
+        match result {
+            Err(e) if role.reason() == BackgroundErrorReason::Compaction && lacks_space(&e) => {
+                db.log.warn(format_args!(
+                    "a compaction had no space and is tried again later: {e}"
+                ));
+                db.tell(|l| l.on_background_error(role.reason(), &e));
+                pause = true;
+            }
+            Err(e) => db.fail_in(role.reason(), "background job", &e),
+            Ok(()) => {}
         }
         db.delete_obsolete_files();
         db.state().busy -= 1;
         admit::debt_changed(db);
+        if pause {
+            wait_for_space(db);
+        }
+    }
+}
+
+/// Whether a table could not be written because the device is full: what it would have been made from
+/// is still there, and nothing names it.
+fn lacks_space(e: &Error) -> bool {
+    let table = e.path().and_then(std::path::Path::extension);
+    e.kind() == ErrorKind::NoSpace && table.is_some_and(|x| x == "sst")
+}
+
+/// A compaction that had no space is not tried again at once.
+fn wait_for_space(db: &Shared) {
+    let clock = &db.env().clock;
+    let until = clock.monotonic_nanos() + NO_SPACE_PAUSE.as_nanos() as u64;
+    let mut state = db.state();
+    while !state.closing {
+        let now = clock.monotonic_nanos();
+        if now >= until {
+            return;
+        }
+        state = db.wait_timeout(state, Duration::from_nanos(until - now));
     }
 }
 

@@ -43,6 +43,10 @@ enum Excess {
     All,
 }
 
+/// With more logs than this, what they held is flushed before the open returns: a program that opens
+/// and closes the database again and again must not gather them.
+const LOGS_KEPT: usize = 32;
+
 /// The outcome of a recovery.
 struct Installed {
     versions: VersionSet,
@@ -164,7 +168,8 @@ impl Opening {
             });
         }
         // What was given up must not come back: then nothing of the old logs stays in use.
-        let keep_logs = !replayed.cut;
+        let kept = self.options.db.avoid_flush_during_recovery || replayed.logs.len() <= LOGS_KEPT;
+        let keep_logs = !replayed.cut && kept;
         let number = numbers.take();
         for family in families.iter() {
             let in_one = keep_logs && !begun.contains(&family.id);

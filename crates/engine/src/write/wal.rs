@@ -202,6 +202,7 @@ impl LogFiles {
             number,
             kind,
             capacity,
+            recycled: taken == Some(Taken::Recycled),
         })
     }
 
@@ -241,6 +242,8 @@ pub(crate) struct NewLog {
     kind: LogKind,
     /// Bytes that it may grow to.
     capacity: u64,
+    /// It is an old log's file.
+    recycled: bool,
 }
 
 impl NewLog {
@@ -262,6 +265,7 @@ pub(crate) struct ActiveLog {
     pub(crate) number: FileNumber,
     kind: LogKind,
     capacity: u64,
+    recycled: bool,
     /// Number and end of the last log before that is not empty; 0 if no log before is needed.
     previous: (u64, u64),
     /// Rises with groups that the log's kind does not suit, falls with others.
@@ -313,6 +317,7 @@ impl ActiveLog {
             number: new.number,
             kind: new.kind,
             capacity: new.capacity,
+            recycled: new.recycled,
             previous: (0, 0),
             unsuited: 0,
             unsynced: Vec::new(),
@@ -336,6 +341,11 @@ impl ActiveLog {
     pub(crate) fn switch(&mut self, new: NewLog) -> Result<()> {
         self.submit_all()?;
         let left = (self.number.0, self.writer.size());
+        if self.recycled && self.kind == LogKind::Buffered {
+            // RocksDB takes what an old log left behind the end for damage, if a sequence number is
+            // in no log. Without success the file is as good as before.
+            drop(self.writer.file().truncate(left.1));
+        }
         if self.writer.durable().0 < left.1 {
             self.unsynced.push((self.writer.syncer(), left));
         } else if left.1 > 0 {
@@ -370,6 +380,7 @@ impl ActiveLog {
         self.number = new.number;
         self.kind = new.kind;
         self.capacity = new.capacity;
+        self.recycled = new.recycled;
         self.unsuited = 0;
         self.writeback_from = 0;
         self.flying.clear();
