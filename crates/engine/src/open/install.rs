@@ -46,6 +46,8 @@ enum Excess {
 /// With more logs than this, what they held is flushed before the open returns: a program that opens
 /// and closes the database again and again must not gather them.
 const LOGS_KEPT: usize = 32;
+/// The same if what they held is less than this part of each family's write buffer: that takes no time.
+const MUCH: u64 = 4;
 
 /// The outcome of a recovery.
 struct Installed {
@@ -168,8 +170,9 @@ impl Opening {
             });
         }
         // What was given up must not come back: then nothing of the old logs stays in use.
-        let kept = self.options.db.avoid_flush_during_recovery || replayed.logs.len() <= LOGS_KEPT;
-        let keep_logs = !replayed.cut && kept;
+        let keep_logs = !replayed.cut
+            && (self.options.db.avoid_flush_during_recovery
+                || replayed.logs.len() <= LOGS_KEPT && families.iter().any(|f| is_much(f)));
         let number = numbers.take();
         for family in families.iter() {
             let in_one = keep_logs && !begun.contains(&family.id);
@@ -346,6 +349,14 @@ impl Opening {
             }
         }
     }
+}
+
+/// Whether so much was recovered that its flush would take long.
+fn is_much(family: &Family) -> bool {
+    let view = family.view.load();
+    let memtables = view.imm.iter().chain([&view.mem]);
+    let bytes: u64 = memtables.map(|m| m.data_bytes()).sum();
+    bytes >= family.write_buffer_size() / MUCH
 }
 
 /// The family's memtable is full: recovery goes on with another one.

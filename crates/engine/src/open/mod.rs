@@ -8,9 +8,9 @@
 //!   tidy      OPTIONS file, obsolete files                      deletions
 //! ```
 //!
-//! What the logs held is flushed in the background afterwards, and the logs stay until then. Only if
-//! some of it was given up as damaged, or does not fit the write buffers, it is flushed before the
-//! new MANIFEST.
+//! What the logs held is flushed before the new MANIFEST if it is little, does not fit the write
+//! buffers, or some of it was given up as damaged. Else it is flushed in the background afterwards, and
+//! the logs stay until then.
 //!
 //! Everything that can be wrong with what is there shows before the point of no return: a failed
 //! open deletes nothing and overwrites nothing.

@@ -86,7 +86,8 @@ base::options! {
         /// `open` refuses a recorded log that is missing or shorter.
         track_and_verify_wals_in_manifest: bool = false;
         /// Whether what `open` recovered from the logs stays in the active memtables, and the logs with
-        /// it. If not, it is flushed in the background after `open`.
+        /// it. If not, it is flushed: before `open` returns if it is little,
+        /// else in the background.
         avoid_flush_during_recovery: bool = false;
         /// Whether `close` leaves unlogged writes (`disable_wal`) in memory, which loses them.
         avoid_flush_during_shutdown: bool = false, [Mutable];
