@@ -169,10 +169,7 @@ impl Opening {
                 last_sequence: replayed.last_sequence,
             });
         }
-        // What was given up must not come back: then nothing of the old logs stays in use.
-        let keep_logs = !replayed.cut
-            && (self.options.db.avoid_flush_during_recovery
-                || replayed.logs.len() <= LOGS_KEPT && families.iter().any(|f| is_much(f)));
+        let keep_logs = self.keeps_logs(&replayed, families);
         let number = numbers.take();
         for family in families.iter() {
             let in_one = keep_logs && !begun.contains(&family.id);
@@ -238,6 +235,13 @@ impl Opening {
         } else {
             Excess::All
         }
+    }
+
+    /// Whether the logs stay in use. What was given up must not come back: then nothing of them does.
+    fn keeps_logs(&self, replayed: &Replayed, families: &FamilySet) -> bool {
+        let later =
+            replayed.logs.len() <= LOGS_KEPT && families.iter().any(|family| is_much(family));
+        !replayed.cut && (self.options.db.avoid_flush_during_recovery || later)
     }
 
     /// Leaves what was recovered of a family in memory, to be flushed in the background unless
