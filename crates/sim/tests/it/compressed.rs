@@ -297,6 +297,7 @@ fn the_old_log_in_a_recycled_file_is_not_read() {
         put("round", &round.to_string());
         if round < 5 {
             db.flush().unwrap();
+            db.wait_for_compact().unwrap(); // then the log's file waits for its next use
         }
     }
     let killed = disk.kill_image();
