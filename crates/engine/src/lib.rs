@@ -55,6 +55,7 @@ pub mod listener;
 mod live;
 mod maintenance;
 mod memtable;
+mod obsolete;
 mod open;
 mod operations;
 pub mod options;

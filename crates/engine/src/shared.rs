@@ -11,8 +11,7 @@
 //! Reads take none of them: they load a family's View and the last sequence number.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,17 +22,15 @@ use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber};
 
 use crate::compaction::pick::Running;
 use crate::compaction::pick::manual::{Progress, Request};
-use crate::events::{Event, InfoLog};
+use crate::events::InfoLog;
 use crate::family::{Family, FamilySet};
-use crate::files::{self, FileKind};
-use crate::listener::{BackgroundErrorReason, EventListener, MemTableInfo, TableFileDeletionInfo};
+use crate::listener::{BackgroundErrorReason, EventListener, MemTableInfo};
 use crate::options::{DbOptions, Env, Options};
 use crate::read::snapshot::SnapshotList;
 use crate::totals::Totals;
 use crate::version::VersionSet;
-use crate::version::edit::VersionEdit;
 use crate::version::set::{FileNumbers, Tables};
-use crate::wal::{Fate, Wal};
+use crate::wal::Wal;
 use crate::write::admit::{self, Attention, Stall};
 use crate::write::group::Queue;
 use crate::write::order::Order;
@@ -747,117 +744,6 @@ impl Shared {
             return Ok(());
         }
         self.lock_versions().track_logs(closed)
-    }
-
-    /// The first log that is needed. Families without unflushed data move to newer logs without a
-    /// record in the MANIFEST: it is told here, before the logs go, so that none which it counts
-    /// as needed is ever missing.
-    fn declare_obsolete_logs(&self) -> FileNumber {
-        let mut versions = self.lock_versions();
-        let families = self.families.load();
-        let needed = families.iter().map(|f| f.log_number()).min();
-        let needed = needed.unwrap_or_default();
-        let declared = FileNumber(versions.min_log_number_to_keep);
-        let goes = self.state().logs.range(declared..needed).next().is_some();
-        if needed <= declared || !goes {
-            return declared.min(needed);
-        }
-        let edit = VersionEdit {
-            min_log_number_to_keep: Some(needed.0),
-            ..Default::default()
-        };
-        let last = self.visible().0;
-        match versions.log(&self.tables, &self.numbers, &families, last, edit) {
-            Ok(()) => {
-                versions.min_log_number_to_keep = needed.0;
-                needed
-            }
-            Err(e) => {
-                self.log.warn(format_args!("logs cannot be deleted: {e}"));
-                declared
-            }
-        }
-    }
-
-    /// Deletes what nothing refers to any more: logs below every family's, unless they are archived,
-    /// archived ones that are too old or too many, and files that the janitor collected.
-    pub(crate) fn delete_obsolete_files(&self) {
-        let disabled = self
-            .no_deletions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if *disabled > 0 {
-            return;
-        }
-        let needed = self.declare_obsolete_logs();
-        let told = |name: &dyn Display, result: Result<()>| match result {
-            Ok(()) => self.log.info(format_args!("Delete {name}")),
-            Err(e) if e.is_not_found() => {}
-            Err(e) => self.log.warn(format_args!("cannot delete: {e}")),
-        };
-        let logs = {
-            let mut state = self.state();
-            let keep = state.logs.split_off(&needed);
-            std::mem::replace(&mut state.logs, keep)
-        };
-        for &number in logs.keys() {
-            self.obsolete_log(number, || self.log_files()?.discard(number));
-        }
-        self.wal.purge(&self.log);
-        let obsolete = self.tables.janitor.take();
-        let job = (!obsolete.is_empty()).then(|| self.state().next_job());
-        for path in obsolete {
-            let removed = self.env().fs.remove(&path);
-            if removed.is_ok() {
-                self.count(Ticker::FilesDeletedImmediately, 1);
-            }
-            self.table_deleted(&path, job.unwrap_or(0), &removed);
-            told(&path.display(), removed);
-        }
-        if !logs.is_empty() {
-            self.notify(); // the pool may have a file to fill again
-        }
-    }
-
-    /// Tells of the deletion of a file, if it is a table.
-    fn table_deleted(&self, path: &Path, job: u64, removed: &Result<()>) {
-        let parsed = path.file_name().and_then(files::parse_name);
-        let Some((FileKind::Table, number)) = parsed else {
-            return;
-        };
-        if removed.as_ref().is_err_and(Error::is_not_found) {
-            return; // the database never had it
-        }
-        let status = match removed {
-            Ok(()) => "OK".to_owned(),
-            Err(e) => e.to_string(),
-        };
-        self.log.event(
-            &Event::new("table_file_deletion")
-                .number("job", job)
-                .number("file_number", number.0)
-                .text("status", &status),
-        );
-        if !self.env().listeners.is_empty() {
-            let info = TableFileDeletionInfo {
-                db_name: self.dir.clone(),
-                file_path: path.to_path_buf(),
-                job_id: job,
-                status: removed.as_ref().copied().map_err(Error::duplicate),
-            };
-            self.tell(|l| l.on_table_file_deleted(&info));
-        }
-    }
-
-    /// Archives a log that is not needed any more, or gets rid of it.
-    pub(crate) fn obsolete_log(&self, number: FileNumber, discard: impl FnOnce() -> Result<()>) {
-        let path = self.wal.path(number);
-        match self.wal.obsolete(number, discard) {
-            Ok(Fate::Gone) => self.log.info(format_args!("Delete {}", path.display())),
-            Ok(Fate::Archived) => self.log.info(format_args!("Archive {}", path.display())),
-            Err(e) if e.is_not_found() => {}
-            Err(e) => self.log.warn(format_args!("cannot remove a log: {e}")),
-        }
     }
 }
 

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use base::Result;
+use ironstone::{ExportImportFilesMetaData, LiveFileMetaData};
 
 pub use tools::librocksdb::{
     Cf, FilterVerdict, Library, RocksBackupEngine, RocksBackupInfo, RocksCache, RocksDb,
@@ -22,6 +23,21 @@ pub fn rocksdb() -> Option<Arc<Library>> {
     Library::discover()
         .inspect_err(|e| eprintln!("skipped: {e}"))
         .ok()
+}
+
+/// The files of an exported family, as RocksDB is told of them.
+pub fn exported_files(export: &ExportImportFilesMetaData) -> Vec<RocksLiveFile> {
+    let of = |f: &LiveFileMetaData| RocksLiveFile {
+        level: f.level as i32,
+        name: f.name.clone(),
+        directory: f.directory.display().to_string(),
+        size: f.size as usize,
+        smallest_key: f.smallestkey.clone(),
+        largest_key: f.largestkey.clone(),
+        smallest_seqno: f.smallest_seqno,
+        largest_seqno: f.largest_seqno,
+    };
+    export.files.iter().map(of).collect()
 }
 
 /// A family's name and its keys with their values, in the family's order.

@@ -60,11 +60,9 @@ impl Outcome {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let (parent, driver) = (arguments.dir.as_deref(), arguments.driver.as_deref());
-    let table = Setup::with("bench-bulkload", parent, driver, |setup| {
+    Setup::print("bench-bulkload", parent, driver, |setup| {
         measure(arguments, setup)
-    })?;
-    print!("{table}");
-    Ok(())
+    })
 }
 
 /// A Markdown table of all runs, and the median of the pairs' ratios.

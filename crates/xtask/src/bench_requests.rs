@@ -95,11 +95,9 @@ struct Outcome {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let (parent, driver) = (arguments.dir.as_deref(), arguments.driver.as_deref());
-    let outcomes = Setup::with("bench-requests", parent, driver, |setup| {
-        measure(arguments, setup)
-    })?;
-    print!("{}", table(&outcomes));
-    Ok(())
+    Setup::print("bench-requests", parent, driver, |setup| {
+        measure(arguments, setup).map(|outcomes| table(&outcomes))
+    })
 }
 
 /// Every contestant's outcomes, one for each round.

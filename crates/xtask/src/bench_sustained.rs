@@ -57,11 +57,9 @@ struct Outcome {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let (parent, driver) = (arguments.dir.as_deref(), arguments.driver.as_deref());
-    let table = Setup::with("bench-sustained", parent, driver, |setup| {
+    Setup::print("bench-sustained", parent, driver, |setup| {
         measure(arguments, setup)
-    })?;
-    print!("{table}");
-    Ok(())
+    })
 }
 
 /// A Markdown table of all runs.

@@ -84,6 +84,17 @@ impl Setup {
         removed.map(|()| measured)
     }
 
+    /// [`Setup::with`], and prints what `measure` returns.
+    pub(crate) fn print(
+        name: &str,
+        parent: Option<&Path>,
+        driver: Option<&Path>,
+        measure: impl FnOnce(&Self) -> Result<String, String>,
+    ) -> Result<(), String> {
+        print!("{}", Self::with(name, parent, driver, measure)?);
+        Ok(())
+    }
+
     /// `--engine` of db_bench, for Ironstone or for the opponent.
     pub(crate) fn engine(&self, rocksdb: bool) -> String {
         if rocksdb {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ironstone::{IngestExternalFileArg, IngestExternalFileOptions, SstFileWriter};
+use ironstone::{IngestExternalFileArg, IngestExternalFileOptions};
 
 use super::runner::{Runner, Step};
 use super::setup::for_family;
@@ -41,21 +41,9 @@ impl Runner {
         let path = self.new_path("table");
         let mut options = self.setup.options.clone();
         options.cf = for_family(&options, self.model[f].reverse);
-        let failed = |e| format!("SstFileWriter: {e}");
-        let mut writer = SstFileWriter::new(&options);
-        writer.open(&path).map_err(failed)?;
-        for (begin, end) in &file.ranges {
-            writer.delete_range(begin, end).map_err(failed)?;
-        }
-        for (key, change) in &file.points {
-            let added = match change {
-                Change::Put(value) => writer.put(key, value),
-                Change::Merge(operand) => writer.merge(key, operand),
-                _ => writer.delete(key),
-            };
-            added.map_err(failed)?;
-        }
-        let info = writer.finish().map_err(failed)?;
+        let info = file
+            .write(&options, &path)
+            .map_err(|e| format!("SstFileWriter: {e}"))?;
         let (have, want) = (info.num_entries, file.points.len() as u64);
         if have != want {
             return Err(format!("a table of {have} entries instead of {want}"));

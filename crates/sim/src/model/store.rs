@@ -1,9 +1,11 @@
 //! The model: what a database should hold, as ordered maps.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
-use ironstone::{MergeOperator, WideColumns};
+use base::Result;
+use ironstone::{ExternalSstFileInfo, MergeOperator, Options, SstFileWriter, WideColumns};
 
 /// A value; snapshots share it.
 pub(crate) type Value = Arc<[u8]>;
@@ -37,6 +39,25 @@ pub(crate) struct FileContent {
     pub(crate) ranges: Vec<(Vec<u8>, Vec<u8>)>,
     /// Each key once, in the family's order.
     pub(crate) points: Vec<(Vec<u8>, Change)>,
+}
+
+impl FileContent {
+    /// Writes the table to `path`.
+    pub(crate) fn write(&self, options: &Options, path: &Path) -> Result<ExternalSstFileInfo> {
+        let mut writer = SstFileWriter::new(options);
+        writer.open(path)?;
+        for (begin, end) in &self.ranges {
+            writer.delete_range(begin, end)?;
+        }
+        for (key, change) in &self.points {
+            match change {
+                Change::Put(value) => writer.put(key, value)?,
+                Change::Merge(operand) => writer.merge(key, operand)?,
+                _ => writer.delete(key)?,
+            }
+        }
+        writer.finish()
+    }
 }
 
 /// A family of the model.

@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use ironstone::{
-    ColumnFamily, ColumnFamilyDescriptor, Db, IngestExternalFileOptions, Options, SstFileWriter,
-    WriteBatch,
+    ColumnFamily, ColumnFamilyDescriptor, Db, IngestExternalFileOptions, Options, WriteBatch,
 };
 
 use super::{Act, Side, Step};
@@ -56,20 +55,7 @@ impl Ironstone {
         let mut options = self.options.clone();
         options.cf = for_family(&options, family.reverse);
         let failed = |e: base::Error| e.to_string();
-        let mut writer = SstFileWriter::new(&options);
-        writer.open(path).map_err(failed)?;
-        for (begin, end) in &file.ranges {
-            writer.delete_range(begin, end).map_err(failed)?;
-        }
-        for (key, change) in &file.points {
-            let added = match change {
-                Change::Put(value) => writer.put(key, value),
-                Change::Merge(operand) => writer.merge(key, operand),
-                _ => writer.delete(key),
-            };
-            added.map_err(failed)?;
-        }
-        writer.finish().map_err(failed)?;
+        file.write(&options, path).map_err(failed)?;
         let how = IngestExternalFileOptions {
             move_files: true,
             ..IngestExternalFileOptions::default()

@@ -13,7 +13,7 @@ use ironstone::{
 };
 use sim::content::{FamilyContent, difference, everything};
 use sim::dirs;
-use sim::oracle::{self, RocksDb, RocksExport, RocksLiveFile, ldb};
+use sim::oracle::{self, RocksDb, RocksExport, ldb};
 
 fn options() -> Options {
     let mut o = Options::default();
@@ -263,20 +263,7 @@ fn rocksdb_imports_our_export_and_we_import_its() {
     let metadata = db
         .export_column_family(&db.default_column_family(), at("export"))
         .unwrap();
-    let files: Vec<_> = metadata
-        .files
-        .iter()
-        .map(|f| RocksLiveFile {
-            level: f.level as i32,
-            name: f.name.clone(),
-            directory: f.directory.display().to_string(),
-            size: f.size as usize,
-            smallest_key: f.smallestkey.clone(),
-            largest_key: f.largestkey.clone(),
-            smallest_seqno: f.smallest_seqno,
-            largest_seqno: f.largest_seqno,
-        })
-        .collect();
+    let files = oracle::exported_files(&metadata);
     let mut o = lib.options();
     o.create_if_missing(true);
     let mut rocks = RocksDb::open(&o, at("rocks")).unwrap();

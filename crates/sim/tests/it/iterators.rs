@@ -249,22 +249,17 @@ fn step(rng: &mut Rng, same: bool, a: &mut DbIterator, b: &mut RocksIter<'_>) ->
     let target = if same { long_key(rng) } else { key(rng) };
     let draw = if a.valid() { 14 } else { 6 };
     match rng.below(draw) {
-        0 | 1 if same => {
-            a.seek(&target);
-            b.seek(&target);
-            format!("seek {}", target.escape_ascii())
-        }
-        0 => {
+        0 if !same => {
             a.seek_to_first();
             b.seek_to_first();
             "to first".to_owned()
         }
-        1 => {
+        1 if !same => {
             a.seek_to_last();
             b.seek_to_last();
             "to last".to_owned()
         }
-        2 | 3 => {
+        0..=3 => {
             a.seek(&target);
             b.seek(&target);
             format!("seek {}", target.escape_ascii())

@@ -14,9 +14,7 @@ use ironstone::{
     Snapshot, Statistics, TableFilter, WriteBatch, WriteOptions,
 };
 use sim::dirs;
-use sim::oracle::{
-    self, Library, RocksDb, RocksExport, RocksIter, RocksLiveFile, RocksOptions, RocksReadOptions,
-};
+use sim::oracle::{self, Library, RocksDb, RocksExport, RocksIter, RocksOptions, RocksReadOptions};
 
 mod shared;
 

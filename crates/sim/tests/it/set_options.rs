@@ -13,7 +13,7 @@ use base::clock::SystemClock;
 use ironstone::options::ParsedOptions;
 use ironstone::options::codec::Unsupported;
 use ironstone::options::rocksdb::{CF_SECTION, DB_SECTION, KEYS, Key, Releases, TABLE_SECTION};
-use ironstone::{ColumnFamilyDescriptor, CompressionType, Db, Env, Options, Result};
+use ironstone::{ColumnFamily, ColumnFamilyDescriptor, CompressionType, Db, Env, Options, Result};
 use sim::dirs;
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
 use sim::oracle::{self, RocksDb, RocksOptions, ldb};
@@ -26,6 +26,17 @@ fn options() -> Options {
 
 fn open(dir: &Path) -> Db {
     Db::open(dir, &options()).unwrap()
+}
+
+/// With a second family, which has one key.
+fn with_other(dir: &Path) -> (Db, ColumnFamily) {
+    let mut o = options();
+    o.db.create_missing_column_families = true;
+    let families = ["default", "other"].map(|n| ColumnFamilyDescriptor::new(n, o.cf.clone()));
+    let db = Db::open_cf(dir, &o, &families).unwrap();
+    let other = db.column_family("other").unwrap();
+    db.put_cf(&other, "key", "value").unwrap();
+    (db, other)
 }
 
 /// Changes options of the default family.
@@ -253,12 +264,7 @@ fn members_of_structs_change_alone() {
 #[test]
 fn changes_survive_a_reopen_with_the_latest_options() {
     let dir = dirs::scratch().unwrap();
-    let mut o = options();
-    o.db.create_missing_column_families = true;
-    let families = ["default", "other"].map(|n| ColumnFamilyDescriptor::new(n, o.cf.clone()));
-    let db = Db::open_cf(dir.path(), &o, &families).unwrap();
-    let other = db.column_family("other").unwrap();
-    db.put_cf(&other, "key", "value").unwrap();
+    let (db, other) = with_other(dir.path());
     let changes = [
         ("write_buffer_size", "3M"),
         ("compression", "kZSTD"),

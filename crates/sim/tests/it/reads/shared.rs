@@ -75,20 +75,7 @@ fn check_with_rocksdb(
     want: &sim::content::Pairs,
 ) {
     let Some(lib) = oracle::rocksdb() else { return };
-    let files: Vec<_> = metadata
-        .files
-        .iter()
-        .map(|f| RocksLiveFile {
-            level: f.level as i32,
-            name: f.name.clone(),
-            directory: f.directory.display().to_string(),
-            size: f.size as usize,
-            smallest_key: f.smallestkey.clone(),
-            largest_key: f.largestkey.clone(),
-            smallest_seqno: f.smallest_seqno,
-            largest_seqno: f.largest_seqno,
-        })
-        .collect();
+    let files = oracle::exported_files(metadata);
     let mut rocks = RocksDb::open(&rocks_options(&lib), dir.join("theirs")).unwrap();
     let export = RocksExport::of(&lib, &metadata.db_comparator_name, &files).unwrap();
     rocks

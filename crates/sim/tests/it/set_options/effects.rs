@@ -9,7 +9,7 @@ use ironstone::options::codec::Unsupported;
 use ironstone::{ColumnFamilyDescriptor, Db, Env, FlushOptions, WriteOptions};
 use sim::dirs;
 
-use super::{log_of, number, open, options, set, wait_until};
+use super::{log_of, number, open, options, set, wait_until, with_other};
 
 /// A memtable that is full by a new, smaller `write_buffer_size` is flushed with the next write.
 #[test]
@@ -214,12 +214,7 @@ fn threads_come_with_the_options() {
 #[test]
 fn a_smaller_limit_of_logs_flushes_at_once() {
     let dir = dirs::scratch().unwrap();
-    let mut o = options();
-    o.db.create_missing_column_families = true;
-    let families = ["default", "other"].map(|n| ColumnFamilyDescriptor::new(n, o.cf.clone()));
-    let db = Db::open_cf(dir.path(), &o, &families).unwrap();
-    let other = db.column_family("other").unwrap();
-    db.put_cf(&other, "key", "value").unwrap();
+    let (db, other) = with_other(dir.path());
     for i in 0..32 {
         db.put(format!("{i}"), vec![b'x'; 8192]).unwrap();
     }
