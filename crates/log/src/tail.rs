@@ -126,6 +126,12 @@ impl Tail {
         self
     }
 
+    /// Whether the write of a whole unit reaches into the next one, with zeros: two writes that are
+    /// out at once would overwrite each other.
+    pub(crate) fn reaches_beyond(&self) -> bool {
+        self.zeros > LEGACY_HEADER
+    }
+
     /// The tail of a log that ends at `offset`. Reads the partial last unit, if there is one.
     pub(crate) fn at(offset: u64, unit: u32, file: &dyn File) -> Result<Self> {
         if !unit.is_power_of_two() {
@@ -202,7 +208,7 @@ impl Tail {
                     // At the end of the file, RocksDB's AbsoluteConsistency mode would take so
                     // few zeros for a header that was cut off.
                     buf.resize(buf.len() + self.unit)?;
-                } else if room == 0 && self.zeros > LEGACY_HEADER {
+                } else if room == 0 && self.reaches_beyond() {
                     buf.resize(content + self.zeros.next_multiple_of(self.unit))?;
                 }
                 buf

@@ -255,14 +255,21 @@ impl Writer {
 
     /// Whether [`Writer::begin`] may be called now, or has to wait for a flight to land.
     pub fn can_begin(&self, sync: bool) -> bool {
+        !self.is_flying()
+            || self.marks.failure().is_some()
+            || (self.tail.is_pending() && self.has_slot(sync))
+    }
+
+    /// Whether [`Writer::begin`] may be called once something more is appended.
+    pub fn has_slot(&self, sync: bool) -> bool {
         let out = self.flights.len();
         out == 0
             || self.marks.failure().is_some()
             || (sync
-                && self.tail.is_pending()
                 && !self.unsynced
                 && self.options.direct_unit.is_some()
                 && matches!(self.options.tail, TailPolicy::Pad { .. })
+                && !self.tail.reaches_beyond()
                 && out < self.options.depth.max(1) as usize
                 && self.flights.iter().all(|f| f.act == Act::WriteDsync))
     }

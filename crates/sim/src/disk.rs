@@ -62,6 +62,9 @@ pub struct Config {
     pub garbage: Garbage,
     /// The files in which they may, by the end of their names: all, if empty.
     pub garbage_in: &'static str,
+    /// Durable writes of several threads overtake one another more often than threads do by
+    /// themselves: some sleep before they begin.
+    pub overtaking: bool,
     /// What [`FileSystem::probe`] says; its `direct_alignment` is enforced.
     pub probe: Probe,
 }
@@ -73,6 +76,7 @@ impl Default for Config {
             sector: 512,
             garbage: Garbage::None,
             garbage_in: "",
+            overtaking: false,
             probe: Probe {
                 file_system: "simulated".to_owned(),
                 direct_alignment: Some(512),
@@ -206,6 +210,8 @@ pub struct SimDisk {
 struct Core {
     config: Config,
     state: Mutex<State>,
+    /// Durable writes that may have slept, see [`Config::overtaking`].
+    overtakings: AtomicU64,
 }
 
 /// Everything on the disk.
@@ -231,6 +237,10 @@ impl std::fmt::Debug for State {
         write!(f, "{} events, crashed: {}", self.events, self.crashed)
     }
 }
+
+/// With [`Config::overtaking`], one of so many durable writes sleeps, and for so long.
+const LINGERING: u64 = 3;
+const LINGER: std::time::Duration = std::time::Duration::from_micros(200);
 
 /// Events that [`SimDisk::trace`] keeps.
 const TRACE_EVENTS_MAX: usize = 4096;
@@ -309,7 +319,11 @@ impl SimDisk {
     fn with_state(config: Config, state: State) -> Self {
         let state = Mutex::new(state);
         Self {
-            core: Arc::new(Core { config, state }),
+            core: Arc::new(Core {
+                config,
+                state,
+                overtakings: AtomicU64::new(0),
+            }),
         }
     }
 
@@ -447,6 +461,14 @@ impl SimDisk {
         state.crashed |= when.is_some();
         state.check_alive(call.act, call.path)?;
         Ok(value)
+    }
+
+    /// Sleeps now and then, see [`Config::overtaking`].
+    fn linger(&self) {
+        let n = self.core.overtakings.fetch_add(1, Ordering::Relaxed);
+        if n.is_multiple_of(LINGERING) {
+            std::thread::sleep(LINGER);
+        }
     }
 
     fn show(&self, state: &State, event: Option<&Event>, phase: Phase) {

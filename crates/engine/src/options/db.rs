@@ -125,7 +125,7 @@ base::options! {
         /// `open` refuses it.
         wal_tail_policy: WalTailPolicy = WalTailPolicy::Rewrite, [Ironstone];
         /// How many durable writes of the log may be on their way at once; more than 1 needs
-        /// wal_tail_policy = pad.
+        /// wal_tail_policy = pad. One in a log that overwrites an older one.
         wal_pipeline_depth: u32 = 1, in 1..=8, [Ironstone];
         /// Microseconds from the start of one synced log write to the next, at least: more writers
         /// then share one, for disks that are paid by the write.

@@ -47,7 +47,7 @@ pub(crate) fn wait_for_slot(db: &Shared) -> Result<()> {
         db.last_sync_nanos.store(now, Ordering::Relaxed);
     }
     let mut guard = db.lock_log();
-    while !active(&mut guard)?.can_begin(LogStep::Sync) {
+    while !active(&mut guard)?.has_slot(LogStep::Sync) {
         guard = db.wait_for_landing(guard, None);
     }
     Ok(())
@@ -163,7 +163,7 @@ fn lock_for(db: &Shared, step: LogStep, bytes: u64) -> Result<Guard<'_>> {
             guard = db.lock_log();
             continue;
         }
-        if log.can_begin(step) {
+        if log.has_slot(step) {
             return Ok(guard);
         }
         guard = db.wait_for_landing(guard, None);

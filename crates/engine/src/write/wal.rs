@@ -531,12 +531,20 @@ impl ActiveLog {
 
     /// Whether [`ActiveLog::begin`] may be called for `step`.
     pub(crate) fn can_begin(&self, step: LogStep) -> bool {
+        self.takes_at_once(step) || self.writer.can_begin(step == LogStep::Sync)
+    }
+
+    /// Whether a group that is appended first may then begin `step`.
+    pub(crate) fn has_slot(&self, step: LogStep) -> bool {
+        self.takes_at_once(step) || self.writer.has_slot(step == LogStep::Sync)
+    }
+
+    /// Whether `step` waits for no device: the page cache takes bytes at any time.
+    fn takes_at_once(&self, step: LogStep) -> bool {
         match step {
             LogStep::Append => true,
-            // The page cache takes bytes at any time.
-            LogStep::Submit if self.kind == LogKind::Buffered => true,
-            LogStep::Submit => self.writer.can_begin(false),
-            LogStep::Sync => self.writer.can_begin(true),
+            LogStep::Submit => self.kind == LogKind::Buffered,
+            LogStep::Sync => false,
         }
     }
 

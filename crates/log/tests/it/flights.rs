@@ -104,6 +104,53 @@ fn flights_that_overtake_each_other_count_in_order() {
     assert!(!w.is_flying());
 }
 
+/// Over the records of an older log a write has zeros behind it. They must not reach into a later
+/// flight that has landed before: it would be lost although it was acknowledged.
+#[test]
+fn over_old_records_no_flight_overwrites_a_later_one() {
+    let files = Files::new();
+    let old = {
+        let mut w = Writer::new(files.create("old"), padded(1, true));
+        for _ in 0..20 {
+            start(&mut w, &[7; 900]).run().unwrap();
+            w = Writer::resume(w.file().clone(), w.size(), padded(1, true)).unwrap();
+        }
+        content(w.file())
+    };
+    for before in [vec![], vec![0; old.len()], old] {
+        let file = files.with("log", &before);
+        let options = LogOptions {
+            log_number: 4,
+            ..padded(8, true)
+        };
+        let mut w = Writer::new(Arc::clone(&file), options);
+        let records: Vec<Vec<u8>> = (1..=8).map(|i| vec![i; 1 + usize::from(i) * 300]).collect();
+        let mut out: Vec<Flight> = Vec::new();
+        for record in &records {
+            w.append(record).unwrap();
+            pad(&mut w);
+            if !w.can_begin(true) {
+                land_backwards(&mut w, &mut out);
+            }
+            out.push(w.begin(true).unwrap().unwrap());
+        }
+        land_backwards(&mut w, &mut out);
+        assert_eq!(w.durable().0, w.size());
+        let (read, reader) = read_all(wal(&file, 4, RecoveryMode::PointInTimeRecovery));
+        reader.unwrap();
+        let read: Vec<_> = read.iter().filter(|r| r[0] != 0xaa).collect();
+        assert_eq!(read, records.iter().collect::<Vec<_>>());
+    }
+}
+
+/// The last flight that was begun lands first.
+fn land_backwards(w: &mut Writer, out: &mut Vec<Flight>) {
+    while let Some(flight) = out.pop() {
+        flight.run().unwrap();
+        w.landed(flight, Ok(())).unwrap();
+    }
+}
+
 /// Two flights in one unit would be a race on the device: only padding allows more than one.
 #[test]
 fn only_padded_logs_have_several_flights() {

@@ -132,6 +132,9 @@ impl File for SimFile {
         if atomic {
             self.check_atomic(data.len(), offset)?;
         }
+        if act == Act::WriteDsync && self.disk.core.config.overtaking {
+            self.disk.linger();
+        }
         let call = self.call(act, offset, data.len() as u64);
         let sector = self.sector();
         self.disk.act(

@@ -7,8 +7,32 @@ use sim::disk::Lie;
 
 #[test]
 fn threads_lose_nothing_and_leave_a_prefix() {
-    run_until("threads", states_wanted(220_000) / 50, |seed| {
+    run_until("threads", states_wanted(220_000) / 100, |seed| {
         threads::run(Setup::new(seed))
+    });
+}
+
+/// Settings with which writes of the log are most often on their way side by side.
+const SIDE_BY_SIDE: &[(&str, &str)] = &[
+    ("wal_io_mode", "direct"),
+    ("wal_pool_files", "2"),
+    ("wal_tail_policy", "pad"),
+    ("recycle_log_file_num", "2"),
+    ("wal_pipeline_depth", "8"),
+    ("wal_min_sync_interval", "0"),
+    ("manual_wal_flush", "false"),
+    ("max_total_wal_size", "0"),
+    ("write_buffer_size", "131072"),
+];
+
+#[test]
+fn threads_lose_nothing_with_writes_side_by_side() {
+    run_until("side by side", states_wanted(220_000) / 100, |seed| {
+        threads::run(Setup {
+            settings: SIDE_BY_SIDE,
+            operations: 150,
+            ..Setup::new(seed)
+        })
     });
 }
 

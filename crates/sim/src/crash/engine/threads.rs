@@ -27,7 +27,7 @@ use crate::disk::{Act, Config, CrashKind, Lying, Moment, Phase, SimClock, SimDis
 const SECOND: &str = "second";
 /// The key under which each batch puts its name.
 const LAST: &[u8] = b"last";
-/// Images of one life, at most.
+/// Images of one life, at most: of a longer one a random choice.
 const IMAGES_MAX: usize = 400;
 
 /// A number of batches for each thread.
@@ -285,9 +285,36 @@ struct Shot {
     label: String,
 }
 
+/// The images that are kept.
+struct Shots {
+    rng: Rng,
+    kept: Vec<Shot>,
+    /// How many there could have been.
+    seen: u64,
+}
+
+impl Shots {
+    /// Whether the next image is to be made, and which one it replaces.
+    fn place(&mut self) -> Option<usize> {
+        self.seen += 1;
+        if self.kept.len() < IMAGES_MAX {
+            return Some(self.kept.len());
+        }
+        let place = self.rng.below(self.seen) as usize;
+        (place < IMAGES_MAX).then_some(place)
+    }
+
+    fn put(&mut self, place: usize, shot: Shot) {
+        match self.kept.get_mut(place) {
+            Some(old) => *old = shot,
+            None => self.kept.push(shot),
+        }
+    }
+}
+
 struct Recorder {
     book: Arc<Mutex<Book>>,
-    state: Mutex<(Rng, Vec<Shot>)>,
+    state: Mutex<Shots>,
     points: std::sync::atomic::AtomicU64,
     direct: std::sync::atomic::AtomicU64,
 }
@@ -295,8 +322,7 @@ struct Recorder {
 impl Watcher for Recorder {
     fn at(&self, moment: &Moment<'_>) {
         use std::sync::atomic::Ordering::Relaxed;
-        let mut state = lock(&self.state);
-        let (rng, shots) = &mut *state;
+        let mut shots = lock(&self.state);
         let event = moment.event;
         let log = event.path.extension().is_some_and(|e| e == "log");
         let mut book = lock(&self.book);
@@ -312,14 +338,15 @@ impl Watcher for Recorder {
                 .fetch_add(u64::from(log && event.act == Act::WriteDsync), Relaxed);
         }
         let wanted = if log {
-            rng.below(2)
+            shots.rng.below(2)
         } else {
-            u64::from(rng.one_in(6))
+            u64::from(shots.rng.one_in(6))
         };
         for _ in 0..wanted {
-            if shots.len() >= IMAGES_MAX {
-                return;
-            }
+            let Some(place) = shots.place() else {
+                continue;
+            };
+            let rng = &mut shots.rng;
             let killed = rng.one_in(6);
             let kind = CrashKind::any(rng);
             let disk = if killed {
@@ -327,12 +354,13 @@ impl Watcher for Recorder {
             } else {
                 moment.crash_image(rng, kind)
             };
-            shots.push(Shot {
+            let shot = Shot {
                 disk,
                 promise: book.now.clone(),
                 killed,
                 label: format!("{event} {:?} {kind:?}, killed: {killed}", moment.phase),
-            });
+            };
+            shots.put(place, shot);
         }
     }
 }
@@ -452,6 +480,7 @@ pub fn run(setup: Setup) -> Tally {
     };
     let config = Config {
         garbage_in: ".log",
+        overtaking: true,
         ..Config::default()
             .with_sector(if rng.one_in(3) { 4096 } else { 512 })
             .with_atomic_writes(if rng.one_in(2) { 16384 } else { 4096 })
@@ -482,7 +511,11 @@ fn live(
     let book = Arc::new(Mutex::new(book));
     let recorder = Arc::new(Recorder {
         book: Arc::clone(&book),
-        state: Mutex::new((Rng::new(rng.next_u64()), Vec::new())),
+        state: Mutex::new(Shots {
+            rng: Rng::new(rng.next_u64()),
+            kept: Vec::new(),
+            seen: 0,
+        }),
         points: 0.into(),
         direct: 0.into(),
     });
@@ -504,7 +537,7 @@ fn live(
     disk.unwatch();
     tally.points += recorder.points.load(std::sync::atomic::Ordering::Relaxed);
     tally.direct += recorder.direct.load(std::sync::atomic::Ordering::Relaxed);
-    let shots = std::mem::take(&mut lock(&recorder.state).1);
+    let shots = std::mem::take(&mut lock(&recorder.state).kept);
     let book = lock(&book).clone();
     check_all(&options, rng, &book, shots, tally, &context)
 }

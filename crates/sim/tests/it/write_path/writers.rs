@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use base::stats::Ticker;
-use ironstone::options::WalIoMode;
+use ironstone::options::{WalIoMode, WalTailPolicy};
 use ironstone::{Db, ErrorKind, WriteBatch, WriteOptions};
 use sim::hooked::Op;
 
@@ -73,6 +73,47 @@ fn manual_wal_flush_races_synced_writers() {
         told.push(put(&db, &PLAIN, "in the process").unwrap());
         db.close().unwrap();
         machine.reopen(&machine.disk, &told, &[], "closed");
+    }
+}
+
+fn writes_of_logs(op: Op, path: &Path) -> bool {
+    op == Op::Write && is_log(path)
+}
+
+/// `wal_pipeline_depth` says how many durable writes of a log are on their way at once: writers
+/// that come when there are as many wait, and share the next one.
+#[test]
+fn as_many_writes_are_on_their_way_as_the_depth_says() {
+    for (policy, depth) in [
+        (WalTailPolicy::Rewrite, 1),
+        (WalTailPolicy::Pad, 1),
+        (WalTailPolicy::Pad, 2),
+        (WalTailPolicy::Pad, 5),
+    ] {
+        let (mut machine, gate) = Machine::gated(WalIoMode::Direct);
+        machine.options.db.wal_tail_policy = policy;
+        machine.options.db.wal_pipeline_depth = depth;
+        let (db, mut told) = machine.open_direct();
+        let before = machine.count(Ticker::WalFileSynced);
+        gate.close(writes_of_logs);
+        let held = || gate.held.load(std::sync::atomic::Ordering::Relaxed);
+        let keys: Vec<String> = (0..8).map(|i| format!("t{i}")).collect();
+        std::thread::scope(|scope| {
+            let mut writers = Vec::new();
+            for (i, key) in keys.iter().enumerate() {
+                writers.push(scope.spawn(|| put(&db, &SYNC, key).unwrap()));
+                let wanted = (i + 1).min(depth as usize);
+                until("the write is on its way", || held() >= wanted);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            assert_eq!(held(), depth as usize, "{policy:?} {depth}");
+            gate.open();
+            told.extend(writers.into_iter().map(|w| w.join().unwrap()));
+        });
+        let writes = machine.count(Ticker::WalFileSynced) - before;
+        assert!(writes >= u64::from(depth), "{policy:?} {depth}: {writes}");
+        machine.cut_power(&told, &[]);
+        db.close().unwrap();
     }
 }
 
