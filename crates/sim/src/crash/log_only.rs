@@ -4,7 +4,9 @@
 //! random. At each event some images are read back: the records found must be the first ones
 //! written, unchanged, and at least those that were acknowledged. Some images live on: their log is
 //! trimmed, resumed, written on and crashed again, as a database that is opened after each crash.
+//! In padded logs several writes are out at once and land in any order.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +14,7 @@ use base::Result;
 use base::rng::Rng;
 use io::{Create, FileSystem, OpenHow, SyncKind};
 use log::format::{BLOCK, LEGACY_HEADER, RECYCLABLE_HEADER};
-use log::{LogOptions, Reader, ReaderOptions, WalSync, Writer};
+use log::{Flight, LogOptions, Reader, ReaderOptions, TailPolicy, WalSync, Writer};
 
 use super::Tally;
 use crate::disk::{Config, CrashKind, Garbage, Lie, Lying, Moment, Phase, SimDisk, Watcher};
@@ -23,6 +25,8 @@ const LOG_NUMBER: u64 = 7;
 const FILLER: u8 = 0x0d;
 /// Length of a file that is zeroed, or recycled, before it is used.
 const PREPARED_BYTES: u64 = 160 << 10;
+/// The shortest record that fills up a unit: the header of an empty batch, as in a database.
+const PADDING_MIN: u32 = 12;
 
 /// How a log is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,20 +43,29 @@ pub struct Mode {
     pub sector: u32,
     /// What torn sectors may hold.
     pub garbage: Garbage,
+    /// How many writes may be on their way at once in a log that is padded; 0: it is not.
+    pub depth: u32,
 }
 
 impl Mode {
     fn random(rng: &mut Rng) -> Self {
         let direct = rng.one_in(2);
+        let dsync = rng.one_in(2);
+        let depth = if direct && dsync {
+            [0, 0, 1, 2, 8][rng.below(5) as usize]
+        } else {
+            0
+        };
         Self {
             direct,
-            dsync: rng.one_in(2),
+            dsync,
+            depth,
             recyclable: rng.one_in(2),
             prepared: direct || rng.one_in(2),
             sector: if rng.one_in(3) { 4096 } else { 512 },
             garbage: match rng.below(3) {
                 // A rewritten unit must be atomic: see the crate `log`, module `tail`.
-                0 if !direct => Garbage::WrittenBytes,
+                0 if !direct || depth > 0 => Garbage::WrittenBytes,
                 _ => Garbage::None,
             },
         }
@@ -69,8 +82,21 @@ impl Mode {
                 WalSync::Fdatasync
             },
             filler: (plant != Plant::NoBoundaryRule).then_some(FILLER),
+            tail: if self.depth > 0 {
+                TailPolicy::Pad {
+                    payload_min: PADDING_MIN,
+                }
+            } else {
+                TailPolicy::Rewrite
+            },
+            depth: self.depth.max(1),
             ..LogOptions::default()
         }
+    }
+
+    /// Whether a log may be resumed: that writes its last unit again.
+    fn lives_on(&self) -> bool {
+        self.depth == 0 || self.garbage == Garbage::None
     }
 
     fn how(&self) -> OpenHow {
@@ -303,6 +329,112 @@ fn trim(disk: &SimDisk, mode: &Mode, end: u64, plant: Plant) -> Result<()> {
     disk.sync_dir(Path::new("/db"))
 }
 
+/// A log that is written, and its writes on their way.
+struct Log<'a> {
+    checker: &'a Checker,
+    writer: Writer,
+    /// Each with the number of records up to its end.
+    out: Vec<(Flight, usize)>,
+    /// Ends of the flights that do not count yet, in order, with the same number.
+    ends: VecDeque<(log::Lsn, usize)>,
+}
+
+impl Log<'_> {
+    /// Appends a few records. False: a prepared file is full.
+    fn append_some(&mut self, rng: &mut Rng) -> Result<bool> {
+        let mode = &self.checker.mode;
+        for _ in 0..=rng.below(4) {
+            let number = self.checker.book().records.len();
+            let record = make_record(rng, number, self.writer.size(), mode);
+            let room = PREPARED_BYTES - 2 * u64::from(mode.sector);
+            if mode.prepared && self.writer.size() + record.len() as u64 > room {
+                return Ok(false);
+            }
+            self.checker.book().records.push(Arc::clone(&record));
+            self.writer.append(&record)?;
+        }
+        Ok(true)
+    }
+
+    /// Fills the last unit of a padded log up.
+    fn pad(&mut self, rng: &mut Rng) -> Result<()> {
+        let n = self.writer.padding();
+        if n > 0 {
+            let mut record = vec![0; n];
+            rng.fill(&mut record);
+            self.checker.book().records.push(record.as_slice().into());
+            self.writer.append_padding(&record)?;
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self, rng: &mut Rng) -> Result<()> {
+        self.pad(rng)?;
+        self.land_all(rng)?;
+        self.writer.submit()?;
+        let mut book = self.checker.book();
+        book.submitted = book.records.len();
+        Ok(())
+    }
+
+    fn sync(&mut self, rng: &mut Rng) -> Result<()> {
+        if self.checker.mode.depth > 0 {
+            return self.begin(rng);
+        }
+        if self.checker.setup.plant == Plant::AcknowledgeEarly {
+            let mut book = self.checker.book();
+            book.durable = book.records.len();
+        }
+        self.writer.sync()?;
+        let mut book = self.checker.book();
+        book.submitted = book.records.len();
+        book.durable = book.records.len();
+        Ok(())
+    }
+
+    /// Begins a durable write; some of those that are out may land before.
+    fn begin(&mut self, rng: &mut Rng) -> Result<()> {
+        self.pad(rng)?;
+        while !self.writer.can_begin(true) || (!self.out.is_empty() && rng.one_in(4)) {
+            self.land_one(rng)?;
+        }
+        let all = self.checker.book().records.len();
+        if let Some(flight) = self.writer.begin(true)? {
+            self.ends.push_back((flight.end(), all));
+            self.out.push((flight, all));
+        }
+        Ok(())
+    }
+
+    /// Any of the writes that are out lands.
+    fn land_one(&mut self, rng: &mut Rng) -> Result<()> {
+        let n = rng.below(self.out.len() as u64) as usize;
+        let (flight, records) = self.out.swap_remove(n);
+        if self.checker.setup.plant == Plant::AcknowledgeEarly {
+            self.checker.book().durable = records;
+        }
+        let outcome = flight.run();
+        self.writer.landed(flight, outcome)?;
+        let reached = self.writer.durable();
+        let mut book = self.checker.book();
+        while let Some(&(end, records)) = self.ends.front()
+            && end <= reached
+        {
+            self.ends.pop_front();
+            book.submitted = records;
+            book.durable = records;
+        }
+        Ok(())
+    }
+
+    fn land_all(&mut self, rng: &mut Rng) -> Result<()> {
+        while !self.out.is_empty() {
+            self.land_one(rng)?;
+        }
+        Ok(())
+    }
+}
+
 /// Appends, submits and syncs at random until an error or the end of the workload.
 fn write_some(
     fs: &dyn FileSystem,
@@ -312,50 +444,38 @@ fn write_some(
 ) -> Result<()> {
     let plant = checker.setup.plant;
     let file = fs.open(Path::new(LOG), checker.mode.how())?;
-    let mut writer = if let Some(offset) = resume_at {
+    let writer = if let Some(offset) = resume_at {
         Writer::resume(file, offset, checker.mode.options(plant))?
     } else {
         fs.sync_dir(Path::new("/db"))?;
         Writer::new(file, checker.mode.options(plant))
     };
+    let mut log = Log {
+        checker,
+        writer,
+        out: Vec::new(),
+        ends: VecDeque::new(),
+    };
     for _ in 0..8 + rng.below(30) {
-        for _ in 0..=rng.below(4) {
-            let number = checker.book().records.len();
-            let record = make_record(rng, number, writer.size(), &checker.mode);
-            if checker.mode.prepared && writer.size() + record.len() as u64 > PREPARED_BYTES - 8192
-            {
-                break;
-            }
-            checker.book().records.push(Arc::clone(&record));
-            writer.append(&record)?;
+        if !log.append_some(rng)? {
+            break;
         }
-        let all = checker.book().records.len();
         match rng.below(4) {
             0 => {}
-            1 => {
-                writer.submit()?;
-                checker.book().submitted = all;
-            }
+            1 => log.submit(rng)?,
             _ => {
-                if plant == Plant::AcknowledgeEarly {
-                    checker.book().durable = all;
-                }
-                writer.sync()?;
-                let mut book = checker.book();
-                book.submitted = all;
-                book.durable = all;
-                drop(book);
-                if plant == Plant::PadWithZeros && checker.mode.prepared {
-                    let at = writer
-                        .size()
-                        .next_multiple_of(u64::from(checker.mode.sector));
-                    let file = Arc::clone(writer.file());
-                    writer = Writer::resume(file, at, checker.mode.options(plant))?;
+                log.sync(rng)?;
+                if plant == Plant::PadWithZeros && checker.mode.prepared && checker.mode.depth == 0
+                {
+                    let sector = u64::from(checker.mode.sector);
+                    let at = log.writer.size().next_multiple_of(sector);
+                    let file = Arc::clone(log.writer.file());
+                    log.writer = Writer::resume(file, at, checker.mode.options(plant))?;
                 }
             }
         }
     }
-    Ok(())
+    log.land_all(rng)
 }
 
 /// One workload, its crashes, and the lives after them.
@@ -405,7 +525,11 @@ fn one_life(
     generation: usize,
 ) -> Book {
     let found = records.len();
-    let heirs_max = [3, 1, 0][generation.min(2)];
+    let heirs_max = if mode.lives_on() {
+        [3, 1, 0][generation.min(2)]
+    } else {
+        0
+    };
     // A log that was killed, not crashed, is not durable until the trim has synced it.
     let book = Book {
         records,
