@@ -35,7 +35,7 @@ const POOL_RETRY: Duration = Duration::from_secs(1);
 
 /// How long a thread sleeps when nothing calls it.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
-/// How long a compaction waits that had no space.
+/// For how long no compaction begins by itself after one had no space.
 const NO_SPACE_PAUSE: Duration = Duration::from_secs(1);
 
 /// How many threads flush, and how many compact, by RocksDB's rule: each number for itself, if one
@@ -333,30 +333,34 @@ fn work(db: &Arc<Shared>, role: Role, index: usize) {
                 break job;
             }
             // Files grow old without anybody's doing.
-            state = db.wait_timeout(state, LOOK_AGAIN);
+            let starved = state.starved_for(&db.env().clock);
+            state = db.wait_timeout(state, starved.unwrap_or(LOOK_AGAIN));
         };
         drop(state);
         // A panic is a bug of ours; the database must not hang on the thread that is gone.
         let result = catch_unwind(AssertUnwindSafe(|| job(db)))
             .unwrap_or_else(|_| Err(Error::aborted("a background job panicked")));
-        let mut pause = false;
+        let mut starved = false;
         match result {
             Err(e) if role.reason() == BackgroundErrorReason::Compaction && lacks_space(&e) => {
                 db.log.warn(format_args!(
                     "a compaction had no space and is tried again later: {e}"
                 ));
                 db.tell(|l| l.on_background_error(role.reason(), &e));
-                pause = true;
+                starved = true;
             }
             Err(e) => db.fail_in(role.reason(), "background job", &e),
             Ok(()) => {}
         }
         db.delete_obsolete_files();
-        db.state().busy -= 1;
-        admit::debt_changed(db);
-        if pause {
-            wait_for_space(db);
+        let mut state = db.state();
+        state.busy -= 1;
+        if starved {
+            let now = db.env().clock.monotonic_nanos();
+            state.starved_until = now + NO_SPACE_PAUSE.as_nanos() as u64;
         }
+        drop(state);
+        admit::debt_changed(db);
     }
 }
 
@@ -365,20 +369,6 @@ fn work(db: &Arc<Shared>, role: Role, index: usize) {
 fn lacks_space(e: &Error) -> bool {
     let table = e.path().and_then(std::path::Path::extension);
     e.kind() == ErrorKind::NoSpace && table.is_some_and(|x| x == "sst")
-}
-
-/// A compaction that had no space is not tried again at once.
-fn wait_for_space(db: &Shared) {
-    let clock = &db.env().clock;
-    let until = clock.monotonic_nanos() + NO_SPACE_PAUSE.as_nanos() as u64;
-    let mut state = db.state();
-    while !state.closing {
-        let now = clock.monotonic_nanos();
-        if now >= until {
-            return;
-        }
-        state = db.wait_timeout(state, Duration::from_nanos(until - now));
-    }
 }
 
 #[cfg(test)]

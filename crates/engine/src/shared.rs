@@ -17,6 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard as Loaded};
+use base::clock::Clock;
 use base::stats::{HistogramKind, Ticker};
 use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber};
 
@@ -134,6 +135,8 @@ pub(crate) struct State {
     pub(crate) held: Vec<u32>,
     /// The family that was compacted last.
     pub(crate) last_compacted: u32,
+    /// Until then (monotonic nanoseconds) no compaction begins by itself: one had no space.
+    pub(crate) starved_until: u64,
     /// Flushes, compactions and the like so far.
     jobs: u64,
     /// How often background work was paused without being continued.
@@ -194,6 +197,15 @@ impl ManualCompaction {
 }
 
 impl State {
+    /// How long compactions still wait for space.
+    pub(crate) fn starved_for(&self, clock: &Arc<dyn Clock>) -> Option<Duration> {
+        if self.starved_until == 0 {
+            return None;
+        }
+        let left = self.starved_until.saturating_sub(clock.monotonic_nanos());
+        (left > 0).then(|| Duration::from_nanos(left))
+    }
+
     /// The number of the next job, for LOG.
     pub(crate) fn next_job(&mut self) -> u64 {
         self.jobs += 1;

@@ -117,6 +117,9 @@ pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
     if exclusive || state.compacting.iter().any(|r| r.exclusive) {
         return None;
     }
+    if state.starved_for(&db.env().clock).is_some() {
+        return None;
+    }
     let families = db.families.load();
     // From the family behind the last one, so that none waits for ever.
     let after = |id: u32| id > state.last_compacted;
