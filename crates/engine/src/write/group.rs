@@ -40,7 +40,8 @@ const WAITING: u32 = 0;
 const LEAD: u32 = 1;
 const INSERT: u32 = 2;
 const DONE: u32 = 3;
-/// Nobody leads: take the lead, or wait on.
+/// Nobody leads: take the lead, or wait on. Only who is in the queue has this signal, and it changes
+/// while the queue is locked.
 const TRY: u32 = 4;
 
 /// A writer in the queue.
@@ -166,6 +167,8 @@ impl Queue {
             match me.signal.load(Ordering::Acquire) {
                 WAITING => {}
                 TRY => {
+                    let queued = waiting.followers.iter().any(|f| Arc::ptr_eq(f, me));
+                    debug_assert!(queued, "whoever takes it out of the queue ends the TRY");
                     me.signal.store(WAITING, Ordering::Release);
                     waiting.called = false;
                 }
@@ -293,11 +296,12 @@ impl Queue {
             Some(0)
         };
         if let Some(next) = next.and_then(|at| waiting.followers.remove(at)) {
-            if next.signal.load(Ordering::Acquire) == TRY {
+            // Before others see the queue: one that looks at a TRY just now would overwrite it.
+            if next.signal.swap(LEAD, Ordering::AcqRel) == TRY {
                 waiting.called = false;
             }
             drop(waiting);
-            next.tell(LEAD);
+            next.thread.unpark();
             return;
         }
         waiting.led = false;
@@ -456,6 +460,28 @@ mod tests {
             let waiting = queue.lock();
             assert!(!waiting.led && waiting.followers.is_empty());
         }
+    }
+
+    /// More threads than processors, and enough writes that every step is interrupted somewhere.
+    #[test]
+    fn nobody_is_forgotten_in_a_crowd() {
+        let (queue, led) = (Queue::new(true), AtomicBool::new(false));
+        let written = AtomicU64::new(0);
+        let (threads, each) = (8, 60_000);
+        thread::scope(|s| {
+            for _ in 0..threads {
+                s.spawn(|| {
+                    for i in 0..each {
+                        write(&queue, &led, &written, i % 64 == 0);
+                        // As long as a request takes: neither always nor never alone.
+                        for _ in 0..i % 128 {
+                            std::hint::spin_loop();
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(written.into_inner(), threads * each);
     }
 
     #[test]
