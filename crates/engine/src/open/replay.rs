@@ -31,8 +31,13 @@ use log::{Chain, RecoveryMode};
 /// A batch begins with its sequence number and its count.
 const BATCH_HEADER: usize = 12;
 
-/// Bytes of batches after which memtables may have become too large.
-const LOOK_AT_MEMORY: usize = 64 << 10;
+/// Bytes of batches that are put into memtables together, at least and at most, and the part of the
+/// smallest write buffer that they are between: after each such part memtables may be too large.
+const PART_MIN: usize = 64 << 10;
+const PART_MAX: usize = 1 << 20;
+const PART_OF_BUFFER: usize = 8;
+/// Threads that insert, at most.
+const SHARES_MAX: usize = 4;
 
 /// How an open goes on without what is lost.
 const WAY_OUT: &str = "this is no torn tail. Restore the file, or open with \
@@ -311,6 +316,15 @@ struct OneLog<'a> {
     reader: log::Reader,
 }
 
+/// Batches of a log, one after the other, with where their records begin in the file.
+#[derive(Default)]
+struct Part {
+    batches: Vec<(u64, WriteBatch)>,
+    bytes: usize,
+    /// The log ends with it.
+    last: bool,
+}
+
 impl OneLog<'_> {
     /// Replays the log; false if it does not go on where recovery stopped.
     fn replay(
@@ -319,14 +333,86 @@ impl OneLog<'_> {
         stopped: &mut Option<Stop>,
         overflow: Overflow<'_>,
     ) -> Result<bool> {
-        let target = Replay {
-            families: self.families,
-            log_number: self.number,
+        let (families, number, path) = (self.families, self.number, self.path);
+        let (bytes, shares) = (self.part_bytes(), self.shares());
+        let insert = |part: &Part, share| insert(part, share, families, number, path);
+        let Some(mut part) = self.read_part(bytes, out, stopped)? else {
+            return Ok(false);
         };
+        loop {
+            // While one part is inserted, the next one is read.
+            let next = std::thread::scope(|scope| {
+                let mut inserting = Vec::new();
+                let (part, insert) = (&part, &insert);
+                let all = 0..if part.bytes < PART_MIN { 1 } else { shares };
+                for share in all.clone() {
+                    let thread = std::thread::Builder::new().name("ironstone:replay".to_owned());
+                    let of = all.end;
+                    let spawned = (of > 1)
+                        .then(|| thread.spawn_scoped(scope, move || insert(part, (share, of))));
+                    match spawned {
+                        Some(Ok(running)) => inserting.push(running),
+                        _ => insert(part, (share, of))?,
+                    }
+                }
+                let next = if part.last {
+                    Ok(None)
+                } else {
+                    self.read_part(bytes, out, stopped)
+                };
+                for running in inserting {
+                    let panicked = |_| Error::aborted("the replay of a log panicked").file(path);
+                    running.join().map_err(panicked)??;
+                }
+                next
+            })?;
+            overflow()?;
+            match next {
+                Some(next) => part = next,
+                None => break,
+            }
+        }
+        self.ended(out, stopped);
+        Ok(true)
+    }
+
+    /// Bytes of a part.
+    fn part_bytes(&self) -> usize {
+        let buffers = self.families.iter();
+        let smallest = buffers
+            .map(|f| f.options().cf.write_buffer_size as usize)
+            .min();
+        (smallest.unwrap_or(0) / PART_OF_BUFFER).clamp(PART_MIN, PART_MAX)
+    }
+
+    /// How many threads insert, each the records of its families: two threads in one list would
+    /// take as long as one, waiting for each other's cache lines.
+    fn shares(&self) -> usize {
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let wanted = self
+            .opening
+            .options
+            .db
+            .max_file_opening_threads
+            .unsigned_abs() as usize;
+        let families = self.families.iter().count();
+        processors.min(wanted).min(families).min(SHARES_MAX)
+    }
+
+    /// Reads about `bytes`; `None` if the log does not go on where recovery stopped.
+    fn read_part(
+        &mut self,
+        bytes: usize,
+        out: &mut Replayed,
+        stopped: &mut Option<Stop>,
+    ) -> Result<Option<Part>> {
+        let mut part = Part::default();
         let mut record = Vec::new();
-        let mut inserter = Inserter::new(&target, false);
-        let mut waiting = 0;
-        while self.reader.read(&mut record)? {
+        while part.bytes < bytes {
+            if !self.reader.read(&mut record)? {
+                part.last = true;
+                break;
+            }
             if record.len() < BATCH_HEADER {
                 self.reader.reject("log record too small")?;
                 continue;
@@ -337,7 +423,7 @@ impl OneLog<'_> {
             let first = batch.sequence();
             if let Some((_, expected)) = *stopped {
                 if expected != Some(first) {
-                    return Ok(false);
+                    return Ok(None);
                 }
                 *stopped = None;
             }
@@ -349,27 +435,15 @@ impl OneLog<'_> {
                     first - 1
                 ));
             }
-            inserter
-                .add(&batch)
-                .map_err(|e| e.or_file(self.path).offset(at))?;
             let next = first + u64::from(batch.count());
             out.next_in_logs = Some(next);
             if batch.count() > 0 {
                 out.last_sequence = out.last_sequence.max(next - 1);
             }
-            waiting += batch.data().len();
-            if waiting >= LOOK_AT_MEMORY {
-                waiting = 0;
-                inserter.finish();
-                overflow()?;
-                inserter = Inserter::new(&target, false);
-            }
-            record = batch.into_data();
+            part.bytes += batch.data().len();
+            part.batches.push((at, batch));
         }
-        inserter.finish();
-        overflow()?;
-        self.ended(out, stopped);
-        Ok(true)
+        Ok(Some(part))
     }
 
     /// Notes how the log ended.
@@ -399,4 +473,27 @@ impl OneLog<'_> {
             stopped.get_or_insert((self.number, out.next_in_logs));
         }
     }
+}
+
+/// Puts what the batches of a part have for the families of a share into their memtables.
+fn insert(
+    part: &Part,
+    share: (usize, usize),
+    families: &FamilySet,
+    log_number: FileNumber,
+    path: &Path,
+) -> Result<()> {
+    let target = Replay {
+        families,
+        log_number,
+        share,
+    };
+    let mut inserter = Inserter::new(&target, false);
+    for (at, batch) in &part.batches {
+        inserter
+            .add(batch)
+            .map_err(|e| e.or_file(path).offset(*at))?;
+    }
+    inserter.finish();
+    Ok(())
 }

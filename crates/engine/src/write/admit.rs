@@ -269,7 +269,7 @@ pub(crate) fn rate(db: &Shared) -> u64 {
     let mut controller = db.stall.lock();
     controller.tick(now, written);
     db.stall.publish(&controller);
-    controller.rate().map_or(0, |r| r as u64)
+    controller.felt_rate(now).map_or(0, |r| r as u64)
 }
 
 /// A new allowance for `bytes` and some more; how many nanoseconds they cost.

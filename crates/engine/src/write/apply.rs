@@ -44,14 +44,17 @@ impl Target for NewWrites<'_> {
 pub(crate) struct Replay<'a> {
     pub(crate) families: &'a FamilySet,
     pub(crate) log_number: base::FileNumber,
+    /// Of so many shares, which share of the families is asked for; the others are skipped.
+    pub(crate) share: (usize, usize),
 }
 
 impl Target for Replay<'_> {
     fn family(&self, id: u32) -> Result<Option<&Arc<Family>>> {
+        let (mine, of) = self.share;
         Ok(self
             .families
             .get(id)
-            .filter(|f| f.log_number() <= self.log_number))
+            .filter(|f| f.id as usize % of == mine && f.log_number() <= self.log_number))
     }
 
     /// Not known, and not needed.

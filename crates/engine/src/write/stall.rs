@@ -43,6 +43,8 @@ const BURST_NANOS: f64 = 1e6;
 const WAIT_MIN_NANOS: f64 = 1e6;
 /// A writer is not held back longer than this before the rate is looked at again.
 const WAIT_MAX_NANOS: f64 = 50e6;
+/// For so long after a writer waited the rate counts as felt.
+const FELT_NANOS: u64 = 100_000_000;
 /// Weight of a new measurement.
 const FRESH: f64 = 0.4;
 /// Time constants in which the rate follows: falling, rising.
@@ -394,6 +396,8 @@ pub(crate) struct Controller {
     rate_at: u64,
     /// Up to this moment the rate is used up.
     paid_until: f64,
+    /// When a writer was last made to wait.
+    held_at: Option<u64>,
 }
 
 impl Controller {
@@ -406,6 +410,7 @@ impl Controller {
             rate: None,
             rate_at: 0,
             paid_until: 0.0,
+            held_at: None,
         }
     }
 
@@ -477,8 +482,18 @@ impl Controller {
     }
 
     /// The rate in force.
+    #[cfg(test)]
     pub(crate) fn rate(&self) -> Option<f64> {
         self.rate
+    }
+
+    /// The rate, if a stall condition says that writers are delayed, or if it has just made one wait:
+    /// a rate that is above what comes in holds nobody back.
+    pub(crate) fn felt_rate(&self, now: u64) -> Option<f64> {
+        let delayed = self.worst().0 != WriteStallCondition::Normal;
+        let held = |at| now.saturating_sub(at) < FELT_NANOS;
+        self.rate
+            .filter(|_| delayed || self.held_at.is_some_and(held))
     }
 
     /// Whether writers have to ask before they write.
@@ -550,6 +565,7 @@ impl Controller {
         if wait < WAIT_MIN_NANOS {
             return 0;
         }
+        self.held_at = Some(now as u64);
         wait as u64
     }
 
