@@ -1,11 +1,13 @@
-//! A database with thousands of tables opens, with one thread and with many, and says how long that
-//! took beside RocksDB: `cargo test -p ironstone-sim --test it opening -- --nocapture`.
+//! Opening: what the logs of several families hold is replayed by several threads, and a database with
+//! thousands of tables opens, with one thread and with many, and says how long that took beside RocksDB:
+//! `cargo test -p ironstone-sim --test it opening -- --nocapture`.
 
 use std::time::Instant;
 
-use ironstone::{Db, IngestExternalFileOptions, Options, SstFileWriter};
-use sim::dirs;
+use base::rng::Rng;
+use ironstone::{Db, IngestExternalFileOptions, Options, SstFileWriter, WriteBatch};
 use sim::oracle::{self, RocksDb};
+use sim::{content, dirs};
 
 const TABLES: usize = 5000;
 
@@ -56,5 +58,55 @@ fn five_thousand_tables() {
             println!("{round}: RocksDB, 16 threads: {:?}", start.elapsed());
             assert!(db.get(b"004999/9").unwrap().is_some());
         }
+    }
+}
+
+/// Logs of several families, with every kind of record, in batches that go over the families. Some
+/// are larger than what is inserted together; in some the memtables become full on the way.
+#[test]
+fn logs_are_replayed_by_several_threads_as_they_were_written() {
+    for (threads, write_buffer_size) in [(16, 64 << 20), (16, 256 << 10), (1, 64 << 20)] {
+        let temp = dirs::scratch().unwrap();
+        let dir = temp.path().join("db");
+        let mut options = Options::default();
+        options.db.create_if_missing = true;
+        options.db.max_file_opening_threads = threads;
+        options.cf.merge_operator = base::merge::parse("stringappend").unwrap();
+        let db = Db::open(&dir, &options).unwrap();
+        let mut families = vec![db.default_column_family()];
+        for name in ["a", "b", "c", "d"] {
+            families.push(db.create_column_family(name, &options.cf).unwrap());
+        }
+        let mut rng = Rng::new(7);
+        for _ in 0..4000 {
+            let mut batch = WriteBatch::new();
+            for _ in 0..=rng.below(6) {
+                let family = &families[rng.below(5) as usize];
+                let key = format!("{:05}", rng.below(3000));
+                match rng.below(10) {
+                    0 => batch.delete_cf(family, &key).unwrap(),
+                    1 => batch.merge_cf(family, &key, b"more").unwrap(),
+                    2 if rng.one_in(20) => {
+                        let end = format!("{key}~");
+                        batch.delete_range_cf(family, &key, &end).unwrap();
+                    }
+                    _ => batch
+                        .put_cf(family, &key, vec![b'v'; rng.below(400) as usize])
+                        .unwrap(),
+                }
+            }
+            db.write(batch).unwrap();
+        }
+        let copy = temp.path().join("killed");
+        db.pause_background_work().unwrap(); // the directory stands still
+        let wanted = content::everything(&db).unwrap();
+        dirs::copy(&dir, &copy).unwrap();
+        db.continue_background_work().unwrap();
+        drop(families);
+        db.close().unwrap();
+        options.cf.cf.write_buffer_size = write_buffer_size;
+        let db = Db::open_all(&copy, &options).unwrap();
+        assert_eq!(content::everything(&db).unwrap(), wanted, "{threads}");
+        db.close().unwrap();
     }
 }
