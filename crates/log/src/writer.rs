@@ -56,7 +56,8 @@ struct Pending {
     end: u64,
     act: Act,
     landed: bool,
-    /// Given back by a flight that landed when the log had failed.
+    /// Given back by a flight that landed: an earlier one may still fail, and both are then written
+    /// again.
     chunk: Option<Chunk>,
 }
 
@@ -354,24 +355,20 @@ impl Writer {
         if let Err(e) = outcome {
             self.marks.poison(e.or_file(self.file.path()));
         }
-        let failed = self.marks.failure();
-        let mut chunk = flight.chunk;
         if let Some(p) = self.flights.iter_mut().find(|p| p.id == flight.id) {
             p.landed = true;
-            if failed.is_some() {
-                p.chunk = chunk.take();
-            }
+            p.chunk = flight.chunk;
         }
-        if let Some(chunk) = chunk {
-            self.tail.reuse(chunk);
-        }
-        if let Some(e) = failed {
+        if let Some(e) = self.marks.failure() {
             return Err(e);
         }
         while self.flights.front().is_some_and(|p| p.landed) {
             let Some(p) = self.flights.pop_front() else {
                 break;
             };
+            if let Some(chunk) = p.chunk {
+                self.tail.reuse(chunk);
+            }
             if p.end > self.marks.submitted().0 {
                 self.marks.set_submitted(p.end);
             }

@@ -151,6 +151,21 @@ fn land_backwards(w: &mut Writer, out: &mut Vec<Flight>) {
     }
 }
 
+/// A flight that landed before an earlier one failed is not durable: it is written again with it.
+#[test]
+fn what_landed_before_an_earlier_flight_failed_is_still_here() {
+    let files = Files::new();
+    let mut w = Writer::new(files.create("log"), padded(4, false));
+    let lost = start(&mut w, b"lost");
+    let early = start(&mut w, b"early");
+    early.run().unwrap();
+    w.landed(early, Ok(())).unwrap();
+    w.landed(lost, error()).unwrap_err();
+    let left = w.unacknowledged().unwrap();
+    let content: Vec<_> = left.iter().filter(|r| r[0] != 0xaa).collect();
+    assert_eq!(content, [b"lost".as_slice(), b"early"]);
+}
+
 /// Two flights in one unit would be a race on the device: only padding allows more than one.
 #[test]
 fn only_padded_logs_have_several_flights() {
