@@ -107,7 +107,6 @@ impl Opening {
         Ok(out)
     }
 
-    /// Replays one log, or notes that it is not there.
     /// Tells which logs are recovered, if there are any.
     fn tell_started(&self, chain: &Chain, first: FileNumber) {
         let logs: Vec<u64> = chain.stages(first.0).iter().map(|s| s.number).collect();
@@ -120,6 +119,7 @@ impl Opening {
         }
     }
 
+    /// Replays one log, or notes that it is not there.
     fn replay_stage(
         &self,
         chain: &Chain,
