@@ -275,23 +275,25 @@ impl Framer {
         record.is_empty().then_some(())
     }
 
-    /// Of a header at `offset`, the bytes before the end of the sector, if it crosses that.
-    pub(crate) fn straddles(self, offset: u64) -> Option<usize> {
+    /// Whether a header at `offset` crosses the end of a sector that is not a block's end too.
+    fn straddles(self, offset: u64) -> bool {
         let room = BLOCK - (offset % BLOCK as u64) as usize;
-        let sector = self.sector.filter(|_| room >= self.header_len())?;
-        let before = (u64::from(sector) - offset % u64::from(sector)) as usize;
-        (before < self.header_len()).then_some(before)
+        self.sector.map(u64::from).is_some_and(|sector| {
+            room >= self.header_len() && sector - offset % sector < self.header_len() as u64
+        })
     }
 
     fn cut(self, parts: &[&[u8]], payload: usize, offset: u64, out: &mut AlignedBuf) -> Result<()> {
         let start = out.len();
         self.cut_pieces(parts, payload, usize::MAX, offset, out)?;
-        let end = offset + (out.len() - start) as u64;
-        if payload > 1 && self.straddles(end).is_some_and(|n| n > CRC) {
-            // A part of the next header's length would stand alone in this sector: one fragment
-            // more moves it.
+        // A header in two sectors cannot be written at once: fragments more move the next one.
+        for pieces in 2..=3 {
+            let end = offset + (out.len() - start) as u64;
+            if payload < pieces || !self.straddles(end) {
+                break;
+            }
             out.resize(start)?;
-            self.cut_pieces(parts, payload, payload.div_ceil(2), offset, out)?;
+            self.cut_pieces(parts, payload, payload.div_ceil(pieces), offset, out)?;
         }
         Ok(())
     }

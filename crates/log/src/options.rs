@@ -44,11 +44,10 @@ pub struct LogOptions {
     pub outlives_full_disk: bool,
     /// For a buffered log whose readers refuse every torn record: the sector in bytes in which a
     /// device may tear a write. A group that crosses a sector's end is written in steps: what lies
-    /// behind that end, which is made durable, then what begins the group. A crash then leaves the
-    /// group's first header whole with all behind it, or zeros in its place. If that header crosses
-    /// the sector's end itself, its first bytes, of the checksum alone, are made durable before the
-    /// sector that makes it valid, and until then length and type are zeros, which readers skip.
-    /// A record that would end so that the next header's length is cut has a fragment more.
+    /// behind that end, which is made durable, then the rest, and its first header last. Whatever
+    /// ends in between, a crash or an error, leaves that header whole with all behind it, or length
+    /// and type zero in its place, which readers skip. No header lies in two sectors: a record that
+    /// would end so that the next one does has a fragment more (one of a single byte cannot).
     pub head_last: Option<u32>,
 }
 

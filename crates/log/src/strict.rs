@@ -10,7 +10,9 @@
 //! - **zeros to the end of the file**, from a record's start on, or from a sector boundary inside
 //!   a record on: the device had written the sectors before it only;
 //! - **a sector of zeros in the last record**, with later sectors written: a device writes the
-//!   sectors of one write in any order. Nothing that begins a record may follow.
+//!   sectors of one write in any order. Nothing that begins a record may follow;
+//! - **length and type zero in the last record's header**: it is written last
+//!   ([`LogOptions::head_last`](crate::LogOptions::head_last)). Nothing that begins a record may follow.
 //!
 //! A record whose bytes are all there and whose checksum is wrong is damage, the last one
 //! included: it was written in full, and a tear would have left a cut or zeros.
@@ -25,7 +27,7 @@ use base::Result;
 use base::checksum::{crc32c, mask};
 use io::{AlignedBuf, File, buffer};
 
-use crate::format::{BLOCK, Fragment, Header, LEGACY_HEADER, RecordType};
+use crate::format::{BLOCK, CRC, Fragment, Header, LEGACY_HEADER, RecordType};
 use crate::physical::Found;
 use crate::reader::{Partial, Reader};
 
@@ -199,8 +201,8 @@ fn image(file: &dyn File, offset: u64) -> Result<Vec<u8>> {
 /// Bytes behind a bad place in which it may be the last record's: no edit is larger.
 const LAST_RECORD_MAX: u64 = 16 << 10;
 
-/// True if the record at `offset` is the last one, and looks as if some of its sectors were never
-/// written: they are zero as far as they belong to it, and no record begins behind it.
+/// True if the record at `offset` is the last one, and looks as if its header or some of its sectors
+/// were never written: they are zero as far as they belong to it, and no record begins behind it.
 fn lacks_sectors(file: &dyn File, offset: u64) -> Result<bool> {
     let len = file.len()?;
     if len.saturating_sub(offset) > LAST_RECORD_MAX {
@@ -212,12 +214,9 @@ fn lacks_sectors(file: &dyn File, offset: u64) -> Result<bool> {
     let to_boundary = (SECTOR - offset % SECTOR) as usize;
     let (head, rest) = bytes.split_at(to_boundary.min(n));
     let zero = |piece: &[u8]| piece.iter().all(|&b| b == 0);
-    // The sector with the header is there as a whole or not at all.
-    let header = bytes.get(..LEGACY_HEADER).unwrap_or(&bytes);
-    if zero(header) && !zero(head) {
-        return Ok(false);
-    }
-    let missing = zero(head) || rest.chunks(SECTOR as usize).any(zero);
+    // A record's first header is written last, and its length and type are its last bytes.
+    let headless = bytes.get(CRC..LEGACY_HEADER).is_some_and(zero);
+    let missing = headless || zero(head) || rest.chunks(SECTOR as usize).any(zero);
     Ok(missing && !one_bit_off(&image(file, offset)?) && !begins_a_record(&bytes, offset))
 }
 

@@ -24,7 +24,7 @@ use base::{ErrorKind, Result};
 use io::{AlignedBuf, File, SyncKind, WriteSync};
 
 use crate::deflate::STORED_LONG_OVERHEAD;
-use crate::format::{BLOCK, CRC, Framer};
+use crate::format::{BLOCK, Framer};
 use crate::inflate::Inflate;
 use crate::options::{LogOptions, TailPolicy, WalSync};
 use crate::pack::Packer;
@@ -481,23 +481,17 @@ impl Writer {
         } else {
             from
         };
-        let cut = (head + 1).next_multiple_of(sector);
-        // The sector that makes the record valid goes last, all behind it first.
-        let split = self.framer.straddles(head).is_some_and(|n| n <= CRC);
-        let (last, behind) = if split {
-            (cut, cut + sector)
-        } else {
-            (from, cut)
-        };
-        if behind < chunk.end() {
-            chunk.write_between(&*self.file, behind, u64::MAX)?;
-            self.file.sync(SyncKind::Data)?;
+        let behind = (head + 1).next_multiple_of(sector);
+        if behind >= chunk.end() {
+            return chunk.write(&*self.file, WriteSync::None);
         }
-        if last > from {
-            chunk.write_between(&*self.file, from, last)?;
-            self.file.sync(SyncKind::Data)?;
-        }
-        chunk.write_between(&*self.file, last, behind)
+        chunk.write_between(&*self.file, behind, u64::MAX)?;
+        self.file.sync(SyncKind::Data)?;
+        // What an error leaves of a write within the sector must not be a header of a record whose
+        // payload is not there.
+        let payload = head + self.framer.header_len() as u64;
+        chunk.write_between(&*self.file, payload, behind)?;
+        chunk.write_between(&*self.file, from, payload)
     }
 
     /// Writes a chunk to the page cache; see [`LogOptions::outlives_full_disk`].

@@ -30,7 +30,7 @@ use crate::disk::{
     Act, Config, CrashKind, Garbage, Lie, Lying, Moment, Phase, SimClock, SimDisk, Watcher,
 };
 
-pub(super) use check::{contents, open};
+pub(super) use check::{contents, dump, open};
 pub(super) use workload::Workload;
 
 /// Where the database lies.

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::Tally;
-use super::engine::{Plant, Setup, Workload, lock, on, open, options};
+use super::engine::{Plant, Setup, Workload, dump, lock, on, open, options};
 use super::model::History;
 use crate::disk::{Act, Config, CrashKind, Fault, Repeat, SimClock, SimDisk};
 use base::rng::Rng;
@@ -79,6 +79,7 @@ fn one(seed: u64, fault: Option<(u64, Fault, Repeat)>, tally: &mut Tally) -> u64
         let checked = open(&options, &image)
             .and_then(|found| lock(&history).check(&progress, &found, killed));
         if let Err(what) = checked {
+            dump(&image);
             fail(format!("{what}, killed: {killed}"));
         }
     }

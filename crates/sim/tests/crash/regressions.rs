@@ -1,7 +1,9 @@
 //! Bugs that the simulated disk has found, each as the shortest run that shows it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use ironstone::{Db, Env, Options, WriteOptions};
-use sim::disk::{Config, CrashKind, CrashWhen, Fault, Repeat, SimClock, SimDisk};
+use sim::disk::{Act, Config, CrashKind, CrashWhen, Fault, Repeat, SimClock, SimDisk};
 
 fn options(disk: &SimDisk) -> Options {
     let mut o = Options {
@@ -160,4 +162,40 @@ fn a_fence_says_nothing_of_closed_logs_that_are_not_durable() {
             assert!(first || !second, "event {n}");
         }
     }
+}
+
+/// The last step of writing an edit that crosses a sector's end is its head. An error that left half
+/// of that left a header whose payload was not there, and the database was refused.
+#[test]
+fn half_an_edit_of_the_manifest_is_torn_and_not_damage() {
+    let mut refused = 0;
+    for len in (300..480).step_by(7) {
+        for (nth, shift) in [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)] {
+            let disk = SimDisk::new(Config::default());
+            let db = open(&disk, |_| {}).unwrap();
+            for _ in 0..shift {
+                // Whether half is written depends on how many writes were before.
+                db.put(b"key", b"1").unwrap();
+            }
+            let left = AtomicU64::new(nth);
+            disk.fail_on(Fault::Eio, Repeat::Forever, move |act, path| {
+                let of_manifest = path.to_string_lossy().contains("MANIFEST");
+                let one_less = |n: u64| n.checked_sub(1);
+                act == Act::Write
+                    && of_manifest
+                    && left
+                        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less)
+                        .is_err()
+            });
+            let name = "f".repeat(len);
+            refused += u64::from(db.create_column_family(&name, &options(&disk).cf).is_err());
+            drop(db);
+            disk.clear_faults();
+            let killed = disk.kill_image();
+            if let Err(e) = open(&killed, |_| {}) {
+                panic!("name of {len} bytes, write {nth}, shift {shift}: {e}");
+            }
+        }
+    }
+    assert!(refused > 100, "{refused}");
 }

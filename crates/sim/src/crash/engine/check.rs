@@ -50,7 +50,7 @@ pub(in crate::crash) fn open(options: &Options, disk: &SimDisk) -> Result<Found,
 }
 
 /// Copies an image that fails to where the environment says; the first one only.
-pub(super) fn dump(image: &SimDisk) {
+pub(in crate::crash) fn dump(image: &SimDisk) {
     if let Some(dir) = std::env::var_os(DUMP)
         && !std::path::Path::new(&dir).exists()
     {
