@@ -31,6 +31,8 @@ pub struct Tally {
     pub rocksdb: [u64; 2],
     /// Of those before, images whose MANIFEST RocksDB refused until its torn end was cut off.
     pub manifests_cut: u64,
+    /// Images that RocksDB was not shown because it would read one of their logs for ever.
+    pub endless: u64,
     /// Images refused because a torn end of the MANIFEST may also be a flipped bit.
     pub ambiguous: u64,
     /// The first things that did not hold, one line each.
@@ -49,6 +51,7 @@ impl Tally {
         self.direct += other.direct;
         self.manifests_cut += other.manifests_cut;
         self.ambiguous += other.ambiguous;
+        self.endless += other.endless;
         for (mine, more) in self.rocksdb.iter_mut().zip(other.rocksdb) {
             *mine += more;
         }
@@ -70,7 +73,8 @@ impl fmt::Display for Tally {
         write!(
             f,
             "states: {}, I/O points: {}, workloads: {}, direct log writes: {}, \
-             opened by RocksDB before and after: {} {}, torn MANIFESTs cut: {}, ambiguous: {}, lost: {}",
+             opened by RocksDB before and after: {} {}, torn MANIFESTs cut: {}, \
+             endless for RocksDB: {}, ambiguous: {}, lost: {}",
             self.states,
             self.points,
             self.workloads,
@@ -78,6 +82,7 @@ impl fmt::Display for Tally {
             self.rocksdb[0],
             self.rocksdb[1],
             self.manifests_cut,
+            self.endless,
             self.ambiguous,
             self.failures.len()
         )?;

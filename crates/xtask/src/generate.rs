@@ -96,7 +96,7 @@ fn used_fields(tree: &Tree) -> BTreeSet<String> {
         });
         out.extend(fields.map(|w| w[1].text.to_owned()));
     }
-    // Read through functions of cf.rs.
+    // Read through functions of the option modules.
     for (function, options) in [
         ("compaction_bytes_max", &["max_compaction_bytes"][..]),
         (
@@ -104,6 +104,7 @@ fn used_fields(tree: &Tree) -> BTreeSet<String> {
             &["bottommost_compression", "bottommost_compression_opts"],
         ),
         ("periodic_seconds", &["periodic_compaction_seconds"]),
+        ("wal_mode", &["wal_io_mode", "use_direct_io_for_wal"]),
     ] {
         if out.contains(function) {
             out.extend(options.iter().map(|o| (*o).to_owned()));

@@ -157,6 +157,9 @@ impl Checker<'_> {
         let ask = self.rocksdb_one_in > 0
             && self.rng.one_in(self.rocksdb_one_in)
             && peer::has_database(&shot.disk);
+        let endless = ask && peer::reads_for_ever(&shot.disk);
+        self.tally.endless += u64::from(endless);
+        let ask = ask && !endless;
         if ask {
             self.tally.rocksdb[0] += 1;
             let (found, cut) = peer::open_unrecovered(&shot.disk)?;

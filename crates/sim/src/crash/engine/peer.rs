@@ -7,6 +7,7 @@ use std::path::Path;
 
 use base::{Error, Result};
 use io::{FileSystem, OpenHow};
+use log::format::{BLOCK, Header, LEGACY_HEADER, RecordType};
 
 use super::super::model::Found;
 use super::DIR;
@@ -55,6 +56,50 @@ fn torn_manifest(image: &SimDisk) -> Result<Option<(String, usize)>> {
         log::End::Torn { offset, .. } => Some((name, *offset as usize)),
         _ => None,
     })
+}
+
+/// Whether RocksDB would not come back from the image. Where a log began with records of the old
+/// format, RocksDB 11.8.1 does not step over a header of one of the recyclable types, whatever its
+/// checksum: it reads the same seven bytes for ever. Garbage in a torn record can look so, also in
+/// a log of its own. RocksDB 7.8.3 takes it for a torn record.
+pub(super) fn reads_for_ever(image: &SimDisk) -> bool {
+    let version = oracle::rocksdb().and_then(|lib| lib.version().ok());
+    if version.is_none_or(|v| v.starts_with("7.")) {
+        return false;
+    }
+    let dir = Path::new(DIR);
+    let names = image.list(dir).unwrap_or_default();
+    let paths = names.iter().map(|name| dir.join(name));
+    let logs = paths.filter(|path| path.extension().is_some_and(|e| e == "log"));
+    logs.filter_map(|path| io::read_file(image, &path, 1 << 30).ok())
+        .any(|log| has_stray_type(&log))
+}
+
+/// Whether the first header that does not hold, or one before it, is of a recyclable type, behind a
+/// record of the old format.
+fn has_stray_type(log: &[u8]) -> bool {
+    let (mut at, mut whole) = (0, false);
+    while let Some(rest) = log.get(at..) {
+        let room = BLOCK - at % BLOCK;
+        if room < LEGACY_HEADER {
+            at += room;
+            continue;
+        }
+        let rest = &rest[..rest.len().min(room)];
+        let Some(header) = Header::decode(rest) else {
+            return false;
+        };
+        let recyclable = RecordType::RECYCLABLE_FULL.0..=RecordType::RECYCLABLE_LAST.0;
+        if recyclable.contains(&header.kind.0) {
+            return whole;
+        }
+        if !header.crc_matches(rest) {
+            return false;
+        }
+        whole |= matches!(header.kind, RecordType::FULL | RecordType::LAST);
+        at += header.record_len();
+    }
+    false
 }
 
 fn scan(image: &SimDisk, cut: Option<(String, usize)>) -> Result<Found> {
