@@ -6,7 +6,8 @@
 //! 2. the gate of [`Order`] (rotations and new families happen while it is closed)
 //! 3. `versions`: the MANIFEST
 //! 4. `log_switch`, then `log_file`: the active log
-//! 5. `state`: which jobs run, which logs live, the sticky error; a [`Condvar`] tells of changes
+//! 5. the list of snapshots
+//! 6. `state`: which jobs run, which logs live, the sticky error; a [`Condvar`] tells of changes
 //!
 //! Reads take none of them: they load a family's View and the last sequence number.
 

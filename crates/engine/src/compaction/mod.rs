@@ -171,7 +171,7 @@ fn with_input<R>(
         .filter(|r| r.family == family.id)
         .collect();
     let oldest_snapshot = db.snapshots.any_released().then(|| {
-        let oldest = db.snapshots.sequences().first().copied();
+        let oldest = db.snapshots.oldest();
         oldest.unwrap_or_else(|| db.visible()).0
     });
     let cursors = family.compactions.cursors();

@@ -38,7 +38,7 @@ impl Report {
             let numbers = files.iter().map(|f| f.number().0);
             event = event.numbers(&format!("files_L{level}"), numbers);
         }
-        let oldest = db.snapshots.sequences().first().map(|s| s.0);
+        let oldest = db.snapshots.oldest().map(|s| s.0);
         let oldest = oldest.map_or(-1, |s| i64::try_from(s).unwrap_or(i64::MAX));
         db.log.event(
             &event

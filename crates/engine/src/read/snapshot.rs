@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::SequenceNumber;
@@ -16,10 +16,25 @@ pub(crate) struct Standing {
 }
 
 /// The sequence numbers of the living snapshots, with the snapshots that stand at each.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SnapshotList {
     live: Mutex<BTreeMap<u64, Standing>>,
+    /// The lowest of them, or [`NONE`]: to look at without the lock.
+    oldest: AtomicU64,
     released: AtomicBool,
+}
+
+/// No sequence number.
+const NONE: u64 = u64::MAX;
+
+impl Default for SnapshotList {
+    fn default() -> Self {
+        Self {
+            live: Mutex::default(),
+            oldest: AtomicU64::new(NONE),
+            released: AtomicBool::new(false),
+        }
+    }
 }
 
 impl SnapshotList {
@@ -37,10 +52,23 @@ impl SnapshotList {
             since: now,
         });
         standing.count += 1;
+        self.tell_oldest(&live);
         Snapshot(Arc::new(Held {
             sequence,
             list: Arc::clone(self),
         }))
+    }
+
+    fn tell_oldest(&self, live: &BTreeMap<u64, Standing>) {
+        let oldest = live.keys().next().copied().unwrap_or(NONE);
+        self.oldest.store(oldest, Ordering::Release);
+    }
+
+    /// The oldest snapshot, or none. Takes no lock: callers may hold the state's, which those who
+    /// [`hold`](Self::hold) the list take after it.
+    pub(crate) fn oldest(&self) -> Option<SequenceNumber> {
+        let oldest = self.oldest.load(Ordering::Acquire);
+        (oldest != NONE).then_some(SequenceNumber(oldest))
     }
 
     /// Whether a snapshot has ever been released: what it held may be worth a compaction.
@@ -86,6 +114,7 @@ impl Drop for Held {
             standing.count -= 1;
             if standing.count == 0 {
                 live.remove(&self.sequence.0);
+                self.list.tell_oldest(&live);
                 self.list.released.store(true, Ordering::Relaxed);
             }
         }
@@ -137,9 +166,37 @@ mod tests {
         let take = || list.take(1, || SequenceNumber(7));
         let (a, b) = (take(), take());
         assert_eq!((list.count(), list.sequences().len()), (2, 1));
+        assert_eq!(list.oldest(), Some(SequenceNumber(7)));
         drop(a);
         assert_eq!((list.count(), list.any_released()), (1, false));
         drop(b);
         assert_eq!((list.count(), list.any_released()), (0, true));
+    }
+
+    /// An ingestion held the list and waited for the state; who had the state picked a compaction
+    /// and waited for the list.
+    #[test]
+    fn a_pick_does_not_wait_for_who_holds_the_list() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = crate::Options::default();
+        options.db.create_if_missing = true;
+        let db = crate::Db::open(dir.path().join("db"), &options).unwrap();
+        drop(db.snapshot()); // from now on the oldest one counts
+        let shared = Arc::clone(&db.shared);
+        let held = shared.snapshots.hold();
+        let (tell, told) = std::sync::mpsc::channel();
+        let picker = Arc::clone(&shared);
+        let thread = std::thread::spawn(move || {
+            let families = picker.families.load();
+            let state = picker.state();
+            for family in families.iter() {
+                drop(crate::compaction::automatic(&picker, &state, family));
+            }
+            tell.send(()).unwrap();
+        });
+        let came = told.recv_timeout(std::time::Duration::from_secs(10));
+        drop(held);
+        thread.join().unwrap();
+        came.unwrap();
     }
 }
