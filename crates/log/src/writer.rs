@@ -441,6 +441,11 @@ impl Writer {
         self.tail.end()
     }
 
+    /// Bytes that were appended and that no write has taken yet.
+    pub fn pending(&self) -> usize {
+        self.tail.pending().1.len()
+    }
+
     /// Everything before it is on the device.
     pub fn durable(&self) -> Lsn {
         self.marks.durable()

@@ -231,4 +231,6 @@ impl<F: Candidate> Input<'_, F> {
 }
 
 #[cfg(test)]
+mod simulated;
+#[cfg(test)]
 mod tests;

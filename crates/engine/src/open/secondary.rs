@@ -3,13 +3,15 @@
 //!
 //! Nothing holds the primary back: it may delete a table, a log or the MANIFEST between the moment
 //! in which it is found and the one in which it is opened. Every such deletion comes after a record
-//! in a MANIFEST. So a state is taken only if the MANIFEST is the same after it was read; otherwise
-//! it is read again.
+//! in a MANIFEST. So what is read counts only if the MANIFEST changed by compactions at most
+//! meanwhile, and an error only if it did not change at all; otherwise it is read again. A table that
+//! is open stays readable, whatever becomes of its name.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use base::{Error, ErrorKind, Result};
+use base::{Error, ErrorKind, FileNumber, Result};
 
 use super::{Opening, Wanted, look};
 use crate::db::Db;
@@ -18,11 +20,15 @@ use crate::family::FamilySet;
 use crate::files::{self, FileKind};
 use crate::options::Options;
 use crate::shared::Shared;
-use crate::version::manifest::{self, Recovered};
+use crate::version::manifest::{self, Recovered, RecoveredFamily};
 use crate::wal::location::Location;
 
-/// How often a state is read before it is given up, because the primary changes it too fast.
-const ATTEMPTS: usize = 50;
+/// How often, and for how many nanoseconds, a state is read before it is given up, because the
+/// primary changes it too fast.
+const ATTEMPTS_MIN: usize = 50;
+const ATTEMPTS_NANOS: u64 = 10_000_000_000;
+/// However slowly time passes.
+const ATTEMPTS_MAX: usize = 10_000;
 
 /// Opens a database that another instance may have open, with messages to `own`.
 pub(crate) fn open_secondary(dir: &Path, own: &Path, options: &Options) -> Result<Db> {
@@ -96,35 +102,70 @@ fn install(db: &Shared, new: &FamilySet) {
     db.families.store(Arc::new(set));
 }
 
-/// What `read` gives, once the MANIFEST stays as it is meanwhile.
-fn settled<T>(dir: &Path, options: &Options, read: impl Fn() -> Result<T>) -> Result<T> {
-    let fs = &*options.env.fs;
-    let state = || {
+/// What the primary must not have changed while its files were read.
+#[derive(PartialEq)]
+struct Stand {
+    /// The MANIFEST and its length.
+    manifest: (FileNumber, u64),
+    /// Of each family the first log that it needs and the last epoch of a table that was flushed or
+    /// ingested, and the first log of all; none if the MANIFEST cannot be read.
+    came: Option<(BTreeMap<u32, (u64, u64)>, u64)>,
+}
+
+impl Stand {
+    fn of(dir: &Path, options: &Options) -> Result<Self> {
+        let fs = &*options.env.fs;
         let number = files::read_current(fs, dir)?;
         let len = fs.metadata(&files::manifest_path(dir, number))?.len;
-        Ok::<_, Error>((number, len))
-    };
+        let came = manifest::read(fs, dir).ok().map(|recovered| {
+            let epoch = |f: &RecoveredFamily| f.files.values().filter_map(|f| f.epoch_number).max();
+            let of = |f: &RecoveredFamily| (f.log_number, epoch(f).unwrap_or(0));
+            let families = recovered.families.iter();
+            let each = families.map(|(&id, f)| (id, of(f))).collect();
+            (each, recovered.min_log_number_to_keep)
+        });
+        Ok(Self {
+            manifest: (number, len),
+            came,
+        })
+    }
+
+    /// Whether what was read between the two belongs together: at most, compactions replaced tables.
+    fn has_what_came_to(&self, other: &Self) -> bool {
+        self.came.is_some() && self.came == other.came
+    }
+}
+
+/// What `read` gives, once the primary leaves it alone for as long as that takes.
+fn settled<T>(dir: &Path, options: &Options, read: impl Fn() -> Result<T>) -> Result<T> {
+    let clock = &options.env.clock;
+    let began = clock.monotonic_nanos();
     let mut last = None;
-    for _ in 0..ATTEMPTS {
-        let before = state();
+    for attempt in 0..ATTEMPTS_MAX {
+        let before = Stand::of(dir, options);
         let outcome = read();
-        let same = match (&before, state()) {
-            (Ok(before), Ok(after)) => *before == after,
-            _ => false,
-        };
-        if same {
+        let after = Stand::of(dir, options);
+        if let (Ok(before), Ok(after)) = (&before, &after)
+            && (before == after || outcome.is_ok() && before.has_what_came_to(after))
+        {
             return outcome;
         }
-        last = outcome.err().or(before.err());
+        let changes = before.is_ok() || after.is_ok();
+        last = outcome.err().or(before.err()).or(after.err());
+        let took = clock.monotonic_nanos().saturating_sub(began);
+        if attempt >= ATTEMPTS_MIN && !changes {
+            break;
+        }
+        if attempt >= ATTEMPTS_MIN && took >= ATTEMPTS_NANOS {
+            let last = last.map_or_else(String::new, |e| format!("; the last time: {e}"));
+            return Err(Error::new(
+                ErrorKind::TryAgain,
+                format!("the primary changed its files all the time while they were read{last}"),
+            )
+            .file(dir));
+        }
     }
-    let busy = || {
-        Error::new(
-            ErrorKind::TryAgain,
-            "the primary changed its files all the time while they were read",
-        )
-        .file(dir)
-    };
-    Err(last.unwrap_or_else(busy))
+    Err(last.unwrap_or_else(|| Error::aborted("nothing was read")))
 }
 
 /// Errors: the database has a log.

@@ -101,7 +101,7 @@ pub(crate) fn log_group(db: &Shared, step: LogStep, group: &mut Group) -> Result
 
 fn try_log_group(db: &Shared, step: LogStep, group: &mut Group, bytes: u64) -> Result<Logged> {
     let files = db.log_files()?;
-    let mut guard = lock_for(db, step, bytes)?;
+    let (mut guard, step) = lock_for(db, step, bytes)?;
     let log = active(&mut guard)?;
     let ticket = db.order.begin(group.count());
     group.number(ticket.first);
@@ -143,8 +143,8 @@ fn append(log: &mut ActiveLog, step: LogStep, group: &Group, ticket: Ticket) -> 
 }
 
 /// Locks the log for a group of `bytes`: there is room in it, it is of the kind that suits, and what
-/// `step` asks for can begin.
-fn lock_for(db: &Shared, step: LogStep, bytes: u64) -> Result<Guard<'_>> {
+/// `step` asks for can begin. Returns also what the group is to do: more than `step`, if much waits.
+fn lock_for(db: &Shared, step: LogStep, bytes: u64) -> Result<(Guard<'_>, LogStep)> {
     let files = db.log_files()?;
     let mut guard = db.lock_log();
     if active(&mut guard)?.note_step(files, step) {
@@ -163,8 +163,9 @@ fn lock_for(db: &Shared, step: LogStep, bytes: u64) -> Result<Guard<'_>> {
             guard = db.lock_log();
             continue;
         }
+        let step = log.step_for(step);
         if log.has_slot(step) {
-            return Ok(guard);
+            return Ok((guard, step));
         }
         guard = db.wait_for_landing(guard, None);
     }

@@ -29,6 +29,9 @@ const SYNCED_RUN: u32 = 4;
 const UNSYNCED_RUN: u32 = 32;
 /// Bytes that framing may add to a group, over all its records.
 const FRAMING_SLACK: u64 = 64 << 10;
+/// Bytes of the log that may wait in the process with `manual_wal_flush`, about: RocksDB's
+/// `writable_file_max_buffer_size`.
+const PENDING_BYTES_MAX: usize = 1 << 20;
 
 /// How a log is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -527,6 +530,16 @@ impl ActiveLog {
     /// Forgets what was appended from `to` on. Errors: the log has failed.
     pub(crate) fn cut_back(&mut self, to: Lsn) -> Result<()> {
         self.writer.cut_back(to)
+    }
+
+    /// What becomes of a group that asks for `step`: with much in the process, it goes on to the
+    /// operating system, or memory would grow until somebody calls `flush_wal`.
+    pub(crate) fn step_for(&self, step: LogStep) -> LogStep {
+        if step == LogStep::Append && self.writer.pending() >= PENDING_BYTES_MAX {
+            LogStep::Submit
+        } else {
+            step
+        }
     }
 
     /// Whether [`ActiveLog::begin`] may be called for `step`.

@@ -3,7 +3,7 @@
 //! ```text
 //!   overlaps nothing below                  moves as it is
 //!   far smaller than the base level         becomes one file
-//!   going down rewrites a multiple of it    its newest files become one: it goes down with more
+//!   going down rewrites more than it has    its newest files become one: it goes down with more
 //!   the base level could not keep it        with the base level into the level behind
 //!   else                                    into the base level
 //! ```
@@ -19,11 +19,14 @@ use super::{Kind, Plan};
 
 /// Files of level 0 that are worth a merge among themselves.
 const INTRA_LEVEL0_FILES_MIN: usize = 4;
-/// Newest files of level 0 that are worth a merge before level 0 goes down: with fewer, the same
-/// bytes would be written again too soon.
+/// Newest files of level 0 that are worth a merge before level 0 goes down, while no more come: with
+/// fewer, the same bytes would be written again too soon.
 const TIER_FILES_MIN: usize = 3;
 /// Level 0 gathers as long as going down would rewrite so many bytes for each of its own.
-const TIER_REWRITES_MIN: u64 = 2;
+const TIER_REWRITES_MIN: u64 = 1;
+/// Level 0 grows if its newest file is at most so many seconds old.
+const GROWS_SECONDS: u64 = 15;
+
 impl<F: Candidate> Picker<'_, '_, F> {
     /// Files of level 0 into the base level, or with each other if that is much cheaper.
     pub(super) fn level0(&self) -> Option<Plan<F>> {
@@ -87,7 +90,7 @@ impl<F: Candidate> Picker<'_, '_, F> {
         Some(plan)
     }
 
-    /// Whether going down would rewrite a multiple of level 0.
+    /// Whether going down would rewrite more than level 0 has.
     fn level0_is_light(&self) -> bool {
         let levels = &self.input.levels;
         let files = levels.level(0);
@@ -100,10 +103,26 @@ impl<F: Candidate> Picker<'_, '_, F> {
         rewritten >= total(files).saturating_mul(TIER_REWRITES_MIN)
     }
 
-    /// Whether level 0 has a score for its size alone, and is still too light to go down.
+    /// Whether level 0 waits for more files, although it has a score: it is too light to go down.
+    /// While it grows, it waits for half as many again as the trigger.
     pub(super) fn level0_gathers(&self) -> bool {
         let files = self.input.levels.level(0).len();
-        files < self.level0_trigger() && self.level0_is_light()
+        let trigger = self.level0_trigger();
+        let enough = if self.level0_grows() {
+            trigger + trigger / 2
+        } else {
+            trigger
+        };
+        files < enough && self.level0_is_light()
+    }
+
+    /// Whether files come to level 0 one after the other.
+    fn level0_grows(&self) -> bool {
+        let newest = self.input.levels.level(0).first();
+        newest.is_some_and(|f| {
+            let made = f.meta().file_creation_time;
+            made > 0 && self.input.now.saturating_sub(made) <= GROWS_SECONDS
+        })
     }
 
     fn level0_trigger(&self) -> usize {
@@ -127,7 +146,13 @@ impl<F: Candidate> Picker<'_, '_, F> {
             run += 1;
             bytes += size;
         }
-        let small = run >= TIER_FILES_MIN && files.len() - run + 1 < self.level0_trigger();
+        let trigger = self.level0_trigger();
+        let least = if self.level0_grows() {
+            TIER_FILES_MIN.max(trigger + 1)
+        } else {
+            TIER_FILES_MIN
+        };
+        let small = run >= least && files.len() - run + 1 < trigger;
         (small && self.level0_is_light())
             .then(|| self.within_level0(files.iter().take(run).cloned().collect()))
     }

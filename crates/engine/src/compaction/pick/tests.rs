@@ -27,13 +27,19 @@ use super::*;
 use crate::options::{BottommostLevelCompaction, CompactRangeOptions};
 use crate::version::edit::FileMetaData;
 
-const MIB: u64 = 1 << 20;
+pub(super) const MIB: u64 = 1 << 20;
 
-struct File {
+pub(super) struct File {
     meta: FileMetaData,
     counts: Counts,
     busy: AtomicBool,
     marked: bool,
+}
+
+impl File {
+    pub(super) fn set_busy(&self, busy: bool) {
+        self.busy.store(busy, Ordering::Relaxed);
+    }
 }
 
 impl Candidate for File {
@@ -52,7 +58,7 @@ impl Candidate for File {
 }
 
 /// `5:a-f size=10 …`
-fn file(line: &str) -> Arc<File> {
+pub(super) fn file(line: &str) -> Arc<File> {
     let mut words = line.split_whitespace();
     let (number, keys) = words.next().unwrap().split_once(':').unwrap();
     let (smallest, largest) = keys.split_once('-').unwrap();
@@ -101,19 +107,19 @@ fn file(line: &str) -> Arc<File> {
     Arc::new(out)
 }
 
-struct Bench {
+pub(super) struct Bench {
     comparator: Comparator,
-    options: CfOptions,
-    levels: Vec<Vec<Arc<File>>>,
-    running: Vec<(Running, Plan<File>)>,
+    pub(super) options: CfOptions,
+    pub(super) levels: Vec<Vec<Arc<File>>>,
+    pub(super) running: Vec<(Running, Plan<File>)>,
     cursors: Vec<Option<Vec<u8>>>,
-    now: u64,
+    pub(super) now: u64,
     snapshot: Option<u64>,
     next: u64,
 }
 
 impl Bench {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             comparator: Comparator::bytewise(),
             options: CfOptions::default(),
@@ -153,14 +159,14 @@ impl Bench {
         self.levels[0].sort_by_key(|f| std::cmp::Reverse(f.meta.largest_seqno));
     }
 
-    fn view(&self) -> Levels<'_, File> {
+    pub(super) fn view(&self) -> Levels<'_, File> {
         Levels {
             comparator: &self.comparator,
             files: &self.levels,
         }
     }
 
-    fn with<R>(&self, f: impl FnOnce(&Input<'_, File>) -> R) -> R {
+    pub(super) fn with<R>(&self, f: impl FnOnce(&Input<'_, File>) -> R) -> R {
         let running: Vec<&Running> = self.running.iter().map(|(r, _)| r).collect();
         f(&Input {
             levels: self.view(),
@@ -229,7 +235,7 @@ impl Bench {
         out + "\n"
     }
 
-    fn start(&mut self, plan: Plan<File>) {
+    pub(super) fn start(&mut self, plan: Plan<File>) {
         for (_, f) in plan.files() {
             assert!(!f.busy.swap(true, Ordering::Relaxed), "taken twice");
         }

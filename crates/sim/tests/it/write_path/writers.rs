@@ -76,6 +76,30 @@ fn manual_wal_flush_races_synced_writers() {
     }
 }
 
+/// With `manual_wal_flush` the log's buffer grew until somebody called `flush_wal`. RocksDB hands it
+/// over whenever it has `writable_file_max_buffer_size`, a MiB.
+#[test]
+fn manual_wal_flush_keeps_no_more_than_a_mebibyte_in_the_process() {
+    for mode in [WalIoMode::Buffered, WalIoMode::Direct] {
+        let mut machine = Machine::new(mode);
+        machine.options.db.manual_wal_flush = true;
+        machine.options.cf.cf.write_buffer_size = 16 << 20;
+        let db = machine.open();
+        for i in 0..4000 {
+            let (cf, key) = (db.default_column_family(), format!("key{i:04}"));
+            db.put_opt(&PLAIN, &cf, key, [7; 1000]).unwrap();
+        }
+        let killed = machine.disk.kill_image();
+        drop(db);
+        let mut options = machine.options.clone();
+        options.env.fs = killed.shared();
+        let db = Db::open("/db", &options).unwrap();
+        let has = |i: u64| db.get(format!("key{i:04}")).unwrap().is_some();
+        let found = (0..4000).take_while(|&i| has(i)).count();
+        assert!((2900..4000).contains(&found), "{mode:?}: {found}");
+    }
+}
+
 fn writes_of_logs(op: Op, path: &Path) -> bool {
     op == Op::Write && is_log(path)
 }
