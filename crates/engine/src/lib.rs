@@ -81,6 +81,7 @@ pub use backup::{
 };
 pub use base::comparator::UserComparator;
 pub use base::merge::{self as merge_operators, MergeOperator};
+pub use base::perf;
 pub use base::{Comparator, Error, ErrorKind, Result, SliceTransform, stats::Statistics};
 pub use batch::WriteBatch;
 pub use compaction::partitioner::{

@@ -17,6 +17,7 @@
 
 pub mod buffer;
 pub mod limiter;
+pub mod memory;
 pub mod posix;
 pub mod probe;
 
@@ -29,6 +30,7 @@ use base::{Error, Result};
 
 pub use buffer::AlignedBuf;
 pub use limiter::{IoPriority, RateLimiter, RateLimiterMode, RateLimiterOptions};
+pub use memory::Mapping;
 pub use probe::Probe;
 
 /// What a write promises when it returns.

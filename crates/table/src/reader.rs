@@ -486,7 +486,10 @@ impl Reader {
         }
         self.count(Ticker::BloomFilterPrefixChecked, 1);
         let may = self.filters.prefix_may_match(prefix);
-        if !may {
+        if may {
+            perf::count(PerfCounter::BloomSstHitCount, 1);
+        } else {
+            perf::count(PerfCounter::BloomSstMissCount, 1);
             self.count(Ticker::BloomFilterPrefixUseful, 1);
         }
         may

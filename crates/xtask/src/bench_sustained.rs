@@ -2,7 +2,7 @@
 //!
 //! What a short run hides shows here: writers that stall once compaction lags. Printed for each
 //! run: the rate, its worst second, the tail of the latencies, bytes written for each byte put, and
-//! memory.
+//! memory. And the machine's own tail: that of a loop that does nothing, in slices as long as a put.
 
 use std::fs;
 use std::path::PathBuf;
@@ -70,11 +70,39 @@ fn measure(arguments: &Arguments, setup: &Setup) -> Result<String, String> {
     );
     for (pair, rocksdb) in (0..arguments.pairs).flat_map(|p| [(p, false), (p, true)]) {
         let name = if rocksdb { "RocksDB" } else { "Ironstone" };
-        let line = row(name, once(arguments, rocksdb, pair, setup)?);
-        eprint!("{line}");
+        let outcome = once(arguments, rocksdb, pair, setup)?;
+        let line = row(name, outcome);
+        let nanos = 1e9 * f64::from(arguments.threads) / outcome.puts_per_second;
+        let idle = format!(
+            "| nothing, in slices of {:.1} µs | | | {:.1} | | | |\n",
+            nanos / 1000.0,
+            idle_p999_micros(nanos as u64)
+        );
+        eprint!("{line}{idle}");
         table += &line;
+        table += &idle;
     }
     Ok(table)
+}
+
+/// The p99.9 of the slices of a loop that does nothing but look at the clock, each of at least
+/// `slice` nanoseconds: what timer interrupts and a host that takes the processor away cost. No
+/// operation of that length can do better on this machine.
+fn idle_p999_micros(slice: u64) -> f64 {
+    const LOOP_NANOS: u64 = 4_000_000_000;
+    let clock = base::clock::SystemClock::shared();
+    let (begun, mut last) = (clock.monotonic_nanos(), clock.monotonic_nanos());
+    let mut slices = Vec::new();
+    while last - begun < LOOP_NANOS {
+        let now = clock.monotonic_nanos();
+        if now - last >= slice {
+            slices.push(now - last);
+            last = now;
+        }
+    }
+    slices.sort_unstable();
+    let at = slices.len() * 999 / 1000;
+    slices.get(at).map_or(0.0, |&nanos| nanos as f64 / 1000.0)
 }
 
 fn row(name: &str, o: Outcome) -> String {
@@ -176,5 +204,6 @@ mod tests {
         assert!((o.write_amplification - 3.0).abs() < 0.01);
         assert_eq!((o.memory_mib, o.max_micros as u64), (300, 90000));
         assert!(row("x", o).starts_with("| x | 250000 | 0.80 | 21.5 |"));
+        assert!(idle_p999_micros(1_000_000) >= 1000.0);
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Memory comes in chunks that grow to `arena_block_size`; an allocation larger than a quarter of that gets
 //! a chunk of its own, so that little is wasted at the end of the current one. The fast path is
-//! one `fetch_add` on the current chunk; only a full chunk takes the mutex.
+//! one `fetch_add` on the current chunk; only a full chunk takes the mutex. Large chunks come from the
+//! operating system and go back there, so that a flushed memtable leaves no memory behind.
 //!
 //! Invariants: memory handed out is zeroed, aligned to [`ALIGN`], never moves, and lives until
 //! the arena is dropped.
@@ -12,6 +13,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use io::Mapping;
+
 use crate::write_buffer_manager::Tracker;
 
 /// Alignment in bytes of every allocation.
@@ -20,14 +23,30 @@ pub(crate) const ALIGN: usize = 8;
 /// Bytes of the first chunk.
 const FIRST_CHUNK: usize = 4096;
 
+/// Chunks from this size on are mappings of their own.
+const MAPPED_MIN: usize = 256 << 10;
+
 struct Chunk {
     base: NonNull<u8>,
     size: usize,
     used: AtomicUsize,
+    /// What `base` points into; `None` if it is from the allocator.
+    mapping: Option<Mapping>,
 }
 
 impl Chunk {
     fn new(size: usize) -> Self {
+        if size >= MAPPED_MIN
+            && !cfg!(miri)
+            && let Some(mapping) = Mapping::new(size)
+        {
+            return Self {
+                base: mapping.as_ptr(),
+                size: mapping.len(),
+                used: AtomicUsize::new(0),
+                mapping: Some(mapping),
+            };
+        }
         let layout = Self::layout(size);
         // SAFETY: the layout has a size above zero (`Arena::grow` rounds up to at least ALIGN).
         let raw = unsafe { alloc_zeroed(layout) };
@@ -38,6 +57,7 @@ impl Chunk {
             base,
             size,
             used: AtomicUsize::new(0),
+            mapping: None,
         }
     }
 
@@ -58,6 +78,9 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
+        if self.mapping.is_some() {
+            return; // it unmaps itself
+        }
         // SAFETY: `base` was allocated in `new` with this same layout and is freed only here.
         unsafe { dealloc(self.base.as_ptr(), Self::layout(self.size)) };
     }
@@ -136,6 +159,7 @@ impl Arena {
         let p = chunk
             .take(n)
             .expect("a new chunk holds at least the allocation it is made for");
+        let size = chunk.size;
         self.reserved.fetch_add(size, Ordering::Relaxed);
         if let Some(tracker) = &self.tracker {
             tracker.reserve(size);
@@ -190,6 +214,22 @@ mod tests {
         ranges.sort_unstable();
         assert!(ranges.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0));
         assert!(arena.reserved() > arena.unused());
+    }
+
+    /// A mapping has whole pages; chunks of the allocator end where they were asked to.
+    #[test]
+    fn large_chunks_are_full_to_their_last_byte() {
+        let arena = Arena::new(1 << 20, None);
+        let mut last = 0;
+        while arena.reserved() < if cfg!(miri) { 32 << 10 } else { 3 << 20 } {
+            let p = arena.alloc(1000);
+            // SAFETY: the arena gave these bytes, zeroed, to this thread alone.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(p.as_ptr(), 1000) };
+            assert!(bytes.iter().all(|&b| b == 0));
+            bytes.fill(1);
+            last = arena.unused();
+        }
+        assert!(last < arena.reserved());
     }
 
     #[test]

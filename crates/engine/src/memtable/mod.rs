@@ -21,6 +21,7 @@ mod vector;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use base::perf::{self, PerfCounter};
 use base::{Comparator, FileNumber, Result, SequenceNumber, SliceTransform, ValueType, key};
 use table::{InternalIterator, Prefix};
 
@@ -275,10 +276,12 @@ impl Memtable {
             return;
         }
         let user_key = key::user_key(seek_key);
-        if let Some(filter) = &self.filter
-            && !filter.may_contain(user_key)
-        {
-            return;
+        if let Some(filter) = &self.filter {
+            if !filter.may_contain(user_key) {
+                perf::count(PerfCounter::BloomMemtableMissCount, 1);
+                return;
+            }
+            perf::count(PerfCounter::BloomMemtableHitCount, 1);
         }
         // False where the key's versions end, or the caller has enough.
         let mut goes_on = |internal: &[u8], value: &[u8]| match key::parse(internal) {

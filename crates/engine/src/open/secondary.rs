@@ -109,8 +109,11 @@ struct Stand {
     manifest: (FileNumber, u64),
     /// Of each family the first log that it needs and the last epoch of a table that was flushed or
     /// ingested, and the first log of all; none if the MANIFEST cannot be read.
-    came: Option<(BTreeMap<u32, (u64, u64)>, u64)>,
+    came: Option<(Came, u64)>,
 }
+
+/// By family: the first log and the last epoch.
+type Came = BTreeMap<u32, (u64, u64)>;
 
 impl Stand {
     fn of(dir: &Path, options: &Options) -> Result<Self> {
@@ -121,7 +124,7 @@ impl Stand {
             let epoch = |f: &RecoveredFamily| f.files.values().filter_map(|f| f.epoch_number).max();
             let of = |f: &RecoveredFamily| (f.log_number, epoch(f).unwrap_or(0));
             let families = recovered.families.iter();
-            let each = families.map(|(&id, f)| (id, of(f))).collect();
+            let each: Came = families.map(|(&id, f)| (id, of(f))).collect();
             (each, recovered.min_log_number_to_keep)
         });
         Ok(Self {

@@ -28,7 +28,7 @@ use crate::family::Family;
 use crate::options::{ContinueCallback, ReadOptions, ReadTier};
 use crate::shared::Shared;
 use crate::stored::{self, Base, Stored, no_operator, visible_value};
-use crate::version::TableFile;
+use crate::version::{TableFile, Version};
 
 /// Longest user key whose seek key is built on the stack.
 const STACK_KEY: usize = 120;
@@ -233,20 +233,43 @@ fn search_sources(
     search: &mut Search<'_>,
     seek_key: &[u8],
 ) -> Result<()> {
+    let clock = &*db.env().clock;
+    let began = perf::start(clock);
+    let over = search_memtables(view, search, seek_key);
+    perf::stop(PerfCounter::GetFromMemtableTime, clock, began);
+    if over {
+        db.count(Ticker::MemtableHit, 1);
+        return search.check();
+    }
+    db.count(Ticker::MemtableMiss, 1);
+    let began = perf::start(clock);
+    let result = search_tables(db, &view.version, search, seek_key);
+    perf::stop(PerfCounter::GetFromOutputFilesTime, clock, began);
+    result
+}
+
+/// Whether the search is over with the memtables.
+fn search_memtables(view: &View, search: &mut Search<'_>, seek_key: &[u8]) -> bool {
+    if !search.lookup.memtables {
+        return false;
+    }
     for mem in std::iter::once(&view.mem).chain(&view.imm) {
-        if !search.lookup.memtables {
-            break;
-        }
         perf::count(PerfCounter::GetFromMemtableCount, 1);
         search.cover(mem.covering_tombstone(seek_key));
         mem.versions(seek_key, |version, value| search.add(version, value));
         if search.is_over() {
-            db.count(Ticker::MemtableHit, 1);
-            return search.check();
+            return true;
         }
     }
-    db.count(Ticker::MemtableMiss, 1);
-    let version = &view.version;
+    false
+}
+
+fn search_tables(
+    db: &Shared,
+    version: &Version,
+    search: &mut Search<'_>,
+    seek_key: &[u8],
+) -> Result<()> {
     for file in version.level(0) {
         if !file.spans(&version.comparator, search.lookup.user_key) {
             continue;

@@ -322,11 +322,15 @@ impl DbIterator {
             _ => target,
         };
         let at = key::encode(from, self.sequence, ValueType::FOR_SEEK);
+        let began = self.clocked();
         match self.scope.aim(target, from, self.upper.as_deref(), true) {
             None => self.inner.seek(&at),
             Some(prefix) => self.inner.seek_within(&at, prefix, true),
         }
+        self.took(PerfCounter::SeekInternalSeekTime, began);
+        let began = self.clocked();
         self.find_next(false);
+        self.took(PerfCounter::FindNextUserEntryTime, began);
         self.count_arrival(Ticker::NumberDbSeekFound);
         self.timed(timer);
     }
@@ -466,6 +470,17 @@ impl DbIterator {
         let origin = self.origin.as_ref()?;
         let wanted = origin.statistics.as_ref()?.wants_times();
         wanted.then(|| origin.clock.monotonic_nanos())
+    }
+
+    /// Now, if the thread counts times.
+    fn clocked(&self) -> Option<u64> {
+        perf::start(&*self.origin.as_ref()?.clock)
+    }
+
+    fn took(&self, what: PerfCounter, since: Option<u64>) {
+        if let Some(origin) = &self.origin {
+            perf::stop(what, &*origin.clock, since);
+        }
     }
 
     /// Counts the time of a seek.

@@ -182,21 +182,22 @@ mod tests {
         options.db.create_if_missing = true;
         let db = crate::Db::open(dir.path().join("db"), &options).unwrap();
         drop(db.snapshot()); // from now on the oldest one counts
-        let shared = Arc::clone(&db.shared);
+        let shared = &*db.shared;
         let held = shared.snapshots.hold();
         let (tell, told) = std::sync::mpsc::channel();
-        let picker = Arc::clone(&shared);
-        let thread = std::thread::spawn(move || {
-            let families = picker.families.load();
-            let state = picker.state();
-            for family in families.iter() {
-                drop(crate::compaction::automatic(&picker, &state, family));
-            }
-            tell.send(()).unwrap();
+        let came = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let families = shared.families.load();
+                let state = shared.state();
+                for family in families.iter() {
+                    drop(crate::compaction::automatic(shared, &state, family));
+                }
+                tell.send(()).unwrap();
+            });
+            let came = told.recv_timeout(std::time::Duration::from_secs(10));
+            drop(held);
+            came
         });
-        let came = told.recv_timeout(std::time::Duration::from_secs(10));
-        drop(held);
-        thread.join().unwrap();
         came.unwrap();
     }
 }

@@ -32,6 +32,7 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
+use base::perf::{self, PerfCounter};
 use base::stats::{HistogramKind, Ticker};
 use base::{Error, Result};
 
@@ -92,7 +93,11 @@ pub(crate) fn write_planned(
     };
     let began = db.timer();
     db.record(HistogramKind::BytesPerWrite, batch.data().len() as u64);
-    let written = match queue.enter(Request { batch, plan }, insert) {
+    let clock = &*db.env().clock;
+    let waits = perf::start(clock);
+    let turn = queue.enter(Request { batch, plan }, insert);
+    perf::stop(PerfCounter::WriteThreadWaitNanos, clock, waits);
+    let written = match turn {
         Turn::Done(result) => {
             db.count(Ticker::WriteDoneByOther, 1);
             result
@@ -106,7 +111,10 @@ pub(crate) fn write_planned(
 fn lead(db: &Shared, queue: &Queue, request: Request) -> Result<u64> {
     let mut lead = queue.lead();
     let plan = request.plan;
+    let clock = &*db.env().clock;
+    let delayed = perf::start(clock);
     admit(db, &plan, request.batch.data().len())?;
+    perf::stop(PerfCounter::WriteDelayTime, clock, delayed);
     if plan.waits_for_device() {
         submit::wait_for_slot(db)?; // followers gather meanwhile
     }
@@ -126,6 +134,8 @@ fn lead(db: &Shared, queue: &Queue, request: Request) -> Result<u64> {
 
 fn write_group(db: &Shared, lead: &mut Lead<'_>, group: &mut Group) -> Result<()> {
     let plan = group.lead.plan;
+    let clock = &*db.env().clock;
+    let logging = perf::start(clock);
     let Logged { ticket, flight } = if let Some(step) = plan.log {
         submit::log_group(db, step, group)?
     } else {
@@ -142,7 +152,12 @@ fn write_group(db: &Shared, lead: &mut Lead<'_>, group: &mut Group) -> Result<()
         lead.hand_over();
     }
     let landed = flight.map_or(Ok(()), |f| submit::settle(db, f));
+    if plan.log.is_some() {
+        perf::stop(PerfCounter::WriteWalTime, clock, logging);
+    }
+    let inserting = perf::start(clock);
     let written = landed.and_then(|()| insert_group(db, ticket, group));
+    perf::stop(PerfCounter::WriteMemtableTime, clock, inserting);
     db.order.finish(ticket, written.is_ok());
     written?;
     db.count(Ticker::NumberKeysWritten, group.count());

@@ -4,6 +4,7 @@ mod counts;
 mod listeners;
 mod log;
 mod metrics;
+mod perf;
 mod properties;
 
 use std::path::PathBuf;

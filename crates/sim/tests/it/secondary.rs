@@ -5,11 +5,13 @@
 )]
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use ironstone::{Db, Options, ReadOptions, WriteBatch};
+use ironstone::{CompactionOptions, Db, Options, ReadOptions, WriteBatch};
 use sim::content::{difference, everything};
 use sim::dirs;
+use sim::hooked::{Hook, HookedFs, Op, Verdict};
 use sim::oracle::{self, RocksDb};
 
 fn options() -> Options {
@@ -265,4 +267,54 @@ fn many_tables_are_opened_by_several_threads() {
     std::fs::write(&victim, "damage").unwrap();
     let e = Db::open(&dir, &o).unwrap_err();
     assert!(e.is_corruption() && e.path() == Some(&victim), "{e}");
+}
+
+/// Compacts the primary whenever a log is opened.
+#[derive(Debug)]
+struct Compacting {
+    primary: Db,
+    times: AtomicUsize,
+}
+
+impl Hook for Compacting {
+    fn before(&self, op: Op, path: &Path) -> Verdict {
+        if op == Op::Open && path.extension().is_some_and(|e| e == "log") {
+            let cf = self.primary.default_column_family();
+            let metadata = self.primary.get_column_family_metadata(&cf).unwrap();
+            let files = metadata.levels.iter().flat_map(|l| &l.files);
+            let numbers: Vec<u64> = files.map(|f| f.file_number).collect();
+            self.primary
+                .compact_files(&CompactionOptions::default(), &cf, &numbers, 6)
+                .unwrap();
+            self.times.fetch_add(1, Ordering::Relaxed);
+        }
+        Verdict::Go
+    }
+}
+
+/// An instance counted only what it had read while the primary's MANIFEST stood still. A primary that
+/// compacts all the time kept it from opening, and the error said that a table is missing.
+#[test]
+fn a_primary_that_always_compacts_is_followed() {
+    let temp = dirs::scratch().unwrap();
+    let (dir, own) = (temp.path().join("db"), temp.path().join("own"));
+    let db = Db::open(&dir, &options()).unwrap();
+    db.put("table", "1").unwrap();
+    db.flush().unwrap();
+    db.put("log", "2").unwrap();
+    let hook = Arc::new(Compacting {
+        primary: db,
+        times: AtomicUsize::new(0),
+    });
+    let mut following = Options::default();
+    following.env.fs = HookedFs::new(Arc::<Compacting>::clone(&hook));
+    let second = Db::open_as_secondary(&dir, &own, &following).unwrap();
+    for key in ["table", "log"] {
+        assert!(second.get(key).unwrap().is_some(), "{key}");
+    }
+    hook.primary.put("more", "3").unwrap();
+    second.try_catch_up_with_primary().unwrap();
+    assert!(second.get("more").unwrap().is_some());
+    let times = hook.times.load(Ordering::Relaxed);
+    assert!((2..10).contains(&times), "{times}");
 }

@@ -186,6 +186,7 @@ impl World {
 /// RocksDB 11.8.1 writes 1.2 to 1.3 bytes for each in `bench-sustained`, with up to twenty files in
 /// level 0, because it is slower than what is put.
 #[test]
+#[expect(clippy::print_stdout, reason = "the figures are what it is for")]
 fn overwriting_writes_little_with_few_files_in_level_0() {
     for (speed, written, most) in [(100e6, 1.6, 13), (150e6, 1.45, 10), (250e6, 1.45, 8)] {
         let world = World { speed, ..SUSTAINED };

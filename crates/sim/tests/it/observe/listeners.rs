@@ -1,6 +1,7 @@
 //! Listeners learn of table files, parts of compactions, ingestion and recovery.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use base::options::OptionTable;
@@ -8,7 +9,9 @@ use ironstone::listener::{
     BackgroundErrorReason, BackgroundErrorRecoveryInfo, EventListener, ExternalFileIngestionInfo,
     SubcompactionJobInfo, TableFileCreationBriefInfo, TableFileCreationInfo, TableFileDeletionInfo,
 };
+use ironstone::options::WalIoMode;
 use ironstone::{Db, Error, IngestExternalFileOptions, Options, SstFileWriter};
+use sim::hooked::{Hook, HookedFs, Op, Verdict};
 
 /// Writes down what it is told.
 #[derive(Default)]
@@ -180,4 +183,40 @@ fn they_learn_of_the_parts_of_a_compaction() {
     for n in 0..2 {
         assert_eq!((of(n, "begins"), of(n, "ends")), (1, 1), "{told:?}");
     }
+}
+
+/// Fails one sync of a log.
+#[derive(Debug, Default)]
+struct OneFailedSync(AtomicBool);
+
+impl Hook for OneFailedSync {
+    fn before(&self, op: Op, path: &Path) -> Verdict {
+        let of_log = op == Op::Sync && path.extension().is_some_and(|e| e == "log");
+        if of_log && !self.0.swap(true, Ordering::Relaxed) {
+            Verdict::Fail(5)
+        } else {
+            Verdict::Go
+        }
+    }
+}
+
+#[test]
+fn they_learn_of_recovery_from_an_error() {
+    let dir = sim::dirs::scratch().unwrap();
+    let notes = Arc::new(Notes::default());
+    let db = open(dir.path(), &notes, |o| {
+        o.env.fs = HookedFs::new(Arc::new(OneFailedSync::default()));
+        o.db.wal_io_mode = WalIoMode::Buffered;
+    });
+    db.put("a", "1").unwrap();
+    assert!(db.flush_wal(true).is_err());
+    assert!(db.put("b", "2").is_err());
+    assert!(notes.take().iter().all(|t| !t.starts_with("recover")));
+    db.resume().unwrap();
+    db.put("c", "3").unwrap();
+    let told = notes.take();
+    let recovery: Vec<&String> = told.iter().filter(|t| t.starts_with("recover")).collect();
+    assert_eq!(recovery, ["recovers from IoError", "recovered: true"]);
+    db.resume().unwrap();
+    assert!(notes.take().iter().all(|t| !t.starts_with("recover")));
 }

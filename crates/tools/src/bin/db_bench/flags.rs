@@ -444,6 +444,10 @@ flags! {
         enable_pipelined_write: bool = false, option Db "enable_pipelined_write";
         /// Let writes that have nothing for a memtable pass the others.
         two_write_queues: bool = false, option Db "two_write_queues";
+        /// Bytes of a table file after which writing it to the device begins; 0 leaves it to the system.
+        bytes_per_sync: u64 = 0, option Db "bytes_per_sync";
+        /// The same of a log file.
+        wal_bytes_per_sync: u64 = 0, option Db "wal_bytes_per_sync";
         /// Old log files that are kept to be overwritten.
         recycle_log_file_num: i64 = 0, option Db "recycle_log_file_num";
         /// How logs are written: auto, direct or buffered. Ironstone only, as the next two.
