@@ -240,7 +240,7 @@ fn count(db: &Shared, written: &Written, version: &Version) {
         new.is_some_and(|n| n.meta.number == f.number())
     });
     let raw = of_table.map_or(0, |f| {
-        let p = f.reader.properties();
+        let p = &f.properties;
         p.raw_key_size + p.raw_value_size
     });
     job.family.compactions.add_flush(&LevelStats {

@@ -125,7 +125,7 @@ impl Capture {
         }
         let mut tables = self.versions.iter().flat_map(|v| v.files());
         let (_, table) = tables.find(|(_, f)| f.number().0 == file.file_number)?;
-        let session = &table.reader.properties().db_session_id;
+        let session = &table.properties.db_session_id;
         (!session.is_empty()).then(|| session.clone())
     }
 }
@@ -374,7 +374,7 @@ pub(crate) fn family_metadata_of(name: &str, version: &Version) -> ColumnFamilyM
 fn file_metadata(family: &str, level: usize, file: &TableFile) -> LiveFileMetaData {
     let place = table_info(file);
     let meta = &file.meta;
-    let properties = file.reader.properties();
+    let properties = &file.properties;
     LiveFileMetaData {
         column_family_name: family.to_owned(),
         level,

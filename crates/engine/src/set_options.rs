@@ -208,6 +208,7 @@ fn follow(db: &Db) -> Result<()> {
         .log_files()?
         .set_bytes_per_sync(options.wal_bytes_per_sync);
     shared.stall.set_delayed_write_rate(options.delayed_rate());
+    shared.tables.opened.follow(&options);
     if let Some(budget) = Budget::of(&options) {
         shared.tables.cache.set_capacity(budget.cache);
         let manager = shared.share_write_buffers();

@@ -41,7 +41,7 @@ impl Default for SizeApproximationOptions {
 /// The keys from the first to before the second.
 pub type Range<'a> = (&'a [u8], &'a [u8]);
 
-/// Bytes of the family in each range. Errors: nothing is to be counted.
+/// Bytes of the family in each range. Errors: nothing is to be counted; a table cannot be opened.
 pub(crate) fn approximate(
     family: &Family,
     options: &SizeApproximationOptions,
@@ -55,14 +55,14 @@ pub(crate) fn approximate(
     let sizes = ranges.iter().map(|&range| {
         let mut size = 0;
         if options.include_files {
-            size += in_files(family, range, options.files_size_error_margin);
+            size += in_files(family, range, options.files_size_error_margin)?;
         }
         if options.include_memtables {
             size += in_memory(family, range).1;
         }
-        size
+        Ok(size)
     });
-    Ok(sizes.collect())
+    sizes.collect()
 }
 
 /// Entries and bytes of the family's memtables in a range.
@@ -91,10 +91,11 @@ fn entries_in(mem: &Arc<Memtable>, family: &Family, (start, limit): Range<'_>) -
     n
 }
 
-fn in_files(family: &Family, (start, limit): Range<'_>, margin: f64) -> u64 {
+/// Errors: a table that lies only partly in the range cannot be opened.
+fn in_files(family: &Family, (start, limit): Range<'_>, margin: f64) -> Result<u64> {
     let cmp = family.comparator();
     if cmp.compare(start, limit).is_ge() {
-        return 0;
+        return Ok(0);
     }
     let (start, limit) = (before_versions(start), before_versions(limit));
     let version = Arc::clone(&family.view.load().version);
@@ -115,12 +116,12 @@ fn in_files(family: &Family, (start, limit): Range<'_>, margin: f64) -> u64 {
     }
     let rough: u64 = partly.iter().map(|f| f.meta.file_size).sum();
     if margin > 0.0 && (rough as f64) < whole as f64 * margin {
-        return whole + rough / 2;
+        return Ok(whole + rough / 2);
     }
-    let parts = partly
-        .iter()
-        .map(|f| f.reader.approximate_size(&start, &limit));
-    whole + parts.sum::<u64>()
+    for file in partly {
+        whole += file.reader()?.approximate_size(&start, &limit);
+    }
+    Ok(whole)
 }
 
 /// From where to where files are deleted; `None` is open.

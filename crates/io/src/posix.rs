@@ -176,3 +176,13 @@ fn no_direct_io(path: &Path) -> Error {
         .file(path)
         .hint("use buffered I/O here, or put the database on ext4 or xfs")
 }
+
+/// How many descriptors the process may have open; `None` is without limit.
+///
+/// ```
+/// assert!(io::posix::descriptor_limit().is_none_or(|n| n > 2));
+/// ```
+pub fn descriptor_limit() -> Option<usize> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.map(|n| usize::try_from(n).unwrap_or(usize::MAX))
+}

@@ -152,7 +152,7 @@ pub struct Reader {
     footer: Footer,
     file_size: u64,
     metaindex: Vec<(String, BlockHandle)>,
-    properties: Properties,
+    properties: Arc<Properties>,
     /// Where in the file the global sequence number stands.
     global_seqno_at: Option<u64>,
     /// What the keys of data blocks are: in an ingested file all have one sequence.
@@ -517,8 +517,16 @@ impl Reader {
     }
 
     /// The properties that the table was written with.
-    pub fn properties(&self) -> &Properties {
+    pub fn properties(&self) -> &Arc<Properties> {
         &self.properties
+    }
+
+    /// With these the same table is opened again and finds its blocks in the cache.
+    pub fn options_to_open_again(&self) -> ReaderOptions {
+        ReaderOptions {
+            cache_id: Some(self.cache_id),
+            ..self.options.clone()
+        }
     }
 
     /// Offset in the file of the 8 bytes of the property

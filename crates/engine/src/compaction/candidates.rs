@@ -12,7 +12,7 @@ impl Candidate for TableFile {
     }
 
     fn counts(&self) -> Counts {
-        let p = self.reader.properties();
+        let p = &self.properties;
         Counts {
             entries: p.num_entries,
             deletions: p.num_deletions,

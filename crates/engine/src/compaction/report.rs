@@ -131,7 +131,7 @@ fn uncompressed(version: &Version, written: &Written) -> u64 {
     let files = version.files().filter(|(_, f)| ours(f.number()));
     files
         .map(|(_, f)| {
-            let p = f.reader.properties();
+            let p = &f.properties;
             p.raw_key_size + p.raw_value_size
         })
         .sum()

@@ -28,7 +28,8 @@ pub(crate) fn boundaries(
     }
     let mut anchors: Vec<(Vec<u8>, u64)> = plan
         .files()
-        .flat_map(|(_, f)| f.reader.anchors(ANCHORS_PER_FILE))
+        .filter_map(|(_, f)| f.reader().ok()) // the compaction will meet the error
+        .flat_map(|r| r.anchors(ANCHORS_PER_FILE))
         .collect();
     anchors.sort_by(|a, b| cmp.compare(&a.0, &b.0));
     let last = plan

@@ -87,7 +87,7 @@ impl Tombstones {
         let mut spans = Vec::new();
         for file in files.filter(|f| f.tombstones().is_some()) {
             let all = file
-                .reader
+                .reader()?
                 .range_tombstones()
                 .map_err(|e| e.or_file(file.path()))?;
             let meta = &file.meta;

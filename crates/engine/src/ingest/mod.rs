@@ -460,7 +460,7 @@ fn tell(db: &Shared, jobs: &[Job<'_>], done: &Committed) {
         for (file, at) in files {
             let number = file.number;
             let table = version.files().find(|(_, f)| f.number() == number);
-            let properties = table.map(|(_, f)| f.reader.properties().clone());
+            let properties = table.map(|(_, f)| table::Properties::clone(&f.properties));
             let info = ExternalFileIngestionInfo {
                 cf_name: job.family.name.clone(),
                 external_file_path: file.external.clone(),

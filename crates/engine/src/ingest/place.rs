@@ -60,10 +60,11 @@ fn level_has_keys(
         ..table::ReadOptions::default()
     };
     for file in version.overlapping(level, Some(smallest), Some(largest)) {
-        if file.reader.has_range_tombstones() {
+        let reader = file.reader()?;
+        if reader.has_range_tombstones() {
             return Ok(true);
         }
-        let mut it = file.reader.iter(options);
+        let mut it = reader.iter(options);
         if reaches(&mut it, &version.comparator, smallest, largest)? {
             return Ok(true);
         }

@@ -41,6 +41,7 @@ use crate::shared::new_instance;
 use crate::version::edit::{NewFile, VersionEdit};
 use crate::version::manifest::{self, Recovered, RecoveredFamily};
 use crate::version::set::{FileNumbers, Tables};
+use crate::version::table_cache::TableCache;
 use crate::version::version::Janitor;
 use crate::version::{TableFile, Version};
 use crate::wal::location::Location;
@@ -212,6 +213,7 @@ impl Opening {
             cache,
             charge_metadata: budget.is_some(),
             janitor: Arc::new(Janitor::default()),
+            opened: Arc::new(TableCache::new(&options.db)),
             verify_unique_id: options.db.verify_sst_unique_id_in_manifest,
             check_sizes: !options.db.skip_checking_sst_file_sizes_on_db_open,
             compressors: Arc::new(CompressionPool::new(COMPRESSION_THREADS_MAX)),

@@ -5,7 +5,7 @@
 //! in which it is found and the one in which it is opened. Every such deletion comes after a record
 //! in a MANIFEST. So what is read counts only if the MANIFEST changed by compactions at most
 //! meanwhile, and an error only if it did not change at all; otherwise it is read again. A table that
-//! is open stays readable, whatever becomes of its name.
+//! is open stays readable, whatever becomes of its name; so all are open, whatever `max_open_files` says.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,6 +33,9 @@ const ATTEMPTS_MAX: usize = 10_000;
 /// Opens a database that another instance may have open, with messages to `own`.
 pub(crate) fn open_secondary(dir: &Path, own: &Path, options: &Options) -> Result<Db> {
     options.validate()?;
+    let mut options = options.clone();
+    options.db.max_open_files = -1; // a table that is closed may be gone when it is needed
+    let options = &options;
     look(dir, options, true)?;
     options.env.fs.create_dir(own)?;
     let shared = settled(dir, options, || {

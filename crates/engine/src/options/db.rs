@@ -77,6 +77,10 @@ base::options! {
         max_subcompactions: u32 = 1, in 1..=64, [Mutable];
         /// Threads that open table files when the database is opened, at most.
         max_file_opening_threads: i32 = 16, in 1..=1024;
+        /// Table files that are open at once; -1 is all. With a limit, at least 20, tables that were not
+        /// used for longest are closed, with their indexes and filters, and opened again when they
+        /// are needed; ten of the limit are for other files. Iterators keep what they read open.
+        max_open_files: i32 = -1, in -1..=i32::MAX, [Mutable];
         /// Bytes of all write-ahead logs at which the families that hold the oldest log alive
         /// are flushed; 0 means four times the sum of all write buffers.
         max_total_wal_size: u64 = 0, in 0..=u64::MAX, [Mutable];

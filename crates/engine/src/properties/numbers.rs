@@ -129,7 +129,8 @@ pub(super) const ALL: &[Number] = &[
     family("estimate-num-keys", |a| Some(estimate_num_keys(&a.view))),
     family("estimate-table-readers-mem", |a| {
         let files = a.view.version.files();
-        Some(files.map(|(_, f)| f.reader.metadata_memory() as u64).sum())
+        let open = files.filter_map(|(_, f)| f.open_reader());
+        Some(open.map(|r| r.metadata_memory() as u64).sum())
     }),
     db("is-file-deletions-enabled", |a| {
         Some(u64::from(a.db.deletions_enabled()))
@@ -226,7 +227,7 @@ fn estimate_num_keys(view: &View) -> u64 {
         (e + m.len() as u64, d + m.num_deletes())
     });
     for (_, f) in view.version.files() {
-        let p = f.reader.properties();
+        let p = &f.properties;
         entries += p.num_entries;
         deletes += p.num_deletions;
     }
@@ -265,8 +266,6 @@ fn oldest_key_time(a: &Ask<'_>) -> Option<u64> {
         return None;
     }
     let files = a.view.version.files();
-    let oldest = files
-        .map(|(_, f)| f.reader.properties().oldest_key_time)
-        .min();
+    let oldest = files.map(|(_, f)| f.properties.oldest_key_time).min();
     oldest.filter(|&t| t > 0)
 }

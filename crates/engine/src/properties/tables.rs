@@ -38,7 +38,7 @@ impl Sums {
         let mut out = Self::default();
         for (l, f) in version.files() {
             if level.is_none_or(|wanted| wanted == l) {
-                out.add(f.reader.properties());
+                out.add(&f.properties);
             }
         }
         out
@@ -156,7 +156,7 @@ impl Sums {
 /// Keys and values before compression to bytes in files; -1 without data.
 pub(super) fn compression_ratio(version: &Version, level: usize) -> f64 {
     let sums = version.level(level).iter().map(|f| {
-        let p = f.reader.properties();
+        let p = &f.properties;
         (p.raw_key_size + p.raw_value_size, f.meta.file_size)
     });
     let (raw, stored) = sums.fold((0, 0), |(a, b), (c, d)| (a + c, b + d));

@@ -386,7 +386,8 @@ impl<'a> Search<'a> {
     #[inline]
     fn table(&mut self, file: &TableFile, seek_key: &[u8]) -> Result<()> {
         let options = self.lookup.options;
-        file.reader.get(options, seek_key, &mut |internal, value| {
+        let reader = file.reader_for(options)?;
+        reader.get(options, seek_key, &mut |internal, value| {
             if let Some(version) = key::parse(internal) {
                 return self.add(version, value);
             }

@@ -53,7 +53,13 @@ impl LevelIter {
         }
         self.close();
         self.at = at;
-        self.open = self.files.get(at).map(|f| f.reader.iter(self.options));
+        let Some(file) = self.files.get(at) else {
+            return;
+        };
+        match file.reader_for(&self.options) {
+            Ok(reader) => self.open = Some(reader.iter(self.options)),
+            Err(e) => self.failure = Err(e),
+        }
     }
 
     fn close(&mut self) {
@@ -112,7 +118,7 @@ impl LevelIter {
     fn first_with(&self, target: &[u8], prefix: Prefix<'_>) -> Option<usize> {
         let from = self.first_reaching(target);
         for (i, file) in self.files.iter().enumerate().skip(from) {
-            if file.reader.seek_may_match(prefix, self.last) {
+            if self.may_match(file, prefix) {
                 return Some(i);
             }
             if !prefix.is_of(file.largest_user_key()) {
@@ -129,7 +135,7 @@ impl LevelIter {
             if key::compare(&self.comparator, &file.meta.smallest, target) == Ordering::Greater {
                 continue;
             }
-            if file.reader.seek_may_match(prefix, self.last) {
+            if self.may_match(file, prefix) {
                 return Some(i);
             }
             if !prefix.is_of(file.smallest_user_key()) {
@@ -137,6 +143,12 @@ impl LevelIter {
             }
         }
         None
+    }
+
+    /// A table that cannot be opened may: opening it then tells why.
+    fn may_match(&self, file: &TableFile, prefix: Prefix<'_>) -> bool {
+        let reader = file.reader_for(&self.options);
+        reader.map_or(true, |r| r.seek_may_match(prefix, self.last))
     }
 
     /// The first file whose largest key is not before `target`.

@@ -196,7 +196,7 @@ impl<'a> Collected<'a> {
     fn level(&mut self, mut files: Vec<Arc<TableFile>>, last: bool) {
         let origin = self.origin;
         if let Some(filter) = &origin.options.table_filter {
-            files.retain(|f| filter.passes(f.reader.properties()));
+            files.retain(|f| filter.passes(&f.properties));
         }
         if !files.is_empty() {
             let comparator = origin.family.comparator().clone();

@@ -5,11 +5,13 @@
 //!   MANIFEST     the log of edits; read at open, appended to      manifest
 //!   Version      the files of one column family, immutable        version
 //!   VersionSet   numbers, families' versions, log_and_apply       set
+//!   TableCache   which tables are open                            table_cache
 //! ```
 
 pub mod edit;
 pub(crate) mod manifest;
 pub(crate) mod set;
+pub(crate) mod table_cache;
 #[expect(
     clippy::module_inception,
     reason = "Version is the thing this directory is about"

@@ -11,12 +11,13 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use base::stats::{Activity, Histogram, HistogramKind, SharedHistogram, Ticker};
+use base::stats::{Activity, Histogram, HistogramKind, SharedHistogram};
 use base::{Error, FileNumber, Result};
 use table::options::PrepopulateBlockCache;
 
 use super::edit::{NewFile, VersionEdit, WalAddition};
 use super::manifest::Writer;
+use super::table_cache::{Source, TableCache};
 use super::version::{Janitor, TableFile, Version};
 use crate::family::{Family, FamilySet};
 use crate::files;
@@ -30,6 +31,7 @@ pub(crate) struct Tables {
     /// Charge indexes and filters to the cache, whatever the families' options say.
     pub(crate) charge_metadata: bool,
     pub(crate) janitor: Arc<Janitor>,
+    pub(crate) opened: Arc<TableCache>,
     /// Compare the unique id in each file with the MANIFEST's.
     pub(crate) verify_unique_id: bool,
     /// Compare each file's size with the MANIFEST's.
@@ -119,54 +121,33 @@ impl Tables {
         activity: Activity,
     ) -> Result<Arc<TableFile>> {
         let meta = &new.meta;
-        let began = self.env.clock.monotonic_nanos();
         let path = files::table_path(&self.dir, meta.number);
-        let file = self.env.fs.open(&path, io::OpenHow::READ).map_err(|e| {
-            if e.is_not_found() {
-                Error::corruption("the MANIFEST names this table file, but it does not exist")
-                    .file(&path)
-                    .hint("restore it, or restore the directory from a backup")
-            } else {
-                e
-            }
-        })?;
-        let size = file.len()?;
-        if self.check_sizes && size != meta.file_size {
-            return Err(Error::corruption(format!(
-                "Sst file size mismatch: the MANIFEST says {} bytes, the file has {size}",
-                meta.file_size
-            ))
-            .file(&path));
-        }
-        let reader = table::Reader::open(
-            file,
-            size,
-            table::ReaderOptions {
-                comparator: options.comparator.clone(),
-                block_cache: (!options.table.no_block_cache).then(|| Arc::clone(&self.cache)),
-                read_ahead: (&options.table).into(),
-                statistics: self.env.statistics.clone(),
-                expected_unique_id: meta.unique_id.filter(|_| self.verify_unique_id),
-                largest_seqno: meta.largest_seqno,
-                cache_index_and_filter_blocks: self.charge_metadata
-                    || options.table.cache_index_and_filter_blocks,
-                cache_id: self.lock_prepopulated().remove(&meta.number),
-                prefix_extractor: options.prefix_extractor.clone(),
-                meter: self.meter(family, new.level, options),
-                activity,
-                clock: Some(Arc::clone(&self.env.clock)),
-                ..table::ReaderOptions::default()
-            },
-        )
-        .map_err(|e| e.or_file(&path))?;
-        if let Some(s) = &self.env.statistics {
-            let nanos = self.env.clock.monotonic_nanos().saturating_sub(began);
-            s.add(Ticker::NoFileOpens, 1);
-            s.record_time(HistogramKind::TableOpenIoMicros, nanos / 1000);
-        }
+        let source = Source {
+            path: path.clone(),
+            size: meta.file_size,
+            env: self.env.clone(),
+        };
+        let how = table::ReaderOptions {
+            comparator: options.comparator.clone(),
+            block_cache: (!options.table.no_block_cache).then(|| Arc::clone(&self.cache)),
+            read_ahead: (&options.table).into(),
+            statistics: self.env.statistics.clone(),
+            expected_unique_id: meta.unique_id.filter(|_| self.verify_unique_id),
+            largest_seqno: meta.largest_seqno,
+            cache_index_and_filter_blocks: self.charge_metadata
+                || options.table.cache_index_and_filter_blocks,
+            cache_id: self.lock_prepopulated().remove(&meta.number),
+            prefix_extractor: options.prefix_extractor.clone(),
+            meter: self.meter(family, new.level, options),
+            activity,
+            clock: Some(Arc::clone(&self.env.clock)),
+            ..table::ReaderOptions::default()
+        };
+        let reader = Arc::new(source.open(how, self.check_sizes)?);
+        let slot = self.opened.slot(&reader, source);
         TableFile::new(
             meta.clone(),
-            Arc::new(reader),
+            (&reader, slot),
             &options.comparator,
             path,
             Arc::clone(&self.janitor),

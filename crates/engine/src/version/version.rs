@@ -2,7 +2,7 @@
 //!
 //! Level 0 files may overlap and are kept newest first; on every other level files are sorted by
 //! key and do not overlap; where a range tombstone ends one, the next may begin with the same user
-//! key. A [`TableFile`] carries its open reader, so a lookup goes from the
+//! key. A [`TableFile`] carries its reader, so a lookup goes from the
 //! Version straight to the table. When the last Version that names a file is gone and the file is
 //! no longer part of the database, the [`Janitor`] gets its name for deletion.
 
@@ -13,8 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering as Atomic};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base::{Comparator, Error, FileNumber, Result, SequenceNumber, key};
+use table::Properties;
 
 use super::edit::{FileMetaData, VersionEdit};
+use super::table_cache::{Opened, Slot};
 use crate::read::range_del::{self, FileTombstones};
 
 /// Collects the paths of files that nothing refers to any more.
@@ -52,7 +54,9 @@ impl Janitor {
 /// A table file that is part of some Version.
 pub(crate) struct TableFile {
     pub(crate) meta: FileMetaData,
-    pub(crate) reader: Arc<table::Reader>,
+    /// In memory even while the reader is not open.
+    pub(crate) properties: Arc<Properties>,
+    slot: Slot,
     /// Boxed: few files have any.
     tombstones: Option<Box<FileTombstones>>,
     path: PathBuf,
@@ -68,12 +72,13 @@ impl TableFile {
     /// Errors: the table's range tombstones cannot be read.
     pub(crate) fn new(
         mut meta: FileMetaData,
-        reader: Arc<table::Reader>,
+        (reader, slot): (&table::Reader, Slot),
         cmp: &Comparator,
         path: PathBuf,
         janitor: Arc<Janitor>,
     ) -> Result<Arc<Self>> {
         range_del::make_readable(&mut meta.smallest);
+        let properties = Arc::clone(reader.properties());
         let tombstones = if reader.has_range_tombstones() {
             let all = reader.range_tombstones().map_err(|e| e.or_file(&path))?;
             let clipped = FileTombstones::new(cmp, &meta.smallest, &meta.largest, all);
@@ -83,7 +88,8 @@ impl TableFile {
         };
         Ok(Arc::new(Self {
             meta,
-            reader,
+            properties,
+            slot,
             tombstones,
             path,
             obsolete: AtomicBool::new(false),
@@ -99,6 +105,23 @@ impl TableFile {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The table's reader, opened if it is not open.
+    #[inline]
+    pub(crate) fn reader(&self) -> Result<Opened<'_>> {
+        self.slot.get(false)
+    }
+
+    /// The same for a read with these options, which may not open files.
+    #[inline]
+    pub(crate) fn reader_for(&self, options: &table::ReadOptions) -> Result<Opened<'_>> {
+        self.slot.get(options.cache_only)
+    }
+
+    /// The reader if it is open.
+    pub(crate) fn open_reader(&self) -> Option<Arc<table::Reader>> {
+        self.slot.if_open()
     }
 
     pub(crate) fn is_being_compacted(&self) -> bool {

@@ -70,6 +70,7 @@ const KEPT: Draws = &[
 /// What may be different each time the database is opened.
 const DATABASE: Draws = &[
     ("max_background_jobs", &["2", "3", "4"]),
+    ("max_open_files", &["-1", "-1", "20"]),
     ("max_subcompactions", &["1", "2", "3"]),
     ("manual_wal_flush", &["false", "false", "false", "true"]),
     ("avoid_flush_during_recovery", &["false", "false", "true"]),

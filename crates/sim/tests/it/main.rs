@@ -37,6 +37,8 @@ mod model;
 #[cfg(test)]
 mod observe;
 #[cfg(test)]
+mod open_files;
+#[cfg(test)]
 mod opening;
 #[cfg(test)]
 mod pitfalls;

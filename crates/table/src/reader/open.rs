@@ -93,7 +93,7 @@ pub(super) fn open(file: Arc<dyn File>, file_size: u64, options: ReaderOptions) 
         footer,
         file_size,
         metaindex,
-        properties,
+        properties: Arc::new(properties),
         global_seqno_at,
         keys,
         index,

@@ -190,7 +190,7 @@ fn random_tables_of_every_format_read_as_their_model() {
             },
         )
         .unwrap();
-        assert_eq!(reader.properties(), p);
+        assert_eq!(**reader.properties(), *p);
         assert_eq!(reader.blocks() as u64, p.num_data_blocks);
         check_against_model(&reader, &model, &cmp, &mut rng);
         check_prefixes(&reader, &model, options.prefix_extractor.as_ref());

@@ -1,0 +1,261 @@
+//! The readers of a database's tables, at most so many at a time.
+//!
+//! With `max_open_files` = -1 a table's reader is open as long as the table is part of the
+//! database, and costs its users nothing to find. With a limit, readers are closed that were not
+//! used for longest, roughly: a hand goes around the open ones, as in a clock, and closes those
+//! that nobody used since it came by last. Whoever needs a closed one opens it. Who has a reader
+//! keeps it: iterators may hold more files open than the limit.
+//!
+//! ```text
+//!   TableFile ── Slot ──┬─ Always(reader)
+//!                       └─ OnDemand ── open: reader or none ◄── the cache's hand closes it
+//! ```
+//!
+//! Lock order: the ring before a slot. Whoever opens a reader holds its slot, and lets go of it
+//! before the ring is told.
+
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use base::stats::{HistogramKind, Ticker};
+use base::{Error, ErrorKind, Result};
+use table::Reader;
+
+use crate::options::{DbOptions, Env};
+
+/// Descriptors that RocksDB leaves to files other than tables.
+const OTHER_FILES: usize = 10;
+/// The least `max_open_files`, as in RocksDB.
+const OPEN_FILES_MIN: usize = 20;
+
+/// How many readers are open, and which.
+#[derive(Debug)]
+pub(crate) struct TableCache {
+    /// `usize::MAX` is without limit.
+    capacity: AtomicUsize,
+    /// Open readers of [`Slot::OnDemand`].
+    open: AtomicUsize,
+    ring: Mutex<VecDeque<Weak<OnDemand>>>,
+}
+
+impl TableCache {
+    pub(crate) fn new(options: &DbOptions) -> Self {
+        Self {
+            capacity: AtomicUsize::new(capacity(options)),
+            open: AtomicUsize::new(0),
+            ring: Mutex::default(),
+        }
+    }
+
+    /// Takes over a changed `max_open_files`. Tables that were opened without limit stay open.
+    pub(crate) fn follow(&self, options: &DbOptions) {
+        self.capacity.store(capacity(options), Ordering::Relaxed);
+        self.close_surplus(self.lock_ring());
+    }
+
+    /// Where the reader of a table that was just opened is kept.
+    pub(crate) fn slot(self: &Arc<Self>, reader: &Arc<Reader>, source: Source) -> Slot {
+        if self.capacity.load(Ordering::Relaxed) == usize::MAX {
+            return Slot::Always(Arc::clone(reader));
+        }
+        let slot = Arc::new(OnDemand {
+            again: reader.options_to_open_again(),
+            reader: Mutex::new(Some(Arc::clone(reader))),
+            used: AtomicBool::new(false),
+            source,
+            cache: Arc::clone(self),
+        });
+        self.open.fetch_add(1, Ordering::Relaxed);
+        self.admit(&slot);
+        Slot::OnDemand(slot)
+    }
+
+    fn admit(&self, slot: &Arc<OnDemand>) {
+        let mut ring = self.lock_ring();
+        if ring.len() > 2 * self.open.load(Ordering::Relaxed) + OPEN_FILES_MIN {
+            ring.retain(|s| s.strong_count() > 0);
+        }
+        ring.push_back(Arc::downgrade(slot));
+        self.close_surplus(ring);
+    }
+
+    /// Closes readers until there are no more than the limit.
+    fn close_surplus(&self, mut ring: MutexGuard<'_, VecDeque<Weak<OnDemand>>>) {
+        let capacity = self.capacity.load(Ordering::Relaxed);
+        let mut closed = Vec::new();
+        while self.open.load(Ordering::Relaxed) > capacity {
+            let Some(weak) = ring.pop_front() else {
+                break;
+            };
+            let Some(slot) = weak.upgrade() else {
+                continue;
+            };
+            if slot.used.swap(false, Ordering::Relaxed) {
+                ring.push_back(weak);
+                continue;
+            }
+            if let Some(reader) = slot.lock().take() {
+                self.open.fetch_sub(1, Ordering::Relaxed);
+                closed.push(reader);
+            }
+        }
+        drop(ring); // before files are closed
+    }
+
+    fn lock_ring(&self) -> MutexGuard<'_, VecDeque<Weak<OnDemand>>> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Readers that may be open.
+fn capacity(options: &DbOptions) -> usize {
+    let Ok(wanted) = usize::try_from(options.max_open_files) else {
+        return usize::MAX;
+    };
+    let most = io::posix::descriptor_limit().unwrap_or(usize::MAX);
+    wanted.min(most).max(OPEN_FILES_MIN) - OTHER_FILES
+}
+
+/// What it takes to open a table again.
+pub(crate) struct Source {
+    pub(crate) path: PathBuf,
+    pub(crate) size: u64,
+    pub(crate) env: Env,
+}
+
+impl Source {
+    /// Opens the table. Errors: Corruption naming the file if it is missing, has another size
+    /// than `size` if that is to be checked, or is damaged.
+    pub(crate) fn open(&self, options: table::ReaderOptions, check_size: bool) -> Result<Reader> {
+        let began = self.env.clock.monotonic_nanos();
+        let opened = self.open_file(options, check_size);
+        if let Some(s) = &self.env.statistics {
+            if opened.is_ok() {
+                let nanos = self.env.clock.monotonic_nanos().saturating_sub(began);
+                s.add(Ticker::NoFileOpens, 1);
+                s.record_time(HistogramKind::TableOpenIoMicros, nanos / 1000);
+            } else {
+                s.add(Ticker::NoFileErrors, 1);
+            }
+        }
+        opened
+    }
+
+    fn open_file(&self, options: table::ReaderOptions, check_size: bool) -> Result<Reader> {
+        let path = &self.path;
+        let file = self.env.fs.open(path, io::OpenHow::READ).map_err(|e| {
+            if e.is_not_found() {
+                Error::corruption("the MANIFEST names this table file, but it does not exist")
+                    .file(path)
+                    .hint("restore it, or restore the directory from a backup")
+            } else {
+                e
+            }
+        })?;
+        let size = file.len()?;
+        if check_size && size != self.size {
+            return Err(Error::corruption(format!(
+                "Sst file size mismatch: the MANIFEST says {} bytes, the file has {size}",
+                self.size
+            ))
+            .file(path));
+        }
+        Reader::open(file, size, options).map_err(|e| e.or_file(path))
+    }
+}
+
+/// Where a table's reader is.
+pub(crate) enum Slot {
+    /// Open as long as the table is part of the database.
+    Always(Arc<Reader>),
+    /// Open if it was used lately.
+    OnDemand(Arc<OnDemand>),
+}
+
+/// A reader that the cache may close.
+pub(crate) struct OnDemand {
+    reader: Mutex<Option<Arc<Reader>>>,
+    /// Since the hand came by.
+    used: AtomicBool,
+    source: Source,
+    again: table::ReaderOptions,
+    cache: Arc<TableCache>,
+}
+
+impl std::fmt::Debug for OnDemand {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("OnDemand").field(&self.source.path).finish()
+    }
+}
+
+impl OnDemand {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Reader>>> {
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(self: &Arc<Self>, cache_only: bool) -> Result<Arc<Reader>> {
+        self.used.store(true, Ordering::Relaxed);
+        let mut open = self.lock();
+        if let Some(reader) = &*open {
+            return Ok(Arc::clone(reader));
+        }
+        if cache_only {
+            let message = "the table is not open, and no file may be read";
+            return Err(Error::new(ErrorKind::Incomplete, message).file(&self.source.path));
+        }
+        let reader = Arc::new(self.source.open(self.again.clone(), true)?);
+        *open = Some(Arc::clone(&reader));
+        self.cache.open.fetch_add(1, Ordering::Relaxed);
+        drop(open);
+        self.cache.admit(self);
+        Ok(reader)
+    }
+}
+
+impl Drop for OnDemand {
+    fn drop(&mut self) {
+        if self.lock().is_some() {
+            self.cache.open.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Slot {
+    /// The reader, opened if it is not open. `cache_only`: only if it is open; else `Incomplete`.
+    #[inline]
+    pub(crate) fn get(&self, cache_only: bool) -> Result<Opened<'_>> {
+        match self {
+            Self::Always(reader) => Ok(Opened::Always(reader)),
+            Self::OnDemand(slot) => slot.get(cache_only).map(Opened::Now),
+        }
+    }
+
+    /// The reader if it is open.
+    pub(crate) fn if_open(&self) -> Option<Arc<Reader>> {
+        match self {
+            Self::Always(reader) => Some(Arc::clone(reader)),
+            Self::OnDemand(slot) => slot.lock().clone(),
+        }
+    }
+}
+
+/// A table's reader, which stays open as long as this is there.
+pub(crate) enum Opened<'a> {
+    Always(&'a Arc<Reader>),
+    Now(Arc<Reader>),
+}
+
+impl Deref for Opened<'_> {
+    type Target = Arc<Reader>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Reader> {
+        match self {
+            Self::Always(reader) => reader,
+            Self::Now(reader) => reader,
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! `max_open_files`: no more table files are open than it says, and everything reads as before.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use base::ErrorKind;
+use base::rng::Rng;
+use base::stats::{Statistics, Ticker};
+use ironstone::options::ReadTier;
+use ironstone::{Db, Options, ReadOptions};
+use sim::{content, dirs};
+
+const TABLES: u64 = 60;
+const KEYS: u64 = 50;
+
+fn key(table: u64, i: u64) -> String {
+    // A table on level 0 has keys of the whole range.
+    format!("{i:04}/{table:04}")
+}
+
+/// A database of [`TABLES`] tables on level 0, each over the whole range of keys and with a range
+/// tombstone over nothing.
+fn made(dir: &Path, max_open_files: i32) -> (Options, Db) {
+    let mut options = Options::default();
+    options.db.create_if_missing = true;
+    options.cf.cf.disable_auto_compactions = true;
+    options.cf.cf.level0_slowdown_writes_trigger = 1000;
+    options.cf.cf.level0_stop_writes_trigger = 1000;
+    options.env.statistics = Some(Arc::new(Statistics::new()));
+    let db = Db::open(dir, &options).unwrap();
+    for table in 0..TABLES {
+        for i in 0..KEYS {
+            db.put(key(table, i), format!("{table}")).unwrap();
+        }
+        db.delete_range(format!("x{table:04}"), format!("y{table:04}"))
+            .unwrap();
+        db.flush().unwrap();
+    }
+    db.close().unwrap();
+    options.db.max_open_files = max_open_files;
+    options.env.statistics = Some(Arc::new(Statistics::new()));
+    let db = Db::open(dir, &options).unwrap();
+    (options, db)
+}
+
+/// Descriptors of this process on tables in `dir`.
+fn open_tables(dir: &Path) -> u64 {
+    let fds = fs::read_dir("/proc/self/fd").unwrap();
+    let targets = fds.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
+    let is_table =
+        |t: &std::path::PathBuf| t.starts_with(dir) && t.extension().is_some_and(|e| e == "sst");
+    targets.filter(is_table).count() as u64
+}
+
+fn everything(db: &Db) -> content::Pairs {
+    content::forward(db, &db.default_column_family(), &ReadOptions::default()).unwrap()
+}
+
+fn opens(options: &Options) -> u64 {
+    let statistics = options.env.statistics.as_ref().unwrap();
+    statistics.get(Ticker::NoFileOpens)
+}
+
+#[test]
+fn no_more_are_open_than_the_limit() {
+    let temp = dirs::scratch().unwrap();
+    let (options, db) = made(temp.path(), 30);
+    assert!(
+        open_tables(temp.path()) <= 20,
+        "{}",
+        open_tables(temp.path())
+    );
+    let at_open = opens(&options);
+    assert_eq!(at_open, TABLES);
+    let mut rng = Rng::new(3);
+    for _ in 0..2000 {
+        let (table, i) = (rng.below(TABLES), rng.below(KEYS));
+        let value = db.get(key(table, i)).unwrap();
+        assert_eq!(value, Some(format!("{table}").into_bytes()));
+        assert_eq!(db.get(format!("{i:04}/zzzz")).unwrap(), None);
+    }
+    assert!(open_tables(temp.path()) <= 20);
+    assert!(opens(&options) > at_open + 100);
+    // Blocks that were read before are found again, whatever was closed meanwhile.
+    let statistics = options.env.statistics.as_ref().unwrap();
+    let misses = statistics.get(Ticker::BlockCacheDataMiss);
+    assert!(misses <= TABLES * 2, "{misses}");
+
+    let all = everything(&db);
+    assert_eq!(all.len() as u64, TABLES * KEYS);
+    db.compact_range(&db.default_column_family(), None, None)
+        .unwrap();
+    assert_eq!(everything(&db), all);
+    assert!(open_tables(temp.path()) <= 20);
+}
+
+#[test]
+fn without_limit_all_stay_open() {
+    let temp = dirs::scratch().unwrap();
+    let (options, db) = made(temp.path(), -1);
+    assert_eq!(open_tables(temp.path()), TABLES);
+    everything(&db);
+    assert_eq!(opens(&options), TABLES);
+}
+
+/// RocksDB's least: 20, of which 10 are for other files.
+#[test]
+fn the_least_is_twenty() {
+    for limit in [0, 1, 20] {
+        let temp = dirs::scratch().unwrap();
+        let (_, db) = made(temp.path(), limit);
+        for table in 0..TABLES {
+            assert!(db.get(key(table, 1)).unwrap().is_some());
+        }
+        assert_eq!(open_tables(temp.path()), 10);
+    }
+    let mut options = Options::default();
+    options.db.max_open_files = -2;
+    let e = options.validate().unwrap_err();
+    assert!(e.to_string().contains("max_open_files"), "{e}");
+}
+
+/// An iterator keeps the tables open that it reads; they are closed when it goes.
+#[test]
+fn iterators_keep_what_they_read() {
+    let temp = dirs::scratch().unwrap();
+    let (_, db) = made(temp.path(), 20);
+    let mut it = db.iterator(&ReadOptions::default());
+    it.seek_to_first();
+    assert_eq!(open_tables(temp.path()), TABLES);
+    let mut seen = 0;
+    while it.valid() {
+        seen += 1;
+        it.next();
+    }
+    it.status().unwrap();
+    assert_eq!(seen, TABLES * KEYS);
+    drop(it);
+    assert_eq!(open_tables(temp.path()), 10);
+}
+
+#[test]
+fn several_threads_share_them() {
+    let temp = dirs::scratch().unwrap();
+    let (_, db) = made(temp.path(), 20);
+    std::thread::scope(|scope| {
+        for seed in 0..8 {
+            let db = &db;
+            scope.spawn(move || {
+                let mut rng = Rng::new(seed);
+                for n in 0..1000 {
+                    let (table, i) = (rng.below(TABLES), rng.below(KEYS));
+                    let value = db.get(key(table, i)).unwrap();
+                    assert_eq!(value, Some(format!("{table}").into_bytes()));
+                    if n % 200 == 0 {
+                        assert_eq!(everything(db).len() as u64, TABLES * KEYS);
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            let family = db.default_column_family();
+            db.compact_range(&family, None, None).unwrap();
+        });
+    });
+    assert!(open_tables(temp.path()) <= 10);
+}
+
+/// A read that may not open files says so, as RocksDB's does.
+#[test]
+fn reads_from_the_cache_open_nothing() {
+    let temp = dirs::scratch().unwrap();
+    let (options, db) = made(temp.path(), 20);
+    everything(&db);
+    assert!(db.get(key(TABLES - 1, 1)).unwrap().is_some());
+    let before = opens(&options);
+    let cached = ReadOptions {
+        read_tier: ReadTier::BlockCache,
+        ..ReadOptions::default()
+    };
+    let family = db.default_column_family();
+    let read = |table| db.get_opt(&cached, &family, key(table, 1));
+    let (mut found, mut not_open) = (0, 0);
+    for table in 0..TABLES {
+        match read(table) {
+            Ok(value) => {
+                assert!(value.is_some());
+                found += 1;
+            }
+            Err(e) => {
+                assert_eq!(e.kind(), ErrorKind::Incomplete, "{e}");
+                not_open += 1;
+            }
+        }
+    }
+    assert!(found > 0 && not_open > 40, "{found} {not_open}");
+    let mut it = db.iterator(&cached);
+    it.seek_to_first();
+    assert!(!it.valid());
+    assert_eq!(it.status().unwrap_err().kind(), ErrorKind::Incomplete);
+    assert_eq!(opens(&options), before);
+}
+
+/// `SetDBOptions` closes at once, and the database goes on.
+#[test]
+fn the_limit_changes() {
+    let temp = dirs::scratch().unwrap();
+    let (_, db) = made(temp.path(), 1000);
+    assert_eq!(open_tables(temp.path()), TABLES);
+    db.set_db_options(&[("max_open_files", "25")]).unwrap();
+    assert_eq!(open_tables(temp.path()), 15);
+    db.set_db_options(&[("max_open_files", "-1")]).unwrap();
+    everything(&db);
+    assert_eq!(open_tables(temp.path()), TABLES);
+    assert_eq!(db.db_options().max_open_files, -1);
+}
+
+/// A table that was closed and cannot be opened again fails what needs it, by name, and nothing else.
+#[test]
+fn a_table_that_is_gone_is_named() {
+    let temp = dirs::scratch().unwrap();
+    let (options, db) = made(temp.path(), 20);
+    // Closes the oldest: the newest were used last.
+    for _ in 0..2 {
+        for table in (TABLES - 20..TABLES).rev() {
+            assert!(db.get(key(table, 1)).unwrap().is_some());
+        }
+    }
+    let mut tables: Vec<_> = fs::read_dir(temp.path())
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .filter(|p| p.extension().is_some_and(|e| e == "sst"))
+        .collect();
+    tables.sort();
+    let away = temp.path().join("away");
+    fs::rename(&tables[0], &away).unwrap();
+    let e = db.get(key(0, 1)).unwrap_err();
+    let name = tables[0].file_name().unwrap().to_string_lossy();
+    assert!(e.is_corruption() && e.to_string().contains(&*name), "{e}");
+    let mut it = db.iterator(&ReadOptions::default());
+    it.seek_to_first();
+    assert!(it.status().unwrap_err().to_string().contains(&*name));
+    drop(it);
+    let statistics = options.env.statistics.as_ref().unwrap();
+    assert!(statistics.get(Ticker::NoFileErrors) >= 2);
+    assert!(db.get(key(TABLES - 1, 1)).unwrap().is_some());
+    db.put("more", "values").unwrap();
+    fs::rename(&away, &tables[0]).unwrap();
+    assert!(db.get(key(0, 1)).unwrap().is_some());
+}
