@@ -164,6 +164,7 @@ fn write(db: &Shared, job: Job) -> Result<Written> {
         triggered_writes_stop: db.stall.writes_stopped(),
     };
     began(db, &job);
+    let _at_work = db.crowd.flush();
     db.tell(|l| l.on_flush_begin(&info));
     let build = || build_level0(&ctx, &job.memtables, &snapshots, number);
     let new = build().or_else(|e| {

@@ -39,6 +39,7 @@ pub mod backup;
 pub mod batch;
 mod checkpoint;
 mod compaction;
+mod crowd;
 mod db;
 mod entity;
 pub mod events;

@@ -24,6 +24,7 @@ use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber};
 
 use crate::compaction::pick::Running;
 use crate::compaction::pick::manual::{Progress, Request};
+use crate::crowd::Crowd;
 use crate::events::InfoLog;
 use crate::family::{Family, FamilySet};
 use crate::listener::{BackgroundErrorReason, EventListener, MemTableInfo};
@@ -87,6 +88,8 @@ pub(crate) struct Shared {
     pub(crate) attention: Attention,
     /// How far flushes and compactions are behind.
     pub(crate) stall: Stall,
+    /// The flushes and compactions at work.
+    pub(crate) crowd: Crowd,
     write_buffers: Arc<WriteBufferManager>,
     pub(crate) versions: Mutex<VersionSet>,
     /// `None` if the database is open for reading only.
@@ -288,6 +291,7 @@ impl Shared {
             wal_locks: Mutex::new(0),
             attention: Attention::default(),
             stall,
+            crowd: Crowd::default(),
             write_buffers: parts.write_buffers,
             versions: Mutex::new(parts.versions),
             log_file: Mutex::new(parts.log_file),

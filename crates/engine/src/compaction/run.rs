@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::atomic::{AtomicBool, Ordering as Atomic};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use base::stats::{Activity, Ticker};
 use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber, ValueType, key};
@@ -33,8 +34,11 @@ use crate::version::edit::NewFile;
 /// Bytes that a compaction reads at once from each input: RocksDB's default since 8.7.
 const READAHEAD_BYTES: usize = 2 << 20;
 
-/// Entries between two looks at whether the compaction should end.
-const CHECK_EVERY: u64 = 4096;
+/// Entries between two looks at whether the compaction should end, or step aside.
+const CHECK_EVERY: u64 = 512;
+
+/// How long a compaction steps aside before it looks around again.
+const ASIDE_AT_MOST: Duration = Duration::from_millis(50);
 
 /// What a compaction wrote.
 #[derive(Default)]
@@ -78,6 +82,25 @@ pub(crate) fn run(db: &Arc<Shared>, family: &Arc<Family>, pick: &Pick) -> Result
 struct Part {
     from: Option<Vec<u8>>,
     to: Option<Vec<u8>>,
+}
+
+/// How long one part has stepped aside.
+struct Courtesy {
+    began: u64,
+    waited: u64,
+}
+
+impl Courtesy {
+    fn beginning(now: u64) -> Self {
+        Self {
+            began: now,
+            waited: 0,
+        }
+    }
+
+    fn may_wait(&self, now: u64) -> bool {
+        self.waited <= now.saturating_sub(self.began) / 2
+    }
 }
 
 /// What the parts of a compaction share.
@@ -177,7 +200,9 @@ impl Job<'_> {
         if let Some(info) = &info {
             self.db.tell(|l| l.on_subcompaction_begin(info));
         }
+        let at_work = self.db.crowd.compaction();
         let mut written = self.part(part)?;
+        drop(at_work);
         written.cpu_nanos = clock.thread_cpu_nanos().saturating_sub(cpu);
         if let Some(info) = &info {
             self.db.tell(|l| l.on_subcompaction_completed(info));
@@ -188,6 +213,7 @@ impl Job<'_> {
     /// Writes one part.
     fn part(&self, part: &Part) -> Result<Written> {
         let pick = self.pick;
+        let clock = &self.db.env().clock;
         let ctx = self.context();
         let cmp = self.family.comparator();
         let snapshots = &self.snapshots;
@@ -207,6 +233,7 @@ impl Job<'_> {
         let mut entries = 0u64;
         // Where the output begins; `None` is open.
         let mut from = part.from.clone();
+        let mut courtesy = Courtesy::beginning(clock.monotonic_nanos());
         merge.start()?;
         while merge.valid() {
             let user_key = key::user_key(merge.key());
@@ -228,6 +255,9 @@ impl Job<'_> {
             entries += 1;
             if entries.is_multiple_of(CHECK_EVERY) {
                 self.check_wanted()?;
+                if self.db.crowd.is_dense() {
+                    self.step_aside(&mut courtesy);
+                }
             }
         }
         if let Some(t) = tombstones {
@@ -264,6 +294,34 @@ impl Job<'_> {
             return Err(Error::aborted(ANOTHER_PART));
         }
         self.pick.check_not_canceled()
+    }
+
+    /// Lets a flush have the processor, for at most half of the time that the part takes. Not where
+    /// somebody waits for the compaction: its caller, or writers.
+    #[cold]
+    fn step_aside(&self, courtesy: &mut Courtesy) {
+        let stall = &self.db.stall;
+        let clock = &self.db.env().clock;
+        let now = clock.monotonic_nanos();
+        if self.pick.manual
+            || stall.writes_delayed()
+            || stall.writes_stopped()
+            || self.is_pressed()
+            || !courtesy.may_wait(now)
+        {
+            return;
+        }
+        self.db.crowd.step_aside(ASIDE_AT_MOST);
+        courtesy.waited += clock.monotonic_nanos().saturating_sub(now);
+    }
+
+    /// Whether level 0 is due again already.
+    fn is_pressed(&self) -> bool {
+        let view = self.family.view.load();
+        let files = view.version.level(0);
+        let waiting = files.iter().filter(|f| !f.is_being_compacted()).count();
+        let trigger = self.pick.options.cf.level0_file_num_compaction_trigger;
+        waiting >= trigger.unsigned_abs() as usize
     }
 
     fn filter_context(&self) -> FilterContext {

@@ -379,6 +379,16 @@ fn behind_everything_needs_a_level_to_compact_into() {
     assert_eq!(e.kind(), ErrorKind::InvalidArgument);
 }
 
+/// The log that a flush made needless is deleted in the background.
+fn wait_until_gone(log: &Path) {
+    for _ in 0..1000 {
+        if !log.exists() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
 #[test]
 fn what_cannot_be_ingested_leaves_nothing() {
     let temp = dirs::scratch().unwrap();
@@ -388,13 +398,7 @@ fn what_cannot_be_ingested_leaves_nothing() {
     db.flush().unwrap();
     let good = file(&at("good"), &[("j", Some("1")), ("k", Some("1"))]);
     let bytes = std::fs::read(&good).unwrap();
-    // The log that the flush made needless is deleted in the background.
-    for _ in 0..1000 {
-        if !at("db/000001.log").exists() {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    wait_until_gone(&at("db/000001.log"));
     let before = dirs::State::of(&at("db")).unwrap();
     let own = dirs::only(&at("db"), "", ".sst");
     let torn = &bytes[..bytes.len() / 2];

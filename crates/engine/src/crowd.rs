@@ -1,0 +1,124 @@
+//! Who is at work in the background, so that compactions step aside for flushes where processors
+//! are few.
+//!
+//! A flush makes room for writers; a compaction seldom is urgent. Where jobs alone would take
+//! every processor, they share them with writers, who become slower by it, and the flush takes
+//! longer and holds its memory for longer. So a compaction waits meanwhile, if nothing presses it.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How many flushes and compactions are at work.
+#[derive(Debug)]
+pub(crate) struct Crowd {
+    processors: usize,
+    flushes: AtomicUsize,
+    compactions: AtomicUsize,
+    gate: Mutex<()>,
+    /// A flush has ended.
+    thinner: Condvar,
+}
+
+/// A job at work, until it is dropped.
+pub(crate) struct AtWork<'a> {
+    crowd: &'a Crowd,
+    count: &'a AtomicUsize,
+}
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        let gate = self.crowd.gate.lock();
+        drop(gate.unwrap_or_else(PoisonError::into_inner));
+        self.crowd.thinner.notify_all();
+    }
+}
+
+impl Default for Crowd {
+    fn default() -> Self {
+        Self::on(std::thread::available_parallelism().map_or(1, usize::from))
+    }
+}
+
+impl Crowd {
+    fn on(processors: usize) -> Self {
+        Self {
+            processors,
+            flushes: AtomicUsize::new(0),
+            compactions: AtomicUsize::new(0),
+            gate: Mutex::new(()),
+            thinner: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn flush(&self) -> AtWork<'_> {
+        self.enter(&self.flushes)
+    }
+
+    /// A compaction, or one of the parts of it that run at the same time.
+    pub(crate) fn compaction(&self) -> AtWork<'_> {
+        self.enter(&self.compactions)
+    }
+
+    fn enter<'a>(&'a self, count: &'a AtomicUsize) -> AtWork<'a> {
+        count.fetch_add(1, Ordering::Relaxed);
+        AtWork { crowd: self, count }
+    }
+
+    /// Whether a flush is at work, and compactions leave writers no processor beside it.
+    #[inline]
+    pub(crate) fn is_dense(&self) -> bool {
+        let flushes = self.flushes.load(Ordering::Relaxed);
+        flushes > 0 && flushes + self.compactions.load(Ordering::Relaxed) >= self.processors
+    }
+
+    /// Waits until a flush ends, or as long as `at_most`.
+    pub(crate) fn step_aside(&self, at_most: Duration) {
+        let gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_dense() {
+            drop(self.thinner.wait_timeout(gate, at_most));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dense_is_a_flush_without_a_processor_to_spare() {
+        let crowd = Crowd::on(2);
+        let compaction = crowd.compaction();
+        assert!(!crowd.is_dense(), "no flush");
+        let flush = crowd.flush();
+        assert!(crowd.is_dense());
+        drop(flush);
+        assert!(!crowd.is_dense());
+        drop(compaction);
+        let flushes = [crowd.flush(), crowd.flush()];
+        assert!(crowd.is_dense(), "a compaction that begins waits");
+        drop(flushes);
+        let roomy = Crowd::on(4);
+        let _jobs = [roomy.compaction(), roomy.compaction(), roomy.flush()];
+        assert!(!roomy.is_dense(), "one is left for writers");
+    }
+
+    #[test]
+    fn the_end_of_a_flush_ends_the_wait() {
+        let crowd = Crowd::on(2);
+        let _compaction = crowd.compaction();
+        let flush = crowd.flush();
+        crowd.step_aside(Duration::from_millis(1));
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                while crowd.is_dense() {
+                    crowd.step_aside(Duration::from_secs(60));
+                }
+            });
+            std::thread::sleep(Duration::from_millis(10));
+            drop(flush);
+            waiter.join().unwrap();
+        });
+    }
+}
