@@ -126,6 +126,13 @@ pub enum Advice {
     Sequential,
     /// Not needed again soon: the page cache may drop it.
     DontNeed,
+    /// These bytes are read soon: the system begins to read them, and nobody waits for it.
+    WillNeed {
+        /// Where they begin.
+        offset: u64,
+        /// How many there are.
+        len: u64,
+    },
 }
 
 /// An open file. All methods may be called from several threads at once.

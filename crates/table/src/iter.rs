@@ -98,11 +98,7 @@ impl Iter {
     pub(crate) fn new(reader: Arc<Reader>, options: ReadOptions) -> Self {
         let sizes = match options.readahead_bytes {
             0 => reader.read_ahead(),
-            n => ReadAheadSizes {
-                initial: n,
-                max: n,
-                after: 0,
-            },
+            n => ReadAheadSizes::steady(n),
         };
         let ahead = ReadAhead::new(sizes);
         let cursor = Cursor::new(reader.keys());

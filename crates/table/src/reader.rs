@@ -28,7 +28,7 @@ use base::clock::Clock;
 use base::perf::{self, PerfCounter};
 use base::stats::{Activity, HistogramKind, Statistics, Ticker};
 use base::{Comparator, Error, ErrorKind, Result, SequenceNumber, SliceTransform, ValueType, key};
-use io::File;
+use io::{File, IoPriority};
 
 use crate::block::{Block, Cursor, Keys, Target};
 use crate::cache::{BlockCache, CacheKey, Pinned, Reservation};
@@ -116,6 +116,8 @@ pub struct ReadOptions {
     pub deadline_micros: u64,
     /// Whether an iterator keeps all blocks that it has been in.
     pub pin: bool,
+    /// As what reads of the file are charged to [`ReadMeter::limiter`]; `None` is not at all.
+    pub rate_limiter_priority: Option<IoPriority>,
 }
 
 impl Default for ReadOptions {
@@ -128,6 +130,7 @@ impl Default for ReadOptions {
             activity: Activity::Unknown,
             deadline_micros: 0,
             pin: false,
+            rate_limiter_priority: None,
         }
     }
 }
@@ -367,6 +370,7 @@ impl Reader {
         let read = fetch::Read {
             verify: options.verify_checksums,
             activity: options.activity,
+            priority: options.rate_limiter_priority,
         };
         let block = self
             .fetch

@@ -2,7 +2,8 @@
 //!
 //! What a short run hides shows here: writers that stall once compaction lags. Printed for each
 //! run: the rate, its worst second, the tail of the latencies, bytes written for each byte put, and
-//! memory. And the machine's own tail: that of a loop that does nothing, in slices as long as a put.
+//! memory. And the machine's own: the tail of a loop that does nothing, in slices as long as a put, and
+//! the worst second of one that only follows pointers through as much memory as a memtable has.
 
 use std::fs;
 use std::path::PathBuf;
@@ -74,8 +75,9 @@ fn measure(arguments: &Arguments, setup: &Setup) -> Result<String, String> {
         let line = row(name, outcome);
         let nanos = 1e9 * f64::from(arguments.threads) / outcome.puts_per_second;
         let idle = format!(
-            "| nothing, in slices of {:.1} µs | | | {:.1} | | | |\n",
+            "| nothing, in slices of {:.1} µs | | {:.2} | {:.1} | | | |\n",
             nanos / 1000.0,
+            own_worst_second(arguments),
             idle_p999_micros(nanos as u64)
         );
         eprint!("{line}{idle}");
@@ -103,6 +105,41 @@ fn idle_p999_micros(slice: u64) -> f64 {
     slices.sort_unstable();
     let at = slices.len() * 999 / 1000;
     slices.get(at).map_or(0.0, |&nanos| nanos as f64 / 1000.0)
+}
+
+/// Of the seconds of a loop that follows pointers through as many bytes as a memtable has, the worst
+/// over the mean, in a minute at most. Nothing that looks things up in memory is steadier here.
+fn own_worst_second(arguments: &Arguments) -> f64 {
+    const SECOND: u64 = 1_000_000_000;
+    const STEPS: usize = 10_000;
+    let len = usize::try_from(arguments.write_buffer_size / 8).unwrap_or(1 << 20);
+    // One cycle through all of it, in no order (Sattolo's shuffle).
+    let mut next: Vec<usize> = (0..len).collect();
+    let mut rng = base::rng::Rng::new(1);
+    for i in (1..len).rev() {
+        next.swap(i, rng.below(i as u64) as usize);
+    }
+    let clock = base::clock::SystemClock::shared();
+    let mut at = 0;
+    let rates: Vec<f64> = (0..arguments.seconds.min(60))
+        .map(|_| {
+            let (begun, mut steps) = (clock.monotonic_nanos(), 0);
+            while clock.monotonic_nanos() - begun < SECOND {
+                for _ in 0..STEPS {
+                    at = next[at];
+                }
+                steps += STEPS;
+            }
+            steps as f64
+        })
+        .collect();
+    std::hint::black_box(at);
+    worst_over_mean(&rates)
+}
+
+fn worst_over_mean(rates: &[f64]) -> f64 {
+    let mean = rates.iter().sum::<f64>() / rates.len().max(1) as f64;
+    rates.iter().copied().fold(f64::INFINITY, f64::min) / mean
 }
 
 fn row(name: &str, o: Outcome) -> String {
@@ -172,13 +209,11 @@ fn outcome(output: &str, seconds: &str) -> Option<Outcome> {
         .skip(1)
         .filter_map(|l| l.split_once(',')?.1.parse().ok())
         .collect();
-    let mean = rates.iter().sum::<f64>() / rates.len().max(1) as f64;
-    let worst = rates.iter().copied().fold(f64::INFINITY, f64::min);
     let (memory_mib, written_mib) = crate::driver::process_stats(output)?;
     let put = operations * (KEY_SIZE + VALUE_SIZE) as f64;
     Some(Outcome {
         puts_per_second: rate.parse().ok()?,
-        worst_second: worst / mean,
+        worst_second: worst_over_mean(&rates),
         p999_micros: after(percentiles, "P99.9:")?,
         max_micros: after(longest, "Max:")?,
         write_amplification: (written_mib << 20) as f64 / put,

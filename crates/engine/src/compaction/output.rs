@@ -55,6 +55,8 @@ impl<'a> OutputContext<'a> {
     ) -> Self {
         let whole = db.db_options();
         let now = db.env().clock.wall_micros() / 1_000_000;
+        let limiter = db.env().rate_limiter.as_ref();
+        let limiter = limiter.filter(|l| l.mode().writes());
         Self {
             family,
             tables: &db.tables,
@@ -65,7 +67,7 @@ impl<'a> OutputContext<'a> {
             epoch: family.take_epoch(),
             oldest_ancestor_time: now,
             statistics: db.env().statistics.clone(),
-            rate_limit: db.env().rate_limiter.clone().map(|l| (l, IoPriority::High)),
+            rate_limit: limiter.map(|l| (Arc::clone(l), IoPriority::High)),
             enforce_single_del_contracts: whole.enforce_single_del_contracts,
             bytes_per_sync: whole.bytes_per_sync,
             compression: options.cf.compression_of(0, 1, false),

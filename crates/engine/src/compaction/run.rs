@@ -396,6 +396,7 @@ impl Job<'_> {
             readahead_bytes: READAHEAD_BYTES,
             cache_only: false,
             activity: Activity::Compaction,
+            rate_limiter_priority: Some(IoPriority::Low),
             ..table::ReadOptions::default()
         };
         let cmp = self.family.comparator();

@@ -516,6 +516,7 @@ impl InternalIterator for Iter {
     }
 
     fn seek(&mut self, target: &[u8]) {
+        perf::count(PerfCounter::SeekOnMemtableCount, 1);
         self.go(
             |c| c.seek(target),
             |vector, sorted, _| vector.position(sorted, target),
@@ -548,10 +549,12 @@ impl InternalIterator for Iter {
     }
 
     fn next(&mut self) {
+        perf::count(PerfCounter::NextOnMemtableCount, 1);
         self.go(|c| c.next(), |_, _, at| at + 1);
     }
 
     fn prev(&mut self) {
+        perf::count(PerfCounter::PrevOnMemtableCount, 1);
         self.go(|c| c.prev(), |_, _, at| before(at));
     }
 

@@ -380,7 +380,7 @@ impl Opening {
         // Its own record may be older: it had nothing in the logs that went since.
         let log_number = family.log_number.max(recovered.min_log_number_to_keep);
         let log_number = FileNumber(log_number);
-        Ok(Family::new(
+        let opened = Family::new(
             id,
             family.name.clone(),
             options,
@@ -388,7 +388,11 @@ impl Opening {
             log_number,
             self.instance,
             Arc::clone(&self.write_buffers),
-        ))
+        );
+        for (&level, key) in &family.cursors {
+            opened.compactions.set_cursor(level as usize, key.clone());
+        }
+        Ok(opened)
     }
 
     /// The family's tables with their levels, opened by several threads.

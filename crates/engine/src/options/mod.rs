@@ -81,7 +81,6 @@ impl Options {
     pub fn validate(&self) -> Result<()> {
         self.db.validate()?;
         self.db.validate_together()?;
-        self.env.validate()?;
         memory::check(&self.db, &self.env)?;
         self.cf.validate_in(&self.db)
     }
@@ -206,22 +205,11 @@ pub struct Env {
     /// Limits the memory of memtables; `None` makes one of the database's own, with
     /// `db_write_buffer_size`.
     pub write_buffer_manager: Option<Arc<WriteBufferManager>>,
-    /// Limits what flushes and compactions write per second.
+    /// Limits what flushes and compactions write per second, and what compactions and reads with
+    /// [`ReadOptions::rate_limiter_priority`] read, by its mode.
     pub rate_limiter: Option<Arc<RateLimiter>>,
     /// Are told what happens.
     pub listeners: Listeners,
-}
-
-impl Env {
-    fn validate(&self) -> Result<()> {
-        match &self.rate_limiter {
-            Some(limiter) if limiter.mode().reads() => Err(Error::not_supported(
-                "a rate limiter whose mode limits reads (only writes of flushes and compactions \
-                 are limited)",
-            )),
-            _ => Ok(()),
-        }
-    }
 }
 
 impl Default for Env {

@@ -63,8 +63,8 @@ pub struct ReadOptions {
     pub io_timeout: Duration,
     /// Where the read looks.
     pub read_tier: ReadTier,
-    /// As what reads of files are charged to the rate limiter; `None` is RocksDB's `IO_TOTAL`, not at
-    /// all. Nothing is charged by either: a rate limiter limits writes only.
+    /// As what reads of data blocks are charged to the rate limiter, if it limits reads; `None` is
+    /// RocksDB's `IO_TOTAL`, not at all.
     pub rate_limiter_priority: Option<IoPriority>,
     /// Bytes of values after which the remaining keys of a `multi_get` fail with `Aborted`.
     pub value_size_soft_limit: u64,
@@ -132,6 +132,7 @@ impl ReadOptions {
             activity: Activity::Get,
             deadline_micros: self.deadline.as_micros() as u64,
             pin: self.pin_data,
+            rate_limiter_priority: self.rate_limiter_priority,
         }
     }
 

@@ -81,8 +81,11 @@ pub(crate) fn get(
     let began = db.timer();
     let mut search = Search::new(lookup, Want::Plain);
     search_view(db, &mut search, sequence)?;
+    let clock = &*db.env().clock;
+    let found = perf::start(clock);
     let value = search.into_stored(db)?.map(|s| s.bytes);
     count_read(db, value.as_ref().map_or(0, Vec::len));
+    perf::stop(PerfCounter::GetPostProcessTime, clock, found);
     db.timed(HistogramKind::DbGet, began);
     Ok(value)
 }
@@ -494,7 +497,10 @@ impl<'a> Search<'a> {
             s.record(HistogramKind::ReadNumMergeOperands, operands.len() as u64);
         }
         let user_key = self.lookup.user_key;
+        let clock = &*db.env().clock;
+        let began = perf::start(clock);
         let stored = stored::apply(operator, statistics, user_key, base, &operands)?;
+        perf::stop(PerfCounter::MergeOperatorTimeNanos, clock, began);
         if self.want == Want::Plain {
             return Ok(Stored {
                 bytes: stored.into_plain()?,

@@ -13,6 +13,7 @@
 
 use std::cmp::Ordering;
 
+use base::perf::{self, PerfCounter};
 use base::{Comparator, Result, SequenceNumber, key};
 use table::{InternalIterator, Prefix};
 
@@ -126,6 +127,7 @@ impl MergingIter {
     fn restart(&mut self, direction: Direction, seek: impl Fn(&mut dyn InternalIterator)) {
         self.direction = direction;
         self.left_out.clear();
+        perf::count(PerfCounter::SeekChildSeekCount, self.children.len() as u64);
         for child in &mut self.children {
             seek(&mut *child.iter);
         }
@@ -146,6 +148,7 @@ impl MergingIter {
         self.direction = direction;
         self.left_out.clear();
         let forward = direction == Direction::Forward;
+        perf::count(PerfCounter::SeekChildSeekCount, self.children.len() as u64);
         for (i, child) in self.children.iter_mut().enumerate() {
             let at = cover.jump(i, target, forward).unwrap_or(target);
             seek(&mut *child.iter, at);
@@ -174,6 +177,8 @@ impl MergingIter {
                 self.left_out.push(i);
             }
         }
+        let sought = self.children.len() - self.left_out.len();
+        perf::count(PerfCounter::SeekChildSeekCount, sought as u64);
         self.rebuild();
         self.pass_hidden_anew();
     }
@@ -321,6 +326,7 @@ fn pass(cmp: &Comparator, iter: &mut dyn InternalIterator, to: &[u8], forward: b
             return;
         }
     }
+    perf::count(PerfCounter::InternalRangeDelReseekCount, 1);
     if forward {
         iter.seek(to);
     } else {

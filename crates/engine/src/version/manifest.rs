@@ -23,6 +23,8 @@ pub(crate) struct RecoveredFamily {
     pub(crate) log_number: u64,
     /// (level, number) to file.
     pub(crate) files: BTreeMap<(u32, u64), FileMetaData>,
+    /// Where compactions in turn (`kRoundRobin`) go on, by level.
+    pub(crate) cursors: BTreeMap<u32, Vec<u8>>,
     /// Features of the family that Ironstone cannot keep alive, by name.
     pub(crate) foreign: BTreeSet<&'static str>,
 }
@@ -158,6 +160,9 @@ impl Replay {
             family
                 .foreign
                 .insert("user-defined timestamps that are not persisted");
+        }
+        for cursor in edit.compact_cursors {
+            family.cursors.insert(cursor.level, cursor.key);
         }
         for (level, number) in edit.deleted_files {
             if family.files.remove(&(level, number.0)).is_none() {

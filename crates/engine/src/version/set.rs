@@ -15,7 +15,7 @@ use base::stats::{Activity, Histogram, HistogramKind, SharedHistogram};
 use base::{Error, FileNumber, Result};
 use table::options::PrepopulateBlockCache;
 
-use super::edit::{NewFile, VersionEdit, WalAddition};
+use super::edit::{CompactCursor, NewFile, VersionEdit, WalAddition};
 use super::manifest::Writer;
 use super::table_cache::{Source, TableCache};
 use super::version::{Janitor, TableFile, Version};
@@ -92,9 +92,12 @@ impl Tables {
 
     /// Where the reads of a table are counted; nowhere without statistics.
     fn meter(&self, family: u32, level: u32, options: &ColumnFamilyOptions) -> table::ReadMeter {
+        let limiter = self.env.rate_limiter.as_ref();
+        let limiter = limiter.filter(|l| l.mode().reads()).cloned();
         let Some(statistics) = &self.env.statistics else {
             return table::ReadMeter {
                 clock: Some(Arc::clone(&self.env.clock)),
+                limiter,
                 ..table::ReadMeter::default()
             };
         };
@@ -105,6 +108,7 @@ impl Tables {
             statistics: Some(Arc::clone(statistics)),
             latency: Some(Arc::clone(latency)),
             last_level: level as i32 == options.cf.num_levels - 1,
+            limiter,
         }
     }
 
@@ -225,6 +229,7 @@ impl VersionSet {
             edits.push(VersionEdit {
                 column_family: family.id,
                 log_number: Some(family.log_number().0),
+                compact_cursors: cursors(family),
                 new_files: version
                     .files()
                     .map(|(level, f)| NewFile {
@@ -361,6 +366,15 @@ impl VersionSet {
     pub(crate) fn manifest_number(&self) -> Option<FileNumber> {
         self.manifest.as_ref().map(Writer::number)
     }
+}
+
+/// Where the family's compactions in turn go on.
+fn cursors(family: &Family) -> Vec<CompactCursor> {
+    let levels = family.compactions.cursors().into_iter().enumerate();
+    let known = levels.filter_map(|(level, key)| Some((level as u32, key?)));
+    known
+        .map(|(level, key)| CompactCursor { level, key })
+        .collect()
 }
 
 /// The edit that records these logs.

@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use base::perf::{self, PerfCounter};
 use base::stats::{HistogramKind, Ticker};
 use base::{Error, ErrorKind, Result};
 use table::Reader;
@@ -146,6 +147,8 @@ impl Source {
 
     fn open_file(&self, options: table::ReaderOptions, check_size: bool) -> Result<Reader> {
         let path = &self.path;
+        let clock = &*self.env.clock;
+        let began = perf::start(clock);
         let file = self.env.fs.open(path, io::OpenHow::READ).map_err(|e| {
             if e.is_not_found() {
                 Error::corruption("the MANIFEST names this table file, but it does not exist")
@@ -155,6 +158,7 @@ impl Source {
                 e
             }
         })?;
+        perf::stop(PerfCounter::IoOpenNanos, clock, began);
         let size = file.len()?;
         if check_size && size != self.size {
             return Err(Error::corruption(format!(
@@ -206,7 +210,10 @@ impl OnDemand {
             let message = "the table is not open, and no file may be read";
             return Err(Error::new(ErrorKind::Incomplete, message).file(&self.source.path));
         }
+        let clock = &*self.source.env.clock;
+        let began = perf::start(clock);
         let reader = Arc::new(self.source.open(self.again.clone(), true)?);
+        perf::stop(PerfCounter::FindTableNanos, clock, began);
         *open = Some(Arc::clone(&reader));
         self.cache.open.fetch_add(1, Ordering::Relaxed);
         drop(open);

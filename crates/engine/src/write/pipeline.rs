@@ -32,7 +32,7 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use base::perf::{self, PerfCounter};
+use base::perf::{self, PerfCounter, PerfLevel};
 use base::stats::{HistogramKind, Ticker};
 use base::{Error, Result};
 
@@ -94,9 +94,10 @@ pub(crate) fn write_planned(
     let began = db.timer();
     db.record(HistogramKind::BytesPerWrite, batch.data().len() as u64);
     let clock = &*db.env().clock;
-    let waits = perf::start(clock);
+    let whole = perf::start(clock);
+    let parts = parts_of_a_write();
     let turn = queue.enter(Request { batch, plan }, insert);
-    perf::stop(PerfCounter::WriteThreadWaitNanos, clock, waits);
+    perf::stop(PerfCounter::WriteThreadWaitNanos, clock, whole);
     let written = match turn {
         Turn::Done(result) => {
             db.count(Ticker::WriteDoneByOther, 1);
@@ -105,7 +106,28 @@ pub(crate) fn write_planned(
         Turn::Lead(request) => lead(db, queue, request),
     };
     db.timed(HistogramKind::DbWrite, began);
+    if let Some(whole) = whole {
+        let taken = clock.monotonic_nanos().saturating_sub(whole);
+        let rest = taken.saturating_sub(parts_of_a_write() - parts);
+        perf::count(PerfCounter::WritePreAndPostProcessTime, rest);
+    }
     written
+}
+
+/// Nanoseconds that are counted as parts of this thread's writes, if times are counted.
+fn parts_of_a_write() -> u64 {
+    if perf::level() <= PerfLevel::EnableCount {
+        return 0;
+    }
+    [
+        PerfCounter::WriteThreadWaitNanos,
+        PerfCounter::WriteDelayTime,
+        PerfCounter::WriteWalTime,
+        PerfCounter::WriteMemtableTime,
+    ]
+    .map(perf::get)
+    .iter()
+    .sum()
 }
 
 fn lead(db: &Shared, queue: &Queue, request: Request) -> Result<u64> {

@@ -11,6 +11,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use base::perf::{self, PerfCounter};
 use base::stats::{HistogramKind, Ticker};
 use base::{Error, ErrorKind, Result};
 use io::SyncKind;
@@ -93,6 +94,7 @@ pub(crate) fn log_group(db: &Shared, step: LogStep, group: &mut Group) -> Result
         db.log.info(format_args!("the log has space again"));
     }
     db.count(Ticker::WalFileBytes, bytes);
+    perf::count(PerfCounter::IoBytesWritten, bytes);
     db.count(Ticker::BytesWritten, bytes);
     db.count(Ticker::WriteWithWal, 1);
     db.log_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -183,8 +185,15 @@ pub(crate) fn settle(db: &Shared, flight: LogFlight) -> Result<()> {
     let clock = &db.env().clock;
     let begun = clock.monotonic_nanos();
     db.device.took_off(begun);
+    let timer = perf::start(&**clock);
     let outcome = flight.run();
     let nanos = clock.monotonic_nanos() - begun;
+    let what = if synced {
+        PerfCounter::IoFsyncNanos
+    } else {
+        PerfCounter::IoWriteNanos
+    };
+    perf::stop(what, &**clock, timer);
     db.device.landed();
     if synced {
         db.count(Ticker::WalFileSynced, 1);

@@ -6,6 +6,7 @@
 #![expect(unsafe_code, reason = "sync_file_range has no safe wrapper in rustix")]
 
 use std::io::IoSlice;
+use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -252,13 +253,18 @@ impl File for PosixFile {
         if self.is_direct {
             return;
         }
+        let mut range = (0, None);
         let advice = match advice {
             Advice::Normal => rustix::fs::Advice::Normal,
             Advice::Random => rustix::fs::Advice::Random,
             Advice::Sequential => rustix::fs::Advice::Sequential,
             Advice::DontNeed => rustix::fs::Advice::DontNeed,
+            Advice::WillNeed { offset, len } => {
+                range = (offset, NonZeroU64::new(len));
+                rustix::fs::Advice::WillNeed
+            }
         };
         // A hint: a file system that does not take it loses nothing.
-        rustix::fs::fadvise(&self.fd, 0, None, advice).ok();
+        rustix::fs::fadvise(&self.fd, range.0, range.1, advice).ok();
     }
 }

@@ -42,6 +42,11 @@ fn write_read_short_read_truncate() {
         Advice::Random,
         Advice::Sequential,
         Advice::DontNeed,
+        Advice::WillNeed { offset: 0, len: 1 },
+        Advice::WillNeed {
+            offset: 1 << 40,
+            len: u64::MAX,
+        },
     ] {
         f.advise(a);
     }

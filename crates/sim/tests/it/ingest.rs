@@ -401,10 +401,9 @@ fn what_cannot_be_ingested_leaves_nothing() {
     wait_until_gone(&at("db/000001.log"));
     let before = dirs::State::of(&at("db")).unwrap();
     let own = dirs::only(&at("db"), "", ".sst");
-    let torn = &bytes[..bytes.len() / 2];
     let mut rotten = bytes.clone();
     rotten[3] ^= 1;
-    std::fs::write(at("torn"), torn).unwrap();
+    std::fs::write(at("torn"), &bytes[..bytes.len() / 2]).unwrap();
     std::fs::write(at("rotten"), rotten).unwrap();
     std::fs::write(at("empty"), "").unwrap();
     std::fs::write(at("text"), "no table at all, just some text ".repeat(10)).unwrap();

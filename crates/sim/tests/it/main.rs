@@ -13,6 +13,8 @@ mod compressed;
 #[cfg(test)]
 mod corpus;
 #[cfg(test)]
+mod cursors;
+#[cfg(test)]
 mod damage;
 #[cfg(test)]
 mod drop_rules;
@@ -44,6 +46,8 @@ mod opening;
 mod pitfalls;
 #[cfg(test)]
 mod range_del;
+#[cfg(test)]
+mod rate_limits;
 #[cfg(test)]
 mod reads;
 #[cfg(test)]

@@ -7,13 +7,14 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use base::coding::u32_at;
 use base::stats::Activity;
 use base::{Comparator, Error, Result};
-use io::File;
+use io::{File, IoPriority};
 
 use super::meter::ReadMeter;
 use crate::block::Block;
@@ -56,6 +57,8 @@ pub(crate) struct Read {
     /// Whether its checksum is compared.
     pub(crate) verify: bool,
     pub(crate) activity: Activity,
+    /// As what the rate limiter sees it.
+    pub(crate) priority: Option<IoPriority>,
 }
 
 /// What a block is, as far as it matters for decompression.
@@ -161,7 +164,7 @@ impl Fetch {
                 Block::searchable(&bytes, comparator)
             };
             if let Some(ahead) = ahead
-                && let Some(stored) = self.read_ahead(handle, len, ahead, how.activity)?
+                && let Some(stored) = self.read_ahead(handle, len, ahead, how)?
             {
                 return open(stored);
             }
@@ -172,7 +175,7 @@ impl Fetch {
                 }
                 let stored = scratch.get_mut(..len).unwrap_or_default();
                 let block = self
-                    .read(stored, handle.offset, how.activity)
+                    .read(stored, handle.offset, how)
                     .and_then(|()| open(stored));
                 if scratch.len() <= SCRATCH_BYTES_MAX {
                     slot.set(scratch);
@@ -192,12 +195,18 @@ impl Fetch {
             return Ok(bytes.to_vec());
         }
         let mut stored = vec![0; len];
-        self.read(&mut stored, handle.offset, self.activity)?;
+        let how = Read {
+            verify: true,
+            activity: self.activity,
+            priority: None,
+        };
+        self.read(&mut stored, handle.offset, how)?;
         Ok(stored)
     }
 
-    fn read(&self, bytes: &mut [u8], offset: u64, activity: Activity) -> Result<()> {
-        self.meter.read(&*self.file, bytes, offset, activity)
+    fn read(&self, bytes: &mut [u8], offset: u64, how: Read) -> Result<()> {
+        self.meter.charge(bytes.len() as u64, how.priority);
+        self.meter.read(&*self.file, bytes, offset, how.activity)
     }
 
     /// The stored bytes of a block out of `ahead`, which is filled if it is time to; `None` if
@@ -207,16 +216,22 @@ impl Fetch {
         handle: BlockHandle,
         len: usize,
         ahead: &'a mut ReadAhead,
-        activity: Activity,
+        how: Read,
     ) -> Result<Option<&'a [u8]>> {
         if !ahead.has(handle.offset, len) {
             let want = ahead.plan(handle.offset, len, self.end);
             if want <= len {
                 return Ok(None);
             }
+            if let Some(soon) = ahead.tell(handle.offset, want, self.end) {
+                self.file.advise(io::Advice::WillNeed {
+                    offset: soon.start,
+                    len: soon.end - soon.start,
+                });
+            }
             ahead.bytes.resize(want, 0);
             ahead.at = handle.offset;
-            if let Err(e) = self.read(&mut ahead.bytes, handle.offset, activity) {
+            if let Err(e) = self.read(&mut ahead.bytes, handle.offset, how) {
                 ahead.bytes.clear();
                 return Err(e);
             }
@@ -237,8 +252,8 @@ impl Fetch {
             return Err(Error::corruption("a block is cut short"));
         };
         if verify {
-            let verified = self.verify(payload, type_byte, stored, handle);
-            self.meter.checksum(verified)?;
+            self.meter
+                .checksum(|| self.verify(payload, type_byte, stored, handle))?;
         }
         if type_byte == 0 {
             return Ok(Cow::Borrowed(payload));
@@ -291,6 +306,25 @@ pub struct ReadAheadSizes {
     pub max: usize,
     /// After how many consecutive reads it starts.
     pub after: u64,
+    /// Bytes that the system is told to read beyond what is read; 0 is none.
+    pub told: u64,
+}
+
+/// Of a steady read-ahead, bytes that are read at once: what a processor keeps close.
+const STEADY_BYTES: usize = 256 << 10;
+
+impl ReadAheadSizes {
+    /// Keeps `bytes` ahead from the first block on: the system reads them into its cache, and they
+    /// are copied from there in smaller pieces.
+    pub(crate) fn steady(bytes: usize) -> Self {
+        let at_once = bytes.min(STEADY_BYTES);
+        Self {
+            initial: at_once,
+            max: at_once,
+            after: 0,
+            told: if bytes > at_once { bytes as u64 } else { 0 },
+        }
+    }
 }
 
 impl Default for ReadAheadSizes {
@@ -300,6 +334,7 @@ impl Default for ReadAheadSizes {
             initial: 8 << 10,
             max: 256 << 10,
             after: 2,
+            told: 0,
         }
     }
 }
@@ -310,6 +345,7 @@ impl From<&TableOptions> for ReadAheadSizes {
             initial: o.initial_auto_readahead_size as usize,
             max: o.max_auto_readahead_size as usize,
             after: o.num_file_reads_for_auto_readahead,
+            told: 0,
         }
     }
 }
@@ -325,6 +361,8 @@ pub(crate) struct ReadAhead {
     expected: u64,
     consecutive: u64,
     next_size: usize,
+    /// Where what the system was told to read begins and ends.
+    told: Range<u64>,
 }
 
 impl ReadAhead {
@@ -336,14 +374,32 @@ impl ReadAhead {
             expected: u64::MAX,
             consecutive: 0,
             next_size: sizes.initial,
+            told: 0..0,
         }
+    }
+
+    /// What the system is to be told before `len` bytes at `offset` are read, if it is time to: all
+    /// that is ahead, once half of what it was told before is used up.
+    fn tell(&mut self, offset: u64, len: usize, end: u64) -> Option<Range<u64>> {
+        let (ahead, read_to) = (self.sizes.told, offset + len as u64);
+        if ahead == 0 {
+            return None;
+        }
+        let known = self.told.contains(&offset);
+        if known && read_to + ahead / 2 <= self.told.end {
+            return None;
+        }
+        let from = if known { self.told.end } else { offset };
+        let to = read_to.saturating_add(ahead).min(end);
+        self.told = offset..to;
+        (from < to).then_some(from..to)
     }
 
     fn has(&self, offset: u64, len: usize) -> bool {
         self.range(offset, len).is_some()
     }
 
-    fn range(&self, offset: u64, len: usize) -> Option<std::ops::Range<usize>> {
+    fn range(&self, offset: u64, len: usize) -> Option<Range<usize>> {
         let from = usize::try_from(offset.checked_sub(self.at)?).ok()?;
         let end = from.checked_add(len)?;
         (end <= self.bytes.len()).then_some(from..end)
@@ -372,5 +428,37 @@ impl ReadAhead {
         // `len` lies inside the file, so the limit is not below it.
         let limit = usize::try_from(end - offset).unwrap_or(usize::MAX);
         size.max(len).min(limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_is_told_before_it_is_asked() {
+        const MIB: u64 = 1 << 20;
+        let end = 5 * MIB;
+        let mut ahead = ReadAhead::new(ReadAheadSizes::steady(2 << 20));
+        let (mut at, mut told) = (0, Vec::new());
+        while at < end {
+            let n = ahead.plan(at, 4096, end);
+            if let Some(range) = ahead.tell(at, n, end) {
+                assert!(
+                    told.last()
+                        .is_none_or(|l: &Range<u64>| l.end == range.start)
+                );
+                told.push(range);
+            }
+            at += n as u64;
+            let known = told.last().unwrap().end;
+            assert!(known == end || known >= at + MIB, "{at}: {told:?}");
+        }
+        assert_eq!(told.last().unwrap().end, end);
+        assert!(told.len() <= 5, "{told:?}");
+        // Somewhere else: told anew.
+        assert_eq!(ahead.tell(MIB, 4096, end).unwrap().start, MIB);
+        let mut small = ReadAhead::new(ReadAheadSizes::steady(64 << 10));
+        assert_eq!(small.tell(0, 64 << 10, end), None);
     }
 }

@@ -8,7 +8,7 @@ use base::clock::Clock;
 use base::perf::{self, PerfCounter, PerfLevel};
 use base::stats::{Activity, HistogramKind, SharedHistogram, Statistics, Ticker};
 use base::{Error, Result};
-use io::{File, read_exact_at};
+use io::{File, IoPriority, RateLimiter, read_exact_at};
 
 /// Where the reads of one table are counted.
 #[derive(Clone, Debug, Default)]
@@ -21,9 +21,19 @@ pub struct ReadMeter {
     pub latency: Option<Arc<SharedHistogram>>,
     /// Whether the table is on the last level.
     pub last_level: bool,
+    /// What reads with a priority wait for.
+    pub limiter: Option<Arc<RateLimiter>>,
 }
 
 impl ReadMeter {
+    /// Waits until so many bytes may be read.
+    #[inline]
+    pub(super) fn charge(&self, bytes: u64, priority: Option<IoPriority>) {
+        if let (Some(limiter), Some(priority)) = (&self.limiter, priority) {
+            limiter.request(bytes, priority);
+        }
+    }
+
     /// Fills `bytes` from the file, and counts it.
     ///
     /// # Errors
@@ -84,8 +94,13 @@ impl ReadMeter {
         }
     }
 
-    /// A checksum was compared.
-    pub(super) fn checksum(&self, result: Result<()>) -> Result<()> {
+    /// Compares a checksum by `f`, and counts it.
+    pub(super) fn checksum(&self, f: impl FnOnce() -> Result<()>) -> Result<()> {
+        let timer = self.timer(perf::level() > PerfLevel::EnableCount);
+        let result = f();
+        if let Some(clock) = &self.clock {
+            perf::stop(PerfCounter::BlockChecksumTime, clock.as_ref(), timer);
+        }
         let Some(s) = &self.statistics else {
             return result;
         };

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use base::coding::Decoder;
+use base::perf::{self, PerfCounter};
 use base::{Comparator, Error, Result, SliceTransform};
 use io::File;
 
@@ -56,6 +57,7 @@ pub(super) fn open(file: Arc<dyn File>, file_size: u64, options: ReaderOptions) 
     let mut meta_blocks = known_blocks(&metaindex);
     meta_blocks.push(footer.metaindex);
     if let Some(handle) = find(&metaindex, DICTIONARY) {
+        perf::count(PerfCounter::CompressionDictBlockReadCount, 1);
         fetch.dictionary = fetch.meta_block(handle)?;
     }
     let index_handle = footer
@@ -76,8 +78,12 @@ pub(super) fn open(file: Arc<dyn File>, file_size: u64, options: ReaderOptions) 
         meta_blocks,
         metadata_left: options.metadata_bytes_max,
     };
+    let began = opening.clocked();
     let index = opening.index(index_handle, properties.index_type)?;
+    opening.took(PerfCounter::ReadIndexBlockNanos, began);
+    let began = opening.clocked();
     let filters = opening.filters(&metaindex, &properties)?;
+    opening.took(PerfCounter::ReadFilterBlockNanos, began);
     let meta_blocks = opening.meta_blocks;
     fetch.drop_tail();
 
@@ -264,6 +270,16 @@ struct Opening<'a> {
 }
 
 impl Opening<'_> {
+    fn clocked(&self) -> Option<u64> {
+        perf::start(&**self.options.clock.as_ref()?)
+    }
+
+    fn took(&self, what: PerfCounter, since: Option<u64>) {
+        if let Some(clock) = &self.options.clock {
+            perf::stop(what, &**clock, since);
+        }
+    }
+
     fn index(&mut self, handle: BlockHandle, kind: u32) -> Result<Index> {
         if kind != INDEX_TWO_LEVEL {
             return self.one_index(&[handle], self.encoding);
@@ -313,6 +329,7 @@ impl Opening<'_> {
     }
 
     fn index_block(&self, handle: BlockHandle) -> Result<Block> {
+        perf::count(PerfCounter::IndexBlockReadCount, 1);
         let bytes = self.fetch.meta_block(handle)?;
         Block::new(&bytes).map_err(|e| self.fetch.locate(e, handle))
     }
@@ -392,6 +409,7 @@ impl Opening<'_> {
     }
 
     fn filter(&mut self, handle: BlockHandle) -> Result<Filter> {
+        perf::count(PerfCounter::FilterBlockReadCount, 1);
         let bytes = self.fetch.meta_block(handle)?;
         self.check_memory(bytes.len())?;
         self.metadata_left -= bytes.len();

@@ -25,10 +25,12 @@ impl Reader {
             initial: 256 << 10,
             max: 1 << 20,
             after: 0,
+            told: 0,
         });
         let how = Read {
             verify: true,
             activity: Activity::VerifyDbChecksum,
+            priority: None,
         };
         for handle in (0..self.index.len()).filter_map(|i| self.index.handle(i)) {
             self.fetch

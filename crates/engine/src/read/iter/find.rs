@@ -51,7 +51,8 @@ impl DbIterator {
             self.looks_left -= 1;
             let passed = skipping
                 && self.comparator.compare(entry.user_key, &self.saved_key) != Ordering::Greater;
-            if passed || entry.sequence > self.sequence {
+            let too_new = !passed && entry.sequence > self.sequence;
+            if passed || too_new {
                 if !passed && (skipped == 0 || entry.user_key != self.saved_key) {
                     self.saved_key.clear();
                     self.saved_key.extend_from_slice(entry.user_key);
@@ -79,7 +80,14 @@ impl DbIterator {
                 return self.settle(positioned);
             }
             self.count(Ticker::NumberIterSkip);
-            perf::count(PerfCounter::InternalKeySkippedCount, 1);
+            perf::count(
+                if too_new {
+                    PerfCounter::InternalRecentSkippedCount
+                } else {
+                    PerfCounter::InternalKeySkippedCount
+                },
+                1,
+            );
             self.inner.next();
         }
     }
@@ -155,7 +163,11 @@ impl DbIterator {
         let operator =
             operator.ok_or_else(|| no_operator(family.map_or("", |f| f.name.as_str())))?;
         let statistics = origin.and_then(|o| o.statistics.as_deref());
-        stored::apply(operator, statistics, &self.saved_key, base, operands)
+        perf::count(PerfCounter::InternalMergeCount, operands.len() as u64);
+        let began = self.clocked();
+        let merged = stored::apply(operator, statistics, &self.saved_key, base, operands);
+        self.took(PerfCounter::MergeOperatorTimeNanos, began);
+        merged
     }
 
     /// Saves a merged value as the one to be shown.

@@ -9,8 +9,8 @@ use super::{BlobAddition, BlobGarbage, FileMetaData, NewFile, VersionEdit, WalAd
 impl VersionEdit {
     /// The record.
     ///
-    /// Not written, because they are hints that readers do without: compact cursors, a file's
-    /// temperature, mark and range-deletion size.
+    /// Not written, because they are hints that readers do without: a file's temperature, mark and
+    /// range-deletion size.
     /// Errors: `NotSupported` for what must not be lost and cannot be written: user timestamps,
     /// and files outside the database's directory.
     pub fn encode(&self) -> Result<Vec<u8>> {
@@ -18,6 +18,11 @@ impl VersionEdit {
         let mut buffer = Vec::with_capacity(64 + 128 * self.new_files.len());
         let out = &mut buffer;
         self.put_head(out);
+        for c in &self.compact_cursors {
+            put_varint(out, u64::from(tag::COMPACT_CURSOR));
+            put_varint(out, u64::from(c.level));
+            put_slice(out, &c.key);
+        }
         for (level, number) in &self.deleted_files {
             put_varint(out, u64::from(tag::DELETED_FILE));
             put_varint(out, u64::from(*level));
