@@ -128,7 +128,7 @@ impl Tables {
         let path = files::table_path(&self.dir, meta.number);
         let source = Source {
             path: path.clone(),
-            size: meta.file_size,
+            size: self.check_sizes.then_some(meta.file_size),
             env: self.env.clone(),
         };
         let how = table::ReaderOptions {
@@ -147,7 +147,7 @@ impl Tables {
             clock: Some(Arc::clone(&self.env.clock)),
             ..table::ReaderOptions::default()
         };
-        let reader = Arc::new(source.open(how, self.check_sizes)?);
+        let reader = Arc::new(source.open(how)?);
         let slot = self.opened.slot(&reader, source);
         TableFile::new(
             meta.clone(),

@@ -123,16 +123,17 @@ fn capacity(options: &DbOptions) -> usize {
 /// What it takes to open a table again.
 pub(crate) struct Source {
     pub(crate) path: PathBuf,
-    pub(crate) size: u64,
+    /// The file's bytes, if that is to be compared.
+    pub(crate) size: Option<u64>,
     pub(crate) env: Env,
 }
 
 impl Source {
-    /// Opens the table. Errors: Corruption naming the file if it is missing, has another size
-    /// than `size` if that is to be checked, or is damaged.
-    pub(crate) fn open(&self, options: table::ReaderOptions, check_size: bool) -> Result<Reader> {
+    /// Opens the table. Errors: Corruption naming the file if it is missing, has another size, or is
+    /// damaged.
+    pub(crate) fn open(&self, options: table::ReaderOptions) -> Result<Reader> {
         let began = self.env.clock.monotonic_nanos();
-        let opened = self.open_file(options, check_size);
+        let opened = self.open_file(options);
         if let Some(s) = &self.env.statistics {
             if opened.is_ok() {
                 let nanos = self.env.clock.monotonic_nanos().saturating_sub(began);
@@ -145,7 +146,7 @@ impl Source {
         opened
     }
 
-    fn open_file(&self, options: table::ReaderOptions, check_size: bool) -> Result<Reader> {
+    fn open_file(&self, options: table::ReaderOptions) -> Result<Reader> {
         let path = &self.path;
         let clock = &*self.env.clock;
         let began = perf::start(clock);
@@ -160,10 +161,9 @@ impl Source {
         })?;
         perf::stop(PerfCounter::IoOpenNanos, clock, began);
         let size = file.len()?;
-        if check_size && size != self.size {
+        if let Some(expected) = self.size.filter(|&expected| expected != size) {
             return Err(Error::corruption(format!(
-                "Sst file size mismatch: the MANIFEST says {} bytes, the file has {size}",
-                self.size
+                "Sst file size mismatch: the MANIFEST says {expected} bytes, the file has {size}"
             ))
             .file(path));
         }
@@ -212,7 +212,7 @@ impl OnDemand {
         }
         let clock = &*self.source.env.clock;
         let began = perf::start(clock);
-        let reader = Arc::new(self.source.open(self.again.clone(), true)?);
+        let reader = Arc::new(self.source.open(self.again.clone())?);
         perf::stop(PerfCounter::FindTableNanos, clock, began);
         *open = Some(Arc::clone(&reader));
         self.cache.open.fetch_add(1, Ordering::Relaxed);

@@ -117,12 +117,14 @@ impl<F: Candidate> Picker<'_, '_, F> {
         files < enough && (self.level0_is_light() || self.base_is_bare())
     }
 
-    /// Whether the base level has nothing, but the one behind it has: what goes down now is rewritten
-    /// soon, with all of that.
+    /// Whether the base level has nothing and would be full with twice of what level 0 has, but the one
+    /// behind it has something: what goes down now is rewritten soon, with all of that.
     fn base_is_bare(&self) -> bool {
         let levels = &self.input.levels;
         let base = self.targets.base_level;
-        levels.level(base).is_empty() && !levels.level(base + 1).is_empty()
+        levels.level(base).is_empty()
+            && !levels.level(base + 1).is_empty()
+            && 2 * total(levels.level(0)) > self.targets.max_bytes(base)
     }
 
     /// Whether files come to level 0 one after the other.
