@@ -104,27 +104,16 @@ impl<F: Candidate> Picker<'_, '_, F> {
     }
 
     /// Whether level 0 waits for more files, although it has a score: it is too light to go down.
-    /// Or it would be alone in the base level. While it grows, it waits for three quarters as many again as
-    /// the trigger.
+    /// While it grows, it waits for half as many again as the trigger.
     pub(super) fn level0_gathers(&self) -> bool {
         let files = self.input.levels.level(0).len();
         let trigger = self.level0_trigger();
         let enough = if self.level0_grows() {
-            trigger + trigger * 3 / 4
+            trigger + trigger / 2
         } else {
             trigger
         };
-        files < enough && (self.level0_is_light() || self.base_is_bare())
-    }
-
-    /// Whether the base level has nothing and would be full with twice of what level 0 has, but the one
-    /// behind it has something: what goes down now is rewritten soon, with all of that.
-    fn base_is_bare(&self) -> bool {
-        let levels = &self.input.levels;
-        let base = self.targets.base_level;
-        levels.level(base).is_empty()
-            && !levels.level(base + 1).is_empty()
-            && 2 * total(levels.level(0)) > self.targets.max_bytes(base)
+        files < enough && self.level0_is_light()
     }
 
     /// Whether files come to level 0 one after the other.

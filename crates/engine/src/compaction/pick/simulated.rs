@@ -188,7 +188,7 @@ impl World {
 #[test]
 #[expect(clippy::print_stdout, reason = "the figures are what it is for")]
 fn overwriting_writes_little_with_few_files_in_level_0() {
-    for (speed, written, most) in [(100e6, 1.4, 13), (150e6, 1.4, 11), (250e6, 1.4, 9)] {
+    for (speed, written, most) in [(100e6, 1.6, 13), (150e6, 1.45, 10), (250e6, 1.45, 8)] {
         let world = World { speed, ..SUSTAINED };
         let o = world.run(300);
         let text = format!(
