@@ -219,7 +219,6 @@ fn began(db: &Shared, job: &Job) {
 fn finished(db: &Shared, written: &Written) {
     let family = &written.job.family;
     let view = family.view.load_full();
-    count(db, written, &view.version);
     let levels = (0..view.version.num_levels()).map(|l| view.version.level(l).len() as u64);
     let (codec, _) = family.options().cf.compression_of(0, 1, false);
     db.log.event(
@@ -362,6 +361,10 @@ fn install(db: &Shared, done: &mut Vec<Written>) -> Result<()> {
     versions.log_all(&db.tables, &db.numbers, &families, last, edits)?;
     // Not before: a MANIFEST that begins just now describes the database without these edits.
     versions.min_log_number_to_keep = needed;
+    // Before the views change: who waits for the flush finds it counted.
+    for (w, version) in done.iter().zip(&next) {
+        count(db, w, version);
+    }
     let state = db.state();
     for (w, version) in done.iter().zip(next) {
         let family = &w.job.family;

@@ -70,6 +70,9 @@ impl Shared {
             let keep = state.logs.split_off(&needed);
             std::mem::replace(&mut state.logs, keep)
         };
+        // A database that is open for reading only has none.
+        let unneeded = self.lock_log().as_mut().map(|l| l.take_unneeded(needed));
+        drop(unneeded);
         for &number in logs.keys() {
             self.obsolete_log(number, || self.log_files()?.discard(number));
         }

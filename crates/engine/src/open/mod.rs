@@ -51,6 +51,9 @@ use crate::write_buffer_manager::WriteBufferManager;
 pub(crate) use install::{options_text, write_options_file, write_options_file_held};
 pub(crate) use secondary::{catch_up, check_no_logs, open_secondary};
 
+/// The RocksDB whose formats and options are followed.
+const ROCKSDB_VERSION: &str = "11.8.1";
+
 /// Which column families the caller opens.
 pub(crate) enum Wanted<'a> {
     /// These; a writer must name all that exist.
@@ -260,6 +263,13 @@ impl Opening {
             "Ironstone version {}",
             env!("CARGO_PKG_VERSION")
         ));
+        // What tools look for in a RocksDB's LOG. The commit is known where the build was told it.
+        log.header(format_args!(
+            "RocksDB version: {ROCKSDB_VERSION}-ironstone-{}",
+            env!("CARGO_PKG_VERSION")
+        ));
+        let commit = option_env!("IRONSTONE_GIT_SHA").unwrap_or("unknown");
+        log.header(format_args!("Git sha {commit}"));
         log.header(format_args!("DB SUMMARY: {}", self.dir.display()));
         log.header(format_args!("DB Session ID: {}", self.session_id));
         if self.read_only {
@@ -413,7 +423,9 @@ impl Opening {
             }
             let meta = meta.clone();
             let new = NewFile { level, meta };
-            let file = self.tables.open(&new, id, options, Activity::DbOpen)?;
+            let file = self
+                .tables
+                .open(&new, id, options, Activity::DbOpen, None)?;
             Ok((level as usize, file))
         })
     }

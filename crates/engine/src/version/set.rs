@@ -18,7 +18,7 @@ use table::options::PrepopulateBlockCache;
 use super::edit::{CompactCursor, NewFile, VersionEdit, WalAddition};
 use super::manifest::Writer;
 use super::table_cache::{Source, TableCache};
-use super::version::{Janitor, TableFile, Version};
+use super::version::{FileOnDisk, Janitor, TableFile, Version};
 use crate::family::{Family, FamilySet};
 use crate::files;
 use crate::options::{ColumnFamilyOptions, Env};
@@ -113,7 +113,7 @@ impl Tables {
     }
 
     /// Opens a table file of the family with this id for as long as some Version names it. It is
-    /// read for `activity`.
+    /// read for `activity`. `on_disk`: the file of a table that moves here from another level.
     ///
     /// Errors: Corruption naming the file if it is missing, has another size than the MANIFEST
     /// says, or is damaged.
@@ -123,6 +123,7 @@ impl Tables {
         family: u32,
         options: &ColumnFamilyOptions,
         activity: Activity,
+        on_disk: Option<Arc<FileOnDisk>>,
     ) -> Result<Arc<TableFile>> {
         let meta = &new.meta;
         let path = files::table_path(&self.dir, meta.number);
@@ -149,13 +150,9 @@ impl Tables {
         };
         let reader = Arc::new(source.open(how)?);
         let slot = self.opened.slot(&reader, source);
-        TableFile::new(
-            meta.clone(),
-            (&reader, slot),
-            &options.comparator,
-            path,
-            Arc::clone(&self.janitor),
-        )
+        let on_disk = on_disk
+            .unwrap_or_else(|| FileOnDisk::new(path, meta.file_size, Arc::clone(&self.janitor)));
+        TableFile::new(meta.clone(), (&reader, slot), &options.comparator, on_disk)
     }
 }
 
@@ -397,10 +394,18 @@ pub(crate) fn next_version(
     activity: Activity,
 ) -> Result<Version> {
     let mut added = Vec::with_capacity(edit.new_files.len());
+    let view = family.view.load();
     for new in &edit.new_files {
+        let number = new.meta.number;
+        let moves_from = edit.deleted_files.iter().find(|(_, n)| *n == number);
+        let moved = moves_from.and_then(|(level, _)| {
+            let files = view.version.level(*level as usize);
+            files.iter().find(|f| f.number() == number)
+        });
+        let on_disk = moved.map(|f| f.on_disk());
         let options = family.options();
-        let table = tables.open(new, family.id, &options, activity)?;
+        let table = tables.open(new, family.id, &options, activity, on_disk)?;
         added.push((new.level as usize, table));
     }
-    family.view.load().version.apply(edit, added)
+    view.version.apply(edit, added)
 }

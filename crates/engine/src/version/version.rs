@@ -59,13 +59,41 @@ pub(crate) struct TableFile {
     slot: Slot,
     /// Boxed: few files have any.
     tombstones: Option<Box<FileTombstones>>,
-    path: PathBuf,
-    obsolete: AtomicBool,
+    on_disk: Arc<FileOnDisk>,
     /// True while a compaction has it as input.
     pub(crate) being_compacted: AtomicBool,
     /// Somebody suggested to compact it.
     suggested: AtomicBool,
+}
+
+/// The file itself, which a table has on each level that it was moved to: it is there as long as any of
+/// them is in use.
+#[derive(Debug)]
+pub(crate) struct FileOnDisk {
+    path: PathBuf,
+    bytes: u64,
+    obsolete: AtomicBool,
     janitor: Arc<Janitor>,
+}
+
+impl FileOnDisk {
+    pub(crate) fn new(path: PathBuf, bytes: u64, janitor: Arc<Janitor>) -> Arc<Self> {
+        Arc::new(Self {
+            path,
+            bytes,
+            obsolete: AtomicBool::new(false),
+            janitor,
+        })
+    }
+}
+
+impl Drop for FileOnDisk {
+    fn drop(&mut self) {
+        if self.obsolete.load(Atomic::Relaxed) {
+            let path = std::mem::take(&mut self.path);
+            self.janitor.add_table(path, self.bytes);
+        }
+    }
 }
 
 impl TableFile {
@@ -74,13 +102,14 @@ impl TableFile {
         mut meta: FileMetaData,
         (reader, slot): (&table::Reader, Slot),
         cmp: &Comparator,
-        path: PathBuf,
-        janitor: Arc<Janitor>,
+        on_disk: Arc<FileOnDisk>,
     ) -> Result<Arc<Self>> {
         range_del::make_readable(&mut meta.smallest);
         let properties = Arc::clone(reader.properties());
         let tombstones = if reader.has_range_tombstones() {
-            let all = reader.range_tombstones().map_err(|e| e.or_file(&path))?;
+            let all = reader
+                .range_tombstones()
+                .map_err(|e| e.or_file(&on_disk.path))?;
             let clipped = FileTombstones::new(cmp, &meta.smallest, &meta.largest, all);
             (!clipped.lists.is_empty()).then(|| Box::new(clipped))
         } else {
@@ -91,11 +120,9 @@ impl TableFile {
             properties,
             slot,
             tombstones,
-            path,
-            obsolete: AtomicBool::new(false),
+            on_disk,
             being_compacted: AtomicBool::new(false),
             suggested: AtomicBool::new(false),
-            janitor,
         }))
     }
 
@@ -104,7 +131,12 @@ impl TableFile {
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        &self.on_disk.path
+    }
+
+    /// The file itself.
+    pub(crate) fn on_disk(&self) -> Arc<FileOnDisk> {
+        Arc::clone(&self.on_disk)
     }
 
     /// The table's reader, opened if it is not open.
@@ -139,7 +171,7 @@ impl TableFile {
 
     /// The file leaves the database: it is deleted when nothing refers to it any more.
     pub(crate) fn mark_obsolete(&self) {
-        self.obsolete.store(true, Atomic::Relaxed);
+        self.on_disk.obsolete.store(true, Atomic::Relaxed);
     }
 
     /// Whether the user key lies between the file's smallest and largest.
@@ -182,15 +214,6 @@ impl TableFile {
 
     pub(crate) fn largest_user_key(&self) -> &[u8] {
         key::user_key(&self.meta.largest)
-    }
-}
-
-impl Drop for TableFile {
-    fn drop(&mut self) {
-        if self.obsolete.load(Atomic::Relaxed) {
-            self.janitor
-                .add_table(std::mem::take(&mut self.path), self.meta.file_size);
-        }
     }
 }
 

@@ -673,6 +673,16 @@ impl ActiveLog {
         });
     }
 
+    /// The logs below `needed` that were left behind and are not durable: nothing needs them any more,
+    /// so that nobody shall sync them. The caller closes them by dropping them, and lets go of the log
+    /// before: that gives back the memory of what was never written.
+    pub(crate) fn take_unneeded(&mut self, needed: FileNumber) -> Vec<log::Syncer> {
+        let gone = self
+            .unsynced
+            .extract_if(.., |(_, (number, _))| *number < needed.0);
+        gone.map(|(log, _)| log).collect()
+    }
+
     /// Whether [`ActiveLog::take_closed`] has something to give.
     pub(crate) fn has_closed(&self) -> bool {
         !self.closed.is_empty()

@@ -1,8 +1,10 @@
-//! `max_open_files`: no more table files are open than it says, and everything reads as before.
+//! Which files are open: no more tables than `max_open_files` says, and everything reads as before; and
+//! no log that nothing needs.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::ErrorKind;
 use base::rng::Rng;
@@ -44,13 +46,17 @@ fn made(dir: &Path, max_open_files: i32) -> (Options, Db) {
     (options, db)
 }
 
-/// Descriptors of this process on tables in `dir`.
-fn open_tables(dir: &Path) -> u64 {
+/// Files in `dir` that this process has open. A deleted one's name ends with ` (deleted)`.
+fn open_files(dir: &Path) -> Vec<PathBuf> {
     let fds = fs::read_dir("/proc/self/fd").unwrap();
     let targets = fds.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
-    let is_table =
-        |t: &std::path::PathBuf| t.starts_with(dir) && t.extension().is_some_and(|e| e == "sst");
-    targets.filter(is_table).count() as u64
+    targets.filter(|t| t.starts_with(dir)).collect()
+}
+
+/// Descriptors of this process on tables in `dir`.
+fn open_tables(dir: &Path) -> u64 {
+    let is_table = |t: &&PathBuf| t.extension().is_some_and(|e| e == "sst");
+    open_files(dir).iter().filter(is_table).count() as u64
 }
 
 fn everything(db: &Db) -> content::Pairs {
@@ -248,4 +254,86 @@ fn a_table_that_is_gone_is_named() {
     db.put("more", "values").unwrap();
     fs::rename(&away, &tables[0]).unwrap();
     assert!(db.get(key(0, 1)).unwrap().is_some());
+}
+
+/// A log that was never synced is closed when its data is in tables: else its bytes would stay on the
+/// disk although it is deleted, and the next synced write would make them all durable.
+#[test]
+fn logs_that_nothing_needs_are_closed() {
+    let dir = dirs::scratch().unwrap();
+    let mut options = Options::default();
+    options.db.create_if_missing = true;
+    let db = Db::open(dir.path(), &options).unwrap();
+    for i in 0..20 {
+        db.put(key(i, 0), "unsynced").unwrap();
+        db.flush().unwrap();
+    }
+    let logs = || -> Vec<PathBuf> {
+        let is_log = |f: &PathBuf| f.to_string_lossy().contains(".log");
+        open_files(dir.path()).into_iter().filter(is_log).collect()
+    };
+    // The last ones are deleted in the background.
+    for _ in 0..3000 {
+        if logs().len() == 1 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(logs().len(), 1, "{:?}", logs());
+    assert!(!logs()[0].to_string_lossy().ends_with("(deleted)"));
+    db.close().unwrap();
+}
+
+/// An iterator finds its files although they were moved to another level and rewritten there, and are
+/// not open any more.
+#[test]
+fn files_that_were_moved_stay_for_their_readers() {
+    const FILES: u64 = 40;
+    let dir = dirs::scratch().unwrap();
+    let mut options = Options::default();
+    options.db.create_if_missing = true;
+    options.db.max_open_files = 20; // 10 tables
+    options.cf.cf.disable_auto_compactions = true;
+    options.cf.cf.level0_slowdown_writes_trigger = 1000;
+    options.cf.cf.level0_stop_writes_trigger = 1000;
+    let db = Db::open(dir.path(), &options).unwrap();
+    for file in 0..FILES {
+        db.put(format!("{file:04}"), "old").unwrap();
+        db.flush().unwrap();
+    }
+    let mut it = db.iterator(&ReadOptions::default());
+    let family = db.default_column_family();
+    let levels = || {
+        let all = db.get_live_files_metadata();
+        all.iter().map(|f| f.level).collect::<Vec<_>>()
+    };
+    // Nothing overlaps: the files move as they are.
+    let names = |db: &Db| {
+        let mut all: Vec<u64> = db
+            .get_live_files_metadata()
+            .iter()
+            .map(|f| f.file_number)
+            .collect();
+        all.sort_unstable();
+        all
+    };
+    let before = names(&db);
+    db.compact_range(&family, None, None).unwrap();
+    assert!(levels().iter().all(|&l| l > 0), "{:?}", levels());
+    let moved = names(&db).iter().filter(|n| before.contains(n)).count();
+    assert!(moved > 0, "nothing was moved: {:?}", levels());
+    for file in 0..FILES {
+        db.put(format!("{file:04}"), "new").unwrap();
+    }
+    db.flush().unwrap();
+    db.compact_range(&family, None, None).unwrap();
+    let mut seen = 0;
+    it.seek_to_first();
+    while it.valid() {
+        assert_eq!(it.value(), b"old");
+        seen += 1;
+        it.next();
+    }
+    it.status().unwrap();
+    assert_eq!(seen, FILES);
 }
