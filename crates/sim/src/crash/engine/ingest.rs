@@ -74,8 +74,9 @@ impl Workload {
         let fs = &self.options.env.fs;
         if !fs.exists(Path::new(OUTSIDE))? {
             fs.create_dir(Path::new(OUTSIDE))?;
-            fs.sync_dir(Path::new("/"))?;
         }
+        // Also if it is there: a process that was killed may have made it and not come to this.
+        fs.sync_dir(Path::new("/"))?;
         let path = Path::new(OUTSIDE).join(format!("{:016x}.sst", self.rng.next_u64()));
         let mut writer = SstFileWriter::new(&self.options);
         writer.open(&path)?;
@@ -109,6 +110,8 @@ impl Workload {
         writer.put(mark, "")?;
         change(mark.to_vec(), Op::Put(Vec::new()));
         writer.finish()?;
+        // Its name too must outlive a power cut before somebody moves it: nobody else's duty.
+        self.options.env.fs.sync_dir(Path::new(OUTSIDE))?;
         Ok((path, changes))
     }
 }
