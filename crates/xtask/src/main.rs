@@ -7,6 +7,7 @@ mod bench_device;
 mod bench_quick;
 mod bench_requests;
 mod bench_sustained;
+mod benchmark_sh;
 mod driver;
 mod generate;
 mod peers;
@@ -42,6 +43,8 @@ enum Task {
     BenchSustained(bench_sustained::Arguments),
     /// Compare a bulk load: random keys into vector memtables, then one compaction
     BenchBulkload(bench_bulkload::Arguments),
+    /// Run RocksDB's benchmark.sh, unmodified, on our db_bench
+    BenchmarkSh(benchmark_sh::Arguments),
     /// Count what a synced put costs the device, beside RocksDB and the raw device; needs root
     BenchDevice(bench_device::Arguments),
     /// Run the long random tests: against a model, in turns with RocksDB
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Task::BenchRequests(arguments) => bench_requests::run(&arguments),
         Task::BenchSustained(arguments) => bench_sustained::run(&arguments),
         Task::BenchBulkload(arguments) => bench_bulkload::run(&arguments),
+        Task::BenchmarkSh(arguments) => benchmark_sh::run(&arguments),
         Task::BenchDevice(arguments) => return bench_device::run(&arguments),
         Task::Soak(arguments) => soak::run(&arguments),
         Task::Tidy(arguments) => tidy::run(&arguments),

@@ -283,7 +283,13 @@ fn rocksdb_tells_the_same() {
                  level0_stop_writes_trigger={stop};compression=kNoCompression"
             ))
             .unwrap();
-        theirs.rate_limit(20_000);
+        let slow = tools::librocksdb::RateLimit {
+            bytes_per_second: 20_000,
+            refill_period_us: 100_000,
+            auto_tuned: false,
+            reads: false,
+        };
+        theirs.rate_limit(slow).unwrap();
         let db = RocksDb::open(&theirs, dir.path()).unwrap();
         let cf = db.default_cf();
         let ask = |name: &str| db.property_cf(cf, &format!("rocksdb.{name}")).unwrap();

@@ -57,6 +57,10 @@ opaque! {
     IngestOptions;
     /// `rocksdb_checkpoint_t`
     Checkpoint;
+    /// `rocksdb_compaction_options_t`
+    CompactionOptions;
+    /// `rocksdb_perfcontext_t`
+    PerfContext;
     /// `rocksdb_export_import_files_metadata_t`
     ExportMetadata;
     /// `rocksdb_import_column_family_options_t`
@@ -174,7 +178,6 @@ api! {
         options_set_wal_recovery_mode: fn(*mut Options, c_int);
         options_set_block_based_table_factory: fn(*mut Options, *mut TableOptions);
         options_set_ratelimiter: fn(*mut Options, *mut RateLimiter);
-        ratelimiter_create: fn(i64, i64, i32) -> *mut RateLimiter;
         ratelimiter_destroy: fn(*mut RateLimiter);
         options_enable_statistics: fn(*mut Options);
         options_set_compaction_filter: fn(*mut Options, *mut Filter);
@@ -207,6 +210,7 @@ api! {
         readoptions_set_total_order_seek: fn(*mut ReadOptions, Bool);
         readoptions_set_prefix_same_as_start: fn(*mut ReadOptions, Bool);
         readoptions_set_tailing: fn(*mut ReadOptions, Bool);
+        readoptions_set_readahead_size: fn(*mut ReadOptions, usize);
         readoptions_set_pin_data: fn(*mut ReadOptions, Bool);
         readoptions_set_ignore_range_deletions: fn(*mut ReadOptions, Bool);
         readoptions_set_read_tier: fn(*mut ReadOptions, c_int);
@@ -401,5 +405,24 @@ api! {
         wait_for_compact_options_create: fn() -> *mut WaitOptions;
         wait_for_compact_options_destroy: fn(*mut WaitOptions);
         wait_for_compact: fn(*mut Db, *mut WaitOptions, Err);
+        livefiles: fn(*mut Db) -> *const LiveFiles;
+        livefiles_column_family_name: fn(*const LiveFiles, c_int) -> *const c_char;
+        compaction_options_create: fn() -> *mut CompactionOptions;
+        compaction_options_destroy: fn(*mut CompactionOptions);
+        compact_files_cf: fn(
+            *mut Db, *mut Family, *const CompactionOptions, *const *const c_char, usize, c_int,
+            c_int, *mut *mut *mut c_char, *mut usize, *mut c_void, Err
+        );
+        compact_files_output_file_names_destroy: fn(*mut *mut c_char, usize);
+        verify_checksum: fn(*mut Db, Err);
+        verify_file_checksums: fn(*mut Db, Err);
+        set_perf_level: fn(c_int);
+        perfcontext_create: fn() -> *mut PerfContext;
+        perfcontext_reset: fn(*mut PerfContext);
+        perfcontext_report: fn(*mut PerfContext, Bool) -> *mut c_char;
+        perfcontext_destroy: fn(*mut PerfContext);
+        ratelimiter_create_with_mode: fn(i64, i64, i32, c_int, Bool) -> *mut RateLimiter;
+        readoptions_set_async_io: fn(*mut ReadOptions, Bool);
+        readoptions_set_adaptive_readahead: fn(*mut ReadOptions, Bool);
     }
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use base::{Error, Result};
 
 use super::{
-    Library, RocksIter, RocksOptions, RocksReadOptions, RocksSnapshot, RocksWriteBatch,
-    RocksWriteOptions, api, bytes, c_path, c_string,
+    Library, RocksIter, RocksOptions, RocksReadOptions, RocksSnapshot, RocksWriteOptions, api,
+    bytes, c_path, c_string,
 };
 
 /// A database that RocksDB has open. All methods with `&self` may be called by several threads.
@@ -19,7 +19,7 @@ pub struct RocksDb {
     families: Vec<(String, *mut api::Family)>,
     default: *mut api::Family,
     read: RocksReadOptions<'static>,
-    write: RocksWriteOptions,
+    pub(super) write: RocksWriteOptions,
 }
 
 // SAFETY: RocksDB's databases may be used by several threads at once; the handles and default
@@ -246,7 +246,7 @@ impl RocksDb {
 
     /// The handle of a family of this database.
     #[inline]
-    fn own(&self, cf: Cf<'_>) -> *mut api::Family {
+    pub(super) fn own(&self, cf: Cf<'_>) -> *mut api::Family {
         assert!(ptr::eq(cf.db, self), "a column family of another database");
         cf.raw
     }
@@ -278,121 +278,6 @@ impl RocksDb {
         // SAFETY: created by this library; nothing borrows it, for `self` is borrowed mutably.
         unsafe { (self.lib.api.column_family_handle_destroy)(handle) };
         Ok(())
-    }
-
-    /// Puts into the default family.
-    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.put_opt(&self.write, self.default_cf(), key, value)
-    }
-
-    /// Puts.
-    pub fn put_cf(&self, cf: Cf<'_>, key: &[u8], value: &[u8]) -> Result<()> {
-        self.put_opt(&self.write, cf, key, value)
-    }
-
-    /// Puts with options.
-    #[inline]
-    pub fn put_opt(
-        &self,
-        options: &RocksWriteOptions,
-        cf: Cf<'_>,
-        key: &[u8],
-        value: &[u8],
-    ) -> Result<()> {
-        let (k, v) = (key.as_ptr().cast(), value.as_ptr().cast());
-        // SAFETY: live database, options and family; RocksDB does not keep the bytes.
-        self.lib.call(|api, err| unsafe {
-            (api.put_cf)(
-                self.raw,
-                options.raw,
-                self.own(cf),
-                k,
-                key.len(),
-                v,
-                value.len(),
-                err,
-            );
-        })
-    }
-
-    /// Deletes from the default family.
-    pub fn delete(&self, key: &[u8]) -> Result<()> {
-        self.delete_opt(&self.write, self.default_cf(), key)
-    }
-
-    /// Deletes.
-    pub fn delete_cf(&self, cf: Cf<'_>, key: &[u8]) -> Result<()> {
-        self.delete_opt(&self.write, cf, key)
-    }
-
-    /// Deletes with options.
-    #[inline]
-    pub fn delete_opt(&self, options: &RocksWriteOptions, cf: Cf<'_>, key: &[u8]) -> Result<()> {
-        // SAFETY: live database, options and family; RocksDB does not keep the bytes.
-        self.lib.call(|api, err| unsafe {
-            let k = key.as_ptr().cast();
-            (api.delete_cf)(self.raw, options.raw, self.own(cf), k, key.len(), err);
-        })
-    }
-
-    /// Deletes a key that was put once.
-    pub fn single_delete_cf(&self, cf: Cf<'_>, key: &[u8]) -> Result<()> {
-        // SAFETY: live database, options and family; RocksDB does not keep the bytes.
-        self.lib.call(|api, err| unsafe {
-            let k = key.as_ptr().cast();
-            (api.singledelete_cf)(self.raw, self.write.raw, self.own(cf), k, key.len(), err);
-        })
-    }
-
-    /// Deletes the keys from `begin` up to, not including, `end`.
-    pub fn delete_range_cf(&self, cf: Cf<'_>, begin: &[u8], end: &[u8]) -> Result<()> {
-        let (b, e) = (begin.as_ptr().cast(), end.as_ptr().cast());
-        let write = self.write.raw;
-        // SAFETY: live database, options and family; RocksDB does not keep the bytes.
-        self.lib.call(|api, err| unsafe {
-            (api.delete_range_cf)(
-                self.raw,
-                write,
-                self.own(cf),
-                b,
-                begin.len(),
-                e,
-                end.len(),
-                err,
-            );
-        })
-    }
-
-    /// Adds a merge operand; the family needs a merge operator.
-    pub fn merge_cf(&self, cf: Cf<'_>, key: &[u8], operand: &[u8]) -> Result<()> {
-        let (k, v) = (key.as_ptr().cast(), operand.as_ptr().cast());
-        let write = self.write.raw;
-        // SAFETY: live database, options and family; RocksDB does not keep the bytes.
-        self.lib.call(|api, err| unsafe {
-            (api.merge_cf)(
-                self.raw,
-                write,
-                self.own(cf),
-                k,
-                key.len(),
-                v,
-                operand.len(),
-                err,
-            );
-        })
-    }
-
-    /// Applies a batch.
-    pub fn write(&self, batch: &RocksWriteBatch) -> Result<()> {
-        self.write_opt(&self.write, batch)
-    }
-
-    /// Applies a batch with options.
-    #[inline]
-    pub fn write_opt(&self, options: &RocksWriteOptions, batch: &RocksWriteBatch) -> Result<()> {
-        // SAFETY: live database, options and batch.
-        self.lib
-            .call(|api, err| unsafe { (api.write)(self.raw, options.raw, batch.raw, err) })
     }
 
     /// The value of a key in the default family.
@@ -510,6 +395,20 @@ impl RocksDb {
             db: self,
             raw,
             valid: false,
+            _options: None,
+        }
+    }
+
+    /// An iterator that keeps its options, and with them their bounds.
+    pub fn iterator_with<'a>(&'a self, options: RocksReadOptions<'a>, cf: Cf<'_>) -> RocksIter<'a> {
+        // SAFETY: live database, options and family; RocksDB copies the options and keeps pointers to
+        // the bounds, which stay where they are while the iterator has the options.
+        let raw = unsafe { (self.lib.api.create_iterator_cf)(self.raw, options.raw, self.own(cf)) };
+        RocksIter {
+            db: self,
+            raw,
+            valid: false,
+            _options: Some(options),
         }
     }
 

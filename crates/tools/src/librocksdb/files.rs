@@ -11,7 +11,7 @@ use base::{Error, Result};
 use super::{Cf, Library, RocksDb, RocksOptions, api, bytes, c_path, c_string};
 
 /// A function that the loaded library may lack.
-fn needed<F: Copy>(f: Option<F>, name: &str) -> Result<F> {
+pub(super) fn needed<F: Copy>(f: Option<F>, name: &str) -> Result<F> {
     f.ok_or_else(|| Error::not_supported(format!("this RocksDB has no rocksdb_{name}")))
 }
 

@@ -10,6 +10,8 @@ pub struct RocksIter<'a> {
     pub(super) raw: *mut api::Iterator,
     /// Whether it is at a key, asked once after each move.
     pub(super) valid: bool,
+    /// Options that it was given to keep. They go after the iterator, whose [`Drop`] runs first.
+    pub(super) _options: Option<RocksReadOptions<'a>>,
 }
 
 // SAFETY: RocksDB's iterators may be used from any thread, one at a time.
@@ -157,9 +159,27 @@ impl RocksDb {
         cf: Cf<'_>,
         keys: &[&[u8]],
     ) -> Vec<Result<Option<Vec<u8>>>> {
+        let mut out = Vec::with_capacity(keys.len());
+        self.multi_get_with(options, cf, keys, |value| {
+            out.push(value.map(|v| v.map(<[u8]>::to_vec)));
+        });
+        out
+    }
+
+    /// Calls `f` with the value of each key where RocksDB has it, without copying. Errors as
+    /// [`RocksDb::multi_get`].
+    pub fn multi_get_with(
+        &self,
+        options: &RocksReadOptions<'_>,
+        cf: Cf<'_>,
+        keys: &[&[u8]],
+        mut f: impl FnMut(Result<Option<&[u8]>>),
+    ) {
         let Some(multi_get) = self.lib.api.batched_multi_get_cf else {
-            let lacks = || Err(Error::not_supported("batched MultiGet in this C API"));
-            return keys.iter().map(|_| lacks()).collect();
+            for _ in keys {
+                f(Err(Error::not_supported("batched MultiGet in this C API")));
+            }
+            return;
         };
         let data: Vec<api::Bytes> = keys.iter().map(|k| k.as_ptr().cast()).collect();
         let sizes: Vec<usize> = keys.iter().map(|k| k.len()).collect();
@@ -179,23 +199,23 @@ impl RocksDb {
                 0,
             );
         }
-        let take = |(value, error): (*mut api::Pinned, *mut std::ffi::c_char)| {
+        for (value, error) in values.into_iter().zip(errors) {
             if !error.is_null() {
-                return Err(self.lib.take_error(error));
+                f(Err(self.lib.take_error(error)));
+                continue;
             }
             if value.is_null() {
-                return Ok(None);
+                f(Ok(None));
+                continue;
             }
             let mut len = 0;
-            // SAFETY: a live pinned value, destroyed once, after its bytes were copied.
+            // SAFETY: a live pinned value, destroyed once, after its last use.
             unsafe {
                 let data = (self.lib.api.pinnableslice_value)(value, &raw mut len);
-                let out = bytes(data, len).to_vec();
+                f(Ok(Some(bytes(data, len))));
                 (self.lib.api.pinnableslice_destroy)(value);
-                Ok(Some(out))
             }
-        };
-        values.into_iter().zip(errors).map(take).collect()
+        }
     }
 }
 

@@ -40,7 +40,9 @@ mod db;
 mod files;
 mod filter;
 mod iter;
+mod maintenance;
 mod options;
+mod writes;
 
 use std::ffi::{CStr, CString, c_char};
 use std::mem::ManuallyDrop;
@@ -58,8 +60,9 @@ pub use files::{
 };
 pub use filter::{FilterFunction, FilterVerdict};
 pub use iter::{RocksIter, RocksSnapshot};
+pub use maintenance::{RocksPerf, RocksTable};
 pub use options::{
-    RocksCache, RocksOptions, RocksReadOptions, RocksTableOptions, RocksWriteOptions,
+    RateLimit, RocksCache, RocksOptions, RocksReadOptions, RocksTableOptions, RocksWriteOptions,
 };
 
 /// The environment variable that names the library to use.

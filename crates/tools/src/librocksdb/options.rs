@@ -14,6 +14,19 @@ use base::{Error, Result};
 
 use super::{Library, RocksDb, RocksSnapshot, api, c_path, c_string};
 
+/// A limit for what flushes and compactions write.
+#[derive(Clone, Copy, Debug)]
+pub struct RateLimit {
+    /// Bytes a second.
+    pub bytes_per_second: i64,
+    /// Microseconds between two refills of the budget. RocksDB's default is 100,000.
+    pub refill_period_us: i64,
+    /// Whether the rate adapts to the load, up to `bytes_per_second`.
+    pub auto_tuned: bool,
+    /// Whether reads of compactions are limited instead of writes.
+    pub reads: bool,
+}
+
 /// Options of a database or column family.
 pub struct RocksOptions {
     pub(super) lib: Arc<Library>,
@@ -144,16 +157,22 @@ impl RocksOptions {
         self
     }
 
-    /// Limits what flushes and compactions write, in bytes a second; the budget is refilled every
-    /// 100 ms.
-    pub fn rate_limit(&mut self, bytes_per_second: i64) -> &mut Self {
+    /// Limits what flushes and compactions write, or read. Errors: the library is too old for it.
+    pub fn rate_limit(&mut self, how: RateLimit) -> Result<&mut Self> {
+        const FAIRNESS: i32 = 10; // RocksDB's default
+        const READS: i32 = 0; // RateLimiter::Mode
+        const WRITES: i32 = 1;
+        let create = self.lib.api.ratelimiter_create_with_mode;
+        let create = super::files::needed(create, "ratelimiter_create_with_mode")?;
+        let mode = if how.reads { READS } else { WRITES };
         // SAFETY: live options; they share the ownership of the limiter.
         unsafe {
-            let limiter = (self.lib.api.ratelimiter_create)(bytes_per_second, 100_000, 10);
+            let (rate, refill) = (how.bytes_per_second, how.refill_period_us);
+            let limiter = create(rate, refill, FAIRNESS, mode, u8::from(how.auto_tuned));
             (self.lib.api.options_set_ratelimiter)(self.raw, limiter);
             (self.lib.api.ratelimiter_destroy)(limiter);
         }
-        self
+        Ok(self)
     }
 
     /// Counts events while databases with these options are open.
@@ -396,6 +415,36 @@ impl RocksReadOptions<'_> {
     pub fn tailing(self, yes: bool) -> Self {
         // SAFETY: live options.
         unsafe { (self.lib.api.readoptions_set_tailing)(self.raw, u8::from(yes)) };
+        self
+    }
+
+    /// Bytes that iterators read ahead; 0 adapts to what they read.
+    #[must_use]
+    pub fn readahead_size(self, bytes: usize) -> Self {
+        // SAFETY: live options.
+        unsafe { (self.lib.api.readoptions_set_readahead_size)(self.raw, bytes) };
+        self
+    }
+
+    /// Reads several blocks at once where the library can. Default: false. Without effect where the
+    /// C API lacks it.
+    #[must_use]
+    pub fn async_io(self, yes: bool) -> Self {
+        if let Some(set) = self.lib.api.readoptions_set_async_io {
+            // SAFETY: live options.
+            unsafe { set(self.raw, u8::from(yes)) };
+        }
+        self
+    }
+
+    /// Keeps the size of the read-ahead from one file to the next. Default: false. Without effect
+    /// where the C API lacks it.
+    #[must_use]
+    pub fn adaptive_readahead(self, yes: bool) -> Self {
+        if let Some(set) = self.lib.api.readoptions_set_adaptive_readahead {
+            // SAFETY: live options.
+            unsafe { set(self.raw, u8::from(yes)) };
+        }
         self
     }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::Arc;
 
 use tools::librocksdb::PEER;
 
@@ -27,6 +28,18 @@ fn refused(arguments: &[&str]) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
+/// The engine RocksDB 11.8.1; `None`, with a message, where it is not there.
+fn peer() -> Option<String> {
+    let peer = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(PEER);
+    if peer.is_file() {
+        return Some(format!("librocksdb:{}", peer.display()));
+    }
+    eprintln!("skipped: no {PEER} (cargo xtask peers fetches it)");
+    None
+}
+
 /// The result line of a benchmark.
 fn result<'a>(output: &'a str, name: &str) -> &'a str {
     output
@@ -35,9 +48,12 @@ fn result<'a>(output: &'a str, name: &str) -> &'a str {
         .unwrap_or_else(|| panic!("no {name} in {output}"))
 }
 
-const ALL: &str = "fillseq,fillbatch,fillsync,fill100K,fillrandom,overwrite,flush,compact,\
-    waitforcompaction,readrandom,readmissing,seekrandom,readseq,readreverse,levelstats,stats,\
-    deleteseq,deleterandom,readrandom";
+const ALL: &str = "fillseq,fillbatch,fillsync,fill100K,filluniquerandom,readrandom,fillseekseq,\
+    fillrandom,overwrite,flush,compact,waitforcompaction,readrandom[W1-X2],readmissing,seekrandom,\
+    readseq,readtocache,readreverse,multireadrandom,newiterator,readrandomwriterandom,updaterandom,\
+    xorupdaterandom,appendrandom,mergerandom,readrandommergerandom,randomwithverify,mixgraph,\
+    levelstats,memstats,sstables,stats,compact0,compact1,compactall,verifychecksum,backup,restore,\
+    deleteseq,deleterandom,readrandom,randomreplacekeys,readseq";
 
 fn run_all(engine: &str, dir: &Path) -> String {
     run(&[
@@ -51,6 +67,12 @@ fn run_all(engine: &str, dir: &Path) -> String {
         "--compression_type=none",
         "--histogram",
         "--statistics",
+        "--merge_operator=put",
+        "--batch_size=3",
+        "--mix_put_ratio=0.3",
+        "--mix_seek_ratio=0.1",
+        &format!("--backup_dir={}-backup", dir.display()),
+        &format!("--restore_dir={}-restored", dir.display()),
     ])
 }
 
@@ -73,10 +95,19 @@ fn every_benchmark_runs() {
     let dir = tempfile::tempdir().unwrap();
     let output = run_all("ironstone", &dir.path().join("db"));
     assert!(result(&output, "fillseq").contains(" 300 operations; "));
+    assert!(result(&output, "filluniquerandom").contains(" 1998 operations; "));
+    assert!(output.contains("\nrandomwithverify"), "{output}");
+    assert!(output.contains("readrandom [MEDIAN 2 runs] : "), "{output}");
+    assert!(
+        output.contains("\nStalls(count): 0 level0_slowdown, "),
+        "{output}"
+    );
+    let restored = dir.path().join("db-restored");
+    assert!(restored.join("CURRENT").is_file());
     assert!(result(&output, "fillsync").ends_with(" MB/s (2 ops)"));
     assert!(result(&output, "readmissing").ends_with("operations; (0 of 2000 found)"));
     assert!(result(&output, "compact").ends_with(" 1 operations;"));
-    assert!(output.contains("Microseconds per write:\nCount: 300 Average: "));
+    assert!(output.contains("Microseconds per write:\nCount: 100 Average: "));
     assert!(output.contains("\nLevel Files Size(MB)\n"), "{output}");
     assert!(output.contains("\nSTATISTICS:\n"), "{output}");
     assert!(!output.contains("(failed)"), "{output}");
@@ -84,15 +115,10 @@ fn every_benchmark_runs() {
 
 #[test]
 fn both_engines_see_the_same_keys() {
-    let peer = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .join(PEER);
-    if !peer.is_file() {
-        eprintln!("skipped: no {PEER} (cargo xtask peers fetches it)");
+    let Some(engine) = peer() else {
         return;
-    }
+    };
     let dir = tempfile::tempdir().unwrap();
-    let engine = format!("librocksdb:{}", peer.display());
     let theirs = run_all(&engine, &dir.path().join("theirs"));
     let ours = run_all("ironstone", &dir.path().join("ours"));
     assert_eq!(found(&ours), found(&theirs));
@@ -112,6 +138,87 @@ fn both_engines_see_the_same_keys() {
     assert!(expected.len() == 2 && !expected[0].contains("(0 of"));
     assert_eq!(found(&read(&engine, "ours")), expected);
     assert_eq!(found(&read("ironstone", "theirs")), expected);
+}
+
+/// One seed gives both engines the same writes, whatever the benchmark: the databases are equal.
+#[test]
+fn one_seed_makes_equal_databases() {
+    let Some(peer) = peer() else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let content = |engine: &str, name: &str| {
+        let path = dir.path().join(name);
+        run(&[
+            &format!("--engine={engine}"),
+            &format!("--db={}", path.display()),
+            "--benchmarks=filluniquerandom,overwrite,updaterandom,xorupdaterandom,appendrandom,\
+             mixgraph,readrandomwriterandom,mergerandom,deleterandom,randomwithverify",
+            "--num=1000",
+            "--deletes=100",
+            "--seed=11",
+            "--merge_operator=put",
+            "--mix_put_ratio=1",
+            "--value_size_distribution_type=normal",
+            "--value_size_min=10",
+            "--value_size_max=200",
+            "--writes_per_range_tombstone=300",
+            "--range_tombstone_width=5",
+            "--max_num_range_tombstones=2",
+        ]);
+        let mut options = ironstone::Options::default();
+        options.cf.merge_operator = Some(Arc::new(ironstone::merge_operators::PutOperator));
+        let db = ironstone::Db::open_read_only(&path, &options).unwrap();
+        let mut it = db.iterator(&ironstone::ReadOptions::default());
+        let mut pairs = Vec::new();
+        it.seek_to_first();
+        while it.valid() {
+            pairs.push((it.key().to_vec(), it.value().to_vec()));
+            it.next();
+        }
+        it.status().unwrap();
+        pairs
+    };
+    let ours = content("ironstone", "ours");
+    assert!((900..4000).contains(&ours.len()), "{}", ours.len());
+    assert!(ours == content(&peer, "theirs"));
+}
+
+#[test]
+fn what_was_done_before_an_error_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let db = format!("--db={}", path.display());
+    run(&[
+        &db,
+        "--benchmarks=fillseq,flush",
+        "--num=20000",
+        "--compression_type=none",
+    ]);
+    let tables = std::fs::read_dir(&path).unwrap().map(|e| e.unwrap().path());
+    let table = tables
+        .filter(|p| p.extension().is_some_and(|e| e == "sst"))
+        .max()
+        .unwrap();
+    let mut bytes = std::fs::read(&table).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&table, bytes).unwrap();
+    let output = db_bench(&[
+        &db,
+        "--benchmarks=readseq,readrandom",
+        "--num=20000",
+        "--use_existing_db",
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.contains("Corruption"), "{errors}");
+    let output = String::from_utf8(output.stdout).unwrap();
+    let line = result(&output, "readseq");
+    assert!(line.contains("(INCOMPLETE: Corruption"), "{line}");
+    let done = line.split(" seconds ").nth(1).unwrap();
+    let done: u64 = done.split(' ').next().unwrap().parse().unwrap();
+    assert!((5000..15000).contains(&done), "{line}");
 }
 
 #[test]
@@ -146,11 +253,77 @@ fn what_cannot_be_done_is_refused_by_name() {
     let e = refused(&["--row_cache_size=1", "--zap"]);
     assert!(e.contains("ERROR: command line flag 'row_cache_size' is not supported yet\n"));
     assert!(e.contains("ERROR: unknown command line flag 'zap'\n"));
-    assert!(refused(&[&db, "--benchmarks=mixgraph"]).contains("'mixgraph' is not supported yet"));
+    let e = refused(&[&db, "--benchmarks=randomtransaction"]);
+    assert!(
+        e.contains("'randomtransaction' is not supported yet"),
+        "{e}"
+    );
+    let e = refused(&[&db, "--benchmarks=mergerandom"]);
+    assert!(e.contains("'mergerandom' needs --merge_operator"), "{e}");
+    let e = refused(&[&db, "--compaction_style=9"]);
+    assert!(e.contains("compaction_style 9: must be from 0 to 3"), "{e}");
     assert!(refused(&[&db, "--benchmarks=zap"]).contains("unknown benchmark 'zap'"));
     assert!(refused(&[&db, "--compression_type=zip"]).contains("compression_type zip"));
     assert!(refused(&[&db, "--engine=zap"]).contains("engine 'zap'"));
     let e = refused(&[&db, "--engine=librocksdb:/nonexistent.so"]);
     assert!(e.contains("/nonexistent.so"), "{e}");
+    let e = refused(&[&db, "--engine=librocksdb:libc.so.6"]);
+    assert!(e.contains("libc.so.6: not a librocksdb"), "{e}");
     assert!(run(&["--help"]).contains("--benchmarks (string, default "));
+}
+
+/// Readers beside a writer, time series, and what is limited in its rate.
+#[test]
+fn several_threads_with_parts_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = format!("--db={}", dir.path().join("db").display());
+    let output = run(&[
+        &db,
+        "--benchmarks=fillseq,readwhilewriting,multireadwhilewriting,readwhilemerging,\
+         readwhilescanning,seekrandomwhilewriting,newiteratorwhilewriting,timeseries",
+        "--num=1000",
+        "--reads=500",
+        "--threads=3",
+        "--merge_operator=put",
+        "--expire_style=delete",
+        "--time_range=10",
+        "--key_id_range=20",
+    ]);
+    for name in [
+        "readwhilewriting",
+        "multireadwhilewriting",
+        "readwhilemerging",
+        "readwhilescanning",
+        "seekrandomwhilewriting",
+        "newiteratorwhilewriting",
+    ] {
+        let line = result(&output, name);
+        assert!(line.contains(" 1500 operations;"), "{line}");
+    }
+    let written = result(&output, "timeseries write");
+    assert!(written.contains(" 1000 operations; "), "{written}");
+    result(&output, "timeseries");
+
+    let output = run(&[
+        &db,
+        "--benchmarks=overwrite,readrandom",
+        "--num=1000",
+        "--use_existing_db",
+        "--benchmark_write_rate_limit=464000", // 4,000 puts of 116 bytes a second
+        "--benchmark_read_rate_limit=4000",
+        "--perf_level=2",
+    ]);
+    assert!(output.contains("PERF_CONTEXT:\n"), "{output}");
+    for name in ["overwrite", "readrandom"] {
+        let line = result(&output, name);
+        let rate: f64 = line.split_whitespace().nth(4).unwrap().parse().unwrap();
+        assert!(rate < 4100.0, "{rate}: {line}");
+    }
+}
+
+#[test]
+fn the_null_engine_does_nothing_and_is_fast() {
+    let output = run(&["--engine=null", "--benchmarks=fillseq,readrandom,readseq"]);
+    let line = result(&output, "readrandom");
+    assert!(line.ends_with("(1000000 of 1000000 found)"), "{line}");
 }

@@ -5,18 +5,20 @@ use std::sync::{Arc, Barrier};
 
 use base::clock::Clock;
 use base::rng::Rng;
-use base::{Error, Result};
+use base::{Error, ErrorKind, Result};
 
+use crate::benchmarks::{Loop, Plan, Task};
 use crate::destroy::destroy;
 use crate::engine::Engine;
 use crate::environment;
 use crate::flags::Flags;
-use crate::ops::{Loop, Plan, Task, Worker};
 use crate::progress::Progress;
+use crate::repeat::{Rates, Repeat};
 use crate::reporter::Reporter;
 use crate::requests::Watch;
 use crate::say;
 use crate::stats::Stats;
+use crate::work::{Together, Worker};
 
 /// A run of benchmarks on one engine.
 pub(crate) struct Driver<E: Engine> {
@@ -32,16 +34,13 @@ pub(crate) struct Driver<E: Engine> {
 impl<E: Engine> Driver<E> {
     /// Runs everything that the flags ask for. Names are checked before anything is touched.
     pub(crate) fn run(flags: Flags, name: &str, clock: Arc<dyn Clock>) -> Result<()> {
-        crate::engine::compression(&flags)?;
-        let names: Vec<String> = flags
-            .benchmarks
+        crate::options::options(&flags)?;
+        crate::keys::Sizes::new(&flags, 0)?;
+        let benchmarks = flags.benchmarks.clone();
+        let tasks = benchmarks
             .split(',')
             .filter(|name| !name.is_empty())
-            .map(str::to_owned)
-            .collect();
-        let tasks = names
-            .iter()
-            .map(|name| Task::named(name, &flags))
+            .map(|text| Task::parse(text, &flags))
             .collect::<Result<Vec<_>>>()?;
         let dir = directory(&flags);
         let seed = if flags.seed == 0 {
@@ -65,8 +64,8 @@ impl<E: Engine> Driver<E> {
         driver.open()?;
         environment::print_environment(name, driver.clock.wall_micros());
         say(&environment::header(&driver.flags));
-        for (name, task) in names.iter().zip(&tasks) {
-            driver.task(name, task)?;
+        for (name, repeat, task) in &tasks {
+            driver.task(name, *repeat, task)?;
         }
         if let Some(statistics) = driver.engine()?.statistics() {
             say(&format!("STATISTICS:\n{statistics}\n"));
@@ -111,33 +110,80 @@ impl<E: Engine> Driver<E> {
         destroy(wal_dir)
     }
 
-    fn task(&mut self, name: &str, task: &Task) -> Result<()> {
+    fn task(&mut self, name: &str, repeat: Repeat, task: &Task) -> Result<()> {
         match task {
-            Task::Run(plan) => return self.run_plan(name, plan),
+            Task::Run(plan) => return self.run_plan(name, repeat, plan),
             Task::Flush => {
                 self.engine()?.flush()?;
                 say("flush memtable\n");
             }
             Task::WaitForCompaction => {
-                say(&format!(
-                    "waitforcompaction({}): started\n",
-                    self.dir.display()
-                ));
+                let dir = self.dir.display();
+                say(&format!("waitforcompaction({dir}): started\n"));
                 self.engine()?.wait_for_compaction()?;
                 say(&format!(
-                    "waitforcompaction({}): finished\n",
-                    self.dir.display()
+                    "waitforcompaction({dir}): finished with status (OK)\n"
                 ));
             }
-            Task::Property(property) => {
-                let text = self.engine()?.property(property);
-                say(&format!("\n{}\n", text.as_deref().unwrap_or("(failed)")));
+            Task::CompactAll => self.engine()?.compact()?,
+            Task::CompactLevel(level) => self.compact_level(*level)?,
+            Task::Properties(properties) => {
+                let several = properties.len() > 1;
+                for property in *properties {
+                    let text = self.engine()?.property(property);
+                    let text = text.as_deref().unwrap_or("(failed)");
+                    if several {
+                        say(&format!("{property}: {text}\n"));
+                    } else {
+                        say(&format!("\n{text}\n"));
+                    }
+                    if *property == "rocksdb.stats" {
+                        say(&crate::older::lines(text));
+                    }
+                }
             }
         }
         Ok(())
     }
 
-    fn run_plan(&mut self, name: &str, plan: &Plan) -> Result<()> {
+    /// Compacts level 0, or the first level with data behind it, into the next one with data. A
+    /// background job may take a file meanwhile: then it is done again.
+    fn compact_level(&self, from: u8) -> Result<()> {
+        const TRIES: u32 = 10;
+        let engine = self.engine()?;
+        for tried in 1.. {
+            let tables = engine.tables()?;
+            let behind = |level: i32| {
+                let levels = tables.iter().map(|(l, _)| *l);
+                levels.filter(|&l| l > level).min()
+            };
+            let first = if from == 0 { Some(0) } else { behind(0) };
+            let of = |level| tables.iter().filter(move |(l, _)| Some(*l) == level);
+            let names: Vec<_> = of(first).map(|(_, name)| name.clone()).collect();
+            let (Some(first), false) = (first, names.is_empty()) else {
+                say(&format!("compact{from} found 0 files to compact\n"));
+                return Ok(());
+            };
+            let Some(next) = behind(first) else {
+                say(&format!("compact{from} found no data beyond L{first}\n"));
+                return Ok(());
+            };
+            say(&format!(
+                "compact{from} found {} files to compact from L{first} to L{next}\n",
+                names.len()
+            ));
+            match engine.compact_files(&names, next) {
+                Err(e) if tried < TRIES && e.kind() != ErrorKind::NotSupported => {
+                    eprintln!("compact{from} CompactFiles failed: {e}");
+                    engine.wait_for_compaction()?;
+                }
+                done => return done,
+            }
+        }
+        Ok(())
+    }
+
+    fn run_plan(&mut self, name: &str, repeat: Repeat, plan: &Plan) -> Result<()> {
         if plan.fresh {
             if self.flags.use_existing_db {
                 say(&format!(
@@ -150,44 +196,76 @@ impl<E: Engine> Driver<E> {
             self.open()?;
         }
         say(&format!("DB path: [{}]\n", self.dir.display()));
-        let stats = self.threads(name, plan)?;
-        say(&stats.result(name));
+        if matches!(plan.action, Loop::Backup | Loop::Restore) {
+            say(&format!("Backup path: [{}]\n", self.flags.backup_dir));
+        }
+        if plan.action == Loop::Restore {
+            say(&format!("Restore path: [{}]\n", self.flags.restore_dir));
+        }
+        if repeat.warmups > 0 {
+            let times = repeat.warmups;
+            say(&format!("Warming up benchmark by running {times} times\n"));
+        }
+        for _ in 0..repeat.warmups {
+            self.threads(name, plan)?;
+        }
+        if repeat.runs > 1 {
+            let times = repeat.runs;
+            say(&format!("Running benchmark for {times} times\n"));
+        }
+        let mut rates = Rates::default();
+        for _ in 0..repeat.runs {
+            if let Some((operations, megabytes)) = self.threads(name, plan)? {
+                rates.add(operations, megabytes);
+                say(&rates.so_far(name, self.flags.confidence_interval_only));
+            }
+        }
+        say(&rates.summary(name));
         Ok(())
     }
 
-    /// Runs the plan in its threads and adds up what they counted.
-    fn threads(&mut self, name: &str, plan: &Plan) -> Result<Stats> {
-        let count = self.flags.threads as usize;
-        let total = (plan.seconds == 0).then_some(plan.operations * count as u64);
-        let clock = Arc::clone(&self.clock);
-        let progress = Arc::new(Progress::new(name, &self.flags, total, clock));
+    /// Runs the plan in its threads, adds up what they counted, prints it, and returns the rates;
+    /// `None` if no thread counts.
+    fn threads(&mut self, name: &str, plan: &Plan) -> Result<Option<(f64, Option<f64>)>> {
+        let beside = usize::from(plan.meanwhile.is_some());
+        let total = (plan.seconds == 0).then_some(plan.operations * plan.threads as u64);
         let reporter = Reporter::wanted(&self.flags)?.map(Arc::new);
         let first = self.threads;
-        self.threads += count as u64;
-        let engine = self.engine()?;
+        self.threads += (plan.threads + beside) as u64;
+        let (engine, flags, clock) = (self.engine()?, &self.flags, &self.clock);
+        let more = || interval_statistics(engine);
+        let progress = Progress::new(name, flags, total, Arc::clone(clock), &more);
+        let progress = Arc::new(progress);
+        let together = Together::new(plan, flags, clock);
+        let seed = self.seed.wrapping_add(first + 1);
+        let stats = |thread| {
+            let (clock, progress) = (Arc::clone(clock), Arc::clone(&progress));
+            Stats::new(thread, clock, progress, reporter.clone(), flags.histogram)
+        };
+        // The thread beside the others is the first, as in RocksDB.
         let worker = |thread: usize| Worker {
             engine,
-            flags: &self.flags,
+            flags,
             plan,
-            rng: Rng::new(self.seed.wrapping_add(first + 1 + thread as u64)),
-            stats: Stats::new(
-                thread,
-                Arc::clone(&self.clock),
-                Arc::clone(&progress),
-                reporter.clone(),
-                self.flags.histogram,
-            ),
+            rng: Rng::new(seed.wrapping_add(thread as u64)),
+            stats: match thread.checked_sub(beside) {
+                Some(number) => stats(number),
+                None => stats(thread).beside(),
+            },
+            together: &together,
+            number: thread.checked_sub(beside),
         };
-        let barrier = Barrier::new(count);
-        let watch = Watch::new(engine, self.flags.num_column_families as usize);
-        let results: Vec<Result<Stats>> = std::thread::scope(|scope| {
+        let all = plan.threads + beside;
+        let barrier = Barrier::new(all);
+        let watch = Watch::new(engine, flags.num_column_families as usize);
+        let results: Vec<Result<Ended<'_>>> = std::thread::scope(|scope| {
             if plan.action == Loop::Requests {
                 scope.spawn(|| watch.run());
             }
             if let Some(reporter) = &reporter {
-                scope.spawn(|| reporter.run(self.clock.as_ref()));
+                scope.spawn(|| reporter.run(clock.as_ref()));
             }
-            let started: Vec<_> = (0..count)
+            let started: Vec<_> = (0..all)
                 .map(|thread| {
                     let (worker, barrier) = (worker(thread), &barrier);
                     let run = move || {
@@ -208,25 +286,59 @@ impl<E: Engine> Driver<E> {
             ended
         });
         progress.clear();
-        let mut all = results.into_iter();
-        let mut stats = all
-            .next()
-            .unwrap_or_else(|| Err(Error::aborted("no threads")))?;
-        for other in all {
-            stats.merge(other?);
+        let (sum, outcome) = sum(results, beside);
+        let Some(mut sum) = sum else {
+            return outcome.map(|()| None);
+        };
+        sum.add_message(&watch.told());
+        if let Err(e) = &outcome {
+            sum.add_message(&format!("(INCOMPLETE: {e})"));
         }
-        stats.add_message(&watch.told());
-        Ok(stats)
+        say(&sum.result(name));
+        outcome.map(|()| Some(sum.rates()))
     }
 }
 
-fn join(
-    started: std::io::Result<std::thread::ScopedJoinHandle<'_, Result<Stats>>>,
-) -> Result<Stats> {
+/// What a thread counted, and whether it came to its end.
+type Ended<'s> = (Stats<'s>, Result<()>);
+
+/// What the threads behind the first `beside` counted, together; and the first error of any. `None`: none
+/// counts.
+fn sum(results: Vec<Result<Ended<'_>>>, beside: usize) -> (Option<Stats<'_>>, Result<()>) {
+    let (mut sum, mut outcome): (Option<Stats<'_>>, _) = (None, Ok(()));
+    for (thread, ended) in results.into_iter().enumerate() {
+        let (stats, done) = match ended {
+            Ok((stats, done)) => (Some(stats), done),
+            Err(e) => (None, Err(e)),
+        };
+        outcome = outcome.and(done);
+        match (&mut sum, stats.filter(|_| thread >= beside)) {
+            (Some(sum), Some(stats)) => sum.merge(stats),
+            (sum @ None, stats) => *sum = stats,
+            (Some(_), None) => {}
+        }
+    }
+    (sum, outcome)
+}
+
+/// What follows an interval line with `--stats_per_interval`.
+fn interval_statistics(engine: &impl Engine) -> String {
+    let of = |name: &str| engine.property(name).unwrap_or_default();
+    format!(
+        "{}num-running-compactions: {}\nnum-running-flushes: {}\n\n",
+        of("rocksdb.stats"),
+        of("rocksdb.num-running-compactions"),
+        of("rocksdb.num-running-flushes")
+    )
+}
+
+fn join<'s>(
+    started: std::io::Result<std::thread::ScopedJoinHandle<'_, Ended<'s>>>,
+) -> Result<Ended<'s>> {
     let thread = started.map_err(|e| Error::aborted(format!("starting a thread: {e}")))?;
     thread
         .join()
-        .unwrap_or_else(|_| Err(Error::aborted("a thread panicked")))
+        .map_err(|_| Error::aborted("a thread panicked"))
 }
 
 /// `--db`, else RocksDB's default: `dbbench` under `TEST_TMPDIR` or the user's test directory.

@@ -1,11 +1,12 @@
 //! What a benchmark asks of an engine. The driver is compiled once for each engine, so that no
 //! call through a table stands between it and what is measured.
 
+use std::ffi::CString;
 use std::path::Path;
 
 use base::{Error, Result};
 
-use crate::flags::{FLAGS, Flags, Place};
+use crate::flags::Flags;
 
 /// An open database.
 pub(crate) trait Engine: Sized + Sync {
@@ -18,6 +19,9 @@ pub(crate) trait Engine: Sized + Sync {
     where
         Self: 'a;
 
+    /// The costs of a thread's operations, while they are counted.
+    type Perf;
+
     /// Opens the database in `dir`, creating it if it is not there.
     fn open(flags: &Flags, dir: &Path) -> Result<Self>;
     /// Closes it; errors of the last background work show here.
@@ -26,6 +30,10 @@ pub(crate) trait Engine: Sized + Sync {
     fn write_options(&self, sync: bool, disable_wal: bool) -> Self::Write;
     fn put(&self, options: &Self::Write, key: &[u8], value: &[u8]) -> Result<()>;
     fn delete(&self, options: &Self::Write, key: &[u8]) -> Result<()>;
+    fn single_delete(&self, options: &Self::Write, key: &[u8]) -> Result<()>;
+    /// Deletes the keys from `begin` up to, not including, `end`.
+    fn delete_range(&self, options: &Self::Write, begin: &[u8], end: &[u8]) -> Result<()>;
+    fn merge(&self, options: &Self::Write, key: &[u8], operand: &[u8]) -> Result<()>;
     fn batch(&self) -> Self::Batch;
     fn batch_put(&self, batch: &mut Self::Batch, key: &[u8], value: &[u8]) -> Result<()>;
     fn batch_delete(&self, batch: &mut Self::Batch, key: &[u8]) -> Result<()>;
@@ -45,12 +53,34 @@ pub(crate) trait Engine: Sized + Sync {
 
     /// The length of a key's value; `scratch` is room that the engine may use.
     fn get(&self, key: &[u8], scratch: &mut Vec<u8>) -> Result<Option<usize>>;
-    fn cursor(&self) -> Result<Self::Cursor<'_>>;
+    /// Puts a key's value into `value`; false if there is none.
+    fn get_value(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
+    /// Values of several keys as they were at one moment.
+    fn get_at_once(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>>;
+    /// How many of the keys are there, and the bytes of their values, by `MultiGet`.
+    fn multi_get(&self, keys: &[&[u8]]) -> Result<(u64, u64)>;
+    fn cursor(&self, bounds: Bounds<'_>) -> Result<Self::Cursor<'_>>;
+    /// An estimate of the bytes that keys from `begin` to `end` take in files.
+    fn approximate_size(&self, begin: &[u8], end: &[u8]) -> Result<u64>;
 
     fn flush(&self) -> Result<()>;
     /// Makes everything logged durable.
     fn sync_wal(&self) -> Result<()>;
     fn compact(&self) -> Result<()>;
+    /// The names and levels of the tables.
+    fn tables(&self) -> Result<Vec<(i32, CString)>>;
+    /// Compacts tables into a level.
+    fn compact_files(&self, names: &[CString], output_level: i32) -> Result<()>;
+    fn verify_checksum(&self) -> Result<()>;
+    fn verify_file_checksums(&self) -> Result<()>;
+    /// Backs the database up into a directory.
+    fn backup(&self, dir: &Path) -> Result<()>;
+    /// Restores the newest backup in `from` to `to`.
+    fn restore(&self, from: &Path, to: &Path) -> Result<()>;
+    /// Counts what the operations of this thread cost from here on.
+    fn perf_start(&self, level: i32) -> Result<Self::Perf>;
+    /// What it cost since then.
+    fn perf_report(&self, perf: &Self::Perf) -> Result<String>;
     fn property(&self, name: &str) -> Option<String>;
     /// A property of the family of this number.
     fn property_of(&self, family: usize, name: &str) -> Option<String>;
@@ -59,6 +89,15 @@ pub(crate) trait Engine: Sized + Sync {
 
     /// Waits until no flush or compaction is running or due.
     fn wait_for_compaction(&self) -> Result<()>;
+}
+
+/// Where a cursor ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Bounds<'a> {
+    /// The smallest key that it shows.
+    pub(crate) lower: Option<&'a [u8]>,
+    /// The first key that it does not show any more.
+    pub(crate) upper: Option<&'a [u8]>,
 }
 
 /// Waits as [`Engine::wait_for_compaction`] by asking for properties.
@@ -105,53 +144,4 @@ pub(crate) fn families(flags: &Flags) -> Vec<String> {
 /// The error for a family that [`families`] did not ask for.
 pub(crate) fn no_family(number: usize) -> Error {
     Error::invalid_argument(format!("there is no column family number {number}"))
-}
-
-/// An option that a flag sets.
-pub(crate) struct EngineOption {
-    pub(crate) place: Place,
-    pub(crate) name: &'static str,
-    /// As OPTIONS files write it.
-    pub(crate) value: String,
-    /// Whether the value is db_bench's default.
-    pub(crate) is_default: bool,
-}
-
-/// The options that flags set by name.
-pub(crate) fn options(flags: &Flags) -> Vec<EngineOption> {
-    let by_flag = FLAGS.iter().filter_map(|flag| {
-        let (place, name) = flag.option?;
-        let value = (flag.get)(flags);
-        (!value.is_empty()).then(|| EngineOption {
-            place,
-            name,
-            is_default: value == (flag.default)(),
-            value,
-        })
-    });
-    let compression = compression(flags).map(|value| EngineOption {
-        place: Place::Cf,
-        name: "compression",
-        value: value.to_owned(),
-        is_default: false,
-    });
-    by_flag.chain(compression).collect()
-}
-
-/// The name that OPTIONS files use for `--compression_type`; the error lists what there is.
-pub(crate) fn compression(flags: &Flags) -> Result<&'static str> {
-    Ok(match flags.compression_type.to_ascii_lowercase().as_str() {
-        "none" => "kNoCompression",
-        "snappy" => "kSnappyCompression",
-        "zlib" => "kZlibCompression",
-        "bzip2" => "kBZip2Compression",
-        "lz4" => "kLZ4Compression",
-        "lz4hc" => "kLZ4HCCompression",
-        "zstd" => "kZSTD",
-        other => {
-            return Err(Error::invalid_argument(format!(
-                "compression_type {other}: must be none, snappy, zlib, bzip2, lz4, lz4hc or zstd"
-            )));
-        }
-    })
 }

@@ -1,4 +1,4 @@
-//! Command-line flags: each is declared once, in the table at the end of this file. The parser,
+//! Command-line flags: each is declared once, in the table in `flags/table.rs`. The parser,
 //! the defaults, `--help` and the engines' options all come from that table.
 //!
 //! The syntax is RocksDB's: `--name=value`, `--name value` and `-name=value`; for a truth value
@@ -101,6 +101,8 @@ macro_rules! flags {
         }
     )*) => {
         /// The values of all flags.
+        #[derive(Clone)]
+        #[expect(non_snake_case, reason = "flags have RocksDB's names")]
         pub(crate) struct Flags {
             $($( $(#[doc = $doc])* pub(crate) $name: $ty, )*)*
         }
@@ -129,6 +131,10 @@ macro_rules! flags {
     (@option) => { None };
     (@option $place:ident $option:literal) => { Some((Place::$place, $option)) };
 }
+
+mod table;
+
+pub(crate) use table::{FLAGS, Flags};
 
 /// What the command line asks for.
 pub(crate) enum Command {
@@ -256,6 +262,22 @@ fn check(flags: &Flags) -> Vec<String> {
         at_least("value_size", i64::from(flags.value_size), 0),
         at_least("batch_size", flags.batch_size, 1),
         at_least("cache_size", flags.cache_size, 0),
+        at_least("numdistinct", flags.numdistinct, 1),
+        at_least("key_id_range", i64::from(flags.key_id_range), 1),
+        at_least("range_tombstone_width", flags.range_tombstone_width, 1),
+        at_least("num_levels", i64::from(flags.num_levels), 1),
+        at_least("prefix_size", i64::from(flags.prefix_size), 0),
+        at_least("multiread_stride", flags.multiread_stride, 0),
+        at_least("readahead_size", i64::from(flags.readahead_size), 0),
+        at_least(
+            "ops_between_duration_checks",
+            i64::from(flags.ops_between_duration_checks),
+            1,
+        ),
+        at_least("bgwriter_num", flags.bgwriter_num, 0),
+        at_least("mix_max_scan_len", flags.mix_max_scan_len, 1),
+        at_least("mix_max_value_size", flags.mix_max_value_size, 10),
+        at_least("keyrange_num", flags.keyrange_num, 1),
         at_least("duration", i64::from(flags.duration), 0),
         at_least("stats_interval", flags.stats_interval, 0),
         at_least("stats_interval_seconds", flags.stats_interval_seconds, 0),
@@ -275,13 +297,24 @@ fn check(flags: &Flags) -> Vec<String> {
             "ERROR: flag 'compression_ratio' is {ratio}, but must be from 0 to 1"
         ));
     }
+    let percent = flags.readwritepercent.max(flags.mergereadpercent);
+    if percent > 100 || flags.readwritepercent + flags.deletepercent > 100 {
+        errors
+            .push("ERROR: the percentages of reads, merges and deletions are above 100".to_owned());
+    }
+    if flags.prefix_size >= flags.key_size {
+        let (prefix, key) = (flags.prefix_size, flags.key_size);
+        errors.push(format!(
+            "ERROR: flag 'prefix_size' is {prefix}, but must be less than key_size, which is {key}"
+        ));
+    }
     errors
 }
 
 /// The text of `--help`.
 pub(crate) fn help() -> String {
     let mut lines = vec![INTRODUCTION.to_owned()];
-    let benchmarks = crate::ops::BENCHMARKS;
+    let benchmarks = crate::benchmarks::BENCHMARKS;
     lines.extend(
         benchmarks
             .iter()
@@ -302,7 +335,7 @@ pub(crate) fn help() -> String {
         lines.extend(flag.doc.iter().map(|line| format!("      {}", line.trim())));
     }
     lines
-        .push("\n--undefok=a,b ignores flags of these names that db_bench does not have.\n".into());
+        .push("\n--undefok=a,b ignores flags of these names that db_bench does not have.\nThe environment variable DB_BENCH_FLAGS has further flags, separated by spaces.\n".into());
     lines.join("\n")
 }
 
@@ -318,146 +351,6 @@ examples:
   db_bench --engine=librocksdb:target/peers/librocksdb-11.8.1.so --benchmarks=fillseq
 
 benchmarks:";
-
-flags! {
-    "What to run" {
-        /// Benchmarks in their order, separated by commas.
-        benchmarks: String = "fillseq,fillrandom,overwrite,readrandom,readseq".to_owned();
-        /// The engine: ironstone, librocksdb (the one that cargo xtask peers fetched, else the
-        /// system's), or librocksdb:PATH.
-        engine: String = "ironstone".to_owned();
-        /// The database's directory. Empty: dbbench in the directory for tests.
-        db: String = String::new();
-        /// Use the database that is there; without it, its files are deleted first.
-        use_existing_db: bool = false;
-        /// Number of keys in the database.
-        num: i64 = 1_000_000;
-        /// Number of reads of each thread; -1: as many as num.
-        reads: i64 = -1;
-        /// Number of writes of each thread; -1: as many as num.
-        writes: i64 = -1;
-        /// Number of deletions of each thread; -1: as many as num.
-        deletes: i64 = -1;
-        /// Seconds that random reads and writes run, whatever their number; 0: no limit.
-        duration: i32 = 0;
-        /// Number of threads.
-        threads: i32 = 1;
-        /// Seed of the random numbers; 0: from the clock. A seed gives every engine the same keys.
-        seed: i64 = 0;
-    }
-    "Keys, values and operations" {
-        /// Bytes of a key.
-        key_size: i32 = 16;
-        /// Bytes of a value.
-        value_size: i32 = 100;
-        /// Values are made so that they compress to this fraction of their size.
-        compression_ratio: f64 = 0.5;
-        /// Keys in a batch.
-        batch_size: i64 = 1;
-        /// Make each write durable before the next.
-        sync: bool = false;
-        /// Number of column families; more than 1 for the benchmark requests only.
-        num_column_families: i32 = 1;
-        /// Do not write the log.
-        disable_wal: bool = false;
-        /// Make the log durable (FlushWAL with sync) after each so many puts of a thread; 0: never.
-        flush_wal_every: i64 = 0;
-        /// Compare the checksums of blocks read.
-        verify_checksum: bool = true;
-        /// How many keys seekrandom reads after each seek.
-        seek_nexts: i32 = 0;
-        /// seekrandom reads backwards.
-        reverse_iterator: bool = false;
-    }
-    "What is shown" {
-        /// Show the distribution of the operations' times.
-        histogram: bool = false;
-        /// Write the rate of each so many seconds to report_file; 0: do not.
-        report_interval_seconds: i64 = 0;
-        /// The file of report_interval_seconds.
-        report_file: String = "report.csv".to_owned();
-        /// Show the memory, the bytes written and the CPU time of the process at the end.
-        process_stats: bool = false;
-        /// Show how long opening the database took.
-        report_open_timing: bool = false;
-        /// Show the engine's counters at the end.
-        statistics: bool = false;
-        /// Show a line each so many operations; 0: show progress.
-        stats_interval: i64 = 0;
-        /// Show a line each so many seconds.
-        stats_interval_seconds: i64 = 0;
-    }
-    "The database's options" {
-        /// Bytes of a memtable.
-        write_buffer_size: i64 = 64 << 20, option Cf "write_buffer_size";
-        /// Number of memtables, the active one included.
-        max_write_buffer_number: i32 = 2, option Cf "max_write_buffer_number";
-        /// How memtables hold their entries: skip_list or vector.
-        memtablerep: String = "skip_list".to_owned(), option Cf "memtable_factory";
-        /// Let several threads insert into one memtable at once.
-        allow_concurrent_memtable_write: bool = true, option Db "allow_concurrent_memtable_write";
-        /// Bytes of the block cache.
-        cache_size: i64 = 32 << 20;
-        /// Bytes of a data block before compression.
-        block_size: i32 = 4096, option Table "block_size";
-        /// Keys between two restart points of a block.
-        block_restart_interval: i32 = 16, option Table "block_restart_interval";
-        /// Version of the table format.
-        format_version: i32 = 5, option Table "format_version";
-        /// Keep indexes and filters in the block cache.
-        cache_index_and_filter_blocks: bool = false, option Table "cache_index_and_filter_blocks";
-        /// Bits a key in a Bloom filter; 0 or less: no filter.
-        bloom_bits: i32 = -1;
-        /// Compression: none, snappy, zlib, bzip2, lz4, lz4hc or zstd.
-        compression_type: String = "snappy".to_owned();
-        /// Number of open files; -1: all.
-        open_files: i32 = -1, option Db "max_open_files";
-        /// Number of background jobs.
-        max_background_jobs: i32 = 2, option Db "max_background_jobs";
-        /// Files of level 0 that start a compaction.
-        level0_file_num_compaction_trigger: i32 = 4,
-            option Cf "level0_file_num_compaction_trigger";
-        /// Files of level 0 that slow writes down.
-        level0_slowdown_writes_trigger: i32 = 20, option Cf "level0_slowdown_writes_trigger";
-        /// Files of level 0 that stop writes.
-        level0_stop_writes_trigger: i32 = 36, option Cf "level0_stop_writes_trigger";
-        /// Bytes of a file in level 1.
-        target_file_size_base: i64 = 64 << 20, option Cf "target_file_size_base";
-        /// Bytes of level 1.
-        max_bytes_for_level_base: u64 = 256 << 20, option Cf "max_bytes_for_level_base";
-        /// How much larger each level is than the one above.
-        max_bytes_for_level_multiplier: f64 = 10.0, option Cf "max_bytes_for_level_multiplier";
-        /// Size levels from the last one.
-        level_compaction_dynamic_level_bytes: bool = false,
-            option Cf "level_compaction_dynamic_level_bytes";
-        /// Number of levels.
-        num_levels: i32 = 7, option Cf "num_levels";
-        /// Compact only when asked to.
-        disable_auto_compactions: bool = false, option Cf "disable_auto_compactions";
-        /// Parts that one compaction may be done in at the same time.
-        subcompactions: i32 = 1, option Db "max_subcompactions";
-        /// The directory of the log; empty: the database's.
-        wal_dir: String = String::new(), option Db "wal_dir";
-        /// Write the log's buffer only when asked to.
-        manual_wal_flush: bool = false, option Db "manual_wal_flush";
-        /// Begin the next write group while one is inserted into the memtables.
-        enable_pipelined_write: bool = false, option Db "enable_pipelined_write";
-        /// Let writes that have nothing for a memtable pass the others.
-        two_write_queues: bool = false, option Db "two_write_queues";
-        /// Bytes of a table file after which writing it to the device begins; 0 leaves it to the system.
-        bytes_per_sync: u64 = 0, option Db "bytes_per_sync";
-        /// The same of a log file.
-        wal_bytes_per_sync: u64 = 0, option Db "wal_bytes_per_sync";
-        /// Old log files that are kept to be overwritten.
-        recycle_log_file_num: i64 = 0, option Db "recycle_log_file_num";
-        /// How logs are written: auto, direct or buffered. Ironstone only, as the next two.
-        wal_io_mode: String = "auto".to_owned(), option Db "wal_io_mode";
-        /// What becomes of the last sector of a log: rewrite, atomic or pad.
-        wal_tail_policy: String = "rewrite".to_owned(), option Db "wal_tail_policy";
-        /// Log writes that may be on their way at once; more than 1 needs wal_tail_policy=pad.
-        wal_pipeline_depth: i32 = 1, option Db "wal_pipeline_depth";
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -511,12 +404,12 @@ mod tests {
             ["ERROR: illegal value '99999999999' specified for int32 flag 'max_background_jobs'"]
         );
         assert_eq!(
-            error(&["--row_cache_size=5"]),
-            ["ERROR: command line flag 'row_cache_size' is not supported yet"]
+            error(&["--simcache_size=5"]),
+            ["ERROR: command line flag 'simcache_size' is not supported yet"]
         );
         assert_eq!(
-            error(&["--norate_limit_bg_reads"]),
-            ["ERROR: command line flag 'norate_limit_bg_reads' is not supported yet"]
+            error(&["--noread_cache_direct_read"]),
+            ["ERROR: command line flag 'noread_cache_direct_read' is not supported yet"]
         );
         assert_eq!(
             error(&["--num"]),
@@ -539,9 +432,9 @@ mod tests {
     #[test]
     fn undefok_allows_what_it_names() {
         run(&[
-            "--undefok=nope,row_cache_size",
+            "--undefok=nope,simcache_size",
             "--nope=3",
-            "--row_cache_size=1",
+            "--simcache_size=1",
         ])
         .unwrap();
         run(&["--nonope", "--undefok=nope"]).unwrap();

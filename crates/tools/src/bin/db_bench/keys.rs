@@ -4,38 +4,156 @@
 //! ```text
 //!   key 258, 16 bytes:  00 00 00 00 00 00 01 02  30 30 30 30 30 30 30 30
 //!                       big-endian               the digit '0'
+//!   with a prefix:      number modulo the number of prefixes, as long as the prefix, then as above
 //! ```
 
 use base::rng::Rng;
+use base::{Error, Result};
 
-/// Writes key number `number` into `key`: big-endian in the first 8 bytes (in all of a shorter
-/// key), then the digit `0`.
+use crate::flags::Flags;
+
+/// What keys look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Keys {
+    pub(crate) len: usize,
+    /// Bytes of the prefix, and how many different ones there are; 0: keys have none.
+    prefix: (usize, u64),
+}
+
+impl Keys {
+    /// Keys of `len` bytes, of which there are `num`.
+    pub(crate) fn new(flags: &Flags, len: usize, num: u64) -> Self {
+        let prefixes = num.checked_div(flags.keys_per_prefix.unsigned_abs());
+        let prefixes = prefixes.filter(|_| flags.prefix_size > 0).unwrap_or(0);
+        Self {
+            len,
+            prefix: (flags.prefix_size as usize, prefixes),
+        }
+    }
+
+    /// Room for a key.
+    pub(crate) fn room(&self) -> Vec<u8> {
+        vec![0; self.len]
+    }
+
+    /// Writes key number `number` into `key`.
+    #[inline]
+    pub(crate) fn write(&self, number: u64, key: &mut [u8]) {
+        match self.prefix {
+            (_, 0) => write_number(number, key),
+            (len, prefixes) => {
+                let (prefix, rest) = key.split_at_mut(len.min(key.len()));
+                write_number(number % prefixes, prefix);
+                write_number(number, rest);
+            }
+        }
+    }
+}
+
+/// Big-endian in the first 8 bytes (in all of a shorter place), then the digit `0`.
 #[inline]
-pub(crate) fn write_key(number: u64, key: &mut [u8]) {
+fn write_number(number: u64, place: &mut [u8]) {
     let digits = number.to_be_bytes();
-    if let Some((head, tail)) = key.split_first_chunk_mut::<8>() {
+    if let Some((head, tail)) = place.split_first_chunk_mut::<8>() {
         *head = digits;
         tail.fill(b'0');
     } else {
-        let len = key.len();
-        key.copy_from_slice(&digits[8 - len..]);
+        let len = place.len();
+        place.copy_from_slice(&digits[8 - len..]);
     }
+}
+
+/// Random key numbers below `num`: all alike, or with a skew, where number 0 of an order that is mixed
+/// up is asked for `e^skew` times as often as the last.
+#[inline]
+pub(crate) fn random_number(rng: &mut Rng, num: u64, skew: f64) -> u64 {
+    /// Far from any number of keys: neighbours in hotness lie apart.
+    const MIX: u64 = 0x5bd1_e995;
+    let random = rng.next_u64();
+    let num = num.max(1);
+    if skew == 0.0 {
+        return random % num;
+    }
+    let share = random as f64 / 2f64.powi(64);
+    let rank = ((-share * skew).exp() * num as f64) as u64;
+    rank.wrapping_mul(MIX) % num
+}
+
+/// How long values are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Sizes {
+    Fixed(usize),
+    Uniform(usize, usize),
+    Normal(usize, usize),
+}
+
+impl Sizes {
+    /// The distribution that the flags name. Errors: there is none of that name, or it is empty.
+    pub(crate) fn new(flags: &Flags, fixed: usize) -> Result<Self> {
+        let (min, max) = (flags.value_size_min, flags.value_size_max);
+        let kind = flags.value_size_distribution_type.as_str();
+        if kind != "fixed" && !(0..=max).contains(&min) {
+            return Err(Error::invalid_argument(format!(
+                "value_size_min {min}, value_size_max {max}: must be from 0 on, and in this order"
+            )));
+        }
+        let (min, max) = (min as usize, max as usize);
+        Ok(match kind {
+            "fixed" => Self::Fixed(fixed),
+            "uniform" => Self::Uniform(min, max),
+            "normal" => Self::Normal(min, max),
+            other => {
+                return Err(Error::invalid_argument(format!(
+                    "value_size_distribution_type {other}: must be fixed, uniform or normal"
+                )));
+            }
+        })
+    }
+
+    fn max(self) -> usize {
+        match self {
+            Self::Fixed(len) => len,
+            Self::Uniform(_, max) | Self::Normal(_, max) => max,
+        }
+    }
+
+    /// The next length. Normal: the mean lies in the middle, three standard deviations reach the ends.
+    #[inline]
+    fn next(self, rng: &mut Rng) -> usize {
+        match self {
+            Self::Fixed(len) => len,
+            Self::Uniform(min, max) => min + rng.below((max - min + 1) as u64) as usize,
+            Self::Normal(min, max) => {
+                let (mean, deviation) = ((min + max) as f64 / 2.0, (max - min) as f64 / 6.0);
+                let len = mean + deviation * standard_normal(rng);
+                len.clamp(min as f64, max as f64) as usize
+            }
+        }
+    }
+}
+
+/// A number of the standard normal distribution (Box and Muller, 1958).
+pub(crate) fn standard_normal(rng: &mut Rng) -> f64 {
+    let unit = |rng: &mut Rng| (rng.next_u64() as f64 + 1.0) / (2f64.powi(64) + 1.0);
+    let (radius, angle) = (unit(rng), unit(rng));
+    (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
 }
 
 /// Hands out values: slices of 1 MiB of text that compresses as asked for.
 pub(crate) struct Values {
     data: Vec<u8>,
     at: usize,
-    len: usize,
+    sizes: Sizes,
+    rng: Rng,
 }
 
 impl Values {
-    /// Values of `len` bytes. Each 100 bytes of the text are printable random characters,
+    /// Values of these lengths. Each 100 bytes of the text are printable random characters,
     /// `ratio` of them new, the rest their repetition.
-    pub(crate) fn new(len: usize, ratio: f64) -> Self {
+    pub(crate) fn new(sizes: Sizes, ratio: f64) -> Self {
         const PIECE: usize = 100;
         let mut rng = Rng::new(301);
-        let total = len.max(1 << 20);
+        let total = sizes.max().max(1 << 20);
         let new = ((PIECE as f64 * ratio) as usize).max(1);
         let mut data = Vec::with_capacity(total + PIECE);
         while data.len() < total {
@@ -46,23 +164,78 @@ impl Values {
                 data.extend_from_within(start..start + more);
             }
         }
-        Self { data, at: 0, len }
+        Self {
+            data,
+            at: 0,
+            sizes,
+            rng,
+        }
     }
 
     /// The next value.
     #[inline]
     pub(crate) fn next(&mut self) -> &[u8] {
-        if self.at + self.len > self.data.len() {
+        let len = self.sizes.next(&mut self.rng);
+        self.take(len)
+    }
+
+    /// The next `len` bytes, at most as many as there are.
+    #[inline]
+    pub(crate) fn take(&mut self, len: usize) -> &[u8] {
+        let len = len.min(self.data.len());
+        if self.at + len > self.data.len() {
             self.at = 0;
         }
-        self.at += self.len;
-        &self.data[self.at - self.len..self.at]
+        self.at += len;
+        &self.data[self.at - len..self.at]
+    }
+}
+
+/// All numbers below `count`, each once, in an order that the seed determines: a Feistel network of
+/// four rounds over the next power of four, walked until it lands below `count`. It needs no memory.
+pub(crate) struct Shuffled {
+    count: u64,
+    half_bits: u32,
+    rounds: [u64; 4],
+}
+
+impl Shuffled {
+    pub(crate) fn new(count: u64, rng: &mut Rng) -> Self {
+        let bits = (u64::BITS - count.saturating_sub(1).leading_zeros()).max(2);
+        let mut round = || rng.next_u64() | 1;
+        Self {
+            count,
+            half_bits: bits.div_ceil(2),
+            rounds: [round(), round(), round(), round()],
+        }
+    }
+
+    /// The number at place `i`, which is below the count.
+    pub(crate) fn at(&self, i: u64) -> u64 {
+        let mask = (1 << self.half_bits) - 1;
+        let mut number = i;
+        loop {
+            let (mut left, mut right) = (number >> self.half_bits, number & mask);
+            for round in self.rounds {
+                let mixed = (right.wrapping_add(round)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(round) >> 32;
+                (left, right) = (right, left ^ (mixed & mask));
+            }
+            number = left << self.half_bits | right;
+            if number < self.count {
+                return number;
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn write_key(number: u64, key: &mut [u8]) {
+        Keys::new(&Flags::default(), key.len(), 100).write(number, key);
+    }
 
     #[test]
     fn keys_have_rocksdbs_bytes() {
@@ -80,13 +253,69 @@ mod tests {
     }
 
     #[test]
+    fn keys_with_prefixes() {
+        let flags = Flags {
+            prefix_size: 10,
+            keys_per_prefix: 20,
+            ..Flags::default()
+        };
+        let keys = Keys::new(&flags, 20, 100);
+        let mut key = keys.room();
+        keys.write(7, &mut key); // 5 prefixes
+        assert_eq!(key, *b"\0\0\0\0\0\0\0\x0200\0\0\0\0\0\0\0\x0700");
+    }
+
+    #[test]
     fn values_repeat_half_of_each_piece() {
-        let mut values = Values::new(100, 0.5);
+        let mut values = Values::new(Sizes::Fixed(100), 0.5);
         let first = values.next().to_vec();
         assert_eq!(first[..50], first[50..]);
         assert!(first.iter().all(|b| (b' '..=b'~').contains(b)));
         assert_ne!(first, values.next());
-        assert_eq!(Values::new(0, 0.5).next(), b"");
-        assert_eq!(Values::new(3 << 20, 1.0).next().len(), 3 << 20);
+        assert_eq!(Values::new(Sizes::Fixed(0), 0.5).next(), b"");
+        assert_eq!(
+            Values::new(Sizes::Fixed(3 << 20), 1.0).next().len(),
+            3 << 20
+        );
+    }
+
+    #[test]
+    fn values_have_the_lengths_asked_for() {
+        for (sizes, spread) in [
+            (Sizes::Uniform(10, 110), 25.0), // mean distance from the mean: a quarter of the range
+            (Sizes::Normal(10, 110), 13.3),  // deviation / 6, times sqrt(2 / pi)
+        ] {
+            let mut values = Values::new(sizes, 0.5);
+            let lens: Vec<f64> = (0..10_000).map(|_| values.next().len() as f64).collect();
+            assert!(lens.iter().all(|l| (10.0..=110.0).contains(l)));
+            let mean = lens.iter().sum::<f64>() / 1e4;
+            let from_mean = lens.iter().map(|l| (l - mean).abs()).sum::<f64>() / 1e4;
+            assert!((mean - 60.0).abs() < 2.0, "{sizes:?}: mean {mean}");
+            assert!((from_mean - spread).abs() < 1.0, "{sizes:?}: {from_mean}");
+        }
+    }
+
+    #[test]
+    fn a_shuffle_has_every_number_once() {
+        for count in [1, 2, 5, 1000, 4097] {
+            let shuffled = Shuffled::new(count, &mut Rng::new(count));
+            let mut all: Vec<u64> = (0..count).map(|i| shuffled.at(i)).collect();
+            let in_order = (0..count).eq(all.iter().copied());
+            assert!(!in_order || count < 3);
+            all.sort_unstable();
+            assert!((0..count).eq(all), "{count}");
+        }
+    }
+
+    #[test]
+    fn a_skew_makes_few_keys_hot() {
+        let mut rng = Rng::new(1);
+        let mut counts = vec![0u32; 1000];
+        for _ in 0..100_000 {
+            counts[random_number(&mut rng, 1000, 10.0) as usize] += 1;
+        }
+        counts.sort_unstable();
+        let hottest: u32 = counts[990..].iter().sum();
+        assert!(hottest > 30_000, "{hottest}");
     }
 }

@@ -5,10 +5,11 @@
 //! RocksDB's db_bench.
 //!
 //! ```text
-//!   flags ─> driver ─> ops (one Worker a thread) ─> engine: native | rocks
-//!                └──── stats, histogram, progress
+//!   flags ─> benchmarks (names to plans) ─> driver ─> work (one Worker a thread) ─> engine:
+//!     └────> options (what the engine gets)   └─ stats, progress, reporter            native, rocks, null
 //! ```
 
+mod benchmarks;
 mod destroy;
 mod driver;
 mod engine;
@@ -16,12 +17,17 @@ mod environment;
 mod flags;
 mod keys;
 mod native;
-mod ops;
+mod null;
+mod older;
+mod options;
+mod pace;
 mod progress;
+mod repeat;
 mod reporter;
 mod requests;
 mod rocks;
 mod stats;
+mod work;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -32,8 +38,14 @@ use base::{Error, Result};
 use driver::Driver;
 use flags::{Command, Flags};
 
+/// The environment variable with flags that follow those of the command line: for scripts that call
+/// db_bench with flags of their own.
+const FLAGS_VARIABLE: &str = "DB_BENCH_FLAGS";
+
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let more = std::env::var(FLAGS_VARIABLE).unwrap_or_default();
+    arguments.extend(more.split_whitespace().map(str::to_owned));
     let flags = match flags::parse(&arguments) {
         Ok(Command::Run(flags)) => flags,
         Ok(Command::Help) => {
@@ -88,8 +100,11 @@ fn run(flags: Flags) -> Result<()> {
         let name = format!("Ironstone:  version {}", env!("CARGO_PKG_VERSION"));
         return Driver::<native::Native>::run(flags, &name, clock);
     }
+    if flags.engine == "null" {
+        return Driver::<null::Null>::run(flags, "Engine:     null, which does nothing", clock);
+    }
     Err(Error::invalid_argument(format!(
-        "engine '{}': must be ironstone, librocksdb or librocksdb:PATH",
+        "engine '{}': must be ironstone, librocksdb, librocksdb:PATH or null",
         flags.engine
     )))
 }

@@ -1,17 +1,20 @@
 //! Ironstone as an engine, called directly.
 
+use std::ffi::CString;
 use std::path::Path;
 use std::sync::Arc;
 
-use base::options::OptionTable;
 use base::stats::Statistics;
 use base::{Error, Result};
+use ironstone::backup::{BackupEngine, BackupEngineOptions, CreateBackupOptions, RestoreOptions};
+use ironstone::options::CompactionOptions;
 use ironstone::{
-    BlockCache, ColumnFamily, ColumnFamilyDescriptor, Db, DbIterator, Options, ReadOptions,
-    WriteBatch, WriteOptions,
+    BlockCache, ColumnFamily, ColumnFamilyDescriptor, Db, DbIterator, Env, Options, RateLimiter,
+    RateLimiterMode, RateLimiterOptions, ReadOptions, SizeApproximationOptions, WriteBatch,
+    WriteOptions, perf,
 };
 
-use crate::engine::{self, Cursor, Engine};
+use crate::engine::{self, Bounds, Cursor, Engine};
 use crate::flags::{Flags, Place};
 
 pub(crate) struct Native {
@@ -20,6 +23,8 @@ pub(crate) struct Native {
     families: Vec<ColumnFamily>,
     read: ReadOptions,
     statistics: Option<Arc<Statistics>>,
+    /// Bytes a second of backups and of restoring; 0 is no limit.
+    backup_rates: (u64, u64),
 }
 
 /// The flags' options. A flag whose option Ironstone does not have is refused unless it says what
@@ -27,31 +32,50 @@ pub(crate) struct Native {
 fn options(flags: &Flags) -> Result<Options> {
     let mut options = Options::default();
     options.db.create_if_missing = true;
-    for option in engine::options(flags) {
-        let (name, value) = (option.name, option.value.as_str());
+    for option in crate::options::options(flags)? {
+        let text = format!("{}={}", option.name, option.value);
         let set = match option.place {
-            Place::Db if known(&options.db, name) => options.db.set(name, value),
-            Place::Cf if known(&options.cf.cf, name) => options.cf.cf.set(name, value),
-            Place::Table if known(&options.cf.table, name) => options.cf.table.set(name, value),
-            _ if option.is_default => Ok(()),
-            _ => Err(Error::not_supported(format!("option {name} = {value}"))),
+            Place::Db => options.db.with_text(&text).map(|db| options.db = db),
+            Place::Cf => options.cf.with_text(&text).map(|cf| options.cf = cf),
+            Place::Table => {
+                let text = format!("block_based_table_factory={{{text}}}");
+                options.cf.with_text(&text).map(|cf| options.cf = cf)
+            }
         };
-        set?;
+        match set {
+            Err(e) if !option.is_default => return Err(e),
+            _ => {}
+        }
     }
-    if flags.bloom_bits > 0 {
-        let policy = format!("bloomfilter:{}:false", flags.bloom_bits);
-        options.cf.table.set("filter_policy", &policy)?;
+    if flags.rate_limiter_bytes_per_sec > 0 {
+        let limiter = RateLimiter::new(limiter(flags), Arc::clone(&options.env.clock));
+        options.env.rate_limiter = Some(Arc::new(limiter));
     }
     options.env.block_cache = Some(Arc::new(BlockCache::new(flags.cache_size as usize)));
     options.env.statistics = flags.statistics.then(|| Arc::new(Statistics::new()));
     Ok(options)
 }
 
-fn known(table: &impl OptionTable, name: &str) -> bool {
-    table.get(name).is_some()
+fn limiter(flags: &Flags) -> RateLimiterOptions {
+    RateLimiterOptions {
+        refill_period_us: flags.rate_limiter_refill_period_us as u64,
+        auto_tuned: flags.rate_limiter_auto_tuned,
+        mode: if flags.rate_limit_bg_reads {
+            RateLimiterMode::ReadsOnly
+        } else {
+            RateLimiterMode::WritesOnly
+        },
+        ..RateLimiterOptions::new(flags.rate_limiter_bytes_per_sec)
+    }
 }
 
 impl Native {
+    fn backups(&self, dir: &Path) -> Result<BackupEngine> {
+        let mut options = BackupEngineOptions::new(dir);
+        (options.backup_rate_limit, options.restore_rate_limit) = self.backup_rates;
+        BackupEngine::open(&options, &Env::default())
+    }
+
     #[inline]
     fn numbered(&self, family: usize) -> Result<&ColumnFamily> {
         self.families
@@ -64,6 +88,7 @@ impl Engine for Native {
     type Write = WriteOptions;
     type Batch = WriteBatch;
     type Cursor<'a> = DbIterator;
+    type Perf = ();
 
     fn open(flags: &Flags, dir: &Path) -> Result<Self> {
         let mut options = options(flags)?;
@@ -83,9 +108,17 @@ impl Engine for Native {
             db,
             read: ReadOptions {
                 verify_checksums: flags.verify_checksum,
+                tailing: flags.use_tailing_iterator,
+                readahead_size: flags.readahead_size as u64,
+                total_order_seek: flags.total_order_seek,
+                prefix_same_as_start: flags.prefix_same_as_start,
+                auto_prefix_mode: flags.auto_prefix_mode,
+                async_io: flags.async_io,
+                adaptive_readahead: flags.adaptive_readahead,
                 ..ReadOptions::default()
             },
             statistics: options.env.statistics,
+            backup_rates: (flags.backup_rate_limit, flags.restore_rate_limit),
         })
     }
 
@@ -110,6 +143,19 @@ impl Engine for Native {
     #[inline]
     fn delete(&self, options: &Self::Write, key: &[u8]) -> Result<()> {
         self.db.delete_opt(options, &self.family, key)
+    }
+
+    fn single_delete(&self, options: &Self::Write, key: &[u8]) -> Result<()> {
+        self.db.single_delete_opt(options, &self.family, key)
+    }
+
+    fn delete_range(&self, options: &Self::Write, begin: &[u8], end: &[u8]) -> Result<()> {
+        self.db.delete_range_opt(options, &self.family, begin, end)
+    }
+
+    #[inline]
+    fn merge(&self, options: &Self::Write, key: &[u8], operand: &[u8]) -> Result<()> {
+        self.db.merge_opt(options, &self.family, key, operand)
     }
 
     fn batch(&self) -> Self::Batch {
@@ -151,8 +197,52 @@ impl Engine for Native {
         Ok(value.map(|value| value.len()))
     }
 
-    fn cursor(&self) -> Result<Self::Cursor<'_>> {
-        self.db.iterator_cf(&self.read, &self.family)
+    fn get_value(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let found = self.db.get_opt(&self.read, &self.family, key)?;
+        let is_there = found.is_some();
+        *value = found.unwrap_or_default();
+        Ok(is_there)
+    }
+
+    fn get_at_once(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        let at = ReadOptions {
+            snapshot: Some(self.db.snapshot()),
+            ..self.read.clone()
+        };
+        keys.iter()
+            .map(|key| self.db.get_opt(&at, &self.family, key))
+            .collect()
+    }
+
+    fn multi_get(&self, keys: &[&[u8]]) -> Result<(u64, u64)> {
+        let (mut found, mut bytes) = (0, 0);
+        for value in self.db.multi_get_opt(&self.read, &self.family, keys) {
+            if let Some(value) = value? {
+                found += 1;
+                bytes += value.len() as u64;
+            }
+        }
+        Ok((found, bytes))
+    }
+
+    fn cursor(&self, bounds: Bounds<'_>) -> Result<Self::Cursor<'_>> {
+        if bounds.lower.is_none() && bounds.upper.is_none() {
+            return self.db.iterator_cf(&self.read, &self.family);
+        }
+        let within = ReadOptions {
+            iterate_lower_bound: bounds.lower.map(<[u8]>::to_vec),
+            iterate_upper_bound: bounds.upper.map(<[u8]>::to_vec),
+            ..self.read.clone()
+        };
+        self.db.iterator_cf(&within, &self.family)
+    }
+
+    fn approximate_size(&self, begin: &[u8], end: &[u8]) -> Result<u64> {
+        let options = SizeApproximationOptions::default();
+        let sizes = self
+            .db
+            .get_approximate_sizes(&self.family, &options, &[(begin, end)])?;
+        Ok(sizes.into_iter().sum())
     }
 
     fn flush(&self) -> Result<()> {
@@ -165,6 +255,63 @@ impl Engine for Native {
 
     fn compact(&self) -> Result<()> {
         self.db.compact_range(&self.family, None, None)
+    }
+
+    fn tables(&self) -> Result<Vec<(i32, CString)>> {
+        let tables = self.db.get_live_files_metadata().into_iter();
+        let named = tables.map(|t| (t.level as i32, t.file_number.to_string()));
+        Ok(named
+            .filter_map(|(level, name)| Some((level, CString::new(name).ok()?)))
+            .collect())
+    }
+
+    fn compact_files(&self, names: &[CString], output_level: i32) -> Result<()> {
+        let numbers = names
+            .iter()
+            .filter_map(|name| name.to_str().ok()?.parse().ok());
+        let numbers: Vec<u64> = numbers.collect();
+        let options = CompactionOptions::default();
+        self.db
+            .compact_files(&options, &self.family, &numbers, output_level as usize)
+    }
+
+    fn verify_checksum(&self) -> Result<()> {
+        self.db.verify_checksum()
+    }
+
+    fn verify_file_checksums(&self) -> Result<()> {
+        Err(Error::not_supported(
+            "verify_file_checksums of an open database",
+        ))
+    }
+
+    fn backup(&self, dir: &Path) -> Result<()> {
+        let mut engine = self.backups(dir)?;
+        let options = CreateBackupOptions {
+            flush_before_backup: true,
+            ..CreateBackupOptions::default()
+        };
+        engine.create_new_backup(&self.db, options).map(|_| ())
+    }
+
+    fn restore(&self, from: &Path, to: &Path) -> Result<()> {
+        let options = RestoreOptions::default();
+        self.backups(from)?
+            .restore_db_from_latest_backup(to, to, &options)
+    }
+
+    fn perf_start(&self, level: i32) -> Result<()> {
+        perf::set_level(match level {
+            ..=1 => perf::PerfLevel::Disable,
+            2 => perf::PerfLevel::EnableCount,
+            _ => perf::PerfLevel::EnableTime,
+        });
+        perf::reset();
+        Ok(())
+    }
+
+    fn perf_report(&self, (): &()) -> Result<String> {
+        Ok(perf::report())
     }
 
     fn property(&self, name: &str) -> Option<String> {

@@ -18,23 +18,27 @@ enum Show {
     Bar(ProgressBar),
     Lines { total: Option<u64>, last: AtomicU64 },
     Interval { operations: u64, nanos: u64 },
+    Nothing,
 }
 
 /// Shared by the threads of a run.
-pub(crate) struct Progress {
+pub(crate) struct Progress<'a> {
+    /// What follows an interval line of the first thread: the engine's own statistics.
+    more: Option<&'a (dyn Fn() -> String + Sync)>,
     name: String,
     clock: Arc<dyn Clock>,
     done: AtomicU64,
     show: Show,
 }
 
-impl Progress {
+impl<'a> Progress<'a> {
     /// For a run of `total` operations, or of an unknown number.
     pub(crate) fn new(
         name: &str,
         flags: &Flags,
         total: Option<u64>,
         clock: Arc<dyn Clock>,
+        more: &'a (dyn Fn() -> String + Sync),
     ) -> Self {
         let interval = flags.stats_interval as u64;
         let seconds = flags.stats_interval_seconds as u64;
@@ -48,6 +52,8 @@ impl Progress {
                 operations: interval,
                 nanos: 0,
             }
+        } else if !flags.progress_reports {
+            Show::Nothing
         } else if std::io::stderr().is_terminal() {
             Show::Bar(bar(name, total))
         } else {
@@ -61,6 +67,7 @@ impl Progress {
             clock,
             done: AtomicU64::new(0),
             show,
+            more: (flags.stats_per_interval > 0).then_some(more),
         }
     }
 
@@ -69,6 +76,7 @@ impl Progress {
         match self.show {
             Show::Interval { operations, .. } => operations,
             Show::Bar(_) | Show::Lines { .. } => 100,
+            Show::Nothing => u64::MAX,
         }
     }
 
@@ -77,6 +85,7 @@ impl Progress {
         match self.show {
             Show::Interval { operations, .. } => last + operations,
             Show::Bar(_) | Show::Lines { .. } => last + (last / 10).clamp(100, 20_000),
+            Show::Nothing => u64::MAX,
         }
     }
 
@@ -98,8 +107,12 @@ impl Progress {
                     done_since as f64 / interval,
                     done as f64 / all,
                 );
+                if let Some(more) = self.more.filter(|_| thread == 0) {
+                    eprint!("{}", more());
+                }
             }
             Show::Bar(_) | Show::Lines { .. } => self.add(done_since),
+            Show::Nothing => {}
         }
         true
     }
@@ -121,7 +134,7 @@ impl Progress {
                     eprintln!("{}: {done}{of} operations", self.name);
                 }
             }
-            Show::Interval { .. } => {}
+            Show::Interval { .. } | Show::Nothing => {}
         }
     }
 

@@ -10,9 +10,9 @@ use std::time::Duration;
 use base::Result;
 
 use crate::engine::Engine;
-use crate::keys::{Values, write_key};
-use crate::ops::{Limit, Worker};
+use crate::keys::{Keys, Values};
 use crate::stats::Op;
+use crate::work::{Limit, Worker};
 
 /// Puts of a request; a deletion follows.
 const PUTS: usize = 3;
@@ -24,12 +24,12 @@ impl<E: Engine> Worker<'_, E> {
         let families = self.flags.num_column_families as usize;
         let options = self.engine.write_options(plan.sync, self.flags.disable_wal);
         let mut batch = self.engine.batch();
-        let mut key = vec![0; plan.key_size];
-        let mut limit = Limit::new(plan);
+        let keys = Keys::new(self.flags, plan.key_size, plan.num);
+        let (mut key, mut limit) = (keys.room(), Limit::new(plan, self.flags));
         let mut done = 0;
         while limit.take(1, &self.stats) {
             for i in 0..=PUTS {
-                write_key(self.rng.next_u64() % plan.num.max(1), &mut key);
+                keys.write(self.rng.next_u64() % plan.num.max(1), &mut key);
                 let family = (done + i) % families;
                 if i < PUTS {
                     let value = values.next();

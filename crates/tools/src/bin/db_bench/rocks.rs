@@ -1,5 +1,6 @@
 //! RocksDB as an engine, through its C API.
 
+use std::ffi::CString;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -7,18 +8,19 @@ use base::options::{OptionFlag, OptionTable};
 use base::{Error, ErrorKind, Result};
 use ironstone::DbOptions;
 use tools::librocksdb::{
-    Cf, Library, RocksDb, RocksIter, RocksOptions, RocksReadOptions, RocksWriteBatch,
-    RocksWriteOptions,
+    Cf, Library, RateLimit, RocksBackupEngine, RocksDb, RocksIter, RocksOptions, RocksPerf,
+    RocksReadOptions, RocksWriteBatch, RocksWriteOptions,
 };
 
-use crate::engine::{self, Cursor, Engine};
+use crate::engine::{self, Bounds, Cursor, Engine};
 use crate::flags::{Flags, Place};
+use crate::options::EngineOption;
 
 pub(crate) struct Rocks {
     db: RocksDb,
     options: RocksOptions,
     read: RocksReadOptions<'static>,
-    statistics: bool,
+    flags: Flags,
 }
 
 /// The library that `--engine` names: `librocksdb` or `librocksdb:PATH`.
@@ -29,13 +31,52 @@ pub(crate) fn library(flags: &Flags) -> Result<Arc<Library>> {
     }
 }
 
+/// The table options as OPTIONS files write them. The cache is one of its own, of RocksDB's default
+/// kind.
+fn table(flags: &Flags, all: &[EngineOption]) -> String {
+    let cache = format!(
+        "block_cache={{capacity={};num_shard_bits={};high_pri_pool_ratio={};low_pri_pool_ratio={}}}",
+        flags.cache_size,
+        flags.cache_numshardbits,
+        flags.cache_high_pri_pool_ratio,
+        flags.cache_low_pri_pool_ratio
+    );
+    let options = all.iter().filter(|o| o.place == Place::Table);
+    let texts = options.map(|o| format!("{}={}", o.name, o.value));
+    let texts: Vec<String> = texts.chain([cache]).collect();
+    format!("{{{}}}", texts.join(";"))
+}
+
 fn only_ironstone(name: &str) -> bool {
     DbOptions::infos()
         .iter()
         .any(|info| info.name == name && info.has(OptionFlag::Ironstone))
 }
 
+/// The flags' options of reads.
+fn read_options(lib: &Arc<Library>, flags: &Flags) -> RocksReadOptions<'static> {
+    lib.read_options()
+        .verify_checksums(flags.verify_checksum)
+        .tailing(flags.use_tailing_iterator)
+        .readahead_size(flags.readahead_size as usize)
+        .total_order_seek(flags.total_order_seek)
+        .prefix_same_as_start(flags.prefix_same_as_start)
+        .auto_prefix_mode(flags.auto_prefix_mode)
+        .async_io(flags.async_io)
+        .adaptive_readahead(flags.adaptive_readahead)
+}
+
 impl Rocks {
+    /// Limits of backups are refused: not through this API.
+    fn no_backup_rates(&self) -> Result<()> {
+        if self.flags.backup_rate_limit + self.flags.restore_rate_limit > 0 {
+            return Err(Error::not_supported(
+                "backup_rate_limit and restore_rate_limit for librocksdb",
+            ));
+        }
+        Ok(())
+    }
+
     #[inline]
     fn numbered(&self, family: usize) -> Result<Cf<'_>> {
         self.db
@@ -48,23 +89,14 @@ impl Engine for Rocks {
     type Write = RocksWriteOptions;
     type Batch = RocksWriteBatch;
     type Cursor<'a> = RocksIter<'a>;
+    type Perf = RocksPerf;
 
     fn open(flags: &Flags, dir: &Path) -> Result<Self> {
         let lib = library(flags)?;
         let mut options = lib.options();
         options.create_if_missing(true);
-        let mut table = lib.table_options();
-        table.block_cache(&lib.lru_cache(flags.cache_size as usize));
-        if flags.bloom_bits > 0 {
-            table.bloom_filter(f64::from(flags.bloom_bits));
-        }
-        table
-            .block_size(flags.block_size as usize)
-            .block_restart_interval(flags.block_restart_interval)
-            .format_version(flags.format_version)
-            .cache_index_and_filter_blocks(flags.cache_index_and_filter_blocks);
-        options.table(&table);
-        for option in engine::options(flags) {
+        let all = crate::options::options(flags)?;
+        for option in &all {
             let ours = only_ironstone(option.name);
             if ours && !option.is_default {
                 return Err(Error::not_supported(format!(
@@ -76,10 +108,20 @@ impl Engine for Rocks {
                 options.set(option.name, &option.value)?;
             }
         }
+        options.set("block_based_table_factory", &table(flags, &all))?;
+        if flags.rate_limiter_bytes_per_sec > 0 {
+            let how = RateLimit {
+                bytes_per_second: flags.rate_limiter_bytes_per_sec as i64,
+                refill_period_us: flags.rate_limiter_refill_period_us,
+                auto_tuned: flags.rate_limiter_auto_tuned,
+                reads: flags.rate_limit_bg_reads,
+            };
+            options.rate_limit(how)?;
+        }
         if flags.statistics {
             options.enable_statistics();
         }
-        let read = lib.read_options().verify_checksums(flags.verify_checksum);
+        let read = read_options(&lib, flags);
         let names = engine::families(flags);
         options.set("create_missing_column_families", "true")?;
         let families: Vec<_> = names.iter().map(|n| (n.as_str(), &options)).collect();
@@ -87,7 +129,7 @@ impl Engine for Rocks {
             db: RocksDb::open_cf(&options, dir, &families)?,
             options,
             read,
-            statistics: flags.statistics,
+            flags: flags.clone(),
         })
     }
 
@@ -109,6 +151,22 @@ impl Engine for Rocks {
     #[inline]
     fn delete(&self, options: &Self::Write, key: &[u8]) -> Result<()> {
         self.db.delete_opt(options, self.db.default_cf(), key)
+    }
+
+    fn single_delete(&self, options: &Self::Write, key: &[u8]) -> Result<()> {
+        self.db
+            .single_delete_opt(options, self.db.default_cf(), key)
+    }
+
+    fn delete_range(&self, options: &Self::Write, begin: &[u8], end: &[u8]) -> Result<()> {
+        let cf = self.db.default_cf();
+        self.db.delete_range_opt(options, cf, begin, end)
+    }
+
+    #[inline]
+    fn merge(&self, options: &Self::Write, key: &[u8], operand: &[u8]) -> Result<()> {
+        self.db
+            .merge_opt(options, self.db.default_cf(), key, operand)
     }
 
     fn batch(&self) -> Self::Batch {
@@ -157,8 +215,52 @@ impl Engine for Rocks {
         Ok(found.then_some(scratch.len()))
     }
 
-    fn cursor(&self) -> Result<Self::Cursor<'_>> {
-        Ok(self.db.iterator_opt(&self.read, self.db.default_cf()))
+    fn get_value(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.db
+            .get_into(&self.read, self.db.default_cf(), key, value)
+    }
+
+    fn get_at_once(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        let snapshot = self.db.snapshot();
+        let at = read_options(self.db.library(), &self.flags).snapshot(&snapshot);
+        let cf = self.db.default_cf();
+        keys.iter()
+            .map(|key| self.db.get_opt(&at, cf, key))
+            .collect()
+    }
+
+    fn multi_get(&self, keys: &[&[u8]]) -> Result<(u64, u64)> {
+        let (mut found, mut bytes, mut failed) = (0, 0, Ok(()));
+        let cf = self.db.default_cf();
+        self.db
+            .multi_get_with(&self.read, cf, keys, |value| match value {
+                Ok(Some(value)) => {
+                    found += 1;
+                    bytes += value.len() as u64;
+                }
+                Ok(None) => {}
+                Err(e) => failed = Err(e),
+            });
+        failed.map(|()| (found, bytes))
+    }
+
+    fn cursor(&self, bounds: Bounds<'_>) -> Result<Self::Cursor<'_>> {
+        let cf = self.db.default_cf();
+        if bounds.lower.is_none() && bounds.upper.is_none() {
+            return Ok(self.db.iterator_opt(&self.read, cf));
+        }
+        let mut within = read_options(self.db.library(), &self.flags);
+        if let Some(lower) = bounds.lower {
+            within = within.lower_bound(lower);
+        }
+        if let Some(upper) = bounds.upper {
+            within = within.upper_bound(upper);
+        }
+        Ok(self.db.iterator_with(within, cf))
+    }
+
+    fn approximate_size(&self, begin: &[u8], end: &[u8]) -> Result<u64> {
+        self.db.approximate_size(self.db.default_cf(), begin, end)
     }
 
     fn flush(&self) -> Result<()> {
@@ -172,6 +274,42 @@ impl Engine for Rocks {
     fn compact(&self) -> Result<()> {
         self.db.compact_range(self.db.default_cf(), None, None);
         Ok(())
+    }
+
+    fn tables(&self) -> Result<Vec<(i32, CString)>> {
+        let tables = self.db.tables("default")?;
+        Ok(tables.into_iter().map(|t| (t.level, t.name)).collect())
+    }
+
+    fn compact_files(&self, names: &[CString], output_level: i32) -> Result<()> {
+        self.db
+            .compact_files(self.db.default_cf(), names, output_level)
+    }
+
+    fn verify_checksum(&self) -> Result<()> {
+        self.db.verify_checksum()
+    }
+
+    fn verify_file_checksums(&self) -> Result<()> {
+        self.db.verify_file_checksums()
+    }
+
+    fn backup(&self, dir: &Path) -> Result<()> {
+        self.no_backup_rates()?;
+        RocksBackupEngine::open(&self.options, dir)?.create(&self.db, true)
+    }
+
+    fn restore(&self, from: &Path, to: &Path) -> Result<()> {
+        self.no_backup_rates()?;
+        RocksBackupEngine::open(&self.options, from)?.restore(None, to)
+    }
+
+    fn perf_start(&self, level: i32) -> Result<RocksPerf> {
+        RocksPerf::start(self.db.library(), level)
+    }
+
+    fn perf_report(&self, perf: &RocksPerf) -> Result<String> {
+        perf.report()
     }
 
     fn property(&self, name: &str) -> Option<String> {
@@ -190,7 +328,10 @@ impl Engine for Rocks {
     }
 
     fn statistics(&self) -> Option<String> {
-        self.statistics.then(|| self.options.statistics()).flatten()
+        self.flags
+            .statistics
+            .then(|| self.options.statistics())
+            .flatten()
     }
 }
 

@@ -11,33 +11,46 @@ use base::stats::Histogram;
 use crate::progress::Progress;
 use crate::reporter::Reporter;
 
-/// What an operation is called in histograms.
+/// What an operation is called in histograms, in RocksDB's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Read,
     Write,
     Delete,
     Seek,
+    Merge,
+    Update,
+    Compress,
+    Uncompress,
+    Crc,
+    Hash,
     Other,
 }
 
 impl Op {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Delete => "delete",
-            Self::Seek => "seek",
-            Self::Other => "op",
-        }
-    }
+    const NAMES: [&'static str; 11] = [
+        "read",
+        "write",
+        "delete",
+        "seek",
+        "merge",
+        "update",
+        "compress",
+        "uncompress",
+        "crc",
+        "hash",
+        "op",
+    ];
 }
 
+/// The times of operations of each kind; `None` for kinds that there were none of.
+type Histograms = [Option<Box<Histogram>>; Op::NAMES.len()];
+
 /// One thread's counts.
-pub(crate) struct Stats {
+pub(crate) struct Stats<'a> {
     pub(crate) thread: usize,
     clock: Arc<dyn Clock>,
-    progress: Option<Arc<Progress>>,
+    progress: Option<Arc<Progress<'a>>>,
     reporter: Option<Arc<Reporter>>,
     started: u64,
     finished: u64,
@@ -46,17 +59,18 @@ pub(crate) struct Stats {
     busy: u64,
     done: u64,
     next_report: u64,
+    next_look: u64,
     reported: (u64, u64),
     bytes: u64,
     message: String,
-    histogram: Option<(Op, Histogram)>,
+    histograms: Option<Histograms>,
 }
 
-impl Stats {
+impl<'a> Stats<'a> {
     pub(crate) fn new(
         thread: usize,
         clock: Arc<dyn Clock>,
-        progress: Arc<Progress>,
+        progress: Arc<Progress<'a>>,
         reporter: Option<Arc<Reporter>>,
         histogram: bool,
     ) -> Self {
@@ -64,6 +78,7 @@ impl Stats {
             thread,
             clock,
             next_report: progress.first_report(),
+            next_look: 0,
             progress: Some(progress),
             reporter,
             started: 0,
@@ -74,19 +89,30 @@ impl Stats {
             reported: (0, 0),
             bytes: 0,
             message: String::new(),
-            histogram: histogram.then(|| (Op::Other, Histogram::new())),
+            histograms: histogram.then(Histograms::default),
         }
     }
 
-    /// Starts the time.
+    /// Its operations do not count as those of the benchmark: they are not told to the reporter.
+    pub(crate) fn beside(mut self) -> Self {
+        self.reporter = None;
+        self.next_report = u64::MAX;
+        self
+    }
+
+    /// Starts the time, again too: what was counted before is forgotten.
     pub(crate) fn start(&mut self) {
+        self.done = 0;
         self.started = self.clock.monotonic_nanos();
         self.last = self.started;
         self.reported = (self.started, 0);
     }
 
-    /// Stops the time.
+    /// Stops the time. The second call does nothing.
     pub(crate) fn stop(&mut self) {
+        if self.progress.is_none() {
+            return;
+        }
         self.finished = self.clock.monotonic_nanos();
         self.busy = self.finished - self.started;
         if let Some(progress) = self.progress.take() {
@@ -94,26 +120,44 @@ impl Stats {
         }
     }
 
-    /// Counts `n` operations that just ended.
+    /// Counts `n` operations that just ended. Unless each is timed or told, this is an addition and a
+    /// comparison.
     #[inline]
     pub(crate) fn finished(&mut self, n: u64, op: Op) {
-        if self.histogram.is_some() {
+        self.done += n;
+        if self.done >= self.next_look {
+            self.look(n, op);
+        }
+    }
+
+    /// What is more than counting.
+    #[inline(never)]
+    fn look(&mut self, n: u64, op: Op) {
+        if self.histograms.is_some() {
             self.time(op);
         }
-        self.done += n;
         if let Some(reporter) = &self.reporter {
             reporter.add(n);
         }
         if self.done >= self.next_report {
             self.report_progress();
         }
+        self.next_look = self.next_look();
     }
 
-    #[inline(never)]
+    /// At how many operations there is more to do than to count.
+    fn next_look(&self) -> u64 {
+        if self.histograms.is_some() || self.reporter.is_some() {
+            0
+        } else {
+            self.next_report
+        }
+    }
+
     fn time(&mut self, op: Op) {
         let now = self.clock.monotonic_nanos();
-        if let Some((name, histogram)) = &mut self.histogram {
-            *name = op;
+        if let Some(histograms) = &mut self.histograms {
+            let histogram = histograms[op as usize].get_or_insert_default();
             // Whole microseconds of the clock, so that the rounding evens out.
             histogram.add(now / 1000 - self.last / 1000);
         }
@@ -163,10 +207,14 @@ impl Stats {
         if self.message.is_empty() {
             self.message = other.message;
         }
-        if let (Some((op, mine)), Some((other_op, theirs))) = (&mut self.histogram, other.histogram)
-        {
-            *op = other_op;
-            mine.merge(&theirs);
+        if let (Some(mine), Some(theirs)) = (&mut self.histograms, other.histograms) {
+            for (mine, theirs) in mine.iter_mut().zip(theirs) {
+                match (mine, theirs) {
+                    (Some(mine), Some(theirs)) => mine.merge(&theirs),
+                    (mine @ None, theirs) => *mine = theirs,
+                    (Some(_), None) => {}
+                }
+            }
         }
     }
 
@@ -180,11 +228,21 @@ impl Stats {
             bytes: self.bytes,
             message: &self.message,
         });
-        if let Some((op, histogram)) = self.histogram.as_ref().filter(|(_, h)| !h.is_empty()) {
-            let text = format!("Microseconds per {}:\n{histogram}\n", op.name());
-            out.push_str(&text);
+        let named = self.histograms.iter().flatten().zip(Op::NAMES);
+        for (histogram, name) in named {
+            if let Some(histogram) = histogram.as_ref().filter(|h| !h.is_empty()) {
+                out.push_str(&format!("Microseconds per {name}:\n{histogram}\n"));
+            }
         }
         out
+    }
+
+    /// Operations a second, and MiB a second where bytes were counted.
+    pub(crate) fn rates(&self) -> (f64, Option<f64>) {
+        let seconds = (self.finished - self.started) as f64 * 1e-9;
+        let megabytes = self.bytes as f64 / 1048576.0 / seconds;
+        let operations = self.done.max(1) as f64 / seconds;
+        (operations, (self.bytes > 0).then_some(megabytes))
     }
 }
 

@@ -1,0 +1,588 @@
+//! The benchmarks: what each is called, and what its name implies.
+
+use base::{Error, Result};
+
+use crate::flags::Flags;
+use crate::repeat::{self, Repeat};
+
+/// Benchmarks that RocksDB's db_bench has.
+const ROCKSDB_BENCHMARKS: &str = include_str!("rocksdb_benchmarks.txt");
+
+/// The names of all benchmarks, with a line of help each.
+pub(crate) const BENCHMARKS: &[(&str, &str)] = &[
+    ("fillseq", "put num keys in their order into a new database"),
+    ("fillrandom", "put num random keys into a new database"),
+    (
+        "filluniquerandom",
+        "put each of num keys once, in random order, into a new database",
+    ),
+    (
+        "fillsync",
+        "put random keys durably, num/1000 of them different, into a new database",
+    ),
+    (
+        "fillbatch",
+        "put num keys in their order, in batches of 1000, into a new database",
+    ),
+    (
+        "fill100K",
+        "put values of 100,000 bytes, num/1000 random keys, into a new database",
+    ),
+    (
+        "fillseekseq",
+        "put num keys in their order, then seek each: the seeks count",
+    ),
+    ("overwrite", "put num random keys"),
+    (
+        "requests",
+        "batches of three puts and a delete over num_column_families, into a new database",
+    ),
+    ("readseq", "read keys and values forwards"),
+    ("readtocache", "readseq with one thread, over all keys"),
+    ("readreverse", "read keys and values backwards"),
+    ("readrandom", "get random keys"),
+    (
+        "readrandomfast",
+        "get random keys, with as little around it as can be",
+    ),
+    ("readrandomsmall", "get random keys, reads/1000 of them"),
+    ("readmissing", "get random keys that are not there"),
+    ("multireadrandom", "get batch_size random keys at once"),
+    (
+        "multireadwhilewriting",
+        "multireadrandom while one more thread writes",
+    ),
+    (
+        "readwhilewriting",
+        "get random keys while one more thread writes",
+    ),
+    (
+        "readwhilemerging",
+        "get random keys while one more thread merges",
+    ),
+    (
+        "readwhilescanning",
+        "get random keys while one more thread reads all",
+    ),
+    (
+        "readrandomwriterandom",
+        "get and put random keys, readwritepercent gets of 100",
+    ),
+    (
+        "readrandommergerandom",
+        "get and merge random keys, mergereadpercent merges of 100",
+    ),
+    (
+        "randomwithverify",
+        "put, get and delete triples of keys, which are always equal",
+    ),
+    ("updaterandom", "get and put random keys in turns"),
+    (
+        "xorupdaterandom",
+        "get a random key, change its value, put it",
+    ),
+    (
+        "appendrandom",
+        "get a random key, append to its value, put it",
+    ),
+    ("mergerandom", "merge into random keys"),
+    (
+        "randomreplacekeys",
+        "delete keys and put their successors, normally distributed",
+    ),
+    ("newiterator", "make iterators"),
+    (
+        "newiteratorwhilewriting",
+        "make iterators while one more thread writes",
+    ),
+    (
+        "seekrandom",
+        "seek random keys, and read seek_nexts keys from each",
+    ),
+    (
+        "seekrandomwhilewriting",
+        "seekrandom while one more thread writes",
+    ),
+    (
+        "seekrandomwhilemerging",
+        "seekrandom while one more thread merges",
+    ),
+    (
+        "approximatesizerandom",
+        "estimate the size between random keys",
+    ),
+    (
+        "mixgraph",
+        "gets, puts and scans as a social graph has them",
+    ),
+    (
+        "timeseries",
+        "one thread writes series of entries, the others read or delete them",
+    ),
+    ("deleteseq", "delete keys in their order"),
+    ("deleterandom", "delete random keys"),
+    ("compact", "compact the whole database"),
+    (
+        "compactall",
+        "compact the whole database, without a result line",
+    ),
+    ("compact0", "compact level 0 into the next level with data"),
+    (
+        "compact1",
+        "compact the first level behind level 0 into the next",
+    ),
+    ("flush", "write the memtables to files"),
+    (
+        "waitforcompaction",
+        "wait until no flush or compaction runs or is due",
+    ),
+    (
+        "verifychecksum",
+        "read all blocks and compare their checksums",
+    ),
+    (
+        "verifyfilechecksums",
+        "compare the checksums of whole files",
+    ),
+    ("backup", "back the database up to backup_dir"),
+    (
+        "restore",
+        "restore the newest backup in backup_dir to restore_dir",
+    ),
+    ("stats", "show the property rocksdb.stats"),
+    ("levelstats", "show the files of each level"),
+    ("sstables", "show all files"),
+    ("memstats", "show what memtables hold"),
+    ("crc32c", "checksums of block_size bytes"),
+    ("xxhash", "the same by XXH32"),
+    ("xxhash64", "the same by XXH64"),
+    ("xxh3", "the same by XXH3"),
+    ("compress", "compress block_size bytes by compression_type"),
+    ("uncompress", "uncompress them"),
+];
+
+/// Whether keys come in their order or at random.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Sequential,
+    Random,
+    /// At random, each once.
+    Unique,
+}
+
+/// What is done to a value that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Update {
+    Replace,
+    Xor,
+    Append,
+}
+
+/// What one more thread does meanwhile, which does not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meanwhile {
+    Write,
+    Merge,
+    Scan,
+    /// The writer of `timeseries`, which decides how long it takes.
+    TimeSeries,
+}
+
+/// What a benchmark without a database works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bytes {
+    Crc32c,
+    XxHash,
+    XxHash64,
+    Xxh3,
+    Compress,
+    Uncompress,
+}
+
+/// A loop that threads run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loop {
+    Write(Order),
+    FillSeek,
+    Delete(Order),
+    Scan {
+        reverse: bool,
+    },
+    Get,
+    MultiGet,
+    NewIterator,
+    Seek,
+    ApproximateSize,
+    ReadWrite,
+    Update(Update),
+    Merge,
+    ReadMerge,
+    Verify,
+    ReplaceKeys,
+    MixGraph,
+    TimeSeries,
+    Bytes(Bytes),
+    Compact,
+    VerifyChecksum,
+    VerifyFileChecksums,
+    Backup,
+    Restore,
+    /// Batches as a service writes them: see [`crate::requests`].
+    Requests,
+}
+
+/// What a benchmark does.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Task {
+    /// Threads run a loop, and a result line is printed.
+    Run(Plan),
+    Flush,
+    WaitForCompaction,
+    CompactAll,
+    /// Compact this level, or the first with data behind level 0.
+    CompactLevel(u8),
+    /// Print properties.
+    Properties(&'static [&'static str]),
+}
+
+/// A loop and its parameters: the flags', changed as the benchmark's name implies.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Plan {
+    pub(crate) action: Loop,
+    pub(crate) meanwhile: Option<Meanwhile>,
+    /// Whether the database is made anew first.
+    pub(crate) fresh: bool,
+    /// Different keys.
+    pub(crate) num: u64,
+    /// Threads that count.
+    pub(crate) threads: usize,
+    /// Operations of each thread.
+    pub(crate) operations: u64,
+    pub(crate) key_size: usize,
+    pub(crate) value_size: usize,
+    pub(crate) batch_size: u64,
+    pub(crate) sync: bool,
+    /// Seconds after which threads stop; 0: only when the operations are done.
+    pub(crate) seconds: u64,
+}
+
+impl Plan {
+    /// A loop with the flags' parameters; `count` is `--reads`, `--writes` or `--deletes`.
+    fn new(flags: &Flags, action: Loop, count: i64) -> Self {
+        let num = flags.num as u64;
+        let ordered = matches!(
+            action,
+            Loop::Write(Order::Sequential | Order::Unique)
+                | Loop::FillSeek
+                | Loop::Delete(Order::Sequential)
+                | Loop::Scan { .. }
+        );
+        Self {
+            action,
+            meanwhile: None,
+            fresh: false,
+            num,
+            threads: flags.threads as usize,
+            operations: u64::try_from(count).unwrap_or(num),
+            key_size: flags.key_size as usize,
+            value_size: flags.value_size as usize,
+            batch_size: flags.batch_size as u64,
+            sync: flags.sync,
+            seconds: if ordered { 0 } else { flags.duration as u64 },
+        }
+    }
+
+    fn fresh(mut self) -> Self {
+        self.fresh = true;
+        self
+    }
+
+    fn meanwhile(mut self, what: Meanwhile) -> Self {
+        self.meanwhile = Some(what);
+        self
+    }
+
+    /// One operation, whatever the flags say.
+    fn once(mut self) -> Self {
+        (self.operations, self.seconds) = (1, 0);
+        self
+    }
+
+    /// In one thread.
+    fn alone(mut self) -> Self {
+        self.threads = 1;
+        self
+    }
+
+    /// Random puts of a thousandth of the keys.
+    fn thousandth(flags: &Flags) -> Self {
+        let mut plan = Self::new(flags, Loop::Write(Order::Random), flags.writes).fresh();
+        plan.num /= 1000;
+        if flags.writes == 0 {
+            plan.operations = plan.num;
+        }
+        plan
+    }
+
+    fn named(name: &str, flags: &Flags) -> Option<Self> {
+        // RocksDB: no writes asked for means as many as there are keys.
+        let writes = if flags.writes == 0 { -1 } else { flags.writes };
+        let write = |order| Self::new(flags, Loop::Write(order), writes);
+        Some(match name {
+            "fillseq" => write(Order::Sequential).fresh(),
+            "fillbatch" => Self {
+                batch_size: 1000,
+                ..write(Order::Sequential).fresh()
+            },
+            "fillrandom" => write(Order::Random).fresh(),
+            "filluniquerandom" => Self {
+                operations: flags.num as u64,
+                ..write(Order::Unique).fresh().alone()
+            },
+            "overwrite" => write(Order::Random),
+            "fillsync" => Self {
+                sync: true,
+                ..Self::thousandth(flags)
+            },
+            "fill100K" => Self {
+                value_size: 100_000,
+                ..Self::thousandth(flags)
+            },
+            "fillseekseq" => Self::new(flags, Loop::FillSeek, -1).fresh(),
+            "deleteseq" => Self::new(flags, Loop::Delete(Order::Sequential), flags.deletes),
+            "deleterandom" => Self::new(flags, Loop::Delete(Order::Random), flags.deletes),
+            "requests" => Self::new(flags, Loop::Requests, writes).fresh(),
+            "randomreplacekeys" => Self::new(flags, Loop::ReplaceKeys, -1).fresh(),
+            // The writer is one of the threads.
+            "timeseries" => Self {
+                threads: (flags.threads - 1) as usize,
+                ..Self::new(flags, Loop::TimeSeries, writes)
+                    .fresh()
+                    .meanwhile(Meanwhile::TimeSeries)
+            },
+            _ => return Self::reading(name, flags).or_else(|| Self::mixed(name, flags)),
+        })
+    }
+
+    fn reading(name: &str, flags: &Flags) -> Option<Self> {
+        let read = |action| Self::new(flags, action, flags.reads);
+        Some(match name {
+            "readseq" => read(Loop::Scan { reverse: false }),
+            "readtocache" => Self {
+                operations: flags.num as u64,
+                ..read(Loop::Scan { reverse: false }).alone()
+            },
+            "readreverse" => read(Loop::Scan { reverse: true }),
+            "readrandom" | "readrandomfast" => read(Loop::Get),
+            "readrandomsmall" => {
+                let mut plan = read(Loop::Get);
+                plan.operations /= 1000;
+                plan
+            }
+            "readmissing" => Self {
+                key_size: flags.key_size as usize + 1,
+                ..read(Loop::Get)
+            },
+            "multireadrandom" => read(Loop::MultiGet),
+            "newiterator" => read(Loop::NewIterator),
+            "seekrandom" => read(Loop::Seek),
+            "approximatesizerandom" => read(Loop::ApproximateSize),
+            "readwhilewriting" => read(Loop::Get).meanwhile(Meanwhile::Write),
+            "readwhilemerging" => read(Loop::Get).meanwhile(Meanwhile::Merge),
+            "readwhilescanning" => read(Loop::Get).meanwhile(Meanwhile::Scan),
+            "multireadwhilewriting" => read(Loop::MultiGet).meanwhile(Meanwhile::Write),
+            "newiteratorwhilewriting" => read(Loop::NewIterator).meanwhile(Meanwhile::Write),
+            "seekrandomwhilewriting" => read(Loop::Seek).meanwhile(Meanwhile::Write),
+            "seekrandomwhilemerging" => read(Loop::Seek).meanwhile(Meanwhile::Merge),
+            _ => return None,
+        })
+    }
+
+    fn mixed(name: &str, flags: &Flags) -> Option<Self> {
+        let both = |action| Self::new(flags, action, flags.reads.max(flags.writes));
+        let bytes = |what| Self::new(flags, Loop::Bytes(what), -1);
+        let once = |action| Self::new(flags, action, 1).once();
+        Some(match name {
+            "readrandomwriterandom" => both(Loop::ReadWrite),
+            "readrandommergerandom" => both(Loop::ReadMerge),
+            "randomwithverify" => both(Loop::Verify),
+            "updaterandom" => both(Loop::Update(Update::Replace)),
+            "xorupdaterandom" => both(Loop::Update(Update::Xor)),
+            "appendrandom" => both(Loop::Update(Update::Append)),
+            "mergerandom" => both(Loop::Merge),
+            "mixgraph" => Self::new(flags, Loop::MixGraph, flags.reads),
+            "crc32c" => bytes(Bytes::Crc32c),
+            "xxhash" => bytes(Bytes::XxHash),
+            "xxhash64" => bytes(Bytes::XxHash64),
+            "xxh3" => bytes(Bytes::Xxh3),
+            "compress" => bytes(Bytes::Compress),
+            "uncompress" => bytes(Bytes::Uncompress),
+            "compact" => once(Loop::Compact),
+            "verifychecksum" => once(Loop::VerifyChecksum),
+            "verifyfilechecksums" => once(Loop::VerifyFileChecksums),
+            "backup" => once(Loop::Backup).alone(),
+            "restore" => once(Loop::Restore).alone(),
+            _ => return None,
+        })
+    }
+
+    /// What the plan needs of the flags. The error says which flag is missing.
+    fn check(&self, name: &str, flags: &Flags) -> Result<()> {
+        let needs = |flag: &str| {
+            Err(Error::invalid_argument(format!(
+                "benchmark '{name}' needs --{flag}"
+            )))
+        };
+        if flags.num_column_families > 1 && self.action != Loop::Requests {
+            return Err(Error::not_supported(format!(
+                "benchmark '{name}' with num_column_families > 1"
+            )));
+        }
+        let merges = matches!(self.action, Loop::Merge | Loop::ReadMerge)
+            || self.meanwhile == Some(Meanwhile::Merge);
+        if merges && flags.merge_operator.is_empty() {
+            return needs("merge_operator");
+        }
+        let copies = matches!(self.action, Loop::Backup | Loop::Restore);
+        if copies && flags.backup_dir.is_empty() {
+            return needs("backup_dir");
+        }
+        if self.action == Loop::Restore && flags.restore_dir.is_empty() {
+            return needs("restore_dir");
+        }
+        if self.action == Loop::TimeSeries {
+            if flags.key_size < 16 {
+                return needs("key_size=16, or more: a number and a time stand in a key");
+            }
+            if !["none", "delete"].contains(&flags.expire_style.as_str()) {
+                return Err(Error::not_supported(format!(
+                    "expire_style {}: must be none or delete",
+                    flags.expire_style
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Task {
+    /// The benchmark that `text` names, and how often it runs. Errors: a name that RocksDB has and we
+    /// do not yet, and one that nobody knows.
+    pub(crate) fn parse<'a>(text: &'a str, flags: &Flags) -> Result<(&'a str, Repeat, Self)> {
+        let (name, repeat) = repeat::parse(text).ok_or_else(|| {
+            let hint = "[X3] runs a benchmark three times, [W1-X3] once more before";
+            Error::invalid_argument(format!("unknown benchmark arguments '{text}'")).hint(hint)
+        })?;
+        Ok((name, repeat, Self::named(name, flags)?))
+    }
+
+    fn named(name: &str, flags: &Flags) -> Result<Self> {
+        const MEMTABLES: &[&str] = &[
+            "rocksdb.num-immutable-mem-table",
+            "rocksdb.cur-size-active-mem-table",
+            "rocksdb.cur-size-all-mem-tables",
+            "rocksdb.size-all-mem-tables",
+            "rocksdb.num-entries-active-mem-table",
+            "rocksdb.num-entries-imm-mem-tables",
+        ];
+        Ok(match name {
+            "flush" => Self::Flush,
+            "waitforcompaction" => Self::WaitForCompaction,
+            "compactall" => Self::CompactAll,
+            "compact0" => Self::CompactLevel(0),
+            "compact1" => Self::CompactLevel(1),
+            "stats" => Self::Properties(&["rocksdb.stats"]),
+            "levelstats" => Self::Properties(&["rocksdb.levelstats"]),
+            "sstables" => Self::Properties(&["rocksdb.sstables"]),
+            "memstats" => Self::Properties(MEMTABLES),
+            _ => {
+                let plan = Plan::named(name, flags).ok_or_else(|| refuse(name))?;
+                plan.check(name, flags)?;
+                Self::Run(plan)
+            }
+        })
+    }
+}
+
+fn refuse(name: &str) -> Error {
+    let known = || ROCKSDB_BENCHMARKS.split_whitespace();
+    if known().any(|b| b == name) {
+        return Error::not_supported(format!("benchmark '{name}' is not supported yet"));
+    }
+    let error = Error::invalid_argument(format!("unknown benchmark '{name}'"));
+    let ours = BENCHMARKS.iter().map(|(name, _)| *name);
+    match base::options::nearest(name, ours) {
+        Some(nearest) => error.hint(format!("did you mean {nearest}?")),
+        None => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_imply_parameters() {
+        let flags = Flags {
+            num: 5000,
+            reads: 7,
+            ..Flags::default()
+        };
+        let plan = |name| match Task::named(name, &flags).unwrap() {
+            Task::Run(plan) => plan,
+            other => panic!("{other:?}"),
+        };
+        let sync = plan("fillsync");
+        assert_eq!((sync.num, sync.operations, sync.sync), (5, 5000, true));
+        assert_eq!(plan("fill100K").value_size, 100_000);
+        assert_eq!(plan("fillbatch").batch_size, 1000);
+        assert_eq!(plan("readrandom").operations, 7);
+        assert_eq!(plan("readmissing").key_size, 17);
+        assert_eq!(plan("overwrite").operations, 5000);
+        assert!(plan("fillseq").fresh && !plan("overwrite").fresh);
+        assert_eq!(
+            plan("seekrandomwhilewriting").meanwhile,
+            Some(Meanwhile::Write)
+        );
+        assert_eq!(plan("compact").operations, 1);
+        // As many as there are keys, where none are asked for.
+        let none = Flags {
+            num: 5000,
+            writes: 0,
+            ..Flags::default()
+        };
+        let operations = |name| Plan::named(name, &none).unwrap().operations;
+        assert_eq!((operations("fillsync"), operations("fillseq")), (5, 5000));
+    }
+
+    #[test]
+    fn every_name_in_the_help_works_and_is_rocksdbs() {
+        let flags = Flags {
+            merge_operator: "put".to_owned(),
+            backup_dir: "b".to_owned(),
+            restore_dir: "r".to_owned(),
+            ..Flags::default()
+        };
+        for (name, _) in BENCHMARKS {
+            Task::parse(name, &flags).unwrap();
+            let known = ROCKSDB_BENCHMARKS.split_whitespace().any(|b| b == *name);
+            assert!(known || *name == "requests", "{name}");
+        }
+    }
+
+    #[test]
+    fn errors_say_what_is_wrong() {
+        let error = |text| {
+            Task::parse(text, &Flags::default())
+                .err()
+                .unwrap()
+                .to_string()
+        };
+        assert!(error("readsequ").contains("unknown benchmark 'readsequ'"));
+        assert!(error("readsequ").contains("did you mean readseq?"));
+        assert!(error("randomtransaction").contains("'randomtransaction' is not supported yet"));
+        assert!(error("readseq[Q1]").contains("unknown benchmark arguments 'readseq[Q1]'"));
+        assert!(error("mergerandom").contains("needs --merge_operator"));
+        assert!(error("backup").contains("needs --backup_dir"));
+    }
+}

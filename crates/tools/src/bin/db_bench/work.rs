@@ -1,0 +1,246 @@
+//! What a thread of a benchmark does: one loop, with what all loops share.
+//!
+//! ```text
+//!   write    puts, deletions, replaced keys; the writer beside readers
+//!   read     gets, seeks, scans
+//!   mixed    reads and writes in one thread
+//!   mixgraph gets, puts and scans as a social graph has them
+//!   series   time series
+//!   bytes    checksums and compression, without a database
+//! ```
+
+mod bytes;
+mod mixed;
+mod mixgraph;
+mod read;
+mod series;
+mod write;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use base::Result;
+use base::clock::Clock;
+use base::rng::Rng;
+
+use crate::benchmarks::{Loop, Meanwhile, Order, Plan, Update};
+use crate::engine::Engine;
+use crate::flags::Flags;
+use crate::keys::{Keys, Sizes, Values, random_number};
+use crate::pace::Pace;
+use crate::stats::Stats;
+
+/// When a thread is done: after its operations, or, with a limit of seconds, only after these.
+pub(crate) struct Limit {
+    operations: u64,
+    done: u64,
+    nanos: u64,
+    /// The clock is asked once in so many operations.
+    check_every: u64,
+}
+
+impl Limit {
+    pub(crate) fn new(plan: &Plan, flags: &Flags) -> Self {
+        Self {
+            operations: plan.operations,
+            done: 0,
+            nanos: plan.seconds * 1_000_000_000,
+            check_every: flags.ops_between_duration_checks as u64,
+        }
+    }
+
+    /// True if `n` more operations shall be done.
+    #[inline]
+    pub(crate) fn take(&mut self, n: u64, stats: &Stats<'_>) -> bool {
+        let before = self.done;
+        self.done += n;
+        if self.nanos == 0 {
+            return self.done <= self.operations;
+        }
+        before / self.check_every == self.done / self.check_every || stats.elapsed() < self.nanos
+    }
+}
+
+/// What the threads of a run share.
+pub(crate) struct Together {
+    /// Threads that count and are not done yet.
+    left: AtomicUsize,
+    /// Whether the thread beside them is done.
+    beside_done: std::sync::atomic::AtomicBool,
+    /// Bytes written by all.
+    pub(crate) write_pace: Option<Pace>,
+    /// Keys read by all.
+    pub(crate) read_pace: Option<Pace>,
+    /// The time of time series, in steps.
+    pub(crate) step: AtomicU64,
+}
+
+impl Together {
+    pub(crate) fn new(plan: &Plan, flags: &Flags, clock: &Arc<dyn Clock>) -> Self {
+        Self {
+            left: AtomicUsize::new(plan.threads),
+            beside_done: std::sync::atomic::AtomicBool::new(false),
+            write_pace: Pace::new(flags.benchmark_write_rate_limit, clock),
+            read_pace: Pace::new(flags.benchmark_read_rate_limit, clock),
+            step: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether all threads that count are done.
+    fn all_done(&self) -> bool {
+        self.left.load(Ordering::Acquire) == 0
+    }
+
+    /// Whether the thread beside them is done.
+    fn beside_done(&self) -> bool {
+        self.beside_done.load(Ordering::Acquire)
+    }
+}
+
+/// What a thread works with.
+pub(crate) struct Worker<'a, E: Engine> {
+    pub(crate) engine: &'a E,
+    pub(crate) flags: &'a Flags,
+    pub(crate) plan: &'a Plan,
+    pub(crate) rng: Rng,
+    pub(crate) stats: Stats<'a>,
+    pub(crate) together: &'a Together,
+    /// Its number among the threads that count; `None`: it is the one beside them.
+    pub(crate) number: Option<usize>,
+}
+
+impl<'a, E: Engine> Worker<'a, E> {
+    /// Runs the plan; `start` returns when all threads are ready. What was counted until an error is
+    /// returned beside it.
+    pub(crate) fn run(mut self, start: impl FnOnce()) -> (Stats<'a>, Result<()>) {
+        let ready = self.prepare();
+        start();
+        self.stats.start();
+        let done = ready.and_then(|(mut values, perf)| {
+            match self.number {
+                Some(_) => self.act(&mut values)?,
+                None => self.beside(&mut values)?,
+            }
+            Ok(perf)
+        });
+        match self.number {
+            Some(_) => drop(self.together.left.fetch_sub(1, Ordering::AcqRel)),
+            None => self.together.beside_done.store(true, Ordering::Release),
+        }
+        self.stats.stop();
+        let told = done.and_then(|perf| {
+            if let Some(perf) = perf {
+                let report = self.engine.perf_report(&perf)?;
+                self.stats.add_message(&format!("PERF_CONTEXT:\n{report}"));
+            }
+            Ok(())
+        });
+        (self.stats, told)
+    }
+
+    /// What the loops need: values, and the costs of this thread's operations where they are counted.
+    fn prepare(&self) -> Result<(Values, Option<E::Perf>)> {
+        let sizes = Sizes::new(self.flags, self.plan.value_size)?;
+        let values = Values::new(sizes, self.flags.compression_ratio);
+        let level = self.flags.perf_level;
+        let perf = (level > 1).then(|| self.engine.perf_start(level));
+        Ok((values, perf.transpose()?))
+    }
+
+    fn act(&mut self, values: &mut Values) -> Result<()> {
+        match self.plan.action {
+            Loop::Write(order) => self.write(order, values),
+            Loop::FillSeek => self.fill_and_seek(values),
+            Loop::Delete(order) => self.delete(order),
+            Loop::ReplaceKeys => self.replace_keys(values),
+            Loop::Requests => self.requests(values),
+            Loop::Scan { reverse } => self.scan(reverse),
+            Loop::Get => self.get(),
+            Loop::MultiGet => self.multi_get(),
+            Loop::NewIterator => self.new_iterator(),
+            Loop::Seek => self.seek(),
+            Loop::ApproximateSize => self.approximate_size(),
+            Loop::ReadWrite => self.read_write(values),
+            Loop::Update(Update::Replace) => self.update(values, None),
+            Loop::Update(Update::Xor) => self.update(values, Some(mixed::xor)),
+            Loop::Update(Update::Append) => self.update(values, Some(mixed::append)),
+            Loop::Merge => self.merge(values),
+            Loop::ReadMerge => self.read_merge(values),
+            Loop::Verify => self.verify(values),
+            Loop::MixGraph => self.mixgraph(values),
+            Loop::TimeSeries => self.read_series(),
+            Loop::Bytes(what) => self.bytes(what),
+            Loop::Compact => self.once(E::compact),
+            Loop::VerifyChecksum => self.once(E::verify_checksum),
+            Loop::VerifyFileChecksums => self.once(E::verify_file_checksums),
+            Loop::Backup => {
+                let to = self.flags.backup_dir.clone();
+                self.once(|engine| engine.backup(to.as_ref()))
+            }
+            Loop::Restore => {
+                let (from, to) = (&self.flags.backup_dir, &self.flags.restore_dir);
+                let (from, to) = (from.clone(), to.clone());
+                self.once(|engine| engine.restore(from.as_ref(), to.as_ref()))
+            }
+        }
+    }
+
+    fn beside(&mut self, values: &mut Values) -> Result<()> {
+        match self.plan.meanwhile {
+            Some(Meanwhile::Write) => self.write_beside(values, E::put),
+            Some(Meanwhile::Merge) => self.write_beside(values, E::merge),
+            Some(Meanwhile::Scan) => self.scan_beside(),
+            Some(Meanwhile::TimeSeries) => self.write_series(values),
+            None => Ok(()),
+        }
+    }
+
+    /// One operation, which counts as one.
+    fn once(&mut self, operation: impl FnOnce(&E) -> Result<()>) -> Result<()> {
+        operation(self.engine)?;
+        self.stats.finished(1, crate::stats::Op::Other);
+        Ok(())
+    }
+
+    /// Keys of the plan.
+    fn keys(&self) -> Keys {
+        Keys::new(self.flags, self.plan.key_size, self.plan.num)
+    }
+
+    /// A key to write.
+    #[inline]
+    fn pick(&mut self, order: Order, next: u64) -> u64 {
+        match order {
+            Order::Random => random_number(&mut self.rng, self.plan.num, 0.0),
+            Order::Sequential | Order::Unique => next,
+        }
+    }
+
+    /// A key to read.
+    #[inline]
+    fn pick_read(&mut self) -> u64 {
+        let skew = self.flags.read_random_exp_range;
+        random_number(&mut self.rng, self.plan.num, skew)
+    }
+
+    /// The limit of the plan.
+    fn limit(&self) -> Limit {
+        Limit::new(self.plan, self.flags)
+    }
+
+    /// Waits until `keys` more may be read.
+    #[inline]
+    fn pace_reads(&self, keys: u64) {
+        if let Some(pace) = &self.together.read_pace {
+            pace.take(keys);
+        }
+    }
+
+    /// Waits until `bytes` more may be written.
+    #[inline]
+    fn pace_writes(&self, bytes: usize) {
+        if let Some(pace) = &self.together.write_pace {
+            pace.take(bytes as u64);
+        }
+    }
+}

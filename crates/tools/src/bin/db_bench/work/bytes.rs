@@ -1,0 +1,103 @@
+//! Checksums and compression of blocks of `--block_size`, without a database. The amounts are RocksDB's.
+
+use std::hint::black_box;
+
+use base::{Error, Result};
+use table::checksum::{ChecksumType, plain};
+use table::compress::{CompressionSettings, compress, decompress};
+
+use super::Worker;
+use crate::benchmarks::Bytes;
+use crate::engine::Engine;
+use crate::keys::{Sizes, Values};
+use crate::options;
+use crate::stats::Op;
+
+/// What checksums go through.
+const CHECKSUMMED: u64 = 5000 << 20;
+/// What is compressed.
+const COMPRESSED: u64 = 3 << 30;
+/// What comes out of uncompressing.
+const UNCOMPRESSED: u64 = 20 << 30;
+/// The version of tables whose blocks say how large they are.
+const FORMAT_VERSION: u32 = 5;
+
+impl<E: Engine> Worker<'_, E> {
+    pub(super) fn bytes(&mut self, what: Bytes) -> Result<()> {
+        match what {
+            Bytes::Crc32c => self.checksums(ChecksumType::Crc32c, Op::Crc),
+            Bytes::XxHash => self.checksums(ChecksumType::XxHash, Op::Hash),
+            Bytes::XxHash64 => self.checksums(ChecksumType::XxHash64, Op::Hash),
+            Bytes::Xxh3 => self.checksums(ChecksumType::Xxh3, Op::Hash),
+            Bytes::Compress => self.compress()?,
+            Bytes::Uncompress => self.uncompress()?,
+        }
+        Ok(())
+    }
+
+    fn checksums(&mut self, kind: ChecksumType, op: Op) {
+        let size = self.flags.block_size.max(1) as usize;
+        let data = vec![b'x'; size];
+        let (mut bytes, mut sum) = (0, 0u32);
+        while bytes < CHECKSUMMED {
+            sum = sum.wrapping_add(plain(kind, black_box(&data)));
+            self.stats.finished(1, op);
+            bytes += size as u64;
+        }
+        black_box(sum);
+        self.stats.add_bytes(bytes);
+        self.stats.add_message(&format!("({size} per op)"));
+    }
+
+    /// A block that compresses as the flags say, and the kind and settings that they name.
+    fn block(&self) -> Result<(Vec<u8>, options::Compression)> {
+        let size = self.flags.block_size.max(1) as usize;
+        let ratio = self.flags.compression_ratio;
+        let block = Values::new(Sizes::Fixed(size), ratio).next().to_vec();
+        Ok((block, options::block_compression(self.flags)?))
+    }
+
+    fn compress(&mut self) -> Result<()> {
+        let (block, kind) = self.block()?;
+        let settings = CompressionSettings {
+            level: self.flags.compression_level,
+            ..CompressionSettings::default()
+        };
+        let (mut bytes, mut produced, mut out) = (0, 0, Vec::new());
+        while bytes < COMPRESSED {
+            out.clear();
+            if !compress(kind, &settings, &[], black_box(&block), &mut out)? {
+                self.stats.add_message("(a block does not become smaller)");
+                return Ok(());
+            }
+            produced += out.len() as u64;
+            bytes += block.len() as u64;
+            self.stats.finished(1, Op::Compress);
+        }
+        let percent = produced as f64 * 100.0 / bytes as f64;
+        self.stats.add_message(&format!("(output: {percent:.1}%)"));
+        self.stats.add_bytes(bytes);
+        Ok(())
+    }
+
+    fn uncompress(&mut self) -> Result<()> {
+        let (block, kind) = self.block()?;
+        let mut payload = Vec::new();
+        let settings = CompressionSettings::default();
+        if !compress(kind, &settings, &[], &block, &mut payload)? {
+            self.stats.add_message("(a block does not become smaller)");
+            return Ok(());
+        }
+        let mut bytes = 0;
+        while bytes < UNCOMPRESSED {
+            let out = decompress(kind, black_box(&payload), FORMAT_VERSION, &[])?;
+            if out.len() != block.len() {
+                return Err(Error::corruption("a block has another size uncompressed"));
+            }
+            bytes += out.len() as u64;
+            self.stats.finished(1, Op::Uncompress);
+        }
+        self.stats.add_bytes(bytes);
+        Ok(())
+    }
+}

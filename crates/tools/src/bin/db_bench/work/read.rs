@@ -1,0 +1,198 @@
+//! Loops that read.
+
+use base::Result;
+
+use super::Worker;
+use crate::engine::{Bounds, Cursor, Engine};
+use crate::stats::Op;
+
+impl<E: Engine> Worker<'_, E> {
+    /// All keys in their order, or against it.
+    pub(super) fn scan(&mut self, reverse: bool) -> Result<()> {
+        let mut cursor = self.engine.cursor(Bounds::default())?;
+        let (mut read, mut bytes) = (0, 0);
+        if reverse {
+            cursor.seek_to_last();
+        } else {
+            cursor.seek_to_first();
+        }
+        let (operations, pace) = (self.plan.operations, self.together.read_pace.as_ref());
+        while read < operations && cursor.valid() {
+            bytes += cursor.key().len() + cursor.value().len();
+            read += 1;
+            self.stats.finished(1, Op::Read);
+            if let Some(pace) = pace {
+                pace.take(1);
+            }
+            if reverse {
+                cursor.prev();
+            } else {
+                cursor.next();
+            }
+        }
+        cursor.status()?;
+        self.stats.add_bytes(bytes as u64);
+        Ok(())
+    }
+
+    /// All keys, again and again, until the other threads are done.
+    pub(super) fn scan_beside(&mut self) -> Result<()> {
+        let mut cursor = self.engine.cursor(Bounds::default())?;
+        while !self.together.all_done() {
+            if cursor.valid() {
+                cursor.next();
+            } else {
+                cursor.status()?;
+                cursor.seek_to_first();
+            }
+            self.stats.finished(1, Op::Seek);
+        }
+        cursor.status()
+    }
+
+    /// Random keys. With a stride, `batch_size` keys follow each other in it.
+    pub(super) fn get(&mut self) -> Result<()> {
+        let (keys, mut limit) = (self.keys(), self.limit());
+        let mut key = keys.room();
+        let mut scratch = Vec::with_capacity(self.plan.value_size.max(1024));
+        let (stride, batch) = (self.flags.multiread_stride as u64, self.plan.batch_size);
+        let (mut read, mut found, mut bytes) = (0u64, 0u64, 0);
+        let mut number = 0;
+        while limit.take(1, &self.stats) {
+            if stride == 0 || batch == 1 || read.is_multiple_of(batch) {
+                number = self.pick_read();
+                if stride > 0 {
+                    number = number.min(self.plan.num.saturating_sub(batch * stride));
+                }
+            } else {
+                number += stride;
+            }
+            keys.write(number, &mut key);
+            read += 1;
+            if let Some(len) = self.engine.get(&key, &mut scratch)? {
+                found += 1;
+                bytes += key.len() + len;
+            }
+            self.stats.finished(1, Op::Read);
+            self.pace_reads(1);
+        }
+        self.stats.add_bytes(bytes as u64);
+        self.stats
+            .add_message(&format!("({found} of {read} found)\n"));
+        Ok(())
+    }
+
+    /// `batch_size` random keys at once.
+    pub(super) fn multi_get(&mut self) -> Result<()> {
+        let (keys, mut limit, batch) = (self.keys(), self.limit(), self.plan.batch_size);
+        let stride = self.flags.multiread_stride as u64;
+        let mut room: Vec<Vec<u8>> = (0..batch).map(|_| keys.room()).collect();
+        let (mut read, mut found, mut bytes) = (0, 0, 0);
+        while limit.take(batch, &self.stats) {
+            let mut number = self.pick_read();
+            if stride > 0 {
+                number = number.min(self.plan.num.saturating_sub(batch * stride));
+            }
+            for key in &mut room {
+                keys.write(number, key);
+                number = if stride > 0 {
+                    number + stride
+                } else {
+                    self.pick_read()
+                };
+            }
+            let wanted: Vec<&[u8]> = room.iter().map(Vec::as_slice).collect();
+            let (these, value_bytes) = self.engine.multi_get(&wanted)?;
+            read += batch;
+            found += these;
+            bytes += these * keys.len as u64 + value_bytes;
+            self.stats.finished(batch, Op::Read);
+            self.pace_reads(batch);
+        }
+        self.stats.add_bytes(bytes);
+        self.stats
+            .add_message(&format!("({found} of {read} found)"));
+        Ok(())
+    }
+
+    /// Makes cursors.
+    pub(super) fn new_iterator(&mut self) -> Result<()> {
+        let mut limit = self.limit();
+        while limit.take(1, &self.stats) {
+            drop(self.engine.cursor(Bounds::default())?);
+            self.stats.finished(1, Op::Other);
+        }
+        Ok(())
+    }
+
+    /// Seeks random keys and reads on from there.
+    pub(super) fn seek(&mut self) -> Result<()> {
+        let (keys, mut limit, flags) = (self.keys(), self.limit(), self.flags);
+        let (mut key, mut bound) = (keys.room(), keys.room());
+        let tailing = flags.use_tailing_iterator;
+        let kept = tailing.then(|| self.engine.cursor(Bounds::default()));
+        let mut kept = kept.transpose()?;
+        let distance = flags.max_scan_distance.unsigned_abs();
+        let (mut read, mut found, mut bytes) = (0u64, 0u64, 0);
+        while limit.take(1, &self.stats) {
+            let number = self.pick_read();
+            keys.write(number, &mut key);
+            let mut bounds = Bounds::default();
+            if distance > 0 && flags.reverse_iterator {
+                keys.write(number.saturating_sub(distance), &mut bound);
+                bounds.lower = Some(&bound);
+            } else if distance > 0 {
+                keys.write((number + distance).min(self.plan.num), &mut bound);
+                bounds.upper = Some(&bound);
+            }
+            let mut own = match kept {
+                Some(_) => None,
+                None => Some(self.engine.cursor(bounds)?),
+            };
+            let Some(cursor) = kept.as_mut().or(own.as_mut()) else {
+                break; // there is one of the two
+            };
+            cursor.seek(&key);
+            read += 1;
+            if cursor.valid() && cursor.key() == key {
+                found += 1;
+            }
+            for _ in 0..flags.seek_nexts {
+                if !cursor.valid() {
+                    break;
+                }
+                bytes += cursor.key().len() + cursor.value().len();
+                if flags.reverse_iterator {
+                    cursor.prev();
+                } else {
+                    cursor.next();
+                }
+            }
+            cursor.status()?;
+            self.stats.finished(1, Op::Seek);
+            self.pace_reads(1);
+        }
+        self.stats.add_bytes(bytes as u64);
+        self.stats
+            .add_message(&format!("({found} of {read} found)\n"));
+        Ok(())
+    }
+
+    /// Estimates of the size between random keys.
+    pub(super) fn approximate_size(&mut self) -> Result<()> {
+        let (keys, mut limit) = (self.keys(), self.limit());
+        let (mut begin, mut end) = (keys.room(), keys.room());
+        let (mut asked, mut total) = (0u64, 0u64);
+        while limit.take(1, &self.stats) {
+            let (a, b) = (self.pick_read(), self.pick_read());
+            keys.write(a.min(b), &mut begin);
+            keys.write(a.max(b), &mut end);
+            asked += 1;
+            total += self.engine.approximate_size(&begin, &end)?;
+            self.stats.finished(1, Op::Other);
+        }
+        let mean = total.checked_div(asked).unwrap_or(0);
+        self.stats.add_message(&format!("(mean size {mean} bytes)"));
+        Ok(())
+    }
+}

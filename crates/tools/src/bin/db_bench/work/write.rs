@@ -1,0 +1,229 @@
+//! Loops that write.
+
+use base::Result;
+
+use super::Worker;
+use crate::benchmarks::Order;
+use crate::engine::{Bounds, Cursor, Engine};
+use crate::keys::{Keys, Shuffled, Values, random_number, standard_normal};
+use crate::stats::Op;
+
+/// Range deletions between writes, where the flags ask for them.
+struct RangeDeletions {
+    before: u64,
+    every: u64,
+    width: u64,
+    most: u64,
+    one_by_one: bool,
+    done: u64,
+}
+
+impl<E: Engine> Worker<'_, E> {
+    /// Puts, in batches where the plan says so.
+    pub(super) fn write(&mut self, order: Order, values: &mut Values) -> Result<()> {
+        let plan = self.plan;
+        if plan.num != self.flags.num as u64 {
+            self.stats.add_message(&format!("({} ops)", plan.num));
+        }
+        let options = self.engine.write_options(plan.sync, self.flags.disable_wal);
+        let unique = (order == Order::Unique).then(|| Shuffled::new(plan.num, &mut self.rng));
+        let place = |number| unique.as_ref().map_or(number, |u| u.at(number));
+        let (keys, mut batch) = (self.keys(), self.engine.batch());
+        let (mut key, mut limit) = (keys.room(), self.limit());
+        let mut deletions = self.range_deletions();
+        let (mut next, mut bytes) = (0, 0);
+        let every = self.flags.flush_wal_every.max(0).unsigned_abs();
+        while limit.take(plan.batch_size, &self.stats) {
+            let bytes_before = bytes;
+            if plan.batch_size == 1 {
+                keys.write(place(self.pick(order, next)), &mut key);
+                let value = values.next();
+                bytes += key.len() + value.len();
+                self.engine.put(&options, &key, value)?;
+            } else {
+                for i in 0..plan.batch_size {
+                    keys.write(place(self.pick(order, next + i)), &mut key);
+                    let value = values.next();
+                    bytes += key.len() + value.len();
+                    self.engine.batch_put(&mut batch, &key, value)?;
+                }
+                self.engine.write(&options, &mut batch)?;
+            }
+            let before = next;
+            next += plan.batch_size;
+            if every > 0 && before / every != next / every {
+                self.engine.sync_wal()?;
+            }
+            self.stats.finished(plan.batch_size, Op::Write);
+            self.pace_writes(bytes - bytes_before);
+            if let Some(deletions) = &mut deletions {
+                self.delete_ranges(deletions, &options, &keys, before..next)?;
+            }
+        }
+        self.stats.add_bytes(bytes as u64);
+        Ok(())
+    }
+
+    fn range_deletions(&self) -> Option<RangeDeletions> {
+        let flags = self.flags;
+        let every = u64::try_from(flags.writes_per_range_tombstone).ok()?;
+        (every > 0).then(|| RangeDeletions {
+            before: flags.writes_before_delete_range.max(0).unsigned_abs(),
+            every,
+            width: flags.range_tombstone_width.unsigned_abs(),
+            most: flags.max_num_range_tombstones.max(0).unsigned_abs(),
+            one_by_one: flags.expand_range_tombstones,
+            done: 0,
+        })
+    }
+
+    /// The range deletions that are due after these writes.
+    fn delete_ranges(
+        &mut self,
+        due: &mut RangeDeletions,
+        options: &E::Write,
+        keys: &Keys,
+        writes: std::ops::Range<u64>,
+    ) -> Result<()> {
+        let count = |n: u64| n.saturating_sub(due.before) / due.every;
+        if count(writes.start) == count(writes.end) || due.done >= due.most {
+            return Ok(());
+        }
+        due.done += 1;
+        let first = random_number(&mut self.rng, self.plan.num, 0.0);
+        let (mut begin, mut end) = (keys.room(), keys.room());
+        keys.write(first, &mut begin);
+        if due.one_by_one {
+            for i in 0..due.width {
+                keys.write(first + i, &mut begin);
+                self.engine.delete(options, &begin)?;
+            }
+        } else {
+            keys.write(first + due.width, &mut end);
+            self.engine.delete_range(options, &begin, &end)?;
+        }
+        self.stats.finished(1, Op::Write);
+        Ok(())
+    }
+
+    /// Puts keys in their order, then seeks each, with `seek_nexts` steps between: the seeks count.
+    pub(super) fn fill_and_seek(&mut self, values: &mut Values) -> Result<()> {
+        let (flags, num) = (self.flags, self.plan.num);
+        let options = self.engine.write_options(self.plan.sync, flags.disable_wal);
+        let (keys, mut key) = (self.keys(), self.keys().room());
+        for i in 0..num {
+            keys.write(i, &mut key);
+            self.engine.put(&options, &key, values.next())?;
+        }
+        self.stats.start();
+        let mut cursor = self.engine.cursor(Bounds::default())?;
+        let mut i = 0;
+        while i < num {
+            keys.write(i, &mut key);
+            cursor.seek(&key);
+            self.stats.finished(1, Op::Seek);
+            for _ in 0..flags.seek_nexts {
+                if i + 1 >= num || !cursor.valid() {
+                    break;
+                }
+                cursor.next();
+                i += 1;
+                self.stats.finished(1, Op::Seek);
+            }
+            i += 1;
+        }
+        cursor.status()
+    }
+
+    /// Deletions, in batches where the plan says so.
+    pub(super) fn delete(&mut self, order: Order) -> Result<()> {
+        let plan = self.plan;
+        let options = self.engine.write_options(plan.sync, self.flags.disable_wal);
+        let (keys, mut batch) = (self.keys(), self.engine.batch());
+        let (mut key, mut limit) = (keys.room(), self.limit());
+        let mut next = 0;
+        while limit.take(plan.batch_size, &self.stats) {
+            if plan.batch_size == 1 {
+                keys.write(self.pick(order, next), &mut key);
+                self.engine.delete(&options, &key)?;
+            } else {
+                for i in 0..plan.batch_size {
+                    keys.write(self.pick(order, next + i), &mut key);
+                    self.engine.batch_delete(&mut batch, &key)?;
+                }
+                self.engine.write(&options, &mut batch)?;
+            }
+            next += plan.batch_size;
+            self.stats.finished(plan.batch_size, Op::Delete);
+        }
+        Ok(())
+    }
+
+    /// Deletes the keys of normally distributed groups and puts their successors, 50 in turns.
+    pub(super) fn replace_keys(&mut self, values: &mut Values) -> Result<()> {
+        const SUCCESSORS: u64 = 50;
+        let (flags, groups) = (self.flags, self.flags.numdistinct.unsigned_abs());
+        let options = self.engine.write_options(self.plan.sync, flags.disable_wal);
+        let (keys, mut key) = (self.keys(), self.keys().room());
+        for group in 0..groups {
+            keys.write(group * SUCCESSORS, &mut key);
+            self.engine.put(&options, &key, values.next())?;
+        }
+        let mut successor = vec![0; groups as usize];
+        let mut limit = self.limit();
+        while limit.take(1, &self.stats) {
+            let at = groups as f64 / 2.0 + flags.stddev * standard_normal(&mut self.rng);
+            let group = (at.max(0.0) as u64).min(groups - 1);
+            let current = &mut successor[group as usize];
+            keys.write(group * SUCCESSORS + *current, &mut key);
+            if flags.use_single_deletes {
+                self.engine.single_delete(&options, &key)?;
+            } else {
+                self.engine.delete(&options, &key)?;
+            }
+            *current = (*current + 1) % SUCCESSORS;
+            keys.write(group * SUCCESSORS + *current, &mut key);
+            self.engine.put(&options, &key, b"")?;
+            self.stats.finished(1, Op::Other);
+        }
+        self.stats.add_message(&format!(
+            "use single deletes: {}, standard deviation: {:.6}\n",
+            u8::from(flags.use_single_deletes),
+            flags.stddev
+        ));
+        Ok(())
+    }
+
+    /// Writes random keys until the readers are done.
+    pub(super) fn write_beside(
+        &mut self,
+        values: &mut Values,
+        write: impl Fn(&E, &E::Write, &[u8], &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let flags = self.flags;
+        let options = self.engine.write_options(self.plan.sync, flags.disable_wal);
+        let num = match flags.bgwriter_num.unsigned_abs() {
+            0 => flags.num.unsigned_abs(),
+            num => num,
+        };
+        let keys = Keys::new(flags, flags.key_size as usize, num);
+        let mut key = keys.room();
+        let mut deletions = self.range_deletions();
+        let most = flags.finish_after_writes.then_some(flags.writes);
+        let most = most.and_then(|w| u64::try_from(w).ok());
+        let mut written = 0;
+        while most.map_or(!self.together.all_done(), |most| written < most) {
+            keys.write(random_number(&mut self.rng, num, 0.0), &mut key);
+            let value = values.next();
+            write(self.engine, &options, &key, value)?;
+            let bytes = key.len() + value.len();
+            written += 1;
+            self.stats.finished(1, Op::Write);
+            self.pace_writes(bytes);
+            if let Some(deletions) = &mut deletions {
+                self.delete_ranges(deletions, &options, &keys, written - 1..written)?;
+            }
+        }
+        Ok(())
+    }
+}
