@@ -16,6 +16,7 @@
 //! [`posix::Posix`] is the real one. Positions and lengths are bytes.
 
 pub mod buffer;
+pub mod large;
 pub mod limiter;
 pub mod memory;
 pub mod posix;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 use base::{Error, Result};
 
 pub use buffer::AlignedBuf;
+pub use large::{LargeAlloc, LargeVec, large_copy};
 pub use limiter::{IoPriority, RateLimiter, RateLimiterMode, RateLimiterOptions};
 pub use memory::Mapping;
 pub use probe::Probe;

@@ -8,6 +8,20 @@ use std::ptr::{self, NonNull};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
+/// `len` bytes of zeros, whole pages; `None` if the system has none, or `len` is 0.
+pub(crate) fn map(len: usize) -> Option<NonNull<u8>> {
+    // SAFETY: a new private mapping at an address that the system chooses overlaps nothing.
+    let base = unsafe {
+        mmap_anonymous(
+            ptr::null_mut(),
+            len,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE,
+        )
+    };
+    NonNull::new(base.ok()?.cast())
+}
+
 /// Zeroed memory of whole pages, readable and writable; it does not move.
 ///
 /// ```
@@ -29,17 +43,10 @@ impl Mapping {
     /// `len` bytes, rounded up to whole pages; `None` if the system has none, or `len` is 0.
     pub fn new(len: usize) -> Option<Self> {
         let len = len.checked_next_multiple_of(crate::buffer::PAGE)?;
-        // SAFETY: a new private mapping at an address that the system chooses overlaps nothing.
-        let base = unsafe {
-            mmap_anonymous(
-                ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )
-        };
-        let base = NonNull::new(base.ok()?.cast())?;
-        Some(Self { base, len })
+        Some(Self {
+            base: map(len)?,
+            len,
+        })
     }
 
     /// Its first byte. All [`Mapping::len`] bytes are initialised: they are 0.

@@ -166,6 +166,44 @@ impl Parts {
     }
 }
 
+/// Bytes that the keys of an honest block of `len` bytes take together, at most. Keys share what
+/// they have in common, so a small hostile block could otherwise stand for any amount of memory.
+pub(crate) fn keys_bytes_max(len: usize) -> usize {
+    len.saturating_mul(256).saturating_add(1 << 20)
+}
+
+/// A block as it is stored, for one pass over its entries without a copy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stored<'a> {
+    /// The entries, or their key parts.
+    pub(crate) entries: &'a [u8],
+    /// The values, if they are separated.
+    pub(crate) values: &'a [u8],
+    restarts: &'a [u8],
+    /// True if the values stand behind all keys.
+    pub(crate) separated: bool,
+}
+
+impl<'a> Stored<'a> {
+    /// Takes a decompressed block apart. Corruption if its parts do not fit its length.
+    pub(crate) fn new(bytes: &'a [u8]) -> Result<Self> {
+        let parts = Parts::of(bytes)?;
+        let (entries_end, at) = (parts.entries_end as usize, parts.restarts_at as usize);
+        let end = at + parts.restarts as usize * 4;
+        Ok(Self {
+            entries: bytes.get(..entries_end).unwrap_or_default(),
+            values: bytes.get(entries_end..at).unwrap_or_default(),
+            restarts: bytes.get(at..end).unwrap_or_default(),
+            separated: parts.separated,
+        })
+    }
+
+    /// Where restart point `i` lies in the entries; beyond them if there are fewer.
+    pub(crate) fn restart(&self, i: usize) -> usize {
+        u32_at(self.restarts, i * 4).map_or(usize::MAX, |at| at as usize)
+    }
+}
+
 impl Block {
     /// Takes a decompressed block apart. Corruption if its parts do not fit its length.
     pub fn new(stored: &[u8]) -> Result<Self> {
@@ -287,13 +325,9 @@ impl Block {
         self.memory.len() + ARC_COUNTS
     }
 
-    /// Bytes that the keys of an honest block take together, at most. Keys share what they have in
-    /// common, so a small hostile block could otherwise stand for any amount of memory.
+    /// [`keys_bytes_max`] of this block.
     pub(crate) fn keys_bytes_max(&self) -> usize {
-        self.memory
-            .len()
-            .saturating_mul(256)
-            .saturating_add(1 << 20)
+        keys_bytes_max(self.memory.len())
     }
 
     /// True if there is another reference to the same bytes.
@@ -302,22 +336,11 @@ impl Block {
     }
 
     /// The entries, or their key parts.
+    #[cfg(test)]
     pub(crate) fn entries(&self) -> &[u8] {
         self.memory
             .get(self.base as usize..self.entries_end as usize)
             .unwrap_or_default()
-    }
-
-    /// The values, if they are separated.
-    pub(crate) fn values(&self) -> &[u8] {
-        self.memory
-            .get(self.entries_end as usize..)
-            .unwrap_or_default()
-    }
-
-    /// Where the entries start.
-    pub(crate) fn base(&self) -> u32 {
-        self.base
     }
 
     /// True if the values stand behind all keys.

@@ -156,7 +156,7 @@ impl OptionValue for FilterPolicy {
 /// use table::filter::{Filter, FilterBuilder};
 /// let mut builder = FilterBuilder::bloom(10.0);
 /// builder.add_key(b"apple");
-/// let filter = Filter::new(builder.finish());
+/// let filter = Filter::new(&builder.finish());
 /// assert!(filter.may_match(b"apple"));
 /// ```
 #[derive(Clone, Debug)]
@@ -243,7 +243,7 @@ impl FilterBuilder {
     pub fn finish_checked(&mut self) -> Result<Vec<u8>> {
         let hashes = self.hashes.clone();
         let bytes = self.finish();
-        let filter = Filter::new(bytes.clone());
+        let filter = Filter::new(&bytes);
         if hashes.iter().all(|&h| filter.may_match_hash(h)) {
             Ok(bytes)
         } else {
@@ -283,23 +283,23 @@ enum Kind {
 impl Filter {
     /// A filter from the bytes of a filter block. Never fails: a layout that is not known says of
     /// every key that it may be there, and a block without data that no key is.
-    pub fn new(bytes: Vec<u8>) -> Self {
+    pub fn new(bytes: &[u8]) -> Self {
         Self {
             kind: Self::read(bytes),
         }
     }
 
-    fn read(mut bytes: Vec<u8>) -> Kind {
+    fn read(bytes: &[u8]) -> Kind {
         let Some(at) = bytes.len().checked_sub(METADATA_LEN).filter(|&n| n > 0) else {
             return Kind::AlwaysFalse;
         };
+        let (data, tail) = bytes.split_at(at);
         let mut metadata = [0; METADATA_LEN];
-        metadata.copy_from_slice(bytes.split_at(at).1);
-        bytes.truncate(at);
+        metadata.copy_from_slice(tail);
         let kind = match metadata[0] {
-            0xff => bloom::Bloom::new(&bytes, metadata).map(Kind::Bloom),
-            0xfe => ribbon::Ribbon::new(bytes, metadata).map(Kind::Ribbon),
-            1..=127 => legacy::Legacy::new(bytes, metadata).map(Kind::Legacy),
+            0xff => bloom::Bloom::new(data, metadata).map(Kind::Bloom),
+            0xfe => ribbon::Ribbon::new(data, metadata).map(Kind::Ribbon),
+            1..=127 => legacy::Legacy::new(data, metadata).map(Kind::Legacy),
             _ => None,
         };
         kind.unwrap_or(Kind::AlwaysTrue)

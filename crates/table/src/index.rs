@@ -21,8 +21,9 @@ use std::cmp::Ordering;
 
 use base::coding::Decoder;
 use base::{Comparator, Error, Result, key};
+use io::{LargeAlloc, LargeVec};
 
-use crate::block::{Block, Cursor, Keys, Target};
+use crate::block::{Block, Cursor, Keys, Stored, Target};
 use crate::handle::BlockHandle;
 
 /// Bytes of the trailer behind each block.
@@ -47,9 +48,9 @@ pub(crate) struct Index {
     /// What all separators start with; empty unless the order is bytewise.
     common: Vec<u8>,
     samples: Vec<u64>,
-    prefixes: Vec<u64>,
-    keys: Vec<u8>,
-    slots: Vec<Slot>,
+    prefixes: LargeVec<u64>,
+    keys: LargeVec<u8>,
+    slots: LargeVec<Slot>,
 }
 
 /// A data block.
@@ -77,9 +78,9 @@ impl Index {
             user_keys,
             common: Vec::new(),
             samples: Vec::new(),
-            prefixes: Vec::new(),
-            keys: Vec::new(),
-            slots: Vec::new(),
+            prefixes: LargeVec::new_in(LargeAlloc),
+            keys: LargeVec::new_in(LargeAlloc),
+            slots: LargeVec::new_in(LargeAlloc),
         }
     }
 
@@ -108,12 +109,12 @@ impl Index {
             let common = first.iter().zip(last).take_while(|(a, b)| a == b).count();
             self.common = first.get(..common).unwrap_or_default().to_vec();
         }
-        self.prefixes = (0..n)
-            .map(|i| {
-                let rest = self.user_separator(i).get(self.common.len()..);
-                self.comparator.prefix(rest.unwrap_or_default())
-            })
-            .collect();
+        let mut prefixes = LargeVec::with_capacity_in(n, LargeAlloc);
+        prefixes.extend((0..n).map(|i| {
+            let rest = self.user_separator(i).get(self.common.len()..);
+            self.comparator.prefix(rest.unwrap_or_default())
+        }));
+        self.prefixes = prefixes;
         self.samples = self.prefixes.iter().copied().step_by(SAMPLE).collect();
         self.keys.shrink_to_fit();
         self.slots.shrink_to_fit();
@@ -208,13 +209,14 @@ impl Index {
 
 /// Calls `visit` with each separator and handle of an encoded index block.
 pub(crate) fn for_each(
-    block: &Block,
+    bytes: &[u8],
     encoding: Encoding,
     visit: &mut dyn FnMut(&[u8], BlockHandle) -> Result<()>,
 ) -> Result<()> {
     if encoding.delta {
-        return for_each_delta(block, encoding, visit);
+        return for_each_delta(Stored::new(bytes)?, encoding, visit);
     }
+    let block = &Block::new(bytes)?;
     let mut c = Cursor::new(Keys::Plain);
     let mut more = c.seek_to_first(block)?;
     while more {
@@ -230,24 +232,24 @@ pub(crate) fn for_each(
 /// handle is whole, else the block follows the previous one and the size is a difference. With
 /// separated values, the handles stand in the value section.
 fn for_each_delta(
-    block: &Block,
+    block: Stored<'_>,
     encoding: Encoding,
     visit: &mut dyn FnMut(&[u8], BlockHandle) -> Result<()>,
 ) -> Result<()> {
     let cut = || bad("an entry is cut short");
-    let (entries, all_values) = (block.entries(), block.values());
+    let (entries, all_values) = (block.entries, block.values);
     let mut d = Decoder::new(entries);
     let mut values = Decoder::new(all_values);
     let mut restart = 0;
     let mut separator: Vec<u8> = Vec::new();
     let mut previous = BlockHandle { offset: 0, size: 0 };
     while !d.is_empty() {
-        let at = block.base() + (entries.len() - d.len()) as u32;
+        let at = entries.len() - d.len();
         let shared = d.varint32().ok_or_else(cut)? as usize;
         let suffix_len = d.varint32().ok_or_else(cut)? as usize;
         if block.restart(restart) == at {
             restart += 1;
-            if block.is_separated() {
+            if block.separated {
                 let from = d.varint32().ok_or_else(cut)? as usize;
                 values = Decoder::new(all_values.get(from..).ok_or_else(cut)?);
             }
@@ -258,11 +260,7 @@ fn for_each_delta(
         }
         separator.truncate(shared);
         separator.extend_from_slice(suffix);
-        let source = if block.is_separated() {
-            &mut values
-        } else {
-            &mut d
-        };
+        let source = if block.separated { &mut values } else { &mut d };
         previous = if shared == 0 {
             BlockHandle::decode(source).ok_or_else(cut)?
         } else {

@@ -10,21 +10,29 @@
 //! Separators and handles come separately, in the same order: a separator is known when the next
 //! key is, the handle when the block is in the file, which may be much later.
 
-use base::coding::{put_slice, put_u32, put_varint, put_varint_signed};
+use base::coding::{put_slice, put_varint, put_varint_signed};
 use base::{Comparator, SequenceNumber, SliceTransform, ValueType, key};
+use io::{LargeAlloc, LargeVec};
 
 use crate::block::common_prefix;
 use crate::handle::BlockHandle;
 use crate::options::{IndexShortening, IndexType, TableOptions};
 
 /// Byte strings back to back.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Strings {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
+    bytes: LargeVec<u8>,
+    ends: LargeVec<usize>,
 }
 
 impl Strings {
+    fn new() -> Self {
+        Self {
+            bytes: LargeVec::new_in(LargeAlloc),
+            ends: LargeVec::new_in(LargeAlloc),
+        }
+    }
+
     fn get(&self, i: usize) -> &[u8] {
         let start = i.checked_sub(1).map_or(0, |i| self.ends[i]);
         &self.bytes[start..self.ends[i]]
@@ -45,12 +53,14 @@ pub(super) struct IndexBuilder {
     separators: Strings,
     /// The first internal key of each block, if the index has them.
     first_keys: Option<Strings>,
-    handles: Vec<BlockHandle>,
+    handles: LargeVec<BlockHandle>,
     /// Entries of one user key stand in two blocks.
     splits_user_keys: bool,
     prefixes: Option<Prefixes>,
     /// Scratch.
     separator: Vec<u8>,
+    /// Scratch: a separator as internal key.
+    internal: Vec<u8>,
 }
 
 /// How index blocks of a table are encoded.
@@ -64,7 +74,7 @@ pub(super) struct Encoding {
 /// One index block and the separator behind its last entry.
 #[derive(Debug)]
 pub(super) struct Part {
-    pub(super) bytes: Vec<u8>,
+    pub(super) bytes: LargeVec<u8>,
     pub(super) separator: Vec<u8>,
 }
 
@@ -78,15 +88,16 @@ impl IndexBuilder {
         Self {
             comparator,
             shortening: table.index_shortening,
-            separators: Strings::default(),
+            separators: Strings::new(),
             first_keys: (table.index_type == IndexType::BinarySearchWithFirstKey)
-                .then(Strings::default),
-            handles: Vec::new(),
+                .then(Strings::new),
+            handles: LargeVec::new_in(LargeAlloc),
             splits_user_keys: false,
             prefixes: prefix_extractor
                 .filter(|_| with_prefixes)
                 .map(|e| Prefixes::new(e.clone())),
             separator: Vec::new(),
+            internal: Vec::new(),
         }
     }
 
@@ -138,8 +149,9 @@ impl IndexBuilder {
         } else {
             // Before every entry of its user key. The type is the highest that RocksDB 7.8 knows.
             let t = ValueType::WideColumnEntity;
-            key::append(&mut keys.bytes, separator, SequenceNumber::MAX, t);
-            keys.ends.push(keys.bytes.len());
+            self.internal.clear();
+            key::append(&mut self.internal, separator, SequenceNumber::MAX, t);
+            keys.push(&self.internal);
         }
     }
 
@@ -201,8 +213,12 @@ impl IndexBuilder {
 #[derive(Debug)]
 pub(super) struct IndexBlock {
     encoding: Encoding,
-    out: Vec<u8>,
+    out: LargeVec<u8>,
     restarts: Vec<u32>,
+    /// Scratch: the entry before its key.
+    head: Vec<u8>,
+    /// Scratch: the entry behind its key.
+    value: Vec<u8>,
     entries: usize,
     last: Vec<u8>,
     last_size: u64,
@@ -212,7 +228,9 @@ impl IndexBlock {
     pub(super) fn new(encoding: Encoding) -> Self {
         Self {
             encoding,
-            out: Vec::new(),
+            out: LargeVec::new_in(LargeAlloc),
+            head: Vec::new(),
+            value: Vec::new(),
             restarts: vec![0],
             entries: 0,
             last: Vec::new(),
@@ -243,22 +261,26 @@ impl IndexBlock {
         } else {
             common_prefix(&self.last, separator)
         };
-        let mut value = Vec::new();
+        let value = &mut self.value;
+        value.clear();
         if shared == 0 || !self.encoding.delta {
-            handle.encode(&mut value);
+            handle.encode(value);
         } else {
-            put_varint_signed(&mut value, handle.size.wrapping_sub(self.last_size) as i64);
+            put_varint_signed(value, handle.size.wrapping_sub(self.last_size) as i64);
         }
         if let Some(first_key) = first_key {
-            put_slice(&mut value, first_key);
+            put_slice(value, first_key);
         }
-        put_varint(&mut self.out, shared as u64);
-        put_varint(&mut self.out, (separator.len() - shared) as u64);
+        let head = &mut self.head;
+        head.clear();
+        put_varint(head, shared as u64);
+        put_varint(head, (separator.len() - shared) as u64);
         if !self.encoding.delta {
-            put_varint(&mut self.out, value.len() as u64);
+            put_varint(head, value.len() as u64);
         }
+        self.out.extend_from_slice(head);
         self.out.extend_from_slice(&separator[shared..]);
-        self.out.extend_from_slice(&value);
+        self.out.extend_from_slice(value);
         self.last.clear();
         self.last.extend_from_slice(separator);
         self.last_size = handle.size;
@@ -270,9 +292,10 @@ impl IndexBlock {
         let this = std::mem::replace(self, Self::new(self.encoding));
         let mut bytes = this.out;
         for r in &this.restarts {
-            put_u32(&mut bytes, *r);
+            bytes.extend_from_slice(&r.to_le_bytes());
         }
-        put_u32(&mut bytes, this.restarts.len() as u32);
+        let restarts = this.restarts.len() as u32;
+        bytes.extend_from_slice(&restarts.to_le_bytes());
         Part {
             bytes,
             separator: this.last,

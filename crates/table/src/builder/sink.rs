@@ -3,9 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use base::coding::put_u32;
 use base::{Error, Result};
-use io::{File, WriteSync, write_all_at};
+use io::{File, LargeAlloc, LargeVec, WriteSync, write_all_at};
 
 use super::meter::{Compression, WriteMeter};
 use crate::checksum::{self, ChecksumType};
@@ -22,7 +21,7 @@ pub(super) struct Sink {
     /// See [`checksum::context`].
     base_context: u32,
     /// Bytes not written yet, and where they belong.
-    buffer: Vec<u8>,
+    buffer: LargeVec<u8>,
     buffer_at: u64,
     /// What compression did.
     pub(super) compression: Compression,
@@ -42,7 +41,7 @@ impl Sink {
             file,
             checksum,
             base_context,
-            buffer: Vec::with_capacity(BUFFER_BYTES + BUFFER_BYTES / 8),
+            buffer: LargeVec::with_capacity_in(BUFFER_BYTES + BUFFER_BYTES / 8, LargeAlloc),
             buffer_at: 0,
             compression: Compression::default(),
             meter,
@@ -78,9 +77,15 @@ impl Sink {
             size: stored.len() as u64,
         };
         let context = checksum::context(self.base_context, handle.offset);
-        self.buffer.extend_from_slice(stored);
+        if stored.len() < BUFFER_BYTES {
+            self.buffer.extend_from_slice(stored);
+        } else {
+            self.flush()?;
+            self.write(stored)?;
+        }
         self.buffer.push(type_byte);
-        put_u32(&mut self.buffer, sum.wrapping_add(context));
+        let sum = sum.wrapping_add(context);
+        self.buffer.extend_from_slice(&sum.to_le_bytes());
         if self.buffer.len() >= BUFFER_BYTES {
             self.flush()?;
         }
@@ -101,13 +106,21 @@ impl Sink {
 
     /// Writes what has collected.
     pub(super) fn flush(&mut self) -> Result<()> {
+        let buffer = std::mem::replace(&mut self.buffer, LargeVec::new_in(LargeAlloc));
+        let written = self.write(&buffer);
+        self.buffer = buffer;
+        self.buffer.clear();
+        written
+    }
+
+    /// Writes bytes where the buffer would go.
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
         let timer = self.meter.timer();
-        let written = write_all_at(&*self.file, &self.buffer, self.buffer_at, WriteSync::None);
+        let written = write_all_at(&*self.file, bytes, self.buffer_at, WriteSync::None);
         self.failed |= written.is_err();
         written?;
-        self.meter.written(self.buffer.len() as u64, timer);
-        self.buffer_at += self.buffer.len() as u64;
-        self.buffer.clear();
+        self.meter.written(bytes.len() as u64, timer);
+        self.buffer_at += bytes.len() as u64;
         Ok(())
     }
 

@@ -8,6 +8,8 @@
 //! The lines are kept aligned to cache lines, which a block read from a file is not.
 #![deny(clippy::indexing_slicing)]
 
+use io::{LargeAlloc, LargeVec};
+
 use super::METADATA_LEN;
 
 /// Bytes of a line.
@@ -62,7 +64,7 @@ fn line_of(hash: u64, lines: usize) -> usize {
 /// A filter to ask.
 #[derive(Debug)]
 pub(super) struct Bloom {
-    lines: Box<[Line]>,
+    lines: LargeVec<Line>,
     probes: u8,
 }
 
@@ -76,18 +78,16 @@ impl Bloom {
         if lines.is_empty() || !rest.is_empty() || data.len() as u64 > DATA_LEN_MAX {
             return None;
         }
-        let lines = lines.iter().map(|bytes| {
+        let mut all = LargeVec::with_capacity_in(lines.len(), LargeAlloc);
+        all.extend(lines.iter().map(|bytes| {
             let mut line = Line([0; 8]);
             let (words, _) = bytes.as_chunks::<8>();
             for (word, bytes) in line.0.iter_mut().zip(words) {
                 *word = u64::from_le_bytes(*bytes);
             }
             line
-        });
-        Some(Self {
-            lines: lines.collect(),
-            probes,
-        })
+        }));
+        Some(Self { lines: all, probes })
     }
 
     #[inline]

@@ -47,7 +47,7 @@ pub(super) struct Legacy {
 
 impl Legacy {
     /// `None` if the lines do not divide the data into powers of two.
-    pub(super) fn new(data: Vec<u8>, metadata: [u8; METADATA_LEN]) -> Option<Self> {
+    pub(super) fn new(data: &[u8], metadata: [u8; METADATA_LEN]) -> Option<Self> {
         let [probes, a, b, c, d] = metadata;
         let lines = u32::from_le_bytes([a, b, c, d]);
         let len = u32::try_from(data.len()).ok()?;
@@ -56,7 +56,7 @@ impl Legacy {
             return None;
         }
         Some(Self {
-            data,
+            data: data.to_vec(),
             lines,
             line_len_log2: line_len.trailing_zeros(),
             probes,

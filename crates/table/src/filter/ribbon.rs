@@ -43,7 +43,7 @@ pub(super) struct Ribbon {
 
 impl Ribbon {
     /// `None` if there are fewer than two blocks, which stands for "every key".
-    pub(super) fn new(data: Vec<u8>, metadata: [u8; METADATA_LEN]) -> Option<Self> {
+    pub(super) fn new(data: &[u8], metadata: [u8; METADATA_LEN]) -> Option<Self> {
         let [_, ordinal, a, b, c] = metadata;
         let blocks = u32::from_le_bytes([a, b, c, 0]);
         if blocks < 2 {

@@ -91,7 +91,7 @@ fn ribbon_filters_hold_their_keys_and_are_smaller() {
             assert!(bytes.len() < bloom * 8 / 10, "{} of {bloom}", bytes.len());
             assert_eq!(bytes[bytes.len() - 5], 0xfe);
         }
-        let filter = Filter::new(bytes);
+        let filter = Filter::new(&bytes);
         assert!(
             (0..keys).all(|i| filter.may_match(&key(i))),
             "{keys} {bits}"
@@ -136,7 +136,7 @@ fn policies_as_text() {
 #[test]
 fn filters_of_rocksdb_hold_their_keys() {
     for (text, keys, passed_max) in [(BLOOM3, 3, 10), (LEGACY3, 3, 10), (RIBBON200, 200, 150)] {
-        let filter = Filter::new(hex(text));
+        let filter = Filter::new(&hex(text));
         assert!(!filter.is_useless());
         for i in 0..keys {
             assert!(filter.may_match(&key(i)), "key {i} of {text}");
@@ -152,7 +152,7 @@ fn false_positive_rates() {
     for (bits, at_most) in [(5.0, 1200), (10.0, 130), (16.0, 15), (24.0, 3)] {
         let mut builder = FilterBuilder::bloom(bits);
         (0..20_000).for_each(|i| builder.add_key(&key(i)));
-        let filter = Filter::new(builder.finish());
+        let filter = Filter::new(&builder.finish());
         assert!((0..20_000).all(|i| filter.may_match(&key(i))));
         let passed = false_positives(&filter);
         assert!(passed <= at_most, "{passed} of 10000 pass at {bits} bits");
@@ -174,7 +174,7 @@ fn layouts_that_are_not_known_let_every_key_pass() {
         (1, 1),
     ] {
         let before = std::mem::replace(&mut bytes[n - at], value);
-        let filter = Filter::new(bytes.clone());
+        let filter = Filter::new(&bytes);
         assert!(
             filter.is_useless() && filter.may_match(b"x"),
             "byte -{at} = {value}"
@@ -182,12 +182,12 @@ fn layouts_that_are_not_known_let_every_key_pass() {
         bytes[n - at] = before;
     }
     for len in 0..=5 {
-        let filter = Filter::new(vec![0xff; len]);
+        let filter = Filter::new(&vec![0xff; len]);
         assert!(!filter.may_match(b"x") && !filter.may_match_hash(7));
     }
     // A Ribbon of one block, and legacy filters with no lines or lines of 3 bytes.
     for tail in [[0xfe, 0, 1, 0, 0], [6, 0, 0, 0, 0], [6, 21, 0, 0, 0]] {
-        let filter = Filter::new([&[0; 63][..], &tail].concat());
+        let filter = Filter::new(&[&[0; 63][..], &tail].concat());
         assert!(filter.may_match(b"x"));
     }
 }
@@ -240,7 +240,7 @@ proptest! {
                 _ => {}
             }
         }
-        let filter = Filter::new(bytes);
+        let filter = Filter::new(&bytes);
         let _ = filter.may_match(&key);
         prop_assert!(filter.memory_usage() <= 2 * n + 300);
     }
@@ -254,7 +254,7 @@ proptest! {
         let estimate = builder.estimated_size();
         let bytes = builder.finish();
         prop_assert_eq!(bytes.len(), estimate);
-        let filter = Filter::new(bytes);
+        let filter = Filter::new(&bytes);
         prop_assert!(keys.iter().all(|k| filter.may_match(k)));
     }
 }

@@ -16,7 +16,7 @@ fn vector(name: &str) -> Vec<u8> {
 
 fn decode(bytes: &[u8], encoding: Encoding) -> Result<Vec<(Vec<u8>, BlockHandle)>> {
     let mut out = Vec::new();
-    for_each(&Block::new(bytes)?, encoding, &mut |k, h| {
+    for_each(bytes, encoding, &mut |k, h| {
         out.push((k.to_vec(), h));
         Ok(())
     })?;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use base::coding::u32_at;
 use base::stats::Activity;
 use base::{Comparator, Error, Result};
-use io::{File, IoPriority};
+use io::{File, IoPriority, LargeAlloc, LargeVec, large_copy};
 
 use super::meter::ReadMeter;
 use crate::block::Block;
@@ -136,12 +136,12 @@ impl Fetch {
     }
 
     /// Reads, verifies and decompresses a meta block.
-    pub(crate) fn meta_block(&self, handle: BlockHandle) -> Result<Vec<u8>> {
+    pub(crate) fn meta_block(&self, handle: BlockHandle) -> Result<LargeVec<u8>> {
         let read = || {
             let mut stored = self.stored(handle)?;
             let opened = self.decode(&stored, handle, Role::Meta, true)?;
             if let Cow::Owned(bytes) = opened {
-                return Ok(bytes);
+                return Ok(large_copy(&bytes));
             }
             stored.truncate(handle.size as usize);
             Ok(stored)
@@ -187,14 +187,15 @@ impl Fetch {
     }
 
     /// The stored bytes of a block, trailer included.
-    pub(crate) fn stored(&self, handle: BlockHandle) -> Result<Vec<u8>> {
+    pub(crate) fn stored(&self, handle: BlockHandle) -> Result<LargeVec<u8>> {
         let len = self.stored_len(handle)?;
         if let Some(from) = handle.offset.checked_sub(self.tail_at)
             && let Some(bytes) = self.tail.get(from as usize..from as usize + len)
         {
-            return Ok(bytes.to_vec());
+            return Ok(large_copy(bytes));
         }
-        let mut stored = vec![0; len];
+        let mut stored = LargeVec::new_in(LargeAlloc);
+        stored.resize(len, 0);
         let how = Read {
             verify: true,
             activity: self.activity,
@@ -354,7 +355,7 @@ impl From<&TableOptions> for ReadAheadSizes {
 #[derive(Debug)]
 pub(crate) struct ReadAhead {
     sizes: ReadAheadSizes,
-    bytes: Vec<u8>,
+    bytes: LargeVec<u8>,
     /// Offset of `bytes` in the file.
     at: u64,
     /// Where a read would continue the last one.
@@ -369,7 +370,7 @@ impl ReadAhead {
     pub(crate) fn new(sizes: ReadAheadSizes) -> Self {
         Self {
             sizes,
-            bytes: Vec::new(),
+            bytes: LargeVec::new_in(LargeAlloc),
             at: 0,
             expected: u64::MAX,
             consecutive: 0,

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use base::coding::Decoder;
 use base::perf::{self, PerfCounter};
 use base::{Comparator, Error, Result, SliceTransform};
-use io::File;
+use io::{File, LargeVec};
 
 use super::fetch::{Fetch, Role};
 use super::filters::{Filters, Parts};
 use super::{Reader, ReaderOptions};
-use crate::block::{Block, Cursor, Keys};
+use crate::block::{Block, Cursor, Keys, keys_bytes_max};
 use crate::filter::{self, Filter};
 use crate::footer::{self, Footer};
 use crate::handle::BlockHandle;
@@ -58,7 +58,7 @@ pub(super) fn open(file: Arc<dyn File>, file_size: u64, options: ReaderOptions) 
     meta_blocks.push(footer.metaindex);
     if let Some(handle) = find(&metaindex, DICTIONARY) {
         perf::count(PerfCounter::CompressionDictBlockReadCount, 1);
-        fetch.dictionary = fetch.meta_block(handle)?;
+        fetch.dictionary = fetch.meta_block(handle)?.to_vec();
     }
     let index_handle = footer
         .index
@@ -197,7 +197,7 @@ pub(super) fn read_properties(
 fn verify_without_seqno(
     fetch: &Fetch,
     handle: BlockHandle,
-    mut stored: Vec<u8>,
+    mut stored: LargeVec<u8>,
     seqno_at: Option<usize>,
 ) -> Result<()> {
     let compressed = stored.get(handle.size as usize).is_none_or(|&b| b != 0);
@@ -311,7 +311,7 @@ impl Opening<'_> {
         let mut out = Index::new(comparator, encoding.user_keys);
         for &handle in blocks {
             let block = self.index_block(handle)?;
-            let limit = out.memory().saturating_add(block.keys_bytes_max());
+            let limit = out.memory().saturating_add(keys_bytes_max(block.len()));
             index::for_each(&block, encoding, &mut |separator, data| {
                 out.push(separator, data)?;
                 if out.memory() > limit {
@@ -328,10 +328,9 @@ impl Opening<'_> {
         Ok(out)
     }
 
-    fn index_block(&self, handle: BlockHandle) -> Result<Block> {
+    fn index_block(&self, handle: BlockHandle) -> Result<LargeVec<u8>> {
         perf::count(PerfCounter::IndexBlockReadCount, 1);
-        let bytes = self.fetch.meta_block(handle)?;
-        Block::new(&bytes).map_err(|e| self.fetch.locate(e, handle))
+        self.fetch.meta_block(handle)
     }
 
     /// Partitions of an honest table do not overlap, so together they fit the file. That also
@@ -413,6 +412,6 @@ impl Opening<'_> {
         let bytes = self.fetch.meta_block(handle)?;
         self.check_memory(bytes.len())?;
         self.metadata_left -= bytes.len();
-        Ok(Filter::new(bytes))
+        Ok(Filter::new(&bytes))
     }
 }
