@@ -12,7 +12,7 @@ use crate::destroy::destroy;
 use crate::engine::Engine;
 use crate::environment;
 use crate::flags::Flags;
-use crate::progress::Progress;
+use crate::progress::{Progress, Stall};
 use crate::repeat::{Rates, Repeat};
 use crate::reporter::Reporter;
 use crate::requests::Watch;
@@ -258,6 +258,7 @@ impl<E: Engine> Driver<E> {
         let all = plan.threads + beside;
         let barrier = Barrier::new(all);
         let watch = Watch::new(engine, flags.num_column_families as usize);
+        let stall = || Stall::of(|name| engine.property(name));
         let results: Vec<Result<Ended<'_>>> = std::thread::scope(|scope| {
             if plan.action == Loop::Requests {
                 scope.spawn(|| watch.run());
@@ -265,6 +266,8 @@ impl<E: Engine> Driver<E> {
             if let Some(reporter) = &reporter {
                 scope.spawn(|| reporter.run(clock.as_ref()));
             }
+            let shown = progress.is_shown();
+            let show = shown.then(|| scope.spawn(|| progress.run(stall)));
             let started: Vec<_> = (0..all)
                 .map(|thread| {
                     let (worker, barrier) = (worker(thread), &barrier);
@@ -280,23 +283,34 @@ impl<E: Engine> Driver<E> {
                 .collect();
             let ended = started.into_iter().map(join).collect();
             watch.end();
+            progress.end();
+            if let Some(show) = show {
+                show.thread().unpark();
+            }
             if let Some(reporter) = &reporter {
                 reporter.end();
             }
             ended
         });
-        progress.clear();
-        let (sum, outcome) = sum(results, beside);
-        let Some(mut sum) = sum else {
-            return outcome.map(|()| None);
-        };
-        sum.add_message(&watch.told());
-        if let Err(e) = &outcome {
-            sum.add_message(&format!("(INCOMPLETE: {e})"));
-        }
-        say(&sum.result(name));
-        outcome.map(|()| Some(sum.rates()))
+        tell(name, sum(results, beside), &watch)
     }
+}
+
+/// Prints the result line of a benchmark, and returns its rates.
+fn tell(
+    name: &str,
+    (sum, outcome): (Option<Stats<'_>>, Result<()>),
+    watch: &Watch<'_, impl Engine>,
+) -> Result<Option<(f64, Option<f64>)>> {
+    let Some(mut sum) = sum else {
+        return outcome.map(|()| None);
+    };
+    sum.add_message(&watch.told());
+    if let Err(e) = &outcome {
+        sum.add_message(&format!("(INCOMPLETE: {e})"));
+    }
+    say(&sum.result(name));
+    outcome.map(|()| Some(sum.rates()))
 }
 
 /// What a thread counted, and whether it came to its end.

@@ -1,22 +1,28 @@
-//! How far a benchmark is, on standard error: a bar with rate and remaining time on a terminal,
-//! a line every few seconds otherwise, or RocksDB's interval lines where
+//! How far a benchmark is, on standard error: a bar with rate, remaining time and stalls on a
+//! terminal, a line every few seconds otherwise, or RocksDB's interval lines where
 //! `--stats_interval` or `--stats_interval_seconds` asks for them.
+//!
+//! A thread of its own shows it, as writers that are stopped report nothing. It asks the engine four
+//! times a second whether writers are delayed.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use base::clock::Clock;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
 use crate::flags::Flags;
 
-/// Nanoseconds between two lines that are not on a terminal.
-const LINE_EVERY: u64 = 10_000_000_000;
+/// Between two looks at what was done.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Looks from one line that is not on a terminal to the next: ten seconds.
+const LOOKS_PER_LINE: u32 = 40;
 
 enum Show {
     Bar(ProgressBar),
-    Lines { total: Option<u64>, last: AtomicU64 },
+    Lines { total: Option<u64> },
     Interval { operations: u64, nanos: u64 },
     Nothing,
 }
@@ -28,6 +34,7 @@ pub(crate) struct Progress<'a> {
     name: String,
     clock: Arc<dyn Clock>,
     done: AtomicU64,
+    ended: AtomicBool,
     show: Show,
 }
 
@@ -57,15 +64,13 @@ impl<'a> Progress<'a> {
         } else if std::io::stderr().is_terminal() {
             Show::Bar(bar(name, total))
         } else {
-            Show::Lines {
-                total,
-                last: AtomicU64::new(clock.monotonic_nanos()),
-            }
+            Show::Lines { total }
         };
         Self {
             name: name.to_owned(),
             clock,
             done: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
             show,
             more: (flags.stats_per_interval > 0).then_some(more),
         }
@@ -119,30 +124,117 @@ impl<'a> Progress<'a> {
 
     /// Counts operations of any thread.
     pub(crate) fn add(&self, operations: u64) {
-        let done = self.done.fetch_add(operations, Ordering::Relaxed) + operations;
-        match &self.show {
-            Show::Bar(bar) => bar.set_position(done),
-            Show::Lines { total, last } => {
-                let now = self.clock.monotonic_nanos();
-                let before = last.load(Ordering::Relaxed);
-                let due = now.saturating_sub(before) >= LINE_EVERY
-                    && last
-                        .compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed)
-                        .is_ok();
-                if due {
-                    let of = total.map_or(String::new(), |total| format!(" of {total}"));
-                    eprintln!("{}: {done}{of} operations", self.name);
-                }
-            }
-            Show::Interval { .. } | Show::Nothing => {}
-        }
+        self.done.fetch_add(operations, Ordering::Relaxed);
     }
 
-    /// Removes the bar, so that the result line stands alone.
-    pub(crate) fn clear(&self) {
+    /// Whether [`Progress::run`] has anything to show.
+    pub(crate) fn is_shown(&self) -> bool {
+        matches!(self.show, Show::Bar(_) | Show::Lines { .. })
+    }
+
+    /// Shows how far it is until [`Progress::end`]. `stall` tells whether writers wait just now.
+    pub(crate) fn run(&self, stall: impl Fn() -> Stall) {
+        let mut line = Line::default();
+        let mut since = self.clock.monotonic_nanos();
+        let mut before = 0;
+        while !self.ended.load(Ordering::Acquire) {
+            std::thread::park_timeout(LOOK_EVERY);
+            let done = self.done.load(Ordering::Relaxed);
+            line.look(stall());
+            match &self.show {
+                Show::Bar(bar) => {
+                    bar.set_position(done);
+                    bar.set_message(line.last.text());
+                }
+                Show::Lines { total } if line.looks >= LOOKS_PER_LINE => {
+                    let now = self.clock.monotonic_nanos();
+                    let seconds = now.saturating_sub(since).max(1) as f64 * 1e-9;
+                    let rate = (done - before) as f64 / seconds;
+                    eprintln!("{}: {}", self.name, line.text(done, *total, rate));
+                    (line, since, before) = (Line::default(), now, done);
+                }
+                _ => {}
+            }
+        }
         if let Show::Bar(bar) = &self.show {
             bar.finish_and_clear();
         }
+    }
+
+    /// Ends [`Progress::run`], whose thread is to be unparked.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+}
+
+/// Whether writers wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) enum Stall {
+    #[default]
+    None,
+    /// Slowed down to this many bytes a second.
+    Delayed(u64),
+    Stopped,
+}
+
+impl Stall {
+    /// What an engine's properties say.
+    pub(crate) fn of(property: impl Fn(&str) -> Option<String>) -> Self {
+        let number = |name| property(name).and_then(|text| text.trim().parse::<u64>().ok());
+        if number("rocksdb.is-write-stopped").is_some_and(|n| n > 0) {
+            return Self::Stopped;
+        }
+        match number("rocksdb.actual-delayed-write-rate") {
+            Some(rate) if rate > 0 => Self::Delayed(rate),
+            _ => Self::None,
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::None => String::new(),
+            Self::Delayed(rate) => format!("writes delayed to {:.1} MB/s", rate as f64 / 1e6),
+            Self::Stopped => "writes stopped".to_owned(),
+        }
+    }
+}
+
+/// What came since the last line.
+#[derive(Default)]
+struct Line {
+    looks: u32,
+    delayed: u32,
+    stopped: u32,
+    last: Stall,
+}
+
+impl Line {
+    fn look(&mut self, stall: Stall) {
+        self.looks += 1;
+        self.delayed += u32::from(matches!(stall, Stall::Delayed(_)));
+        self.stopped += u32::from(stall == Stall::Stopped);
+        self.last = stall;
+    }
+
+    /// `2067423 of 5785000 operations, 133077/s, 28 s left, writes delayed 12 % of the time`.
+    fn text(&self, done: u64, total: Option<u64>, rate: f64) -> String {
+        let mut text = match total {
+            Some(total) => format!("{done} of {total} operations, {rate:.0}/s"),
+            None => format!("{done} operations, {rate:.0}/s"),
+        };
+        if let Some(total) = total
+            && rate >= 1.0
+        {
+            let left = total.saturating_sub(done) as f64 / rate;
+            text += &format!(", {left:.0} s left");
+        }
+        for (what, looks) in [("delayed", self.delayed), ("stopped", self.stopped)] {
+            if looks > 0 {
+                let share = f64::from(looks) * 100.0 / f64::from(self.looks);
+                text += &format!(", writes {what} {share:.0} % of the time");
+            }
+        }
+        text
     }
 }
 
@@ -156,15 +248,51 @@ fn bar(name: &str, total: Option<u64>) -> ProgressBar {
     let (bar, template) = match total {
         Some(total) => (
             ProgressBar::new(total),
-            "{prefix} {wide_bar} {human_pos}/{human_len} {rate} {eta} left",
+            "{prefix} {wide_bar} {human_pos}/{human_len} {rate} {eta} left {msg}",
         ),
         None => (
             ProgressBar::new_spinner(),
-            "{prefix} {spinner} {human_pos} {rate} {elapsed}",
+            "{prefix} {spinner} {human_pos} {rate} {elapsed} {msg}",
         ),
     };
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.with_key("rate", rate));
     }
     bar.with_prefix(name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_tell_of_stalls() {
+        let of = |stopped: &str, rate: &str| {
+            let (stopped, rate) = (stopped.to_owned(), rate.to_owned());
+            Stall::of(move |name| match name {
+                "rocksdb.is-write-stopped" => Some(stopped.clone()),
+                "rocksdb.actual-delayed-write-rate" => Some(rate.clone()),
+                _ => None,
+            })
+        };
+        assert_eq!(of("0", "0"), Stall::None);
+        assert_eq!(of("0", "16777216").text(), "writes delayed to 16.8 MB/s");
+        assert_eq!(of("1", "16777216").text(), "writes stopped");
+        assert_eq!(Stall::of(|_| None), Stall::None);
+    }
+
+    #[test]
+    fn a_line_tells_rate_time_and_stalls() {
+        let mut line = Line::default();
+        assert_eq!(line.text(5, None, 2.4), "5 operations, 2/s");
+        let told = [Stall::None, Stall::Delayed(1), Stall::Stopped, Stall::None];
+        told.map(|stall| line.look(stall));
+        assert_eq!(
+            line.text(100, Some(300), 50.0),
+            "100 of 300 operations, 50/s, 4 s left, writes delayed 25 % of the time, \
+             writes stopped 25 % of the time"
+        );
+        // Nothing moves: nobody knows when it ends.
+        assert!(!line.text(100, Some(300), 0.0).contains("left"));
+    }
 }
