@@ -286,7 +286,9 @@ mod tests {
         let mut line = Line::default();
         assert_eq!(line.text(5, None, 2.4), "5 operations, 2/s");
         let told = [Stall::None, Stall::Delayed(1), Stall::Stopped, Stall::None];
-        told.map(|stall| line.look(stall));
+        for stall in told {
+            line.look(stall);
+        }
         assert_eq!(
             line.text(100, Some(300), 50.0),
             "100 of 300 operations, 50/s, 4 s left, writes delayed 25 % of the time, \
