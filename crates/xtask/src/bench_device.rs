@@ -19,6 +19,7 @@
 
 mod disk;
 mod floor;
+mod modes;
 mod report;
 mod run;
 mod stat;
@@ -91,6 +92,10 @@ pub(crate) struct Arguments {
     /// A quick check: count operations of 2,000 puts on ext4, with both caches, measure no time
     #[arg(long)]
     count_only: bool,
+    /// Instead: synced and unsynced puts, buffered and direct, and logs flushed by call, on a disk limited to
+    /// 240 writes a second and on the one that the target directory is on
+    #[arg(long, conflicts_with = "count_only")]
+    modes: bool,
     /// An existing db_bench instead of building one
     #[arg(long, value_name = "FILE")]
     driver: Option<PathBuf>,
@@ -163,6 +168,8 @@ fn guarded(arguments: &Arguments) -> Result<(), Stop> {
     };
     let measured = if arguments.count_only {
         session.count()
+    } else if arguments.modes {
+        modes::measure(&session)
     } else {
         session.measure()
     };
@@ -404,6 +411,7 @@ impl Session<'_> {
         pair: u32,
     ) -> Result<Figures, String> {
         Run {
+            benchmark: "fillsync",
             driver: &self.driver,
             engine,
             mount: &disk.mount,

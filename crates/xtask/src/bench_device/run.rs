@@ -42,8 +42,10 @@ impl Engine {
     }
 }
 
-/// A run of `fillsync`.
+/// A run of one benchmark that puts.
 pub(crate) struct Run<'a> {
+    /// `fillsync`, or another of db_bench's.
+    pub(crate) benchmark: &'a str,
     pub(crate) driver: &'a Path,
     pub(crate) engine: &'a Engine,
     /// Where the file system is mounted; the database is made in it and removed.
@@ -82,7 +84,7 @@ impl Run<'_> {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|e| format!("setpriv: {e}"))?;
-        let mut counted = Counted::default();
+        let mut counted = Counted::of(self.benchmark);
         if let Some(stdout) = child.stdout.take() {
             for line in BufReader::new(stdout).lines() {
                 let line = line.map_err(|e| format!("db_bench: {e}"))?;
@@ -123,7 +125,8 @@ impl Run<'_> {
             .arg(self.driver)
             .arg(format!("--engine={}", self.engine.flag()))
             .arg(format!("--db={}", db.display()))
-            .args(["--benchmarks=fillsync", "--histogram"])
+            .arg(format!("--benchmarks={}", self.benchmark))
+            .arg("--histogram")
             .args(["--key_size=16", "--value_size=100"])
             .arg("--compression_type=none")
             .arg(format!("--threads={}", self.threads))
@@ -138,6 +141,7 @@ impl Run<'_> {
 /// Reads db_bench's output as it comes.
 #[derive(Default)]
 struct Counted {
+    benchmark: String,
     before: Option<Stat>,
     after: Option<Stat>,
     operations: u64,
@@ -149,10 +153,17 @@ struct Counted {
 }
 
 impl Counted {
+    fn of(benchmark: &str) -> Self {
+        Self {
+            benchmark: benchmark.to_owned(),
+            ..Self::default()
+        }
+    }
+
     fn line(&mut self, line: String, now: impl Fn() -> Result<Stat, String>) -> Result<(), String> {
         if line.starts_with("DB path:") {
             self.before = Some(now()?);
-        } else if let Some((operations, micros, per_second)) = result(&line) {
+        } else if let Some((operations, micros, per_second)) = result(&line, &self.benchmark) {
             self.after = Some(now()?);
             self.operations = operations;
             self.rate = Some((micros, per_second));
@@ -180,9 +191,9 @@ impl Counted {
 
 /// Operations, microseconds of one, and operations a second from a result line:
 /// `fillsync : 76.123 micros/op 13136 ops/sec 1.522 seconds 20000 operations;`.
-fn result(line: &str) -> Option<(u64, f64, f64)> {
+fn result(line: &str, benchmark: &str) -> Option<(u64, f64, f64)> {
     let (name, rest) = line.split_once(" : ")?;
-    if name.trim() != "fillsync" {
+    if name.trim() != benchmark {
         return None;
     }
     let mut words = rest.split_whitespace();
@@ -228,7 +239,7 @@ mod tests {
 
     #[test]
     fn output_and_counters_make_figures() {
-        let mut counted = Counted::default();
+        let mut counted = Counted::of("fillsync");
         let reads = std::cell::Cell::new(0u64);
         for line in OUTPUT.lines() {
             counted
@@ -252,7 +263,7 @@ mod tests {
 
     #[test]
     fn half_an_output_has_no_figures() {
-        let mut counted = Counted::default();
+        let mut counted = Counted::of("fillsync");
         let stat = Stat::parse("1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17").unwrap();
         for line in OUTPUT.lines().take(3) {
             counted.line(line.to_owned(), || Ok(stat)).unwrap();
@@ -263,12 +274,18 @@ mod tests {
     #[test]
     fn a_slow_rate_is_taken_from_the_time() {
         let line = "fillsync     :   17021.000 micros/op 58 ops/sec 10.213 seconds 600 operations;";
-        let (operations, micros, per_second) = result(line).unwrap();
+        let (operations, micros, per_second) = result(line, "fillsync").unwrap();
         assert_eq!((operations, micros), (600, 17021.0));
         assert!((per_second - 58.748).abs() < 0.001);
-        assert_eq!(result("fillseq : 1.0 micros/op 58 ops/sec"), None);
         assert_eq!(
-            result("fillsync     : skipped (--use_existing_db is true)"),
+            result("fillseq : 1.0 micros/op 58 ops/sec", "fillsync"),
+            None
+        );
+        assert_eq!(
+            result(
+                "fillsync     : skipped (--use_existing_db is true)",
+                "fillsync"
+            ),
             None
         );
     }
