@@ -185,6 +185,105 @@ fn one_seed_makes_equal_databases() {
 }
 
 #[test]
+fn verify_compares_with_another_database() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| format!("--db={}", dir.path().join(name).display());
+    let truth = format!("--truth_db={}", dir.path().join("truth").display());
+    let fill = ["--benchmarks=fillrandom", "--num=300", "--seed=5"];
+    run(&[&path("truth"), fill[0], fill[1], fill[2]]);
+    for engine in std::iter::once("ironstone".to_owned()).chain(peer()) {
+        let engine = format!("--engine={engine}");
+        run(&[&engine, &path("copy"), fill[0], fill[1], fill[2]]);
+        let verify = |more: &str| {
+            let benchmarks = format!("--benchmarks={more}verify");
+            let use_it = "--use_existing_db";
+            db_bench(&[&engine, &path("copy"), &benchmarks, use_it, &truth, fill[1]])
+        };
+        let equal = verify("");
+        let told = String::from_utf8_lossy(&equal.stderr);
+        assert!(
+            equal.status.success() && told.contains("...Verified"),
+            "{told}"
+        );
+        let changed = verify("overwrite,");
+        let told = String::from_utf8_lossy(&changed.stderr);
+        assert_eq!(changed.status.code(), Some(1), "{told}");
+        assert!(told.contains("has another value in the database"), "{told}");
+        std::fs::remove_dir_all(dir.path().join("copy")).unwrap();
+    }
+    let error = refused(&[&path("truth"), "--benchmarks=verify"]);
+    assert!(error.contains("needs --truth_db"), "{error}");
+}
+
+#[test]
+fn tables_are_made_and_ingested() {
+    let dir = tempfile::tempdir().unwrap();
+    for (i, engine) in std::iter::once("ironstone".to_owned())
+        .chain(peer())
+        .enumerate()
+    {
+        let db = dir.path().join(i.to_string());
+        let output = run(&[
+            &format!("--engine={engine}"),
+            &format!("--db={}", db.display()),
+            "--benchmarks=ingestexternalfile,readseq",
+            "--num=200",
+            "--reads=1000",
+            "--ingest_external_file_batch_size=2",
+            "--ingest_external_file_num_batches=3",
+        ]);
+        let line = result(&output, "ingestexternalfile");
+        assert!(line.contains(" 3 operations;"), "{line}");
+        assert!(
+            line.contains("(3 batches x 2 files, 200 keys/file)"),
+            "{line}"
+        );
+        assert!(
+            result(&output, "readseq").contains(" 200 operations;"),
+            "{output}"
+        );
+        assert!(!db.join("ingest_tmp").exists());
+    }
+}
+
+/// In a mount namespace of its own, so that nothing is left whatever happens.
+#[test]
+fn a_full_disk_leaves_the_partial_result_marked() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().display();
+    let on_small_disk = |engine: &str| {
+        let script = format!(
+            "mount -t tmpfs -o size=12m none {path} || exit 77; exec {} --engine={engine} \
+             --db={path}/db --benchmarks=fillrandom,readrandom --num=1000000 --write_buffer_size=1000000 \
+             --compression_type=none --progress_reports=false",
+            env!("CARGO_BIN_EXE_db_bench")
+        );
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", &script]).output()
+    };
+    for engine in std::iter::once("ironstone".to_owned()).chain(peer()) {
+        let output = match on_small_disk(&engine) {
+            Ok(output) if output.status.code() != Some(77) && output.status.code() != Some(1) => {
+                panic!("{output:?}")
+            }
+            Ok(output) if !output.stdout.is_empty() => output,
+            _ => return eprintln!("skipped: no mount namespace (needs root and unshare)"),
+        };
+        let (out, told) = (
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+        );
+        let line = result(&out, "fillrandom");
+        assert!(
+            line.contains("INCOMPLETE") && line.contains("micros/op"),
+            "{line}"
+        );
+        assert!(told.contains("No space left on device"), "{told}");
+        assert!(!out.contains("readrandom   :"), "{out}");
+    }
+}
+
+#[test]
 fn what_was_done_before_an_error_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");

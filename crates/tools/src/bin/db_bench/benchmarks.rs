@@ -144,6 +144,14 @@ pub(crate) const BENCHMARKS: &[(&str, &str)] = &[
         "verifyfilechecksums",
         "compare the checksums of whole files",
     ),
+    (
+        "verify",
+        "compare all keys and values with those of truth_db",
+    ),
+    (
+        "ingestexternalfile",
+        "write tables and ingest them, ingest_external_file_num_batches times",
+    ),
     ("backup", "back the database up to backup_dir"),
     (
         "restore",
@@ -153,6 +161,10 @@ pub(crate) const BENCHMARKS: &[(&str, &str)] = &[
     ("levelstats", "show the files of each level"),
     ("sstables", "show all files"),
     ("memstats", "show what memtables hold"),
+    (
+        "block_cache_entry_stats",
+        "show what the block cache holds, by kind",
+    ),
     ("crc32c", "checksums of block_size bytes"),
     ("xxhash", "the same by XXH32"),
     ("xxhash64", "the same by XXH64"),
@@ -227,6 +239,7 @@ pub(crate) enum Loop {
     VerifyFileChecksums,
     Backup,
     Restore,
+    Ingest,
     /// Batches as a service writes them: see [`crate::requests`].
     Requests,
 }
@@ -241,6 +254,8 @@ pub(crate) enum Task {
     CompactAll,
     /// Compact this level, or the first with data behind level 0.
     CompactLevel(u8),
+    /// Compare with another database.
+    VerifyAgainst,
     /// Print properties.
     Properties(&'static [&'static str]),
 }
@@ -411,6 +426,10 @@ impl Plan {
             "appendrandom" => both(Loop::Update(Update::Append)),
             "mergerandom" => both(Loop::Merge),
             "mixgraph" => Self::new(flags, Loop::MixGraph, flags.reads),
+            "ingestexternalfile" => Self {
+                operations: flags.ingest_external_file_num_batches.max(1) as u64,
+                ..once(Loop::Ingest).alone()
+            },
             "crc32c" => bytes(Bytes::Crc32c),
             "xxhash" => bytes(Bytes::XxHash),
             "xxhash64" => bytes(Bytes::XxHash64),
@@ -491,6 +510,12 @@ impl Task {
             "compactall" => Self::CompactAll,
             "compact0" => Self::CompactLevel(0),
             "compact1" => Self::CompactLevel(1),
+            "verify" if flags.truth_db.is_empty() => {
+                let error = "benchmark 'verify' needs --truth_db";
+                return Err(Error::invalid_argument(error));
+            }
+            "verify" => Self::VerifyAgainst,
+            "block_cache_entry_stats" => Self::Properties(&["rocksdb.block-cache-entry-stats"]),
             "stats" => Self::Properties(&["rocksdb.stats"]),
             "levelstats" => Self::Properties(&["rocksdb.levelstats"]),
             "sstables" => Self::Properties(&["rocksdb.sstables"]),
@@ -561,6 +586,7 @@ mod tests {
             merge_operator: "put".to_owned(),
             backup_dir: "b".to_owned(),
             restore_dir: "r".to_owned(),
+            truth_db: "t".to_owned(),
             ..Flags::default()
         };
         for (name, _) in BENCHMARKS {

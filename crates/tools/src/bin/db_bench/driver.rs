@@ -125,6 +125,12 @@ impl<E: Engine> Driver<E> {
                     "waitforcompaction({dir}): finished with status (OK)\n"
                 ));
             }
+            Task::VerifyAgainst => {
+                let truth = E::open_read_only(&self.flags, Path::new(&self.flags.truth_db))?;
+                let compared = crate::compare::databases(self.engine()?, &truth);
+                truth.close()?;
+                compared?;
+            }
             Task::CompactAll => self.engine()?.compact()?,
             Task::CompactLevel(level) => self.compact_level(*level)?,
             Task::Properties(properties) => {
@@ -245,6 +251,7 @@ impl<E: Engine> Driver<E> {
         // The thread beside the others is the first, as in RocksDB.
         let worker = |thread: usize| Worker {
             engine,
+            dir: &self.dir,
             flags,
             plan,
             rng: Rng::new(seed.wrapping_add(thread as u64)),

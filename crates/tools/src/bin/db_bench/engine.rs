@@ -2,7 +2,7 @@
 //! call through a table stands between it and what is measured.
 
 use std::ffi::CString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use base::{Error, Result};
 
@@ -19,11 +19,15 @@ pub(crate) trait Engine: Sized + Sync {
     where
         Self: 'a;
 
+    /// A table outside of any database, while it is written.
+    type Table;
     /// The costs of a thread's operations, while they are counted.
     type Perf;
 
     /// Opens the database in `dir`, creating it if it is not there.
     fn open(flags: &Flags, dir: &Path) -> Result<Self>;
+    /// Opens the database in `dir`, which exists, and changes nothing in it.
+    fn open_read_only(flags: &Flags, dir: &Path) -> Result<Self>;
     /// Closes it; errors of the last background work show here.
     fn close(self) -> Result<()>;
 
@@ -69,6 +73,12 @@ pub(crate) trait Engine: Sized + Sync {
     fn compact(&self) -> Result<()>;
     /// The names and levels of the tables.
     fn tables(&self) -> Result<Vec<(i32, CString)>>;
+    /// Begins a table at `path`; keys come in their order.
+    fn table(&self, path: &Path) -> Result<Self::Table>;
+    fn table_put(&self, table: &mut Self::Table, key: &[u8], value: &[u8]) -> Result<()>;
+    fn table_finish(&self, table: Self::Table) -> Result<()>;
+    /// Makes finished tables part of the database, and moves them there.
+    fn ingest(&self, files: &[PathBuf]) -> Result<()>;
     /// Compacts tables into a level.
     fn compact_files(&self, names: &[CString], output_level: i32) -> Result<()>;
     fn verify_checksum(&self) -> Result<()>;

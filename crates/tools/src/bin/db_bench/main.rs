@@ -10,6 +10,7 @@
 //! ```
 
 mod benchmarks;
+mod compare;
 mod destroy;
 mod driver;
 mod engine;

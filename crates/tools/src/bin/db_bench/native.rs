@@ -1,7 +1,7 @@
 //! Ironstone as an engine, called directly.
 
 use std::ffi::CString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::stats::Statistics;
@@ -9,9 +9,9 @@ use base::{Error, Result};
 use ironstone::backup::{BackupEngine, BackupEngineOptions, CreateBackupOptions, RestoreOptions};
 use ironstone::options::CompactionOptions;
 use ironstone::{
-    BlockCache, ColumnFamily, ColumnFamilyDescriptor, Db, DbIterator, Env, Options, RateLimiter,
-    RateLimiterMode, RateLimiterOptions, ReadOptions, SizeApproximationOptions, WriteBatch,
-    WriteOptions, perf,
+    BlockCache, ColumnFamily, ColumnFamilyDescriptor, Db, DbIterator, Env,
+    IngestExternalFileOptions, Options, RateLimiter, RateLimiterMode, RateLimiterOptions,
+    ReadOptions, SizeApproximationOptions, SstFileWriter, WriteBatch, WriteOptions, perf,
 };
 
 use crate::engine::{self, Bounds, Cursor, Engine};
@@ -22,7 +22,7 @@ pub(crate) struct Native {
     family: ColumnFamily,
     families: Vec<ColumnFamily>,
     read: ReadOptions,
-    statistics: Option<Arc<Statistics>>,
+    options: Options,
     /// Bytes a second of backups and of restoring; 0 is no limit.
     backup_rates: (u64, u64),
 }
@@ -70,6 +70,28 @@ fn limiter(flags: &Flags) -> RateLimiterOptions {
 }
 
 impl Native {
+    fn of(db: Db, flags: &Flags, options: Options) -> Self {
+        let names = engine::families(flags);
+        Self {
+            families: names.iter().filter_map(|n| db.column_family(n)).collect(),
+            family: db.default_column_family(),
+            db,
+            read: ReadOptions {
+                verify_checksums: flags.verify_checksum,
+                tailing: flags.use_tailing_iterator,
+                readahead_size: flags.readahead_size as u64,
+                total_order_seek: flags.total_order_seek,
+                prefix_same_as_start: flags.prefix_same_as_start,
+                auto_prefix_mode: flags.auto_prefix_mode,
+                async_io: flags.async_io,
+                adaptive_readahead: flags.adaptive_readahead,
+                ..ReadOptions::default()
+            },
+            options,
+            backup_rates: (flags.backup_rate_limit, flags.restore_rate_limit),
+        }
+    }
+
     fn backups(&self, dir: &Path) -> Result<BackupEngine> {
         let mut options = BackupEngineOptions::new(dir);
         (options.backup_rate_limit, options.restore_rate_limit) = self.backup_rates;
@@ -88,6 +110,7 @@ impl Engine for Native {
     type Write = WriteOptions;
     type Batch = WriteBatch;
     type Cursor<'a> = DbIterator;
+    type Table = SstFileWriter;
     type Perf = ();
 
     fn open(flags: &Flags, dir: &Path) -> Result<Self> {
@@ -98,28 +121,13 @@ impl Engine for Native {
             .map(|name| ColumnFamilyDescriptor::new(name, options.cf.clone()))
             .collect();
         let db = Db::open_cf(dir, &options, &wanted)?;
-        let families = wanted
-            .iter()
-            .filter_map(|w| db.column_family(&w.name))
-            .collect();
-        Ok(Self {
-            families,
-            family: db.default_column_family(),
-            db,
-            read: ReadOptions {
-                verify_checksums: flags.verify_checksum,
-                tailing: flags.use_tailing_iterator,
-                readahead_size: flags.readahead_size as u64,
-                total_order_seek: flags.total_order_seek,
-                prefix_same_as_start: flags.prefix_same_as_start,
-                auto_prefix_mode: flags.auto_prefix_mode,
-                async_io: flags.async_io,
-                adaptive_readahead: flags.adaptive_readahead,
-                ..ReadOptions::default()
-            },
-            statistics: options.env.statistics,
-            backup_rates: (flags.backup_rate_limit, flags.restore_rate_limit),
-        })
+        Ok(Self::of(db, flags, options))
+    }
+
+    fn open_read_only(flags: &Flags, dir: &Path) -> Result<Self> {
+        let options = options(flags)?;
+        let db = Db::open_read_only(dir, &options)?;
+        Ok(Self::of(db, flags, options))
     }
 
     fn close(self) -> Result<()> {
@@ -300,6 +308,28 @@ impl Engine for Native {
             .restore_db_from_latest_backup(to, to, &options)
     }
 
+    fn table(&self, path: &Path) -> Result<SstFileWriter> {
+        let mut table = SstFileWriter::new(&self.options);
+        table.open(path)?;
+        Ok(table)
+    }
+
+    fn table_put(&self, table: &mut SstFileWriter, key: &[u8], value: &[u8]) -> Result<()> {
+        table.put(key, value)
+    }
+
+    fn table_finish(&self, mut table: SstFileWriter) -> Result<()> {
+        table.finish().map(drop)
+    }
+
+    fn ingest(&self, files: &[PathBuf]) -> Result<()> {
+        let options = IngestExternalFileOptions {
+            move_files: true,
+            ..IngestExternalFileOptions::default()
+        };
+        self.db.ingest_external_file(files, &options)
+    }
+
     fn perf_start(&self, level: i32) -> Result<()> {
         perf::set_level(match level {
             ..=1 => perf::PerfLevel::Disable,
@@ -323,7 +353,8 @@ impl Engine for Native {
     }
 
     fn statistics(&self) -> Option<String> {
-        self.statistics.as_ref().map(ToString::to_string)
+        let statistics = self.options.env.statistics.as_ref();
+        statistics.map(ToString::to_string)
     }
 
     fn wait_for_compaction(&self) -> Result<()> {

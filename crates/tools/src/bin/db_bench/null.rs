@@ -1,7 +1,7 @@
 //! An engine that does nothing: what a benchmark takes with it is the driver's own cost.
 
 use std::ffi::CString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use base::Result;
 
@@ -20,9 +20,13 @@ impl Engine for Null {
     type Write = ();
     type Batch = ();
     type Cursor<'a> = Everywhere;
+    type Table = ();
     type Perf = ();
 
     fn open(_: &Flags, _: &Path) -> Result<Self> {
+        Ok(Self)
+    }
+    fn open_read_only(_: &Flags, _: &Path) -> Result<Self> {
         Ok(Self)
     }
     fn close(self) -> Result<()> {
@@ -86,6 +90,18 @@ impl Engine for Null {
     }
     fn approximate_size(&self, _: &[u8], _: &[u8]) -> Result<u64> {
         Ok(0)
+    }
+    fn table(&self, _: &Path) -> Result<()> {
+        Ok(())
+    }
+    fn table_put(&self, (): &mut (), key: &[u8], value: &[u8]) -> Result<()> {
+        self.put(&(), key, value)
+    }
+    fn table_finish(&self, (): ()) -> Result<()> {
+        Ok(())
+    }
+    fn ingest(&self, _: &[PathBuf]) -> Result<()> {
+        Ok(())
     }
     fn flush(&self) -> Result<()> {
         Ok(())

@@ -1,15 +1,15 @@
 //! RocksDB as an engine, through its C API.
 
 use std::ffi::CString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::options::{OptionFlag, OptionTable};
 use base::{Error, ErrorKind, Result};
 use ironstone::DbOptions;
 use tools::librocksdb::{
-    Cf, Library, RateLimit, RocksBackupEngine, RocksDb, RocksIter, RocksOptions, RocksPerf,
-    RocksReadOptions, RocksWriteBatch, RocksWriteOptions,
+    Cf, Library, RateLimit, RocksBackupEngine, RocksDb, RocksIngest, RocksIter, RocksOptions,
+    RocksPerf, RocksReadOptions, RocksSstFileWriter, RocksWriteBatch, RocksWriteOptions,
 };
 
 use crate::engine::{self, Bounds, Cursor, Engine};
@@ -66,7 +66,50 @@ fn read_options(lib: &Arc<Library>, flags: &Flags) -> RocksReadOptions<'static> 
         .adaptive_readahead(flags.adaptive_readahead)
 }
 
+/// The flags' options. One that RocksDB does not have is refused unless it says what holds anyway.
+fn options(flags: &Flags) -> Result<RocksOptions> {
+    let lib = library(flags)?;
+    let mut options = lib.options();
+    options.create_if_missing(true);
+    let all = crate::options::options(flags)?;
+    for option in &all {
+        let ours = only_ironstone(option.name);
+        if ours && !option.is_default {
+            return Err(Error::not_supported(format!(
+                "RocksDB has no option {}",
+                option.name
+            )));
+        }
+        if option.place != Place::Table && !ours {
+            options.set(option.name, &option.value)?;
+        }
+    }
+    options.set("block_based_table_factory", &table(flags, &all))?;
+    if flags.rate_limiter_bytes_per_sec > 0 {
+        let how = RateLimit {
+            bytes_per_second: flags.rate_limiter_bytes_per_sec as i64,
+            refill_period_us: flags.rate_limiter_refill_period_us,
+            auto_tuned: flags.rate_limiter_auto_tuned,
+            reads: flags.rate_limit_bg_reads,
+        };
+        options.rate_limit(how)?;
+    }
+    if flags.statistics {
+        options.enable_statistics();
+    }
+    Ok(options)
+}
+
 impl Rocks {
+    fn of(db: RocksDb, flags: &Flags, options: RocksOptions) -> Self {
+        Self {
+            read: read_options(db.library(), flags),
+            db,
+            options,
+            flags: flags.clone(),
+        }
+    }
+
     /// Limits of backups are refused: not through this API.
     fn no_backup_rates(&self) -> Result<()> {
         if self.flags.backup_rate_limit + self.flags.restore_rate_limit > 0 {
@@ -89,48 +132,22 @@ impl Engine for Rocks {
     type Write = RocksWriteOptions;
     type Batch = RocksWriteBatch;
     type Cursor<'a> = RocksIter<'a>;
+    type Table = RocksSstFileWriter;
     type Perf = RocksPerf;
 
     fn open(flags: &Flags, dir: &Path) -> Result<Self> {
-        let lib = library(flags)?;
-        let mut options = lib.options();
-        options.create_if_missing(true);
-        let all = crate::options::options(flags)?;
-        for option in &all {
-            let ours = only_ironstone(option.name);
-            if ours && !option.is_default {
-                return Err(Error::not_supported(format!(
-                    "RocksDB has no option {}",
-                    option.name
-                )));
-            }
-            if option.place != Place::Table && !ours {
-                options.set(option.name, &option.value)?;
-            }
-        }
-        options.set("block_based_table_factory", &table(flags, &all))?;
-        if flags.rate_limiter_bytes_per_sec > 0 {
-            let how = RateLimit {
-                bytes_per_second: flags.rate_limiter_bytes_per_sec as i64,
-                refill_period_us: flags.rate_limiter_refill_period_us,
-                auto_tuned: flags.rate_limiter_auto_tuned,
-                reads: flags.rate_limit_bg_reads,
-            };
-            options.rate_limit(how)?;
-        }
-        if flags.statistics {
-            options.enable_statistics();
-        }
-        let read = read_options(&lib, flags);
+        let mut options = options(flags)?;
         let names = engine::families(flags);
         options.set("create_missing_column_families", "true")?;
         let families: Vec<_> = names.iter().map(|n| (n.as_str(), &options)).collect();
-        Ok(Self {
-            db: RocksDb::open_cf(&options, dir, &families)?,
-            options,
-            read,
-            flags: flags.clone(),
-        })
+        let db = RocksDb::open_cf(&options, dir, &families)?;
+        Ok(Self::of(db, flags, options))
+    }
+
+    fn open_read_only(flags: &Flags, dir: &Path) -> Result<Self> {
+        let options = options(flags)?;
+        let db = RocksDb::open_read_only(&options, dir)?;
+        Ok(Self::of(db, flags, options))
     }
 
     fn close(self) -> Result<()> {
@@ -325,6 +342,26 @@ impl Engine for Rocks {
             Err(e) if e.kind() == ErrorKind::NotSupported => engine::poll_for_compaction(self),
             done => done,
         }
+    }
+
+    fn table(&self, path: &Path) -> Result<RocksSstFileWriter> {
+        RocksSstFileWriter::open(&self.options, path)
+    }
+
+    fn table_put(&self, table: &mut RocksSstFileWriter, key: &[u8], value: &[u8]) -> Result<()> {
+        table.put(key, value)
+    }
+
+    fn table_finish(&self, table: RocksSstFileWriter) -> Result<()> {
+        table.finish()
+    }
+
+    fn ingest(&self, files: &[PathBuf]) -> Result<()> {
+        let how = RocksIngest {
+            move_files: true,
+            ..RocksIngest::default()
+        };
+        self.db.ingest(self.db.default_cf(), files, how)
     }
 
     fn statistics(&self) -> Option<String> {

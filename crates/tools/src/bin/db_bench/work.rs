@@ -6,16 +6,19 @@
 //!   mixed    reads and writes in one thread
 //!   mixgraph gets, puts and scans as a social graph has them
 //!   series   time series
+//!   ingest   tables made outside
 //!   bytes    checksums and compression, without a database
 //! ```
 
 mod bytes;
+mod ingest;
 mod mixed;
 mod mixgraph;
 mod read;
 mod series;
 mod write;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -100,6 +103,8 @@ impl Together {
 /// What a thread works with.
 pub(crate) struct Worker<'a, E: Engine> {
     pub(crate) engine: &'a E,
+    /// The database's directory.
+    pub(crate) dir: &'a Path,
     pub(crate) flags: &'a Flags,
     pub(crate) plan: &'a Plan,
     pub(crate) rng: Rng,
@@ -170,6 +175,7 @@ impl<'a, E: Engine> Worker<'a, E> {
             Loop::MixGraph => self.mixgraph(values),
             Loop::TimeSeries => self.read_series(),
             Loop::Bytes(what) => self.bytes(what),
+            Loop::Ingest => self.ingest(values),
             Loop::Compact => self.once(E::compact),
             Loop::VerifyChecksum => self.once(E::verify_checksum),
             Loop::VerifyFileChecksums => self.once(E::verify_file_checksums),

@@ -71,6 +71,12 @@ flags! {
         disable_wal: bool = false;
         /// Make the log durable (FlushWAL with sync) after each so many puts of a thread; 0: never.
         flush_wal_every: i64 = 0;
+        /// The database that verify compares with.
+        truth_db: String = String::new();
+        /// Tables that ingestexternalfile ingests at once.
+        ingest_external_file_batch_size: i32 = 1;
+        /// How often it does.
+        ingest_external_file_num_batches: i32 = 10;
         /// Compare the checksums of blocks read.
         verify_checksum: bool = true;
         /// How many keys seekrandom reads after each seek.
