@@ -37,6 +37,8 @@
 
 pub mod backup;
 pub mod batch;
+#[doc(hidden)]
+pub mod bench_support;
 mod checkpoint;
 mod compaction;
 mod crowd;

@@ -1,0 +1,117 @@
+//! Kernels over memtables, and the merge of what reads come from.
+
+use std::hint::black_box;
+
+use base::Result;
+use ironstone::bench_support::{Sorted, merge};
+use table::InternalIterator;
+
+use crate::{Kernel, inputs, measured};
+
+pub(crate) const KERNELS: &[Kernel] = &[
+    Kernel::new("memtable_insert", 10_000, memtable_insert),
+    Kernel::new("memtable_insert_batch", 10_000, memtable_insert_batch),
+    Kernel::new("memtable_get", 10_000, memtable_get),
+    Kernel::new("memtable_seek", 10_000, memtable_seek),
+    Kernel::new("memtable_next", 10_000, memtable_next),
+    Kernel::new("merge_next", 10_000, merge_next),
+    Kernel::new("merge_seek", 2_000, merge_seek),
+];
+
+/// Cursors that are merged.
+const SOURCES: u64 = 4;
+/// Records of a batch.
+const BATCH: usize = 100;
+
+/// A memtable with those of the keys from 0 up to `entries` that are `first` modulo `step`.
+fn filled(entries: u64, first: u64, step: u64) -> Sorted {
+    let (table, value) = (Sorted::new(), inputs::value());
+    let all = inputs::shuffled(entries);
+    for i in all.into_iter().filter(|i| i % step == first) {
+        table.insert(i, &inputs::user_key(i), &value);
+    }
+    table
+}
+
+/// From an empty memtable on.
+fn memtable_insert(operations: u64) -> Result<()> {
+    let (table, value) = (Sorted::new(), inputs::value());
+    let order = inputs::shuffled(operations);
+    measured(&mut || {
+        for &i in &order {
+            table.insert(i, &inputs::user_key(i), &value);
+        }
+        Ok(())
+    })
+}
+
+/// The same, many at a time.
+fn memtable_insert_batch(operations: u64) -> Result<()> {
+    let (table, value) = (Sorted::new(), inputs::value());
+    let order = inputs::shuffled(operations);
+    measured(&mut || {
+        for batch in order.chunks(BATCH) {
+            table.insert_all(batch.iter().map(|&i| (i, inputs::user_key(i))), &value);
+        }
+        Ok(())
+    })
+}
+
+fn memtable_get(operations: u64) -> Result<()> {
+    let table = filled(operations, 0, 1);
+    let order = inputs::shuffled(operations);
+    let keys: Vec<_> = order.into_iter().map(inputs::seek_key).collect();
+    measured(&mut || {
+        for key in &keys {
+            black_box(table.get(key));
+        }
+        Ok(())
+    })
+}
+
+fn memtable_seek(operations: u64) -> Result<()> {
+    let table = filled(operations, 0, 1);
+    let order = inputs::shuffled(operations);
+    seeks(&mut *table.cursor(), order)
+}
+
+fn memtable_next(operations: u64) -> Result<()> {
+    steps(&mut *filled(operations, 0, 1).cursor())
+}
+
+/// The keys of four memtables in turns: every step goes to another child.
+fn merged(entries: u64) -> impl InternalIterator {
+    let cursor = |i| filled(entries, i, SOURCES).cursor();
+    merge((0..SOURCES).map(cursor).collect())
+}
+
+fn merge_next(operations: u64) -> Result<()> {
+    steps(&mut merged(operations))
+}
+
+fn merge_seek(operations: u64) -> Result<()> {
+    let order = inputs::shuffled(operations);
+    seeks(&mut merged(operations), order)
+}
+
+fn seeks(iter: &mut dyn InternalIterator, order: Vec<u64>) -> Result<()> {
+    let keys: Vec<_> = order.into_iter().map(inputs::seek_key).collect();
+    measured(&mut || {
+        for key in &keys {
+            iter.seek(key);
+            black_box(iter.valid());
+        }
+        iter.status()
+    })
+}
+
+fn steps(iter: &mut dyn InternalIterator) -> Result<()> {
+    iter.seek_to_first();
+    measured(&mut || {
+        while iter.valid() {
+            black_box((iter.key(), iter.value()));
+            iter.next();
+        }
+        iter.status()
+    })
+}
