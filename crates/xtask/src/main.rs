@@ -8,6 +8,7 @@ mod bench_quick;
 mod bench_requests;
 mod bench_sustained;
 mod benchmark_sh;
+mod counts;
 mod driver;
 mod generate;
 mod peers;
@@ -47,6 +48,8 @@ enum Task {
     BenchmarkSh(benchmark_sh::Arguments),
     /// Count what a synced put costs the device, beside RocksDB and the raw device; needs root
     BenchDevice(bench_device::Arguments),
+    /// Count the instructions of the hot leaves; fails where they are more than stored
+    Counts(counts::Arguments),
     /// Run the long random tests: against a model, in turns with RocksDB
     Soak(soak::Arguments),
     /// Check the rules of the source tree: modules, layers, unsafe islands, documents
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Task::BenchBulkload(arguments) => bench_bulkload::run(&arguments),
         Task::BenchmarkSh(arguments) => benchmark_sh::run(&arguments),
         Task::BenchDevice(arguments) => return bench_device::run(&arguments),
+        Task::Counts(arguments) => counts::run(&arguments),
         Task::Soak(arguments) => soak::run(&arguments),
         Task::Tidy(arguments) => tidy::run(&arguments),
         Task::Gen(arguments) => generate::run(&arguments),
