@@ -49,7 +49,7 @@ fn filter_probe(operations: u64, first: u64) -> Result<()> {
     for i in 0..operations {
         builder.add_key(&inputs::user_key(i));
     }
-    let filter = Filter::new(builder.finish());
+    let filter = Filter::new(&builder.finish());
     measured(&mut || {
         for i in first..first + operations {
             black_box(filter.may_match(&inputs::user_key(i)));

@@ -9,9 +9,12 @@
 //! a mapping, which grows by moving pages instead of bytes.
 #![expect(unsafe_code, reason = "an allocator has no safe interface")]
 
+use std::mem::MaybeUninit;
+use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 
 use allocator_api2::alloc::{AllocError, Allocator, Global, Layout};
+use allocator_api2::vec::Vec;
 use rustix::mm::{MremapFlags, mremap, munmap};
 
 use crate::buffer::PAGE;
@@ -23,22 +26,119 @@ pub const MAPPED_MIN: usize = 128 << 10;
 /// A vector for what may be large.
 ///
 /// ```
-/// let mut v: io::LargeVec<u8> = io::LargeVec::new_in(io::LargeAlloc);
-/// v.resize(1 << 20, 1);
+/// let mut v = io::LargeVec::new();
+/// v.resize(1 << 20, 1u8);
 /// assert_eq!(v.iter().map(|&b| u64::from(b)).sum::<u64>(), 1 << 20);
 /// ```
-pub type LargeVec<T> = allocator_api2::vec::Vec<T, LargeAlloc>;
+#[derive(Debug)]
+pub struct LargeVec<T>(Vec<T, LargeAlloc>);
+
+impl<T: Copy> LargeVec<T> {
+    /// An empty one, without memory.
+    pub const fn new() -> Self {
+        Self(Vec::new_in(LargeAlloc))
+    }
+
+    /// An empty one with room for `n`.
+    pub fn with_capacity(n: usize) -> Self {
+        Self(Vec::with_capacity_in(n, LargeAlloc))
+    }
+
+    /// How many fit without new memory.
+    pub fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
+    /// Appends one.
+    #[inline]
+    pub fn push(&mut self, value: T) {
+        self.0.push(value);
+    }
+
+    /// Appends all of `values`, as bytes are moved: the vector below goes one by one.
+    #[inline]
+    pub fn extend_from_slice(&mut self, values: &[T]) {
+        let (len, n) = (self.0.len(), values.len());
+        self.0.reserve(n);
+        // SAFETY: there is room for `n` behind the `len` that are there, and nobody else knows of it.
+        unsafe {
+            let to = self.0.as_mut_ptr().add(len);
+            ptr::copy_nonoverlapping(values.as_ptr(), to, n);
+        }
+        // SAFETY: the `n` values behind `len` were just written.
+        unsafe { self.0.set_len(len + n) };
+    }
+
+    /// Cuts to `len`, or appends copies of `value` up to it.
+    pub fn resize(&mut self, len: usize, value: T) {
+        let Some(more) = len.checked_sub(self.0.len()) else {
+            return self.truncate(len);
+        };
+        self.0.reserve(more);
+        let spare = self.0.spare_capacity_mut().iter_mut();
+        spare.take(more).for_each(|v| *v = MaybeUninit::new(value));
+        // SAFETY: there is room for `more`, and all of them were just written.
+        unsafe { self.0.set_len(len) };
+    }
+
+    /// Cuts to `len`, if it is longer.
+    pub fn truncate(&mut self, len: usize) {
+        self.0.truncate(len);
+    }
+
+    /// Cuts to nothing, and keeps the memory.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Gives back what is not needed.
+    pub fn shrink_to_fit(&mut self) {
+        self.0.shrink_to_fit();
+    }
+}
+
+impl<T: Copy> Default for LargeVec<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Copy> From<&[T]> for LargeVec<T> {
+    fn from(values: &[T]) -> Self {
+        let mut all = Self::with_capacity(values.len());
+        all.extend_from_slice(values);
+        all
+    }
+}
+
+impl<T: Copy> FromIterator<T> for LargeVec<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
+        let values = values.into_iter();
+        let mut all = Self::with_capacity(values.size_hint().0);
+        all.0.extend(values);
+        all
+    }
+}
+
+impl<T> Deref for LargeVec<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for LargeVec<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.0
+    }
+}
 
 /// The allocator of [`LargeVec`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct LargeAlloc;
-
-/// A copy of `bytes`.
-pub fn large_copy(bytes: &[u8]) -> LargeVec<u8> {
-    let mut copy = LargeVec::with_capacity_in(bytes.len(), LargeAlloc);
-    copy.extend_from_slice(bytes);
-    copy
-}
+struct LargeAlloc;
 
 /// Whether memory of this layout is a mapping.
 fn is_mapped(layout: Layout) -> bool {
@@ -150,7 +250,7 @@ mod tests {
 
     #[test]
     fn what_is_in_a_vector_stays_while_it_becomes_a_mapping_and_back() {
-        let mut v: LargeVec<u64> = LargeVec::new_in(LargeAlloc);
+        let mut v = LargeVec::new();
         let n = 4 * MAPPED_MIN as u64 / 8;
         for i in 0..n {
             v.push(i);
@@ -161,9 +261,14 @@ mod tests {
         assert!(v.iter().copied().eq(0..n * 3 / 4));
         v.truncate(5);
         v.shrink_to_fit();
-        assert_eq!(v.as_slice(), [0, 1, 2, 3, 4]);
-        v.extend_from_slice(&vec![7; MAPPED_MIN]);
-        assert_eq!(v[5 + MAPPED_MIN - 1], 7);
+        assert_eq!(v[..], [0, 1, 2, 3, 4]);
+        v.extend_from_slice(&[7; MAPPED_MIN / 4]);
+        assert_eq!(v.last(), Some(&7));
+        v.resize(10, 0);
+        v.resize(12, 9);
+        assert_eq!(v[..], [0, 1, 2, 3, 4, 7, 7, 7, 7, 7, 9, 9]);
+        let same: LargeVec<u64> = v.iter().copied().collect();
+        assert_eq!(same[..], LargeVec::from(&v[..])[..]);
     }
 
     #[test]

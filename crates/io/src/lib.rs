@@ -30,7 +30,7 @@ use std::sync::Arc;
 use base::{Error, Result};
 
 pub use buffer::AlignedBuf;
-pub use large::{LargeAlloc, LargeVec, large_copy};
+pub use large::LargeVec;
 pub use limiter::{IoPriority, RateLimiter, RateLimiterMode, RateLimiterOptions};
 pub use memory::Mapping;
 pub use probe::Probe;

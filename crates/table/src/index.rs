@@ -21,7 +21,7 @@ use std::cmp::Ordering;
 
 use base::coding::Decoder;
 use base::{Comparator, Error, Result, key};
-use io::{LargeAlloc, LargeVec};
+use io::LargeVec;
 
 use crate::block::{Block, Cursor, Keys, Stored, Target};
 use crate::handle::BlockHandle;
@@ -78,9 +78,9 @@ impl Index {
             user_keys,
             common: Vec::new(),
             samples: Vec::new(),
-            prefixes: LargeVec::new_in(LargeAlloc),
-            keys: LargeVec::new_in(LargeAlloc),
-            slots: LargeVec::new_in(LargeAlloc),
+            prefixes: LargeVec::new(),
+            keys: LargeVec::new(),
+            slots: LargeVec::new(),
         }
     }
 
@@ -109,12 +109,12 @@ impl Index {
             let common = first.iter().zip(last).take_while(|(a, b)| a == b).count();
             self.common = first.get(..common).unwrap_or_default().to_vec();
         }
-        let mut prefixes = LargeVec::with_capacity_in(n, LargeAlloc);
-        prefixes.extend((0..n).map(|i| {
-            let rest = self.user_separator(i).get(self.common.len()..);
-            self.comparator.prefix(rest.unwrap_or_default())
-        }));
-        self.prefixes = prefixes;
+        self.prefixes = (0..n)
+            .map(|i| {
+                let rest = self.user_separator(i).get(self.common.len()..);
+                self.comparator.prefix(rest.unwrap_or_default())
+            })
+            .collect();
         self.samples = self.prefixes.iter().copied().step_by(SAMPLE).collect();
         self.keys.shrink_to_fit();
         self.slots.shrink_to_fit();

@@ -12,27 +12,20 @@
 
 use base::coding::{put_slice, put_varint, put_varint_signed};
 use base::{Comparator, SequenceNumber, SliceTransform, ValueType, key};
-use io::{LargeAlloc, LargeVec};
+use io::LargeVec;
 
 use crate::block::common_prefix;
 use crate::handle::BlockHandle;
 use crate::options::{IndexShortening, IndexType, TableOptions};
 
 /// Byte strings back to back.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Strings {
     bytes: LargeVec<u8>,
     ends: LargeVec<usize>,
 }
 
 impl Strings {
-    fn new() -> Self {
-        Self {
-            bytes: LargeVec::new_in(LargeAlloc),
-            ends: LargeVec::new_in(LargeAlloc),
-        }
-    }
-
     fn get(&self, i: usize) -> &[u8] {
         let start = i.checked_sub(1).map_or(0, |i| self.ends[i]);
         &self.bytes[start..self.ends[i]]
@@ -88,10 +81,10 @@ impl IndexBuilder {
         Self {
             comparator,
             shortening: table.index_shortening,
-            separators: Strings::new(),
+            separators: Strings::default(),
             first_keys: (table.index_type == IndexType::BinarySearchWithFirstKey)
-                .then(Strings::new),
-            handles: LargeVec::new_in(LargeAlloc),
+                .then(Strings::default),
+            handles: LargeVec::new(),
             splits_user_keys: false,
             prefixes: prefix_extractor
                 .filter(|_| with_prefixes)
@@ -228,7 +221,7 @@ impl IndexBlock {
     pub(super) fn new(encoding: Encoding) -> Self {
         Self {
             encoding,
-            out: LargeVec::new_in(LargeAlloc),
+            out: LargeVec::new(),
             head: Vec::new(),
             value: Vec::new(),
             restarts: vec![0],

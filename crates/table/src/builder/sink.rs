@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use base::{Error, Result};
-use io::{File, LargeAlloc, LargeVec, WriteSync, write_all_at};
+use io::{File, LargeVec, WriteSync, write_all_at};
 
 use super::meter::{Compression, WriteMeter};
 use crate::checksum::{self, ChecksumType};
@@ -41,7 +41,7 @@ impl Sink {
             file,
             checksum,
             base_context,
-            buffer: LargeVec::with_capacity_in(BUFFER_BYTES + BUFFER_BYTES / 8, LargeAlloc),
+            buffer: LargeVec::with_capacity(BUFFER_BYTES + BUFFER_BYTES / 8),
             buffer_at: 0,
             compression: Compression::default(),
             meter,
@@ -106,7 +106,7 @@ impl Sink {
 
     /// Writes what has collected.
     pub(super) fn flush(&mut self) -> Result<()> {
-        let buffer = std::mem::replace(&mut self.buffer, LargeVec::new_in(LargeAlloc));
+        let buffer = std::mem::replace(&mut self.buffer, LargeVec::new());
         let written = self.write(&buffer);
         self.buffer = buffer;
         self.buffer.clear();

@@ -8,7 +8,7 @@
 //! The lines are kept aligned to cache lines, which a block read from a file is not.
 #![deny(clippy::indexing_slicing)]
 
-use io::{LargeAlloc, LargeVec};
+use io::LargeVec;
 
 use super::METADATA_LEN;
 
@@ -78,16 +78,18 @@ impl Bloom {
         if lines.is_empty() || !rest.is_empty() || data.len() as u64 > DATA_LEN_MAX {
             return None;
         }
-        let mut all = LargeVec::with_capacity_in(lines.len(), LargeAlloc);
-        all.extend(lines.iter().map(|bytes| {
+        let lines = lines.iter().map(|bytes| {
             let mut line = Line([0; 8]);
             let (words, _) = bytes.as_chunks::<8>();
             for (word, bytes) in line.0.iter_mut().zip(words) {
                 *word = u64::from_le_bytes(*bytes);
             }
             line
-        }));
-        Some(Self { lines: all, probes })
+        });
+        Some(Self {
+            lines: lines.collect(),
+            probes,
+        })
     }
 
     #[inline]

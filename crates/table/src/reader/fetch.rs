@@ -14,7 +14,7 @@ use std::sync::Arc;
 use base::coding::u32_at;
 use base::stats::Activity;
 use base::{Comparator, Error, Result};
-use io::{File, IoPriority, LargeAlloc, LargeVec, large_copy};
+use io::{File, IoPriority, LargeVec};
 
 use super::meter::ReadMeter;
 use crate::block::Block;
@@ -141,7 +141,7 @@ impl Fetch {
             let mut stored = self.stored(handle)?;
             let opened = self.decode(&stored, handle, Role::Meta, true)?;
             if let Cow::Owned(bytes) = opened {
-                return Ok(large_copy(&bytes));
+                return Ok(LargeVec::from(&*bytes));
             }
             stored.truncate(handle.size as usize);
             Ok(stored)
@@ -192,9 +192,9 @@ impl Fetch {
         if let Some(from) = handle.offset.checked_sub(self.tail_at)
             && let Some(bytes) = self.tail.get(from as usize..from as usize + len)
         {
-            return Ok(large_copy(bytes));
+            return Ok(LargeVec::from(bytes));
         }
-        let mut stored = LargeVec::new_in(LargeAlloc);
+        let mut stored = LargeVec::new();
         stored.resize(len, 0);
         let how = Read {
             verify: true,
@@ -370,7 +370,7 @@ impl ReadAhead {
     pub(crate) fn new(sizes: ReadAheadSizes) -> Self {
         Self {
             sizes,
-            bytes: LargeVec::new_in(LargeAlloc),
+            bytes: LargeVec::new(),
             at: 0,
             expected: u64::MAX,
             consecutive: 0,

@@ -183,7 +183,7 @@ pub(super) fn read_properties(
             Ok(())
         })?;
         if damaged {
-            verify_without_seqno(fetch, handle, stored.clone(), seqno_at)?;
+            verify_without_seqno(fetch, handle, LargeVec::from(&*stored), seqno_at)?;
         }
         let pairs = entries.iter().map(|(k, v)| (k.as_slice(), v.as_slice()));
         let properties = Properties::from_entries(pairs)?;
