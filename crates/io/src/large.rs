@@ -262,7 +262,7 @@ mod tests {
         v.truncate(5);
         v.shrink_to_fit();
         assert_eq!(v[..], [0, 1, 2, 3, 4]);
-        v.extend_from_slice(&[7; MAPPED_MIN / 4]);
+        v.extend_from_slice(&vec![7; MAPPED_MIN / 4]);
         assert_eq!(v.last(), Some(&7));
         v.resize(10, 0);
         v.resize(12, 9);
