@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::driver::{Setup, output_of, process_stats};
+use crate::spread::Spread;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -91,22 +92,9 @@ fn measure(arguments: &Arguments, setup: &Setup) -> Result<String, String> {
         }
         ratios.push(seconds[1] / seconds[0]);
     }
-    let (low, middle, high) = spread(&mut ratios);
-    table.push_str(&format!(
-        "\nRocksDB's time over Ironstone's: {middle:.2} [{low:.2}-{high:.2}]\n"
-    ));
+    let ratio = Spread::of(ratios.into_iter()).text();
+    table.push_str(&format!("\nRocksDB's time over Ironstone's: {ratio}\n"));
     Ok(table)
-}
-
-/// The least, the median and the largest of some figures.
-fn spread(figures: &mut [f64]) -> (f64, f64, f64) {
-    figures.sort_by(f64::total_cmp);
-    let at = |i: usize| figures.get(i).copied().unwrap_or(f64::NAN);
-    (
-        at(0),
-        at(figures.len() / 2),
-        at(figures.len().wrapping_sub(1)),
-    )
 }
 
 fn once(arguments: &Arguments, rocksdb: bool, pair: u32, setup: &Setup) -> Result<Outcome, String> {
@@ -160,6 +148,5 @@ Process: peak memory 110 MiB; written 3542 MiB; CPU 55.7 seconds
         assert!((found.compact_seconds - 4.25).abs() < 1e-9);
         assert_eq!((found.memory_mib, found.written_mib), (110, 3542));
         assert!(outcome("").is_none());
-        assert_eq!(spread(&mut [3.0, 1.0, 2.0]), (1.0, 2.0, 3.0));
     }
 }

@@ -36,11 +36,17 @@ pub(crate) fn program(package: &str, name: &str, profile: Option<&str>) -> Resul
         .ok_or_else(|| format!("cargo did not tell where {name} is"))
 }
 
-/// What a run of db_bench printed. Errors: it failed; with what it said.
-pub(crate) fn output_of(mut command: Command) -> Result<String, String> {
+/// What a run of db_bench printed as results. Errors: it failed; with what it said.
+pub(crate) fn output_of(command: Command) -> Result<String, String> {
+    outputs_of(command).map(|(results, _)| results)
+}
+
+/// What a run of db_bench printed as results, and beside them. Errors: it failed; with what it said.
+pub(crate) fn outputs_of(mut command: Command) -> Result<(String, String), String> {
     let output = command.output().map_err(|e| format!("db_bench: {e}"))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        return Ok((text(&output.stdout), text(&output.stderr)));
     }
     let arguments: Vec<_> = command.get_args().map(|a| a.to_string_lossy()).collect();
     Err(format!(

@@ -2,9 +2,9 @@
 
 #![expect(clippy::print_stdout, reason = "a program that prints its results")]
 
+mod bench;
 mod bench_bulkload;
 mod bench_device;
-mod bench_quick;
 mod bench_requests;
 mod bench_sustained;
 mod benchmark_sh;
@@ -14,6 +14,7 @@ mod generate;
 mod peers;
 mod soak;
 mod source;
+mod spread;
 mod tidy;
 mod tree;
 
@@ -36,8 +37,7 @@ struct Arguments {
 enum Task {
     /// Fetch RocksDB 11.8.1, which tests and benchmarks compare with, into target/peers
     Peers(peers::Arguments),
-    /// Compare Ironstone's speed with RocksDB's: a few benchmarks, interleaved, in minutes
-    BenchQuick(bench_quick::Arguments),
+    Bench(bench::Arguments),
     /// Compare both engines, with defaults and tuned, on what a service writes for each request
     BenchRequests(bench_requests::Arguments),
     /// Compare both engines in minutes of overwriting: rate, worst second, tail, amplification
@@ -61,7 +61,7 @@ enum Task {
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Peers(arguments) => peers::run(&arguments),
-        Task::BenchQuick(arguments) => bench_quick::run(&arguments),
+        Task::Bench(arguments) => bench::run(&arguments),
         Task::BenchRequests(arguments) => bench_requests::run(&arguments),
         Task::BenchSustained(arguments) => bench_sustained::run(&arguments),
         Task::BenchBulkload(arguments) => bench_bulkload::run(&arguments),

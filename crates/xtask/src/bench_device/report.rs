@@ -6,6 +6,7 @@
 use serde_json::{Value, json};
 
 use super::run::Figures;
+use crate::spread::Spread;
 
 /// Where and how something was measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,40 +49,6 @@ pub(crate) struct Report {
     /// The machine and what both engines got, a line each.
     pub(crate) notes: Vec<String>,
     cases: Vec<(Case, Vec<Pair>)>,
-}
-
-/// Median, smallest and largest.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Spread {
-    pub(crate) median: f64,
-    pub(crate) low: f64,
-    pub(crate) high: f64,
-}
-
-impl Spread {
-    fn of(values: impl Iterator<Item = f64>) -> Self {
-        let mut values: Vec<f64> = values.collect();
-        values.sort_by(f64::total_cmp);
-        let at = |i: usize| values.get(i).copied().unwrap_or(f64::NAN);
-        let middle = values.len() / 2;
-        let median = match values.len() % 2 {
-            0 => f64::midpoint(at(middle.wrapping_sub(1)), at(middle)),
-            _ => at(middle),
-        };
-        Self {
-            median,
-            low: at(0),
-            high: at(values.len().wrapping_sub(1)),
-        }
-    }
-
-    fn text(self) -> String {
-        format!("{:.2} [{:.2}..{:.2}]", self.median, self.low, self.high)
-    }
-
-    fn json(self) -> Value {
-        json!({"median": self.median, "low": self.low, "high": self.high})
-    }
 }
 
 /// Ironstone against the two others in a case.
@@ -291,7 +258,6 @@ pub(crate) fn writes((fewest, most): (f64, f64)) -> String {
 }
 
 #[cfg(test)]
-#[expect(clippy::float_cmp, reason = "figures that are exact in binary")]
 mod tests {
     use super::super::stat::Each;
     use super::*;
@@ -345,14 +311,6 @@ mod tests {
             },
         );
         report
-    }
-
-    #[test]
-    fn medians_and_odd_even() {
-        let spread = Spread::of([3.0, 1.0, 2.0].into_iter());
-        assert_eq!((spread.median, spread.low, spread.high), (2.0, 1.0, 3.0));
-        assert_eq!(Spread::of([1.0, 2.0].into_iter()).median, 1.5);
-        assert!(Spread::of(std::iter::empty()).median.is_nan());
     }
 
     #[test]

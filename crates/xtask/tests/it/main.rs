@@ -3,3 +3,4 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets an error fails")]
 
 mod bench_device;
+mod bench_page;

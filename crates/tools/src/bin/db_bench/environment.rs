@@ -114,20 +114,21 @@ pub(crate) fn process_stats() -> String {
     let peak_kib = field(&read("/proc/self/status"), "VmHWM:");
     let io = read("/proc/self/io");
     let written = field(&io, "write_bytes:").saturating_sub(field(&io, "cancelled_write_bytes:"));
+    let read_bytes = field(&io, "read_bytes:");
     let stat = read("/proc/self/stat");
     // Behind the name in parentheses: fields 14 and 15 of proc_pid_stat(5), user and system time.
     let times = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
-    let ticks: u64 = times
+    let mut seconds = times
         .split(' ')
         .skip(11)
-        .take(2)
-        .filter_map(|t| t.parse::<u64>().ok())
-        .sum();
+        .map(|t| t.parse::<u64>().unwrap_or(0) as f64 / TICKS_A_SECOND);
+    let (user, system) = (seconds.next().unwrap_or(0.0), seconds.next().unwrap_or(0.0));
     format!(
-        "Process: peak memory {} MiB; written {} MiB; CPU {:.1} seconds\n",
+        "Process: peak memory {} MiB; written {} MiB; CPU {:.1} seconds; user {user:.2} system \
+         {system:.2} seconds; written {written} read {read_bytes} bytes\n",
         peak_kib / 1024,
         written >> 20,
-        ticks as f64 / TICKS_A_SECOND
+        user + system
     )
 }
 

@@ -1,0 +1,242 @@
+//! Runs a suite: pairs in turns, everything kept as it comes.
+//!
+//! A machine's speed changes while one measures, so a lone time says little. Each measurement is a
+//! pair: the same benchmark with the same seed and options on both engines, one right after the other,
+//! by the same driver; every second pair begins with the other engine, as the first of two finds
+//! another state of caches and device than the second. Results are stored after every run: a suite
+//! that is interrupted leaves what it has measured, marked as incomplete.
+
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::data::{Benchmark, Engine, Extra, Pair, Report};
+use super::files::Files;
+use super::progress::Progress;
+use super::run::Runner;
+use super::suite::{Bench, Database};
+use crate::driver::Setup;
+
+/// Measurements of `cargo xtask` that a full suite includes: title, arguments, and whether a machine may
+/// lack what it takes, as root.
+const EXTRAS: [(&str, &str, bool); 4] = [
+    (
+        "Ten minutes of overwriting",
+        "bench-sustained --pairs 2",
+        false,
+    ),
+    (
+        "Requests of a service: three puts and a delete in a batch",
+        "bench-requests --rounds 2",
+        false,
+    ),
+    (
+        "Bulk load: random keys into vector memtables, then one compaction",
+        "bench-bulkload",
+        false,
+    ),
+    (
+        "Device operations of a synced put, counted on a device of its own",
+        "bench-device --count-only",
+        true,
+    ),
+];
+
+/// Set by Ctrl-C and by a request to end.
+pub(super) struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    pub(super) fn watch() -> Result<Self, String> {
+        let flag = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&flag))
+                .map_err(|e| format!("signals: {e}"))?;
+        }
+        Ok(Self(flag))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.0.load(Ordering::Relaxed) {
+            return Err("interrupted".to_owned());
+        }
+        Ok(())
+    }
+
+    /// An interrupt ends db_bench too; then that is not what to tell.
+    fn or(&self, failed: String) -> String {
+        self.check().err().unwrap_or(failed)
+    }
+}
+
+/// A suite under way.
+pub(super) struct Session<'a> {
+    pub(super) setup: &'a Setup,
+    pub(super) files: &'a Files,
+    pub(super) interrupt: &'a Interrupt,
+}
+
+impl Session<'_> {
+    /// Measures, filling the report; what came before a failure stays in it. Errors: the outputs cannot
+    /// be written. A run that fails is the report's problem.
+    pub(super) fn measure(
+        &self,
+        benches: &[Bench],
+        extras: bool,
+        report: &mut Report,
+    ) -> Result<(), String> {
+        let runs = 2 * u64::from(report.settings.pairs) * benches.len() as u64;
+        let mut progress = Progress::new(runs);
+        let mut measured = self.pairs(benches, report, &mut progress);
+        if measured.is_ok() && extras {
+            measured = self.extras(report, &progress);
+        }
+        progress.end();
+        match measured {
+            Ok(()) => {
+                report.complete = true;
+                report.problem = None;
+            }
+            Err(problem) => report.problem = Some(self.interrupt.or(problem)),
+        }
+        self.files.write(report)
+    }
+
+    fn pairs(
+        &self,
+        benches: &[Bench],
+        report: &mut Report,
+        progress: &mut Progress,
+    ) -> Result<(), String> {
+        let settings = report.settings.clone();
+        let runner = Runner::new(self.setup, &settings);
+        for database in [Database::Read, Database::Overwrite] {
+            if benches.iter().any(|bench| bench.database == database) {
+                for engine in Engine::BOTH {
+                    let name = engine.name();
+                    progress.say(&format!("filling {name}'s database to {}", database.name()));
+                    runner.prepare(database, engine)?;
+                    self.interrupt.check()?;
+                }
+            }
+        }
+        for bench in benches {
+            report.benchmarks.push(Benchmark {
+                name: bench.name.to_owned(),
+                about: bench.about.to_owned(),
+                writes: bench.writes,
+                pairs: Vec::new(),
+            });
+            for number in 0..settings.pairs {
+                self.pair(bench, number, &runner, report, progress)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn pair(
+        &self,
+        bench: &Bench,
+        number: u32,
+        runner: &Runner<'_>,
+        report: &mut Report,
+        progress: &mut Progress,
+    ) -> Result<(), String> {
+        let first = Engine::BOTH[number as usize % 2];
+        let which = format!("{} {}/{}", bench.name, number + 1, report.settings.pairs);
+        let mut pair = Pair {
+            first,
+            ironstone: None,
+            rocksdb: None,
+        };
+        let mut failed = Ok(());
+        for engine in [first, first.other()] {
+            progress.begin(&format!("{which} {}", engine.name()));
+            match runner.measure(bench, engine, number) {
+                Ok(outcome) => {
+                    let version = match engine {
+                        Engine::Ironstone => &mut report.versions.ironstone,
+                        Engine::RocksDb => &mut report.versions.rocksdb,
+                    };
+                    *version = outcome.version.or(version.take());
+                    pair.set(engine, outcome.run);
+                    progress.ran();
+                }
+                Err(e) => failed = Err(format!("{which} on {}: {e}", engine.name())),
+            }
+            failed = failed.and_then(|()| self.interrupt.check());
+            if failed.is_err() {
+                break;
+            }
+        }
+        let told = told(&which, &pair);
+        if let Some(benchmark) = report.benchmarks.last_mut() {
+            benchmark.pairs.push(pair);
+        }
+        self.files.write(report)?;
+        failed?;
+        progress.result(&told);
+        Ok(())
+    }
+
+    /// Runs the other measurements, each as a command of its own.
+    fn extras(&self, report: &mut Report, progress: &Progress) -> Result<(), String> {
+        let program = std::env::current_exe().map_err(|e| e.to_string())?;
+        for (title, arguments, optional) in EXTRAS {
+            progress.say(&format!("cargo xtask {arguments}"));
+            let mut command = Command::new(&program);
+            command.args(arguments.split(' '));
+            command.arg("--driver").arg(&self.setup.driver);
+            command.stderr(std::process::Stdio::inherit());
+            let output = command.output().map_err(|e| format!("{arguments}: {e}"))?;
+            self.interrupt.check()?;
+            let text = match (output.status.success(), optional) {
+                (true, _) => String::from_utf8_lossy(&output.stdout).into_owned(),
+                (false, true) => "Not measured: this machine lacks what it takes.\n".to_owned(),
+                (false, false) => return Err(format!("cargo xtask {arguments} failed")),
+            };
+            report.extras.push(Extra {
+                title: title.to_owned(),
+                command: format!("cargo xtask {arguments}"),
+                text,
+            });
+            self.files.write(report)?;
+        }
+        Ok(())
+    }
+}
+
+/// A pair's result in a line.
+fn told(which: &str, pair: &Pair) -> String {
+    let micros = |engine| {
+        let run = pair.run(engine)?;
+        Some(format!("{} {:.3} µs", engine.name(), run.micros_per_op))
+    };
+    let mut parts: Vec<_> = Engine::BOTH.into_iter().filter_map(micros).collect();
+    parts.extend(pair.ratio().map(|ratio| format!("ratio {ratio:.2}")));
+    format!("{which}: {}", parts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::data::tests::benchmark;
+
+    #[test]
+    fn a_pair_is_told_in_a_line() {
+        let mut pair = benchmark("x", &[(1.5, 3.0)]).pairs.remove(0);
+        assert_eq!(
+            told("x 1/5", &pair),
+            "x 1/5: Ironstone 1.500 µs, RocksDB 3.000 µs, ratio 2.00"
+        );
+        pair.rocksdb = None;
+        assert_eq!(told("x 1/5", &pair), "x 1/5: Ironstone 1.500 µs");
+    }
+
+    #[test]
+    fn an_interrupt_explains_a_failure() {
+        let interrupt = Interrupt(Arc::new(AtomicBool::new(false)));
+        assert_eq!(interrupt.or("x failed".to_owned()), "x failed");
+        interrupt.0.store(true, Ordering::Relaxed);
+        assert_eq!(interrupt.or("x failed".to_owned()), "interrupted");
+    }
+}
