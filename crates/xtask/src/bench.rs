@@ -55,7 +55,7 @@ pub(crate) struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Task {
-    /// Seven benchmarks on 400,000 keys: about three minutes
+    /// Seven benchmarks on 500,000 keys: about three minutes
     Quick(SuiteArguments),
     /// Thirteen benchmarks on two million keys: about half an hour
     Standard(SuiteArguments),

@@ -7,22 +7,34 @@ use base::clock::{Clock, SystemClock};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Runs done and to come.
+///
+/// What is left is told from two kinds of runs: those that last as long as they are told to, and
+/// the others, which take as long as those of them that are done.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
     clock: Arc<dyn Clock>,
-    begun: u64,
     runs: u64,
     done: u64,
+    timed: Timed,
+    /// Nanoseconds of the others that are done, and their number.
+    others: (u64, u64),
+    begun: u64,
+}
+
+/// Runs that last a given time.
+#[derive(Clone, Copy)]
+pub(super) struct Timed {
+    /// How many are to come.
+    pub(super) left: u64,
+    pub(super) seconds: u32,
 }
 
 impl Progress {
-    pub(super) fn new(runs: u64) -> Self {
+    pub(super) fn new(runs: u64, timed: Timed) -> Self {
         let clock = SystemClock::shared();
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(Some(runs), ProgressDrawTarget::stderr());
-            if let Ok(style) = ProgressStyle::with_template(
-                "{msg} {wide_bar} run {human_pos} of {human_len}, {eta} left",
-            ) {
+            if let Ok(style) = ProgressStyle::with_template("{prefix} {wide_bar} {msg}") {
                 bar.set_style(style);
             }
             bar
@@ -33,29 +45,39 @@ impl Progress {
             clock,
             runs,
             done: 0,
+            timed,
+            others: (0, 0),
         }
     }
 
     /// Something begins that is no run of its own.
     pub(super) fn say(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.set_message(text.to_owned()),
+            Some(bar) => bar.set_prefix(text.to_owned()),
             None => eprintln!("{text}"),
         }
     }
 
     /// A run begins.
-    pub(super) fn begin(&self, what: &str) {
+    pub(super) fn begin(&mut self, what: &str) {
+        self.begun = self.clock.monotonic_nanos();
         if let Some(bar) = &self.bar {
-            bar.set_message(what.to_owned());
+            bar.set_prefix(what.to_owned());
         }
     }
 
     /// A run has ended.
-    pub(super) fn ran(&mut self) {
+    pub(super) fn ran(&mut self, timed: bool) {
         self.done += 1;
+        if timed {
+            self.timed.left = self.timed.left.saturating_sub(1);
+        } else {
+            self.others.0 += self.clock.monotonic_nanos() - self.begun;
+            self.others.1 += 1;
+        }
         if let Some(bar) = &self.bar {
             bar.set_position(self.done);
+            bar.set_message(self.left());
         }
     }
 
@@ -69,10 +91,12 @@ impl Progress {
 
     /// What is left, if it goes on as it went.
     fn left(&self) -> String {
-        let elapsed = (self.clock.monotonic_nanos() - self.begun) as f64 * 1e-9;
-        let (done, runs) = (self.done, self.runs);
-        let seconds = elapsed / done.max(1) as f64 * runs.saturating_sub(done) as f64;
-        format!("run {done} of {runs}, {} left", length(seconds))
+        let (nanos, others) = self.others;
+        let each = nanos as f64 * 1e-9 / others.max(1) as f64;
+        let (done, runs, timed) = (self.done, self.runs, self.timed);
+        let others_left = runs.saturating_sub(done).saturating_sub(timed.left);
+        let seconds = others_left as f64 * each + timed.left as f64 * f64::from(timed.seconds);
+        format!("run {done} of {runs}, about {} left", length(seconds))
     }
 
     pub(super) fn end(&self) {
@@ -102,11 +126,19 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_counted() {
-        let mut progress = Progress::new(4);
-        assert!(progress.left().starts_with("run 0 of 4"));
-        progress.ran();
-        assert!(progress.left().starts_with("run 1 of 4"));
+    fn timed_runs_take_their_time() {
+        let timed = Timed {
+            left: 2,
+            seconds: 30,
+        };
+        let mut progress = Progress::new(4, timed);
+        assert_eq!(progress.left(), "run 0 of 4, about 60 s left");
+        progress.begin("x");
+        progress.ran(true);
+        assert_eq!(progress.left(), "run 1 of 4, about 30 s left");
+        progress.ran(false);
+        progress.others = (2_000_000_000, 1);
+        assert_eq!(progress.left(), "run 2 of 4, about 32 s left");
         progress.end();
     }
 }

@@ -116,9 +116,9 @@ fn text(command: &Command) -> String {
     words.join(" ")
 }
 
-/// A word without the path of the source tree.
-pub(super) fn relative(word: &str, root: &str) -> String {
-    word.replace(&format!("{}/", Path::new(root).display()), "")
+/// A text without the path of the source tree.
+pub(super) fn relative(text: &str, root: &str) -> String {
+    text.replace(&format!("{}/", Path::new(root).display()), "")
 }
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::data::{Benchmark, Engine, Extra, Pair, Report};
 use super::files::Files;
-use super::progress::Progress;
-use super::run::Runner;
+use super::progress::{Progress, Timed};
+use super::run::{Runner, relative};
 use super::suite::{Bench, Database};
 use crate::driver::Setup;
 
@@ -84,8 +84,14 @@ impl Session<'_> {
         extras: bool,
         report: &mut Report,
     ) -> Result<(), String> {
-        let runs = 2 * u64::from(report.settings.pairs) * benches.len() as u64;
-        let mut progress = Progress::new(runs);
+        let settings = &report.settings;
+        let runs = |benches: usize| 2 * u64::from(settings.pairs) * benches as u64;
+        let timed = benches.iter().filter(|b| b.is_timed(settings)).count();
+        let timed = Timed {
+            left: runs(timed),
+            seconds: settings.seconds,
+        };
+        let mut progress = Progress::new(runs(benches.len()), timed);
         let mut measured = self.pairs(benches, report, &mut progress);
         if measured.is_ok() && extras {
             measured = self.extras(report, &progress);
@@ -96,7 +102,11 @@ impl Session<'_> {
                 report.complete = true;
                 report.problem = None;
             }
-            Err(problem) => report.problem = Some(self.interrupt.or(problem)),
+            Err(problem) => {
+                let root = crate::root();
+                let problem = relative(&self.interrupt.or(problem), &root.to_string_lossy());
+                report.problem = Some(problem.trim().to_owned());
+            }
         }
         self.files.write(report)
     }
@@ -109,17 +119,12 @@ impl Session<'_> {
     ) -> Result<(), String> {
         let settings = report.settings.clone();
         let runner = Runner::new(self.setup, &settings);
-        for database in [Database::Read, Database::Overwrite] {
-            if benches.iter().any(|bench| bench.database == database) {
-                for engine in Engine::BOTH {
-                    let name = engine.name();
-                    progress.say(&format!("filling {name}'s database to {}", database.name()));
-                    runner.prepare(database, engine)?;
-                    self.interrupt.check()?;
-                }
-            }
-        }
+        let mut prepared = vec![Database::New];
         for bench in benches {
+            if !prepared.contains(&bench.database) {
+                self.prepare(bench.database, &runner, progress)?;
+                prepared.push(bench.database);
+            }
             report.benchmarks.push(Benchmark {
                 name: bench.name.to_owned(),
                 about: bench.about.to_owned(),
@@ -129,6 +134,25 @@ impl Session<'_> {
             for number in 0..settings.pairs {
                 self.pair(bench, number, &runner, report, progress)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Makes the databases that runs go on with; late, so that what needs none is measured even if
+    /// there is no space for them.
+    fn prepare(
+        &self,
+        database: Database,
+        runner: &Runner<'_>,
+        progress: &Progress,
+    ) -> Result<(), String> {
+        for engine in Engine::BOTH {
+            let (name, what) = (engine.name(), database.name());
+            progress.say(&format!("filling {name}'s database to {what}"));
+            runner
+                .prepare(database, engine)
+                .map_err(|e| format!("filling {name}'s database to {what}: {e}"))?;
+            self.interrupt.check()?;
         }
         Ok(())
     }
@@ -159,7 +183,7 @@ impl Session<'_> {
                     };
                     *version = outcome.version.or(version.take());
                     pair.set(engine, outcome.run);
-                    progress.ran();
+                    progress.ran(bench.is_timed(&report.settings));
                 }
                 Err(e) => failed = Err(format!("{which} on {}: {e}", engine.name())),
             }

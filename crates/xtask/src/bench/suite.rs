@@ -41,10 +41,10 @@ pub(super) const QUICK: Suite = Suite {
         "readrandom",
         "readseq",
     ],
-    num: 400_000,
+    num: 500_000,
     pairs: 5,
     syncs: 2000,
-    seconds: 6,
+    seconds: 8,
     extras: false,
 };
 
@@ -277,6 +277,12 @@ impl Bench {
         flags
     }
 
+    /// Whether a run lasts as long as it is told to.
+    pub(super) fn is_timed(&self, settings: &Settings) -> bool {
+        let flags = (self.flags)(settings);
+        flags.iter().any(|flag| flag.starts_with("--duration="))
+    }
+
     /// Fills in what follows from a run's figures and from what the benchmark does.
     pub(super) fn complete(&self, run: &mut Run, settings: &Settings) {
         let entry = (KEY_SIZE + VALUE_SIZE) as f64;
@@ -335,6 +341,7 @@ mod tests {
             "overwrite,waitforcompaction,stats,levelstats"
         );
         assert_eq!(of("readseq").flags(&settings()), Vec::<String>::new());
+        assert!(of("sustained").is_timed(&settings()) && !of("overwrite").is_timed(&settings()));
         assert_eq!(
             of("fillsync").flags(&settings()),
             ["--writes=5", "--histogram"]
