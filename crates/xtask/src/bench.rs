@@ -18,6 +18,7 @@ mod log;
 mod machine;
 mod output;
 mod page;
+mod peers;
 mod progress;
 mod run;
 mod session;
@@ -99,6 +100,9 @@ struct SuiteArguments {
     /// A db_bench that is built already [default: build it]
     #[arg(long, value_name = "FILE")]
     driver: Option<PathBuf>,
+    /// Also run fjall, redb, LMDB and surrealkv, on at most 200,000 keys; builds bench/ first
+    #[arg(long)]
+    peers: bool,
     /// A stored report.json: fail if Ironstone has become slower since, beyond the noise
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
@@ -157,6 +161,7 @@ fn measure(suite: &Suite, arguments: &SuiteArguments) -> Result<(), String> {
         .as_deref()
         .map(compare::read)
         .transpose()?;
+    let peers = arguments.peers.then(peers::build).transpose()?;
     let files = files(arguments.out.as_deref())?;
     let interrupt = Interrupt::watch()?;
     let mut report = empty(suite, arguments);
@@ -168,6 +173,7 @@ fn measure(suite: &Suite, arguments: &SuiteArguments) -> Result<(), String> {
             setup,
             files: &files,
             interrupt: &interrupt,
+            peers: peers.as_deref(),
         };
         session.measure(&benches, extras, &mut report)
     })?;

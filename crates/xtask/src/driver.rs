@@ -11,17 +11,22 @@ pub(crate) fn build(release: bool) -> Result<PathBuf, String> {
 
 /// Builds a program with a profile of its own, or that of development; the path of the binary.
 pub(crate) fn program(package: &str, name: &str, profile: Option<&str>) -> Result<PathBuf, String> {
+    let mut arguments = vec!["--package", package, "--bin", name];
+    if let Some(profile) = profile {
+        arguments.extend(["--profile", profile]);
+    }
+    built(name, &arguments)
+}
+
+/// Builds a program with these arguments of `cargo build`; the path of the binary.
+pub(crate) fn built(name: &str, arguments: &[&str]) -> Result<PathBuf, String> {
     eprintln!("building {name}");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command
+    let output = Command::new(cargo)
         .current_dir(crate::root())
-        .args(["build", "--package", package, "--bin", name])
-        .arg("--message-format=json-render-diagnostics");
-    if let Some(profile) = profile {
-        command.args(["--profile", profile]);
-    }
-    let output = command
+        .arg("build")
+        .args(arguments)
+        .arg("--message-format=json-render-diagnostics")
         .stderr(std::process::Stdio::inherit())
         .output()
         .map_err(|e| format!("cargo: {e}"))?;

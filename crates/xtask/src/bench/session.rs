@@ -6,12 +6,14 @@
 //! another state of caches and device than the second. Results are stored after every run: a suite
 //! that is interrupted leaves what it has measured, marked as incomplete.
 
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::data::{Benchmark, Engine, Extra, Pair, Report};
 use super::files::Files;
+use super::peers::Peers;
 use super::progress::{Progress, Timed};
 use super::run::{Runner, relative};
 use super::suite::{Bench, Database};
@@ -73,6 +75,8 @@ pub(super) struct Session<'a> {
     pub(super) setup: &'a Setup,
     pub(super) files: &'a Files,
     pub(super) interrupt: &'a Interrupt,
+    /// The driver of other engines, if they are wanted.
+    pub(super) peers: Option<&'a Path>,
 }
 
 impl Session<'_> {
@@ -93,6 +97,9 @@ impl Session<'_> {
         };
         let mut progress = Progress::new(runs(benches.len()), timed);
         let mut measured = self.pairs(benches, report, &mut progress);
+        if let (Ok(()), Some(driver)) = (&measured, self.peers) {
+            measured = self.peers(driver, report, &progress);
+        }
         if measured.is_ok() && extras {
             measured = self.extras(report, &progress);
         }
@@ -200,6 +207,17 @@ impl Session<'_> {
         failed?;
         progress.result(&told);
         Ok(())
+    }
+
+    fn peers(&self, driver: &Path, report: &mut Report, progress: &Progress) -> Result<(), String> {
+        let peers = Peers {
+            driver,
+            setup: self.setup,
+            settings: &report.settings,
+        };
+        let extra = peers.measure(|text| progress.say(text), || self.interrupt.check())?;
+        report.extras.push(extra);
+        self.files.write(report)
     }
 
     /// Runs the other measurements, each as a command of its own.
