@@ -13,8 +13,8 @@ mod surrealkv;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
 
+use base::clock::SystemClock;
 use base::rng::Rng;
 use clap::Parser;
 use engine::{Engine, Result};
@@ -63,6 +63,7 @@ fn main() -> ExitCode {
 }
 
 fn run(flags: &Flags) -> Result<()> {
+    let clock = SystemClock::shared();
     let mut engine: Option<Box<dyn Engine>> = None;
     // db_bench gives the thread of each benchmark the next seed.
     for (seed, name) in (flags.seed + 1..).zip(&flags.benchmarks) {
@@ -72,7 +73,7 @@ fn run(flags: &Flags) -> Result<()> {
         }
         let engine = engine.as_mut().ok_or("the first benchmark must fill")?;
         let mut rng = Rng::new(seed);
-        let begun = Instant::now();
+        let begun = clock.monotonic_nanos();
         let operations = match name.as_str() {
             "fillrandom" => fill(
                 engine.as_mut(),
@@ -97,7 +98,7 @@ fn run(flags: &Flags) -> Result<()> {
             "readseq" => engine.scan(flags.num)?,
             other => return Err(format!("unknown benchmark '{other}'").into()),
         };
-        let seconds = begun.elapsed().as_secs_f64();
+        let seconds = (clock.monotonic_nanos() - begun) as f64 * 1e-9;
         let each = operations.max(1) as f64;
         println!(
             "{name:<12} : {:>11.3} micros/op {:.0} ops/sec {seconds:.3} seconds {operations} operations;",

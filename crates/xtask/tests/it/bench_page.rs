@@ -41,6 +41,7 @@ fn look(page: &Path, out: &Path) -> Option<Output> {
 
 #[test]
 fn the_page_shows_without_errors_or_overflow() {
+    let _alone = crate::alone();
     let dir = dir("good");
     let made = xtask(&["bench", "page", SAMPLE], &[Path::new("--out"), &dir]);
     assert!(made.status.success(), "{}", text(&made.stderr));
@@ -61,6 +62,7 @@ fn the_page_shows_without_errors_or_overflow() {
 
 #[test]
 fn what_is_wrong_with_a_page_is_seen() {
+    let _alone = crate::alone();
     let dir = dir("bad");
     let page = dir.join("bad.html");
     let bad = "<html><body><main><div style='width:2000px'>wide</div></main>\

@@ -4,3 +4,12 @@
 
 mod bench_device;
 mod bench_page;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Held by tests that count a device's operations and by those that keep the processors busy, which
+/// changes how the kernel merges requests.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
