@@ -279,6 +279,7 @@ fn resources(report: &Report) -> Markup {
 }
 
 fn devices(report: &Report) -> Markup {
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let each = |run: &Run, count: u64| {
         (run.operations > 0).then(|| count as f64 * 1000.0 / run.operations as f64)
     };
@@ -289,8 +290,8 @@ fn devices(report: &Report) -> Markup {
             div.halves {
                 (figure_plot(report, "Write requests for 1,000 operations", |_, r| each(r, r.device?.writes), format::short))
                 (figure_plot(report, "Flushes for 1,000 operations", |_, r| each(r, r.device?.flushes), format::short))
-                (figure_plot(report, "Written to the device", |_, r| Some(r.device?.written_bytes as f64), format::bytes))
-                (figure_plot(report, "Read from the device", |_, r| Some(r.device?.read_bytes as f64), format::bytes))
+                (figure_plot(report, "Written to the device, MiB", |_, r| Some(mib(r.device?.written_bytes)), format::digits))
+                (figure_plot(report, "Read from the device, MiB", |_, r| Some(mib(r.device?.read_bytes)), format::digits))
             }
             p.note {
                 "Counters of the whole device, from before a run until all of it was on the device: other \

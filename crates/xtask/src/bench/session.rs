@@ -44,6 +44,9 @@ const EXTRAS: [(&str, &str, bool); 4] = [
     ),
 ];
 
+/// The exit status of a command that finds a machine lacking.
+const LACKING: i32 = 2;
+
 /// Set by Ctrl-C and by a request to end.
 pub(super) struct Interrupt(Arc<AtomicBool>);
 
@@ -231,10 +234,12 @@ impl Session<'_> {
             command.stderr(std::process::Stdio::inherit());
             let output = command.output().map_err(|e| format!("{arguments}: {e}"))?;
             self.interrupt.check()?;
-            let text = match (output.status.success(), optional) {
-                (true, _) => String::from_utf8_lossy(&output.stdout).into_owned(),
-                (false, true) => "Not measured: this machine lacks what it takes.\n".to_owned(),
-                (false, false) => return Err(format!("cargo xtask {arguments} failed")),
+            let text = match output.status.code() {
+                Some(0) => String::from_utf8_lossy(&output.stdout).into_owned(),
+                Some(LACKING) if optional => {
+                    "Not measured: this machine lacks what it takes.".into()
+                }
+                _ => return Err(format!("cargo xtask {arguments} failed")),
             };
             report.extras.push(Extra {
                 title: title.to_owned(),

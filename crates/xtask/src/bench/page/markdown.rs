@@ -1,4 +1,4 @@
-//! The Markdown tables that other commands print, as HTML; other lines become paragraphs.
+//! The Markdown tables that other commands print, as HTML; other lines become paragraphs, line by line.
 
 use maud::{Markup, html};
 
@@ -38,7 +38,7 @@ pub(super) fn html(text: &str) -> Markup {
         @for part in parts(text) {
             @match part {
                 Part::Text(lines) => @if !lines.is_empty() {
-                    p { @for line in lines { (line) " " } }
+                    p { @for (i, line) in lines.iter().enumerate() { @if i > 0 { br; } (line) } }
                 },
                 Part::Table(rows) => div.scroll tabindex="0" role="region" aria-label="table" {
                     table {
@@ -71,7 +71,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("<p>more of it </p>") && !text.contains("---"),
+            text.contains("<p>more<br>of it</p>") && !text.contains("---"),
             "{text}"
         );
     }

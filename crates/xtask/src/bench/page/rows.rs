@@ -58,8 +58,9 @@ impl Axis {
 
     /// Round values, few enough to be read.
     fn ticks(&self) -> Vec<f64> {
-        const CHOICES: [&[f64]; 4] = [
+        const CHOICES: [&[f64]; 5] = [
             &[1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0],
+            &[1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0],
             &[1.0, 1.5, 2.0, 3.0, 5.0],
             &[1.0, 2.0, 5.0],
             &[1.0],

@@ -62,11 +62,11 @@ pub(super) fn results(report: &Report) -> Markup {
             tbody {
                 @for b in &report.benchmarks {
                     @let time = |engine| median(b, engine, |r| Some(r.micros_per_op), micros);
-                    @let rate = |engine| median(b, engine, |r| Some(r.ops_per_second), short);
+                    @let rate = |engine| median(b, engine, |r| Some(r.ops_per_second), |rate| short(rate) + "/s");
                     tr {
                         th scope="row" { (b.name) }
-                        td { (time(Engine::Ironstone)) br; small { (rate(Engine::Ironstone)) "/s" } }
-                        td { (time(Engine::RocksDb)) br; small { (rate(Engine::RocksDb)) "/s" } }
+                        td { (time(Engine::Ironstone)) br; small { (rate(Engine::Ironstone)) } }
+                        td { (time(Engine::RocksDb)) br; small { (rate(Engine::RocksDb)) } }
                         td { b { (or_dash(b.ratio().map(|r| format!("{:.2}", r.median)))) } }
                         td { (or_dash(b.ratio().map(|r| format!("{:.2}–{:.2}", r.low, r.high)))) }
                         td { (b.ratios().count()) }
@@ -217,7 +217,7 @@ pub(super) fn machine(report: &Report) -> Markup {
         section {
             h2 { "Machine and settings" }
             (scroll("Machine and settings", html! {
-                tbody {
+                tbody.facts {
                     @for f in &report.machine { (fact(&f.name, html! { (f.value) })) }
                     (fact("Keys of a database", html! { (settings.num) }))
                     (fact("Synced puts of a run", html! { (settings.syncs) }))
