@@ -2,6 +2,9 @@
 
 use maud::{Markup, html};
 
+/// Bytes of a cell that is a sentence rather than a figure.
+const LONG: usize = 40;
+
 /// A run of lines of one kind.
 enum Part<'a> {
     Table(Vec<Vec<&'a str>>),
@@ -47,7 +50,7 @@ pub(super) fn html(text: &str) -> Markup {
                                 @for (column, cell) in row.iter().enumerate() {
                                     @if i == 0 { th scope="col" { (cell) } }
                                     @else if column == 0 { th scope="row" { (cell) } }
-                                    @else { td { (cell) } }
+                                    @else { td class=[(cell.len() > LONG).then_some("text")] { (cell) } }
                                 }
                             }
                         }
