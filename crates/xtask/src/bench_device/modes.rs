@@ -15,6 +15,7 @@ use super::run::{Engine, Figures, Run};
 use super::stat::Counters;
 use super::throttle::Controller;
 use super::{SLOW, Session, Stop};
+use crate::spread::Spread;
 
 /// A way of writing.
 struct Mode {
@@ -208,22 +209,14 @@ fn all_modes(session: &Session<'_>, place: &Place<'_>, rows: &mut Vec<Row>) -> R
     Ok(())
 }
 
-/// Smallest, median and largest.
-fn spread(mut figures: Vec<f64>) -> (f64, f64, f64) {
-    figures.sort_unstable_by(f64::total_cmp);
-    let at = |i: usize| figures.get(i).copied().unwrap_or(f64::NAN);
-    let last = figures.len().saturating_sub(1);
-    (at(0), at(last / 2), at(last))
-}
-
 impl Row {
     fn median(&self, of: impl Fn(&Pair) -> f64) -> f64 {
-        spread(self.pairs.iter().map(of).collect()).1
+        Spread::of(self.pairs.iter().map(of)).median
     }
 
-    fn ratio(&self) -> (f64, f64, f64) {
+    fn ratio(&self) -> Spread {
         let ratio = |p: &Pair| p.ironstone.per_second / p.rocksdb.per_second;
-        spread(self.pairs.iter().map(ratio).collect())
+        Spread::of(self.pairs.iter().map(ratio))
     }
 }
 
@@ -236,9 +229,9 @@ fn table(rows: &[Row]) -> String {
          |---|---|---:|---:|---:|---|---|---|\n",
     );
     for row in rows {
-        let (least, middle, most) = row.ratio();
+        let ratio = row.ratio().text();
         text += &format!(
-            "| {} | {} | {} | {:.0} | {:.0} | {middle:.2} [{least:.2}–{most:.2}] | {:.0}, {:.0} | \
+            "| {} | {} | {} | {:.0} | {:.0} | {ratio} | {:.0}, {:.0} | \
              {:.2} / {:.2}, {:.2} / {:.2} |\n",
             row.disk,
             row.mode,
@@ -308,9 +301,8 @@ mod tests {
             puts: 5,
             pairs: vec![pair(10.0, 5.0), pair(30.0, 10.0), pair(8.0, 8.0)],
         };
-        assert_eq!(row.ratio(), (1.0, 2.0, 3.0));
         let text = table(std::slice::from_ref(&row));
-        let line = "| d | m | 5 | 10 | 8 | 2.00 [1.00–3.00] | 7, 7 | 0.00 / 0.00, 0.00 / 0.00 |";
+        let line = "| d | m | 5 | 10 | 8 | 2.00 [1.00..3.00] | 7, 7 | 0.00 / 0.00, 0.00 / 0.00 |";
         assert!(text.contains(line), "{text}");
         assert_eq!(tsv(&[row]).lines().count(), 7);
     }
