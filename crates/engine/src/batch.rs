@@ -23,6 +23,9 @@ use crate::entity::WideColumns;
 /// Bytes of sequence and count before the first record.
 pub const HEADER_LEN: usize = 12;
 
+/// Bytes for which a new batch has room: most single puts need no second allocation.
+const SMALL_PUT: usize = 180;
+
 /// Longest key in bytes: an internal key, 8 bytes longer, must have a 32-bit length.
 pub const KEY_LEN_MAX: usize = u32::MAX as usize - 8;
 
@@ -334,7 +337,7 @@ impl Default for WriteBatch {
 impl WriteBatch {
     /// An empty batch.
     pub fn new() -> Self {
-        Self::with_capacity(0)
+        Self::with_capacity(SMALL_PUT)
     }
 
     /// An empty batch with room for `bytes` bytes of records.

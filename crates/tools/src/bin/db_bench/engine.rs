@@ -87,7 +87,8 @@ pub(crate) trait Engine: Sized + Sync {
     fn backup(&self, dir: &Path) -> Result<()>;
     /// Restores the newest backup in `from` to `to`.
     fn restore(&self, from: &Path, to: &Path) -> Result<()>;
-    /// Counts what the operations of this thread cost from here on.
+    /// Counts what the operations of this thread cost from here on, at a level of RocksDB's: 1 counts
+    /// nothing.
     fn perf_start(&self, level: i32) -> Result<Self::Perf>;
     /// What it cost since then.
     fn perf_report(&self, perf: &Self::Perf) -> Result<String>;

@@ -33,7 +33,7 @@ pub(crate) fn options(flags: &Flags) -> Result<Vec<EngineOption>> {
     let derived = [
         compression(flags)?,
         compaction(flags)?,
-        tables(flags),
+        tables(flags)?,
         others(flags)?,
     ];
     let derived = derived.into_iter().flatten();
@@ -159,8 +159,15 @@ fn compaction(flags: &Flags) -> Result<Derived> {
     Ok(all)
 }
 
-fn tables(flags: &Flags) -> Derived {
+fn tables(flags: &Flags) -> Result<Derived> {
+    const SHORTENING: [&str; 3] = [
+        "kNoShortening",
+        "kShortenSeparators",
+        "kShortenSeparatorsAndSuccessor",
+    ];
     let mut all = Vec::new();
+    let mode = flags.index_shortening_mode;
+    let shortening = numbered("index_shortening_mode", mode, &SHORTENING)?;
     let mut add = |name, value: &str| all.push((Place::Table, name, value.to_owned()));
     if flags.bloom_bits > 0 && flags.use_ribbon_filter {
         add(
@@ -183,7 +190,8 @@ fn tables(flags: &Flags) -> Derived {
     if flags.prepopulate_block_cache == 1 {
         add("prepopulate_block_cache", "kFlushOnly");
     }
-    all
+    add("index_shortening", shortening);
+    Ok(all)
 }
 
 fn others(flags: &Flags) -> Result<Derived> {

@@ -148,8 +148,9 @@ impl<'a, E: Engine> Worker<'a, E> {
         let sizes = Sizes::new(self.flags, self.plan.value_size)?;
         let values = Values::new(sizes, self.flags.compression_ratio);
         let level = self.flags.perf_level;
-        let perf = (level > 1).then(|| self.engine.perf_start(level));
-        Ok((values, perf.transpose()?))
+        // Also where nothing is to be counted: RocksDB counts in a thread that says nothing.
+        let perf = self.engine.perf_start(level)?;
+        Ok((values, Some(perf).filter(|_| level > 1)))
     }
 
     fn act(&mut self, values: &mut Values) -> Result<()> {

@@ -74,9 +74,9 @@ flags! {
         /// The database that verify compares with.
         truth_db: String = String::new();
         /// Tables that ingestexternalfile ingests at once.
-        ingest_external_file_batch_size: i32 = 1;
+        ingest_external_file_batch_size: i32 = 10;
         /// How often it does.
-        ingest_external_file_num_batches: i32 = 10;
+        ingest_external_file_num_batches: i32 = 1;
         /// Compare the checksums of blocks read.
         verify_checksum: bool = true;
         /// How many keys seekrandom reads after each seek.
@@ -227,9 +227,8 @@ flags! {
         memtable_whole_key_filtering: bool = false, option Cf "memtable_whole_key_filtering";
         /// Let several threads insert into one memtable at once.
         allow_concurrent_memtable_write: bool = true, option Db "allow_concurrent_memtable_write";
-        /// Begin the next write group while one is inserted into the memtables. RocksDB's db_bench has
-        /// true as default.
-        enable_pipelined_write: bool = false, option Db "enable_pipelined_write";
+        /// Begin the next write group while one is inserted into the memtables.
+        enable_pipelined_write: bool = true, option Db "enable_pipelined_write";
         /// Give up the order of writes of different threads.
         unordered_write: bool = false, option Db "unordered_write";
         /// Let writes that have nothing for a memtable pass the others.
@@ -238,6 +237,10 @@ flags! {
         max_successive_merges: i64 = 0, option Cf "max_successive_merges";
         /// The merge operator: put, uint64add, stringappend, max, sortlist …; empty: none.
         merge_operator: String = String::new(), option Cf "merge_operator";
+        /// Parts of the cache of open tables, as a power of two.
+        table_cache_numshardbits: i32 = 4, option Db "table_cache_numshardbits";
+        /// Write the allocator's statistics into the LOG with the others.
+        dump_malloc_stats: bool = true, option Db "dump_malloc_stats";
         /// Update values in place. Without it nothing is overwritten.
         inplace_update_support: bool = false, option Cf "inplace_update_support";
     }
@@ -285,6 +288,8 @@ flags! {
         block_size: i32 = 4096, option Table "block_size";
         /// Keys between two restart points of a block.
         block_restart_interval: i32 = 16, option Table "block_restart_interval";
+        /// How index entries are shortened: 0: not, 1: between blocks, 2: the last one too.
+        index_shortening_mode: i32 = 2;
         /// The same of an index block.
         index_block_restart_interval: i32 = 1, option Table "index_block_restart_interval";
         /// Version of the table format.
@@ -424,9 +429,8 @@ flags! {
         universal_incremental: bool = false;
         /// Bytes that compactions read ahead.
         compaction_readahead_size: u64 = 2 << 20, option Db "compaction_readahead_size";
-        /// Microseconds between two looks for files that nobody needs.
-        delete_obsolete_files_period_micros: u64 = 0,
-            option Db "delete_obsolete_files_period_micros";
+        /// Without effect, as in RocksDB's db_bench.
+        delete_obsolete_files_period_micros: u64 = 0;
         /// Measure the reads and writes of background jobs.
         report_bg_io_stats: bool = false, option Cf "report_bg_io_stats";
         /// The older name of report_bg_io_stats.

@@ -19,7 +19,7 @@ struct RangeDeletions {
 }
 
 impl<E: Engine> Worker<'_, E> {
-    /// Puts, in batches where the plan says so.
+    /// Puts, in batches of one or as many as the plan says, as RocksDB's db_bench does.
     pub(super) fn write(&mut self, order: Order, values: &mut Values) -> Result<()> {
         let plan = self.plan;
         if plan.num != self.flags.num as u64 {
@@ -35,20 +35,13 @@ impl<E: Engine> Worker<'_, E> {
         let every = self.flags.flush_wal_every.max(0).unsigned_abs();
         while limit.take(plan.batch_size, &self.stats) {
             let bytes_before = bytes;
-            if plan.batch_size == 1 {
-                keys.write(place(self.pick(order, next)), &mut key);
+            for i in 0..plan.batch_size {
+                keys.write(place(self.pick(order, next + i)), &mut key);
                 let value = values.next();
                 bytes += key.len() + value.len();
-                self.engine.put(&options, &key, value)?;
-            } else {
-                for i in 0..plan.batch_size {
-                    keys.write(place(self.pick(order, next + i)), &mut key);
-                    let value = values.next();
-                    bytes += key.len() + value.len();
-                    self.engine.batch_put(&mut batch, &key, value)?;
-                }
-                self.engine.write(&options, &mut batch)?;
+                self.engine.batch_put(&mut batch, &key, value)?;
             }
+            self.engine.write(&options, &mut batch)?;
             let before = next;
             next += plan.batch_size;
             if every > 0 && before / every != next / every {
