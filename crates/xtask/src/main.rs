@@ -5,6 +5,7 @@
 mod bench;
 mod bench_bulkload;
 mod bench_device;
+mod bench_driver;
 mod bench_requests;
 mod bench_sustained;
 mod benchmark_sh;
@@ -44,6 +45,8 @@ enum Task {
     BenchSustained(bench_sustained::Arguments),
     /// Compare a bulk load: random keys into vector memtables, then one compaction
     BenchBulkload(bench_bulkload::Arguments),
+    /// Measure db_bench itself: its own cost, and RocksDB in it beside RocksDB's own db_bench
+    BenchDriver(bench_driver::Arguments),
     /// Run RocksDB's benchmark.sh, unmodified, on our db_bench
     BenchmarkSh(benchmark_sh::Arguments),
     /// Count what a synced put costs the device, beside RocksDB and the raw device; needs root
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Task::BenchRequests(arguments) => bench_requests::run(&arguments),
         Task::BenchSustained(arguments) => bench_sustained::run(&arguments),
         Task::BenchBulkload(arguments) => bench_bulkload::run(&arguments),
+        Task::BenchDriver(arguments) => bench_driver::run(&arguments),
         Task::BenchmarkSh(arguments) => benchmark_sh::run(&arguments),
         Task::BenchDevice(arguments) => return bench_device::run(&arguments),
         Task::Counts(arguments) => counts::run(&arguments),
