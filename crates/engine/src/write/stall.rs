@@ -18,9 +18,10 @@
 //! ```
 //!
 //! *Drain* is the rate of writes that compactions can bear: the files that leave level 0 per second
-//! while there are too many, times the bytes written (to all families) per file. Before anything was
-//! measured it is what the writers did by themselves. Between the points the rate is interpolated on
-//! a logarithmic scale, and it moves in fractions of a second rather than at once.
+//! while there are too many, times the bytes written (to all families) per file. Before that was
+//! measured it is the most that writers did, and at least `delayed_write_rate`; at first nobody is held
+//! back. Between the points the rate is interpolated on a logarithmic scale, and it moves in fractions of
+//! a second rather than at once.
 //!
 //! While a memtable is being flushed, the rate is also such that the room that is left lasts until
 //! the flush is done.
@@ -350,10 +351,14 @@ impl Family {
 
     fn target(&self, now: u64, incoming: Option<f64>, delayed: f64) -> Option<f64> {
         let pressure = pressure(&self.debt, &self.limits);
-        let by_compaction = (pressure >= 0.0).then(|| {
-            let drain = self.drain_rate().or(incoming).unwrap_or(delayed);
-            rate_at(pressure, drain.max(RATE_MIN), delayed)
-        });
+        let unknown = || match incoming {
+            Some(most) => Some(most.max(delayed)),
+            None => (pressure >= 2.0).then_some(delayed),
+        };
+        let drain = self.drain_rate().or_else(unknown);
+        let by_compaction = drain
+            .filter(|_| pressure >= 0.0)
+            .map(|drain| rate_at(pressure, drain.max(RATE_MIN), delayed));
         let mut rate = least(by_compaction, self.flush_rate(now));
         if self.condition == WriteStallCondition::Delayed {
             rate = least(rate, Some(delayed));
@@ -387,8 +392,8 @@ pub(crate) struct Change {
 pub(crate) struct Controller {
     families: BTreeMap<u32, Family>,
     delayed_write_rate: f64,
-    /// Bytes a second that come in while nobody is held back.
-    incoming: Mean,
+    /// The most bytes a second that came in.
+    incoming: Option<f64>,
     /// When how much had been written.
     last: Option<(u64, u64)>,
     /// The rate in force, and since when.
@@ -405,7 +410,7 @@ impl Controller {
         Self {
             families: BTreeMap::new(),
             delayed_write_rate: delayed_write_rate as f64,
-            incoming: Mean::default(),
+            incoming: None,
             last: None,
             rate: None,
             rate_at: 0,
@@ -491,9 +496,13 @@ impl Controller {
     /// a rate that is above what comes in holds nobody back.
     pub(crate) fn felt_rate(&self, now: u64) -> Option<f64> {
         let delayed = self.worst().0 != WriteStallCondition::Normal;
-        let held = |at| now.saturating_sub(at) < FELT_NANOS;
-        self.rate
-            .filter(|_| delayed || self.held_at.is_some_and(held))
+        let felt = delayed || self.was_held(now.saturating_sub(FELT_NANOS));
+        self.rate.filter(|_| felt)
+    }
+
+    /// Whether a writer was made to wait since then.
+    fn was_held(&self, since: u64) -> bool {
+        self.held_at.is_some_and(|at| at > since)
     }
 
     /// Whether writers have to ask before they write.
@@ -520,17 +529,15 @@ impl Controller {
         // Over shorter times the rate of a group would be measured, not that of the writers.
         if now.saturating_sub(then) >= 20_000_000 {
             let bytes = written.saturating_sub(before) as f64;
-            // Who is held back does not show what it would do.
-            if self.rate.is_none() {
-                self.incoming.add(bytes / seconds(then, now));
-            }
+            let rate = bytes / seconds(then, now);
+            self.incoming = Some(self.incoming.map_or(rate, |most| most.max(rate)));
             self.last = Some((now, written));
         }
     }
 
     /// Moves the rate towards what the debt asks for.
     fn follow(&mut self, now: u64) {
-        let (incoming, delayed) = (self.incoming.0, self.delayed_write_rate);
+        let (incoming, delayed) = (self.incoming, self.delayed_write_rate);
         let wanted = self
             .families
             .values()

@@ -247,6 +247,19 @@ fn writers_slower_than_compaction_are_left_alone() {
     assert!(low > 55.0 * MB, "{low}: {}", plot(late, 60.0 * MB));
 }
 
+/// As after an open: nothing is known of compactions, and level 0 has more files than its trigger.
+#[test]
+fn a_database_that_was_just_opened_holds_nobody_back() {
+    let offered = 100.0 * MB;
+    let mut m = Model::new(400.0 * MB, 200.0 * MB);
+    m.debt.l0_files = 6;
+    m.tell();
+    let trace = m.run(offered, 1);
+    println!("opened with six files:\n{}", plot(&trace, offered));
+    let least = trace.iter().copied().fold(f64::MAX, f64::min);
+    assert!(least > 0.95 * offered, "{least}");
+}
+
 #[test]
 fn a_burst_is_taken_in_and_forgotten() {
     let mut m = Model::new(300.0 * MB, 60.0 * MB);
