@@ -68,6 +68,7 @@ mod resume;
 mod set_options;
 mod shared;
 mod sizes;
+mod slabs;
 mod sst_file_writer;
 mod stored;
 mod table_events;

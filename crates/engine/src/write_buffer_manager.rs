@@ -12,8 +12,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use io::Mapping;
 use table::BlockCache;
 use table::cache::Reservation;
+
+use crate::slabs::Slabs;
 
 /// The cache is charged in steps of this many bytes, as RocksDB does.
 const CHARGE_STEP: usize = 256 << 10;
@@ -38,6 +41,7 @@ pub struct WriteBufferManager {
     /// Threads that wait for memory.
     waiting: Mutex<usize>,
     freed: Condvar,
+    slabs: Slabs,
 }
 
 /// What the cache is charged.
@@ -62,6 +66,7 @@ impl WriteBufferManager {
             cache: cache.map(|c| Mutex::new(charge(c))),
             waiting: Mutex::new(0),
             freed: Condvar::new(),
+            slabs: Slabs::default(),
         }
     }
 
@@ -145,6 +150,14 @@ impl WriteBufferManager {
         self.tell_waiting();
     }
 
+    /// Memory of memtables that are gone. Within the limit, and not more than writers will need soon.
+    fn keep(&self, slabs: Vec<Mapping>) {
+        let soon = 2 * self.mutable_memtable_memory_usage();
+        let room = self.buffer_size().saturating_sub(self.memory_usage());
+        let at_most = if self.enabled() { soon.min(room) } else { soon };
+        self.slabs.give_back(slabs, at_most);
+    }
+
     /// Waits until memory may be there, at most so long.
     pub(crate) fn wait(&self, at_most: Duration) {
         let mut waiting = self.lock_waiting();
@@ -223,6 +236,18 @@ impl Tracker {
         self.manager.reserve(bytes);
     }
 
+    /// Memory for the memtable, at least so much and not zeroed; it is not reserved yet.
+    pub(crate) fn slab(&self, len: usize) -> Option<Mapping> {
+        self.manager.slabs.take(len)
+    }
+
+    /// The memtable is gone, and leaves these.
+    pub(crate) fn end(self, slabs: Vec<Mapping>) {
+        let manager = Arc::clone(&self.manager);
+        drop(self);
+        manager.keep(slabs);
+    }
+
     /// The memtable is not active any more.
     pub(crate) fn seal(&self) {
         if !self.sealed.swap(true, Ordering::AcqRel) {
@@ -269,6 +294,24 @@ mod tests {
         );
         m.set_buffer_size(0);
         assert!(!m.enabled() && !m.should_flush());
+    }
+
+    #[test]
+    fn memory_is_kept_for_writers_within_the_limit() {
+        const MIB: usize = 1 << 20;
+        let kept_of_eight = |active: usize, limit: usize| {
+            let m = Arc::new(WriteBufferManager::new(limit, None, true));
+            let (gone, grows) = (Tracker::new(Arc::clone(&m)), Tracker::new(Arc::clone(&m)));
+            gone.reserve(8 * MIB);
+            grows.reserve(active);
+            let slabs = (0..4).map(|_| gone.slab(MIB).unwrap()).collect();
+            gone.end(slabs);
+            m.slabs.bytes()
+        };
+        assert_eq!(kept_of_eight(20 * MIB, 0), 8 * MIB);
+        assert_eq!(kept_of_eight(3 * MIB, 0), 6 * MIB);
+        assert_eq!(kept_of_eight(0, 0), 0, "nobody writes");
+        assert_eq!(kept_of_eight(20 * MIB, 25 * MIB), 4 * MIB);
     }
 
     #[test]

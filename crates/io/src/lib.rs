@@ -32,7 +32,7 @@ use base::{Error, Result};
 pub use buffer::AlignedBuf;
 pub use large::LargeVec;
 pub use limiter::{IoPriority, RateLimiter, RateLimiterMode, RateLimiterOptions};
-pub use memory::Mapping;
+pub use memory::{HUGE_PAGE, Mapping};
 pub use probe::Probe;
 
 /// What a write promises when it returns.

@@ -4,9 +4,13 @@
 //! goes, as that of memtables, the process then stays as large as it has ever been.
 #![expect(unsafe_code, reason = "mappings of memory have no safe interface")]
 
+use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+/// Bytes of a huge page; [`Mapping::huge`] begins at a multiple of it.
+pub const HUGE_PAGE: usize = 2 << 20;
 
 /// `len` bytes of zeros, whole pages; `None` if the system has none, or `len` is 0.
 pub(crate) fn map(len: usize) -> Option<NonNull<u8>> {
@@ -49,6 +53,47 @@ impl Mapping {
         })
     }
 
+    /// `len` bytes in huge pages, if the system has some: searches in much memory then find its addresses with
+    /// fewer loads. `len` is rounded up to whole ones; `None` as for [`Mapping::new`].
+    ///
+    /// ```
+    /// let memory = io::Mapping::huge(5).unwrap();
+    /// assert_eq!(memory.len(), io::HUGE_PAGE);
+    /// assert_eq!(memory.as_ptr().as_ptr() as usize % io::HUGE_PAGE, 0);
+    /// ```
+    pub fn huge(len: usize) -> Option<Self> {
+        let len = len.checked_next_multiple_of(HUGE_PAGE)?;
+        let mut memory = Self::new(len)?;
+        if memory.base.as_ptr().align_offset(HUGE_PAGE) != 0 {
+            drop(memory);
+            memory = Self::new(len.checked_add(HUGE_PAGE)?)?.aligned(len);
+        }
+        // SAFETY: the range is this mapping, and the advice does not change what is in it.
+        let advised = unsafe { madvise(memory.base.as_ptr().cast(), len, Advice::LinuxHugepage) };
+        advised.ok(); // without huge pages it is memory as well
+        Some(memory)
+    }
+
+    /// The first `len` of its bytes at a multiple of [`HUGE_PAGE`]; the others are given back.
+    fn aligned(self, len: usize) -> Self {
+        let before = self.base.as_ptr().align_offset(HUGE_PAGE);
+        // SAFETY: `before` is less than a huge page, and the mapping is longer than `len` by one.
+        let base = unsafe { self.base.add(before) };
+        // SAFETY: as above: this is at most the mapping's end.
+        let end = unsafe { base.add(len) };
+        let (first, after) = (self.base, self.len - before - len);
+        let _whole = ManuallyDrop::new(self); // these three have its pages
+        drop(Self {
+            base: first,
+            len: before,
+        });
+        drop(Self {
+            base: end,
+            len: after,
+        });
+        Self { base, len }
+    }
+
     /// Its first byte. All [`Mapping::len`] bytes are initialised: they are 0.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.base
@@ -67,7 +112,10 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `new` mapped exactly these bytes, and nobody else unmaps them.
+        if self.len == 0 {
+            return;
+        }
+        // SAFETY: these bytes are this value's alone, and nobody else unmaps them.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }
@@ -88,5 +136,24 @@ mod tests {
         assert!(bytes.iter().all(|&b| b == 0));
         bytes.fill(7);
         assert_eq!(bytes[8191], 7);
+    }
+
+    #[test]
+    fn huge_pages_are_aligned_wherever_the_system_maps_them() {
+        assert!(Mapping::huge(0).is_none() && Mapping::huge(usize::MAX).is_none());
+        // Between mappings of other sizes, some of which are given back, addresses are odd.
+        let all: Vec<_> = (1..9)
+            .map(|i| (Mapping::new(i * 4096), Mapping::huge(i << 20).unwrap()))
+            .collect();
+        for (i, (_, memory)) in all.iter().enumerate() {
+            assert_eq!(memory.len(), (i + 1).next_multiple_of(2) << 20);
+            assert_eq!(memory.as_ptr().as_ptr() as usize % HUGE_PAGE, 0);
+        }
+        let memory = Mapping::new(3 * HUGE_PAGE).unwrap().aligned(2 * HUGE_PAGE);
+        // SAFETY: the mapping has these bytes, initialised, and nobody else uses them.
+        let bytes =
+            unsafe { std::slice::from_raw_parts_mut(memory.as_ptr().as_ptr(), memory.len()) };
+        bytes.fill(7);
+        assert_eq!(bytes.last(), Some(&7));
     }
 }

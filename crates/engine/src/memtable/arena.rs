@@ -3,12 +3,13 @@
 //! Memory comes in chunks that grow to `arena_block_size`; an allocation larger than a quarter of that gets
 //! a chunk of its own, so that little is wasted at the end of the current one. The fast path is
 //! one `fetch_add` on the current chunk; only a full chunk takes the mutex. Large chunks come from the
-//! operating system and go back there, so that a flushed memtable leaves no memory behind.
+//! operating system; those of a large arena are cut from [slabs](crate::slabs), which the next memtable
+//! uses again.
 //!
-//! Invariants: memory handed out is zeroed, aligned to [`ALIGN`], never moves, and lives until
-//! the arena is dropped.
+//! Invariants: memory handed out is aligned to [`ALIGN`], never moves, and lives until the arena is
+//! dropped. What is in it at first is anything.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -26,12 +27,24 @@ const FIRST_CHUNK: usize = 4096;
 /// Chunks from this size on are mappings of their own.
 const MAPPED_MIN: usize = 256 << 10;
 
+/// An arena with so many bytes takes its memory in slabs from then on.
+const SLABS_FROM: usize = 4 << 20;
+
 struct Chunk {
     base: NonNull<u8>,
     size: usize,
     used: AtomicUsize,
-    /// What `base` points into; `None` if it is from the allocator.
-    mapping: Option<Mapping>,
+    memory: Memory,
+}
+
+/// Whose memory a chunk is.
+enum Memory {
+    Allocator,
+    /// Unmapped with the chunk.
+    #[expect(dead_code, reason = "it is there to be dropped")]
+    Mapping(Mapping),
+    /// The arena's.
+    Slab,
 }
 
 impl Chunk {
@@ -40,24 +53,24 @@ impl Chunk {
             && !cfg!(miri)
             && let Some(mapping) = Mapping::new(size)
         {
-            return Self {
-                base: mapping.as_ptr(),
-                size: mapping.len(),
-                used: AtomicUsize::new(0),
-                mapping: Some(mapping),
-            };
+            let (base, size) = (mapping.as_ptr(), mapping.len());
+            return Self::at(base, size, Memory::Mapping(mapping));
         }
         let layout = Self::layout(size);
         // SAFETY: the layout has a size above zero (`Arena::grow` rounds up to at least ALIGN).
-        let raw = unsafe { alloc_zeroed(layout) };
+        let raw = unsafe { alloc(layout) };
         let Some(base) = NonNull::new(raw) else {
             handle_alloc_error(layout)
         };
+        Self::at(base, size, Memory::Allocator)
+    }
+
+    fn at(base: NonNull<u8>, size: usize, memory: Memory) -> Self {
         Self {
             base,
             size,
             used: AtomicUsize::new(0),
-            mapping: None,
+            memory,
         }
     }
 
@@ -78,23 +91,50 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        if self.mapping.is_some() {
-            return; // it unmaps itself
+        if !matches!(self.memory, Memory::Allocator) {
+            return;
         }
         // SAFETY: `base` was allocated in `new` with this same layout and is freed only here.
         unsafe { dealloc(self.base.as_ptr(), Self::layout(self.size)) };
     }
 }
 
-/// The allocator.
-pub(crate) struct Arena {
-    current: AtomicPtr<Chunk>,
-    /// Boxed, so that `current` stays valid while the vector grows.
+#[derive(Default)]
+struct Chunks {
+    /// Boxed, so that `Arena::current` stays valid while the vector grows.
     #[expect(
         clippy::vec_box,
         reason = "chunks must not move: `current` points at one"
     )]
-    chunks: Mutex<Vec<Box<Chunk>>>,
+    all: Vec<Box<Chunk>>,
+    slabs: Vec<Mapping>,
+    /// Bytes of the last slab that are in chunks.
+    cut: usize,
+}
+
+impl Chunks {
+    /// A chunk of at least `size` bytes from the slabs. What is left of a slab and would be too small
+    /// for the next belongs to it.
+    fn cut_slab(&mut self, size: usize, tracker: &Tracker) -> Option<Chunk> {
+        let size = size.next_multiple_of(ALIGN);
+        if self.slabs.is_empty() || self.cut == self.slabs.last()?.len() {
+            self.slabs.push(tracker.slab(size)?);
+            self.cut = 0;
+        }
+        let slab = self.slabs.last()?;
+        let left = slab.len() - self.cut;
+        let size = if left < 2 * size { left } else { size };
+        // SAFETY: `cut` is inside the slab, as there is something left of it.
+        let base = unsafe { slab.as_ptr().add(self.cut) };
+        self.cut += size;
+        Some(Chunk::at(base, size, Memory::Slab))
+    }
+}
+
+/// The allocator.
+pub(crate) struct Arena {
+    current: AtomicPtr<Chunk>,
+    chunks: Mutex<Chunks>,
     block_size: usize,
     reserved: AtomicUsize,
     tracker: Option<Tracker>,
@@ -111,7 +151,7 @@ impl Arena {
     pub(crate) fn new(block_size: usize, tracker: Option<Tracker>) -> Self {
         Self {
             current: AtomicPtr::new(std::ptr::null_mut()),
-            chunks: Mutex::new(Vec::new()),
+            chunks: Mutex::default(),
             block_size: block_size.max(4096),
             reserved: AtomicUsize::new(0),
             tracker,
@@ -125,7 +165,7 @@ impl Arena {
         }
     }
 
-    /// Zeroed memory for `n` bytes, aligned to [`ALIGN`].
+    /// Memory for `n` bytes, aligned to [`ALIGN`]; not initialised.
     #[inline]
     pub(crate) fn alloc(&self, n: usize) -> NonNull<u8> {
         let n = n.next_multiple_of(ALIGN).max(ALIGN);
@@ -155,21 +195,29 @@ impl Arena {
         // Chunks double up to the block size, so that an idle memtable is small.
         let next = self.reserved().clamp(FIRST_CHUNK, self.block_size);
         let size = if alone { n } else { next.max(n) };
-        let chunk = Box::new(Chunk::new(size));
+        let tracker = self.tracker.as_ref();
+        let slabs = tracker.filter(|_| !alone && self.takes_slabs());
+        let chunk = slabs.and_then(|tracker| chunks.cut_slab(size, tracker));
+        let chunk = Box::new(chunk.unwrap_or_else(|| Chunk::new(size)));
         let p = chunk
             .take(n)
             .expect("a new chunk holds at least the allocation it is made for");
         let size = chunk.size;
         self.reserved.fetch_add(size, Ordering::Relaxed);
-        if let Some(tracker) = &self.tracker {
+        if let Some(tracker) = tracker {
             tracker.reserve(size);
         }
         let raw = std::ptr::from_ref::<Chunk>(&chunk).cast_mut();
-        chunks.push(chunk);
+        chunks.all.push(chunk);
         if !alone {
             self.current.store(raw, Ordering::Release);
         }
         p
+    }
+
+    /// Small arenas and those of small blocks would not use a huge page well.
+    fn takes_slabs(&self) -> bool {
+        self.reserved() >= SLABS_FROM && self.block_size >= MAPPED_MIN && !cfg!(miri)
     }
 
     /// Bytes taken from the system.
@@ -185,12 +233,25 @@ impl Arena {
     }
 }
 
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let chunks = self.chunks.get_mut();
+        let slabs = &mut chunks.unwrap_or_else(PoisonError::into_inner).slabs;
+        if let Some(tracker) = self.tracker.take() {
+            tracker.end(std::mem::take(slabs));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::write_buffer_manager::WriteBufferManager;
 
     #[test]
-    fn allocations_are_disjoint_aligned_and_zeroed_from_many_threads() {
+    fn allocations_are_disjoint_and_aligned_from_many_threads() {
         let arena = Arena::new(4096, None);
         let ranges = Mutex::new(Vec::new());
         std::thread::scope(|s| {
@@ -202,9 +263,7 @@ mod tests {
                         let p = arena.alloc(n);
                         assert_eq!(p.as_ptr() as usize % ALIGN, 0);
                         // SAFETY: the arena gave these n bytes to this thread alone.
-                        let bytes = unsafe { std::slice::from_raw_parts_mut(p.as_ptr(), n) };
-                        assert!(bytes.iter().all(|&b| b == 0));
-                        bytes.fill(t + 1);
+                        unsafe { p.as_ptr().write_bytes(t + 1, n) };
                         ranges.lock().unwrap().push((p.as_ptr() as usize, n));
                     }
                 });
@@ -223,10 +282,8 @@ mod tests {
         let mut last = 0;
         while arena.reserved() < if cfg!(miri) { 32 << 10 } else { 3 << 20 } {
             let p = arena.alloc(1000);
-            // SAFETY: the arena gave these bytes, zeroed, to this thread alone.
-            let bytes = unsafe { std::slice::from_raw_parts_mut(p.as_ptr(), 1000) };
-            assert!(bytes.iter().all(|&b| b == 0));
-            bytes.fill(1);
+            // SAFETY: the arena gave these bytes to this thread alone.
+            unsafe { p.as_ptr().write_bytes(1, 1000) };
             last = arena.unused();
         }
         assert!(last < arena.reserved());
@@ -239,5 +296,37 @@ mod tests {
         let before = arena.unused();
         arena.alloc(1 << 20);
         assert_eq!(arena.unused(), before);
+    }
+    /// Blocks that fill a slab to the end and blocks that do not, aligned or not.
+    #[test]
+    fn large_arenas_use_the_slabs_of_those_that_are_gone() {
+        for block in [256 << 10, 300_001, 1 << 20, (1 << 20) + 4096, 5 << 20] {
+            let manager = Arc::new(WriteBufferManager::new(0, None, false));
+            let fill = |bytes: usize| {
+                let arena = Arena::new(block, Some(Tracker::new(Arc::clone(&manager))));
+                while arena.reserved() < bytes {
+                    // SAFETY: the arena gave these bytes to this thread alone.
+                    unsafe { arena.alloc(1001).as_ptr().write_bytes(1, 1001) };
+                }
+                arena
+            };
+            let slabs = |arena: &Arena| -> Vec<_> {
+                let chunks = arena.chunks.lock().unwrap();
+                chunks.slabs.iter().map(|s| s.as_ptr()).collect()
+            };
+            assert_eq!(slabs(&fill(2 << 20)), [], "too small");
+            let (first, active) = (fill(20 << 20), fill(20 << 20));
+            let old = slabs(&first);
+            assert!(old.len() >= 3, "{block}: {old:?}");
+            assert_eq!(manager.memory_usage(), first.reserved() + active.reserved());
+            first.seal();
+            drop(first);
+            let second = fill(20 << 20);
+            assert!(slabs(&second).iter().all(|s| old.contains(s)), "{block}");
+            assert_eq!(
+                manager.memory_usage(),
+                second.reserved() + active.reserved()
+            );
+        }
     }
 }

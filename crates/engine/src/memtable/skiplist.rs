@@ -157,12 +157,14 @@ unsafe impl Sync for SkipList {}
 impl SkipList {
     pub(super) fn new(comparator: Comparator, arena: Arena) -> Self {
         let raw = arena.alloc(MAX_HEIGHT * POINTER + HEADER).as_ptr();
+        // SAFETY: the arena gave these bytes to this list alone.
+        unsafe { raw.write_bytes(0, MAX_HEIGHT * POINTER + HEADER) };
         // SAFETY: the header lies behind the tower inside the allocation.
         let head = unsafe { raw.add(MAX_HEIGHT * POINTER).cast::<Node>() };
         Self {
             arena,
             comparator,
-            head, // zeroed memory: all its pointers are null
+            head, // zeroed: all its pointers are null
             height: AtomicUsize::new(1),
             random: AtomicU32::new(0x1234_5679),
             splice: Mutex::new(Splice::empty()),
@@ -211,9 +213,10 @@ impl SkipList {
         let key_len = target.user_key.len() + key::TRAILER_LEN;
         let size = height * POINTER + HEADER + key_len + value.len();
         let raw = self.arena.alloc(size).as_ptr();
-        // SAFETY: the arena gave `size` zeroed bytes, 8-aligned, to this thread alone; tower,
-        // header and the three copies lie inside them one behind the other.
+        // SAFETY: the arena gave `size` bytes, 8-aligned, to this thread alone; tower, header and
+        // the three copies lie inside them one behind the other. Zeros in a tower are null.
         unsafe {
+            raw.write_bytes(0, height * POINTER);
             let node = raw.add(height * POINTER).cast::<Node>();
             node.write(Node {
                 prefix: target.prefix,
