@@ -332,6 +332,9 @@ fn work(db: &Arc<Shared>, role: Role, index: usize) {
                 state.busy += 1;
                 break job;
             }
+            if role == Role::Flush {
+                db.write_buffers().rest(db.env().clock.monotonic_nanos());
+            }
             // Files grow old without anybody's doing.
             let starved = state.starved_for(&db.env().clock);
             state = db.wait_timeout(state, starved.unwrap_or(LOOK_AGAIN));

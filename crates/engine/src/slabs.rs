@@ -4,18 +4,34 @@
 //! docs/benchmarks.md, and pages given back interrupt the other processors. So large memtables take
 //! their memory in slabs of huge pages, and one that was flushed leaves its slabs to the active ones.
 //!
-//! Two bounds: a slab is new only if none is kept, so the memory of all memtables and of what is kept is
-//! never more than memtables held at once already; and what is kept is at most twice what active
-//! memtables hold, so that it goes when writers have gone.
+//! New memory is dear where a hypervisor backs it page by page: 5 ms for a slab on that machine.
+//!
+//! Bounds: a slab is new only if none is kept, so the memory of all memtables and of what is kept is never
+//! more than memtables held at once already; no more is kept than [`LIKELY`] times what active memtables
+//! hold; and nothing, once nobody has asked for [`REST`].
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use io::Mapping;
 
+/// Active memtables with so much are likely to grow to this many times as much. A flush takes a tenth
+/// of the time that writers need to fill a memtable or more; the memory is free at its end.
+const LIKELY: usize = 8;
+/// Nanoseconds.
+const REST: u64 = 30_000_000_000;
+
 /// Slabs that nobody uses.
 #[derive(Debug, Default)]
 pub(crate) struct Slabs {
-    kept: Mutex<Vec<Mapping>>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    slabs: Vec<Mapping>,
+    /// Whether somebody asked since the last look, and when that was.
+    asked: bool,
+    seen: u64,
 }
 
 impl Slabs {
@@ -23,33 +39,47 @@ impl Slabs {
     pub(crate) fn take(&self, len: usize) -> Option<Mapping> {
         let len = len.checked_next_multiple_of(io::HUGE_PAGE)?;
         let mut kept = self.lock();
-        let same = kept.iter().rposition(|slab| slab.len() == len);
-        let found = same.map(|i| kept.swap_remove(i));
+        kept.asked = true;
+        let same = kept.slabs.iter().rposition(|slab| slab.len() == len);
+        let found = same.map(|i| kept.slabs.swap_remove(i));
         drop(kept);
         found.or_else(|| Mapping::huge(len))
     }
 
-    /// Keeps slabs, in all at most so many bytes; gives the others to the system.
-    pub(crate) fn give_back(&self, slabs: Vec<Mapping>, at_most: usize) {
+    /// Keeps slabs for active memtables of so many bytes, within `room`; gives the others to the system.
+    pub(crate) fn give_back(&self, slabs: Vec<Mapping>, active: usize, room: usize) {
+        let at_most = active.saturating_mul(LIKELY).min(room);
         let mut kept = self.lock();
-        kept.extend(slabs);
-        let fits = kept.iter().scan(0, |sum, slab| {
+        kept.slabs.extend(slabs);
+        let fits = kept.slabs.iter().scan(0, |sum, slab| {
             *sum += slab.len();
             (*sum <= at_most).then_some(())
         });
         let n = fits.count();
-        let others = kept.split_off(n);
+        let others = kept.slabs.split_off(n);
         drop(kept); // the system takes its time with what comes back
         drop(others);
+    }
+
+    /// Keeps nothing any more, if that was not asked for lately. To be called from time to time.
+    pub(crate) fn rest(&self, now: u64) {
+        let mut kept = self.lock();
+        if std::mem::take(&mut kept.asked) {
+            kept.seen = now;
+        } else if now.saturating_sub(kept.seen) >= REST {
+            let all = std::mem::take(&mut kept.slabs);
+            drop(kept);
+            drop(all);
+        }
     }
 
     /// Bytes that are kept.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
-        self.lock().iter().map(Mapping::len).sum()
+        self.lock().slabs.iter().map(Mapping::len).sum()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Mapping>> {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -65,13 +95,32 @@ mod tests {
         let (a, b) = (slabs.take(MIB).unwrap(), slabs.take(3 * MIB).unwrap());
         let at = (a.as_ptr(), b.as_ptr());
         assert_eq!((a.len(), b.len(), slabs.bytes()), (2 * MIB, 4 * MIB, 0));
-        slabs.give_back(vec![a, b], 6 * MIB);
+        slabs.give_back(vec![a, b], MIB, 6 * MIB);
         let b = slabs.take(4 * MIB).unwrap();
         assert_eq!((b.as_ptr(), slabs.bytes()), (at.1, 2 * MIB));
-        slabs.give_back(vec![b], 4 * MIB);
+        slabs.give_back(vec![b], MIB, 4 * MIB);
         assert_eq!(slabs.bytes(), 2 * MIB, "the other would be too much");
         assert_eq!(slabs.take(MIB).unwrap().as_ptr(), at.0);
-        slabs.give_back(Vec::new(), 0);
+    }
+
+    #[test]
+    fn nothing_is_kept_for_those_who_do_not_write() {
+        let slabs = Slabs::default();
+        let fill = |active: usize| {
+            let four = (0..4).map(|_| slabs.take(1).unwrap()).collect();
+            slabs.give_back(four, active, usize::MAX);
+            slabs.bytes()
+        };
+        let all = 4 * io::HUGE_PAGE;
+        assert_eq!(
+            [fill(all), fill(all / LIKELY / 2), fill(0)],
+            [all, all / 2, 0]
+        );
+        fill(all);
+        slabs.rest(REST);
+        slabs.rest(2 * REST - 1);
+        assert_eq!(slabs.bytes(), all, "asked for at the first look");
+        slabs.rest(2 * REST);
         assert_eq!(slabs.bytes(), 0);
     }
 }

@@ -150,12 +150,17 @@ impl WriteBufferManager {
         self.tell_waiting();
     }
 
-    /// Memory of memtables that are gone. Within the limit, and not more than writers will need soon.
+    /// Memory of a memtable that is gone, for the active ones, within the limit.
     fn keep(&self, slabs: Vec<Mapping>) {
-        let soon = 2 * self.mutable_memtable_memory_usage();
         let room = self.buffer_size().saturating_sub(self.memory_usage());
-        let at_most = if self.enabled() { soon.min(room) } else { soon };
-        self.slabs.give_back(slabs, at_most);
+        let room = if self.enabled() { room } else { usize::MAX };
+        let active = self.mutable_memtable_memory_usage();
+        self.slabs.give_back(slabs, active, room);
+    }
+
+    /// Gives memory that is kept for active memtables to the system, if none grew lately.
+    pub(crate) fn rest(&self, now: u64) {
+        self.slabs.rest(now);
     }
 
     /// Waits until memory may be there, at most so long.
@@ -309,7 +314,7 @@ mod tests {
             m.slabs.bytes()
         };
         assert_eq!(kept_of_eight(20 * MIB, 0), 8 * MIB);
-        assert_eq!(kept_of_eight(3 * MIB, 0), 6 * MIB);
+        assert_eq!(kept_of_eight(MIB / 2, 0), 4 * MIB);
         assert_eq!(kept_of_eight(0, 0), 0, "nobody writes");
         assert_eq!(kept_of_eight(20 * MIB, 25 * MIB), 4 * MIB);
     }
