@@ -76,6 +76,11 @@ impl<'a, E: Engine> Watch<'a, E> {
         }
     }
 
+    /// What it looks at.
+    pub(crate) fn engine(&self) -> &'a E {
+        self.engine
+    }
+
     /// Looks until [`Watch::end`].
     pub(crate) fn run(&self) {
         while !self.ended.load(Ordering::Acquire) {
