@@ -69,7 +69,9 @@ impl<E: Engine> Databases<E> {
         self.families.restart();
         for i in 0..count(flags) {
             let dir = part(&self.dir, flags, i);
-            std::fs::create_dir_all(&dir).map_err(|e| Error::io("create", &dir, e))?;
+            if !flags.readonly && !flags.use_secondary_db {
+                std::fs::create_dir_all(&dir).map_err(|e| Error::io("create", &dir, e))?;
+            }
             let mut own = flags.clone();
             if count(flags) > 1 && !flags.wal_dir.is_empty() {
                 let logs = Path::new(&flags.wal_dir).join(i.to_string());

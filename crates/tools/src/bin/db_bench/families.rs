@@ -71,16 +71,17 @@ impl Families {
         place.unwrap_or(0)
     }
 
-    /// How many of `writes` go to the hot families before the next ones are used.
-    pub(crate) fn writes_per_stage(&self, writes: u64) -> u64 {
-        writes.saturating_sub(1) / (self.all / self.hot) as u64 + 1
-    }
-
-    /// Uses the hot families of a stage from here on, unless later ones are used already.
-    pub(crate) fn enter(&self, stage: u64) {
-        let last = self.all / self.hot - 1;
-        self.stage
-            .fetch_max((stage as usize).min(last), Ordering::AcqRel);
+    /// Uses the hot families of the stage of write number `next` of `writes` from here on, unless later ones
+    /// are used already.
+    #[inline]
+    pub(crate) fn enter(&self, next: u64, writes: u64) {
+        let stages = self.all / self.hot;
+        if stages > 1 {
+            let last = writes.saturating_sub(1);
+            let stage = next.min(last) / (last / stages as u64 + 1);
+            let stage = (stage as usize).min(stages - 1);
+            self.stage.fetch_max(stage, Ordering::AcqRel);
+        }
     }
 
     /// Begins with the first ones again: the database is new.
@@ -110,11 +111,12 @@ mod tests {
         assert_eq!(families(1, 0, "").unwrap().of(77), 0);
 
         let stages = families(6, 2, "").unwrap();
-        assert_eq!(stages.writes_per_stage(300), 100);
-        stages.enter(1);
+        stages.enter(99, 300);
+        assert_eq!((stages.of(0), stages.of(1), stages.of(2)), (0, 1, 0));
+        stages.enter(100, 300);
         assert_eq!((stages.of(0), stages.of(1), stages.of(2)), (2, 3, 2));
-        stages.enter(7);
-        stages.enter(1);
+        stages.enter(700, 300);
+        stages.enter(1, 300);
         assert_eq!(stages.of(1), 5);
         stages.restart();
         assert_eq!(stages.of(1), 1);

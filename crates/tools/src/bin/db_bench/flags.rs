@@ -132,6 +132,8 @@ macro_rules! flags {
 mod refused;
 mod table;
 
+#[cfg(test)]
+pub(crate) use refused::ENGINE;
 pub(crate) use refused::{by_ironstone, check as refused_by};
 pub(crate) use table::{FLAGS, Flags};
 

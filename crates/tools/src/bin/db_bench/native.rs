@@ -550,3 +550,46 @@ impl Cursor for DbIterator {
         DbIterator::status(self)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another value than the default; with it, what must be so that it asks for something.
+    fn other(name: &str) -> Vec<String> {
+        let value = match name {
+            "experimental_mempurge_threshold" | "read_triggered_compaction_threshold" => "1.5",
+            "blob_garbage_collection_age_cutoff"
+            | "blob_garbage_collection_force_threshold"
+            | "uniform_cv_threshold" => "0.5",
+            name if name.contains("_per_key") && name.contains("bytes") => "8",
+            _ => "",
+        };
+        if value.is_empty() {
+            let on = [format!("--{name}"), format!("--{name}=77")];
+            return on.to_vec();
+        }
+        vec![format!("--{name}={value}")]
+    }
+
+    #[test]
+    fn what_the_engine_refuses_is_told_with_a_reason() {
+        for (reason, names) in flags::ENGINE {
+            for name in *names {
+                let errors: Vec<String> = other(name)
+                    .into_iter()
+                    .filter_map(|text| match flags::parse(&[text]) {
+                        Ok(flags::Command::Run(flags)) => options(&flags).err(),
+                        _ => None,
+                    })
+                    .map(|e| e.to_string())
+                    .collect();
+                let wanted = format!("flag '{name}' with --engine=ironstone: {reason}");
+                assert!(
+                    errors.iter().any(|e| e.contains(&wanted)),
+                    "{name}: {errors:?}"
+                );
+            }
+        }
+    }
+}

@@ -28,6 +28,7 @@ impl<E: Engine> Worker<'_, E> {
         let (mut key, mut limit) = (keys.room(), Limit::new(plan, self.flags));
         let mut done = 0;
         while limit.take(1, &self.stats) {
+            self.pick_engine();
             for i in 0..=PUTS {
                 keys.write(self.rng.next_u64() % plan.num.max(1), &mut key);
                 let family = (done + i) % families;

@@ -246,7 +246,7 @@ impl<'a, E: Engine> Worker<'a, E> {
 
     /// Goes over to one of the databases, where there are several.
     #[inline]
-    fn pick_engine(&mut self) {
+    pub(crate) fn pick_engine(&mut self) {
         let all = self.on.all();
         if all.len() > 1 {
             self.engine = &all[self.rng.below(all.len() as u64) as usize];

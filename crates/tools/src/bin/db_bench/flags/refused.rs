@@ -224,7 +224,7 @@ pub(super) const REFUSED: &[(&str, &[Refused])] = &[
 ];
 
 /// Flags whose options Ironstone has under these names and refuses, by the reason.
-pub(super) const ENGINE: &[(&str, &[&str])] = &[
+pub(crate) const ENGINE: &[(&str, &[&str])] = &[
     (
         "blob files are not in the engine yet",
         &[
@@ -238,7 +238,6 @@ pub(super) const ENGINE: &[(&str, &[&str])] = &[
             "enable_blob_garbage_collection",
             "blob_garbage_collection_age_cutoff",
             "blob_garbage_collection_force_threshold",
-            "prepopulate_blob_cache",
         ],
     ),
     (
@@ -302,6 +301,10 @@ pub(super) const IRONSTONE: &[(&str, &[&str])] = &[
         &["write_batch_protection_bytes_per_key"],
     ),
     ("rows are not cached", &["row_cache_size"]),
+    (
+        "blob files are not in the engine yet",
+        &["prepopulate_blob_cache"],
+    ),
     (
         "checksums of whole files are not in the engine",
         &["file_checksum"],

@@ -722,7 +722,7 @@ flags! {
         /// Write them when values are put.
         enable_blob_direct_write: bool = false, option Cf "enable_blob_direct_write";
         /// Files that are written so at once.
-        blob_direct_write_partitions: u32 = 1, option Cf "blob_direct_write_partitions";
+        blob_direct_write_partitions: u64 = 1, option Cf "blob_direct_write_partitions";
         /// Put values of flushes into the cache: 0 none, 1 those of flushes.
         prepopulate_blob_cache: i32 = 0;
     }

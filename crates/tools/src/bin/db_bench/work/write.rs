@@ -33,7 +33,6 @@ impl<E: Engine> Worker<'_, E> {
         let databases = self.on.all().len();
         let (mut key, mut limit) = (keys.room(), self.limit().times(databases));
         let (families, all) = (&self.on.families, plan.operations * databases as u64);
-        let per_stage = families.writes_per_stage(all);
         let interval = self.flags.sine_write_rate_interval_milliseconds;
         let mut sine = self.flags.sine_write_rate.then(|| Sine::new(interval));
         let mut deletions = self.range_deletions();
@@ -41,7 +40,7 @@ impl<E: Engine> Worker<'_, E> {
         let every = self.flags.flush_wal_every.max(0).unsigned_abs();
         while limit.take(plan.batch_size, &self.stats) {
             let bytes_before = bytes;
-            families.enter((next + plan.batch_size).min(all.saturating_sub(1)) / per_stage);
+            families.enter(next + plan.batch_size, all);
             let (first, mut family) = (self.turn(order, next), 0);
             for i in 0..plan.batch_size {
                 let number = place(self.pick(order, first + i));
