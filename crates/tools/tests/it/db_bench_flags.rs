@@ -498,6 +498,43 @@ fn keys_in_the_order_of_the_machines_numbers() {
     assert!(refused(&["--use_uint64_comparator"]).contains("needs key_size=8"));
 }
 
+/// Half a second of 4 MiB a second, where reads of operations are limited too.
+#[test]
+fn reads_of_operations_are_limited() {
+    let dir = tempfile::tempdir().unwrap();
+    for engine in engines() {
+        let path = dir.path().join(engine.len().to_string());
+        let (engine, db) = (format!("--engine={engine}"), db(&path));
+        run(&[
+            &engine,
+            &db,
+            "--benchmarks=fillseq,flush",
+            "--num=2000",
+            "--compression_type=none",
+        ]);
+        let rate = |more: &[&str]| -> u64 {
+            let mut all = vec![
+                engine.as_str(),
+                &db,
+                "--benchmarks=readrandom",
+                "--use_existing_db",
+                "--num=2000",
+                "--reads=500",
+                "--cache_size=0",
+                "--rate_limiter_bytes_per_sec=4194304",
+                "--rate_limit_bg_reads",
+            ];
+            all.extend_from_slice(more);
+            let output = run(&all);
+            let line = result(&output, "readrandom");
+            line.split_whitespace().nth(4).unwrap().parse().unwrap()
+        };
+        let limited = rate(&["--rate_limit_user_ops"]);
+        assert!(limited < 2500, "{engine}: {limited}");
+        assert!(rate(&[]) > limited, "{engine}");
+    }
+}
+
 #[test]
 fn rates_follow_a_curve() {
     let dir = tempfile::tempdir().unwrap();

@@ -198,6 +198,12 @@ pub(crate) fn parse(arguments: &[String]) -> Result<Command, Vec<String>> {
             errors.push(error);
         }
     }
+    // A flag that may be unknown may be one of the other engine, too.
+    for flag in FLAGS.iter().filter(|f| allowed.iter().any(|a| a == f.name)) {
+        if refused::is_others(flag.name, &flags.engine) {
+            (flag.set)(&mut flags, &(flag.default)());
+        }
+    }
     // A database that is only read exists.
     flags.use_existing_db |= flags.readonly;
     errors.extend(check(&flags));
@@ -519,6 +525,16 @@ mod tests {
         ])
         .unwrap();
         run(&["--nonope", "--undefok=nope"]).unwrap();
+        let flags = run(&[
+            "--undefok=row_cache_size,min_blob_size,report_file_operations,num",
+            "--row_cache_size=5",
+            "--min_blob_size=5",
+            "--report_file_operations",
+            "--num=5",
+        ]);
+        let flags = flags.unwrap();
+        assert_eq!((flags.row_cache_size, flags.min_blob_size), (0, 0));
+        assert!(flags.report_file_operations && flags.num == 5);
         assert!(run(&["--undefok=nope", "--nop=3"]).is_err());
     }
 

@@ -402,6 +402,19 @@ pub(crate) fn by_ironstone(flag: &str) -> Option<&'static str> {
     found.map(|(reason, _)| *reason)
 }
 
+/// Whether a flag of the table is one that this engine refuses.
+pub(super) fn is_others(flag: &str, engine: &str) -> bool {
+    let lists: &[&[(&str, &[&str])]] = match engine {
+        "ironstone" => &[ENGINE, IRONSTONE],
+        "null" => &[],
+        _ => &[LIBROCKSDB],
+    };
+    let mut names = lists
+        .iter()
+        .flat_map(|l| l.iter().flat_map(|(_, n)| n.iter()));
+    names.any(|name| *name == flag)
+}
+
 /// The error for the first flag that is not at its default, and that `engine` has nothing for.
 pub(crate) fn check(flags: &Flags, engine: &str) -> Option<String> {
     let list = if engine == "ironstone" {
