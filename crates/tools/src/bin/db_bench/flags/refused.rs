@@ -302,6 +302,10 @@ pub(super) const IRONSTONE: &[(&str, &[&str])] = &[
     ),
     ("rows are not cached", &["row_cache_size"]),
     (
+        "level0_file_num_compaction_trigger alone limits the runs",
+        &["universal_max_read_amp"],
+    ),
+    (
         "blob files are not in the engine yet",
         &["prepopulate_blob_cache"],
     ),
@@ -352,7 +356,6 @@ pub(super) const IRONSTONE: &[(&str, &[&str])] = &[
             "fifo_compaction_max_data_files_size_mb",
             "fifo_compaction_use_kv_ratio_compaction",
             "fifo_age_for_warm",
-            "universal_max_read_amp",
         ],
     ),
 ];
