@@ -77,6 +77,16 @@ opaque! {
     RestoreOptions;
     /// `rocksdb_env_t`
     Env;
+    /// `rocksdb_comparator_t`
+    Comparator;
+    /// `rocksdb_logger_t`
+    Logger;
+    /// `rocksdb_hyper_clock_cache_options_t`
+    ClockCacheOptions;
+    /// `rocksdb_lru_cache_options_t`
+    LruCacheOptions;
+    /// `rocksdb_write_buffer_manager_t`
+    WriteBufferManager;
 }
 
 /// Bytes that go in or out; not terminated.
@@ -99,6 +109,9 @@ pub(super) type FilterFn = unsafe extern "C" fn(
     *mut usize,
     *mut Bool,
 ) -> Bool;
+
+/// What RocksDB calls to compare two keys: state and the keys.
+pub(super) type CompareFn = unsafe extern "C" fn(*mut c_void, Bytes, usize, Bytes, usize) -> c_int;
 
 /// The function of this name.
 ///
@@ -185,6 +198,11 @@ api! {
             *mut c_void, unsafe extern "C" fn(*mut c_void), FilterFn,
             unsafe extern "C" fn(*mut c_void) -> *const c_char
         ) -> *mut Filter;
+        comparator_create: fn(
+            *mut c_void, unsafe extern "C" fn(*mut c_void), CompareFn,
+            unsafe extern "C" fn(*mut c_void) -> *const c_char
+        ) -> *mut Comparator;
+        options_set_comparator: fn(*mut Options, *mut Comparator);
         options_statistics_get_string: fn(*mut Options) -> *mut c_char;
 
         block_based_options_create: fn() -> *mut TableOptions;
@@ -424,5 +442,41 @@ api! {
         ratelimiter_create_with_mode: fn(i64, i64, i32, c_int, Bool) -> *mut RateLimiter;
         readoptions_set_async_io: fn(*mut ReadOptions, Bool);
         readoptions_set_adaptive_readahead: fn(*mut ReadOptions, Bool);
+        readoptions_set_auto_readahead_size: fn(*mut ReadOptions, Bool);
+        readoptions_set_optimize_multiget_for_io: fn(*mut ReadOptions, Bool);
+        readoptions_set_rate_limiter_priority: fn(*mut ReadOptions, c_int);
+        writeoptions_set_rate_limiter_priority: fn(*mut WriteOptions, c_int);
+        writebatch_create_with_params: fn(usize, usize, usize, usize) -> *mut Batch;
+        options_set_statistics_level: fn(*mut Options, c_int);
+        options_set_row_cache: fn(*mut Options, *mut Cache);
+        options_set_info_log: fn(*mut Options, *mut Logger);
+        logger_create_stderr_logger: fn(c_int, *const c_char) -> *mut Logger;
+        logger_destroy: fn(*mut Logger);
+        options_set_write_buffer_manager: fn(*mut Options, *mut WriteBufferManager);
+        write_buffer_manager_create_with_cache: fn(
+            usize, *const Cache, bool
+        ) -> *mut WriteBufferManager;
+        write_buffer_manager_destroy: fn(*mut WriteBufferManager);
+        hyper_clock_cache_options_create: fn(usize, usize) -> *mut ClockCacheOptions;
+        hyper_clock_cache_options_set_num_shard_bits: fn(*mut ClockCacheOptions, c_int);
+        hyper_clock_cache_options_destroy: fn(*mut ClockCacheOptions);
+        cache_create_hyper_clock_opts: fn(*const ClockCacheOptions) -> *mut Cache;
+        lru_cache_options_create: fn() -> *mut LruCacheOptions;
+        lru_cache_options_set_capacity: fn(*mut LruCacheOptions, usize);
+        lru_cache_options_set_num_shard_bits: fn(*mut LruCacheOptions, c_int);
+        lru_cache_options_destroy: fn(*mut LruCacheOptions);
+        cache_create_lru_opts: fn(*const LruCacheOptions) -> *mut Cache;
+        env_set_background_threads: fn(*mut Env, c_int);
+        env_set_high_priority_background_threads: fn(*mut Env, c_int);
+        env_set_bottom_priority_background_threads: fn(*mut Env, c_int);
+        env_lower_thread_pool_io_priority: fn(*mut Env);
+        env_lower_high_priority_thread_pool_io_priority: fn(*mut Env);
+        env_lower_thread_pool_cpu_priority: fn(*mut Env);
+        env_lower_high_priority_thread_pool_cpu_priority: fn(*mut Env);
+        ingestexternalfileoptions_set_fill_cache: fn(*mut IngestOptions, Bool);
+        ingestexternalfileoptions_set_prefetch_lmax_index_and_filter_blocks: fn(
+            *mut IngestOptions, Bool
+        );
+        ingestexternalfileoptions_set_file_opening_threads: fn(*mut IngestOptions, c_int);
     }
 }

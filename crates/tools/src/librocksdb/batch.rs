@@ -24,6 +24,17 @@ impl RocksWriteBatch {
         }
     }
 
+    /// [`Library::batch_with_checksums`].
+    pub(super) fn with_checksums(lib: &Arc<Library>, bytes: usize) -> Self {
+        let Some(create) = lib.api.writebatch_create_with_params else {
+            return Self::new(lib);
+        };
+        let lib = Arc::clone(lib);
+        // SAFETY: numbers only, and the result is freed by Drop.
+        let raw = unsafe { create(0, 0, bytes, 0) };
+        Self { lib, raw }
+    }
+
     /// A batch whose representation (8 bytes sequence, 4 bytes count, records) is `data`.
     /// RocksDB checks it when the batch is written.
     pub fn from_data(lib: &Arc<Library>, data: &[u8]) -> Self {

@@ -102,6 +102,9 @@ pub struct RocksIngest {
     pub ingest_behind: bool,
     /// `write_global_seqno`, where the library has it; `None` is its default.
     pub write_global_seqno: Option<bool>,
+    /// Threads that open the tables, `fill_cache` and `prefetch_lmax_index_and_filter_blocks`; `None`
+    /// leaves them as they are.
+    pub opening: Option<(i32, bool, bool)>,
 }
 
 impl RocksDb {
@@ -113,6 +116,7 @@ impl RocksDb {
             .collect::<Result<Vec<CString>>>()?;
         let pointers: Vec<_> = names.iter().map(|n| n.as_ptr()).collect();
         let api = &self.lib.api;
+        let opening = how.opening.map(|values| self.opening(values)).transpose()?;
         // SAFETY: live database and family; the options live through the call, the names too.
         unsafe {
             let options = (api.ingestexternalfileoptions_create)();
@@ -124,6 +128,9 @@ impl RocksDb {
             ) {
                 set(options, u8::from(on));
             }
+            if let Some(set) = opening {
+                set(options);
+            }
             let (list, count) = (pointers.as_ptr(), pointers.len());
             let result = self.lib.call(|api, err| {
                 (api.ingest_external_file_cf)(self.raw, cf.raw, list, count, options, err);
@@ -131,6 +138,29 @@ impl RocksDb {
             (api.ingestexternalfileoptions_destroy)(options);
             result
         }
+    }
+
+    /// Sets how ingested tables are opened. Errors: the library is too old for it.
+    fn opening(
+        &self,
+        (threads, fill, prefetch): (i32, bool, bool),
+    ) -> Result<impl FnOnce(*mut api::IngestOptions)> {
+        let a = &self.lib.api;
+        let name = "ingestexternalfileoptions_set_file_opening_threads";
+        let set_threads = needed(a.ingestexternalfileoptions_set_file_opening_threads, name)?;
+        let name = "ingestexternalfileoptions_set_fill_cache";
+        let set_fill = needed(a.ingestexternalfileoptions_set_fill_cache, name)?;
+        let name = "ingestexternalfileoptions_set_prefetch_lmax_index_and_filter_blocks";
+        let set_prefetch = a.ingestexternalfileoptions_set_prefetch_lmax_index_and_filter_blocks;
+        let set_prefetch = needed(set_prefetch, name)?;
+        Ok(move |options| {
+            // SAFETY: the caller passes live options.
+            unsafe {
+                set_threads(options, threads);
+                set_fill(options, u8::from(fill));
+                set_prefetch(options, u8::from(prefetch));
+            }
+        })
     }
 
     /// Makes a checkpoint in the new directory `dir`.

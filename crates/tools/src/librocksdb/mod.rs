@@ -42,6 +42,7 @@ mod filter;
 mod iter;
 mod maintenance;
 mod options;
+mod shared;
 mod writes;
 
 use std::ffi::{CStr, CString, c_char};
@@ -64,6 +65,7 @@ pub use maintenance::{RocksPerf, RocksTable};
 pub use options::{
     RateLimit, RocksCache, RocksOptions, RocksReadOptions, RocksTableOptions, RocksWriteOptions,
 };
+pub use shared::{KeyOrder, PoolThreads};
 
 /// The environment variable that names the library to use.
 pub const LIBRARY_VARIABLE: &str = "IRONSTONE_LIBROCKSDB";
@@ -208,6 +210,22 @@ impl Library {
     /// An empty batch.
     pub fn batch(self: &Arc<Self>) -> RocksWriteBatch {
         RocksWriteBatch::new(self)
+    }
+
+    /// An empty batch, each entry of which has a checksum of so many bytes: 0 or 8. Without effect where
+    /// the C API lacks it: [`Library::checks_batches`].
+    pub fn batch_with_checksums(self: &Arc<Self>, bytes: usize) -> RocksWriteBatch {
+        RocksWriteBatch::with_checksums(self, bytes)
+    }
+
+    /// Whether entries of batches can have checksums.
+    pub fn checks_batches(&self) -> bool {
+        self.api.writebatch_create_with_params.is_some()
+    }
+
+    /// Whether the rate limiter can limit what is written to the log.
+    pub fn limits_log(&self) -> bool {
+        self.api.writeoptions_set_rate_limiter_priority.is_some()
     }
 
     /// Calls a function that reports errors through its last argument.

@@ -12,7 +12,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Error, Result};
 
+use super::files::needed;
 use super::{Library, RocksDb, RocksSnapshot, api, c_path, c_string};
+
+/// RocksDB's `Env::IO_USER`.
+const IO_USER: i32 = 3;
 
 /// A limit for what flushes and compactions write.
 #[derive(Clone, Copy, Debug)]
@@ -200,7 +204,7 @@ impl Drop for RocksOptions {
 /// A block cache that tables of several families and databases may share.
 pub struct RocksCache {
     lib: Arc<Library>,
-    raw: *mut api::Cache,
+    pub(super) raw: *mut api::Cache,
 }
 
 // SAFETY: RocksDB's caches may be used by several threads at once.
@@ -212,6 +216,11 @@ impl RocksCache {
     pub(super) fn lru(lib: &Arc<Library>, capacity: usize) -> Self {
         // SAFETY: the result is freed by Drop.
         let raw = unsafe { (lib.api.cache_create_lru)(capacity) };
+        Self::from_raw(lib, raw)
+    }
+
+    /// Takes over a cache that the library made.
+    pub(super) fn from_raw(lib: &Arc<Library>, raw: *mut api::Cache) -> Self {
         Self {
             lib: Arc::clone(lib),
             raw,
@@ -448,6 +457,36 @@ impl RocksReadOptions<'_> {
         self
     }
 
+    /// Reads ahead no further than the bound of an iterator. Default: true in newer libraries. Without
+    /// effect where the C API lacks it.
+    #[must_use]
+    pub fn auto_readahead_size(self, yes: bool) -> Self {
+        if let Some(set) = self.lib.api.readoptions_set_auto_readahead_size {
+            // SAFETY: live options.
+            unsafe { set(self.raw, u8::from(yes)) };
+        }
+        self
+    }
+
+    /// `MultiGet` reads several levels at once. Default: true. Without effect where the C API lacks it.
+    #[must_use]
+    pub fn optimize_multiget_for_io(self, yes: bool) -> Self {
+        if let Some(set) = self.lib.api.readoptions_set_optimize_multiget_for_io {
+            // SAFETY: live options.
+            unsafe { set(self.raw, u8::from(yes)) };
+        }
+        self
+    }
+
+    /// The rate limiter limits these reads as those of users. Errors: the library is too old for it.
+    pub fn limited_as_users(self) -> Result<Self> {
+        let name = "readoptions_set_rate_limiter_priority";
+        let set = needed(self.lib.api.readoptions_set_rate_limiter_priority, name)?;
+        // SAFETY: live options.
+        unsafe { set(self.raw, IO_USER) };
+        Ok(self)
+    }
+
     /// Iterators keep the blocks that they have been in. Default: false.
     #[must_use]
     pub fn pin_data(self, yes: bool) -> Self {
@@ -554,6 +593,17 @@ impl RocksWriteOptions {
     pub fn disable_wal(self, yes: bool) -> Self {
         // SAFETY: live options.
         unsafe { (self.lib.api.writeoptions_disable_WAL)(self.raw, i32::from(yes)) };
+        self
+    }
+
+    /// The rate limiter limits what this writes to the log as that of users. Without effect where the C
+    /// API lacks it: [`Library::limits_log`].
+    #[must_use]
+    pub fn limited_as_users(self) -> Self {
+        if let Some(set) = self.lib.api.writeoptions_set_rate_limiter_priority {
+            // SAFETY: live options.
+            unsafe { set(self.raw, IO_USER) };
+        }
         self
     }
 

@@ -307,6 +307,15 @@ impl Plan {
         }
     }
 
+    /// Operations of all threads, on so many databases.
+    pub(crate) fn total(&self, databases: usize) -> u64 {
+        let each = match self.action {
+            Loop::Write(_) | Loop::Scan { .. } => self.operations * databases as u64,
+            _ => self.operations,
+        };
+        each * self.threads as u64
+    }
+
     fn fresh(mut self) -> Self {
         self.fresh = true;
         self
@@ -452,9 +461,9 @@ impl Plan {
                 "benchmark '{name}' needs --{flag}"
             )))
         };
-        if flags.num_column_families > 1 && self.action != Loop::Requests {
+        if flags.num_multi_db > 1 && self.meanwhile == Some(Meanwhile::Scan) {
             return Err(Error::not_supported(format!(
-                "benchmark '{name}' with num_column_families > 1"
+                "benchmark '{name}' with several databases, num_multi_db"
             )));
         }
         let merges = matches!(self.action, Loop::Merge | Loop::ReadMerge)

@@ -8,10 +8,11 @@ use base::rng::Rng;
 use base::{Error, ErrorKind, Result};
 
 use crate::benchmarks::{Loop, Plan, Task};
-use crate::destroy::destroy;
+use crate::databases::Databases;
 use crate::engine::Engine;
 use crate::environment;
 use crate::flags::Flags;
+use crate::pace::sine_rate;
 use crate::progress::{Progress, Stall};
 use crate::repeat::{Rates, Repeat};
 use crate::reporter::Reporter;
@@ -24,25 +25,27 @@ use crate::work::{Together, Worker};
 pub(crate) struct Driver<E: Engine> {
     flags: Flags,
     clock: Arc<dyn Clock>,
-    dir: PathBuf,
+    on: Databases<E>,
     seed: u64,
     /// Threads started so far: each gets a stream of random numbers of its own.
     threads: u64,
-    engine: Option<E>,
 }
 
 impl<E: Engine> Driver<E> {
     /// Runs everything that the flags ask for. Names are checked before anything is touched.
-    pub(crate) fn run(flags: Flags, name: &str, clock: Arc<dyn Clock>) -> Result<()> {
+    pub(crate) fn run(mut flags: Flags, name: &str, clock: Arc<dyn Clock>) -> Result<()> {
         crate::options::options(&flags)?;
         crate::keys::Sizes::new(&flags, 0)?;
         let benchmarks = flags.benchmarks.clone();
-        let tasks = benchmarks
-            .split(',')
-            .filter(|name| !name.is_empty())
-            .map(|text| Task::parse(text, &flags))
-            .collect::<Result<Vec<_>>>()?;
-        let dir = directory(&flags);
+        let mut tasks = parse(&benchmarks, &flags)?;
+        if flags.sine_write_rate {
+            flags.benchmark_write_rate_limit = sine_rate(&flags, 0.0).max(1.0) as u64;
+        }
+        if flags.use_secondary_db && flags.secondary_path.is_empty() {
+            let own = environment::test_directory().join("dbbench_secondary");
+            flags.secondary_path = own.display().to_string();
+        }
+        let on = Databases::new(&flags, directory(&flags))?;
         let seed = if flags.seed == 0 {
             let seed = clock.wall_micros();
             say(&format!("Set seed to {seed} because --seed was 0\n"));
@@ -53,40 +56,46 @@ impl<E: Engine> Driver<E> {
         let mut driver = Self {
             flags,
             clock,
-            dir,
+            on,
             seed,
             threads: 0,
-            engine: None,
         };
         if !driver.flags.use_existing_db {
-            driver.destroy()?;
+            driver.on.destroy(&driver.flags)?;
         }
         driver.open()?;
+        if driver.flags.use_keep_filter {
+            say("A noop compaction filter is used\n");
+        }
+        if driver.flags.use_existing_keys {
+            driver.flags.num = driver.on.read_keys()? as i64;
+            tasks = parse(&benchmarks, &driver.flags)?;
+        }
         environment::print_environment(name, driver.clock.wall_micros());
         say(&environment::header(&driver.flags));
         for (name, repeat, task) in &tasks {
             driver.task(name, *repeat, task)?;
         }
-        if let Some(statistics) = driver.engine()?.statistics() {
+        if let Some(statistics) = driver.on.first()?.statistics() {
             say(&format!("STATISTICS:\n{statistics}\n"));
         }
-        driver.close()?;
+        driver.on.close()?;
+        if driver.flags.use_secondary_db {
+            let times = driver.on.caught_up();
+            say(&format!("Secondary instance updated  {times} times.\n"));
+        }
         if driver.flags.process_stats {
             say(&environment::process_stats());
+        }
+        if driver.flags.print_malloc_stats {
+            say(&environment::memory());
         }
         Ok(())
     }
 
-    fn engine(&self) -> Result<&E> {
-        self.engine
-            .as_ref()
-            .ok_or_else(|| Error::aborted("the database is not open"))
-    }
-
     fn open(&mut self) -> Result<()> {
-        std::fs::create_dir_all(&self.dir).map_err(|e| Error::io("create", &self.dir, e))?;
         let start = self.clock.monotonic_nanos();
-        self.engine = Some(E::open(&self.flags, &self.dir)?);
+        self.on.open(&self.flags)?;
         if self.flags.report_open_timing {
             let nanos = self.clock.monotonic_nanos() - start;
             say(&format!(
@@ -97,93 +106,50 @@ impl<E: Engine> Driver<E> {
         Ok(())
     }
 
-    fn close(&mut self) -> Result<()> {
-        self.engine.take().map_or(Ok(()), E::close)
-    }
-
-    fn destroy(&self) -> Result<()> {
-        destroy(&self.dir)?;
-        let wal_dir = Path::new(&self.flags.wal_dir);
-        if self.flags.wal_dir.is_empty() || wal_dir == self.dir {
-            return Ok(());
-        }
-        destroy(wal_dir)
-    }
-
     fn task(&mut self, name: &str, repeat: Repeat, task: &Task) -> Result<()> {
         match task {
             Task::Run(plan) => return self.run_plan(name, repeat, plan),
             Task::Flush => {
-                self.engine()?.flush()?;
+                for engine in self.on.all() {
+                    engine.flush()?;
+                }
                 say("flush memtable\n");
             }
             Task::WaitForCompaction => {
-                let dir = self.dir.display();
-                say(&format!("waitforcompaction({dir}): started\n"));
-                self.engine()?.wait_for_compaction()?;
-                say(&format!(
-                    "waitforcompaction({dir}): finished with status (OK)\n"
-                ));
+                for (dir, engine) in self.on.named(&self.flags) {
+                    let dir = dir.display();
+                    say(&format!("waitforcompaction({dir}): started\n"));
+                    engine.wait_for_compaction()?;
+                    say(&format!(
+                        "waitforcompaction({dir}): finished with status (OK)\n"
+                    ));
+                }
             }
             Task::VerifyAgainst => {
-                let truth = E::open_read_only(&self.flags, Path::new(&self.flags.truth_db))?;
-                let compared = crate::compare::databases(self.engine()?, &truth);
+                let dir = Path::new(&self.flags.truth_db);
+                let truth = self.on.open_other(&self.flags, dir)?;
+                let compared = crate::compare::databases(self.on.first()?, &truth);
                 truth.close()?;
                 compared?;
             }
-            Task::CompactAll => self.engine()?.compact()?,
-            Task::CompactLevel(level) => self.compact_level(*level)?,
-            Task::Properties(properties) => {
-                let several = properties.len() > 1;
-                for property in *properties {
-                    let text = self.engine()?.property(property);
-                    let text = text.as_deref().unwrap_or("(failed)");
-                    if several {
-                        say(&format!("{property}: {text}\n"));
-                    } else {
-                        say(&format!("\n{text}\n"));
-                    }
-                    if *property == "rocksdb.stats" {
-                        say(&crate::older::lines(text));
-                    }
+            Task::CompactAll => {
+                for engine in self.on.all() {
+                    engine.compact()?;
                 }
             }
-        }
-        Ok(())
-    }
-
-    /// Compacts level 0, or the first level with data behind it, into the next one with data. A
-    /// background job may take a file meanwhile: then it is done again.
-    fn compact_level(&self, from: u8) -> Result<()> {
-        const TRIES: u32 = 10;
-        let engine = self.engine()?;
-        for tried in 1.. {
-            let tables = engine.tables()?;
-            let behind = |level: i32| {
-                let levels = tables.iter().map(|(l, _)| *l);
-                levels.filter(|&l| l > level).min()
-            };
-            let first = if from == 0 { Some(0) } else { behind(0) };
-            let of = |level| tables.iter().filter(move |(l, _)| Some(*l) == level);
-            let names: Vec<_> = of(first).map(|(_, name)| name.clone()).collect();
-            let (Some(first), false) = (first, names.is_empty()) else {
-                say(&format!("compact{from} found 0 files to compact\n"));
-                return Ok(());
-            };
-            let Some(next) = behind(first) else {
-                say(&format!("compact{from} found no data beyond L{first}\n"));
-                return Ok(());
-            };
-            say(&format!(
-                "compact{from} found {} files to compact from L{first} to L{next}\n",
-                names.len()
-            ));
-            match engine.compact_files(&names, next) {
-                Err(e) if tried < TRIES && e.kind() != ErrorKind::NotSupported => {
-                    eprintln!("compact{from} CompactFiles failed: {e}");
-                    engine.wait_for_compaction()?;
+            Task::CompactLevel(level) => {
+                for engine in self.on.all() {
+                    compact_level(engine.as_ref(), *level)?;
                 }
-                done => return done,
+            }
+            Task::Properties(properties) => {
+                let several = self.on.all().len() > 1;
+                for (dir, engine) in self.on.named(&self.flags) {
+                    if several {
+                        say(&format!("\n==== DB: {} ===\n", dir.display()));
+                    }
+                    show(engine, properties);
+                }
             }
         }
         Ok(())
@@ -197,11 +163,11 @@ impl<E: Engine> Driver<E> {
                 ));
                 return Ok(());
             }
-            self.close()?;
-            self.destroy()?;
+            self.on.close()?;
+            self.on.destroy(&self.flags)?;
             self.open()?;
         }
-        say(&format!("DB path: [{}]\n", self.dir.display()));
+        say(&format!("DB path: [{}]\n", self.on.dir().display()));
         if matches!(plan.action, Loop::Backup | Loop::Restore) {
             say(&format!("Backup path: [{}]\n", self.flags.backup_dir));
         }
@@ -234,24 +200,24 @@ impl<E: Engine> Driver<E> {
     /// `None` if no thread counts.
     fn threads(&mut self, name: &str, plan: &Plan) -> Result<Option<(f64, Option<f64>)>> {
         let beside = usize::from(plan.meanwhile.is_some());
-        let total = (plan.seconds == 0).then_some(plan.operations * plan.threads as u64);
+        let total = (plan.seconds == 0).then(|| plan.total(self.on.all().len()));
         let reporter = Reporter::wanted(&self.flags)?.map(Arc::new);
         let first = self.threads;
         self.threads += (plan.threads + beside) as u64;
-        let (engine, flags, clock) = (self.engine()?, &self.flags, &self.clock);
-        let more = || interval_statistics(engine);
+        let (engine, flags, clock) = (self.on.first()?, &self.flags, &self.clock);
+        let more = || interval_statistics(engine, flags);
         let progress = Progress::new(name, flags, total, Arc::clone(clock), &more);
         let progress = Arc::new(progress);
         let together = Together::new(plan, flags, clock);
         let seed = self.seed.wrapping_add(first + 1);
         let stats = |thread| {
             let (clock, progress) = (Arc::clone(clock), Arc::clone(&progress));
-            Stats::new(thread, clock, progress, reporter.clone(), flags.histogram)
+            Stats::new(thread, clock, progress, reporter.clone(), flags)
         };
         // The thread beside the others is the first, as in RocksDB.
         let worker = |thread: usize| Worker {
             engine,
-            dir: &self.dir,
+            on: &self.on,
             flags,
             plan,
             rng: Rng::new(seed.wrapping_add(thread as u64)),
@@ -303,6 +269,64 @@ impl<E: Engine> Driver<E> {
     }
 }
 
+/// Compacts level 0, or the first level with data behind it, into the next one with data. A
+/// background job may take a file meanwhile: then it is done again.
+fn compact_level(engine: &impl Engine, from: u8) -> Result<()> {
+    const TRIES: u32 = 10;
+    for tried in 1.. {
+        let tables = engine.tables()?;
+        let behind = |level: i32| {
+            let levels = tables.iter().map(|(l, _)| *l);
+            levels.filter(|&l| l > level).min()
+        };
+        let first = if from == 0 { Some(0) } else { behind(0) };
+        let of = |level| tables.iter().filter(move |(l, _)| Some(*l) == level);
+        let names: Vec<_> = of(first).map(|(_, name)| name.clone()).collect();
+        let (Some(first), false) = (first, names.is_empty()) else {
+            say(&format!("compact{from} found 0 files to compact\n"));
+            return Ok(());
+        };
+        let Some(next) = behind(first) else {
+            say(&format!("compact{from} found no data beyond L{first}\n"));
+            return Ok(());
+        };
+        say(&format!(
+            "compact{from} found {} files to compact from L{first} to L{next}\n",
+            names.len()
+        ));
+        match engine.compact_files(&names, next) {
+            Err(e) if tried < TRIES && e.kind() != ErrorKind::NotSupported => {
+                eprintln!("compact{from} CompactFiles failed: {e}");
+                engine.wait_for_compaction()?;
+            }
+            done => return done,
+        }
+    }
+    Ok(())
+}
+
+/// Prints properties.
+fn show(engine: &impl Engine, properties: &[&str]) {
+    for property in properties {
+        let text = engine.property(property);
+        let text = text.as_deref().unwrap_or("(failed)");
+        if properties.len() > 1 {
+            say(&format!("{property}: {text}\n"));
+        } else {
+            say(&format!("\n{text}\n"));
+        }
+        if *property == "rocksdb.stats" {
+            say(&crate::older::lines(text));
+        }
+    }
+}
+
+/// The benchmarks of this list. Errors: a name that is none, or that the flags do not go with.
+fn parse<'a>(list: &'a str, flags: &Flags) -> Result<Vec<(&'a str, Repeat, Task)>> {
+    let names = list.split(',').filter(|name| !name.is_empty());
+    names.map(|text| Task::parse(text, flags)).collect()
+}
+
 /// Prints the result line of a benchmark, and returns its rates.
 fn tell(
     name: &str,
@@ -317,6 +341,9 @@ fn tell(
         sum.add_message(&format!("(INCOMPLETE: {e})"));
     }
     say(&sum.result(name));
+    if let Some(operations) = watch.engine().file_operations() {
+        say(&operations);
+    }
     outcome.map(|()| Some(sum.rates()))
 }
 
@@ -343,14 +370,40 @@ fn sum(results: Vec<Result<Ended<'_>>>, beside: usize) -> (Option<Stats<'_>>, Re
 }
 
 /// What follows an interval line with `--stats_per_interval`.
-fn interval_statistics(engine: &impl Engine) -> String {
+fn interval_statistics(engine: &impl Engine, flags: &Flags) -> String {
+    let families = flags.num_column_families.max(1).unsigned_abs() as usize;
+    let mut text = String::new();
+    if families > 1 {
+        for family in 0..families {
+            text += &engine
+                .property_of(family, "rocksdb.cfstats")
+                .unwrap_or_default();
+            text += "\n";
+            text += &table_properties(engine, family, flags);
+        }
+        return text;
+    }
     let of = |name: &str| engine.property(name).unwrap_or_default();
-    format!(
+    text += &format!(
         "{}num-running-compactions: {}\nnum-running-flushes: {}\n\n",
         of("rocksdb.stats"),
         of("rocksdb.num-running-compactions"),
         of("rocksdb.num-running-flushes")
-    )
+    );
+    text + &table_properties(engine, 0, flags)
+}
+
+/// What `--show_table_properties` asks for: a line for each level that has entries.
+fn table_properties(engine: &impl Engine, family: usize, flags: &Flags) -> String {
+    let levels = 0..flags.num_levels.max(0);
+    let of = |level| {
+        let name = format!("rocksdb.aggregated-table-properties-at-level{level}");
+        let text = engine.property_of(family, &name)?;
+        let has_entries = !text.contains("# entries=0");
+        has_entries.then(|| format!("Level[{level}]: {text}\n"))
+    };
+    let wanted = levels.filter(|_| flags.show_table_properties);
+    wanted.filter_map(of).collect()
 }
 
 fn join<'s>(
@@ -364,16 +417,8 @@ fn join<'s>(
 
 /// `--db`, else RocksDB's default: `dbbench` under `TEST_TMPDIR` or the user's test directory.
 fn directory(flags: &Flags) -> PathBuf {
-    use std::os::unix::fs::MetadataExt;
     if !flags.db.is_empty() {
         return PathBuf::from(&flags.db);
     }
-    let parent = std::env::var_os("TEST_TMPDIR").map_or_else(
-        || {
-            let user = std::fs::metadata("/proc/self").map_or(0, |m| m.uid());
-            PathBuf::from(format!("/tmp/rocksdbtest-{user}"))
-        },
-        PathBuf::from,
-    );
-    parent.join("dbbench")
+    environment::test_directory().join("dbbench")
 }

@@ -9,7 +9,7 @@ use base::{Error, Result};
 use crate::flags::Flags;
 
 /// An open database.
-pub(crate) trait Engine: Sized + Sync {
+pub(crate) trait Engine: Sized + Send + Sync + 'static {
     /// Options of a write.
     type Write: Sync;
     /// Several writes that are applied as one.
@@ -19,15 +19,27 @@ pub(crate) trait Engine: Sized + Sync {
     where
         Self: 'a;
 
+    /// The content at one moment.
+    type Snapshot<'a>
+    where
+        Self: 'a;
+    /// What the databases of a run share, at once or one after the other: caches, counters, limits.
+    type Settings: Send + Sync;
+
     /// A table outside of any database, while it is written.
     type Table;
     /// The costs of a thread's operations, while they are counted.
     type Perf;
 
-    /// Opens the database in `dir`, creating it if it is not there.
-    fn open(flags: &Flags, dir: &Path) -> Result<Self>;
+    /// What the flags ask for. Errors: the engine does not have it.
+    fn settings(flags: &Flags) -> Result<Self::Settings>;
+    /// Opens the database in `dir`, creating it if it is not there, as `--readonly` and
+    /// `--use_secondary_db` say.
+    fn open(flags: &Flags, settings: &Self::Settings, dir: &Path) -> Result<Self>;
     /// Opens the database in `dir`, which exists, and changes nothing in it.
-    fn open_read_only(flags: &Flags, dir: &Path) -> Result<Self>;
+    fn open_read_only(flags: &Flags, settings: &Self::Settings, dir: &Path) -> Result<Self>;
+    /// Shows what the primary has written since, in a secondary instance.
+    fn catch_up(&self) -> Result<()>;
     /// Closes it; errors of the last background work show here.
     fn close(self) -> Result<()>;
 
@@ -55,8 +67,25 @@ pub(crate) trait Engine: Sized + Sync {
     ) -> Result<()>;
     fn batch_delete_in(&self, batch: &mut Self::Batch, family: usize, key: &[u8]) -> Result<()>;
 
+    fn delete_range_in(
+        &self,
+        options: &Self::Write,
+        family: usize,
+        begin: &[u8],
+        end: &[u8],
+    ) -> Result<()>;
+    fn merge_in(
+        &self,
+        options: &Self::Write,
+        family: usize,
+        key: &[u8],
+        operand: &[u8],
+    ) -> Result<()>;
+
     /// The length of a key's value; `scratch` is room that the engine may use.
     fn get(&self, key: &[u8], scratch: &mut Vec<u8>) -> Result<Option<usize>>;
+    /// The same, in the family of this number.
+    fn get_in(&self, family: usize, key: &[u8], scratch: &mut Vec<u8>) -> Result<Option<usize>>;
     /// Puts a key's value into `value`; false if there is none.
     fn get_value(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
     /// Values of several keys as they were at one moment.
@@ -64,6 +93,13 @@ pub(crate) trait Engine: Sized + Sync {
     /// How many of the keys are there, and the bytes of their values, by `MultiGet`.
     fn multi_get(&self, keys: &[&[u8]]) -> Result<(u64, u64)>;
     fn cursor(&self, bounds: Bounds<'_>) -> Result<Self::Cursor<'_>>;
+    fn snapshot(&self) -> Self::Snapshot<'_>;
+    /// A cursor over what the snapshot holds.
+    fn cursor_at<'s>(
+        &'s self,
+        snapshot: &'s Self::Snapshot<'_>,
+        bounds: Bounds<'_>,
+    ) -> Result<Self::Cursor<'s>>;
     /// An estimate of the bytes that keys from `begin` to `end` take in files.
     fn approximate_size(&self, begin: &[u8], end: &[u8]) -> Result<u64>;
 
@@ -95,6 +131,10 @@ pub(crate) trait Engine: Sized + Sync {
     fn property(&self, name: &str) -> Option<String>;
     /// A property of the family of this number.
     fn property_of(&self, family: usize, name: &str) -> Option<String>;
+    /// What was done with files since it was told last, where that is counted.
+    fn file_operations(&self) -> Option<String> {
+        None
+    }
     /// Counters, where they were asked for.
     fn statistics(&self) -> Option<String>;
 
@@ -109,6 +149,21 @@ pub(crate) struct Bounds<'a> {
     pub(crate) lower: Option<&'a [u8]>,
     /// The first key that it does not show any more.
     pub(crate) upper: Option<&'a [u8]>,
+}
+
+/// The name of the order of `--use_uint64_comparator`, which is RocksDB's.
+pub(crate) const UINT64_ORDER: &std::ffi::CStr = c"rocksdb.Uint64Comparator";
+
+/// The order itself: of the first 8 bytes as one of the machine's numbers. Keys of db_bench are not
+/// longer then; what is, is ordered by its other bytes.
+pub(crate) fn compare_uint64(a: &[u8], b: &[u8]) -> std::cmp::Ordering {
+    let number = |key: &[u8]| {
+        let mut bytes = [0; 8];
+        let len = key.len().min(bytes.len());
+        bytes[..len].copy_from_slice(&key[..len]);
+        u64::from_ne_bytes(bytes)
+    };
+    number(a).cmp(&number(b)).then_with(|| a.cmp(b))
 }
 
 /// Waits as [`Engine::wait_for_compaction`] by asking for properties.

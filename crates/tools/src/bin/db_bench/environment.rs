@@ -1,5 +1,7 @@
 //! The lines that say where and with what a benchmark runs.
 
+use std::path::PathBuf;
+
 use crate::flags::Flags;
 
 /// To standard error, as RocksDB's db_bench: the engine, the date, the processor.
@@ -63,6 +65,46 @@ pub(crate) fn header(flags: &Flags) -> String {
             ""
         },
     )
+}
+
+/// How this program was built.
+pub(crate) fn build_info() -> String {
+    format!(
+        "db_bench (Ironstone): {}\n  rocksdb_build_target: {} {}\n  rocksdb_build_mode: {}\n",
+        env!("CARGO_PKG_VERSION"),
+        std::env::consts::ARCH,
+        std::env::consts::OS,
+        if cfg!(debug_assertions) {
+            "debug"
+        } else {
+            "release"
+        },
+    )
+}
+
+/// The directory for tests: `TEST_TMPDIR`, or one of the user's.
+pub(crate) fn test_directory() -> PathBuf {
+    use std::os::unix::fs::MetadataExt as _;
+    std::env::var_os("TEST_TMPDIR").map_or_else(
+        || {
+            let user = std::fs::metadata("/proc/self").map_or(0, |m| m.uid());
+            PathBuf::from(format!("/tmp/rocksdbtest-{user}"))
+        },
+        PathBuf::from,
+    )
+}
+
+/// What memory the process has, for `--print_malloc_stats`: RocksDB tells what jemalloc says, and the
+/// system's allocator says nothing.
+pub(crate) fn memory() -> String {
+    const FIELDS: [&str; 6] = ["VmPeak", "VmSize", "VmHWM", "VmRSS", "RssAnon", "VmData"];
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let lines = status.lines().filter(|line| {
+        let name = line.split(':').next().unwrap_or_default();
+        FIELDS.contains(&name)
+    });
+    let lines: Vec<String> = lines.map(str::to_owned).collect();
+    format!("Malloc stats:\n{}\n", lines.join("\n"))
 }
 
 /// Year, month, day, of a number of days since 1970-01-01 (Gregorian, by 400-year cycles that

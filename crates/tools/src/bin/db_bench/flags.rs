@@ -4,9 +4,6 @@
 //! The syntax is RocksDB's: `--name=value`, `--name value` and `-name=value`; for a truth value
 //! also `--name` and `--noname`. `--undefok=a,b` allows unknown flags of these names.
 
-/// Flags that RocksDB's db_bench has.
-const ROCKSDB_FLAGS: &str = include_str!("rocksdb_flags.txt");
-
 /// A type of flag values.
 pub(crate) trait Value: Sized {
     /// The type's name in messages.
@@ -31,7 +28,7 @@ macro_rules! integer_value {
         }
     )*};
 }
-integer_value!(i32 = "int32", i64 = "int64", u64 = "uint64");
+integer_value!(i32 = "int32", i64 = "int64", u32 = "uint32", u64 = "uint64");
 
 impl Value for f64 {
     const KIND: &'static str = "double";
@@ -132,8 +129,12 @@ macro_rules! flags {
     (@option $place:ident $option:literal) => { Some((Place::$place, $option)) };
 }
 
+mod refused;
 mod table;
 
+#[cfg(test)]
+pub(crate) use refused::ENGINE;
+pub(crate) use refused::{by_ironstone, check as refused_by};
 pub(crate) use table::{FLAGS, Flags};
 
 /// What the command line asks for.
@@ -150,7 +151,8 @@ pub(crate) enum Command {
 pub(crate) fn parse(arguments: &[String]) -> Result<Command, Vec<String>> {
     let mut flags = Flags::default();
     let mut errors = Vec::new();
-    let mut unknown: Vec<String> = Vec::new();
+    // Flags without an effect, and the error for each.
+    let mut without: Vec<(String, String)> = Vec::new();
     let mut allowed: Vec<String> = Vec::new();
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
@@ -183,15 +185,27 @@ pub(crate) fn parse(arguments: &[String]) -> Result<Command, Vec<String>> {
                     errors.push(e);
                 }
             }
-            None => unknown.push(name),
+            None => {
+                if let Some(error) = refuse(&name, value, &mut rest) {
+                    without.push((name, error));
+                }
+            }
         }
     }
-    for name in unknown {
+    for (name, error) in without {
         let base = name.strip_prefix("no").unwrap_or(&name);
         if !allowed.iter().any(|a| *a == name || a == base) {
-            errors.push(refuse(&name));
+            errors.push(error);
         }
     }
+    // A flag that may be unknown may be one of the other engine, too.
+    for flag in FLAGS.iter().filter(|f| allowed.iter().any(|a| a == f.name)) {
+        if refused::is_others(flag.name, &flags.engine) {
+            (flag.set)(&mut flags, &(flag.default)());
+        }
+    }
+    // A database that is only read exists.
+    flags.use_existing_db |= flags.readonly;
     errors.extend(check(&flags));
     if errors.is_empty() {
         Ok(Command::Run(Box::new(flags)))
@@ -217,20 +231,10 @@ fn set<'a>(
     value: Option<&'a str>,
     rest: &mut impl Iterator<Item = &'a String>,
 ) -> Result<(), String> {
-    let value = match value {
-        Some(value) => value,
-        None if flag.kind == bool::KIND => {
-            if negated {
-                "false"
-            } else {
-                "true"
-            }
-        }
-        None => rest.next().map(String::as_str).ok_or_else(|| {
-            let (name, doc) = (flag.name, flag.doc.join("").trim().to_owned());
-            format!("ERROR: flag '--{name}' is missing its argument; flag description: {doc}")
-        })?,
-    };
+    let value = value_of(flag.kind, negated, value, rest).ok_or_else(|| {
+        let (name, doc) = (flag.name, flag.doc.join("").trim().to_owned());
+        format!("ERROR: flag '--{name}' is missing its argument; flag description: {doc}")
+    })?;
     if !(flag.set)(flags, value) {
         let (kind, name) = (flag.kind, flag.name);
         return Err(format!(
@@ -240,13 +244,32 @@ fn set<'a>(
     Ok(())
 }
 
-fn refuse(name: &str) -> String {
-    let known = |name: &str| ROCKSDB_FLAGS.split_whitespace().any(|f| f == name);
-    if known(name) || name.strip_prefix("no").is_some_and(known) {
-        format!("ERROR: command line flag '{name}' is not supported yet")
-    } else {
-        format!("ERROR: unknown command line flag '{name}'")
+/// A flag's value: behind its `=`, what its name says of a truth value, or the next argument.
+fn value_of<'a>(
+    kind: &str,
+    negated: bool,
+    value: Option<&'a str>,
+    rest: &mut impl Iterator<Item = &'a String>,
+) -> Option<&'a str> {
+    match value {
+        Some(value) => Some(value),
+        None if kind == bool::KIND => Some(if negated { "false" } else { "true" }),
+        None => rest.next().map(String::as_str),
     }
+}
+
+/// The error for a flag that is not in the table; `None` if it asks for nothing.
+fn refuse<'a>(
+    name: &str,
+    value: Option<&'a str>,
+    rest: &mut impl Iterator<Item = &'a String>,
+) -> Option<String> {
+    let Some((reason, flag, negated)) = refused::find(name) else {
+        return Some(format!("ERROR: unknown command line flag '{name}'"));
+    };
+    let value = value_of(flag.1, negated, value, rest).unwrap_or_default();
+    (!refused::is_default(flag, value))
+        .then(|| format!("ERROR: command line flag '{name}' is not supported: {reason}"))
 }
 
 /// Values that no benchmark can run with.
@@ -287,6 +310,18 @@ fn check(flags: &Flags) -> Vec<String> {
             i64::from(flags.num_column_families),
             1,
         ),
+        at_least("num_multi_db", i64::from(flags.num_multi_db), 0),
+        at_least(
+            "seek_nexts_to_delete",
+            i64::from(flags.seek_nexts_to_delete),
+            0,
+        ),
+        at_least("stats_level", i64::from(flags.stats_level), 0),
+        at_least(
+            "same_value_percentage",
+            i64::from(flags.same_value_percentage),
+            0,
+        ),
     ]
     .into_iter()
     .flatten()
@@ -297,11 +332,7 @@ fn check(flags: &Flags) -> Vec<String> {
             "ERROR: flag 'compression_ratio' is {ratio}, but must be from 0 to 1"
         ));
     }
-    let percent = flags.readwritepercent.max(flags.mergereadpercent);
-    if percent > 100 || flags.readwritepercent + flags.deletepercent > 100 {
-        errors
-            .push("ERROR: the percentages of reads, merges and deletions are above 100".to_owned());
-    }
+    errors.extend(unmet(flags));
     if flags.prefix_size >= flags.key_size {
         let (prefix, key) = (flags.prefix_size, flags.key_size);
         errors.push(format!(
@@ -309,6 +340,53 @@ fn check(flags: &Flags) -> Vec<String> {
         ));
     }
     errors
+}
+
+/// Flags that need others, or exclude them.
+fn unmet(flags: &Flags) -> Vec<String> {
+    let needs = [
+        (
+            flags.readwritepercent.max(flags.mergereadpercent) > 100
+                || flags.readwritepercent + flags.deletepercent > 100,
+            "'readwritepercent', and those of merges and deletions, are above 100",
+        ),
+        (
+            flags.use_existing_keys && !flags.use_existing_db,
+            "'use_existing_keys' needs use_existing_db",
+        ),
+        (
+            flags.use_existing_keys && flags.num_multi_db > 1,
+            "'use_existing_keys' is for one database, not for num_multi_db",
+        ),
+        (
+            flags.use_existing_keys && flags.bgwriter_num > flags.num,
+            "'bgwriter_num' must not be above num with use_existing_keys",
+        ),
+        (
+            flags.use_secondary_db && !flags.use_existing_db,
+            "'use_secondary_db' needs use_existing_db: the primary makes the database",
+        ),
+        (
+            flags.use_secondary_db && (flags.num_multi_db > 1 || flags.readonly),
+            "'use_secondary_db' is for one database, without num_multi_db and readonly",
+        ),
+        (
+            flags.use_uint64_comparator && flags.key_size != 8,
+            "'use_uint64_comparator' needs key_size=8",
+        ),
+        (
+            flags.seek_missing_prefix && flags.prefix_size <= 8,
+            "'seek_missing_prefix' needs a prefix_size above 8",
+        ),
+        (
+            flags.statistics && !flags.statistics_string.is_empty(),
+            "'statistics' and 'statistics_string' exclude each other",
+        ),
+    ];
+    let unmet = needs.iter().filter(|(unmet, _)| *unmet);
+    unmet
+        .map(|(_, text)| format!("ERROR: flag {text}"))
+        .collect()
 }
 
 /// The text of `--help`.
@@ -355,6 +433,9 @@ benchmarks:";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Flags that RocksDB's db_bench has.
+    const ROCKSDB_FLAGS: &str = include_str!("rocksdb_flags.txt");
 
     fn run(arguments: &[&str]) -> Result<Flags, Vec<String>> {
         let arguments: Vec<String> = arguments.iter().map(|&a| a.to_owned()).collect();
@@ -404,12 +485,18 @@ mod tests {
             ["ERROR: illegal value '99999999999' specified for int32 flag 'max_background_jobs'"]
         );
         assert_eq!(
-            error(&["--simcache_size=5"]),
-            ["ERROR: command line flag 'simcache_size' is not supported yet"]
+            error(&["--user_timestamp_size=8"]),
+            [
+                "ERROR: command line flag 'user_timestamp_size' is not supported: user-defined \
+                 timestamps are not in the engine yet"
+            ]
         );
         assert_eq!(
             error(&["--noread_cache_direct_read"]),
-            ["ERROR: command line flag 'noread_cache_direct_read' is not supported yet"]
+            [
+                "ERROR: command line flag 'noread_cache_direct_read' is not supported: persistent \
+                 caches of blocks are not in the engine"
+            ]
         );
         assert_eq!(
             error(&["--num"]),
@@ -438,7 +525,56 @@ mod tests {
         ])
         .unwrap();
         run(&["--nonope", "--undefok=nope"]).unwrap();
+        let flags = run(&[
+            "--undefok=row_cache_size,min_blob_size,report_file_operations,num",
+            "--row_cache_size=5",
+            "--min_blob_size=5",
+            "--report_file_operations",
+            "--num=5",
+        ]);
+        let flags = flags.unwrap();
+        assert_eq!((flags.row_cache_size, flags.min_blob_size), (0, 0));
+        assert!(flags.report_file_operations && flags.num == 5);
         assert!(run(&["--undefok=nope", "--nop=3"]).is_err());
+    }
+
+    #[test]
+    fn a_refused_flag_may_say_what_holds_anyway() {
+        let flags = run(&[
+            "--notransaction_db",
+            "--use_blob_db=0",
+            "--simcache_size",
+            "-1",
+            "--blob_cache_size=0x800000",
+            "--trace_replay_fast_forward=1.0",
+            "--num=5",
+        ])
+        .unwrap();
+        assert_eq!(flags.num, 5);
+        assert!(run(&["--transaction_db"]).is_err());
+        assert!(run(&["--transaction_sets=3"]).is_err());
+        run(&["--undefok=transaction_db", "--transaction_db"]).unwrap();
+    }
+
+    #[test]
+    fn each_of_rocksdbs_flags_works_or_has_a_reason() {
+        let works = |name: &str| FLAGS.iter().any(|f| f.name == name);
+        for name in ROCKSDB_FLAGS.split_whitespace().filter(|n| *n != "undefok") {
+            let refused = refused::find(name).is_some_and(|(_, flag, _)| flag.0 == name);
+            assert!(works(name) != refused, "{name}: works {}", works(name));
+        }
+        let all = refused::REFUSED.iter().flat_map(|(_, flags)| flags.iter());
+        for flag in all {
+            let known = ROCKSDB_FLAGS.split_whitespace().any(|f| f == flag.0);
+            assert!(known && refused::is_default(flag, flag.2), "{}", flag.0);
+        }
+        let lists = [refused::ENGINE, refused::IRONSTONE, refused::LIBROCKSDB];
+        for name in lists
+            .iter()
+            .flat_map(|l| l.iter().flat_map(|(_, n)| n.iter()))
+        {
+            assert!(works(name), "{name}");
+        }
     }
 
     #[test]

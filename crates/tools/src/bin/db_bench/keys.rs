@@ -7,28 +7,48 @@
 //!   with a prefix:      number modulo the number of prefixes, as long as the prefix, then as above
 //! ```
 
+use std::sync::Arc;
+
 use base::rng::Rng;
 use base::{Error, Result};
 
 use crate::flags::Flags;
 
 /// What keys look like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
     pub(crate) len: usize,
-    /// Bytes of the prefix, and how many different ones there are; 0: keys have none.
-    prefix: (usize, u64),
+    form: Form,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Form {
+    Number,
+    /// Bytes of the prefix, and how many different ones there are.
+    Prefixed(usize, u64),
+    /// Keys that a database has.
+    Existing(Arc<Vec<Vec<u8>>>),
 }
 
 impl Keys {
     /// Keys of `len` bytes, of which there are `num`.
     pub(crate) fn new(flags: &Flags, len: usize, num: u64) -> Self {
         let prefixes = num.checked_div(flags.keys_per_prefix.unsigned_abs());
-        let prefixes = prefixes.filter(|_| flags.prefix_size > 0).unwrap_or(0);
+        let prefixes = prefixes.filter(|&n| flags.prefix_size > 0 && n > 0);
         Self {
             len,
-            prefix: (flags.prefix_size as usize, prefixes),
+            form: prefixes.map_or(Form::Number, |n| {
+                Form::Prefixed(flags.prefix_size as usize, n)
+            }),
         }
+    }
+
+    /// The keys that a database has, if they were read, instead of numbers.
+    pub(crate) fn or_existing(mut self, keys: Option<&Arc<Vec<Vec<u8>>>>) -> Self {
+        if let Some(keys) = keys.filter(|keys| !keys.is_empty()) {
+            self.form = Form::Existing(Arc::clone(keys));
+        }
+        self
     }
 
     /// Room for a key.
@@ -38,14 +58,31 @@ impl Keys {
 
     /// Writes key number `number` into `key`.
     #[inline]
-    pub(crate) fn write(&self, number: u64, key: &mut [u8]) {
-        match self.prefix {
-            (_, 0) => write_number(number, key),
-            (len, prefixes) => {
-                let (prefix, rest) = key.split_at_mut(len.min(key.len()));
+    pub(crate) fn write(&self, number: u64, key: &mut Vec<u8>) {
+        match &self.form {
+            Form::Number => write_number(number, key),
+            Form::Prefixed(len, prefixes) => {
+                let len = (*len).min(key.len());
+                let (prefix, rest) = key.split_at_mut(len);
                 write_number(number % prefixes, prefix);
                 write_number(number, rest);
             }
+            Form::Existing(keys) => {
+                key.clear();
+                key.extend_from_slice(&keys[(number % keys.len() as u64) as usize]);
+            }
+        }
+    }
+
+    /// The same for a key that is sought: with `--seek_missing_prefix` no key has its prefix.
+    #[inline]
+    pub(crate) fn write_for_seek(&self, number: u64, flags: &Flags, key: &mut Vec<u8>) {
+        self.write(number, key);
+        // Behind the 8 bytes of its number a prefix has zeros.
+        if flags.seek_missing_prefix
+            && let Some(byte) = key.get_mut(8)
+        {
+            *byte = b'1';
         }
     }
 }
@@ -145,6 +182,8 @@ pub(crate) struct Values {
     at: usize,
     sizes: Sizes,
     rng: Rng,
+    /// Of 100 values, how many are the first one.
+    same: u64,
 }
 
 impl Values {
@@ -169,7 +208,14 @@ impl Values {
             at: 0,
             sizes,
             rng,
+            same: 0,
         }
+    }
+
+    /// Of 100 values, so many are the same.
+    pub(crate) fn with_same(mut self, percent: i32) -> Self {
+        self.same = percent.max(0).unsigned_abs().into();
+        self
     }
 
     /// The next value.
@@ -183,6 +229,9 @@ impl Values {
     #[inline]
     pub(crate) fn take(&mut self, len: usize) -> &[u8] {
         let len = len.min(self.data.len());
+        if self.same > 0 && self.rng.below(100) < self.same {
+            return &self.data[..len];
+        }
         if self.at + len > self.data.len() {
             self.at = 0;
         }
@@ -234,7 +283,33 @@ mod tests {
     use super::*;
 
     fn write_key(number: u64, key: &mut [u8]) {
-        Keys::new(&Flags::default(), key.len(), 100).write(number, key);
+        let mut room = key.to_vec();
+        Keys::new(&Flags::default(), key.len(), 100).write(number, &mut room);
+        key.copy_from_slice(&room);
+    }
+
+    #[test]
+    fn keys_that_a_database_has() {
+        let existing = Arc::new(vec![b"one".to_vec(), b"three".to_vec()]);
+        let keys = Keys::new(&Flags::default(), 16, 2).or_existing(Some(&existing));
+        let mut key = keys.room();
+        keys.write(1, &mut key);
+        assert_eq!(key, b"three");
+        keys.write(2, &mut key);
+        assert_eq!(key, b"one");
+        let none = Keys::new(&Flags::default(), 16, 2).or_existing(None);
+        assert_eq!(none, Keys::new(&Flags::default(), 16, 2));
+    }
+
+    #[test]
+    fn some_values_are_the_same() {
+        let count = |percent| {
+            let mut values = Values::new(Sizes::Fixed(50), 1.0).with_same(percent);
+            let first = values.data[..50].to_vec();
+            (0..1000).filter(|_| values.next() == first).count()
+        };
+        assert_eq!((count(0), count(100)), (1, 1000));
+        assert!((250..350).contains(&count(30)), "{}", count(30));
     }
 
     #[test]
@@ -263,6 +338,12 @@ mod tests {
         let mut key = keys.room();
         keys.write(7, &mut key); // 5 prefixes
         assert_eq!(key, *b"\0\0\0\0\0\0\0\x0200\0\0\0\0\0\0\0\x0700");
+        let missing = Flags {
+            seek_missing_prefix: true,
+            ..flags
+        };
+        keys.write_for_seek(7, &missing, &mut key);
+        assert_eq!(&key[..10], b"\0\0\0\0\0\0\0\x0210");
     }
 
     #[test]

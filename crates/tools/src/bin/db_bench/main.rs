@@ -11,10 +11,13 @@
 
 mod benchmarks;
 mod compare;
+mod counted;
+mod databases;
 mod destroy;
 mod driver;
 mod engine;
 mod environment;
+mod families;
 mod flags;
 mod keys;
 mod native;
@@ -91,6 +94,10 @@ pub(crate) fn say(text: &str) {
 }
 
 fn run(flags: Flags) -> Result<()> {
+    if flags.build_info {
+        say(&environment::build_info());
+        return Ok(());
+    }
     let clock = SystemClock::shared();
     if flags.engine == "librocksdb" || flags.engine.starts_with("librocksdb:") {
         let version = rocks::library(&flags)?.version()?;

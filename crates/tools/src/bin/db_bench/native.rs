@@ -4,18 +4,20 @@ use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use base::stats::Statistics;
+use base::stats::{Statistics, StatsLevel};
 use base::{Error, Result};
 use ironstone::backup::{BackupEngine, BackupEngineOptions, CreateBackupOptions, RestoreOptions};
 use ironstone::options::CompactionOptions;
 use ironstone::{
-    BlockCache, ColumnFamily, ColumnFamilyDescriptor, Db, DbIterator, Env,
-    IngestExternalFileOptions, Options, RateLimiter, RateLimiterMode, RateLimiterOptions,
-    ReadOptions, SizeApproximationOptions, SstFileWriter, WriteBatch, WriteOptions, perf,
+    BlockCache, ColumnFamily, ColumnFamilyDescriptor, CompactionFilter, Comparator, Db, DbIterator,
+    Env, FilterDecision, FilterValue, IngestExternalFileOptions, IoPriority, Options, RateLimiter,
+    RateLimiterMode, RateLimiterOptions, ReadOptions, SizeApproximationOptions, Snapshot,
+    SstFileWriter, UserComparator, WriteBatch, WriteBufferManager, WriteOptions, perf,
 };
 
+use crate::counted::{CountedFiles, Counts};
 use crate::engine::{self, Bounds, Cursor, Engine};
-use crate::flags::{Flags, Place};
+use crate::flags::{self, Flags, Place};
 
 pub(crate) struct Native {
     db: Db,
@@ -23,6 +25,7 @@ pub(crate) struct Native {
     families: Vec<ColumnFamily>,
     read: ReadOptions,
     options: Options,
+    files: Option<Arc<Counts>>,
     /// Bytes a second of backups and of restoring; 0 is no limit.
     backup_rates: (u64, u64),
 }
@@ -30,6 +33,9 @@ pub(crate) struct Native {
 /// The flags' options. A flag whose option Ironstone does not have is refused unless it says what
 /// holds anyway, its default.
 fn options(flags: &Flags) -> Result<Options> {
+    if let Some(error) = flags::refused_by(flags, "ironstone") {
+        return Err(Error::not_supported(error));
+    }
     let mut options = Options::default();
     options.db.create_if_missing = true;
     for option in crate::options::options(flags)? {
@@ -43,17 +49,83 @@ fn options(flags: &Flags) -> Result<Options> {
             }
         };
         match set {
-            Err(e) if !option.is_default => return Err(e),
+            Err(e) if !option.is_default => {
+                let Some(reason) = flags::by_ironstone(option.flag) else {
+                    return Err(e);
+                };
+                let flag = option.flag;
+                return Err(Error::not_supported(format!(
+                    "flag '{flag}' with --engine=ironstone: {reason}"
+                )));
+            }
             _ => {}
         }
     }
+    objects(flags, &mut options)?;
+    Ok(options)
+}
+
+/// What is not set by text.
+fn objects(flags: &Flags, options: &mut Options) -> Result<()> {
     if flags.rate_limiter_bytes_per_sec > 0 {
         let limiter = RateLimiter::new(limiter(flags), Arc::clone(&options.env.clock));
         options.env.rate_limiter = Some(Arc::new(limiter));
     }
-    options.env.block_cache = Some(Arc::new(BlockCache::new(flags.cache_size as usize)));
-    options.env.statistics = flags.statistics.then(|| Arc::new(Statistics::new()));
-    Ok(options)
+    let cache = Arc::new(BlockCache::new(flags.cache_size as usize));
+    if flags.cost_write_buffer_to_cache || flags.db_write_buffer_size != 0 {
+        let bytes = flags.db_write_buffer_size.max(0).unsigned_abs() as usize;
+        let manager = WriteBufferManager::new(bytes, Some(Arc::clone(&cache)), false);
+        options.env.write_buffer_manager = Some(Arc::new(manager));
+    }
+    options.env.block_cache = Some(cache);
+    if crate::options::statistics(flags)? {
+        let statistics = Statistics::new();
+        statistics.set_level(match flags.stats_level {
+            0 => StatsLevel::DisableAll,
+            1 => StatsLevel::ExceptHistogramOrTimers,
+            2 => StatsLevel::ExceptTimers,
+            3 => StatsLevel::ExceptDetailedTimers,
+            _ => StatsLevel::All,
+        });
+        options.env.statistics = Some(Arc::new(statistics));
+    }
+    if flags.use_keep_filter {
+        options.cf.compaction_filter = Some(Arc::new(KeepFilter));
+    }
+    if flags.use_uint64_comparator {
+        options.cf.comparator = Comparator::user(Arc::new(Uint64Order));
+    }
+    Ok(())
+}
+
+/// What the databases of a run share.
+pub(crate) struct Settings {
+    options: Options,
+    files: Option<Arc<Counts>>,
+}
+
+/// `--use_keep_filter`.
+struct KeepFilter;
+
+impl CompactionFilter for KeepFilter {
+    fn name(&self) -> &'static str {
+        "KeepFilter"
+    }
+    fn filter(&self, _: usize, _: &[u8], _: FilterValue<'_>) -> FilterDecision {
+        FilterDecision::Keep
+    }
+}
+
+/// `--use_uint64_comparator`.
+struct Uint64Order;
+
+impl UserComparator for Uint64Order {
+    fn name(&self) -> &'static str {
+        engine::UINT64_ORDER.to_str().unwrap_or_default()
+    }
+    fn compare(&self, a: &[u8], b: &[u8]) -> std::cmp::Ordering {
+        engine::compare_uint64(a, b)
+    }
 }
 
 fn limiter(flags: &Flags) -> RateLimiterOptions {
@@ -70,7 +142,7 @@ fn limiter(flags: &Flags) -> RateLimiterOptions {
 }
 
 impl Native {
-    fn of(db: Db, flags: &Flags, options: Options) -> Self {
+    fn of(db: Db, flags: &Flags, options: Options, files: Option<Arc<Counts>>) -> Self {
         let names = engine::families(flags);
         Self {
             families: names.iter().filter_map(|n| db.column_family(n)).collect(),
@@ -85,9 +157,14 @@ impl Native {
                 auto_prefix_mode: flags.auto_prefix_mode,
                 async_io: flags.async_io,
                 adaptive_readahead: flags.adaptive_readahead,
+                auto_readahead_size: flags.auto_readahead_size,
+                optimize_multiget_for_io: flags.optimize_multiget_for_io,
+                auto_refresh_iterator_with_snapshot: flags.auto_refresh_iterator_with_snapshot,
+                rate_limiter_priority: flags.rate_limit_user_ops.then_some(IoPriority::User),
                 ..ReadOptions::default()
             },
             options,
+            files,
             backup_rates: (flags.backup_rate_limit, flags.restore_rate_limit),
         }
     }
@@ -110,24 +187,58 @@ impl Engine for Native {
     type Write = WriteOptions;
     type Batch = WriteBatch;
     type Cursor<'a> = DbIterator;
+    type Snapshot<'a> = Snapshot;
+    type Settings = Settings;
     type Table = SstFileWriter;
     type Perf = ();
 
-    fn open(flags: &Flags, dir: &Path) -> Result<Self> {
+    fn settings(flags: &Flags) -> Result<Settings> {
         let mut options = options(flags)?;
+        let files = flags.report_file_operations.then(Arc::<Counts>::default);
+        if let Some(counts) = &files {
+            let fs = Arc::clone(&options.env.fs);
+            options.env.fs = CountedFiles::over(fs, Arc::clone(counts));
+        }
+        Ok(Settings { options, files })
+    }
+
+    fn open(flags: &Flags, settings: &Settings, dir: &Path) -> Result<Self> {
+        let mut options = settings.options.clone();
+        let files = settings.files.clone();
+        if !flags.wal_dir.is_empty() {
+            options.db = options
+                .db
+                .with_text(&format!("wal_dir={}", flags.wal_dir))?;
+        }
+        if flags.use_secondary_db {
+            let db = Db::open_as_secondary(dir, &flags.secondary_path, &options)?;
+            return Ok(Self::of(db, flags, options, files));
+        }
         options.db.create_missing_column_families = true;
         let wanted: Vec<_> = engine::families(flags)
             .into_iter()
             .map(|name| ColumnFamilyDescriptor::new(name, options.cf.clone()))
             .collect();
-        let db = Db::open_cf(dir, &options, &wanted)?;
-        Ok(Self::of(db, flags, options))
+        let db = if flags.readonly {
+            Db::open_cf_read_only(dir, &options, &wanted)?
+        } else {
+            Db::open_cf(dir, &options, &wanted)?
+        };
+        Ok(Self::of(db, flags, options, files))
     }
 
-    fn open_read_only(flags: &Flags, dir: &Path) -> Result<Self> {
-        let options = options(flags)?;
+    fn open_read_only(flags: &Flags, settings: &Settings, dir: &Path) -> Result<Self> {
+        let options = settings.options.clone();
         let db = Db::open_read_only(dir, &options)?;
-        Ok(Self::of(db, flags, options))
+        Ok(Self::of(db, flags, options, settings.files.clone()))
+    }
+
+    fn file_operations(&self) -> Option<String> {
+        self.files.as_ref().map(|counts| counts.take())
+    }
+
+    fn catch_up(&self) -> Result<()> {
+        self.db.try_catch_up_with_primary()
     }
 
     fn close(self) -> Result<()> {
@@ -205,6 +316,34 @@ impl Engine for Native {
         Ok(value.map(|value| value.len()))
     }
 
+    fn delete_range_in(
+        &self,
+        options: &Self::Write,
+        family: usize,
+        begin: &[u8],
+        end: &[u8],
+    ) -> Result<()> {
+        let family = self.numbered(family)?;
+        self.db.delete_range_opt(options, family, begin, end)
+    }
+
+    fn merge_in(
+        &self,
+        options: &Self::Write,
+        family: usize,
+        key: &[u8],
+        operand: &[u8],
+    ) -> Result<()> {
+        let family = self.numbered(family)?;
+        self.db.merge_opt(options, family, key, operand)
+    }
+
+    #[inline]
+    fn get_in(&self, family: usize, key: &[u8], _scratch: &mut Vec<u8>) -> Result<Option<usize>> {
+        let value = self.db.get_opt(&self.read, self.numbered(family)?, key)?;
+        Ok(value.map(|value| value.len()))
+    }
+
     fn get_value(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         let found = self.db.get_opt(&self.read, &self.family, key)?;
         let is_there = found.is_some();
@@ -238,6 +377,20 @@ impl Engine for Native {
             return self.db.iterator_cf(&self.read, &self.family);
         }
         let within = ReadOptions {
+            iterate_lower_bound: bounds.lower.map(<[u8]>::to_vec),
+            iterate_upper_bound: bounds.upper.map(<[u8]>::to_vec),
+            ..self.read.clone()
+        };
+        self.db.iterator_cf(&within, &self.family)
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        self.db.snapshot()
+    }
+
+    fn cursor_at<'s>(&'s self, snapshot: &'s Snapshot, bounds: Bounds<'_>) -> Result<DbIterator> {
+        let within = ReadOptions {
+            snapshot: Some(snapshot.clone()),
             iterate_lower_bound: bounds.lower.map(<[u8]>::to_vec),
             iterate_upper_bound: bounds.upper.map(<[u8]>::to_vec),
             ..self.read.clone()
@@ -395,5 +548,48 @@ impl Cursor for DbIterator {
     }
     fn status(&self) -> Result<()> {
         DbIterator::status(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another value than the default; with it, what must be so that it asks for something.
+    fn other(name: &str) -> Vec<String> {
+        let value = match name {
+            "experimental_mempurge_threshold" | "read_triggered_compaction_threshold" => "1.5",
+            "blob_garbage_collection_age_cutoff"
+            | "blob_garbage_collection_force_threshold"
+            | "uniform_cv_threshold" => "0.5",
+            name if name.contains("_per_key") && name.contains("bytes") => "8",
+            _ => "",
+        };
+        if value.is_empty() {
+            let on = [format!("--{name}"), format!("--{name}=77")];
+            return on.to_vec();
+        }
+        vec![format!("--{name}={value}")]
+    }
+
+    #[test]
+    fn what_the_engine_refuses_is_told_with_a_reason() {
+        for (reason, names) in flags::ENGINE {
+            for name in *names {
+                let errors: Vec<String> = other(name)
+                    .into_iter()
+                    .filter_map(|text| match flags::parse(&[text]) {
+                        Ok(flags::Command::Run(flags)) => options(&flags).err(),
+                        _ => None,
+                    })
+                    .map(|e| e.to_string())
+                    .collect();
+                let wanted = format!("flag '{name}' with --engine=ironstone: {reason}");
+                assert!(
+                    errors.iter().any(|e| e.contains(&wanted)),
+                    "{name}: {errors:?}"
+                );
+            }
+        }
     }
 }

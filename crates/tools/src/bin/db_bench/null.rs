@@ -20,14 +20,22 @@ impl Engine for Null {
     type Write = ();
     type Batch = ();
     type Cursor<'a> = Everywhere;
+    type Snapshot<'a> = ();
+    type Settings = ();
     type Table = ();
     type Perf = ();
 
-    fn open(_: &Flags, _: &Path) -> Result<Self> {
+    fn settings(_: &Flags) -> Result<()> {
+        Ok(())
+    }
+    fn open(_: &Flags, (): &(), _: &Path) -> Result<Self> {
         Ok(Self)
     }
-    fn open_read_only(_: &Flags, _: &Path) -> Result<Self> {
+    fn open_read_only(_: &Flags, (): &(), _: &Path) -> Result<Self> {
         Ok(Self)
+    }
+    fn catch_up(&self) -> Result<()> {
+        Ok(())
     }
     fn close(self) -> Result<()> {
         Ok(())
@@ -73,6 +81,15 @@ impl Engine for Null {
         std::hint::black_box(key);
         Ok(Some(0))
     }
+    fn get_in(&self, _: usize, key: &[u8], scratch: &mut Vec<u8>) -> Result<Option<usize>> {
+        self.get(key, scratch)
+    }
+    fn delete_range_in(&self, options: &(), _: usize, begin: &[u8], end: &[u8]) -> Result<()> {
+        self.put(options, begin, end)
+    }
+    fn merge_in(&self, options: &(), _: usize, key: &[u8], operand: &[u8]) -> Result<()> {
+        self.put(options, key, operand)
+    }
     fn get_value(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         value.clear();
         Ok(self.get(key, value)?.is_some())
@@ -86,6 +103,10 @@ impl Engine for Null {
         Ok((keys.len() as u64, 0))
     }
     fn cursor(&self, _: Bounds<'_>) -> Result<Everywhere> {
+        Ok(Everywhere::default())
+    }
+    fn snapshot(&self) {}
+    fn cursor_at<'s>(&'s self, (): &'s (), _: Bounds<'_>) -> Result<Everywhere> {
         Ok(Everywhere::default())
     }
     fn approximate_size(&self, _: &[u8], _: &[u8]) -> Result<u64> {

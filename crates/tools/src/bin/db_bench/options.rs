@@ -1,5 +1,9 @@
 //! The engine's options that the flags ask for, in the form of OPTIONS files, which both engines read.
 
+mod file;
+
+use std::path::Path;
+
 use base::options::OptionValue;
 use base::{Error, Result};
 
@@ -8,15 +12,21 @@ use crate::flags::{FLAGS, Flags, Place};
 /// An option that a flag sets.
 pub(crate) struct EngineOption {
     pub(crate) place: Place,
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
+    /// The flag that sets it; empty: it comes from an OPTIONS file, or from several flags.
+    pub(crate) flag: &'static str,
     /// As OPTIONS files write it.
     pub(crate) value: String,
     /// Whether the value is db_bench's default.
     pub(crate) is_default: bool,
 }
 
-/// The options of all flags. Errors: a flag has a value that means nothing.
+/// The options of all flags, or of `--options_file`. Errors: a flag has a value that means nothing; the
+/// file cannot be read.
 pub(crate) fn options(flags: &Flags) -> Result<Vec<EngineOption>> {
+    if !flags.options_file.is_empty() {
+        return file::options(Path::new(&flags.options_file));
+    }
     let mut all: Vec<EngineOption> = FLAGS
         .iter()
         .filter_map(|flag| {
@@ -24,7 +34,8 @@ pub(crate) fn options(flags: &Flags) -> Result<Vec<EngineOption>> {
             let value = (flag.get)(flags);
             (!value.is_empty()).then(|| EngineOption {
                 place,
-                name,
+                name: name.to_owned(),
+                flag: flag.name,
                 is_default: value == (flag.default)(),
                 value,
             })
@@ -33,13 +44,17 @@ pub(crate) fn options(flags: &Flags) -> Result<Vec<EngineOption>> {
     let derived = [
         compression(flags)?,
         compaction(flags)?,
+        levels(flags)?,
+        fifo(flags),
         tables(flags)?,
+        memtables(flags),
         others(flags)?,
     ];
     let derived = derived.into_iter().flatten();
     all.extend(derived.map(|(place, name, value)| EngineOption {
         place,
-        name,
+        name: name.to_owned(),
+        flag: "",
         value,
         is_default: false,
     }));
@@ -54,6 +69,22 @@ pub(crate) fn block_compression(flags: &Flags) -> Result<Compression> {
     let name = compression_name("compression_type", &flags.compression_type)?;
     Compression::parse(name)
         .ok_or_else(|| Error::not_supported(format!("compression_type {}", flags.compression_type)))
+}
+
+/// Whether counters are asked for. Errors: some that nobody has.
+pub(crate) fn statistics(flags: &Flags) -> Result<bool> {
+    const FORMS: [&str; 3] = [
+        "BasicStatistics",
+        "id=BasicStatistics",
+        "{id=BasicStatistics}",
+    ];
+    let wanted = flags.statistics_string.as_str();
+    if !wanted.is_empty() && !FORMS.contains(&wanted) {
+        return Err(Error::invalid_argument(format!(
+            "statistics_string {wanted}: must be BasicStatistics"
+        )));
+    }
+    Ok(flags.statistics || !wanted.is_empty())
 }
 
 type Derived = Vec<(Place, &'static str, String)>;
@@ -92,7 +123,10 @@ fn compression(flags: &Flags) -> Result<Derived> {
     let changed = settings
         .iter()
         .filter(|(_, value, default)| value != default);
-    let changed: Vec<String> = changed.map(|(n, v, _)| format!("{n}={v}")).collect();
+    let mut changed: Vec<String> = changed.map(|(n, v, _)| format!("{n}={v}")).collect();
+    if !flags.compression_use_zstd_dict_trainer {
+        changed.push("use_zstd_dict_trainer=false".to_owned());
+    }
     if !changed.is_empty() {
         all.push((Place::Cf, "compression_opts", braces(&changed)));
     }
@@ -119,6 +153,22 @@ fn compaction(flags: &Flags) -> Result<Derived> {
         (Place::Cf, "compaction_style", style.to_owned()),
         (Place::Cf, "compaction_pri", pri.to_owned()),
     ];
+    let universal = universal(flags)?;
+    if !universal.is_empty() {
+        all.push((
+            Place::Cf,
+            "compaction_options_universal",
+            braces(&universal),
+        ));
+    }
+    if flags.compaction_measure_io_stats {
+        all.push((Place::Cf, "report_bg_io_stats", "true".to_owned()));
+    }
+    Ok(all)
+}
+
+/// What is not at RocksDB's default in the settings of universal compaction.
+fn universal(flags: &Flags) -> Result<Vec<String>> {
     let numbers = [
         ("size_ratio", flags.universal_size_ratio, 0),
         ("min_merge_width", flags.universal_min_merge_width, 0),
@@ -133,7 +183,16 @@ fn compaction(flags: &Flags) -> Result<Derived> {
             flags.universal_compression_size_percent,
             -1,
         ),
+        ("max_read_amp", flags.universal_max_read_amp, -1),
     ];
+    let stop = numbered(
+        "universal_stop_style",
+        flags.universal_stop_style,
+        &[
+            "kCompactionStopStyleSimilarSize",
+            "kCompactionStopStyleTotalSize",
+        ],
+    )?;
     let switches = [
         ("allow_trivial_move", flags.universal_allow_trivial_move),
         ("incremental", flags.universal_incremental),
@@ -142,24 +201,124 @@ fn compaction(flags: &Flags) -> Result<Derived> {
         .iter()
         .filter(|(_, value, default)| value != default);
     let on = switches.iter().filter(|(_, on)| *on);
-    let universal: Vec<String> = numbers
+    let mut universal: Vec<String> = numbers
         .map(|(name, value, _)| format!("{name}={value}"))
         .chain(on.map(|(name, _)| format!("{name}=true")))
         .collect();
-    if !universal.is_empty() {
-        all.push((
-            Place::Cf,
-            "compaction_options_universal",
-            braces(&universal),
-        ));
+    if flags.universal_stop_style != 1 {
+        universal.push(format!("stop_style={stop}"));
     }
-    if flags.compaction_measure_io_stats {
-        all.push((Place::Cf, "report_bg_io_stats", "true".to_owned()));
+    if !flags.universal_reduce_file_locking {
+        universal.push("reduce_file_locking=false".to_owned());
     }
-    Ok(all)
+    Ok(universal)
+}
+
+/// How much larger each level is. Errors: not one number for each.
+fn levels(flags: &Flags) -> Result<Derived> {
+    let list = &flags.max_bytes_for_level_multiplier_additional;
+    if list.is_empty() {
+        return Ok(Vec::new());
+    }
+    let numbers: Option<Vec<i32>> = list.split(',').map(|n| n.trim().parse().ok()).collect();
+    let numbers = numbers.filter(|n| n.len() == flags.num_levels.unsigned_abs() as usize);
+    let Some(numbers) = numbers else {
+        return Err(Error::invalid_argument(format!(
+            "max_bytes_for_level_multiplier_additional {list}: must be num_levels numbers, {}, \
+             separated by commas",
+            flags.num_levels
+        )));
+    };
+    let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+    let name = "max_bytes_for_level_multiplier_additional";
+    Ok(vec![(Place::Cf, name, numbers.join(":"))])
+}
+
+fn fifo(flags: &Flags) -> Derived {
+    const STYLE: i32 = 2;
+    const MIB: u64 = 1 << 20;
+    let (tables, all) = (
+        flags.fifo_compaction_max_table_files_size_mb,
+        flags.fifo_compaction_max_data_files_size_mb,
+    );
+    let (warm, kv_ratio) = (
+        flags.fifo_age_for_warm,
+        flags.fifo_compaction_use_kv_ratio_compaction,
+    );
+    let merges = flags.fifo_compaction_allow_compaction;
+    let is_default = (tables, all, warm, kv_ratio, merges) == (0, 0, 0, false, true);
+    if is_default && flags.compaction_style != STYLE {
+        return Vec::new();
+    }
+    let mut settings = vec![
+        format!("max_table_files_size={}", tables.saturating_mul(MIB)),
+        format!("allow_compaction={merges}"),
+    ];
+    if warm > 0 {
+        settings.push(format!("age_for_warm={warm}"));
+    }
+    if all > 0 {
+        settings.push(format!("max_data_files_size={}", all.saturating_mul(MIB)));
+    }
+    if kv_ratio {
+        settings.push("use_kv_ratio_compaction=true".to_owned());
+    }
+    vec![(Place::Cf, "compaction_options_fifo", braces(&settings))]
+}
+
+/// What memtables are, and what is done with their entries.
+fn memtables(flags: &Flags) -> Derived {
+    let mut all = Vec::new();
+    let mut add = |name, value: String| all.push((Place::Cf, name, value));
+    let kind = flags.memtablerep.as_str();
+    if kind == "skip_list" && flags.skip_list_lookahead > 0 {
+        let lookahead = flags.skip_list_lookahead;
+        add("memtable_factory", format!("skip_list:{lookahead}"));
+    }
+    if ["prefix_hash", "hash_linkedlist"].contains(&kind) {
+        let buckets = flags.hash_bucket_count;
+        add("memtable_factory", format!("{kind}:{buckets}"));
+    }
+    if flags.memtable_use_huge_page {
+        add("memtable_huge_page_size", "2048".to_owned());
+    }
+    if flags.memtable_insert_with_hint_prefix_size > 0 {
+        let prefix = flags.memtable_insert_with_hint_prefix_size;
+        let name = "memtable_insert_with_hint_prefix_extractor";
+        add(name, format!("rocksdb.CappedPrefix.{prefix}"));
+    }
+    if flags.prepopulate_blob_cache == 1 {
+        add("prepopulate_blob_cache", "kFlushOnly".to_owned());
+    }
+    all
+}
+
+/// The kind of index. Errors: it needs a prefix, and there is none.
+fn index(flags: &Flags) -> Result<Option<&'static str>> {
+    if flags.use_hash_search && flags.prefix_size == 0 {
+        let error = "use_hash_search needs a prefix_size";
+        return Err(Error::invalid_argument(error));
+    }
+    Ok(
+        if flags.partition_index_and_filters || flags.partition_index {
+            Some("kTwoLevelIndexSearch")
+        } else if flags.index_with_first_key {
+            Some("kBinarySearchWithFirstKey")
+        } else if flags.use_hash_search {
+            Some("kHashSearch")
+        } else {
+            None
+        },
+    )
 }
 
 fn tables(flags: &Flags) -> Result<Derived> {
+    const CHECKSUMS: [&str; 5] = ["kNoChecksum", "kCRC32c", "kxxHash", "kxxHash64", "kXXH3"];
+    const SEARCHES: [(&str, &str); 3] = [
+        ("binary_search", "kBinary"),
+        ("interpolation_search", "kInterpolation"),
+        ("auto_search", "kAuto"),
+    ];
     const SHORTENING: [&str; 3] = [
         "kNoShortening",
         "kShortenSeparators",
@@ -168,6 +327,15 @@ fn tables(flags: &Flags) -> Result<Derived> {
     let mut all = Vec::new();
     let mode = flags.index_shortening_mode;
     let shortening = numbered("index_shortening_mode", mode, &SHORTENING)?;
+    let checksum = numbered("checksum_type", flags.checksum_type, &CHECKSUMS)?;
+    let search = &flags.index_block_search_type;
+    let Some((_, search)) = SEARCHES.iter().find(|(name, _)| name == search) else {
+        return Err(Error::invalid_argument(format!(
+            "index_block_search_type {search}: must be binary_search, interpolation_search or \
+             auto_search"
+        )));
+    };
+    let index = index(flags)?;
     let mut add = |name, value: &str| all.push((Place::Table, name, value.to_owned()));
     if flags.bloom_bits > 0 && flags.use_ribbon_filter {
         add(
@@ -178,8 +346,14 @@ fn tables(flags: &Flags) -> Result<Derived> {
         let bits = flags.bloom_bits;
         add("filter_policy", &format!("bloomfilter:{bits}:false"));
     }
-    if flags.partition_index_and_filters || flags.partition_index {
-        add("index_type", "kTwoLevelIndexSearch");
+    if let Some(index) = index {
+        add("index_type", index);
+    }
+    if flags.checksum_type != 4 {
+        add("checksum", checksum);
+    }
+    if *search != "kBinary" {
+        add("index_block_search_type", search);
     }
     if flags.partition_index_and_filters {
         add("partition_filters", "true");
@@ -203,6 +377,10 @@ fn others(flags: &Flags) -> Result<Derived> {
     let wal = compression_name("wal_compression", &flags.wal_compression)?;
     if wal != "kNoCompression" {
         all.push((Place::Db, "wal_compression", wal.to_owned()));
+    }
+    if flags.file_checksum {
+        let generator = "FileChecksumGenCrc32cFactory".to_owned();
+        all.push((Place::Db, "file_checksum_gen_factory", generator));
     }
     let blobs = compression_name("blob_compression_type", &flags.blob_compression_type)?;
     if flags.enable_blob_files {

@@ -1,41 +1,96 @@
 //! Limits of what the threads of a benchmark do together in a second.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use base::clock::Clock;
 
+use crate::flags::Flags;
+
 /// Lets through so many units a second, evenly: no unit comes earlier than its share of the time.
 pub(crate) struct Pace {
+    since: RwLock<Since>,
+    clock: Arc<dyn Clock>,
+}
+
+/// What was let through at one rate.
+struct Since {
     per_second: u64,
     /// When the first unit was taken.
     started: OnceLock<u64>,
     taken: AtomicU64,
-    clock: Arc<dyn Clock>,
+}
+
+impl Since {
+    fn new(per_second: u64) -> Self {
+        Self {
+            per_second: per_second.max(1),
+            started: OnceLock::new(),
+            taken: AtomicU64::new(0),
+        }
+    }
 }
 
 impl Pace {
     /// A limit; `None` if there is none.
     pub(crate) fn new(per_second: u64, clock: &Arc<dyn Clock>) -> Option<Self> {
         (per_second > 0).then(|| Self {
-            per_second,
-            started: OnceLock::new(),
-            taken: AtomicU64::new(0),
+            since: RwLock::new(Since::new(per_second)),
             clock: Arc::clone(clock),
         })
     }
 
+    /// Another rate from here on; at least one unit a second.
+    pub(crate) fn set(&self, per_second: u64) {
+        *self.since.write().unwrap_or_else(PoisonError::into_inner) = Since::new(per_second);
+    }
+
     /// Waits until `units` more may be used.
     pub(crate) fn take(&self, units: u64) {
-        let before = self.taken.fetch_add(units, Ordering::Relaxed);
-        let due = (u128::from(before) * 1_000_000_000 / u128::from(self.per_second)) as u64;
-        let now = self.clock.monotonic_nanos();
-        let now = now.saturating_sub(*self.started.get_or_init(|| now));
+        let (due, now) = {
+            let since = self.since.read().unwrap_or_else(PoisonError::into_inner);
+            let before = since.taken.fetch_add(units, Ordering::Relaxed);
+            let due = u128::from(before) * 1_000_000_000 / u128::from(since.per_second);
+            let now = self.clock.monotonic_nanos();
+            let now = now.saturating_sub(*since.started.get_or_init(|| now));
+            (due as u64, now)
+        };
         if now < due {
             std::thread::sleep(Duration::from_nanos(due - now));
         }
     }
+}
+
+/// `--sine_write_rate` and `--sine_mix_rate`: a rate that follows a curve, looked at again each interval.
+pub(crate) struct Sine {
+    interval: u64,
+    next: u64,
+}
+
+impl Sine {
+    /// A rate that is looked at each so many milliseconds.
+    pub(crate) fn new(interval_ms: u64) -> Self {
+        let interval = interval_ms.saturating_mul(1_000_000);
+        Self {
+            interval,
+            next: interval,
+        }
+    }
+
+    /// The rate if it is due, `elapsed` nanoseconds after the start.
+    pub(crate) fn due(&mut self, flags: &Flags, elapsed: u64) -> Option<f64> {
+        if elapsed <= self.next {
+            return None;
+        }
+        self.next = elapsed + self.interval;
+        Some(sine_rate(flags, elapsed as f64 * 1e-9))
+    }
+}
+
+/// The curve at so many seconds.
+pub(crate) fn sine_rate(flags: &Flags, seconds: f64) -> f64 {
+    flags.sine_a * (flags.sine_b * seconds + flags.sine_c).sin() + flags.sine_d
 }
 
 #[cfg(test)]
@@ -54,5 +109,22 @@ mod tests {
         // 1,000 of 10,000 a second before the last.
         assert!(clock.monotonic_nanos() - start >= 100_000_000);
         assert!(Pace::new(0, &clock).is_none());
+    }
+
+    #[test]
+    fn a_sine_moves_the_rate() {
+        let flags = Flags {
+            sine_a: 100.0,
+            sine_b: std::f64::consts::FRAC_PI_2,
+            sine_d: 300.0,
+            ..Flags::default()
+        };
+        let mut sine = Sine::new(500);
+        assert_eq!(sine.due(&flags, 400_000_000), None);
+        let rate = sine.due(&flags, 1_000_000_000).unwrap();
+        assert!((rate - 400.0).abs() < 1e-6, "{rate}");
+        assert_eq!(sine.due(&flags, 1_400_000_000), None);
+        let rate = sine.due(&flags, 3_000_000_000).unwrap();
+        assert!((rate - 200.0).abs() < 1e-6, "{rate}");
     }
 }

@@ -28,6 +28,7 @@ impl<E: Engine> Worker<'_, E> {
         let (mut key, mut limit) = (keys.room(), Limit::new(plan, self.flags));
         let mut done = 0;
         while limit.take(1, &self.stats) {
+            self.pick_engine();
             for i in 0..=PUTS {
                 keys.write(self.rng.next_u64() % plan.num.max(1), &mut key);
                 let family = (done + i) % families;
@@ -74,6 +75,11 @@ impl<'a, E: Engine> Watch<'a, E> {
             delayed: AtomicU64::new(0),
             level0_max: AtomicU64::new(0),
         }
+    }
+
+    /// What it looks at.
+    pub(crate) fn engine(&self) -> &'a E {
+        self.engine
     }
 
     /// Looks until [`Watch::end`].

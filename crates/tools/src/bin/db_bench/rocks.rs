@@ -2,19 +2,15 @@
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use base::options::{OptionFlag, OptionTable};
-use base::{Error, ErrorKind, Result};
-use ironstone::DbOptions;
+use base::{ErrorKind, Result};
 use tools::librocksdb::{
-    Cf, Library, RateLimit, RocksBackupEngine, RocksDb, RocksIngest, RocksIter, RocksOptions,
-    RocksPerf, RocksReadOptions, RocksSstFileWriter, RocksWriteBatch, RocksWriteOptions,
+    Cf, RocksBackupEngine, RocksDb, RocksIngest, RocksIter, RocksOptions, RocksPerf,
+    RocksReadOptions, RocksSnapshot, RocksSstFileWriter, RocksWriteBatch, RocksWriteOptions,
 };
 
 use crate::engine::{self, Bounds, Cursor, Engine};
-use crate::flags::{Flags, Place};
-use crate::options::EngineOption;
+use crate::flags::Flags;
 
 pub(crate) struct Rocks {
     db: RocksDb,
@@ -23,101 +19,19 @@ pub(crate) struct Rocks {
     flags: Flags,
 }
 
-/// The library that `--engine` names: `librocksdb` or `librocksdb:PATH`.
-pub(crate) fn library(flags: &Flags) -> Result<Arc<Library>> {
-    match flags.engine.strip_prefix("librocksdb:") {
-        Some(path) => Library::open(path),
-        None => Library::discover(),
-    }
-}
+mod settings;
 
-/// The table options as OPTIONS files write them. The cache is one of its own, of RocksDB's default
-/// kind.
-fn table(flags: &Flags, all: &[EngineOption]) -> String {
-    let cache = format!(
-        "block_cache={{capacity={};num_shard_bits={};high_pri_pool_ratio={};low_pri_pool_ratio={}}}",
-        flags.cache_size,
-        flags.cache_numshardbits,
-        flags.cache_high_pri_pool_ratio,
-        flags.cache_low_pri_pool_ratio
-    );
-    let options = all.iter().filter(|o| o.place == Place::Table);
-    let texts = options.map(|o| format!("{}={}", o.name, o.value));
-    let texts: Vec<String> = texts.chain([cache]).collect();
-    format!("{{{}}}", texts.join(";"))
-}
-
-fn only_ironstone(name: &str) -> bool {
-    DbOptions::infos()
-        .iter()
-        .any(|info| info.name == name && info.has(OptionFlag::Ironstone))
-}
-
-/// The flags' options of reads.
-fn read_options(lib: &Arc<Library>, flags: &Flags) -> RocksReadOptions<'static> {
-    lib.read_options()
-        .verify_checksums(flags.verify_checksum)
-        .tailing(flags.use_tailing_iterator)
-        .readahead_size(flags.readahead_size as usize)
-        .total_order_seek(flags.total_order_seek)
-        .prefix_same_as_start(flags.prefix_same_as_start)
-        .auto_prefix_mode(flags.auto_prefix_mode)
-        .async_io(flags.async_io)
-        .adaptive_readahead(flags.adaptive_readahead)
-}
-
-/// The flags' options. One that RocksDB does not have is refused unless it says what holds anyway.
-fn options(flags: &Flags) -> Result<RocksOptions> {
-    let lib = library(flags)?;
-    let mut options = lib.options();
-    options.create_if_missing(true);
-    let all = crate::options::options(flags)?;
-    for option in &all {
-        let ours = only_ironstone(option.name);
-        if ours && !option.is_default {
-            return Err(Error::not_supported(format!(
-                "RocksDB has no option {}",
-                option.name
-            )));
-        }
-        if option.place != Place::Table && !ours {
-            options.set(option.name, &option.value)?;
-        }
-    }
-    options.set("block_based_table_factory", &table(flags, &all))?;
-    if flags.rate_limiter_bytes_per_sec > 0 {
-        let how = RateLimit {
-            bytes_per_second: flags.rate_limiter_bytes_per_sec as i64,
-            refill_period_us: flags.rate_limiter_refill_period_us,
-            auto_tuned: flags.rate_limiter_auto_tuned,
-            reads: flags.rate_limit_bg_reads,
-        };
-        options.rate_limit(how)?;
-    }
-    if flags.statistics {
-        options.enable_statistics();
-    }
-    Ok(options)
-}
+pub(crate) use settings::library;
+use settings::read_options;
 
 impl Rocks {
-    fn of(db: RocksDb, flags: &Flags, options: RocksOptions) -> Self {
-        Self {
-            read: read_options(db.library(), flags),
+    fn of(db: RocksDb, flags: &Flags, options: RocksOptions) -> Result<Self> {
+        Ok(Self {
+            read: read_options(db.library(), flags)?,
             db,
             options,
             flags: flags.clone(),
-        }
-    }
-
-    /// Limits of backups are refused: not through this API.
-    fn no_backup_rates(&self) -> Result<()> {
-        if self.flags.backup_rate_limit + self.flags.restore_rate_limit > 0 {
-            return Err(Error::not_supported(
-                "backup_rate_limit and restore_rate_limit for librocksdb",
-            ));
-        }
-        Ok(())
+        })
     }
 
     #[inline]
@@ -132,22 +46,42 @@ impl Engine for Rocks {
     type Write = RocksWriteOptions;
     type Batch = RocksWriteBatch;
     type Cursor<'a> = RocksIter<'a>;
+    type Snapshot<'a> = RocksSnapshot<'a>;
+    type Settings = RocksOptions;
     type Table = RocksSstFileWriter;
     type Perf = RocksPerf;
 
-    fn open(flags: &Flags, dir: &Path) -> Result<Self> {
-        let mut options = options(flags)?;
+    fn settings(flags: &Flags) -> Result<RocksOptions> {
+        settings::options(flags)
+    }
+
+    fn open(flags: &Flags, settings: &RocksOptions, dir: &Path) -> Result<Self> {
+        let mut options = settings.copy();
+        if !flags.wal_dir.is_empty() {
+            options.set("wal_dir", &flags.wal_dir)?;
+        }
+        if flags.use_secondary_db {
+            let db = RocksDb::open_as_secondary(&options, dir, &flags.secondary_path)?;
+            return Self::of(db, flags, options);
+        }
         let names = engine::families(flags);
         options.set("create_missing_column_families", "true")?;
         let families: Vec<_> = names.iter().map(|n| (n.as_str(), &options)).collect();
-        let db = RocksDb::open_cf(&options, dir, &families)?;
-        Ok(Self::of(db, flags, options))
+        let db = if flags.readonly {
+            RocksDb::open_read_only_cf(&options, dir, &families)?
+        } else {
+            RocksDb::open_cf(&options, dir, &families)?
+        };
+        Self::of(db, flags, options)
     }
 
-    fn open_read_only(flags: &Flags, dir: &Path) -> Result<Self> {
-        let options = options(flags)?;
-        let db = RocksDb::open_read_only(&options, dir)?;
-        Ok(Self::of(db, flags, options))
+    fn open_read_only(flags: &Flags, settings: &RocksOptions, dir: &Path) -> Result<Self> {
+        let db = RocksDb::open_read_only(settings, dir)?;
+        Self::of(db, flags, settings.copy())
+    }
+
+    fn catch_up(&self) -> Result<()> {
+        self.db.try_catch_up_with_primary()
     }
 
     fn close(self) -> Result<()> {
@@ -157,7 +91,11 @@ impl Engine for Rocks {
 
     fn write_options(&self, sync: bool, disable_wal: bool) -> Self::Write {
         let options = self.db.library().write_options();
-        options.sync(sync).disable_wal(disable_wal)
+        let options = options.sync(sync).disable_wal(disable_wal);
+        if self.flags.rate_limit_auto_wal_flush {
+            return options.limited_as_users();
+        }
+        options
     }
 
     #[inline]
@@ -187,7 +125,10 @@ impl Engine for Rocks {
     }
 
     fn batch(&self) -> Self::Batch {
-        self.db.library().batch()
+        match self.flags.write_batch_protection_bytes_per_key {
+            0 => self.db.library().batch(),
+            bytes => self.db.library().batch_with_checksums(bytes as usize),
+        }
     }
 
     #[inline]
@@ -232,6 +173,35 @@ impl Engine for Rocks {
         Ok(found.then_some(scratch.len()))
     }
 
+    fn delete_range_in(
+        &self,
+        options: &Self::Write,
+        family: usize,
+        begin: &[u8],
+        end: &[u8],
+    ) -> Result<()> {
+        let cf = self.numbered(family)?;
+        self.db.delete_range_opt(options, cf, begin, end)
+    }
+
+    fn merge_in(
+        &self,
+        options: &Self::Write,
+        family: usize,
+        key: &[u8],
+        operand: &[u8],
+    ) -> Result<()> {
+        self.db
+            .merge_opt(options, self.numbered(family)?, key, operand)
+    }
+
+    #[inline]
+    fn get_in(&self, family: usize, key: &[u8], scratch: &mut Vec<u8>) -> Result<Option<usize>> {
+        let cf = self.numbered(family)?;
+        let found = self.db.get_into(&self.read, cf, key, scratch)?;
+        Ok(found.then_some(scratch.len()))
+    }
+
     fn get_value(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         self.db
             .get_into(&self.read, self.db.default_cf(), key, value)
@@ -239,7 +209,7 @@ impl Engine for Rocks {
 
     fn get_at_once(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
         let snapshot = self.db.snapshot();
-        let at = read_options(self.db.library(), &self.flags).snapshot(&snapshot);
+        let at = read_options(self.db.library(), &self.flags)?.snapshot(&snapshot);
         let cf = self.db.default_cf();
         keys.iter()
             .map(|key| self.db.get_opt(&at, cf, key))
@@ -266,14 +236,22 @@ impl Engine for Rocks {
         if bounds.lower.is_none() && bounds.upper.is_none() {
             return Ok(self.db.iterator_opt(&self.read, cf));
         }
-        let mut within = read_options(self.db.library(), &self.flags);
-        if let Some(lower) = bounds.lower {
-            within = within.lower_bound(lower);
-        }
-        if let Some(upper) = bounds.upper {
-            within = within.upper_bound(upper);
-        }
-        Ok(self.db.iterator_with(within, cf))
+        let within = read_options(self.db.library(), &self.flags)?;
+        Ok(self.db.iterator_with(bounded(within, bounds), cf))
+    }
+
+    fn snapshot(&self) -> RocksSnapshot<'_> {
+        self.db.snapshot()
+    }
+
+    fn cursor_at<'s>(
+        &'s self,
+        snapshot: &'s RocksSnapshot<'_>,
+        bounds: Bounds<'_>,
+    ) -> Result<RocksIter<'s>> {
+        let at = read_options(self.db.library(), &self.flags)?.snapshot(snapshot);
+        let cf = self.db.default_cf();
+        Ok(self.db.iterator_with(bounded(at, bounds), cf))
     }
 
     fn approximate_size(&self, begin: &[u8], end: &[u8]) -> Result<u64> {
@@ -312,12 +290,10 @@ impl Engine for Rocks {
     }
 
     fn backup(&self, dir: &Path) -> Result<()> {
-        self.no_backup_rates()?;
         RocksBackupEngine::open(&self.options, dir)?.create(&self.db, true)
     }
 
     fn restore(&self, from: &Path, to: &Path) -> Result<()> {
-        self.no_backup_rates()?;
         RocksBackupEngine::open(&self.options, from)?.restore(None, to)
     }
 
@@ -357,19 +333,34 @@ impl Engine for Rocks {
     }
 
     fn ingest(&self, files: &[PathBuf]) -> Result<()> {
+        let flags = &self.flags;
+        let opening = (
+            flags.ingest_external_file_file_opening_threads,
+            flags.ingest_external_file_fill_cache,
+            flags.ingest_external_file_prefetch_lmax_index_and_filter_blocks,
+        );
         let how = RocksIngest {
             move_files: true,
+            opening: (opening != (1, true, true)).then_some(opening),
             ..RocksIngest::default()
         };
         self.db.ingest(self.db.default_cf(), files, how)
     }
 
     fn statistics(&self) -> Option<String> {
-        self.flags
-            .statistics
-            .then(|| self.options.statistics())
-            .flatten()
+        self.options.statistics()
     }
+}
+
+/// Options with the bounds of a cursor.
+fn bounded<'a>(mut within: RocksReadOptions<'a>, bounds: Bounds<'_>) -> RocksReadOptions<'a> {
+    if let Some(lower) = bounds.lower {
+        within = within.lower_bound(lower);
+    }
+    if let Some(upper) = bounds.upper {
+        within = within.upper_bound(upper);
+    }
+    within
 }
 
 impl Cursor for RocksIter<'_> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use base::clock::Clock;
 use base::stats::Histogram;
 
+use crate::flags::Flags;
 use crate::progress::Progress;
 use crate::reporter::Reporter;
 
@@ -64,6 +65,8 @@ pub(crate) struct Stats<'a> {
     bytes: u64,
     message: String,
     histograms: Option<Histograms>,
+    /// Operations that take so long are told.
+    slow_micros: u64,
 }
 
 impl<'a> Stats<'a> {
@@ -72,7 +75,7 @@ impl<'a> Stats<'a> {
         clock: Arc<dyn Clock>,
         progress: Arc<Progress<'a>>,
         reporter: Option<Arc<Reporter>>,
-        histogram: bool,
+        flags: &Flags,
     ) -> Self {
         Self {
             thread,
@@ -89,7 +92,12 @@ impl<'a> Stats<'a> {
             reported: (0, 0),
             bytes: 0,
             message: String::new(),
-            histograms: histogram.then(Histograms::default),
+            histograms: flags.histogram.then(Histograms::default),
+            slow_micros: if flags.stats_interval == 0 && flags.stats_interval_seconds == 0 {
+                flags.slow_usecs
+            } else {
+                u64::MAX
+            },
         }
     }
 
@@ -159,7 +167,11 @@ impl<'a> Stats<'a> {
         if let Some(histograms) = &mut self.histograms {
             let histogram = histograms[op as usize].get_or_insert_default();
             // Whole microseconds of the clock, so that the rounding evens out.
-            histogram.add(now / 1000 - self.last / 1000);
+            let micros = now / 1000 - self.last / 1000;
+            histogram.add(micros);
+            if micros >= self.slow_micros {
+                eprint!("long op: {micros} micros{:30}\r", "");
+            }
         }
         self.last = now;
     }

@@ -18,7 +18,6 @@ mod read;
 mod series;
 mod write;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -27,10 +26,11 @@ use base::clock::Clock;
 use base::rng::Rng;
 
 use crate::benchmarks::{Loop, Meanwhile, Order, Plan, Update};
-use crate::engine::Engine;
+use crate::databases::Databases;
+use crate::engine::{Bounds, Engine};
 use crate::flags::Flags;
 use crate::keys::{Keys, Sizes, Values, random_number};
-use crate::pace::Pace;
+use crate::pace::{Pace, Sine};
 use crate::stats::Stats;
 
 /// When a thread is done: after its operations, or, with a limit of seconds, only after these.
@@ -42,6 +42,18 @@ pub(crate) struct Limit {
     check_every: u64,
 }
 
+/// A cursor over a snapshot, if there is one, or over what is newest.
+fn cursor_at<'s, E: Engine>(
+    engine: &'s E,
+    snapshot: Option<&'s E::Snapshot<'_>>,
+    bounds: Bounds<'_>,
+) -> Result<E::Cursor<'s>> {
+    match snapshot {
+        Some(snapshot) => engine.cursor_at(snapshot, bounds),
+        None => engine.cursor(bounds),
+    }
+}
+
 impl Limit {
     pub(crate) fn new(plan: &Plan, flags: &Flags) -> Self {
         Self {
@@ -50,6 +62,12 @@ impl Limit {
             nanos: plan.seconds * 1_000_000_000,
             check_every: flags.ops_between_duration_checks as u64,
         }
+    }
+
+    /// So many times the operations.
+    fn times(mut self, factor: usize) -> Self {
+        self.operations *= factor as u64;
+        self
     }
 
     /// True if `n` more operations shall be done.
@@ -80,11 +98,14 @@ pub(crate) struct Together {
 
 impl Together {
     pub(crate) fn new(plan: &Plan, flags: &Flags, clock: &Arc<dyn Clock>) -> Self {
+        // What RocksDB's db_bench begins with, until the curve is looked at first.
+        let mixed = plan.action == Loop::MixGraph && flags.sine_mix_rate;
+        let sine = mixed.then_some(1_000_000);
         Self {
             left: AtomicUsize::new(plan.threads),
             beside_done: std::sync::atomic::AtomicBool::new(false),
-            write_pace: Pace::new(flags.benchmark_write_rate_limit, clock),
-            read_pace: Pace::new(flags.benchmark_read_rate_limit, clock),
+            write_pace: Pace::new(sine.unwrap_or(flags.benchmark_write_rate_limit), clock),
+            read_pace: Pace::new(sine.unwrap_or(flags.benchmark_read_rate_limit), clock),
             step: AtomicU64::new(0),
         }
     }
@@ -102,9 +123,10 @@ impl Together {
 
 /// What a thread works with.
 pub(crate) struct Worker<'a, E: Engine> {
+    /// The database that is worked on.
     pub(crate) engine: &'a E,
-    /// The database's directory.
-    pub(crate) dir: &'a Path,
+    /// All databases: each operation picks one of them as `engine`.
+    pub(crate) on: &'a Databases<E>,
     pub(crate) flags: &'a Flags,
     pub(crate) plan: &'a Plan,
     pub(crate) rng: Rng,
@@ -147,6 +169,7 @@ impl<'a, E: Engine> Worker<'a, E> {
     fn prepare(&self) -> Result<(Values, Option<E::Perf>)> {
         let sizes = Sizes::new(self.flags, self.plan.value_size)?;
         let values = Values::new(sizes, self.flags.compression_ratio);
+        let values = values.with_same(self.flags.same_value_percentage);
         let level = self.flags.perf_level;
         // Also where nothing is to be counted: RocksDB counts in a thread that says nothing.
         let perf = self.engine.perf_start(level)?;
@@ -204,6 +227,7 @@ impl<'a, E: Engine> Worker<'a, E> {
 
     /// One operation, which counts as one.
     fn once(&mut self, operation: impl FnOnce(&E) -> Result<()>) -> Result<()> {
+        self.pick_engine();
         operation(self.engine)?;
         self.stats.finished(1, crate::stats::Op::Other);
         Ok(())
@@ -211,7 +235,28 @@ impl<'a, E: Engine> Worker<'a, E> {
 
     /// Keys of the plan.
     fn keys(&self) -> Keys {
-        Keys::new(self.flags, self.plan.key_size, self.plan.num)
+        self.keys_below(self.plan.num)
+    }
+
+    /// Keys with numbers below `num`.
+    fn keys_below(&self, num: u64) -> Keys {
+        let keys = Keys::new(self.flags, self.plan.key_size, num);
+        keys.or_existing(self.on.keys.as_ref())
+    }
+
+    /// Goes over to one of the databases, where there are several.
+    #[inline]
+    pub(crate) fn pick_engine(&mut self) {
+        let all = self.on.all();
+        if all.len() > 1 {
+            self.engine = &all[self.rng.below(all.len() as u64) as usize];
+        }
+    }
+
+    /// The snapshot that cursors of this thread show, if they shall.
+    fn snapshot(&self, engine: &'a E) -> Option<E::Snapshot<'a>> {
+        let tailing = self.flags.use_tailing_iterator;
+        (self.flags.explicit_snapshot && !tailing).then(|| engine.snapshot())
     }
 
     /// A key to write.
@@ -233,6 +278,16 @@ impl<'a, E: Engine> Worker<'a, E> {
     /// The limit of the plan.
     fn limit(&self) -> Limit {
         Limit::new(self.plan, self.flags)
+    }
+
+    /// The rate of writes follows its curve.
+    #[inline]
+    fn move_write_pace(&self, sine: &mut Option<Sine>) {
+        if let (Some(sine), Some(pace)) = (sine, &self.together.write_pace)
+            && let Some(rate) = sine.due(self.flags, self.stats.elapsed())
+        {
+            pace.set(rate as u64);
+        }
     }
 
     /// Waits until `keys` more may be read.

@@ -14,6 +14,20 @@ flags! {
         db: String = String::new();
         /// Use the database that is there; without it, its files are deleted first.
         use_existing_db: bool = false;
+        /// Open the database for reading only. It must exist, as with use_existing_db.
+        readonly: bool = false;
+        /// Use the keys that the database has: num is how many there are. Needs use_existing_db.
+        use_existing_keys: bool = false;
+        /// Databases, in the directories 0, 1 … of db: each operation picks one. 0 and 1: db itself.
+        num_multi_db: i32 = 0;
+        /// Open the database as a secondary instance: another process may be writing it.
+        use_secondary_db: bool = false;
+        /// The directory of its LOG; empty: dbbench_secondary in the directory for tests.
+        secondary_path: String = String::new();
+        /// Seconds from one catching up with the primary to the next; 0: never.
+        secondary_update_interval: i32 = 5;
+        /// An OPTIONS file: its options, those of the default family, are used instead of the flags'.
+        options_file: String = String::new();
         /// Number of keys in the database.
         num: i64 = 1_000_000;
         /// Number of reads of each thread; -1: as many as num.
@@ -36,6 +50,8 @@ flags! {
         threads: i32 = 1;
         /// Seed of the random numbers; 0: from the clock. A seed gives every engine the same keys.
         seed: i64 = 0;
+        /// Print how db_bench was built, and run nothing.
+        build_info: bool = false;
     }
     "Keys, values and operations" {
         /// Bytes of a key.
@@ -54,6 +70,8 @@ flags! {
         keys_per_prefix: i64 = 0;
         /// Values are made so that they compress to this fraction of their size.
         compression_ratio: f64 = 0.5;
+        /// Of 100 values, how many are the same.
+        same_value_percentage: i32 = 0;
         /// How much hotter some keys are that random reads ask for: the exponent of e over the keys; 0: all
         /// alike.
         read_random_exp_range: f64 = 0.0;
@@ -65,8 +83,14 @@ flags! {
         multiread_batched: bool = false;
         /// Make each write durable before the next.
         sync: bool = false;
-        /// Number of column families; more than 1 for the benchmark requests only.
+        /// Number of column families. The number of a key picks its family, where random keys are put,
+        /// got and merged; other benchmarks use the default one.
         num_column_families: i32 = 1;
+        /// Families that are used at a time; 0: all. Fill benchmarks go on to the next ones when these
+        /// have their share of the puts.
+        num_hot_column_families: i32 = 0;
+        /// Of 100 operations, how many each family gets: numbers separated by commas; empty: all alike.
+        column_family_distribution: String = String::new();
         /// Do not write the log.
         disable_wal: bool = false;
         /// Make the log durable (FlushWAL with sync) after each so many puts of a thread; 0: never.
@@ -77,10 +101,22 @@ flags! {
         ingest_external_file_batch_size: i32 = 10;
         /// How often it does.
         ingest_external_file_num_batches: i32 = 1;
+        /// Threads that open the tables. librocksdb only.
+        ingest_external_file_file_opening_threads: i32 = 1;
+        /// Blocks that ingestion reads go into the block cache. librocksdb only.
+        ingest_external_file_fill_cache: bool = true;
+        /// Ingestion reads indexes and filters of the last level at once. librocksdb only.
+        ingest_external_file_prefetch_lmax_index_and_filter_blocks: bool = true;
         /// Compare the checksums of blocks read.
         verify_checksum: bool = true;
         /// How many keys seekrandom reads after each seek.
         seek_nexts: i32 = 0;
+        /// How many keys seekrandom deletes behind those.
+        seek_nexts_to_delete: i32 = 0;
+        /// Seek prefixes that no key has. Needs a prefix_size above 8.
+        seek_missing_prefix: bool = false;
+        /// Cursors show a snapshot that is taken when a thread starts.
+        explicit_snapshot: bool = false;
         /// seekrandom reads backwards.
         reverse_iterator: bool = false;
         /// seekrandom looks no further than so many keys; 0: no bound.
@@ -99,6 +135,18 @@ flags! {
         async_io: bool = false;
         /// Keep the size of the read-ahead from file to file, where the engine can.
         adaptive_readahead: bool = false;
+        /// Read ahead no further than a cursor's bound, where the engine can.
+        auto_readahead_size: bool = false;
+        /// MultiGet reads several levels at once, where the engine can.
+        optimize_multiget_for_io: bool = true;
+        /// Cursors at a snapshot change over to newer files.
+        auto_refresh_iterator_with_snapshot: bool = false;
+        /// The rate limiter limits the reads of operations too, if it limits reads.
+        rate_limit_user_ops: bool = false;
+        /// It limits what puts write to the log. librocksdb only.
+        rate_limit_auto_wal_flush: bool = false;
+        /// Bytes of a checksum for each entry of a batch: 0 or 8. librocksdb only.
+        write_batch_protection_bytes_per_key: u32 = 0;
         /// Of 100 operations of readrandomwriterandom and randomwithverify, how many read.
         readwritepercent: i32 = 90;
         /// Of 100 operations of readrandommergerandom, how many merge.
@@ -131,6 +179,18 @@ flags! {
         benchmark_write_rate_limit: u64 = 0;
         /// Keys that all reading threads together read in a second; 0: no limit.
         benchmark_read_rate_limit: u64 = 0;
+        /// The limit of writes is a * sin(b*x + c) + d bytes a second after x seconds.
+        sine_write_rate: bool = false;
+        /// Milliseconds from one change of it to the next.
+        sine_write_rate_interval_milliseconds: u64 = 10_000;
+        /// See sine_write_rate.
+        sine_a: f64 = 1.0;
+        /// See sine_write_rate.
+        sine_b: f64 = 1.0;
+        /// See sine_write_rate.
+        sine_c: f64 = 0.0;
+        /// See sine_write_rate.
+        sine_d: f64 = 1.0;
         /// The writer of readwhilewriting and the like goes on until all its writes are done.
         finish_after_writes: bool = false;
         /// Where backup writes to, and restore reads from.
@@ -179,10 +239,20 @@ flags! {
         iter_k: f64 = 2.517;
         /// Its scale.
         iter_sigma: f64 = 14.236;
+        /// Without effect, as in RocksDB's db_bench.
+        mix_accesses: i64 = -1;
+        /// The operations of a second follow the curve of sine_write_rate.
+        sine_mix_rate: bool = false;
+        /// Milliseconds from one change of them to the next.
+        sine_mix_rate_interval_milliseconds: u64 = 10_000;
+        /// How much of sine_a they stray at random: 0 to 1.
+        sine_mix_rate_noise: f64 = 0.0;
     }
     "What is shown" {
         /// Show the distribution of the operations' times.
         histogram: bool = false;
+        /// Show operations that take so many microseconds, with histogram and without stats_interval.
+        slow_usecs: u64 = 1_000_000;
         /// Where a benchmark is repeated, show the confidence interval after each run instead of the mean.
         confidence_interval_only: bool = false;
         /// Write the rate of each so many seconds to report_file; 0: do not.
@@ -195,6 +265,10 @@ flags! {
         report_open_timing: bool = false;
         /// Show the engine's counters at the end.
         statistics: bool = false;
+        /// Which counters, instead of statistics: BasicStatistics.
+        statistics_string: String = String::new();
+        /// What they count: 0 nothing, 1 events, 2 sizes too, 3 most times, 4 and 5 more of them.
+        stats_level: i32 = 3;
         /// Show what each thread's operations cost: 1 nothing, 2 counts, 3 and more times.
         perf_level: i32 = 1;
         /// Show a line each so many operations; 0: show progress.
@@ -203,6 +277,14 @@ flags! {
         stats_interval_seconds: i64 = 0;
         /// Show rocksdb.stats with each line of stats_interval.
         stats_per_interval: i32 = 0;
+        /// Show the properties of each level's tables with it.
+        show_table_properties: bool = false;
+        /// Show how many reads, writes and syncs of files there were. Ironstone only.
+        report_file_operations: bool = false;
+        /// Show the memory of the process at the end.
+        print_malloc_stats: bool = false;
+        /// Messages go to standard error instead of the LOG. librocksdb only.
+        use_stderr_info_logger: bool = false;
         /// Show how far a benchmark is.
         progress_reports: bool = true;
     }
@@ -243,6 +325,48 @@ flags! {
         dump_malloc_stats: bool = true, option Db "dump_malloc_stats";
         /// Update values in place. Without it nothing is overwritten.
         inplace_update_support: bool = false, option Cf "inplace_update_support";
+        /// Locks for that.
+        inplace_update_num_locks: u64 = 10_000, option Cf "inplace_update_num_locks";
+        /// Keys that a skip list looks at from the last one before it searches. librocksdb only.
+        skip_list_lookahead: i32 = 0;
+        /// Buckets of the memtables prefix_hash and hash_linkedlist. librocksdb only.
+        hash_bucket_count: i64 = 1 << 20;
+        /// Use huge pages for memtables.
+        memtable_use_huge_page: bool = false;
+        /// Filters of memtables have the bits of a key close together.
+        bloom_locality: i32 = 0, option Cf "bloom_locality";
+        /// MultiGet looks all its keys up in a memtable at once.
+        memtable_batch_lookup_optimization: bool = false,
+            option Cf "memtable_batch_lookup_optimization";
+        /// Insert with a hint for each prefix of so many bytes; 0: without.
+        memtable_insert_with_hint_prefix_size: i32 = 0;
+        /// Entries that a cursor passes over in a memtable until it is flushed; 0: any number.
+        memtable_op_scan_flush_trigger: u32 = 0, option Cf "memtable_op_scan_flush_trigger";
+        /// Bytes of a checksum for each entry of a memtable: 0, 1, 2, 4 or 8.
+        memtable_protection_bytes_per_key: u32 = 0, option Cf "memtable_protection_bytes_per_key";
+        /// Seeks compare it.
+        memtable_verify_per_key_checksum_on_seek: bool = false,
+            option Cf "memtable_verify_per_key_checksum_on_seek";
+        /// Reads of memtables check the order of the keys.
+        paranoid_memory_checks: bool = false, option Cf "paranoid_memory_checks";
+        /// Deletions in a row that reads turn into a range; 0: never.
+        min_tombstones_for_range_conversion: u32 = 0,
+            option Cf "min_tombstones_for_range_conversion";
+        /// Read tables to keep within max_successive_merges.
+        strict_max_successive_merges: bool = false, option Cf "strict_max_successive_merges";
+        /// Rewrite memtables instead of flushing them if so much of them is out of date; 0: never.
+        experimental_mempurge_threshold: f64 = 0.0, option Cf "experimental_mempurge_threshold";
+        /// Charge memtables to the block cache. So it is too where db_write_buffer_size is set.
+        cost_write_buffer_to_cache: bool = false;
+        /// Writers that wait spin for a while.
+        enable_write_thread_adaptive_yield: bool = true,
+            option Db "enable_write_thread_adaptive_yield";
+        /// Microseconds that they do.
+        write_thread_max_yield_usec: u64 = 100, option Db "write_thread_max_yield_usec";
+        /// Microseconds of a turn at which others want the processor.
+        write_thread_slow_yield_usec: u64 = 3, option Db "write_thread_slow_yield_usec";
+        /// Spin before a lock is waited for.
+        use_adaptive_mutex: bool = false, option Db "use_adaptive_mutex";
     }
     "The log" {
         /// The directory of the log; empty: the database's.
@@ -274,10 +398,30 @@ flags! {
         wal_tail_policy: String = "rewrite".to_owned(), option Db "wal_tail_policy";
         /// Log writes that may be on their way at once; more than 1 needs wal_tail_policy=pad.
         wal_pipeline_depth: i32 = 1, option Db "wal_pipeline_depth";
+        /// Make the next log file before it is needed.
+        async_wal_precreate: bool = false, option Db "async_wal_precreate";
+        /// Bytes that recovery reads ahead in logs and the MANIFEST.
+        log_readahead_size: i32 = 0, option Db "log_readahead_size";
+        /// Logs know the log before them, and recovery compares.
+        track_and_verify_wals: bool = false, option Db "track_and_verify_wals";
+        /// Bytes of the MANIFEST at which a new one is begun.
+        max_manifest_file_size: i64 = 1 << 30, option Db "max_manifest_file_size";
+        /// How much larger than its content it may grow, in percent.
+        max_manifest_space_amp_pct: i32 = 500, option Db "max_manifest_space_amp_pct";
+        /// Read it again when the database is closed.
+        verify_manifest_content_on_close: bool = false,
+            option Db "verify_manifest_content_on_close";
+        /// Write keys and values into error messages.
+        allow_data_in_errors: bool = false, option Db "allow_data_in_errors";
     }
     "Caches and tables" {
         /// Bytes of the block cache.
         cache_size: i64 = 32 << 20;
+        /// The kind of block cache: hyper_clock_cache, auto_hyper_clock_cache, fixed_hyper_clock_cache or
+        /// lru_cache. Ironstone has a clock cache of its own.
+        cache_type: String = "hyper_clock_cache".to_owned();
+        /// Bytes of a cache of rows; 0: none. librocksdb only.
+        row_cache_size: i64 = 0;
         /// Parts of the block cache, as a power of 2; -1: from its size. librocksdb only.
         cache_numshardbits: i32 = -1;
         /// Share of the block cache for indexes and filters. librocksdb only.
@@ -286,6 +430,31 @@ flags! {
         cache_low_pri_pool_ratio: f64 = 0.0;
         /// Bytes of a data block before compression.
         block_size: i32 = 4096, option Table "block_size";
+        /// Blocks do not cross pages. Needs compression_type=none.
+        block_align: bool = false, option Table "block_align";
+        /// Bytes that blocks do not cross; 0: any.
+        super_block_alignment_size: u64 = 0, option Table "super_block_alignment_size";
+        /// One of so many bytes may be lost by that.
+        super_block_alignment_space_overhead_ratio: u64 = 128,
+            option Table "super_block_alignment_space_overhead_ratio";
+        /// Checksums of blocks: 0 none, 1 CRC32c, 2 XXH32, 3 XXH64, 4 XXH3.
+        checksum_type: i32 = 4;
+        /// Keys and values of a data block lie apart.
+        separate_key_value_in_data_block: bool = false,
+            option Table "separate_key_value_in_data_block";
+        /// Bytes of a checksum for each entry of a block that was read: 0, 1, 2, 4 or 8.
+        block_protection_bytes_per_key: u32 = 0, option Cf "block_protection_bytes_per_key";
+        /// Read compressed blocks again when they are made, and compare.
+        verify_compression: bool = false, option Table "verify_compression";
+        /// Estimate read amplification with one bit for so many bytes; 0: do not.
+        read_amp_bytes_per_bit: i32 = 0, option Table "read_amp_bytes_per_bit";
+        /// Bytes that cursors read ahead first.
+        initial_auto_readahead_size: u64 = 8 << 10, option Table "initial_auto_readahead_size";
+        /// And at most.
+        max_auto_readahead_size: u64 = 256 << 10, option Table "max_auto_readahead_size";
+        /// After how many reads in their order.
+        num_file_reads_for_auto_readahead: u64 = 2,
+            option Table "num_file_reads_for_auto_readahead";
         /// Keys between two restart points of a block.
         block_restart_interval: i32 = 16, option Table "block_restart_interval";
         /// How index entries are shortened: 0: not, 1: between blocks, 2: the last one too.
@@ -306,6 +475,16 @@ flags! {
         partition_index_and_filters: bool = false;
         /// Split indexes into parts.
         partition_index: bool = false;
+        /// Split filters where their own size says, not where the index is split.
+        decouple_partitioned_filters: bool = true, option Table "decouple_partitioned_filters";
+        /// Indexes have the first key of each block.
+        index_with_first_key: bool = false;
+        /// Indexes have a hash table of prefixes. Needs a prefix_size.
+        use_hash_search: bool = false;
+        /// How indexes are searched: binary_search, interpolation_search or auto_search.
+        index_block_search_type: String = "binary_search".to_owned();
+        /// How evenly keys lie for an index that auto_search interpolates; -1: none does.
+        uniform_cv_threshold: f64 = -1.0, option Table "uniform_cv_threshold";
         /// Bytes of a part.
         metadata_block_size: i64 = 4096, option Table "metadata_block_size";
         /// Compress indexes.
@@ -338,6 +517,17 @@ flags! {
         /// Write files of flushes and compactions around the system's cache.
         use_direct_io_for_flush_and_compaction: bool = false,
             option Db "use_direct_io_for_flush_and_compaction";
+        /// Read the files of compactions around the system's cache.
+        use_direct_io_for_compaction_reads: bool = false,
+            option Db "use_direct_io_for_compaction_reads";
+        /// Tell the system that tables are read at random.
+        advise_random_on_open: bool = true, option Db "advise_random_on_open";
+        /// Open the tables after the database.
+        open_files_async: bool = false, option Db "open_files_async";
+        /// Keep a checksum of each file in the MANIFEST: CRC32c.
+        file_checksum: bool = false;
+        /// How hard blocks of deleted files are driven out of the cache; 0: not.
+        uncache_aggressiveness: u32 = 0, option Cf "uncache_aggressiveness";
         /// Map files into memory for reading.
         mmap_read: bool = false, option Db "allow_mmap_reads";
         /// Map files into memory for writing.
@@ -346,6 +536,8 @@ flags! {
         bytes_per_sync: u64 = 0, option Db "bytes_per_sync";
         /// Bytes that the writer of a table collects.
         writable_file_max_buffer_size: i64 = 1 << 20, option Db "writable_file_max_buffer_size";
+        /// Keys are 8 bytes, in the order of the machine's numbers. Needs key_size=8.
+        use_uint64_comparator: bool = false;
     }
     "Compression" {
         /// Compression: none, snappy, zlib, bzip2, lz4, lz4hc or zstd.
@@ -362,6 +554,10 @@ flags! {
         compression_parallel_threads: i32 = 1;
         /// Bytes of a table that wait for the dictionary; 0: a table's size.
         compression_max_dict_buffer_bytes: u64 = 0;
+        /// zstd trains dictionaries; without it, it takes samples.
+        compression_use_zstd_dict_trainer: bool = true;
+        /// Compress one block of so many also by other algorithms, and count the bytes; 0: none.
+        sample_for_compression: i64 = 0, option Cf "sample_for_compression";
     }
     "Background work" {
         /// Number of background jobs.
@@ -370,6 +566,16 @@ flags! {
         max_background_compactions: i32 = -1, option Db "max_background_compactions";
         /// Flushes among them; -1: from max_background_jobs.
         max_background_flushes: i32 = -1, option Db "max_background_flushes";
+        /// Threads for flushes. Without effect: max_background_flushes and max_background_jobs decide.
+        num_high_pri_threads: i32 = 0;
+        /// Threads for compactions. Without effect, as the one before.
+        num_low_pri_threads: i32 = 0;
+        /// Threads for compactions into the last level; 0: those of others. librocksdb only.
+        num_bottom_pri_threads: i32 = 0;
+        /// Background threads give way to others at the disk. librocksdb only.
+        enable_io_prio: bool = false;
+        /// And at the processor. librocksdb only.
+        enable_cpu_prio: bool = false;
         /// Parts that one compaction may be done in at the same time.
         subcompactions: i32 = 1, option Db "max_subcompactions";
         /// 0 levelled, 1 universal, 2 FIFO, 3 none.
@@ -401,6 +607,8 @@ flags! {
         max_bytes_for_level_base: u64 = 256 << 20, option Cf "max_bytes_for_level_base";
         /// How much larger each level is than the one above.
         max_bytes_for_level_multiplier: f64 = 10.0, option Cf "max_bytes_for_level_multiplier";
+        /// And how much more on each: num_levels numbers, separated by commas; empty: 1 on all.
+        max_bytes_for_level_multiplier_additional: String = String::new();
         /// Size levels from the last one.
         level_compaction_dynamic_level_bytes: bool = false,
             option Cf "level_compaction_dynamic_level_bytes";
@@ -427,6 +635,38 @@ flags! {
         universal_allow_trivial_move: bool = false;
         /// Universal: merge a part of the last level at a time.
         universal_incremental: bool = false;
+        /// Universal: what ends a merge: 0 runs of another size, 1 the size of all.
+        universal_stop_style: i32 = 1;
+        /// Universal: the most runs before one is merged; -1: the trigger, 0: from the sizes.
+        universal_max_read_amp: i32 = -1;
+        /// Universal: lock fewer files for a compaction.
+        universal_reduce_file_locking: bool = true;
+        /// FIFO: MiB of all tables at which the oldest go.
+        fifo_compaction_max_table_files_size_mb: u64 = 0;
+        /// FIFO: MiB of tables and blob files at which they do; 0: the size of the tables decides.
+        fifo_compaction_max_data_files_size_mb: u64 = 0;
+        /// FIFO: merge small tables.
+        fifo_compaction_allow_compaction: bool = true;
+        /// FIFO: merge tables by the share of keys in them.
+        fifo_compaction_use_kv_ratio_compaction: bool = false;
+        /// FIFO: seconds after which a table is warm, not hot; 0: never.
+        fifo_age_for_warm: u64 = 0;
+        /// Without effect, as in RocksDB's db_bench: ttl_seconds decides.
+        fifo_compaction_ttl: u64 = 0;
+        /// Without effect, as in RocksDB's db_bench.
+        disable_seek_compaction: i32 = 0;
+        /// Compactions keep each entry by a filter of db_bench's.
+        use_keep_filter: bool = false;
+        /// Reads of a table for each byte of it at which it is compacted; 0: never.
+        read_triggered_compaction_threshold: f64 = 0.0,
+            option Cf "read_triggered_compaction_threshold";
+        /// Seconds from one look for compactions that are due to the next.
+        max_compaction_trigger_wakeup_seconds: u64 = 43_200,
+            option Db "max_compaction_trigger_wakeup_seconds";
+        /// Seconds for which data stays out of the last level; 0: none.
+        preclude_last_level_data_seconds: i64 = 0, option Cf "preclude_last_level_data_seconds";
+        /// Seconds for which the times of writes are kept; 0: none.
+        preserve_internal_time_seconds: i64 = 0, option Cf "preserve_internal_time_seconds";
         /// Bytes that compactions read ahead.
         compaction_readahead_size: u64 = 2 << 20, option Db "compaction_readahead_size";
         /// Without effect, as in RocksDB's db_bench.
@@ -445,6 +685,12 @@ flags! {
         rate_limit_bg_reads: bool = false;
         /// Seconds between two dumps of rocksdb.stats to the LOG.
         stats_dump_period_sec: u64 = 600, option Db "stats_dump_period_sec";
+        /// Seconds between two entries of the history of statistics.
+        stats_persist_period_sec: u64 = 600, option Db "stats_persist_period_sec";
+        /// Keep that history in the database.
+        persist_stats_to_disk: bool = false, option Db "persist_stats_to_disk";
+        /// Bytes of that history in memory.
+        stats_history_buffer_size: u64 = 1 << 20, option Db "stats_history_buffer_size";
         /// Sync with fsync instead of fdatasync.
         use_fsync: bool = false, option Db "use_fsync";
         /// Check what is read and written more closely.
@@ -471,5 +717,13 @@ flags! {
             option Cf "blob_garbage_collection_force_threshold";
         /// The level from which on values are separated.
         blob_file_starting_level: i32 = 0, option Cf "blob_file_starting_level";
+        /// Bytes that compactions read ahead in them.
+        blob_compaction_readahead_size: u64 = 0, option Cf "blob_compaction_readahead_size";
+        /// Write them when values are put.
+        enable_blob_direct_write: bool = false, option Cf "enable_blob_direct_write";
+        /// Files that are written so at once.
+        blob_direct_write_partitions: u64 = 1, option Cf "blob_direct_write_partitions";
+        /// Put values of flushes into the cache: 0 none, 1 those of flushes.
+        prepopulate_blob_cache: i32 = 0;
     }
 }

@@ -16,7 +16,8 @@ impl<E: Engine> Worker<'_, E> {
     /// Writes `ingest_external_file_batch_size` tables of all keys and ingests them at once, for each
     /// operation. The time is that of both.
     pub(super) fn ingest(&mut self, values: &mut Values) -> Result<()> {
-        let folder = self.dir.join(FOLDER);
+        self.pick_engine();
+        let folder = self.on.dir().join(FOLDER);
         let failed = |e| Error::io("create", &folder, e);
         std::fs::create_dir_all(&folder).map_err(failed)?;
         let files = self.flags.ingest_external_file_batch_size.max(1);

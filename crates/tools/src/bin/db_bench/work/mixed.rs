@@ -65,6 +65,7 @@ impl<E: Engine> Worker<'_, E> {
         let mut hundred = Hundred::new(self.flags.readwritepercent, 0);
         let (mut reads, mut writes, mut found) = (0u64, 0u64, 0u64);
         while limit.take(1, &self.stats) {
+            self.pick_engine();
             keys.write(self.pick(Order::Random, 0), &mut key);
             if hundred.next() == 0 {
                 reads += 1;
@@ -92,6 +93,7 @@ impl<E: Engine> Worker<'_, E> {
         let (mut key, mut value) = (keys.room(), Vec::new());
         let (mut updates, mut found, mut bytes) = (0u64, 0u64, 0);
         while limit.take(1, &self.stats) {
+            self.pick_engine();
             keys.write(self.pick(Order::Random, 0), &mut key);
             let is_there = self.engine.get_value(&key, &mut value)?;
             if is_there {
@@ -127,7 +129,7 @@ impl<E: Engine> Worker<'_, E> {
             Ok(num) if num > 0 => num,
             _ => self.plan.num,
         };
-        (num, Keys::new(self.flags, self.plan.key_size, num))
+        (num, self.keys_below(num))
     }
 
     /// Merges into random keys.
@@ -139,9 +141,14 @@ impl<E: Engine> Worker<'_, E> {
         let mut key = keys.room();
         let (mut updates, mut bytes) = (0u64, 0);
         while limit.take(1, &self.stats) {
-            keys.write(random_number(&mut self.rng, num, 0.0), &mut key);
+            self.pick_engine();
+            let number = random_number(&mut self.rng, num, 0.0);
+            keys.write(number, &mut key);
             let operand = values.next();
-            self.engine.merge(&options, &key, operand)?;
+            match self.on.families.of(number) {
+                0 => self.engine.merge(&options, &key, operand)?,
+                family => self.engine.merge_in(&options, family, &key, operand)?,
+            }
             updates += 1;
             bytes += key.len() + operand.len();
             self.stats.finished(1, Op::Merge);
@@ -160,6 +167,7 @@ impl<E: Engine> Worker<'_, E> {
         let percent = self.flags.mergereadpercent.max(0).unsigned_abs();
         let (mut reads, mut merges, mut hits, mut longest) = (0u64, 0u64, 0u64, 0);
         while limit.take(1, &self.stats) {
+            self.pick_engine();
             keys.write(random_number(&mut self.rng, num, 0.0), &mut key);
             if self.rng.below(100) < u64::from(percent) {
                 self.engine.merge(&options, &key, values.next())?;
@@ -194,6 +202,7 @@ impl<E: Engine> Worker<'_, E> {
         let (mut batch, mut limit) = (self.engine.batch(), self.limit());
         let (mut done, mut found) = ([0u64; 3], 0u64);
         while limit.take(1, &self.stats) {
+            self.pick_engine();
             let number = random_number(&mut self.rng, distinct, 0.0);
             for (key, suffix) in triple.iter_mut().zip(SUFFIXES) {
                 key.resize(keys.len, 0);

@@ -9,6 +9,7 @@ use super::Worker;
 use crate::engine::{Bounds, Cursor, Engine};
 use crate::flags::Flags;
 use crate::keys::Values;
+use crate::pace::Sine;
 use crate::stats::Op;
 
 /// The shortest value, in bytes.
@@ -107,65 +108,141 @@ impl<E: Engine> Worker<'_, E> {
         let options = self.engine.write_options(self.plan.sync, flags.disable_wal);
         let (keys, mut limit) = (self.keys(), self.limit());
         let (mut key, mut scratch) = (keys.room(), Vec::with_capacity(self.plan.value_size));
-        let (mut gets, mut puts, mut seeks, mut found) = (0u64, 0u64, 0u64, 0u64);
-        let (mut bytes, mut put_bytes, mut scanned) = (0, 0, 0u64);
+        let interval = flags.sine_mix_rate_interval_milliseconds;
+        let mut sine = flags.sine_mix_rate.then(|| Sine::new(interval));
+        let mut done = Mix::default();
         while limit.take(1, &self.stats) {
+            self.pick_engine();
             let random = self.rng.next_u64();
             let share = (random >> 11) as f64 / 2f64.powi(53);
-            keys.write(hotness.key(flags, random), &mut key);
+            let number = hotness.key(flags, random);
+            keys.write(number, &mut key);
             let what = self.rng.next_u64() as f64 / 2f64.powi(64) * total;
+            self.move_mix_pace(&mut sine, shares);
             if what < shares[0] {
-                gets += 1;
-                if let Some(len) = self.engine.get(&key, &mut scratch)? {
-                    found += 1;
-                    bytes += key.len() + len;
+                done.gets += 1;
+                if let Some(len) = self.get_one(number, &key, &mut scratch)? {
+                    done.found += 1;
+                    done.bytes += key.len() + len;
                 }
                 self.stats.finished(1, Op::Read);
                 self.pace_reads(1);
             } else if what < shares[0] + shares[1] {
-                puts += 1;
-                let (theta, k, sigma) = (flags.value_theta, flags.value_k, flags.value_sigma);
-                let max = flags.mix_max_value_size;
-                let len = match pareto(share, theta, k, sigma) {
-                    ..VALUE_MIN => VALUE_MIN,
-                    len if len > max => len % max,
-                    len => len,
-                };
-                let value = values.take(len as usize);
-                put_bytes += value.len();
-                let written = key.len() + value.len();
-                self.engine.put(&options, &key, value)?;
-                self.stats.finished(1, Op::Write);
-                self.pace_writes(written);
+                self.mix_put(&options, &key, share, values, &mut done)?;
             } else {
-                seeks += 1;
-                let (theta, k, sigma) = (flags.iter_theta, flags.iter_k, flags.iter_sigma);
-                let len = pareto(share, theta, k, sigma) % flags.mix_max_scan_len;
-                let mut cursor = self.engine.cursor(Bounds::default())?;
-                cursor.seek(&key);
-                found += u64::from(cursor.valid() && cursor.key() == key);
-                for _ in 0..len {
-                    if !cursor.valid() {
-                        break;
-                    }
-                    bytes += cursor.key().len() + cursor.value().len();
-                    scanned += 1;
-                    cursor.next();
-                }
-                cursor.status()?;
-                self.stats.finished(1, Op::Seek);
-                self.pace_reads(1);
+                self.mix_scan(&key, share, &mut done)?;
             }
         }
+        self.stats.add_bytes(done.bytes as u64);
+        self.stats.add_message(&done.told());
+        Ok(())
+    }
+
+    fn mix_put(
+        &mut self,
+        options: &E::Write,
+        key: &[u8],
+        share: f64,
+        values: &mut Values,
+        done: &mut Mix,
+    ) -> Result<()> {
+        let flags = self.flags;
+        let (theta, k, sigma) = (flags.value_theta, flags.value_k, flags.value_sigma);
+        let max = flags.mix_max_value_size;
+        let len = match pareto(share, theta, k, sigma) {
+            ..VALUE_MIN => VALUE_MIN,
+            len if len > max => len % max,
+            len => len,
+        };
+        let value = values.take(len as usize);
+        done.puts += 1;
+        done.put_bytes += value.len();
+        let written = key.len() + value.len();
+        self.engine.put(options, key, value)?;
+        self.stats.finished(1, Op::Write);
+        // A curve is one of operations.
+        self.pace_writes(if flags.sine_mix_rate { 1 } else { written });
+        Ok(())
+    }
+
+    fn mix_scan(&mut self, key: &[u8], share: f64, done: &mut Mix) -> Result<()> {
+        let flags = self.flags;
+        let (theta, k, sigma) = (flags.iter_theta, flags.iter_k, flags.iter_sigma);
+        let len = pareto(share, theta, k, sigma) % flags.mix_max_scan_len;
+        done.seeks += 1;
+        let mut cursor = self.engine.cursor(Bounds::default())?;
+        cursor.seek(key);
+        done.found += u64::from(cursor.valid() && cursor.key() == key);
+        for _ in 0..len {
+            if !cursor.valid() {
+                break;
+            }
+            done.bytes += cursor.key().len() + cursor.value().len();
+            done.scanned += 1;
+            cursor.next();
+        }
+        cursor.status()?;
+        self.stats.finished(1, Op::Seek);
+        self.pace_reads(1);
+        Ok(())
+    }
+
+    /// The rates of reads and of puts follow the curve, each with its share of the operations.
+    fn move_mix_pace(&mut self, sine: &mut Option<Sine>, shares: [f64; 3]) {
+        let flags = self.flags;
+        let Some(rate) = sine
+            .as_mut()
+            .and_then(|sine| sine.due(flags, self.stats.elapsed()))
+        else {
+            return;
+        };
+        let rate = with_noise(rate, flags, &mut self.rng);
+        let paces = [
+            (&self.together.read_pace, rate * (shares[0] + shares[2])),
+            (&self.together.write_pace, rate * shares[1]),
+        ];
+        for (pace, rate) in paces {
+            if let Some(pace) = pace.as_ref().filter(|_| rate > 0.0) {
+                pace.set(rate as u64);
+            }
+        }
+    }
+}
+
+/// A rate that strays by up to half of `sine_a`, times the noise; never below 0.
+fn with_noise(rate: f64, flags: &Flags, rng: &mut Rng) -> f64 {
+    let band = flags.sine_a as i64;
+    if !(0.0..=1.0).contains(&flags.sine_mix_rate_noise) || band <= 0 {
+        return rate;
+    }
+    let stray = rng.below(band.unsigned_abs()) as i64 - band / 2;
+    let noisy = rate + stray as f64 * flags.sine_mix_rate_noise;
+    if noisy < 0.0 { rate } else { noisy }
+}
+
+/// What a thread did.
+#[derive(Default)]
+struct Mix {
+    gets: u64,
+    puts: u64,
+    seeks: u64,
+    found: u64,
+    bytes: usize,
+    put_bytes: usize,
+    scanned: u64,
+}
+
+impl Mix {
+    fn told(&self) -> String {
         let mean = |sum: f64, count: u64| sum / count.max(1) as f64;
-        let (value_mean, scan_mean) = (mean(put_bytes as f64, puts), mean(scanned as f64, seeks));
+        let (gets, puts, seeks, found) = (self.gets, self.puts, self.seeks, self.found);
+        let value_mean = mean(self.put_bytes as f64, puts);
+        let scan_mean = mean(self.scanned as f64, seeks);
         let reads = gets + seeks;
-        self.stats.add_bytes(bytes as u64);
-        self.stats.add_message(&format!(
+        format!(
             "( Gets:{gets} Puts:{puts} Seek:{seeks}, reads {found} in {reads} found, avg size: \
              {value_mean:.1} value, {scan_mean:.1} scan)\n"
-        ));
-        Ok(())
+        )
     }
 }
 

@@ -2,14 +2,33 @@
 
 use base::Result;
 
-use super::Worker;
+use super::{Worker, cursor_at};
 use crate::engine::{Bounds, Cursor, Engine};
+use crate::flags::Flags;
 use crate::stats::Op;
 
-impl<E: Engine> Worker<'_, E> {
+/// One key on, in the direction that the flags say.
+#[inline]
+fn step(cursor: &mut impl Cursor, flags: &Flags) {
+    if flags.reverse_iterator {
+        cursor.prev();
+    } else {
+        cursor.next();
+    }
+}
+
+impl<'a, E: Engine> Worker<'a, E> {
     /// All keys in their order, or against it.
     pub(super) fn scan(&mut self, reverse: bool) -> Result<()> {
-        let mut cursor = self.engine.cursor(Bounds::default())?;
+        for engine in self.on.all() {
+            self.scan_one(engine, reverse)?;
+        }
+        Ok(())
+    }
+
+    fn scan_one(&mut self, engine: &'a E, reverse: bool) -> Result<()> {
+        let snapshot = self.snapshot(engine).filter(|_| !reverse);
+        let mut cursor = cursor_at(engine, snapshot.as_ref(), Bounds::default())?;
         let (mut read, mut bytes) = (0, 0);
         if reverse {
             cursor.seek_to_last();
@@ -37,7 +56,8 @@ impl<E: Engine> Worker<'_, E> {
 
     /// All keys, again and again, until the other threads are done.
     pub(super) fn scan_beside(&mut self) -> Result<()> {
-        let mut cursor = self.engine.cursor(Bounds::default())?;
+        let snapshot = self.snapshot(self.engine);
+        let mut cursor = cursor_at(self.engine, snapshot.as_ref(), Bounds::default())?;
         while !self.together.all_done() {
             if cursor.valid() {
                 cursor.next();
@@ -59,6 +79,7 @@ impl<E: Engine> Worker<'_, E> {
         let (mut read, mut found, mut bytes) = (0u64, 0u64, 0);
         let mut number = 0;
         while limit.take(1, &self.stats) {
+            self.pick_engine();
             if stride == 0 || batch == 1 || read.is_multiple_of(batch) {
                 number = self.pick_read();
                 if stride > 0 {
@@ -69,7 +90,7 @@ impl<E: Engine> Worker<'_, E> {
             }
             keys.write(number, &mut key);
             read += 1;
-            if let Some(len) = self.engine.get(&key, &mut scratch)? {
+            if let Some(len) = self.get_one(number, &key, &mut scratch)? {
                 found += 1;
                 bytes += key.len() + len;
             }
@@ -82,6 +103,20 @@ impl<E: Engine> Worker<'_, E> {
         Ok(())
     }
 
+    /// The value of the key of this number, which lies in the family that the number picks.
+    #[inline]
+    pub(super) fn get_one(
+        &self,
+        number: u64,
+        key: &[u8],
+        scratch: &mut Vec<u8>,
+    ) -> Result<Option<usize>> {
+        match self.on.families.of(number) {
+            0 => self.engine.get(key, scratch),
+            family => self.engine.get_in(family, key, scratch),
+        }
+    }
+
     /// `batch_size` random keys at once.
     pub(super) fn multi_get(&mut self) -> Result<()> {
         let (keys, mut limit, batch) = (self.keys(), self.limit(), self.plan.batch_size);
@@ -89,6 +124,7 @@ impl<E: Engine> Worker<'_, E> {
         let mut room: Vec<Vec<u8>> = (0..batch).map(|_| keys.room()).collect();
         let (mut read, mut found, mut bytes) = (0, 0, 0);
         while limit.take(batch, &self.stats) {
+            self.pick_engine();
             let mut number = self.pick_read();
             if stride > 0 {
                 number = number.min(self.plan.num.saturating_sub(batch * stride));
@@ -119,6 +155,7 @@ impl<E: Engine> Worker<'_, E> {
     pub(super) fn new_iterator(&mut self) -> Result<()> {
         let mut limit = self.limit();
         while limit.take(1, &self.stats) {
+            self.pick_engine();
             drop(self.engine.cursor(Bounds::default())?);
             self.stats.finished(1, Op::Other);
         }
@@ -130,13 +167,23 @@ impl<E: Engine> Worker<'_, E> {
         let (keys, mut limit, flags) = (self.keys(), self.limit(), self.flags);
         let (mut key, mut bound) = (keys.room(), keys.room());
         let tailing = flags.use_tailing_iterator;
-        let kept = tailing.then(|| self.engine.cursor(Bounds::default()));
-        let mut kept = kept.transpose()?;
+        let engines = self.on.all();
+        let each = engines.iter().map(|engine| self.snapshot(engine));
+        let snapshots: Vec<_> = each.collect();
+        let each = engines.iter().filter(|_| tailing);
+        let mut kept = each
+            .map(|engine| engine.cursor(Bounds::default()))
+            .collect::<Result<Vec<_>>>()?;
+        let options = engines[0].write_options(false, false);
         let distance = flags.max_scan_distance.unsigned_abs();
         let (mut read, mut found, mut bytes) = (0u64, 0u64, 0);
         while limit.take(1, &self.stats) {
             let number = self.pick_read();
-            keys.write(number, &mut key);
+            let at = match engines.len() {
+                1 => 0,
+                count => self.rng.below(count as u64) as usize,
+            };
+            keys.write_for_seek(number, flags, &mut key);
             let mut bounds = Bounds::default();
             if distance > 0 && flags.reverse_iterator {
                 keys.write(number.saturating_sub(distance), &mut bound);
@@ -145,11 +192,16 @@ impl<E: Engine> Worker<'_, E> {
                 keys.write((number + distance).min(self.plan.num), &mut bound);
                 bounds.upper = Some(&bound);
             }
-            let mut own = match kept {
-                Some(_) => None,
-                None => Some(self.engine.cursor(bounds)?),
+            let mut own = if tailing {
+                None
+            } else {
+                Some(cursor_at(
+                    engines[at].as_ref(),
+                    snapshots[at].as_ref(),
+                    bounds,
+                )?)
             };
-            let Some(cursor) = kept.as_mut().or(own.as_mut()) else {
+            let Some(cursor) = kept.get_mut(at).or(own.as_mut()) else {
                 break; // there is one of the two
             };
             cursor.seek(&key);
@@ -162,11 +214,14 @@ impl<E: Engine> Worker<'_, E> {
                     break;
                 }
                 bytes += cursor.key().len() + cursor.value().len();
-                if flags.reverse_iterator {
-                    cursor.prev();
-                } else {
-                    cursor.next();
+                step(cursor, flags);
+            }
+            for _ in 0..flags.seek_nexts_to_delete {
+                if !cursor.valid() {
+                    break;
                 }
+                engines[at].delete(&options, cursor.key())?;
+                step(cursor, flags);
             }
             cursor.status()?;
             self.stats.finished(1, Op::Seek);
@@ -184,6 +239,7 @@ impl<E: Engine> Worker<'_, E> {
         let (mut begin, mut end) = (keys.room(), keys.room());
         let (mut asked, mut total) = (0u64, 0u64);
         while limit.take(1, &self.stats) {
+            self.pick_engine();
             let (a, b) = (self.pick_read(), self.pick_read());
             keys.write(a.min(b), &mut begin);
             keys.write(a.max(b), &mut end);

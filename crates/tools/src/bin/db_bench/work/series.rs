@@ -22,6 +22,7 @@ impl<E: Engine> Worker<'_, E> {
             .write_options(self.plan.sync, self.flags.disable_wal);
         let (mut key, mut bytes) = (keys.room(), 0);
         while limit.take(1, &self.stats) {
+            self.pick_engine();
             let range = self.flags.key_id_range.unsigned_abs();
             keys.write(
                 random_number(&mut self.rng, u64::from(range), 0.0),
@@ -49,6 +50,7 @@ impl<E: Engine> Worker<'_, E> {
         let deletes =
             flags.expire_style == "delete" && self.number.is_some_and(|number| number < deleters);
         let options = self.engine.write_options(self.plan.sync, flags.disable_wal);
+        self.pick_engine();
         let tailing = flags.use_tailing_iterator;
         let mut cursor = self.engine.cursor(Bounds::default())?;
         let (mut key, mut read, mut found, mut bytes) = (keys.room(), 0u64, 0u64, 0);

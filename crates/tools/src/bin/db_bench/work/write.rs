@@ -2,10 +2,11 @@
 
 use base::Result;
 
-use super::Worker;
+use super::{Worker, cursor_at};
 use crate::benchmarks::Order;
 use crate::engine::{Bounds, Cursor, Engine};
 use crate::keys::{Keys, Shuffled, Values, random_number, standard_normal};
+use crate::pace::Sine;
 use crate::stats::Op;
 
 /// Range deletions between writes, where the flags ask for them.
@@ -29,17 +30,29 @@ impl<E: Engine> Worker<'_, E> {
         let unique = (order == Order::Unique).then(|| Shuffled::new(plan.num, &mut self.rng));
         let place = |number| unique.as_ref().map_or(number, |u| u.at(number));
         let (keys, mut batch) = (self.keys(), self.engine.batch());
-        let (mut key, mut limit) = (keys.room(), self.limit());
+        let databases = self.on.all().len();
+        let (mut key, mut limit) = (keys.room(), self.limit().times(databases));
+        let (families, all) = (&self.on.families, plan.operations * databases as u64);
+        let interval = self.flags.sine_write_rate_interval_milliseconds;
+        let mut sine = self.flags.sine_write_rate.then(|| Sine::new(interval));
         let mut deletions = self.range_deletions();
         let (mut next, mut bytes) = (0, 0);
         let every = self.flags.flush_wal_every.max(0).unsigned_abs();
         while limit.take(plan.batch_size, &self.stats) {
             let bytes_before = bytes;
+            families.enter(next + plan.batch_size, all);
+            let (first, mut family) = (self.turn(order, next), 0);
             for i in 0..plan.batch_size {
-                keys.write(place(self.pick(order, next + i)), &mut key);
+                let number = place(self.pick(order, first + i));
+                keys.write(number, &mut key);
                 let value = values.next();
                 bytes += key.len() + value.len();
-                self.engine.batch_put(&mut batch, &key, value)?;
+                family = families.of(number);
+                if family == 0 {
+                    self.engine.batch_put(&mut batch, &key, value)?;
+                } else {
+                    self.engine.batch_put_in(&mut batch, family, &key, value)?;
+                }
             }
             self.engine.write(&options, &mut batch)?;
             let before = next;
@@ -49,12 +62,29 @@ impl<E: Engine> Worker<'_, E> {
             }
             self.stats.finished(plan.batch_size, Op::Write);
             self.pace_writes(bytes - bytes_before);
+            self.move_write_pace(&mut sine);
             if let Some(deletions) = &mut deletions {
-                self.delete_ranges(deletions, &options, &keys, before..next)?;
+                self.delete_ranges(deletions, &options, &keys, before..next, family)?;
             }
         }
         self.stats.add_bytes(bytes as u64);
         Ok(())
+    }
+
+    /// Goes over to the database of write number `next`, and returns its number there. In their order,
+    /// one database is filled after the other; at random, each write picks one.
+    fn turn(&mut self, order: Order, next: u64) -> u64 {
+        let (all, each) = (self.on.all(), self.plan.operations.max(1));
+        if all.len() == 1 {
+            return next;
+        }
+        if order == Order::Random {
+            self.pick_engine();
+            return next;
+        }
+        let at = (next / each).min(all.len() as u64 - 1);
+        self.engine = &all[at as usize];
+        next - at * each
     }
 
     fn range_deletions(&self) -> Option<RangeDeletions> {
@@ -77,6 +107,7 @@ impl<E: Engine> Worker<'_, E> {
         options: &E::Write,
         keys: &Keys,
         writes: std::ops::Range<u64>,
+        family: usize,
     ) -> Result<()> {
         let count = |n: u64| n.saturating_sub(due.before) / due.every;
         if count(writes.start) == count(writes.end) || due.done >= due.most {
@@ -89,14 +120,26 @@ impl<E: Engine> Worker<'_, E> {
         if due.one_by_one {
             for i in 0..due.width {
                 keys.write(first + i, &mut begin);
-                self.engine.delete(options, &begin)?;
+                self.delete_in(options, family, &begin)?;
             }
         } else {
             keys.write(first + due.width, &mut end);
-            self.engine.delete_range(options, &begin, &end)?;
+            match family {
+                0 => self.engine.delete_range(options, &begin, &end)?,
+                family => self.engine.delete_range_in(options, family, &begin, &end)?,
+            }
         }
         self.stats.finished(1, Op::Write);
         Ok(())
+    }
+
+    fn delete_in(&self, options: &E::Write, family: usize, key: &[u8]) -> Result<()> {
+        if family == 0 {
+            return self.engine.delete(options, key);
+        }
+        let mut batch = self.engine.batch();
+        self.engine.batch_delete_in(&mut batch, family, key)?;
+        self.engine.write(options, &mut batch)
     }
 
     /// Puts keys in their order, then seeks each, with `seek_nexts` steps between: the seeks count.
@@ -104,12 +147,14 @@ impl<E: Engine> Worker<'_, E> {
         let (flags, num) = (self.flags, self.plan.num);
         let options = self.engine.write_options(self.plan.sync, flags.disable_wal);
         let (keys, mut key) = (self.keys(), self.keys().room());
+        self.pick_engine();
         for i in 0..num {
             keys.write(i, &mut key);
             self.engine.put(&options, &key, values.next())?;
         }
         self.stats.start();
-        let mut cursor = self.engine.cursor(Bounds::default())?;
+        let snapshot = self.snapshot(self.engine);
+        let mut cursor = cursor_at(self.engine, snapshot.as_ref(), Bounds::default())?;
         let mut i = 0;
         while i < num {
             keys.write(i, &mut key);
@@ -136,6 +181,7 @@ impl<E: Engine> Worker<'_, E> {
         let (mut key, mut limit) = (keys.room(), self.limit());
         let mut next = 0;
         while limit.take(plan.batch_size, &self.stats) {
+            self.pick_engine();
             if plan.batch_size == 1 {
                 keys.write(self.pick(order, next), &mut key);
                 self.engine.delete(&options, &key)?;
@@ -200,12 +246,14 @@ impl<E: Engine> Worker<'_, E> {
             num => num,
         };
         let keys = Keys::new(flags, flags.key_size as usize, num);
+        let keys = keys.or_existing(self.on.keys.as_ref());
         let mut key = keys.room();
         let mut deletions = self.range_deletions();
         let most = flags.finish_after_writes.then_some(flags.writes);
         let most = most.and_then(|w| u64::try_from(w).ok());
         let mut written = 0;
         while most.map_or(!self.together.all_done(), |most| written < most) {
+            self.pick_engine();
             keys.write(random_number(&mut self.rng, num, 0.0), &mut key);
             let value = values.next();
             write(self.engine, &options, &key, value)?;
@@ -214,7 +262,7 @@ impl<E: Engine> Worker<'_, E> {
             self.stats.finished(1, Op::Write);
             self.pace_writes(bytes);
             if let Some(deletions) = &mut deletions {
-                self.delete_ranges(deletions, &options, &keys, written - 1..written)?;
+                self.delete_ranges(deletions, &options, &keys, written - 1..written, 0)?;
             }
         }
         Ok(())

@@ -1,0 +1,178 @@
+//! `--report_file_operations`: a file system that counts what is done through it, and tells it in the
+//! lines of RocksDB's db_bench.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::Result;
+use io::{Advice, File, FileLock, FileSystem, Metadata, OpenHow, Probe, SyncKind, WriteSync};
+
+/// What was done since it was told last.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    opens: AtomicU64,
+    deletes: AtomicU64,
+    renames: AtomicU64,
+    syncs: AtomicU64,
+    fsyncs: AtomicU64,
+    dir_syncs: AtomicU64,
+    closes: AtomicU64,
+    reads: AtomicU64,
+    writes: AtomicU64,
+    read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
+}
+
+impl Counts {
+    /// What was counted, a line each, and begins anew. Ironstone hands over what it writes at once, so
+    /// that there is nothing to flush.
+    pub(crate) fn take(&self) -> String {
+        let take = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed);
+        let dirs = take(&self.dir_syncs);
+        let lines = [
+            ("files opened", take(&self.opens)),
+            ("files deleted", take(&self.deletes)),
+            ("files renamed", take(&self.renames)),
+            ("Flush()", 0),
+            ("Sync()", take(&self.syncs)),
+            ("Fsync()", take(&self.fsyncs)),
+            ("Dir Fsync()", dirs),
+            ("Close()", take(&self.closes)),
+            ("Dir Open()", dirs),
+            ("Dir Close()", dirs),
+            ("Read()", take(&self.reads)),
+            ("Append()", take(&self.writes)),
+            ("bytes read", take(&self.read_bytes)),
+            ("bytes written", take(&self.written_bytes)),
+        ];
+        let lines = lines.iter().map(|(name, n)| format!("Num {name}: {n}\n"));
+        lines.collect()
+    }
+
+    fn synced(&self, kind: SyncKind) {
+        match kind {
+            SyncKind::Data => add(&self.syncs, 1),
+            SyncKind::All => add(&self.fsyncs, 1),
+        }
+    }
+}
+
+fn add(counter: &AtomicU64, by: usize) {
+    counter.fetch_add(by as u64, Ordering::Relaxed);
+}
+
+/// A file system that counts, and hands everything on.
+#[derive(Debug)]
+pub(crate) struct CountedFiles {
+    inner: Arc<dyn FileSystem>,
+    counts: Arc<Counts>,
+}
+
+impl CountedFiles {
+    /// Counts what is done in `inner`.
+    pub(crate) fn over(inner: Arc<dyn FileSystem>, counts: Arc<Counts>) -> Arc<dyn FileSystem> {
+        Arc::new(Self { inner, counts })
+    }
+}
+
+impl FileSystem for CountedFiles {
+    fn open(&self, path: &Path, how: OpenHow) -> Result<Arc<dyn File>> {
+        let inner = self.inner.open(path, how)?;
+        add(&self.counts.opens, 1);
+        let counts = Arc::clone(&self.counts);
+        Ok(Arc::new(CountedFile { inner, counts }))
+    }
+    fn metadata(&self, path: &Path) -> Result<Metadata> {
+        self.inner.metadata(path)
+    }
+    fn list(&self, dir: &Path) -> Result<Vec<OsString>> {
+        self.inner.list(dir)
+    }
+    fn create_dir(&self, dir: &Path) -> Result<()> {
+        self.inner.create_dir(dir)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        add(&self.counts.renames, 1);
+        self.inner.rename(from, to)
+    }
+    fn remove(&self, path: &Path) -> Result<()> {
+        add(&self.counts.deletes, 1);
+        self.inner.remove(path)
+    }
+    fn remove_dir(&self, dir: &Path) -> Result<()> {
+        self.inner.remove_dir(dir)
+    }
+    fn hard_link(&self, from: &Path, to: &Path) -> Result<()> {
+        self.inner.hard_link(from, to)
+    }
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        add(&self.counts.dir_syncs, 1);
+        self.inner.sync_dir(dir)
+    }
+    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
+        self.inner.lock(path)
+    }
+    fn probe(&self, dir: &Path) -> Result<Probe> {
+        self.inner.probe(dir)
+    }
+    fn same_file(&self, a: &Path, b: &Path) -> Result<bool> {
+        self.inner.same_file(a, b)
+    }
+}
+
+#[derive(Debug)]
+struct CountedFile {
+    inner: Arc<dyn File>,
+    counts: Arc<Counts>,
+}
+
+impl Drop for CountedFile {
+    fn drop(&mut self) {
+        add(&self.counts.closes, 1);
+    }
+}
+
+impl File for CountedFile {
+    fn path(&self) -> &Path {
+        self.inner.path()
+    }
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        let len = self.inner.read_at(buf, offset)?;
+        add(&self.counts.reads, 1);
+        add(&self.counts.read_bytes, len);
+        Ok(len)
+    }
+    fn write_at(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize> {
+        let len = self.inner.write_at(data, offset, sync)?;
+        add(&self.counts.writes, 1);
+        add(&self.counts.written_bytes, len);
+        if sync != WriteSync::None {
+            self.counts.synced(SyncKind::Data);
+        }
+        Ok(len)
+    }
+    fn sync(&self, kind: SyncKind) -> Result<()> {
+        self.counts.synced(kind);
+        self.inner.sync(kind)
+    }
+    fn start_writeback(&self, offset: u64, len: u64) -> Result<()> {
+        self.inner.start_writeback(offset, len)
+    }
+    fn truncate(&self, len: u64) -> Result<()> {
+        self.inner.truncate(len)
+    }
+    fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
+        self.inner.allocate(offset, len, keep_size)
+    }
+    fn zero(&self, offset: u64, len: u64) -> Result<()> {
+        self.inner.zero(offset, len)
+    }
+    fn len(&self) -> Result<u64> {
+        self.inner.len()
+    }
+    fn advise(&self, advice: Advice) {
+        self.inner.advise(advice);
+    }
+}
