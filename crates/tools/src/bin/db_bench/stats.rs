@@ -25,10 +25,11 @@ pub(crate) enum Op {
     Crc,
     Hash,
     Other,
+    MultiScan,
 }
 
 impl Op {
-    const NAMES: [&'static str; 11] = [
+    const NAMES: [&'static str; 12] = [
         "read",
         "write",
         "delete",
@@ -40,6 +41,7 @@ impl Op {
         "crc",
         "hash",
         "op",
+        "multiscan",
     ];
 }
 

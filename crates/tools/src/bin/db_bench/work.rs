@@ -7,13 +7,21 @@
 //!   mixgraph gets, puts and scans as a social graph has them
 //!   series   time series
 //!   ingest   tables made outside
+//!   chosen   unique keys that are written or deleted again
+//!   levels   puts and compactions that fill every level
+//!   ranges   scans of ranges, and what memtables have of them
+//!   operands what merging made a value of
 //!   bytes    checksums and compression, without a database
 //! ```
 
 mod bytes;
+mod chosen;
 mod ingest;
+mod levels;
 mod mixed;
 mod mixgraph;
+mod operands;
+mod ranges;
 mod read;
 mod series;
 mod write;
@@ -50,6 +58,12 @@ impl Limit {
             nanos: plan.seconds * 1_000_000_000,
             check_every: flags.ops_between_duration_checks as u64,
         }
+    }
+
+    /// With another number of operations.
+    fn of(mut self, operations: u64) -> Self {
+        self.operations = operations;
+        self
     }
 
     /// True if `n` more operations shall be done.
@@ -98,6 +112,13 @@ impl Together {
     fn beside_done(&self) -> bool {
         self.beside_done.load(Ordering::Acquire)
     }
+}
+
+/// The bytes of the operands that a key's value has.
+fn operands<E: Engine>(engine: &E, key: &[u8], _: &mut Vec<u8>) -> Result<Option<usize>> {
+    let operands = engine.merge_operands(key)?;
+    let bytes = operands.iter().map(Vec::len).sum();
+    Ok((!operands.is_empty()).then_some(bytes))
 }
 
 /// What a thread works with.
@@ -155,14 +176,21 @@ impl<'a, E: Engine> Worker<'a, E> {
 
     fn act(&mut self, values: &mut Values) -> Result<()> {
         match self.plan.action {
-            Loop::Write(order) => self.write(order, values),
+            Loop::Write(order) => self.write(order, values, self.plan.operations),
+            Loop::FillLevels(order) => self.fill_levels(order, values),
             Loop::FillSeek => self.fill_and_seek(values),
             Loop::Delete(order) => self.delete(order),
             Loop::ReplaceKeys => self.replace_keys(values),
             Loop::Requests => self.requests(values),
             Loop::Scan { reverse } => self.scan(reverse),
-            Loop::Get => self.get(),
-            Loop::MultiGet => self.multi_get(),
+            Loop::Get => self.get(E::get),
+            Loop::Operands => self.get(operands),
+            Loop::Entity => self.get(|engine, key, _| engine.entity(key)),
+            Loop::Lists => self.lists(),
+            Loop::MultiGet => self.multi_get(E::multi_get),
+            Loop::MultiEntity => self.multi_get(E::multi_entity),
+            Loop::ScanRanges => self.scan_ranges(),
+            Loop::MemtableStats => self.memtable_stats(),
             Loop::NewIterator => self.new_iterator(),
             Loop::Seek => self.seek(),
             Loop::ApproximateSize => self.approximate_size(),

@@ -50,8 +50,12 @@ impl<E: Engine> Worker<'_, E> {
         cursor.status()
     }
 
-    /// Random keys. With a stride, `batch_size` keys follow each other in it.
-    pub(super) fn get(&mut self) -> Result<()> {
+    /// Random keys, read by `get`, which returns the bytes. With a stride, `batch_size` keys follow each
+    /// other in it.
+    pub(super) fn get(
+        &mut self,
+        get: impl Fn(&E, &[u8], &mut Vec<u8>) -> Result<Option<usize>>,
+    ) -> Result<()> {
         let (keys, mut limit) = (self.keys(), self.limit());
         let mut key = keys.room();
         let mut scratch = Vec::with_capacity(self.plan.value_size.max(1024));
@@ -69,7 +73,7 @@ impl<E: Engine> Worker<'_, E> {
             }
             keys.write(number, &mut key);
             read += 1;
-            if let Some(len) = self.engine.get(&key, &mut scratch)? {
+            if let Some(len) = get(self.engine, &key, &mut scratch)? {
                 found += 1;
                 bytes += key.len() + len;
             }
@@ -82,8 +86,11 @@ impl<E: Engine> Worker<'_, E> {
         Ok(())
     }
 
-    /// `batch_size` random keys at once.
-    pub(super) fn multi_get(&mut self) -> Result<()> {
+    /// `batch_size` random keys at once, read by `get`, which returns how many there are and the bytes.
+    pub(super) fn multi_get(
+        &mut self,
+        get: impl Fn(&E, &[&[u8]]) -> Result<(u64, u64)>,
+    ) -> Result<()> {
         let (keys, mut limit, batch) = (self.keys(), self.limit(), self.plan.batch_size);
         let stride = self.flags.multiread_stride as u64;
         let mut room: Vec<Vec<u8>> = (0..batch).map(|_| keys.room()).collect();
@@ -102,7 +109,7 @@ impl<E: Engine> Worker<'_, E> {
                 };
             }
             let wanted: Vec<&[u8]> = room.iter().map(Vec::as_slice).collect();
-            let (these, value_bytes) = self.engine.multi_get(&wanted)?;
+            let (these, value_bytes) = get(self.engine, &wanted)?;
             read += batch;
             found += these;
             bytes += these * keys.len as u64 + value_bytes;

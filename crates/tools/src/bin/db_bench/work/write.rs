@@ -3,13 +3,14 @@
 use base::Result;
 
 use super::Worker;
+use super::chosen::Choice;
 use crate::benchmarks::Order;
 use crate::engine::{Bounds, Cursor, Engine};
 use crate::keys::{Keys, Shuffled, Values, random_number, standard_normal};
 use crate::stats::Op;
 
 /// Range deletions between writes, where the flags ask for them.
-struct RangeDeletions {
+pub(super) struct RangeDeletions {
     before: u64,
     every: u64,
     width: u64,
@@ -20,16 +21,27 @@ struct RangeDeletions {
 
 impl<E: Engine> Worker<'_, E> {
     /// Puts, in batches of one or as many as the plan says, as RocksDB's db_bench does.
-    pub(super) fn write(&mut self, order: Order, values: &mut Values) -> Result<()> {
+    pub(super) fn write(
+        &mut self,
+        order: Order,
+        values: &mut Values,
+        operations: u64,
+    ) -> Result<()> {
         let plan = self.plan;
+        let mut limit = self.limit().of(operations);
         if plan.num != self.flags.num as u64 {
             self.stats.add_message(&format!("({} ops)", plan.num));
+        }
+        if order == Order::Unique
+            && let Some(choice) = Choice::of(self.flags, plan.num)
+        {
+            return self.write_chosen(choice, values, limit);
         }
         let options = self.engine.write_options(plan.sync, self.flags.disable_wal);
         let unique = (order == Order::Unique).then(|| Shuffled::new(plan.num, &mut self.rng));
         let place = |number| unique.as_ref().map_or(number, |u| u.at(number));
         let (keys, mut batch) = (self.keys(), self.engine.batch());
-        let (mut key, mut limit) = (keys.room(), self.limit());
+        let mut key = keys.room();
         let mut deletions = self.range_deletions();
         let (mut next, mut bytes) = (0, 0);
         let every = self.flags.flush_wal_every.max(0).unsigned_abs();
@@ -57,7 +69,7 @@ impl<E: Engine> Worker<'_, E> {
         Ok(())
     }
 
-    fn range_deletions(&self) -> Option<RangeDeletions> {
+    pub(super) fn range_deletions(&self) -> Option<RangeDeletions> {
         let flags = self.flags;
         let every = u64::try_from(flags.writes_per_range_tombstone).ok()?;
         (every > 0).then(|| RangeDeletions {
@@ -71,7 +83,7 @@ impl<E: Engine> Worker<'_, E> {
     }
 
     /// The range deletions that are due after these writes.
-    fn delete_ranges(
+    pub(super) fn delete_ranges(
         &mut self,
         due: &mut RangeDeletions,
         options: &E::Write,
