@@ -201,18 +201,40 @@ pub fn compress(
     input: &[u8],
     out: &mut Vec<u8>,
 ) -> Result<bool> {
-    let level = settings.level;
-    let start = out.len();
     // RocksDB keeps a payload only if it is shorter than this.
     let limit = input.len() - input.len() / 8;
-    if kind == CompressionType::None || limit == 0 || u32::try_from(input.len()).is_err() {
+    compress_within(kind, settings, dict, input, limit.saturating_sub(1), out)
+}
+
+/// [`compress`], if the payload has at most `payload_bytes_max`. It is given up as soon as it is known
+/// to have more.
+///
+/// # Errors
+/// As [`compress`].
+pub fn compress_within(
+    kind: CompressionType,
+    settings: &CompressionSettings,
+    dict: &[u8],
+    input: &[u8],
+    payload_bytes_max: usize,
+    out: &mut Vec<u8>,
+) -> Result<bool> {
+    let level = settings.level;
+    let start = out.len();
+    if kind == CompressionType::None
+        || payload_bytes_max == 0
+        || u32::try_from(input.len()).is_err()
+    {
         return Ok(false);
     }
     if kind != CompressionType::Snappy {
         put_varint(out, input.len() as u64);
     }
     let prefix = out.len() - start;
-    let kept = match (limit - 1).checked_sub(prefix).filter(|&room| room > 0) {
+    let kept = match payload_bytes_max
+        .checked_sub(prefix)
+        .filter(|&room| room > 0)
+    {
         None => false,
         Some(room) => match kind {
             CompressionType::None => false,

@@ -39,6 +39,28 @@ fn pack(kind: CompressionType, level: i32, dict: &[u8], input: &[u8]) -> Option<
 }
 
 #[test]
+fn a_payload_is_given_up_where_it_does_not_fit() {
+    let (input, settings) = (text(3, 4096), CompressionSettings::default());
+    for kind in CODECS {
+        let payload = pack(kind, DEFAULT_LEVEL, &[], &input).unwrap();
+        let within = |room: usize| {
+            let mut out = b"before".to_vec();
+            let kept = compress_within(kind, &settings, &[], &input, room, &mut out).unwrap();
+            assert!(out.starts_with(b"before") && kept == (out.len() > 6));
+            (kept, out.split_off(6))
+        };
+        assert_eq!(
+            within(payload.len() + 100),
+            (true, payload.clone()),
+            "{kind:?}"
+        );
+        for room in [0, 1, 5, payload.len() / 2, payload.len() - 1] {
+            assert_eq!(within(room), (false, Vec::new()), "{kind:?} {room}");
+        }
+    }
+}
+
+#[test]
 fn round_trips_at_levels_with_and_without_dictionary() {
     let dict = text(1, 100_000);
     for kind in CODECS {

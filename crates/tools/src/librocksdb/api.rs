@@ -427,6 +427,7 @@ api! {
         livefiles_column_family_name: fn(*const LiveFiles, c_int) -> *const c_char;
         compaction_options_create: fn() -> *mut CompactionOptions;
         compaction_options_destroy: fn(*mut CompactionOptions);
+        compaction_options_set_output_file_size_limit: fn(*mut CompactionOptions, u64);
         compact_files_cf: fn(
             *mut Db, *mut Family, *const CompactionOptions, *const *const c_char, usize, c_int,
             c_int, *mut *mut *mut c_char, *mut usize, *mut c_void, Err

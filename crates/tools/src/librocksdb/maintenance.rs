@@ -1,14 +1,14 @@
 //! Work on the files of a database as a whole: compaction of one level, checks of checksums; and what a
 //! thread's operations cost.
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
 
 use base::Result;
 
 use super::files::needed;
-use super::{Cf, Library, RocksDb, api};
+use super::{Cf, Library, RocksDb, api, bytes};
 
 /// A table file that is part of a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,10 +17,36 @@ pub struct RocksTable {
     pub level: i32,
     /// Its name, as `compact_files` wants it.
     pub name: CString,
+    /// Its size.
+    pub bytes: u64,
+    /// The smallest user key in it.
+    pub smallest: Vec<u8>,
+    /// The largest user key in it.
+    pub largest: Vec<u8>,
+    /// The smallest and the largest sequence number in it; 0 in libraries that do not tell them.
+    pub sequences: (u64, u64),
+}
+
+/// A key of file `i` of a list.
+///
+/// # Safety
+/// `of` is one of RocksDB's functions for this, the list lives and has the file.
+unsafe fn key(
+    of: unsafe extern "C" fn(*const api::LiveFiles, c_int, *mut usize) -> api::Bytes,
+    list: *const api::LiveFiles,
+    i: c_int,
+) -> Vec<u8> {
+    let mut len = 0;
+    // SAFETY: the caller's contract; the bytes belong to the list.
+    unsafe {
+        let data = of(list, i, &raw mut len);
+        bytes(data, len).to_vec()
+    }
 }
 
 impl RocksDb {
-    /// The table files of the database's family of this name.
+    /// The table files of the database's family of this name: level by level, those of level 0 from the
+    /// newest on.
     pub fn tables(&self, family: &str) -> Result<Vec<RocksTable>> {
         let a = &self.lib.api;
         let list = needed(a.livefiles, "livefiles")?;
@@ -37,6 +63,13 @@ impl RocksDb {
                 .map(|i| RocksTable {
                     level: (a.livefiles_level)(list, i),
                     name: CStr::from_ptr((a.livefiles_name)(list, i)).to_owned(),
+                    bytes: (a.livefiles_size)(list, i) as u64,
+                    smallest: key(a.livefiles_smallestkey, list, i),
+                    largest: key(a.livefiles_largestkey, list, i),
+                    sequences: (
+                        a.livefiles_smallest_seqno.map_or(0, |of| of(list, i)),
+                        a.livefiles_largest_seqno.map_or(0, |of| of(list, i)),
+                    ),
                 })
                 .collect();
             (a.livefiles_destroy)(list);
@@ -46,7 +79,22 @@ impl RocksDb {
 
     /// Compacts these files of a family into a level. Errors: a file is gone, or is being compacted.
     pub fn compact_files(&self, cf: Cf<'_>, files: &[CString], output_level: i32) -> Result<()> {
+        self.compact_files_sized(cf, files, output_level, None)
+    }
+
+    /// The same, into files of `file_bytes` at most.
+    pub fn compact_files_sized(
+        &self,
+        cf: Cf<'_>,
+        files: &[CString],
+        output_level: i32,
+        file_bytes: Option<u64>,
+    ) -> Result<()> {
         let a = &self.lib.api;
+        let limit = a.compaction_options_set_output_file_size_limit;
+        let limit = file_bytes
+            .map(|_| needed(limit, "compaction_options_set_output_file_size_limit"))
+            .transpose()?;
         let create = needed(a.compaction_options_create, "compaction_options_create")?;
         let destroy = needed(a.compaction_options_destroy, "compaction_options_destroy")?;
         let compact = needed(a.compact_files_cf, "compact_files_cf")?;
@@ -58,6 +106,10 @@ impl RocksDb {
         let (mut outputs, mut count) = (ptr::null_mut(), 0);
         // SAFETY: no argument; freed below.
         let options = unsafe { create() };
+        if let (Some(limit), Some(bytes)) = (limit, file_bytes) {
+            // SAFETY: live options.
+            unsafe { limit(options, bytes) };
+        }
         let family = self.own(cf);
         // SAFETY: live database, family, options and names, and places for the results; nobody asks
         // for the job's description.

@@ -6,6 +6,7 @@ mod cli;
 mod compressed_log;
 mod corpus;
 mod db_bench;
+mod db_bench_benchmarks;
 mod db_bench_flags;
 mod dumps;
 mod ldb;

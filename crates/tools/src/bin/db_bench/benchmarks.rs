@@ -1,12 +1,11 @@
 //! The benchmarks: what each is called, and what its name implies.
 
+mod refused;
+
 use base::{Error, Result};
 
 use crate::flags::Flags;
 use crate::repeat::{self, Repeat};
-
-/// Benchmarks that RocksDB's db_bench has.
-const ROCKSDB_BENCHMARKS: &str = include_str!("rocksdb_benchmarks.txt");
 
 /// The names of all benchmarks, with a line of help each.
 pub(crate) const BENCHMARKS: &[(&str, &str)] = &[
@@ -15,6 +14,18 @@ pub(crate) const BENCHMARKS: &[(&str, &str)] = &[
     (
         "filluniquerandom",
         "put each of num keys once, in random order, into a new database",
+    ),
+    (
+        "fillanddeleteuniquerandom",
+        "filluniquerandom in sets of entries, some of which are deleted again",
+    ),
+    (
+        "fillseqdeterministic",
+        "fill each level, the last one with num keys in their order, into a new database",
+    ),
+    (
+        "filluniquerandomdeterministic",
+        "the same, the last one with num keys in random order",
     ),
     (
         "fillsync",
@@ -48,6 +59,26 @@ pub(crate) const BENCHMARKS: &[(&str, &str)] = &[
     ("readrandomsmall", "get random keys, reads/1000 of them"),
     ("readmissing", "get random keys that are not there"),
     ("multireadrandom", "get batch_size random keys at once"),
+    (
+        "multiscanrandom",
+        "read up to 64 random ranges, one after the other; needs use_multiscan=false",
+    ),
+    (
+        "readrandomentity",
+        "get random keys with all their columns (ironstone)",
+    ),
+    (
+        "multireadentity",
+        "get batch_size random keys with all their columns at once (ironstone)",
+    ),
+    (
+        "readrandomoperands",
+        "get the merge operands of random keys (ironstone)",
+    ),
+    (
+        "getmergeoperands",
+        "merge lists of numbers, and find one in all of them and in each (ironstone)",
+    ),
     (
         "multireadwhilewriting",
         "multireadrandom while one more thread writes",
@@ -112,6 +143,10 @@ pub(crate) const BENCHMARKS: &[(&str, &str)] = &[
         "estimate the size between random keys",
     ),
     (
+        "approximatememtablestats",
+        "estimate how many of batch_size keys the memtables have (ironstone)",
+    ),
+    (
         "mixgraph",
         "gets, puts and scans as a social graph has them",
     ),
@@ -170,7 +205,12 @@ pub(crate) const BENCHMARKS: &[(&str, &str)] = &[
     ("xxhash64", "the same by XXH64"),
     ("xxh3", "the same by XXH3"),
     ("compress", "compress block_size bytes by compression_type"),
+    (
+        "compressreject",
+        "compress block_size bytes with too little room for them",
+    ),
     ("uncompress", "uncompress them"),
+    ("acquireload", "load a pointer, 1000 times an operation"),
 ];
 
 /// Whether keys come in their order or at random.
@@ -208,13 +248,17 @@ pub(crate) enum Bytes {
     XxHash64,
     Xxh3,
     Compress,
+    CompressReject,
     Uncompress,
+    AcquireLoad,
 }
 
 /// A loop that threads run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loop {
     Write(Order),
+    /// Puts in the order for the last level, and unique ones for each above it.
+    FillLevels(Order),
     FillSeek,
     Delete(Order),
     Scan {
@@ -222,6 +266,14 @@ pub(crate) enum Loop {
     },
     Get,
     MultiGet,
+    /// Operands of random keys.
+    Operands,
+    /// Sorted lists that are merged into one key.
+    Lists,
+    Entity,
+    MultiEntity,
+    ScanRanges,
+    MemtableStats,
     NewIterator,
     Seek,
     ApproximateSize,
@@ -288,6 +340,7 @@ impl Plan {
         let ordered = matches!(
             action,
             Loop::Write(Order::Sequential | Order::Unique)
+                | Loop::FillLevels(_)
                 | Loop::FillSeek
                 | Loop::Delete(Order::Sequential)
                 | Loop::Scan { .. }
@@ -332,6 +385,12 @@ impl Plan {
         self
     }
 
+    /// No more operations than keys.
+    fn unique(mut self) -> Self {
+        self.operations = self.operations.min(self.num);
+        self
+    }
+
     /// In one thread.
     fn alone(mut self) -> Self {
         self.threads = 1;
@@ -359,10 +418,17 @@ impl Plan {
                 ..write(Order::Sequential).fresh()
             },
             "fillrandom" => write(Order::Random).fresh(),
-            "filluniquerandom" => Self {
-                operations: flags.num as u64,
-                ..write(Order::Unique).fresh().alone()
-            },
+            "filluniquerandom" | "fillanddeleteuniquerandom" => {
+                write(Order::Unique).unique().fresh().alone()
+            }
+            "fillseqdeterministic" | "filluniquerandomdeterministic" => {
+                let order = match name {
+                    "fillseqdeterministic" => Order::Sequential,
+                    _ => Order::Unique,
+                };
+                let plan = Self::new(flags, Loop::FillLevels(order), writes);
+                plan.unique().fresh().alone()
+            }
             "overwrite" => write(Order::Random),
             "fillsync" => Self {
                 sync: true,
@@ -408,6 +474,12 @@ impl Plan {
                 ..read(Loop::Get)
             },
             "multireadrandom" => read(Loop::MultiGet),
+            "readrandomoperands" => read(Loop::Operands),
+            "getmergeoperands" => read(Loop::Lists),
+            "readrandomentity" => read(Loop::Entity),
+            "multireadentity" => read(Loop::MultiEntity),
+            "multiscanrandom" => read(Loop::ScanRanges),
+            "approximatememtablestats" => read(Loop::MemtableStats),
             "newiterator" => read(Loop::NewIterator),
             "seekrandom" => read(Loop::Seek),
             "approximatesizerandom" => read(Loop::ApproximateSize),
@@ -444,7 +516,9 @@ impl Plan {
             "xxhash64" => bytes(Bytes::XxHash64),
             "xxh3" => bytes(Bytes::Xxh3),
             "compress" => bytes(Bytes::Compress),
+            "compressreject" => bytes(Bytes::CompressReject),
             "uncompress" => bytes(Bytes::Uncompress),
+            "acquireload" => bytes(Bytes::AcquireLoad),
             "compact" => once(Loop::Compact),
             "verifychecksum" => once(Loop::VerifyChecksum),
             "verifyfilechecksums" => once(Loop::VerifyFileChecksums),
@@ -466,7 +540,7 @@ impl Plan {
                 "benchmark '{name}' with several databases, num_multi_db"
             )));
         }
-        let merges = matches!(self.action, Loop::Merge | Loop::ReadMerge)
+        let merges = matches!(self.action, Loop::Merge | Loop::ReadMerge | Loop::Lists)
             || self.meanwhile == Some(Meanwhile::Merge);
         if merges && flags.merge_operator.is_empty() {
             return needs("merge_operator");
@@ -478,6 +552,15 @@ impl Plan {
         if self.action == Loop::Restore && flags.restore_dir.is_empty() {
             return needs("restore_dir");
         }
+        if self.action == Loop::ScanRanges && flags.use_multiscan {
+            return needs(
+                "use_multiscan=false: neither the engine nor RocksDB's C API has MultiScan",
+            );
+        }
+        if self.action == Loop::MemtableStats && self.num < self.batch_size {
+            return needs("num, no smaller than batch_size");
+        }
+        self.check_fill(flags, needs)?;
         if self.action == Loop::TimeSeries {
             if flags.key_size < 16 {
                 return needs("key_size=16, or more: a number and a time stand in a key");
@@ -491,11 +574,55 @@ impl Plan {
         }
         Ok(())
     }
+
+    /// What puts need of the flags that choose them.
+    fn check_fill(&self, flags: &Flags, needs: impl Fn(&str) -> Result<()>) -> Result<()> {
+        let unique = self.action == Loop::Write(Order::Unique);
+        let writes = matches!(self.action, Loop::Write(_) | Loop::FillLevels(_));
+        let set = flags
+            .disposable_entries_batch_size
+            .saturating_add(flags.persistent_entries_batch_size);
+        if writes && set > 0 {
+            let sizes = flags
+                .disposable_entries_value_size
+                .min(flags.persistent_entries_value_size);
+            if !unique || flags.overwrite_probability > 0.0 || flags.writes_per_range_tombstone > 0
+            {
+                return needs(
+                    "disposable_entries_batch_size=0 and persistent_entries_batch_size=0: sets of \
+                     entries are for filluniquerandom and fillanddeleteuniquerandom, without \
+                     overwrites and range deletions",
+                );
+            }
+            if flags.disposable_entries_batch_size == 0 || set > self.num || sizes < 0 {
+                return needs(
+                    "disposable_entries_batch_size above 0, with persistent_entries_batch_size no \
+                     more than num, and values of no negative size",
+                );
+            }
+        }
+        if writes && flags.overwrite_probability > 0.0 && flags.overwrite_window_size == 0 {
+            return needs("overwrite_window_size above 0, with overwrite_probability");
+        }
+        let Loop::FillLevels(_) = self.action else {
+            return Ok(());
+        };
+        if !flags.disable_auto_compactions {
+            return needs("disable_auto_compactions: it compacts by itself");
+        }
+        if !(0..=1).contains(&flags.compaction_style) {
+            return needs("compaction_style=0 or 1: other styles do not fill levels");
+        }
+        if flags.num_levels < 2 {
+            return needs("num_levels above 1");
+        }
+        Ok(())
+    }
 }
 
 impl Task {
-    /// The benchmark that `text` names, and how often it runs. Errors: a name that RocksDB has and we
-    /// do not yet, and one that nobody knows.
+    /// The benchmark that `text` names, and how often it runs. Errors: a name that RocksDB has and is
+    /// refused, and one that nobody knows.
     pub(crate) fn parse<'a>(text: &'a str, flags: &Flags) -> Result<(&'a str, Repeat, Self)> {
         let (name, repeat) = repeat::parse(text).ok_or_else(|| {
             let hint = "[X3] runs a benchmark three times, [W1-X3] once more before";
@@ -531,6 +658,9 @@ impl Task {
             "memstats" => Self::Properties(MEMTABLES),
             _ => {
                 let plan = Plan::named(name, flags).ok_or_else(|| refuse(name))?;
+                if let Some(error) = refused::by_engine(name, flags) {
+                    return Err(error);
+                }
                 plan.check(name, flags)?;
                 Self::Run(plan)
             }
@@ -539,9 +669,8 @@ impl Task {
 }
 
 fn refuse(name: &str) -> Error {
-    let known = || ROCKSDB_BENCHMARKS.split_whitespace();
-    if known().any(|b| b == name) {
-        return Error::not_supported(format!("benchmark '{name}' is not supported yet"));
+    if let Some(error) = refused::by_all(name) {
+        return error;
     }
     let error = Error::invalid_argument(format!("unknown benchmark '{name}'"));
     let ours = BENCHMARKS.iter().map(|(name, _)| *name);
@@ -596,12 +725,13 @@ mod tests {
             backup_dir: "b".to_owned(),
             restore_dir: "r".to_owned(),
             truth_db: "t".to_owned(),
+            use_multiscan: false,
+            disable_auto_compactions: true,
             ..Flags::default()
         };
         for (name, _) in BENCHMARKS {
             Task::parse(name, &flags).unwrap();
-            let known = ROCKSDB_BENCHMARKS.split_whitespace().any(|b| b == *name);
-            assert!(known || *name == "requests", "{name}");
+            assert!(refused::is_rocksdbs(name) || *name == "requests", "{name}");
         }
     }
 
@@ -615,7 +745,14 @@ mod tests {
         };
         assert!(error("readsequ").contains("unknown benchmark 'readsequ'"));
         assert!(error("readsequ").contains("did you mean readseq?"));
-        assert!(error("randomtransaction").contains("'randomtransaction' is not supported yet"));
+        let told = error("randomtransaction");
+        assert!(
+            told.contains("'randomtransaction': transactions are not"),
+            "{told}"
+        );
+        assert!(told.contains("use randomwithverify"), "{told}");
+        assert!(error("fillseqdeterministic").contains("needs --disable_auto_compactions"));
+        assert!(error("multiscanrandom").contains("needs --use_multiscan=false"));
         assert!(error("readseq[Q1]").contains("unknown benchmark arguments 'readseq[Q1]'"));
         assert!(error("mergerandom").contains("needs --merge_operator"));
         assert!(error("backup").contains("needs --backup_dir"));

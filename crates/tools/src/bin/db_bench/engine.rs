@@ -90,6 +90,14 @@ pub(crate) trait Engine: Sized + Send + Sync + 'static {
     fn get_value(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
     /// Values of several keys as they were at one moment.
     fn get_at_once(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>>;
+    /// The operands of a key's value as they were written, oldest first, none if there is no value.
+    fn merge_operands(&self, key: &[u8]) -> Result<Vec<Vec<u8>>>;
+    /// The bytes of a key's columns, names included.
+    fn entity(&self, key: &[u8]) -> Result<Option<usize>>;
+    /// How many of the keys are there, and the bytes of their columns, all as of one moment.
+    fn multi_entity(&self, keys: &[&[u8]]) -> Result<(u64, u64)>;
+    /// Estimates of how many entries of the memtables lie between these keys, and of their bytes.
+    fn memtable_stats(&self, begin: &[u8], end: &[u8]) -> Result<(u64, u64)>;
     /// How many of the keys are there, and the bytes of their values, by `MultiGet`.
     fn multi_get(&self, keys: &[&[u8]]) -> Result<(u64, u64)>;
     fn cursor(&self, bounds: Bounds<'_>) -> Result<Self::Cursor<'_>>;
@@ -117,6 +125,13 @@ pub(crate) trait Engine: Sized + Send + Sync + 'static {
     fn ingest(&self, files: &[PathBuf]) -> Result<()>;
     /// Compacts tables into a level.
     fn compact_files(&self, names: &[CString], output_level: i32) -> Result<()>;
+    /// The tables of the default family: level by level, those of level 0 from the newest on, others in
+    /// the order of their keys.
+    fn table_files(&self) -> Result<Vec<TableFile>>;
+    /// Compacts tables into a level, in files of so many bytes.
+    fn compact_into(&self, tables: &[TableFile], level: i32, file_bytes: u64) -> Result<()>;
+    /// Changes options of the default family.
+    fn set_options(&self, options: &[(&str, &str)]) -> Result<()>;
     fn verify_checksum(&self) -> Result<()>;
     fn verify_file_checksums(&self) -> Result<()>;
     /// Backs the database up into a directory.
@@ -140,6 +155,24 @@ pub(crate) trait Engine: Sized + Send + Sync + 'static {
 
     /// Waits until no flush or compaction is running or due.
     fn wait_for_compaction(&self) -> Result<()>;
+}
+
+/// A table of the database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TableFile {
+    pub(crate) level: i32,
+    /// With a slash before it: `/000009.sst`.
+    pub(crate) name: CString,
+    pub(crate) bytes: u64,
+    pub(crate) smallest: Vec<u8>,
+    pub(crate) largest: Vec<u8>,
+    /// The smallest and the largest sequence number in it.
+    pub(crate) sequences: (u64, u64),
+}
+
+/// The error of an engine whose API lacks this call.
+pub(crate) fn no_call(engine: &str, call: &str) -> Error {
+    Error::not_supported(format!("{engine} has no {call}"))
 }
 
 /// Where a cursor ends.
@@ -191,6 +224,7 @@ pub(crate) trait Cursor {
     fn seek_to_first(&mut self);
     fn seek_to_last(&mut self);
     fn seek(&mut self, key: &[u8]);
+    fn seek_for_prev(&mut self, key: &[u8]);
     fn next(&mut self);
     fn prev(&mut self);
     fn valid(&self) -> bool;

@@ -10,13 +10,14 @@ use ironstone::backup::{BackupEngine, BackupEngineOptions, CreateBackupOptions, 
 use ironstone::options::CompactionOptions;
 use ironstone::{
     BlockCache, ColumnFamily, ColumnFamilyDescriptor, CompactionFilter, Comparator, Db, DbIterator,
-    Env, FilterDecision, FilterValue, IngestExternalFileOptions, IoPriority, Options, RateLimiter,
-    RateLimiterMode, RateLimiterOptions, ReadOptions, SizeApproximationOptions, Snapshot,
-    SstFileWriter, UserComparator, WriteBatch, WriteBufferManager, WriteOptions, perf,
+    Env, FilterDecision, FilterValue, GetMergeOperandsOptions, IngestExternalFileOptions, IoPriority,
+    LiveFileMetaData, Options, RateLimiter, RateLimiterMode, RateLimiterOptions, ReadOptions,
+    SizeApproximationOptions, Snapshot, SstFileWriter, UserComparator, WideColumns, WriteBatch,
+    WriteBufferManager, WriteOptions, perf,
 };
 
 use crate::counted::{CountedFiles, Counts};
-use crate::engine::{self, Bounds, Cursor, Engine};
+use crate::engine::{self, Bounds, Cursor, Engine, TableFile};
 use crate::flags::{self, Flags, Place};
 
 pub(crate) struct Native {
@@ -361,6 +362,44 @@ impl Engine for Native {
             .collect()
     }
 
+    fn merge_operands(&self, key: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let how = GetMergeOperandsOptions {
+            expected_max_number_of_operands: usize::MAX,
+            continue_cb: None,
+        };
+        self.db
+            .get_merge_operands_opt(&self.read, &self.family, key, how)
+    }
+
+    fn entity(&self, key: &[u8]) -> Result<Option<usize>> {
+        let columns = self.db.get_entity_opt(&self.read, &self.family, key)?;
+        let bytes = |columns: WideColumns| columns.iter().map(|(n, v)| n.len() + v.len()).sum();
+        Ok(columns.map(bytes))
+    }
+
+    fn multi_entity(&self, keys: &[&[u8]]) -> Result<(u64, u64)> {
+        let at = ReadOptions {
+            snapshot: Some(self.db.snapshot()),
+            ..self.read.clone()
+        };
+        let (mut found, mut bytes) = (0, 0);
+        for key in keys {
+            if let Some(columns) = self.db.get_entity_opt(&at, &self.family, key)? {
+                found += 1;
+                bytes += columns
+                    .iter()
+                    .map(|(n, v)| n.len() + v.len())
+                    .sum::<usize>();
+            }
+        }
+        Ok((found, bytes as u64))
+    }
+
+    fn memtable_stats(&self, begin: &[u8], end: &[u8]) -> Result<(u64, u64)> {
+        self.db
+            .get_approximate_memtable_stats(&self.family, (begin, end))
+    }
+
     fn multi_get(&self, keys: &[&[u8]]) -> Result<(u64, u64)> {
         let (mut found, mut bytes) = (0, 0);
         for value in self.db.multi_get_opt(&self.read, &self.family, keys) {
@@ -434,6 +473,41 @@ impl Engine for Native {
         let options = CompactionOptions::default();
         self.db
             .compact_files(&options, &self.family, &numbers, output_level as usize)
+    }
+
+    fn table_files(&self) -> Result<Vec<TableFile>> {
+        let family = self.db.get_column_family_metadata(&self.family)?;
+        let tables = family.levels.into_iter().flat_map(|level| level.files);
+        let file = |t: LiveFileMetaData| {
+            Ok(TableFile {
+                level: t.level as i32,
+                name: CString::new(t.name)
+                    .map_err(|_| Error::corruption("a table's name has a zero"))?,
+                bytes: t.size,
+                smallest: t.smallestkey,
+                largest: t.largestkey,
+                sequences: (t.smallest_seqno, t.largest_seqno),
+            })
+        };
+        tables.map(file).collect()
+    }
+
+    fn compact_into(&self, tables: &[TableFile], level: i32, file_bytes: u64) -> Result<()> {
+        let number = |table: &TableFile| {
+            let name = table.name.to_str().ok()?;
+            name.trim_start_matches('/').split('.').next()?.parse().ok()
+        };
+        let numbers: Vec<u64> = tables.iter().filter_map(number).collect();
+        let options = CompactionOptions {
+            output_file_size_limit: file_bytes,
+            ..CompactionOptions::default()
+        };
+        self.db
+            .compact_files(&options, &self.family, &numbers, level as usize)
+    }
+
+    fn set_options(&self, options: &[(&str, &str)]) -> Result<()> {
+        self.db.set_options(&self.family, options)
     }
 
     fn verify_checksum(&self) -> Result<()> {
@@ -525,6 +599,9 @@ impl Cursor for DbIterator {
     #[inline]
     fn seek(&mut self, key: &[u8]) {
         DbIterator::seek(self, key);
+    }
+    fn seek_for_prev(&mut self, key: &[u8]) {
+        DbIterator::seek_for_prev(self, key);
     }
     #[inline]
     fn next(&mut self) {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use base::Result;
 
-use crate::engine::{Bounds, Cursor, Engine};
+use crate::engine::{Bounds, Cursor, Engine, TableFile};
 use crate::flags::Flags;
 
 pub(crate) struct Null;
@@ -97,6 +97,21 @@ impl Engine for Null {
     fn get_at_once(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
         Ok(vec![None; keys.len()])
     }
+    fn merge_operands(&self, key: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.get(key, &mut Vec::new())?;
+        Ok(vec![Vec::new()])
+    }
+    fn entity(&self, key: &[u8]) -> Result<Option<usize>> {
+        self.get(key, &mut Vec::new())
+    }
+    fn multi_entity(&self, keys: &[&[u8]]) -> Result<(u64, u64)> {
+        self.multi_get(keys)
+    }
+    #[inline(never)]
+    fn memtable_stats(&self, begin: &[u8], end: &[u8]) -> Result<(u64, u64)> {
+        std::hint::black_box((begin, end));
+        Ok((0, 0))
+    }
     #[inline(never)]
     fn multi_get(&self, keys: &[&[u8]]) -> Result<(u64, u64)> {
         std::hint::black_box(keys);
@@ -139,6 +154,15 @@ impl Engine for Null {
     fn compact_files(&self, _: &[CString], _: i32) -> Result<()> {
         Ok(())
     }
+    fn table_files(&self) -> Result<Vec<TableFile>> {
+        Ok(Vec::new())
+    }
+    fn compact_into(&self, _: &[TableFile], _: i32, _: u64) -> Result<()> {
+        Ok(())
+    }
+    fn set_options(&self, _: &[(&str, &str)]) -> Result<()> {
+        Ok(())
+    }
     fn verify_checksum(&self) -> Result<()> {
         Ok(())
     }
@@ -178,6 +202,9 @@ impl Cursor for Everywhere {
     fn seek(&mut self, key: &[u8]) {
         self.key.clear();
         self.key.extend_from_slice(key);
+    }
+    fn seek_for_prev(&mut self, key: &[u8]) {
+        self.seek(key);
     }
     #[inline(never)]
     fn next(&mut self) {

@@ -6,11 +6,15 @@ use std::path::{Path, PathBuf};
 use base::{ErrorKind, Result};
 use tools::librocksdb::{
     Cf, RocksBackupEngine, RocksDb, RocksIngest, RocksIter, RocksOptions, RocksPerf,
-    RocksReadOptions, RocksSnapshot, RocksSstFileWriter, RocksWriteBatch, RocksWriteOptions,
+    RocksReadOptions, RocksSnapshot, RocksSstFileWriter, RocksTable, RocksWriteBatch,
+    RocksWriteOptions,
 };
 
-use crate::engine::{self, Bounds, Cursor, Engine};
+use crate::engine::{self, Bounds, Cursor, Engine, TableFile};
 use crate::flags::Flags;
+
+/// What calls are missing in.
+const API: &str = "RocksDB's C API";
 
 pub(crate) struct Rocks {
     db: RocksDb,
@@ -216,6 +220,22 @@ impl Engine for Rocks {
             .collect()
     }
 
+    fn merge_operands(&self, _: &[u8]) -> Result<Vec<Vec<u8>>> {
+        Err(engine::no_call(API, "GetMergeOperands"))
+    }
+
+    fn entity(&self, _: &[u8]) -> Result<Option<usize>> {
+        Err(engine::no_call(API, "GetEntity"))
+    }
+
+    fn multi_entity(&self, _: &[&[u8]]) -> Result<(u64, u64)> {
+        Err(engine::no_call(API, "MultiGetEntity"))
+    }
+
+    fn memtable_stats(&self, _: &[u8], _: &[u8]) -> Result<(u64, u64)> {
+        Err(engine::no_call(API, "GetApproximateMemTableStats"))
+    }
+
     fn multi_get(&self, keys: &[&[u8]]) -> Result<(u64, u64)> {
         let (mut found, mut bytes, mut failed) = (0, 0, Ok(()));
         let cf = self.db.default_cf();
@@ -279,6 +299,30 @@ impl Engine for Rocks {
     fn compact_files(&self, names: &[CString], output_level: i32) -> Result<()> {
         self.db
             .compact_files(self.db.default_cf(), names, output_level)
+    }
+
+    fn table_files(&self) -> Result<Vec<TableFile>> {
+        let tables = self.db.tables("default")?.into_iter();
+        let file = |t: RocksTable| TableFile {
+            level: t.level,
+            name: t.name,
+            bytes: t.bytes,
+            smallest: t.smallest,
+            largest: t.largest,
+            sequences: t.sequences,
+        };
+        Ok(tables.map(file).collect())
+    }
+
+    fn compact_into(&self, tables: &[TableFile], level: i32, file_bytes: u64) -> Result<()> {
+        let names: Vec<CString> = tables.iter().map(|t| t.name.clone()).collect();
+        let cf = self.db.default_cf();
+        self.db
+            .compact_files_sized(cf, &names, level, Some(file_bytes))
+    }
+
+    fn set_options(&self, options: &[(&str, &str)]) -> Result<()> {
+        self.db.set_options(self.db.default_cf(), options)
     }
 
     fn verify_checksum(&self) -> Result<()> {
@@ -373,6 +417,9 @@ impl Cursor for RocksIter<'_> {
     #[inline]
     fn seek(&mut self, key: &[u8]) {
         RocksIter::seek(self, key);
+    }
+    fn seek_for_prev(&mut self, key: &[u8]) {
+        RocksIter::seek_for_prev(self, key);
     }
     #[inline]
     fn next(&mut self) {

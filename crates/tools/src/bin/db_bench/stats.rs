@@ -26,10 +26,11 @@ pub(crate) enum Op {
     Crc,
     Hash,
     Other,
+    MultiScan,
 }
 
 impl Op {
-    const NAMES: [&'static str; 11] = [
+    const NAMES: [&'static str; 12] = [
         "read",
         "write",
         "delete",
@@ -41,6 +42,7 @@ impl Op {
         "crc",
         "hash",
         "op",
+        "multiscan",
     ];
 }
 

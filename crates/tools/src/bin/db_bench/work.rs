@@ -7,13 +7,21 @@
 //!   mixgraph gets, puts and scans as a social graph has them
 //!   series   time series
 //!   ingest   tables made outside
+//!   chosen   unique keys that are written or deleted again
+//!   levels   puts and compactions that fill every level
+//!   ranges   scans of ranges, and what memtables have of them
+//!   operands what merging made a value of
 //!   bytes    checksums and compression, without a database
 //! ```
 
 mod bytes;
+mod chosen;
 mod ingest;
+mod levels;
 mod mixed;
 mod mixgraph;
+mod operands;
+mod ranges;
 mod read;
 mod series;
 mod write;
@@ -70,6 +78,12 @@ impl Limit {
         self
     }
 
+    /// With another number of operations.
+    fn of(mut self, operations: u64) -> Self {
+        self.operations = operations;
+        self
+    }
+
     /// True if `n` more operations shall be done.
     #[inline]
     pub(crate) fn take(&mut self, n: u64, stats: &Stats<'_>) -> bool {
@@ -119,6 +133,13 @@ impl Together {
     fn beside_done(&self) -> bool {
         self.beside_done.load(Ordering::Acquire)
     }
+}
+
+/// The bytes of the operands that a key's value has.
+fn operands<E: Engine>(engine: &E, key: &[u8]) -> Result<Option<usize>> {
+    let operands = engine.merge_operands(key)?;
+    let bytes = operands.iter().map(Vec::len).sum();
+    Ok((!operands.is_empty()).then_some(bytes))
 }
 
 /// What a thread works with.
@@ -178,14 +199,21 @@ impl<'a, E: Engine> Worker<'a, E> {
 
     fn act(&mut self, values: &mut Values) -> Result<()> {
         match self.plan.action {
-            Loop::Write(order) => self.write(order, values),
+            Loop::Write(order) => self.write(order, values, self.plan.operations),
+            Loop::FillLevels(order) => self.fill_levels(order, values),
             Loop::FillSeek => self.fill_and_seek(values),
             Loop::Delete(order) => self.delete(order),
             Loop::ReplaceKeys => self.replace_keys(values),
             Loop::Requests => self.requests(values),
             Loop::Scan { reverse } => self.scan(reverse),
-            Loop::Get => self.get(),
-            Loop::MultiGet => self.multi_get(),
+            Loop::Get => self.get(Self::get_one),
+            Loop::Operands => self.get(|me, _, key, _| operands(me.engine, key)),
+            Loop::Entity => self.get(|me, _, key, _| me.engine.entity(key)),
+            Loop::Lists => self.lists(),
+            Loop::MultiGet => self.multi_get(E::multi_get),
+            Loop::MultiEntity => self.multi_get(E::multi_entity),
+            Loop::ScanRanges => self.scan_ranges(),
+            Loop::MemtableStats => self.memtable_stats(),
             Loop::NewIterator => self.new_iterator(),
             Loop::Seek => self.seek(),
             Loop::ApproximateSize => self.approximate_size(),

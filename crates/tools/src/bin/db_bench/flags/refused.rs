@@ -197,18 +197,15 @@ pub(super) const REFUSED: &[(&str, &[Refused])] = &[
         &[("compression_manager", STRING, "none")],
     ),
     (
-        "its benchmark is not there yet",
+        "tables with blobs in them are not in the engine",
         &[
-            ("disposable_entries_batch_size", INT, "0"),
-            ("disposable_entries_value_size", INT, "64"),
-            ("disposable_entries_delete_delay", INT, "0"),
-            ("persistent_entries_batch_size", INT, "0"),
-            ("persistent_entries_value_size", INT, "64"),
-            ("overwrite_window_size", INT, "1"),
-            ("overwrite_probability", DOUBLE, "0"),
             ("num_wide_columns", INT, "4"),
             ("num_short_wide_columns", INT, "1"),
-            ("use_multiscan", BOOL, "true"),
+        ],
+    ),
+    (
+        "neither the engine nor RocksDB's C API has MultiScan",
+        &[
             ("multiscan_size", INT, "10"),
             ("multiscan_stride", INT, "100"),
             ("multiscan_coalesce_threshold", INT, "16384"),

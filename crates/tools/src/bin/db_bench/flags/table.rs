@@ -107,6 +107,23 @@ flags! {
         ingest_external_file_fill_cache: bool = true;
         /// Ingestion reads indexes and filters of the last level at once. librocksdb only.
         ingest_external_file_prefetch_lmax_index_and_filter_blocks: bool = true;
+        /// How likely it is that filluniquerandom writes a key again instead of a new one.
+        overwrite_probability: f64 = 0.0;
+        /// It is one of so many that were new last.
+        overwrite_window_size: u64 = 1;
+        /// fillanddeleteuniquerandom writes sets of entries: so many of a set are deleted when it is
+        /// complete. 0: no sets.
+        disposable_entries_batch_size: u64 = 0;
+        /// Bytes of their values.
+        disposable_entries_value_size: i32 = 64;
+        /// Microseconds after which a set is completed.
+        disposable_entries_delete_delay: u64 = 0;
+        /// How many entries are put then, before those are deleted.
+        persistent_entries_batch_size: u64 = 0;
+        /// Bytes of their values.
+        persistent_entries_value_size: i32 = 64;
+        /// multiscanrandom reads its ranges by MultiScan, which neither engine offers: must be false.
+        use_multiscan: bool = true;
         /// Compare the checksums of blocks read.
         verify_checksum: bool = true;
         /// How many keys seekrandom reads after each seek.

@@ -1,10 +1,11 @@
 //! Checksums and compression of blocks of `--block_size`, without a database. The amounts are RocksDB's.
 
 use std::hint::black_box;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use base::{Error, Result};
 use table::checksum::{ChecksumType, plain};
-use table::compress::{CompressionSettings, compress, decompress};
+use table::compress::{CompressionSettings, compress, compress_within, decompress};
 
 use super::Worker;
 use crate::benchmarks::Bytes;
@@ -30,7 +31,9 @@ impl<E: Engine> Worker<'_, E> {
             Bytes::XxHash64 => self.checksums(ChecksumType::XxHash64, Op::Hash),
             Bytes::Xxh3 => self.checksums(ChecksumType::Xxh3, Op::Hash),
             Bytes::Compress => self.compress()?,
+            Bytes::CompressReject => self.compress_reject()?,
             Bytes::Uncompress => self.uncompress()?,
+            Bytes::AcquireLoad => self.loads(),
         }
         Ok(())
     }
@@ -78,6 +81,53 @@ impl<E: Engine> Worker<'_, E> {
         self.stats.add_message(&format!("(output: {percent:.1}%)"));
         self.stats.add_bytes(bytes);
         Ok(())
+    }
+
+    /// Compresses into a tenth of the block less room than it should need.
+    fn compress_reject(&mut self) -> Result<()> {
+        let (block, kind) = self.block()?;
+        let settings = CompressionSettings {
+            level: self.flags.compression_level,
+            ..CompressionSettings::default()
+        };
+        let share = (self.flags.compression_ratio - 0.1).max(0.0);
+        let room = ((share * block.len() as f64) as usize).max(1);
+        let (mut bytes, mut out) = (0, Vec::new());
+        if kind == options::Compression::None {
+            self.stats.add_message("(compression type not supported)");
+            return Ok(());
+        }
+        while bytes < COMPRESSED {
+            out.clear();
+            if compress_within(kind, &settings, &[], black_box(&block), room, &mut out)? {
+                self.stats.add_message(
+                    "(compression failure: a block fits; try a larger compression_ratio)",
+                );
+                return Ok(());
+            }
+            bytes += block.len() as u64;
+            self.stats.finished(1, Op::Compress);
+        }
+        let percent = room as f64 * 100.0 / block.len() as f64;
+        self.stats
+            .add_message(&format!("(rejected; output buffer {percent:.1}% of input)"));
+        self.stats.add_bytes(bytes);
+        Ok(())
+    }
+
+    /// Loads a pointer with acquire order.
+    fn loads(&mut self) {
+        const OPERATIONS: u32 = 100_000;
+        const LOADS: u32 = 1000;
+        let mut here = 0u8;
+        let pointer = AtomicPtr::new(&raw mut here);
+        self.stats.add_message("(each op is 1000 loads)");
+        for _ in 0..OPERATIONS {
+            for _ in 0..LOADS {
+                black_box(pointer.load(Ordering::Acquire));
+            }
+            self.stats.finished(1, Op::Other);
+        }
     }
 
     fn uncompress(&mut self) -> Result<()> {

@@ -70,8 +70,12 @@ impl<'a, E: Engine> Worker<'a, E> {
         cursor.status()
     }
 
-    /// Random keys. With a stride, `batch_size` keys follow each other in it.
-    pub(super) fn get(&mut self) -> Result<()> {
+    /// Random keys, read by `get`, which has the key's number too and returns the bytes. With a stride, `batch_size` keys follow each
+    /// other in it.
+    pub(super) fn get(
+        &mut self,
+        get: impl Fn(&Self, u64, &[u8], &mut Vec<u8>) -> Result<Option<usize>>,
+    ) -> Result<()> {
         let (keys, mut limit) = (self.keys(), self.limit());
         let mut key = keys.room();
         let mut scratch = Vec::with_capacity(self.plan.value_size.max(1024));
@@ -90,7 +94,7 @@ impl<'a, E: Engine> Worker<'a, E> {
             }
             keys.write(number, &mut key);
             read += 1;
-            if let Some(len) = self.get_one(number, &key, &mut scratch)? {
+            if let Some(len) = get(self, number, &key, &mut scratch)? {
                 found += 1;
                 bytes += key.len() + len;
             }
@@ -117,8 +121,11 @@ impl<'a, E: Engine> Worker<'a, E> {
         }
     }
 
-    /// `batch_size` random keys at once.
-    pub(super) fn multi_get(&mut self) -> Result<()> {
+    /// `batch_size` random keys at once, read by `get`, which returns how many there are and the bytes.
+    pub(super) fn multi_get(
+        &mut self,
+        get: impl Fn(&E, &[&[u8]]) -> Result<(u64, u64)>,
+    ) -> Result<()> {
         let (keys, mut limit, batch) = (self.keys(), self.limit(), self.plan.batch_size);
         let stride = self.flags.multiread_stride as u64;
         let mut room: Vec<Vec<u8>> = (0..batch).map(|_| keys.room()).collect();
@@ -138,7 +145,7 @@ impl<'a, E: Engine> Worker<'a, E> {
                 };
             }
             let wanted: Vec<&[u8]> = room.iter().map(Vec::as_slice).collect();
-            let (these, value_bytes) = self.engine.multi_get(&wanted)?;
+            let (these, value_bytes) = get(self.engine, &wanted)?;
             read += batch;
             found += these;
             bytes += these * keys.len as u64 + value_bytes;

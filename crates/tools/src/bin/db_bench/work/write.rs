@@ -2,6 +2,7 @@
 
 use base::Result;
 
+use super::chosen::Choice;
 use super::{Worker, cursor_at};
 use crate::benchmarks::Order;
 use crate::engine::{Bounds, Cursor, Engine};
@@ -10,7 +11,7 @@ use crate::pace::Sine;
 use crate::stats::Op;
 
 /// Range deletions between writes, where the flags ask for them.
-struct RangeDeletions {
+pub(super) struct RangeDeletions {
     before: u64,
     every: u64,
     width: u64,
@@ -21,18 +22,30 @@ struct RangeDeletions {
 
 impl<E: Engine> Worker<'_, E> {
     /// Puts, in batches of one or as many as the plan says, as RocksDB's db_bench does.
-    pub(super) fn write(&mut self, order: Order, values: &mut Values) -> Result<()> {
+    pub(super) fn write(
+        &mut self,
+        order: Order,
+        values: &mut Values,
+        operations: u64,
+    ) -> Result<()> {
         let plan = self.plan;
+        let limit = self.limit().of(operations);
+        let mut limit = limit.times(self.on.all().len());
         if plan.num != self.flags.num as u64 {
             self.stats.add_message(&format!("({} ops)", plan.num));
+        }
+        if order == Order::Unique
+            && let Some(choice) = Choice::of(self.flags, plan.num)
+        {
+            return self.write_chosen(choice, values, limit);
         }
         let options = self.engine.write_options(plan.sync, self.flags.disable_wal);
         let unique = (order == Order::Unique).then(|| Shuffled::new(plan.num, &mut self.rng));
         let place = |number| unique.as_ref().map_or(number, |u| u.at(number));
         let (keys, mut batch) = (self.keys(), self.engine.batch());
-        let databases = self.on.all().len();
-        let (mut key, mut limit) = (keys.room(), self.limit().times(databases));
-        let (families, all) = (&self.on.families, plan.operations * databases as u64);
+        let mut key = keys.room();
+        let all = operations * self.on.all().len() as u64;
+        let families = &self.on.families;
         let interval = self.flags.sine_write_rate_interval_milliseconds;
         let mut sine = self.flags.sine_write_rate.then(|| Sine::new(interval));
         let mut deletions = self.range_deletions();
@@ -87,7 +100,7 @@ impl<E: Engine> Worker<'_, E> {
         next - at * each
     }
 
-    fn range_deletions(&self) -> Option<RangeDeletions> {
+    pub(super) fn range_deletions(&self) -> Option<RangeDeletions> {
         let flags = self.flags;
         let every = u64::try_from(flags.writes_per_range_tombstone).ok()?;
         (every > 0).then(|| RangeDeletions {
@@ -101,7 +114,7 @@ impl<E: Engine> Worker<'_, E> {
     }
 
     /// The range deletions that are due after these writes.
-    fn delete_ranges(
+    pub(super) fn delete_ranges(
         &mut self,
         due: &mut RangeDeletions,
         options: &E::Write,

@@ -1,0 +1,125 @@
+//! Loops that ask about ranges of keys.
+
+use base::Result;
+use base::stats::Histogram;
+
+use super::Worker;
+use crate::engine::{Bounds, Cursor, Engine};
+use crate::keys::random_number;
+use crate::stats::Op;
+
+/// Bytes of keys and values in the longest range of `multiscanrandom`.
+const RANGE_BYTES: u64 = 1 << 20;
+/// The most ranges that it reads at once.
+const RANGES: u64 = 64;
+
+/// Takes from ranges, in the order of their starts, what lies in one before. Numbers: start and
+/// length.
+fn without_overlaps(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    ranges.sort_unstable();
+    let mut end = 0;
+    ranges.retain_mut(|(start, len)| {
+        let own_end = *start + *len;
+        *start = (*start).max(end);
+        *len = own_end.saturating_sub(*start);
+        end = end.max(own_end);
+        *len > 0
+    });
+    ranges
+}
+
+impl<E: Engine> Worker<'_, E> {
+    /// Reads up to 64 random ranges that do not overlap, one after the other, by one cursor.
+    pub(super) fn scan_ranges(&mut self) -> Result<()> {
+        let (plan, reverse) = (self.plan, self.flags.reverse_iterator);
+        let longest = (RANGE_BYTES / (plan.key_size + plan.value_size).max(1) as u64).max(1);
+        let (keys, mut limit) = (self.keys(), self.limit());
+        let (mut begin, mut end) = (keys.room(), keys.room());
+        let (mut scans, mut rows, mut taken) = (0u64, 0u64, 1);
+        // RocksDB: a scan takes as many of the reads as it had keys.
+        while limit.take(taken, &self.stats) {
+            let count = 1 + self.rng.below(RANGES);
+            let random = (0..count).map(|_| {
+                let len = 1 + self.rng.below(longest);
+                let starts = plan.num.saturating_sub(len) + 1;
+                (random_number(&mut self.rng, starts, 0.0), len)
+            });
+            let mut ranges = without_overlaps(random.collect());
+            if reverse {
+                ranges.reverse();
+            }
+            let mut cursor = self.engine.cursor(Bounds::default())?;
+            let rows_before = rows;
+            for (start, len) in ranges {
+                keys.write(start, &mut begin);
+                keys.write(start + len, &mut end);
+                rows += scan(&mut cursor, (&begin, &end), len, reverse);
+                cursor.status()?;
+            }
+            taken = (rows - rows_before).max(1);
+            scans += 1;
+            self.stats.finished(1, Op::MultiScan);
+            self.pace_reads(1);
+        }
+        let each = rows.checked_div(scans).unwrap_or(0);
+        self.stats.add_message(&format!(
+            "(multiscans:{scans} rows_scanned:{rows} rows_per_multiscan:{each} \
+             max_range_keys:{longest})"
+        ));
+        Ok(())
+    }
+
+    /// Estimates of how many entries of the memtables lie in ranges of `batch_size` keys.
+    pub(super) fn memtable_stats(&mut self) -> Result<()> {
+        let (keys, mut limit, len) = (self.keys(), self.limit(), self.plan.batch_size);
+        let (mut begin, mut end) = (keys.room(), keys.room());
+        let mut counts = Histogram::default();
+        while limit.take(1, &self.stats) {
+            let starts = self.plan.num.saturating_sub(len);
+            let start = random_number(&mut self.rng, starts, 0.0);
+            keys.write(start, &mut begin);
+            keys.write(start + len, &mut end);
+            let (count, _) = self.engine.memtable_stats(&begin, &end)?;
+            counts.add(count);
+            self.stats.finished(1, Op::Other);
+        }
+        self.stats
+            .add_message(&format!("\nReported entry count stats (expected {len}):"));
+        self.stats.add_message(&format!("\n{counts}"));
+        Ok(())
+    }
+}
+
+/// Reads the keys from `begin` up to `end`, at most `most`, in either direction. Returns how many there
+/// were.
+fn scan(cursor: &mut impl Cursor, (begin, end): (&[u8], &[u8]), most: u64, reverse: bool) -> u64 {
+    let mut rows = 0;
+    if reverse {
+        cursor.seek_for_prev(end);
+        if cursor.valid() && cursor.key() >= end {
+            cursor.prev();
+        }
+        while rows < most && cursor.valid() && cursor.key() >= begin {
+            rows += 1;
+            cursor.prev();
+        }
+    } else {
+        cursor.seek(begin);
+        while rows < most && cursor.valid() && cursor.key() < end {
+            rows += 1;
+            cursor.next();
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_lose_what_others_have() {
+        let ranges = vec![(50, 10), (0, 10), (5, 10), (52, 3), (5, 2)];
+        assert_eq!(without_overlaps(ranges), [(0, 10), (10, 5), (50, 10)]);
+    }
+}
