@@ -55,7 +55,7 @@ const SMALL_FILES: [&str; 4] = [
     "--write_buffer_size=65536",
     "--disable_auto_compactions",
     "--compression_type=none",
-    "--max_write_buffer_number=20",
+    "--max_write_buffer_number=2",
 ];
 
 #[test]
