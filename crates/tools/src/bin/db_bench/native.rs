@@ -10,10 +10,10 @@ use ironstone::backup::{BackupEngine, BackupEngineOptions, CreateBackupOptions, 
 use ironstone::options::CompactionOptions;
 use ironstone::{
     BlockCache, ColumnFamily, ColumnFamilyDescriptor, CompactionFilter, Comparator, Db, DbIterator,
-    Env, FilterDecision, FilterValue, GetMergeOperandsOptions, IngestExternalFileOptions, IoPriority,
-    LiveFileMetaData, Options, RateLimiter, RateLimiterMode, RateLimiterOptions, ReadOptions,
-    SizeApproximationOptions, Snapshot, SstFileWriter, UserComparator, WideColumns, WriteBatch,
-    WriteBufferManager, WriteOptions, perf,
+    Env, FilterDecision, FilterValue, GetMergeOperandsOptions, IngestExternalFileOptions,
+    IoPriority, LiveFileMetaData, Options, RateLimiter, RateLimiterMode, RateLimiterOptions,
+    ReadOptions, SizeApproximationOptions, Snapshot, SstFileWriter, UserComparator, WideColumns,
+    WriteBatch, WriteBufferManager, WriteOptions, perf,
 };
 
 use crate::counted::{CountedFiles, Counts};
