@@ -109,9 +109,11 @@ impl Session<'_> {
         times: u64,
     ) -> Result<f64, String> {
         let mut command = Command::new(program);
+        let rocksdb = engine.is_none_or(|engine| engine.starts_with("librocksdb"));
         command
             .args(engine.map(|engine| format!("--engine={engine}")))
             .args(COMMON)
+            .args(rocksdb.then_some("--cache_type=lru_cache")) // the default of 7.8.3's own
             .arg(format!("--num={}", self.arguments.num * times))
             .arg("--seed=7")
             .arg(format!("--db={}", db.display()))

@@ -282,3 +282,38 @@ fn benchmarks_without_a_database() {
     let line = result(&output, "compressreject");
     assert!(line.ends_with("(compression type not supported)"), "{line}");
 }
+
+#[test]
+fn rows_are_read_into_their_cache() {
+    let told = "--benchmarks=readtorowcache";
+    assert!(refused(&[told]).contains("needs --use_existing_keys and --row_cache_size"));
+    let flags = [
+        "--use_existing_db",
+        "--use_existing_keys",
+        "--row_cache_size=1000000",
+    ];
+    let e = refused(&[told, flags[0], flags[1], flags[2]]);
+    assert!(e.contains("row_cache_size"), "{e}");
+    let Some(engine) = peer() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    in_dir(
+        dir.path(),
+        &engine,
+        &["--benchmarks=fillseq,flush", "--num=500"],
+    );
+    let benchmarks = "--benchmarks=readtorowcache,readrandom";
+    let all = [benchmarks, "--statistics", flags[0], flags[1], flags[2]];
+    let output = in_dir(dir.path(), &engine, &all);
+    let line = result(&output, "readtorowcache");
+    assert!(line.ends_with("(500 of 500 found)"), "{line}");
+    assert_eq!(
+        number_behind(&output, "rocksdb.row.cache.hit COUNT : "),
+        500,
+        "{output}"
+    );
+    assert_eq!(
+        number_behind(&output, "rocksdb.row.cache.miss COUNT : "),
+        500,
+        "{output}"
+    );
+}

@@ -62,6 +62,8 @@ pub(crate) enum Loop {
         reverse: bool,
     },
     Get,
+    /// All keys, each once.
+    GetAll,
     MultiGet,
     /// Operands of random keys.
     Operands,
@@ -141,6 +143,7 @@ impl Plan {
                 | Loop::FillSeek
                 | Loop::Delete(Order::Sequential)
                 | Loop::Scan { .. }
+                | Loop::GetAll
         );
         Self {
             action,
@@ -259,6 +262,10 @@ impl Plan {
                 operations: flags.num as u64,
                 ..read(Loop::Scan { reverse: false }).alone()
             },
+            "readtorowcache" => Self {
+                operations: flags.num as u64,
+                ..read(Loop::GetAll)
+            },
             "readreverse" => read(Loop::Scan { reverse: true }),
             "readrandom" | "readrandomfast" => read(Loop::Get),
             "readrandomsmall" => {
@@ -332,7 +339,23 @@ impl Plan {
                 "benchmark '{name}' needs --{flag}"
             )))
         };
-        if flags.num_multi_db > 1 && self.meanwhile == Some(Meanwhile::Scan) {
+        if flags.num_column_families > 1
+            && matches!(
+                self.action,
+                Loop::FillLevels(_) | Loop::Operands | Loop::Entity
+            )
+        {
+            return Err(Error::not_supported(format!(
+                "benchmark '{name}' with num_column_families > 1"
+            )));
+        }
+        if self.action == Loop::GetAll && !(flags.use_existing_keys && flags.row_cache_size > 0) {
+            return needs("use_existing_keys and --row_cache_size");
+        }
+        if flags.num_multi_db > 1
+            && (self.meanwhile == Some(Meanwhile::Scan)
+                || matches!(self.action, Loop::FillLevels(_)))
+        {
             return Err(Error::not_supported(format!(
                 "benchmark '{name}' with several databases, num_multi_db"
             )));
@@ -397,6 +420,10 @@ impl Plan {
                      more than num, and values of no negative size",
                 );
             }
+        }
+        let chosen = set > 0 || flags.overwrite_probability > 0.0;
+        if writes && chosen && (flags.num_column_families > 1 || flags.num_multi_db > 1) {
+            return needs("num_column_families=1 and num_multi_db=0, with overwrites or sets");
         }
         if writes && flags.overwrite_probability > 0.0 && flags.overwrite_window_size == 0 {
             return needs("overwrite_window_size above 0, with overwrite_probability");
@@ -523,6 +550,8 @@ mod tests {
             restore_dir: "r".to_owned(),
             truth_db: "t".to_owned(),
             use_multiscan: false,
+            use_existing_keys: true,
+            row_cache_size: 1,
             disable_auto_compactions: true,
             ..Flags::default()
         };

@@ -72,15 +72,15 @@ impl Limit {
         }
     }
 
-    /// So many times the operations.
-    fn times(mut self, factor: usize) -> Self {
-        self.operations *= factor as u64;
-        self
-    }
-
     /// With another number of operations.
     fn of(mut self, operations: u64) -> Self {
         self.operations = operations;
+        self
+    }
+
+    /// So many times the operations.
+    fn times(mut self, factor: usize) -> Self {
+        self.operations *= factor as u64;
         self
     }
 
@@ -207,8 +207,9 @@ impl<'a, E: Engine> Worker<'a, E> {
             Loop::Requests => self.requests(values),
             Loop::Scan { reverse } => self.scan(reverse),
             Loop::Get => self.get(Self::get_one),
-            Loop::Operands => self.get(|me, _, key, _| operands(me.engine, key)),
-            Loop::Entity => self.get(|me, _, key, _| me.engine.entity(key)),
+            Loop::GetAll => self.get_all(),
+            Loop::Operands => self.get(|worker, _, key, _| operands(worker.engine, key)),
+            Loop::Entity => self.get(|worker, _, key, _| worker.engine.entity(key)),
             Loop::Lists => self.lists(),
             Loop::MultiGet => self.multi_get(E::multi_get),
             Loop::MultiEntity => self.multi_get(E::multi_entity),

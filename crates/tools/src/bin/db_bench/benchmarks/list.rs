@@ -43,6 +43,10 @@ pub(crate) const BENCHMARKS: &[(&str, &str)] = &[
     ),
     ("readseq", "read keys and values forwards"),
     ("readtocache", "readseq with one thread, over all keys"),
+    (
+        "readtorowcache",
+        "get all keys, so that their rows are in the cache of rows (librocksdb)",
+    ),
     ("readreverse", "read keys and values backwards"),
     ("readrandom", "get random keys"),
     (

@@ -47,11 +47,6 @@ const REFUSED: &[(&[&str], &str, &str)] = &[
         "use multiscanrandom with --use_multiscan=false",
     ),
     (
-        &["readtorowcache"],
-        "the engine has no cache of rows",
-        "use readtocache",
-    ),
-    (
         &["stats_history"],
         "the engine keeps no history of its counters, and RocksDB's C API does not show its",
         "use --stats_interval_seconds with --stats_per_interval=1",

@@ -206,7 +206,6 @@ impl<E: Engine> Worker<'_, E> {
         let (mut key, mut deletions) = (keys.room(), self.range_deletions());
         let (mut done, mut bytes, mut ended) = (0, 0, false);
         while !ended && limit.take(plan.batch_size, &self.stats) {
-            self.pick_engine();
             let (done_before, bytes_before) = (done, bytes);
             while done < done_before + plan.batch_size {
                 let now = self.stats.elapsed() / 1000;

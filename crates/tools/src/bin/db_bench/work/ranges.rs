@@ -38,6 +38,7 @@ impl<E: Engine> Worker<'_, E> {
         let (mut scans, mut rows, mut taken) = (0u64, 0u64, 1);
         // RocksDB: a scan takes as many of the reads as it had keys.
         while limit.take(taken, &self.stats) {
+            self.pick_engine();
             let count = 1 + self.rng.below(RANGES);
             let random = (0..count).map(|_| {
                 let len = 1 + self.rng.below(longest);
@@ -75,6 +76,7 @@ impl<E: Engine> Worker<'_, E> {
         let (mut begin, mut end) = (keys.room(), keys.room());
         let mut counts = Histogram::default();
         while limit.take(1, &self.stats) {
+            self.pick_engine();
             let starts = self.plan.num.saturating_sub(len);
             let start = random_number(&mut self.rng, starts, 0.0);
             keys.write(start, &mut begin);

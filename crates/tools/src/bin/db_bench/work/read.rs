@@ -70,7 +70,7 @@ impl<'a, E: Engine> Worker<'a, E> {
         cursor.status()
     }
 
-    /// Random keys, read by `get`, which has the key's number too and returns the bytes. With a stride, `batch_size` keys follow each
+    /// Random keys, read by `get`, which returns the bytes of a value. With a stride, `batch_size` keys follow each
     /// other in it.
     pub(super) fn get(
         &mut self,
@@ -119,6 +119,27 @@ impl<'a, E: Engine> Worker<'a, E> {
             0 => self.engine.get(key, scratch),
             family => self.engine.get_in(family, key, scratch),
         }
+    }
+
+    /// All keys, one after the other, so that the engine has their rows.
+    pub(super) fn get_all(&mut self) -> Result<()> {
+        let keys = self.keys();
+        let (mut key, mut scratch) = (keys.room(), Vec::with_capacity(self.plan.value_size));
+        let (mut found, mut bytes) = (0u64, 0);
+        for number in 0..self.plan.num {
+            keys.write(number, &mut key);
+            if let Some(len) = self.get_one(number, &key, &mut scratch)? {
+                found += 1;
+                bytes += key.len() + len;
+            }
+            self.stats.finished(1, Op::Read);
+            self.pace_reads(1);
+        }
+        self.stats.add_bytes(bytes as u64);
+        let read = self.plan.num;
+        self.stats
+            .add_message(&format!("({found} of {read} found)\n"));
+        Ok(())
     }
 
     /// `batch_size` random keys at once, read by `get`, which returns how many there are and the bytes.

@@ -29,8 +29,8 @@ impl<E: Engine> Worker<'_, E> {
         operations: u64,
     ) -> Result<()> {
         let plan = self.plan;
-        let limit = self.limit().of(operations);
-        let mut limit = limit.times(self.on.all().len());
+        let databases = self.on.all().len();
+        let mut limit = self.limit().of(operations).times(databases);
         if plan.num != self.flags.num as u64 {
             self.stats.add_message(&format!("({} ops)", plan.num));
         }
@@ -44,8 +44,7 @@ impl<E: Engine> Worker<'_, E> {
         let place = |number| unique.as_ref().map_or(number, |u| u.at(number));
         let (keys, mut batch) = (self.keys(), self.engine.batch());
         let mut key = keys.room();
-        let all = operations * self.on.all().len() as u64;
-        let families = &self.on.families;
+        let (families, all) = (&self.on.families, operations * databases as u64);
         let interval = self.flags.sine_write_rate_interval_milliseconds;
         let mut sine = self.flags.sine_write_rate.then(|| Sine::new(interval));
         let mut deletions = self.range_deletions();
