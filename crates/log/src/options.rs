@@ -49,6 +49,9 @@ pub struct LogOptions {
     /// and type zero in its place, which readers skip. No header lies in two sectors: a record that
     /// would end so that the next one does has a fragment more (one of a single byte cannot).
     pub head_last: Option<u32>,
+    /// For a buffered log: before a sync, the file system is asked for blocks for so many bytes
+    /// behind its end, unless it has some there; 0 never asks.
+    pub allocate_ahead: u64,
 }
 
 impl Default for LogOptions {
@@ -64,6 +67,7 @@ impl Default for LogOptions {
             depth: 1,
             outlives_full_disk: false,
             head_last: None,
+            allocate_ahead: 0,
         }
     }
 }

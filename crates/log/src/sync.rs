@@ -32,7 +32,9 @@ pub struct Watermarks {
     submitted: AtomicU64,
     durable: AtomicU64,
     failure: OnceLock<Error>,
-    device: Mutex<()>,
+    /// Up to where the file has blocks, as far as is known; guarded by the lock that is held for
+    /// each act that waits for the device.
+    device: Mutex<u64>,
 }
 
 impl Watermarks {
@@ -43,7 +45,7 @@ impl Watermarks {
             submitted: AtomicU64::new(offset),
             durable: AtomicU64::new(offset),
             failure: OnceLock::new(),
-            device: Mutex::new(()),
+            device: Mutex::new(0),
         }
     }
 
@@ -89,8 +91,8 @@ impl Watermarks {
     }
 
     /// Held during each act that waits for the device.
-    pub(crate) fn device(&self) -> MutexGuard<'_, ()> {
-        // It guards no data, so a panic elsewhere left nothing half done.
+    pub(crate) fn device(&self) -> MutexGuard<'_, u64> {
+        // It guards a hint, so a panic elsewhere left nothing half done.
         self.device.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -83,6 +83,8 @@ pub struct Flight {
     act: Act,
     /// See [`TailPolicy::Atomic`].
     atomic_unit: Option<u32>,
+    /// See [`LogOptions::allocate_ahead`].
+    allocate_ahead: u64,
     end: u64,
 }
 
@@ -99,11 +101,25 @@ impl Flight {
             (Some(chunk), None) => chunk.write(&*self.file, sync)?,
         }
         if self.act == Act::WriteThenSync {
-            let _one_at_a_time = self.marks.device();
+            let mut allocated = self.marks.device();
             self.marks.check()?;
+            if self.allocate_ahead > 0 && self.end > *allocated {
+                self.allocate(&mut allocated);
+            }
             self.file.sync(SyncKind::Data)?;
         }
         Ok(())
+    }
+
+    /// Asks for the blocks of the bytes to come. Without, a sync takes longer, and where space lacks
+    /// the next write says so.
+    fn allocate(&self, allocated: &mut u64) {
+        let upto = self.end.saturating_add(self.allocate_ahead);
+        let len = upto - *allocated;
+        *allocated = match self.file.allocate(*allocated, len, true) {
+            Ok(()) => upto,
+            Err(_) => u64::MAX, // not asked again
+        };
     }
 
     /// Where the log ends that it makes durable.
@@ -328,6 +344,7 @@ impl Writer {
                 .options
                 .direct_unit
                 .filter(|_| self.options.tail == TailPolicy::Atomic),
+            allocate_ahead: self.options.allocate_ahead,
             end,
         }))
     }
@@ -444,6 +461,12 @@ impl Writer {
     /// Bytes that were appended and that no write has taken yet.
     pub fn pending(&self) -> usize {
         self.tail.pending().1.len()
+    }
+
+    /// Whether the file has blocks behind the log's end: [`LogOptions::allocate_ahead`].
+    pub fn has_room_ahead(&self) -> bool {
+        let allocated = *self.marks.device();
+        allocated > self.size() && allocated < u64::MAX
     }
 
     /// Everything before it is on the device.

@@ -113,6 +113,9 @@ base::options! {
         max_manifest_file_size: u64 = 1 << 30, in 1..=u64::MAX, [Mutable];
         /// Bytes of a table file after which writeback is started; 0 leaves it to the system.
         bytes_per_sync: u64 = 0, in 0..=u64::MAX, [Mutable];
+        /// Buffered logs that are synced have their blocks reserved ahead (`fallocate`), so that a sync does
+        /// not write the file system's records of each new block as well.
+        allow_fallocate: bool = true;
         /// Bytes of a log after which writeback is started; 0 leaves it to the system.
         wal_bytes_per_sync: u64 = 0, in 0..=u64::MAX, [Mutable];
         /// How logs are written: `direct`, past the page cache into files that were filled with

@@ -43,7 +43,6 @@ const ALSO_ACCEPTED: &[(&str, &str, &str)] = &[
 pub const WITHOUT_EFFECT: &[(&str, &str)] = &[
     (DB_SECTION, "access_hint_on_compaction_start"),
     (DB_SECTION, "advise_random_on_open"),
-    (DB_SECTION, "allow_fallocate"),
     (DB_SECTION, "async_wal_precreate"),
     (DB_SECTION, "avoid_unnecessary_blocking_io"),
     (DB_SECTION, "background_close_inactive_wals"),

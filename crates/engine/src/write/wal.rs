@@ -42,6 +42,10 @@ pub(crate) enum LogKind {
     Buffered,
 }
 
+/// Bytes of a buffered log for which blocks are reserved at once, at most; with small memtables as many
+/// as one takes.
+const ALLOCATE_AHEAD_MAX: u64 = 4 << 20;
+
 /// Makes log files.
 pub(crate) struct LogFiles {
     fs: Arc<dyn FileSystem>,
@@ -56,6 +60,8 @@ pub(crate) struct LogFiles {
     /// The active log is a pool file that is not half used.
     fresh: AtomicBool,
     bytes_per_sync: AtomicU64,
+    /// See [`LogOptions::allocate_ahead`].
+    allocate_ahead: u64,
     tail: TailPolicy,
     depth: u32,
     /// Records carry the log's number, so that files can be overwritten by later logs.
@@ -96,6 +102,11 @@ impl LogFiles {
             wanted: AtomicBool::new(db.wal_mode() == WalIoMode::Direct),
             fresh: AtomicBool::new(false),
             bytes_per_sync: AtomicU64::new(db.wal_bytes_per_sync),
+            allocate_ahead: if db.allow_fallocate {
+                options.cf.cf.write_buffer_size.min(ALLOCATE_AHEAD_MAX)
+            } else {
+                0
+            },
             tail: match db.wal_tail_policy {
                 WalTailPolicy::Pad => TailPolicy::Pad {
                     payload_min: HEADER_LEN as u32,
@@ -188,6 +199,9 @@ impl LogFiles {
                 self.fresh.store(false, Ordering::Relaxed);
                 if unit.is_some() {
                     self.count(Ticker::WalPrecreateMiss);
+                }
+                if taken.is_none() {
+                    options.allocate_ahead = self.allocate_ahead;
                 }
                 (self.fs.open(&path, how)?, LogKind::Buffered, u64::MAX)
             }
@@ -344,9 +358,11 @@ impl ActiveLog {
     pub(crate) fn switch(&mut self, new: NewLog) -> Result<()> {
         self.submit_all()?;
         let left = (self.number.0, self.writer.size());
-        if self.recycled && self.kind == LogKind::Buffered {
+        let old_records = self.recycled && self.kind == LogKind::Buffered;
+        if old_records || self.writer.has_room_ahead() {
             // RocksDB takes what an old log left behind the end for damage, if a sequence number is
-            // in no log. Without success the file is as good as before.
+            // in no log. Blocks behind the end are not needed any more. Without success the file is as
+            // good as before.
             drop(self.writer.file().truncate(left.1));
         }
         if self.writer.durable().0 < left.1 {

@@ -248,3 +248,31 @@ fn a_buffer_in_flight_is_not_touched() {
     let (read, _) = read_all(wal(&file, 0, RecoveryMode::AbsoluteConsistency));
     assert_eq!(read, [b"first".to_vec(), b"second".to_vec()]);
 }
+
+/// Synced logs have blocks where they grow to; what the file holds ends where it did.
+#[test]
+fn a_sync_reserves_the_blocks_of_those_to_come() {
+    use std::os::unix::fs::MetadataExt;
+    let files = Files::new();
+    let written = |name: &str, allocate_ahead: u64| {
+        let file = files.create(name);
+        let options = LogOptions {
+            allocate_ahead,
+            ..LogOptions::default()
+        };
+        let mut w = Writer::new(Arc::clone(&file), options);
+        w.append(b"unsynced").unwrap();
+        w.submit().unwrap();
+        assert!(!w.has_room_ahead(), "nobody asked for durability");
+        for _ in 0..3 {
+            w.append(&[7; 1000]).unwrap();
+            w.sync().unwrap();
+        }
+        let found = std::fs::metadata(file.path()).unwrap();
+        assert_eq!(found.len(), w.size());
+        (w.has_room_ahead(), found.blocks() * 512)
+    };
+    assert!(!written("plain", 0).0);
+    let (ahead, bytes) = written("ahead", 1 << 20);
+    assert!(!ahead || bytes > 1 << 20, "{bytes}"); // not every file system reserves
+}
