@@ -220,8 +220,9 @@ impl Pool {
     }
 
     /// Makes one more file ready, unless there are enough, and then the reserve. `pace` is called
-    /// between steps with the bytes just written: it may sleep, and ends the work by returning
-    /// false.
+    /// after each step with the bytes just written: it may sleep, and ends the work by returning
+    /// false. The first file is one step, and ready before the sleep: until it is there each synced
+    /// group pays for a log that grows, which takes more of the device than the file does.
     pub fn fill_one(&self, pace: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
         let left = lock(&self.left).pop();
         if let Some(path) = left {
@@ -243,15 +244,18 @@ impl Pool {
             }
         }
         // The first file is small, so that there is one at once; and so is the reserve.
-        let bytes = if !reserve && self.started.swap(true, Ordering::Relaxed) {
-            self.options.file_bytes
+        let small = self.options.file_bytes.min(STARTER);
+        let (bytes, step) = if reserve {
+            (small, STEP)
+        } else if self.started.swap(true, Ordering::Relaxed) {
+            (self.options.file_bytes, STEP)
         } else {
-            self.options.file_bytes.min(STARTER)
+            (small, small)
         };
         self.fs.create_dir(&self.dir)?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let temp = self.dir.join(format!("{number}.zeroing"));
-        let done = self.fill(&temp, old.as_deref(), bytes, pace);
+        let done = self.fill(&temp, old.as_deref(), (bytes, step), pace);
         let full = matches!(&done, Err(e) if e.kind() == ErrorKind::NoSpace);
         self.starved.store(full, Ordering::Relaxed);
         if !matches!(done, Ok(true)) {
@@ -270,14 +274,17 @@ impl Pool {
         } else {
             lock(&self.ready).push(path);
         }
+        // The pause after the last step keeps nobody waiting for the file.
+        pace((bytes - 1) % step + 1);
         Ok(true)
     }
 
+    /// Fills a file by steps, with a call of `pace` between two.
     fn fill(
         &self,
         temp: &Path,
         old: Option<&Path>,
-        bytes: u64,
+        (bytes, step): (u64, u64),
         pace: &mut dyn FnMut(u64) -> bool,
     ) -> Result<bool> {
         let mut how = OpenHow::CREATE_TRUNCATE;
@@ -297,10 +304,10 @@ impl Pool {
         let file = self.fs.open(temp, how)?;
         let mut at = 0;
         while at < bytes {
-            let n = STEP.min(bytes - at);
+            let n = step.min(bytes - at);
             file.zero(at, n)?;
             at += n;
-            if !pace(n) {
+            if at < bytes && !pace(n) {
                 return Ok(false);
             }
         }
@@ -475,11 +482,40 @@ mod tests {
     fn filling_that_is_given_up_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let options = PoolOptions {
-            file_bytes: 4 << 20,
+            file_bytes: 8 << 20,
             ..OPTIONS
         };
         let pool = Pool::open(Posix::shared(), dir.path(), options).unwrap();
+        assert!(pool.fill_one(&mut |_| false).unwrap());
+        assert!(pool.take(&dir.path().join("4.log")).unwrap().is_some());
         assert!(!pool.fill_one(&mut |_| false).unwrap());
         assert_eq!(std::fs::read_dir(dir.path().join(DIR)).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_first_file_is_ready_before_the_first_pause() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = PoolOptions {
+            file_bytes: 16 << 20,
+            ..OPTIONS
+        };
+        let pool = Pool::open(Posix::shared(), dir.path(), options).unwrap();
+        let mut pauses = Vec::new();
+        let mut pace = |bytes| {
+            pauses.push((bytes, pool.ready()));
+            true
+        };
+        assert!(pool.fill_one(&mut pace).unwrap());
+        assert_eq!(pauses, [(STARTER, 1)]);
+        // A later one is written with pauses, its bytes are all told, and it too is ready at the last.
+        assert!(pool.take(&dir.path().join("4.log")).unwrap().is_some());
+        pauses.clear();
+        let mut pace = |bytes| {
+            pauses.push((bytes, pool.ready()));
+            true
+        };
+        assert!(pool.fill_one(&mut pace).unwrap());
+        assert_eq!(pauses[..15], [(STEP, 0); 15]);
+        assert_eq!(pauses[15..], [(STEP, 1)]);
     }
 }
