@@ -91,6 +91,18 @@ impl Comparator {
         }
     }
 
+    /// How many bytes two keys, and so all keys between them, begin with in common. 0 for orders that are
+    /// not built in.
+    #[inline]
+    pub fn common_prefix(&self, a: &[u8], b: &[u8]) -> usize {
+        match &self.0 {
+            Order::Bytewise | Order::ReverseBytewise => {
+                a.iter().zip(b).take_while(|(a, b)| a == b).count()
+            }
+            Order::User(_) => 0,
+        }
+    }
+
     /// Shortens `start` to a key `s` with `start <= s < limit`, if one is easily found. Index
     /// blocks use it. Leaves `start` alone for orders that are not built in.
     pub fn shorten_separator(&self, start: &mut Vec<u8>, limit: &[u8]) {
@@ -177,6 +189,12 @@ mod tests {
                 let (pa, pb) = (c.prefix(&a), c.prefix(&b));
                 if pa != pb {
                     prop_assert_eq!(pa.cmp(&pb), c.compare(&a, &b));
+                }
+                let common = c.common_prefix(&a, &b);
+                let (low, high) = if c.compare(&a, &b).is_lt() { (&a, &b) } else { (&b, &a) };
+                let between = [&low[..], &[0]].concat();
+                if c.compare(low, &between).is_le() && c.compare(&between, high).is_le() {
+                    prop_assert_eq!(&between[..common], &low[..common]);
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! A small, fast, seedable generator (xoshiro256++ by Blackman and Vigna, seeded by SplitMix64).
-//! Not for secrets. The same seed gives the same stream on every machine, which is what tests,
-//! benchmarks and the skiplist need.
+//! Not for secrets. The same seed gives the same stream on every machine, which is what tests
+//! and benchmarks need.
 
 /// The generator.
 ///

@@ -15,7 +15,7 @@ use crate::read::merging::MergingIter;
 /// Bytes of an arena's larger chunks, as with the default options.
 const ARENA_BLOCK_SIZE: usize = 1 << 20;
 
-/// A memtable on a skiplist, without a filter.
+/// A sorted memtable without a filter.
 #[derive(Clone)]
 pub struct Sorted(Arc<Memtable>);
 

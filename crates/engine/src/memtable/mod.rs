@@ -1,10 +1,11 @@
 //! The memtable: recent writes, sorted, in memory.
 //!
-//! How the entries lie there is the representation's matter: a skiplist, or for bulk loads a vector
-//! that is sorted when it is read. It is an enum, not a trait object: an insert and a lookup cost one
-//! predictable branch more, and the skiplist's search stays inlined.
+//! How the entries lie there is the representation's matter: a list under an index of blocks (it goes
+//! by RocksDB's name for the default, `SkipListFactory`), or for bulk loads a vector that is sorted when
+//! it is read. It is an enum, not a trait object: an insert and a lookup cost one predictable branch
+//! more, and the search stays inlined.
 //!
-//! `unsafe` lives in [`arena`], [`skiplist`] and [`vector`], and in the calls here that resume a
+//! `unsafe` lives in [`arena`], [`list`] and [`vector`], and in the calls here that resume a
 //! cursor of theirs.
 #![expect(
     unsafe_code,
@@ -14,7 +15,7 @@
 pub(crate) mod arena;
 mod bloom;
 pub(crate) mod history;
-mod skiplist;
+mod list;
 mod tombstones;
 mod vector;
 
@@ -30,8 +31,8 @@ use crate::read::range_del::{Fragments, Span};
 use crate::write_buffer_manager::Tracker;
 use arena::Arena;
 use bloom::Bloom;
-use skiplist::interleaved::{self, Unlinked};
-use skiplist::{Position, SkipList};
+use list::together::{self, Unlinked};
+use list::{List, Position, Target};
 use tombstones::Tombstones;
 use vector::{Sorted, Vector};
 
@@ -54,7 +55,7 @@ pub(crate) struct Memtable {
 }
 
 enum Rep {
-    SkipList(SkipList),
+    List(List),
     Vector(Vector),
 }
 
@@ -62,7 +63,7 @@ impl Rep {
     #[inline]
     fn arena(&self) -> &Arena {
         match self {
-            Self::SkipList(list) => list.arena(),
+            Self::List(list) => list.arena(),
             Self::Vector(vector) => vector.arena(),
         }
     }
@@ -70,7 +71,7 @@ impl Rep {
     /// Bytes taken from the system.
     fn reserved(&self) -> usize {
         match self {
-            Self::SkipList(list) => list.arena().reserved(),
+            Self::List(list) => list.arena().reserved(),
             Self::Vector(vector) => vector.arena().reserved() + vector.overhead(),
         }
     }
@@ -129,7 +130,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// A skiplist without a filter that nobody counts.
+    /// A sorted list without a filter that nobody counts.
     #[cfg(test)]
     pub(crate) fn plain(comparator: Comparator, arena_block_size: usize) -> Self {
         Self {
@@ -154,7 +155,7 @@ impl Settings {
 }
 
 impl Memtable {
-    /// A skiplist without a filter that nobody counts.
+    /// A sorted list without a filter that nobody counts.
     #[cfg(test)]
     pub(crate) fn new(
         id: u64,
@@ -179,9 +180,7 @@ impl Memtable {
             comparator: settings.comparator.clone(),
             tombstones: Tombstones::default(),
             rep: match settings.factory {
-                MemtableFactory::SkipList => {
-                    Rep::SkipList(SkipList::new(settings.comparator, arena))
-                }
+                MemtableFactory::SkipList => Rep::List(List::new(settings.comparator, arena)),
                 MemtableFactory::Vector => Rep::Vector(Vector::new(settings.comparator, arena)),
             },
             filter,
@@ -222,7 +221,7 @@ impl Memtable {
     pub(crate) fn insert(&self, user_key: &[u8], seq: SequenceNumber, t: ValueType, value: &[u8]) {
         self.note(user_key, t, value);
         match &self.rep {
-            Rep::SkipList(list) => list.insert(user_key, key::pack(seq, t), value),
+            Rep::List(list) => list.insert(user_key, key::pack(seq, t), value),
             Rep::Vector(vector) => vector.insert(user_key, key::pack(seq, t), value),
         }
     }
@@ -238,7 +237,7 @@ impl Memtable {
     ) -> Option<Prepared> {
         self.note(user_key, t, value);
         match &self.rep {
-            Rep::SkipList(list) => {
+            Rep::List(list) => {
                 let entry = list.prepare(user_key, key::pack(seq, t), value);
                 Some(Prepared(entry))
             }
@@ -289,8 +288,8 @@ impl Memtable {
             _ => false,
         };
         match &self.rep {
-            Rep::SkipList(list) => {
-                let mut cursor = list.cursor_at(&list.target(seek_key));
+            Rep::List(list) => {
+                let mut cursor = list.cursor_at(&Target::new(seek_key));
                 while let Some((internal, value)) = cursor.entry() {
                     if !goes_on(internal, value) {
                         return;
@@ -346,7 +345,7 @@ impl Memtable {
     #[inline]
     fn points(&self) -> usize {
         match &self.rep {
-            Rep::SkipList(list) => list.len(),
+            Rep::List(list) => list.len(),
             Rep::Vector(vector) => vector.len(),
         }
     }
@@ -398,14 +397,14 @@ impl Memtable {
 
     /// Whether cursors see what is inserted after they were made.
     pub(crate) fn cursors_live(&self) -> bool {
-        matches!(self.rep, Rep::SkipList(_))
+        matches!(self.rep, Rep::List(_))
     }
 
     /// A cursor over everything in it. That of a vector shows what was there when it was made.
     pub(crate) fn iter(self: &Arc<Self>) -> Iter {
         Iter {
             at: match &self.rep {
-                Rep::SkipList(_) => At::List(Position::NOWHERE),
+                Rep::List(_) => At::List(Position::NOWHERE),
                 Rep::Vector(vector) => At::Vector(vector.sorted(self.is_sealed()), usize::MAX),
             },
             memtable: Arc::clone(self),
@@ -417,13 +416,13 @@ impl Memtable {
 pub(crate) struct Prepared(Unlinked);
 
 /// As many versions as are worth collecting for [`link_all`].
-pub(crate) const TOGETHER: usize = interleaved::WIDTH;
+pub(crate) const TOGETHER: usize = together::WIDTH;
 
 /// Adds what [`Memtable::prepare`] gave for each memtable.
 pub(crate) fn link_all<'a>(versions: impl Iterator<Item = (&'a Memtable, Prepared)>) {
-    interleaved::link_all(
+    together::link_all(
         versions.filter_map(|(memtable, version)| match &memtable.rep {
-            Rep::SkipList(list) => Some((list, version.0)),
+            Rep::List(list) => Some((list, version.0)),
             Rep::Vector(_) => None, // has prepared nothing
         }),
     );
@@ -459,7 +458,7 @@ impl Iter {
     #[inline]
     fn current(&self) -> Option<(&[u8], &[u8])> {
         match (&self.at, &self.memtable.rep) {
-            (At::List(at), Rep::SkipList(list)) => {
+            (At::List(at), Rep::List(list)) => {
                 // SAFETY: `at` is only ever set from cursors of this memtable's list.
                 unsafe { list.resume(*at) }.entry()
             }
@@ -475,11 +474,11 @@ impl Iter {
     #[inline]
     fn go(
         &mut self,
-        step: impl FnOnce(&mut skiplist::Cursor<'_>),
+        step: impl FnOnce(&mut list::Cursor<'_>),
         place: impl FnOnce(&Vector, &Sorted, usize) -> usize,
     ) {
         match (&mut self.at, &self.memtable.rep) {
-            (At::List(at), Rep::SkipList(list)) => {
+            (At::List(at), Rep::List(list)) => {
                 // SAFETY: as in `current`.
                 let mut cursor = unsafe { list.resume(*at) };
                 step(&mut cursor);

@@ -207,7 +207,8 @@ const UNSET: u64 = u64::MAX - 1;
 /// How a memtable holds its entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemtableFactory {
-    /// In a skiplist: fast to write and to read, by many threads at once.
+    /// Sorted as they come: fast to write, and to read meanwhile. RocksDB's name for it; here it is a list
+    /// under an index of blocks.
     SkipList,
     /// In a vector that is sorted when it is read: for bulk loads. RocksDB before 10 wants
     /// `allow_concurrent_memtable_write` to be off with it.

@@ -1,0 +1,333 @@
+//! A sorted list of internal keys under an index of blocks: lock-free reads, inserts one at a time.
+//!
+//! One allocation per entry; nothing is ever removed or moved, so a reader needs no protection
+//! but the list's lifetime.
+//!
+//! ```text
+//!   | next entry | key_len u32 | value_len u32 | key | value |
+//!                                                └ internal key
+//! ```
+//!
+//! The entries are linked in their order, so that a cursor steps without a search and stays valid
+//! whatever is added. Where a key belongs tells the [`index`], a B+ tree over all entries: of a search
+//! nearly all is waiting for memory, and it waits for one block of the lowest level and for one entry
+//! (ADR 0019).
+//!
+//! An insert searches without a lock, which brings what it needs into the cache, and then takes
+//! the index's lock for as long as it takes to write an entry's place down. Entries that come together
+//! are searched for side by side: [`together`].
+//!
+//! Casts from bytes to entries are to multiples of 8 from an 8-aligned allocation.
+//!
+//! Invariants: keys are unique (each sequence number is used once per user key); an entry is fully
+//! written before it is in the index or linked (release), and read after its pointer was loaded
+//! (acquire); what is linked is in the index.
+
+#![expect(
+    clippy::cast_ptr_alignment,
+    reason = "the arena aligns to 8, and blocks are aligned by hand"
+)]
+
+use std::cmp::Ordering as Order;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use base::{Comparator, key};
+
+use super::arena::Arena;
+use index::Index;
+
+mod index;
+pub(super) mod together;
+
+#[repr(C)]
+pub(super) struct Entry {
+    next: AtomicPtr<Entry>,
+    key_len: u32,
+    value_len: u32,
+    // Key and value stand behind: see the module's picture.
+}
+
+const HEADER: usize = size_of::<Entry>();
+
+impl Entry {
+    /// The internal key.
+    ///
+    /// # Safety
+    /// `entry` must be a live entry, and its list must outlive `'a`.
+    #[inline]
+    unsafe fn key<'a>(entry: *const Entry) -> &'a [u8] {
+        // SAFETY: `List::new_entry` put `key_len` bytes behind the header.
+        unsafe {
+            std::slice::from_raw_parts(entry.byte_add(HEADER).cast(), (*entry).key_len as usize)
+        }
+    }
+
+    /// The value.
+    ///
+    /// # Safety
+    /// As for [`Entry::key`].
+    #[inline]
+    unsafe fn value<'a>(entry: *const Entry) -> &'a [u8] {
+        // SAFETY: `List::new_entry` put `value_len` bytes behind the key.
+        unsafe {
+            let at = entry.byte_add(HEADER + (*entry).key_len as usize);
+            std::slice::from_raw_parts(at.cast(), (*entry).value_len as usize)
+        }
+    }
+
+    /// How the entry compares with the target.
+    ///
+    /// # Safety
+    /// As for [`Entry::key`].
+    #[inline]
+    unsafe fn compare(entry: *const Entry, target: &Target<'_>, comparator: &Comparator) -> Order {
+        // SAFETY: the caller's contract.
+        let internal = unsafe { Entry::key(entry) };
+        let (user, packed) = key::split(internal).unwrap_or((internal, 0));
+        comparator
+            .compare(user, target.user_key)
+            .then_with(|| target.packed.cmp(&packed))
+    }
+}
+
+/// Asks for a cache line: most of a search is waiting for memory.
+#[inline]
+fn prefetch<T>(at: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch never faults, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = at;
+}
+
+/// A key to be searched for: user key and packed trailer.
+#[derive(Clone, Copy)]
+pub(super) struct Target<'a> {
+    user_key: &'a [u8],
+    packed: u64,
+}
+
+impl<'a> Target<'a> {
+    /// The search form of an internal key.
+    #[inline]
+    pub(super) fn new(internal: &'a [u8]) -> Self {
+        let (user_key, packed) = key::split(internal).unwrap_or((internal, u64::MAX));
+        Self { user_key, packed }
+    }
+}
+
+/// The list.
+pub(super) struct List {
+    arena: Arena,
+    comparator: Comparator,
+    first: AtomicPtr<Entry>,
+    index: Index,
+    entries: AtomicUsize,
+}
+
+// SAFETY: entries are reached through atomics only and are immutable once linked, but for their link.
+unsafe impl Send for List {}
+// SAFETY: as above.
+unsafe impl Sync for List {}
+
+impl List {
+    pub(super) fn new(comparator: Comparator, arena: Arena) -> Self {
+        Self {
+            // SAFETY: the list has both, and nobody else has either.
+            index: unsafe { Index::new(&arena) },
+            arena,
+            comparator,
+            first: AtomicPtr::default(),
+            entries: AtomicUsize::new(0),
+        }
+    }
+
+    pub(super) fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.load(Ordering::Relaxed)
+    }
+
+    /// Adds an entry; its internal key must not be in the list yet.
+    pub(super) fn insert(&self, user_key: &[u8], packed: u64, value: &[u8]) {
+        let target = Target { user_key, packed };
+        let entry = self.new_entry(&target, value);
+        let place = self.index.find(&target, &self.comparator);
+        self.link(entry, &target, place);
+    }
+
+    fn new_entry(&self, target: &Target<'_>, value: &[u8]) -> *mut Entry {
+        let key_len = target.user_key.len() + key::TRAILER_LEN;
+        let size = HEADER + key_len + value.len();
+        let entry = self.arena.alloc(size).as_ptr().cast::<Entry>();
+        // SAFETY: the arena gave `size` bytes, 8-aligned, to this thread alone; header and the three
+        // copies lie inside them one behind the other.
+        unsafe {
+            entry.write(Entry {
+                next: AtomicPtr::default(),
+                key_len: key_len as u32,
+                value_len: value.len() as u32,
+            });
+            let at = entry.cast::<u8>().add(HEADER);
+            ptr::copy_nonoverlapping(target.user_key.as_ptr(), at, target.user_key.len());
+            let at = at.add(target.user_key.len());
+            at.cast::<[u8; 8]>()
+                .write_unaligned(target.packed.to_le_bytes());
+            ptr::copy_nonoverlapping(value.as_ptr(), at.add(8), value.len());
+        }
+        entry
+    }
+
+    /// Puts a new entry into the index and links it; `place` may be out of date.
+    fn link(&self, entry: *mut Entry, target: &Target<'_>, place: Option<index::Place<'_>>) {
+        let mut index = self.index.lock(&self.arena, &self.comparator);
+        let place = index.room(target, place);
+        let link = self.behind(place.before);
+        // SAFETY: `entry` is ours until it is linked.
+        unsafe { &(*entry).next }.store(link.load(Ordering::Relaxed), Ordering::Relaxed);
+        index.put(&place, target, entry);
+        link.store(entry, Ordering::Release);
+        drop(index);
+        self.entries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The link to what follows an entry, or to the first if it is null.
+    #[inline]
+    fn behind(&self, entry: *mut Entry) -> &AtomicPtr<Entry> {
+        if entry.is_null() {
+            return &self.first;
+        }
+        // SAFETY: it is an entry of this list.
+        unsafe { &(*entry).next }
+    }
+
+    /// The first entry at or behind the target; null if there is none.
+    #[inline]
+    fn lower_bound(&self, target: &Target<'_>) -> *mut Entry {
+        let place = self.index.find_for_sure(target, &self.comparator);
+        if !place.at_or_behind.is_null() {
+            return place.at_or_behind;
+        }
+        // It is in the next block of the index. What was added meanwhile may be before the target.
+        let mut at = self.behind(place.before).load(Ordering::Acquire);
+        let is_before = |at: *mut Entry| {
+            // SAFETY: a linked entry of this list.
+            unsafe { Entry::compare(at, target, &self.comparator) == Order::Less }
+        };
+        while !at.is_null() && is_before(at) {
+            at = self.behind(at).load(Ordering::Acquire);
+        }
+        at
+    }
+
+    /// The last entry before the target; null if there is none.
+    fn before(&self, target: &Target<'_>) -> *mut Entry {
+        self.index.find_for_sure(target, &self.comparator).before
+    }
+
+    /// A cursor that is nowhere yet.
+    #[cfg(test)]
+    pub(super) fn cursor(&self) -> Cursor<'_> {
+        Cursor {
+            list: self,
+            at: ptr::null_mut(),
+        }
+    }
+
+    /// A cursor at the first entry at or behind the target.
+    #[inline]
+    pub(super) fn cursor_at(&self, target: &Target<'_>) -> Cursor<'_> {
+        Cursor {
+            list: self,
+            at: self.lower_bound(target),
+        }
+    }
+}
+
+/// A position in the list. It stays valid while entries are added.
+#[derive(Clone, Copy)]
+pub(super) struct Cursor<'a> {
+    list: &'a List,
+    at: *mut Entry,
+}
+
+impl<'a> Cursor<'a> {
+    /// The entry under the cursor as (internal key, value).
+    #[inline]
+    pub(super) fn entry(&self) -> Option<(&'a [u8], &'a [u8])> {
+        if self.at.is_null() {
+            return None;
+        }
+        // SAFETY: a non-null cursor is at an entry, and the list is borrowed for 'a.
+        Some(unsafe { (Entry::key(self.at), Entry::value(self.at)) })
+    }
+
+    pub(super) fn seek_to_first(&mut self) {
+        self.at = self.list.first.load(Ordering::Acquire);
+    }
+
+    pub(super) fn seek_to_last(&mut self) {
+        self.at = self.list.index.last();
+    }
+
+    /// To the first entry at or behind the internal key.
+    pub(super) fn seek(&mut self, internal: &[u8]) {
+        self.at = self.list.lower_bound(&Target::new(internal));
+    }
+
+    /// To the next entry.
+    ///
+    /// # Panics
+    /// If there is no entry under the cursor.
+    #[inline]
+    pub(super) fn next(&mut self) {
+        assert!(!self.at.is_null(), "next() on an invalid cursor");
+        self.at = self.list.behind(self.at).load(Ordering::Acquire);
+    }
+
+    /// To the previous entry. A search: entries have no back pointers.
+    pub(super) fn prev(&mut self) {
+        if let Some((internal, _)) = self.entry() {
+            self.at = self.list.before(&Target::new(internal));
+        }
+    }
+
+    /// The cursor's position as an opaque token for [`List::resume`].
+    pub(super) fn save(&self) -> Position {
+        Position(self.at)
+    }
+}
+
+/// A saved position of a [`Cursor`]; meaningful for the list it came from only.
+#[derive(Clone, Copy)]
+pub(super) struct Position(*mut Entry);
+
+// SAFETY: it is dereferenced only through `List::resume`, whose contract covers it.
+unsafe impl Send for Position {}
+
+impl Position {
+    pub(super) const NOWHERE: Self = Self(ptr::null_mut());
+}
+
+impl List {
+    /// The cursor that was saved as `position`.
+    ///
+    /// # Safety
+    /// `position` must come from a cursor of this same list.
+    pub(super) unsafe fn resume(&self, position: Position) -> Cursor<'_> {
+        Cursor {
+            list: self,
+            at: position.0,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "list/tests.rs"]
+mod tests;
