@@ -21,13 +21,19 @@ fn key(n: u32) -> String {
 /// A database in `db` whose writes are all in its log.
 fn database() -> TempDir {
     let root = tempfile::tempdir().unwrap();
-    let mut options = Options::default();
-    options.db.create_if_missing = true;
-    options.db.wal_io_mode = ironstone::options::WalIoMode::Buffered;
-    let db = Db::open(root.path().join("db"), &options).unwrap();
+    let db = Db::open(root.path().join("db"), &one_log()).unwrap();
     put(&db, 1..=KEYS);
     db.close().unwrap();
     root
+}
+
+/// Options under which few writes stay in one log, whatever the file system: a direct one would be
+/// begun behind the first groups.
+fn one_log() -> Options {
+    let mut options = Options::default();
+    options.db.create_if_missing = true;
+    options.db.wal_io_mode = ironstone::options::WalIoMode::Buffered;
+    options
 }
 
 fn put(db: &Db, keys: impl Iterator<Item = u32>) {
@@ -321,11 +327,7 @@ fn salvage_keeps_all_but_what_it_lists() {
 #[test]
 fn random_damage_is_listed_exactly() {
     let root = tempfile::tempdir().unwrap();
-    let mut options = Options::default();
-    options.db.create_if_missing = true;
-    // One log, whatever the file system: a direct one would be begun behind the first groups.
-    options.db.wal_io_mode = ironstone::options::WalIoMode::Buffered;
-    let db = Db::open(root.path().join("db"), &options).unwrap();
+    let db = Db::open(root.path().join("db"), &one_log()).unwrap();
     let count = 120;
     let synced = WriteOptions {
         sync: true,
@@ -441,7 +443,7 @@ fn a_salvaged_copy_leaves_the_database_as_it_is() {
     let root = database();
     let db = root.path().join("db");
     ironstone(root.path(), &["--db=db", "compact"]);
-    let open = Db::open(&db, &Options::default()).unwrap();
+    let open = Db::open(&db, &one_log()).unwrap();
     put(&open, KEYS + 1..=2 * KEYS);
     open.close().unwrap();
     let log = log_of(root.path());
