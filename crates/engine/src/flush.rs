@@ -293,7 +293,7 @@ pub(crate) fn build_level0(
 ) -> Result<Option<NewFile>> {
     let children: Vec<Box<dyn InternalIterator>> = memtables
         .iter()
-        .map(|m| Box::new(m.iter()) as Box<dyn InternalIterator>)
+        .map(|m| Box::new(m.pass()) as Box<dyn InternalIterator>)
         .collect();
     let input = MergingIter::new(ctx.family.comparator().clone(), children);
     let comparator = ctx.family.comparator();

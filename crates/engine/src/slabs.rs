@@ -37,13 +37,16 @@ struct Kept {
 impl Slabs {
     /// A slab of at least `len` bytes, not zeroed; `None` if the system has no memory.
     pub(crate) fn take(&self, len: usize) -> Option<Mapping> {
+        self.take_kept(len).or_else(|| Mapping::huge(len))
+    }
+
+    /// The same, but `None` if none of this size is kept.
+    pub(crate) fn take_kept(&self, len: usize) -> Option<Mapping> {
         let len = len.checked_next_multiple_of(io::HUGE_PAGE)?;
         let mut kept = self.lock();
         kept.asked = true;
-        let same = kept.slabs.iter().rposition(|slab| slab.len() == len);
-        let found = same.map(|i| kept.slabs.swap_remove(i));
-        drop(kept);
-        found.or_else(|| Mapping::huge(len))
+        let same = kept.slabs.iter().rposition(|slab| slab.len() == len)?;
+        Some(kept.slabs.swap_remove(same))
     }
 
     /// Keeps slabs for active memtables of so many bytes, within `room`; gives the others to the system.
@@ -100,7 +103,8 @@ mod tests {
         assert_eq!((b.as_ptr(), slabs.bytes()), (at.1, 2 * MIB));
         slabs.give_back(vec![b], MIB, 4 * MIB);
         assert_eq!(slabs.bytes(), 2 * MIB, "the other would be too much");
-        assert_eq!(slabs.take(MIB).unwrap().as_ptr(), at.0);
+        assert_eq!(slabs.take_kept(MIB).unwrap().as_ptr(), at.0);
+        assert!(slabs.take_kept(MIB).is_none());
     }
 
     #[test]

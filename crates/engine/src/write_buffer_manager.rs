@@ -246,6 +246,11 @@ impl Tracker {
         self.manager.slabs.take(len)
     }
 
+    /// The same, from what earlier memtables have left.
+    pub(crate) fn kept_slab(&self, len: usize) -> Option<Mapping> {
+        self.manager.slabs.take_kept(len)
+    }
+
     /// The memtable is gone, and leaves these.
     pub(crate) fn end(self, slabs: Vec<Mapping>) {
         let manager = Arc::clone(&self.manager);

@@ -2,9 +2,9 @@
 //!
 //! Memory comes in chunks that grow to `arena_block_size`; an allocation larger than a quarter of that gets
 //! a chunk of its own, so that little is wasted at the end of the current one. The fast path is
-//! one `fetch_add` on the current chunk; only a full chunk takes the mutex. Large chunks come from the
-//! operating system; those of a large arena are cut from [slabs](crate::slabs), which the next memtable
-//! uses again.
+//! one `fetch_add` on the current chunk; only a full chunk takes the mutex. Large chunks are cut from
+//! [slabs](crate::slabs) that earlier memtables have left. Where there is none, they come from the
+//! operating system, to a large arena as a slab.
 //!
 //! Invariants: memory handed out is aligned to [`ALIGN`], never moves, and lives until the arena is
 //! dropped. What is in it at first is anything.
@@ -27,7 +27,7 @@ const FIRST_CHUNK: usize = 4096;
 /// Chunks from this size on are mappings of their own.
 const MAPPED_MIN: usize = 256 << 10;
 
-/// An arena with so many bytes takes its memory in slabs from then on.
+/// An arena with so many bytes takes new slabs from then on.
 const SLABS_FROM: usize = 4 << 20;
 
 struct Chunk {
@@ -113,12 +113,12 @@ struct Chunks {
 }
 
 impl Chunks {
-    /// A chunk of at least `size` bytes from the slabs. What is left of a slab and would be too small
-    /// for the next belongs to it.
-    fn cut_slab(&mut self, size: usize, tracker: &Tracker) -> Option<Chunk> {
+    /// A chunk of at least `size` bytes from the slabs, which it takes one more of if need be. What is
+    /// left of a slab and would be too small for the next chunk belongs to this one.
+    fn cut_slab(&mut self, size: usize, more: impl FnOnce() -> Option<Mapping>) -> Option<Chunk> {
         let size = size.next_multiple_of(ALIGN);
         if self.slabs.is_empty() || self.cut == self.slabs.last()?.len() {
-            self.slabs.push(tracker.slab(size)?);
+            self.slabs.push(more()?);
             self.cut = 0;
         }
         let slab = self.slabs.last()?;
@@ -196,8 +196,14 @@ impl Arena {
         let next = self.reserved().clamp(FIRST_CHUNK, self.block_size);
         let size = if alone { n } else { next.max(n) };
         let tracker = self.tracker.as_ref();
-        let slabs = tracker.filter(|_| !alone && self.takes_slabs());
-        let chunk = slabs.and_then(|tracker| chunks.cut_slab(size, tracker));
+        // Small chunks would not use a huge page well.
+        let fits = !alone && size >= MAPPED_MIN && !cfg!(miri);
+        let chunk = tracker.filter(|_| fits).and_then(|tracker| {
+            chunks.cut_slab(size, || match self.reserved() {
+                0..SLABS_FROM => tracker.kept_slab(self.block_size),
+                _ => tracker.slab(self.block_size),
+            })
+        });
         let chunk = Box::new(chunk.unwrap_or_else(|| Chunk::new(size)));
         let p = chunk
             .take(n)
@@ -213,11 +219,6 @@ impl Arena {
             self.current.store(raw, Ordering::Release);
         }
         p
-    }
-
-    /// Small arenas and those of small blocks would not use a huge page well.
-    fn takes_slabs(&self) -> bool {
-        self.reserved() >= SLABS_FROM && self.block_size >= MAPPED_MIN && !cfg!(miri)
     }
 
     /// Bytes taken from the system.
@@ -322,11 +323,23 @@ mod tests {
             first.seal();
             drop(first);
             let second = fill(20 << 20);
-            assert!(slabs(&second).iter().all(|s| old.contains(s)), "{block}");
             assert_eq!(
                 manager.memory_usage(),
                 second.reserved() + active.reserved()
             );
+            let again = slabs(&second);
+            assert!(
+                old.iter().all(|s| again.contains(s)),
+                "{block}: {old:?}, {again:?}"
+            );
+            // Where some are kept a small one has no chunk of the system's either.
+            drop(second);
+            let small = fill(2 << 20);
+            assert!(slabs(&small).iter().all(|s| again.contains(s)), "{block}");
+            let own = small.chunks.lock().unwrap();
+            let mut memory = own.all.iter().map(|c| &c.memory);
+            assert!(!memory.any(|m| matches!(m, Memory::Mapping(_))), "{block}");
+            assert!(own.slabs.len() == 1, "{block}");
         }
     }
 }

@@ -37,6 +37,8 @@ use base::{Comparator, key};
 use super::arena::Arena;
 use index::Index;
 
+pub(super) use index::Ahead;
+
 mod index;
 pub(super) mod together;
 
@@ -229,6 +231,11 @@ impl List {
     /// The last entry before the target; null if there is none.
     fn before(&self, target: &Target<'_>) -> *mut Entry {
         self.index.find_for_sure(target, &self.comparator).before
+    }
+
+    /// Asks for the first entries, for a cursor that goes through all of them.
+    pub(super) fn ahead(&self) -> Ahead {
+        self.index.ahead()
     }
 
     /// A cursor that is nowhere yet.

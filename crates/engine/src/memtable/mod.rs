@@ -407,8 +407,19 @@ impl Memtable {
                 Rep::List(_) => At::List(Position::NOWHERE),
                 Rep::Vector(vector) => At::Vector(vector.sorted(self.is_sealed()), usize::MAX),
             },
+            ahead: None,
             memtable: Arc::clone(self),
         }
+    }
+
+    /// The same for one pass from the first entry to the last: they are asked for ahead, as most of the
+    /// pass is waiting for memory.
+    pub(crate) fn pass(self: &Arc<Self>) -> Iter {
+        let mut iter = self.iter();
+        if let Rep::List(list) = &self.rep {
+            iter.ahead = Some(list.ahead());
+        }
+        iter
     }
 }
 
@@ -431,6 +442,7 @@ pub(crate) fn link_all<'a>(versions: impl Iterator<Item = (&'a Memtable, Prepare
 /// A cursor that keeps its memtable alive.
 pub(crate) struct Iter {
     at: At,
+    ahead: Option<list::Ahead>,
     memtable: Arc<Memtable>,
 }
 
@@ -550,6 +562,10 @@ impl InternalIterator for Iter {
     fn next(&mut self) {
         perf::count(PerfCounter::NextOnMemtableCount, 1);
         self.go(|c| c.next(), |_, _, at| at + 1);
+        if let Some(ahead) = &mut self.ahead {
+            // SAFETY: it came from this memtable, which is kept alive.
+            unsafe { ahead.go_on() };
+        }
     }
 
     fn prev(&mut self) {

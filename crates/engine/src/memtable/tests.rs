@@ -144,3 +144,38 @@ fn memory_is_counted_until_the_memtable_is_gone() {
     drop(m);
     assert_eq!(manager.memory_usage(), 0);
 }
+
+/// A pass asks ahead, which must do no harm where entries are added before and behind it.
+#[test]
+fn a_pass_meets_all_that_was_there_while_more_is_added() {
+    let m = memtable(MemtableFactory::SkipList, 0);
+    let n = if cfg!(miri) { 150 } else { 20_000u64 };
+    let put = |i: u64| {
+        let key = format!("{:016x}", i.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        m.insert(
+            key.as_bytes(),
+            SequenceNumber(i + 1),
+            ValueType::Value,
+            b"v",
+        );
+    };
+    assert!(!m.pass().valid());
+    (0..n).for_each(put);
+    std::thread::scope(|s| {
+        s.spawn(|| (n..2 * n).for_each(put));
+        for _ in 0..3 {
+            let mut it = m.pass();
+            it.seek_to_first();
+            let (mut old, mut last) = (0, Vec::new());
+            while it.valid() {
+                assert!(last.as_slice() < it.key());
+                last.clear();
+                last.extend_from_slice(it.key());
+                let (_, packed) = key::split(it.key()).unwrap();
+                old += u64::from(packed >> 8 <= n);
+                it.next();
+            }
+            assert_eq!(old, n);
+        }
+    });
+}

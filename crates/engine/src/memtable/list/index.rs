@@ -39,6 +39,8 @@ const LINE: usize = 64;
 /// After so many inserts each right behind the last, a block is split where the next goes: entries that come
 /// in ascending order leave full blocks.
 const RUN: u32 = 4;
+/// So many entries before a cursor gets there they are asked for.
+const AHEAD: usize = 8;
 /// After so many tries a reader takes the lock.
 const TRIES: usize = 64;
 
@@ -163,6 +165,14 @@ impl Block {
         key::user_key(unsafe { Entry::key(self.low) })
     }
 
+    /// Asks for its cache lines.
+    #[inline]
+    fn prefetch(&self) {
+        for line in 0..size_of::<Self>() / LINE {
+            prefetch(ptr::from_ref(self).wrapping_byte_add(line * LINE));
+        }
+    }
+
     fn used(&self) -> usize {
         (self.used.load(Ordering::Acquire) as usize).min(SLOTS)
     }
@@ -233,6 +243,41 @@ impl Block {
     fn way(&self, target: &Target<'_>, comparator: &Comparator) -> usize {
         // The lowest entry of the first slot is this block's, and so before the target.
         self.count(1, target, comparator)
+    }
+}
+
+/// How far entries were asked for, for a cursor that goes through all of them from the first. What is
+/// added meanwhile makes it wrong by as much, and it is no more than a hint.
+#[derive(Clone, Copy)]
+pub(in crate::memtable) struct Ahead {
+    block: *const Block,
+    at: usize,
+}
+
+// SAFETY: it is dereferenced only by `Ahead::go_on`, whose contract covers it.
+unsafe impl Send for Ahead {}
+
+impl Ahead {
+    /// Asks for one entry more.
+    ///
+    /// # Safety
+    /// The index must still be there.
+    #[inline]
+    pub(in crate::memtable) unsafe fn go_on(&mut self) {
+        // SAFETY: blocks live as long as the index.
+        let mut block = unsafe { &*self.block };
+        if self.at >= block.used() {
+            let Some(next) = block.next() else { return };
+            (block, *self) = (next, Self { block: next, at: 0 });
+            if let Some(following) = next.next() {
+                following.prefetch();
+            }
+        }
+        let entry = block.entry(self.at);
+        for line in 0..3 {
+            prefetch(entry.wrapping_byte_add(line * LINE));
+        }
+        self.at += 1;
     }
 }
 
@@ -317,9 +362,7 @@ impl Index {
         while found.block.level > 0 {
             let below = found.block.below(way(found.block))?;
             if below.level == 0 {
-                for line in 0..size_of::<Block>() / LINE {
-                    prefetch(ptr::from_ref(below).wrapping_byte_add(line * LINE));
-                }
+                below.prefetch();
             }
             let below = below.now()?;
             if !found.is_still() {
@@ -382,6 +425,19 @@ impl Index {
             let last = last.map_or(ptr::null_mut(), |last| found.block.entry(last));
             found.is_still().then_some(last)
         })
+    }
+
+    /// For a cursor that is to go to the first entry.
+    pub(super) fn ahead(&self) -> Ahead {
+        let mut ahead = Ahead {
+            block: self.for_sure(|| Some(self.descend(|_| 0)?.block)),
+            at: 0,
+        };
+        for _ in 0..AHEAD {
+            // SAFETY: its index is this one.
+            unsafe { ahead.go_on() };
+        }
+        ahead
     }
 
     #[inline]
