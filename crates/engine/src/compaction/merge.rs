@@ -206,6 +206,11 @@ impl Merge {
         self.input.num_hidden()
     }
 
+    /// How many entries of the input were left behind so far.
+    pub(crate) fn num_passed(&self) -> u64 {
+        self.input.num_passed()
+    }
+
     /// Single deletions that met what they are not for, and those that met nothing.
     pub(crate) fn single_deletions(&self) -> (u64, u64) {
         (self.rules.mismatches.get(), self.rules.fallthrough)

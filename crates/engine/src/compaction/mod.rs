@@ -26,6 +26,7 @@ pub(crate) mod merge;
 pub(crate) mod output;
 pub(crate) mod partitioner;
 pub(crate) mod pick;
+mod progress;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod split;
@@ -344,6 +345,7 @@ impl Drop for Registered<'_> {
         let mut state = self.db.state();
         for (_, f) in self.pick.files() {
             f.being_compacted.store(false, Ordering::Relaxed);
+            f.set_compacted(0.0);
         }
         state.compacting.retain(|r| r.id != self.pick.id);
         if let Some(manual) = self.manual {

@@ -16,6 +16,7 @@ use super::merge::{DropRules, MayExistBelow, Merge};
 use super::output::{Output, OutputContext};
 use super::partitioner::{PartitionerContext, SstPartitioner};
 use super::pick::MANUAL;
+use super::progress::Progress;
 use super::tombstones::{Hidden, Tombstones};
 use super::{Pick, split};
 use crate::compaction::pick::Candidate;
@@ -58,12 +59,15 @@ pub(crate) struct Written {
 /// Errors leave the database as it was; what was written is removed.
 pub(crate) fn run(db: &Arc<Shared>, family: &Arc<Family>, pick: &Pick) -> Result<Written> {
     let snapshots = db.snapshots.sequences();
+    let level0 = pick.files().filter(|(level, _)| *level == 0);
+    let level0 = level0.map(|(_, f)| Arc::clone(f)).collect();
     let job = Job {
         db,
         family,
         pick,
         tombstones: tombstones(family, pick, &snapshots)?,
         snapshots,
+        progress: Progress::new(level0, records(pick)),
         failed: AtomicBool::new(false),
         made: Mutex::new(Vec::new()),
     };
@@ -111,6 +115,7 @@ struct Job<'a> {
     snapshots: Vec<SequenceNumber>,
     /// Those that go on.
     tombstones: Option<Arc<Tombstones>>,
+    progress: Progress,
     /// A part has failed: the others end too.
     failed: AtomicBool,
     /// Every file that was begun.
@@ -230,7 +235,7 @@ impl Job<'_> {
         let mut cutter = self.cutter();
         let mut done = Vec::new();
         let mut output = Output::new(&ctx, pick.output_level, self.number());
-        let mut entries = 0u64;
+        let (mut entries, mut read) = (0u64, 0u64);
         // Where the output begins; `None` is open.
         let mut from = part.from.clone();
         let mut courtesy = Courtesy::beginning(clock.monotonic_nanos());
@@ -255,6 +260,8 @@ impl Job<'_> {
             entries += 1;
             if entries.is_multiple_of(CHECK_EVERY) {
                 self.check_wanted()?;
+                let now = merge.num_passed();
+                self.progress.add(now - std::mem::replace(&mut read, now));
                 if self.db.crowd.is_dense() {
                     self.step_aside(&mut courtesy);
                 }
@@ -315,13 +322,15 @@ impl Job<'_> {
         courtesy.waited += clock.monotonic_nanos().saturating_sub(now);
     }
 
-    /// Whether level 0 is due again already.
+    /// Whether the files of level 0 that wait are half way from its trigger to the slowdown of writers.
     fn is_pressed(&self) -> bool {
         let view = self.family.view.load();
         let files = view.version.level(0);
         let waiting = files.iter().filter(|f| !f.is_being_compacted()).count();
-        let trigger = self.pick.options.cf.level0_file_num_compaction_trigger;
-        waiting >= trigger.unsigned_abs() as usize
+        let cf = &self.pick.options.cf;
+        let due = cf.level0_file_num_compaction_trigger.unsigned_abs();
+        let slow = cf.level0_slowdown_writes_trigger.unsigned_abs();
+        waiting >= due.midpoint(slow).max(due) as usize
     }
 
     fn filter_context(&self) -> FilterContext {

@@ -202,16 +202,27 @@ pub(crate) struct Input {
     iter: Box<dyn InternalIterator>,
     /// `None` if there are no tombstones, the usual case.
     hidden: Option<Hidden>,
+    /// Entries that were left behind and had not been hidden.
+    passed: u64,
 }
 
 impl Input {
     pub(crate) fn new(iter: Box<dyn InternalIterator>, hidden: Option<Hidden>) -> Self {
-        Self { iter, hidden }
+        Self {
+            iter,
+            hidden,
+            passed: 0,
+        }
     }
 
     /// How many entries were hidden so far.
     pub(crate) fn num_hidden(&self) -> u64 {
         self.hidden.as_ref().map_or(0, |h| h.count)
+    }
+
+    /// How many entries were left behind so far.
+    pub(crate) fn num_passed(&self) -> u64 {
+        self.passed + self.num_hidden()
     }
 
     #[inline]
@@ -232,6 +243,7 @@ impl Input {
 
     #[inline]
     pub(crate) fn next(&mut self) {
+        self.passed += 1;
         self.iter.next();
         if self.hidden.is_some() {
             self.pass_hidden();

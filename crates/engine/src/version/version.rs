@@ -9,7 +9,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering as Atomic};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering as Atomic};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base::{Comparator, Error, FileNumber, Result, SequenceNumber, key};
@@ -62,6 +62,8 @@ pub(crate) struct TableFile {
     on_disk: Arc<FileOnDisk>,
     /// True while a compaction has it as input.
     pub(crate) being_compacted: AtomicBool,
+    /// How much of that is done, in thousandths.
+    compacted: AtomicU16,
     /// Somebody suggested to compact it.
     suggested: AtomicBool,
 }
@@ -122,6 +124,7 @@ impl TableFile {
             tombstones,
             on_disk,
             being_compacted: AtomicBool::new(false),
+            compacted: AtomicU16::new(0),
             suggested: AtomicBool::new(false),
         }))
     }
@@ -158,6 +161,17 @@ impl TableFile {
 
     pub(crate) fn is_being_compacted(&self) -> bool {
         self.being_compacted.load(Atomic::Relaxed)
+    }
+
+    /// So much of the compaction that it is an input of is done: 0 to 1.
+    pub(crate) fn set_compacted(&self, part: f64) {
+        let thousandths = (part.clamp(0.0, 1.0) * 1000.0) as u16;
+        self.compacted.store(thousandths, Atomic::Relaxed);
+    }
+
+    /// How much of the compaction that it is an input of is done: 0 to 1.
+    pub(crate) fn compacted(&self) -> f64 {
+        f64::from(self.compacted.load(Atomic::Relaxed)) / 1000.0
     }
 
     /// It should be compacted soon.

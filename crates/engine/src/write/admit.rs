@@ -386,6 +386,7 @@ fn debt_of(family: &Family) -> Debt {
         immutable: view.imm.len(),
         fill: fill(family),
         l0_files: level0.len(),
+        l0_done: level0.iter().map(|f| f.compacted()).sum(),
         pending_bytes: pending_compaction_bytes(&view.version, &family.options().cf),
         l0_compacting: level0.iter().any(|f| f.is_being_compacted()),
     }

@@ -11,15 +11,17 @@
 //! ```text
 //!   pressure  0 ────────── 1 ─────────────────── 2 ───────────────── 3
 //!   L0 files  compaction   twice that, but at    slowdown trigger    stop trigger
-//!             trigger      most half way to 2
+//!   to do     trigger      most half way to 2
+//!   all L0    as 1 above   half way to 2         slowdown trigger    stop trigger
+//!   files
 //!   bytes     soft / 2     soft · 3/4            soft limit          hard limit
 //!   rate      4 · drain    drain                 drain / 2, at most  a 16th of that
 //!                                                delayed_write_rate
 //! ```
 //!
 //! *Drain* is the rate of writes that compactions can bear: the files that leave level 0 per second
-//! while there are too many, times the bytes written (to all families) per file. Before that was
-//! measured it is the most that writers did, and at least `delayed_write_rate`; at first nobody is held
+//! while there are too many, times the bytes written (to all families) per file; while the first compaction
+//! runs, as many as it is through with. Before that was measured it is the most that writers did, and at least `delayed_write_rate`; at first nobody is held
 //! back. Between the points the rate is interpolated on a logarithmic scale, and it moves in fractions of
 //! a second rather than at once.
 //!
@@ -61,6 +63,8 @@ pub(crate) struct Debt {
     pub(crate) fill: f64,
     /// Files in level 0.
     pub(crate) l0_files: usize,
+    /// Of these, what the compactions that run are through with, in files.
+    pub(crate) l0_done: f64,
     /// Bytes that compactions must write before the levels have their shape.
     pub(crate) pending_bytes: u64,
     /// Whether a compaction of level 0 is under way.
@@ -163,9 +167,13 @@ fn pressure(debt: &Debt, limits: &Limits) -> f64 {
     // Memtables are files of level 0 soon: the sum does not jump when one is flushed.
     let files = (debt.l0_files + debt.immutable) as f64 + debt.fill;
     let (begin, slow) = (limits.l0_compaction as f64, limits.l0_slowdown as f64);
-    let matched = (2.0 * begin).min(f64::midpoint(begin, slow));
+    let half = f64::midpoint(begin, slow);
+    let matched = (2.0 * begin).min(half);
     let stop = (limits.l0_stop as f64).max(slow);
-    let mut by_files = place(files, [begin, matched, slow, stop]);
+    // Nor does what is to do when a compaction ends.
+    let to_do = place(files - debt.l0_done, [begin, matched, slow, stop]);
+    let there = place(files, [half, f64::midpoint(half, slow), slow, stop]);
+    let mut by_files = to_do.max(there);
     if debt.l0_files < limits.l0_slowdown {
         by_files = if limits.l0_drains {
             by_files.min(2.0)
@@ -273,6 +281,8 @@ struct Family {
     begun_at: Option<u64>,
     /// Files that leave level 0 per second while there are too many.
     drain: Mean,
+    /// The same, from what the first compaction has done so far.
+    drain_so_far: Option<f64>,
     /// Since when files could have left level 0.
     draining_since: Option<u64>,
     /// Seconds that the flush of one memtable takes.
@@ -291,6 +301,7 @@ impl Family {
             span: Mean::default(),
             begun_at: None,
             drain: Mean::default(),
+            drain_so_far: None,
             draining_since: None,
             flush_seconds: Mean::default(),
             flushing_since: None,
@@ -328,6 +339,11 @@ impl Family {
         } else {
             self.draining_since = None;
         }
+        if let Some(since) = self.draining_since
+            && debt.l0_done >= 1.0
+        {
+            self.drain_so_far = Some(debt.l0_done / seconds(since, now));
+        }
         if self.begun_at.is_none() {
             self.begun_at = Some(written);
         }
@@ -335,7 +351,7 @@ impl Family {
 
     /// The rate that compactions can bear, in bytes to all families.
     fn drain_rate(&self) -> Option<f64> {
-        Some(self.drain.0? * self.span.0?)
+        Some(self.drain.0.or(self.drain_so_far)? * self.span.0?)
     }
 
     /// The rate at which the memtables are full when the flush that runs is done.

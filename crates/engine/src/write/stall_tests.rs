@@ -100,6 +100,32 @@ fn the_rate_falls_smoothly_from_the_trigger_to_the_stop() {
     }
 }
 
+/// Files that a compaction is through with are gone soon: debt does not jump at its end.
+#[test]
+fn what_a_compaction_is_through_with_is_no_debt() {
+    let at = |l0_files, l0_done| {
+        let debt = Debt {
+            l0_files,
+            l0_done,
+            ..Debt::default()
+        };
+        pressure(&debt, &limits())
+    };
+    assert!((at(12, 5.999) - at(6, 0.0)).abs() < 0.01);
+    assert!(at(12, 3.0) > at(12, 6.0) && at(12, 0.0) > 1.0);
+    // But all files count once they are many.
+    assert!(at(16, 12.0) >= 1.0 && at(20, 20.0) >= 2.0);
+}
+
+#[test]
+fn the_first_compaction_tells_the_rate_before_it_ends() {
+    let mut m = Model::new(300.0 * MB, 60.0 * MB);
+    let first = m.run(200.0 * MB, 5);
+    assert!(m.compaction_done.is_some() && m.debt.l0_files >= 8);
+    let late = first[40..].iter().sum::<f64>() / 10.0;
+    assert!(late < 100.0 * MB, "{}", plot(&first, 200.0 * MB));
+}
+
 /// A database with one family: a memtable takes `SPAN` bytes, a flush and a compaction of all
 /// files of level 0 take their time.
 struct Model {
@@ -138,6 +164,10 @@ impl Model {
 
     fn tell(&mut self) {
         self.debt.l0_compacting = self.compaction_done.is_some();
+        self.debt.l0_done = self.compaction_done.map_or(0.0, |(end, files)| {
+            let left = SPAN * files as f64 / self.compaction_rate * 1e9;
+            files as f64 * (1.0 - end.saturating_sub(self.now) as f64 / left).max(0.0)
+        });
         let written = self.written as u64;
         self.controller
             .observe(self.now, 0, self.limits, self.debt, written);
