@@ -213,9 +213,10 @@ impl Arena {
         if let Some(tracker) = tracker {
             tracker.reserve(size);
         }
-        let raw = std::ptr::from_ref::<Chunk>(&chunk).cast_mut();
         chunks.all.push(chunk);
-        if !alone {
+        // A pointer from before the push would not be one to the box that was moved.
+        if !alone && let Some(chunk) = chunks.all.last() {
+            let raw = std::ptr::from_ref::<Chunk>(chunk).cast_mut();
             self.current.store(raw, Ordering::Release);
         }
         p

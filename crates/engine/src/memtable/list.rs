@@ -288,6 +288,16 @@ impl<'a> Cursor<'a> {
         self.at = self.list.lower_bound(&Target::new(internal));
     }
 
+    /// To the last entry at or before the internal key.
+    pub(super) fn seek_for_prev(&mut self, internal: &[u8]) {
+        let target = Target::new(internal);
+        self.at = self.list.lower_bound(&target);
+        // What is before the target: what was before this entry may be behind the target by now.
+        if self.entry().is_none_or(|(key, _)| key != internal) {
+            self.at = self.list.before(&target);
+        }
+    }
+
     /// To the next entry.
     ///
     /// # Panics

@@ -535,12 +535,18 @@ impl InternalIterator for Iter {
     }
 
     fn seek_for_prev(&mut self, target: &[u8]) {
-        self.seek(target);
-        match self.current() {
-            Some((k, _)) if k == target => {}
-            Some(_) => self.prev(),
-            None => self.seek_to_last(),
-        }
+        perf::count(PerfCounter::SeekOnMemtableCount, 1);
+        self.go(
+            |c| c.seek_for_prev(target),
+            |vector, sorted, _| {
+                let at = vector.position(sorted, target);
+                // SAFETY: `sorted` is this vector's.
+                match unsafe { vector.at(sorted, at) } {
+                    Some((k, _)) if k == target => at,
+                    _ => before(at),
+                }
+            },
+        );
     }
 
     fn seek_in_prefix(&mut self, target: &[u8], prefix: Prefix<'_>) -> bool {

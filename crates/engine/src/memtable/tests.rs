@@ -179,3 +179,25 @@ fn a_pass_meets_all_that_was_there_while_more_is_added() {
         }
     });
 }
+
+/// What is added between the two looks of a search backwards is behind the target and must not be found.
+#[test]
+fn a_search_backwards_never_ends_behind_its_target() {
+    let m = memtable(MemtableFactory::SkipList, 0);
+    m.insert(b"a", SequenceNumber(1), ValueType::Value, b"");
+    let n = if cfg!(miri) { 100 } else { 30_000u64 };
+    let target = key::encode(b"m", SequenceNumber(1), ValueType::FOR_SEEK);
+    std::thread::scope(|s| {
+        let writer = s.spawn(|| {
+            for i in 0..n {
+                let key = format!("z{:08}", n - i);
+                m.insert(key.as_bytes(), SequenceNumber(2 + i), ValueType::Value, b"");
+            }
+        });
+        while !writer.is_finished() {
+            let mut it = m.iter();
+            it.seek_for_prev(&target);
+            assert_eq!(key::user_key(it.key()), b"a");
+        }
+    });
+}

@@ -22,6 +22,7 @@
 //! after, so that following what a later check rejects is harmless.
 
 use std::cmp::Ordering as Order;
+use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -32,7 +33,7 @@ use super::{Arena, Entry, Target, prefetch};
 
 /// Slots of a block: with the header thirteen cache lines.
 const SLOTS: usize = 49;
-/// Levels are at most this many: between two splits of a block are at least [`RUN`] inserts.
+/// Levels are at most this many: in any order of keys a block is split after five inserts or more on average.
 const LEVELS: usize = 24;
 /// Cache lines begin here.
 const LINE: usize = 64;
@@ -41,6 +42,8 @@ const LINE: usize = 64;
 const RUN: u32 = 4;
 /// So many entries before a cursor gets there they are asked for.
 const AHEAD: usize = 8;
+/// Why there is memory for a new block.
+const ROOMS: &str = "each full block has brought one";
 /// After so many tries a reader takes the lock.
 const TRIES: usize = 64;
 
@@ -95,11 +98,21 @@ impl Found<'_> {
     }
 }
 
+/// Memory for a block.
+struct Room<'a>(*mut Block, PhantomData<&'a Arena>);
+
+impl<'a> Room<'a> {
+    fn new(arena: &'a Arena) -> Self {
+        let raw = arena.alloc(size_of::<Block>() + LINE - 8).as_ptr();
+        let block = raw.wrapping_add(raw.align_offset(LINE));
+        Self(block.cast(), PhantomData)
+    }
+}
+
 impl Block {
     /// A block without slots.
-    fn make(arena: &Arena, level: u32, low: *mut Entry) -> &Self {
-        let raw = arena.alloc(size_of::<Self>() + LINE - 8).as_ptr();
-        let block = raw.wrapping_add(raw.align_offset(LINE)).cast::<Self>();
+    fn make(room: Room<'_>, level: u32, low: *mut Entry) -> &Self {
+        let block = room.0;
         let empty = Self {
             version: AtomicU64::new(0),
             used: AtomicU32::new(0),
@@ -116,7 +129,7 @@ impl Block {
                 }
             }; SLOTS],
         };
-        // SAFETY: the arena gave a line less 8 bytes more than the block's size to this call alone,
+        // SAFETY: the arena gave a line less 8 bytes more than the block's size to this room alone,
         // 8-aligned, so that an aligned block lies inside it; they live as long as the arena.
         unsafe {
             block.write(empty);
@@ -341,7 +354,7 @@ impl Index {
     /// The index must not be used once the arena is gone.
     pub(super) unsafe fn new(arena: &Arena) -> Self {
         Self {
-            root: AtomicPtr::new(Block::make(arena, 0, ptr::null_mut()).pointer()),
+            root: AtomicPtr::new(Block::make(Room::new(arena), 0, ptr::null_mut()).pointer()),
             writing: Mutex::default(),
         }
     }
@@ -463,8 +476,8 @@ impl Index {
     }
 }
 
-/// The only one who changes the index. Orders of the application's own are not called between
-/// [`Block::begin`] and [`Block::end`]: what panics there leaves the index as it was.
+/// The only one who changes the index. Between [`Block::begin`] and [`Block::end`] nothing is called that
+/// could panic or wait, neither the arena nor an order of the application's own.
 pub(super) struct Writer<'a> {
     index: &'a Index,
     arena: &'a Arena,
@@ -513,15 +526,20 @@ impl<'a> Writer<'a> {
         let path = &path[..height];
         let full = path.iter().take_while(|(b, _)| b.is_full()).count();
         let changing = &path[..height.min(full + 1)];
+        // One for each that is full, and one for a new root. Memory may take its time, and readers wait
+        // from here on.
+        let mut rooms: [Option<Room<'a>>; LEVELS + 1] = [const { None }; LEVELS + 1];
+        rooms[..full + usize::from(full == height)].fill_with(|| Some(Room::new(self.arena)));
+        let mut rooms = rooms.into_iter().flatten();
         for (block, _) in changing {
             block.begin();
         }
-        let mut right = Some(self.halve(place.found.block, place.at));
+        let mut right = Some(self.halve(place.found.block, place.at, &mut rooms));
         for (block, way) in &changing[1..] {
-            right = right.and_then(|right| self.add(block, way + 1, right));
+            right = right.and_then(|right| self.add(block, way + 1, right, &mut rooms));
         }
         if let Some(right) = right {
-            self.raise(self.index.root(), right);
+            self.raise(self.index.root(), right, &mut rooms);
         }
         for (block, _) in changing {
             block.end();
@@ -530,10 +548,16 @@ impl<'a> Writer<'a> {
 
     /// Puts `right` into slot `at` of a block. If that is full, it is split first, and its right part
     /// is what the level above lacks.
-    fn add(&mut self, block: &'a Block, at: usize, right: &'a Block) -> Option<&'a Block> {
+    fn add(
+        &mut self,
+        block: &'a Block,
+        at: usize,
+        right: &'a Block,
+        rooms: &mut impl Iterator<Item = Room<'a>>,
+    ) -> Option<&'a Block> {
         let (mut to, mut rest) = ((block, at), None);
         if block.is_full() {
-            let upper = self.halve(block, at);
+            let upper = self.halve(block, at, rooms);
             if at > block.used() {
                 to = (upper, at - block.used());
             }
@@ -546,8 +570,9 @@ impl<'a> Writer<'a> {
     }
 
     /// A new root over two blocks.
-    fn raise(&mut self, left: &Block, right: &Block) {
-        let root = Block::make(self.arena, left.level + 1, ptr::null_mut());
+    fn raise(&mut self, left: &Block, right: &Block, rooms: &mut impl Iterator<Item = Room<'a>>) {
+        let room = rooms.next().expect(ROOMS);
+        let root = Block::make(room, left.level + 1, ptr::null_mut());
         root.insert(0, 0, left.pointer().cast());
         let prefix = root.prefix(right.lowest(), self.comparator);
         root.insert(1, prefix, right.pointer().cast());
@@ -556,7 +581,12 @@ impl<'a> Writer<'a> {
 
     /// Moves the upper part of a full block to a new one behind it, which is returned and which nothing
     /// above knows yet. Something is to be inserted at `at`.
-    fn halve(&mut self, left: &Block, at: usize) -> &'a Block {
+    fn halve(
+        &mut self,
+        left: &Block,
+        at: usize,
+        rooms: &mut impl Iterator<Item = Room<'a>>,
+    ) -> &'a Block {
         let used = left.used();
         let ascending = left.run.load(Ordering::Relaxed) >= RUN
             && at as u32 == left.last.load(Ordering::Relaxed) + 1;
@@ -565,7 +595,8 @@ impl<'a> Writer<'a> {
         } else {
             used / 2
         };
-        let right = Block::make(self.arena, left.level, left.entry(middle));
+        let room = rooms.next().expect(ROOMS);
+        let right = Block::make(room, left.level, left.entry(middle));
         for i in middle..used {
             right.set(i - middle, left.get(i));
         }
