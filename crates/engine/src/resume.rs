@@ -63,10 +63,13 @@ pub(crate) fn resume(db: &Shared) -> Result<()> {
 /// flushes that must follow.
 fn begin_anew(db: &Shared) -> Result<Vec<Arc<Family>>> {
     let families: Vec<Arc<Family>> = db.families.load().iter().cloned().collect();
-    db.lock_versions()
-        .start_anew(&db.tables, &db.numbers, &db.families.load(), db.visible().0)?;
+    // The log first: the names of logs before it may be what failed.
     let number = db.numbers.take();
-    let new = db.log_files()?.create(number, LogKind::Buffered)?;
+    let files = db.log_files()?;
+    let new = files.create(number, LogKind::Buffered)?;
+    db.lock_versions()
+        .start_anew(&db.tables, &db.numbers, &db.families.load(), db.visible().0)
+        .inspect_err(|_| files.discard_unused(number))?;
     let mut guard = db.lock_log();
     while guard.as_ref().is_some_and(|log| !log.all_landed()) {
         guard = db.wait_for_landing(guard, Some(Duration::from_millis(10)));

@@ -22,6 +22,7 @@
 //! | [`chain`] | the logs of a recovery, linked by their notes |
 //! | [`pool`] | zero-filled files made ahead |
 //! | [`sync`] | [`Watermarks`], and [`Syncer`] to sync without holding the writer |
+//! | [`names`] | [`Names`]: which logs have durable names |
 //! | [`reader`] | [`Reader`]: logical records, recovery modes, how the log ended |
 //! | [`physical`] | physical records, for the reader and for tools |
 //! | `recover` | the four modes: what each makes of damage in a WAL |
@@ -57,6 +58,7 @@ mod deflate;
 pub mod fence;
 pub mod format;
 mod inflate;
+pub mod names;
 pub mod note;
 pub mod options;
 mod pack;
@@ -73,6 +75,7 @@ pub mod writer;
 
 pub use chain::Chain;
 pub use fence::Fence;
+pub use names::Names;
 pub use note::Note;
 pub use options::{LogOptions, ReaderOptions, RecoveryMode, TailPolicy, WalSync};
 pub use physical::{PhysicalRecord, PhysicalRecords};

@@ -7,6 +7,9 @@
 //! The first failed write or sync is kept here and ends the log: every later act returns it again.
 //! All acts that wait for the device are done one at a time under `device`, because the kernel
 //! tells a write-back error to one caller only: with two at once, one would see success.
+//!
+//! The first act that makes bytes of a log durable makes its name durable too
+//! ([`Writer::named`](crate::Writer::named)).
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use base::{Error, Result};
 use io::{File, SyncKind};
+
+use crate::names::Names;
 
 /// A position in one log file: bytes from its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,9 +37,28 @@ pub struct Watermarks {
     submitted: AtomicU64,
     durable: AtomicU64,
     failure: OnceLock<Error>,
-    /// Up to where the file has blocks, as far as is known; guarded by the lock that is held for
-    /// each act that waits for the device.
-    device: Mutex<u64>,
+    device: Mutex<Device>,
+}
+
+/// What acts that wait for the device know of it.
+#[derive(Debug, Default)]
+pub(crate) struct Device {
+    /// Up to where the file has blocks, as far as is known.
+    pub(crate) allocated: u64,
+    /// Whose file it is, and which of them, until its name is known to be durable.
+    unnamed: Option<(Arc<Names>, u64)>,
+}
+
+impl Device {
+    /// What `file` holds becomes durable, and its name.
+    pub(crate) fn sync(&mut self, file: &dyn File) -> Result<()> {
+        file.sync(SyncKind::Data)?;
+        if let Some((names, nth)) = &self.unnamed {
+            names.make_durable(*nth)?;
+            self.unnamed = None;
+        }
+        Ok(())
+    }
 }
 
 impl Watermarks {
@@ -45,7 +69,7 @@ impl Watermarks {
             submitted: AtomicU64::new(offset),
             durable: AtomicU64::new(offset),
             failure: OnceLock::new(),
-            device: Mutex::new(0),
+            device: Mutex::default(),
         }
     }
 
@@ -91,9 +115,13 @@ impl Watermarks {
     }
 
     /// Held during each act that waits for the device.
-    pub(crate) fn device(&self) -> MutexGuard<'_, u64> {
-        // It guards a hint, so a panic elsewhere left nothing half done.
+    pub(crate) fn device(&self) -> MutexGuard<'_, Device> {
+        // What it guards changes when an act is done, so a panic elsewhere left nothing half done.
         self.device.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_unnamed(&self, names: Arc<Names>, nth: u64) {
+        self.device().unnamed = Some((names, nth));
     }
 }
 
@@ -113,13 +141,11 @@ impl Syncer {
     /// Makes everything durable that is submitted when it is called, and returns how far that is.
     /// A failure ends the log.
     pub fn sync(&self) -> Result<Lsn> {
-        let _one_at_a_time = self.marks.device();
+        let mut device = self.marks.device();
         self.marks.check()?;
         let target = self.marks.submitted();
         if target > self.marks.durable() {
-            self.file
-                .sync(SyncKind::Data)
-                .map_err(|e| self.marks.poison(e))?;
+            device.sync(&*self.file).map_err(|e| self.marks.poison(e))?;
             self.marks.raise_durable(target);
         }
         Ok(target)

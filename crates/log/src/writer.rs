@@ -26,6 +26,7 @@ use io::{AlignedBuf, File, SyncKind, WriteSync};
 use crate::deflate::STORED_LONG_OVERHEAD;
 use crate::format::{BLOCK, Framer};
 use crate::inflate::Inflate;
+use crate::names::Names;
 use crate::options::{LogOptions, TailPolicy, WalSync};
 use crate::pack::Packer;
 use crate::sync::{Lsn, Syncer, Watermarks};
@@ -101,12 +102,12 @@ impl Flight {
             (Some(chunk), None) => chunk.write(&*self.file, sync)?,
         }
         if self.act == Act::WriteThenSync {
-            let mut allocated = self.marks.device();
+            let mut device = self.marks.device();
             self.marks.check()?;
-            if self.allocate_ahead > 0 && self.end > *allocated {
-                self.allocate(&mut allocated);
+            if self.allocate_ahead > 0 && self.end > device.allocated {
+                self.allocate(&mut device.allocated);
             }
-            self.file.sync(SyncKind::Data)?;
+            device.sync(&*self.file)?;
         }
         Ok(())
     }
@@ -143,6 +144,15 @@ impl Writer {
             tail = tail.over_old_records();
         }
         Self::with(file, tail, 0, options)
+    }
+
+    /// Notes that the file is the `nth` of `names`, whose name need not be durable: the first act that
+    /// makes bytes of the log durable makes it so. The log is written with [`WalSync::Fdatasync`].
+    #[must_use]
+    pub fn named(self, names: Arc<Names>, nth: u64) -> Self {
+        debug_assert_eq!(self.options.sync, WalSync::Fdatasync);
+        self.marks.set_unnamed(names, nth);
+        self
     }
 
     /// Continues a log that ends at `offset`, where the reader's
@@ -465,7 +475,7 @@ impl Writer {
 
     /// Whether the file has blocks behind the log's end: [`LogOptions::allocate_ahead`].
     pub fn has_room_ahead(&self) -> bool {
-        let allocated = *self.marks.device();
+        let allocated = self.marks.device().allocated;
         allocated > self.size() && allocated < u64::MAX
     }
 

@@ -28,7 +28,7 @@ use crate::version::manifest::Recovered;
 use crate::version::set::{FileNumbers, next_version};
 use crate::wal::{Wal, WalFileKind};
 use crate::write::admit;
-use crate::write::wal::{ActiveLog, LogFiles, LogKind};
+use crate::write::wal::{ActiveLog, LogFiles, LogKind, NewLog};
 
 /// Obsolete OPTIONS files that are kept, the newest included.
 const OPTIONS_FILES_KEPT: usize = 2;
@@ -185,14 +185,13 @@ impl Opening {
         let oldest = oldest_log(families, number);
         let keeps_some = keep_logs && oldest < number.0;
         let previous = self.sync_kept_logs(&replayed, keeps_some)?;
-        let log_dir = self.logs.dir().to_path_buf();
-        let log_files = LogFiles::open(log_dir, &self.options, self.probe.as_ref())?;
-        let new_log = log_files.create(number, LogKind::Buffered)?;
+        let (log_files, new_log) = self.first_log(number)?;
         made.push(files::wal_path(self.logs.dir(), number));
         if files::read_identity(fs, &self.dir)?.as_deref() != Some(db_id) {
             files::write_identity(fs, &self.dir, db_id)?;
         }
         versions.min_log_number_to_keep = oldest;
+        versions.log_names = Some(Arc::clone(log_files.names()));
         if keeps_some && self.options.db.track_and_verify_wals_in_manifest {
             versions.tracked_logs = replayed.ends_from(oldest);
         }
@@ -205,6 +204,15 @@ impl Opening {
             logs: live_logs(&replayed, oldest, number),
             last_sequence: replayed.last_sequence,
         })
+    }
+
+    /// The log to begin with. Its name is durable, and those of logs that are kept.
+    fn first_log(&self, number: FileNumber) -> Result<(LogFiles, NewLog)> {
+        let dir = self.logs.dir().to_path_buf();
+        let files = LogFiles::open(dir, &self.options, self.probe.as_ref())?;
+        let log = files.create(number, LogKind::Buffered)?;
+        files.names().make_all_durable()?;
+        Ok((files, log))
     }
 
     /// Tells that the recovery of the logs has ended.

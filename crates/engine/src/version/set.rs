@@ -168,6 +168,8 @@ pub(crate) struct VersionSet {
     pub(crate) max_manifest_file_size: u64,
     /// Closed logs that the MANIFEST records, with the bytes of them that are durable.
     pub(crate) tracked_logs: BTreeMap<u64, u64>,
+    /// The logs' names, which are durable before an edit that may rely on them.
+    pub(crate) log_names: Option<Arc<log::Names>>,
 }
 
 /// Hands out file numbers; shared by everything that creates files.
@@ -199,7 +201,15 @@ impl VersionSet {
             min_log_number_to_keep: 0,
             max_manifest_file_size,
             tracked_logs: BTreeMap::new(),
+            log_names: None,
         }
+    }
+
+    /// Edits say from which logs on all is needed: one of those must be there after a power cut, or the
+    /// logs look as if somebody had taken them away.
+    fn make_log_names_durable(&self) -> Result<()> {
+        let names = self.log_names.as_ref();
+        names.map_or(Ok(()), |names| names.make_all_durable())
     }
 
     /// Starts a new MANIFEST that describes `families` as they are.
@@ -210,6 +220,7 @@ impl VersionSet {
         families: &FamilySet,
         last_sequence: u64,
     ) -> Result<()> {
+        self.make_log_names_durable()?;
         let number = numbers.take();
         let mut edits = vec![VersionEdit {
             db_id: Some(self.db_id.clone()),
@@ -298,6 +309,7 @@ impl VersionSet {
         if let Some(e) = &self.failure {
             return Err(e.duplicate());
         }
+        self.make_log_names_durable()?;
         let needed = edits.iter().filter_map(|e| e.min_log_number_to_keep).max();
         let needed = needed.unwrap_or(self.min_log_number_to_keep);
         let group = edits.len();

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use base::stats::{Statistics, Ticker};
 use base::{Error, FileNumber, Result, ValueType};
 use io::{FileSystem, OpenHow, Probe};
-use log::{Fence, LogOptions, Lsn, Note, Pool, PoolOptions, TailPolicy, Taken, WalSync};
+use log::{Fence, LogOptions, Lsn, Names, Note, Pool, PoolOptions, TailPolicy, Taken, WalSync};
 
 use super::plan::LogStep;
 use super::unit::direct_unit;
@@ -69,6 +69,7 @@ pub(crate) struct LogFiles {
     compressed: bool,
     /// Logs that this process wrote in recyclable records.
     recyclable_logs: Mutex<BTreeSet<FileNumber>>,
+    names: Arc<Names>,
     statistics: Option<Arc<Statistics>>,
 }
 
@@ -94,6 +95,7 @@ impl LogFiles {
             None
         };
         Ok(Self {
+            names: Arc::new(Names::new(Arc::clone(&fs), dir.clone())),
             fs,
             dir,
             mode: db.wal_mode(),
@@ -120,6 +122,11 @@ impl LogFiles {
             recyclable_logs: Mutex::default(),
             statistics: options.env.statistics.clone(),
         })
+    }
+
+    /// The logs' names: those that the MANIFEST relies on must be durable.
+    pub(crate) fn names(&self) -> &Arc<Names> {
+        &self.names
     }
 
     /// Changes `wal_bytes_per_sync`.
@@ -157,7 +164,9 @@ impl LogFiles {
             && !self.wanted.swap(true, Ordering::Relaxed)
     }
 
-    /// A new log, direct if it can be; its directory entry is durable.
+    /// A new log, direct if it can be. The name of a file that was made ahead is durable. Another
+    /// becomes so with the first bytes in it, or before the MANIFEST relies on it: nobody waits for it
+    /// here, behind all that the file system has to write.
     pub(crate) fn create(&self, number: FileNumber, kind: LogKind) -> Result<NewLog> {
         let path = files::wal_path(&self.dir, number);
         let mut options = LogOptions {
@@ -209,13 +218,19 @@ impl LogFiles {
         if taken == Some(Taken::Recycled) {
             self.count(Ticker::WalRecycled);
         }
-        self.fs.sync_dir(&self.dir)?;
         if self.recyclable {
             self.recyclable_logs().insert(number);
         }
+        let nth = self.names.note();
         let (file, kind, capacity) = made;
+        let mut writer = log::Writer::new(file, options);
+        if kind == LogKind::Buffered && taken.is_none() {
+            writer = writer.named(Arc::clone(&self.names), nth);
+        } else {
+            self.names.make_durable(nth)?;
+        }
         Ok(NewLog {
-            writer: log::Writer::new(file, options),
+            writer,
             number,
             kind,
             capacity,

@@ -75,6 +75,111 @@ fn logs_that_are_kept_at_open_are_durable_before_the_next_write() {
     assert!(db.get(b"first").unwrap().is_some());
 }
 
+/// The same in a directory of logs, whose names were in memory only: the MANIFEST, in another directory,
+/// said that they must be there.
+#[test]
+fn the_names_of_logs_that_are_kept_at_open_are_durable() {
+    let keep = |o: &mut Options| {
+        o.db.wal_dir = "/logs".to_owned();
+        o.db.avoid_flush_during_recovery = true;
+        o.db.track_and_verify_wals_in_manifest = true;
+    };
+    let disk = SimDisk::new(Config::default());
+    let db = open(&disk, keep).unwrap();
+    db.put(b"first", b"1").unwrap();
+    let killed = disk.kill_image();
+    drop(open(&killed, keep).unwrap());
+    for kind in CrashKind::ALL {
+        let db = open(&power_cut(&killed, kind), keep).unwrap();
+        assert!(db.get(b"first").unwrap().is_some(), "{kind:?}");
+    }
+}
+
+/// A new log does not wait for its name to be durable; the first durable write in it does, whoever
+/// makes it durable.
+#[test]
+fn a_log_has_its_name_once_something_in_it_is_durable() {
+    type Durably = fn(&Db);
+    let ways: [Durably; 4] = [
+        |db| {
+            let default = db.default_column_family();
+            db.put_opt(&SYNC, &default, b"key", b"1").unwrap();
+        },
+        |db| {
+            db.put(b"key", b"1").unwrap();
+            db.flush_wal(true).unwrap();
+        },
+        |db| {
+            db.put(b"key", b"1").unwrap();
+            db.sync_wal().unwrap();
+        },
+        // In a closed log, which the sync of a later one takes along.
+        |db| {
+            db.put(b"key", b"1").unwrap();
+            let other = db.column_family("other").unwrap();
+            db.put_cf(&other, b"key", b"2").unwrap();
+            let background = ironstone::FlushOptions {
+                wait: false,
+                ..ironstone::FlushOptions::default()
+            };
+            db.flush_opt(&background, &other).unwrap();
+            db.put_cf(&other, b"key", b"3").unwrap();
+            db.sync_wal().unwrap();
+        },
+    ];
+    let buffered = |o: &mut Options| {
+        o.db.wal_dir = "/logs".to_owned();
+        o.db.wal_io_mode = ironstone::options::WalIoMode::Buffered;
+    };
+    for (i, durably) in ways.iter().enumerate() {
+        let disk = SimDisk::new(Config::default());
+        let db = open(&disk, buffered).unwrap();
+        db.create_column_family("other", &options(&disk).cf)
+            .unwrap();
+        durably(&db);
+        for kind in CrashKind::ALL {
+            let after = open(&power_cut(&disk, kind), buffered).unwrap();
+            assert!(after.get(b"key").unwrap().is_some(), "way {i}, {kind:?}");
+        }
+    }
+}
+
+/// A directory whose sync has failed may have lost the name of the new log. Until there is another log,
+/// nothing relies on it, also if a second sync succeeds.
+#[test]
+fn a_log_whose_name_may_be_lost_is_not_relied_on() {
+    let buffered = |o: &mut Options| {
+        o.db.wal_dir = "/logs".to_owned();
+        o.db.wal_io_mode = ironstone::options::WalIoMode::Buffered;
+    };
+    let disk = SimDisk::new(Config::default());
+    let db = open(&disk, buffered).unwrap();
+    let default = db.default_column_family();
+    db.put_opt(&SYNC, &default, b"before", b"1").unwrap();
+    disk.fail_on(Fault::Eio, Repeat::Once, |act, path| {
+        act == Act::SyncDir && path.ends_with("logs")
+    });
+    assert!(db.flush().is_err());
+    disk.clear_faults();
+    let kept = db.put_opt(&SYNC, &default, b"after", b"2").is_ok();
+    for kind in CrashKind::ALL {
+        let db = open(&power_cut(&disk, kind), buffered).unwrap();
+        assert!(db.get(b"before").unwrap().is_some(), "{kind:?}");
+        assert!(
+            !kept || db.get(b"after").unwrap().is_some(),
+            "{kind:?}: lost"
+        );
+    }
+    db.resume().unwrap();
+    db.put_opt(&SYNC, &default, b"resumed", b"3").unwrap();
+    for kind in CrashKind::ALL {
+        let db = open(&power_cut(&disk, kind), buffered).unwrap();
+        for key in ["before", "resumed"] {
+            assert!(db.get(key).unwrap().is_some(), "{kind:?}: {key}");
+        }
+    }
+}
+
 /// A flush whose edit does not fit the MANIFEST any more begins a new one. That named the log of
 /// the flushed memtable as obsolete before the edit with the table was in it: a crash between the
 /// two lost a synced write.

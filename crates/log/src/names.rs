@@ -1,0 +1,76 @@
+//! Which files of a directory have durable names.
+//!
+//! A file whose name is not durable is lost in a power cut with all that it holds, so a log's name is
+//! made durable before anything in it counts as durable, and before anything else that is durable
+//! relies on it. Who only writes to a new log waits for neither: files are numbered as they are made
+//! ([`Names::note`]), and one sync of the directory serves all up to then.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base::{Error, Result};
+use io::FileSystem;
+
+/// The names in one directory.
+#[derive(Debug)]
+pub struct Names {
+    fs: Arc<dyn FileSystem>,
+    dir: PathBuf,
+    made: AtomicU64,
+    durable: AtomicU64,
+    /// The names that a failed sync may have lost, and why: trying again could succeed without them.
+    /// Held during each sync.
+    failed: Mutex<(u64, Option<Error>)>,
+}
+
+impl Names {
+    /// The names in `dir`; those that are there count as durable.
+    pub fn new(fs: Arc<dyn FileSystem>, dir: PathBuf) -> Self {
+        Self {
+            fs,
+            dir,
+            made: AtomicU64::new(0),
+            durable: AtomicU64::new(0),
+            failed: Mutex::default(),
+        }
+    }
+
+    /// A file was created in the directory, or renamed into it. Returns which it is.
+    pub fn note(&self) -> u64 {
+        self.made.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Returns when the name of file `nth` is durable. Once a sync has failed, the files made before
+    /// it never are, by this.
+    pub fn make_durable(&self, nth: u64) -> Result<()> {
+        if self.durable.load(Ordering::Acquire) >= nth {
+            return Ok(());
+        }
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.durable.load(Ordering::Acquire) >= nth {
+            return Ok(());
+        }
+        if let (upto, Some(e)) = &*failed
+            && nth <= *upto
+        {
+            return Err(e.duplicate());
+        }
+        let made = self.made.load(Ordering::Acquire);
+        match self.fs.sync_dir(&self.dir) {
+            Ok(()) => {
+                self.durable.store(made, Ordering::Release);
+                Ok(())
+            }
+            Err(e) => {
+                *failed = (made, Some(e.duplicate()));
+                Err(e)
+            }
+        }
+    }
+
+    /// The same for all files that were made before the call.
+    pub fn make_all_durable(&self) -> Result<()> {
+        self.make_durable(self.made.load(Ordering::Acquire))
+    }
+}
