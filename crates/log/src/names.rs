@@ -5,8 +5,9 @@
 //! relies on it. Who only writes to a new log waits for neither: files are numbered as they are made
 //! ([`Names::note`]), and one sync of the directory serves all up to then.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base::{Error, Result};
@@ -18,10 +19,13 @@ pub struct Names {
     fs: Arc<dyn FileSystem>,
     dir: PathBuf,
     made: AtomicU64,
+    /// Up to here names are durable, those in `lost` aside.
     durable: AtomicU64,
-    /// The names that a failed sync may have lost, and why: trying again could succeed without them.
-    /// Held during each sync.
-    failed: Mutex<(u64, Option<Error>)>,
+    /// Something is in `lost`; set before `durable` rises beyond it.
+    any_lost: AtomicBool,
+    /// Names that a failed sync may have lost, and why: trying again could succeed without them. Held
+    /// during each sync.
+    lost: Mutex<Vec<(RangeInclusive<u64>, Error)>>,
 }
 
 impl Names {
@@ -32,7 +36,8 @@ impl Names {
             dir,
             made: AtomicU64::new(0),
             durable: AtomicU64::new(0),
-            failed: Mutex::default(),
+            any_lost: AtomicBool::new(false),
+            lost: Mutex::default(),
         }
     }
 
@@ -41,20 +46,19 @@ impl Names {
         self.made.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Returns when the name of file `nth` is durable. Once a sync has failed, the files made before
-    /// it never are, by this.
+    /// Returns when the name of file `nth` is durable. If the sync that was to make it so has failed, it
+    /// never is, by this.
     pub fn make_durable(&self, nth: u64) -> Result<()> {
-        if self.durable.load(Ordering::Acquire) >= nth {
+        let reached = || self.durable.load(Ordering::Acquire) >= nth;
+        if reached() && !self.any_lost.load(Ordering::Acquire) {
             return Ok(());
         }
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.durable.load(Ordering::Acquire) >= nth {
-            return Ok(());
-        }
-        if let (upto, Some(e)) = &*failed
-            && nth <= *upto
-        {
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, e)) = lost.iter().find(|(names, _)| names.contains(&nth)) {
             return Err(e.duplicate());
+        }
+        if reached() {
+            return Ok(());
         }
         let made = self.made.load(Ordering::Acquire);
         match self.fs.sync_dir(&self.dir) {
@@ -63,7 +67,9 @@ impl Names {
                 Ok(())
             }
             Err(e) => {
-                *failed = (made, Some(e.duplicate()));
+                let first = self.durable.load(Ordering::Acquire) + 1;
+                lost.push((first..=made, e.duplicate()));
+                self.any_lost.store(true, Ordering::Release);
                 Err(e)
             }
         }

@@ -180,6 +180,25 @@ fn a_log_whose_name_may_be_lost_is_not_relied_on() {
     }
 }
 
+/// The same of the names alone: a sync that succeeds later says nothing of those before.
+#[test]
+fn names_that_a_failed_sync_may_have_lost_stay_lost() {
+    let disk = SimDisk::new(Config::default());
+    let names = log::Names::new(disk.shared(), "/".into());
+    assert_eq!(names.note(), 1);
+    names.make_durable(1).unwrap();
+    assert_eq!((names.note(), names.note()), (2, 3));
+    disk.fail_on(Fault::Eio, Repeat::Once, |act, _| act == Act::SyncDir);
+    names.make_durable(2).unwrap_err();
+    disk.clear_faults();
+    names.make_all_durable().unwrap_err();
+    assert_eq!(names.note(), 4);
+    names.make_all_durable().unwrap();
+    for (nth, durable) in [(1, true), (2, false), (3, false), (4, true)] {
+        assert_eq!(names.make_durable(nth).is_ok(), durable, "{nth}");
+    }
+}
+
 /// A flush whose edit does not fit the MANIFEST any more begins a new one. That named the log of
 /// the flushed memtable as obsolete before the edit with the table was in it: a crash between the
 /// two lost a synced write.
