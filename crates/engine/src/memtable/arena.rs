@@ -301,6 +301,7 @@ mod tests {
     }
     /// Blocks that fill a slab to the end and blocks that do not, aligned or not.
     #[test]
+    #[cfg_attr(miri, ignore = "slabs are mapped")]
     fn large_arenas_use_the_slabs_of_those_that_are_gone() {
         for block in [256 << 10, 300_001, 1 << 20, (1 << 20) + 4096, 5 << 20] {
             let manager = Arc::new(WriteBufferManager::new(0, None, false));
