@@ -96,6 +96,8 @@ pub(crate) struct Family {
     pub(crate) view: Views,
     /// Logs with a smaller number hold nothing of this family that is not in a table.
     log_number: AtomicU64,
+    /// The same, as the MANIFEST has it.
+    recorded_log: AtomicU64,
     next_epoch: AtomicU64,
     next_memtable_id: AtomicU64,
     /// The active memtable is full: the next write group rotates it.
@@ -155,6 +157,7 @@ impl Family {
             often: Often::of(&options),
             options: ArcSwap::from_pointee(options),
             log_number: AtomicU64::new(log_number.0),
+            recorded_log: AtomicU64::new(log_number.0),
             next_epoch: AtomicU64::new(last_epoch.unwrap_or(0) + 1),
             next_memtable_id: AtomicU64::new(1),
             flush_wanted: AtomicBool::new(false),
@@ -225,8 +228,21 @@ impl Family {
         FileNumber(self.log_number.load(Ordering::Acquire))
     }
 
+    /// An edit says that nothing of the family is in logs before `n`, or the next MANIFEST does.
     pub(crate) fn set_log_number(&self, n: FileNumber) {
         self.log_number.store(n.0, Ordering::Release);
+        self.recorded_log.store(n.0, Ordering::Release);
+    }
+
+    /// Nothing of the family is in logs before `n`, which no edit says: a recovery that ends in one of
+    /// them, because it is not durable, must not take the family's tables for newer than that.
+    pub(crate) fn skip_logs(&self, n: FileNumber) {
+        self.log_number.store(n.0, Ordering::Release);
+    }
+
+    /// The log that the MANIFEST names as the first with something of the family.
+    pub(crate) fn recorded_log(&self) -> FileNumber {
+        FileNumber(self.recorded_log.load(Ordering::Acquire))
     }
 
     /// The epoch of the next file that is made here; level 0 is ordered by it.

@@ -699,7 +699,7 @@ impl Shared {
                     imm: Vec::new(),
                     version: Arc::clone(&view.version),
                 }));
-                family.set_log_number(number);
+                family.skip_logs(number);
             }
             if rotate || view.mem.is_empty() {
                 family.flush_wanted.store(false, Ordering::Relaxed);

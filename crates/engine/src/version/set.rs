@@ -236,7 +236,7 @@ impl VersionSet {
             let version = Arc::clone(&family.view.load().version);
             edits.push(VersionEdit {
                 column_family: family.id,
-                log_number: Some(family.log_number().0),
+                log_number: Some(family.recorded_log().0),
                 compact_cursors: cursors(family),
                 new_files: version
                     .files()

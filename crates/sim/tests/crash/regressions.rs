@@ -144,6 +144,36 @@ fn a_log_has_its_name_once_something_in_it_is_durable() {
     }
 }
 
+/// A MANIFEST that begins while a closed log is not durable: a family that needs nothing of that log
+/// is not said to have moved beyond it.
+#[test]
+fn a_new_manifest_does_not_outrun_a_closed_log() {
+    let small = |o: &mut Options| o.db.max_manifest_file_size = 1;
+    let disk = SimDisk::new(Config::default());
+    let db = open(&disk, small).unwrap();
+    let other = db
+        .create_column_family("other", &options(&disk).cf)
+        .unwrap();
+    db.put(b"table", b"1").unwrap();
+    db.flush().unwrap();
+    db.put_cf(&other, b"unsynced", b"2").unwrap();
+    db.pause_background_work().unwrap();
+    let background = ironstone::FlushOptions {
+        wait: false,
+        ..ironstone::FlushOptions::default()
+    };
+    db.flush_opt(&background, &other).unwrap();
+    db.create_column_family("third", &options(&disk).cf)
+        .unwrap();
+    db.put(b"later", b"3").unwrap();
+    let mut rng = base::rng::Rng::new(1);
+    for kind in CrashKind::ALL.into_iter().cycle().take(60) {
+        let db = open(&disk.crash_image(&mut rng, kind), small).unwrap();
+        assert!(db.get(b"table").unwrap().is_some(), "{kind:?}");
+    }
+    db.continue_background_work().unwrap();
+}
+
 /// A directory whose sync has failed may have lost the name of the new log. Until there is another log,
 /// nothing relies on it, also if a second sync succeeds.
 #[test]
