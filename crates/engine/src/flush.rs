@@ -104,7 +104,9 @@ fn flush(db: &Shared, jobs: Vec<Job>) -> Result<()> {
     let result = jobs
         .into_iter()
         .try_for_each(|job| write(db, job).map(|w| done.push(w)))
-        .and_then(|()| sync_older_logs(db));
+        .and_then(|()| sync_older_logs(db))
+        // So that nobody waits for it who waits for the MANIFEST's lock.
+        .and_then(|()| db.log_files()?.names().make_all_durable());
     if let Err(e) = result {
         for w in &done {
             discard(db, &w.edit);

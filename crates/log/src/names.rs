@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use base::{Error, Result};
+use base::{Error, ErrorKind, Result};
 use io::FileSystem;
 
 /// The names in one directory.
@@ -66,6 +66,8 @@ impl Names {
                 self.durable.store(made, Ordering::Release);
                 Ok(())
             }
+            // Refused before anything was tried.
+            Err(e) if e.kind() == ErrorKind::NoSpace => Err(e),
             Err(e) => {
                 let first = self.durable.load(Ordering::Acquire) + 1;
                 lost.push((first..=made, e.duplicate()));

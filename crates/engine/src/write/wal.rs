@@ -227,7 +227,9 @@ impl LogFiles {
         if kind == LogKind::Buffered && taken.is_none() {
             writer = writer.named(Arc::clone(&self.names), nth);
         } else {
-            self.names.make_durable(nth)?;
+            self.names
+                .make_durable(nth)
+                .inspect_err(|_| self.discard_unused(number))?;
         }
         Ok(NewLog {
             writer,
