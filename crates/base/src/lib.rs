@@ -15,6 +15,7 @@ pub mod perf;
 pub mod rng;
 pub mod slice_transform;
 pub mod stats;
+pub mod sync;
 
 pub use comparator::Comparator;
 pub use error::{Error, ErrorKind, Result};

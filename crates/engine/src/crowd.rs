@@ -5,9 +5,10 @@
 //! every processor, they share them with writers, who become slower by it, and the flush takes
 //! longer and holds its memory for longer. So a compaction waits meanwhile, if nothing presses it.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
+
+use base::sync::atomic::{AtomicUsize, Ordering};
+use base::sync::{Condvar, Mutex, PoisonError};
 
 /// How many flushes and compactions are at work.
 #[derive(Debug)]
@@ -110,13 +111,13 @@ mod tests {
         let _compaction = crowd.compaction();
         let flush = crowd.flush();
         crowd.step_aside(Duration::from_millis(1));
-        std::thread::scope(|scope| {
+        base::sync::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
                 while crowd.is_dense() {
                     crowd.step_aside(Duration::from_secs(60));
                 }
             });
-            std::thread::sleep(Duration::from_millis(10));
+            base::sync::thread::sleep(Duration::from_millis(10));
             drop(flush);
             waiter.join().unwrap();
         });

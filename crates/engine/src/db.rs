@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use base::stats::Activity;
+use base::sync::{Mutex, PoisonError};
 use base::{Error, ErrorKind, Result};
 use io::FileLock;
 

@@ -14,10 +14,11 @@
 
 use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use base::clock::Clock;
+use base::sync::{Mutex, PoisonError};
 use io::{File, FileSystem, OpenHow, WriteSync};
 
 use crate::files::{self, FileKind};

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::{ArcSwap, Guard};
 use base::merge::MergeOperator;
+use base::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Comparator, Error, FileNumber, Result};
 
 use crate::compaction::stats::Compactions;

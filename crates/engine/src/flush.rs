@@ -12,9 +12,9 @@
 //! nobody writes, so that this is a prefix of what was written, with or without a log.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use base::stats::{Activity, HistogramKind, Ticker};
+use base::sync::atomic::Ordering;
 use base::{ErrorKind, FileNumber, Result, SequenceNumber};
 use table::InternalIterator;
 

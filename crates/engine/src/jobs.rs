@@ -9,12 +9,13 @@
 mod compressors;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use base::stats::Ticker;
+use base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use base::sync::thread::JoinHandle;
+use base::sync::{Mutex, PoisonError};
 use base::{Error, ErrorKind, Result};
 
 use crate::compaction;
@@ -99,9 +100,9 @@ where
         task.map(|task| task())
     };
     let run = &run;
-    std::thread::scope(|scope| {
+    base::sync::thread::scope(|scope| {
         let start = |slot| {
-            let builder = std::thread::Builder::new().name(name.to_owned());
+            let builder = base::sync::thread::Builder::new().name(name.to_owned());
             builder.spawn_scoped(scope, move || run(slot)).ok()
         };
         let threads: Vec<_> = slots.iter().skip(1).map(start).collect();
@@ -174,7 +175,7 @@ impl Jobs {
         run: impl FnOnce(&Arc<Shared>) + Send + 'static,
     ) -> Result<()> {
         let db = Arc::clone(db);
-        let thread = std::thread::Builder::new()
+        let thread = base::sync::thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || run(&db))
             .map_err(|e| {
@@ -228,9 +229,9 @@ pub(crate) fn map_parallel<T: Sync, R: Send + Sync>(
             drop(slot.set(result));
         }
     };
-    std::thread::scope(|scope| {
+    base::sync::thread::scope(|scope| {
         for i in 1..threads {
-            let thread = std::thread::Builder::new().name(format!("ironstone:{name}{i}"));
+            let thread = base::sync::thread::Builder::new().name(format!("ironstone:{name}{i}"));
             // One thread fewer, if the system has none: this one does the rest.
             drop(thread.spawn_scoped(scope, run));
         }
@@ -259,7 +260,7 @@ fn fill_pool(db: &Arc<Shared>) {
             // Zeros must not take the device from the writers.
             db.count(Ticker::WalZeroedBytes, bytes);
             let micros = bytes * 1_000_000 / POOL_BYTES_PER_SECOND;
-            std::thread::sleep(Duration::from_micros(micros));
+            base::sync::thread::sleep(Duration::from_micros(micros));
             !db.is_closing()
         };
         let filled = pool.fill_one(&mut pace);

@@ -8,8 +8,9 @@
 //! and the others are copied.
 
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
+use base::sync::PoisonError;
 use base::{Error, FileNumber, Result};
 
 use crate::family::Family;

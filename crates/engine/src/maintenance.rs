@@ -1,9 +1,10 @@
 //! Flushes and compactions that somebody asks for, and what closing does.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use base::sync::PoisonError;
+use base::sync::atomic::Ordering;
 use base::{Error, ErrorKind, FileNumber, Result};
 
 use crate::compaction;

@@ -6,9 +6,9 @@
 
 use std::fmt::Display;
 use std::path::Path;
-use std::sync::PoisonError;
 
 use base::stats::Ticker;
+use base::sync::PoisonError;
 use base::{Error, FileNumber, Result};
 
 use crate::events::Event;

@@ -5,10 +5,10 @@
 //! acknowledged is durable by then, and what was not stays unknown, as it is after any failed write.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use base::stats::Ticker;
+use base::sync::atomic::Ordering;
 use base::{Error, ErrorKind, Result};
 
 use crate::family::Family;

@@ -9,9 +9,10 @@
 //!
 //! Which options can change is RocksDB's choice ([`crate::options::rocksdb::Key::mutable`]).
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use base::options::OptionTable;
+use base::sync::{MutexGuard, PoisonError};
 use base::{Error, Result};
 
 use crate::db::{ColumnFamily, Db};

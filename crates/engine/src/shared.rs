@@ -11,15 +11,16 @@
 //!
 //! Reads take none of them: they load a family's View and the last sequence number.
 
+use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard as Loaded};
 use base::clock::Clock;
 use base::stats::{HistogramKind, Ticker};
+use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber};
 
 use crate::compaction::pick::Running;

@@ -1,9 +1,9 @@
 //! How much of a column family lies in a range of keys, about; and whole files taken out of one.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use base::stats::Activity;
+use base::sync::atomic::Ordering;
 use base::{Error, Result, key};
 use table::InternalIterator;
 

@@ -10,7 +10,7 @@
 //! more than memtables held at once already; no more is kept than [`LIKELY`] times what active memtables
 //! hold; and nothing, once nobody has asked for [`REST`].
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use base::sync::{Mutex, MutexGuard, PoisonError};
 
 use io::Mapping;
 

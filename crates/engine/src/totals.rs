@@ -4,10 +4,9 @@
 //! that count the same, so that a place that counts says it once. A ticker that is not among them
 //! costs nothing here: which one it is, is known when the place is compiled.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-
 use base::stats::Ticker;
+use base::sync::atomic::{AtomicU64, Ordering};
+use base::sync::{Mutex, PoisonError};
 
 /// The counts at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,9 +8,11 @@
 //! With a cache, what is counted is charged against the cache's capacity, in steps.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use io::Mapping;
 use table::BlockCache;
@@ -343,7 +345,7 @@ mod tests {
         let m = Arc::new(WriteBufferManager::new(10, None, true));
         let a = Tracker::new(Arc::clone(&m));
         a.reserve(20);
-        std::thread::scope(|s| {
+        base::sync::thread::scope(|s| {
             let waiter = s.spawn(|| {
                 while m.should_stall() {
                     m.wait(Duration::from_secs(10));

@@ -13,12 +13,13 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base::Result;
 use base::clock::Clock;
 use base::rng::Rng;
+use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::{Advice, File, SyncKind, WriteSync};
 
@@ -480,7 +481,7 @@ mod tests {
         };
         let limiter = RateLimiter::new(options, SystemClock::shared());
         let start = limiter.clock.monotonic_nanos();
-        std::thread::scope(|s| {
+        base::sync::thread::scope(|s| {
             for priority in [IoPriority::Low, IoPriority::High] {
                 let limiter = &limiter;
                 s.spawn(move || (0..10).for_each(|_| limiter.request(1000, priority)));

@@ -7,9 +7,10 @@
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use base::sync::{Mutex, PoisonError};
 use base::{Error, ErrorKind, Result};
 use io::FileSystem;
 

@@ -12,9 +12,10 @@
 //! ([`Writer::named`](crate::Writer::named)).
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use base::sync::atomic::{AtomicU64, Ordering};
+use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, Result};
 use io::{File, SyncKind};
 

@@ -38,10 +38,11 @@ mod names;
 mod system;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use base::clock::Clock;
+use base::sync::atomic::{AtomicU64, Ordering};
+use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, Result};
 use io::{FileSystem, Probe};
 
@@ -467,7 +468,7 @@ impl SimDisk {
     fn linger(&self) {
         let n = self.core.overtakings.fetch_add(1, Ordering::Relaxed);
         if n.is_multiple_of(LINGERING) {
-            std::thread::sleep(LINGER);
+            base::sync::thread::sleep(LINGER);
         }
     }
 

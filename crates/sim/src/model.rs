@@ -27,8 +27,10 @@ mod writes;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use base::sync::atomic::{AtomicU64, Ordering};
+use base::sync::{Mutex, PoisonError};
 
 pub use setup::Setup;
 pub use ttl::run as run_ttl;
@@ -137,7 +139,7 @@ pub fn run_all(plans: &[Plan], threads: usize, counts: &Arc<Counts>) -> Result<(
             }
         }
     };
-    std::thread::scope(|scope| {
+    base::sync::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(work);
         }

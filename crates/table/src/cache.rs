@@ -33,7 +33,8 @@ mod shard;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::block::Block;
 use shard::Shard;

@@ -20,10 +20,10 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base::clock::Clock;
+use base::sync::atomic::{AtomicBool, Ordering};
 use base::{Error, ErrorKind, Result};
 use io::FileSystem;
 
@@ -430,7 +430,7 @@ impl Pace<'_> {
         if let Some(due) = due.checked_div(u128::from(self.bytes_per_second)) {
             let passed = u128::from(self.clock.monotonic_nanos() - self.started);
             let wait = due.saturating_sub(passed).min(10_000_000_000) as u64;
-            std::thread::sleep(Duration::from_nanos(wait));
+            base::sync::thread::sleep(Duration::from_nanos(wait));
         }
         Ok(())
     }

@@ -2,8 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
+use base::sync::atomic::{AtomicBool, Ordering};
 use base::{Error, Result};
 
 use crate::family::Family;

@@ -35,9 +35,9 @@ pub(crate) mod tombstones;
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::stats::{Activity, Ticker};
+use base::sync::atomic::{AtomicBool, Ordering};
 use base::{Error, ErrorKind, Result};
 use table::{CompressionSettings, CompressionType};
 

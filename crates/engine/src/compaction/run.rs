@@ -1,11 +1,12 @@
 //! Merges the inputs of a compaction into new tables, in one part or several at the same time.
 
 use std::cmp::Ordering;
-use std::sync::atomic::{AtomicBool, Ordering as Atomic};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base::stats::{Activity, Ticker};
+use base::sync::atomic::{AtomicBool, Ordering as Atomic};
+use base::sync::{Mutex, PoisonError};
 use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber, ValueType, key};
 use io::IoPriority;
 use table::InternalIterator;

@@ -4,7 +4,8 @@
 //! difference to what was told last, which [`Compactions::told`] remembers.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use base::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What was done with a level as output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

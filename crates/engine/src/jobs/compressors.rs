@@ -6,8 +6,10 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::Arc;
+
+use base::sync::thread::JoinHandle;
+use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -75,7 +77,7 @@ impl CompressionPool {
         if state.jobs.len() >= state.idle && state.threads.len() < self.threads_max {
             let shared = Arc::clone(&self.shared);
             let name = format!("ironstone:zip{}", state.threads.len());
-            let thread = std::thread::Builder::new()
+            let thread = base::sync::thread::Builder::new()
                 .name(name)
                 .spawn(move || shared.work());
             state.threads.extend(thread);
@@ -136,7 +138,7 @@ mod tests {
                 let (done, now, most) = (Arc::clone(&done), Arc::clone(&now), Arc::clone(&most));
                 pool.run(Box::new(move || {
                     most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                    std::thread::yield_now();
+                    base::sync::thread::yield_now();
                     now.fetch_sub(1, Ordering::SeqCst);
                     done.fetch_add(1, Ordering::SeqCst);
                     assert!(max == 0 || i % 50 != 7, "one that panics, on purpose");

@@ -11,8 +11,9 @@
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use base::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use base::sync::{Mutex, PoisonError};
 
 use io::Mapping;
 
@@ -256,7 +257,7 @@ mod tests {
     fn allocations_are_disjoint_and_aligned_from_many_threads() {
         let arena = Arena::new(4096, None);
         let ranges = Mutex::new(Vec::new());
-        std::thread::scope(|s| {
+        base::sync::thread::scope(|s| {
             for t in 0..4u8 {
                 let (arena, ranges) = (&arena, &ranges);
                 s.spawn(move || {

@@ -30,8 +30,8 @@
 
 use std::cmp::Ordering as Order;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
+use base::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use base::{Comparator, key};
 
 use super::arena::Arena;

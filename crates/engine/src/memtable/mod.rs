@@ -20,9 +20,9 @@ mod tombstones;
 mod vector;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::perf::{self, PerfCounter};
+use base::sync::atomic::{AtomicU64, Ordering};
 use base::{Comparator, FileNumber, Result, SequenceNumber, SliceTransform, ValueType, key};
 use table::{InternalIterator, Prefix};
 

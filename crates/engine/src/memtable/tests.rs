@@ -161,7 +161,7 @@ fn a_pass_meets_all_that_was_there_while_more_is_added() {
     };
     assert!(!m.pass().valid());
     (0..n).for_each(put);
-    std::thread::scope(|s| {
+    base::sync::thread::scope(|s| {
         s.spawn(|| (n..2 * n).for_each(put));
         for _ in 0..3 {
             let mut it = m.pass();
@@ -187,7 +187,7 @@ fn a_search_backwards_never_ends_behind_its_target() {
     m.insert(b"a", SequenceNumber(1), ValueType::Value, b"");
     let n = if cfg!(miri) { 100 } else { 30_000u64 };
     let target = key::encode(b"m", SequenceNumber(1), ValueType::FOR_SEEK);
-    std::thread::scope(|s| {
+    base::sync::thread::scope(|s| {
         let writer = s.spawn(|| {
             for i in 0..n {
                 let key = format!("z{:08}", n - i);

@@ -4,10 +4,11 @@
 //! fragments until the next tombstone comes; then only those that came since the last full run are
 //! cut anew, so that reads between many range deletions stay cheap.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use base::sync::atomic::{AtomicUsize, Ordering};
+use base::sync::{Mutex, PoisonError};
 use base::{Comparator, SequenceNumber};
 
 use crate::read::range_del::{self, Fragments, Span};

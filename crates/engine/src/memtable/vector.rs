@@ -15,8 +15,9 @@
 
 use std::cmp::Ordering;
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Comparator, key};
 
 use super::arena::Arena;

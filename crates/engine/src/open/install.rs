@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use base::rng::Rng;
 use base::stats::Activity;
+use base::sync::{MutexGuard, PoisonError};
 use base::{FileNumber, Result, SequenceNumber};
 
 use super::replay::Replayed;
@@ -211,7 +212,10 @@ impl Opening {
         let dir = self.logs.dir().to_path_buf();
         let files = LogFiles::open(dir, &self.options, self.probe.as_ref())?;
         let log = files.create(number, LogKind::Buffered)?;
-        files.names().make_all_durable()?;
+        files
+            .names()
+            .make_all_durable()
+            .inspect_err(|_| files.discard_unused(number))?;
         Ok((files, log))
     }
 

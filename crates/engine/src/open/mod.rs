@@ -22,10 +22,11 @@ mod secondary;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use base::rng::Rng;
 use base::stats::Activity;
+use base::sync::Mutex;
 use base::{Comparator, Error, FileNumber, Result};
 
 use crate::db::Db;

@@ -341,12 +341,13 @@ impl OneLog<'_> {
         };
         loop {
             // While one part is inserted, the next one is read.
-            let next = std::thread::scope(|scope| {
+            let next = base::sync::thread::scope(|scope| {
                 let mut inserting = Vec::new();
                 let (part, insert) = (&part, &insert);
                 let all = 0..if part.bytes < PART_MIN { 1 } else { shares };
                 for share in all.clone() {
-                    let thread = std::thread::Builder::new().name("ironstone:replay".to_owned());
+                    let thread =
+                        base::sync::thread::Builder::new().name("ironstone:replay".to_owned());
                     let of = all.end;
                     let spawned = (of > 1)
                         .then(|| thread.spawn_scoped(scope, move || insert(part, (share, of))));

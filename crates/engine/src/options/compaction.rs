@@ -2,10 +2,10 @@
 //! them. Names, members and defaults are RocksDB's.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use base::Result;
 use base::options::OptionValue;
+use base::sync::atomic::AtomicBool;
 use table::CompressionType;
 
 base::option_enum! {

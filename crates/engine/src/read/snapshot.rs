@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use base::SequenceNumber;
+use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use base::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The snapshots that stand at one sequence number.
 #[derive(Clone, Copy, Debug, Default)]
@@ -185,7 +186,7 @@ mod tests {
         let shared = &*db.shared;
         let held = shared.snapshots.hold();
         let (tell, told) = std::sync::mpsc::channel();
-        let came = std::thread::scope(|scope| {
+        let came = base::sync::thread::scope(|scope| {
             scope.spawn(move || {
                 let families = shared.families.load();
                 let state = shared.state();

@@ -8,10 +8,11 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use base::stats::{Activity, Histogram, HistogramKind, SharedHistogram};
+use base::sync::atomic::{AtomicU64, Ordering};
+use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, FileNumber, Result};
 use table::options::PrepopulateBlockCache;
 

@@ -17,11 +17,12 @@
 use std::collections::VecDeque;
 use std::ops::Deref;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use base::perf::{self, PerfCounter};
 use base::stats::{HistogramKind, Ticker};
+use base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, ErrorKind, Result};
 use table::Reader;
 

@@ -9,9 +9,10 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering as Atomic};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use base::sync::atomic::{AtomicBool, AtomicU16, Ordering as Atomic};
+use base::sync::{Mutex, PoisonError};
 use base::{Comparator, Error, FileNumber, Result, SequenceNumber, key};
 use table::Properties;
 

@@ -12,9 +12,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::clock::Clock;
+use base::sync::atomic::{AtomicU64, Ordering};
 use base::{FileNumber, Result};
 use io::{FileSystem, OpenHow, SyncKind};
 

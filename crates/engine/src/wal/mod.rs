@@ -17,8 +17,9 @@ pub(crate) mod updates;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, FileNumber, Result};
 use io::{File, FileSystem, OpenHow};
 

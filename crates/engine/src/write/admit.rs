@@ -10,11 +10,12 @@
 //! [`debt_changed`], which is the only place that looks at it.
 
 use std::cmp::Reverse;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base::stats::{HistogramKind, Ticker};
+use base::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
+use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, ErrorKind, Result};
 
 use super::plan::Plan;
@@ -294,7 +295,7 @@ fn ask(db: &Shared, bytes: u64) -> u64 {
 fn hold_back(db: &Shared, time: Duration, ticker: Ticker) {
     let clock = &db.env().clock;
     let start = clock.monotonic_nanos();
-    std::thread::sleep(time);
+    base::sync::thread::sleep(time);
     let waited = clock.monotonic_nanos().saturating_sub(start) / 1000;
     if ticker == Ticker::StallMicros {
         stalled(db, waited);

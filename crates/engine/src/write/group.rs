@@ -13,10 +13,11 @@
 //! the first of them gets the lead and takes all others along.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, Thread};
+use std::sync::Arc;
 
+use base::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use base::sync::thread::{self, Thread};
+use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, Result};
 
 use super::plan::Plan;

@@ -9,8 +9,8 @@
 //! until all who are in are out.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use base::{Error, ErrorKind, Result};
 
 use super::watermark::Watermark;
@@ -211,11 +211,11 @@ mod tests {
         let order = Arc::new(Order::after(0));
         let inside = order.enter(false).unwrap();
         let other = Arc::clone(&order);
-        let closing = std::thread::Builder::new()
+        let closing = base::sync::thread::Builder::new()
             .spawn(move || other.close())
             .unwrap();
         while order.enter(true).is_ok() {
-            std::thread::yield_now();
+            base::sync::thread::yield_now();
         }
         assert!(!closing.is_finished());
         drop(inside);

@@ -29,11 +29,10 @@
 //! - A failed log write is indeterminate: the records may or may not come back after a restart.
 //!   Its sequence numbers are never used again.
 
-use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
-
 use base::perf::{self, PerfCounter, PerfLevel};
 use base::stats::{HistogramKind, Ticker};
+use base::sync::PoisonError;
+use base::sync::atomic::Ordering;
 use base::{Error, Result};
 
 use super::admit::{admit, check_patience, give_way};

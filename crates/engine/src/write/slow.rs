@@ -1,9 +1,8 @@
 //! Notices a device that does not answer: a log write that takes longer than `wal_slow_io_ms` is an
 //! event, while it lasts, and no failure.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
 use base::stats::Ticker;
+use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::shared::Shared;
 

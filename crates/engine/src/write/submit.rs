@@ -8,11 +8,11 @@
 //! file is cut back to what is durable, everything else is written to a new file, and nobody
 //! notices; else the database refuses writes until `resume`.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use base::perf::{self, PerfCounter};
 use base::stats::{HistogramKind, Ticker};
+use base::sync::atomic::Ordering;
 use base::{Error, ErrorKind, Result};
 use io::SyncKind;
 
@@ -42,7 +42,7 @@ pub(crate) fn wait_for_slot(db: &Shared) -> Result<()> {
         let now = db.env().clock.monotonic_nanos();
         let due = db.last_sync_nanos.load(Ordering::Relaxed) + interval;
         if now < due {
-            std::thread::sleep(Duration::from_nanos(due - now));
+            base::sync::thread::sleep(Duration::from_nanos(due - now));
         }
         let now = db.env().clock.monotonic_nanos();
         db.last_sync_nanos.store(now, Ordering::Relaxed);
@@ -83,7 +83,7 @@ pub(crate) fn log_group(db: &Shared, step: LogStep, group: &mut Group) -> Result
                 if now - since >= wait * 1_000_000 || db.state().failure.is_some() {
                     return Err(e.hint("make room on the device; writes then succeed again"));
                 }
-                std::thread::sleep(NO_SPACE_RETRY);
+                base::sync::thread::sleep(NO_SPACE_RETRY);
             }
             other => break other?,
         }

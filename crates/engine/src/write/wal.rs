@@ -9,10 +9,11 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use base::stats::{Statistics, Ticker};
+use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, FileNumber, Result, ValueType};
 use io::{FileSystem, OpenHow, Probe};
 use log::{Fence, LogOptions, Lsn, Names, Note, Pool, PoolOptions, TailPolicy, Taken, WalSync};

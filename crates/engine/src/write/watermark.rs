@@ -2,10 +2,10 @@
 //!
 //! Raising it costs one atomic operation while nobody waits.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use base::{Error, Result};
 
 /// A callback that is told once that a sequence number was reached, or why it will not be.
@@ -191,7 +191,7 @@ mod tests {
         let cx = Context::from_waker(Waker::noop());
         assert!(mark.poll(6, &cx).is_pending() && mark.poll(6, &cx).is_pending());
         let waiter = Arc::clone(&mark);
-        let thread = std::thread::Builder::new()
+        let thread = base::sync::thread::Builder::new()
             .spawn(move || tx.send(("wait", waiter.wait(7).is_ok())).unwrap())
             .unwrap();
         mark.raise(6);

@@ -9,8 +9,8 @@ use std::io::IoSlice;
 use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 
+use base::sync::atomic::{AtomicBool, Ordering};
 use base::{Error, ErrorKind, Result};
 use rustix::fs::{AtFlags, FallocateFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};

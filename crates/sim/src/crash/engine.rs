@@ -16,11 +16,12 @@ mod peer;
 pub mod threads;
 mod workload;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use base::clock::Clock;
 use base::options::OptionTable;
 use base::rng::Rng;
+use base::sync::{Mutex, MutexGuard, PoisonError};
 use ironstone::options::{WalIoMode, WalTailPolicy};
 use ironstone::{Db, Env, Options};
 

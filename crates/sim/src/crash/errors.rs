@@ -4,13 +4,14 @@
 //! next one fails too, unless the disk was merely full; the database opens again afterwards and has
 //! what was acknowledged, whether the process ended or the machine.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::Tally;
 use super::engine::{Plant, Setup, Workload, dump, lock, on, open, options};
 use super::model::History;
 use crate::disk::{Act, Config, CrashKind, Fault, Repeat, SimClock, SimDisk};
 use base::rng::Rng;
+use base::sync::Mutex;
 
 /// Makes operations fail one after the other: each `stride`-th, beginning with `first`.
 pub fn run(seed: u64, fault: Fault, repeat: Repeat, first: u64, stride: u64) -> Tally {

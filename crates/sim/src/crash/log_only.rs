@@ -8,10 +8,11 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use base::Result;
 use base::rng::Rng;
+use base::sync::{Mutex, MutexGuard, PoisonError};
 use io::{Create, FileSystem, OpenHow, SyncKind};
 use log::format::{BLOCK, LEGACY_HEADER, RECYCLABLE_HEADER};
 use log::{Flight, LogOptions, Reader, ReaderOptions, TailPolicy, WalSync, Writer};

@@ -5,12 +5,13 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use base::Result;
 use base::checksum::{crc32c, mask};
 use base::coding::u32_at;
+use base::sync::atomic::{AtomicU64, Ordering};
+use base::sync::{Mutex, MutexGuard, PoisonError};
 use ironstone::version::edit::VersionEdit;
 use log::format::{LEGACY_HEADER, RecordType};
 

@@ -1,7 +1,8 @@
 //! Flushes and compactions by call, and what the database tells of itself.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+
+use base::sync::atomic::AtomicBool;
 
 use ironstone::{
     BottommostLevelCompaction, CompactRangeOptions, CompactionOptions, ErrorKind, FlushOptions,

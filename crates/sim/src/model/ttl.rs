@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::clock::{Clock, SystemClock};
 use base::rng::Rng;
+use base::sync::atomic::{AtomicU64, Ordering};
 use ironstone::{
     BottommostLevelCompaction, CompactRangeOptions, Db, DbWithTtl, ReadOptions, WriteBatch,
 };

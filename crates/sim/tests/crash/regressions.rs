@@ -32,6 +32,17 @@ const SYNC: WriteOptions = WriteOptions {
     low_pri: false,
 };
 
+const BACKGROUND: ironstone::FlushOptions = ironstone::FlushOptions {
+    wait: false,
+    allow_write_stall: false,
+};
+
+/// Growing logs in a directory of their own.
+fn buffered_apart(o: &mut Options) {
+    o.db.wal_dir = "/logs".to_owned();
+    o.db.wal_io_mode = ironstone::options::WalIoMode::Buffered;
+}
+
 fn power_cut(disk: &SimDisk, kind: CrashKind) -> SimDisk {
     disk.crash_image(&mut base::rng::Rng::new(1), kind)
 }
@@ -118,27 +129,19 @@ fn a_log_has_its_name_once_something_in_it_is_durable() {
             db.put(b"key", b"1").unwrap();
             let other = db.column_family("other").unwrap();
             db.put_cf(&other, b"key", b"2").unwrap();
-            let background = ironstone::FlushOptions {
-                wait: false,
-                ..ironstone::FlushOptions::default()
-            };
-            db.flush_opt(&background, &other).unwrap();
+            db.flush_opt(&BACKGROUND, &other).unwrap();
             db.put_cf(&other, b"key", b"3").unwrap();
             db.sync_wal().unwrap();
         },
     ];
-    let buffered = |o: &mut Options| {
-        o.db.wal_dir = "/logs".to_owned();
-        o.db.wal_io_mode = ironstone::options::WalIoMode::Buffered;
-    };
     for (i, durably) in ways.iter().enumerate() {
         let disk = SimDisk::new(Config::default());
-        let db = open(&disk, buffered).unwrap();
+        let db = open(&disk, buffered_apart).unwrap();
         db.create_column_family("other", &options(&disk).cf)
             .unwrap();
         durably(&db);
         for kind in CrashKind::ALL {
-            let after = open(&power_cut(&disk, kind), buffered).unwrap();
+            let after = open(&power_cut(&disk, kind), buffered_apart).unwrap();
             assert!(after.get(b"key").unwrap().is_some(), "way {i}, {kind:?}");
         }
     }
@@ -158,11 +161,7 @@ fn a_new_manifest_does_not_outrun_a_closed_log() {
     db.flush().unwrap();
     db.put_cf(&other, b"unsynced", b"2").unwrap();
     db.pause_background_work().unwrap();
-    let background = ironstone::FlushOptions {
-        wait: false,
-        ..ironstone::FlushOptions::default()
-    };
-    db.flush_opt(&background, &other).unwrap();
+    db.flush_opt(&BACKGROUND, &other).unwrap();
     db.create_column_family("third", &options(&disk).cf)
         .unwrap();
     db.put(b"later", b"3").unwrap();
@@ -178,12 +177,8 @@ fn a_new_manifest_does_not_outrun_a_closed_log() {
 /// nothing relies on it, also if a second sync succeeds.
 #[test]
 fn a_log_whose_name_may_be_lost_is_not_relied_on() {
-    let buffered = |o: &mut Options| {
-        o.db.wal_dir = "/logs".to_owned();
-        o.db.wal_io_mode = ironstone::options::WalIoMode::Buffered;
-    };
     let disk = SimDisk::new(Config::default());
-    let db = open(&disk, buffered).unwrap();
+    let db = open(&disk, buffered_apart).unwrap();
     let default = db.default_column_family();
     db.put_opt(&SYNC, &default, b"before", b"1").unwrap();
     disk.fail_on(Fault::Eio, Repeat::Once, |act, path| {
@@ -193,7 +188,7 @@ fn a_log_whose_name_may_be_lost_is_not_relied_on() {
     disk.clear_faults();
     let kept = db.put_opt(&SYNC, &default, b"after", b"2").is_ok();
     for kind in CrashKind::ALL {
-        let db = open(&power_cut(&disk, kind), buffered).unwrap();
+        let db = open(&power_cut(&disk, kind), buffered_apart).unwrap();
         assert!(db.get(b"before").unwrap().is_some(), "{kind:?}");
         assert!(
             !kept || db.get(b"after").unwrap().is_some(),
@@ -203,7 +198,7 @@ fn a_log_whose_name_may_be_lost_is_not_relied_on() {
     db.resume().unwrap();
     db.put_opt(&SYNC, &default, b"resumed", b"3").unwrap();
     for kind in CrashKind::ALL {
-        let db = open(&power_cut(&disk, kind), buffered).unwrap();
+        let db = open(&power_cut(&disk, kind), buffered_apart).unwrap();
         for key in ["before", "resumed"] {
             assert!(db.get(key).unwrap().is_some(), "{kind:?}: {key}");
         }
@@ -227,6 +222,24 @@ fn names_that_a_failed_sync_may_have_lost_stay_lost() {
     for (nth, durable) in [(1, true), (2, false), (3, false), (4, true)] {
         assert_eq!(names.make_durable(nth).is_ok(), durable, "{nth}");
     }
+}
+
+/// An open that could not make its log's name durable left the log behind.
+#[test]
+fn an_open_that_fails_leaves_no_log_behind() {
+    let disk = SimDisk::new(Config::default());
+    drop(open(&disk, buffered_apart).unwrap());
+    let logs = || {
+        let mut names = disk.shared().list("/logs".as_ref()).unwrap();
+        names.sort();
+        names
+    };
+    let before = logs();
+    disk.fail_on(Fault::Eio, Repeat::Once, |act, path| {
+        act == Act::SyncDir && path.ends_with("logs")
+    });
+    assert!(open(&disk, buffered_apart).is_err());
+    assert_eq!(logs(), before);
 }
 
 /// A flush whose edit does not fit the MANIFEST any more begins a new one. That named the log of
@@ -291,10 +304,6 @@ fn a_fence_says_nothing_of_closed_logs_that_are_not_durable() {
         o.db.wal_io_mode = ironstone::options::WalIoMode::Buffered;
         o.cf.cf.disable_auto_compactions = true;
     };
-    let background = ironstone::FlushOptions {
-        wait: false,
-        ..ironstone::FlushOptions::default()
-    };
     for n in 1..25 {
         let disk = SimDisk::new(Config::default());
         let db = open(&disk, buffered).unwrap();
@@ -304,7 +313,7 @@ fn a_fence_says_nothing_of_closed_logs_that_are_not_durable() {
         db.put(b"first", b"1").unwrap();
         db.put_cf(&other, b"x", b"1").unwrap();
         disk.crash_at(disk.events() + n, CrashWhen::During);
-        drop(db.flush_opt(&background, &other));
+        drop(db.flush_opt(&BACKGROUND, &other));
         drop(db.put_opt(&SYNC, &db.default_column_family(), b"second", b"2"));
         drop(db);
         let mut rng = base::rng::Rng::new(n);

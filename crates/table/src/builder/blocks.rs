@@ -11,8 +11,9 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 
+use base::sync::{Condvar, Mutex, PoisonError};
 use base::{Comparator, Error, Result};
 
 use super::index::IndexBuilder;

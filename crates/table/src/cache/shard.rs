@@ -2,8 +2,10 @@
 
 use std::cell::UnsafeCell;
 use std::fmt;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
+
+use base::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use base::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{BlockCache, CacheKey, Pinned};
 use crate::block::Block;

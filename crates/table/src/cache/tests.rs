@@ -3,7 +3,7 @@
 use super::*;
 use crate::block::BlockBuilder;
 use base::rng::Rng;
-use std::sync::atomic::AtomicBool;
+use base::sync::atomic::AtomicBool;
 
 /// A block of about `bytes` bytes that names its key.
 fn block(key: CacheKey, bytes: usize) -> Block {
@@ -107,7 +107,7 @@ fn concurrent_hits_always_return_the_right_block() {
     let cache = Arc::new(BlockCache::new(300_000));
     let stop = AtomicBool::new(false);
     let hits = AtomicU64::new(0);
-    std::thread::scope(|s| {
+    base::sync::thread::scope(|s| {
         for t in 0..3u64 {
             let (cache, stop, hits) = (&cache, &stop, &hits);
             s.spawn(move || {

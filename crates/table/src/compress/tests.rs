@@ -258,7 +258,7 @@ fn what_a_thread_compressed_before_does_not_matter() {
         let (dict, input) = (bytes(if with_dict { 2000 } else { 1 }), bytes(3000));
         let here = pack(kind, DEFAULT_LEVEL, &dict, &input);
         let (d, n) = (dict.clone(), input.clone());
-        let there = std::thread::spawn(move || pack(kind, DEFAULT_LEVEL, &d, &n));
+        let there = base::sync::thread::spawn(move || pack(kind, DEFAULT_LEVEL, &d, &n));
         assert!(here == there.join().unwrap(), "{kind:?} {i}");
     }
 }

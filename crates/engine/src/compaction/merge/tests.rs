@@ -1,9 +1,8 @@
 //! The drop rules as a table: versions in, versions out.
 
-use std::sync::atomic::AtomicBool;
-
 use base::FileNumber;
 use base::merge::{PutOperator, StringAppendOperator};
+use base::sync::atomic::AtomicBool;
 
 use super::*;
 use crate::filter::CompactionFilter;

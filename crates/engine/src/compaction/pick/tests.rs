@@ -15,9 +15,9 @@
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::options::OptionTable;
+use base::sync::atomic::{AtomicBool, Ordering};
 use base::{Comparator, FileNumber, SequenceNumber, ValueType, key};
 use datadriven::{TestCase, walk};
 

@@ -24,9 +24,9 @@
 use std::cmp::Ordering as Order;
 use std::marker::PhantomData;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use base::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Comparator, key};
 
 use super::{Arena, Entry, Target, prefetch};

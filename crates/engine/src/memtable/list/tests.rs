@@ -108,7 +108,7 @@ fn entries_that_come_together_go_where_single_ones_do() {
 fn concurrent_inserts_lose_nothing_and_readers_see_order() {
     let list = list();
     let per_thread = if cfg!(miri) { 30 } else { 5000u64 };
-    std::thread::scope(|s| {
+    base::sync::thread::scope(|s| {
         for t in 0..4u64 {
             let list = &list;
             s.spawn(move || {
@@ -234,7 +234,7 @@ fn searches_beside_inserts_miss_nothing() {
         1 => format!("down/{:012}", n - i),
         _ => format!("{:016x}", i.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
     };
-    std::thread::scope(|s| {
+    base::sync::thread::scope(|s| {
         let (list, done) = (&list, &done);
         for t in 0..3 {
             s.spawn(move || {
@@ -242,7 +242,7 @@ fn searches_beside_inserts_miss_nothing() {
                 while (done.load(Ordering::Acquire) as u64) < n {
                     let there = done.load(Ordering::Acquire) as u64;
                     if there == 0 {
-                        std::thread::yield_now();
+                        base::sync::thread::yield_now();
                         continue;
                     }
                     // Where the writer is, and anywhere.

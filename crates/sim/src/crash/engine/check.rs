@@ -2,10 +2,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use base::Result;
 use base::rng::Rng;
+use base::sync::Mutex;
 use io::FileSystem;
 use ironstone::{Db, Options, ReadOptions};
 

@@ -12,9 +12,10 @@
 //! - two images of one life are prefixes of one order, so one has all that the other has.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use base::rng::Rng;
+use base::sync::Mutex;
 use base::{Error, Result};
 use ironstone::{Db, Options, WriteBatch, WriteOptions};
 
@@ -451,7 +452,7 @@ fn write_all(setup: &Setup, rng: &mut Rng, options: &Options, book: &Mutex<Book>
             sync,
         })
         .collect();
-    let results: Vec<Result<()>> = std::thread::scope(|scope| {
+    let results: Vec<Result<()>> = base::sync::thread::scope(|scope| {
         let running: Vec<_> = writers
             .into_iter()
             .map(|mut w| scope.spawn(move || w.run(setup.operations)))

@@ -1,9 +1,10 @@
 //! The operations of a workload, and what each of them promises.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use base::Result;
 use base::rng::Rng;
+use base::sync::Mutex;
 use ironstone::{ColumnFamily, Db, Options, PendingWrite, WriteBatch, WriteOptions};
 
 use super::super::model::{
