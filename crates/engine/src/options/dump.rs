@@ -3,6 +3,8 @@
 
 use std::fmt::Display;
 
+use base::options::{OptionFlag, OptionTable};
+
 use super::{ColumnFamilyOptions, DbOptions, Env, codec};
 use crate::events::InfoLog;
 
@@ -37,6 +39,13 @@ pub(crate) fn database(log: &InfoLog, options: &DbOptions, env: &Env) {
     for (section, name, value) in entries(&text) {
         if section.starts_with("DBOptions") {
             option(log, name, value);
+        }
+    }
+    // OPTIONS files do not have these.
+    let own = DbOptions::infos().iter();
+    for info in own.filter(|i| i.has(OptionFlag::Ironstone)) {
+        if let Some(value) = options.get(info.name) {
+            option(log, info.name, &value);
         }
     }
 }
@@ -155,6 +164,7 @@ mod tests {
             "Options.bottommost_compression: Disabled\n",
             "Options.create_if_missing: 0\n",
             "Options.write_buffer_size: 67108864\n",
+            "Options.wal_io_mode: auto\n",
             "Options.max_bytes_for_level_multiplier_addtl[6]: 1\n",
             "Options.compaction_options_universal.size_ratio: 1\n",
             "table_factory options:   ",

@@ -581,3 +581,37 @@ fn rates_follow_a_curve() {
     assert!(rate < 100_000, "{line}");
     assert!(first.is_dir());
 }
+
+/// A published comparison ran `--sync=true --use_direct_io_for_wal=true`, which was refused as an
+/// unknown flag: of Ironstone's own options only three had been made flags by hand.
+#[test]
+fn published_commands_run_as_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = db(dir.path());
+    let command = ["--sync=true", "--use_direct_io_for_wal=true"];
+    let fill = ["--benchmarks=fillseq", "--num=20", "--perf_level=2", &path];
+    let output = run(&[&command[..], &fill].concat());
+    assert!(result(&output, "fillseq").contains(" 20 operations;"));
+    assert!(output.contains("Perf Level: 2\n"), "{output}");
+    let log = std::fs::read_to_string(dir.path().join("LOG")).unwrap();
+    let set = log
+        .lines()
+        .any(|l| l.ends_with("Options.use_direct_io_for_wal: 1"));
+    assert!(set, "{log}");
+    let more = [
+        "--memory_limit=64M",
+        "--wal_pool_files=0",
+        "--wal_slow_io_ms=5",
+    ];
+    run(&[&more[..], &fill].concat());
+    let e = refused(&["--wal_pipeline_depth=9", &path]);
+    assert!(
+        e.contains("option wal_pipeline_depth = 9 is out of range"),
+        "{e}"
+    );
+    let Some(peer) = peer() else { return };
+    let engine = format!("--engine={peer}");
+    let e = refused(&[&command[..], &[&engine, &path]].concat());
+    let named = "flag 'use_direct_io_for_wal' with --engine=librocksdb";
+    assert!(e.contains(named), "{e}");
+}

@@ -39,25 +39,39 @@ pub(crate) fn header(flags: &Flags) -> String {
         "zstd" => "ZSTD",
         other => other,
     };
+    let memtable = match flags.memtablerep.split(':').next().unwrap_or_default() {
+        "skip_list" => "SkipListFactory",
+        "vector" => "VectorRepFactory",
+        "prefix_hash" => "HashSkipListRepFactory",
+        "hash_linkedlist" => "HashLinkListRepFactory",
+        other => other,
+    };
     format!(
         "Keys:       {} bytes each (+ 0 bytes user-defined timestamp)\n\
          Values:     {} bytes each ({} bytes after compression)\n\
          Entries:    {}\n\
-         Prefix:    0 bytes\n\
-         Keys per prefix:    0\n\
+         Prefix:    {} bytes\n\
+         Keys per prefix:    {}\n\
          RawSize:    {raw:.1} MB (estimated)\n\
          FileSize:   {file:.1} MB (estimated)\n\
-         Write rate: 0 bytes/second\n\
-         Read rate: 0 ops/second\n\
+         Write rate: {} bytes/second\n\
+         Read rate: {} ops/second\n\
          Compression: {compression}\n\
-         Compression sampling rate: 0\n\
-         Memtablerep: SkipListFactory\n\
-         Perf Level: 1\n\
+         Compression sampling rate: {}\n\
+         Memtablerep: {}\n\
+         Perf Level: {}\n\
          {}------------------------------------------------\n",
         flags.key_size,
         flags.value_size,
         (compressed + 0.5) as i64,
         flags.num,
+        flags.prefix_size,
+        flags.keys_per_prefix,
+        flags.benchmark_write_rate_limit,
+        flags.benchmark_read_rate_limit,
+        flags.sample_for_compression,
+        memtable,
+        flags.perf_level,
         if cfg!(debug_assertions) {
             "WARNING: Optimization is disabled: benchmarks unnecessarily slow\n\
              WARNING: Assertions are enabled; benchmarks unnecessarily slow\n"
@@ -195,5 +209,28 @@ mod tests {
         assert!(text.contains("RawSize:    1.1 MB (estimated)\nFileSize:   0.6 MB (estimated)\n"));
         assert!(text.contains("Values:     100 bytes each (50 bytes after compression)\n"));
         assert!(text.contains("Compression: Snappy\n"));
+        assert!(text.contains("Memtablerep: SkipListFactory\nPerf Level: 1\n"));
+    }
+
+    /// The header said perf level 1, no prefix, no limits and a skip list, whatever was asked for.
+    #[test]
+    fn the_header_tells_what_was_asked_for() {
+        let text = header(&Flags {
+            prefix_size: 3,
+            keys_per_prefix: 5,
+            benchmark_write_rate_limit: 77_777,
+            benchmark_read_rate_limit: 88,
+            sample_for_compression: 4,
+            memtablerep: "vector".to_owned(),
+            perf_level: 2,
+            ..Flags::default()
+        });
+        for line in [
+            "Prefix:    3 bytes\nKeys per prefix:    5\n",
+            "Write rate: 77777 bytes/second\nRead rate: 88 ops/second\n",
+            "Compression sampling rate: 4\nMemtablerep: VectorRepFactory\nPerf Level: 2\n",
+        ] {
+            assert!(text.contains(line), "{line}{text}");
+        }
     }
 }

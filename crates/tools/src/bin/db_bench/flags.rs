@@ -1,5 +1,6 @@
 //! Command-line flags: each is declared once, in the table in `flags/table.rs`. The parser,
-//! the defaults, `--help` and the engines' options all come from that table.
+//! the defaults, `--help` and the engines' options all come from that table. Options that only
+//! Ironstone has are flags as well, out of the engine's own tables (`flags/own.rs`).
 //!
 //! The syntax is RocksDB's: `--name=value`, `--name value` and `-name=value`; for a truth value
 //! also `--name` and `--noname`. `--undefok=a,b` allows unknown flags of these names.
@@ -102,11 +103,13 @@ macro_rules! flags {
         #[expect(non_snake_case, reason = "flags have RocksDB's names")]
         pub(crate) struct Flags {
             $($( $(#[doc = $doc])* pub(crate) $name: $ty, )*)*
+            /// Options that only Ironstone has.
+            pub(crate) own: super::own::Own,
         }
 
         impl Default for Flags {
             fn default() -> Self {
-                Self { $($( $name: $default, )*)* }
+                Self { $($( $name: $default, )*)* own: super::own::Own::default() }
             }
         }
 
@@ -129,6 +132,7 @@ macro_rules! flags {
     (@option $place:ident $option:literal) => { Some((Place::$place, $option)) };
 }
 
+mod own;
 mod refused;
 mod table;
 
@@ -185,11 +189,18 @@ pub(crate) fn parse(arguments: &[String]) -> Result<Command, Vec<String>> {
                     errors.push(e);
                 }
             }
-            None => {
-                if let Some(error) = refuse(&name, value, &mut rest) {
-                    without.push((name, error));
+            None => match own::find(&name) {
+                Some((flag, negated)) => {
+                    if let Err(e) = set_own(&mut flags, flag, negated, value, &mut rest) {
+                        errors.push(e);
+                    }
                 }
-            }
+                None => {
+                    if let Some(error) = refuse(&name, value, &mut rest) {
+                        without.push((name, error));
+                    }
+                }
+            },
         }
     }
     for (name, error) in without {
@@ -197,6 +208,9 @@ pub(crate) fn parse(arguments: &[String]) -> Result<Command, Vec<String>> {
         if !allowed.iter().any(|a| *a == name || a == base) {
             errors.push(error);
         }
+    }
+    if flags.engine.starts_with("librocksdb") {
+        flags.own.forget(&allowed);
     }
     // A flag that may be unknown may be one of the other engine, too.
     for flag in FLAGS.iter().filter(|f| allowed.iter().any(|a| a == f.name)) {
@@ -237,6 +251,28 @@ fn set<'a>(
     })?;
     if !(flag.set)(flags, value) {
         let (kind, name) = (flag.kind, flag.name);
+        return Err(format!(
+            "ERROR: illegal value '{value}' specified for {kind} flag '{name}'"
+        ));
+    }
+    Ok(())
+}
+
+/// As [`set`], for an option that only Ironstone has.
+fn set_own<'a>(
+    flags: &mut Flags,
+    flag: own::OwnFlag,
+    negated: bool,
+    value: Option<&'a str>,
+    rest: &mut impl Iterator<Item = &'a String>,
+) -> Result<(), String> {
+    let (name, kind) = (flag.info.name, flag.kind());
+    let value = value_of(&kind, negated, value, rest).ok_or_else(|| {
+        let doc = flag.info.doc.join("");
+        let doc = doc.trim();
+        format!("ERROR: flag '--{name}' is missing its argument; flag description: {doc}")
+    })?;
+    if !flags.own.set(flag, value) {
         return Err(format!(
             "ERROR: illegal value '{value}' specified for {kind} flag '{name}'"
         ));
@@ -412,6 +448,17 @@ pub(crate) fn help() -> String {
         lines.push(format!("  --{name} ({kind}, default {default})"));
         lines.extend(flag.doc.iter().map(|line| format!("      {}", line.trim())));
     }
+    lines.push("\nIronstone's own options, which --engine=librocksdb refuses:".to_owned());
+    for flag in own::all() {
+        let (name, default) = (flag.info.name, (flag.info.default)());
+        lines.push(format!("  --{name} ({}, default {default})", flag.kind()));
+        lines.extend(
+            flag.info
+                .doc
+                .iter()
+                .map(|line| format!("      {}", line.trim())),
+        );
+    }
     lines
         .push("\n--undefok=a,b ignores flags of these names that db_bench does not have.\nThe environment variable DB_BENCH_FLAGS has further flags, separated by spaces.\n".into());
     lines.join("\n")
@@ -516,6 +563,51 @@ mod tests {
         );
     }
 
+    /// Of Ironstone's own options only three had been written down as flags: the command line of a
+    /// published comparison, `--sync=true --use_direct_io_for_wal=true`, was refused as unknown.
+    #[test]
+    fn every_option_of_ironstones_own_is_a_flag() {
+        let own = |arguments: &[&str]| {
+            let all = crate::options::options(&run(arguments).unwrap()).unwrap();
+            let own = all.into_iter().filter(|o| o.own);
+            own.map(|o| (o.name, o.value)).collect::<Vec<_>>()
+        };
+        for flag in own::all() {
+            let (name, value) = (flag.info.name, (flag.info.default)());
+            assert_eq!(
+                own(&[&format!("--{name}={value}")]),
+                [(name.to_owned(), value)]
+            );
+        }
+        let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(
+            own(&["--sync=true", "--use_direct_io_for_wal=true"]),
+            [set("use_direct_io_for_wal", "true")]
+        );
+        assert_eq!(
+            own(&["--use_direct_io_for_wal", "--wal-pool-files", "3"]),
+            [
+                set("use_direct_io_for_wal", "true"),
+                set("wal_pool_files", "3")
+            ]
+        );
+        assert_eq!(
+            own(&["--use_direct_io_for_wal", "--nouse_direct_io_for_wal"]),
+            [set("use_direct_io_for_wal", "false")]
+        );
+        let undefok = [
+            "--engine=librocksdb",
+            "--undefok=wal_pool_files",
+            "--wal_pool_files=3",
+        ];
+        assert_eq!(own(&undefok), []);
+        let error = run(&["--wal_pool_files=many"]).err().unwrap();
+        assert_eq!(
+            error,
+            ["ERROR: illegal value 'many' specified for u32 flag 'wal_pool_files'"]
+        );
+    }
+
     #[test]
     fn undefok_allows_what_it_names() {
         run(&[
@@ -585,13 +677,18 @@ mod tests {
             "process_stats",
             "recycle_log_file_num",
             "two_write_queues",
-            "wal_io_mode",
-            "wal_tail_policy",
-            "wal_pipeline_depth",
         ];
         for flag in FLAGS {
             let known = ROCKSDB_FLAGS.split_whitespace().any(|f| f == flag.name);
             assert!(known != own.contains(&flag.name), "{}", flag.name);
+        }
+        for flag in own::all() {
+            let name = flag.info.name;
+            let twice = FLAGS.iter().any(|f| f.name == name);
+            assert!(
+                !twice && !ROCKSDB_FLAGS.split_whitespace().any(|f| f == name),
+                "{name}"
+            );
         }
         let help = help();
         assert!(

@@ -72,13 +72,13 @@ fn objects(flags: &Flags, options: &mut Options) -> Result<()> {
         let limiter = RateLimiter::new(limiter(flags), Arc::clone(&options.env.clock));
         options.env.rate_limiter = Some(Arc::new(limiter));
     }
-    let cache = Arc::new(BlockCache::new(flags.cache_size as usize));
-    if flags.cost_write_buffer_to_cache || flags.db_write_buffer_size != 0 {
-        let bytes = flags.db_write_buffer_size.max(0).unsigned_abs() as usize;
-        let manager = WriteBufferManager::new(bytes, Some(Arc::clone(&cache)), false);
-        options.env.write_buffer_manager = Some(Arc::new(manager));
+    if flags
+        .own
+        .get("memory_limit")
+        .is_none_or(|bytes| bytes == "0")
+    {
+        caches(flags, options);
     }
-    options.env.block_cache = Some(cache);
     if crate::options::statistics(flags)? {
         let statistics = Statistics::new();
         statistics.set_level(match flags.stats_level {
@@ -97,6 +97,17 @@ fn objects(flags: &Flags, options: &mut Options) -> Result<()> {
         options.cf.comparator = Comparator::user(Arc::new(Uint64Order));
     }
     Ok(())
+}
+
+/// The block cache, and what is charged to it. `memory_limit` makes its own.
+fn caches(flags: &Flags, options: &mut Options) {
+    let cache = Arc::new(BlockCache::new(flags.cache_size as usize));
+    if flags.cost_write_buffer_to_cache || flags.db_write_buffer_size != 0 {
+        let bytes = flags.db_write_buffer_size.max(0).unsigned_abs() as usize;
+        let manager = WriteBufferManager::new(bytes, Some(Arc::clone(&cache)), false);
+        options.env.write_buffer_manager = Some(Arc::new(manager));
+    }
+    options.env.block_cache = Some(cache);
 }
 
 /// What the databases of a run share.

@@ -19,13 +19,17 @@ pub(crate) struct EngineOption {
     pub(crate) value: String,
     /// Whether the value is db_bench's default.
     pub(crate) is_default: bool,
+    /// Whether only Ironstone has the option.
+    pub(crate) own: bool,
 }
 
 /// The options of all flags, or of `--options_file`. Errors: a flag has a value that means nothing; the
 /// file cannot be read.
 pub(crate) fn options(flags: &Flags) -> Result<Vec<EngineOption>> {
     if !flags.options_file.is_empty() {
-        return file::options(Path::new(&flags.options_file));
+        let mut all = file::options(Path::new(&flags.options_file))?;
+        all.extend(own(flags));
+        return Ok(all);
     }
     let mut all: Vec<EngineOption> = FLAGS
         .iter()
@@ -37,6 +41,7 @@ pub(crate) fn options(flags: &Flags) -> Result<Vec<EngineOption>> {
                 name: name.to_owned(),
                 flag: flag.name,
                 is_default: value == (flag.default)(),
+                own: false,
                 value,
             })
         })
@@ -57,8 +62,23 @@ pub(crate) fn options(flags: &Flags) -> Result<Vec<EngineOption>> {
         flag: "",
         value,
         is_default: false,
+        own: false,
     }));
+    all.extend(own(flags));
     Ok(all)
+}
+
+/// What is set of the options that only Ironstone has. OPTIONS files do not have them.
+fn own(flags: &Flags) -> impl Iterator<Item = EngineOption> {
+    let set = flags.own.iter();
+    set.map(|(place, name, value, is_default)| EngineOption {
+        place,
+        name: name.to_owned(),
+        flag: name,
+        value: value.to_owned(),
+        is_default,
+        own: true,
+    })
 }
 
 /// A kind of block compression.

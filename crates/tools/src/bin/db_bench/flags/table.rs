@@ -409,12 +409,6 @@ flags! {
         avoid_flush_during_shutdown: bool = false, option Db "avoid_flush_during_shutdown";
         /// Old log files that are kept to be overwritten.
         recycle_log_file_num: i64 = 0, option Db "recycle_log_file_num";
-        /// How logs are written: auto, direct or buffered. Ironstone only, as the next two.
-        wal_io_mode: String = "auto".to_owned(), option Db "wal_io_mode";
-        /// What becomes of the last sector of a log: rewrite, atomic or pad.
-        wal_tail_policy: String = "rewrite".to_owned(), option Db "wal_tail_policy";
-        /// Log writes that may be on their way at once; more than 1 needs wal_tail_policy=pad.
-        wal_pipeline_depth: i32 = 1, option Db "wal_pipeline_depth";
         /// Make the next log file before it is needed.
         async_wal_precreate: bool = false, option Db "async_wal_precreate";
         /// Bytes that recovery reads ahead in logs and the MANIFEST.

@@ -35,6 +35,7 @@ fn parse(text: &str) -> Vec<EngineOption> {
                     flag: "",
                     value: value.to_owned(),
                     is_default: false,
+                    own: false,
                 });
             }
         }

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use base::options::{OptionFlag, OptionTable};
 use base::{Error, Result};
-use ironstone::DbOptions;
 use tools::librocksdb::{
     FilterVerdict, KeyOrder, Library, PoolThreads, RateLimit, RocksCache, RocksOptions,
     RocksReadOptions,
@@ -52,17 +50,15 @@ pub(super) fn options(flags: &Flags) -> Result<RocksOptions> {
     let mut options = lib.options();
     options.create_if_missing(true);
     let all = crate::options::options(flags)?;
+    if let Some(own) = all.iter().find(|o| o.own && !o.is_default) {
+        return Err(Error::not_supported(format!(
+            "flag '{}' with --engine=librocksdb: it is an option of Ironstone's own",
+            own.name
+        )));
+    }
+    let all: Vec<_> = all.into_iter().filter(|o| !o.own).collect();
     for option in all.iter().filter(|o| o.place != Place::Table) {
-        let ours = only_ironstone(&option.name);
-        if ours && !option.is_default {
-            return Err(Error::not_supported(format!(
-                "RocksDB has no option {}",
-                option.name
-            )));
-        }
-        if !ours {
-            set(&mut options, &option.name, &option.value, option.is_default)?;
-        }
+        set(&mut options, &option.name, &option.value, option.is_default)?;
     }
     let cache = cache(&lib, flags)?;
     tables(&mut options, flags, &all, cache.as_ref())?;
@@ -78,12 +74,6 @@ fn set(options: &mut RocksOptions, name: &str, value: &str, is_default: bool) ->
         Err(e) if !is_default => Err(e),
         _ => Ok(()),
     }
-}
-
-fn only_ironstone(name: &str) -> bool {
-    DbOptions::infos()
-        .iter()
-        .any(|info| info.name == name && info.has(OptionFlag::Ironstone))
 }
 
 /// The block cache that `--cache_type` asks for. `None`: one that is made of text, which a library without
