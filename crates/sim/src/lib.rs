@@ -2,6 +2,7 @@
 //!
 //! - [`oracle`] asks real RocksDB: its C API ([`oracle::rocksdb`]) and its tools
 //!   ([`oracle::ldb`]).
+//! - [`chaos`] does everything at once from many threads while everything goes wrong.
 //! - [`corpus`] is a folder of databases that real RocksDB wrote, with what they contain.
 //! - [`content`] reads everything in a database in every way that there is, and compares.
 //! - [`crash`] ends a simulated machine at every event and checks what comes back.
@@ -13,6 +14,7 @@
 //! - [`model`] runs random operations against a `BTreeMap`.
 //! - [`turns`] lets Ironstone and RocksDB take turns on one directory.
 
+pub mod chaos;
 pub mod content;
 pub mod corpus;
 pub mod crash;

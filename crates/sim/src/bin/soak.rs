@@ -4,6 +4,7 @@
 //! soak model --ops 10000000 --sets 20 --seed 1      the model, under 20 sets of options
 //! soak switches --switches 2000 --seed 1            turns with RocksDB on one directory
 //! soak ttl --ops 200000 --sets 20 --seed 1          values that expire
+//! soak chaos --minutes 10 --seed 1                  many threads, and everything goes wrong
 //! ```
 //!
 //! Progress goes to standard error, the result to standard output. The first failure ends the run with
@@ -21,6 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
+use sim::chaos;
 use sim::model::{self, Counts, Plan};
 use sim::oracle;
 use sim::turns;
@@ -40,6 +42,8 @@ enum Task {
     Switches(Switches),
     /// Random operations on databases whose values expire
     Ttl(Ttl),
+    /// Everything at once from many threads, while calls of the disk fail and users' code panics
+    Chaos(Chaos),
 }
 
 #[derive(clap::Args)]
@@ -90,11 +94,39 @@ struct Ttl {
     seed: u64,
 }
 
+#[derive(clap::Args)]
+struct Chaos {
+    /// How long
+    #[arg(long, default_value_t = 10.0)]
+    minutes: f64,
+    /// Rounds, at most
+    #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
+    rounds: u64,
+    /// Seconds of a round
+    #[arg(long, default_value_t = 6.0)]
+    round_seconds: f64,
+    /// The seed of the first round
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Seconds that an operation may take
+    #[arg(long, default_value_t = 60.0)]
+    bound_seconds: f64,
+    /// Parts to leave out, separated by commas: faults, panics, comparators, async,
+    /// callbacks-that-write, listeners-that-read, families, imports, ranges, resume, pauses,
+    /// set-options, copies, unlogged
+    #[arg(long, value_delimiter = ',')]
+    without: Vec<String>,
+    /// Options that are not drawn: name=value;...
+    #[arg(long, default_value = "")]
+    options: String,
+}
+
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Model(a) => run_model(&a),
         Task::Switches(a) => run_switches(&a),
         Task::Ttl(a) => run_ttl(&a),
+        Task::Chaos(a) => run_chaos(&a),
     };
     match done {
         Ok(text) => {
@@ -209,4 +241,60 @@ fn run_ttl(a: &Ttl) -> Result<String, String> {
         "time to live: all agree; {} operations, {rate:.0}/s",
         a.ops
     ))
+}
+
+/// A bar of progress in a line of text.
+fn bar(part: f64) -> String {
+    let full = (part.clamp(0.0, 1.0) * 30.0) as usize;
+    format!("[{}{}]", "#".repeat(full), ".".repeat(30 - full))
+}
+
+fn run_chaos(a: &Chaos) -> Result<String, String> {
+    let bound = Duration::from_secs_f64(a.bound_seconds);
+    let watch = chaos::Watch::start(bound).map_err(|e| e.to_string())?;
+    let part = |name: &String| chaos::Part::named(name).ok_or(format!("--without {name}?"));
+    let without: Vec<_> = a.without.iter().map(part).collect::<Result<_, _>>()?;
+    let mut tally = chaos::Tally::default();
+    let (begun, seconds) = (Instant::now(), a.minutes * 60.0);
+    let told = |tally: &chaos::Tally| {
+        let (ms, what) = watch.longest();
+        format!(
+            "{} rounds, {} lives, {} operations, {} failed calls, {} panics, longest {ms} ms ({what}), \
+             {} MiB",
+            tally.rounds,
+            tally.lives,
+            watch.operations(),
+            tally.faults,
+            tally.panics,
+            tally.memory >> 20
+        )
+    };
+    while seconds_since(begun) < seconds && tally.rounds < a.rounds {
+        let plan = chaos::Plan {
+            seed: a.seed + tally.rounds,
+            time: Duration::from_secs_f64(a.round_seconds),
+            without: without.clone(),
+            options: a.options.clone(),
+        };
+        let mut repeat = format!(
+            "cargo xtask soak chaos --seed {} --rounds 1 --round-seconds {}",
+            plan.seed, a.round_seconds
+        );
+        if !a.without.is_empty() {
+            repeat += &format!(" --without {}", a.without.join(","));
+        }
+        if !a.options.is_empty() {
+            repeat += &format!(" --options '{}'", a.options);
+        }
+        watch.set_repeat(repeat.clone());
+        let done = chaos::run(&plan, &watch, &mut tally);
+        done.map_err(|e| format!("{e}\nrepeat: {repeat}\nchaos: FAILED; {}", told(&tally)))?;
+        let now = seconds_since(begun);
+        eprintln!(
+            "{} {now:.0} of {seconds:.0} s, {}",
+            bar(now / seconds),
+            told(&tally)
+        );
+    }
+    Ok(format!("chaos: all held; {}", told(&tally)))
 }

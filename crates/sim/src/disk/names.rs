@@ -16,7 +16,7 @@ pub(super) enum Node {
     File(usize),
 }
 
-/// A change of one or two names that happens as a whole.
+/// A change of a name, of two, or of those in a directory that is renamed, that happens as a whole.
 #[derive(Clone, Debug)]
 pub(super) struct NameOp {
     pub(super) sequence: u64,
@@ -88,6 +88,23 @@ impl Names {
 
     pub(super) fn add_dir(&mut self, sequence: u64, dir: &Path) {
         self.pend(sequence, vec![(dir.to_path_buf(), Some(Node::Dir))], dir);
+    }
+
+    /// Gives a directory, and everything under it, another name.
+    pub(super) fn rename_dir(&mut self, sequence: u64, from: &Path, to: &Path) {
+        let under = self.now.iter().filter(|(p, _)| p.starts_with(from));
+        let mut changes = Vec::new();
+        for (path, node) in under {
+            let rest = path.strip_prefix(from).unwrap_or(path);
+            let new = if rest.as_os_str().is_empty() {
+                to.to_path_buf()
+            } else {
+                to.join(rest)
+            };
+            changes.push((path.clone(), None));
+            changes.push((new, Some(*node)));
+        }
+        self.pend(sequence, changes, to);
     }
 
     fn pend(&mut self, sequence: u64, changes: Vec<(PathBuf, Option<Node>)>, target: &Path) {

@@ -107,10 +107,17 @@ impl FileSystem for SimDisk {
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         self.name_act(Act::Rename, to, |state, _| {
-            let Some(names::Node::File(inode)) = state.names.get(from) else {
-                return Err(not_found(Act::Rename, from));
-            };
             state.names.check_parent(Act::Rename, to)?;
+            let inode = match state.names.get(from) {
+                Some(names::Node::File(inode)) => inode,
+                Some(names::Node::Dir) if state.names.get(to).is_none() => {
+                    let sequence = state.next_sequence();
+                    state.names.rename_dir(sequence, from, to);
+                    return Ok(());
+                }
+                Some(names::Node::Dir) => return Err(os_error(Act::Rename, to, 17)),
+                None => return Err(not_found(Act::Rename, from)),
+            };
             let sequence = state.next_sequence();
             let changes = [(from, None), (to, Some(inode))];
             state.names.change(sequence, &changes, to);

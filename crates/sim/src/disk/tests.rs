@@ -247,3 +247,27 @@ fn one_opener_at_a_time() {
     drop(lock);
     disk.lock(&p("LOCK")).unwrap();
 }
+
+#[test]
+fn a_directory_gets_another_name_with_all_that_is_in_it() {
+    let disk = SimDisk::new(Config::default());
+    let [old, new] = ["/copy.tmp", "/copy"].map(Path::new);
+    disk.create_dir(&old.join("deep")).unwrap();
+    let file = disk.open(&old.join("deep/a"), OpenHow::CREATE_NEW).unwrap();
+    write_all_at(&*file, b"text", 0, WriteSync::Dsync).unwrap();
+    for dir in [&old.join("deep"), old, Path::new("/")] {
+        disk.sync_dir(dir).unwrap();
+    }
+    disk.create_dir(Path::new("/taken")).unwrap();
+    assert!(disk.rename(old, Path::new("/taken")).is_err());
+    disk.rename(old, new).unwrap();
+    let read = |disk: &SimDisk, dir: &Path| io::read_file(disk, &dir.join("deep/a"), 100).ok();
+    assert_eq!(read(&disk, new).as_deref(), Some(&b"text"[..]));
+    assert_eq!(read(&disk, old), None);
+    let mut rng = Rng::new(1);
+    let before = disk.crash_image(&mut rng, CrashKind::Nothing);
+    assert_eq!(read(&before, old).as_deref(), Some(&b"text"[..]));
+    disk.sync_dir(Path::new("/")).unwrap();
+    let after = disk.crash_image(&mut rng, CrashKind::Nothing);
+    assert_eq!(read(&after, new).as_deref(), Some(&b"text"[..]));
+}

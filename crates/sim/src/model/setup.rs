@@ -359,7 +359,7 @@ impl Setup {
     }
 
     /// Options that may change while the database is open: a few of them, with new values.
-    pub(super) fn changes(rng: &mut Rng) -> Vec<(&'static str, &'static str)> {
+    pub(crate) fn changes(rng: &mut Rng) -> Vec<(&'static str, &'static str)> {
         let some = (0..=rng.below(3)).map(|_| {
             let (name, values) = pick(rng, MUTABLE);
             (name, pick(rng, values))

@@ -1,0 +1,197 @@
+//! Users' code that the database calls: it panics when the weather says so, and asks the database
+//! for things while it is called.
+
+use std::cmp::Ordering;
+use std::sync::{Arc, Weak};
+
+use base::sync::{Mutex, PoisonError};
+use ironstone::listener::{
+    BackgroundErrorReason, BackgroundErrorRecoveryInfo, CompactionJobInfo, FlushJobInfo,
+    MemTableInfo, SubcompactionJobInfo, TableFileCreationBriefInfo, TableFileCreationInfo,
+    TableFileDeletionInfo, WriteStallInfo,
+};
+use ironstone::{
+    CompactionFilter, CompactionFilterFactory, Db, Error, EventListener, FilterContext,
+    FilterDecision, FilterValue, MergeOperator, PartitionerContext, PartitionerRequest,
+    SstPartitioner, SstPartitionerFactory, SstPartitionerFixedPrefix, UserComparator,
+    merge_operators::UInt64AddOperator,
+};
+
+use super::trouble::Trouble;
+
+/// How seldom a listener asks for what is expensive.
+const UPDATES_ONE_IN: u64 = 50;
+
+/// Where users' code finds the database, while it is open.
+#[derive(Debug, Default)]
+pub(super) struct Home(Mutex<Weak<Db>>);
+
+impl Home {
+    pub(super) fn set(&self, db: Weak<Db>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = db;
+    }
+
+    pub(super) fn db(&self) -> Option<Arc<Db>> {
+        let home = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        home.upgrade()
+    }
+}
+
+/// A listener that reads and panics.
+#[derive(Debug)]
+pub(super) struct Ear {
+    pub trouble: Arc<Trouble>,
+    pub home: Arc<Home>,
+    pub reads: bool,
+}
+
+impl Ear {
+    fn told(&self) {
+        if let Some(db) = self.home.db().filter(|_| self.reads) {
+            let seq = db.latest_sequence_number();
+            drop(db.get(b"anything"));
+            db.int_property("rocksdb.cur-size-all-mem-tables");
+            if self.trouble.one_in(UPDATES_ONE_IN) {
+                drop(db.get_updates_since(seq)); // reads a log from its start
+            }
+            drop(db.snapshot());
+        }
+        self.trouble.maybe_panic();
+    }
+}
+
+impl EventListener for Ear {
+    fn on_flush_begin(&self, _: &FlushJobInfo) {
+        self.told();
+    }
+    fn on_flush_completed(&self, _: &FlushJobInfo) {
+        self.told();
+    }
+    fn on_compaction_begin(&self, _: &CompactionJobInfo) {
+        self.told();
+    }
+    fn on_compaction_completed(&self, _: &CompactionJobInfo) {
+        self.told();
+    }
+    fn on_subcompaction_begin(&self, _: &SubcompactionJobInfo) {
+        self.told();
+    }
+    fn on_table_file_creation_started(&self, _: &TableFileCreationBriefInfo) {
+        self.told();
+    }
+    fn on_table_file_created(&self, _: &TableFileCreationInfo) {
+        self.told();
+    }
+    fn on_table_file_deleted(&self, _: &TableFileDeletionInfo) {
+        self.told();
+    }
+    fn on_memtable_sealed(&self, _: &MemTableInfo) {
+        self.told();
+    }
+    fn on_stall_conditions_changed(&self, _: &WriteStallInfo) {
+        self.told();
+    }
+    fn on_column_family_handle_deletion_started(&self, _: &str) {
+        self.told();
+    }
+    fn on_background_error(&self, _: BackgroundErrorReason, _: &Error) {
+        self.told();
+    }
+    fn on_error_recovery_begin(&self, _: BackgroundErrorReason, _: &Error) {
+        self.told();
+    }
+    fn on_error_recovery_end(&self, _: &BackgroundErrorRecoveryInfo) {
+        self.told();
+    }
+}
+
+/// Sums, and panics.
+#[derive(Debug)]
+pub(super) struct Sum(pub Arc<Trouble>);
+
+impl MergeOperator for Sum {
+    fn name(&self) -> &'static str {
+        UInt64AddOperator::NAME
+    }
+
+    fn full_merge(&self, key: &[u8], existing: Option<&[u8]>, ops: &[&[u8]]) -> Option<Vec<u8>> {
+        self.0.maybe_panic();
+        UInt64AddOperator.full_merge(key, existing, ops)
+    }
+
+    fn partial_merge(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+        self.0.maybe_panic();
+        UInt64AddOperator.partial_merge(key, operands)
+    }
+}
+
+/// The order of bytes under another name, with panics.
+pub(super) struct Order(pub Arc<Trouble>);
+
+impl UserComparator for Order {
+    fn name(&self) -> &'static str {
+        "chaos.Order"
+    }
+
+    fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        self.0.rarely_panic();
+        a.cmp(b)
+    }
+}
+
+/// Filters that keep everything, and panic.
+pub(super) struct Filters(pub Arc<Trouble>);
+
+struct Keeps(Arc<Trouble>);
+
+impl CompactionFilterFactory for Filters {
+    fn name(&self) -> &'static str {
+        "chaos.Filters"
+    }
+
+    fn create(&self, _: &FilterContext) -> Option<Box<dyn CompactionFilter>> {
+        self.0.maybe_panic();
+        Some(Box::new(Keeps(Arc::clone(&self.0))))
+    }
+}
+
+impl CompactionFilter for Keeps {
+    fn name(&self) -> &'static str {
+        "chaos.Keeps"
+    }
+
+    fn filter(&self, _: usize, _: &[u8], _: FilterValue<'_>) -> FilterDecision {
+        self.0.maybe_panic();
+        FilterDecision::Keep
+    }
+}
+
+/// Ends files at prefixes, and panics.
+#[derive(Debug)]
+pub(super) struct Cuts(pub Arc<Trouble>);
+
+struct Cut(Arc<Trouble>, SstPartitionerFixedPrefix);
+
+impl SstPartitionerFactory for Cuts {
+    fn name(&self) -> &'static str {
+        "chaos.Cuts"
+    }
+
+    fn create_partitioner(&self, _: &PartitionerContext<'_>) -> Option<Box<dyn SstPartitioner>> {
+        self.0.maybe_panic();
+        let inner = SstPartitionerFixedPrefix::new(2);
+        Some(Box::new(Cut(Arc::clone(&self.0), inner)))
+    }
+}
+
+impl SstPartitioner for Cut {
+    fn should_partition(&mut self, request: &PartitionerRequest<'_>) -> bool {
+        self.0.maybe_panic();
+        self.1.should_partition(request)
+    }
+
+    fn can_do_trivial_move(&mut self, smallest: &[u8], largest: &[u8]) -> bool {
+        self.0.maybe_panic();
+        self.1.can_do_trivial_move(smallest, largest)
+    }
+}

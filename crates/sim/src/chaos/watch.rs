@@ -1,0 +1,268 @@
+//! Who does what since when, and what happens when it takes too long.
+//!
+//! A thread enters what it does in its [`Slot`]. A watchdog looks at all of them; an operation over
+//! the bound ends the process, after the table, and the stacks of all threads as `gdb` shows them.
+
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use base::clock::{Clock, SystemClock};
+use base::sync::atomic::{AtomicU64, Ordering};
+use base::sync::thread::{Builder, JoinHandle};
+use base::sync::{Mutex, PoisonError};
+
+use super::trouble::Injected;
+
+/// How often the watchdog looks.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Panics that nobody asked for.
+static UNEXPECTED: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
+
+/// What a thread does now.
+#[derive(Clone, Copy, Debug)]
+struct Doing {
+    what: &'static str,
+    since_nanos: u64,
+}
+
+/// A thread's entry.
+pub(super) struct Slot {
+    name: String,
+    doing: Mutex<Option<Doing>>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    clock: Arc<dyn Clock>,
+    slots: Mutex<Vec<Arc<Slot>>>,
+    operations: AtomicU64,
+    longest: Mutex<(u64, &'static str)>,
+    repeat: Mutex<String>,
+    context: Mutex<String>,
+    bound_nanos: u64,
+}
+
+/// The table of all threads, and the watchdog over it.
+pub struct Watch {
+    shared: Arc<Shared>,
+    end: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> base::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Slot {
+    /// Does something under the eyes of the watchdog. A panic that was injected into users' code and
+    /// came through is `None`; any other goes on.
+    pub(super) fn run<T>(&self, what: &'static str, f: impl FnOnce() -> T) -> Option<T> {
+        let begun = self.shared.clock.monotonic_nanos();
+        *locked(&self.doing) = Some(Doing {
+            what,
+            since_nanos: begun,
+        });
+        let done = catch_unwind(AssertUnwindSafe(f));
+        *locked(&self.doing) = None;
+        self.shared.operations.fetch_add(1, Ordering::Relaxed);
+        let took = self.shared.clock.monotonic_nanos() - begun;
+        let mut longest = locked(&self.shared.longest);
+        if took > longest.0 {
+            *longest = (took, what);
+        }
+        drop(longest);
+        match done {
+            Ok(value) => Some(value),
+            Err(payload) if payload.is::<Injected>() => None,
+            Err(payload) => std::panic::resume_unwind(payload),
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some((sender, thread)) = self.end.take() {
+            drop(sender);
+            drop(thread.join());
+        }
+    }
+}
+
+impl Watch {
+    /// Begins to watch: an operation longer than `bound` ends the process.
+    pub fn start(bound: Duration) -> std::io::Result<Self> {
+        std::panic::set_hook(Box::new(note_panic));
+        let shared = Arc::new(Shared {
+            clock: SystemClock::shared(),
+            slots: Mutex::default(),
+            operations: AtomicU64::new(0),
+            longest: Mutex::new((0, "nothing")),
+            repeat: Mutex::default(),
+            context: Mutex::default(),
+            bound_nanos: bound.as_nanos() as u64,
+        });
+        let (sender, receiver) = channel::<()>();
+        let watched = Arc::clone(&shared);
+        let thread = Builder::new().name("watchdog".to_owned()).spawn(move || {
+            while receiver.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                watched.look();
+            }
+        })?;
+        Ok(Self {
+            shared,
+            end: Some((sender, thread)),
+        })
+    }
+
+    /// What repeats what is done from now on.
+    pub fn set_repeat(&self, command: String) {
+        *locked(&self.shared.repeat) = command;
+    }
+
+    /// What it is done with.
+    pub(super) fn set_context(&self, text: String) {
+        *locked(&self.shared.context) = text;
+    }
+
+    /// What it is done with.
+    pub(super) fn context(&self) -> String {
+        locked(&self.shared.context).clone()
+    }
+
+    /// Operations so far.
+    pub fn operations(&self) -> u64 {
+        self.shared.operations.load(Ordering::Relaxed)
+    }
+
+    /// The longest operation so far, in milliseconds, and what it was.
+    pub fn longest(&self) -> (u64, &'static str) {
+        let (nanos, what) = *locked(&self.shared.longest);
+        (nanos / 1_000_000, what)
+    }
+
+    /// A new entry.
+    pub(super) fn slot(&self, name: &str) -> Arc<Slot> {
+        let slot = Arc::new(Slot {
+            name: name.to_owned(),
+            doing: Mutex::new(None),
+            shared: Arc::clone(&self.shared),
+        });
+        locked(&self.shared.slots).push(Arc::clone(&slot));
+        slot
+    }
+
+    /// Forgets all entries.
+    pub(super) fn clear(&self) {
+        locked(&self.shared.slots).clear();
+    }
+
+    /// Everything there is to say about all threads.
+    pub(super) fn table(&self) -> String {
+        self.shared.table()
+    }
+}
+
+impl Shared {
+    fn look(&self) {
+        let now = self.clock.monotonic_nanos();
+        let slots = locked(&self.slots).clone();
+        for slot in slots {
+            let doing = *locked(&slot.doing);
+            if let Some(d) = doing
+                && now.saturating_sub(d.since_nanos) > self.bound_nanos
+            {
+                self.give_up(&slot.name, d.what);
+            }
+        }
+    }
+
+    fn table(&self) -> String {
+        let now = self.clock.monotonic_nanos();
+        let line = |slot: &Arc<Slot>| match *locked(&slot.doing) {
+            Some(d) => {
+                let seconds = now.saturating_sub(d.since_nanos) as f64 / 1e9;
+                format!("  {:12} {} for {seconds:.1} s\n", slot.name, d.what)
+            }
+            None => format!("  {:12} between operations\n", slot.name),
+        };
+        locked(&self.slots).iter().map(line).collect()
+    }
+
+    fn give_up(&self, name: &str, what: &str) {
+        let bound = self.bound_nanos as f64 / 1e9;
+        eprintln!("\nchaos: FAILED: {what} of thread {name} takes longer than {bound} s");
+        eprint!("{}", self.table());
+        eprintln!("{}", stacks());
+        for panic in unexpected_panics() {
+            eprintln!("panic: {panic}");
+        }
+        eprintln!("{}", locked(&self.context));
+        eprintln!("repeat: {}", locked(&self.repeat));
+        std::process::exit(1);
+    }
+}
+
+/// The stacks of all threads of this process. They go to a file first: who is looked at stands still,
+/// and cannot empty a pipe.
+pub(super) fn stacks() -> String {
+    let pid = std::process::id().to_string();
+    let out = tempfile::NamedTempFile::new();
+    let told = out.and_then(|out| {
+        Command::new("gdb")
+            .args(["-p", &pid, "-batch", "-nx"])
+            .args(["-ex", "set print frame-arguments none"])
+            .args(["-ex", "thread apply all bt 40"])
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .stdout(out.reopen()?)
+            .status()?;
+        std::fs::read_to_string(out.path())
+    });
+    told.unwrap_or_else(|e| format!("no stacks: gdb: {e}"))
+}
+
+/// Keeps what panicked, unless it was injected.
+fn note_panic(info: &PanicHookInfo<'_>) {
+    if info.payload().is::<Injected>() {
+        return;
+    }
+    let thread = std::thread::current();
+    let trace = std::backtrace::Backtrace::force_capture();
+    let text = format!("{}: {info}\n{trace}", thread.name().unwrap_or("?"));
+    eprintln!("{text}");
+    let mut all = UNEXPECTED
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    all.push(text);
+}
+
+/// The panics that nobody asked for since the last call.
+pub(super) fn unexpected_panics() -> Vec<String> {
+    let mut all = UNEXPECTED
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    std::mem::take(&mut *all)
+}
+
+/// Names of the database's threads that live in this process.
+pub(super) fn engine_threads() -> Vec<String> {
+    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
+        return Vec::new();
+    };
+    let name = |task: std::io::Result<std::fs::DirEntry>| {
+        let name = std::fs::read_to_string(task.ok()?.path().join("comm")).ok()?;
+        Some(name.trim().to_owned())
+    };
+    let all = tasks.filter_map(name);
+    all.filter(|n| n.starts_with("ironstone")).collect()
+}
+
+/// Bytes of memory that this process has.
+pub(super) fn resident_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text.split(' ').nth(1).and_then(|n| n.parse::<u64>().ok());
+    pages.unwrap_or(0) * 4096
+}
