@@ -13,7 +13,7 @@ pub use std::sync::{
     atomic,
 };
 #[cfg(not(shuttle))]
-pub use std::thread;
+pub use std::{thread, thread_local};
 
 #[cfg(shuttle)]
 pub use shuttle::{
@@ -22,5 +22,5 @@ pub use shuttle::{
         Barrier, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard,
         RwLockWriteGuard, atomic,
     },
-    thread,
+    thread, thread_local,
 };

@@ -194,6 +194,7 @@ impl Db {
         if !self.shared.read_only {
             self.shared.delete_obsolete_files();
         }
+        self.shared.deliver_the_rest();
         result
     }
 }

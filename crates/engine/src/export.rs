@@ -106,7 +106,7 @@ pub(crate) fn import(
     }
     db.env().fs.sync_dir(&db.dir)?;
     let family = families::create(db, name, options)?;
-    let added = db.order.alone(|| add(db, &family, &mut all, &mut made));
+    let added = db.alone(|| add(db, &family, &mut all, &mut made));
     if let Err(e) = added {
         drop(families::drop_family(db, &family));
         return Err(e);
@@ -261,7 +261,7 @@ fn add(db: &Shared, family: &Arc<Family>, all: &mut [Import], made: &mut Made) -
     }
     // What is written from here on must be newer than the files.
     let newest = all.iter().map(|f| f.meta.largest_seqno).max().unwrap_or(0);
-    let ticket = db.order.begin_through(newest);
+    let mut ticket = db.order.begin_through(newest);
     let result = (|| {
         let version = Arc::new(next_version(&db.tables, family, &edit, Activity::Unknown)?);
         made.keep();
@@ -275,7 +275,7 @@ fn add(db: &Shared, family: &Arc<Family>, all: &mut [Import], made: &mut Made) -
         drop(state);
         Ok(())
     })();
-    db.order
-        .finish(ticket, result.is_ok() && ticket.last >= ticket.first);
+    let used = ticket.last >= ticket.first;
+    ticket.end(result.is_ok() && used);
     result
 }

@@ -28,7 +28,7 @@ pub(crate) fn create(
     options.validate_in(&db.options.db)?;
     db.check_writable()?;
     // Nobody is writing, so that no group is halfway with the old set.
-    let family = db.order.alone(|| {
+    let family = db.alone(|| {
         let mut versions = db.lock_versions();
         let old = db.families.load();
         if old.by_name(name).is_some() {
@@ -86,7 +86,7 @@ pub(crate) fn drop_family(db: &Shared, family: &Arc<Family>) -> Result<()> {
         return Err(Error::invalid_argument("Can't drop default column family"));
     }
     db.check_writable()?;
-    db.order.alone(|| {
+    db.alone(|| {
         let mut versions = db.lock_versions();
         let old = db.families.load();
         if old.get(family.id).is_none() {

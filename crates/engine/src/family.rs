@@ -407,18 +407,29 @@ fn memtable_settings(
     }
 }
 
+/// How often the set of families has changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Epoch(u64);
+
 /// The column families of a database: replaced as a whole when one is created or dropped.
 #[derive(Clone, Default)]
 pub(crate) struct FamilySet {
     by_id: BTreeMap<u32, Arc<Family>>,
+    epoch: Epoch,
 }
 
 impl FamilySet {
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
     pub(crate) fn insert(&mut self, family: Arc<Family>) {
+        self.epoch.0 += 1;
         self.by_id.insert(family.id, family);
     }
 
     pub(crate) fn remove(&mut self, id: u32) {
+        self.epoch.0 += 1;
         self.by_id.remove(&id);
     }
 

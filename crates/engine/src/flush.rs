@@ -92,10 +92,22 @@ pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
     let ids: Vec<u32> = jobs.iter().map(|j| j.family.id).collect();
     state.flushing.extend(&ids);
     Some(Box::new(move |db| {
-        let result = flush(db, jobs);
-        db.state().flushing.retain(|id| !ids.contains(id));
-        result
+        let _registered = Registered { db, ids };
+        flush(db, jobs)
     }))
+}
+
+/// Families with a flush under way, until it is dropped.
+struct Registered<'a> {
+    db: &'a Shared,
+    ids: Vec<u32>,
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        let ids = &self.ids;
+        self.db.state().flushing.retain(|id| !ids.contains(id));
+    }
 }
 
 /// Writes each job's memtables to a table, and installs all tables at once.

@@ -19,9 +19,11 @@ use base::sync::{Mutex, PoisonError};
 use base::{Error, ErrorKind, Result};
 
 use crate::compaction;
+use crate::courier;
 use crate::flush;
 use crate::listener::BackgroundErrorReason;
 use crate::options::DbOptions;
+use crate::outbox;
 use crate::properties;
 use crate::shared::{Shared, State};
 use crate::write::wal::LogFiles;
@@ -139,6 +141,9 @@ impl Jobs {
             jobs.spawn("ironstone:pool", db, fill_pool)?;
         }
         jobs.spawn("ironstone:wal", db, pending::run)?;
+        if !db.env().listeners.is_empty() {
+            jobs.spawn("ironstone:tell", db, courier::run)?;
+        }
         if db.wal.archives() {
             jobs.spawn("ironstone:purge", db, purge_archive)?;
         }
@@ -190,7 +195,11 @@ impl Jobs {
 
     /// Waits for the threads; [`Shared::begin_close`] has told them to end.
     pub(crate) fn join(&mut self) {
+        let me = base::sync::thread::current().id();
         for thread in self.threads.drain(..) {
+            if thread.thread().id() == me {
+                continue; // a callback on this thread was the last who had the database
+            }
             // A panic in a job has been reported by the panic hook already.
             drop(thread.join());
         }
@@ -318,54 +327,76 @@ fn every(db: &Shared, period: impl Fn() -> Option<Duration>, act: impl Fn()) {
 /// Does what there is to do until the database closes, as long as the options have at least
 /// `index + 1` threads for it.
 fn work(db: &Arc<Shared>, role: Role, index: usize) {
-    loop {
-        let mut state = db.state();
-        let job = loop {
-            if state.closing {
-                return;
-            }
-            if state.failure.is_none()
-                && state.paused == 0
-                && !db.background_canceled()
-                && index < role.limit(&db.db_options())
-                && let Some(job) = role.next(db, &mut state)
-            {
-                state.busy += 1;
-                break job;
-            }
-            if role == Role::Flush {
-                db.write_buffers().rest(db.env().clock.monotonic_nanos());
-            }
-            // Files grow old without anybody's doing.
-            let starved = state.starved_for(&db.env().clock);
-            state = db.wait_timeout(state, starved.unwrap_or(LOOK_AGAIN));
-        };
-        drop(state);
-        // A panic is a bug of ours; the database must not hang on the thread that is gone.
-        let result = catch_unwind(AssertUnwindSafe(|| job(db)))
-            .unwrap_or_else(|_| Err(Error::aborted("a background job panicked")));
-        let mut starved = false;
-        match result {
-            Err(e) if role.reason() == BackgroundErrorReason::Compaction && lacks_space(&e) => {
-                db.log.warn(format_args!(
-                    "a compaction had no space and is tried again later: {e}"
-                ));
-                db.tell(|l| l.on_background_error(role.reason(), &e));
-                starved = true;
-            }
-            Err(e) => db.fail_in(role.reason(), "background job", &e),
-            Ok(()) => {}
-        }
-        db.delete_obsolete_files();
-        let mut state = db.state();
-        state.busy -= 1;
-        if starved {
-            let now = db.env().clock.monotonic_nanos();
-            state.starved_until = now + NO_SPACE_PAUSE.as_nanos() as u64;
-        }
-        drop(state);
-        admit::debt_changed(db);
+    outbox::begin_work();
+    while let Some(job) = wait_for_work(db, role, index) {
+        do_job(db, role, job);
     }
+}
+
+/// `None`: the database is closed.
+fn wait_for_work(db: &Arc<Shared>, role: Role, index: usize) -> Option<Work> {
+    let mut state = db.state();
+    loop {
+        if state.closing {
+            return None;
+        }
+        if state.failure.is_none()
+            && state.paused == 0
+            && !db.background_canceled()
+            && index < role.limit(&db.db_options())
+        {
+            // Orders and partitioners of the application are asked.
+            let next = catch_unwind(AssertUnwindSafe(|| role.next(db, &mut state)));
+            match next {
+                Ok(Some(job)) => {
+                    state.busy += 1;
+                    return Some(job);
+                }
+                Ok(None) => {}
+                Err(_) => {
+                    drop(state);
+                    let error = Error::aborted("the choice of a background job panicked");
+                    db.fail_in(role.reason(), "background job", &error);
+                    state = db.state();
+                    continue;
+                }
+            }
+        }
+        if role == Role::Flush {
+            db.write_buffers().rest(db.env().clock.monotonic_nanos());
+        }
+        // Files grow old without anybody's doing.
+        let starved = state.starved_for(&db.env().clock);
+        state = db.wait_timeout(state, starved.unwrap_or(LOOK_AGAIN));
+    }
+}
+
+fn do_job(db: &Arc<Shared>, role: Role, job: Work) {
+    // A panic is a bug of ours or of the application; the database must not hang on the thread that
+    // is gone.
+    let result = catch_unwind(AssertUnwindSafe(|| job(db)))
+        .unwrap_or_else(|_| Err(Error::aborted("a background job panicked")));
+    let mut starved = false;
+    match result {
+        Err(e) if role.reason() == BackgroundErrorReason::Compaction && lacks_space(&e) => {
+            db.log.warn(format_args!(
+                "a compaction had no space and is tried again later: {e}"
+            ));
+            db.tell_later(move |l| l.on_background_error(role.reason(), &e));
+            starved = true;
+        }
+        Err(e) => db.fail_in(role.reason(), "background job", &e),
+        Ok(()) => {}
+    }
+    db.delete_obsolete_files();
+    let mut state = db.state();
+    state.busy -= 1;
+    if starved {
+        let now = db.env().clock.monotonic_nanos();
+        state.starved_until = now + NO_SPACE_PAUSE.as_nanos() as u64;
+    }
+    drop(state);
+    admit::debt_changed(db);
 }
 
 /// Whether a table could not be written because the device is full: what it would have been made from

@@ -1,18 +1,43 @@
 //! Event listeners: the application is told what the database does in the background.
 //!
-//! Callbacks run on the thread on which the thing happened. They may read, and should be short: the
-//! thread goes on when they return. They must not write to the database or wait for it: writers may
-//! be waiting for the callback. One that panics is told of in LOG, and the database goes on.
+//! Callbacks run on the thread on which the thing happened, or on one of the database's own, when it
+//! holds no lock of the database: they may call it, writes included. They should be short: the thread
+//! goes on when they return, and a flush or a compaction must not wait for itself. One that panics
+//! is told of in LOG, and the database goes on.
 
+use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use base::sync::thread_local;
 use base::{Error, FileNumber, Result};
 use table::Properties;
 
 use crate::filter::TableCreationReason;
+
+thread_local! {
+    /// Whether this thread runs the application's code.
+    static TELLING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the application's code, called by a database, runs on this thread.
+pub(crate) fn is_telling() -> bool {
+    TELLING.with(Cell::get)
+}
+
+/// Runs the application's code.
+pub(crate) fn telling<T>(f: impl FnOnce() -> T) -> T {
+    struct Back(bool);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            TELLING.with(|t| t.set(self.0));
+        }
+    }
+    let _back = Back(TELLING.with(|t| t.replace(true)));
+    f()
+}
 
 /// Whether the writes of a column family are held back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -364,8 +389,10 @@ impl Listeners {
 
     /// Calls `f` for each listener; returns how many panicked.
     pub(crate) fn tell(&self, f: impl Fn(&dyn EventListener)) -> usize {
-        let panics =
-            |l: &&Arc<dyn EventListener>| catch_unwind(AssertUnwindSafe(|| f(&***l))).is_err();
+        let panics = |l: &&Arc<dyn EventListener>| {
+            let call = || telling(|| f(&***l));
+            catch_unwind(AssertUnwindSafe(call)).is_err()
+        };
         self.0.iter().filter(panics).count()
     }
 }

@@ -152,7 +152,7 @@ pub(crate) fn capture(
         let all: Vec<_> = db.families.load().iter().cloned().collect();
         maintenance::flush(db, &all, &FlushOptions::default())?;
     }
-    db.order.alone(|| between_writes(db))
+    db.alone(|| between_writes(db))
 }
 
 /// Nobody is inside the order of writes.

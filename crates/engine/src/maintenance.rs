@@ -38,7 +38,7 @@ pub(crate) fn flush_because(
             admit::wait_for_room(db, family)?;
         }
     }
-    let begun = db.order.alone(|| begin_flush(db, families, reason))?;
+    let begun = db.alone(|| begin_flush(db, families, reason))?;
     if options.wait { begun.wait(db) } else { Ok(()) }
 }
 
@@ -298,11 +298,13 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
 
 /// See [`Db::lock_wal`](crate::Db::lock_wal).
 pub(crate) fn lock_wal(db: &Shared) -> Result<()> {
+    let _courier = db.courier();
     db.check_writable()?;
     let mut locks = db.wal_locks.lock().unwrap_or_else(PoisonError::into_inner);
     if *locks == 0 {
-        db.order.close();
-        submit::flush_wal(db, false).inspect_err(|_| db.order.open())?;
+        let closed = db.order.close();
+        submit::flush_wal(db, false)?;
+        closed.keep();
     }
     *locks += 1;
     Ok(())

@@ -52,6 +52,7 @@ impl Shared {
     /// Deletes what nothing refers to any more: logs below every family's, unless they are archived,
     /// archived ones that are too old or too many, and files that the janitor collected.
     pub(crate) fn delete_obsolete_files(&self) {
+        let _courier = self.courier();
         let disabled = self
             .no_deletions
             .lock()
@@ -118,7 +119,7 @@ impl Shared {
                 job_id: job,
                 status: removed.as_ref().copied().map_err(Error::duplicate),
             };
-            self.tell(|l| l.on_table_file_deleted(&info));
+            self.tell_later(move |l| l.on_table_file_deleted(&info));
         }
     }
 

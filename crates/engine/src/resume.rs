@@ -25,28 +25,23 @@ pub(crate) fn resume(db: &Shared) -> Result<()> {
     if db.read_only || db.is_closing() {
         return db.check_writable();
     }
-    if db.state().failure.is_none() {
+    let failure = db.state().failure.as_ref().map(Error::duplicate);
+    let Some(old_bg_error) = failure else {
         return Ok(());
-    }
-    db.order.close();
-    if db.state().failure.is_none() {
-        db.order.open();
-        return Ok(()); // somebody else did it meanwhile
-    }
-    let old = db.state().failure.as_ref().map(Error::duplicate);
-    db.count(Ticker::ErrorHandlerAutoresumeCount, 1);
-    if let Some(old) = &old {
-        db.tell(|l| l.on_error_recovery_begin(BackgroundErrorReason::WriteCallback, old));
-    }
-    let result = begin_anew(db).and_then(|families| flushed(db, &families));
-    db.order.open();
-    if let Some(old_bg_error) = old {
-        let info = BackgroundErrorRecoveryInfo {
-            old_bg_error,
-            new_bg_error: result.as_ref().copied().map_err(Error::duplicate),
-        };
-        db.tell(|l| l.on_error_recovery_end(&info));
-    }
+    };
+    db.tell(|l| l.on_error_recovery_begin(BackgroundErrorReason::WriteCallback, &old_bg_error));
+    let result = db.alone(|| {
+        if db.state().failure.is_none() {
+            return Ok(()); // somebody else did it meanwhile
+        }
+        db.count(Ticker::ErrorHandlerAutoresumeCount, 1);
+        begin_anew(db).and_then(|families| flushed(db, &families))
+    });
+    let info = BackgroundErrorRecoveryInfo {
+        old_bg_error,
+        new_bg_error: result.as_ref().copied().map_err(Error::duplicate),
+    };
+    db.tell(|l| l.on_error_recovery_end(&info));
     if result.is_ok() {
         db.count(Ticker::ErrorHandlerAutoresumeSuccessCount, 1);
     }

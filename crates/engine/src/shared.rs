@@ -30,6 +30,7 @@ use crate::events::InfoLog;
 use crate::family::{Family, FamilySet};
 use crate::listener::{BackgroundErrorReason, EventListener, MemTableInfo};
 use crate::options::{DbOptions, Env, Options};
+use crate::outbox::Outbox;
 use crate::read::snapshot::SnapshotList;
 use crate::totals::Totals;
 use crate::version::VersionSet;
@@ -106,6 +107,8 @@ pub(crate) struct Shared {
     /// A write with `disable_wal` happened.
     pub(crate) unlogged: AtomicBool,
 
+    /// What listeners are to be told.
+    pub(crate) outbox: Outbox,
     /// How often deletions were disabled; held while files are deleted. Before all other locks.
     pub(crate) no_deletions: Mutex<u32>,
     state: Mutex<State>,
@@ -302,6 +305,7 @@ impl Shared {
             wal: parts.wal,
             log_bytes: AtomicU64::new(0),
             unlogged: AtomicBool::new(false),
+            outbox: Outbox::default(),
             no_deletions: Mutex::new(0),
             state: Mutex::new(State {
                 logs: parts.logs,
@@ -348,7 +352,7 @@ impl Shared {
         Arc::clone(&self.write_buffers)
     }
 
-    /// Tells the listeners. No lock may be held.
+    /// Tells the listeners now. No lock may be held: see also [`Shared::tell_later`].
     pub(crate) fn tell(&self, f: impl Fn(&dyn EventListener)) {
         let panicked = self.env().listeners.tell(f);
         if panicked > 0 {
@@ -506,6 +510,12 @@ impl Shared {
         }
     }
 
+    /// The thread that brings the log to the device looks what there is to do.
+    pub(crate) fn wake_wal(&self) {
+        drop(self.lock_wanted());
+        self.wanted_more.notify_all();
+    }
+
     pub(crate) fn lock_wanted(&self) -> MutexGuard<'_, u64> {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -572,7 +582,8 @@ impl Shared {
         self.state().closing = true;
         self.attention.raise();
         self.notify();
-        self.wanted_more.notify_all();
+        self.wake_wal();
+        self.outbox.wake();
     }
 
     /// Errors: the sticky failure, a read-only database, or one that is being closed.
@@ -583,7 +594,8 @@ impl Shared {
         self.state().check_writable()
     }
 
-    /// Makes `error` sticky: every later write gets it, reads go on.
+    /// Makes `error` sticky: every later write gets it, reads go on. Any lock may be held but that of
+    /// the state.
     pub(crate) fn fail(&self, what: &str, error: &Error) {
         self.fail_in(BackgroundErrorReason::WriteCallback, what, error);
     }
@@ -610,10 +622,13 @@ impl Shared {
             if matches!(error.kind(), ErrorKind::IoError | ErrorKind::NoSpace) {
                 self.count(Ticker::ErrorHandlerBgIoErrorCount, 1);
             }
-            self.tell(|l| l.on_background_error(reason, error));
+            let error = error.duplicate();
+            self.tell_later(move |l| l.on_background_error(reason, &error));
         }
         self.durable.fail(error);
         self.notify();
+        self.log_landed.notify_all();
+        self.wake_wal(); // callbacks are to be told
     }
 
     /// After a group was inserted: asks for a rotation of memtables that are full.
@@ -668,10 +683,18 @@ impl Shared {
     /// Starts a new log and gives each of `families` a new active memtable. Nobody is inside
     /// the order of writes.
     pub(crate) fn rotate(&self, families: &[Arc<Family>]) -> Result<()> {
-        let (active, kind) = self.with_log(|log| Ok((log.number, log.kind())))?;
-        let number = self.switch_log(active, kind)?;
+        let kind = self.with_log(|log| Ok(log.kind()))?;
+        let number = self.next_log(None, kind)?;
         self.install_memtables(families, number);
         Ok(())
+    }
+
+    /// Runs `f` while nobody is inside the order of writes, for rotations and changes of the set of
+    /// families. What is to be told is told afterwards.
+    pub(crate) fn alone<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        let _courier = self.courier();
+        let _closed = self.order.close();
+        f()
     }
 
     /// Gives each of `families` a new active memtable, whose data is in the log `number` and later
@@ -707,48 +730,65 @@ impl Shared {
             }
         }
         drop(state);
-        for info in &sealed {
-            self.tell(|l| l.on_memtable_sealed(info));
+        for info in sealed {
+            self.tell_later(move |l| l.on_memtable_sealed(&info));
         }
         admit::debt_changed(self);
     }
 
     /// Makes a new file the active log, if `from` still is. Returns the active log's number.
     pub(crate) fn switch_log(&self, from: FileNumber, kind: LogKind) -> Result<FileNumber> {
+        self.next_log(Some(from), kind)
+    }
+
+    /// Makes a new file the active log: an empty one, whichever was active before, or none if that is
+    /// not `only_from`. Returns the active log's number.
+    fn next_log(&self, only_from: Option<FileNumber>, kind: LogKind) -> Result<FileNumber> {
         let _one_at_a_time = self
             .log_switch
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let active = self.active_log_number()?;
-        if active != from {
-            return Ok(active);
-        }
-        let number = self.numbers.take();
         let files = self.log_files()?;
-        let new = files.create(number, kind)?;
-        let how = new.describe(kind);
-        self.log.info(format_args!("log {number}: {how}"));
+        loop {
+            let active = self.active_log_number()?;
+            if only_from.is_some_and(|from| from != active) {
+                return Ok(active);
+            }
+            let number = self.numbers.take();
+            let new = files.create(number, kind)?;
+            let how = new.describe(kind);
+            let mut guard = self
+                .lock_when_landed()
+                .inspect_err(|_| files.discard_unused(number))?;
+            let log = guard.as_mut().ok_or_else(read_only)?;
+            let old = log.number;
+            if old != active {
+                // A failed log was replaced meanwhile, by one with a higher number: what could not be
+                // written to the one before is in it.
+                drop(guard);
+                files.discard_unused(number);
+                continue;
+            }
+            log.switch(new)
+                .inspect_err(|e| self.fail("log switch", e))?;
+            let bytes = self.log_bytes.swap(0, Ordering::Relaxed);
+            let mut state = self.state();
+            state.logs.insert(old, bytes);
+            state.logs.insert(number, 0);
+            self.log.info(format_args!("log {number}: {how}"));
+            return Ok(number);
+        }
+    }
+
+    /// Locks the log when nothing of it is on its way. Errors: the database has failed.
+    fn lock_when_landed(&self) -> Result<Guard<'_>> {
         let mut guard = self.lock_log();
         while guard.as_ref().is_some_and(ActiveLog::is_flying) {
             guard = self.wait_for_landing(guard, Some(Duration::from_millis(10)));
             // Whoever began the flight that failed mends the log or gives it up.
             self.state().check_not_failed()?;
         }
-        let log = guard.as_mut().ok_or_else(read_only)?;
-        let old = log.number;
-        if old != from {
-            // A failed log was replaced meanwhile, by one with a higher number.
-            drop(guard);
-            files.discard_unused(number);
-            return Ok(old);
-        }
-        log.switch(new)
-            .inspect_err(|e| self.fail("log switch", e))?;
-        let bytes = self.log_bytes.swap(0, Ordering::Relaxed);
-        let mut state = self.state();
-        state.logs.insert(old, bytes);
-        state.logs.insert(number, 0);
-        Ok(number)
+        Ok(guard)
     }
 
     /// Records the logs in the MANIFEST that were closed and have become durable, if that is asked

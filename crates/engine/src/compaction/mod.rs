@@ -97,6 +97,25 @@ impl Pick {
             .all(|l| self.version.level(l).is_empty());
         options.compression_of(self.output_level, self.base_level, lowest)
     }
+
+    /// Whether the SST partitioner lets the files stay as they are. It is the application's: not under
+    /// a lock.
+    fn partitions_allow_move(&self) -> bool {
+        let Some(factory) = &self.options.sst_partitioner_factory else {
+            return true;
+        };
+        self.files().all(|(_, file)| {
+            let (smallest, largest) = (file.smallest_user_key(), file.largest_user_key());
+            let context = PartitionerContext {
+                is_manual_compaction: false,
+                output_level: 0,
+                smallest_user_key: smallest,
+                largest_user_key: largest,
+            };
+            let partitioner = factory.create_partitioner(&context);
+            partitioner.is_none_or(|mut p| p.can_do_trivial_move(smallest, largest))
+        })
+    }
 }
 
 pub(crate) fn check_not_canceled(canceled: Option<&Arc<AtomicBool>>) -> Result<()> {
@@ -183,24 +202,7 @@ fn with_input<R>(
         oldest_snapshot,
         running: &running,
         cursors: &cursors,
-        may_move: &|file| partition_allows_move(options, file),
     })
-}
-
-/// Whether the SST partitioner lets the file stay as it is.
-fn partition_allows_move(options: &ColumnFamilyOptions, file: &TableFile) -> bool {
-    let Some(factory) = &options.sst_partitioner_factory else {
-        return true;
-    };
-    let (smallest, largest) = (file.smallest_user_key(), file.largest_user_key());
-    let context = PartitionerContext {
-        is_manual_compaction: false,
-        output_level: 0,
-        smallest_user_key: smallest,
-        largest_user_key: largest,
-    };
-    let partitioner = factory.create_partitioner(&context);
-    partitioner.is_none_or(|mut p| p.can_do_trivial_move(smallest, largest))
 }
 
 /// The next step of a compaction that somebody asked for.
@@ -303,7 +305,7 @@ fn launch(
         manual: manual.is_some(),
         exclusive: manual.as_ref().is_some_and(|m| m.exclusive),
     });
-    let pick = Pick {
+    let mut pick = Pick {
         plan,
         id,
         version,
@@ -315,6 +317,10 @@ fn launch(
     };
     let family = Arc::clone(family);
     Box::new(move |db| {
+        let refit = pick.reason == pick::manual::REFIT;
+        if pick.kind == Kind::Move && !refit && !pick.partitions_allow_move() {
+            pick.plan.kind = Kind::Merge;
+        }
         let registered = Registered {
             db,
             pick: &pick,

@@ -41,8 +41,6 @@ pub(crate) struct Input<'a, F> {
     pub(crate) running: &'a [&'a Running],
     /// By level: the key at which a compaction of the level starts next, with `kRoundRobin`.
     pub(crate) cursors: &'a [Option<Vec<u8>>],
-    /// Whether the SST partitioner lets a file go to another level as it is.
-    pub(crate) may_move: &'a dyn Fn(&F) -> bool,
 }
 
 /// A running compaction, as far as others have to keep out of its way.
@@ -225,7 +223,6 @@ impl<F: Candidate> Input<'_, F> {
                 total(self.levels.sorted_overlapping(output_level + 1, &range))
             });
             f.size().saturating_add(grandparents) <= self.options.compaction_bytes_max()
-                && (self.may_move)(f)
         })
     }
 }

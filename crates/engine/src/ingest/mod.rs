@@ -157,7 +157,7 @@ pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> 
         .collect::<Result<_>>()?;
     submit::flush_wal(db, true)?;
     let began = db.timer();
-    let done = db.order.alone(|| {
+    let done = db.alone(|| {
         for job in &jobs {
             if job.needs_flush()? {
                 let one = std::slice::from_ref(job.family);
@@ -383,7 +383,7 @@ fn commit(
     }
     let snapshots = needs_hold(jobs, &all).then_some(snapshots);
     let used = all.iter().flatten().map(|a| a.nth).max().unwrap_or(0);
-    let ticket = db.order.begin(used);
+    let mut ticket = db.order.begin(used);
     let before = ticket.first - 1;
     let result = (|| {
         let mut edits = Vec::with_capacity(jobs.len());
@@ -407,7 +407,7 @@ fn commit(
         show(db, jobs, new);
         Ok(())
     })();
-    db.order.finish(ticket, result.is_ok() && used > 0);
+    ticket.end(result.is_ok() && used > 0);
     drop(snapshots);
     drop(versions);
     result?;

@@ -159,12 +159,16 @@ fn impatient(db: &Shared) -> Error {
 #[cold]
 pub(crate) fn look_closer(db: &Shared) -> Result<()> {
     db.attention.clear();
-    // The next group must look again, or it would pass by the failure.
-    db.check_writable().inspect_err(|_| db.attention.raise())?;
+    // What cannot be done now is due still: the next group must not pass by it.
+    rotate_what_is_due(db).inspect_err(|_| db.attention.raise())
+}
+
+fn rotate_what_is_due(db: &Shared) -> Result<()> {
+    db.check_writable()?;
     if to_rotate(db).is_empty() {
         return Ok(());
     }
-    db.order.alone(|| {
+    db.alone(|| {
         // The leader of the other queue may have been here first.
         let chosen = to_rotate(db);
         if chosen.is_empty() {
@@ -241,6 +245,7 @@ fn oldest_memtable(families: &FamilySet) -> Option<&Arc<Family>> {
 #[cold]
 fn pace(db: &Shared, plan: &Plan, bytes: usize) -> Result<()> {
     check_patience(db, plan)?;
+    db.leave_letters(); // that writers are held back, for one
     wait_for_memory(db)?;
     if db.stall.is_stopped() {
         wait_until(db, || !db.stall.is_stopped())?;
@@ -448,7 +453,7 @@ fn tell(db: &Shared, family: &Family, change: Change, debt: &Debt) {
         cause,
         option,
     };
-    db.tell(|l| l.on_stall_conditions_changed(&info));
+    db.tell_later(move |l| l.on_stall_conditions_changed(&info));
 }
 
 /// In RocksDB's words.

@@ -317,6 +317,24 @@ pub(crate) fn check(batch: &WriteBatch, families: &FamilySet) -> Result<()> {
     Ok(())
 }
 
+/// Refuses a batch for a family that is not there any more.
+pub(crate) fn check_families(batch: &WriteBatch, families: &FamilySet) -> Result<()> {
+    for record in batch.records() {
+        match record? {
+            Record::Put { cf, .. }
+            | Record::Delete { cf, .. }
+            | Record::SingleDelete { cf, .. }
+            | Record::DeleteRange { cf, .. }
+            | Record::Merge { cf, .. }
+            | Record::PutEntity { cf, .. } => {
+                families.require(cf)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 fn unsupported(record: &Record<'_>) -> Error {
     Error::not_supported(format!("{} records in a write batch", record.name()))
 }

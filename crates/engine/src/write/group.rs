@@ -22,11 +22,14 @@ use base::{Error, Result};
 
 use super::plan::Plan;
 use crate::batch::WriteBatch;
+use crate::family::Epoch;
 
 /// What a writer brings.
 pub(crate) struct Request {
     pub(crate) batch: WriteBatch,
     pub(crate) plan: Plan,
+    /// Which set of families the batch was checked with.
+    pub(crate) checked: Epoch,
 }
 
 /// What a writer that entered the queue has to do.
@@ -88,10 +91,15 @@ impl Follower {
         }
     }
 
-    /// Runs `f` on the batch; `None` if the follower has no batch any more.
-    pub(crate) fn with_batch<T>(&self, f: impl FnOnce(&mut WriteBatch) -> T) -> Option<T> {
+    /// Runs `f` on the request; `None` if the follower has none any more.
+    fn with_request<T>(&self, f: impl FnOnce(&mut Request) -> T) -> Option<T> {
         let mut request = self.request.lock().unwrap_or_else(PoisonError::into_inner);
-        request.as_mut().map(|r| f(&mut r.batch))
+        request.as_mut().map(f)
+    }
+
+    /// Runs `f` on the batch; `None` if the follower has none any more.
+    pub(crate) fn with_batch<T>(&self, f: impl FnOnce(&mut WriteBatch) -> T) -> Option<T> {
+        self.with_request(|r| f(&mut r.batch))
     }
 
     /// Ends the follower's wait with a result.
@@ -219,15 +227,9 @@ impl Queue {
         };
         let mut signal = self.wait(&me);
         if signal == INSERT {
-            let result = me.with_batch(|b| insert(b)).unwrap_or(Ok(()));
-            let task = me
-                .task
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take();
-            if let Some(group) = task {
-                group.report(result);
-            }
+            let mut share = Share::of(&me);
+            share.result = me.with_batch(|b| insert(b)).unwrap_or(Ok(()));
+            drop(share);
             signal = me.wait(INSERT);
         }
         if signal == LEAD {
@@ -316,13 +318,34 @@ impl Queue {
     }
 }
 
-/// What one leader writes: its own batch, and those that it carries.
+/// What one leader writes: its own batch, and those that it carries. When it is dropped, the followers
+/// that were not told how it went get an error.
 pub(crate) struct Group {
     pub(crate) lead: Request,
     pub(crate) followers: Vec<Arc<Follower>>,
 }
 
+impl Drop for Group {
+    fn drop(&mut self) {
+        if !self.followers.is_empty() {
+            self.finish(&Err(Error::aborted("the writer of the group panicked")));
+        }
+    }
+}
+
 impl Group {
+    /// Takes those out of the group that `check` refuses; they get its error.
+    pub(crate) fn refuse(&mut self, check: impl Fn(&Request) -> Result<()>) {
+        self.followers
+            .retain(|f| match f.with_request(|r| check(r)) {
+                Some(Err(e)) => {
+                    f.finish(Err(e));
+                    false
+                }
+                _ => true,
+            });
+    }
+
     /// Bytes of all batches.
     pub(crate) fn bytes(&self) -> u64 {
         let size = |f: &Arc<Follower>| f.with_batch(|b| b.data().len() as u64).unwrap_or(0);
@@ -349,8 +372,8 @@ impl Group {
     }
 
     /// Tells the followers how it went.
-    pub(crate) fn finish(&self, result: &Result<()>) {
-        for f in &self.followers {
+    pub(crate) fn finish(&mut self, result: &Result<()>) {
+        for f in self.followers.drain(..) {
             f.finish(result.as_ref().copied().map_err(Error::duplicate));
         }
     }
@@ -376,10 +399,9 @@ impl Parallel {
             *f.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&group));
             f.tell(INSERT);
         }
+        let waiting = WaitForAll(&group);
         let own = own();
-        while group.left.load(Ordering::Acquire) > 0 {
-            thread::park();
-        }
+        drop(waiting);
         let theirs = group
             .failure
             .lock()
@@ -402,6 +424,41 @@ impl Parallel {
     }
 }
 
+/// Waits for the followers, also if the leader's own part panics.
+struct WaitForAll<'a>(&'a Parallel);
+
+impl Drop for WaitForAll<'_> {
+    fn drop(&mut self) {
+        while self.0.left.load(Ordering::Acquire) > 0 {
+            thread::park();
+        }
+    }
+}
+
+/// A follower's share of a parallel insert: reported when it is dropped.
+struct Share {
+    group: Option<Arc<Parallel>>,
+    result: Result<()>,
+}
+
+impl Share {
+    fn of(follower: &Follower) -> Self {
+        let mut task = follower.task.lock().unwrap_or_else(PoisonError::into_inner);
+        Self {
+            group: task.take(),
+            result: Err(Error::aborted("a writer panicked while it inserted")),
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        if let Some(group) = self.group.take() {
+            group.report(std::mem::replace(&mut self.result, Ok(())));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -412,7 +469,11 @@ mod tests {
         let mut batch = WriteBatch::new();
         batch.put(n.to_be_bytes(), b"v").unwrap();
         let plan = Plan::new(&WriteOptions::default(), false);
-        Request { batch, plan }
+        Request {
+            batch,
+            plan,
+            checked: Epoch::default(),
+        }
     }
 
     /// Writes as the pipeline does, and returns how often this thread led.
@@ -426,7 +487,7 @@ mod tests {
                 let mut guard = queue.lead();
                 assert!(!led.swap(true, Ordering::SeqCst), "two lead at once");
                 let followers = queue.followers(&lead, 1 << 20);
-                let group = Group { lead, followers };
+                let mut group = Group { lead, followers };
                 written.fetch_add(group.count(), Ordering::SeqCst);
                 led.store(false, Ordering::SeqCst);
                 if hand_over_early {

@@ -40,15 +40,65 @@ struct State {
     sleeping: usize,
 }
 
-/// A group's place in the order.
-#[derive(Clone, Copy, Debug)]
+/// A group's place in the order. When it is dropped, the group is over: it has written nothing, if
+/// [`Ticket::end`] did not say otherwise.
 #[must_use = "later groups wait until this one is over"]
-pub(crate) struct Ticket {
+pub(crate) struct Ticket<'a> {
+    order: &'a Order,
     number: u64,
     /// The first sequence number of the group.
     pub(crate) first: u64,
     /// The last one; `first - 1` if the group has none.
     pub(crate) last: u64,
+    over: bool,
+}
+
+impl Ticket<'_> {
+    /// The group is over: what it wrote, if it did, becomes visible once all before it are over.
+    pub(crate) fn end(&mut self, written: bool) {
+        assert!(!self.over, "a group ends once");
+        self.over = true;
+        self.order.finish(self.number, written.then_some(self.last));
+    }
+
+    /// Waits until the group and all before it are over.
+    pub(crate) fn wait(&self) {
+        let mut state = self.order.lock();
+        while state.over < self.number {
+            state = self.order.sleep(state);
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            self.end(false);
+        }
+    }
+}
+
+/// The gate is closed while this lives.
+#[must_use = "the gate opens when it is dropped"]
+pub(crate) struct Closed<'a>(Option<&'a Order>);
+
+impl Closed<'_> {
+    /// Leaves the gate closed: somebody calls [`Order::open`].
+    pub(crate) fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        if let Some(order) = self.0 {
+            order.open();
+        }
+    }
 }
 
 /// A group is in while this lives.
@@ -108,7 +158,7 @@ impl Order {
     }
 
     /// Closes the gate and waits until nobody is in.
-    pub(crate) fn close(&self) {
+    pub(crate) fn close(&self) -> Closed<'_> {
         let mut state = self.lock();
         while state.closed {
             state = self.sleep(state);
@@ -117,51 +167,49 @@ impl Order {
         while state.inside > 0 {
             state = self.sleep(state);
         }
+        Closed(Some(self))
     }
 
-    /// Opens the gate again.
+    /// Opens a gate that was kept closed.
     pub(crate) fn open(&self) {
         self.lock().closed = false;
         self.changed.notify_all();
     }
 
-    /// Runs `f` while nobody is in, for rotations and changes of the set of families.
-    pub(crate) fn alone<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.close();
-        let result = f();
-        self.open();
-        result
-    }
-
     /// The next `count` sequence numbers. From here on they are used, whatever happens. For writes
     /// that are logged, the caller holds the log: its order is this one.
-    pub(crate) fn begin(&self, count: u64) -> Ticket {
+    pub(crate) fn begin(&self, count: u64) -> Ticket<'_> {
         let mut state = self.lock();
         let first = state.allocated + 1;
         state.allocated += count;
         state.given += 1;
         state.later.push_back(None);
         Ticket {
+            order: self,
             number: state.given,
             first,
             last: first + count - 1,
+            over: false,
         }
     }
 
+    /// The last sequence number that was given to a write.
+    pub(crate) fn allocated(&self) -> u64 {
+        self.lock().allocated
+    }
+
     /// All sequence numbers up to `last` that are not used yet. The gate is closed.
-    pub(crate) fn begin_through(&self, last: u64) -> Ticket {
+    pub(crate) fn begin_through(&self, last: u64) -> Ticket<'_> {
         let allocated = self.lock().allocated;
         self.begin(last.saturating_sub(allocated))
     }
 
-    /// The group is over: what it wrote, if it did, becomes visible once all before it are over.
-    pub(crate) fn finish(&self, ticket: Ticket, written: bool) {
+    fn finish(&self, number: u64, visible_through: Option<u64>) {
         let mut state = self.lock();
-        let at = (ticket.number - state.over - 1) as usize;
+        let at = (number - state.over - 1) as usize;
         // 0 makes nothing visible.
-        if let Some(place) = state.later.get_mut(at) {
-            *place = Some(if written { ticket.last } else { 0 });
-        }
+        let place = state.later.get_mut(at);
+        *place.expect("a group that is not over has a place") = Some(visible_through.unwrap_or(0));
         let mut visible = 0;
         while let Some(&Some(last)) = state.later.front() {
             state.later.pop_front();
@@ -175,14 +223,6 @@ impl Order {
             self.changed.notify_all();
         }
     }
-
-    /// Waits until the group and all before it are over.
-    pub(crate) fn wait(&self, ticket: Ticket) {
-        let mut state = self.lock();
-        while state.over < ticket.number {
-            state = self.sleep(state);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -193,16 +233,16 @@ mod tests {
     #[test]
     fn later_groups_become_visible_after_earlier_ones() {
         let order = Order::after(10);
-        let (a, b, c) = (order.begin(2), order.begin(0), order.begin(3));
+        let (a, mut b, mut c) = (order.begin(2), order.begin(0), order.begin(3));
         assert_eq!(
             (a.first, a.last, b.last, c.first, c.last),
             (11, 12, 12, 13, 15)
         );
-        order.finish(c, true);
-        order.finish(b, true);
+        c.end(true);
+        b.end(true);
         assert_eq!(order.visible.get(), 10);
-        order.finish(a, false);
-        order.wait(c);
+        drop(a);
+        c.wait();
         assert_eq!(order.visible.get(), 15, "burned numbers are passed over");
     }
 
@@ -212,7 +252,7 @@ mod tests {
         let inside = order.enter(false).unwrap();
         let other = Arc::clone(&order);
         let closing = base::sync::thread::Builder::new()
-            .spawn(move || other.close())
+            .spawn(move || other.close().keep())
             .unwrap();
         while order.enter(true).is_ok() {
             base::sync::thread::yield_now();

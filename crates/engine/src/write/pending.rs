@@ -16,6 +16,7 @@ use super::plan::Plan;
 use super::submit;
 use super::watermark::Watermark;
 use crate::batch::WriteBatch;
+use crate::listener;
 use crate::options::WriteOptions;
 use crate::resume::AfterFullDevice;
 use crate::shared::Shared;
@@ -60,6 +61,14 @@ impl Reach {
             Which::Durable => &self.db.durable,
         }
     }
+
+    fn wait(&self) -> Result<()> {
+        if matches!(self.which, Which::Durable) && listener::is_telling() {
+            // This may be the thread that brings the log to the device.
+            return wait_durable(&self.db, self.seq);
+        }
+        self.mark().wait(self.seq)
+    }
 }
 
 macro_rules! future {
@@ -72,7 +81,7 @@ macro_rules! future {
         impl $name {
             /// Waits for it. Errors: what made the write fail.
             pub fn wait(&self) -> Result<()> {
-                self.0.mark().wait(self.0.seq)
+                self.0.wait()
             }
 
             /// Whether it is so now.
@@ -80,8 +89,9 @@ macro_rules! future {
                 self.0.mark().get() >= self.0.seq
             }
 
-            /// Calls `callback` when it is so, or with the error: from one of the database's threads
-            /// or, if it is so already, at once. It must not wait for the database.
+            /// Calls `callback` once when it is so, or with the error: from another thread that writes, from
+            /// one of the database's own, or, if it is so already, at once. No lock of the database is
+            /// held then: the callback may write. It should be short, as others are told after it.
             pub fn on_ready(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
                 self.0.mark().call(self.0.seq, Box::new(callback));
             }
@@ -142,14 +152,15 @@ pub(crate) fn write(
 
 /// See [`Db::wait_durable`](crate::Db::wait_durable).
 pub(crate) fn wait_durable(db: &Shared, seq: u64) -> Result<()> {
-    let last = db.visible().0;
+    if db.durable.get() >= seq {
+        return Ok(());
+    }
+    // What was logged behind a group that is on its way is not visible yet.
+    let last = db.order.allocated();
     if seq > last {
         return Err(Error::invalid_argument(format!(
             "wait_durable({seq}): the last write is number {last}"
         )));
-    }
-    if db.durable.get() >= seq {
-        return Ok(());
     }
     submit::flush_wal(db, true)?;
     if db.durable.get() >= seq {
@@ -180,6 +191,7 @@ pub(crate) fn run(db: &Arc<Shared>) {
             drop(wanted);
             full.try_flush(db, target);
         }
+        db.deliver();
         wanted = db.lock_wanted();
     }
 }
@@ -204,7 +216,10 @@ impl Full {
             }
             Err(_) if db.is_closing() => return,
             Err(e) if e.kind() == ErrorKind::NoSpace => self.lasts(db, &e),
-            Err(e) => db.fail("write_async", &e),
+            Err(e) => {
+                let _courier = db.courier();
+                db.fail("write_async", &e);
+            }
         }
         drop(db.sleep_until_wanted(db.lock_wanted(), RETRY));
     }

@@ -25,6 +25,10 @@
 //!
 //! Invariants
 //! - Sequence numbers are given and logged in one order, under the log's lock, and published in it.
+//! - After the gate nothing fails for a reason that was known before it: families do not change while a
+//!   group is inside.
+//! - Whoever panics gives back what it has: the lead, its place in the order, its followers. If its
+//!   group may be there in part, the database refuses writes.
 //! - Nothing is visible before it is in the log as far as its plan says.
 //! - A failed log write is indeterminate: the records may or may not come back after a restart.
 //!   Its sequence numbers are never used again.
@@ -40,8 +44,9 @@ use super::apply::{self, Inserter, NewWrites};
 use super::group::{Group, Lead, Parallel, Queue, Request, Turn};
 use super::order::Ticket;
 use super::plan::Plan;
-use super::submit::{self, Logged};
+use super::submit::{self, Flying, Logged};
 use crate::batch::WriteBatch;
+use crate::family::FamilySet;
 use crate::options::WriteOptions;
 use crate::shared::Shared;
 
@@ -71,8 +76,10 @@ pub(crate) fn write_planned(
                 .hint("set disable_wal = false, or sync = false"),
         );
     }
+    let _courier = db.courier();
     let families = db.families.load();
     apply::check(&batch, &families)?;
+    let checked = families.epoch();
     drop(families);
     if db.options.db.two_write_queues && batch.count() == 0 && plan.log.is_some() {
         plan = plan.log_only();
@@ -95,7 +102,12 @@ pub(crate) fn write_planned(
     let clock = &*db.env().clock;
     let whole = perf::start(clock);
     let parts = parts_of_a_write();
-    let turn = queue.enter(Request { batch, plan }, insert);
+    let request = Request {
+        batch,
+        plan,
+        checked,
+    };
+    let turn = queue.enter(request, insert);
     perf::stop(PerfCounter::WriteThreadWaitNanos, clock, whole);
     let written = match turn {
         Turn::Done(result) => {
@@ -140,17 +152,47 @@ fn lead(db: &Shared, queue: &Queue, request: Request) -> Result<u64> {
         submit::wait_for_slot(db)?; // followers gather meanwhile
     }
     let _inside = db.order.enter(plan.no_slowdown)?;
+    // From here on families are neither made nor dropped.
+    let families = db.families.load();
+    check_again(&request, &families)?;
     let max_bytes = db.options.db.max_write_batch_group_size_bytes as usize;
     let followers = queue.followers(&request, max_bytes);
     let mut group = Group {
         lead: request,
         followers,
     };
+    group.refuse(|follower| check_again(follower, &families));
+    drop(families);
     let result = write_group(db, &mut lead, &mut group);
     db.count(Ticker::WriteDoneBySelf, 1);
     lead.hand_over();
     group.finish(&result);
     result.map(|()| group.lead.batch.last_sequence())
+}
+
+/// Refuses a batch of which a family was dropped since it was checked.
+#[inline]
+fn check_again(request: &Request, families: &FamilySet) -> Result<()> {
+    if request.checked == families.epoch() {
+        return Ok(());
+    }
+    apply::check_families(&request.batch, families)
+}
+
+/// A group between its place in the order and its end. Who panics there leaves it half done, in the
+/// log or in the memtables, and then nobody may write.
+struct Halfway<'a> {
+    db: &'a Shared,
+    ticket: Ticket<'a>,
+}
+
+impl Drop for Halfway<'_> {
+    fn drop(&mut self) {
+        if !self.ticket.is_over() {
+            let error = Error::aborted("a write panicked: it may be there in part");
+            self.db.fail("write", &error);
+        }
+    }
 }
 
 fn write_group(db: &Shared, lead: &mut Lead<'_>, group: &mut Group) -> Result<()> {
@@ -169,29 +211,30 @@ fn write_group(db: &Shared, lead: &mut Lead<'_>, group: &mut Group) -> Result<()
             flight: None,
         }
     };
+    let mut halfway = Halfway { db, ticket };
     if flight.is_some() || db.options.db.enable_pipelined_write || !plan.memtable {
         lead.hand_over();
     }
-    let landed = flight.map_or(Ok(()), |f| submit::settle(db, f));
+    let landed = flight.map_or(Ok(()), Flying::settle);
     if plan.log.is_some() {
         perf::stop(PerfCounter::WriteWalTime, clock, logging);
     }
     let inserting = perf::start(clock);
-    let written = landed.and_then(|()| insert_group(db, ticket, group));
+    let written = landed.and_then(|()| insert_group(db, &halfway.ticket, group));
     perf::stop(PerfCounter::WriteMemtableTime, clock, inserting);
-    db.order.finish(ticket, written.is_ok());
+    halfway.ticket.end(written.is_ok());
     written?;
     db.count(Ticker::NumberKeysWritten, group.count());
     if plan.memtable && !plan.detached {
         if db.options.db.two_write_queues {
             lead.hand_over(); // to writers that have nothing to wait for, perhaps
         }
-        db.order.wait(ticket);
+        halfway.ticket.wait();
     }
     Ok(())
 }
 
-fn insert_group(db: &Shared, ticket: Ticket, group: &Group) -> Result<()> {
+fn insert_group(db: &Shared, ticket: &Ticket<'_>, group: &Group) -> Result<()> {
     if !group.lead.plan.memtable {
         return Ok(());
     }

@@ -29,10 +29,32 @@ const MENDING: Duration = Duration::from_millis(10);
 const NO_SPACE_RETRY: Duration = Duration::from_millis(50);
 
 /// A group that has its place in the log.
-pub(crate) struct Logged {
-    pub(crate) ticket: Ticket,
+pub(crate) struct Logged<'a> {
+    pub(crate) ticket: Ticket<'a>,
     /// What must land before the group is as durable as its plan says.
-    pub(crate) flight: Option<LogFlight>,
+    pub(crate) flight: Option<Flying<'a>>,
+}
+
+/// A flight, which lands whatever becomes of the thread that has it: others wait for it. It is made
+/// when the log is not locked any more.
+#[must_use = "the log waits until it is settled"]
+pub(crate) struct Flying<'a> {
+    db: &'a Shared,
+    flight: Option<LogFlight>,
+}
+
+impl Drop for Flying<'_> {
+    fn drop(&mut self) {
+        if let Some(flight) = self.flight.take() {
+            let error = Error::aborted("a writer panicked while its log write was on its way");
+            let mut guard = self.db.lock_log();
+            if let Some(log) = guard.as_mut() {
+                drop(log.landed(flight, Err(error.duplicate())));
+            }
+            drop(guard);
+            self.db.fail("log write", &error);
+        }
+    }
 }
 
 /// Waits until the log could take a synced group, and as long as `wal_min_sync_interval` says.
@@ -60,7 +82,11 @@ fn active<'a>(guard: &'a mut Guard<'_>) -> Result<&'a mut ActiveLog> {
 
 /// Gives the group its sequence numbers, appends it to the log, and begins what `step` asks for. On
 /// a full device it waits for space, as long as `wal_no_space_wait_ms` says.
-pub(crate) fn log_group(db: &Shared, step: LogStep, group: &mut Group) -> Result<Logged> {
+pub(crate) fn log_group<'a>(
+    db: &'a Shared,
+    step: LogStep,
+    group: &mut Group,
+) -> Result<Logged<'a>> {
     let bytes = group.bytes();
     let wait = if group.lead.plan.no_slowdown {
         0
@@ -101,20 +127,30 @@ pub(crate) fn log_group(db: &Shared, step: LogStep, group: &mut Group) -> Result
     Ok(logged)
 }
 
-fn try_log_group(db: &Shared, step: LogStep, group: &mut Group, bytes: u64) -> Result<Logged> {
+fn try_log_group<'a>(
+    db: &'a Shared,
+    step: LogStep,
+    group: &mut Group,
+    bytes: u64,
+) -> Result<Logged<'a>> {
     let files = db.log_files()?;
     let (mut guard, step) = lock_for(db, step, bytes)?;
     let log = active(&mut guard)?;
     let ticket = db.order.begin(group.count());
     group.number(ticket.first);
     let before = log.end();
-    let begun = append(log, step, group, ticket).and_then(|()| log.begin(files, step));
+    let begun = append(log, step, group, &ticket).and_then(|()| log.begin(files, step));
     match begun {
         Ok(flight) => {
             if log.half_used() {
                 files.note_half_used();
                 db.notify(); // the pool makes the next file
             }
+            drop(guard);
+            let flight = flight.map(|flight| Flying {
+                db,
+                flight: Some(flight),
+            });
             Ok(Logged { ticket, flight })
         }
         Err(e) => {
@@ -124,13 +160,13 @@ fn try_log_group(db: &Shared, step: LogStep, group: &mut Group, bytes: u64) -> R
                 db.fail("log write", &e);
             }
             drop(guard);
-            db.order.finish(ticket, false);
+            drop(ticket);
             Err(e)
         }
     }
 }
 
-fn append(log: &mut ActiveLog, step: LogStep, group: &Group, ticket: Ticket) -> Result<()> {
+fn append(log: &mut ActiveLog, step: LogStep, group: &Group, ticket: &Ticket<'_>) -> Result<()> {
     // The fence goes with the last batch of the group.
     let fence = step == LogStep::Sync;
     let followers = &group.followers;
@@ -179,63 +215,117 @@ fn wait_for_mending<'a>(db: &'a Shared, guard: Guard<'a>) -> Result<Guard<'a>> {
     Ok(db.wait_for_landing(guard, Some(MENDING)))
 }
 
-/// Runs a flight and sees it counted.
-pub(crate) fn settle(db: &Shared, flight: LogFlight) -> Result<()> {
-    let (last, synced) = (flight.last_sequence, flight.synced);
+impl Flying<'_> {
+    /// Runs the flight and sees it counted.
+    pub(crate) fn settle(mut self) -> Result<()> {
+        let db = self.db;
+        let Some(flight) = &self.flight else {
+            return Ok(());
+        };
+        let wanted = Wanted {
+            last: flight.last_sequence,
+            given_up: flight.given_up,
+        };
+        let synced = flight.synced;
+        let outcome = run(db, flight);
+        let mut guard = db.lock_log();
+        let log = active(&mut guard)?;
+        let landed = match self.flight.take() {
+            Some(flight) => log.landed(flight, outcome),
+            None => outcome.map(|()| 0),
+        };
+        db.tell_landed(&guard);
+        match landed {
+            Ok(durable) => db.durable.raise(durable),
+            Err(e) => return mend(db, guard, e, &wanted),
+        }
+        let closed = active(&mut guard)?.has_closed();
+        if synced {
+            guard = wait_for_earlier(db, guard, &wanted)?;
+        }
+        drop(guard);
+        if synced && closed {
+            db.track_closed_logs()
+                .inspect_err(|e| db.fail("tracking of logs", e))?;
+        }
+        Ok(())
+    }
+}
+
+/// What a flight was to make durable.
+struct Wanted {
+    last: u64,
+    /// [`ActiveLog::given_up`] when it began.
+    given_up: u64,
+}
+
+/// Waits for the device, and counts how long that takes.
+fn run(db: &Shared, flight: &LogFlight) -> Result<()> {
     let clock = &db.env().clock;
     let begun = clock.monotonic_nanos();
     db.device.took_off(begun);
     let timer = perf::start(&**clock);
     let outcome = flight.run();
     let nanos = clock.monotonic_nanos() - begun;
-    let what = if synced {
+    let what = if flight.synced {
         PerfCounter::IoFsyncNanos
     } else {
         PerfCounter::IoWriteNanos
     };
     perf::stop(what, &**clock, timer);
     db.device.landed();
-    if synced {
+    if flight.synced {
         db.count(Ticker::WalFileSynced, 1);
         if let Some(s) = &db.env().statistics {
             s.record_time(HistogramKind::WalFileSyncMicros, nanos / 1000);
         }
     }
     db.note_slow(nanos);
-    let mut guard = db.lock_log();
-    let landed = active(&mut guard)?.landed(flight, outcome);
-    db.tell_landed(&guard);
-    match landed {
-        Ok(durable) => db.durable.raise(durable),
-        Err(e) => return mend(db, guard, e, last),
-    }
-    let closed = active(&mut guard)?.has_closed();
-    // With several flights out, earlier ones may not have landed.
-    while synced && db.durable.get() < last {
-        if let Some(e) = active(&mut guard)?.failure() {
-            return mend(db, guard, e, last);
+    outcome
+}
+
+/// With several flights out, earlier ones may not have landed. Errors: one of them failed, and what it
+/// had could not be written again.
+fn wait_for_earlier<'a>(
+    db: &'a Shared,
+    mut guard: Guard<'a>,
+    wanted: &Wanted,
+) -> Result<Guard<'a>> {
+    while db.durable.get() < wanted.last {
+        let log = active(&mut guard)?;
+        if let Some(e) = log.failure() {
+            mend(db, guard, e, wanted)?;
+            return Ok(db.lock_log());
         }
-        guard = db.wait_for_landing(guard, None);
+        if log.given_up() != wanted.given_up {
+            return Err(given_up());
+        }
+        db.state().check_not_failed()?;
+        // What makes the database fail may hold no lock that this wait could be told under.
+        guard = db.wait_for_landing(guard, Some(MENDING));
     }
-    drop(guard);
-    if synced && closed {
-        db.track_closed_logs()
-            .inspect_err(|e| db.fail("tracking of logs", e))?;
-    }
-    Ok(())
+    Ok(guard)
+}
+
+#[cold]
+fn given_up() -> Error {
+    Error::aborted("the log of this write was given up: the database was resumed meanwhile")
 }
 
 /// After a flight failed: writes to a new log what the process still has, or refuses writes from now
-/// on. `last` is the sequence number that the caller needs durable.
-fn mend(db: &Shared, mut guard: Guard<'_>, error: Error, last: u64) -> Result<()> {
+/// on.
+fn mend(db: &Shared, mut guard: Guard<'_>, error: Error, wanted: &Wanted) -> Result<()> {
     loop {
-        if db.durable.get() >= last {
+        if db.durable.get() >= wanted.last {
             return Ok(()); // somebody else did it
         }
         if db.state().failure.is_some() {
             return Err(error);
         }
         let log = active(&mut guard)?;
+        if log.given_up() != wanted.given_up {
+            return Err(error); // it is nobody's log any more
+        }
         if log.failure().is_none() {
             db.fail("log sync", &error); // it was an older log that failed
             return Err(error);
@@ -296,6 +386,7 @@ fn transfer(db: &Shared, log: &mut ActiveLog) -> Result<()> {
 
 /// Hands the log's process buffer to the operating system, and makes it durable if `sync`.
 pub(crate) fn flush_wal(db: &Shared, sync: bool) -> Result<()> {
+    let _courier = db.courier();
     db.check_writable()?;
     let files = db.log_files()?;
     let step = if sync { LogStep::Sync } else { LogStep::Submit };
@@ -315,14 +406,16 @@ pub(crate) fn flush_wal(db: &Shared, sync: bool) -> Result<()> {
     }
     let log = active(&mut guard)?;
     let last = log.last_sequence();
-    let flight = log.begin(files, step).inspect_err(|e| {
-        if e.kind() != ErrorKind::NoSpace {
-            db.fail("flush_wal", e);
-        }
-    })?;
+    let begun = log.begin(files, step);
+    if let Err(e) = &begun
+        && (e.kind() != ErrorKind::NoSpace || log.failure().is_some())
+    {
+        db.fail("flush_wal", e);
+    }
     drop(guard);
-    if let Some(flight) = flight {
-        return settle(db, flight);
+    if let Some(flight) = begun? {
+        let flight = Some(flight);
+        return Flying { db, flight }.settle();
     }
     if sync {
         db.durable.raise(last);

@@ -314,8 +314,11 @@ pub(crate) struct ActiveLog {
     writeback_from: u64,
     /// The last sequence number in the log, or before it.
     last_sequence: u64,
-    /// Synced flights that have not counted yet: where they end, and their last sequence number.
+    /// Synced flights of this log that have not counted yet: where they end, and their last sequence
+    /// number.
     flying: VecDeque<(Lsn, u64)>,
+    /// How often logs were given up with what was on its way.
+    given_up: u64,
     half_told: bool,
     /// Threads that wait for a flight to land.
     pub(crate) waiting: usize,
@@ -333,6 +336,8 @@ pub(crate) struct LogFlight {
     pub(crate) last_sequence: u64,
     /// Whether it makes them durable.
     pub(crate) synced: bool,
+    /// [`ActiveLog::given_up`] when it began.
+    pub(crate) given_up: u64,
 }
 
 impl LogFlight {
@@ -360,6 +365,7 @@ impl ActiveLog {
             writeback_from: 0,
             last_sequence,
             flying: VecDeque::new(),
+            given_up: 0,
             half_told: false,
             waiting: 0,
         }
@@ -405,6 +411,7 @@ impl ActiveLog {
     /// them than that they are durable up to the sequence number `durable`.
     pub(crate) fn begin_anew(&mut self, new: NewLog, durable: u64) {
         self.replace(new);
+        self.given_up += 1;
         self.unsynced.clear();
         self.last_sequence = durable;
     }
@@ -612,6 +619,7 @@ impl ActiveLog {
                     own: Some(own),
                     last_sequence: self.last_sequence,
                     synced: false,
+                    given_up: self.given_up,
                 }))
             }
             LogStep::Sync => {
@@ -620,13 +628,17 @@ impl ActiveLog {
                 if own.is_none() && self.unsynced.is_empty() {
                     return Ok(None);
                 }
-                self.flying
-                    .push_back((Lsn(self.writer.size()), self.last_sequence));
+                // Without bytes of this log, it waits for older ones alone, and for no other flight.
+                if own.is_some() {
+                    let end = Lsn(self.writer.size());
+                    self.flying.push_back((end, self.last_sequence));
+                }
                 Ok(Some(LogFlight {
                     older: self.closed_unsynced(),
                     own,
                     last_sequence: self.last_sequence,
                     synced: true,
+                    given_up: self.given_up,
                 }))
             }
         }
@@ -647,13 +659,20 @@ impl ActiveLog {
         Ok(())
     }
 
+    /// How often logs were given up with what was on its way: whoever waits for a flight that began
+    /// before waits in vain.
+    pub(crate) fn given_up(&self) -> u64 {
+        self.given_up
+    }
+
     /// A flight has landed: returns up to which sequence number everything logged is durable.
     pub(crate) fn landed(&mut self, flight: LogFlight, outcome: Result<()>) -> Result<u64> {
         self.note_closed();
-        match flight.own {
-            Some(own) => self.writer.landed(own, outcome)?,
-            None => outcome?,
-        }
+        let Some(own) = flight.own else {
+            outcome?;
+            return Ok(flight.last_sequence);
+        };
+        self.writer.landed(own, outcome)?;
         let mut durable = 0;
         let reached = self.writer.durable();
         while let Some(&(end, last)) = self.flying.front()

@@ -1,12 +1,17 @@
 //! A sequence number that only rises, and those who wait for it: threads, futures and callbacks.
 //!
-//! Raising it costs one atomic operation while nobody waits.
+//! Raising it costs one atomic operation while nobody waits. Wakers and callbacks are the
+//! application's code, and whoever raises it may hold locks: they are put aside, and called by
+//! [`Watermark::deliver`], when no lock is held ([`crate::courier`]).
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
 
-use base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use base::{Error, Result};
+
+use crate::listener;
 
 /// A callback that is told once that a sequence number was reached, or why it will not be.
 pub(crate) type Callback = Box<dyn FnOnce(Result<()>) + Send>;
@@ -17,12 +22,39 @@ pub(crate) struct Watermark {
     reached: AtomicU64,
     /// Waiters of any kind; raised before they look at `reached` a last time.
     waiting: AtomicUsize,
+    /// Whether somebody is to be told in [`Watermark::deliver`]. Changes under `state`.
+    undelivered: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
 }
 
+/// Those who are to be told of one thing.
+struct Told {
+    wakers: Vec<(u64, Waker)>,
+    callbacks: Vec<(u64, Callback)>,
+    failure: Option<Error>,
+}
+
+impl Told {
+    /// Returns how many of them panicked.
+    fn deliver(self) -> usize {
+        fn panics(f: impl FnOnce()) -> usize {
+            let run = || listener::telling(f);
+            usize::from(catch_unwind(AssertUnwindSafe(run)).is_err())
+        }
+        let outcome = || self.failure.as_ref().map_or(Ok(()), |e| Err(e.duplicate()));
+        let wakers = self.wakers.into_iter();
+        let mut panicked: usize = wakers.map(|(_, w)| panics(|| w.wake())).sum();
+        for (_, callback) in self.callbacks {
+            panicked += panics(|| callback(outcome()));
+        }
+        panicked
+    }
+}
+
 #[derive(Default)]
 struct State {
+    told: Vec<Told>,
     wakers: Vec<(u64, Waker)>,
     callbacks: Vec<(u64, Callback)>,
     /// Nothing above `reached` will be reached until it is cleared.
@@ -59,33 +91,54 @@ impl Watermark {
     fn tell(&self) {
         let reached = self.get();
         let mut state = self.state();
-        let wakers: Vec<_> = state
-            .wakers
-            .extract_if(.., |(seq, _)| *seq <= reached)
-            .collect();
-        let callbacks: Vec<_> = state
+        let is_reached = |seq: u64| seq <= reached;
+        let wakers = state.wakers.extract_if(.., |w| is_reached(w.0)).collect();
+        let callbacks = state
             .callbacks
-            .extract_if(.., |(seq, _)| *seq <= reached)
+            .extract_if(.., |c| is_reached(c.0))
             .collect();
+        self.put_aside(&mut state, wakers, callbacks, None);
         drop(state);
         self.changed.notify_all();
-        self.finish(wakers, callbacks, &|| Ok(()));
     }
 
-    fn finish(
+    fn put_aside(
         &self,
+        state: &mut State,
         wakers: Vec<(u64, Waker)>,
         callbacks: Vec<(u64, Callback)>,
-        outcome: &dyn Fn() -> Result<()>,
+        failure: Option<Error>,
     ) {
-        self.waiting
-            .fetch_sub(wakers.len() + callbacks.len(), Ordering::SeqCst);
-        for (_, waker) in wakers {
-            waker.wake();
+        let count = wakers.len() + callbacks.len();
+        if count == 0 {
+            return;
         }
-        for (_, callback) in callbacks {
-            callback(outcome());
+        self.waiting.fetch_sub(count, Ordering::SeqCst);
+        state.told.push(Told {
+            wakers,
+            callbacks,
+            failure,
+        });
+        self.undelivered.store(true, Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn has_undelivered(&self) -> bool {
+        self.undelivered.load(Ordering::Acquire)
+    }
+
+    /// Tells those who were waiting for what has happened. No lock may be held. Returns how many of
+    /// them panicked.
+    #[inline]
+    pub(crate) fn deliver(&self) -> usize {
+        if !self.has_undelivered() {
+            return 0;
         }
+        let mut state = self.state();
+        self.undelivered.store(false, Ordering::Release);
+        let told = std::mem::take(&mut state.told);
+        drop(state);
+        told.into_iter().map(Told::deliver).sum()
     }
 
     /// Nothing more is reached: everybody who waits gets `error`, and so does who comes later.
@@ -94,9 +147,9 @@ impl Watermark {
         state.failure.get_or_insert_with(|| error.duplicate());
         let wakers = std::mem::take(&mut state.wakers);
         let callbacks = std::mem::take(&mut state.callbacks);
+        self.put_aside(&mut state, wakers, callbacks, Some(error.duplicate()));
         drop(state);
         self.changed.notify_all();
-        self.finish(wakers, callbacks, &|| Err(error.duplicate()));
     }
 
     /// What failed works again.
@@ -138,6 +191,7 @@ impl Watermark {
         if self.get() >= sequence {
             return Poll::Ready(Ok(()));
         }
+        let waker = cx.waker().clone(); // the application's code: not under the lock
         let mut state = self.state();
         self.waiting.fetch_add(1, Ordering::SeqCst);
         if let Some(outcome) = self.outcome(&state, sequence) {
@@ -148,23 +202,23 @@ impl Watermark {
         let again = state
             .wakers
             .iter_mut()
-            .find(|(seq, w)| *seq == sequence && w.will_wake(cx.waker()));
+            .find(|(seq, w)| *seq == sequence && w.will_wake(&waker));
         if again.is_some() {
             self.waiting.fetch_sub(1, Ordering::SeqCst);
         } else {
-            state.wakers.push((sequence, cx.waker().clone()));
+            state.wakers.push((sequence, waker));
         }
         Poll::Pending
     }
 
-    /// Calls `callback` once it is at least `sequence`, from the thread that raises it; at once if
-    /// it is already.
+    /// Calls `callback` once it is at least `sequence`, from a thread that delivers; at once if it is
+    /// already.
     pub(crate) fn call(&self, sequence: u64, callback: Callback) {
         let mut state = self.state();
         self.waiting.fetch_add(1, Ordering::SeqCst);
         if let Some(outcome) = self.outcome(&state, sequence) {
-            drop(state);
             self.waiting.fetch_sub(1, Ordering::SeqCst);
+            drop(state);
             callback(outcome);
             return;
         }
@@ -198,10 +252,10 @@ mod tests {
         assert!(mark.poll(6, &cx).is_ready());
         assert!(rx.try_recv().is_err());
         mark.raise(8);
+        assert!(rx.try_iter().all(|(who, _)| who == "wait"), "not yet");
+        assert_eq!(mark.deliver(), 0);
         thread.join().unwrap();
-        let mut got: Vec<_> = rx.iter().take(2).collect();
-        got.sort_unstable();
-        assert_eq!(got, [("call", true), ("wait", true)]);
+        assert!(rx.iter().any(|got| got == ("call", true)));
         assert_eq!(mark.waiting.load(Ordering::SeqCst), 0);
     }
 
@@ -211,10 +265,23 @@ mod tests {
         let (tx, rx) = mpsc::channel();
         mark.call(2, Box::new(move |r| tx.send(r.is_err()).unwrap()));
         mark.fail(&Error::aborted("no device"));
+        assert_eq!(mark.deliver(), 0);
         assert!(rx.recv().unwrap());
         assert!(mark.wait(2).is_err() && mark.wait(1).is_ok());
         mark.resume();
         mark.raise(2);
         mark.wait(2).unwrap();
+    }
+
+    #[test]
+    fn a_callback_that_panics_takes_nobody_along() {
+        let mark = Watermark::at(0);
+        let (tx, rx) = mpsc::channel();
+        mark.call(1, Box::new(|_| panic!("a callback of the application")));
+        mark.call(1, Box::new(move |r| tx.send(r.is_ok()).unwrap()));
+        mark.raise(1);
+        assert_eq!((mark.deliver(), mark.deliver()), (1, 0));
+        assert!(rx.recv().unwrap());
+        assert_eq!(mark.waiting.load(Ordering::SeqCst), 0);
     }
 }

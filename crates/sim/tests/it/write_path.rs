@@ -16,6 +16,7 @@ use sim::hooked::{Hook, HookedFs, Op, Verdict};
 use sim::oracle::{self, RocksDb, ldb};
 
 mod errors;
+mod meetings;
 mod pending;
 mod pool;
 mod space;

@@ -175,7 +175,6 @@ impl Bench {
             oldest_snapshot: self.snapshot,
             running: &running,
             cursors: &self.cursors,
-            may_move: &|_| true,
         })
     }
 

@@ -206,8 +206,7 @@ fn merge<F: Candidate>(
         let options = &input.options.compaction_options_universal;
         let moves = options.allow_trivial_move
             && chosen.last().is_some_and(|r| r.level != output)
-            && input.levels.disjoint(&files)
-            && files.iter().all(|f| (input.may_move)(f));
+            && input.levels.disjoint(&files);
         if moves {
             plan.kind = Kind::Move;
         }

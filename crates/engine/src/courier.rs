@@ -1,0 +1,83 @@
+//! The application's code is called when no lock is held: listeners, callbacks and wakers.
+//!
+//! A function that takes locks and may have something to tell begins with a [`Courier`]. When the
+//! outermost courier of a thread goes, all locks of that thread are free, and what was put aside
+//! is told: letters of the [outbox](crate::outbox), and who waits for the watermarks. Threads that
+//! flush or compact leave it to others: what they would call may write, and wait for them.
+
+use std::sync::Arc;
+
+use crate::listener::EventListener;
+use crate::outbox;
+use crate::shared::Shared;
+
+/// See the module.
+#[must_use = "it delivers when it is dropped"]
+pub(crate) struct Courier<'a>(&'a Shared);
+
+impl Drop for Courier<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if outbox::is_back() {
+            self.0.deliver();
+        }
+    }
+}
+
+impl Shared {
+    /// Comes before the first lock that is taken.
+    #[inline]
+    pub(crate) fn courier(&self) -> Courier<'_> {
+        outbox::set_out();
+        Courier(self)
+    }
+
+    /// Tells the listeners, as soon as this thread holds no lock.
+    pub(crate) fn tell_later(&self, f: impl Fn(&dyn EventListener) + Send + 'static) {
+        if !self.env().listeners.is_empty() {
+            self.outbox.put(Box::new(f));
+        }
+    }
+
+    /// Before this thread waits: another delivers what it has to tell.
+    pub(crate) fn leave_letters(&self) {
+        self.outbox.leave();
+    }
+
+    /// Tells what this thread has put aside, and who waits for what has happened. No lock may be held.
+    #[inline]
+    pub(crate) fn deliver(&self) {
+        if outbox::works() {
+            self.outbox.leave();
+            if self.order.visible.has_undelivered() || self.durable.has_undelivered() {
+                self.wake_wal();
+            }
+            return;
+        }
+        let panicked = self.order.visible.deliver() + self.durable.deliver();
+        if panicked > 0 {
+            self.log
+                .error(format_args!("{panicked} callbacks of writes panicked"));
+        }
+        for letter in self.outbox.take_mine() {
+            self.tell(|l| letter(l));
+        }
+    }
+
+    /// Tells what was put aside by anybody: no thread of ours runs any more.
+    pub(crate) fn deliver_the_rest(&self) {
+        self.deliver();
+        for letter in self.outbox.take_all() {
+            self.tell(|l| letter(l));
+        }
+    }
+}
+
+/// The thread of the letters that others have left.
+pub(crate) fn run(db: &Arc<Shared>) {
+    while !db.is_closing() {
+        for letter in db.outbox.wait_for_left(|| db.is_closing()) {
+            db.tell(|l| letter(l));
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What listeners are to be told once no lock is held.
+//!
+//! Whoever finds something to tell may hold locks, and a listener is the application's code: it may
+//! call the database, or panic. So it is written down here, and told by the thread that wrote it
+//! down as soon as that has let go of its locks ([`crate::courier`]). A thread that is about to
+//! wait, and one that flushes or compacts, leaves its letters to a thread of their own: a listener that
+//! writes may have to wait for a flush.
+
+use std::cell::Cell;
+
+use base::sync::atomic::{AtomicUsize, Ordering};
+use base::sync::thread::{self, ThreadId};
+use base::sync::{Condvar, Mutex, MutexGuard, PoisonError, thread_local};
+
+use crate::listener::EventListener;
+
+/// Something to tell each listener.
+type Text = Box<dyn Fn(&dyn EventListener) + Send>;
+
+struct Letter {
+    /// Who delivers it; `None`: the thread of the letters.
+    by: Option<ThreadId>,
+    text: Text,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    letters: Mutex<Vec<Letter>>,
+    count: AtomicUsize,
+    /// Letters were left.
+    left: Condvar,
+}
+
+thread_local! {
+    /// How many couriers of this thread are under way: the outermost delivers.
+    static COURIERS: Cell<u32> = const { Cell::new(0) };
+    /// Whether writers may wait for this thread: it flushes or compacts.
+    static WORKS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// One more courier is under way.
+pub(crate) fn set_out() {
+    COURIERS.with(|c| c.set(c.get() + 1));
+}
+
+/// One courier fewer; true for the outermost.
+pub(crate) fn is_back() -> bool {
+    COURIERS.with(|c| {
+        c.set(c.get() - 1);
+        c.get() == 0
+    })
+}
+
+/// This thread flushes or compacts from now on.
+pub(crate) fn begin_work() {
+    WORKS.with(|w| w.set(true));
+}
+
+/// Whether this thread must not run code that may write.
+pub(crate) fn works() -> bool {
+    WORKS.with(Cell::get)
+}
+
+impl Outbox {
+    fn lock(&self) -> MutexGuard<'_, Vec<Letter>> {
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn put(&self, text: Text) {
+        let mine = COURIERS.with(Cell::get) > 0;
+        let mut letters = self.lock();
+        letters.push(Letter {
+            by: mine.then(|| thread::current().id()),
+            text,
+        });
+        self.count.store(letters.len(), Ordering::Release);
+        drop(letters);
+        if !mine {
+            self.left.notify_all();
+        }
+    }
+
+    /// Leaves this thread's letters to the thread of the letters.
+    #[inline]
+    pub(crate) fn leave(&self) {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let me = thread::current().id();
+        let mut letters = self.lock();
+        let mine = letters.iter_mut().filter(|l| l.by == Some(me));
+        mine.for_each(|letter| letter.by = None);
+        drop(letters);
+        self.left.notify_all();
+    }
+
+    /// This thread's letters.
+    #[inline]
+    pub(crate) fn take_mine(&self) -> Vec<Text> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return Vec::new();
+        }
+        let me = thread::current().id();
+        self.take(self.lock(), |by| by == Some(me))
+    }
+
+    /// All letters.
+    pub(crate) fn take_all(&self) -> Vec<Text> {
+        self.take(self.lock(), |_| true)
+    }
+
+    fn take(
+        &self,
+        mut letters: MutexGuard<'_, Vec<Letter>>,
+        which: impl Fn(Option<ThreadId>) -> bool,
+    ) -> Vec<Text> {
+        let taken = letters.extract_if(.., |l| which(l.by));
+        let taken = taken.map(|l| l.text).collect();
+        self.count.store(letters.len(), Ordering::Release);
+        taken
+    }
+
+    /// Waits for letters that were left; none when `ended` says so.
+    pub(crate) fn wait_for_left(&self, ended: impl Fn() -> bool) -> Vec<Text> {
+        let mut letters = self.lock();
+        while !ended() {
+            if letters.iter().any(|l| l.by.is_none()) {
+                return self.take(letters, |by| by.is_none());
+            }
+            letters = self
+                .left
+                .wait(letters)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        Vec::new()
+    }
+
+    /// Whoever waits for letters looks again whether the wait has ended.
+    pub(crate) fn wake(&self) {
+        drop(self.lock());
+        self.left.notify_all();
+    }
+}
