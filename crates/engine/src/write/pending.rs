@@ -6,6 +6,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -47,14 +48,31 @@ enum Which {
 }
 
 /// A sequence number that is waited for.
-#[derive(Clone)]
 struct Reach {
     db: Arc<Shared>,
     which: Which,
     seq: u64,
+    /// No other future has it.
+    future: u64,
+}
+
+impl Clone for Reach {
+    fn clone(&self) -> Self {
+        Self::new(&self.db, self.which, self.seq)
+    }
 }
 
 impl Reach {
+    fn new(db: &Arc<Shared>, which: Which, seq: u64) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self {
+            db: Arc::clone(db),
+            which,
+            seq,
+            future: NEXT.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
     fn mark(&self) -> &Watermark {
         match self.which {
             Which::Visible => &self.db.order.visible,
@@ -100,7 +118,7 @@ macro_rules! future {
         impl Future for $name {
             type Output = Result<()>;
             fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-                self.0.mark().poll(self.0.seq, cx)
+                self.0.mark().poll(self.0.seq, self.0.future, cx)
             }
         }
 
@@ -138,11 +156,7 @@ pub(crate) fn write(
     }
     let seq = pipeline::write_planned(db, options, Plan::detached(options), batch)?;
     db.want_durable(seq);
-    let reach = |which| Reach {
-        db: Arc::clone(db),
-        which,
-        seq,
-    };
+    let reach = |which| Reach::new(db, which, seq);
     Ok(PendingWrite {
         seq,
         applied: Applied(reach(Which::Visible)),

@@ -28,9 +28,16 @@ pub(crate) struct Watermark {
     changed: Condvar,
 }
 
+/// A future that was polled.
+struct Sleeper {
+    sequence: u64,
+    future: u64,
+    waker: Waker,
+}
+
 /// Those who are to be told of one thing.
 struct Told {
-    wakers: Vec<(u64, Waker)>,
+    wakers: Vec<Sleeper>,
     callbacks: Vec<(u64, Callback)>,
     failure: Option<Error>,
 }
@@ -44,7 +51,7 @@ impl Told {
         }
         let outcome = || self.failure.as_ref().map_or(Ok(()), |e| Err(e.duplicate()));
         let wakers = self.wakers.into_iter();
-        let mut panicked: usize = wakers.map(|(_, w)| panics(|| w.wake())).sum();
+        let mut panicked: usize = wakers.map(|s| panics(|| s.waker.wake())).sum();
         for (_, callback) in self.callbacks {
             panicked += panics(|| callback(outcome()));
         }
@@ -55,7 +62,7 @@ impl Told {
 #[derive(Default)]
 struct State {
     told: Vec<Told>,
-    wakers: Vec<(u64, Waker)>,
+    wakers: Vec<Sleeper>,
     callbacks: Vec<(u64, Callback)>,
     /// Nothing above `reached` will be reached until it is cleared.
     failure: Option<Error>,
@@ -92,7 +99,10 @@ impl Watermark {
         let reached = self.get();
         let mut state = self.state();
         let is_reached = |seq: u64| seq <= reached;
-        let wakers = state.wakers.extract_if(.., |w| is_reached(w.0)).collect();
+        let wakers = state
+            .wakers
+            .extract_if(.., |s| is_reached(s.sequence))
+            .collect();
         let callbacks = state
             .callbacks
             .extract_if(.., |c| is_reached(c.0))
@@ -105,7 +115,7 @@ impl Watermark {
     fn put_aside(
         &self,
         state: &mut State,
-        wakers: Vec<(u64, Waker)>,
+        wakers: Vec<Sleeper>,
         callbacks: Vec<(u64, Callback)>,
         failure: Option<Error>,
     ) {
@@ -186,28 +196,33 @@ impl Watermark {
         outcome
     }
 
-    /// The same for a future.
-    pub(crate) fn poll(&self, sequence: u64, cx: &Context<'_>) -> Poll<Result<()>> {
+    /// The same for a future, which has a number of its own and is woken with the waker that it was
+    /// polled with last.
+    pub(crate) fn poll(&self, sequence: u64, future: u64, cx: &Context<'_>) -> Poll<Result<()>> {
         if self.get() >= sequence {
             return Poll::Ready(Ok(()));
         }
-        let waker = cx.waker().clone(); // the application's code: not under the lock
+        // To clone and to drop a waker is the application's code: not under the lock.
+        let mut waker = cx.waker().clone();
         let mut state = self.state();
         self.waiting.fetch_add(1, Ordering::SeqCst);
         if let Some(outcome) = self.outcome(&state, sequence) {
             self.waiting.fetch_sub(1, Ordering::SeqCst);
+            drop(state);
             return Poll::Ready(outcome);
         }
-        // A future that is polled again replaces its waker.
-        let again = state
-            .wakers
-            .iter_mut()
-            .find(|(seq, w)| *seq == sequence && w.will_wake(&waker));
-        if again.is_some() {
+        if let Some(sleeper) = state.wakers.iter_mut().find(|s| s.future == future) {
             self.waiting.fetch_sub(1, Ordering::SeqCst);
+            std::mem::swap(&mut sleeper.waker, &mut waker);
         } else {
-            state.wakers.push((sequence, waker));
+            state.wakers.push(Sleeper {
+                sequence,
+                future,
+                waker,
+            });
+            return Poll::Pending;
         }
+        drop(state);
         Poll::Pending
     }
 
@@ -243,13 +258,14 @@ mod tests {
             Box::new(move |r| told.send(("call", r.is_ok())).unwrap()),
         );
         let cx = Context::from_waker(Waker::noop());
-        assert!(mark.poll(6, &cx).is_pending() && mark.poll(6, &cx).is_pending());
+        assert!(mark.poll(6, 1, &cx).is_pending() && mark.poll(6, 1, &cx).is_pending());
+        assert_eq!(mark.state().wakers.len(), 1, "a future has one waker");
         let waiter = Arc::clone(&mark);
         let thread = base::sync::thread::Builder::new()
             .spawn(move || tx.send(("wait", waiter.wait(7).is_ok())).unwrap())
             .unwrap();
         mark.raise(6);
-        assert!(mark.poll(6, &cx).is_ready());
+        assert!(mark.poll(6, 1, &cx).is_ready());
         assert!(rx.try_recv().is_err());
         mark.raise(8);
         assert!(rx.try_iter().all(|(who, _)| who == "wait"), "not yet");
