@@ -12,6 +12,7 @@ mod benchmark_sh;
 mod counts;
 mod driver;
 mod generate;
+mod mutants;
 mod peers;
 mod soak;
 mod source;
@@ -53,6 +54,8 @@ enum Task {
     BenchDevice(bench_device::Arguments),
     /// Count the instructions of the hot leaves; fails where they are more than stored
     Counts(counts::Arguments),
+    /// Plant bugs, one at a time, and see that a test finds each; takes an hour
+    Mutants(mutants::Arguments),
     /// Run the long random tests: against a model, in turns with RocksDB
     Soak(soak::Arguments),
     /// Check the rules of the source tree: modules, layers, unsafe islands, documents
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         Task::BenchmarkSh(arguments) => benchmark_sh::run(&arguments),
         Task::BenchDevice(arguments) => return bench_device::run(&arguments),
         Task::Counts(arguments) => counts::run(&arguments),
+        Task::Mutants(arguments) => mutants::run(&arguments),
         Task::Soak(arguments) => soak::run(&arguments),
         Task::Tidy(arguments) => tidy::run(&arguments),
         Task::Gen(arguments) => generate::run(&arguments),
