@@ -285,19 +285,23 @@ fn search_tables(
         }
     }
     for level in 1..version.num_levels() {
-        // More than one file if they share the user key: the next one has older versions of it.
+        // More than one file if they share the user key: the next one has older versions of it,
+        // which may be newer than a tombstone that the first one has.
         for file in version.files_for(level, seek_key) {
             search.cover(file.covering_tombstone(&version.comparator, seek_key));
             search.table(file, seek_key)?;
-            if search.is_over() {
-                let t = if level == 1 {
-                    Ticker::GetHitL1
-                } else {
-                    Ticker::GetHitL2AndUp
-                };
-                db.count(t, 1);
-                return search.check();
+            if search.is_settled() {
+                break;
             }
+        }
+        if search.is_over() {
+            let t = if level == 1 {
+                Ticker::GetHitL1
+            } else {
+                Ticker::GetHitL2AndUp
+            };
+            db.count(t, 1);
+            return search.check();
         }
     }
     Ok(())
@@ -372,13 +376,20 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Whether there is nothing more to look for behind the last source.
+    /// Whether older versions of the key do not count any more, wherever they are.
+    #[inline]
+    fn is_settled(&self) -> bool {
+        matches!(self.state, State::Found | State::Absent) || self.failure.is_some()
+    }
+
+    /// Whether there is nothing more to look for behind a source that was asked as a whole: a
+    /// memtable, a file of level 0, all files of a deeper level that have the key.
     #[inline]
     fn is_over(&mut self) -> bool {
-        if self.covered > 0 && matches!(self.state, State::Open | State::Merging) {
+        if self.covered > 0 && !self.is_settled() {
             self.state = State::Absent; // all that older sources have is covered
         }
-        matches!(self.state, State::Found | State::Absent) || self.failure.is_some()
+        self.is_settled()
     }
 
     fn check(&mut self) -> Result<()> {
