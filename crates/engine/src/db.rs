@@ -594,8 +594,9 @@ impl Db {
         maintenance::flush(&self.shared, std::slice::from_ref(&family.0), options)
     }
 
-    /// Flushes, then compacts everything from `begin` to `end`, both included (`None` is open), down
-    /// to the lowest level that has any of it, and waits for it.
+    /// Compacts everything from `begin` to `end`, both included (`None` is open), and waits for it:
+    /// memtables that hold some of it are flushed first, then it goes down level by level to the
+    /// lowest one. In universal style all tables are merged, whatever the range.
     pub fn compact_range(
         &self,
         family: &ColumnFamily,

@@ -10,6 +10,7 @@ use base::{Error, ErrorKind, FileNumber, Result};
 use crate::compaction;
 use crate::compaction::check_not_canceled;
 use crate::compaction::pick::manual::Request;
+use crate::compaction::touch;
 use crate::family::Family;
 use crate::listener::FlushReason;
 use crate::memtable::Memtable;
@@ -95,7 +96,7 @@ impl BegunFlush {
 /// How often a call that may be canceled looks whether it is.
 const LOOK_FOR_CANCEL: Duration = Duration::from_millis(20);
 
-/// Flushes, then compacts a range of user keys and waits for it.
+/// Flushes what there is of a range of user keys, then compacts it and waits for it.
 pub(crate) fn compact_range(
     db: &Shared,
     family: &Arc<Family>,
@@ -103,12 +104,14 @@ pub(crate) fn compact_range(
     options: &CompactRangeOptions,
 ) -> Result<()> {
     check_not_canceled(options.canceled.as_ref())?;
-    flush_because(
-        db,
-        std::slice::from_ref(family),
-        &FlushOptions::default(),
-        FlushReason::ManualCompaction,
-    )?;
+    if touch::in_memory(&family.view.load(), begin, end) {
+        flush_because(
+            db,
+            std::slice::from_ref(family),
+            &FlushOptions::default(),
+            FlushReason::ManualCompaction,
+        )?;
+    }
     let mut how = options.clone();
     if how.bottommost_level_compaction == BottommostLevelCompaction::IfHaveCompactionFilter
         && family.options().has_compaction_filter()
@@ -119,6 +122,7 @@ pub(crate) fn compact_range(
         begin: begin.map(<[u8]>::to_vec),
         end: end.map(<[u8]>::to_vec),
         options: how,
+        first_level: touch::first_level(family, begin, end),
         first_new_file: FileNumber(db.numbers.peek()),
     };
     let mut manual = ManualCompaction::new(family.id, request);

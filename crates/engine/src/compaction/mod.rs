@@ -32,6 +32,7 @@ pub(crate) mod run;
 pub(crate) mod split;
 pub(crate) mod stats;
 pub(crate) mod tombstones;
+pub(crate) mod touch;
 
 use std::ops::Deref;
 use std::sync::Arc;

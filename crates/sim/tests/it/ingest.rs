@@ -379,6 +379,36 @@ fn behind_everything_needs_a_level_to_compact_into() {
     assert_eq!(e.kind(), ErrorKind::InvalidArgument);
 }
 
+/// Who asked for the level that is kept free was told that `num_levels` is one less than it is.
+#[test]
+fn the_level_behind_everything_is_named_as_what_it_is() {
+    let temp = dirs::scratch().unwrap();
+    let mut o = options();
+    o.db.allow_ingest_behind = true;
+    let db = Db::open(temp.path(), &o).unwrap();
+    let cf = db.default_column_family();
+    db.put("k", "v").unwrap();
+    db.flush().unwrap();
+    let file = db.get_live_files_metadata()[0].file_number;
+    let how = ironstone::CompactionOptions::default();
+    let refit = ironstone::CompactRangeOptions {
+        change_level: true,
+        target_level: 6,
+        ..Default::default()
+    };
+    let files = db.compact_files(&how, &cf, &[file], 6).unwrap_err();
+    let range = db.compact_range_opt(&refit, &cf, None, None).unwrap_err();
+    for e in [files, range] {
+        assert_eq!(e.kind(), ErrorKind::InvalidArgument);
+        let text = e.to_string();
+        assert!(text.contains("6, but the lowest level is 5"), "{text}");
+        assert!(
+            text.contains("num_levels = 7, of which allow_ingest_behind"),
+            "{text}"
+        );
+    }
+}
+
 /// The log that a flush made needless is deleted in the background.
 fn wait_until_gone(log: &Path) {
     for _ in 0..1000 {

@@ -31,6 +31,8 @@ mod ingest;
 #[cfg(test)]
 mod iterators;
 #[cfg(test)]
+mod manual;
+#[cfg(test)]
 mod memtables;
 #[cfg(test)]
 mod merge;

@@ -451,13 +451,24 @@ impl RocksDb {
     /// level too. The C API reports no error.
     pub fn compact_range(&self, cf: Cf<'_>, begin: Option<&[u8]>, end: Option<&[u8]>) {
         const FORCE_OPTIMIZED: u8 = 3;
+        self.compact_range_with(cf, begin, end, FORCE_OPTIMIZED);
+    }
+
+    /// The same, with the number of RocksDB's `BottommostLevelCompaction`.
+    pub fn compact_range_with(
+        &self,
+        cf: Cf<'_>,
+        begin: Option<&[u8]>,
+        end: Option<&[u8]>,
+        bottommost: u8,
+    ) {
         let (b, b_len) = begin.map_or((ptr::null(), 0), |k| (k.as_ptr().cast(), k.len()));
         let (e, e_len) = end.map_or((ptr::null(), 0), |k| (k.as_ptr().cast(), k.len()));
         let api = &self.lib.api;
         // SAFETY: live database and family; the options are freed once.
         unsafe {
             let options = (api.compactoptions_create)();
-            (api.compactoptions_set_bottommost_level_compaction)(options, FORCE_OPTIMIZED);
+            (api.compactoptions_set_bottommost_level_compaction)(options, bottommost);
             (api.compact_range_cf_opt)(self.raw, self.own(cf), options, b, b_len, e, e_len);
             (api.compactoptions_destroy)(options);
         }

@@ -1,8 +1,8 @@
 //! Compactions by call, one step after the other.
 //!
 //! `compact_range` in level style goes down level by level, a piece of at most about
-//! `max_compaction_bytes` at a time, so that other compactions get their turn; in the other styles
-//! all files are merged at once. What is left to do is in [`Progress`]; a step that meets a running
+//! `max_compaction_bytes` at a time, so that other compactions get their turn; universal style merges
+//! all files at once. What is left to do is in [`Progress`]; a step that meets a running
 //! compaction waits for it.
 
 use std::sync::Arc;
@@ -24,6 +24,8 @@ pub(crate) enum Request {
         begin: Option<Vec<u8>>,
         end: Option<Vec<u8>>,
         options: CompactRangeOptions,
+        /// Levels above have no key of the range, though their files may reach over it.
+        first_level: usize,
         /// Files with this number and above are made by the call itself.
         first_new_file: FileNumber,
     },
@@ -40,8 +42,8 @@ pub(crate) enum Request {
 pub(crate) struct Progress {
     /// The level whose files are to go, once it has begun.
     level: Option<usize>,
-    /// The lowest level that had files of the range when it began.
-    lowest: usize,
+    /// Nothing goes down any more: the level itself may be written anew.
+    at_bottom: bool,
     /// Of the level, keys before this are done.
     from: Option<Vec<u8>>,
     /// The level that holds the result so far.
@@ -83,18 +85,20 @@ pub(crate) fn next_step<F: Candidate>(
             begin,
             end,
             options,
+            first_level,
             first_new_file,
         } => {
             let bounds = Bounds {
                 begin: begin.as_deref(),
                 end: end.as_deref(),
             };
+            let firsts = (*first_level, *first_new_file);
             if !progress.merged {
                 let step = match input.options.compaction_style {
                     CompactionStyle::Level | CompactionStyle::None => {
-                        by_level(input, bounds, options, *first_new_file, progress)
+                        by_level(input, bounds, options, firsts, progress)
                     }
-                    CompactionStyle::Universal => everything(input, progress),
+                    CompactionStyle::Universal => everything(input, bounds, progress),
                     CompactionStyle::Fifo => {
                         progress.merged = true;
                         automatic(input).map_or(Step::Done, |p| Step::Run(Box::new(p)))
@@ -135,11 +139,13 @@ impl Bounds<'_> {
     }
 }
 
+/// Down to the lowest level that compactions may write, or that has files; then that level once more,
+/// if it is wanted.
 fn by_level<F: Candidate>(
     input: &Input<'_, F>,
     bounds: Bounds<'_>,
     options: &CompactRangeOptions,
-    first_new_file: FileNumber,
+    (first_level, first_new_file): (usize, FileNumber),
     progress: &mut Progress,
 ) -> Step<F> {
     let levels = &input.levels;
@@ -147,50 +153,56 @@ fn by_level<F: Candidate>(
     let mut level = if let Some(level) = progress.level {
         level
     } else {
-        let Some(first) = (0..levels.count()).find(|&l| met(l)) else {
+        let Some(first) = (first_level..levels.count()).find(|&l| met(l)) else {
             return Step::Done;
         };
-        progress.lowest = (0..levels.count()).rfind(|&l| met(l)).unwrap_or(first);
         progress.result_level = first;
         first
     };
     let picker = Picker::new(input);
-    loop {
+    while !progress.at_bottom && has_next(input, level) {
         progress.level = Some(level);
-        let bottom = level > 0 && level >= progress.lowest;
-        let output = match (level, bottom) {
-            (0, _) => picker.targets.base_level,
-            (l, false) => l + 1,
-            (l, true) => l,
+        let output = match level {
+            0 => picker.targets.base_level,
+            l => l + 1,
         };
-        let skip = match options.bottommost_level_compaction {
-            BottommostLevelCompaction::Skip | BottommostLevelCompaction::IfHaveCompactionFilter => {
-                bottom
+        let step = piece(input, &picker, (level, output), bounds, &|_| true, progress);
+        if let Some(step) = step {
+            if level == 0 && matches!(step, Step::Run(_)) {
+                // What is flushed meanwhile is not waited for.
+                progress.level = Some(output);
             }
-            BottommostLevelCompaction::Force | BottommostLevelCompaction::ForceOptimized => false,
-        };
-        if level > progress.lowest || skip || output >= levels.count() {
+            return step;
+        }
+        progress.result_level = output;
+        progress.from = None;
+        level = output;
+    }
+    if !progress.at_bottom {
+        progress.at_bottom = true;
+        progress.level = Some(level);
+        progress.from = None;
+    }
+    let own = |f: &F| f.meta().number < first_new_file;
+    let taken: &dyn Fn(&F) -> bool = match options.bottommost_level_compaction {
+        BottommostLevelCompaction::Skip | BottommostLevelCompaction::IfHaveCompactionFilter => {
             return Step::Done;
         }
-        let optimized =
-            options.bottommost_level_compaction == BottommostLevelCompaction::ForceOptimized;
-        let taken = |f: &F| !(bottom && optimized && f.meta().number >= first_new_file);
-        match piece(input, &picker, (level, output), bounds, &taken, progress) {
-            Some(step) => {
-                if level == 0 && matches!(step, Step::Run(_)) {
-                    // What is flushed meanwhile is not waited for.
-                    progress.level = Some(output);
-                }
-                return step;
-            }
-            None if bottom => return Step::Done,
-            None => {
-                progress.result_level = output;
-                progress.from = None;
-                level = output;
-            }
-        }
-    }
+        BottommostLevelCompaction::Force => &|_| true,
+        BottommostLevelCompaction::ForceOptimized => &own,
+    };
+    piece(input, &picker, (level, level), bounds, taken, progress).unwrap_or(Step::Done)
+}
+
+/// Whether what lies on the level goes further down. Level 0 always does.
+fn has_next<F: Candidate>(input: &Input<'_, F>, level: usize) -> bool {
+    let levels = &input.levels;
+    let lowest = if input.options.level_compaction_dynamic_level_bytes {
+        levels.count()
+    } else {
+        levels.non_empty()
+    };
+    (level == 0 && levels.count() > 1) || level + 1 < lowest
 }
 
 /// The next piece of a level; `None` if the level is done.
@@ -250,26 +262,27 @@ fn piece<F: Candidate>(
     Some(Step::Run(Box::new(plan)))
 }
 
-/// All files of the family into the last level.
-fn everything<F: Candidate>(input: &Input<'_, F>, progress: &mut Progress) -> Step<F> {
+/// All files of the family into the last level, which is written anew too: what it was written with
+/// (a filter, a compression, a time to live) may have changed. Where level 0 is all there is, only if
+/// one of its files is met.
+fn everything<F: Candidate>(
+    input: &Input<'_, F>,
+    bounds: Bounds<'_>,
+    progress: &mut Progress,
+) -> Step<F> {
     let levels = &input.levels;
     let inputs: Vec<_> = (0..levels.count())
         .map(|l| (l, levels.level(l).to_vec()))
         .filter(|(_, files)| !files.is_empty())
         .collect();
     let output = levels.count() - 1;
-    let all = inputs.iter().flat_map(|(_, files)| files);
+    let mut all = inputs.iter().flat_map(|(_, files)| files);
     if all.clone().any(|f| f.is_being_compacted()) {
         return Step::Wait;
     }
-    let range = levels.range(all);
     progress.merged = true;
     progress.result_level = output;
-    let (Some(_), Some((first, _))) = (range, inputs.first()) else {
-        return Step::Done;
-    };
-    let one_run = inputs.len() == 1 && (*first > 0 || levels.level(0).len() == 1);
-    if one_run && *first == output {
+    if inputs.is_empty() || (output == 0 && !all.any(|f| bounds.meet(input, f))) {
         return Step::Done;
     }
     Step::Run(Box::new(input.plan(inputs, output, 1, MANUAL)))
@@ -308,10 +321,10 @@ fn refit<F: Candidate>(
         )))
     };
     if to >= levels.count() {
-        return Err(Error::invalid_argument(format!(
-            "compact_range: target_level = {to}, but num_levels is {}",
-            levels.count()
-        )));
+        return Err(no_such_level(
+            input,
+            &format!("compact_range: target_level = {to}"),
+        ));
     }
     if to == from {
         return Ok(Step::Done);
@@ -335,6 +348,18 @@ fn refit<F: Candidate>(
     Ok(Step::Run(Box::new(plan)))
 }
 
+#[cold]
+fn no_such_level<F: Candidate>(input: &Input<'_, F>, what: &str) -> Error {
+    let (lowest, num_levels) = (input.levels.count() - 1, input.options.num_levels);
+    let e = Error::invalid_argument(format!("{what}, but the lowest level is {lowest}"));
+    if num_levels.unsigned_abs() as usize > input.levels.count() {
+        return e.hint(format!(
+            "num_levels = {num_levels}, of which allow_ingest_behind keeps the last one free"
+        ));
+    }
+    e.hint(format!("num_levels = {num_levels}"))
+}
+
 /// These files and all that must go with them: of level 0 the older files that they overlap, and
 /// from each level down to the output level what overlaps.
 fn by_number<F: Candidate>(
@@ -345,10 +370,10 @@ fn by_number<F: Candidate>(
 ) -> Result<Step<F>> {
     let levels = &input.levels;
     if output >= levels.count() {
-        return Err(Error::invalid_argument(format!(
-            "compact_files: output level {output}, but num_levels is {}",
-            levels.count()
-        )));
+        return Err(no_such_level(
+            input,
+            &format!("compact_files: output level {output}"),
+        ));
     }
     let mut chosen: Vec<Vec<Arc<F>>> = vec![Vec::new(); levels.count()];
     for &n in numbers {

@@ -378,6 +378,7 @@ impl Bench {
                         target_level: target.map_or(-1, |t| t.parse().unwrap()),
                         ..Default::default()
                     },
+                    first_level: 0,
                     first_new_file: FileNumber(1000),
                 };
                 self.manual(&request)

@@ -1,0 +1,118 @@
+//! Whether a range of user keys has anything in a source: the bounds of a file say where it may have
+//! keys, this says where it has some. For compactions by call, which leave alone what they would only
+//! write again.
+
+use std::sync::Arc;
+
+use base::stats::Activity;
+use base::{Comparator, Result, key};
+use table::InternalIterator;
+
+use crate::family::Family;
+use crate::memtable::Memtable;
+use crate::options::CompactionStyle;
+use crate::read::level::LevelIter;
+use crate::read::range_del::{Span, before_versions};
+use crate::read::view::View;
+use crate::version::{TableFile, Version};
+
+/// User keys, both ends included; `None` is open.
+struct Keys<'a> {
+    comparator: &'a Comparator,
+    begin: Option<&'a [u8]>,
+    end: Option<&'a [u8]>,
+}
+
+impl Keys<'_> {
+    /// Whether the cursor finds an entry.
+    fn meet(&self, cursor: &mut dyn InternalIterator) -> bool {
+        match self.begin {
+            Some(begin) => cursor.seek(&before_versions(begin)),
+            None => cursor.seek_to_first(),
+        }
+        cursor.valid() && !self.end_before(key::user_key(cursor.key()))
+    }
+
+    /// Whether a tombstone hides some of them.
+    fn meet_any(&self, spans: &[Span]) -> bool {
+        let cmp = self.comparator;
+        spans.iter().any(|s| {
+            let ends_before = |begin| cmp.compare(key::user_key(&s.end), begin).is_le();
+            !self.begin.is_some_and(ends_before) && !self.end_before(key::user_key(&s.start))
+        })
+    }
+
+    fn end_before(&self, user_key: &[u8]) -> bool {
+        self.end
+            .is_some_and(|end| self.comparator.compare(end, user_key).is_lt())
+    }
+}
+
+/// Whether a memtable has anything between two user keys.
+pub(crate) fn in_memory(view: &View, begin: Option<&[u8]>, end: Option<&[u8]>) -> bool {
+    let keys = Keys {
+        comparator: &view.version.comparator,
+        begin,
+        end,
+    };
+    let touches = |mem: &Arc<Memtable>| {
+        !mem.is_empty() && (keys.meet(&mut mem.iter()) || keys.meet_any(&mem.tombstone_spans()))
+    };
+    std::iter::once(&view.mem).chain(&view.imm).any(touches)
+}
+
+/// The uppermost level that has anything between two user keys, or may have; the number of levels if
+/// none has. Only in level style, where a compaction goes down from there, and for ranges with two ends,
+/// as in RocksDB.
+pub(crate) fn first_level(family: &Family, begin: Option<&[u8]>, end: Option<&[u8]>) -> usize {
+    let options = family.options();
+    // A partitioner may want a file cut where it has no keys.
+    let looks = options.cf.compaction_style == CompactionStyle::Level
+        && begin.is_some()
+        && end.is_some()
+        && options.sst_partitioner_factory.is_none();
+    if !looks {
+        return 0;
+    }
+    let version = Arc::clone(&family.view.load().version);
+    let keys = Keys {
+        comparator: &version.comparator,
+        begin,
+        end,
+    };
+    // What cannot be read is left to the compaction, which tells why.
+    let touched = |level: &usize| has_keys(&version, *level, &keys).unwrap_or(true);
+    let levels = version.num_levels();
+    (0..levels).find(touched).unwrap_or(levels)
+}
+
+fn has_keys(version: &Version, level: usize, keys: &Keys<'_>) -> Result<bool> {
+    let files = version.overlapping(level, keys.begin, keys.end);
+    for file in files.iter().filter(|f| f.tombstones().is_some()) {
+        let tombstones = file.reader()?.range_tombstones()?;
+        let spans = tombstones
+            .iter()
+            .map(|t| Span::new(&t.start, &t.end, t.sequence));
+        if keys.meet_any(&spans.collect::<Vec<_>>()) {
+            return Ok(true);
+        }
+    }
+    // Those of level 0 overlap: each is a run of its own.
+    let runs: Vec<Vec<Arc<TableFile>>> = match level {
+        0 => files.into_iter().map(|f| vec![f]).collect(),
+        _ => vec![files],
+    };
+    let options = table::ReadOptions {
+        fill_cache: false,
+        activity: Activity::Compaction,
+        ..table::ReadOptions::default()
+    };
+    for run in runs.into_iter().filter(|run| !run.is_empty()) {
+        let mut cursor = LevelIter::new(keys.comparator.clone(), run, options);
+        if keys.meet(&mut cursor) {
+            return Ok(true);
+        }
+        cursor.status()?;
+    }
+    Ok(false)
+}
