@@ -415,14 +415,19 @@ impl Merge {
         Ok(Verdict::Replaced)
     }
 
+    /// What a single deletion lies on counts though a range tombstone hides it: the tombstone between
+    /// them is not what the application wrote the single deletion for.
     fn single_deletion(&mut self, stratum: usize) -> Result<Verdict> {
         let internal_key = self.input.key().to_vec();
-        self.input.next();
-        match self.peek()? {
+        let hidden = self.input.is_hidden();
+        self.input.step();
+        let under = self.peek()?;
+        match under {
             Some((s, kind)) if s == stratum => {
                 if is_deletion(kind) {
                     // The older one decides what goes: it is looked at next.
                     self.rules.count(Ticker::CompactionKeyDropObsolete, 1);
+                    self.input.pass_hidden();
                     return self.mismatch(kind).map(|()| Verdict::Replaced);
                 }
                 // They go together.
@@ -434,12 +439,16 @@ impl Merge {
                 self.input.next();
             }
             None if stratum == 0 && self.rules.nothing_below(&self.user_key) => {
+                self.input.pass_hidden();
                 self.rules.count(Ticker::CompactionKeyDropObsolete, 1);
                 self.rules.fallthrough += 1;
             }
             _ => {
-                self.rules.fallthrough += 1;
-                self.make(internal_key, Vec::new());
+                self.input.pass_hidden();
+                if !hidden {
+                    self.rules.fallthrough += 1;
+                    self.make(internal_key, Vec::new());
+                }
             }
         }
         self.hidden_from = Some(stratum);

@@ -255,3 +255,163 @@ fn a_compaction_leaves_the_same_entries_as_rocksdbs() {
         assert_eq!(ours, theirs, "seed {seed}: {}", trace.join("\n"));
     }
 }
+
+/// Every way to write a key four times or less, each with a key of its own.
+fn histories() -> Vec<String> {
+    let mut all = vec![String::new()];
+    let mut longest = 0;
+    for _ in 0..4 {
+        let from = longest;
+        longest = all.len();
+        for i in from..longest {
+            let longer = ["p", "d", "s", "r"].map(|op| all[i].clone() + op);
+            all.extend(longer);
+        }
+    }
+    all.split_off(1)
+}
+
+impl Both<'_> {
+    /// Puts, deletes, deletes once or deletes as a range the key `h`.
+    fn write(&mut self, h: &str, op: u8) {
+        match op {
+            b'p' => self.put(h, "v"),
+            b'd' => self.delete(h),
+            b's' => self.single_delete(h),
+            _ => {
+                let end = format!("{h}\0");
+                self.ours.delete_range(h, &end).unwrap();
+                let cf = self.theirs.default_cf();
+                let (h, end) = (h.as_bytes(), end.as_bytes());
+                self.theirs.delete_range_cf(cf, h, end).unwrap();
+            }
+        }
+    }
+}
+
+/// All histories at once, in one memtable or with a table for each operation; flushed, or compacted above
+/// a level that has all the keys, or none.
+fn all_histories(lib: &Arc<Library>, compact: bool, below: bool, snapshot_at: Option<usize>) {
+    let temp = dirs::scratch().unwrap();
+    let (a, b) = (temp.path().join("ours"), temp.path().join("theirs"));
+    let mut options = Options::default();
+    options.db.create_if_missing = true;
+    options.db.enforce_single_del_contracts = false;
+    options.cf.cf.disable_auto_compactions = true;
+    options.cf.cf.level_compaction_dynamic_level_bytes = false;
+    let mut theirs = lib.options();
+    theirs.create_if_missing(true);
+    theirs
+        .set_all(
+            "enforce_single_del_contracts=false;disable_auto_compactions=true;\
+             level_compaction_dynamic_level_bytes=false",
+        )
+        .unwrap();
+    let ours = Db::open(&a, &options).unwrap();
+    let theirs = RocksDb::open(&theirs, &b).unwrap();
+    let mut both = Both {
+        ours: &ours,
+        theirs: &theirs,
+        snapshots: Vec::new(),
+        trace: Vec::new(),
+    };
+    let to_level = |level| {
+        let cf = ours.default_column_family();
+        let number = |f: &ironstone::LiveFileMetaData| f.file_number;
+        let files = ours.get_live_files_metadata();
+        let files: Vec<u64> = files.iter().filter(|f| f.level == 0).map(number).collect();
+        let how = ironstone::CompactionOptions::default();
+        ours.compact_files(&how, &cf, &files, level).unwrap();
+        let all = theirs.tables("default").unwrap();
+        let all = all.iter().filter(|t| t.level == 0);
+        let files: Vec<_> = all.map(|t| t.name.clone()).collect();
+        let level = i32::try_from(level).unwrap();
+        theirs
+            .compact_files(theirs.default_cf(), &files, level)
+            .unwrap();
+    };
+    let histories = histories();
+    if below {
+        for h in &histories {
+            both.put(h, "below");
+        }
+        both.flush();
+        to_level(6);
+    }
+    for i in 0..4 {
+        for h in histories.iter().filter(|h| i < h.len()) {
+            both.write(h, h.as_bytes()[i]);
+        }
+        if compact {
+            both.flush();
+        }
+        if snapshot_at == Some(i) {
+            let pair = (both.ours.snapshot(), both.theirs.snapshot());
+            both.snapshots.push(pair);
+        }
+    }
+    both.flush();
+    if compact {
+        to_level(5);
+    }
+    drop(both);
+    ours.close().unwrap();
+    theirs.close();
+    let case = format!("compact {compact}, below {below}, a snapshot after {snapshot_at:?}");
+    compare_entries(&a, &b, &case);
+}
+
+/// What stayed of the histories.
+fn compare_entries(ours: &Path, theirs: &Path, case: &str) {
+    // Of a single deletion over a deletion RocksDB drops both, and an older value is there again.
+    let sound = |h: &str| !h.replace('r', "").contains("ds");
+    let shown = |dir| -> Vec<String> {
+        let entries = without_sequence(entries(dir)).into_iter();
+        let entries = entries.map(|(k, t, _)| (String::from_utf8(k).unwrap(), t));
+        let sound = entries.filter(|(h, _)| sound(h));
+        sound.map(|(h, t)| format!("{h} {t:?}")).collect()
+    };
+    let (ours, theirs) = (shown(ours), shown(theirs));
+    let only = |a: &[String], b: &[String]| -> Vec<String> {
+        a.iter().filter(|e| !b.contains(e)).cloned().collect()
+    };
+    let (we, they) = (only(&ours, &theirs), only(&theirs, &ours));
+    assert_eq!(we, [""; 0], "only ours, {case}");
+    // RocksDB keeps some deletions that a tombstone hides; here they go.
+    let hidden = |e: &&String| e.ends_with("Deletion") && e.contains('r');
+    let others: Vec<&String> = they.iter().filter(|e| !hidden(e)).collect();
+    assert_eq!(others, [""; 0], "only theirs, {case}");
+}
+
+/// A single deletion over a deletion breaks the contract of single deletions, and is an error where
+/// `enforce_single_del_contracts` says so. With a range tombstone between the two, the compaction had
+/// already left out the deletion, and said nothing. So it was with what a range tombstone above both
+/// hides. A single deletion also goes together with a value that a tombstone hides.
+#[test]
+fn single_deletions_meet_what_range_tombstones_hide() {
+    let Some(lib) = oracle::rocksdb() else { return };
+    for snapshot_at in [None, Some(0), Some(1), Some(2)] {
+        all_histories(&lib, false, false, snapshot_at);
+        for below in [false, true] {
+            all_histories(&lib, true, below, snapshot_at);
+        }
+    }
+    // Where contracts are enforced, the flush fails, and with it the database.
+    let temp = dirs::scratch().unwrap();
+    let (a, b) = (temp.path().join("ours"), temp.path().join("theirs"));
+    let mut options = Options::default();
+    options.db.create_if_missing = true;
+    let ours = Db::open(&a, &options).unwrap();
+    let mut options = lib.options();
+    options.create_if_missing(true);
+    let theirs = RocksDb::open(&options, &b).unwrap();
+    let mut both = Both {
+        ours: &ours,
+        theirs: &theirs,
+        snapshots: Vec::new(),
+        trace: Vec::new(),
+    };
+    "drs".bytes().for_each(|op| both.write("k", op));
+    let (e, theirs) = (ours.flush().unwrap_err(), theirs.flush().unwrap_err());
+    assert!(e.is_corruption() && theirs.is_corruption(), "{e}, {theirs}");
+}

@@ -5,8 +5,10 @@ use base::merge::{PutOperator, StringAppendOperator};
 use base::sync::atomic::AtomicBool;
 
 use super::*;
+use crate::compaction::tombstones::Tombstones;
 use crate::filter::CompactionFilter;
 use crate::memtable::Memtable;
+use crate::read::range_del::Span;
 
 /// A flush or compaction of `entries`: "key@sequence kind value", kind one of `=` value,
 /// `+` operand, `-` deletion, `!` single deletion.
@@ -19,6 +21,8 @@ struct Case {
     operator: Option<Arc<dyn MergeOperator>>,
     filter: Option<Arc<dyn CompactionFilter>>,
     lenient: bool,
+    /// A range tombstone over all keys.
+    tombstone: Option<u64>,
 }
 
 fn kind_of(sign: u8) -> ValueType {
@@ -46,7 +50,12 @@ impl Case {
             }
             mem.insert(user_key.as_bytes(), sequence, kind, &value);
         }
-        let snapshots = self.snapshots.iter().copied().map(SequenceNumber).collect();
+        let snapshots: Vec<_> = self.snapshots.iter().copied().map(SequenceNumber).collect();
+        let hidden = self.tombstone.map(|n| {
+            let span = Span::new(b"a", b"z", SequenceNumber(n));
+            let tombstones = Tombstones::new(&c, &[span], &snapshots).unwrap();
+            Hidden::by(Arc::new(tombstones), &snapshots)
+        });
         let mut rules = match self.below {
             None => DropRules::keep_deletions(c, snapshots),
             Some(keys) => DropRules::drop_deletions(
@@ -56,6 +65,7 @@ impl Case {
             ),
         };
         rules.merge_operator = self.operator;
+        rules.hidden = hidden;
         rules.enforce_single_del_contracts = !self.lenient;
         let filter = self
             .filter
@@ -196,6 +206,40 @@ fn single_deletions_of_other_things_are_noticed() {
             .contains("enforce_single_del_contracts = false")
     );
     assert_eq!(mixed(true).run().unwrap(), "a@1-");
+}
+
+/// A single deletion over a deletion breaks the contract of single deletions. With a range tombstone
+/// between the two the deletion had been left out before it was looked at, and nothing was said; nor
+/// was it with a tombstone above both. RocksDB tells of it, and lets a single deletion and a value that
+/// a tombstone hides go together.
+#[test]
+fn single_deletions_meet_what_range_tombstones_hide() {
+    let case = |entries, tombstone, below, snapshots| Case {
+        entries,
+        tombstone: Some(tombstone),
+        below,
+        snapshots,
+        ..Case::default()
+    };
+    for (entries, tombstone) in [("a@1- a@3!", 2), ("a@1- a@2!", 3), ("a@1! a@2- a@5!", 4)] {
+        for below in [None, BOTTOM, Some(&["a"][..])] {
+            let e = case(entries, tombstone, below, &[]).run().unwrap_err();
+            assert!(e.is_corruption(), "{entries}: {e}");
+        }
+        // A snapshot between them keeps both, and apart.
+        case(entries, tombstone, None, &[1, 2, 3, 4]).run().unwrap();
+    }
+    let survivors = |entries, tombstone, snapshots| {
+        let above = Some(&["a", "c"][..]);
+        case(entries, tombstone, above, snapshots).run().unwrap()
+    };
+    assert_eq!(survivors("a@1=1 a@3!", 2, &[]), "");
+    assert_eq!(survivors("a@1=1 a@2!", 3, &[]), "");
+    assert_eq!(survivors("a@1=1 a@3!", 2, &[1]), "a@3! a@1=1");
+    // What meets nothing goes if it is hidden, and stays if it is not.
+    assert_eq!(survivors("a@1! b@1=1 c@3!", 2, &[]), "c@3!");
+    // Two of them, and a value for the older one.
+    assert_eq!(survivors("a@1=1 a@2! a@4!", 3, &[]), "");
 }
 
 #[test]
