@@ -86,7 +86,8 @@ impl WriteStallCause {
         }
     }
 
-    /// The option whose larger value clears it.
+    /// The option whose larger value clears it. Instead of `memory_limit` it is the buffer size of the
+    /// application's own write-buffer manager, if there is one.
     pub fn option(self, condition: WriteStallCondition) -> &'static str {
         match (self, condition) {
             (Self::MemtableLimit, _) => "max_write_buffer_number",
@@ -96,7 +97,7 @@ impl WriteStallCause {
                 "hard_pending_compaction_bytes_limit"
             }
             (Self::PendingCompactionBytes, _) => "soft_pending_compaction_bytes_limit",
-            (Self::WriteBufferManagerLimit, _) => "db_write_buffer_size",
+            (Self::WriteBufferManagerLimit, _) => "memory_limit",
         }
     }
 }

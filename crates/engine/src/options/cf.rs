@@ -395,13 +395,14 @@ impl CfOptions {
     /// Errors: `InvalidArgument` naming both options and their values.
     pub fn validate_together(&self) -> Result<()> {
         let at_most = |a: (&str, i32), b: (&str, i32), slack: i32| {
-            if a.1 <= b.1.saturating_sub(slack) {
+            let max = b.1.saturating_sub(slack);
+            if a.1 <= max {
                 return Ok(());
             }
-            let plus = if slack == 0 { "" } else { " minus 1" };
+            let minus = if slack == 0 { "" } else { " minus 1" };
             Err(Error::invalid_argument(format!(
-                "option {} = {} must be at most {}{plus}, which is {}",
-                a.0, a.1, b.0, b.1
+                "option {} = {} must be at most {}{minus}, which is {max}",
+                a.0, a.1, b.0
             )))
         };
         let slowdown = (
@@ -452,5 +453,25 @@ impl CfOptions {
             .hint("level compaction needs at least 2 levels"));
         }
         check_universal(&self.compaction_options_universal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// "must be at most max_write_buffer_number minus 1, which is 2" was said where the limit is 1.
+    #[test]
+    fn a_limit_that_another_option_sets_is_named_as_it_is() {
+        let options = CfOptions {
+            min_write_buffer_number_to_merge: 2,
+            max_write_buffer_number: 2,
+            ..CfOptions::default()
+        };
+        let e = options.validate_together().unwrap_err().to_string();
+        assert!(
+            e.contains("max_write_buffer_number minus 1, which is 1"),
+            "{e}"
+        );
     }
 }

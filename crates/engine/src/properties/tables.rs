@@ -209,7 +209,7 @@ pub(super) fn sstables(version: &Version, number: u64) -> String {
         for f in version.level(level) {
             out += &format!(
                 " {}:{}[{} .. {}][{} .. {}](0)\n",
-                f.number(),
+                f.number().0,
                 f.meta.file_size,
                 f.meta.smallest_seqno,
                 f.meta.largest_seqno,

@@ -151,7 +151,12 @@ fn impatient(db: &Shared) -> Error {
     )
     .hint(format!(
         "raise {}, or write with no_slowdown = false",
-        cause.option(condition)
+        match cause {
+            WriteStallCause::WriteBufferManagerLimit if db.env().write_buffer_manager.is_some() => {
+                "buffer_size of the WriteBufferManager"
+            }
+            _ => cause.option(condition),
+        }
     ))
 }
 

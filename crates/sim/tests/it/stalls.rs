@@ -235,6 +235,39 @@ fn full_memtables_stop_writers_until_a_flush_is_done() {
     }
 }
 
+/// A write that must not wait for memory was told to raise `db_write_buffer_size`, which never makes
+/// anybody wait, and is refused beside the limit that does.
+#[test]
+fn who_must_not_wait_for_memory_is_told_the_limit_that_holds() {
+    for own in [false, true] {
+        let dir = dirs::scratch().unwrap();
+        let mut o = options();
+        let name = if own {
+            o.env.write_buffer_manager =
+                Some(Arc::new(WriteBufferManager::new(1 << 20, None, true)));
+            "raise buffer_size of the WriteBufferManager"
+        } else {
+            o.db.memory_limit = 4 << 20;
+            "raise memory_limit"
+        };
+        let (db, limiter) = standing_still(dir.path(), &mut o);
+        let cf = db.default_column_family();
+        let mut n = 0;
+        let e = loop {
+            let put = db.put_opt(&IMPATIENT, &cf, format!("k{n}"), vec![0; 10_000]);
+            if let Err(e) = put {
+                break e;
+            }
+            n += 1;
+            assert!(n < 10_000, "never stopped");
+        };
+        assert_eq!(e.kind(), ErrorKind::Incomplete);
+        assert!(e.to_string().contains(name), "{e}");
+        limiter.set_bytes_per_second(FREE);
+        db.close().unwrap();
+    }
+}
+
 #[test]
 fn a_budget_of_memory_is_kept_over_two_databases() {
     let dirs = [dirs::scratch().unwrap(), dirs::scratch().unwrap()];

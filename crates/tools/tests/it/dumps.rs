@@ -219,6 +219,49 @@ fn verify_names_file_and_offset_of_damage() {
     }
 }
 
+/// A damage that keeps the database from being opened was told twice: by the attempt to open it, and by
+/// the look at the file that has it. So was a damaged block of a table whose whole file has a checksum
+/// in the MANIFEST. "2 problems" made people look for the second one.
+#[test]
+fn verify_tells_of_a_problem_once() {
+    let sound = small();
+    let db = sound.path().join("db");
+    let mut seen = Vec::new();
+    let mut once = |what: &str, file: &str, harm: &dyn Fn(&std::path::Path)| {
+        let root = ldb::copy(&db);
+        harm(&root.path().join("db").join(file));
+        let ran = ironstone(root.path(), &["--db=db", "verify"]);
+        let told = ran.stdout.lines().filter(|l| l.starts_with("problem: "));
+        seen.push(format!("{what} of {file}: {}", told.clone().count()));
+        assert!(told.count() == 1, "{what} of {file}: {}", ran.stdout);
+        assert!(ran.stdout.ends_with("\n1 problems\n"), "{}", ran.stdout);
+    };
+    for suffix in [".sst", ".log", "MANIFEST-", "CURRENT"] {
+        let files = fs::read_dir(&db).unwrap();
+        let names = files.map(|f| f.unwrap().file_name().into_string().unwrap());
+        let is = |n: &String| n.ends_with(suffix) || n.starts_with(suffix);
+        for file in names.filter(is) {
+            let bytes = fs::read(db.join(&file)).unwrap();
+            if bytes.len() < 20 && suffix != "CURRENT" {
+                continue;
+            }
+            once("a flipped bit", &file, &|path| {
+                let mut bytes = bytes.clone();
+                bytes[9] ^= 0x10;
+                fs::write(path, bytes).unwrap();
+            });
+            if suffix == ".log" {
+                continue; // an old log that nothing needs may be missing
+            }
+            once("the absence", &file, &|path| fs::remove_file(path).unwrap());
+            once("the end", &file, &|path| {
+                fs::write(path, &bytes[..bytes.len() - 7]).unwrap();
+            });
+        }
+    }
+    assert!(seen.len() > 6, "{seen:?}");
+}
+
 #[test]
 fn verify_finds_every_damaged_block() {
     let Some(corpus) = ldb::corpus() else {
@@ -267,6 +310,7 @@ fn verify_reads_checksums_of_whole_files() {
             let ran = ironstone(root.path(), &["--db=db", "verify"]);
             assert_eq!(ran.code, 1, "{name}: {ran:?}");
             assert!(ran.stdout.contains(&file), "{name}: {ran:?}");
+            assert!(ran.stdout.ends_with("\n1 problems\n"), "{name}: {ran:?}");
         }
     }
 }

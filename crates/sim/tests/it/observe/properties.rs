@@ -256,3 +256,24 @@ fn numbers_of_all_families_are_added_up() {
     );
     assert_eq!(sum("levelstats"), None);
 }
+
+/// The numbers of files stood there with leading zeros, as in names of files; RocksDB writes them plain,
+/// and what reads its text compares them as text.
+#[test]
+fn sstables_says_of_the_same_files_what_rocksdb_says() {
+    let Some(lib) = oracle::rocksdb() else { return };
+    let pair = Pair::open(&lib);
+    pair.fill_levels();
+    let theirs = pair.theirs.property("rocksdb.sstables").unwrap();
+    pair.theirs.close();
+    let options = &pair.options;
+    let db = ironstone::Db::open_read_only(pair.dir.path().join("theirs"), options).unwrap();
+    let ours = db.property("rocksdb.sstables").unwrap();
+    let without_version = |text: &str| -> Vec<String> {
+        let lines = text.lines();
+        let line = |l: &str| l.split(" version# ").next().unwrap_or_default().to_owned();
+        lines.map(line).collect()
+    };
+    assert!(theirs.contains(".."), "{theirs}");
+    assert_eq!(without_version(&ours), without_version(&theirs));
+}

@@ -32,6 +32,8 @@ use crate::wal;
 #[derive(Default)]
 struct Report {
     problems: u64,
+    /// Why the database does not open, until the same is found in its file.
+    opening: Option<Error>,
     notes: Vec<String>,
     tables: u64,
     table_bytes: u64,
@@ -43,6 +45,20 @@ struct Report {
     batches: u64,
 }
 
+/// What is wrong with a table.
+enum Wrong {
+    /// Something in it.
+    Table(Error),
+    /// The checksum of the whole file.
+    File(Error),
+}
+
+impl From<Error> for Wrong {
+    fn from(e: Error) -> Self {
+        Self::Table(e)
+    }
+}
+
 /// Verifies the database.
 pub(crate) fn verify(global: &Global, out: &mut dyn Write) -> Outcome {
     let dir = global.dir()?;
@@ -52,13 +68,15 @@ pub(crate) fn verify(global: &Global, out: &mut dyn Write) -> Outcome {
         Err(Failure::Status(e)) if e.kind() == ErrorKind::NotSupported => report
             .notes
             .push(format!("Ironstone cannot open this database: {e}")),
-        Err(Failure::Status(e)) => report.problem(&e.or_file(dir), out)?,
+        Err(Failure::Status(e)) => report.opening = Some(e.or_file(dir)),
         Err(other) => return Err(other),
     }
     let manifest = files::read_current(&Posix, dir).map(|n| files::manifest_path(dir, n));
     let state = match manifest.and_then(|path| State::read(&path, &mut |_| {})) {
         Ok(state) => state,
         Err(e) => {
+            // Opening it has met that first.
+            let e = report.opening.take().unwrap_or(e);
             report.problem(&e, out)?;
             return report.finish(None, out);
         }
@@ -69,8 +87,11 @@ pub(crate) fn verify(global: &Global, out: &mut dyn Write) -> Outcome {
     for (family, meta) in state.tables() {
         bar.set_message(meta.number.to_string());
         let mut wrong = Vec::new();
-        if let Err(e) = report.table(dir, family, meta, &mut wrong) {
-            wrong.push(e);
+        match report.table(dir, family, meta, &mut wrong) {
+            Ok(()) => {}
+            // A file with a damaged block has another checksum: that says nothing new.
+            Err(Wrong::File(_)) if !wrong.is_empty() => {}
+            Err(Wrong::File(e) | Wrong::Table(e)) => wrong.push(e),
         }
         for e in &wrong {
             bar.suspend(|| report.problem(e, out))?;
@@ -114,9 +135,13 @@ fn needed_logs(dir: &Path, state: &State) -> Result<Vec<(PathBuf, u64)>> {
 }
 
 impl Report {
+    /// What kept the database from being opened is found a second time where it is. It is told once,
+    /// in the words of the engine, which say what to do.
     fn problem(&mut self, e: &Error, out: &mut dyn Write) -> Outcome {
+        let same = |o: &mut Error| o.path() == e.path() && o.at() == e.at();
+        let opening = self.opening.take_if(same);
         self.problems += 1;
-        writeln!(out, "problem: {e}")?;
+        writeln!(out, "problem: {}", opening.as_ref().unwrap_or(e))?;
         Ok(())
     }
 
@@ -146,7 +171,7 @@ impl Report {
         family: &Family,
         meta: &FileMetaData,
         wrong: &mut Vec<Error>,
-    ) -> Result<()> {
+    ) -> Result<(), Wrong> {
         self.tables += 1;
         let mut path = files::table_path(dir, meta.number);
         let old = files::leveldb_table_path(dir, meta.number);
@@ -160,7 +185,8 @@ impl Report {
                 "{size} bytes long, {} in the MANIFEST",
                 meta.file_size
             ))
-            .file(path));
+            .file(path)
+            .into());
         }
         let name = &family.comparator;
         let comparator = Comparator::by_name(name)
@@ -176,7 +202,8 @@ impl Report {
             wrong.push(e);
             Ok(())
         })?;
-        verify_file(&path, &meta.file_checksum_func_name, &meta.file_checksum)?;
+        verify_file(&path, &meta.file_checksum_func_name, &meta.file_checksum)
+            .map_err(Wrong::File)?;
         self.table_bytes += size;
         self.blocks += reader.blocks() as u64;
         self.entries += reader.properties().num_entries;
@@ -220,7 +247,10 @@ impl Report {
         Ok(())
     }
 
-    fn finish(self, state: Option<&State>, out: &mut dyn Write) -> Outcome {
+    fn finish(mut self, state: Option<&State>, out: &mut dyn Write) -> Outcome {
+        if let Some(e) = self.opening.take() {
+            self.problem(&e, out)?;
+        }
         for note in &self.notes {
             writeln!(out, "note: {note}")?;
         }
