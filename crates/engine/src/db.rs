@@ -1,11 +1,12 @@
 //! The database handle. Each method is a few lines; the work is done in the modules it names.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
 use base::stats::Activity;
-use base::sync::{Mutex, PoisonError};
+use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, ErrorKind, Result};
 use io::FileLock;
 
@@ -102,7 +103,7 @@ impl WriteBatch {
 pub struct Db {
     pub(crate) shared: Arc<Shared>,
     default: Arc<Family>,
-    pub(crate) jobs: Mutex<Jobs>,
+    jobs: Mutex<Jobs>,
     lock: Option<Box<dyn FileLock>>,
 }
 
@@ -169,26 +170,33 @@ impl Db {
 
     pub(crate) fn started(shared: Arc<Shared>, lock: Option<Box<dyn FileLock>>) -> Result<Self> {
         let default = Arc::clone(shared.families.load().require(0)?);
-        let jobs = if shared.read_only {
-            Jobs::default()
-        } else {
-            Jobs::start(&shared)?
-        };
-        Ok(Self {
+        // If a thread cannot be started, this is closed as any database is: those that run already
+        // are ended and joined before the lock goes.
+        let db = Self {
             shared,
             default,
-            jobs: Mutex::new(jobs),
+            jobs: Mutex::default(),
             lock,
-        })
+        };
+        if !db.shared.read_only {
+            let started = db.lock_jobs().start(&db.shared);
+            started.inspect_err(|e| db.shared.log.error(format_args!("open failed: {e}")))?;
+        }
+        Ok(db)
+    }
+
+    pub(crate) fn lock_jobs(&self) -> MutexGuard<'_, Jobs> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn shut_down(&self) -> Result<()> {
-        let result = maintenance::before_close(&self.shared);
+        let before = AssertUnwindSafe(|| maintenance::before_close(&self.shared));
+        // Whatever happens there: no thread of ours may outlive the lock.
+        let result = catch_unwind(before)
+            .unwrap_or_else(|_| Err(Error::aborted("closing the database panicked")));
         self.shared.begin_close();
-        self.jobs
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .join();
+        self.lock_jobs().join();
+        self.shared.tables.compressors.end();
         let closed = Error::new(ErrorKind::ShutdownInProgress, "the database was closed");
         self.shared.durable.fail(&closed);
         if !self.shared.read_only {
@@ -419,7 +427,8 @@ impl Db {
 
     /// Accepts writes again after a failure that made the database refuse them: brings all memtables
     /// to tables, with a new log and a new MANIFEST. Nothing to do if there was no failure; after
-    /// a full device the database does it by itself. Errors: what still fails.
+    /// a full device the database does it by itself. Errors: what still fails; `Aborted` while
+    /// background work is paused.
     pub fn resume(&self) -> Result<()> {
         resume::resume(&self.shared)
     }

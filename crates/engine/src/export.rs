@@ -20,7 +20,7 @@ use crate::shared::Shared;
 use crate::transfer::{self, Made};
 use crate::version::edit::{FileMetaData, LEVELS_MAX, VersionEdit};
 use crate::version::set::next_version;
-use crate::write::admit;
+use crate::write::{admit, submit};
 
 /// What was exported: an import needs it. RocksDB's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -105,12 +105,13 @@ pub(crate) fn import(
         file.bring_in(db, import, &mut made)?;
     }
     db.env().fs.sync_dir(&db.dir)?;
-    let family = families::create(db, name, options)?;
-    let added = db.alone(|| add(db, &family, &mut all, &mut made));
-    if let Err(e) = added {
-        drop(families::drop_family(db, &family));
-        return Err(e);
-    }
+    let family = db.alone(|| {
+        // What was written before must not be lost where the family is there: recovery could not go on
+        // behind a log that lacks something.
+        submit::flush_wal(db, true)?;
+        add(db, (name, options), &mut all, &mut made)
+    })?;
+    families::created(db, &family, options);
     if import.move_files {
         for file in &all {
             drop(db.env().fs.remove(&file.external)); // it stays where it cannot be
@@ -245,10 +246,16 @@ fn bounds(reader: &Arc<Reader>, file: &LiveFileMetaData) -> Result<(Vec<u8>, Vec
     Ok((ends.pop().unwrap_or_default(), largest))
 }
 
-/// Makes the files those of the family. Nobody is inside the order of writes.
-fn add(db: &Shared, family: &Arc<Family>, all: &mut [Import], made: &mut Made) -> Result<()> {
+/// Makes a family of the files. Nobody is inside the order of writes.
+fn add(
+    db: &Shared,
+    (name, options): (&str, &ColumnFamilyOptions),
+    all: &mut [Import],
+    made: &mut Made,
+) -> Result<Arc<Family>> {
+    db.check_writable()?;
     let mut versions = db.lock_versions();
-    let families = db.families.load();
+    let (family, birth) = families::prepare(db, &versions, name, options)?;
     // Oldest first: epochs are given in this order.
     all.sort_by_key(|f| (std::cmp::Reverse(f.level), f.age));
     let mut edit = VersionEdit {
@@ -259,23 +266,32 @@ fn add(db: &Shared, family: &Arc<Family>, all: &mut [Import], made: &mut Made) -
         file.meta.epoch_number = Some(family.take_epoch());
         edit.add_file(file.level, file.meta.clone());
     }
+    let version = Arc::new(next_version(&db.tables, &family, &edit, Activity::Unknown)?);
+    families::record(db, &mut versions, birth)?;
+    // Number and name are in the MANIFEST, and the files may be from here on.
+    versions.max_column_family = family.id;
+    made.keep();
     // What is written from here on must be newer than the files.
     let newest = all.iter().map(|f| f.meta.largest_seqno).max().unwrap_or(0);
     let mut ticket = db.order.begin_through(newest);
-    let result = (|| {
-        let version = Arc::new(next_version(&db.tables, family, &edit, Activity::Unknown)?);
-        made.keep();
-        let last = ticket.last.max(db.visible().0);
-        versions
-            .log(&db.tables, &db.numbers, &families, last, edit)
-            .inspect_err(|e| db.fail("MANIFEST", e))?;
+    let used = ticket.last >= ticket.first;
+    let last = ticket.last.max(db.visible().0);
+    let result = versions
+        .log(&db.tables, &db.numbers, &db.families.load(), last, edit)
+        // The MANIFEST has the family without its files: until there is another, nothing goes on.
+        .inspect_err(|e| db.fail("MANIFEST", e));
+    if result.is_ok() {
         let state = db.state();
         let view = family.view.load_full();
         family.view.store(Arc::new(view.with_version(version)));
         drop(state);
-        Ok(())
-    })();
-    let used = ticket.last >= ticket.first;
+        families::join(db, &mut versions, &family);
+    }
     ticket.end(result.is_ok() && used);
-    result
+    result?;
+    if used {
+        // All logged writes before were made durable while nobody wrote.
+        db.durable.raise(ticket.last);
+    }
+    Ok(family)
 }

@@ -6,12 +6,12 @@ use base::{Error, Result};
 
 use crate::family::{Family, FamilySet};
 use crate::open::Wanted;
-use crate::open::write_options_file;
 use crate::options::ColumnFamilyOptions;
 use crate::options::dump;
+use crate::persist;
 use crate::shared::Shared;
-use crate::version::Version;
 use crate::version::edit::VersionEdit;
+use crate::version::{Version, VersionSet};
 use crate::write::admit;
 
 /// The family that every database has.
@@ -19,7 +19,7 @@ pub(crate) const DEFAULT: &str = "default";
 
 /// Creates a family; it takes part in writes from then on.
 ///
-/// Errors: a family of this name exists; invalid options.
+/// Errors: a family of this name exists; invalid options; the MANIFEST fails.
 pub(crate) fn create(
     db: &Shared,
     name: &str,
@@ -30,52 +30,87 @@ pub(crate) fn create(
     // Nobody is writing, so that no group is halfway with the old set.
     let family = db.alone(|| {
         let mut versions = db.lock_versions();
-        let old = db.families.load();
-        if old.by_name(name).is_some() {
-            return Err(Error::invalid_argument(format!(
-                "Column family already exists: {name}"
-            )));
-        }
-        let id = versions.max_column_family + 1;
-        let log_number = db.active_log_number()?;
-        let edit = VersionEdit {
-            column_family: id,
-            add_column_family: Some(name.to_owned()),
-            comparator: Some(options.comparator.name().to_owned()),
-            log_number: Some(log_number.0),
-            ..Default::default()
-        };
-        versions.log(&db.tables, &db.numbers, &old, db.visible().0, edit)?;
-        versions.max_column_family = id;
-        let levels = options.cf.num_levels.unsigned_abs() as usize;
-        let version = Arc::new(Version::empty(
-            options.comparator.clone(),
-            levels,
-            db.options.db.allow_ingest_behind,
-        ));
-        let family = Arc::new(Family::new(
-            id,
-            name.to_owned(),
-            options.clone(),
-            version,
-            log_number,
-            db.instance,
-            db.share_write_buffers(),
-        ));
-        family.listen(&db.env().listeners);
-        let mut set = FamilySet::clone(&old);
-        set.insert(Arc::clone(&family));
-        db.families.store(Arc::new(set));
+        let (family, edit) = prepare(db, &versions, name, options)?;
+        record(db, &mut versions, edit)?;
+        join(db, &mut versions, &family);
         Ok(family)
     })?;
-    let others = db.families.load().iter().count() - 1;
-    dump::family(&db.log, others, name, options);
-    db.log.info(format_args!(
-        "Created column family [{name}] (ID {})",
-        family.id
-    ));
-    write_options_file(db)?;
+    created(db, &family, options);
     Ok(family)
+}
+
+/// A family that is not there yet, and the edit that makes it one of the database's. Nobody is inside
+/// the order of writes.
+///
+/// Errors: a family of this name exists.
+pub(crate) fn prepare(
+    db: &Shared,
+    versions: &VersionSet,
+    name: &str,
+    options: &ColumnFamilyOptions,
+) -> Result<(Arc<Family>, VersionEdit)> {
+    if db.families.load().by_name(name).is_some() {
+        return Err(Error::invalid_argument(format!(
+            "Column family already exists: {name}"
+        )));
+    }
+    let id = versions.max_column_family + 1;
+    let log_number = db.active_log_number()?;
+    let edit = VersionEdit {
+        column_family: id,
+        add_column_family: Some(name.to_owned()),
+        comparator: Some(options.comparator.name().to_owned()),
+        log_number: Some(log_number.0),
+        ..Default::default()
+    };
+    let levels = options.cf.num_levels.unsigned_abs() as usize;
+    let version = Arc::new(Version::empty(
+        options.comparator.clone(),
+        levels,
+        db.options.db.allow_ingest_behind,
+    ));
+    let family = Arc::new(Family::new(
+        id,
+        name.to_owned(),
+        options.clone(),
+        version,
+        log_number,
+        db.instance,
+        db.share_write_buffers(),
+    ));
+    family.listen(&db.env().listeners);
+    Ok((family, edit))
+}
+
+/// Makes an edit durable. Where the MANIFEST fails, the edit may be in it or not: nobody must be told
+/// of anything durable until another one says which, so that the database refuses writes.
+pub(crate) fn record(db: &Shared, versions: &mut VersionSet, edit: VersionEdit) -> Result<()> {
+    let families = db.families.load();
+    let recorded = versions.log(&db.tables, &db.numbers, &families, db.visible().0, edit);
+    recorded.inspect_err(|e| {
+        if versions.has_failed() {
+            db.fail("MANIFEST", e);
+        }
+    })
+}
+
+/// The MANIFEST has the family: now everybody has.
+pub(crate) fn join(db: &Shared, versions: &mut VersionSet, family: &Arc<Family>) {
+    versions.max_column_family = versions.max_column_family.max(family.id);
+    let mut set = FamilySet::clone(&db.families.load());
+    set.insert(Arc::clone(family));
+    db.families.store(Arc::new(set));
+}
+
+/// Tells of a family that was created.
+pub(crate) fn created(db: &Shared, family: &Family, options: &ColumnFamilyOptions) {
+    let others = db.families.load().iter().count() - 1;
+    dump::family(&db.log, others, &family.name, options);
+    db.log.info(format_args!(
+        "Created column family [{}] (ID {})",
+        family.name, family.id
+    ));
+    persist::follow_change(db);
 }
 
 /// Drops a family: its data goes away once no handle or iterator uses it.
@@ -101,7 +136,7 @@ pub(crate) fn drop_family(db: &Shared, family: &Arc<Family>) -> Result<()> {
             max_column_family: Some(versions.max_column_family),
             ..Default::default()
         };
-        versions.log(&db.tables, &db.numbers, &old, db.visible().0, edit)?;
+        record(db, &mut versions, edit)?;
         family.mark_dropped();
         let mut set = FamilySet::clone(&old);
         set.remove(family.id);
@@ -116,7 +151,7 @@ pub(crate) fn drop_family(db: &Shared, family: &Arc<Family>) -> Result<()> {
         "Dropped column family [{}] (ID {})",
         family.name, family.id
     ));
-    write_options_file(db)?;
+    persist::follow_change(db);
     db.delete_obsolete_files();
     Ok(())
 }

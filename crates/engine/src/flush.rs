@@ -9,7 +9,9 @@
 //!
 //! With `atomic_flush`, what is immutable in any family at one moment is flushed together, and the
 //! MANIFEST takes the edits as one atomic group. Rotations give all families new memtables while
-//! nobody writes, so that this is a prefix of what was written, with or without a log.
+//! nobody writes, so that this is a prefix of what was written, with or without a log. The same while
+//! the database resumes: the logs may lack what the memtables have, so that a table of one family would
+//! be newer than all that recovery finds of the others.
 
 use std::sync::Arc;
 
@@ -80,7 +82,8 @@ pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
     let first = families
         .iter()
         .find(|f| !state.flushing.contains(&f.id) && f.flush_due() && !f.is_dropped())?;
-    let jobs: Vec<Job> = if !db.options.db.atomic_flush {
+    let together = db.options.db.atomic_flush || state.resuming;
+    let jobs: Vec<Job> = if !together {
         vec![Job::of(first, state.next_job())]
     } else if state.flushing.is_empty() {
         let waits = |f: &&Arc<Family>| !f.view.load().imm.is_empty() && !f.is_dropped();

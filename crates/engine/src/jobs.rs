@@ -24,6 +24,7 @@ use crate::flush;
 use crate::listener::BackgroundErrorReason;
 use crate::options::DbOptions;
 use crate::outbox;
+use crate::persist;
 use crate::properties;
 use crate::shared::{Shared, State};
 use crate::write::wal::LogFiles;
@@ -133,21 +134,21 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
-    /// Starts the threads of a database.
-    pub(crate) fn start(db: &Arc<Shared>) -> Result<Self> {
-        let mut jobs = Self::default();
-        jobs.follow_options(db)?;
+    /// Starts the threads of a database. After an error those run that could be started: the caller
+    /// ends them as at any close.
+    pub(crate) fn start(&mut self, db: &Arc<Shared>) -> Result<()> {
+        self.follow_options(db)?;
         if db.log_files().is_ok_and(LogFiles::uses_pool) {
-            jobs.spawn("ironstone:pool", db, fill_pool)?;
+            self.spawn("ironstone:pool", db, fill_pool)?;
         }
-        jobs.spawn("ironstone:wal", db, pending::run)?;
+        self.spawn("ironstone:wal", db, pending::run)?;
         if !db.env().listeners.is_empty() {
-            jobs.spawn("ironstone:tell", db, courier::run)?;
+            self.spawn("ironstone:tell", db, courier::run)?;
         }
         if db.wal.archives() {
-            jobs.spawn("ironstone:purge", db, purge_archive)?;
+            self.spawn("ironstone:purge", db, purge_archive)?;
         }
-        Ok(jobs)
+        Ok(())
     }
 
     /// Starts the threads that the options ask for and that are not there.
@@ -179,14 +180,15 @@ impl Jobs {
         db: &Arc<Shared>,
         run: impl FnOnce(&Arc<Shared>) + Send + 'static,
     ) -> Result<()> {
-        let db = Arc::clone(db);
-        let thread = base::sync::thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(move || run(&db))
+        let shared = Arc::clone(db);
+        let thread = db
+            .env()
+            .threads
+            .start(name, Box::new(move || run(&shared)))
             .map_err(|e| {
                 Error::new(
                     ErrorKind::IoError,
-                    format!("cannot start a background thread: {e}"),
+                    format!("cannot start the background thread {name}: {e}"),
                 )
             })?;
         self.threads.push(thread);
@@ -367,7 +369,21 @@ fn wait_for_work(db: &Arc<Shared>, role: Role, index: usize) -> Option<Work> {
         }
         // Files grow old without anybody's doing.
         let starved = state.starved_for(&db.env().clock);
-        state = db.wait_timeout(state, starved.unwrap_or(LOOK_AGAIN));
+        let mut pause = starved.unwrap_or(LOOK_AGAIN);
+        if role == Role::Flush
+            && index == 0
+            && state.paused == 0
+            && let Some(due) = persist::due_in(db)
+        {
+            if due.is_zero() {
+                drop(state);
+                persist::write_if_stale(db);
+                state = db.state();
+                continue;
+            }
+            pause = pause.min(due);
+        }
+        state = db.wait_timeout(state, pause);
     }
 }
 

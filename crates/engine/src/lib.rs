@@ -64,6 +64,7 @@ mod open;
 mod operations;
 pub mod options;
 mod outbox;
+mod persist;
 mod properties;
 mod read;
 mod resume;
@@ -74,6 +75,8 @@ mod slabs;
 mod sst_file_writer;
 mod stored;
 mod table_events;
+#[doc(hidden)]
+pub mod threads;
 mod totals;
 mod transfer;
 mod ttl;

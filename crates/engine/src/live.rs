@@ -16,8 +16,8 @@ use base::{Error, FileNumber, Result};
 use crate::family::Family;
 use crate::files::{self, FileKind};
 use crate::maintenance;
-use crate::open::options_text;
 use crate::options::{DbOptions, FlushOptions};
+use crate::persist::options_text;
 use crate::shared::Shared;
 use crate::version::{TableFile, Version};
 use crate::wal::WalFileKind;
@@ -157,7 +157,9 @@ pub(crate) fn capture(
 
 /// Nobody is inside the order of writes.
 fn between_writes(db: &Shared) -> Result<Capture> {
-    submit::flush_wal(db, false)?;
+    // All of it durable: what is not may be written again to another log, if the device fails, and cut
+    // off where it is now.
+    submit::sync_for_copy(db)?;
     let versions = db.lock_versions();
     let (manifest_number, manifest_size) = versions
         .manifest_end()
@@ -255,8 +257,7 @@ fn options_of_a_copy(db: &Shared) -> String {
     options_text(db, &options)
 }
 
-/// The logs from number `first` on; the active one as far as it is in the hands of the operating
-/// system.
+/// The logs from number `first` on; the active one as far as it is durable.
 fn logs(db: &Shared, first: FileNumber) -> Result<Vec<LiveFileStorageInfo>> {
     let mut out = Vec::new();
     for (number, kind) in db.wal.numbers()? {
@@ -264,7 +265,7 @@ fn logs(db: &Shared, first: FileNumber) -> Result<Vec<LiveFileStorageInfo>> {
             continue;
         }
         let path = db.wal.path(number);
-        let size = match db.submitted(number) {
+        let size = match db.durable_end(number) {
             Some(size) => size,
             None => db.env().fs.metadata(&path)?.len,
         };

@@ -17,6 +17,7 @@ use crate::memtable::Memtable;
 use crate::options::{
     BottommostLevelCompaction, CompactRangeOptions, CompactionOptions, FlushOptions,
 };
+use crate::persist;
 use crate::shared::{ManualCompaction, Shared};
 use crate::write::{admit, submit};
 
@@ -211,6 +212,11 @@ fn check_not_ended(db: &Shared) -> Result<()> {
 pub(crate) fn pause_background_work(db: &Shared) -> Result<()> {
     let mut state = db.state();
     state.check_writable()?;
+    // Who resumes waits for flushes while nobody can write.
+    while state.resuming {
+        state = db.wait(state);
+        state.check_writable()?;
+    }
     state.paused += 1;
     while state.busy > 0 {
         state = db.wait(state);
@@ -283,6 +289,9 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
         db.order.open();
     }
     db.state().paused = 0;
+    if !db.read_only {
+        persist::write_if_stale(db);
+    }
     if db.read_only || db.state().failure.is_some() {
         return Ok(());
     }

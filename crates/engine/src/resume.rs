@@ -30,12 +30,14 @@ pub(crate) fn resume(db: &Shared) -> Result<()> {
         return Ok(());
     };
     db.tell(|l| l.on_error_recovery_begin(BackgroundErrorReason::WriteCallback, &old_bg_error));
-    let result = db.alone(|| {
-        if db.state().failure.is_none() {
-            return Ok(()); // somebody else did it meanwhile
-        }
-        db.count(Ticker::ErrorHandlerAutoresumeCount, 1);
-        begin_anew(db).and_then(|families| flushed(db, &families))
+    let result = Turn::take(db).and_then(|turn| match turn {
+        None => Ok(()), // somebody else did it meanwhile
+        Some(_turn) => db.alone(|| {
+            db.count(Ticker::ErrorHandlerAutoresumeCount, 1);
+            begin_anew(db)
+                .and_then(|families| flushed(db, &families))
+                .inspect_err(|_| still_failed(db, &old_bg_error))
+        }),
     });
     let info = BackgroundErrorRecoveryInfo {
         old_bg_error,
@@ -52,6 +54,57 @@ pub(crate) fn resume(db: &Shared) -> Result<()> {
         Err(e) => db.log.error(format_args!("cannot resume: {e}")),
     }
     result
+}
+
+/// Not all is in tables. That may be without another failure: background work was ended.
+fn still_failed(db: &Shared, error: &Error) {
+    let mut state = db.state();
+    state.failure.get_or_insert_with(|| error.duplicate());
+    drop(state);
+    db.durable.fail(error);
+}
+
+/// The turn to resume: one at a time, and nobody pauses background work meanwhile.
+struct Turn<'a>(&'a Shared);
+
+impl<'a> Turn<'a> {
+    /// Waits for its turn, and for flushes that are under way. `None` if there is no failure any more.
+    ///
+    /// Errors: what must be flushed could not be, because background work is paused or was ended.
+    fn take(db: &'a Shared) -> Result<Option<Self>> {
+        let mut state = db.state();
+        // A flush that began before the failure relies on the logs as they were.
+        while state.resuming || (state.failure.is_some() && !state.flushing.is_empty()) {
+            state = db.wait(state);
+        }
+        if state.failure.is_none() {
+            return Ok(None);
+        }
+        if state.paused > 0 {
+            return Err(Error::aborted("resume: background work is paused")
+                .hint("continue_background_work first: memtables must be flushed"));
+        }
+        check_not_canceled(db)?;
+        state.resuming = true;
+        Ok(Some(Self(db)))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.state().resuming = false;
+        self.0.notify();
+    }
+}
+
+fn check_not_canceled(db: &Shared) -> Result<()> {
+    if db.background_canceled() {
+        return Err(Error::new(
+            ErrorKind::ShutdownInProgress,
+            "resume: background work was canceled",
+        ));
+    }
+    Ok(())
 }
 
 /// Nobody is writing: a new MANIFEST, a new log, new memtables. The failure is cleared for the
@@ -79,13 +132,15 @@ fn begin_anew(db: &Shared) -> Result<Vec<Arc<Family>>> {
     let mut state = db.state();
     state.logs.insert(old, bytes);
     state.logs.insert(number, 0);
-    state.failure = None;
     drop(state);
-    db.durable.resume();
     for family in &families {
         family.set_flush_reason(FlushReason::ErrorRecovery);
     }
     db.install_memtables(&families, number);
+    // Not before: a flush of what was immutable already would make that durable, and the logs may lack
+    // what was written before it to other families.
+    db.state().failure = None;
+    db.durable.resume();
     Ok(families)
 }
 
@@ -101,6 +156,7 @@ fn flushed(db: &Shared, families: &[Arc<Family>]) -> Result<()> {
         .any(|f| !f.is_dropped() && !f.view.load().imm.is_empty())
     {
         state.check_writable()?;
+        check_not_canceled(db)?;
         state = db.wait(state);
     }
     drop(state);
@@ -119,11 +175,13 @@ pub(crate) struct AfterFullDevice {
 impl AfterFullDevice {
     /// Called from time to time.
     pub(crate) fn look(&mut self, db: &Shared) {
-        let full = db
-            .state()
-            .failure
-            .as_ref()
-            .is_some_and(|e: &Error| e.kind() == ErrorKind::NoSpace);
+        let state = db.state();
+        let full = |e: &Error| e.kind() == ErrorKind::NoSpace;
+        // What is paused is resumed when it goes on.
+        let full = state.failure.as_ref().is_some_and(full)
+            && state.paused == 0
+            && !db.background_canceled();
+        drop(state);
         let now = db.env().clock.monotonic_nanos();
         if !full {
             *self = Self::default();

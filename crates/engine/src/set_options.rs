@@ -4,7 +4,8 @@
 //!   change     on a copy, as text, checked as at open            an error leaves all as it was
 //!   in force   the copy replaces what was there, at once         jobs that run keep theirs
 //!   look again stalls, full memtables, logs, threads
-//!   persist    a new OPTIONS file                                an error is told, the change stays
+//!   persist    a new OPTIONS file                                an error is told, the change stays;
+//!                                                                the file is written again later
 //! ```
 //!
 //! Which options can change is RocksDB's choice ([`crate::options::rocksdb::Key::mutable`]).
@@ -12,14 +13,14 @@
 use std::sync::Arc;
 
 use base::options::OptionTable;
-use base::sync::{MutexGuard, PoisonError};
+use base::sync::MutexGuard;
 use base::{Error, Result};
 
 use crate::db::{ColumnFamily, Db};
 use crate::family::Family;
-use crate::open::write_options_file_held;
 use crate::options::memory::Budget;
 use crate::options::{ColumnFamilyOptions, DbOptions, text};
+use crate::persist::{self, write_options_file_held};
 use crate::shared::{self, Shared};
 use crate::write::admit;
 
@@ -35,7 +36,7 @@ impl Db {
     /// Errors: `InvalidArgument` for an option that is unknown, cannot be changed while the database
     /// is open, or gets a value that is none or contradicts others; `NotSupported` for what Ironstone
     /// does not have. With any other error the options are in force, and the OPTIONS file could not
-    /// be written.
+    /// be written, or a thread not be started: the database writes the file again later.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -123,7 +124,22 @@ impl Told<'_> {
         }
     }
 
-    /// Writes the OPTIONS file. The change is in force, whatever comes of it.
+    /// Starts the threads that the options ask for; those that run already work for the others
+    /// meanwhile.
+    fn start_threads(&self, db: &Db) -> Result<()> {
+        let started = db.lock_jobs().follow_options(&db.shared);
+        started.map_err(|e| {
+            let (log, failed) = (&self.db.log, self.failed);
+            log.warn(format_args!("{failed}: fewer threads than asked for: {e}"));
+            e.hint(
+                "the options are in force, but fewer threads work than they ask for; the same call \
+                 tries again",
+            )
+        })
+    }
+
+    /// Writes the OPTIONS file. The change is in force, whatever comes of it, and a file that could
+    /// not be written is not forgotten.
     fn persist(&self, held: &MutexGuard<'_, ()>) -> Result<()> {
         write_options_file_held(self.db, held).map_err(|e| {
             let log = &self.db.log;
@@ -179,12 +195,20 @@ fn set_db_options(db: &Db, changes: &[(&str, &str)]) -> Result<()> {
         shared.log.info(format_args!(
             "SetDBOptions(), input option value is not changed, skipping updating."
         ));
-        return Ok(());
+        // What an earlier call could not do is tried again.
+        let started = told.start_threads(db);
+        let persisted = if persist::is_stale(shared) {
+            told.persist(&held)
+        } else {
+            Ok(())
+        };
+        return started.and(persisted);
     }
     drop(now);
     shared.set_db_options(options);
     told.done(changeable(&**shared.db_options()), &no_effect);
-    let started = follow(db);
+    follow(shared)?;
+    let started = told.start_threads(db);
     let persisted = told.persist(&held);
     started.and(persisted)
 }
@@ -201,8 +225,7 @@ fn check_memory(old: &DbOptions, new: &DbOptions) -> Result<()> {
 }
 
 /// Brings what holds a copy of an option up to date.
-fn follow(db: &Db) -> Result<()> {
-    let shared = &db.shared;
+fn follow(shared: &Shared) -> Result<()> {
     let options = Arc::clone(&shared.db_options());
     shared.lock_versions().max_manifest_file_size = options.max_manifest_file_size;
     shared
@@ -219,9 +242,6 @@ fn follow(db: &Db) -> Result<()> {
         // What hinders it hinders the next writer too, who is told.
         drop(admit::look_closer(shared));
     }
-    let mut jobs = db.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-    let started = jobs.follow_options(shared);
-    drop(jobs);
     admit::debt_changed(shared);
-    started
+    Ok(())
 }

@@ -58,6 +58,8 @@ pub(crate) struct Shared {
     max_total_wal_size: AtomicU64,
     /// Held while options change, and while an OPTIONS file is written. Before all other locks.
     options_change: Mutex<()>,
+    /// When (monotonic nanoseconds) a stale OPTIONS file is to be written again; 0 if it is not stale.
+    pub(crate) options_due: AtomicU64,
     pub(crate) log: InfoLog,
     pub(crate) read_only: bool,
     pub(crate) families: ArcSwap<FamilySet>,
@@ -154,6 +156,8 @@ pub(crate) struct State {
     /// Compactions that somebody waits for, the oldest first.
     pub(crate) manual: Vec<Arc<ManualCompaction>>,
     pub(crate) closing: bool,
+    /// Somebody brings the database out of its failure.
+    pub(crate) resuming: bool,
 }
 
 /// A call that waits for compactions: they are done one after the other.
@@ -273,6 +277,7 @@ impl Shared {
             db_options: ArcSwap::from_pointee(parts.options.db.clone()),
             max_total_wal_size: AtomicU64::new(parts.options.db.max_total_wal_size),
             options_change: Mutex::new(()),
+            options_due: AtomicU64::new(0),
             options: parts.options,
             log: parts.log,
             read_only: parts.read_only,
@@ -557,6 +562,13 @@ impl Shared {
     /// How far the log, if it is the active one, is in the hands of the operating system.
     pub(crate) fn submitted(&self, number: FileNumber) -> Option<u64> {
         self.with_log(|log| Ok((log.number == number).then(|| log.submitted())))
+            .ok()
+            .flatten()
+    }
+
+    /// How far the log, if it is the active one, is durable.
+    pub(crate) fn durable_end(&self, number: FileNumber) -> Option<u64> {
+        self.with_log(|log| Ok((log.number == number).then(|| log.durable_end().0)))
             .ok()
             .flatten()
     }

@@ -8,6 +8,7 @@ use base::{Error, Result, key};
 use table::InternalIterator;
 
 use crate::compaction::exclusive::Exclusive;
+use crate::families::record;
 use crate::family::Family;
 use crate::memtable::Memtable;
 use crate::read::range_del::before_versions;
@@ -157,7 +158,7 @@ pub(crate) fn delete_files(
     }
     let count = edit.deleted_files.len();
     let new = Arc::new(next_version(&db.tables, family, &edit, Activity::Unknown)?);
-    versions.log(&db.tables, &db.numbers, &families, db.visible().0, edit)?;
+    record(db, &mut versions, edit)?;
     let state = db.state();
     let view = family.view.load_full();
     family.view.store(Arc::new(view.with_version(new)));

@@ -11,12 +11,15 @@ use std::sync::Arc;
 use base::sync::thread::JoinHandle;
 use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use crate::threads::Threads;
+
 type Job = Box<dyn FnOnce() + Send>;
 
 /// The pool of threads.
 pub(crate) struct CompressionPool {
     shared: Arc<Shared>,
     threads_max: usize,
+    starter: Arc<dyn Threads>,
 }
 
 #[derive(Default)]
@@ -65,10 +68,11 @@ impl Shared {
 
 impl CompressionPool {
     /// A pool of at most `threads_max` threads, none of them running yet.
-    pub(crate) fn new(threads_max: usize) -> Self {
+    pub(crate) fn new(threads_max: usize, starter: Arc<dyn Threads>) -> Self {
         Self {
             shared: Arc::default(),
             threads_max,
+            starter,
         }
     }
 
@@ -77,9 +81,7 @@ impl CompressionPool {
         if state.jobs.len() >= state.idle && state.threads.len() < self.threads_max {
             let shared = Arc::clone(&self.shared);
             let name = format!("ironstone:zip{}", state.threads.len());
-            let thread = base::sync::thread::Builder::new()
-                .name(name)
-                .spawn(move || shared.work());
+            let thread = self.starter.start(&name, Box::new(move || shared.work()));
             state.threads.extend(thread);
         }
         !state.threads.is_empty()
@@ -96,10 +98,8 @@ impl table::Compressors for CompressionPool {
         state.jobs.push_back(job);
         self.shared.changed.notify_one();
     }
-}
 
-impl Drop for CompressionPool {
-    fn drop(&mut self) {
+    fn end(&self) {
         let threads = {
             let mut state = self.shared.lock();
             state.closing = true;
@@ -109,6 +109,12 @@ impl Drop for CompressionPool {
         for thread in threads {
             drop(thread.join());
         }
+    }
+}
+
+impl Drop for CompressionPool {
+    fn drop(&mut self) {
+        table::Compressors::end(self);
     }
 }
 
@@ -127,11 +133,12 @@ mod tests {
     use table::Compressors;
 
     use super::*;
+    use crate::threads::SystemThreads;
 
     #[test]
     fn every_job_runs_and_no_more_threads_than_allowed() {
         for max in [0, 1, 3] {
-            let pool = CompressionPool::new(max);
+            let pool = CompressionPool::new(max, SystemThreads::shared());
             let done = Arc::new(AtomicUsize::new(0));
             let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
             for i in 0..200 {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use base::rng::Rng;
 use base::stats::Activity;
-use base::sync::{MutexGuard, PoisonError};
 use base::{FileNumber, Result, SequenceNumber};
 
 use super::replay::Replayed;
@@ -19,7 +18,7 @@ use crate::files::{self, FileKind};
 use crate::filter::TableCreationReason;
 use crate::flush;
 use crate::listener::FlushReason;
-use crate::options::{ColumnFamilyOptions, DbOptions, codec};
+use crate::persist;
 use crate::read::view::View;
 use crate::shared::{Parts, RECOVERY_JOB, Shared};
 use crate::table_events::Teller;
@@ -30,9 +29,6 @@ use crate::version::set::{FileNumbers, next_version};
 use crate::wal::{Wal, WalFileKind};
 use crate::write::admit;
 use crate::write::wal::{ActiveLog, LogFiles, LogKind, NewLog};
-
-/// Obsolete OPTIONS files that are kept, the newest included.
-const OPTIONS_FILES_KEPT: usize = 2;
 
 /// What has become too large during recovery.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -102,7 +98,7 @@ impl Opening {
         }));
         if !shared.read_only {
             families::create_missing(&shared, wanted)?;
-            write_options_file(&shared)?;
+            persist::write_options_file(&shared)?;
             remove_leftovers(&shared)?;
             admit::debt_changed(&shared);
             shared.log.info(format_args!(
@@ -425,51 +421,6 @@ fn new_uuid(rng: &mut Rng) -> String {
     let (a, b, c) = (high >> 32, (high >> 16) & 0xffff, high & 0xffff);
     let (d, e) = (low >> 48, low & 0xffff_ffff_ffff);
     format!("{a:08x}-{b:04x}-{c:04x}-{d:04x}-{e:012x}")
-}
-
-/// Writes the OPTIONS file for people and RocksDB's tools; older ones but one are deleted.
-pub(crate) fn write_options_file(db: &Shared) -> Result<()> {
-    write_options_file_held(db, &db.lock_options())
-}
-
-/// The same for who holds [`Shared::lock_options`] already.
-pub(crate) fn write_options_file_held(db: &Shared, _held: &MutexGuard<'_, ()>) -> Result<()> {
-    let number = db.numbers.take();
-    let text = options_text(db, &db.db_options());
-    let path = files::options_path(&db.dir, number);
-    let temp = path.with_extension("dbtmp");
-    let fs = &*db.env().fs;
-    io::replace_file(fs, &path, &temp, text.as_bytes())?;
-    let disabled = db.no_deletions.lock();
-    if *disabled.unwrap_or_else(PoisonError::into_inner) > 0 {
-        return Ok(()); // somebody copies the files that are there
-    }
-    let mut old: Vec<_> = files::list(fs, &db.dir)?
-        .into_iter()
-        .filter(|e| e.kind == FileKind::Options)
-        .collect();
-    old.truncate(old.len().saturating_sub(OPTIONS_FILES_KEPT));
-    for entry in old {
-        fs.remove(&db.dir.join(entry.name))?;
-    }
-    Ok(())
-}
-
-/// The OPTIONS file of the database, with these options of the whole.
-pub(crate) fn options_text(db: &Shared, db_options: &DbOptions) -> String {
-    let families = db.families.load();
-    // With the block size that is in force: RocksDB's tools take it as it stands, and 7.8.3 aborts
-    // where one block is more than a write buffer.
-    let in_force: Vec<_> = families
-        .iter()
-        .map(|f| {
-            let mut options = ColumnFamilyOptions::clone(&f.options());
-            options.cf.arena_block_size = f.arena_block_size() as u64;
-            (f.name.as_str(), options)
-        })
-        .collect();
-    let list: Vec<_> = in_force.iter().map(|(name, o)| (*name, o)).collect();
-    codec::to_text(db_options, &list)
 }
 
 /// Deletes files that an earlier process left behind and that no MANIFEST names any more.

@@ -49,7 +49,6 @@ use crate::wal::location::Location;
 use crate::write::unit::check_tail_policy;
 use crate::write_buffer_manager::WriteBufferManager;
 
-pub(crate) use install::{options_text, write_options_file, write_options_file_held};
 pub(crate) use secondary::{catch_up, check_no_logs, open_secondary};
 
 /// The RocksDB whose formats and options are followed.
@@ -220,7 +219,10 @@ impl Opening {
             opened: Arc::new(TableCache::new(&options.db)),
             verify_unique_id: options.db.verify_sst_unique_id_in_manifest,
             check_sizes: !options.db.skip_checking_sst_file_sizes_on_db_open,
-            compressors: Arc::new(CompressionPool::new(COMPRESSION_THREADS_MAX)),
+            compressors: Arc::new(CompressionPool::new(
+                COMPRESSION_THREADS_MAX,
+                Arc::clone(&env.threads),
+            )),
             prepopulated: Mutex::default(),
             latencies: Mutex::default(),
             env,

@@ -39,6 +39,7 @@ use table::{BlockCache, CompressionType, TableOptions};
 use crate::compaction::partitioner::SstPartitionerFactory;
 use crate::filter::{CompactionFilter, CompactionFilterFactory};
 use crate::listener::Listeners;
+use crate::threads::{SystemThreads, Threads};
 use crate::write_buffer_manager::WriteBufferManager;
 
 pub use cf::{CfOptions, CompressionOptions, MemtableFactory};
@@ -210,6 +211,9 @@ pub struct Env {
     pub rate_limiter: Option<Arc<RateLimiter>>,
     /// Are told what happens.
     pub listeners: Listeners,
+    /// Starts the threads that work in the background. For tests.
+    #[doc(hidden)]
+    pub threads: Arc<dyn Threads>,
 }
 
 impl Default for Env {
@@ -223,6 +227,7 @@ impl Default for Env {
             write_buffer_manager: None,
             rate_limiter: None,
             listeners: Listeners::default(),
+            threads: SystemThreads::shared(),
         }
     }
 }

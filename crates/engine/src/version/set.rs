@@ -343,7 +343,10 @@ impl VersionSet {
         });
         edits.extend(forget);
         let began = tables.env.clock.monotonic_nanos();
-        manifest.append(&edits)?;
+        if let Err(e) = manifest.append(&edits) {
+            self.failure = Some(e.duplicate());
+            return Err(e);
+        }
         if let Some(s) = &tables.env.statistics {
             let nanos = tables.env.clock.monotonic_nanos().saturating_sub(began);
             s.record_time(HistogramKind::ManifestFileSyncMicros, nanos / 1000);
@@ -360,10 +363,19 @@ impl VersionSet {
         let needed = self.min_log_number_to_keep;
         let new: BTreeMap<u64, u64> = logs.into_iter().filter(|(n, _)| *n >= needed).collect();
         if let (false, Some(manifest)) = (new.is_empty(), self.manifest.as_mut()) {
-            manifest.append(&[additions(&new)])?;
+            if let Err(e) = manifest.append(&[additions(&new)]) {
+                self.failure = Some(e.duplicate());
+                return Err(e);
+            }
             self.tracked_logs.extend(new);
         }
         Ok(())
+    }
+
+    /// Whether the MANIFEST has failed: what was to be written last may be in it or not, and nothing more
+    /// is taken until another is begun.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failure.is_some()
     }
 
     /// The MANIFEST that is being written, and how many bytes it has, all of them durable.

@@ -386,12 +386,23 @@ fn transfer(db: &Shared, log: &mut ActiveLog) -> Result<()> {
 
 /// Hands the log's process buffer to the operating system, and makes it durable if `sync`.
 pub(crate) fn flush_wal(db: &Shared, sync: bool) -> Result<()> {
+    bring_along(db, sync, sync)
+}
+
+/// Makes everything logged durable for a copy of the database: that is no sync of a writer's, for which
+/// log files would be made ahead.
+pub(crate) fn sync_for_copy(db: &Shared) -> Result<()> {
+    bring_along(db, true, false)
+}
+
+/// `by_writer`: it counts as a synced write.
+fn bring_along(db: &Shared, sync: bool, by_writer: bool) -> Result<()> {
     let _courier = db.courier();
     db.check_writable()?;
     let files = db.log_files()?;
     let step = if sync { LogStep::Sync } else { LogStep::Submit };
     let mut guard = db.lock_log();
-    if sync && active(&mut guard)?.note_step(files, step) {
+    if by_writer && active(&mut guard)?.note_step(files, step) {
         db.notify(); // the pool is wanted
     }
     loop {

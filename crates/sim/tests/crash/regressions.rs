@@ -43,6 +43,12 @@ fn buffered_apart(o: &mut Options) {
     o.db.wal_io_mode = ironstone::options::WalIoMode::Buffered;
 }
 
+/// Growing logs.
+fn buffered(o: &mut Options) {
+    o.db.wal_io_mode = ironstone::options::WalIoMode::Buffered;
+    o.cf.cf.disable_auto_compactions = true;
+}
+
 fn power_cut(disk: &SimDisk, kind: CrashKind) -> SimDisk {
     disk.crash_image(&mut base::rng::Rng::new(1), kind)
 }
@@ -300,10 +306,6 @@ fn after_a_failed_sync_of_a_closed_log_no_write_succeeds() {
 /// end of a closed log left a database that refused to open.
 #[test]
 fn a_fence_says_nothing_of_closed_logs_that_are_not_durable() {
-    let buffered = |o: &mut Options| {
-        o.db.wal_io_mode = ironstone::options::WalIoMode::Buffered;
-        o.cf.cf.disable_auto_compactions = true;
-    };
     for n in 1..25 {
         let disk = SimDisk::new(Config::default());
         let db = open(&disk, buffered).unwrap();
@@ -361,4 +363,153 @@ fn half_an_edit_of_the_manifest_is_torn_and_not_damage() {
         }
     }
     assert!(refused > 100, "{refused}");
+}
+
+/// A family came by import while older logs were in the page cache only. A power cut took the end of one
+/// of those, and the family's tables looked newer than where recovery ended: the database was refused.
+/// Nor did its sequence numbers count as durable.
+#[test]
+fn an_import_does_not_outrun_what_was_written_before() {
+    let disk = SimDisk::new(Config::default());
+    let cf = options(&disk).cf;
+    let db = open(&disk, buffered).unwrap();
+    let source = db.create_column_family("source", &cf).unwrap();
+    for i in 0..50 {
+        db.put_cf(&source, format!("{i}"), b"1").unwrap();
+    }
+    let metadata = db.export_column_family(&source, "/export").unwrap();
+    let mut rng = base::rng::Rng::new(1);
+    for n in 1.. {
+        let disk = disk.crash_image(&mut rng, CrashKind::Everything);
+        let db = open(&disk, buffered).unwrap();
+        let source = db.column_family("source").unwrap();
+        db.pause_background_work().unwrap();
+        db.put(b"first", b"1").unwrap();
+        db.put_cf(&source, b"x", b"1").unwrap();
+        db.flush_opt(&BACKGROUND, &source).unwrap(); // goes on in another log
+        db.put(b"second", b"2").unwrap();
+        disk.crash_at(disk.events() + n, CrashWhen::During);
+        let how = ironstone::ImportColumnFamilyOptions::default();
+        let done = db.create_column_family_with_import("imported", &cf, &how, &metadata);
+        if done.is_ok() {
+            assert_eq!(db.durable_seq(), db.latest_sequence_number());
+        }
+        let done = done.is_ok();
+        for kind in CrashKind::ALL.into_iter().cycle().take(12) {
+            let after = disk.crash_image(&mut rng, kind);
+            let after =
+                open(&after, buffered).unwrap_or_else(|e| panic!("event {n}, {kind:?}: {e}"));
+            let Some(imported) = after.column_family("imported") else {
+                assert!(!done, "event {n}, {kind:?}");
+                continue;
+            };
+            let all = |key: &str| after.get_cf(&imported, key).unwrap().is_some();
+            let found = (0..50).filter(|i| all(&i.to_string())).count();
+            assert!(found == 50 || !done && found == 0, "event {n}: {found}");
+            for key in [b"first".as_slice(), b"second"] {
+                let lost = after.get(key).unwrap().is_none();
+                assert!(!lost || found == 0, "event {n}, {kind:?}");
+            }
+        }
+        if done {
+            assert!(n > 8, "an import has more events than {n}");
+            break;
+        }
+    }
+}
+
+/// The MANIFEST failed while a family was dropped: the edit was in it, or not. The call had an error, the
+/// family was there, and synced writes to it were acknowledged; a killed process's database was
+/// without it and them.
+#[test]
+fn after_a_drop_that_failed_nothing_is_promised() {
+    type Change = fn(&Db, &ironstone::ColumnFamily) -> base::Result<()>;
+    let changes: [Change; 3] = [
+        |db, family| db.drop_column_family(family),
+        |db, _| {
+            let cf = ironstone::ColumnFamilyOptions::default();
+            db.create_column_family("new", &cf).map(|_| ())
+        },
+        |db, family| db.delete_files_in_ranges(family, &[(None, None)], true),
+    ];
+    for (i, change) in changes.iter().enumerate() {
+        let disk = SimDisk::new(Config::default());
+        let db = open(&disk, |_| {}).unwrap();
+        let other = db
+            .create_column_family("other", &options(&disk).cf)
+            .unwrap();
+        db.put_cf(&other, b"table", b"1").unwrap();
+        db.compact_range(&other, None, None).unwrap();
+        disk.fail_on(Fault::Sync, Repeat::Once, |_, path| {
+            path.to_string_lossy().contains("MANIFEST")
+        });
+        change(&db, &other).unwrap_err();
+        disk.clear_faults();
+        let kept = db.put_opt(&SYNC, &other, b"after", b"2").is_ok();
+        {
+            let after = open(&disk.kill_image(), |_| {}).unwrap();
+            let found = after.column_family("other");
+            let found = found.map(|f| after.get_cf(&f, b"after").unwrap());
+            assert!(!kept || found.flatten().is_some(), "change {i}: lost");
+        }
+        db.resume().unwrap();
+        db.put_opt(&SYNC, &other, b"resumed", b"3").unwrap();
+        change(&db, &other).unwrap();
+        db.put_opt(&SYNC, &db.default_column_family(), b"last", b"4")
+            .unwrap();
+        for kind in CrashKind::ALL {
+            let after = open(&power_cut(&disk, kind), |_| {}).unwrap();
+            assert!(after.get(b"last").unwrap().is_some(), "change {i}");
+            assert_eq!(after.column_family("other").is_none(), i == 0);
+            assert_eq!(after.column_family("new").is_some(), i == 1);
+        }
+    }
+}
+
+/// The sync of a closed log failed, and the database was resumed: each family's memtable went to a table
+/// by itself. A power cut between two of them left tables that were newer than all that the logs still
+/// had of the other family, and the database was refused.
+#[test]
+fn a_power_cut_while_several_families_resume() {
+    let mut rng = base::rng::Rng::new(1);
+    for n in 1.. {
+        let disk = SimDisk::new(Config::default());
+        let db = open(&disk, buffered).unwrap();
+        let cf = options(&disk).cf;
+        let others = ["a", "b"].map(|name| db.create_column_family(name, &cf).unwrap());
+        db.pause_background_work().unwrap();
+        for family in &others {
+            db.put_cf(family, b"first", b"1").unwrap();
+        }
+        db.put(b"first", b"1").unwrap();
+        db.flush_opt(&BACKGROUND, &others[0]).unwrap(); // goes on in another log
+        for family in &others {
+            db.put_cf(family, b"second", b"2").unwrap();
+        }
+        disk.fail_on(Fault::Sync, Repeat::Once, |act, path| {
+            act == Act::Sync && path.extension().is_some_and(|e| e == "log")
+        });
+        db.continue_background_work().unwrap();
+        db.flush_cf(&others[0]).unwrap_err();
+        disk.clear_faults();
+        disk.crash_at(disk.events() + n, CrashWhen::During);
+        let done = db.resume().is_ok();
+        drop(db);
+        for kind in CrashKind::ALL.into_iter().cycle().take(12) {
+            let after = open(&disk.crash_image(&mut rng, kind), buffered);
+            let after = after.unwrap_or_else(|e| panic!("event {n}, {kind:?}: {e}"));
+            let others = ["a", "b"].map(|name| after.column_family(name).unwrap());
+            let first = after.get(b"first").unwrap().is_some();
+            assert!(first || !done, "event {n}, {kind:?}");
+            for family in &others {
+                let has = |key: &str| after.get_cf(family, key).unwrap().is_some();
+                assert!(has("first") || !has("second"), "event {n}, {kind:?}");
+                assert!(first || !has("second"), "event {n}, {kind:?}");
+            }
+        }
+        if done {
+            assert!(n > 20, "a resume has more events than {n}");
+            break;
+        }
+    }
 }

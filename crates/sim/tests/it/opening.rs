@@ -1,11 +1,19 @@
-//! Opening: what the logs of several families hold is replayed by several threads, and a database with
+//! Opening: with too few threads; what the logs of several families hold is replayed by several threads, and a database with
 //! thousands of tables opens, with one thread and with many, and says how long that took beside RocksDB:
 //! `cargo test -p ironstone-sim --test it opening -- --nocapture`.
 
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use base::rng::Rng;
+use base::sync::thread::JoinHandle;
+use io::FileSystem;
+use ironstone::options::WalIoMode;
+use ironstone::threads::{Run, SystemThreads, Threads};
 use ironstone::{Db, IngestExternalFileOptions, Options, SstFileWriter, WriteBatch};
+use sim::disk::{Config, SimDisk};
 use sim::oracle::{self, RocksDb};
 use sim::{content, dirs};
 
@@ -109,4 +117,126 @@ fn logs_are_replayed_by_several_threads_as_they_were_written() {
         assert_eq!(content::everything(&db).unwrap(), wanted, "{threads}");
         db.close().unwrap();
     }
+}
+
+/// A system that has only so many threads.
+#[derive(Debug)]
+struct Scarce {
+    disk: SimDisk,
+    left: AtomicUsize,
+    started: AtomicUsize,
+    running: Arc<AtomicUsize>,
+    /// A thread ran on when the database was not locked any more.
+    outlived: Arc<AtomicBool>,
+}
+
+impl Threads for Scarce {
+    fn start(&self, name: &str, run: Run) -> std::io::Result<JoinHandle<()>> {
+        let one_less = |n: usize| n.checked_sub(1);
+        self.left
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less)
+            .map_err(|_| std::io::Error::from_raw_os_error(11))?;
+        self.started.fetch_add(1, Ordering::SeqCst);
+        self.running.fetch_add(1, Ordering::SeqCst);
+        let (running, outlived) = (Arc::clone(&self.running), Arc::clone(&self.outlived));
+        let disk = self.disk.clone();
+        let run = Box::new(move || {
+            run();
+            if disk.lock(Path::new("/db/LOCK")).is_ok() {
+                outlived.store(true, Ordering::SeqCst);
+            }
+            running.fetch_sub(1, Ordering::SeqCst);
+        });
+        SystemThreads.start(name, run)
+    }
+}
+
+/// The system had no thread for an open any more. Those that the open had started before ran on, with
+/// nobody to end them, in a database that was not locked: a second open and they flushed the same
+/// memtables and deleted each other's tables. Now they are ended and joined before the lock goes.
+#[test]
+fn an_open_without_enough_threads_leaves_none_behind() {
+    let disk = SimDisk::new(Config::default());
+    let scarce = Arc::new(Scarce {
+        disk: disk.clone(),
+        left: AtomicUsize::new(usize::MAX),
+        started: AtomicUsize::new(0),
+        running: Arc::default(),
+        outlived: Arc::default(),
+    });
+    let mut options = Options::default();
+    options.env.fs = disk.shared();
+    options.env.threads = Arc::<Scarce>::clone(&scarce);
+    options.db.create_if_missing = true;
+    // Every sort of thread.
+    options.db.max_background_jobs = 8;
+    options.db.wal_io_mode = WalIoMode::Direct;
+    options.db.wal_ttl_seconds = 3600;
+    options.db.stats_dump_period_sec = 600;
+    // What the log holds is flushed in the background.
+    options.cf.cf.write_buffer_size = 64 << 10;
+    let mut keys = 0;
+    let mut fill = |db: &Db| {
+        for _ in 0..40 {
+            db.put(format!("{keys:05}"), [b'v'; 1000]).unwrap();
+            keys += 1;
+        }
+        keys
+    };
+    let db = Db::open("/db", &options).unwrap();
+    fill(&db);
+    db.close().unwrap();
+    let all = scarce.started.swap(0, Ordering::SeqCst);
+    assert!(all >= 8 + 4, "only {all} threads");
+    for enough in 0..all {
+        scarce.left.store(enough, Ordering::SeqCst);
+        let e = Db::open("/db", &options).unwrap_err();
+        assert!(e.to_string().contains("background thread"), "{e}");
+        let running = scarce.running.load(Ordering::SeqCst);
+        assert_eq!(running, 0, "{enough} threads were enough for an open");
+        scarce.left.store(usize::MAX, Ordering::SeqCst);
+        let db = Db::open("/db", &options).unwrap();
+        let written = fill(&db);
+        for key in 0..written {
+            assert!(db.get(format!("{key:05}")).unwrap().is_some(), "{key}");
+        }
+        db.close().unwrap();
+        assert_eq!(scarce.running.load(Ordering::SeqCst), 0);
+    }
+    assert!(!scarce.outlived.load(Ordering::SeqCst));
+}
+
+/// More threads are asked for than there are. Those that could not be started were forgotten: the same
+/// call again found nothing to change.
+#[test]
+fn threads_that_could_not_be_started_are_started_later() {
+    let disk = SimDisk::new(Config::default());
+    let scarce = Arc::new(Scarce {
+        disk: disk.clone(),
+        left: AtomicUsize::new(usize::MAX),
+        started: AtomicUsize::new(0),
+        running: Arc::default(),
+        outlived: Arc::default(),
+    });
+    let mut options = Options::default();
+    options.env.fs = disk.shared();
+    options.env.threads = Arc::<Scarce>::clone(&scarce);
+    options.db.create_if_missing = true;
+    let db = Db::open("/db", &options).unwrap();
+    let before = scarce.started.load(Ordering::SeqCst);
+    scarce.left.store(3, Ordering::SeqCst);
+    let more = [("max_background_jobs", "12")];
+    for _ in 0..2 {
+        let e = db.set_db_options(&more).unwrap_err();
+        assert!(e.to_string().contains("in force"), "{e}");
+        assert_eq!(db.db_options().max_background_jobs, 12);
+        assert_eq!(scarce.started.load(Ordering::SeqCst), before + 3);
+    }
+    scarce.left.store(usize::MAX, Ordering::SeqCst);
+    db.set_db_options(&more).unwrap();
+    assert_eq!(scarce.started.load(Ordering::SeqCst), before + 10);
+    db.put("key", "value").unwrap();
+    db.flush().unwrap();
+    db.close().unwrap();
+    assert_eq!(scarce.running.load(Ordering::SeqCst), 0);
 }

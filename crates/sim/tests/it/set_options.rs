@@ -2,6 +2,7 @@
 //! after a reopen. RocksDB says what may change.
 
 mod effects;
+mod stale;
 
 use std::path::Path;
 use std::sync::Arc;

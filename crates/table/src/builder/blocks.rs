@@ -31,6 +31,10 @@ const THREADS_MAX: u32 = 64;
 pub trait Compressors: Send + Sync + fmt::Debug {
     /// Runs `job` soon, in any order with others. A job that is dropped instead fails the table.
     fn run(&self, job: Box<dyn FnOnce() + Send>);
+
+    /// Ends the threads that there are, once their jobs are done. What comes later is run by who
+    /// brings it.
+    fn end(&self) {}
 }
 
 /// Where the data blocks of a new table are put, so that its first readers find them in memory.

@@ -1,16 +1,16 @@
 //! Writes and syncs of logs that fail.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use base::stats::Ticker;
-use ironstone::WriteOptions;
 use ironstone::options::{WalIoMode, WalTailPolicy};
+use ironstone::{Db, WriteOptions};
 use sim::disk::{Act, Fault, Repeat};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
 
-use super::{DIR, Machine, SYNC, durable_write, is_log, log_sync, put};
+use super::{DIR, LONG, Machine, SYNC, durable_write, is_log, log_sync, put};
 
 /// The simulated device leaves nothing, half or all of a write that fails: it takes turns.
 #[test]
@@ -221,4 +221,171 @@ fn failure_after_failure_and_resume_after_resume() {
     // Burned numbers are not used again.
     let last = db.latest_sequence_number();
     assert!(last >= (told.len() + perhaps.len()) as u64);
+}
+
+/// A database that has failed, with its device well again.
+fn failed(machine: &Machine, db: &Db) {
+    machine
+        .disk
+        .fail_on(Fault::Eio, Repeat::Forever, |act, path| {
+            act != Act::Read && is_log(path)
+        });
+    put(db, &SYNC, "during").unwrap_err();
+    machine.disk.clear_faults();
+}
+
+/// Does `f` on another thread, and ends the test if that takes too long.
+fn in_time<T: Send + 'static>(
+    db: &Arc<Db>,
+    what: &str,
+    f: impl FnOnce(&Db) -> T + Send + 'static,
+) -> T {
+    let (tell, told) = std::sync::mpsc::channel();
+    let db = Arc::clone(db);
+    let thread = std::thread::Builder::new();
+    let running = thread.spawn(move || tell.send(f(&db)));
+    let result = told
+        .recv_timeout(LONG)
+        .unwrap_or_else(|_| panic!("{what} hangs"));
+    running.unwrap().join().unwrap().unwrap();
+    result
+}
+
+/// `resume` waited for flushes that could not begin while background work was paused, and let no writer
+/// in meanwhile: whoever had paused it and called `resume`, or wrote, waited for ever.
+#[test]
+fn resume_does_not_wait_for_background_work_that_is_paused() {
+    let machine = Machine::new(WalIoMode::Buffered);
+    let db = Arc::new(machine.open());
+    let mut told = vec![put(&db, &SYNC, "before").unwrap()];
+    db.pause_background_work().unwrap();
+    failed(&machine, &db);
+    let e = in_time(&db, "resume", Db::resume).unwrap_err();
+    assert!(e.to_string().contains("paused"), "{e}");
+    put(&db, &SYNC, "still refused").unwrap_err();
+    db.continue_background_work().unwrap();
+    db.resume().unwrap();
+    told.push(put(&db, &SYNC, "after").unwrap());
+    machine.cut_power(&told, &["during".to_owned()]);
+}
+
+/// The same where it was paused in the middle of a `resume`, which goes first.
+#[test]
+fn a_pause_waits_for_a_resume() {
+    let machine = Machine::new(WalIoMode::Buffered);
+    let db = Arc::new(machine.open());
+    for i in 0..20 {
+        put(&db, &SYNC, &format!("before{i}")).unwrap();
+        failed(&machine, &db);
+        let resuming = {
+            let db = Arc::clone(&db);
+            std::thread::Builder::new()
+                .spawn(move || in_time(&db, "resume", Db::resume))
+                .unwrap()
+        };
+        while in_time(&db, "pause", Db::pause_background_work).is_err() {
+            std::thread::yield_now();
+        }
+        in_time(&db, "a write", |db| put(db, &SYNC, "paused").map(drop)).unwrap();
+        db.continue_background_work().unwrap();
+        resuming.join().unwrap().unwrap();
+    }
+}
+
+/// And where background work was ended for good: `resume` waited for ever, and nobody could write.
+#[test]
+fn resume_does_not_wait_for_background_work_that_was_ended() {
+    let machine = Machine::new(WalIoMode::Buffered);
+    let db = Arc::new(machine.open());
+    let told = [put(&db, &SYNC, "before").unwrap()];
+    db.cancel_all_background_work(true);
+    failed(&machine, &db);
+    let e = in_time(&db, "resume", Db::resume).unwrap_err();
+    assert!(e.to_string().contains("canceled"), "{e}");
+    in_time(&db, "a write", |db| put(db, &SYNC, "x").map(drop)).unwrap_err();
+    machine.cut_power(&told, &["during".to_owned()]);
+}
+
+/// Holds one durable write of a log back, which then fails: when a copy of the database has listed the
+/// logs, or when it is told to.
+#[derive(Debug, Default)]
+struct FailsLate {
+    armed: AtomicBool,
+    held: AtomicBool,
+    released: AtomicBool,
+    mended: AtomicBool,
+}
+
+impl FailsLate {
+    fn wait_for(&self, what: &AtomicBool) {
+        let mut left = 2000;
+        while !what.load(Ordering::SeqCst) && left > 0 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            left -= 1;
+        }
+        assert!(left > 0, "waited too long: {self:?}");
+    }
+}
+
+impl Hook for FailsLate {
+    fn before(&self, op: Op, path: &Path) -> Verdict {
+        if op == Op::Write && is_log(path) && self.armed.swap(false, Ordering::SeqCst) {
+            self.held.store(true, Ordering::SeqCst);
+            self.wait_for(&self.released);
+            return Verdict::Fail(5);
+        }
+        // Archived logs are listed behind those that are alive.
+        let between = op == Op::Look && path.ends_with("archive");
+        if between && self.held.load(Ordering::SeqCst) {
+            self.released.store(true, Ordering::SeqCst);
+            self.wait_for(&self.mended);
+        }
+        Verdict::Go
+    }
+}
+
+/// A write of the log failed while a checkpoint was made, behind whose list of logs the records went to a
+/// new one. The checkpoint had neither them nor an error, although they had been visible long before.
+#[test]
+fn a_checkpoint_has_what_goes_to_another_log_meanwhile() {
+    for released_by_list in [true, false] {
+        let mut machine = Machine::new(WalIoMode::Direct);
+        machine.options.db.wal_tail_policy = WalTailPolicy::Pad;
+        machine.options.db.wal_pipeline_depth = 4;
+        machine.options.db.wal_pool_files = 3;
+        let hook = Arc::new(FailsLate::default());
+        machine.options.env.fs = HookedFs::over(machine.disk.shared(), Arc::clone(&hook) as _);
+        let (db, mut told) = machine.open_direct();
+        let db = Arc::new(db);
+        hook.armed.store(true, Ordering::SeqCst);
+        let mut batch = ironstone::WriteBatch::new();
+        batch.put("late", "v").unwrap();
+        let pending = db.write_async(&WriteOptions::default(), batch).unwrap();
+        pending.applied.wait().unwrap();
+        hook.wait_for(&hook.held);
+        let watched = Arc::clone(&hook);
+        let durable = pending.durable;
+        let watcher = std::thread::Builder::new().spawn(move || {
+            // A copy that waits for the write lists nothing before.
+            let millis = if released_by_list { 500 } else { 50 };
+            std::thread::sleep(std::time::Duration::from_millis(millis));
+            watched.released.store(true, Ordering::SeqCst);
+            durable.wait().unwrap();
+            watched.mended.store(true, Ordering::SeqCst);
+        });
+        in_time(&db, "the checkpoint", |db| {
+            db.create_checkpoint("/copy", u64::MAX)
+        })
+        .unwrap();
+        watcher.unwrap().join().unwrap();
+        assert_eq!(machine.count(Ticker::WalRelogged), 1);
+        let copy = Db::open_all("/copy", &machine.options).unwrap();
+        assert!(
+            copy.get("late").unwrap().is_some(),
+            "the copy lacks a write"
+        );
+        copy.close().unwrap();
+        told.push("late".to_owned());
+        machine.cut_power(&told, &[]);
+    }
 }

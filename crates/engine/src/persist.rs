@@ -1,0 +1,117 @@
+//! The OPTIONS file of an open database: for people, RocksDB's tools, and whoever opens the database
+//! with the options that it had.
+//!
+//! It is written after every change of options and of the set of families. Where that fails, the
+//! change is done all the same: the file is *stale*, which is said in LOG and remembered, and it is
+//! written again at the next change, from time to time by a thread of the database's, and at close.
+
+use std::time::Duration;
+
+use base::Result;
+use base::sync::atomic::Ordering;
+use base::sync::{MutexGuard, PoisonError};
+
+use crate::files::{self, FileKind};
+use crate::options::{ColumnFamilyOptions, DbOptions, codec};
+use crate::shared::Shared;
+
+/// Obsolete OPTIONS files that are kept, the newest included.
+const KEPT: usize = 2;
+/// How long a stale file stays so before it is written again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Writes the OPTIONS file; older ones but one are deleted.
+pub(crate) fn write_options_file(db: &Shared) -> Result<()> {
+    write_options_file_held(db, &db.lock_options())
+}
+
+/// The same for who holds [`Shared::lock_options`] already.
+pub(crate) fn write_options_file_held(db: &Shared, held: &MutexGuard<'_, ()>) -> Result<()> {
+    let written = write(db, held);
+    let due = match &written {
+        Ok(()) => 0,
+        Err(_) => db.env().clock.monotonic_nanos() + AGAIN.as_nanos() as u64,
+    };
+    let before = db.options_due.swap(due, Ordering::AcqRel);
+    if before == 0 && due > 0 {
+        db.wake(); // who sleeps until something is due
+    }
+    written
+}
+
+/// After a change that is done, whatever comes of this: writes the OPTIONS file, now or later.
+pub(crate) fn follow_change(db: &Shared) {
+    if let Err(e) = write_options_file(db) {
+        db.log.warn(format_args!(
+            "Unable to persist options -- {e}; the OPTIONS file is written again later"
+        ));
+    }
+}
+
+/// Whether the newest OPTIONS file lacks something that is in force.
+pub(crate) fn is_stale(db: &Shared) -> bool {
+    db.options_due.load(Ordering::Acquire) > 0
+}
+
+/// How long a stale OPTIONS file need not be written again; `None` if it is not stale.
+pub(crate) fn due_in(db: &Shared) -> Option<Duration> {
+    let due = db.options_due.load(Ordering::Acquire);
+    let left = || due.saturating_sub(db.env().clock.monotonic_nanos());
+    (due > 0).then(|| Duration::from_nanos(left()))
+}
+
+/// Writes the OPTIONS file if it is stale. No lock is held.
+pub(crate) fn write_if_stale(db: &Shared) {
+    if is_stale(db) {
+        follow_change(db);
+    }
+}
+
+fn write(db: &Shared, _held: &MutexGuard<'_, ()>) -> Result<()> {
+    let number = db.numbers.take();
+    let text = options_text(db, &db.db_options());
+    let path = files::options_path(&db.dir, number);
+    let temp = path.with_extension("dbtmp");
+    let fs = &*db.env().fs;
+    io::replace_file(fs, &path, &temp, text.as_bytes()).inspect_err(|_| drop(fs.remove(&temp)))?;
+    if let Err(e) = remove_old(db) {
+        // The next one takes them along.
+        db.log
+            .warn(format_args!("old OPTIONS files are still there: {e}"));
+    }
+    Ok(())
+}
+
+fn remove_old(db: &Shared) -> Result<()> {
+    let fs = &*db.env().fs;
+    let disabled = db.no_deletions.lock();
+    if *disabled.unwrap_or_else(PoisonError::into_inner) > 0 {
+        return Ok(()); // somebody copies the files that are there
+    }
+    let mut old: Vec<_> = files::list(fs, &db.dir)?
+        .into_iter()
+        .filter(|e| e.kind == FileKind::Options)
+        .collect();
+    old.truncate(old.len().saturating_sub(KEPT));
+    for entry in old {
+        fs.remove(&db.dir.join(entry.name))?;
+    }
+    Ok(())
+}
+
+/// The OPTIONS file of the database, with these options of the whole.
+pub(crate) fn options_text(db: &Shared, db_options: &DbOptions) -> String {
+    let families = db.families.load();
+    // With the block size that is in force: RocksDB's tools take it as it stands, and 7.8.3 aborts
+    // where one block is more than a write buffer.
+    let in_force: Vec<_> = families
+        .iter()
+        .map(|f| {
+            let mut options = ColumnFamilyOptions::clone(&f.options());
+            options.cf.arena_block_size = f.arena_block_size() as u64;
+            (f.name.as_str(), options)
+        })
+        .collect();
+    let list: Vec<_> = in_force.iter().map(|(name, o)| (*name, o)).collect();
+    codec::to_text(db_options, &list)
+}
