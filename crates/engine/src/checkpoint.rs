@@ -67,6 +67,9 @@ pub(crate) fn in_new_dir<T>(
     temp.push(".tmp");
     let temp = PathBuf::from(temp);
     transfer::remove_tree(fs, &temp)?; // of an attempt that a crash ended
+    if !fs.exists(parent(&dir))? {
+        io::create_dirs(fs, parent(&dir))?;
+    }
     let filled = fs.create_dir(&temp).and_then(|()| {
         let out = fill(&temp)?;
         fs.sync_dir(&temp)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use base::stats::Activity;
 use base::{Error, Result, key};
-use io::{OpenHow, SyncKind};
+use io::{NewNames, OpenHow, SyncKind};
 use table::{InternalIterator, Reader};
 
 use crate::checkpoint::in_new_dir;
@@ -101,10 +101,11 @@ pub(crate) fn import(
         all.push(Import::look(db, options, file)?);
     }
     let mut made = Made::new(Arc::clone(&db.env().fs));
+    let names = NewNames::begin(&*db.env().fs, &db.dir);
     for file in &mut all {
         file.bring_in(db, import, &mut made)?;
     }
-    db.env().fs.sync_dir(&db.dir)?;
+    names.sync(&*db.env().fs, &db.dir)?;
     let family = db.alone(|| {
         // What was written before must not be lost where the family is there: recovery could not go on
         // behind a log that lacks something.

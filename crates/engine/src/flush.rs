@@ -121,7 +121,7 @@ fn flush(db: &Shared, jobs: Vec<Job>) -> Result<()> {
         .try_for_each(|job| write(db, job).map(|w| done.push(w)))
         .and_then(|()| sync_older_logs(db))
         // So that nobody waits for it who waits for the MANIFEST's lock.
-        .and_then(|()| db.log_files()?.names().make_all_durable());
+        .and_then(|()| db.log_files()?.names().make_newest_durable());
     if let Err(e) = result {
         for w in &done {
             discard(db, &w.edit);

@@ -9,6 +9,7 @@
 //!   FileSystem ── open ──> File      read_at · write_at(WriteSync) · sync · truncate · allocate · zero
 //!       │                            (positional only: no shared cursor)
 //!       ├── rename, remove, hard_link, create_dir, sync_dir, list, metadata
+//!       ├── hold, check_held         whatever becomes of a directory's name
 //!       ├── lock   ──> FileLock      one opener per database
 //!       └── probe  ──> Probe         what this file system and device can do
 //! ```
@@ -16,6 +17,7 @@
 //! [`posix::Posix`] is the real one. Positions and lengths are bytes.
 
 pub mod buffer;
+mod dirs;
 pub mod large;
 pub mod limiter;
 pub mod memory;
@@ -30,6 +32,7 @@ use std::sync::Arc;
 use base::{Error, Result};
 
 pub use buffer::AlignedBuf;
+pub use dirs::{NewNames, create_dirs, hold};
 pub use large::LargeVec;
 pub use limiter::{IoPriority, RateLimiter, RateLimiterMode, RateLimiterOptions};
 pub use memory::{HUGE_PAGE, Mapping};
@@ -204,7 +207,8 @@ pub trait FileSystem: Send + Sync + Debug {
     /// The names in a directory, unsorted, without `.` and `..`.
     fn list(&self, dir: &Path) -> Result<Vec<OsString>>;
 
-    /// Creates a directory and what is missing above it. Not an error if it exists.
+    /// Creates a directory; the one above must be there, or it is `NotFound`: see [`create_dirs`]. Not
+    /// an error if it exists.
     fn create_dir(&self, dir: &Path) -> Result<()>;
 
     /// Renames a file, replacing `to`. Durable only after [`FileSystem::sync_dir`].
@@ -235,6 +239,25 @@ pub trait FileSystem: Send + Sync + Debug {
     /// Nothing at one of the paths: not the same.
     fn same_file(&self, a: &Path, b: &Path) -> Result<bool> {
         Ok(self.exists(a)? && self.exists(b)? && a.components().eq(b.components()))
+    }
+
+    /// The same file system for who goes on working in the directory: every path in it leads into the
+    /// directory that has the name now, also when the name leads elsewhere or nowhere later. `None`: the
+    /// file system has no directories but by their paths. Called by [`hold`].
+    fn hold(&self, _dir: &Path) -> Result<Option<Arc<dyn FileSystem>>> {
+        Ok(None)
+    }
+
+    /// Errors: a directory that is held was removed, or its path leads to another one, or nowhere.
+    /// Who opens the path again will not find what is in it. Cheap: asked before a synced write is
+    /// acknowledged.
+    fn check_held(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// How many syncs of the directory have failed since [`hold`]; 0 of one that is not held. See [`NewNames`].
+    fn failed_syncs(&self, _dir: &Path) -> u64 {
+        0
     }
 
     /// True if there is something at `path`.
@@ -301,7 +324,8 @@ pub fn replace_file(fs: &dyn FileSystem, path: &Path, temp: &Path, data: &[u8]) 
     write_all_at(&*file, data, 0, WriteSync::None)?;
     file.sync(SyncKind::Data)?;
     drop(file);
-    fs.rename(temp, path)?;
     let dir = path.parent().unwrap_or(Path::new("."));
-    fs.sync_dir(dir)
+    let names = NewNames::begin(fs, dir);
+    fs.rename(temp, path)?;
+    names.sync(fs, dir)
 }

@@ -5,31 +5,33 @@
 //! - Files opened for writing are never reached through a symbolic link in their last component:
 //!   a planted link must not turn a WAL write into a write elsewhere. Reads follow links, so that
 //!   tables may be moved to another disk by hand.
+//! - A path is a name relative to a directory's descriptor: the process's own directory, or one that is
+//!   held for a database.
 //! - An interrupted call is repeated; nothing else is. A failed sync in particular is not: Linux
 //!   drops the dirty state of the pages that it could not write.
 
 mod file;
+mod held;
 mod lock;
+mod place;
 
 use std::ffi::OsString;
-use std::fs;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
 
 use base::{Error, Result};
-use rustix::fs::{Mode, OFlags};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::fs::Mode;
+use rustix::io::Errno;
 
-use crate::{Create, File, FileLock, FileSystem, Metadata, OpenHow, Probe};
+use crate::{File, FileLock, FileSystem, Metadata, OpenHow, Probe};
+use place::Place;
 
 pub(crate) use file::{atomic_write_unit, direct_align};
 
 /// Mode of new files: only the owner reads and writes.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
 /// Mode of new directories.
-const DIR_MODE: u32 = 0o700;
+const DIR_MODE: Mode = Mode::from_raw_mode(0o700);
 
 /// The file system of this machine.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,126 +49,57 @@ fn os_error(what: &str, path: &Path, errno: Errno) -> Error {
     Error::io(what, path, errno.into())
 }
 
-/// The flags of `open(2)` for `how`.
-fn flags_of(how: OpenHow) -> OFlags {
-    let mut flags = OFlags::CLOEXEC;
-    flags |= if how.write {
-        OFlags::RDWR | OFlags::NOFOLLOW
-    } else {
-        OFlags::RDONLY
-    };
-    flags |= match how.create {
-        Create::Never => OFlags::empty(),
-        Create::IfMissing => OFlags::CREATE,
-        Create::New => OFlags::CREATE | OFlags::EXCL,
-        Create::Truncate => OFlags::CREATE | OFlags::TRUNC,
-    };
-    if how.direct {
-        flags |= OFlags::DIRECT;
-    }
-    flags
-}
-
 impl FileSystem for Posix {
     fn open(&self, path: &Path, how: OpenHow) -> Result<Arc<dyn File>> {
-        if !how.write && how.create != Create::Never {
-            return Err(Error::invalid_argument(
-                "a file opened only for reading cannot be created",
-            )
-            .file(path));
-        }
-        let fd = retry_on_intr(|| rustix::fs::open(path, flags_of(how), FILE_MODE)).map_err(
-            |errno| match errno {
-                Errno::INVAL if how.direct => no_direct_io(path),
-                Errno::LOOP if how.write => os_error("open", path, errno)
-                    .hint("files are not written through a symbolic link; name the file itself"),
-                Errno::MFILE | Errno::NFILE => os_error("open", path, errno)
-                    .hint("raise the limit of open files (ulimit -n): every table is held open"),
-                _ => os_error("open", path, errno),
-            },
-        )?;
-        Ok(Arc::new(file::PosixFile::new(fd, path, how)))
+        Place::named(path).open(how)
     }
 
     fn metadata(&self, path: &Path) -> Result<Metadata> {
-        let m = fs::metadata(path).map_err(|e| Error::io("stat", path, e))?;
-        let modified_micros = m
-            .modified()
-            .ok()
-            .and_then(|t| t.duration_since(UNIX_EPOCH).ok())
-            .map_or(0, |d| d.as_micros() as u64);
-        Ok(Metadata {
-            len: m.len(),
-            is_dir: m.is_dir(),
-            modified_micros,
-        })
+        Place::named(path).metadata()
     }
 
     fn same_file(&self, a: &Path, b: &Path) -> Result<bool> {
-        let identity = |path: &Path| match fs::metadata(path) {
-            Ok(m) => Ok(Some((m.dev(), m.ino()))),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(Error::io("stat", path, e)),
-        };
-        let first = identity(a)?;
-        Ok(first.is_some() && first == identity(b)?)
+        Place::named(a).is_same(Place::named(b))
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<OsString>> {
-        let entries = fs::read_dir(dir).map_err(|e| Error::io("list directory", dir, e))?;
-        entries
-            .map(|entry| {
-                entry
-                    .map(|e| e.file_name())
-                    .map_err(|e| Error::io("list directory", dir, e))
-            })
-            .collect()
+        Place::named(dir).list()
     }
 
     fn create_dir(&self, dir: &Path) -> Result<()> {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(DIR_MODE)
-            .create(dir)
-            .map_err(|e| Error::io("create directory", dir, e))
+        Place::named(dir).create_dir()
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        fs::rename(from, to).map_err(|e| Error::io(&format!("rename to {}", to.display()), from, e))
+        Place::named(from).rename(Place::named(to))
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
-        fs::remove_file(path).map_err(|e| Error::io("remove", path, e))
+        Place::named(path).remove()
     }
 
     fn remove_dir(&self, dir: &Path) -> Result<()> {
-        fs::remove_dir(dir).map_err(|e| Error::io("remove directory", dir, e))
+        Place::named(dir).remove_dir()
     }
 
     fn hard_link(&self, from: &Path, to: &Path) -> Result<()> {
-        fs::hard_link(from, to)
-            .map_err(|e| Error::io(&format!("link to {}", to.display()), from, e))
+        Place::named(from).hard_link(Place::named(to))
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
-        // The parent of a relative name is the empty path; the call wants a name.
-        let dir = if dir.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            dir
-        };
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = retry_on_intr(|| rustix::fs::open(dir, flags, Mode::empty()))
-            .map_err(|e| os_error("open directory", dir, e))?;
-        retry_on_intr(|| rustix::fs::fsync(&fd)).map_err(|e| os_error("sync directory", dir, e))
+        Place::named(dir).sync_dir()
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
-        Ok(Box::new(lock::PosixLock::take(path)?))
+        Ok(Box::new(lock::PosixLock::take(Place::named(path))?))
     }
 
     fn probe(&self, dir: &Path) -> Result<Probe> {
         crate::probe::probe(dir)
+    }
+
+    fn hold(&self, dir: &Path) -> Result<Option<Arc<dyn FileSystem>>> {
+        held::HeldDirs::default().with(dir).map(Some)
     }
 }
 

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use base::sync::{Mutex, PoisonError};
 use base::{Error, ErrorKind, Result};
-use io::{FileSystem, OpenHow, SyncKind};
+use io::{FileSystem, NewNames, OpenHow, SyncKind};
 
 /// Name of the directory beside the logs.
 pub const DIR: &str = "log-pool";
@@ -69,7 +69,8 @@ pub struct Pool {
     /// The small first file was made.
     started: AtomicBool,
     ready: Mutex<Vec<PathBuf>>,
-    retired: Mutex<Vec<PathBuf>>,
+    /// With what tells whether their old names are gone.
+    retired: Mutex<Vec<(PathBuf, NewNames)>>,
     /// Files that an earlier process left, not looked at yet.
     left: Mutex<Vec<PathBuf>>,
     recycled: Mutex<Vec<PathBuf>>,
@@ -203,10 +204,11 @@ impl Pool {
         if recyclable && fits && lock(&self.recycled).len() < self.options.recycle {
             self.fs.create_dir(&self.dir)?;
             let to = name("recycled");
+            let old = NewNames::begin(&*self.fs, &self.log_dir);
             self.fs.rename(log, &to)?;
             // The log's old name must be gone for good before anything is written to the file.
             self.fs.sync_dir(&self.dir)?;
-            self.fs.sync_dir(&self.log_dir)?;
+            old.sync(&*self.fs, &self.log_dir)?;
             lock(&self.recycled).push(to);
             return Ok(());
         }
@@ -215,8 +217,9 @@ impl Pool {
             return self.fs.remove(log);
         }
         let to = name("retired");
+        let old = NewNames::begin(&*self.fs, &self.log_dir);
         self.fs.rename(log, &to)?;
-        lock(&self.retired).push(to);
+        lock(&self.retired).push((to, old));
         Ok(())
     }
 
@@ -237,7 +240,7 @@ impl Pool {
         let old = lock(&self.retired).pop();
         let reserve = self.ready() >= self.options.ready;
         if reserve {
-            if let Some(path) = old {
+            if let Some((path, _)) = old {
                 return self.fs.remove(&path).map(|()| true);
             }
             if !self.wants_reserve() {
@@ -256,7 +259,7 @@ impl Pool {
         self.fs.create_dir(&self.dir)?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let temp = self.dir.join(format!("{number}.zeroing"));
-        let done = self.fill(&temp, old.as_deref(), (bytes, step), pace);
+        let done = self.fill(&temp, old, (bytes, step), pace);
         let full = matches!(&done, Err(e) if e.kind() == ErrorKind::NoSpace);
         self.starved.store(full, Ordering::Relaxed);
         if !matches!(done, Ok(true)) {
@@ -284,17 +287,17 @@ impl Pool {
     fn fill(
         &self,
         temp: &Path,
-        old: Option<&Path>,
+        old: Option<(PathBuf, NewNames)>,
         (bytes, step): (u64, u64),
         pace: &mut dyn FnMut(u64) -> bool,
     ) -> Result<bool> {
         let mut how = OpenHow::CREATE_TRUNCATE;
-        if let Some(old) = old {
+        if let Some((old, name)) = old {
             // Its blocks are allocated already: they are overwritten in place. Not before the log's
             // old name is gone for good: a recovery would read zeros there.
-            self.fs.rename(old, temp)?;
+            self.fs.rename(&old, temp)?;
             self.fs.sync_dir(&self.dir)?;
-            self.fs.sync_dir(&self.log_dir)?;
+            name.sync(&*self.fs, &self.log_dir)?;
             how = OpenHow::UPDATE;
         }
         let how = if self.options.direct {
@@ -477,6 +480,19 @@ mod tests {
         pool.retire(&a, true).unwrap();
         let pool = Pool::open(Posix::shared(), dir.path(), options).unwrap();
         assert_eq!(pool.take(&b).unwrap(), None);
+    }
+
+    /// The directory of the logs was removed under an open database. The pool made it again with its own,
+    /// and the next log went there.
+    #[test]
+    fn a_directory_that_is_gone_is_not_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let logs = dir.path().join("logs");
+        std::fs::create_dir(&logs).unwrap();
+        let pool = Pool::open(Posix::shared(), &logs, OPTIONS).unwrap();
+        std::fs::remove_dir(&logs).unwrap();
+        assert!(pool.fill_one(&mut |_| true).unwrap_err().is_not_found());
+        assert!(!logs.exists());
     }
 
     #[test]

@@ -9,7 +9,8 @@
 //! tells a write-back error to one caller only: with two at once, one would see success.
 //!
 //! The first act that makes bytes of a log durable makes its name durable too
-//! ([`Writer::named`](crate::Writer::named)).
+//! ([`Writer::named`](crate::Writer::named)), and each sees to it that the log's directory is where it
+//! was: what is in one that was removed or replaced is lost for whoever opens the path again.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -38,6 +39,8 @@ pub struct Watermarks {
     submitted: AtomicU64,
     durable: AtomicU64,
     failure: OnceLock<Error>,
+    /// Of the directory where the file lies, if it is looked after.
+    names: OnceLock<Arc<Names>>,
     device: Mutex<Device>,
 }
 
@@ -46,20 +49,8 @@ pub struct Watermarks {
 pub(crate) struct Device {
     /// Up to where the file has blocks, as far as is known.
     pub(crate) allocated: u64,
-    /// Whose file it is, and which of them, until its name is known to be durable.
-    unnamed: Option<(Arc<Names>, u64)>,
-}
-
-impl Device {
-    /// What `file` holds becomes durable, and its name.
-    pub(crate) fn sync(&mut self, file: &dyn File) -> Result<()> {
-        file.sync(SyncKind::Data)?;
-        if let Some((names, nth)) = &self.unnamed {
-            names.make_durable(*nth)?;
-            self.unnamed = None;
-        }
-        Ok(())
-    }
+    /// Which file of the directory it is, until its name is known to be durable.
+    unnamed: Option<u64>,
 }
 
 impl Watermarks {
@@ -70,6 +61,7 @@ impl Watermarks {
             submitted: AtomicU64::new(offset),
             durable: AtomicU64::new(offset),
             failure: OnceLock::new(),
+            names: OnceLock::new(),
             device: Mutex::default(),
         }
     }
@@ -121,8 +113,25 @@ impl Watermarks {
         self.device.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn set_unnamed(&self, names: Arc<Names>, nth: u64) {
-        self.device().unnamed = Some((names, nth));
+    /// The file is in the directory of `names`; if its name is not durable, which of them it is.
+    pub(crate) fn set_names(&self, names: Arc<Names>, unnamed: Option<u64>) {
+        self.names.get_or_init(|| names);
+        self.device().unnamed = unnamed;
+    }
+
+    /// What `file` holds becomes durable, and its name.
+    pub(crate) fn sync(&self, device: &mut Device, file: &dyn File) -> Result<()> {
+        file.sync(SyncKind::Data)?;
+        if let (Some(names), Some(nth)) = (self.names.get(), device.unnamed) {
+            names.make_durable(nth)?;
+            device.unnamed = None;
+        }
+        self.check_held()
+    }
+
+    /// Errors: the directory is not where it was.
+    pub(crate) fn check_held(&self) -> Result<()> {
+        self.names.get().map_or(Ok(()), |names| names.check_held())
     }
 }
 
@@ -146,7 +155,9 @@ impl Syncer {
         self.marks.check()?;
         let target = self.marks.submitted();
         if target > self.marks.durable() {
-            device.sync(&*self.file).map_err(|e| self.marks.poison(e))?;
+            self.marks
+                .sync(&mut device, &*self.file)
+                .map_err(|e| self.marks.poison(e))?;
             self.marks.raise_durable(target);
         }
         Ok(target)

@@ -107,7 +107,9 @@ impl Flight {
             if self.allocate_ahead > 0 && self.end > device.allocated {
                 self.allocate(&mut device.allocated);
             }
-            device.sync(&*self.file)?;
+            self.marks.sync(&mut device, &*self.file)?;
+        } else if self.act == Act::WriteDsync {
+            self.marks.check_held()?;
         }
         Ok(())
     }
@@ -146,12 +148,13 @@ impl Writer {
         Self::with(file, tail, 0, options)
     }
 
-    /// Notes that the file is the `nth` of `names`, whose name need not be durable: the first act that
-    /// makes bytes of the log durable makes it so. The log is written with [`WalSync::Fdatasync`].
+    /// Notes in which directory the file is. With `unnamed` it is that one of `names`, whose name need
+    /// not be durable: the first act that makes bytes of the log durable makes it so. Such a log is
+    /// written with [`WalSync::Fdatasync`].
     #[must_use]
-    pub fn named(self, names: Arc<Names>, nth: u64) -> Self {
-        debug_assert_eq!(self.options.sync, WalSync::Fdatasync);
-        self.marks.set_unnamed(names, nth);
+    pub fn named(self, names: Arc<Names>, unnamed: Option<u64>) -> Self {
+        debug_assert!(unnamed.is_none() || self.options.sync == WalSync::Fdatasync);
+        self.marks.set_names(names, unnamed);
         self
     }
 

@@ -20,7 +20,9 @@
 //! - with [`Config::garbage`], bytes of a pending write may be anything.
 //!
 //! Direct I/O is as volatile as buffered: the device has a cache. A sync that fails leaves the
-//! pages clean and unwritten, as Linux does: a later sync succeeds and does not write them.
+//! pages clean and unwritten, as Linux does: a later sync succeeds and does not write them. The same
+//! with the names of a directory: those that were new when its sync failed become durable by chance,
+//! or with the next change of the same name.
 //!
 //! [`SimDisk::kill_image`] is the state after SIGKILL: everything that the process has written,
 //! with the same operations pending. Every act that matters for durability is an *event* with a

@@ -198,6 +198,25 @@ impl FileSystem for HookedFs {
         let _moving = self.gate.pass(Op::Look, dir)?;
         self.inner.probe(dir)
     }
+
+    fn hold(&self, dir: &Path) -> Result<Option<Arc<dyn FileSystem>>> {
+        let _moving = self.gate.pass(Op::Look, dir)?;
+        let Some(inner) = self.inner.hold(dir)? else {
+            return Ok(None);
+        };
+        Ok(Some(Arc::new(Self {
+            inner,
+            gate: Arc::clone(&self.gate),
+        })))
+    }
+
+    fn check_held(&self) -> Result<()> {
+        self.inner.check_held()
+    }
+
+    fn failed_syncs(&self, dir: &Path) -> u64 {
+        self.inner.failed_syncs(dir)
+    }
 }
 
 #[derive(Debug)]

@@ -101,6 +101,8 @@ impl BackupEngine {
             sizes.push(size);
         }
         drop(guard);
+        // Files are copied by their paths: they must have been this database's.
+        db.shared.env().fs.check_held()?;
         for dir in [
             private,
             &self.path("private"),

@@ -188,7 +188,7 @@ impl BackupEngine {
                 transfer::remove_tree(&*fs, &me.path(part))?;
             }
         }
-        fs.create_dir(&options.backup_dir)?;
+        io::create_dirs(&*fs, &options.backup_dir)?;
         for part in ["meta", "private", "shared", "shared_checksum"] {
             fs.create_dir(&me.path(part))?;
         }

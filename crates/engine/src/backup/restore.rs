@@ -47,8 +47,8 @@ impl BackupEngine {
         let (db_dir, wal_dir) = (db_dir.as_ref(), wal_dir.as_ref());
         let fs = self.fs();
         let backup = self.backup(id)?;
-        fs.create_dir(db_dir)?;
-        fs.create_dir(wal_dir)?;
+        io::create_dirs(fs, db_dir)?;
+        io::create_dirs(fs, wal_dir)?;
         let _lock = fs.lock(&files::lock_path(db_dir))?;
         // Where there is something to lose, nothing is deleted for a backup that is damaged.
         let all_of_it = fs.exists(&files::current_path(db_dir))?;

@@ -103,6 +103,7 @@ pub(crate) struct Output<'a> {
 }
 
 struct Open {
+    name: io::NewNames,
     file: Arc<dyn io::File>,
     builder: table::Builder,
     smallest: Vec<u8>,
@@ -216,7 +217,8 @@ impl<'a> Output<'a> {
             let nanos = clock.monotonic_nanos().saturating_sub(began);
             s.record_time(histogram, nanos / 1000);
         }
-        self.ctx.tables.env.fs.sync_dir(&self.ctx.tables.dir)?;
+        let tables = self.ctx.tables;
+        open.name.sync(&*tables.env.fs, &tables.dir)?;
         let meta = FileMetaData {
             number: self.number,
             file_size: finished.file_size,
@@ -263,6 +265,7 @@ impl Open {
     fn create(ctx: &OutputContext<'_>, level: usize, number: FileNumber) -> Result<Self> {
         let path = files::table_path(&ctx.tables.dir, number);
         ctx.teller.started(&path);
+        let name = io::NewNames::begin(&*ctx.tables.env.fs, &ctx.tables.dir);
         let mut file = ctx.tables.env.fs.open(&path, io::OpenHow::CREATE_NEW)?;
         if let Some((limiter, priority)) = &ctx.rate_limit {
             file = io::limiter::limited(file, Arc::clone(limiter), *priority);
@@ -306,6 +309,7 @@ impl Open {
         )
         .map_err(|e: Error| e.or_file(&path))?;
         Ok(Self {
+            name,
             file,
             builder,
             smallest: Vec::new(),

@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use base::stats::{Activity, HistogramKind};
 use base::{Error, ErrorKind, Result};
+use io::NewNames;
 
 use crate::compaction::exclusive::Exclusive;
 use crate::compaction::stats::Incoming as Added;
@@ -134,12 +135,13 @@ pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> 
         jobs.push(Job::look(db, arg)?);
     }
     let mut made = Made::new(Arc::clone(&db.env().fs));
+    let names = NewNames::begin(&*db.env().fs, &db.dir);
     for job in &mut jobs {
         for file in &mut job.files {
             file.bring_in(db, job.options, &mut made)?;
         }
     }
-    db.env().fs.sync_dir(&db.dir)?;
+    names.sync(&*db.env().fs, &db.dir)?;
     db.timed(HistogramKind::IngestExternalFilePrepareMicros, preparing);
     // Most of what must be flushed and synced is so before writers wait.
     for job in &jobs {

@@ -210,7 +210,7 @@ impl Opening {
         let log = files.create(number, LogKind::Buffered)?;
         files
             .names()
-            .make_all_durable()
+            .make_newest_durable()
             .inspect_err(|_| files.discard_unused(number))?;
         Ok((files, log))
     }

@@ -28,6 +28,7 @@ use base::rng::Rng;
 use base::stats::Activity;
 use base::sync::Mutex;
 use base::{Comparator, Error, FileNumber, Result};
+use io::FileSystem;
 
 use crate::db::Db;
 use crate::events::{InfoLog, Rolling};
@@ -39,6 +40,7 @@ use crate::options::dump;
 use crate::options::memory::Budget;
 use crate::options::{ColumnFamilyDescriptor, ColumnFamilyOptions, Env, Options};
 use crate::shared::new_instance;
+use crate::transfer::parent;
 use crate::version::edit::{NewFile, VersionEdit};
 use crate::version::manifest::{self, Recovered, RecoveredFamily};
 use crate::version::set::{FileNumbers, Tables};
@@ -80,18 +82,20 @@ pub(crate) fn open(
     }
     let exists = look(dir, options, read_only)?;
     if !exists {
-        options.env.fs.create_dir(dir)?;
-        if let Some(parent) = dir.parent().filter(|p| !p.as_os_str().is_empty()) {
-            options.env.fs.sync_dir(parent)?;
-        }
+        make_dir(&*options.env.fs, dir)?;
     }
-    let lock = if read_only {
-        None
-    } else {
-        Some(options.env.fs.lock(&files::lock_path(dir))?)
-    };
-    let logs = Location::of(dir, options)?;
+    let mut options = options.clone();
+    let mut lock = None;
+    if !read_only {
+        options.env.fs = io::hold(&options.env.fs, dir)?;
+        lock = Some(options.env.fs.lock(&files::lock_path(dir))?);
+    }
+    let mut logs = Location::of(dir, &options)?;
     logs.prepare(!exists, read_only)?;
+    if !read_only {
+        options.env.fs = logs.hold()?;
+    }
+    let options = &options;
     let opening = Opening::new(dir, options, read_only, logs);
     if !read_only {
         check_tail_policy(&options.db, opening.logs.dir(), opening.probe.as_ref())?;
@@ -106,6 +110,14 @@ pub(crate) fn open(
     }
     let shared = opening.run(&recovered, wanted, exists)?;
     Db::started(shared, lock)
+}
+
+/// Makes the directory of a new database, durably. It may be there, made a moment ago.
+fn make_dir(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
+    if fs.exists(dir)? {
+        return fs.sync_dir(parent(dir));
+    }
+    io::create_dirs(fs, dir)
 }
 
 /// The first log that recovery reads.

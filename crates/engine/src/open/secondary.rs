@@ -37,7 +37,7 @@ pub(crate) fn open_secondary(dir: &Path, own: &Path, options: &Options) -> Resul
     options.db.max_open_files = -1; // a table that is closed may be gone when it is needed
     let options = &options;
     look(dir, options, true)?;
-    options.env.fs.create_dir(own)?;
+    io::create_dirs(&*options.env.fs, own)?;
     let shared = settled(dir, options, || {
         let logs = Location::of(dir, options)?;
         logs.prepare(false, true)?;

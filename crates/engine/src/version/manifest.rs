@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use base::{Error, FileNumber, Result};
-use io::{FileSystem, OpenHow};
+use io::{FileSystem, NewNames, OpenHow};
 
 use super::edit::{FileMetaData, VersionEdit};
 use super::version::age;
@@ -278,6 +278,7 @@ impl Writer {
         snapshot: &[VersionEdit],
     ) -> Result<Self> {
         let path = files::manifest_path(dir, number);
+        let name = NewNames::begin(fs, dir);
         let file = fs.open(&path, OpenHow::CREATE_NEW)?;
         // RocksDB refuses a MANIFEST whose last record is torn, and one of a single bit that is
         // missing at its end looks like a flipped one.
@@ -291,7 +292,7 @@ impl Writer {
             writer.log.append(&edit.encode()?)?;
         }
         writer.log.sync()?; // CURRENT does not name it yet
-        fs.sync_dir(dir)?;
+        name.sync(fs, dir)?;
         files::write_current(fs, dir, number)?;
         Ok(writer)
     }

@@ -210,7 +210,7 @@ impl VersionSet {
     /// logs look as if somebody had taken them away.
     fn make_log_names_durable(&self) -> Result<()> {
         let names = self.log_names.as_ref();
-        names.map_or(Ok(()), |names| names.make_all_durable())
+        names.map_or(Ok(()), |names| names.make_newest_durable())
     }
 
     /// Starts a new MANIFEST that describes `families` as they are.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use base::clock::Clock;
 use base::sync::atomic::{AtomicU64, Ordering};
 use base::{FileNumber, Result};
-use io::{FileSystem, OpenHow, SyncKind};
+use io::{FileSystem, NewNames, OpenHow, SyncKind};
 
 use super::{ARCHIVE, plain_reader};
 use crate::events::InfoLog;
@@ -71,9 +71,11 @@ impl Archive {
             self.fs.sync_dir(&self.log_dir)?;
         }
         let to = files::wal_path(&self.dir, number);
+        let old = NewNames::begin(&*self.fs, &self.log_dir);
         self.fs.rename(path, &to)?;
         self.fs.sync_dir(&self.dir)?;
-        self.fs.sync_dir(&self.log_dir)?;
+        // Not before its old name is gone for good is the file cut.
+        old.sync(&*self.fs, &self.log_dir)?;
         if end < self.fs.metadata(&to)?.len {
             let file = self.fs.open(&to, OpenHow::UPDATE)?;
             file.truncate(end)?;

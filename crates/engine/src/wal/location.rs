@@ -115,10 +115,15 @@ impl Location {
                 ),
             ));
         }
-        self.fs
-            .create_dir(&self.dir)
-            .and_then(|()| self.fs.sync_dir(parent))
-            .map_err(|e| self.named(e))
+        io::create_dirs(&*self.fs, &self.dir).map_err(|e| self.named(e))
+    }
+
+    /// From here on the directory is held; the file system that holds it.
+    pub(crate) fn hold(&mut self) -> Result<Arc<dyn FileSystem>> {
+        if self.is_separate() {
+            self.fs = io::hold(&self.fs, &self.dir).map_err(|e| self.named(e))?;
+        }
+        Ok(Arc::clone(&self.fs))
     }
 
     /// Errors: logs that are needed, those from `oldest` on, lie somewhere else or are gone.

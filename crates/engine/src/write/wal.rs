@@ -182,6 +182,7 @@ impl LogFiles {
         };
         let unit = self.unit.filter(|_| kind == LogKind::Direct);
         // A buffered log of a database that has direct ones does not use up their files.
+        let begun = self.names.begin();
         let taken = match &self.pool {
             Some(pool) if unit.is_some() || self.unit.is_none() => pool.take(&path)?,
             _ => None,
@@ -222,12 +223,12 @@ impl LogFiles {
         if self.recyclable {
             self.recyclable_logs().insert(number);
         }
-        let nth = self.names.note();
+        let nth = self.names.note(number.0, begun);
         let (file, kind, capacity) = made;
-        let mut writer = log::Writer::new(file, options);
-        if kind == LogKind::Buffered && taken.is_none() {
-            writer = writer.named(Arc::clone(&self.names), nth);
-        } else {
+        let later = kind == LogKind::Buffered && taken.is_none();
+        let writer =
+            log::Writer::new(file, options).named(Arc::clone(&self.names), later.then_some(nth));
+        if !later {
             self.names
                 .make_durable(nth)
                 .inspect_err(|_| self.discard_unused(number))?;
@@ -250,6 +251,7 @@ impl LogFiles {
     /// Deletes a log that is not needed any more, or gives its file back to the pool.
     pub(crate) fn discard(&self, number: FileNumber) -> Result<()> {
         let path = files::wal_path(&self.dir, number);
+        self.names.forget(number.0);
         let recyclable = self.recyclable_logs().remove(&number);
         let wanted = recyclable || self.wanted.load(Ordering::Relaxed);
         match self.pool.as_ref().filter(|_| wanted) {
@@ -260,6 +262,7 @@ impl LogFiles {
 
     /// Removes a log that was made and never used. If that fails, it is an empty log among others.
     pub(crate) fn discard_unused(&self, number: FileNumber) {
+        self.names.forget(number.0);
         self.recyclable_logs().remove(&number);
         drop(self.fs.remove(&files::wal_path(&self.dir, number)));
     }

@@ -15,20 +15,17 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use base::{Error, Result};
 use rustix::fs::{FlockOperation, OFlags};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::Errno;
 use rustix::process::{Flock, FlockOffsetType, FlockType, Pid};
 
-use super::{FILE_MODE, os_error};
+use super::os_error;
+use super::place::{Identity, Place, identity};
 use crate::FileLock;
-
-/// Device and inode: the identity of a file, whatever its name.
-type Identity = (u64, u64);
 
 /// The locks that this process holds.
 static HELD: Mutex<BTreeSet<Identity>> = Mutex::new(BTreeSet::new());
@@ -49,18 +46,21 @@ pub(super) struct PosixLock {
 impl FileLock for PosixLock {}
 
 impl PosixLock {
-    pub(super) fn take(path: &Path) -> Result<Self> {
+    pub(super) fn take(place: Place<'_>) -> Result<Self> {
+        let path = place.path();
         let mut held = held();
-        if let Ok(m) = fs::metadata(path)
-            && held.contains(&(m.dev(), m.ino()))
+        if let Ok(s) = place.stat()
+            && held.contains(&identity(&s))
         {
             return Err(held_here(path));
         }
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let fd = retry_on_intr(|| rustix::fs::open(path, flags, FILE_MODE))
+        let fd = place
+            .descriptor(flags)
             .map_err(|e| os_error("open lock file", path, e))?;
-        let identity = identity_of(&fd).map_err(|e| os_error("stat lock file", path, e))?;
-        if held.contains(&identity) {
+        let opened = rustix::fs::fstat(&fd).map_err(|e| os_error("stat lock file", path, e))?;
+        let opened = identity(&opened);
+        if held.contains(&opened) {
             // Closing it would drop the lock that another part of this process relies on.
             let _kept_open = fd.into_raw_fd();
             return Err(held_here(path));
@@ -68,16 +68,16 @@ impl PosixLock {
         lock_whole_file(&fd, path)?;
         // Somebody may have removed the file between open and lock; then the next opener would
         // create and lock another one.
-        if fs::metadata(path).ok().map(|m| (m.dev(), m.ino())) != Some(identity) {
+        if place.stat().ok().map(|s| identity(&s)) != Some(opened) {
             return Err(
                 Error::busy("the lock file was replaced while it was being locked")
                     .file(path)
                     .hint("another program is creating or destroying this database; try again"),
             );
         }
-        held.insert(identity);
+        held.insert(opened);
         Ok(Self {
-            identity,
+            identity: opened,
             path: path.to_path_buf(),
             fd: Some(fd),
         })
@@ -96,11 +96,6 @@ impl Drop for PosixLock {
             self.path.display()
         );
     }
-}
-
-fn identity_of(fd: &OwnedFd) -> std::result::Result<Identity, Errno> {
-    let s = rustix::fs::fstat(fd)?;
-    Ok((s.st_dev, s.st_ino))
 }
 
 fn lock_whole_file(fd: &OwnedFd, path: &Path) -> Result<()> {

@@ -115,7 +115,10 @@ fn directories() {
     let dir = temp();
     let fs = Posix;
     let sub = dir.path().join("a/b");
-    fs.create_dir(&sub).unwrap();
+    assert!(fs.create_dir(&sub).unwrap_err().is_not_found());
+    assert!(!dir.path().join("a").exists(), "nothing is made in passing");
+    io::create_dirs(&fs, &sub).unwrap();
+    io::create_dirs(&fs, &sub).unwrap();
     fs.create_dir(&sub).unwrap();
     assert_eq!(
         std::fs::metadata(&sub).unwrap().permissions().mode() & 0o777,

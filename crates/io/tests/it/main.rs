@@ -6,4 +6,5 @@
 )]
 
 mod files;
+mod held;
 mod lock;

@@ -12,7 +12,8 @@ const ENOSPC: i32 = 28;
 /// How an operation fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// EIO. A write may have done half of its work; a sync leaves the pages clean and unwritten.
+    /// EIO. A write may have done half of its work; a sync leaves the pages clean and unwritten, and
+    /// the names of a directory too.
     Eio,
     /// ENOSPC, for operations that need space; syncs too, because space is given out late.
     NoSpace,

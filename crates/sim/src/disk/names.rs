@@ -23,6 +23,8 @@ pub(super) struct NameOp {
     changes: Vec<(PathBuf, Option<Node>)>,
     /// The directory whose sync makes it durable.
     dir: PathBuf,
+    /// A sync of the directory has failed since: later ones do nothing for it.
+    lost: bool,
 }
 
 /// All names, by full path.
@@ -113,7 +115,16 @@ impl Names {
             sequence,
             changes,
             dir: target.parent().unwrap_or(target).to_path_buf(),
+            lost: false,
         });
+    }
+
+    /// A sync of `dir` has failed: what happened there may become durable by itself, or when something
+    /// else happens to the same name, but not by a later sync.
+    pub(super) fn lose(&mut self, dir: &Path) {
+        for op in self.pending.iter_mut().filter(|op| op.dir == dir) {
+            op.lost = true;
+        }
     }
 
     /// Makes what happened in `dir` durable, and what that depends on.
@@ -121,7 +132,8 @@ impl Names {
         let mut needed: BTreeSet<PathBuf> = BTreeSet::new();
         let mut chosen = vec![false; self.pending.len()];
         for (op, chosen) in self.pending.iter().zip(&mut chosen).rev() {
-            if op.dir == dir || op.changes.iter().any(|(p, _)| needed.contains(p)) {
+            let own = op.dir == dir && !op.lost;
+            if own || op.changes.iter().any(|(p, _)| needed.contains(p)) {
                 *chosen = true;
                 needed.extend(op.changes.iter().map(|(p, _)| p.clone()));
             }

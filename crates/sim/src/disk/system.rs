@@ -88,21 +88,17 @@ impl FileSystem for SimDisk {
     }
 
     fn create_dir(&self, dir: &Path) -> Result<()> {
-        let missing: Vec<_> = {
-            let state = self.lock_state();
-            let absent = |d: &&Path| !d.as_os_str().is_empty() && state.names.get(d).is_none();
-            let mut all: Vec<_> = dir.ancestors().take_while(absent).collect();
-            all.reverse();
-            all.into_iter().map(Path::to_path_buf).collect()
-        };
-        for dir in missing {
-            self.name_act(Act::CreateDir, &dir, |state, _| {
-                let sequence = state.next_sequence();
-                state.names.add_dir(sequence, &dir);
-                Ok(())
-            })?;
+        match self.lock_state().names.get(dir) {
+            None => {}
+            Some(names::Node::Dir) => return Ok(()),
+            Some(names::Node::File(_)) => return Err(os_error(Act::CreateDir, dir, 17)),
         }
-        Ok(())
+        self.name_act(Act::CreateDir, dir, |state, _| {
+            state.names.check_parent(Act::CreateDir, dir)?;
+            let sequence = state.next_sequence();
+            state.names.add_dir(sequence, dir);
+            Ok(())
+        })
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
@@ -163,6 +159,9 @@ impl FileSystem for SimDisk {
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
+        // The parent of a relative name.
+        let here = dir == Path::new(".");
+        let dir = if here { Path::new("") } else { dir };
         let path: Arc<Path> = Arc::from(dir);
         let call = Call {
             act: Act::SyncDir,
@@ -173,8 +172,8 @@ impl FileSystem for SimDisk {
         self.act(
             &call,
             |state, fault| {
-                Fault::refuse(fault, Act::SyncDir, dir)?;
-                state.names.list(dir).map(|_| ())
+                state.names.list(dir)?;
+                Fault::refuse(fault, Act::SyncDir, dir).inspect_err(|_| state.names.lose(dir))
             },
             |state, ()| state.names.sync(dir),
         )

@@ -64,6 +64,27 @@ fn content_and_names_are_durable_only_after_their_own_sync() {
 }
 
 #[test]
+fn a_failed_sync_of_a_directory_loses_its_new_names_for_good() {
+    for fault in [Fault::Eio, Fault::Sync, Fault::NoSpace] {
+        let disk = disk();
+        disk.open(&p("old"), OpenHow::CREATE_NEW).unwrap();
+        disk.sync_dir(dir()).unwrap();
+        disk.open(&p("a"), OpenHow::CREATE_NEW).unwrap();
+        disk.fail_on(fault, Repeat::Once, |act, _| act == Act::SyncDir);
+        disk.sync_dir(dir()).unwrap_err();
+        disk.open(&p("b"), OpenHow::CREATE_NEW).unwrap();
+        disk.sync_dir(dir()).unwrap();
+        assert_eq!(outcomes(&disk, "old").len(), 1);
+        assert_eq!(outcomes(&disk, "a").len(), 2, "a later sync does nothing");
+        assert_eq!(outcomes(&disk, "b").len(), 1);
+        // What happens to the same name takes it along.
+        disk.rename(&p("a"), &p("c")).unwrap();
+        disk.sync_dir(dir()).unwrap();
+        assert_eq!(outcomes(&disk, "c").len(), 1);
+    }
+}
+
+#[test]
 fn a_durable_write_covers_itself_and_nothing_else() {
     let disk = disk();
     let file = disk.open(&p("a"), OpenHow::CREATE_NEW).unwrap();
@@ -252,6 +273,7 @@ fn one_opener_at_a_time() {
 fn a_directory_gets_another_name_with_all_that_is_in_it() {
     let disk = SimDisk::new(Config::default());
     let [old, new] = ["/copy.tmp", "/copy"].map(Path::new);
+    disk.create_dir(old).unwrap();
     disk.create_dir(&old.join("deep")).unwrap();
     let file = disk.open(&old.join("deep/a"), OpenHow::CREATE_NEW).unwrap();
     write_all_at(&*file, b"text", 0, WriteSync::Dsync).unwrap();

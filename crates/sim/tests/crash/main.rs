@@ -10,6 +10,8 @@
 )]
 
 #[cfg(test)]
+mod directories;
+#[cfg(test)]
 mod engine;
 #[cfg(test)]
 mod errors;

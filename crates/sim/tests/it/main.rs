@@ -73,6 +73,8 @@ mod tracked;
 #[cfg(test)]
 mod turns;
 #[cfg(test)]
+mod vanished;
+#[cfg(test)]
 mod wal_bad_input;
 #[cfg(test)]
 mod write_path;

@@ -120,6 +120,19 @@ impl FileSystem for CountedFiles {
     fn same_file(&self, a: &Path, b: &Path) -> Result<bool> {
         self.inner.same_file(a, b)
     }
+    fn hold(&self, dir: &Path) -> Result<Option<Arc<dyn FileSystem>>> {
+        let Some(inner) = self.inner.hold(dir)? else {
+            return Ok(None);
+        };
+        let counts = Arc::clone(&self.counts);
+        Ok(Some(Arc::new(Self { inner, counts })))
+    }
+    fn check_held(&self) -> Result<()> {
+        self.inner.check_held()
+    }
+    fn failed_syncs(&self, dir: &Path) -> u64 {
+        self.inner.failed_syncs(dir)
+    }
 }
 
 #[derive(Debug)]

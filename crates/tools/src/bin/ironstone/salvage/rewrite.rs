@@ -71,7 +71,7 @@ pub(super) fn copy(
         let shown = to.display();
         return Err(Failure::message(format!("{shown} exists and is not empty")));
     }
-    Posix.create_dir(to)?;
+    io::create_dirs(&Posix, to)?;
     let manifest = files::read_current(&Posix, dir)?;
     for entry in files::list(&Posix, dir)? {
         let (from, new) = (dir.join(&entry.name), to.join(&entry.name));
