@@ -176,7 +176,9 @@ fn syncs_end_beside_failures_and_resumes() {
     }
     done.store(true, Ordering::Relaxed);
     in_time("the threads", move || {
-        threads.into_iter().for_each(|t| t.join().unwrap());
+        for thread in threads {
+            thread.join().unwrap();
+        }
     });
     db.resume().unwrap();
     put(&db, &SYNC, "after").unwrap();
