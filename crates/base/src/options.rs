@@ -33,8 +33,11 @@ use crate::error::{Error, Result};
 pub enum OptionFlag {
     /// May be changed while the database is open.
     Mutable,
-    /// Ironstone's own: RocksDB does not know it, so it is not written to the OPTIONS file.
+    /// Ironstone's own: RocksDB does not know it, so it is not written to the OPTIONS file. A value
+    /// out of its range is refused.
     Ironstone,
+    /// A value out of its range is refused, as RocksDB refuses it.
+    Strict,
 }
 
 /// One row of an option table.
@@ -58,6 +61,11 @@ impl OptionInfo {
     /// True if the option has the flag.
     pub fn has(&self, flag: OptionFlag) -> bool {
         self.flags.contains(&flag)
+    }
+
+    /// True if a value out of its range is an error, and not brought to the nearest one.
+    pub fn is_strict(&self) -> bool {
+        self.has(OptionFlag::Ironstone) || self.has(OptionFlag::Strict)
     }
 }
 
@@ -83,6 +91,7 @@ macro_rules! value_by_from_str {
                 stringify!($t).to_owned()
             }
             /// A number, with `K`, `M`, `G` or `T` behind it for powers of 1024, as RocksDB has it.
+            /// Unsigned numbers of 64 bits count down from their largest below 0, as there.
             fn parse(text: &str) -> Option<Self> {
                 let text = text.trim();
                 let (digits, shift) = match text.as_bytes().last()? {
@@ -92,7 +101,11 @@ macro_rules! value_by_from_str {
                     b't' | b'T' => (text.split_at(text.len() - 1).0, 40),
                     _ => (text, 0),
                 };
-                let number: $t = digits.parse().ok()?;
+                let down = digits.strip_prefix('-').filter(|_| <$t>::MIN == 0 && <$t>::BITS == 64);
+                let number: $t = match down {
+                    Some(digits) => <$t>::wrapping_neg(digits.parse().ok()?),
+                    None => digits.parse().ok()?,
+                };
                 <$t>::try_from(1u64 << shift).ok().and_then(|f| number.checked_mul(f))
             }
             fn print(&self) -> String {
@@ -156,6 +169,9 @@ pub trait OptionTable: Default + Clone {
     /// Sets an option from its OPTIONS-file form. Errors: an unknown name, or text that is no
     /// value of the option's type. Ranges are checked by [`OptionTable::validate`].
     fn set(&mut self, name: &str, text: &str) -> Result<()>;
+    /// Brings values that are out of their ranges to the nearest ones, but for strict options
+    /// ([`OptionInfo::is_strict`]). A line for each that was changed.
+    fn sanitize(&mut self) -> Vec<String>;
     /// Checks every range; the error names the option, its value and what is allowed.
     fn validate(&self) -> Result<()>;
 }
@@ -212,6 +228,22 @@ pub fn bad_value(name: &str, text: &str, kind: &str) -> Error {
     ))
 }
 
+/// What is told of a value that another one takes the place of.
+pub fn used_as(name: &str, value: &str, instead: &str) -> String {
+    format!("option {name} = {value} is used as {instead}")
+}
+
+/// The nearest value of a range; `None` for a value in it, or without order.
+pub fn nearest_in<T: PartialOrd + Clone>(
+    value: &T,
+    range: &std::ops::RangeInclusive<T>,
+) -> Option<T> {
+    if value < range.start() {
+        return Some(range.start().clone());
+    }
+    (value > range.end()).then(|| range.end().clone())
+}
+
 /// The error of a value outside its range.
 pub fn out_of_range(name: &str, value: &str, lo: &str, hi: &str) -> Error {
     Error::invalid_argument(format!("option {name} = {value} is out of range"))
@@ -223,7 +255,8 @@ pub fn out_of_range(name: &str, value: &str, lo: &str, hi: &str) -> Error {
 macro_rules! options {
     (
         $(#[$meta:meta])*
-        pub struct $name:ident [$section:literal] {
+        pub struct $name:ident [$section:literal]
+        $(and { $(#[doc = $edoc:literal])* $extra:ident : $ety:ty })? {
             $(
                 $(#[doc = $doc:literal])*
                 $field:ident $(as $file_name:literal)? : $ty:ty = $default:expr
@@ -236,11 +269,12 @@ macro_rules! options {
         #[derive(Clone, Debug, PartialEq)]
         pub struct $name {
             $( $(#[doc = $doc])* pub $field: $ty, )*
+            $( $(#[doc = $edoc])* pub $extra: $ety, )?
         }
 
         impl Default for $name {
             fn default() -> Self {
-                Self { $( $field: $default, )* }
+                Self { $( $field: $default, )* $( $extra: <$ety>::default(), )? }
             }
         }
 
@@ -289,6 +323,13 @@ macro_rules! options {
                 Err($crate::options::unknown_option($section, name, known))
             }
 
+            fn sanitize(&mut self) -> Vec<String> {
+                #[allow(unused_mut, reason = "a table may have no ranges")]
+                let mut told = Vec::new();
+                $( $crate::options!(@clamp self told $field $ty, $crate::options!(@name $field $($file_name)?) $(, $range)?); )*
+                told
+            }
+
             fn validate(&self) -> $crate::Result<()> {
                 $( $crate::options!(@check self $field $ty, $crate::options!(@name $field $($file_name)?) $(, $range)?); )*
                 Ok(())
@@ -306,6 +347,21 @@ macro_rules! options {
                 $crate::options::OptionValue::print(range.end()),
             )
         })
+    };
+    (@clamp $self:ident $told:ident $field:ident $ty:ty, $name:expr) => {};
+    (@clamp $self:ident $told:ident $field:ident $ty:ty, $name:expr, $range:expr) => {
+        let range: std::ops::RangeInclusive<$ty> = $range;
+        let infos = <Self as $crate::options::OptionTable>::infos();
+        if let Some(nearest) = $crate::options::nearest_in(&$self.$field, &range)
+            && infos.iter().any(|i| i.name == $name && !i.is_strict())
+        {
+            $told.push($crate::options::used_as(
+                $name,
+                &$crate::options::OptionValue::print(&$self.$field),
+                &$crate::options::OptionValue::print(&nearest),
+            ));
+            $self.$field = nearest;
+        }
     };
     (@check $self:ident $field:ident $ty:ty, $name:expr) => {};
     (@check $self:ident $field:ident $ty:ty, $name:expr, $range:expr) => {
@@ -416,6 +472,25 @@ mod tests {
         t.ratio = 2.0;
         let e = t.validate().unwrap_err().to_string();
         assert!(e.contains("option ratio = 2.000000 is out of range"), "{e}");
+    }
+
+    #[test]
+    fn values_out_of_range_are_brought_to_the_nearest() {
+        let mut t = TestOptions::default();
+        assert_eq!(t.sanitize(), [""; 0]);
+        t.set("number", "-1").unwrap();
+        assert_eq!(t.number, u64::MAX);
+        t.ratio = 2.0; // Ironstone's own: refused
+        assert_eq!(
+            t.sanitize(),
+            ["option number = 18446744073709551615 is used as 10"]
+        );
+        assert_eq!(t.number, 10);
+        assert!(t.validate().is_err());
+        t.set("number", "0").unwrap();
+        assert_eq!(t.sanitize(), ["option number = 0 is used as 1"]);
+        assert_eq!(u32::parse("-1"), None);
+        assert_eq!(i32::parse("-1"), Some(-1));
     }
 
     #[test]

@@ -21,7 +21,6 @@ use base::clock::Clock;
 use base::sync::{Mutex, PoisonError};
 use io::{File, FileSystem, OpenHow, WriteSync};
 
-use crate::files::{self, FileKind};
 use crate::options::DbOptions;
 pub use crate::options::InfoLogLevel as Level;
 
@@ -72,7 +71,20 @@ impl Default for Rolling {
 struct Place {
     fs: Arc<dyn FileSystem>,
     dir: PathBuf,
+    /// Its name.
+    name: String,
     rolling: Rolling,
+}
+
+/// The name of the LOG of the database in `dir` where it lies in a directory for several databases
+/// (`db_log_dir`): RocksDB's, from the path.
+fn name_in_log_dir(dir: &Path) -> String {
+    let path = std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf());
+    let path = path.to_string_lossy();
+    let path = path.strip_prefix('/').unwrap_or(&path);
+    let kept = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+    let name = path.chars().map(|c| if kept(c) { c } else { '_' });
+    name.chain("_LOG".chars()).collect()
 }
 
 impl Place {
@@ -85,15 +97,44 @@ impl Place {
             }
         };
         let fs = &*self.fs;
-        let path = files::info_log_path(&self.dir);
+        let path = self.dir.join(&self.name);
         if fs.exists(&path).unwrap_or(false) {
-            let old = unused_old_path(fs, &self.dir, now);
+            let old = self.unused_old_path(now);
             count(fs.rename(&path, &old).is_err());
         }
-        for old in superfluous(fs, &self.dir, self.rolling.keep) {
+        for old in self.superfluous() {
             count(fs.remove(&self.dir.join(old)).is_err());
         }
         fs.open(&path, OpenHow::CREATE_TRUNCATE).ok()
+    }
+
+    /// `LOG.old.<micros>`, or a later number if that name is taken.
+    fn unused_old_path(&self, micros: u64) -> PathBuf {
+        let mut number = micros;
+        loop {
+            let path = self.dir.join(format!("{}.old.{number}", self.name));
+            if number > micros + 1000 || !self.fs.exists(&path).unwrap_or(false) {
+                return path;
+            }
+            number += 1;
+        }
+    }
+
+    /// The old logs that are too many when `keep` may exist, the new one included; oldest first.
+    fn superfluous(&self) -> Vec<String> {
+        let number = |name: &str| {
+            let number = name.strip_prefix(&self.name)?.strip_prefix(".old")?;
+            number.strip_prefix('.').unwrap_or("0").parse::<u64>().ok()
+        };
+        let names = self.fs.list(&self.dir).unwrap_or_default();
+        let names = names.iter().filter_map(|name| name.to_str());
+        let mut old: Vec<_> = names
+            .filter_map(|n| Some((number(n)?, n.to_owned())))
+            .collect();
+        old.sort();
+        let keep_old = usize::try_from(self.rolling.keep.saturating_sub(1)).unwrap_or(usize::MAX);
+        old.truncate(old.len().saturating_sub(keep_old));
+        old.into_iter().map(|(_, name)| name).collect()
     }
 
     /// Whether it is time for a new file.
@@ -140,10 +181,34 @@ impl InfoLog {
         clock: Arc<dyn Clock>,
         rolling: Rolling,
     ) -> Self {
+        Self::begin(fs, dir, "LOG".to_owned(), clock, rolling)
+    }
+
+    /// The same in `log_dir`, which is made if it is missing, under a name from the path of `dir`.
+    pub(crate) fn open_in(
+        log_dir: &Path,
+        fs: Arc<dyn FileSystem>,
+        dir: &Path,
+        clock: Arc<dyn Clock>,
+        rolling: Rolling,
+    ) -> Self {
+        // Without it every line is lost, and counted.
+        drop(fs.create_dir(log_dir));
+        Self::begin(fs, log_dir, name_in_log_dir(dir), clock, rolling)
+    }
+
+    fn begin(
+        fs: Arc<dyn FileSystem>,
+        dir: &Path,
+        name: String,
+        clock: Arc<dyn Clock>,
+        rolling: Rolling,
+    ) -> Self {
         let lost = AtomicU64::new(0);
         let place = Place {
             fs,
             dir: dir.to_path_buf(),
+            name,
             rolling,
         };
         let begun = clock.wall_micros();
@@ -267,27 +332,6 @@ fn label(level: Level) -> &'static str {
         Level::Error => "[ERROR] ",
         Level::Fatal => "[FATAL] ",
     }
-}
-
-/// `LOG.old.<micros>`, or a later number if that name is taken.
-fn unused_old_path(fs: &dyn FileSystem, dir: &Path, micros: u64) -> std::path::PathBuf {
-    let mut number = micros;
-    loop {
-        let path = files::old_info_log_path(dir, number);
-        if number > micros + 1000 || !fs.exists(&path).unwrap_or(false) {
-            return path;
-        }
-        number += 1;
-    }
-}
-
-/// The old logs that are too many when `keep` may exist, the new one included; oldest first.
-fn superfluous(fs: &dyn FileSystem, dir: &Path, keep: u64) -> Vec<std::ffi::OsString> {
-    let mut old = files::list(fs, dir).unwrap_or_default();
-    old.retain(|e| e.kind == FileKind::InfoLog && e.name != "LOG");
-    let keep_old = usize::try_from(keep.saturating_sub(1)).unwrap_or(usize::MAX);
-    old.truncate(old.len().saturating_sub(keep_old));
-    old.into_iter().map(|e| e.name).collect()
 }
 
 /// A small number for the calling thread, given at its first line.
@@ -546,16 +590,15 @@ mod tests {
                 keep: 3,
                 ..Rolling::default()
             };
-            let fs = Arc::clone(&fs) as Arc<dyn FileSystem>;
-            let log = InfoLog::open(fs, dir.path(), fixed(100 + i / 2), keep);
+            let log = InfoLog::open(fs.clone(), dir.path(), fixed(100 + i / 2), keep);
             log.line(Level::Info, &format!("run {i}"));
             assert_eq!(log.lost(), 0);
         }
-        let names: Vec<_> = files::list(&*fs, dir.path())
-            .unwrap()
-            .into_iter()
-            .map(|e| e.name.into_string().unwrap())
+        let names = std::fs::read_dir(dir.path()).unwrap();
+        let mut names: Vec<_> = names
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
             .collect();
+        names.sort();
         assert_eq!(names, ["LOG", "LOG.old.102", "LOG.old.103"]);
         let text = std::fs::read_to_string(dir.path().join("LOG.old.103")).unwrap();
         assert!(text.ends_with("run 3\n"), "{text}");

@@ -15,7 +15,7 @@ use crate::family::Family;
 use crate::files;
 use crate::live::{self, LiveFileMetaData, NoDeletions};
 use crate::maintenance;
-use crate::options::{ColumnFamilyOptions, FlushOptions};
+use crate::options::{ColumnFamilyOptions, FlushOptions, sanitize};
 use crate::shared::Shared;
 use crate::transfer::{self, Made};
 use crate::version::edit::{FileMetaData, LEVELS_MAX, VersionEdit};
@@ -86,6 +86,9 @@ pub(crate) fn import(
 ) -> Result<Arc<Family>> {
     options.validate_in(&db.options.db)?;
     db.check_writable()?;
+    let mut options = options.clone();
+    let replaced = sanitize::family(&mut options, &db.options.db);
+    let options = &options;
     if metadata.db_comparator_name != options.comparator.name() {
         return Err(Error::invalid_argument(format!(
             "Comparator name mismatch: the files are of {}, the column family of {}",
@@ -112,7 +115,7 @@ pub(crate) fn import(
         submit::flush_wal(db, true)?;
         add(db, (name, options), &mut all, &mut made)
     })?;
-    families::created(db, &family, options);
+    families::created(db, &family, options, &replaced);
     if import.move_files {
         for file in &all {
             drop(db.env().fs.remove(&file.external)); // it stays where it cannot be

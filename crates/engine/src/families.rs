@@ -7,7 +7,7 @@ use base::{Error, Result};
 use crate::family::{Family, FamilySet};
 use crate::open::Wanted;
 use crate::options::ColumnFamilyOptions;
-use crate::options::dump;
+use crate::options::{dump, sanitize};
 use crate::persist;
 use crate::shared::Shared;
 use crate::version::edit::VersionEdit;
@@ -27,6 +27,9 @@ pub(crate) fn create(
 ) -> Result<Arc<Family>> {
     options.validate_in(&db.options.db)?;
     db.check_writable()?;
+    let mut options = options.clone();
+    let replaced = sanitize::family(&mut options, &db.options.db);
+    let options = &options;
     // Nobody is writing, so that no group is halfway with the old set.
     let family = db.alone(|| {
         let mut versions = db.lock_versions();
@@ -35,7 +38,7 @@ pub(crate) fn create(
         join(db, &mut versions, &family);
         Ok(family)
     })?;
-    created(db, &family, options);
+    created(db, &family, options, &replaced);
     Ok(family)
 }
 
@@ -102,10 +105,16 @@ pub(crate) fn join(db: &Shared, versions: &mut VersionSet, family: &Arc<Family>)
     db.families.store(Arc::new(set));
 }
 
-/// Tells of a family that was created.
-pub(crate) fn created(db: &Shared, family: &Family, options: &ColumnFamilyOptions) {
+/// Tells of a family that was created, and which values of its options were replaced.
+pub(crate) fn created(
+    db: &Shared,
+    family: &Family,
+    options: &ColumnFamilyOptions,
+    replaced: &[String],
+) {
     let others = db.families.load().iter().count() - 1;
     dump::family(&db.log, others, &family.name, options);
+    dump::replaced(&db.log, &family.name, replaced, options);
     db.log.info(format_args!(
         "Created column family [{}] (ID {})",
         family.name, family.id

@@ -170,6 +170,8 @@ fn flushed(db: &Shared, families: &[Arc<Family>]) -> Result<()> {
 pub(crate) struct AfterFullDevice {
     due_nanos: u64,
     pause_nanos: u64,
+    /// Attempts since the device was found full.
+    attempts: i32,
 }
 
 impl AfterFullDevice {
@@ -185,9 +187,9 @@ impl AfterFullDevice {
         let now = db.env().clock.monotonic_nanos();
         if !full {
             *self = Self::default();
-        } else if now >= self.due_nanos
-            && let Err(e) = resume(db)
-        {
+        } else if now >= self.due_nanos && self.attempts < db.options.db.max_bgerror_resume_count {
+            self.attempts += 1;
+            let Err(e) = resume(db) else { return };
             self.pause_nanos = (self.pause_nanos * 2).clamp(PAUSE_MIN_NANOS, PAUSE_MAX_NANOS);
             self.due_nanos = now + self.pause_nanos;
             db.log.warn(format_args!("the device is still full: {e}"));

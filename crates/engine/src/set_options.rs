@@ -168,7 +168,7 @@ fn set_options(db: &Shared, family: &Family, changes: &[(&str, &str)]) -> Result
     }
     told.begin(changes)?;
     let held = db.lock_options();
-    let changed = text::change_family(&family.options(), changes);
+    let changed = text::change_family(&family.options(), &db.db_options(), changes);
     let (options, no_effect) = changed.inspect_err(|e| told.failed(e))?;
     family.set_options(options);
     told.done(changeable(&family.options().cf), &no_effect);
@@ -188,7 +188,9 @@ fn set_db_options(db: &Db, changes: &[(&str, &str)]) -> Result<()> {
     told.begin(changes)?;
     let held = shared.lock_options();
     let now = shared.db_options();
-    let changed = text::change_db(&now, changes)
+    let limiter = shared.env().rate_limiter.as_ref();
+    let rate = limiter.map(|limiter| limiter.bytes_per_second());
+    let changed = text::change_db(&now, rate, changes)
         .and_then(|changed| check_memory(&now, &changed.0).map(|()| changed));
     let (options, no_effect) = changed.inspect_err(|e| told.failed(e))?;
     if options == **now {

@@ -100,6 +100,7 @@ impl SstFileWriter {
         self.abandon();
         let path = path.as_ref();
         self.options.cf.validate()?;
+        self.options = self.options.sanitized().0;
         let file = self.options.env.fs.open(path, io::OpenHow::CREATE_NEW)?;
         self.files += 1;
         let cf = &self.options.cf;

@@ -183,7 +183,7 @@ impl Builder {
         if table.data_block_index_type == DataBlockIndexType::BinaryAndHash
             && Comparator::by_name(options.comparator.name()).is_some()
         {
-            data = data.hash_index(table.data_block_hash_table_util_ratio);
+            data = data.hash_index(table.data_block_hash_table_util_ratio.clamp(0.01, 100.0));
         }
         Ok(Self {
             sink: Sink::new(file, table.checksum, base_context(&options), meter),

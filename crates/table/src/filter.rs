@@ -117,9 +117,13 @@ impl OptionValue for FilterPolicy {
             None => (rest, None),
         };
         let bits_per_key: f64 = bits.parse().ok()?;
-        if !bits_per_key.is_finite() || bits_per_key < 0.0 {
+        if !bits_per_key.is_finite() {
             return None;
         }
+        let bits_per_key = match bits_per_key {
+            none if none < 0.5 => 0.0,
+            some => some.clamp(1.0, BITS_PER_KEY_MAX),
+        };
         match (name, last) {
             ("bloomfilter", None | Some("false" | "true")) => Some(Self::Bloom { bits_per_key }),
             ("ribbonfilter", last) => Some(Self::Ribbon {

@@ -70,8 +70,8 @@ base::option_enum! {
 base::options! {
     /// How tables are written and read.
     pub struct TableOptions ["TableOptions/BlockBasedTable"] {
-        /// Uncompressed bytes of a data block, approximately.
-        block_size: u64 = 4096, in 1..=1 << 28, [Mutable];
+        /// Uncompressed bytes of a data block, approximately; more than 256 MiB are used as 256 MiB.
+        block_size: u64 = 4096, in 0..=u64::from(u32::MAX), [Mutable, Strict];
         /// A block is closed early, when the next entry would exceed `block_size` and less than
         /// this percentage of the block is still free.
         block_size_deviation: i32 = 10, in 0..=100, [Mutable];
@@ -80,7 +80,7 @@ base::options! {
         /// The same for the index block.
         index_block_restart_interval: i32 = 1, in 1..=1 << 20, [Mutable];
         /// Version of the file format. RocksDB reads 6 from 8.6 on, and 7 from 10.4 on.
-        format_version: u32 = 5, in 2..=7, [Mutable];
+        format_version: u32 = 5, in 2..=7, [Mutable, Strict];
         /// Checksum of each block.
         checksum: ChecksumType = ChecksumType::Xxh3, [Mutable];
         /// `bloomfilter:10:false` writes a Bloom filter of 10 bits per key, `ribbonfilter:10:0` a
@@ -99,8 +99,8 @@ base::options! {
         detect_filter_construct_corruption: bool = false, [Mutable];
         /// What helps to find a key in a data block.
         data_block_index_type: DataBlockIndexType = DataBlockIndexType::BinarySearch, [Mutable];
-        /// Keys for each bucket of a data block's hash index.
-        data_block_hash_table_util_ratio: f64 = 0.75, in 0.01..=100.0, [Mutable];
+        /// Keys for each bucket of a data block's hash index; more than 0 where there is one.
+        data_block_hash_table_util_ratio: f64 = 0.75, [Mutable];
         /// When a data block ends.
         flush_block_policy_factory: FlushBlockPolicy = FlushBlockPolicy::BySize, [Mutable];
         /// Whether data blocks start at multiples of the smaller of `block_size` and 4096 bytes.
@@ -202,11 +202,15 @@ impl TableOptions {
                     .hint("set prefix_extractor, or index_type=kBinarySearch"),
             );
         }
-        if self.partition_filters && self.index_type != IndexType::TwoLevel {
-            return Err(Error::invalid_argument(
-                "partition_filters=true with an index of one level",
-            )
-            .hint("set index_type=kTwoLevelIndexSearch"));
+        if self.data_block_index_type == DataBlockIndexType::BinaryAndHash
+            && self.data_block_hash_table_util_ratio <= 0.0
+        {
+            return Err(Error::invalid_argument(format!(
+                "data_block_hash_table_util_ratio={} with data_block_index_type=\
+                 kDataBlockBinaryAndHash",
+                self.data_block_hash_table_util_ratio
+            ))
+            .hint("RocksDB refuses it too: it must be greater than 0"));
         }
         if self.cache_index_and_filter_blocks && self.no_block_cache {
             return Err(Error::invalid_argument(
@@ -266,8 +270,11 @@ mod tests {
         let e = with(&hash, true, false).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::NotSupported);
         let parts = ("partition_filters", "true");
-        assert!(with(&[parts], true, false).is_err());
         with(&[parts, ("index_type", "kTwoLevelIndexSearch")], true, true).unwrap();
+        let hash = ("data_block_index_type", "kDataBlockBinaryAndHash");
+        let empty = ("data_block_hash_table_util_ratio", "0");
+        with(&[empty], true, false).unwrap();
+        assert!(with(&[hash, empty], true, false).is_err());
         let cached = ("cache_index_and_filter_blocks", "true");
         with(&[cached], true, false).unwrap();
         assert!(with(&[cached, ("no_block_cache", "true")], true, false).is_err());

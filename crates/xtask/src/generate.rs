@@ -186,9 +186,12 @@ fn options_page(used: &BTreeSet<String>) -> String {
          Generated from the option tables by `cargo xtask gen`; do not edit.\n\n\
          Names, values and defaults are RocksDB 7.8.3's. An option is set as a field \
          (`options.db.max_background_jobs = 4`), by name with `OptionTable::set`, or from an OPTIONS \
-         file. A value out of range is an error at open that names the option and what is allowed.\n\n\
+         file. A number out of its range is brought to the nearest in it when a database is opened, as RocksDB \
+         does with most, with a line in LOG; with options marked strict or own it is an error that names the \
+         option and what is allowed.\n\n\
          Marks: **dynamic** it can be changed while the database is open, with `Db::set_options` or \
-         `Db::set_db_options`; **own** Ironstone's, not in RocksDB; **no effect yet** accepted and checked, but \
+         `Db::set_db_options`; **own** Ironstone's, not in RocksDB; **strict** RocksDB refuses a value out \
+         of range; **no effect yet** accepted and checked, but \
          nothing acts on it.\n",
     );
     for (section, field, infos) in sections() {
@@ -236,6 +239,7 @@ fn marks(info: &OptionInfo, used: &BTreeSet<String>) -> String {
     [
         (info.has(OptionFlag::Mutable), "dynamic"),
         (info.has(OptionFlag::Ironstone), "own"),
+        (info.has(OptionFlag::Strict), "strict"),
         (!has_effect(info.name, used), "**no effect yet**"),
     ]
     .into_iter()
@@ -247,10 +251,10 @@ fn marks(info: &OptionInfo, used: &BTreeSet<String>) -> String {
 fn compat_part(used: &BTreeSet<String>) -> String {
     let mut out = String::from(
         "\"Works\" options do what RocksDB's do. Options that are \"declared\" take a value and check \
-         it, but nothing acts on them yet. \"Tuning\" options have nothing to tune here: any value \
-         is accepted. \"Refused\" options are accepted at RocksDB's default, or at another \
+         it, but nothing acts on them yet. \"Tuning\" options have nothing to tune here, or what they \
+         switch off is always done: any value of their type is accepted, told in LOG, and kept in OPTIONS files. \"Refused\" options are accepted at RocksDB's default, or at another \
          value that asks for nothing; whatever asks for something is an error that names the \
-         option. Listed is every option of 7.8.3 and of 11.8.1.\n",
+         option, or, where an OPTIONS file is read with a warning, is kept in the next one. Listed is every option of 7.8.3 and of 11.8.1.\n",
     );
     for (section, _, infos) in sections() {
         let own = infos.iter().filter(|i| !i.has(OptionFlag::Ironstone));

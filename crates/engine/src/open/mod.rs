@@ -38,6 +38,7 @@ use crate::files::{self, FileKind};
 use crate::jobs::{self, CompressionPool};
 use crate::options::dump;
 use crate::options::memory::Budget;
+use crate::options::sanitize;
 use crate::options::{ColumnFamilyDescriptor, ColumnFamilyOptions, Env, Options};
 use crate::shared::new_instance;
 use crate::transfer::parent;
@@ -80,6 +81,9 @@ pub(crate) fn open(
     if let Wanted::Listed(list) = wanted {
         check_descriptors(list, options)?;
     }
+    let mut options = options.clone();
+    let replaced = sanitize::whole(&mut options);
+    let options = &options;
     let exists = look(dir, options, read_only)?;
     if !exists {
         make_dir(&*options.env.fs, dir)?;
@@ -108,6 +112,7 @@ pub(crate) fn open(
     if exists {
         opening.logs.check(oldest_log(&recovered))?;
     }
+    opening.tell(&replaced);
     let shared = opening.run(&recovered, wanted, exists)?;
     Db::started(shared, lock)
 }
@@ -216,7 +221,11 @@ impl Opening {
         let log = if read_only {
             InfoLog::disabled(clock)
         } else {
-            InfoLog::open(Arc::clone(&env.fs), dir, clock, Rolling::of(&options.db))
+            let (fs, rolling) = (Arc::clone(&env.fs), Rolling::of(&options.db));
+            match options.db.db_log_dir.as_str() {
+                "" => InfoLog::open(fs, dir, clock, rolling),
+                log_dir => InfoLog::open_in(log_dir.as_ref(), fs, dir, clock, rolling),
+            }
         };
         let budget = Budget::of(&options.db);
         let cache = env.block_cache.clone().unwrap_or_else(|| {
@@ -297,6 +306,14 @@ impl Opening {
         }
     }
 
+    /// Tells which values of options were replaced, and which have no effect.
+    fn tell(&self, replaced: &[String]) {
+        for line in replaced {
+            self.log.warn(format_args!("{line}"));
+        }
+        dump::kept(&self.log, "the database", &self.options.db.kept);
+    }
+
     /// Column families as the caller wants them, with their tables open.
     fn families(&self, recovered: &Recovered, wanted: &Wanted<'_>) -> Result<FamilySet> {
         if let Wanted::Listed(list) = wanted {
@@ -304,15 +321,17 @@ impl Opening {
         }
         let mut set = FamilySet::default();
         for (&id, family) in &recovered.families {
-            let options = match wanted {
+            let mut options = match wanted {
                 Wanted::All => self.options_for_any(family)?,
                 Wanted::Listed(list) => match list.iter().find(|d| d.name == family.name) {
                     Some(d) => d.options.clone(),
                     None => continue, // reading only: the caller does not want it
                 },
             };
+            let replaced = sanitize::family(&mut options, &self.options.db);
             if !self.read_only {
                 dump::family(&self.log, set.iter().count(), &family.name, &options);
+                dump::replaced(&self.log, &family.name, &replaced, &options);
             }
             set.insert(Arc::new(self.family(id, family, options, recovered)?));
         }

@@ -33,7 +33,7 @@ const ATTEMPTS_MAX: usize = 10_000;
 /// Opens a database that another instance may have open, with messages to `own`.
 pub(crate) fn open_secondary(dir: &Path, own: &Path, options: &Options) -> Result<Db> {
     options.validate()?;
-    let mut options = options.clone();
+    let (mut options, _) = options.sanitized();
     options.db.max_open_files = -1; // a table that is closed may be gone when it is needed
     let options = &options;
     look(dir, options, true)?;

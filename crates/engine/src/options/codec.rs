@@ -17,6 +17,8 @@
 //! came later is written only if it is set, and then the file says that 11.8.1 wrote it: a 7.8.3 that
 //! is asked to ignore what it does not know then does.
 //!
+//! What was read and has no effect here is written again as it stood ([`Kept`]).
+//!
 //! Reading is lenient about what is unknown (keys, sections, newer versions: a warning each) and
 //! strict about shape (an error with the line's number). What a known key asks for that
 //! Ironstone does not do is an error or a warning: [`Unsupported`].
@@ -25,6 +27,7 @@ use base::options::{OptionTable, OptionValue};
 use base::{Comparator, Error, ErrorKind, Result, SliceTransform};
 use table::TableOptions;
 
+use super::kept::{Kept, Setting};
 use super::rocksdb::{self, CF_SECTION, DB_SECTION, KEYS, Key, Releases, TABLE_SECTION};
 use super::{
     CfOptions, ColumnFamilyDescriptor, ColumnFamilyOptions, CompressionOptions, DbOptions,
@@ -59,16 +62,22 @@ pub struct ParsedOptions {
     pub families: Vec<ColumnFamilyDescriptor>,
     /// What was not understood or not followed, each with the number of its line.
     pub warnings: Vec<String>,
+    /// Those of the warnings that are about names that no known RocksDB has.
+    pub unknown: Vec<String>,
 }
 
 /// The text of an OPTIONS file for a database with these families. `default` is written first.
 pub fn to_text(db: &DbOptions, families: &[(&str, &ColumnFamilyOptions)]) -> String {
     let (body, newer) = sections(db, families);
-    let v = if newer {
+    let mut v = if newer {
         ROCKSDB_NEWEST
     } else {
         ROCKSDB_VERSION
     };
+    let all = families.iter().map(|(_, o)| &o.kept).chain([&db.kept]);
+    for kept in all.filter(|k| !k.is_empty()) {
+        v = v.max(kept.version);
+    }
     let f = FILE_VERSION;
     let mut out = String::with_capacity(body.len() + 256);
     out.push_str("# Options of an Ironstone database, as RocksDB's tools read them.\n\n");
@@ -84,45 +93,74 @@ pub fn to_text(db: &DbOptions, families: &[(&str, &ColumnFamilyOptions)]) -> Str
 fn sections(db: &DbOptions, families: &[(&str, &ColumnFamilyOptions)]) -> (String, bool) {
     let mut out = String::with_capacity(16 << 10);
     let mut newer = false;
-    let mut of = |section, value: &dyn Fn(&str) -> Option<String>| {
-        let lines = lines(section, value);
+    let mut of = |section, kept: &Kept, value: &dyn Fn(&str) -> Option<String>| {
+        let lines = lines(section, |n| kept.instead_of(section, n, value(n)));
         newer |= lines.iter().any(|(key, _)| key.releases == Releases::New);
-        lines.into_iter().map(|(key, value)| (key.name, value))
+        let known = lines
+            .into_iter()
+            .map(|(key, value)| (key.name.to_owned(), value));
+        let unknown = kept
+            .of(section)
+            .filter(|s| rocksdb::find(section, &s.name).is_none());
+        let unknown = unknown.map(|s| (s.name.clone(), s.value.clone()));
+        known.chain(unknown).collect::<Vec<_>>()
     };
-    let value = |n: &str| match n {
-        "wal_dir" => Some(escape(&db.wal_dir)),
-        n => db.get(n),
-    };
-    section(&mut out, DB_SECTION, None, of(DB_SECTION, &value));
+    let lines = of(DB_SECTION, &db.kept, &|n| db_value(db, n));
+    section(&mut out, DB_SECTION, None, lines.into_iter());
+    foreign(&mut out, &db.kept);
     let first = families.iter().filter(|(name, _)| *name == "default");
     let rest = families.iter().filter(|(name, _)| *name != "default");
     for (name, o) in first.chain(rest) {
-        let cf_value = |n: &str| match n {
-            "comparator" => Some(o.comparator.name().to_owned()),
-            "prefix_extractor" => Some(o.prefix_extractor.print()),
-            "merge_operator" => o.merge_operator.as_ref().map(|m| m.options_text()),
-            "compaction_filter" => o.compaction_filter.as_ref().map(|f| f.name().to_owned()),
-            "compaction_filter_factory" => {
-                let factory = o.compaction_filter_factory.as_ref();
-                factory.map(|f| f.name().to_owned())
-            }
-            "max_compaction_bytes" => Some(o.cf.compaction_bytes_max().to_string()),
-            "ttl" => Some(o.cf.ttl_seconds().to_string()),
-            "periodic_compaction_seconds" => Some(o.cf.periodic_seconds().to_string()),
-            n => o.cf.get(n),
-        };
-        let cf_lines = of(CF_SECTION, &cf_value);
-        section(&mut out, CF_SECTION, Some(name), cf_lines);
-        let table = of(TABLE_SECTION, &|n| o.table.get(n));
-        section(&mut out, TABLE_SECTION, Some(name), table);
+        let lines = of(CF_SECTION, &o.kept, &|n| cf_value(o, n));
+        section(&mut out, CF_SECTION, Some(name), lines.into_iter());
+        let lines = of(TABLE_SECTION, &o.kept, &|n| o.table.get(n));
+        section(&mut out, TABLE_SECTION, Some(name), lines.into_iter());
+        foreign(&mut out, &o.kept);
     }
     (out, newer)
+}
+
+/// Sections that are not known, as they stood.
+fn foreign(out: &mut String, kept: &Kept) {
+    for line in &kept.foreign {
+        let indent = if line.starts_with('[') { "" } else { "  " };
+        out.extend([indent, line, "\n"]);
+    }
+    if !kept.foreign.is_empty() {
+        out.push('\n');
+    }
+}
+
+/// What is written of an option of the whole database.
+fn db_value(db: &DbOptions, name: &str) -> Option<String> {
+    match name {
+        "wal_dir" | "db_log_dir" => Some(escape(&db.get(name)?)),
+        name => db.get(name),
+    }
+}
+
+/// What is written of an option of a family.
+fn cf_value(o: &ColumnFamilyOptions, name: &str) -> Option<String> {
+    match name {
+        "comparator" => Some(o.comparator.name().to_owned()),
+        "prefix_extractor" => Some(o.prefix_extractor.print()),
+        "merge_operator" => o.merge_operator.as_ref().map(|m| m.options_text()),
+        "compaction_filter" => o.compaction_filter.as_ref().map(|f| f.name().to_owned()),
+        "compaction_filter_factory" => {
+            let factory = o.compaction_filter_factory.as_ref();
+            factory.map(|f| f.name().to_owned())
+        }
+        "max_compaction_bytes" => Some(o.cf.compaction_bytes_max().to_string()),
+        "ttl" => Some(o.cf.ttl_seconds().to_string()),
+        "periodic_compaction_seconds" => Some(o.cf.periodic_seconds().to_string()),
+        name => o.cf.get(name),
+    }
 }
 
 /// Every key of a section that is to be written with its value, or the default where no table has
 /// it. Keys that 7.8.3 does not have are left out at their default; RocksDB leaves out what is empty,
 /// too.
-fn lines(section: &str, value: &dyn Fn(&str) -> Option<String>) -> Vec<(&'static Key, String)> {
+fn lines(section: &str, value: impl Fn(&str) -> Option<String>) -> Vec<(&'static Key, String)> {
     let keys = KEYS.iter().filter(|k| k.section == section);
     keys.map(|k| (k, value(k.name).unwrap_or_else(|| k.default.to_owned())))
         .filter(|(k, v)| k.releases == Releases::Both || v != k.default)
@@ -134,7 +172,7 @@ fn section(
     out: &mut String,
     title: &str,
     family: Option<&str>,
-    keys: impl Iterator<Item = (&'static str, String)>,
+    keys: impl Iterator<Item = (impl AsRef<str>, String)>,
 ) {
     out.push('[');
     out.push_str(title);
@@ -145,7 +183,7 @@ fn section(
     }
     out.push_str("]\n");
     for (name, value) in keys {
-        out.extend(["  ", name, "=", &value, "\n"]);
+        out.extend(["  ", name.as_ref(), "=", &value, "\n"]);
     }
     out.push('\n');
 }
@@ -256,6 +294,12 @@ pub fn parse_with(text: &str, unsupported: Unsupported) -> Result<ParsedOptions>
         return Err(Error::invalid_argument(
             "no section [CFOptions \"default\"]",
         ));
+    }
+    let version = p.out.rocksdb_version;
+    let kept = p.out.families.iter_mut().map(|f| &mut f.options.kept);
+    let all = kept.chain([&mut p.out.db.kept]);
+    for kept in all.filter(|k| !k.is_empty()) {
+        kept.version = version;
     }
     Ok(p.out)
 }
@@ -370,7 +414,11 @@ impl Parser {
             let header = header.strip_suffix(']').ok_or_else(|| {
                 Error::invalid_argument(format!("the section header \"{line}\" does not end in ]"))
             })?;
-            return self.section(header);
+            let header = self.section(header);
+            if self.at == Section::Unknown {
+                self.kept().foreign.push(line.to_owned());
+            }
+            return header;
         }
         let (name, value) = line.split_once('=').ok_or_else(|| {
             Error::invalid_argument(format!("\"{line}\" is not of the form key=value"))
@@ -378,7 +426,10 @@ impl Parser {
         let (name, value) = (name.trim(), value.trim());
         match self.at {
             Section::None => Err(Error::invalid_argument("a key before the first section")),
-            Section::Unknown => Ok(()),
+            Section::Unknown => {
+                self.kept().foreign.push(line.to_owned());
+                Ok(())
+            }
             Section::Version => self.version(name, value),
             Section::Db => self.key(DB_SECTION, name, value),
             Section::Cf => self.key(CF_SECTION, name, value),
@@ -424,7 +475,7 @@ impl Parser {
                 )));
             }
             _ => {
-                self.warn(format!("unknown section [{header}] is skipped"));
+                self.warn_unknown(format!("unknown section [{header}] is skipped"));
                 Section::Unknown
             }
         };
@@ -471,20 +522,18 @@ impl Parser {
                     self.warn(format!("options_file_version {value} is newer than 1.1"));
                 }
             }
-            _ => self.warn(format!("unknown key {name} in [Version]")),
+            _ => self.warn_unknown(format!("unknown key {name} in [Version]")),
         }
         Ok(())
     }
 
     fn key(&mut self, section: &'static str, name: &str, value: &str) -> Result<()> {
+        self.kept_of(section).forget(section, name);
         if section == TABLE_SECTION && has_table_rule(name) {
             return self.table_rule(name, value);
         }
         let Some(known) = rocksdb::find(section, name) else {
-            let known = KEYS.iter().filter(|k| k.section == section);
-            let nearest = base::options::nearest(name, known.map(|k| k.name));
-            let hint = nearest.map_or(String::new(), |n| format!(" (did you mean {n}?)"));
-            self.warn(format!("unknown key {name} in [{section}]{hint}"));
+            self.unknown_key(section, name, value);
             return Ok(());
         };
         if section == CF_SECTION
@@ -496,44 +545,133 @@ impl Parser {
             return self.component(name, value);
         }
         if !rocksdb::is_implemented(known) {
-            if same_value(value, known.default) || rocksdb::is_also_accepted(known, value) {
-                return Ok(());
-            }
-            if rocksdb::is_without_effect(known) {
-                self.warn(format!("option {name} = {value} has no effect"));
-                return Ok(());
-            }
-            return self.not_done(format!(
-                "option {name} = {value} (only {} is implemented)",
-                known.default
-            ));
+            return self.without_effect(known, value);
         }
-        let set = match section {
-            DB_SECTION if name == "wal_dir" => {
-                self.out.db.wal_dir = unescape(value);
-                Ok(())
-            }
-            DB_SECTION => set(&mut self.out.db, name, value, DbOptions::validate),
-            _ => match self.out.families.last_mut() {
-                None => Ok(()),
-                Some(f) if section == CF_SECTION => {
-                    set(&mut f.options.cf, name, value, CfOptions::validate)
-                }
-                Some(f) => set(
-                    &mut f.options.table,
-                    name,
-                    value,
-                    TableOptions::check_writable,
-                ),
-            },
-        };
-        match set {
+        if section == TABLE_SECTION && name == "filter_policy" && reads_only(value) {
+            self.warn(format!(
+                "option {name} = {value} makes no filters, as in RocksDB"
+            ));
+            let set = self.set(section, name, "nullptr");
+            set.map_err(Unset::into_error)?;
+            self.keep(section, name, value, false);
+            return Ok(());
+        }
+        if name == "wal_compression" && uncompressed(value) {
+            self.warn(format!("option {name} = {value} is used as kNoCompression"));
+            return self
+                .set(section, name, "kNoCompression")
+                .map_err(Unset::into_error);
+        }
+        match self.set(section, name, value) {
             Ok(()) => Ok(()),
             Err(Unset::OutOfRange(e)) if self.strict => Err(e),
             Err(e) if !same_shape(value, known.default) => Err(e.into_error()),
             // A value that RocksDB may have, but Ironstone does not.
-            Err(e) => self.not_done(plain(&e.into_error())),
+            Err(e) => self.not_done(section, name, value, plain(&e.into_error())),
         }
+    }
+
+    /// Sets an option that Ironstone has.
+    fn set(&mut self, section: &str, name: &str, value: &str) -> Result<(), Unset> {
+        match section {
+            DB_SECTION if name == "wal_dir" => {
+                self.out.db.wal_dir = unescape(value);
+                Ok(())
+            }
+            DB_SECTION if name == "db_log_dir" => {
+                self.out.db.db_log_dir = unescape(value);
+                Ok(())
+            }
+            DB_SECTION => set(&mut self.out.db, name, value),
+            _ => match self.out.families.last_mut() {
+                None => Ok(()),
+                Some(f) if section == CF_SECTION => set(&mut f.options.cf, name, value),
+                Some(f) => set(&mut f.options.table, name, value),
+            },
+        }
+    }
+
+    /// A key that RocksDB has and no option table.
+    fn without_effect(&mut self, known: &'static Key, value: &str) -> Result<()> {
+        let (section, name) = (known.section, known.name);
+        if same_value(value, known.default) {
+            return Ok(());
+        }
+        if rocksdb::is_also_accepted(known, value) {
+            self.keep(section, name, value, false);
+            return Ok(());
+        }
+        if rocksdb::is_without_effect(known) {
+            if !same_shape(value, known.default) || !rocksdb::is_in_type(known, value) {
+                let default = known.default;
+                return Err(Error::invalid_argument(format!(
+                    "option {name}: \"{value}\" is no value like {default}"
+                )));
+            }
+            self.warn(format!("option {name} = {value} has no effect"));
+            self.keep(section, name, value, true);
+            return Ok(());
+        }
+        self.not_done(
+            section,
+            name,
+            value,
+            format!(
+                "option {name} = {value} (only {} is implemented)",
+                known.default
+            ),
+        )
+    }
+
+    /// A key that no known RocksDB has, or an object, which text cannot make.
+    fn unknown_key(&mut self, section: &'static str, name: &str, value: &str) {
+        self.keep(
+            section,
+            name,
+            value,
+            !matches!(value, "" | "nullptr" | "{}"),
+        );
+        if let Some((_, field)) = OBJECTS.iter().find(|(object, _)| *object == name) {
+            self.warn(format!(
+                "option {name} is an object, which is given as options.{field}"
+            ));
+            return;
+        }
+        let known = KEYS.iter().filter(|k| k.section == section);
+        let nearest = base::options::nearest(name, known.map(|k| k.name));
+        let hint = nearest.map_or(String::new(), |n| format!(" (did you mean {n}?)"));
+        self.warn_unknown(format!("unknown key {name} in [{section}]{hint}"));
+    }
+
+    /// Where settings without effect of the section just read are kept.
+    fn kept_of(&mut self, section: &str) -> &mut Kept {
+        match self.out.families.last_mut() {
+            Some(f) if section != DB_SECTION => &mut f.options.kept,
+            _ => &mut self.out.db.kept,
+        }
+    }
+
+    /// The same for sections that are not known.
+    fn kept(&mut self) -> &mut Kept {
+        self.kept_of("")
+    }
+
+    /// Keeps a setting as it stands. `asks`: for something that it does not get.
+    fn keep(&mut self, section: &'static str, name: &str, value: &str, asks: bool) {
+        let family = self.out.families.last().map(|f| &f.options);
+        let instead = match (section, family) {
+            (DB_SECTION, _) => db_value(&self.out.db, name),
+            (CF_SECTION, Some(o)) => cf_value(o, name),
+            (_, Some(o)) => o.table.get(name),
+            (_, None) => None,
+        };
+        self.kept_of(section).keep(Setting {
+            section,
+            name: name.to_owned(),
+            value: value.to_owned(),
+            instead,
+            asks,
+        });
     }
 
     /// A key of one of these sections, or the error that none has it.
@@ -551,12 +689,9 @@ impl Parser {
         }
         // Options that only Ironstone has do not stand in OPTIONS files.
         match sections.iter().find(|s| own(s)) {
-            Some(&DB_SECTION) => {
-                set(&mut self.out.db, name, value, DbOptions::validate).map_err(Unset::into_error)
-            }
+            Some(&DB_SECTION) => set(&mut self.out.db, name, value).map_err(Unset::into_error),
             Some(&CF_SECTION) => match self.out.families.last_mut() {
-                Some(f) => set(&mut f.options.cf, name, value, CfOptions::validate)
-                    .map_err(Unset::into_error),
+                Some(f) => set(&mut f.options.cf, name, value).map_err(Unset::into_error),
                 None => Ok(()),
             },
             _ => Err(unknown(sections, name)),
@@ -569,8 +704,14 @@ impl Parser {
             return Ok(());
         };
         match f.options.table.apply(name, value) {
-            Ok(()) => Ok(()),
-            Err(e) => self.not_done(plain(&e)),
+            Ok(()) => {
+                let known = rocksdb::find(TABLE_SECTION, name);
+                if known.is_some_and(|k| !same_value(value, k.default)) {
+                    self.keep(TABLE_SECTION, name, value, false);
+                }
+                Ok(())
+            }
+            Err(e) => self.not_done(TABLE_SECTION, name, value, plain(&e)),
         }
     }
 
@@ -585,23 +726,27 @@ impl Parser {
         let (mut options, unknown) = before
             .parse_members(value)
             .map_err(|e| Error::invalid_argument(format!("option {name}: {}", plain(&e))))?;
+        let mut refused = None;
         for (member, value) in unknown {
             match CompressionOptions::only_value(member) {
-                Some(only) => self.not_done(format!(
-                    "option {name}: {member} = {value} (only {only} is implemented)"
-                ))?,
+                Some(only) => {
+                    let what = format!("{member} = {value} (only {only} is implemented)");
+                    self.refuse(format!("option {name}: {what}"))?;
+                }
                 None if self.strict => {
                     return Err(Error::invalid_argument(format!(
                         "unknown member {member} in {name}"
                     )));
                 }
-                None => self.warn(format!("unknown member {member} in {name}")),
+                None => self.warn_unknown(format!("unknown member {member} in {name}")),
             }
+            refused = Some(member);
         }
         if let Some(member) = options.unsupported() {
-            self.not_done(format!(
+            self.refuse(format!(
                 "option {name}: {member} that RocksDB does not read"
             ))?;
+            refused = Some(member);
             options = options.supported_part();
         }
         if let Some(f) = self.out.families.last_mut() {
@@ -609,6 +754,9 @@ impl Parser {
                 "compression_opts" => f.options.cf.compression_opts = options,
                 _ => f.options.cf.bottommost_compression_opts = options,
             }
+        }
+        if refused.is_some() {
+            self.keep(CF_SECTION, name, value, true);
         }
         Ok(())
     }
@@ -619,9 +767,15 @@ impl Parser {
             "prefix_extractor" => self.prefix_extractor(value),
             "merge_operator" => self.merge_operator(value),
             _ if matches!(value, "nullptr" | "") => Ok(()),
-            _ => self.not_done(format!(
-                "option {name} = {value}: a filter is given with the family's options"
-            )),
+            _ => {
+                let why = "a filter is given with the family's options";
+                self.not_done(
+                    CF_SECTION,
+                    name,
+                    value,
+                    format!("option {name} = {value}: {why}"),
+                )
+            }
         }
     }
 
@@ -634,7 +788,8 @@ impl Parser {
                 Ok(())
             }
             Err(e) if e.kind() == ErrorKind::NotSupported => {
-                self.not_done(format!("option {}", plain(&e)))
+                let message = format!("option {}", plain(&e));
+                self.not_done(CF_SECTION, "merge_operator", value, message)
             }
             Err(e) => Err(e),
         }
@@ -648,27 +803,37 @@ impl Parser {
                 }
                 Ok(())
             }
-            None => self.not_done(format!(
+            None => self.refuse(format!(
                 "option comparator = {value}, which is not built in"
             )),
         }
     }
 
     fn prefix_extractor(&mut self, value: &str) -> Result<()> {
-        match Option::<SliceTransform>::parse(value) {
-            Some(transform) => {
-                if let Some(f) = self.out.families.last_mut() {
-                    f.options.prefix_extractor = transform;
-                }
-                Ok(())
-            }
-            None => self.not_done(format!(
-                "option prefix_extractor = {value}, which is not built in"
-            )),
+        let Some(transform) = Option::<SliceTransform>::parse(value) else {
+            let message = format!("option prefix_extractor = {value}, which is not built in");
+            return self.not_done(CF_SECTION, "prefix_extractor", value, message);
+        };
+        if let Some(f) = self.out.families.last_mut() {
+            f.options.prefix_extractor = transform;
         }
+        Ok(())
     }
 
-    fn not_done(&mut self, message: String) -> Result<()> {
+    /// What Ironstone does not have: refused, or told and kept as it stands.
+    fn not_done(
+        &mut self,
+        section: &'static str,
+        name: &str,
+        value: &str,
+        message: String,
+    ) -> Result<()> {
+        self.refuse(message)?;
+        self.keep(section, name, value, true);
+        Ok(())
+    }
+
+    fn refuse(&mut self, message: String) -> Result<()> {
         match self.unsupported {
             Unsupported::Refuse => Err(Error::not_supported(message)),
             Unsupported::Warn => {
@@ -685,18 +850,34 @@ impl Parser {
             format!("line {}: {message}", self.line)
         });
     }
+
+    /// A warning about a name that no known RocksDB has.
+    fn warn_unknown(&mut self, message: String) {
+        self.warn(message);
+        self.out.unknown.extend(self.out.warnings.last().cloned());
+    }
 }
 
 /// What RocksDB takes as text and Ironstone as an object: name and where it is given.
 const OBJECTS: &[(&str, &str)] = &[
     ("block_cache", "env.block_cache"),
+    ("compaction_thread_limiter", "db.max_background_jobs"),
     ("env", "env"),
+    ("info_log", "env"),
     ("listeners", "env.listeners"),
+    ("persistent_cache", "env.block_cache"),
     ("rate_limiter", "env.rate_limiter"),
     ("rate_limiter_bytes_per_sec", "env.rate_limiter"),
+    ("row_cache", "env.block_cache"),
+    ("sst_file_manager", "env"),
     ("statistics", "env.statistics"),
     ("write_buffer_manager", "env.write_buffer_manager"),
 ];
+
+/// Whether an option is an object, which text cannot make.
+pub fn is_object(name: &str) -> bool {
+    OBJECTS.iter().any(|(object, _)| *object == name)
+}
 
 /// The error of a name that none of the sections has.
 pub(super) fn unknown(sections: &[&str], name: &str) -> Error {
@@ -738,17 +919,33 @@ impl Unset {
 }
 
 /// Sets an option if the result is valid; the table is unchanged otherwise.
-fn set<T: OptionTable>(
-    table: &mut T,
-    name: &str,
-    value: &str,
-    check: fn(&T) -> Result<()>,
-) -> Result<(), Unset> {
+fn set<T: OptionTable>(table: &mut T, name: &str, value: &str) -> Result<(), Unset> {
     let mut changed = table.clone();
     changed.set(name, value).map_err(Unset::NoValue)?;
-    check(&changed).map_err(Unset::OutOfRange)?;
+    let mut used = changed.clone();
+    used.sanitize();
+    used.validate().map_err(Unset::OutOfRange)?;
     *table = changed;
     Ok(())
+}
+
+/// Whether RocksDB takes a compression for logs, and then leaves them uncompressed.
+fn uncompressed(compression: &str) -> bool {
+    let codec = table::CompressionType::parse(compression);
+    codec.is_some_and(|c| {
+        !matches!(
+            c,
+            table::CompressionType::None | table::CompressionType::Zstd
+        )
+    })
+}
+
+/// Whether a filter policy is one by which RocksDB reads filters and makes none: what its releases
+/// before 7.0 wrote into OPTIONS files.
+fn reads_only(policy: &str) -> bool {
+    let name = policy.strip_prefix("{id=").unwrap_or(policy);
+    let name = name.split([':', ';', '}']).next().unwrap_or_default();
+    name == table::filter::BUILTIN_NAME
 }
 
 /// True if two values mean the same: as text, as numbers, or member by member in any order.
@@ -774,7 +971,8 @@ fn same_value(value: &str, default: &str) -> bool {
 fn same_shape(value: &str, default: &str) -> bool {
     let number = |s: &str| s.parse::<f64>().is_ok();
     let switch = |s: &str| matches!(s, "true" | "false" | "0" | "1");
-    (!number(default) || number(value)) && (!switch(default) || switch(value))
+    let is_switch = matches!(default, "true" | "false");
+    (!number(default) || number(value)) && (!is_switch || switch(value))
 }
 
 /// The line without its comment.

@@ -299,7 +299,7 @@ fn a_text_of_options_is_read_and_written() {
             "only false is implemented",
         ),
         ("compression_opts=1:2", "compression_opts"),
-        ("max_background_jobs=0", "out of range"),
+        ("keep_log_file_num=0", "out of range"),
         (
             "block_based_table_factory={block_cache=1M}",
             "env.block_cache",

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use base::Result;
 use base::options::OptionValue;
 use base::sync::atomic::AtomicBool;
 use table::CompressionType;
@@ -330,18 +329,6 @@ impl Default for CompactionOptions {
             canceled: None,
         }
     }
-}
-
-/// The widths of universal compactions must allow one. Errors: `InvalidArgument` naming both.
-pub(crate) fn check_universal(o: &CompactionOptionsUniversal) -> Result<()> {
-    if o.min_merge_width < 2 || o.max_merge_width < o.min_merge_width {
-        return Err(base::Error::invalid_argument(format!(
-            "option compaction_options_universal: min_merge_width = {} and max_merge_width = {}",
-            o.min_merge_width, o.max_merge_width
-        ))
-        .hint("2 <= min_merge_width <= max_merge_width"));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -3,6 +3,9 @@
 use base::{Error, Result};
 use log::RecoveryMode;
 
+use super::kept::Kept;
+use super::rocksdb::DB_SECTION;
+
 base::option_enum! {
     /// The least important message that goes to LOG.
     #[derive(PartialOrd, Ord)]
@@ -59,7 +62,11 @@ base::option_enum! {
 
 base::options! {
     /// Options of a whole database.
-    pub struct DbOptions ["DBOptions"] {
+    pub struct DbOptions ["DBOptions"]
+    and {
+        /// What an OPTIONS file said of the database and has no effect here.
+        kept: Kept
+    } {
         /// Whether `open` creates the database if there is none.
         create_if_missing: bool = false;
         /// Whether `open` creates column families that are asked for and do not exist.
@@ -101,10 +108,16 @@ base::options! {
         max_write_batch_group_size_bytes: u64 = 1 << 20, in 1..=1 << 40;
         /// Whether log records stay in memory until the log is flushed by call.
         manual_wal_flush: bool = false;
+        /// How often the database tries to accept writes again by itself after the device was full;
+        /// 0 is never. The count begins anew when it succeeds.
+        max_bgerror_resume_count: i32 = i32::MAX;
+        /// The directory of LOG, which is then named after the path of the database; empty is the
+        /// database's own. Created if missing, but not the directory above it.
+        db_log_dir: String = String::new();
         /// The least important message that goes to LOG.
         info_log_level: InfoLogLevel = InfoLogLevel::Info;
         /// How many LOG files are kept, the current one included.
-        keep_log_file_num: u64 = 1000, in 1..=u64::MAX;
+        keep_log_file_num: u64 = 1000, in 1..=u64::MAX, [Strict];
         /// Bytes of LOG after which a new one is begun; 0 is without limit.
         max_log_file_size: u64 = 0;
         /// Seconds after which a new LOG is begun; 0 is without limit.
@@ -146,9 +159,9 @@ base::options! {
         /// wal_recovery_mode kTolerateCorruptedTailRecords or kAbsoluteConsistency, and where logs
         /// are archived.
         recycle_log_file_num: u64 = 0, in 0..=64;
-        /// How the records of write-ahead logs are compressed: `kNoCompression` or `kZSTD`. RocksDB
-        /// knows no other either, and leaves logs uncompressed where it is given one; here that is
-        /// an error. Logs of both sorts are always read.
+        /// How the records of write-ahead logs are compressed: `kNoCompression` or `kZSTD`. With any
+        /// other codec, named in a text, logs stay uncompressed, as in RocksDB. Logs of both sorts
+        /// are always read.
         wal_compression: WalCompression = WalCompression::None;
         /// Whether the next group of writers begins while one is being inserted into the
         /// memtables. Groups that wait for the device always overlap like that.
@@ -235,6 +248,7 @@ impl DbOptions {
                 "set one of them only",
             );
         }
+        self.check_kept()?;
         if self.wal_pipeline_depth > 1 && self.wal_tail_policy != WalTailPolicy::Pad {
             return refuse(
                 "wal_pipeline_depth > 1 needs wal_tail_policy = pad: two writes must not touch \
@@ -249,5 +263,35 @@ impl DbOptions {
             );
         }
         Ok(())
+    }
+
+    /// The rules that RocksDB has for options without an effect here: it would refuse to load the
+    /// OPTIONS file.
+    fn check_kept(&self) -> Result<()> {
+        let is = |name: &str, value: &str| self.kept.get(DB_SECTION, name) == Some(value);
+        let unordered = is("unordered_write", "true");
+        let threads = self.kept.get(DB_SECTION, "read_io_executor_threads");
+        let refused = [
+            (
+                unordered && self.enable_pipelined_write,
+                "unordered_write is incompatible with enable_pipelined_write",
+            ),
+            (
+                unordered && !self.allow_concurrent_memtable_write,
+                "unordered_write is incompatible with allow_concurrent_memtable_write = false",
+            ),
+            (
+                is("open_files_async", "true") && !is("skip_stats_update_on_db_open", "true"),
+                "open_files_async requires skip_stats_update_on_db_open = true",
+            ),
+            (
+                threads.is_some_and(|n| n == "0" || n.starts_with('-')),
+                "read_io_executor_threads must be greater than 0",
+            ),
+        ];
+        match refused.iter().find(|(is, _)| *is) {
+            None => Ok(()),
+            Some((_, what)) => Err(Error::invalid_argument(*what).hint("RocksDB refuses it too")),
+        }
     }
 }

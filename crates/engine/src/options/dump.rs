@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use base::options::{OptionFlag, OptionTable};
 
-use super::{ColumnFamilyOptions, DbOptions, Env, codec};
+use super::{ColumnFamilyOptions, DbOptions, Env, Kept, codec};
 use crate::events::InfoLog;
 
 /// Families whose options are written; those of further ones are left out, as RocksDB does it.
@@ -30,8 +30,11 @@ pub(crate) fn database(log: &InfoLog, options: &DbOptions, env: &Env) {
     line(log, "rate_limiter", given(env.rate_limiter.is_some()));
     line(log, "sst_file_manager.rate_bytes_per_sec", 0);
     line(log, "row_cache", "None");
-    for name in ["wal_dir", "db_log_dir"] {
-        if name == "db_log_dir" || options.wal_dir.is_empty() {
+    for (name, dir) in [
+        ("wal_dir", &options.wal_dir),
+        ("db_log_dir", &options.db_log_dir),
+    ] {
+        if dir.is_empty() {
             line(log, name, "");
         }
     }
@@ -73,6 +76,33 @@ pub(crate) fn family(log: &InfoLog, nth: usize, name: &str, options: &ColumnFami
         "           table_factory options: {}",
         table.trim_end()
     ));
+}
+
+/// Tells of a family's options which values were replaced, and which have no effect.
+pub(crate) fn replaced(
+    log: &InfoLog,
+    family: &str,
+    replaced: &[String],
+    options: &ColumnFamilyOptions,
+) {
+    for line in replaced {
+        log.warn(format_args!("[{family}] {line}"));
+    }
+    kept(log, &format!("column family [{family}]"), &options.kept);
+}
+
+/// Tells what of an OPTIONS file has no effect here.
+pub(crate) fn kept(log: &InfoLog, of: &str, kept: &Kept) {
+    for (name, value) in kept.told() {
+        log.warn(format_args!(
+            "option {name} = {value} of {of} has no effect here; OPTIONS files keep it"
+        ));
+    }
+    for section in kept.sections() {
+        log.warn(format_args!(
+            "section {section} is not known; OPTIONS files keep it"
+        ));
+    }
 }
 
 /// Section, name and value of each line of an OPTIONS file.

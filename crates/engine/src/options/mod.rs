@@ -9,7 +9,8 @@
 //!           └─ env: Env                 file system, clock, block cache, statistics
 //! ```
 //!
-//! [`codec`] writes and reads the OPTIONS file; [`rocksdb`] lists every key that RocksDB 7.8.3
+//! [`sanitize`] replaces values that RocksDB takes and does not run with. [`codec`] writes and reads
+//! the OPTIONS file, [`kept`] has what of it has no effect here; [`rocksdb`] lists every key that RocksDB 7.8.3
 //! has, so that a setting which Ironstone does not implement is refused by name.
 
 mod cf;
@@ -17,12 +18,14 @@ pub mod codec;
 mod compaction;
 mod db;
 pub(crate) mod dump;
+mod kept;
 mod keys;
 pub(crate) mod latest;
 pub(crate) mod memory;
 mod profiles;
 mod read_write;
 pub mod rocksdb;
+pub(crate) mod sanitize;
 pub(crate) mod text;
 
 use std::sync::Arc;
@@ -41,6 +44,7 @@ use crate::filter::{CompactionFilter, CompactionFilterFactory};
 use crate::listener::Listeners;
 use crate::threads::{SystemThreads, Threads};
 use crate::write_buffer_manager::WriteBufferManager;
+use rocksdb::{DB_SECTION, TABLE_SECTION};
 
 pub use cf::{CfOptions, CompressionOptions, MemtableFactory};
 pub use codec::ParsedOptions;
@@ -50,6 +54,7 @@ pub use compaction::{
     CompactionStyle, PerLevel,
 };
 pub use db::{DbOptions, InfoLogLevel, WalCompression, WalIoMode, WalTailPolicy};
+pub use kept::Kept;
 pub use profiles::Profile;
 pub use read_write::{
     ContinueCallback, FlushOptions, GetMergeOperandsOptions, ReadOptions, ReadTier, TableFilter,
@@ -63,7 +68,7 @@ pub use read_write::{
 /// options.db.create_if_missing = true;
 /// options.cf.cf.write_buffer_size = 8 << 20;
 /// options.validate().unwrap();
-/// options.cf.cf.level0_stop_writes_trigger = 10;
+/// options.db.keep_log_file_num = 0;
 /// assert!(options.validate().is_err());
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -77,13 +82,15 @@ pub struct Options {
 }
 
 impl Options {
-    /// Checks every range and the rules between options. Errors: `InvalidArgument` naming the
-    /// option, its value and what is allowed; `NotSupported` for what Ironstone does not have.
+    /// Checks the options as a database would run with them ([`Options::sanitized`]): every range
+    /// and the rules between them. Errors: `InvalidArgument` naming the option, its value and what
+    /// is allowed; `NotSupported` for what Ironstone does not have.
     pub fn validate(&self) -> Result<()> {
-        self.db.validate()?;
-        self.db.validate_together()?;
-        memory::check(&self.db, &self.env)?;
-        self.cf.validate_in(&self.db)
+        let (all, _) = self.sanitized();
+        all.db.validate()?;
+        all.db.validate_together()?;
+        memory::check(&all.db, &all.env)?;
+        all.cf.validate_in(&all.db)
     }
 
     /// These options with the settings of a text like RocksDB's `GetOptionsFromString` takes:
@@ -119,9 +126,6 @@ impl Options {
     }
 }
 
-/// Levels with `allow_ingest_behind`, at least: one for flushes, one for compactions, and the last.
-const LEVELS_BEHIND_MIN: i32 = 3;
-
 /// Everything about one column family.
 #[derive(Clone, Debug, Default)]
 pub struct ColumnFamilyOptions {
@@ -141,6 +145,8 @@ pub struct ColumnFamilyOptions {
     pub compaction_filter_factory: Option<Arc<dyn CompactionFilterFactory>>,
     /// The prefixes of keys, for filters.
     pub prefix_extractor: Option<SliceTransform>,
+    /// What an OPTIONS file said of the family and its tables and has no effect here.
+    pub kept: Kept,
 }
 
 impl ColumnFamilyOptions {
@@ -151,21 +157,46 @@ impl ColumnFamilyOptions {
 
     /// [`ColumnFamilyOptions::validate`], for a family of a database with these options.
     pub(crate) fn validate_in(&self, db: &DbOptions) -> Result<()> {
-        self.validate()?;
-        let levels = self.cf.num_levels;
-        if db.allow_ingest_behind && levels < LEVELS_BEHIND_MIN {
-            return Err(Error::invalid_argument(format!(
-                "option allow_ingest_behind = true with num_levels = {levels}"
+        let mut all = self.clone();
+        sanitize::family(&mut all, db);
+        all.validate_sanitized()?;
+        let ages = all.cf.compaction_style == CompactionStyle::Fifo && all.cf.ttl_seconds() > 0;
+        if ages && db.max_open_files != -1 {
+            return Err(Error::not_supported(format!(
+                "option ttl = {} with FIFO compaction and max_open_files = {}",
+                all.cf.ttl, db.max_open_files
             ))
-            .hint("the last level is kept free: set num_levels to 3 or more"));
+            .hint("RocksDB refuses it too: set max_open_files = -1, or ttl = 0"));
+        }
+        if db.kept.get(DB_SECTION, "unordered_write") == Some("true")
+            && all.cf.max_successive_merges > 0
+        {
+            return Err(Error::invalid_argument(
+                "max_successive_merges larger than 0 is inconsistent with unordered_write",
+            )
+            .hint("RocksDB refuses it too: set one of them only"));
         }
         Ok(())
     }
 
-    /// Checks every range and the rules between options. Errors: as [`Options::validate`].
+    /// Checks the options as a database would run with them: every range and the rules between
+    /// them. Errors: as [`Options::validate`].
     pub fn validate(&self) -> Result<()> {
+        self.validate_in(&DbOptions::default())
+    }
+
+    fn validate_sanitized(&self) -> Result<()> {
         self.cf.validate()?;
         self.table.check_writable()?;
+        let pins = self
+            .kept
+            .get(TABLE_SECTION, "pin_l0_filter_and_index_blocks_in_cache");
+        if pins == Some("true") && self.table.no_block_cache {
+            return Err(Error::invalid_argument(
+                "pin_l0_filter_and_index_blocks_in_cache=true with no_block_cache=true",
+            )
+            .hint("RocksDB refuses it too: set one of them only"));
+        }
         let compressed = self.cf.compression != CompressionType::None;
         self.table
             .check_together(compressed, self.prefix_extractor.is_some())?;

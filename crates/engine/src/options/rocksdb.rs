@@ -4,7 +4,7 @@
 //! [`super::codec`] writes all keys of 7.8.3, in this order, so that RocksDB's tools find a complete
 //! file. [`unimplemented()`] lists those that no option table has, for `docs/compat.md`.
 
-use base::options::OptionTable;
+use base::options::{OptionTable, OptionValue as _};
 use table::TableOptions;
 
 pub use super::keys::{CF_SECTION, DB_SECTION, KEYS, Key, Releases, TABLE_SECTION};
@@ -61,6 +61,8 @@ pub const WITHOUT_EFFECT: &[(&str, &str)] = &[
     (DB_SECTION, "max_manifest_space_amp_pct"),
     (DB_SECTION, "open_files_async"),
     (DB_SECTION, "optimize_manifest_for_recovery"),
+    // Damage is always an error.
+    (DB_SECTION, "paranoid_checks"),
     (DB_SECTION, "random_access_max_buffer_size"),
     (DB_SECTION, "read_io_executor_threads"),
     (DB_SECTION, "reuse_manifest_on_open"),
@@ -70,9 +72,14 @@ pub const WITHOUT_EFFECT: &[(&str, &str)] = &[
     (DB_SECTION, "table_cache_numshardbits"),
     (DB_SECTION, "unordered_write"),
     (DB_SECTION, "use_adaptive_mutex"),
+    // fdatasync makes durable all that is needed to read a file again, its length too.
+    (DB_SECTION, "use_fsync"),
+    (DB_SECTION, "writable_file_max_buffer_size"),
     (DB_SECTION, "write_thread_max_yield_usec"),
     (DB_SECTION, "write_thread_slow_yield_usec"),
     (CF_SECTION, "bloom_locality"),
+    // They are always done.
+    (CF_SECTION, "force_consistency_checks"),
     (CF_SECTION, "memtable_batch_lookup_optimization"),
     (CF_SECTION, "memtable_huge_page_size"),
     (CF_SECTION, "optimize_filters_for_hits"),
@@ -80,6 +87,27 @@ pub const WITHOUT_EFFECT: &[(&str, &str)] = &[
     (CF_SECTION, "sample_for_compression"),
     (CF_SECTION, "uncache_aggressiveness"),
 ];
+
+/// Options without effect whose numbers have 32 bits, with a sign or without. All others have 64.
+const SIGNED: &[&str] = &[
+    "max_manifest_space_amp_pct",
+    "read_io_executor_threads",
+    "table_cache_numshardbits",
+];
+const UNSIGNED: &[&str] = &["bloom_locality", "uncache_aggressiveness"];
+
+/// False if a value of an option without effect is none of its type, so that RocksDB would not load
+/// an OPTIONS file with it.
+pub fn is_in_type(key: &Key, value: &str) -> bool {
+    let number = key.default.parse::<u64>().is_ok();
+    match key.name {
+        // Nothing reads these any more.
+        "access_hint_on_compaction_start" | "random_access_max_buffer_size" => true,
+        name if SIGNED.contains(&name) => i32::parse(value).is_some(),
+        name if UNSIGNED.contains(&name) => u32::parse(value).is_some(),
+        _ => !number || u64::parse(value).is_some(),
+    }
+}
 
 /// True if the value asks for nothing that Ironstone lacks, though it is not the default.
 pub fn is_also_accepted(key: &Key, value: &str) -> bool {

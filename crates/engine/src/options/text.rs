@@ -12,7 +12,7 @@ use table::TableOptions;
 
 use super::codec::{self, Parser, TABLE_OPTION, members, table_members};
 use super::rocksdb::{self, CF_SECTION, DB_SECTION, TABLE_SECTION};
-use super::{CfOptions, ColumnFamilyOptions, DbOptions, Options};
+use super::{CfOptions, ColumnFamilyOptions, DbOptions, Options, sanitize};
 
 /// These options with those of a text. Errors: see [`Options::with_text`].
 pub(super) fn apply(base: &Options, text: &str) -> Result<Options> {
@@ -96,11 +96,13 @@ pub(super) fn to_options_text(options: &Options) -> String {
     options.db.to_text() + &options.cf.to_text()
 }
 
-/// The options of a family after a change while it is open, and what of it has no effect.
+/// The options of a family of a database with these options after a change while it is open, and what
+/// of it has no effect or was replaced.
 /// Errors: `InvalidArgument` for an option that is unknown, cannot be changed, or gets a value that
 /// is none or breaks a rule; `NotSupported` for what is not implemented.
 pub(crate) fn change_family(
     now: &ColumnFamilyOptions,
+    db: &DbOptions,
     changes: &[(&str, &str)],
 ) -> Result<(ColumnFamilyOptions, Vec<String>)> {
     let mut p = Parser::onto(DbOptions::default(), now.clone());
@@ -108,15 +110,17 @@ pub(crate) fn change_family(
         check_family_changeable(name, value)?;
         p.assign(&[CF_SECTION], name, value)?;
     }
-    let (_, cf, without_effect) = p.into_options();
-    cf.validate()?;
-    Ok((cf, without_effect))
+    let (_, mut cf, mut told) = p.into_options();
+    cf.validate_in(db)?;
+    told.extend(sanitize::family(&mut cf, db));
+    Ok((cf, told))
 }
 
-/// The options of the whole database after a change while it is open, and what of it has no effect.
-/// Errors: as [`change_family`].
+/// The options of the whole database, whose background work is limited to `rate` bytes a second or
+/// not, after a change while it is open, and what of it has no effect or was replaced. Errors: as [`change_family`].
 pub(crate) fn change_db(
     now: &DbOptions,
+    rate: Option<u64>,
     changes: &[(&str, &str)],
 ) -> Result<(DbOptions, Vec<String>)> {
     let mut p = Parser::onto(now.clone(), ColumnFamilyOptions::default());
@@ -124,10 +128,11 @@ pub(crate) fn change_db(
         check_changeable(DB_SECTION, name)?;
         p.assign(&[DB_SECTION], name, value)?;
     }
-    let (db, _, without_effect) = p.into_options();
+    let (mut db, _, mut told) = p.into_options();
+    told.extend(sanitize::database(&mut db, rate));
     db.validate()?;
     db.validate_together()?;
-    Ok((db, without_effect))
+    Ok((db, told))
 }
 
 fn check_family_changeable(name: &str, value: &str) -> Result<()> {

@@ -45,6 +45,8 @@ mod open_files;
 #[cfg(test)]
 mod opening;
 #[cfg(test)]
+mod option_values;
+#[cfg(test)]
 mod pitfalls;
 #[cfg(test)]
 mod range_del;

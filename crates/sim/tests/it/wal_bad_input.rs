@@ -310,13 +310,6 @@ const COMBINATIONS: &[(&str, &str, Option<&str>)] = &[
         "allow_mmap_reads",
         Some("direct I/O reads (use_direct_reads) must be disabled"),
     ),
-    // RocksDB writes such logs uncompressed, and says so in LOG.
-    ("wal_compression=kLZ4Compression", "wal_compression", None),
-    (
-        "wal_compression=kSnappyCompression",
-        "wal_compression",
-        None,
-    ),
     (
         "wal_compression=nonsense",
         "wal_compression",

@@ -204,7 +204,11 @@ fn policy_text() {
         ("bloomfilter", None),
         ("bloomfilter:", None),
         ("bloomfilter:x:false", None),
-        ("bloomfilter:-1:false", None),
+        // As RocksDB takes them.
+        ("bloomfilter:-1:false", bloom(0.0)),
+        ("bloomfilter:0.3:false", bloom(0.0)),
+        ("bloomfilter:0.7:false", bloom(1.0)),
+        ("bloomfilter:1000:false", bloom(100.0)),
         ("bloomfilter:NaN:false", None),
         ("bloomfilter:10:maybe", None),
     ] {

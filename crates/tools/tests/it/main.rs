@@ -11,4 +11,5 @@ mod db_bench_flags;
 mod dumps;
 mod ldb;
 mod librocksdb;
+mod options;
 mod repair;

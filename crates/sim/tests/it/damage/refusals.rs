@@ -126,6 +126,16 @@ fn out_of_range<T: OptionTable>(small: &Small, place: impl Fn(&mut Options, T)) 
             if table.set(info.name, &text).is_err() {
                 continue; // not even a value of the type
             }
+            if table.validate().is_ok() {
+                continue; // below 0 is the largest number of all
+            }
+            if !info.is_strict() {
+                let told = table.sanitize();
+                assert_eq!(told.len(), 1, "{told:?}");
+                assert!(told[0].contains(info.name), "{told:?}");
+                table.validate().unwrap();
+                continue;
+            }
             let mut options = small.options.clone();
             place(&mut options, table);
             for result in [
@@ -145,13 +155,13 @@ fn out_of_range<T: OptionTable>(small: &Small, place: impl Fn(&mut Options, T)) 
 }
 
 #[test]
-fn every_option_outside_of_its_range_is_refused() {
+fn every_option_outside_of_its_range_is_refused_or_replaced() {
     let small = small();
     let tried = out_of_range(&small, |o, t| o.db = t)
         + out_of_range(&small, |o, t| o.cf.cf = t)
         + out_of_range(&small, |o, t| o.cf.table = t);
     eprintln!("options: {tried} values out of range refused");
-    assert!(tried > 30, "the tables have ranges");
+    assert!(tried > 10, "the tables have ranges");
     assert_eq!(bool::kind(), "bool");
 }
 

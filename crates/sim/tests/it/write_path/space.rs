@@ -148,6 +148,29 @@ fn a_flush_that_met_a_full_device_is_resumed_by_itself() {
     assert!(machine.log_text().contains("resumed"));
 }
 
+/// `max_bgerror_resume_count=0`, which was refused, leaves a database that met a full device to the
+/// application.
+#[test]
+fn nothing_is_resumed_by_itself_where_that_is_not_wanted() {
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    machine.options.db.max_bgerror_resume_count = 0;
+    let db = machine.open();
+    put(&db, &SYNC, "before").unwrap();
+    machine
+        .disk
+        .fail_on(Fault::NoSpace, Repeat::Forever, |_, path| {
+            path.extension().is_some_and(|e| e == "sst")
+        });
+    assert_eq!(db.flush().unwrap_err().kind(), ErrorKind::NoSpace);
+    machine.disk.clear_faults();
+    // The first attempt would come at once.
+    std::thread::sleep(Duration::from_secs(2));
+    put(&db, &SYNC, "refused").unwrap_err();
+    assert_eq!(machine.count(Ticker::ErrorHandlerAutoresumeCount), 0);
+    db.resume().unwrap();
+    put(&db, &SYNC, "after").unwrap();
+}
+
 /// A compaction needs space before it gives any back. Without it, it fails and is tried again later;
 /// reads and writes go on, and nothing is lost.
 #[test]

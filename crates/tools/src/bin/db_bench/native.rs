@@ -7,7 +7,7 @@ use std::sync::Arc;
 use base::stats::{Statistics, StatsLevel};
 use base::{Error, Result};
 use ironstone::backup::{BackupEngine, BackupEngineOptions, CreateBackupOptions, RestoreOptions};
-use ironstone::options::CompactionOptions;
+use ironstone::options::{CompactionOptions, codec};
 use ironstone::{
     BlockCache, ColumnFamily, ColumnFamilyDescriptor, CompactionFilter, Comparator, Db, DbIterator,
     Env, FilterDecision, FilterValue, GetMergeOperandsOptions, IngestExternalFileOptions,
@@ -50,6 +50,13 @@ fn options(flags: &Flags) -> Result<Options> {
             }
         };
         match set {
+            // In an OPTIONS file.
+            Err(_) if codec::is_object(&option.name) => {
+                eprintln!(
+                    "WARNING: option {} is an object; it is not used",
+                    option.name
+                );
+            }
             Err(e) if !option.is_default => {
                 let Some(reason) = flags::by_ironstone(option.flag) else {
                     return Err(e);

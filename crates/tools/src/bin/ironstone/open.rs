@@ -122,7 +122,7 @@ fn load(global: &Global, dir: &Path, options: &Options) -> Outcome<Option<Parsed
     };
     let parsed = codec::parse_with(&String::from_utf8_lossy(&bytes), unsupported)
         .map_err(|e| e.or_file(&path).hint(HINT))?;
-    match parsed.warnings.first() {
+    match parsed.unknown.first() {
         Some(first) if strict => Err(Failure::message(format!(
             "Invalid argument: {}: {first} ({HINT})",
             path.display()
