@@ -2,7 +2,9 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::sync::{Condvar, MutexGuard, PoisonError, thread};
 
 /// A source of time. The simulator has its own.
 pub trait Clock: Send + Sync + Debug {
@@ -14,6 +16,27 @@ pub trait Clock: Send + Sync + Debug {
     fn thread_cpu_nanos(&self) -> u64 {
         0
     }
+    /// Returns when `time` has passed.
+    fn sleep(&self, time: Duration) {
+        thread::sleep(time);
+    }
+    /// For how long a thread waits by the machine that is to wait for something for at most `time`.
+    fn patience(&self, time: Duration) -> Duration {
+        time
+    }
+}
+
+/// Waits until `changed` is told, or until `at_most` has passed by the clock. Like every wait for a
+/// condition it may end for no reason.
+pub fn wait_timeout<'a, T>(
+    clock: &dyn Clock,
+    changed: &Condvar,
+    guard: MutexGuard<'a, T>,
+    at_most: Duration,
+) -> MutexGuard<'a, T> {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock's home")]
+    let waited = changed.wait_timeout(guard, clock.patience(at_most));
+    waited.unwrap_or_else(PoisonError::into_inner).0
 }
 
 /// The machine's clock.

@@ -1,9 +1,19 @@
 //! Locks, condition variables, atomics and threads: the standard library's.
 //!
 //! With `--cfg shuttle` they are those of a scheduler that draws which thread goes on at each of
-//! their operations, so that tests can look for schedules that no machine would run by itself.
-//! Code in which threads meet takes them from here. Statics and counters that nobody waits for may
-//! use the standard library's own.
+//! their operations, so that tests can look for schedules that no machine would run by itself, and
+//! time is simulated ([`time`]). Code in which threads meet takes them from here. Without it this is
+//! nothing but other names for the standard library's types: it costs nothing.
+//!
+//! Statics, and counters that nobody waits for and nothing is decided by, use the standard library's
+//! own: they would be places to switch threads at without anything to find there.
+
+#[cfg(shuttle)]
+mod locks;
+#[cfg(shuttle)]
+pub mod thread;
+#[cfg(shuttle)]
+pub mod time;
 
 #[cfg(not(shuttle))]
 pub use std::hint;
@@ -16,11 +26,10 @@ pub use std::sync::{
 pub use std::{thread, thread_local};
 
 #[cfg(shuttle)]
+pub use locks::{Condvar, Mutex, MutexGuard, WaitTimeoutResult};
+#[cfg(shuttle)]
 pub use shuttle::{
     hint,
-    sync::{
-        Barrier, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard,
-        RwLockWriteGuard, atomic,
-    },
-    thread, thread_local,
+    sync::{Barrier, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic},
+    thread_local,
 };

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use base::clock::{self, Clock};
 use base::sync::atomic::{AtomicUsize, Ordering};
 use base::sync::{Condvar, Mutex, PoisonError};
 
@@ -75,16 +76,18 @@ impl Crowd {
     }
 
     /// Waits until a flush ends, or as long as `at_most`.
-    pub(crate) fn step_aside(&self, at_most: Duration) {
+    pub(crate) fn step_aside(&self, clock: &dyn Clock, at_most: Duration) {
         let gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_dense() {
-            drop(self.thinner.wait_timeout(gate, at_most));
+            drop(clock::wait_timeout(clock, &self.thinner, gate, at_most));
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use base::clock::SystemClock;
+
     use super::*;
 
     #[test]
@@ -110,14 +113,15 @@ mod tests {
         let crowd = Crowd::on(2);
         let _compaction = crowd.compaction();
         let flush = crowd.flush();
-        crowd.step_aside(Duration::from_millis(1));
+        let clock = SystemClock::shared();
+        crowd.step_aside(&*clock, Duration::from_millis(1));
         base::sync::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
                 while crowd.is_dense() {
-                    crowd.step_aside(Duration::from_secs(60));
+                    crowd.step_aside(&*clock, Duration::from_secs(60));
                 }
             });
-            base::sync::thread::sleep(Duration::from_millis(10));
+            clock.sleep(Duration::from_millis(10));
             drop(flush);
             waiter.join().unwrap();
         });

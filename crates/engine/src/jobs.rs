@@ -271,7 +271,7 @@ fn fill_pool(db: &Arc<Shared>) {
             // Zeros must not take the device from the writers.
             db.count(Ticker::WalZeroedBytes, bytes);
             let micros = bytes * 1_000_000 / POOL_BYTES_PER_SECOND;
-            base::sync::thread::sleep(Duration::from_micros(micros));
+            db.env().clock.sleep(Duration::from_micros(micros));
             !db.is_closing()
         };
         let filled = pool.fill_one(&mut pace);

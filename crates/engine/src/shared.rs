@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard as Loaded};
-use base::clock::Clock;
+use base::clock::{self, Clock};
 use base::stats::{HistogramKind, Ticker};
 use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber};
@@ -416,10 +416,7 @@ impl Shared {
         guard: MutexGuard<'a, State>,
         timeout: Duration,
     ) -> MutexGuard<'a, State> {
-        self.changed
-            .wait_timeout(guard, timeout)
-            .unwrap_or_else(PoisonError::into_inner)
-            .0
+        clock::wait_timeout(&*self.env().clock, &self.changed, guard, timeout)
     }
 
     /// Waits for [`Shared::notify`].
@@ -485,12 +482,7 @@ impl Shared {
                 .log_landed
                 .wait(guard)
                 .unwrap_or_else(PoisonError::into_inner),
-            Some(t) => {
-                self.log_landed
-                    .wait_timeout(guard, t)
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .0
-            }
+            Some(t) => clock::wait_timeout(&*self.env().clock, &self.log_landed, guard, t),
         };
         if let Some(log) = guard.as_mut() {
             log.waiting -= 1;
@@ -530,10 +522,7 @@ impl Shared {
         wanted: MutexGuard<'a, u64>,
         at_most: Duration,
     ) -> MutexGuard<'a, u64> {
-        self.wanted_more
-            .wait_timeout(wanted, at_most)
-            .unwrap_or_else(PoisonError::into_inner)
-            .0
+        clock::wait_timeout(&*self.env().clock, &self.wanted_more, wanted, at_most)
     }
 
     /// The maker of logs. Errors: the database is open for reading only.

@@ -5,8 +5,8 @@
 //! costs nothing here: which one it is, is known when the place is compiled.
 
 use base::stats::Ticker;
-use base::sync::atomic::{AtomicU64, Ordering};
 use base::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The counts at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

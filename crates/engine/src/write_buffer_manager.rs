@@ -11,6 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::clock::{self, Clock};
 use base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -166,15 +167,11 @@ impl WriteBufferManager {
     }
 
     /// Waits until memory may be there, at most so long.
-    pub(crate) fn wait(&self, at_most: Duration) {
+    pub(crate) fn wait(&self, clock: &dyn Clock, at_most: Duration) {
         let mut waiting = self.lock_waiting();
         *waiting += 1;
         if self.should_stall() {
-            waiting = self
-                .freed
-                .wait_timeout(waiting, at_most)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            waiting = clock::wait_timeout(clock, &self.freed, waiting, at_most);
         }
         *waiting -= 1;
     }
@@ -345,10 +342,11 @@ mod tests {
         let m = Arc::new(WriteBufferManager::new(10, None, true));
         let a = Tracker::new(Arc::clone(&m));
         a.reserve(20);
+        let clock = base::clock::SystemClock::shared();
         base::sync::thread::scope(|s| {
             let waiter = s.spawn(|| {
                 while m.should_stall() {
-                    m.wait(Duration::from_secs(10));
+                    m.wait(&*clock, Duration::from_secs(10));
                 }
             });
             drop(a);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::Result;
-use base::clock::Clock;
+use base::clock::{self, Clock};
 use base::rng::Rng;
 use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -162,11 +162,7 @@ impl RateLimiter {
                 return;
             }
             let wait = Duration::from_nanos(bucket.next_refill.saturating_sub(now).max(1000));
-            bucket = self
-                .served
-                .wait_timeout(bucket, wait)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            bucket = clock::wait_timeout(&*self.clock, &self.served, bucket, wait);
         }
     }
 }

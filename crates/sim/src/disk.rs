@@ -41,6 +41,7 @@ mod system;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::clock::Clock;
 use base::sync::atomic::{AtomicU64, Ordering};
@@ -243,7 +244,7 @@ impl std::fmt::Debug for State {
 
 /// With [`Config::overtaking`], one of so many durable writes sleeps, and for so long.
 const LINGERING: u64 = 3;
-const LINGER: std::time::Duration = std::time::Duration::from_micros(200);
+const LINGER: Duration = Duration::from_micros(200);
 
 /// Events that [`SimDisk::trace`] keeps.
 const TRACE_EVENTS_MAX: usize = 4096;
@@ -529,7 +530,7 @@ impl State {
     }
 }
 
-/// Time that passes a microsecond with every look.
+/// Time that passes a microsecond with every look, and as much as is slept.
 #[derive(Debug, Default)]
 pub struct SimClock {
     micros: AtomicU64,
@@ -549,6 +550,13 @@ impl Clock for SimClock {
 
     fn monotonic_nanos(&self) -> u64 {
         self.micros.fetch_add(1, Ordering::Relaxed) * 1000
+    }
+
+    /// Time moves by itself.
+    fn sleep(&self, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.micros.fetch_add(micros, Ordering::Relaxed);
+        base::sync::thread::yield_now();
     }
 }
 

@@ -430,7 +430,7 @@ impl Pace<'_> {
         if let Some(due) = due.checked_div(u128::from(self.bytes_per_second)) {
             let passed = u128::from(self.clock.monotonic_nanos() - self.started);
             let wait = due.saturating_sub(passed).min(10_000_000_000) as u64;
-            base::sync::thread::sleep(Duration::from_nanos(wait));
+            self.clock.sleep(Duration::from_nanos(wait));
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::version::TableFile;
 

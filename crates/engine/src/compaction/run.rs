@@ -319,7 +319,8 @@ impl Job<'_> {
         {
             return;
         }
-        self.db.crowd.step_aside(ASIDE_AT_MOST);
+        let clock = &*self.db.env().clock;
+        self.db.crowd.step_aside(clock, ASIDE_AT_MOST);
         courtesy.waited += clock.monotonic_nanos().saturating_sub(now);
     }
 

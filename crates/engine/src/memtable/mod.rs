@@ -22,8 +22,8 @@ mod vector;
 use std::sync::Arc;
 
 use base::perf::{self, PerfCounter};
-use base::sync::atomic::{AtomicU64, Ordering};
 use base::{Comparator, FileNumber, Result, SequenceNumber, SliceTransform, ValueType, key};
+use std::sync::atomic::{AtomicU64, Ordering};
 use table::{InternalIterator, Prefix};
 
 use crate::options::MemtableFactory;

@@ -21,9 +21,9 @@ use std::sync::{Arc, Weak};
 
 use base::perf::{self, PerfCounter};
 use base::stats::{HistogramKind, Ticker};
-use base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, ErrorKind, Result};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use table::Reader;
 
 use crate::options::{DbOptions, Env};

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::clock::Clock;
-use base::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use base::{FileNumber, Result};
 use io::{FileSystem, NewNames, OpenHow, SyncKind};
 

@@ -305,7 +305,7 @@ fn ask(db: &Shared, bytes: u64) -> u64 {
 fn hold_back(db: &Shared, time: Duration, ticker: Ticker) {
     let clock = &db.env().clock;
     let start = clock.monotonic_nanos();
-    base::sync::thread::sleep(time);
+    clock.sleep(time);
     let waited = clock.monotonic_nanos().saturating_sub(start) / 1000;
     if ticker == Ticker::StallMicros {
         stalled(db, waited);
@@ -350,7 +350,7 @@ fn wait_for_memory(db: &Shared) -> Result<()> {
         db.check_writable()?;
         // What this database holds must go to tables: other databases see to theirs.
         look_closer(db)?;
-        memory.wait(LOOK);
+        memory.wait(&**clock, LOOK);
     }
     stalled(db, clock.monotonic_nanos().saturating_sub(start) / 1000);
     Ok(())

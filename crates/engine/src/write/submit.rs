@@ -64,7 +64,7 @@ pub(crate) fn wait_for_slot(db: &Shared) -> Result<()> {
         let now = db.env().clock.monotonic_nanos();
         let due = db.last_sync_nanos.load(Ordering::Relaxed) + interval;
         if now < due {
-            base::sync::thread::sleep(Duration::from_nanos(due - now));
+            db.env().clock.sleep(Duration::from_nanos(due - now));
         }
         let now = db.env().clock.monotonic_nanos();
         db.last_sync_nanos.store(now, Ordering::Relaxed);
@@ -109,7 +109,7 @@ pub(crate) fn log_group<'a>(
                 if now - since >= wait * 1_000_000 || db.state().failure.is_some() {
                     return Err(e.hint("make room on the device; writes then succeed again"));
                 }
-                base::sync::thread::sleep(NO_SPACE_RETRY);
+                clock.sleep(NO_SPACE_RETRY);
             }
             other => break other?,
         }

@@ -1,4 +1,5 @@
-//! Rules for one Rust file at a time: its first line, its length, `unsafe`, error types.
+//! Rules for one Rust file at a time: its first line, its length, `unsafe`, error types, where locks and
+//! threads come from.
 
 use super::Findings;
 use super::map::Map;
@@ -7,6 +8,18 @@ use crate::tree::Tree;
 
 const LINES_WARN: usize = 600;
 const LINES_MAX: usize = 1000;
+
+/// Crates whose threads a test may schedule.
+const SCHEDULED: &[&str] = &[
+    "crates/io/",
+    "crates/log/",
+    "crates/table/",
+    "crates/engine/",
+];
+/// Where threads meet outside of them: the locks of a process's databases are a static.
+const LOCK_FILE: &str = "crates/io/src/posix/lock.rs";
+/// What is taken from `base::sync` in them.
+const SYNC: &[&str] = &["Mutex", "Condvar", "RwLock", "Barrier", "Once"];
 
 pub(super) fn check(tree: &Tree, map: &Map, out: &mut Findings) {
     for (path, text) in tree.texts("", ".rs") {
@@ -38,7 +51,11 @@ pub(super) fn check(tree: &Tree, map: &Map, out: &mut Findings) {
             );
         }
         if path.starts_with("crates/") && path.contains("/src/") {
-            error_types(path, &without_tests(&tokens), out);
+            let tokens = without_tests(&tokens);
+            error_types(path, &tokens, out);
+            if SCHEDULED.iter().any(|c| path.starts_with(c)) && path != LOCK_FILE {
+                scheduled(path, &tokens, out);
+            }
         }
     }
     for island in &map.islands {
@@ -72,6 +89,36 @@ fn error_types(path: &str, tokens: &[Token<'_>], out: &mut Findings) {
     }
 }
 
+/// Locks and threads come from `base::sync`; nobody sleeps but by the clock.
+fn scheduled(path: &str, tokens: &[Token<'_>], out: &mut Findings) {
+    let is = |at: usize, text: &str| tokens.get(at).is_some_and(|t| t.is(text));
+    for (i, token) in tokens.iter().enumerate() {
+        if token.is("thread") && is(i + 1, "::") && is(i + 2, "sleep") {
+            out.error(path, token.line, "sleeps go through base::clock::Clock");
+        }
+        if !token.is("std") || !is(i + 1, "::") {
+            continue;
+        }
+        if is(i + 2, "thread") && !is(i + 4, "available_parallelism") {
+            out.error(path, token.line, "threads come from base::sync::thread");
+        }
+        if !is(i + 2, "sync") {
+            continue;
+        }
+        let end = if is(i + 4, "{") { "}" } else { ";" };
+        let used = tokens[i + 3..].iter().take_while(|t| !t.is(end));
+        let used = if is(i + 4, "{") {
+            used.take(100)
+        } else {
+            used.take(2)
+        };
+        if let Some(lock) = used.into_iter().find(|t| SYNC.iter().any(|s| t.is(s))) {
+            let text = format!("{} comes from base::sync", lock.text);
+            out.error(path, lock.line, text);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +142,11 @@ mod tests {
                 "//! Not unsafe.\nconst S: &str = \"unsafe\";\n",
             ),
             (
+                "crates/io/src/threads.rs",
+                "//! T.\nuse std::sync::{Arc, Mutex};\nuse std::sync::Condvar;\nuse std::sync::OnceLock;\n\
+                 fn f() { std::thread::spawn(g); base::sync::thread::sleep(t); }\n",
+            ),
+            (
                 "crates/a/src/e.rs",
                 "//! E.\npub struct OtherError;\nstruct OwnError;\n",
             ),
@@ -112,6 +164,10 @@ mod tests {
                 "error: crates/a/src/long.rs: 1001 lines; 1000 at most",
                 "error: crates/a/src/no_doc.rs:1: a file opens with //!: what it is, and why this way",
                 "error: crates/a/src/sharp.rs:2: unsafe outside the islands that ARCHITECTURE.md lists",
+                "error: crates/io/src/threads.rs:2: Mutex comes from base::sync",
+                "error: crates/io/src/threads.rs:3: Condvar comes from base::sync",
+                "error: crates/io/src/threads.rs:5: threads come from base::sync::thread",
+                "error: crates/io/src/threads.rs:5: sleeps go through base::clock::Clock",
                 "error: ARCHITECTURE.md: no such unsafe island: gone/",
             ]
         );
