@@ -9,6 +9,8 @@
 //! own: they would be places to switch threads at without anything to find there.
 
 #[cfg(shuttle)]
+pub mod explore;
+#[cfg(shuttle)]
 mod locks;
 #[cfg(shuttle)]
 pub mod thread;

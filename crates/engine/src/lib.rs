@@ -68,6 +68,8 @@ mod persist;
 mod properties;
 mod read;
 mod resume;
+#[cfg(shuttle)]
+pub mod schedules;
 mod set_options;
 mod shared;
 mod sizes;

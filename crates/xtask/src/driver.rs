@@ -20,12 +20,22 @@ pub(crate) fn program(package: &str, name: &str, profile: Option<&str>) -> Resul
 
 /// Builds a program with these arguments of `cargo build`; the path of the binary.
 pub(crate) fn built(name: &str, arguments: &[&str]) -> Result<PathBuf, String> {
+    built_with(name, arguments, &[])
+}
+
+/// The same with environment variables for cargo.
+pub(crate) fn built_with(
+    name: &str,
+    arguments: &[&str],
+    variables: &[(&str, &str)],
+) -> Result<PathBuf, String> {
     eprintln!("building {name}");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .current_dir(crate::root())
         .arg("build")
         .args(arguments)
+        .envs(variables.iter().copied())
         .arg("--message-format=json-render-diagnostics")
         .stderr(std::process::Stdio::inherit())
         .output()

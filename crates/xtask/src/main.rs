@@ -14,6 +14,7 @@ mod driver;
 mod generate;
 mod mutants;
 mod peers;
+mod schedules;
 mod soak;
 mod source;
 mod spread;
@@ -58,6 +59,8 @@ enum Task {
     Mutants(mutants::Arguments),
     /// Run the long random tests: against a model, in turns with RocksDB
     Soak(soak::Arguments),
+    /// Run the tests whose threads a scheduler runs, each under many schedules
+    Schedules(schedules::Arguments),
     /// Check the rules of the source tree: modules, layers, unsafe islands, documents
     Tidy(tidy::Arguments),
     /// Write the documents that are made from the option tables
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
         Task::Counts(arguments) => counts::run(&arguments),
         Task::Mutants(arguments) => mutants::run(&arguments),
         Task::Soak(arguments) => soak::run(&arguments),
+        Task::Schedules(arguments) => schedules::run(&arguments),
         Task::Tidy(arguments) => tidy::run(&arguments),
         Task::Gen(arguments) => generate::run(&arguments),
     };

@@ -29,6 +29,7 @@ struct Time {
     keeper: Option<(usize, Arc<BatchSemaphore>)>,
     /// The keeper runs because nobody else can.
     idle: bool,
+    over: bool,
     /// Operations under way: when they began, by `idle_nanos`, and their limit.
     watched: BTreeMap<u64, (String, u64, u64)>,
 }
@@ -50,17 +51,36 @@ pub fn switch() {
     shuttle::thread::sleep(Duration::ZERO);
 }
 
+/// Time passes while this lives.
+#[derive(Debug)]
+#[must_use = "time passes while it lives"]
+pub struct Passing(());
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        let keeper = with(|time| {
+            time.over = true;
+            time.keeper.as_ref().map(|(_, anybody)| Arc::clone(anybody))
+        });
+        if let (Some(anybody), false) = (keeper, std::thread::panicking()) {
+            anybody.release(1);
+        }
+    }
+}
+
 /// Begins a simulation: from here on time passes. Called once, first, by each execution.
-pub fn begin() {
-    with(|time| *time = Time::default());
+pub fn begin() -> Passing {
+    let old = with(std::mem::take);
+    drop(old);
     drop(shuttle::thread::spawn(keep));
+    Passing(())
 }
 
 fn keep() {
     let me = usize::from(shuttle::thread::current().id());
     let anybody = Arc::new(BatchSemaphore::new(0, Fairness::Unfair));
     with(|time| time.keeper = Some((me, Arc::clone(&anybody))));
-    loop {
+    while !with(|time| time.over) {
         switch();
         let next = with(|time| {
             let ((due, _), sleeper) = time.alarms.pop_first()?;

@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::clock::Clock;
-use std::sync::atomic::{AtomicU64, Ordering};
 use base::{FileNumber, Result};
 use io::{FileSystem, NewNames, OpenHow, SyncKind};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{ARCHIVE, plain_reader};
 use crate::events::InfoLog;

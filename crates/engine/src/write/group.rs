@@ -72,7 +72,7 @@ impl Follower {
             if now != from {
                 return Some(now);
             }
-            std::hint::spin_loop();
+            base::sync::hint::spin_loop();
         }
         None
     }
@@ -110,7 +110,7 @@ impl Follower {
 }
 
 /// Spins before a follower sleeps: a few hundred nanoseconds, less than a sleep costs.
-const SPINS: u32 = 100;
+const SPINS: u32 = if cfg!(shuttle) { 2 } else { 100 };
 
 /// So many groups may pass a writer that sleeps.
 const PASSING: u32 = 64;
@@ -537,7 +537,7 @@ mod tests {
                         write(&queue, &led, &written, i % 64 == 0);
                         // As long as a request takes: neither always nor never alone.
                         for _ in 0..i % 128 {
-                            std::hint::spin_loop();
+                            base::sync::hint::spin_loop();
                         }
                     }
                 });

@@ -6,8 +6,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use base::sync::atomic::{AtomicBool, Ordering};
-use base::sync::thread::{Thread, current, park_timeout};
 use ironstone::{Durable, WriteBatch, WriteOptions};
+use std::thread::{Thread, current, park_timeout};
 
 use super::Part;
 use super::ledger::Reach;

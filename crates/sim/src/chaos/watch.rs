@@ -199,8 +199,8 @@ impl Shared {
         for panic in unexpected_panics() {
             eprintln!("panic: {panic}");
         }
-        eprintln!("{}", locked(&self.context));
-        eprintln!("repeat: {}", locked(&self.repeat));
+        eprintln!("{}", *locked(&self.context));
+        eprintln!("repeat: {}", *locked(&self.repeat));
         std::process::exit(1);
     }
 }

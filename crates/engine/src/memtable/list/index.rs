@@ -459,7 +459,7 @@ impl Index {
             if let Some(done) = read() {
                 return done;
             }
-            std::hint::spin_loop();
+            base::sync::hint::spin_loop();
         }
         let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         read().expect("nothing changes while the lock is held")

@@ -1,0 +1,282 @@
+//! Schedules of the inner parts where threads meet, each by itself: `cargo xtask schedules` draws them.
+//! Each function is the body of one schedule, which `seed` varies.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use base::rng::Rng;
+use base::sync::thread;
+use base::{Comparator, Error, FileNumber, Result, SequenceNumber, ValueType, key};
+use table::InternalIterator;
+
+use crate::batch::WriteBatch;
+use crate::family::Epoch;
+use crate::memtable::{Memtable, Settings};
+use crate::options::{MemtableFactory, WriteOptions};
+use crate::write::group::{Group, Parallel, Queue, Request, Turn};
+use crate::write::order::Order;
+use crate::write::plan::Plan;
+use crate::write::watermark::Watermark;
+
+fn request(n: u64, no_slowdown: bool) -> Request {
+    let mut batch = WriteBatch::new();
+    batch.put(n.to_be_bytes(), b"v").unwrap_or_default();
+    let options = WriteOptions {
+        no_slowdown,
+        ..WriteOptions::default()
+    };
+    let plan = Plan::new(&options, false);
+    Request {
+        batch,
+        plan,
+        checked: Epoch::default(),
+    }
+}
+
+/// Everybody is served once, whoever leads, carries, hands over early, and lets members insert for
+/// themselves.
+pub fn queue(seed: u64) {
+    let mut rng = Rng::new(seed);
+    let queue = Arc::new(Queue::new(rng.one_in(2)));
+    let leading = Arc::new(AtomicU64::new(0));
+    let written = Arc::new(AtomicU64::new(0));
+    let each = 1 + rng.below(3);
+    let threads: Vec<_> = (0..2 + rng.below(3))
+        .map(|_| {
+            let (queue, leading) = (Arc::clone(&queue), Arc::clone(&leading));
+            let written = Arc::clone(&written);
+            let mut rng = Rng::new(rng.next_u64());
+            thread::spawn(move || {
+                for n in 0..each {
+                    write(&queue, &leading, &written, &mut rng, n);
+                }
+                each
+            })
+        })
+        .collect();
+    let all: u64 = threads.into_iter().map(|t| t.join().unwrap_or(0)).sum();
+    assert_eq!(written.load(Ordering::SeqCst), all, "written once each");
+    assert!(
+        matches!(queue.enter(request(0, false), |_| Ok(())), Turn::Lead(_)),
+        "nobody leads when all are gone"
+    );
+}
+
+fn write(queue: &Queue, leading: &AtomicU64, written: &AtomicU64, rng: &mut Rng, n: u64) {
+    let insert = |_: &WriteBatch| {
+        written.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    };
+    let request = match queue.enter(request(n, rng.one_in(3)), insert) {
+        Turn::Done(result) => {
+            assert!(result.is_ok());
+            return;
+        }
+        Turn::Lead(request) => request,
+    };
+    let mut lead = queue.lead();
+    assert_eq!(leading.swap(1, Ordering::SeqCst), 0, "two lead at once");
+    base::sync::time::switch();
+    let followers = queue.followers(&request, 1 << 20);
+    let mut group = Group {
+        lead: request,
+        followers,
+    };
+    leading.store(0, Ordering::SeqCst);
+    if rng.one_in(2) {
+        lead.hand_over();
+    }
+    if rng.one_in(2) {
+        let own = || insert(&group.lead.batch);
+        assert!(Parallel::run(&group.followers, own).is_ok());
+    } else {
+        written.fetch_add(group.count(), Ordering::SeqCst);
+    }
+    drop(lead);
+    group.finish(&Ok(()));
+}
+
+/// Groups become visible in their order; nobody is in while the gate is closed.
+pub fn order(seed: u64) {
+    let mut rng = Rng::new(seed);
+    let order = Arc::new(Order::after(10));
+    let inside = Arc::new(AtomicU64::new(0));
+    let mut threads = Vec::new();
+    for _ in 0..2 + rng.below(2) {
+        let (order, inside) = (Arc::clone(&order), Arc::clone(&inside));
+        let (count, fails, no_slowdown) = (rng.below(3), rng.one_in(4), rng.one_in(4));
+        threads.push(thread::spawn(move || {
+            let Ok(gate) = order.enter(no_slowdown) else {
+                assert!(no_slowdown);
+                return;
+            };
+            inside.fetch_add(1, Ordering::SeqCst);
+            let mut ticket = order.begin(count);
+            let last = ticket.last;
+            base::sync::time::switch();
+            ticket.end(!fails);
+            ticket.wait();
+            assert!(
+                fails || count == 0 || order.visible.get() >= last,
+                "visible"
+            );
+            inside.fetch_sub(1, Ordering::SeqCst);
+            drop(gate);
+        }));
+    }
+    for _ in 0..1 + rng.below(2) {
+        let (order, inside) = (Arc::clone(&order), Arc::clone(&inside));
+        threads.push(thread::spawn(move || {
+            let closed = order.close();
+            assert_eq!(inside.load(Ordering::SeqCst), 0, "somebody is in");
+            base::sync::time::switch();
+            assert_eq!(inside.load(Ordering::SeqCst), 0, "somebody came in");
+            drop(closed);
+        }));
+    }
+    for thread in threads {
+        assert!(thread.join().is_ok());
+    }
+}
+
+struct Told(AtomicU64);
+
+impl Wake for Told {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Everybody who waits for a number is told, once, whether it is reached or fails.
+pub fn watermark(seed: u64) {
+    let mut rng = Rng::new(seed);
+    let mark = Arc::new(Watermark::at(0));
+    let called = Arc::new(AtomicU64::new(0));
+    let fails = rng.one_in(3);
+    let mut threads = Vec::new();
+    for _ in 0..1 + rng.below(2) {
+        let (mark, target) = (Arc::clone(&mark), 1 + rng.below(3));
+        threads.push(thread::spawn(move || outcome(mark.wait(target), fails)));
+    }
+    let callbacks = 1 + rng.below(2);
+    for _ in 0..callbacks {
+        let (mark, called) = (Arc::clone(&mark), Arc::clone(&called));
+        let target = 1 + rng.below(3);
+        threads.push(thread::spawn(move || {
+            let tell = move |r| {
+                outcome(r, fails);
+                called.fetch_add(1, Ordering::SeqCst);
+            };
+            mark.call(target, Box::new(tell));
+        }));
+    }
+    let told = Arc::new(Told(AtomicU64::new(0)));
+    let (polls, poller, target) = (Arc::clone(&mark), Arc::clone(&told), 1 + rng.below(3));
+    threads.push(thread::spawn(move || {
+        let waker = Waker::from(Arc::clone(&poller));
+        let cx = Context::from_waker(&waker);
+        if let Poll::Ready(r) = polls.poll(target, 1, &cx) {
+            outcome(r, fails);
+            poller.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }));
+    let raises = Arc::clone(&mark);
+    threads.push(thread::spawn(move || {
+        for n in 1..=3 {
+            raises.raise(n);
+            raises.deliver();
+        }
+    }));
+    if fails {
+        let mark = Arc::clone(&mark);
+        threads.push(thread::spawn(move || {
+            mark.fail(&Error::aborted("no device"))
+        }));
+    }
+    for thread in threads {
+        assert!(thread.join().is_ok());
+    }
+    mark.deliver();
+    assert_eq!(
+        called.load(Ordering::SeqCst),
+        callbacks,
+        "callbacks, once each"
+    );
+    assert!(
+        told.0.load(Ordering::SeqCst) >= 1,
+        "the future was forgotten"
+    );
+}
+
+fn outcome(result: Result<()>, may_fail: bool) {
+    assert!(result.is_ok() || may_fail);
+}
+
+/// Whoever reads a memtable finds what was in it before, in order, while others insert.
+pub fn memtable(seed: u64) {
+    let mut rng = Rng::new(seed);
+    let settings = Settings {
+        comparator: Comparator::bytewise(),
+        arena_block_size: 4096,
+        factory: MemtableFactory::SkipList,
+        bloom_bytes: 0,
+        whole_keys: false,
+        prefixes: None,
+        tracker: None,
+    };
+    let memtable = Arc::new(Memtable::with(1, FileNumber(1), settings));
+    // Enough that blocks of the index are full, and are cut while others look.
+    let before = rng.below(200);
+    let insert = |m: &Memtable, n: u64, seq: u64| {
+        let key = format!("{:04}", n * 7919 % 10_000);
+        m.insert(key.as_bytes(), SequenceNumber(seq), ValueType::Value, b"v");
+    };
+    for n in 0..before {
+        insert(&memtable, n, n + 1);
+    }
+    let done = Arc::new(AtomicU64::new(0));
+    let mut threads = Vec::new();
+    let writers = 1 + rng.below(3);
+    for w in 0..writers {
+        let (memtable, done) = (Arc::clone(&memtable), Arc::clone(&done));
+        threads.push(thread::spawn(move || {
+            for i in 0..6 {
+                let n = before + i * writers + w;
+                insert(&memtable, n, n + 1);
+                done.fetch_add(1, Ordering::SeqCst);
+            }
+        }));
+    }
+    for _ in 0..1 + rng.below(2) {
+        let (memtable, done) = (Arc::clone(&memtable), Arc::clone(&done));
+        let at = rng.below(10_000);
+        threads.push(thread::spawn(move || {
+            let least = before + done.load(Ordering::SeqCst);
+            assert!(pass(&memtable) >= least, "an entry is not found");
+            let mut it = memtable.iter();
+            let target = format!("{at:04}");
+            let target = key::encode(target.as_bytes(), SequenceNumber(1), ValueType::FOR_SEEK);
+            it.seek_for_prev(&target);
+            assert!(!it.valid() || key::user_key(it.key()) <= key::user_key(&target));
+        }));
+    }
+    for thread in threads {
+        assert!(thread.join().is_ok());
+    }
+    assert_eq!(pass(&memtable), before + 6 * writers);
+}
+
+/// Entries, in their order.
+fn pass(memtable: &Arc<Memtable>) -> u64 {
+    let mut it = memtable.iter();
+    let (mut entries, mut last) = (0, Vec::new());
+    it.seek_to_first();
+    while it.valid() {
+        assert!(last.as_slice() < it.key(), "out of order");
+        last = it.key().to_vec();
+        entries += 1;
+        it.next();
+    }
+    entries
+}
