@@ -218,7 +218,7 @@ fn policy_text() {
         "nullptr",
         "bloomfilter:10:false",
         "bloomfilter:16.5:false",
-        "bloomfilter:0.125:false",
+        "bloomfilter:1.125:false",
     ] {
         assert_eq!(FilterPolicy::parse(text).unwrap().print(), text);
     }
