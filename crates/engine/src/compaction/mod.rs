@@ -191,7 +191,9 @@ fn with_input<R>(
         .iter()
         .filter(|r| r.family == family.id)
         .collect();
-    let oldest_snapshot = db.snapshots.any_released().then(|| {
+    // Where files may be ingested behind everything, no deletion ever goes: nothing would be freed.
+    let frees = db.snapshots.any_released() && !db.options.db.allow_ingest_behind;
+    let oldest_snapshot = frees.then(|| {
         let oldest = db.snapshots.oldest();
         oldest.unwrap_or_else(|| db.visible()).0
     });

@@ -409,6 +409,38 @@ fn the_level_behind_everything_is_named_as_what_it_is() {
     }
 }
 
+/// A snapshot kept deletions on the lowest level, and went. Their file was compacted so that they go,
+/// but where files may be ingested behind everything deletions never go: the same table was written
+/// again and again, for ever. RocksDB marks no such files then.
+#[test]
+fn behind_everything_deletions_stay_when_a_snapshot_goes() {
+    let temp = dirs::scratch().unwrap();
+    let mut o = options();
+    o.db.allow_ingest_behind = true;
+    let db = Db::open(temp.path(), &o).unwrap();
+    for key in ["a", "b", "c"] {
+        db.put(key, "v").unwrap();
+    }
+    let snapshot = db.snapshot();
+    for key in ["a", "b", "c"] {
+        db.delete(key).unwrap();
+    }
+    let family = db.default_column_family();
+    db.compact_range(&family, None, None).unwrap();
+    drop(snapshot);
+    db.put("z", "v").unwrap();
+    db.flush().unwrap();
+    let (done, ended) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let db = &db;
+        scope.spawn(move || done.send(db.wait_for_compact()));
+        let ended = ended.recv_timeout(std::time::Duration::from_secs(20));
+        db.cancel_all_background_work(false); // so that the thread ends where it failed
+        ended.expect("compactions end").unwrap();
+    });
+    assert_eq!(content(&db).len(), 1);
+}
+
 /// The log that a flush made needless is deleted in the background.
 fn wait_until_gone(log: &Path) {
     for _ in 0..1000 {
