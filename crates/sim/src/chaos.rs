@@ -20,8 +20,10 @@
 
 mod arena;
 mod callbacks;
+mod copies;
 mod detached;
 mod helper;
+mod ingest;
 mod ledger;
 mod life;
 mod trouble;
@@ -56,6 +58,10 @@ pub enum Part {
     CallbacksThatWrite,
     /// Listeners that read.
     ListenersThatRead,
+    /// Listeners that write.
+    ListenersThatWrite,
+    /// Ingested files.
+    Ingestion,
     /// Families that come and go.
     Families,
     /// Imported families.
@@ -76,13 +82,15 @@ pub enum Part {
 
 impl Part {
     /// Every part, by its name in a command.
-    pub const ALL: [(&'static str, Self); 14] = [
+    pub const ALL: [(&'static str, Self); 16] = [
         ("faults", Self::Faults),
         ("panics", Self::Panics),
         ("comparators", Self::Comparators),
         ("async", Self::Async),
         ("callbacks-that-write", Self::CallbacksThatWrite),
         ("listeners-that-read", Self::ListenersThatRead),
+        ("listeners-that-write", Self::ListenersThatWrite),
+        ("ingestion", Self::Ingestion),
         ("families", Self::Families),
         ("imports", Self::Imports),
         ("ranges", Self::Ranges),
@@ -164,6 +172,7 @@ pub fn run(plan: &Plan, watch: &Watch, tally: &mut Tally) -> Result<(), String> 
         quiet,
         panics,
         comparator_panics: panics && rng.one_in(3) && plan.has(Part::Comparators),
+        before: "none".to_owned(),
         trouble,
         rng,
     };
@@ -186,5 +195,14 @@ pub fn run(plan: &Plan, watch: &Watch, tally: &mut Tally) -> Result<(), String> 
         .panics
         .load(std::sync::atomic::Ordering::Relaxed);
     tally.memory = tally.memory.max(watch::resident_bytes());
-    done.map_err(|text| format!("{text}\n{}", watch.context()))
+    if done.is_err() {
+        watch.dump();
+    }
+    done.map_err(|text| {
+        format!(
+            "{text}\nlast events:\n  {}\n{}",
+            watch::notes(),
+            watch.context()
+        )
+    })
 }

@@ -112,10 +112,13 @@ struct Chaos {
     #[arg(long, default_value_t = 60.0)]
     bound_seconds: f64,
     /// Parts to leave out, separated by commas: faults, panics, comparators, async,
-    /// callbacks-that-write, listeners-that-read, families, imports, ranges, resume, pauses,
+    /// callbacks-that-write, listeners-that-read, listeners-that-write, ingestion, families, imports, ranges, resume, pauses,
     /// set-options, copies, unlogged
     #[arg(long, value_delimiter = ',')]
     without: Vec<String>,
+    /// Where the disk is copied to at a failure
+    #[arg(long)]
+    dump: Option<std::path::PathBuf>,
     /// Options that are not drawn: name=value;...
     #[arg(long, default_value = "")]
     options: String,
@@ -251,7 +254,7 @@ fn bar(part: f64) -> String {
 
 fn run_chaos(a: &Chaos) -> Result<String, String> {
     let bound = Duration::from_secs_f64(a.bound_seconds);
-    let watch = chaos::Watch::start(bound).map_err(|e| e.to_string())?;
+    let watch = chaos::Watch::start(bound, a.dump.clone()).map_err(|e| e.to_string())?;
     let part = |name: &String| chaos::Part::named(name).ok_or(format!("--without {name}?"));
     let without: Vec<_> = a.without.iter().map(part).collect::<Result<_, _>>()?;
     let mut tally = chaos::Tally::default();

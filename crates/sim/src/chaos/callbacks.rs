@@ -13,14 +13,18 @@ use ironstone::listener::{
 use ironstone::{
     CompactionFilter, CompactionFilterFactory, Db, Error, EventListener, FilterContext,
     FilterDecision, FilterValue, MergeOperator, PartitionerContext, PartitionerRequest,
-    SstPartitioner, SstPartitionerFactory, SstPartitionerFixedPrefix, UserComparator,
-    merge_operators::UInt64AddOperator,
+    SstPartitioner, SstPartitionerFactory, SstPartitionerFixedPrefix, UserComparator, WriteBatch,
+    WriteOptions, merge_operators::UInt64AddOperator,
 };
 
 use super::trouble::Trouble;
+use super::watch::note;
 
 /// How seldom a listener asks for what is expensive.
 const UPDATES_ONE_IN: u64 = 50;
+
+/// How often one writes.
+const WRITES_ONE_IN: u64 = 5;
 
 /// Where users' code finds the database, while it is open.
 #[derive(Debug, Default)]
@@ -43,6 +47,19 @@ pub(super) struct Ear {
     pub trouble: Arc<Trouble>,
     pub home: Arc<Home>,
     pub reads: bool,
+    pub writes: bool,
+}
+
+/// A write that does not wait: whoever calls users' code may have the log locked, or jobs paused.
+pub(super) fn write_without_waiting(db: &Db) {
+    let options = WriteOptions {
+        no_slowdown: true,
+        ..WriteOptions::default()
+    };
+    let mut batch = WriteBatch::new();
+    if batch.put("from users' code", "x").is_ok() {
+        drop(db.write_async(&options, batch));
+    }
 }
 
 impl Ear {
@@ -55,6 +72,9 @@ impl Ear {
                 drop(db.get_updates_since(seq)); // reads a log from its start
             }
             drop(db.snapshot());
+            if self.writes && self.trouble.one_in(WRITES_ONE_IN) {
+                write_without_waiting(&db);
+            }
         }
         self.trouble.maybe_panic();
     }
@@ -64,13 +84,25 @@ impl EventListener for Ear {
     fn on_flush_begin(&self, _: &FlushJobInfo) {
         self.told();
     }
-    fn on_flush_completed(&self, _: &FlushJobInfo) {
+    fn on_flush_completed(&self, info: &FlushJobInfo) {
+        note(format!("flushed {}: {:?}", info.cf_name, info.flush_reason));
         self.told();
     }
     fn on_compaction_begin(&self, _: &CompactionJobInfo) {
         self.told();
     }
-    fn on_compaction_completed(&self, _: &CompactionJobInfo) {
+    fn on_compaction_completed(&self, info: &CompactionJobInfo) {
+        note(format!(
+            "compacted {}: {}, {:?} of level {} to {:?} of level {}, {} to {} bytes",
+            info.cf_name,
+            info.compaction_reason,
+            info.input_files,
+            info.base_input_level,
+            info.output_files,
+            info.output_level,
+            info.total_input_bytes,
+            info.total_output_bytes
+        ));
         self.told();
     }
     fn on_subcompaction_begin(&self, _: &SubcompactionJobInfo) {
@@ -94,13 +126,15 @@ impl EventListener for Ear {
     fn on_column_family_handle_deletion_started(&self, _: &str) {
         self.told();
     }
-    fn on_background_error(&self, _: BackgroundErrorReason, _: &Error) {
+    fn on_background_error(&self, reason: BackgroundErrorReason, error: &Error) {
+        note(format!("background error of {reason:?}: {error}"));
         self.told();
     }
     fn on_error_recovery_begin(&self, _: BackgroundErrorReason, _: &Error) {
         self.told();
     }
-    fn on_error_recovery_end(&self, _: &BackgroundErrorRecoveryInfo) {
+    fn on_error_recovery_end(&self, info: &BackgroundErrorRecoveryInfo) {
+        note(format!("recovery ends: {:?}", info.new_bg_error));
         self.told();
     }
 }

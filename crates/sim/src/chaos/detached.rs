@@ -10,6 +10,7 @@ use ironstone::{Durable, WriteBatch, WriteOptions};
 use std::thread::{Thread, current, park_timeout};
 
 use super::Part;
+use super::callbacks::write_without_waiting;
 use super::ledger::Reach;
 use super::trouble::Trouble;
 use super::worker::{Worker, Write};
@@ -70,7 +71,8 @@ pub(super) fn write(worker: &mut Worker) {
         return;
     };
     if worker.rng.one_in(10) {
-        return; // nobody waits
+        worker.left.pending = Some(pending); // nobody waits
+        return;
     }
     let applied = |_: &ironstone::Db| pending.applied.wait();
     if worker.tools.run("applied.wait", applied).is_none() {
@@ -130,9 +132,8 @@ fn call_back(worker: &mut Worker, write: Write, durable: &Durable) {
             }
             if let Some(db) = home.db() {
                 drop(db.get("anything"));
-                let mut batch = WriteBatch::new();
-                if writes && batch.put("from a callback", "x").is_ok() {
-                    drop(db.write_async(&WriteOptions::default(), batch));
+                if writes {
+                    write_without_waiting(&db);
                 }
             }
             arena.trouble.maybe_panic();

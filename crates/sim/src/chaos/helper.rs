@@ -8,9 +8,10 @@ use base::rng::Rng;
 use base::sync::PoisonError;
 use ironstone::{Db, FlushOptions, ImportColumnFamilyOptions};
 
-use super::Part;
 use super::arena::Tools;
 use super::ledger::FAMILIES;
+use super::life::OUTSIDE;
+use super::{Part, copies};
 use crate::model::setup::Setup;
 
 /// The longest pause between two operations, and while something is held, in milliseconds.
@@ -24,15 +25,22 @@ pub(super) struct Helper {
     pub rng: Rng,
     /// Where copies are made.
     pub outside: PathBuf,
+    /// Where this life's backups are, under it.
+    pub backups: String,
+    /// A family has an order that is not built in.
+    pub own_order: bool,
     made: u64,
 }
 
 impl Helper {
-    pub(super) fn new(tools: Tools, rng: Rng, outside: PathBuf) -> Self {
+    pub(super) fn new(tools: Tools, mut rng: Rng, own_order: bool) -> Self {
+        let backups = format!("backups-{}", rng.below(1 << 40));
         Self {
             tools,
             rng,
-            outside,
+            outside: PathBuf::from(OUTSIDE),
+            backups,
+            own_order,
             made: 0,
         }
     }
@@ -63,7 +71,9 @@ impl Helper {
             17..21 if has(Part::Families) => self.come(),
             21..24 if has(Part::Families) => self.go(),
             24 if has(Part::Imports) => self.import(),
-            25..27 if has(Part::Copies) => self.checkpoint(),
+            25 if has(Part::Copies) => copies::checkpoint(self),
+            26 if has(Part::Copies) => copies::follow(self),
+            28 if has(Part::Copies) => copies::backup(self),
             27 => {
                 let wait = |db: &Db| db.wait_for_compact();
                 self.tools.run("wait_for_compact", wait);
@@ -181,7 +191,7 @@ impl Helper {
         }
     }
 
-    fn new_name(&mut self, of: &str) -> String {
+    pub(super) fn new_name(&mut self, of: &str) -> String {
         self.made += 1;
         format!("{of}-{}-{}", self.made, self.rng.below(1 << 40))
     }
@@ -209,14 +219,6 @@ impl Helper {
         }
     }
 
-    fn checkpoint(&mut self) {
-        let name = self.new_name("checkpoint");
-        let dir = self.outside.join(name);
-        let flush_at = [0, 10_000, u64::MAX][self.rng.below(3) as usize];
-        let create = |db: &Db| db.create_checkpoint(&dir, flush_at);
-        self.tools.run("create_checkpoint", create);
-    }
-
     fn look(&mut self) {
         let seq = self.tools.db.latest_sequence_number();
         match self.rng.below(5) {
@@ -232,7 +234,8 @@ impl Helper {
                         .run("get_updates_since", |db| db.get_updates_since(from)),
                 );
             }
-            3 => drop(
+            3 => drop(self.tools.run("verify_checksum", Db::verify_checksum)),
+            4 => drop(
                 self.tools
                     .run("get_live_files", |db| db.get_live_files(false)),
             ),

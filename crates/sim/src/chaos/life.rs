@@ -1,6 +1,5 @@
 //! One opening of the database: what happens while it is open, and how it ends.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,16 +15,16 @@ use super::helper::Helper;
 use super::ledger::{Bounds, FAMILIES, Ledger, Promises, REVERSE, Reach, SUMS};
 use super::trouble::{Trouble, Weather};
 use super::watch::{self, Slot, Watch};
-use super::worker::{Worker, check_sum, sum_key};
+use super::worker::{Left, Worker, check_sum, sum_key};
 use super::{Part, Plan};
 use crate::disk::{CrashKind, SimDisk};
 use crate::hooked::HookedFs;
 use crate::model::setup::{Setup, for_family};
 
 /// Where the database lies, and where copies are made.
-const DIR: &str = "/db";
+pub(super) const DIR: &str = "/db";
 const CURRENT: &str = "/db/CURRENT";
-const OUTSIDE: &str = "/outside";
+pub(super) const OUTSIDE: &str = "/outside";
 /// The families whose content is known.
 const NAMES: [&str; FAMILIES] = ["default", "second", "third"];
 /// The most that all memtables of a family may take, in multiples of what the options say, and beside it.
@@ -63,12 +62,14 @@ pub(super) struct Round<'a> {
     pub quiet: bool,
     pub panics: bool,
     pub comparator_panics: bool,
+    /// How the life before ended.
+    pub before: String,
 }
 
 /// The threads of a life.
 struct Crew {
     arena: Arc<Arena>,
-    workers: Vec<JoinHandle<Ledger>>,
+    workers: Vec<JoinHandle<(Ledger, Left)>>,
     helpers: Vec<JoinHandle<()>>,
 }
 
@@ -76,16 +77,19 @@ impl Round<'_> {
     /// Opens the database, lets things happen for a while, and ends it.
     pub(super) fn live(&mut self, time: Duration) -> Result<(), String> {
         self.watch.clear();
+        self.watch.set_disk(self.disk.kill_image());
         let slot = self.watch.slot("conductor");
         self.setup.vary(&mut self.rng);
         let home = Arc::new(Home::default());
         let options = self.options(&home);
         let (workers, helpers) = (self.ledgers.len(), self.helpers);
         self.watch.set_context(format!(
-            "{workers} workers, {helpers} helpers, quiet: {}, panics: {}, of comparators too: {}; {}",
+            "{workers} workers, {helpers} helpers, quiet: {}, panics: {}, of comparators too: {}; the \
+             life before: {}; {}",
             self.quiet,
             self.panics,
             self.comparator_panics,
+            self.before,
             self.setup.text()
         ));
         let db = Arc::new(self.open(&slot, &options)?);
@@ -95,6 +99,7 @@ impl Round<'_> {
             return Err("a family is missing".to_owned());
         }
         self.check_content(&slot, &db, &families)?;
+        self.watch.set_disk(self.disk.clone());
         home.set(Arc::downgrade(&db));
         let arena = Arena::new(
             options,
@@ -133,6 +138,7 @@ impl Round<'_> {
             trouble: trouble(),
             home: Arc::clone(home),
             reads: self.plan.has(Part::ListenersThatRead),
+            writes: self.plan.has(Part::ListenersThatWrite),
         }));
         options
     }
@@ -240,7 +246,7 @@ impl Round<'_> {
         for n in 0..self.helpers {
             let name = format!("helper{n}");
             let rng = Rng::new(self.rng.next_u64());
-            let helper = Helper::new(tools(&name), rng, PathBuf::from(OUTSIDE));
+            let helper = Helper::new(tools(&name), rng, self.comparator_panics);
             let thread = Builder::new().name(name).spawn(move || helper.work());
             crew.helpers.push(thread.map_err(|e| e.to_string())?);
         }
@@ -279,9 +285,13 @@ impl Round<'_> {
             3 | 4 => End::PowerCut,
             _ => End::Killed,
         };
-        self.watch
-            .set_context(format!("{} {end:?}", self.watch.context()));
+        self.before = format!("{end:?}");
+        let context = format!("{}; the end: {end:?}", self.watch.context());
+        self.watch.set_context(context);
         let image = self.take_image(end);
+        if let Some((_, bounds)) = &image {
+            self.before += &format!(", to be found: {bounds:?}");
+        }
         if end == End::Closed || (end != End::ClosedInTrouble && self.rng.one_in(2)) {
             self.trouble.calm();
         } else if matches!(end, End::PowerCut | End::Killed) {
@@ -289,11 +299,20 @@ impl Round<'_> {
             self.disk.crash_now();
         }
         let arena = Arc::clone(&crew.arena);
-        self.join(slot, crew)?;
+        let left = self.join(slot, crew)?;
         if end == End::Closed {
             Self::check_alive(slot, &arena, &db)?;
         }
+        if end == End::ClosedInTrouble && self.rng.one_in(3) {
+            let wait = self.rng.one_in(2);
+            slot.run("cancel_all_background_work", || {
+                db.cancel_all_background_work(wait);
+            });
+        }
         let closed = close(slot, db, home)?;
+        for left in left {
+            slot.run("use after the end", || use_after_end(left));
+        }
         if let Some(text) = arena.failure() {
             return Err(text);
         }
@@ -326,16 +345,19 @@ impl Round<'_> {
         }
     }
 
-    fn join(&mut self, slot: &Slot, crew: Crew) -> Result<(), String> {
+    fn join(&mut self, slot: &Slot, crew: Crew) -> Result<Vec<Left>, String> {
         crew.arena.stop.store(true, Ordering::Relaxed);
         let join = || {
             for helper in crew.helpers {
                 helper.join().map_err(drop)?;
             }
+            let mut left = Vec::new();
             for worker in crew.workers {
-                self.ledgers.push(worker.join().map_err(drop)?);
+                let (ledger, more) = worker.join().map_err(drop)?;
+                self.ledgers.push(ledger);
+                left.push(more);
             }
-            Ok::<(), ()>(())
+            Ok::<_, ()>(left)
         };
         let joined = slot.run("join", join);
         let panics = watch::unexpected_panics();
@@ -343,7 +365,7 @@ impl Round<'_> {
             return Err(format!("a panic that nobody asked for: {panic}"));
         }
         match joined {
-            Some(Ok(())) => Ok(()),
+            Some(Ok(left)) => Ok(left),
             _ => Err("a thread of the test panicked".to_owned()),
         }
     }
@@ -353,7 +375,15 @@ impl Round<'_> {
         if arena.failure().is_some() {
             return Ok(());
         }
-        let resumed = slot.run("resume at the end", || db.resume());
+        let mut resumed = None;
+        for _ in 0..2 {
+            resumed = slot.run("resume at the end", || db.resume());
+            // A job that was begun in the storm may fail now.
+            let ended = slot.run("wait_for_compact at the end", || db.wait_for_compact());
+            if matches!(ended, Some(Ok(()))) {
+                break;
+            }
+        }
         let options = WriteOptions {
             sync: true,
             ..WriteOptions::default()
@@ -407,6 +437,21 @@ fn close(slot: &Slot, db: Arc<Db>, home: &Home) -> Result<ironstone::Result<()>,
     let db = db.ok_or("nobody panics here")?;
     let closed = slot.run("close", || db.close());
     closed.ok_or_else(|| "close panicked".to_owned())
+}
+
+/// Iterators and futures live longer than the database: they end.
+fn use_after_end(left: Left) {
+    drop(left.snapshots);
+    if let Some(mut it) = left.iterator {
+        it.seek_to_first();
+        while it.valid() {
+            it.next();
+        }
+    }
+    if let Some(pending) = left.pending {
+        drop(pending.applied.wait());
+        drop(pending.durable.wait());
+    }
 }
 
 /// Memtables must not grow without bound.

@@ -3,7 +3,9 @@
 //! A thread enters what it does in its [`Slot`]. A watchdog looks at all of them; an operation over
 //! the bound ends the process, after the table, and the stacks of all threads as `gdb` shows them.
 
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -15,12 +17,38 @@ use base::sync::thread::{Builder, JoinHandle};
 use base::sync::{Mutex, PoisonError};
 
 use super::trouble::Injected;
+use crate::disk::SimDisk;
 
 /// How often the watchdog looks.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// Panics that nobody asked for.
 static UNEXPECTED: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
+
+/// The last things that are worth telling at a failure.
+static NOTES: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
+
+/// Notes that are kept.
+const NOTES_MAX: usize = 40;
+
+/// Keeps a line for the report of a failure.
+pub(super) fn note(line: String) {
+    let mut notes = NOTES
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    if notes.len() >= NOTES_MAX {
+        notes.remove(0);
+    }
+    notes.push(line);
+}
+
+/// The lines that were kept.
+pub(super) fn notes() -> String {
+    let notes = NOTES
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    notes.join("\n  ")
+}
 
 /// What a thread does now.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +71,8 @@ struct Shared {
     longest: Mutex<(u64, &'static str)>,
     repeat: Mutex<String>,
     context: Mutex<String>,
+    disk: Mutex<Option<SimDisk>>,
+    dump: Option<PathBuf>,
     bound_nanos: u64,
 }
 
@@ -93,7 +123,8 @@ impl Drop for Watch {
 
 impl Watch {
     /// Begins to watch: an operation longer than `bound` ends the process.
-    pub fn start(bound: Duration) -> std::io::Result<Self> {
+    /// What is on the disk at a failure is copied to `dump`.
+    pub fn start(bound: Duration, dump: Option<PathBuf>) -> std::io::Result<Self> {
         std::panic::set_hook(Box::new(note_panic));
         let shared = Arc::new(Shared {
             clock: SystemClock::shared(),
@@ -102,6 +133,8 @@ impl Watch {
             longest: Mutex::new((0, "nothing")),
             repeat: Mutex::default(),
             context: Mutex::default(),
+            disk: Mutex::default(),
+            dump,
             bound_nanos: bound.as_nanos() as u64,
         });
         let (sender, receiver) = channel::<()>();
@@ -130,6 +163,16 @@ impl Watch {
     /// What it is done with.
     pub(super) fn context(&self) -> String {
         locked(&self.shared.context).clone()
+    }
+
+    /// The disk that is copied at a failure.
+    pub(super) fn set_disk(&self, disk: SimDisk) {
+        *locked(&self.shared.disk) = Some(disk);
+    }
+
+    /// Copies the disk, if that was asked for.
+    pub(super) fn dump(&self) {
+        self.shared.dump();
     }
 
     /// Operations so far.
@@ -191,16 +234,31 @@ impl Shared {
         locked(&self.slots).iter().map(line).collect()
     }
 
+    fn dump(&self) {
+        let (Some(dir), Some(disk)) = (&self.dump, &*locked(&self.disk)) else {
+            return;
+        };
+        match disk.export(dir) {
+            Ok(()) => eprintln!("the disk is in {}", dir.display()),
+            Err(e) => eprintln!("the disk cannot be copied: {e}"),
+        }
+    }
+
+    /// Says everything, and ends the process. Not with `eprintln`, which a test would keep for itself.
     fn give_up(&self, name: &str, what: &str) {
         let bound = self.bound_nanos as f64 / 1e9;
-        eprintln!("\nchaos: FAILED: {what} of thread {name} takes longer than {bound} s");
-        eprint!("{}", self.table());
-        eprintln!("{}", stacks());
-        for panic in unexpected_panics() {
-            eprintln!("panic: {panic}");
-        }
-        eprintln!("{}", *locked(&self.context));
-        eprintln!("repeat: {}", *locked(&self.repeat));
+        let text = format!(
+            "\nchaos: FAILED: {what} of thread {name} takes longer than {bound} s\n{}\n{}\n\
+             panics: {:?}\nlast events:\n  {}\n{}\nrepeat: {}\n",
+            self.table(),
+            stacks(),
+            unexpected_panics(),
+            notes(),
+            *locked(&self.context),
+            *locked(&self.repeat)
+        );
+        drop(std::io::stderr().write_all(text.as_bytes()));
+        self.dump();
         std::process::exit(1);
     }
 }

@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::rng::Rng;
-use ironstone::{DbIterator, ReadOptions, Snapshot, WriteBatch, WriteOptions};
+use ironstone::{DbIterator, PendingWrite, ReadOptions, Snapshot, WriteBatch, WriteOptions};
 
-use super::Part;
 use super::arena::Tools;
-use super::detached;
 use super::ledger::{Attempt, FAMILIES, Key, Ledger, REVERSE, Reach, SUMS, Seen, value};
+use super::{Part, detached, ingest};
 
 /// Keys of a thread in a family, logged and not logged.
-const KEYS: u64 = 60;
+pub(super) const KEYS: u64 = 60;
 /// Snapshots that a thread keeps.
 const SNAPSHOTS_MAX: usize = 3;
 
@@ -27,7 +26,16 @@ pub(super) struct Worker {
     pub tools: Tools,
     pub ledger: Ledger,
     pub rng: Rng,
+    pub left: Left,
     old: Vec<Old>,
+}
+
+/// What outlives the thread, and the database.
+#[derive(Default)]
+pub(super) struct Left {
+    pub iterator: Option<DbIterator>,
+    pub pending: Option<PendingWrite>,
+    pub snapshots: Vec<Snapshot>,
 }
 
 /// A write as it will be recorded.
@@ -52,22 +60,26 @@ impl Worker {
             tools,
             ledger,
             rng,
+            left: Left::default(),
             old: Vec::new(),
         }
     }
 
     /// Works until it is told to stop.
-    pub(super) fn work(mut self) -> Ledger {
+    pub(super) fn work(mut self) -> (Ledger, Left) {
         while !self.tools.arena.stopped() {
             if let Err(text) = self.step() {
                 self.tools.arena.fail(text);
             }
         }
-        self.ledger
+        let snapshots = self.old.into_iter().map(|old| old.snapshot);
+        self.left.snapshots = snapshots.collect();
+        (self.ledger, self.left)
     }
 
     fn step(&mut self) -> Result<(), String> {
         match self.rng.below(100) {
+            0 if self.tools.arena.has(Part::Ingestion) => ingest::run(self),
             0..45 => self.write(),
             45..55 => detached::write(self),
             55..57 => self.sync(),
@@ -292,11 +304,12 @@ impl Worker {
         let scan = |db: &ironstone::Db| {
             let mut it = db.iterator_cf(&ReadOptions::default(), handle)?;
             let found = collect(&mut it, &prefix, back);
-            it.status().map(|()| found)
+            it.status().map(|()| (found, it))
         };
-        let Some(found) = self.tools.run("a scan", scan) else {
+        let Some((found, it)) = self.tools.run("a scan", scan) else {
             return Ok(());
         };
+        self.left.iterator = Some(it);
         for key in self.ledger.keys().filter(|k| k.family == family) {
             let value = found.get(&key.text(self.ledger.thread));
             self.ledger
