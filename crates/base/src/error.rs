@@ -121,6 +121,14 @@ impl Error {
         Self::new(ErrorKind::Aborted, message)
     }
 
+    /// Something that the code states of itself does not hold: a bug. Nothing that it touches may be
+    /// acknowledged.
+    #[cold]
+    pub fn broken(what: impl fmt::Display) -> Self {
+        Self::aborted(format!("internal error: {what}"))
+            .hint("this is a bug in Ironstone, not in its use: please report it")
+    }
+
     /// Something else holds what is needed.
     pub fn busy(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Busy, message)

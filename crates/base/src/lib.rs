@@ -17,6 +17,10 @@ pub mod slice_transform;
 pub mod stats;
 pub mod sync;
 
+/// Whether what the code states of itself is checked also where that takes time: in debug builds, which
+/// is what tests run, and with `--cfg invariants`.
+pub const INVARIANTS: bool = cfg!(any(invariants, debug_assertions));
+
 pub use comparator::Comparator;
 pub use error::{Error, ErrorKind, Result};
 pub use key::{FileNumber, SequenceNumber, ValueType};

@@ -302,11 +302,37 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
         Ok(())
     };
     let wanted = *db.lock_wanted() > db.durable.get();
-    let log = submit::flush_wal(db, wanted);
+    let log = needed_end(db).and_then(|end| {
+        submit::flush_wal(db, wanted || end.is_some())?;
+        end.map_or(Ok(()), |end| mark_end(db, end))
+    });
     match result.and(log) {
         Err(e) if e.kind() == ErrorKind::ShutdownInProgress => Ok(()),
         other => other.map_err(|e: Error| e),
     }
+}
+
+/// Number and end of the last log, if it is needed.
+fn needed_end(db: &Shared) -> Result<Option<(u64, u64)>> {
+    let needed = db.lock_versions().min_log_number_to_keep;
+    let (number, end) = db.with_log(|log| Ok(log.last_end()))?;
+    Ok((end > 0 && number >= needed).then_some((number, end)))
+}
+
+/// Says in the MANIFEST where the last log ends, all of it durable: the next open then knows whether
+/// something is missing there.
+fn mark_end(db: &Shared, end: (u64, u64)) -> Result<()> {
+    if !db.with_log(|log| Ok(log.is_durable() && log.last_end() == end))? {
+        return Ok(()); // somebody is still writing
+    }
+    if let Err(e) = db.lock_versions().mark_log_end(end) {
+        // The log has everything, and the next open asks no more of it than of one after a crash.
+        db.log.warn(format_args!(
+            "the end of log {} is not in the MANIFEST: {e}",
+            FileNumber(end.0)
+        ));
+    }
+    Ok(())
 }
 
 /// See [`Db::lock_wal`](crate::Db::lock_wal).

@@ -7,23 +7,28 @@
 //! ```
 //!
 //! The notes link the logs. A fence in a log proves that every log it is linked to was durable up
-//! to its noted end, because a group is submitted with a fence only when they are.
+//! to its noted end, because a group is submitted with a fence only when they are. So does a *mark*:
+//! the MANIFEST says that a log was durable up to an offset, as it does when a database is closed.
 #![deny(clippy::indexing_slicing)]
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use base::Result;
 use io::File;
 
 use crate::fence;
-use crate::note::{self, Note};
+use crate::note::{self, Head, Note};
+use crate::secret::Secrets;
 
 /// One log of a [`Chain`].
 #[derive(Debug)]
 struct Link {
     number: u64,
     file: Arc<dyn File>,
-    note: Option<Note>,
+    head: Head,
+    /// Its nonce, as the MANIFEST has it.
+    known: Option<u64>,
     /// Whether it holds a fence; looked for when somebody asks.
     fenced: OnceLock<bool>,
 }
@@ -43,27 +48,60 @@ pub struct Stage {
 #[derive(Debug)]
 pub struct Chain {
     links: Vec<Link>,
+    marks: BTreeMap<u64, u64>,
 }
 
 impl Chain {
-    /// Reads the notes of these logs.
-    pub fn read(logs: impl IntoIterator<Item = (u64, Arc<dyn File>)>) -> Result<Self> {
+    /// Reads the notes of these logs; `secrets` are those of the MANIFEST.
+    pub fn read(
+        logs: impl IntoIterator<Item = (u64, Arc<dyn File>)>,
+        secrets: &Secrets,
+    ) -> Result<Self> {
         let mut links = Vec::new();
         for (number, file) in logs {
             links.push(Link {
                 number,
-                note: note::read(&file, number)?,
+                head: note::head(&file, number)?,
+                known: secrets.nonce_of(number),
                 file,
                 fenced: OnceLock::new(),
             });
         }
         links.sort_by_key(|l| l.number);
-        Ok(Self { links })
+        Ok(Self {
+            links,
+            marks: BTreeMap::new(),
+        })
+    }
+
+    /// The MANIFEST says up to where these logs were durable.
+    #[must_use]
+    pub fn marked(mut self, marks: impl IntoIterator<Item = (u64, u64)>) -> Self {
+        self.marks = marks.into_iter().collect();
+        self
+    }
+
+    /// Where a log that is there was durable, as the MANIFEST says. Not of one that others wrote: what
+    /// they count is the file's length.
+    pub fn mark(&self, number: u64) -> Option<u64> {
+        let link = self.links.iter().find(|l| l.number == number)?;
+        let ours = link.head != Head::Without;
+        self.marks.get(&number).copied().filter(|_| ours)
+    }
+
+    /// The nonce of a log, as the MANIFEST has it.
+    pub fn nonce(&self, number: u64) -> Option<u64> {
+        let link = self.links.iter().find(|l| l.number == number)?;
+        link.known
     }
 
     /// The log whose note names log `number`.
     fn successor(&self, number: u64) -> Option<(&Link, Note)> {
-        let named = |l: &Link| l.note.filter(|n| n.previous_log == number && number > 0);
+        let named = |l: &Link| {
+            l.head
+                .note()
+                .filter(|n| n.previous_log == number && number > 0)
+        };
         self.links.iter().find_map(|l| Some((l, named(l)?)))
     }
 
@@ -80,7 +118,7 @@ impl Chain {
                 end: end_of(l.number),
             })
             .collect();
-        for note in self.links.iter().filter_map(|l| l.note) {
+        for note in self.links.iter().filter_map(|l| l.head.note()) {
             let there = stages.iter().any(|s| s.number == note.previous_log);
             if !there && note.previous_log >= first.max(1) && note.previous_end > 0 {
                 stages.push(Stage {
@@ -94,11 +132,11 @@ impl Chain {
         stages
     }
 
-    /// The log with a fence that proves that log `number` was durable up to its noted end.
+    /// The log with a fence or a mark that proves that log `number` was durable up to its noted end.
     pub fn proof(&self, number: u64) -> Result<Option<u64>> {
         let mut named = number;
         while let Some((link, _)) = self.successor(named) {
-            if link.is_fenced()? {
+            if self.marks.contains_key(&link.number) || link.is_fenced()? {
                 return Ok(Some(link.number));
             }
             // Numbers only grow: a log never names a later one.
@@ -113,7 +151,8 @@ impl Link {
         if let Some(known) = self.fenced.get() {
             return Ok(*known);
         }
-        let found = fence::strongest(&self.file, self.number, 0)?.is_some();
+        let trust = self.head.trust(self.known);
+        let found = fence::strongest(&self.file, self.number, 0, trust)?.is_some();
         Ok(*self.fenced.get_or_init(|| found))
     }
 }

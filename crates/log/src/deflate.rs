@@ -127,9 +127,8 @@ impl Deflate {
         // Magic; "single segment, the content's size in one byte"; the size; the header of a block
         // that is the last (1) and raw (type 0).
         let size = u8::try_from(content.len()).unwrap_or_else(|_| panic!("stored frame too long"));
-        let block = (u32::from(size) << 3 | 1).to_le_bytes();
-        out.extend_from_slice(&[0x28, 0xb5, 0x2f, 0xfd, 0x20, size]);
-        out.extend_from_slice(block.get(..3).unwrap_or_default());
+        let [a, b, c, _] = (u32::from(size) << 3 | 1).to_le_bytes();
+        out.extend_from_slice(&[0x28, 0xb5, 0x2f, 0xfd, 0x20, size, a, b, c]);
         out.extend_from_slice(content);
     }
 
@@ -140,10 +139,10 @@ impl Deflate {
     pub(crate) fn stored_long(content: &[u8], out: &mut Vec<u8>) {
         let size = content.len() as u32;
         assert!(content.len() <= 128 << 10, "stored frame too long");
-        let block = (size << 3 | 1).to_le_bytes();
+        let [a, b, c, _] = (size << 3 | 1).to_le_bytes();
         out.extend_from_slice(&[0x28, 0xb5, 0x2f, 0xfd, 0xa0]);
         out.extend_from_slice(&size.to_le_bytes());
-        out.extend_from_slice(block.get(..3).unwrap_or_default());
+        out.extend_from_slice(&[a, b, c]);
         out.extend_from_slice(content);
     }
 }
@@ -194,6 +193,7 @@ mod tests {
         durable: 99,
         previous_log: 0,
         previous_end: 0,
+        nonce: 5,
     };
 
     /// The batches of the log in tests/data, whose keys say what they are.
@@ -267,7 +267,7 @@ mod tests {
                 assert_eq!(record, [expected.clone(), behind(i).concat()].concat());
             }
             assert!(!reader.read(&mut record).unwrap());
-            let found = crate::fence::strongest(&file, 4, 0).unwrap();
+            let found = crate::fence::strongest(&file, 4, 0, crate::Trust::Nonce(5)).unwrap();
             assert_eq!(found, Some(FENCE), "fences are found without decompression");
         }
     }

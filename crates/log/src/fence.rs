@@ -6,13 +6,18 @@
 //! group was submitted. Damage below a fence that can still be read is corruption.
 //!
 //! ```text
+//!   magic "ISfence2" | log number u64 | durable u64 | previous log u64 | its end u64
+//!                    | nonce u64 | crc u32
 //!   magic "ISfence1" | log number u64 | durable u64 | previous log u64 | its end u64 | crc u32
 //! ```
 //!
-//! Little-endian; the crc is masked CRC-32C of the 40 bytes before it. A fence is found by its
-//! magic and believed for its own checksum and log number, so it counts even where the record
-//! around it can no longer be reached. The engine writes it as a `LogData` entry of a batch, which
-//! every RocksDB ignores.
+//! Little-endian; the crc is masked CRC-32C of the bytes before it. A fence is found by its magic
+//! in the bytes of the file, so it counts even where the record around it can no longer be reached.
+//! The engine writes it as a `LogData` entry of a batch, which every RocksDB ignores.
+//!
+//! Those bytes are mostly values, and a value may hold anything, another log with its fences among
+//! it. So a fence bears the *nonce* of its log, a random number that no value knows, and only those
+//! with the right one count: see [`Trust`]. The second form, without, is what older versions wrote.
 //!
 //! The last group of a log has no fence behind it: damage there stays ambiguous and is cut off.
 #![deny(clippy::indexing_slicing)]
@@ -27,9 +32,15 @@ use io::File;
 use crate::format::{BLOCK, LEGACY_HEADER, RECYCLABLE_HEADER};
 
 /// How a fence begins.
-pub const MAGIC: [u8; 8] = *b"ISfence1";
+const MAGIC: [u8; 8] = *b"ISfence2";
+/// How one of the older form begins.
+const OLD_MAGIC: [u8; 8] = *b"ISfence1";
+/// How both begin.
+const ANY_MAGIC: &[u8] = b"ISfence";
 /// Bytes of a fence.
-pub const LEN: usize = 44;
+pub const LEN: usize = 52;
+/// Bytes of one of the older form.
+const OLD_LEN: usize = 44;
 /// Bytes read at a time while looking for fences.
 const WINDOW: usize = 32 * BLOCK;
 
@@ -44,78 +55,130 @@ pub struct Fence {
     pub previous_log: u64,
     /// The end of that log, all of it durable.
     pub previous_end: u64,
+    /// The nonce of the log; 0 in the older form, which has none.
+    pub nonce: u64,
+}
+
+/// Which of the fences that are found in a log count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// Those with this nonce.
+    Nonce(u64),
+    /// Those of the older form: the log's note is of the older form too.
+    Old,
+    /// None: the log begins with a whole record that has no note, so nobody put fences into it.
+    Nobody,
+    /// All: what would tell is damaged. Rather refuse a torn tail than lose what was durable.
+    Anybody,
+}
+
+impl Trust {
+    fn accepts(self, fence: &Fence) -> bool {
+        match self {
+            Self::Nonce(nonce) => fence.nonce == nonce,
+            Self::Old => fence.nonce == 0,
+            Self::Nobody => false,
+            Self::Anybody => true,
+        }
+    }
 }
 
 impl Fence {
-    /// Its bytes.
-    pub fn encode(&self) -> [u8; LEN] {
-        seal(
-            MAGIC,
-            &[
-                self.log_number,
-                self.durable,
-                self.previous_log,
-                self.previous_end,
-            ],
-        )
+    /// Its bytes: of the older form if it has no nonce.
+    pub fn encode(&self) -> Vec<u8> {
+        let fields = [
+            self.log_number,
+            self.durable,
+            self.previous_log,
+            self.previous_end,
+            self.nonce,
+        ];
+        match fields.split_last() {
+            Some((0, old)) => seal(OLD_MAGIC, old),
+            _ => seal(MAGIC, &fields),
+        }
     }
 
     /// The fence at the start of `bytes`, if there is one with a right checksum.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut d = unseal::<LEN>(MAGIC, bytes)?;
-        Some(Self {
+        let old = bytes.starts_with(&OLD_MAGIC);
+        let mut d = if old {
+            unseal(OLD_MAGIC, OLD_LEN, bytes)?
+        } else {
+            unseal(MAGIC, LEN, bytes)?
+        };
+        let fence = Self {
             log_number: d.u64()?,
             durable: d.u64()?,
             previous_log: d.u64()?,
             previous_end: d.u64()?,
-        })
+            nonce: if old { 0 } else { d.u64()? },
+        };
+        (old || fence.nonce != 0).then_some(fence)
+    }
+
+    /// The fence that `bytes` are, with nothing behind it.
+    pub fn of(bytes: &[u8]) -> Option<Self> {
+        let fence = Self::decode(bytes)?;
+        let len = if fence.nonce == 0 { OLD_LEN } else { LEN };
+        (bytes.len() == len).then_some(fence)
     }
 }
 
-/// A statement of `N` bytes: the magic, the fields, and a masked CRC-32C of both.
-pub(crate) fn seal<const N: usize>(magic: [u8; 8], fields: &[u64]) -> [u8; N] {
-    let mut out = [0; N];
-    let fields = fields.iter().flat_map(|f| f.to_le_bytes());
-    let body: Vec<u8> = magic.into_iter().chain(fields).collect();
-    let crc = mask(crc32c(&body)).to_le_bytes();
-    for (to, from) in out.iter_mut().zip(body.iter().chain(&crc)) {
-        *to = *from;
+/// A statement: the magic, the fields, and a masked CRC-32C of both.
+pub(crate) fn seal(magic: [u8; 8], fields: &[u64]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(LEN);
+    out.extend_from_slice(&magic);
+    for field in fields {
+        out.extend_from_slice(&field.to_le_bytes());
     }
+    let crc = mask(crc32c(&out));
+    out.extend_from_slice(&crc.to_le_bytes());
     out
 }
 
-/// The fields of the statement at the start of `bytes`, if there is one with a right checksum.
-pub(crate) fn unseal<const N: usize>(magic: [u8; 8], bytes: &[u8]) -> Option<Decoder<'_>> {
-    let (body, crc) = bytes.get(..N)?.split_last_chunk::<4>()?;
+/// The fields of the statement of `len` bytes at the start of `bytes`, if there is one with a right
+/// checksum.
+pub(crate) fn unseal(magic: [u8; 8], len: usize, bytes: &[u8]) -> Option<Decoder<'_>> {
+    let (body, crc) = bytes.get(..len)?.split_last_chunk::<4>()?;
     if !body.starts_with(&magic) || crc32c(body) != unmask(u32::from_le_bytes(*crc)) {
         return None;
     }
     Some(Decoder::new(body.get(magic.len()..)?))
 }
 
-/// Where in `bytes` the magic lies, from `from` on.
-pub(crate) fn find_magic(magic: [u8; 8], bytes: &[u8], from: usize) -> Option<usize> {
+/// Where in `bytes` a magic lies, from `from` on.
+fn find_magic(bytes: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
     // By the last byte of a candidate: most of a log, the zeros at its end above all, is stepped
-    // over eight bytes at a time.
-    while let Some(candidate) = bytes.get(at..at + magic.len()) {
-        let last = *candidate.last()?;
-        if candidate == magic {
+    // over seven bytes at a time.
+    while let Some(candidate) = bytes.get(at..at + ANY_MAGIC.len()) {
+        if candidate == ANY_MAGIC {
             return Some(at);
         }
-        let before = magic.split_last()?.1;
+        let last = *candidate.last()?;
+        let before = ANY_MAGIC.split_last()?.1;
         at += before
             .iter()
             .rev()
             .position(|&b| b == last)
-            .map_or(magic.len(), |back| back + 1);
+            .map_or(ANY_MAGIC.len(), |back| back + 1);
     }
     None
 }
 
-/// Looks for the fences of log `log_number` from byte `from` of the file on, and returns the one
-/// that proves most to be durable.
-pub fn strongest(file: &Arc<dyn File>, log_number: u64, from: u64) -> Result<Option<Fence>> {
+/// Looks for the fences of log `log_number` that count, from byte `from` of the file on, and
+/// returns the one that proves most to be durable. [`note::trust`](crate::note::trust) says which
+/// count.
+pub fn strongest(
+    file: &Arc<dyn File>,
+    log_number: u64,
+    from: u64,
+    trust: Trust,
+) -> Result<Option<Fence>> {
+    if trust == Trust::Nobody {
+        return Ok(None);
+    }
     let mut best: Option<Fence> = None;
     let mut at = from - from % BLOCK as u64;
     let left = usize::try_from(file.len()?.saturating_sub(at)).unwrap_or(WINDOW);
@@ -125,7 +188,7 @@ pub fn strongest(file: &Arc<dyn File>, log_number: u64, from: u64) -> Result<Opt
         let bytes = buf.get(..n).unwrap_or_default();
         each_fence(bytes, &mut |fence| {
             let better = best.is_none_or(|b| b.durable < fence.durable);
-            if fence.log_number == log_number && better {
+            if fence.log_number == log_number && better && trust.accepts(&fence) {
                 best = Some(fence);
             }
         });
@@ -155,7 +218,7 @@ fn each_fence(bytes: &[u8], visit: &mut impl FnMut(Fence)) {
 
 fn find(bytes: &[u8], visit: &mut impl FnMut(Fence)) {
     let mut from = 0;
-    while let Some(at) = find_magic(MAGIC, bytes, from) {
+    while let Some(at) = find_magic(bytes, from) {
         if let Some(fence) = Fence::decode(bytes.get(at..).unwrap_or_default()) {
             visit(fence);
         }
@@ -172,18 +235,55 @@ mod tests {
         durable: 4096,
         previous_log: 7,
         previous_end: 123,
+        nonce: 0x5eed,
     };
+    const OLD: Fence = Fence { nonce: 0, ..FENCE };
 
     #[test]
     fn a_fence_round_trips_and_every_bit_counts() {
-        let bytes = FENCE.encode();
-        assert_eq!(Fence::decode(&bytes), Some(FENCE));
-        for bit in 0..LEN * 8 {
-            let mut bad = bytes;
-            if let Some(b) = bad.get_mut(bit / 8) {
-                *b ^= 1 << (bit % 8);
+        for (fence, len) in [(FENCE, LEN), (OLD, OLD_LEN)] {
+            let bytes = fence.encode();
+            assert_eq!(bytes.len(), len);
+            assert_eq!(Fence::of(&bytes), Some(fence));
+            let longer = [&bytes[..], &[0]].concat();
+            assert_eq!(Fence::decode(&longer), Some(fence));
+            assert_eq!(Fence::of(&longer), None);
+            for bit in 0..len * 8 {
+                let mut bad = bytes.clone();
+                if let Some(b) = bad.get_mut(bit / 8) {
+                    *b ^= 1 << (bit % 8);
+                }
+                assert_eq!(Fence::decode(&bad), None, "bit {bit}");
             }
-            assert_eq!(Fence::decode(&bad), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn only_fences_that_are_trusted_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("000009.log");
+        let stranger = Fence {
+            durable: 9000,
+            nonce: 0xbad,
+            ..FENCE
+        };
+        let old = Fence {
+            durable: 8000,
+            ..OLD
+        };
+        let all = [FENCE, stranger, old].map(|f| f.encode()).concat();
+        std::fs::write(&path, all).unwrap();
+        let file = io::posix::Posix;
+        let file = io::FileSystem::open(&file, &path, io::OpenHow::READ).unwrap();
+        for (trust, durable) in [
+            (Trust::Nonce(FENCE.nonce), Some(4096)),
+            (Trust::Nonce(1), None),
+            (Trust::Old, Some(8000)),
+            (Trust::Nobody, None),
+            (Trust::Anybody, Some(9000)),
+        ] {
+            let found = strongest(&file, 9, 0, trust).unwrap();
+            assert_eq!(found.map(|f| f.durable), durable, "{trust:?}");
         }
     }
 
@@ -192,14 +292,14 @@ mod tests {
         let fence = FENCE.encode();
         for at in [0, 5, BLOCK - LEN, 2 * BLOCK + 100] {
             let mut bytes = vec![0; 3 * BLOCK];
-            bytes.splice(at..at + LEN, fence);
+            bytes.splice(at..at + LEN, fence.clone());
             let mut found = Vec::new();
             each_fence(&bytes, &mut |f| found.push(f));
             assert!(found.contains(&FENCE), "at {at}");
         }
         for (header, cut) in [
             (LEGACY_HEADER, 1),
-            (LEGACY_HEADER, 43),
+            (LEGACY_HEADER, 51),
             (RECYCLABLE_HEADER, 20),
         ] {
             let (head, tail) = fence.split_at(cut);

@@ -241,7 +241,9 @@ impl Framer {
             let spill = self.spill(payload, offset);
             if spill > 0 {
                 let filler = [byte; FILLER_MAX];
-                let filler = filler.get(..spill).unwrap_or(&filler);
+                let filler = filler.get(..spill).ok_or_else(|| {
+                    Error::broken(format!("a record was to be lengthened by {spill} bytes"))
+                })?;
                 let longer: Vec<&[u8]> = parts.iter().copied().chain([filler]).collect();
                 return self.cut(&longer, payload + spill, offset, out);
             }
@@ -261,7 +263,7 @@ impl Framer {
                 continue;
             }
             let rest = bytes.get(at..)?;
-            let header = Header::decode(rest)?;
+            let header = Header::decode(rest).filter(|h| h.crc_matches(rest))?;
             if header.kind == RecordType::SET_COMPRESSION {
                 at += header.record_len();
                 continue;
@@ -416,10 +418,18 @@ impl Framer {
         }
         parts.move_to(out, n)?;
         // Type, log number and payload lie side by side: one pass, no copy.
-        let crc = out.get(start + CRC_FROM..).map_or(0, crc32c);
-        if let Some(place) = out.get_mut(start..start + 4) {
-            place.copy_from_slice(&mask(crc).to_le_bytes());
-        }
+        let framed = out
+            .get_mut(start..)
+            .filter(|r| r.len() == self.header_len() + n);
+        let Some((place, covered)) = framed.and_then(|r| {
+            let (head, covered) = r.split_at_mut_checked(CRC_FROM)?;
+            Some((head.first_chunk_mut::<CRC>()?, covered))
+        }) else {
+            return Err(Error::broken(format!(
+                "a record does not have its {n} bytes"
+            )));
+        };
+        *place = mask(crc32c(covered)).to_le_bytes();
         Ok(())
     }
 }
@@ -435,10 +445,13 @@ impl Parts<'_> {
     #[inline]
     fn move_to(&mut self, out: &mut AlignedBuf, mut n: usize) -> Result<()> {
         while n > 0 {
+            // Who asks for more than there is finds out by the length.
             let Some((part, rest)) = self.parts.split_first() else {
                 return Ok(());
             };
-            let available = part.get(self.at..).unwrap_or_default();
+            let Some(available) = part.get(self.at..) else {
+                return Err(Error::broken("the parts of a record have other lengths"));
+            };
             let piece = available.get(..n).unwrap_or(available);
             out.extend_from_slice(piece)?;
             n -= piece.len();

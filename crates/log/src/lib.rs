@@ -18,7 +18,8 @@
 //! | [`writer`] | [`Writer`]: append, then a [`Flight`] to the device; poisoned by the first failure |
 //! | `tail` | bytes between append and submit, and the partial last unit of a direct file |
 //! | [`fence`] | what was durable when: tells corruption from a torn tail |
-//! | [`note`] | which log came before, and where it ended |
+//! | [`note`] | which log came before, and where it ended; the nonce of the log |
+//! | [`secret`] | where the nonces of logs come from |
 //! | [`chain`] | the logs of a recovery, linked by their notes |
 //! | [`pool`] | zero-filled files made ahead |
 //! | [`sync`] | [`Watermarks`], and [`Syncer`] to sync without holding the writer |
@@ -67,6 +68,7 @@ pub mod pool;
 pub mod reader;
 mod recover;
 pub mod salvage;
+pub mod secret;
 mod strict;
 pub mod sync;
 mod tail;
@@ -74,12 +76,13 @@ pub mod trim;
 pub mod writer;
 
 pub use chain::Chain;
-pub use fence::Fence;
+pub use fence::{Fence, Trust};
 pub use names::Names;
 pub use note::Note;
 pub use options::{LogOptions, ReaderOptions, RecoveryMode, TailPolicy, WalSync};
 pub use physical::{PhysicalRecord, PhysicalRecords};
 pub use pool::{Pool, PoolOptions, Taken};
 pub use reader::{End, Reader};
+pub use secret::Secrets;
 pub use sync::{Lsn, Syncer, Watermarks};
 pub use writer::{Flight, Writer};

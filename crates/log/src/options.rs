@@ -35,6 +35,10 @@ pub struct LogOptions {
     pub compressed: bool,
     /// What becomes of the partial last unit of a direct file.
     pub tail: TailPolicy,
+    /// For a buffered log with [`TailPolicy::Pad`]: the bytes that go from the page cache to the device
+    /// as a whole, a power of two below a block. What is synced shares none of them with what comes
+    /// later, or a write of that would write it again.
+    pub sync_unit: Option<u32>,
     /// How many durable writes may be on their way at once, at least 1. More than one needs
     /// [`TailPolicy::Pad`]: two of them must not touch one unit.
     pub depth: u32,
@@ -64,6 +68,7 @@ impl Default for LogOptions {
             filler: None,
             compressed: false,
             tail: TailPolicy::default(),
+            sync_unit: None,
             depth: 1,
             outlives_full_disk: false,
             head_last: None,

@@ -14,7 +14,7 @@
 
 use std::ops::Range;
 
-use base::Result;
+use base::{Error, Result};
 use io::AlignedBuf;
 
 use crate::deflate::{Deflate, STORED_MAX, STORED_OVERHEAD};
@@ -49,16 +49,21 @@ impl Packer {
         offset: u64,
         out: &mut AlignedBuf,
     ) -> Result<()> {
-        let (start, end) = (packed.start.min(parts.len()), packed.end.min(parts.len()));
-        let before = parts.get(..start).unwrap_or_default();
-        let body = parts.get(start..end).unwrap_or_default();
-        let behind = parts.get(end.max(start)..).unwrap_or_default();
+        let cut = parts
+            .split_at_checked(packed.end)
+            .and_then(|(until, behind)| Some((until.split_at_checked(packed.start)?, behind)));
+        let Some(((before, body), behind)) = cut else {
+            return Err(Error::broken(format!(
+                "parts {packed:?} of {} were to be compressed",
+                parts.len()
+            )));
+        };
         self.payload.clear();
-        self.store(framer, before);
+        self.store(framer, before)?;
         if body.iter().any(|p| !p.is_empty()) || before.is_empty() {
             self.deflate.compress(body, &mut self.payload)?;
         }
-        self.store(framer, behind);
+        self.store(framer, behind)?;
         self.frame(framer, offset, out)
     }
 
@@ -77,13 +82,13 @@ impl Packer {
     }
 
     /// Stores `parts` in one frame, not across the end of a fragment that ends inside a block.
-    fn store(&mut self, framer: Framer, parts: &[&[u8]]) {
+    fn store(&mut self, framer: Framer, parts: &[&[u8]]) -> Result<()> {
         self.raw.clear();
         for part in parts {
             self.raw.extend_from_slice(part);
         }
         if self.raw.is_empty() {
-            return;
+            return Ok(());
         }
         let at = self.payload.len();
         let to_cut = at.next_multiple_of(framer.piece()) - at;
@@ -91,20 +96,25 @@ impl Packer {
             && (1..self.raw.len() + STORED_OVERHEAD).contains(&to_cut)
             && self.raw.len() <= STORED_MAX
         {
-            self.fill(byte, to_cut);
+            self.fill(byte, to_cut)?;
         }
         if self.raw.len() <= STORED_MAX {
             Deflate::stored(&self.raw, &mut self.payload);
         } else {
             Deflate::stored_long(&self.raw, &mut self.payload);
         }
+        Ok(())
     }
 
     /// Lengthens the payload by a stored frame of `bytes`, or the shortest there is.
-    fn fill(&mut self, byte: u8, bytes: usize) {
+    fn fill(&mut self, byte: u8, bytes: usize) -> Result<()> {
         let noops = [byte; STORED_MAX];
-        let n = bytes.saturating_sub(STORED_OVERHEAD);
-        Deflate::stored(noops.get(..n).unwrap_or(&noops), &mut self.payload);
+        let n = bytes.saturating_sub(STORED_OVERHEAD); // the shortest has none
+        let noops = noops.get(..n).ok_or_else(|| {
+            Error::broken(format!("a record was to be lengthened by {bytes} bytes"))
+        })?;
+        Deflate::stored(noops, &mut self.payload);
+        Ok(())
     }
 
     fn frame(&mut self, framer: Framer, offset: u64, out: &mut AlignedBuf) -> Result<()> {
@@ -118,7 +128,7 @@ impl Packer {
         if let Some(byte) = framer.filler {
             let spill = framer.spill_compressed(self.payload.len(), at, STORED_OVERHEAD);
             if spill > 0 {
-                self.fill(byte, spill);
+                self.fill(byte, spill)?;
             }
         }
         let framed = framer.frame_compressed(&self.payload, at, out);
@@ -138,7 +148,7 @@ mod tests {
     use io::posix::Posix;
     use io::{File, FileSystem, OpenHow};
 
-    use crate::fence::{self, Fence};
+    use crate::fence::{self, Fence, Trust};
     use crate::format::BLOCK;
     use crate::options::{LogOptions, RecoveryMode, TailPolicy, WalSync};
     use crate::{PhysicalRecords, Reader, ReaderOptions, Writer};
@@ -168,6 +178,7 @@ mod tests {
             durable,
             previous_log: 0,
             previous_end: 0,
+            nonce: 5,
         };
         [&[3, fence::LEN as u8][..], &fence.encode()].concat()
     }
@@ -217,7 +228,8 @@ mod tests {
                 assert!(start == 0 || begins >= 11, "record {i} at {start}");
                 assert!(start == 0 || !start.is_multiple_of(BLOCK as u64));
                 writer.submit().unwrap();
-                let found = fence::strongest(&file, 4, range.start.0).unwrap().unwrap();
+                let found = fence::strongest(&file, 4, range.start.0, Trust::Nonce(5));
+                let found = found.unwrap().unwrap();
                 assert_eq!(found.durable, start, "record {i} of {len}");
                 expected.push(body);
             }

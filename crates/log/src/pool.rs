@@ -330,7 +330,9 @@ impl Pool {
         let mut at = 0;
         while at < bytes {
             let n = file.read_at(&mut buf, at)?;
-            let read = buf.get(..n).unwrap_or_default();
+            let Some(read) = buf.get(..n) else {
+                return Err(Error::broken("more was read than there is room for").file(path));
+            };
             if read.iter().any(|&b| b != 0) {
                 return Ok(false);
             }

@@ -22,6 +22,7 @@ use io::File;
 
 use crate::fence;
 use crate::inflate::Inflate;
+use crate::note;
 use crate::options::{ReaderOptions, RecoveryMode};
 use crate::physical::Blocks;
 use crate::recover::Step;
@@ -102,6 +103,8 @@ pub struct Reader {
     pub(crate) blocks: Blocks,
     /// The log whose fences count; `None` where fences are not looked for.
     pub(crate) fenced: Option<u64>,
+    /// The log's nonce, as the MANIFEST has it.
+    nonce: Option<u64>,
     /// Where zeros lie before a record that was read.
     hole: Option<u64>,
     policy: Policy,
@@ -175,6 +178,13 @@ impl Reader {
         self
     }
 
+    /// The log has this nonce, as the MANIFEST says: what the log itself says of it may be damaged.
+    #[must_use]
+    pub fn with_nonce(mut self, nonce: Option<u64>) -> Self {
+        self.nonce = nonce;
+        self
+    }
+
     /// A reader of a MANIFEST, which tells a torn tail from damage: a record that the end of the
     /// file, or zeros up to the end of the file, cut off is ignored; everything else that is not
     /// what a writer writes is Corruption.
@@ -186,6 +196,7 @@ impl Reader {
         Self {
             blocks,
             fenced: None,
+            nonce: None,
             hole: None,
             policy,
             end: End::Clean { offset: 0 },
@@ -247,7 +258,9 @@ impl Reader {
         let (Some((offset, reason)), Some(log_number)) = (suspect, self.fenced) else {
             return Ok(more);
         };
-        match fence::strongest(self.blocks.file(), log_number, offset)? {
+        let file = self.blocks.file();
+        let trust = note::trust(file, log_number, self.nonce)?;
+        match fence::strongest(file, log_number, offset, trust)? {
             Some(fence) if fence.durable > offset => Err(self
                 .corruption(
                     offset,

@@ -86,6 +86,20 @@ impl Watermarks {
         self.failure.get().map(Error::duplicate)
     }
 
+    /// Errors: the marks are not in their order.
+    pub(crate) fn check_order(&self) -> Result<()> {
+        // From the last to the first: others may rise meanwhile, and then it still holds.
+        let durable = self.durable();
+        let submitted = self.submitted();
+        let appended = self.appended();
+        if durable <= submitted && submitted <= appended {
+            return Ok(());
+        }
+        Err(Error::broken(format!(
+            "of a log {appended} bytes are appended, {submitted} submitted, {durable} durable"
+        )))
+    }
+
     pub(crate) fn set_appended(&self, to: u64) {
         self.appended.store(to, Ordering::Release);
     }
@@ -159,6 +173,9 @@ impl Syncer {
                 .sync(&mut device, &*self.file)
                 .map_err(|e| self.marks.poison(e))?;
             self.marks.raise_durable(target);
+            self.marks
+                .check_order()
+                .map_err(|e| self.marks.poison(e.or_file(self.file.path())))?;
         }
         Ok(target)
     }

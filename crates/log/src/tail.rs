@@ -62,17 +62,25 @@ impl Chunk {
         self.offset + self.fresh.start as u64
     }
 
-    /// The bytes that are in no earlier chunk.
-    pub(crate) fn fresh(&self) -> &[u8] {
-        self.buf.get(self.fresh.clone()).unwrap_or_default()
+    /// The bytes that are in no earlier chunk; `None` if the chunk does not have what it says.
+    pub(crate) fn fresh(&self) -> Option<&[u8]> {
+        self.buf.get(self.fresh.clone())
     }
 
-    /// Writes what lies between two file offsets.
+    /// Writes what lies at `from` and behind, up to `to` or the end.
     pub(crate) fn write_between(&self, file: &dyn File, from: u64, to: u64) -> Result<()> {
-        let at = |offset: u64| (offset.saturating_sub(self.offset) as usize).min(self.buf.len());
-        let (start, end) = (at(from), at(to));
-        let part = self.buf.get(start..end).unwrap_or_default();
-        io::write_all_at(file, part, self.offset + start as u64, WriteSync::None)
+        let end = self.offset + self.buf.len() as u64;
+        let to = to.min(end);
+        let part = from
+            .checked_sub(self.offset)
+            .zip(to.checked_sub(self.offset))
+            .and_then(|(start, end)| self.buf.get(start as usize..end as usize))
+            .ok_or_else(|| {
+                let has = format!("a chunk of {}..{end}", self.offset);
+                Error::broken(format!("{has} was to be written from {from} to {to}"))
+                    .file(file.path())
+            })?;
+        io::write_all_at(file, part, from, WriteSync::None)
     }
 
     /// Writes it durably, and the first unit, which holds bytes of earlier chunks, as a whole or not
@@ -168,19 +176,27 @@ impl Tail {
         self.buf.len() > self.written
     }
 
-    /// Where the part begins that is in no chunk yet, and its bytes.
-    pub(crate) fn pending(&self) -> (u64, &[u8]) {
-        let bytes = self.buf.get(self.written..).unwrap_or_default();
-        (self.base + self.written as u64, bytes)
+    /// Where the part begins that is in no chunk yet, and its bytes; `None` if they are not there.
+    pub(crate) fn pending(&self) -> Option<(u64, &[u8])> {
+        let bytes = self.buf.get(self.written..)?;
+        Some((self.base + self.written as u64, bytes))
+    }
+
+    /// Bytes that are in no chunk yet.
+    pub(crate) fn pending_len(&self) -> usize {
+        self.buf.len().saturating_sub(self.written)
     }
 
     /// Forgets what is pending from file offset `to` on.
     pub(crate) fn cut_pending(&mut self, to: u64) -> Result<()> {
-        let keep = to.saturating_sub(self.base) as usize;
-        if keep < self.buf.len() {
-            self.buf.resize(keep.max(self.written))?;
+        let pending = self.base + self.written as u64..=self.end();
+        if !pending.contains(&to) {
+            let pending = format!("{} to {}", pending.start(), pending.end());
+            return Err(Error::broken(format!(
+                "a log was to be cut back to {to}, and has {pending} in the process"
+            )));
         }
-        Ok(())
+        self.buf.resize((to - self.base) as usize)
     }
 
     /// Where records are framed into; its next byte lies at [`Tail::end`].
@@ -192,11 +208,20 @@ impl Tail {
     pub(crate) fn take(&mut self) -> Result<Chunk> {
         let content = self.buf.len();
         let keep = content % self.unit;
+        if self.written > content {
+            return Err(Error::broken(format!(
+                "of a tail of {content} bytes {} are written",
+                self.written
+            )));
+        }
+        let Some(kept) = self.buf.get(content - keep..) else {
+            return Err(Error::broken(format!("a tail has no last {keep} bytes")));
+        };
         let mut next = self
             .spare
             .pop()
             .unwrap_or_else(|| AlignedBuf::new(self.unit));
-        next.extend_from_slice(self.buf.get(content - keep..).unwrap_or_default())?;
+        next.extend_from_slice(kept)?;
         let mut buf = std::mem::replace(&mut self.buf, next);
         let chunk = Chunk {
             offset: self.base,

@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use base::Result;
+use base::{Error, Result};
 use io::{AlignedBuf, File, FileSystem, OpenHow, SyncKind, WriteSync, buffer};
 
 use crate::format::BLOCK;
@@ -86,7 +86,7 @@ pub fn keep(fs: &dyn FileSystem, log: &Path, torn: &Torn, to: &Path) -> Result<(
         if n == 0 {
             break;
         }
-        let bytes = buf.get(..n).unwrap_or_default();
+        let bytes = buf.get(..n).ok_or_else(|| too_much(&*from))?;
         io::write_all_at(&*file, bytes, at - torn.offset, WriteSync::None)?;
         at += n as u64;
     }
@@ -118,12 +118,16 @@ fn zero(file: &dyn File, from: u64, to: u64) -> Result<()> {
     let zeros = AlignedBuf::zeroed(BLOCK, buffer::PAGE)?;
     let mut at = from;
     while at < to {
-        let n = (to - at).min(BLOCK as u64) as usize;
-        let bytes = zeros.get(..n).unwrap_or_default();
+        let n = (to - at).min(zeros.len() as u64) as usize;
+        let bytes = zeros.get(..n).ok_or_else(|| too_much(file))?;
         io::write_all_at(file, bytes, at, WriteSync::None)?;
         at += n as u64;
     }
     file.sync(SyncKind::Data)
+}
+
+fn too_much(file: &dyn File) -> Error {
+    Error::broken("more bytes than there is room for").file(file.path())
 }
 
 fn directory(path: &Path) -> &Path {
@@ -138,14 +142,23 @@ mod tests {
     use io::posix::Posix;
 
     use super::*;
-    use crate::{Fence, LogOptions, Writer};
+    use crate::{Fence, LogOptions, Note, Writer};
+
+    const NOTE: Note = Note {
+        log_number: 9,
+        previous_log: 0,
+        previous_end: 0,
+        nonce: 0x5eed,
+    };
 
     /// A log of two records, and a third that is torn, in a file of `len` bytes.
     fn torn_log(dir: &Path, len: u64) -> (PathBuf, u64, u64) {
         let path = dir.join("000009.log");
         let file = Posix.open(&path, OpenHow::CREATE_NEW).unwrap();
         let mut writer = Writer::new(Arc::clone(&file), LogOptions::default());
-        writer.append(b"the first").unwrap();
+        let note = NOTE.encode();
+        let entry = [3, note.len() as u8];
+        writer.append_parts(&[&[0; 12], &entry, &note]).unwrap();
         let end = writer.append(b"the second").unwrap().end.0;
         let torn = writer.append(&vec![7; 100_000]).unwrap().end.0;
         writer.sync().unwrap();
@@ -204,12 +217,17 @@ mod tests {
         let mut fence = Fence {
             log_number: 9,
             durable: torn_end,
+            nonce: NOTE.nonce,
             ..Fence::default()
         };
         io::write_all_at(&*file, &fence.encode(), torn_end, WriteSync::None).unwrap();
         let e = find(&file, 9).unwrap_err();
         assert!(e.is_corruption(), "{e}");
         assert_eq!(e.at(), Some(end));
+        fence.nonce += 1;
+        io::write_all_at(&*file, &fence.encode(), torn_end, WriteSync::None).unwrap();
+        assert!(find(&file, 9).unwrap().is_some(), "not the log's own");
+        fence.nonce = NOTE.nonce;
         fence.durable = end;
         io::write_all_at(&*file, &fence.encode(), torn_end, WriteSync::None).unwrap();
         assert!(find(&file, 9).unwrap().is_some());

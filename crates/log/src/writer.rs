@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use base::{ErrorKind, Result};
+use base::{Error, ErrorKind, Result};
 use io::{AlignedBuf, File, SyncKind, WriteSync};
 
 use crate::deflate::STORED_LONG_OVERHEAD;
@@ -215,10 +215,82 @@ impl Writer {
         } else {
             self.framer.frame(parts, start, self.tail.buf())
         }
-        .map_err(|e| e.or_file(self.file.path()))?;
+        .map_err(|e| {
+            let e = e.or_file(self.file.path());
+            // Half a record stays: nothing may go behind it.
+            let half = self.tail.end() != start;
+            if half { self.marks.poison(e) } else { e }
+        })?;
         let end = self.tail.end();
         self.marks.set_appended(end);
+        if base::INVARIANTS {
+            self.check_appended(parts, &packed, start)
+                .map_err(|e| self.end_with(e))?;
+        }
         Ok(Lsn(start)..Lsn(end))
+    }
+
+    /// Ends the log with an error that says where.
+    fn end_with(&self, error: Error) -> Error {
+        self.marks.poison(error.or_file(self.file.path()))
+    }
+
+    /// Errors: what lies at `start` and behind is not the record of `parts`, whole, with right
+    /// checksums.
+    fn check_appended(&self, parts: &[&[u8]], packed: &Range<usize>, start: u64) -> Result<()> {
+        let not = |why| Error::broken(format!("what was appended {why}")).offset(start);
+        let (from, pending) = self.tail.pending().ok_or_else(|| not("is gone"))?;
+        let framed = start
+            .checked_sub(from)
+            .and_then(|at| pending.get(at as usize..))
+            .ok_or_else(|| not("is written already"))?;
+        let mut records = Vec::new();
+        self.framer
+            .unframe(start, framed, &mut records)
+            .ok_or_else(|| not("is no whole record"))?;
+        let [record] = &mut records[..] else {
+            return Err(not("is not one record"));
+        };
+        if self.options.compressed {
+            *record = Inflate::new()
+                .and_then(|mut i| i.all(record))
+                .map_err(not)?;
+        }
+        // A compressed record may have no-ops before what is stored behind the compressed parts.
+        let cut = if self.options.compressed {
+            packed.end
+        } else {
+            parts.len()
+        };
+        let (content, behind) = parts
+            .split_at_checked(cut)
+            .ok_or_else(|| not("has no such parts"))?;
+        let rest = record
+            .strip_prefix(&content.concat()[..])
+            .ok_or_else(|| not("has other content"))?;
+        let noops = rest.iter().take_while(|&&b| Some(b) == self.options.filler);
+        let (noops, behind) = (noops.count(), behind.concat());
+        let found = [0, noops]
+            .iter()
+            .any(|&n| rest.get(n..).is_some_and(|r| r.starts_with(&behind)));
+        if !found {
+            return Err(not("has another end"));
+        }
+        Ok(())
+    }
+
+    /// Errors: `chunk` does not go on where the last one ended.
+    fn check_follows(&self, chunk: &Chunk) -> Result<()> {
+        let submitted = self.marks.submitted().0;
+        let flown = self.flights.back().map_or(0, |p| p.end).max(submitted);
+        if chunk.fresh_from() != flown || chunk.end() != self.tail.end() {
+            let (from, end) = (chunk.fresh_from(), chunk.end());
+            return Err(Error::broken(format!(
+                "a log that was written up to {flown} and ends at {} goes on with {from} to {end}",
+                self.tail.end()
+            )));
+        }
+        Ok(())
     }
 
     /// Appends a record as long as [`Writer::padding`] said.
@@ -246,13 +318,18 @@ impl Writer {
 
     /// With [`TailPolicy::Pad`]: the payload in bytes of the record that the caller has to append
     /// so that the log ends with a whole unit, not at the start of a block; 0 if it does already.
+    /// A direct log is filled up before each write, a buffered one before each sync.
     pub fn padding(&self) -> usize {
-        let (TailPolicy::Pad { payload_min }, Some(unit)) =
-            (self.options.tail, self.options.direct_unit)
-        else {
+        let unit = self.options.direct_unit.or(self.options.sync_unit);
+        let (TailPolicy::Pad { payload_min }, Some(unit)) = (self.options.tail, unit) else {
             return 0;
         };
-        if !self.tail.is_pending() {
+        let nothing_new = if self.options.direct_unit.is_some() {
+            !self.tail.is_pending()
+        } else {
+            self.marks.durable().0 >= self.tail.end()
+        };
+        if nothing_new {
             return 0;
         }
         let (unit, block) = (u64::from(unit), BLOCK as u64);
@@ -321,7 +398,7 @@ impl Writer {
         let dsync = sync && self.options.sync == WalSync::Dsync && !self.unsynced;
         let mut chunk = None;
         if self.tail.is_pending() {
-            let taken = self.tail.take()?;
+            let taken = self.take()?;
             if self.options.direct_unit.is_none() && !dsync {
                 // The page cache takes them at once.
                 self.write_now(taken)?;
@@ -373,10 +450,18 @@ impl Writer {
         );
         self.marks.check()?;
         if self.tail.is_pending() {
-            let chunk = self.tail.take()?;
+            let chunk = self.take()?;
             self.write_now(chunk)?;
         }
         Ok(())
+    }
+
+    /// Everything pending. An error ends the log: what it then holds is not known.
+    fn take(&mut self) -> Result<Chunk> {
+        let taken = self.tail.take();
+        taken
+            .and_then(|chunk| self.check_follows(&chunk).map(|()| chunk))
+            .map_err(|e| self.end_with(e))
     }
 
     /// A flight has landed, well or not. Later flights count only once the earlier ones have
@@ -409,7 +494,7 @@ impl Writer {
                 self.unsynced = false;
             }
         }
-        Ok(())
+        self.marks.check_order().map_err(|e| self.end_with(e))
     }
 
     /// True if every flight has landed, well or not.
@@ -431,9 +516,9 @@ impl Writer {
         let mut records = Vec::new();
         for chunk in self.flights.iter().filter_map(|p| p.chunk.as_ref()) {
             self.framer
-                .unframe(chunk.fresh_from(), chunk.fresh(), &mut records)?;
+                .unframe(chunk.fresh_from(), chunk.fresh()?, &mut records)?;
         }
-        let (from, bytes) = self.tail.pending();
+        let (from, bytes) = self.tail.pending()?;
         self.framer.unframe(from, bytes, &mut records)?;
         if self.options.compressed {
             let mut inflate = Inflate::new().ok()?;
@@ -473,7 +558,7 @@ impl Writer {
 
     /// Bytes that were appended and that no write has taken yet.
     pub fn pending(&self) -> usize {
-        self.tail.pending().1.len()
+        self.tail.pending_len()
     }
 
     /// Whether the file has blocks behind the log's end: [`LogOptions::allocate_ahead`].
@@ -529,8 +614,8 @@ impl Writer {
         chunk.write_between(&*self.file, behind, u64::MAX)?;
         self.file.sync(SyncKind::Data)?;
         // What an error leaves of a write within the sector must not be a header of a record whose
-        // payload is not there.
-        let payload = head + self.framer.header_len() as u64;
+        // payload is not there. The header of a very short record may reach behind the sector.
+        let payload = (head + self.framer.header_len() as u64).min(behind);
         chunk.write_between(&*self.file, payload, behind)?;
         chunk.write_between(&*self.file, from, payload)
     }
@@ -550,5 +635,75 @@ impl Writer {
             return Err(e);
         }
         Err(self.marks.poison(e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use io::posix::Posix;
+    use io::{FileSystem, OpenHow};
+
+    use super::*;
+
+    fn writer(dir: &tempfile::TempDir) -> Writer {
+        let path = dir.path().join("000004.log");
+        let file = Posix.open(&path, OpenHow::CREATE_NEW).unwrap();
+        Writer::new(file, LogOptions::default())
+    }
+
+    /// A range that lay outside of the buffer became an empty write that returned Ok: the group was
+    /// acknowledged and nowhere. Whatever does not hold ends the log with an error now.
+    #[test]
+    fn what_does_not_hold_ends_the_log() {
+        type Break = fn(&mut Writer);
+        let breaks: [(&str, Break); 3] = [
+            ("marks out of order", |w| w.marks.set_submitted(1 << 20)),
+            ("bytes that nobody wrote", |w| w.marks.set_submitted(5)),
+            ("a tail that lost its bytes", |w| {
+                let tail = Tail::empty(1);
+                w.tail = tail;
+            }),
+        ];
+        for (what, broken) in breaks {
+            let dir = tempfile::tempdir().unwrap();
+            let mut w = writer(&dir);
+            w.append(b"the first").unwrap();
+            w.sync().unwrap();
+            w.append(b"the second").unwrap();
+            broken(&mut w);
+            w.append(b"the third").ok();
+            let e = w.sync().map(|_| what).unwrap_err();
+            assert!(e.to_string().contains("internal error"), "{what}: {e}");
+            assert!(w.append(b"later").is_err(), "{what}");
+            assert!(w.sync().is_err(), "{what}");
+            assert!(w.durable().0 < 1 << 20, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_log_is_cut_back_only_to_what_no_write_has_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut w = writer(&dir);
+        let first = w.append(b"the first").unwrap();
+        w.sync().unwrap();
+        let second = w.append(b"the second").unwrap();
+        w.append(b"the third").unwrap();
+        for wrong in [first.start, Lsn(w.size() + 1)] {
+            assert!(w.cut_back(wrong).is_err(), "{wrong}");
+        }
+        w.cut_back(second.end).unwrap();
+        w.cut_back(second.start).unwrap();
+        assert_eq!((w.size(), w.pending()), (first.end.0, 0));
+    }
+
+    #[test]
+    fn parts_that_are_not_there_are_not_compressed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut w = writer(&dir);
+        w.options.compressed = true;
+        for (packed, right) in [(0..1, true), (0..2, false), (1..2, false)] {
+            let done = w.append_around(&[b"one part"], packed.clone());
+            assert_eq!(done.is_ok(), right, "{packed:?}");
+        }
     }
 }

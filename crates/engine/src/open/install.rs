@@ -9,7 +9,7 @@ use base::stats::Activity;
 use base::{FileNumber, Result, SequenceNumber};
 
 use super::replay::Replayed;
-use super::{Opening, Wanted, seeded};
+use super::{Opening, Wanted, new_secret, seeded};
 use crate::compaction::output::OutputContext;
 use crate::events::Event;
 use crate::families;
@@ -182,13 +182,14 @@ impl Opening {
         let oldest = oldest_log(families, number);
         let keeps_some = keep_logs && oldest < number.0;
         let previous = self.sync_kept_logs(&replayed, keeps_some)?;
-        let (log_files, new_log) = self.first_log(number)?;
+        let (log_files, new_log, secret) = self.first_log(number)?;
         made.push(files::wal_path(self.logs.dir(), number));
         if files::read_identity(fs, &self.dir)?.as_deref() != Some(db_id) {
             files::write_identity(fs, &self.dir, db_id)?;
         }
         versions.min_log_number_to_keep = oldest;
         versions.log_names = Some(Arc::clone(log_files.names()));
+        versions.log_secrets = recovered.log_secrets.with(number.0, secret);
         if keeps_some && self.options.db.track_and_verify_wals_in_manifest {
             versions.tracked_logs = replayed.ends_from(oldest);
         }
@@ -203,16 +204,17 @@ impl Opening {
         })
     }
 
-    /// The log to begin with. Its name is durable, and those of logs that are kept.
-    fn first_log(&self, number: FileNumber) -> Result<(LogFiles, NewLog)> {
+    /// The log to begin with, and the secret of this opening. Its name is durable, and those of logs that are kept.
+    fn first_log(&self, number: FileNumber) -> Result<(LogFiles, NewLog, u64)> {
+        let secret = new_secret(&self.options.env);
         let dir = self.logs.dir().to_path_buf();
-        let files = LogFiles::open(dir, &self.options, self.probe.as_ref())?;
+        let files = LogFiles::open(dir, &self.options, self.probe.as_ref(), secret)?;
         let log = files.create(number, LogKind::Buffered)?;
         files
             .names()
             .make_newest_durable()
             .inspect_err(|_| files.discard_unused(number))?;
-        Ok((files, log))
+        Ok((files, log, secret))
     }
 
     /// Tells that the recovery of the logs has ended.

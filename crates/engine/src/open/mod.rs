@@ -495,6 +495,12 @@ fn seeded(env: &Env) -> Rng {
     Rng::new(time.rotate_left(24) ^ u64::from(std::process::id()) ^ env.clock.monotonic_nanos())
 }
 
+/// What nobody can know who only writes values: from the operating system's random numbers.
+fn new_secret(env: &Env) -> u64 {
+    let keyed = std::hash::RandomState::new();
+    std::hash::BuildHasher::hash_one(&keyed, seeded(env).next_u64())
+}
+
 /// The names of the column families of the database in `dir`, by id.
 pub(crate) fn list_column_families(dir: &Path, env: &Env) -> Result<Vec<String>> {
     let recovered = manifest::read(&*env.fs, dir)?;

@@ -88,7 +88,7 @@ impl Opening {
         let oldest = families.iter().map(|f| f.log_number().0).min().unwrap_or(0);
         let first = FileNumber(recovered.min_log_number_to_keep.max(oldest));
         self.check_tracked(recovered, first)?;
-        let chain = self.chain(first)?;
+        let chain = self.chain(first, recovered)?;
         self.tell_started(&chain, first);
         let mut stopped: Option<Stop> = None;
         for stage in chain.stages(first.0) {
@@ -154,7 +154,9 @@ impl Opening {
             families,
             number,
             path: &path,
-            reader: reader.ending_at(stage.end.unwrap_or(u64::MAX)),
+            reader: reader
+                .ending_at(stage.end.unwrap_or(u64::MAX))
+                .with_nonce(chain.nonce(number.0)),
         };
         let before = out.last_sequence;
         let read = one.replay(out, stopped, overflow)?;
@@ -175,7 +177,7 @@ impl Opening {
         if end > 0 {
             out.ends.push((number.0, end));
         }
-        match stage.end {
+        match stage.end.max(chain.mark(number.0)) {
             Some(noted) if end < noted => short.found(end, noted, false, out, stopped),
             _ => Ok(()),
         }
@@ -186,7 +188,10 @@ impl Opening {
         if self.salvages() {
             return Ok(());
         }
-        for (&number, &size) in recovered.wals.range(first.0..) {
+        let ends = recovered.log_ends.range(first.0..);
+        let ends = ends.map(|(&number, &end)| (number, Some(end)));
+        let tracked = recovered.wals.range(first.0..);
+        for (number, size) in tracked.map(|(&number, &size)| (number, size)).chain(ends) {
             let path = files::wal_path(self.logs.dir(), FileNumber(number));
             let have = match self.options.env.fs.metadata(&path) {
                 Ok(m) => m.len,
@@ -195,6 +200,7 @@ impl Opening {
                         "the MANIFEST tracks this log, but it is missing",
                     )
                     .file(path)
+                    .offset(0)
                     .hint(WAY_OUT));
                 }
                 Err(e) => return Err(e),
@@ -212,7 +218,7 @@ impl Opening {
     }
 
     /// The logs from number `first` on.
-    fn chain(&self, first: FileNumber) -> Result<Chain> {
+    fn chain(&self, first: FileNumber, recovered: &Recovered) -> Result<Chain> {
         let fs = &*self.options.env.fs;
         let mut logs = Vec::new();
         for entry in files::list(fs, self.logs.dir())? {
@@ -226,7 +232,10 @@ impl Opening {
                 logs.push((entry.number.0, file));
             }
         }
-        Chain::read(logs)
+        let sizes = recovered.wals.iter();
+        let sizes = sizes.filter_map(|(&number, &size)| Some((number, size?)));
+        let marks = sizes.chain(recovered.log_ends.iter().map(|(&n, &end)| (n, end)));
+        Ok(Chain::read(logs, &recovered.log_secrets)?.marked(marks))
     }
 
     /// Whether damage is stepped over and everything that can be read is kept.
@@ -284,6 +293,16 @@ impl Short<'_> {
                     .offset(end)
                     .hint(WAY_OUT)
             };
+            if !missing
+                && self
+                    .chain
+                    .mark(self.number.0)
+                    .is_some_and(|mark| end < mark)
+            {
+                return Err(error(
+                    "and the MANIFEST says that all of it was durable".to_owned(),
+                ));
+            }
             if let Some(by) = self.chain.proof(self.number.0)? {
                 let by = FileNumber(by);
                 return Err(error(format!(

@@ -142,7 +142,8 @@ base::options! {
         /// comes. `pad` is safe also where a power cut may destroy a sector that is being written,
         /// and costs the rest of a sector for each group. `atomic` is as safe without that cost on
         /// devices that do atomic writes (Linux 6.11 and a file system that passes them on); elsewhere
-        /// `open` refuses it.
+        /// `open` refuses it. With both, a log that grows through the page cache is filled up to the end
+        /// of a page before each sync.
         wal_tail_policy: WalTailPolicy = WalTailPolicy::Rewrite, [Ironstone];
         /// How many durable writes of the log may be on their way at once; more than 1 needs
         /// wal_tail_policy = pad. One in a log that overwrites an older one.

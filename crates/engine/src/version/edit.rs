@@ -55,6 +55,9 @@ mod tag {
     pub(super) const WAL_ADDITION2: u32 = SAFE_TO_IGNORE + 7;
     pub(super) const WAL_DELETION2: u32 = SAFE_TO_IGNORE + 8;
     pub(super) const PERSIST_TIMESTAMPS: u32 = SAFE_TO_IGNORE + 9;
+    /// Ironstone's own, far from those that RocksDB gives out next.
+    pub(super) const LOG_SECRET: u32 = SAFE_TO_IGNORE + 4097;
+    pub(super) const LOG_END: u32 = SAFE_TO_IGNORE + 4098;
 
     pub(super) mod wal {
         pub(in super::super) const END: u32 = 1;
@@ -251,6 +254,11 @@ pub struct VersionEdit {
     pub wal_additions: Vec<WalAddition>,
     /// Logs below this number are gone.
     pub wal_deletion: Option<u64>,
+    /// Secrets of logs, each with the number of the first log that it is for: see [`log::secret`].
+    pub log_secrets: Vec<(u64, u64)>,
+    /// Numbers and ends of logs, all of them durable, when the database was closed. Not a
+    /// [`WalAddition`]: 7.8.3 ends itself where it finds one and opens for reading only.
+    pub log_ends: Vec<(u64, u64)>,
     /// User timestamps below this may be collapsed.
     pub full_history_ts_low: Option<Vec<u8>>,
     /// The edit creates the family under this name.

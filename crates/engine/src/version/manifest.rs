@@ -42,6 +42,10 @@ pub(crate) struct Recovered {
     pub(crate) db_id: Option<String>,
     /// Logs that were recorded, with the size that was durable, if it was recorded.
     pub(crate) wals: BTreeMap<u64, Option<u64>>,
+    /// What the nonces of logs are made of.
+    pub(crate) log_secrets: log::Secrets,
+    /// Where logs ended when the database was closed.
+    pub(crate) log_ends: BTreeMap<u64, u64>,
 }
 
 /// Reads CURRENT and the MANIFEST that it names.
@@ -204,6 +208,10 @@ impl Replay {
         if let Some(id) = &edit.db_id {
             out.db_id = Some(id.clone());
         }
+        for &(first_log, secret) in &edit.log_secrets {
+            out.log_secrets.insert(first_log, secret);
+        }
+        out.log_ends.extend(edit.log_ends.iter().copied());
         for wal in &edit.wal_additions {
             let size = out.wals.entry(wal.log_number).or_default();
             *size = (*size).max(wal.synced_size);

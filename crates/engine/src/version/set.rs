@@ -169,6 +169,10 @@ pub(crate) struct VersionSet {
     pub(crate) max_manifest_file_size: u64,
     /// Closed logs that the MANIFEST records, with the bytes of them that are durable.
     pub(crate) tracked_logs: BTreeMap<u64, u64>,
+    /// What the nonces of logs are made of.
+    pub(crate) log_secrets: log::Secrets,
+    /// The last log and where it ends, once the database is being closed.
+    log_end: Option<(u64, u64)>,
     /// The logs' names, which are durable before an edit that may rely on them.
     pub(crate) log_names: Option<Arc<log::Names>>,
 }
@@ -202,6 +206,8 @@ impl VersionSet {
             min_log_number_to_keep: 0,
             max_manifest_file_size,
             tracked_logs: BTreeMap::new(),
+            log_secrets: log::Secrets::default(),
+            log_end: None,
             log_names: None,
         }
     }
@@ -222,6 +228,7 @@ impl VersionSet {
         last_sequence: u64,
     ) -> Result<()> {
         self.make_log_names_durable()?;
+        self.log_secrets.forget_below(self.min_log_number_to_keep);
         let number = numbers.take();
         let mut edits = vec![VersionEdit {
             db_id: Some(self.db_id.clone()),
@@ -255,6 +262,8 @@ impl VersionSet {
             last_sequence: Some(last_sequence),
             max_column_family: Some(self.max_column_family),
             min_log_number_to_keep: Some(self.min_log_number_to_keep),
+            log_secrets: self.log_secrets.iter().collect(),
+            log_ends: self.log_end.into_iter().collect(),
             ..Default::default()
         });
         if !self.tracked_logs.is_empty() {
@@ -376,6 +385,21 @@ impl VersionSet {
     /// is taken until another is begun.
     pub(crate) fn has_failed(&self) -> bool {
         self.failure.is_some()
+    }
+
+    /// Records where the last log ends, all of it durable, when the database is closed.
+    pub(crate) fn mark_log_end(&mut self, end: (u64, u64)) -> Result<()> {
+        if let Some(e) = &self.failure {
+            return Err(e.duplicate());
+        }
+        if let Some(manifest) = self.manifest.as_mut() {
+            manifest.append(&[VersionEdit {
+                log_ends: vec![end],
+                ..Default::default()
+            }])?;
+            self.log_end = Some(end);
+        }
+        Ok(())
     }
 
     /// The MANIFEST that is being written, and how many bytes it has, all of them durable.

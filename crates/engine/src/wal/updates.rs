@@ -352,12 +352,12 @@ fn strip(batch: WriteBatch) -> Result<Option<WriteBatch>> {
         let added = match record? {
             Record::Noop => true,
             Record::LogData(bytes) => {
-                let note = bytes.len() == log::note::LEN && log::Note::decode(bytes).is_some();
+                let note = log::Note::of(bytes).is_some();
                 if note && keep == from {
                     from = records.offset();
                     keep = from;
                 }
-                note || (bytes.len() == log::fence::LEN && Fence::decode(bytes).is_some())
+                note || Fence::of(bytes).is_some()
             }
             _ => false,
         };

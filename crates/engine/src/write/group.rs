@@ -102,6 +102,13 @@ impl Follower {
         self.with_request(|r| f(&mut r.batch))
     }
 
+    /// The same for what may fail; an error also if there is no batch: a write that nobody did must
+    /// not be acknowledged.
+    pub(crate) fn try_batch<T>(&self, f: impl FnOnce(&mut WriteBatch) -> Result<T>) -> Result<T> {
+        self.with_batch(f)
+            .unwrap_or_else(|| Err(Error::broken("a writer in a group has no batch")))
+    }
+
     /// Ends the follower's wait with a result.
     pub(crate) fn finish(&self, result: Result<()>) {
         *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
@@ -228,7 +235,7 @@ impl Queue {
         let mut signal = self.wait(&me);
         if signal == INSERT {
             let mut share = Share::of(&me);
-            share.result = me.with_batch(|b| insert(b)).unwrap_or(Ok(()));
+            share.result = me.try_batch(|b| insert(b));
             drop(share);
             signal = me.wait(INSERT);
         }

@@ -260,7 +260,7 @@ fn insert_group(db: &Shared, ticket: &Ticket<'_>, group: &Group) -> Result<()> {
             group
                 .followers
                 .iter()
-                .try_for_each(|f| f.with_batch(|b| inserter.add(b)).unwrap_or(Ok(())))
+                .try_for_each(|f| f.try_batch(|b| inserter.add(b)))
         };
         add(&mut inserter).map(|()| inserter.finish())
     };

@@ -173,8 +173,7 @@ fn append(log: &mut ActiveLog, step: LogStep, group: &Group, ticket: &Ticket<'_>
     log.append(group.lead.batch.data(), fence && followers.is_empty())?;
     for (i, f) in followers.iter().enumerate() {
         let fence = fence && i + 1 == followers.len();
-        f.with_batch(|b| log.append(b.data(), fence))
-            .unwrap_or(Ok(()))?;
+        f.try_batch(|b| log.append(b.data(), fence))?;
     }
     log.note_sequence(ticket.last);
     Ok(())

@@ -34,6 +34,23 @@ const FRAMING_SLACK: u64 = 64 << 10;
 /// `writable_file_max_buffer_size`.
 const PENDING_BYTES_MAX: usize = 1 << 20;
 
+/// Groups are filled up with empty batches.
+const PAD: TailPolicy = TailPolicy::Pad {
+    payload_min: HEADER_LEN as u32,
+};
+/// Units that a block of the log has, at least.
+const UNITS_MIN: u32 = 2;
+
+/// Bytes that go from the page cache to the device as a whole: a page of memory, or a larger block of
+/// the device.
+fn page(probe: Option<&Probe>) -> u32 {
+    let physical = probe.map_or(0, |p| p.physical_block);
+    let largest = log::format::BLOCK as u32 / UNITS_MIN;
+    physical
+        .next_power_of_two()
+        .clamp(io::buffer::PAGE as u32, largest)
+}
+
 /// How a log is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogKind {
@@ -64,6 +81,8 @@ pub(crate) struct LogFiles {
     /// See [`LogOptions::allocate_ahead`].
     allocate_ahead: u64,
     tail: TailPolicy,
+    /// What the system writes back as a whole: see [`LogOptions::sync_unit`].
+    page: u32,
     depth: u32,
     /// Records carry the log's number, so that files can be overwritten by later logs.
     recyclable: bool,
@@ -71,12 +90,19 @@ pub(crate) struct LogFiles {
     /// Logs that this process wrote in recyclable records.
     recyclable_logs: Mutex<BTreeSet<FileNumber>>,
     names: Arc<Names>,
+    /// What the nonces of the logs are made of.
+    secret: u64,
     statistics: Option<Arc<Statistics>>,
 }
 
 impl LogFiles {
-    /// The logs in `dir`; `probe` tells what can be done there.
-    pub(crate) fn open(dir: PathBuf, options: &Options, probe: Option<&Probe>) -> Result<Self> {
+    /// The logs in `dir`; `probe` tells what can be done there. `secret`: see [`log::secret`].
+    pub(crate) fn open(
+        dir: PathBuf,
+        options: &Options,
+        probe: Option<&Probe>,
+        secret: u64,
+    ) -> Result<Self> {
         let fs = Arc::clone(&options.env.fs);
         let db = &options.db;
         let unit = probe.and_then(|p| direct_unit(db, p));
@@ -99,6 +125,7 @@ impl LogFiles {
             names: Arc::new(Names::new(Arc::clone(&fs), dir.clone())),
             fs,
             dir,
+            secret,
             mode: db.wal_mode(),
             unit,
             pool,
@@ -110,10 +137,9 @@ impl LogFiles {
             } else {
                 0
             },
+            page: page(probe),
             tail: match db.wal_tail_policy {
-                WalTailPolicy::Pad => TailPolicy::Pad {
-                    payload_min: HEADER_LEN as u32,
-                },
+                WalTailPolicy::Pad => PAD,
                 WalTailPolicy::Rewrite => TailPolicy::Rewrite,
                 WalTailPolicy::Atomic => TailPolicy::Atomic,
             },
@@ -211,9 +237,8 @@ impl LogFiles {
                 if unit.is_some() {
                     self.count(Ticker::WalPrecreateMiss);
                 }
-                if taken.is_none() {
-                    options.allocate_ahead = self.allocate_ahead;
-                }
+                options.allocate_ahead = taken.map_or(self.allocate_ahead, |_| 0);
+                (options.tail, options.sync_unit) = self.growing_tail();
                 (self.fs.open(&path, how)?, LogKind::Buffered, u64::MAX)
             }
         };
@@ -224,7 +249,7 @@ impl LogFiles {
             self.recyclable_logs().insert(number);
         }
         let nth = self.names.note(number.0, begun);
-        let (file, kind, capacity) = made;
+        let ((file, kind, capacity), nonce) = (made, log::secret::nonce(self.secret, number.0));
         let later = kind == LogKind::Buffered && taken.is_none();
         let writer =
             log::Writer::new(file, options).named(Arc::clone(&self.names), later.then_some(nth));
@@ -236,10 +261,20 @@ impl LogFiles {
         Ok(NewLog {
             writer,
             number,
+            nonce,
             kind,
             capacity,
             recycled: taken == Some(Taken::Recycled),
         })
+    }
+
+    /// What becomes of the last page of a growing log. No unit of it is written atomically, so with a
+    /// policy that needs that none may be written twice.
+    fn growing_tail(&self) -> (TailPolicy, Option<u32>) {
+        match self.tail {
+            TailPolicy::Rewrite => (TailPolicy::Rewrite, None),
+            TailPolicy::Atomic | TailPolicy::Pad { .. } => (PAD, Some(self.page)),
+        }
     }
 
     fn recyclable_logs(&self) -> MutexGuard<'_, BTreeSet<FileNumber>> {
@@ -277,6 +312,8 @@ impl LogFiles {
 pub(crate) struct NewLog {
     writer: log::Writer,
     pub(crate) number: FileNumber,
+    /// See [`log::note`].
+    nonce: u64,
     kind: LogKind,
     /// Bytes that it may grow to.
     capacity: u64,
@@ -301,6 +338,8 @@ impl NewLog {
 pub(crate) struct ActiveLog {
     writer: log::Writer,
     pub(crate) number: FileNumber,
+    /// What the log's note and its fences bear.
+    nonce: u64,
     kind: LogKind,
     capacity: u64,
     recycled: bool,
@@ -358,6 +397,7 @@ impl ActiveLog {
         Self {
             writer: new.writer,
             number: new.number,
+            nonce: new.nonce,
             kind: new.kind,
             capacity: new.capacity,
             recycled: new.recycled,
@@ -425,6 +465,7 @@ impl ActiveLog {
         }
         self.writer = new.writer;
         self.number = new.number;
+        self.nonce = new.nonce;
         self.kind = new.kind;
         self.capacity = new.capacity;
         self.recycled = new.recycled;
@@ -535,6 +576,7 @@ impl ActiveLog {
                 log_number,
                 previous_log,
                 previous_end,
+                nonce: self.nonce,
             };
             note.encode()
         });
@@ -544,6 +586,7 @@ impl ActiveLog {
                 durable: self.writer.durable().0,
                 previous_log,
                 previous_end,
+                nonce: self.nonce,
             };
             fence.encode()
         });
@@ -564,6 +607,20 @@ impl ActiveLog {
     /// The group just appended ends with this sequence number.
     pub(crate) fn note_sequence(&mut self, last: u64) {
         self.last_sequence = self.last_sequence.max(last);
+    }
+
+    /// Number and end of the last log that holds anything; 0 if there is none.
+    pub(crate) fn last_end(&self) -> (u64, u64) {
+        match self.writer.size() {
+            0 => self.previous,
+            size => (self.number.0, size),
+        }
+    }
+
+    /// Whether everything in the logs is durable.
+    pub(crate) fn is_durable(&mut self) -> bool {
+        self.note_closed();
+        self.unsynced.is_empty() && self.writer.durable() == self.end()
     }
 
     /// The last sequence number in the log, or before it.
@@ -615,7 +672,7 @@ impl ActiveLog {
                 Ok(None)
             }
             LogStep::Submit => {
-                self.pad()?;
+                self.pad()?; // direct: the device writes it
                 let own = self.writer.begin(false)?;
                 Ok(own.map(|own| LogFlight {
                     older: Vec::new(),
@@ -762,7 +819,9 @@ impl ActiveLog {
 
     /// Hands everything appended to the operating system, while the log is locked.
     fn submit_all(&mut self) -> Result<()> {
-        self.pad()?;
+        if self.kind == LogKind::Direct {
+            self.pad()?;
+        }
         self.writer.submit()?;
         Ok(())
     }

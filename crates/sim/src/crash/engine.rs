@@ -255,20 +255,24 @@ fn drawn_settings(options: &Options) -> String {
     each.collect::<Vec<_>>().join(" ")
 }
 
-/// Whether logs are written so that a sector may hold anything while it is written. A direct log
-/// writes its last unit again with each group, unless `wal_tail_policy = pad`: it needs sectors
-/// that are old or new, or, with `atomic`, a disk that promises it.
-fn survives_garbage(options: &Options) -> bool {
-    options.db.wal_io_mode == WalIoMode::Buffered
-        || options.db.wal_pool_files == 0
-        || options.db.wal_tail_policy != WalTailPolicy::Rewrite
+/// What writes in flight may leave in logs. With `wal_tail_policy = pad` no log, of whichever kind,
+/// writes a sector again that holds what was acknowledged; with `atomic` it does so by writes that the
+/// disk promises to do whole. Others do write their last sector again: a growing one through the page
+/// cache, with the same bytes before the new ones, a direct one needs sectors that are old or new.
+fn worst_garbage(options: &Options) -> Garbage {
+    let growing = options.db.wal_io_mode == WalIoMode::Buffered || options.db.wal_pool_files == 0;
+    match options.db.wal_tail_policy {
+        WalTailPolicy::Pad | WalTailPolicy::Atomic => Garbage::Sector,
+        WalTailPolicy::Rewrite if growing => Garbage::WrittenBytes,
+        WalTailPolicy::Rewrite => Garbage::None,
+    }
 }
 
 /// Lets writes from now on leave garbage, now and then, where the options can bear it.
 fn choose_garbage(disk: &SimDisk, options: &Options, rng: &mut Rng) {
-    let garbage = survives_garbage(options) && rng.one_in(2);
-    disk.set_garbage(if garbage {
-        Garbage::WrittenBytes
+    let garbage = worst_garbage(options);
+    disk.set_garbage(if rng.one_in(2) {
+        garbage
     } else {
         Garbage::None
     });

@@ -44,8 +44,10 @@ pub struct Mode {
     pub sector: u32,
     /// What torn sectors may hold.
     pub garbage: Garbage,
-    /// How many writes may be on their way at once in a log that is padded; 0: it is not.
+    /// How many writes may be on their way at once in a direct log that is padded; 0: it is not.
     pub depth: u32,
+    /// A log through the page cache is filled up before each sync.
+    pub padded: bool,
 }
 
 impl Mode {
@@ -57,16 +59,19 @@ impl Mode {
         } else {
             0
         };
+        let padded = !direct && rng.one_in(2);
         Self {
             direct,
             dsync,
             depth,
+            padded,
             recyclable: rng.one_in(2),
             prepared: direct || rng.one_in(2),
             sector: if rng.one_in(3) { 4096 } else { 512 },
             garbage: match rng.below(3) {
                 // A rewritten unit must be atomic: see the crate `log`, module `tail`.
-                0 if !direct || depth > 0 => Garbage::WrittenBytes,
+                0 if depth > 0 || padded => Garbage::Sector,
+                0 if !direct => Garbage::WrittenBytes,
                 _ => Garbage::None,
             },
         }
@@ -83,7 +88,8 @@ impl Mode {
                 WalSync::Fdatasync
             },
             filler: (plant != Plant::NoBoundaryRule).then_some(FILLER),
-            tail: if self.depth > 0 {
+            sync_unit: self.padded.then_some(self.sector),
+            tail: if self.depth > 0 || self.padded {
                 TailPolicy::Pad {
                     payload_min: PADDING_MIN,
                 }
@@ -97,7 +103,7 @@ impl Mode {
 
     /// Whether a log may be resumed: that writes its last unit again.
     fn lives_on(&self) -> bool {
-        self.depth == 0 || self.garbage == Garbage::None
+        !(self.depth > 0 || self.padded) || self.garbage == Garbage::None
     }
 
     fn how(&self) -> OpenHow {
@@ -122,6 +128,8 @@ pub enum Plant {
     NoBoundaryRule,
     /// A log is resumed without trimming what is behind its end.
     NoTrim,
+    /// A padded log through the page cache is not filled up: what comes next writes over what is durable.
+    NoPadding,
     /// After each sync the log goes on in the next sector: zeros lie between.
     PadWithZeros,
 }
@@ -370,7 +378,9 @@ impl Log<'_> {
     }
 
     fn submit(&mut self, rng: &mut Rng) -> Result<()> {
-        self.pad(rng)?;
+        if self.checker.mode.direct {
+            self.pad(rng)?;
+        }
         self.land_all(rng)?;
         self.writer.submit()?;
         let mut book = self.checker.book();
@@ -381,6 +391,9 @@ impl Log<'_> {
     fn sync(&mut self, rng: &mut Rng) -> Result<()> {
         if self.checker.mode.depth > 0 {
             return self.begin(rng);
+        }
+        if self.checker.setup.plant != Plant::NoPadding {
+            self.pad(rng)?;
         }
         if self.checker.setup.plant == Plant::AcknowledgeEarly {
             let mut book = self.checker.book();

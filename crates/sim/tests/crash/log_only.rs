@@ -38,6 +38,7 @@ fn log_only_planted_bugs_are_found() {
         Plant::AcknowledgeEarly,
         Plant::NoBoundaryRule,
         Plant::NoTrim,
+        Plant::NoPadding,
         Plant::PadWithZeros,
         Plant::Disk(Lie::SkipLogSync),
         Plant::Disk(Lie::SkipDirSync),

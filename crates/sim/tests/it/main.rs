@@ -41,6 +41,8 @@ mod model;
 #[cfg(test)]
 mod observe;
 #[cfg(test)]
+mod older_logs;
+#[cfg(test)]
 mod open_files;
 #[cfg(test)]
 mod opening;

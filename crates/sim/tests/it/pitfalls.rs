@@ -137,20 +137,29 @@ fn torn_record_then_zeros() {
 /// The fences of the older log do not count, and its records are not replayed.
 #[test]
 fn stale_tail_in_a_recycled_file() {
+    // The same in both logs: their numbers alone tell them apart.
+    const NONCE: u64 = 5;
     let fence = |log_number, durable| {
         let fence = Fence {
             log_number,
             durable,
+            nonce: NONCE,
             ..Fence::default()
         };
         fence.encode()
     };
+    let note = Note {
+        log_number: 7,
+        nonce: NONCE,
+        ..Note::default()
+    };
+    let note = note.encode();
     let old: Vec<Vec<u8>> = (0..50)
         .map(|i| batch(i, "old", b"value", &[&fence(5, 64 * i)]))
         .collect();
     let (bytes, _) = log_over(&[], recyclable(5), &old);
     let new: Vec<Vec<u8>> = (0..5)
-        .map(|i| batch(100 + i, "new", &[b'x'; 31], &[&fence(7, 0)]))
+        .map(|i| batch(100 + i, "new", &[b'x'; 31], &[&note, &fence(7, 0)]))
         .collect();
     let (bytes, ends) = log_over(&bytes, recyclable(7), &new);
     let (state, _) = empty();
@@ -210,6 +219,7 @@ fn duplicates_after_recovery() {
         log_number: number + 1,
         previous_log: number,
         previous_end: ends[1],
+        nonce: 5,
     };
     let newer = [
         batch(3, "c", b"2", &[&note.encode()]),

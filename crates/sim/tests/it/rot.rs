@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ironstone::{Db, Env, Options, WriteOptions};
-use log::{Chain, End, Reader, ReaderOptions, fence};
+use log::{Chain, End, Reader, ReaderOptions, Secrets, fence, note};
 use sim::dirs::{self, State};
 use sim::frozen::{self, Frozen};
 use sim::oracle::{self, RocksDb};
@@ -40,14 +40,19 @@ pub(crate) struct Logs {
 }
 
 impl Logs {
-    /// `PUTS` puts of 100 bytes in `logs` logs.
+    /// `PUTS` puts of 100 bytes in `logs` logs, the last of which nobody closed.
     pub(crate) fn write(logs: u64, synced: Synced) -> Self {
+        Self::write_and(logs, synced, false)
+    }
+
+    /// The same; `closed`: the last one is closed cleanly too.
+    fn write_and(logs: u64, synced: Synced, closed: bool) -> Self {
         let temp = dirs::scratch().unwrap();
         let dir = temp.path().join("db");
         let mut options = Options::default();
         options.db.create_if_missing = true;
         options.db.avoid_flush_during_recovery = true;
-        let mut n = 0;
+        let (mut n, mut state) = (0, None);
         for log in 1..=logs {
             let db = Db::open(&dir, &options).unwrap();
             while n < PUTS * log / logs {
@@ -60,9 +65,15 @@ impl Logs {
                 let value = [n as u8; 100];
                 db.put_opt(&sync, &cf, format!("key{n:06}"), value).unwrap();
             }
+            // Not closed cleanly: a power cut that took nothing.
+            state = Some(State::of(&dir).unwrap());
             db.close().unwrap();
         }
-        let state = State::of(&dir).unwrap();
+        let state = if closed {
+            State::of(&dir).unwrap()
+        } else {
+            state.unwrap()
+        };
         Self::of(state, logs as usize)
     }
 
@@ -103,10 +114,10 @@ impl Logs {
         let mut proven = 0;
         let mut all_of = None;
         for (log, (name, number)) in self.names.iter().enumerate().rev() {
-            let fence = fs
-                .file(name)
-                .ok()
-                .and_then(|f| fence::strongest(&f, *number, 0).unwrap());
+            let fence = fs.file(name).ok().and_then(|f| {
+                let trust = note::trust(&f, *number, None).unwrap();
+                fence::strongest(&f, *number, 0, trust).unwrap()
+            });
             let durable = all_of.or(fence.map(|f| f.durable)).unwrap_or(0);
             let below = |p: &&Put| p.log == log && p.end <= durable;
             proven += self.puts.iter().filter(below).count() as u64;
@@ -208,7 +219,7 @@ fn by_the_rules(logs: &Logs, fs: &Frozen) -> base::Result<u64> {
         let file = fs.file(name).ok()?;
         Some((*number, file))
     });
-    let chain = Chain::read(there)?;
+    let chain = Chain::read(there, &Secrets::default())?;
     let options = ReaderOptions {
         fences: true,
         ..ReaderOptions::default()
@@ -372,6 +383,45 @@ fn no_cut_log_loses_what_a_fence_covers() {
             }
         }
         tally.print(&format!("{what}, cut"));
+    }
+}
+
+/// A database that was closed, and copied, and lost the end of its last log on the way: every cut at a
+/// record's end opened without a word. The MANIFEST has the end since.
+#[test]
+fn no_cut_of_a_closed_databases_last_log_is_silent() {
+    let some: Synced = |n| n % 3 == 0;
+    for (count, synced) in [(1, some), (1, |_| false), (3, |_| false)] {
+        let logs = Logs::write_and(count, synced, true);
+        let tally = Tally::default();
+        open_and_judge(logs.frozen.clone(), PUTS, "uncut", &tally);
+        assert_eq!(tally.refused(), 0);
+        let mut damaged = Vec::new();
+        for (log, (name, _)) in logs.names.iter().enumerate() {
+            let bytes = logs.bytes(name);
+            let of_log = logs.puts.iter().filter(|p| p.log == log);
+            // The last put of a log ends where the log does.
+            let ends: Vec<usize> = of_log.map(|p| p.end as usize).collect();
+            for &end in [0].iter().chain(&ends[..ends.len() - 1]) {
+                damaged.push((
+                    format!("{name} cut at {end}"),
+                    logs.frozen.with(name, &bytes[..end]),
+                ));
+                let mut zeroed = bytes.to_vec();
+                zeroed[end..].fill(0);
+                damaged.push((
+                    format!("{name} zeroed from {end}"),
+                    logs.frozen.with(name, zeroed),
+                ));
+            }
+            damaged.push((format!("without {name}"), logs.frozen.without(name)));
+        }
+        all(damaged.len(), |i| {
+            let (what, fs) = &damaged[i];
+            open_and_judge(fs.clone(), PUTS, what, &tally);
+        });
+        assert_eq!(tally.refused(), damaged.len(), "{count} logs");
+        tally.print("closed cleanly, cut");
     }
 }
 

@@ -142,3 +142,50 @@ fn ironstone_verifies_what_rocksdb_recorded() {
     state.restore(temp.path()).unwrap();
     assert_eq!(open(temp.path(), false).unwrap(), 2);
 }
+
+/// A clean close records the end of the last log whatever the option says. RocksDB opens that, with the
+/// option and without, reading only and writing on; and Ironstone what RocksDB leaves.
+#[test]
+fn rocksdb_opens_what_a_clean_close_has_marked() {
+    let temp = dirs::scratch().unwrap();
+    let dir = temp.path();
+    for i in 0..2 {
+        // The second time there is a kept log too.
+        let db = Db::open(dir, &options(false)).unwrap();
+        db.put(format!("key{i}"), "1").unwrap();
+        db.close().unwrap();
+    }
+    let state = State::of(dir).unwrap();
+    let all = logs(&state);
+    assert_eq!(all.len(), 2);
+    for log in &all {
+        state.without(log).restore(dir).unwrap();
+        named(open(dir, false), log);
+    }
+    state.restore(dir).unwrap();
+    if ldb::available() {
+        assert_eq!(ldb::scan(dir, "default").unwrap().len(), 2);
+        ldb::check_consistency(dir).unwrap();
+        ldb::ldb(dir, &["put", "old", "1"]).unwrap();
+        assert_eq!(open(dir, false).unwrap(), 3);
+    }
+    let Some(lib) = oracle::rocksdb() else { return };
+    for (how, keeps) in [(lib.options(), false), (tracking(&lib), true)] {
+        state.restore(dir).unwrap();
+        let db = RocksDb::open_read_only(&how, dir).unwrap();
+        assert_eq!(db.iterator().collect_all().unwrap().len(), 2);
+        db.close();
+        let db = RocksDb::open(&how, dir).unwrap();
+        assert_eq!(db.iterator().collect_all().unwrap().len(), 2);
+        db.put(b"rocks", b"1").unwrap();
+        db.close();
+        let left = logs(&State::of(dir).unwrap());
+        assert_eq!(all.iter().all(|log| left.contains(log)), keeps, "{left:?}");
+        for _ in 0..2 {
+            assert_eq!(open(dir, false).unwrap(), 3);
+        }
+        let db = RocksDb::open(&how, dir).unwrap();
+        assert_eq!(db.iterator().collect_all().unwrap().len(), 3);
+        db.close();
+    }
+}

@@ -331,9 +331,10 @@ impl Prefixes {
         match &mut self.current {
             Some(run) if run.prefix == prefix => run.last = block,
             _ => {
+                let prefix = prefix.to_vec();
                 self.end_run();
                 self.current = Some(Run {
-                    prefix: self.extractor.prefix(user_key).unwrap_or_default().to_vec(),
+                    prefix,
                     first: block,
                     last: block,
                 });

@@ -23,8 +23,17 @@ fn database() -> TempDir {
     let root = tempfile::tempdir().unwrap();
     let db = Db::open(root.path().join("db"), &one_log()).unwrap();
     put(&db, 1..=KEYS);
-    db.close().unwrap();
+    crashed(root.path(), db);
     root
+}
+
+/// The database as a crash leaves it: what was written is there, and nobody closed it.
+fn crashed(root: &Path, db: Db) {
+    let dir = root.join("db");
+    let left = ldb::copy(&dir);
+    db.close().unwrap();
+    fs::remove_dir_all(&dir).unwrap();
+    fs::rename(left.path().join("db"), &dir).unwrap();
 }
 
 /// Options under which few writes stay in one log, whatever the file system: a direct one would be
@@ -242,6 +251,7 @@ fn two_logs() -> (TempDir, PathBuf, PathBuf) {
         durable: 0,
         previous_log: number,
         previous_end: fs::metadata(&first).unwrap().len(),
+        nonce: 0,
     };
     batch.put_log_data(&fence.encode()).unwrap();
     let second = first.with_file_name(format!("{:06}.log", number + 1));
@@ -339,7 +349,7 @@ fn random_damage_is_listed_exactly() {
         batch.put(key(n), value).unwrap();
         db.write_opt(&synced, batch).unwrap();
     }
-    db.close().unwrap();
+    crashed(root.path(), db);
     let log = log_of(root.path());
     let sound = fs::read(&log).unwrap();
     let end = sound.iter().rposition(|&b| b != 0).unwrap() + 1;
@@ -436,6 +446,30 @@ fn salvaged(root: &TempDir, log: &Path, damaged: &[u8]) -> Vec<u32> {
         .lines()
         .filter_map(|l| l.strip_prefix("  missing: sequence number "));
     numbers.map(|n| n.parse().unwrap()).collect()
+}
+
+/// A clean close says in the MANIFEST where the log ends: no end of it is a torn tail then.
+#[test]
+fn the_lost_end_of_a_closed_database_is_no_torn_tail() {
+    for cut in [40, usize::MAX] {
+        let root = database();
+        let db = Db::open(root.path().join("db"), &one_log()).unwrap();
+        put(&db, KEYS + 1..=KEYS + 5);
+        db.close().unwrap();
+        let log = log_of(root.path());
+        let bytes = fs::read(&log).unwrap();
+        let left = bytes.len().saturating_sub(cut);
+        fs::write(&log, &bytes[..left]).unwrap();
+        let e = Db::open(root.path().join("db"), &Options::default()).unwrap_err();
+        assert!(e.is_corruption(), "{e}");
+        let ran = ironstone(root.path(), &["wal-trim", "--db=db", "--yes"]);
+        assert!(ran.code == 1 || left == 0, "{ran:?}");
+        let ran = ironstone(root.path(), &["salvage", "--db=db", "--yes"]);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        assert!(ran.stdout.contains("the MANIFEST says that"), "{ran:?}");
+        let kept = if left == 0 { KEYS } else { KEYS + 4 };
+        assert_eq!(ironstone_keys(root.path()), (1..=kept).collect::<Vec<_>>());
+    }
 }
 
 #[test]

@@ -113,6 +113,16 @@ impl VersionEdit {
                 let flag = switch(d.slice().or_cut_off()?)?;
                 self.persist_user_defined_timestamps = Some(flag);
             }
+            tag::LOG_SECRET | tag::LOG_END => {
+                let mut body = Decoder::new(d.slice().or_cut_off()?);
+                // A longer one is a newer version's.
+                let pair = (body.u64().or_cut_off()?, body.u64().or_cut_off()?);
+                if tag == tag::LOG_END {
+                    self.log_ends.push(pair);
+                } else {
+                    self.log_secrets.push(pair);
+                }
+            }
             _ if tag & tag::SAFE_TO_IGNORE != 0 => {
                 d.slice().or_cut_off()?;
             }

@@ -45,6 +45,15 @@ impl VersionEdit {
             put_varint(&mut body, below);
             put_bytes(out, tag::WAL_DELETION2, &body);
         }
+        for (tag, pairs) in [
+            (tag::LOG_SECRET, &self.log_secrets),
+            (tag::LOG_END, &self.log_ends),
+        ] {
+            for (log, about) in pairs {
+                let body = [log.to_le_bytes(), about.to_le_bytes()].concat();
+                put_bytes(out, tag, &body);
+            }
+        }
         if self.column_family != 0 {
             put_number(out, tag::COLUMN_FAMILY, u64::from(self.column_family));
         }

@@ -190,6 +190,31 @@ fn dropped_futures_change_nothing() {
     }
 }
 
+/// A write of which only `applied` is ready waits in the process for the device write before it, and dies
+/// with the process there; nobody has to ask for it to be handed over then.
+#[test]
+fn what_is_written_asynchronously_waits_in_the_process_for_one_device_write() {
+    let (machine, gate) = Machine::gated(WalIoMode::Buffered);
+    let db = machine.open();
+    let survives = |key: &str| {
+        let mut options = machine.options.clone();
+        options.env.fs = machine.disk.kill_image().shared();
+        let db = Db::open_all(DIR, &options).unwrap();
+        db.get(key).unwrap().is_some()
+    };
+    gate.close(syncs_of_logs);
+    let first = write_async(&db, "first");
+    first.applied.wait().unwrap();
+    gate.until_held();
+    assert!(survives("first"));
+    let second = write_async(&db, "second");
+    second.applied.wait().unwrap();
+    assert!(db.get("second").unwrap().is_some() && !survives("second"));
+    gate.open();
+    until("the second write is handed over", || survives("second"));
+    outcome(&second.durable).unwrap();
+}
+
 #[test]
 fn wait_durable_refuses_what_was_not_logged() {
     let machine = Machine::new(WalIoMode::Buffered);

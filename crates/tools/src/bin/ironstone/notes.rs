@@ -2,14 +2,10 @@
 
 use std::borrow::Cow;
 
-use base::checksum::{crc32c, unmask};
-use base::coding::{Decoder, u64_at};
+use base::coding::u64_at;
 use ironstone::batch::{HEADER_LEN, Record, Records};
 use ironstone::{Error, Result};
-use log::{Fence, fence};
-
-/// How a note begins that only says what came before its log; the rest is as in a fence.
-const BEGIN_MAGIC: [u8; 8] = *b"ISbegin1";
+use log::Fence;
 
 /// A note in a `LogData` entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,18 +25,13 @@ impl Note {
                 fence,
             });
         }
-        let whole = blob.get(..fence::LEN)?;
-        let (body, crc) = whole.split_last_chunk::<4>()?;
-        let fields = body.strip_prefix(&BEGIN_MAGIC)?;
-        if crc32c(body) != unmask(u32::from_le_bytes(*crc)) {
-            return None;
-        }
-        let mut d = Decoder::new(fields);
+        let note = log::Note::of(blob)?;
         let fence = Fence {
-            log_number: d.u64()?,
-            durable: d.u64()?,
-            previous_log: d.u64()?,
-            previous_end: d.u64()?,
+            log_number: note.log_number,
+            durable: 0,
+            previous_log: note.previous_log,
+            previous_end: note.previous_end,
+            nonce: note.nonce,
         };
         Some(Self {
             begins: true,
@@ -135,11 +126,19 @@ mod tests {
             durable: 100,
             previous_log: 4,
             previous_end: 50,
+            nonce: 8,
         };
-        let mut begin = fence.encode();
-        begin[..8].copy_from_slice(&BEGIN_MAGIC);
-        let crc = base::checksum::mask(crc32c(&begin[..40]));
-        begin[40..].copy_from_slice(&crc.to_le_bytes());
+        let mut begin = log::Note {
+            log_number: 7,
+            previous_log: 4,
+            previous_end: 50,
+            nonce: 8,
+        }
+        .encode();
+        let begins = Fence {
+            durable: 0,
+            ..fence
+        };
         let mut batch = WriteBatch::new();
         batch.put(b"a", b"1").unwrap();
         batch.put_log_data(b"somebody's own").unwrap();
@@ -149,7 +148,7 @@ mod tests {
         let facts = facts(batch.data()).unwrap();
         assert_eq!((facts.first, facts.next, facts.count), (0, 1, 1));
         let kinds: Vec<_> = facts.notes.iter().map(|n| (n.begins, n.fence)).collect();
-        assert_eq!(kinds, [(true, fence), (false, fence)]);
+        assert_eq!(kinds, [(true, begins), (false, fence)]);
         assert_eq!(without_notes(batch.data()), plain);
         assert_eq!(without_notes(&plain), plain);
         begin[12] ^= 1;

@@ -150,7 +150,8 @@ fn said_by(log: &LogFile, number: u64) -> Outcome<(Option<u64>, u64)> {
         if first.is_none() {
             first = Some(facts.first);
         }
-        for fence in facts.notes.iter().map(|n| n.fence) {
+        let fences = facts.notes.iter().filter(|n| !n.begins);
+        for fence in fences.map(|n| n.fence) {
             if fence.previous_log == number {
                 durable = durable.max(fence.previous_end);
             }

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use base::ValueType;
 use io::{AlignedBuf, FileSystem, OpenHow, SyncKind, WriteSync, buffer, posix::Posix};
-use ironstone::Error;
 use ironstone::files::{self, FileKind};
+use ironstone::{Error, WriteBatch};
 use log::salvage::{self, Rewrite};
 
 use super::survey::{Judged, Plan, judge};
@@ -42,18 +42,24 @@ pub(super) fn in_place(
 /// Writes what can be read of a log to `to`, without the notes, which are about the old file.
 fn write(plan: &Plan, to: &Path, tracked: &Tracked) -> Outcome {
     let mut new = Rewrite::create(&Posix, to, ValueType::Noop as u8)?;
-    let mut next = plan.expected;
+    let (mut next, mut kept) = (plan.expected, false);
     salvage::scan(&plan.log.file, plan.log.number, &mut |piece| {
         if piece.lost.is_none()
             && let Judged::Keep(facts) = judge(&piece.bytes, next)?
         {
-            next = Some(facts.next);
+            (next, kept) = (Some(facts.next), true);
             new.append(&notes::without_notes(&piece.bytes))?;
         }
         Ok(())
     })?;
-    // What tracks the log's size finds a file that is long enough.
+    // What tracks the log's size finds a file that is long enough; a log without any record looks as
+    // if it had lost all.
     let len_min = tracked.sizes.get(&plan.log.number).copied().unwrap_or(0);
+    if !kept && len_min > 0 {
+        let mut nothing = WriteBatch::new();
+        nothing.set_sequence(next.unwrap_or(tracked.last_sequence + 1));
+        new.append(nothing.data())?;
+    }
     new.finish(len_min)?;
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use ironstone::{Error, ErrorKind};
 use log::salvage::{self, Piece};
-use log::{Fence, fence};
+use log::{Fence, fence, note};
 
 use crate::fail::Outcome;
 use crate::logs::{LogFile, Tracked};
@@ -205,7 +205,8 @@ fn read(plan: &mut Plan, before: &mut [Plan], in_tables: u64) -> Outcome<Option<
         plan.end = piece.range.end;
         plan.kept_batches += 1;
         plan.kept_writes += facts.count;
-        plan.fences.extend(facts.notes.iter().map(|n| n.fence));
+        let fences = facts.notes.iter().filter(|n| !n.begins);
+        plan.fences.extend(fences.map(|n| n.fence));
         Ok(())
     })?;
     plan.timestamps = summary.timestamps;
@@ -217,22 +218,23 @@ fn read(plan: &mut Plan, before: &mut [Plan], in_tables: u64) -> Outcome<Option<
 /// Up to where each log was durable, as the logs themselves say.
 fn durable(plans: &[Plan]) -> Outcome<BTreeMap<u64, u64>> {
     let mut out = BTreeMap::new();
-    let mut note = |log: u64, end: u64| {
-        let known: &mut u64 = out.entry(log).or_default();
-        *known = end.max(*known);
+    let mut known = |log: u64, end: u64| {
+        let upto: &mut u64 = out.entry(log).or_default();
+        *upto = end.max(*upto);
     };
     for plan in plans {
         let number = plan.log.number;
         for f in &plan.fences {
-            note(f.previous_log, f.previous_end);
+            known(f.previous_log, f.previous_end);
             if f.log_number == number {
-                note(number, f.durable);
+                known(number, f.durable);
             }
         }
         // And those in bytes that are no readable record any more.
-        if let Some(f) = fence::strongest(&plan.log.file, number, 0)? {
-            note(number, f.durable);
-            note(f.previous_log, f.previous_end);
+        let trust = note::trust(&plan.log.file, number, None)?;
+        if let Some(f) = fence::strongest(&plan.log.file, number, 0, trust)? {
+            known(number, f.durable);
+            known(f.previous_log, f.previous_end);
         }
     }
     Ok(out)
@@ -243,11 +245,17 @@ fn finish(plan: &mut Plan, durable: &BTreeMap<u64, u64>, tracked: &Tracked) -> O
     let number = plan.log.number;
     let file_len = plan.log.file.len()?;
     let mut through = durable.get(&number).copied().unwrap_or(0);
-    if let Some(size) = tracked.sizes.get(&number).filter(|s| **s > file_len) {
-        plan.say(format!(
-            "  the MANIFEST says that {size} bytes were durable; the file has {file_len}"
-        ));
-        through = through.max(*size);
+    if let Some(&size) = tracked.sizes.get(&number) {
+        if size > file_len {
+            plan.say(format!(
+                "  the MANIFEST says that {size} bytes were durable; the file has {file_len}"
+            ));
+        }
+        // What others write, or was salvaged before, may end before the file does.
+        let ours = note::head(&plan.log.file, number)? != note::Head::Without;
+        if ours || size > file_len {
+            through = through.max(size);
+        }
     }
     let tail = std::mem::take(&mut plan.tail);
     let end = plan.end;
