@@ -198,7 +198,9 @@ fn between_writes(db: &Shared) -> Result<Capture> {
             ..own(name, number.0, FileKind::Options, 0)
         });
     }
-    let first = families_oldest_log(db, versions.min_log_number_to_keep);
+    // What the captured MANIFEST declares, though families need less by now: recovery of the copy goes by
+    // it. No log goes before it is raised.
+    let first = FileNumber(versions.min_log_number_to_keep);
     files.extend(logs(db, first)?);
     let current = format!("MANIFEST-{manifest_number}\n").into_bytes();
     files.push(LiveFileStorageInfo {
@@ -218,13 +220,6 @@ fn between_writes(db: &Shared) -> Result<Capture> {
 fn log_bytes(db: &Shared) -> u64 {
     let older: u64 = db.state().logs.values().sum();
     older + db.log_bytes.load(std::sync::atomic::Ordering::Relaxed)
-}
-
-/// The oldest log that recovery would need.
-fn families_oldest_log(db: &Shared, declared: u64) -> FileNumber {
-    let families = db.families.load();
-    let oldest = families.iter().map(|f| f.log_number()).min();
-    oldest.unwrap_or_default().max(FileNumber(declared))
 }
 
 /// What is called a table's file in a listing.

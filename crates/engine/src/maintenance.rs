@@ -292,8 +292,17 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
     if !db.read_only {
         persist::write_if_stale(db);
     }
-    if db.read_only || db.state().failure.is_some() {
+    if db.read_only {
         return Ok(());
+    }
+    let failure = db.state().failure.as_ref().map(Error::duplicate);
+    if let Some(e) = failure {
+        // What is in no log is lost with it.
+        return if db.has_unlogged_writes() {
+            Err(e)
+        } else {
+            Ok(())
+        };
     }
     let result = if db.has_unlogged_writes() && !db.db_options().avoid_flush_during_shutdown {
         let all: Vec<_> = db.families.load().iter().cloned().collect();

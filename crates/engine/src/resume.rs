@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use base::stats::Ticker;
 use base::sync::atomic::Ordering;
-use base::{Error, ErrorKind, Result};
+use base::{Error, ErrorKind, FileNumber, Result};
 
 use crate::family::Family;
 use crate::listener::{BackgroundErrorReason, BackgroundErrorRecoveryInfo, FlushReason};
 use crate::shared::Shared;
+use crate::version::edit::VersionEdit;
 use crate::write::wal::LogKind;
 
 /// Between two attempts to resume on a full device.
@@ -33,9 +34,13 @@ pub(crate) fn resume(db: &Shared) -> Result<()> {
     let result = Turn::take(db).and_then(|turn| match turn {
         None => Ok(()), // somebody else did it meanwhile
         Some(_turn) => db.alone(|| {
+            db.order.refuse(&old_bg_error);
             db.count(Ticker::ErrorHandlerAutoresumeCount, 1);
             begin_anew(db)
-                .and_then(|families| flushed(db, &families))
+                .and_then(|(families, log)| {
+                    flushed(db, &families)?;
+                    leave_older_logs(db, log)
+                })
                 .inspect_err(|_| still_failed(db, &old_bg_error))
         }),
     });
@@ -109,7 +114,7 @@ fn check_not_canceled(db: &Shared) -> Result<()> {
 
 /// Nobody is writing: a new MANIFEST, a new log, new memtables. The failure is cleared for the
 /// flushes that must follow.
-fn begin_anew(db: &Shared) -> Result<Vec<Arc<Family>>> {
+fn begin_anew(db: &Shared) -> Result<(Vec<Arc<Family>>, FileNumber)> {
     let families: Vec<Arc<Family>> = db.families.load().iter().cloned().collect();
     // The log first: the names of logs before it may be what failed.
     let number = db.numbers.take();
@@ -141,7 +146,7 @@ fn begin_anew(db: &Shared) -> Result<Vec<Arc<Family>>> {
     // what was written before it to other families.
     db.state().failure = None;
     db.durable.resume();
-    Ok(families)
+    Ok((families, number))
 }
 
 /// Waits until everything is in tables.
@@ -161,6 +166,32 @@ fn flushed(db: &Shared, families: &[Arc<Family>]) -> Result<()> {
     }
     drop(state);
     db.durable.raise(db.visible().0);
+    Ok(())
+}
+
+/// All is in tables: nothing before the new log is needed, and nobody has written to that one. The
+/// MANIFEST says so before writers are let in: a log that failed may end in half a record, and a recovery
+/// that read it would stop there, before what is written now.
+fn leave_older_logs(db: &Shared, log: FileNumber) -> Result<()> {
+    let mut versions = db.lock_versions();
+    let families = db.families.load();
+    let mut edits: Vec<VersionEdit> = families
+        .iter()
+        .map(|family| VersionEdit {
+            column_family: family.id,
+            log_number: Some(log.0),
+            ..VersionEdit::default()
+        })
+        .collect();
+    if let Some(last) = edits.last_mut() {
+        last.min_log_number_to_keep = Some(log.0);
+    }
+    let last = db.visible().0;
+    versions.log_all(&db.tables, &db.numbers, &families, last, edits)?;
+    versions.min_log_number_to_keep = log.0;
+    for family in families.iter() {
+        family.set_log_number(log);
+    }
     Ok(())
 }
 

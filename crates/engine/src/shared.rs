@@ -717,14 +717,16 @@ impl Shared {
                 family
                     .view
                     .store(Arc::new(view.rotated(family.new_memtable(number))));
-            } else if view.mem.is_empty() && view.imm.is_empty() {
-                // Nothing of this family is in older logs: they may go.
+            } else if view.mem.is_empty() {
+                // Nothing that comes is in older logs; without immutable memtables they may go.
                 family.view.store(Arc::new(crate::read::view::View {
                     mem: family.new_memtable(number),
-                    imm: Vec::new(),
+                    imm: view.imm.clone(),
                     version: Arc::clone(&view.version),
                 }));
-                family.skip_logs(number);
+                if view.imm.is_empty() {
+                    family.skip_logs(number);
+                }
             }
             if rotate || view.mem.is_empty() {
                 family.flush_wanted.store(false, Ordering::Relaxed);

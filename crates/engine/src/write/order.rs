@@ -36,6 +36,8 @@ struct State {
     /// Groups that are in.
     inside: usize,
     closed: bool,
+    /// While it is closed nobody waits: who comes gets this.
+    refusal: Option<Error>,
     /// Threads that sleep on `changed`.
     sleeping: usize,
 }
@@ -145,6 +147,9 @@ impl Order {
     pub(crate) fn enter(&self, no_slowdown: bool) -> Result<Inside<'_>> {
         let mut state = self.lock();
         while state.closed {
+            if let Some(e) = &state.refusal {
+                return Err(e.duplicate());
+            }
             if no_slowdown {
                 return Err(Error::new(
                     ErrorKind::Incomplete,
@@ -170,9 +175,19 @@ impl Order {
         Closed(Some(self))
     }
 
+    /// The gate is closed, and stays so for long: who waits there, or comes, gets `error` instead. A
+    /// listener may be among them that the closed gate waits for.
+    pub(crate) fn refuse(&self, error: &Error) {
+        self.lock().refusal = Some(error.duplicate());
+        self.changed.notify_all();
+    }
+
     /// Opens a gate that was kept closed.
     pub(crate) fn open(&self) {
-        self.lock().closed = false;
+        let mut state = self.lock();
+        state.closed = false;
+        state.refusal = None;
+        drop(state);
         self.changed.notify_all();
     }
 

@@ -548,3 +548,76 @@ fn a_number_that_was_returned_can_be_waited_for() {
     let e = db.wait_durable(write.seq + 1).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidArgument);
 }
+
+/// After `resume` the MANIFEST still asked for the log that had failed: a family whose memtable was
+/// waiting for its flush, with nothing written since, stayed at it. The next open stopped at the half
+/// record there, and what was written and synced after `resume` was lost, though nothing had crashed.
+#[test]
+fn a_log_that_failed_is_not_replayed_after_resume() {
+    let machine = Machine::new(WalIoMode::Buffered);
+    let db = machine.open();
+    db.put("before", "v").unwrap();
+    db.pause_background_work().unwrap();
+    let background = FlushOptions {
+        wait: false,
+        allow_write_stall: true,
+    };
+    db.flush_opt(&background, &db.default_column_family())
+        .unwrap();
+    let other = db
+        .create_column_family("other", &machine.options.cf)
+        .unwrap();
+    machine
+        .disk
+        .fail_on(Fault::Short, Repeat::Forever, |act, path| {
+            (act == Act::Write || act == Act::Sync) && is_log(path)
+        });
+    let failed = db.put_opt(&SYNC, &other, "failed", vec![b'v'; 3000]);
+    failed.unwrap_err();
+    machine.disk.clear_faults();
+    db.continue_background_work().unwrap();
+    db.resume().unwrap();
+    put(&db, &SYNC, "after").unwrap();
+    db.close().unwrap();
+    let db = machine.open();
+    for key in ["before", "after"] {
+        assert!(db.get(key).unwrap().is_some(), "{key}");
+    }
+}
+
+/// Writes when a flush is done, on the thread that flushes.
+#[derive(Default)]
+struct WritesAfterFlush {
+    db: OnceLock<std::sync::Weak<Db>>,
+    wrote: AtomicU64,
+}
+
+impl EventListener for WritesAfterFlush {
+    fn on_flush_completed(&self, _: &ironstone::listener::FlushJobInfo) {
+        if let Some(db) = self.db.get().and_then(std::sync::Weak::upgrade) {
+            drop(put(&db, &SYNC, "in the listener"));
+            self.wrote.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// `resume` held the gate and waited for a flush, whose listener wrote, and waited at the gate.
+#[test]
+fn a_listener_that_writes_after_a_flush_does_not_hold_resume_up() {
+    let listener = Arc::new(WritesAfterFlush::default());
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    machine
+        .options
+        .env
+        .listeners
+        .add(Arc::clone(&listener) as _);
+    let db = Arc::new(machine.open());
+    listener.db.set(Arc::downgrade(&db)).unwrap();
+    db.put("in a memtable", "v").unwrap();
+    machine.disk.fail_on(Fault::Sync, Repeat::Once, log_sync);
+    put(&db, &SYNC, "fails").unwrap_err();
+    let other = Arc::clone(&db);
+    in_time("resume", move || other.resume().unwrap());
+    assert!(listener.wrote.load(Ordering::SeqCst) > 0);
+    put(&db, &SYNC, "after").unwrap();
+}
