@@ -159,7 +159,7 @@ pub(crate) fn capture(
 fn between_writes(db: &Shared) -> Result<Capture> {
     // All of it durable: what is not may be written again to another log, if the device fails, and cut
     // off where it is now.
-    submit::sync_for_copy(db)?;
+    submit::sync_unasked(db)?;
     let versions = db.lock_versions();
     let (manifest_number, manifest_size) = versions
         .manifest_end()

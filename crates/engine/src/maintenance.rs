@@ -298,7 +298,11 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
     let failure = db.state().failure.as_ref().map(Error::duplicate);
     if let Some(e) = failure {
         // What is in no log is lost with it.
-        return if db.has_unlogged_writes() {
+        let in_memory = |f: &Arc<Family>| {
+            let view = f.view.load();
+            !view.mem.is_empty() || !view.imm.is_empty()
+        };
+        return if db.has_unlogged_writes() && db.families.load().iter().any(in_memory) {
             Err(e)
         } else {
             Ok(())
@@ -312,7 +316,11 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
     };
     let wanted = *db.lock_wanted() > db.durable.get();
     let log = needed_end(db).and_then(|end| {
-        submit::flush_wal(db, wanted || end.is_some())?;
+        if wanted || end.is_some() {
+            submit::sync_unasked(db)?;
+        } else {
+            submit::flush_wal(db, false)?;
+        }
         end.map_or(Ok(()), |end| mark_end(db, end))
     });
     match result.and(log) {

@@ -9,8 +9,8 @@
 //!           └─ env: Env                 file system, clock, block cache, statistics
 //! ```
 //!
-//! [`sanitize`] replaces values that RocksDB takes and does not run with. [`codec`] writes and reads
-//! the OPTIONS file, [`kept`] has what of it has no effect here; [`rocksdb`] lists every key that RocksDB 7.8.3
+//! `sanitize` replaces values that RocksDB takes and does not run with. [`codec`] writes and reads
+//! the OPTIONS file, `kept` has what of it has no effect here; [`rocksdb`] lists every key that RocksDB 7.8.3
 //! has, so that a setting which Ironstone does not implement is refused by name.
 
 mod cf;

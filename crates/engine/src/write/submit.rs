@@ -388,9 +388,9 @@ pub(crate) fn flush_wal(db: &Shared, sync: bool) -> Result<()> {
     bring_along(db, sync, sync)
 }
 
-/// Makes everything logged durable for a copy of the database: that is no sync of a writer's, for which
-/// log files would be made ahead.
-pub(crate) fn sync_for_copy(db: &Shared) -> Result<()> {
+/// Makes everything logged durable for a copy of the database, or for its end: that is no sync of a
+/// writer's, for which log files would be made ahead.
+pub(crate) fn sync_unasked(db: &Shared) -> Result<()> {
     bring_along(db, true, false)
 }
 
