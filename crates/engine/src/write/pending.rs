@@ -230,10 +230,9 @@ impl Full {
             }
             Err(_) if db.is_closing() => return,
             Err(e) if e.kind() == ErrorKind::NoSpace => self.lasts(db, &e),
-            Err(e) => {
-                let _courier = db.courier();
-                db.fail("write_async", &e);
-            }
+            // Where that is so, the database has failed already, and all were told. To say it again could
+            // undo a resume.
+            Err(_) => {}
         }
         drop(db.sleep_until_wanted(db.lock_wanted(), RETRY));
     }

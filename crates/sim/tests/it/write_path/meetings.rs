@@ -569,7 +569,7 @@ fn a_log_that_failed_is_not_replayed_after_resume() {
         .unwrap();
     machine
         .disk
-        .fail_on(Fault::Short, Repeat::Forever, |act, path| {
+        .fail_on(Fault::Eio, Repeat::Forever, |act, path| {
             (act == Act::Write || act == Act::Sync) && is_log(path)
         });
     let failed = db.put_opt(&SYNC, &other, "failed", vec![b'v'; 3000]);
