@@ -254,8 +254,10 @@ fn verify_tells_of_a_problem_once() {
                 continue; // an old log that nothing needs may be missing
             }
             once("the absence", &file, &|path| fs::remove_file(path).unwrap());
+            // The last record of a MANIFEST is the mark of a clean close: without it, it is a crash's.
+            let cut = if suffix == "MANIFEST-" { 40 } else { 7 };
             once("the end", &file, &|path| {
-                fs::write(path, &bytes[..bytes.len() - 7]).unwrap();
+                fs::write(path, &bytes[..bytes.len() - cut]).unwrap();
             });
         }
     }
