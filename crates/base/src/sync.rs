@@ -2,7 +2,7 @@
 //!
 //! With `--cfg shuttle` they are those of a scheduler that draws which thread goes on at each of
 //! their operations, so that tests can look for schedules that no machine would run by itself, and
-//! time is simulated ([`time`]). Code in which threads meet takes them from here. Without it this is
+//! time is simulated (`time`). Code in which threads meet takes them from here. Without it this is
 //! nothing but other names for the standard library's types: it costs nothing.
 //!
 //! Statics, and counters that nobody waits for and nothing is decided by, use the standard library's
