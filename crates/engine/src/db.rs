@@ -427,8 +427,9 @@ impl Db {
 
     /// Accepts writes again after a failure that made the database refuse them: brings all memtables
     /// to tables, with a new log and a new MANIFEST. Nothing to do if there was no failure; after
-    /// a full device the database does it by itself. Errors: what still fails; `Aborted` while
-    /// background work is paused.
+    /// a full device the database does it by itself, and then this waits for it. Errors: what still
+    /// fails; `Aborted` while background work is paused; `Busy` from a listener on a thread that flushes
+    /// or compacts, for which it would have to wait.
     pub fn resume(&self) -> Result<()> {
         resume::resume(&self.shared)
     }

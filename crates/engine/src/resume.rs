@@ -13,6 +13,7 @@ use base::{Error, ErrorKind, FileNumber, Result};
 
 use crate::family::Family;
 use crate::listener::{BackgroundErrorReason, BackgroundErrorRecoveryInfo, FlushReason};
+use crate::outbox;
 use crate::shared::Shared;
 use crate::version::edit::VersionEdit;
 use crate::write::wal::LogKind;
@@ -26,8 +27,7 @@ pub(crate) fn resume(db: &Shared) -> Result<()> {
     if db.read_only || db.is_closing() {
         return db.check_writable();
     }
-    let failure = db.state().failure.as_ref().map(Error::duplicate);
-    let Some(old_bg_error) = failure else {
+    let Some(old_bg_error) = failure(db)? else {
         return Ok(());
     };
     db.tell(|l| l.on_error_recovery_begin(BackgroundErrorReason::WriteCallback, &old_bg_error));
@@ -61,6 +61,28 @@ pub(crate) fn resume(db: &Shared) -> Result<()> {
     result
 }
 
+/// Why writes are refused, if they are. While somebody else resumes, they are, though the failure is
+/// cleared already for the flushes that belong to it: so that is waited for.
+fn failure(db: &Shared) -> Result<Option<Error>> {
+    let mut state = db.state();
+    while state.failure.is_none() && state.resuming {
+        check_may_wait()?;
+        state = db.wait(state);
+    }
+    Ok(state.failure.as_ref().map(Error::duplicate))
+}
+
+/// Whoever resumes waits for flushes: on a thread that flushes, it would wait for itself.
+fn check_may_wait() -> Result<()> {
+    if outbox::works() {
+        return Err(Error::busy(
+            "resume: it would wait for this thread, which flushes or compacts",
+        )
+        .hint("a listener may leave it to a thread of its own"));
+    }
+    Ok(())
+}
+
 /// Not all is in tables. That may be without another failure: background work was ended.
 fn still_failed(db: &Shared, error: &Error) {
     let mut state = db.state();
@@ -80,6 +102,7 @@ impl<'a> Turn<'a> {
         let mut state = db.state();
         // A flush that began before the failure relies on the logs as they were.
         while state.resuming || (state.failure.is_some() && !state.flushing.is_empty()) {
+            check_may_wait()?;
             state = db.wait(state);
         }
         if state.failure.is_none() {
@@ -90,6 +113,7 @@ impl<'a> Turn<'a> {
                 .hint("continue_background_work first: memtables must be flushed"));
         }
         check_not_canceled(db)?;
+        check_may_wait()?;
         state.resuming = true;
         Ok(Some(Self(db)))
     }

@@ -621,3 +621,38 @@ fn a_listener_that_writes_after_a_flush_does_not_hold_resume_up() {
     assert!(listener.wrote.load(Ordering::SeqCst) > 0);
     put(&db, &SYNC, "after").unwrap();
 }
+
+/// Takes its time when a flush begins.
+struct SlowFlush(AtomicBool);
+
+impl EventListener for SlowFlush {
+    fn on_flush_begin(&self, _: &ironstone::listener::FlushJobInfo) {
+        self.0.store(true, Ordering::SeqCst);
+        a_moment();
+    }
+}
+
+/// `resume` returned at once when somebody else was resuming, such as the thread that does so after a
+/// full device: the failure is cleared early, for the flushes. The next write was still refused.
+#[test]
+fn resume_waits_for_one_that_is_under_way() {
+    let listener = Arc::new(SlowFlush(AtomicBool::new(false)));
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    machine
+        .options
+        .env
+        .listeners
+        .add(Arc::clone(&listener) as _);
+    let db = Arc::new(machine.open());
+    db.put("in a memtable", "v").unwrap();
+    machine.disk.fail_on(Fault::Sync, Repeat::Once, log_sync);
+    put(&db, &SYNC, "fails").unwrap_err();
+    let resuming = start({
+        let db = Arc::clone(&db);
+        move || db.resume()
+    });
+    until("the flush of resume", || listener.0.load(Ordering::SeqCst));
+    db.resume().unwrap();
+    put(&db, &SYNC, "after").unwrap();
+    resuming.join().unwrap().unwrap();
+}
