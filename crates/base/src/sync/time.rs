@@ -72,14 +72,19 @@ impl Drop for Passing {
 pub fn begin() -> Passing {
     let old = with(std::mem::take);
     drop(old);
-    drop(shuttle::thread::spawn(keep));
+    let anybody = Arc::new(BatchSemaphore::new(0, Fairness::Unfair));
+    let keeper = shuttle::thread::spawn({
+        let anybody = Arc::clone(&anybody);
+        move || keep(&anybody)
+    });
+    // Before it first runs: the scheduler might leave that for last, and those who sleep until then
+    // would do so without time.
+    let keeper = usize::from(keeper.thread().id());
+    with(|time| time.keeper = Some((keeper, anybody)));
     Passing(())
 }
 
-fn keep() {
-    let me = usize::from(shuttle::thread::current().id());
-    let anybody = Arc::new(BatchSemaphore::new(0, Fairness::Unfair));
-    with(|time| time.keeper = Some((me, Arc::clone(&anybody))));
+fn keep(anybody: &BatchSemaphore) {
     while !with(|time| time.over) {
         switch();
         let next = with(|time| {
