@@ -32,7 +32,7 @@ use crate::write::{admit, pending};
 
 pub(crate) use compressors::CompressionPool;
 
-/// How fast log files are filled with zeros.
+/// How fast log files are filled with zeros while nobody syncs.
 const POOL_BYTES_PER_SECOND: u64 = 128 << 20;
 /// How long to wait after a file could not be made.
 const POOL_RETRY: Duration = Duration::from_secs(1);
@@ -267,14 +267,10 @@ fn fill_pool(db: &Arc<Shared>) {
             continue;
         };
         drop(state);
-        let mut pace = |bytes: u64| {
-            // Zeros must not take the device from the writers.
+        let filled = pool.step(&mut |bytes| give_way(db, bytes));
+        if let Ok(bytes) = filled {
             db.count(Ticker::WalZeroedBytes, bytes);
-            let micros = bytes * 1_000_000 / POOL_BYTES_PER_SECOND;
-            db.env().clock.sleep(Duration::from_micros(micros));
-            !db.is_closing()
-        };
-        let filled = pool.fill_one(&mut pace);
+        }
         state = db.state();
         if let Err(e) = filled {
             db.count(Ticker::WalPrecreateFailed, 1);
@@ -284,6 +280,20 @@ fn fill_pool(db: &Arc<Shared>) {
             state = db.wait_timeout(state, POOL_RETRY);
         }
     }
+}
+
+/// Waits until so many bytes may go to the device; false if the database closes.
+fn give_way(db: &Shared, bytes: u64) -> bool {
+    let mut left = bytes;
+    while left > 0 && !db.is_closing() {
+        let grant = db.courtesy.grant(&*db.env().clock, left);
+        left -= grant.bytes;
+        if !grant.beside {
+            let micros = grant.bytes * 1_000_000 / POOL_BYTES_PER_SECOND;
+            db.env().clock.sleep(Duration::from_micros(micros));
+        }
+    }
+    !db.is_closing()
 }
 
 /// Looks for archived logs to delete while nothing else calls for it.

@@ -42,6 +42,7 @@ pub mod bench_support;
 mod checkpoint;
 mod compaction;
 mod courier;
+mod courtesy;
 mod crowd;
 mod db;
 mod entity;

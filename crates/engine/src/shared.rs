@@ -25,6 +25,7 @@ use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber};
 
 use crate::compaction::pick::Running;
 use crate::compaction::pick::manual::{Progress, Request};
+use crate::courtesy::Courtesy;
 use crate::crowd::Crowd;
 use crate::events::InfoLog;
 use crate::family::{Family, FamilySet};
@@ -94,6 +95,8 @@ pub(crate) struct Shared {
     pub(crate) stall: Stall,
     /// The flushes and compactions at work.
     pub(crate) crowd: Crowd,
+    /// Synced writes, for those in the background that let them go first.
+    pub(crate) courtesy: Courtesy,
     write_buffers: Arc<WriteBufferManager>,
     pub(crate) versions: Mutex<VersionSet>,
     /// `None` if the database is open for reading only.
@@ -301,6 +304,7 @@ impl Shared {
             attention: Attention::default(),
             stall,
             crowd: Crowd::default(),
+            courtesy: Courtesy::default(),
             write_buffers: parts.write_buffers,
             versions: Mutex::new(parts.versions),
             log_file: Mutex::new(parts.log_file),

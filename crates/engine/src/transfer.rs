@@ -10,6 +10,10 @@ use io::{FileSystem, OpenHow, SyncKind, WriteSync, write_all_at};
 /// Bytes that are read and written at once.
 const CHUNK_BYTES: usize = 1 << 20;
 
+/// Bytes of a copy that are handed to the device at once: a synced write that comes meanwhile has to
+/// bring them to the medium.
+const PIECE_BYTES: usize = 256 << 10;
+
 /// What a copy held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Copied {
@@ -43,7 +47,11 @@ pub(crate) fn copy(
     let source = fs.open(from, OpenHow::READ)?;
     let target = fs.open(to, OpenHow::CREATE_NEW)?;
     let done = each_chunk(&source, exactly, on_bytes, &mut |chunk, at| {
-        write_all_at(&*target, chunk, at, WriteSync::None)
+        write_all_at(&*target, chunk, at, WriteSync::None)?;
+        (at..)
+            .step_by(PIECE_BYTES)
+            .zip(chunk.chunks(PIECE_BYTES))
+            .try_for_each(|(at, piece)| target.write_back(at, piece.len() as u64))
     });
     let done = done.and_then(|copied| target.sync(SyncKind::Data).map(|()| copied));
     done.inspect_err(|_| drop(fs.remove(to)))

@@ -160,6 +160,13 @@ pub trait File: Send + Sync + Debug {
     /// Starts writing dirty pages of the range back, without waiting and without any promise.
     fn start_writeback(&self, offset: u64, len: u64) -> Result<()>;
 
+    /// Writes dirty pages of the range to the device and waits for it. They may be in its cache only:
+    /// this promises nothing. A later [`File::sync`] has less to do. An error is told once, as one of
+    /// `sync` is: the file is spoilt.
+    fn write_back(&self, offset: u64, len: u64) -> Result<()> {
+        self.start_writeback(offset, len)
+    }
+
     /// Sets the length; bytes beyond the old length read as zero.
     fn truncate(&self, len: u64) -> Result<()>;
 

@@ -371,6 +371,10 @@ impl File for Limited {
         self.file.start_writeback(offset, len)
     }
 
+    fn write_back(&self, offset: u64, len: u64) -> Result<()> {
+        self.file.write_back(offset, len)
+    }
+
     fn truncate(&self, len: u64) -> Result<()> {
         self.file.truncate(len)
     }

@@ -81,7 +81,7 @@ pub use names::Names;
 pub use note::Note;
 pub use options::{LogOptions, ReaderOptions, RecoveryMode, TailPolicy, WalSync};
 pub use physical::{PhysicalRecord, PhysicalRecords};
-pub use pool::{Pool, PoolOptions, Taken};
+pub use pool::{Next, Pool, PoolOptions, Taken};
 pub use reader::{End, Reader};
 pub use secret::Secrets;
 pub use sync::{Lsn, Syncer, Watermarks};

@@ -12,6 +12,12 @@
 //!   dir/N.recycled   the same, to be overwritten as it is: its records carry their log's number
 //! ```
 //!
+//! Zeros take the device from those who wait for a log. So they are written in small pieces, one for
+//! each call of [`Pool::step`], when the caller says so; and the first files are small, each four
+//! times as large as the one before: a new database begins with one that is there at once, and fills
+//! the next no faster than the log grows. When a log is wanted and no file is ready, as much as is
+//! filled of the one in the making is a file too.
+//!
 //! The directory is one that RocksDB leaves alone. A `.zero` name is given only after the content
 //! is durable, so what a crash leaves under it can be used. But what lies there may have been written
 //! by anybody since: bytes that are not zero behind the end of a log would be read as a part of it. So
@@ -21,20 +27,28 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use base::clock::{self, Clock};
 use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use base::sync::{Mutex, PoisonError};
+use base::sync::{Condvar, Mutex, PoisonError};
 use base::{Error, ErrorKind, Result};
-use io::{FileSystem, NewNames, OpenHow, SyncKind};
+use io::{File, FileSystem, NewNames, OpenHow, SyncKind};
 
 /// Name of the directory beside the logs.
 pub const DIR: &str = "log-pool";
-/// Bytes filled between two looks at the pace.
-const STEP: u64 = 1 << 20;
+/// Bytes of zeros that are written at once, and of a file that are read at once.
+pub const PIECE: u64 = 64 << 10;
 /// Bytes of the first file.
-const STARTER: u64 = 4 << 20;
+const STARTER: u64 = 256 << 10;
+/// How many times larger each file is than the one before, up to the full size.
+const GROWTH: u64 = 4;
+/// Bytes of the reserve.
+const RESERVE: u64 = 4 << 20;
 /// Bytes of a ready file that are looked at before it is used.
 const PEEK: u64 = 4096;
+/// How long a log waits for the piece that is being written, to have the file in the making.
+const PIECE_WAIT: Duration = Duration::from_millis(5);
 
 /// Settings of a [`Pool`].
 #[derive(Clone, Copy, Debug)]
@@ -58,16 +72,54 @@ pub enum Taken {
     Recycled,
 }
 
+/// What [`Pool::step`] would do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Look at what an earlier process left, or remove what is too much.
+    Tidy,
+    /// Write a piece of a file of `bytes`, of which `filled` are there.
+    Fill {
+        /// Bytes of the file when it is done.
+        bytes: u64,
+        /// Bytes that are filled.
+        filled: u64,
+        /// No file is ready: the next log needs this one.
+        urgent: bool,
+    },
+}
+
+/// A file in the making.
+#[derive(Debug)]
+struct Making {
+    file: Arc<dyn File>,
+    number: u64,
+    path: PathBuf,
+    bytes: u64,
+    filled: u64,
+    reserve: bool,
+}
+
+/// Where the file in the making is.
+#[derive(Debug, Default)]
+struct Bench {
+    file: Option<Making>,
+    /// A reserve that waits until a file is ready.
+    aside: Option<Making>,
+    /// Somebody has the file and works on it.
+    busy: bool,
+}
+
 /// The files made ahead for one log directory.
 #[derive(Debug)]
 pub struct Pool {
     fs: Arc<dyn FileSystem>,
+    clock: Arc<dyn Clock>,
     log_dir: PathBuf,
     dir: PathBuf,
     options: PoolOptions,
     next: AtomicU64,
-    /// The small first file was made.
-    started: AtomicBool,
+    /// Bytes of the last file that was begun; 0 before the first.
+    last_bytes: AtomicU64,
     ready: Mutex<Vec<PathBuf>>,
     /// With what tells whether their old names are gone.
     retired: Mutex<Vec<(PathBuf, NewNames)>>,
@@ -75,14 +127,37 @@ pub struct Pool {
     left: Mutex<Vec<PathBuf>>,
     recycled: Mutex<Vec<PathBuf>>,
     reserve: Mutex<Option<PathBuf>>,
+    bench: Mutex<Bench>,
+    /// The piece that was being written is.
+    put_down: Condvar,
     /// The file system had no room for the last file.
     starved: AtomicBool,
 }
 
+/// The right to work on the file in the making, until it is dropped.
+struct AtWork<'a> {
+    pool: &'a Pool,
+    file: Option<Making>,
+}
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        let mut bench = lock(&self.pool.bench);
+        bench.file = self.file.take();
+        bench.busy = false;
+        self.pool.put_down.notify_all();
+    }
+}
+
 impl Pool {
     /// The pool beside the logs in `log_dir`. Notes files of the right size that an earlier process
-    /// left, for [`Pool::fill_one`] to look at, and removes what it did not finish.
-    pub fn open(fs: Arc<dyn FileSystem>, log_dir: &Path, options: PoolOptions) -> Result<Self> {
+    /// left, for [`Pool::step`] to look at, and removes what it did not finish.
+    pub fn open(
+        fs: Arc<dyn FileSystem>,
+        clock: Arc<dyn Clock>,
+        log_dir: &Path,
+        options: PoolOptions,
+    ) -> Result<Self> {
         let dir = log_dir.join(DIR);
         let (mut left, mut reserve, mut next) = (Vec::new(), None, 1);
         let names = if fs.exists(&dir)? {
@@ -109,37 +184,39 @@ impl Pool {
                 continue;
             }
             let long = facts.map_or(0, |m| m.len);
-            let small = options.file_bytes.min(STARTER);
             match kind {
                 "zero" if left.len() < options.ready && long == options.file_bytes => {
                     left.push(path);
                 }
-                "reserve" if options.ready > 0 && reserve.is_none() && long == small => {
+                "reserve" if options.ready > 0 && reserve.is_none() && long == small(&options) => {
                     reserve = Some(path);
                 }
                 "zero" | "zeroing" | "retired" | "recycled" | "reserve" => fs.remove(&path)?,
                 _ => {}
             }
         }
+        let last_bytes = if left.is_empty() {
+            0
+        } else {
+            options.file_bytes
+        };
         Ok(Self {
             fs,
+            clock,
             log_dir: log_dir.to_path_buf(),
             dir,
             options,
             next: AtomicU64::new(next),
-            started: AtomicBool::new(!left.is_empty()),
+            last_bytes: AtomicU64::new(last_bytes),
             ready: Mutex::default(),
             left: Mutex::new(left),
             retired: Mutex::default(),
             recycled: Mutex::default(),
             reserve: Mutex::new(reserve),
+            bench: Mutex::default(),
+            put_down: Condvar::new(),
             starved: AtomicBool::new(false),
         })
-    }
-
-    /// Bytes of each file.
-    pub fn file_bytes(&self) -> u64 {
-        self.options.file_bytes
     }
 
     /// How many files are ready.
@@ -147,16 +224,57 @@ impl Pool {
         lock(&self.ready).len() + lock(&self.recycled).len()
     }
 
-    /// Whether [`Pool::fill_one`] has something to do.
-    pub fn wants_more(&self) -> bool {
-        self.ready() < self.options.ready
-            || !lock(&self.retired).is_empty()
-            || !lock(&self.left).is_empty()
-            || self.wants_reserve()
+    /// Whether [`Pool::take`] has a file, or enough of one.
+    pub fn has_some(&self) -> bool {
+        self.ready() > 0 || lock(&self.bench).file.as_ref().is_some_and(is_enough)
+    }
+
+    /// What there is to do.
+    pub fn next(&self) -> Option<Next> {
+        let ready = self.ready();
+        let enough = ready >= self.options.ready;
+        let old = !lock(&self.retired).is_empty();
+        if !lock(&self.left).is_empty() || enough && old {
+            return Some(Next::Tidy);
+        }
+        let mut bench = lock(&self.bench);
+        if let Some(reserve) = bench.file.take_if(|f| f.reserve && !enough) {
+            // A log was begun meanwhile: what the next one needs goes first.
+            bench.aside = Some(reserve);
+        }
+        if bench.file.is_none() && enough && self.wants_reserve() {
+            bench.file = bench.aside.take();
+        }
+        if let Some(making) = &bench.file {
+            return Some(Next::Fill {
+                bytes: making.bytes,
+                filled: making.filled,
+                urgent: ready == 0 && !making.reserve,
+            });
+        }
+        if enough && !self.wants_reserve() {
+            return None;
+        }
+        let bytes = if enough {
+            small(&self.options)
+        } else {
+            self.next_bytes()
+        };
+        Some(Next::Fill {
+            bytes,
+            filled: 0,
+            urgent: !enough && ready == 0,
+        })
     }
 
     fn wants_reserve(&self) -> bool {
         self.options.ready > 0 && lock(&self.reserve).is_none()
+    }
+
+    fn next_bytes(&self) -> u64 {
+        let last = self.last_bytes.load(Ordering::Relaxed);
+        let next = if last == 0 { STARTER } else { last * GROWTH };
+        next.min(self.options.file_bytes)
     }
 
     /// Whether the file system had no room for the last file.
@@ -164,8 +282,8 @@ impl Pool {
         self.starved.load(Ordering::Relaxed)
     }
 
-    /// Renames a ready file to `path`; `None` if none is ready. The new name is not durable before
-    /// the caller has synced the directory.
+    /// Renames a ready file to `path`, or what is filled of the next one; `None` if there is nothing.
+    /// The new name is not durable before the caller has synced the directory.
     pub fn take(&self, path: &Path) -> Result<Option<Taken>> {
         let recycled = lock(&self.recycled).pop();
         if let Some(old) = recycled {
@@ -177,6 +295,8 @@ impl Pool {
             // The first bytes of a file that this process has read or filled, all of another.
             let (spare, bytes) = if spare.is_some() {
                 (spare, PEEK)
+            } else if let Some(part) = self.take_part() {
+                (Some(part), PEEK)
             } else {
                 let reserve = &mut *lock(&self.reserve);
                 (reserve.take_if(|_| self.is_starved()), u64::MAX)
@@ -191,6 +311,31 @@ impl Pool {
             self.fs.rename(&spare, path)?;
             return Ok(Some(Taken::Zeroed));
         }
+    }
+
+    /// The file in the making as far as it is filled, if that is worth a log. Nobody waits for long
+    /// for the piece that is being written.
+    fn take_part(&self) -> Option<PathBuf> {
+        let mut bench = lock(&self.bench);
+        if bench.busy {
+            bench = clock::wait_timeout(&*self.clock, &self.put_down, bench, PIECE_WAIT);
+        }
+        let part = bench.file.take_if(|f| is_enough(f))?;
+        drop(bench);
+        let cut = || -> Result<()> {
+            // Behind it an old log may lie.
+            if part.file.len()? > part.filled {
+                part.file.truncate(part.filled)?;
+            }
+            part.file.sync(SyncKind::All)
+        };
+        if cut().is_err() {
+            // There is none, then; what is the matter will be met by whoever makes the next.
+            drop(self.fs.remove(&part.path));
+            return None;
+        }
+        self.last_bytes.store(part.filled, Ordering::Relaxed);
+        Some(part.path)
     }
 
     /// Gives back a log that is not needed any more. Its content is gone after this, unless it is
@@ -223,112 +368,156 @@ impl Pool {
         Ok(())
     }
 
-    /// Makes one more file ready, unless there are enough, and then the reserve. `pace` is called
-    /// after each step with the bytes just written: it may sleep, and ends the work by returning
-    /// false. The first file is one step, and ready before the sleep: until it is there each synced
-    /// group pays for a log that grows, which takes more of the device than the file does.
-    pub fn fill_one(&self, pace: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
+    /// Does what [`Pool::next`] says; returns how many bytes of zeros it has written. `go` is called
+    /// with the bytes before each access to the device: it may wait, and ends the step by false.
+    pub fn step(&self, go: &mut dyn FnMut(u64) -> bool) -> Result<u64> {
         let left = lock(&self.left).pop();
         if let Some(path) = left {
-            if self.ready() < self.options.ready && self.is_blank(&path, u64::MAX, pace)? {
+            if self.ready() < self.options.ready && self.is_blank(&path, u64::MAX, go)? {
                 lock(&self.ready).push(path);
             } else {
                 self.fs.remove(&path)?;
             }
-            return Ok(true);
+            return Ok(0);
         }
-        let old = lock(&self.retired).pop();
-        let reserve = self.ready() >= self.options.ready;
-        if reserve {
-            if let Some((path, _)) = old {
-                return self.fs.remove(&path).map(|()| true);
-            }
-            if !self.wants_reserve() {
-                return Ok(false);
-            }
+        let enough = self.ready() >= self.options.ready;
+        if enough && let Some((path, _)) = lock(&self.retired).pop() {
+            return self.fs.remove(&path).map(|()| 0);
         }
-        // The first file is small, so that there is one at once; and so is the reserve.
-        let small = self.options.file_bytes.min(STARTER);
-        let (bytes, step) = if reserve {
-            (small, STEP)
-        } else if self.started.swap(true, Ordering::Relaxed) {
-            (self.options.file_bytes, STEP)
-        } else {
-            (small, small)
+        let Some(mut work) = self.pick_up() else {
+            return Ok(0);
         };
-        self.fs.create_dir(&self.dir)?;
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let temp = self.dir.join(format!("{number}.zeroing"));
-        let done = self.fill(&temp, old, (bytes, step), pace);
-        let full = matches!(&done, Err(e) if e.kind() == ErrorKind::NoSpace);
-        self.starved.store(full, Ordering::Relaxed);
-        if !matches!(done, Ok(true)) {
-            // Nobody misses it: the file is the pool's own and not ready.
-            self.fs
-                .remove(&temp)
-                .or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) })?;
-            return done;
+        if work.file.is_none() && enough && !self.wants_reserve() {
+            return Ok(0);
         }
-        let kind = if reserve { "reserve" } else { "zero" };
-        let path = self.dir.join(format!("{number}.{kind}"));
-        self.fs.rename(&temp, &path)?;
+        let done = self.fill(&mut work.file, enough, go);
+        if let Err(e) = &done {
+            if e.kind() == ErrorKind::NoSpace {
+                self.starved.store(true, Ordering::Relaxed);
+            }
+            if let Some(making) = work.file.take() {
+                self.give_up(&making.path)?;
+            }
+        }
+        done
+    }
+
+    /// Removes a file that is not ready: nobody misses it, it is the pool's own.
+    fn give_up(&self, path: &Path) -> Result<()> {
+        self.fs
+            .remove(path)
+            .or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) })
+    }
+
+    fn pick_up(&self) -> Option<AtWork<'_>> {
+        let mut bench = lock(&self.bench);
+        if bench.busy {
+            return None;
+        }
+        bench.busy = true;
+        Some(AtWork {
+            pool: self,
+            file: bench.file.take(),
+        })
+    }
+
+    /// Begins a file, or fills a piece of it, and makes it ready with the last.
+    fn fill(
+        &self,
+        slot: &mut Option<Making>,
+        reserve: bool,
+        go: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<u64> {
+        let making = match slot {
+            Some(making) => making,
+            None => slot.insert(self.begin(reserve)?),
+        };
+        let n = PIECE.min(making.bytes - making.filled);
+        if !go(n) {
+            return Ok(0);
+        }
+        making.file.zero(making.filled, n)?;
+        making.filled += n;
+        if making.filled < making.bytes {
+            return Ok(n);
+        }
+        making.file.sync(SyncKind::All)?;
+        let kind = if making.reserve { "reserve" } else { "zero" };
+        let path = self.dir.join(format!("{}.{kind}", making.number));
+        self.fs.rename(&making.path, &path)?;
+        let reserve = making.reserve;
+        *slot = None;
         self.fs.sync_dir(&self.dir)?;
+        self.starved.store(false, Ordering::Relaxed);
         if reserve {
             *lock(&self.reserve) = Some(path);
         } else {
             lock(&self.ready).push(path);
         }
-        // The pause after the last step keeps nobody waiting for the file.
-        pace((bytes - 1) % step + 1);
-        Ok(true)
+        Ok(n)
     }
 
-    /// Fills a file by steps, with a call of `pace` between two.
-    fn fill(
-        &self,
-        temp: &Path,
-        old: Option<(PathBuf, NewNames)>,
-        (bytes, step): (u64, u64),
-        pace: &mut dyn FnMut(u64) -> bool,
-    ) -> Result<bool> {
+    fn begin(&self, reserve: bool) -> Result<Making> {
+        let bytes = if reserve {
+            small(&self.options)
+        } else {
+            self.next_bytes()
+        };
+        let whole = bytes == self.options.file_bytes && !reserve;
+        let old = lock(&self.retired).pop_if(|_| whole);
+        self.fs.create_dir(&self.dir)?;
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let path = self.dir.join(format!("{number}.zeroing"));
+        let file = match self.open_to_fill(&path, old) {
+            Ok(file) => file,
+            Err(e) => {
+                self.give_up(&path)?;
+                return Err(e);
+            }
+        };
+        if !reserve {
+            self.last_bytes.store(bytes, Ordering::Relaxed);
+        }
+        Ok(Making {
+            file,
+            number,
+            path,
+            bytes,
+            filled: 0,
+            reserve,
+        })
+    }
+
+    /// A new file, or an old log that becomes one.
+    fn open_to_fill(&self, path: &Path, old: Option<(PathBuf, NewNames)>) -> Result<Arc<dyn File>> {
         let mut how = OpenHow::CREATE_TRUNCATE;
         if let Some((old, name)) = old {
             // Its blocks are allocated already: they are overwritten in place. Not before the log's
             // old name is gone for good: a recovery would read zeros there.
-            self.fs.rename(&old, temp)?;
+            self.fs.rename(&old, path)?;
             self.fs.sync_dir(&self.dir)?;
             name.sync(&*self.fs, &self.log_dir)?;
             how = OpenHow::UPDATE;
         }
-        let how = if self.options.direct {
-            how.direct()
-        } else {
-            how
-        };
-        let file = self.fs.open(temp, how)?;
-        let mut at = 0;
-        while at < bytes {
-            let n = step.min(bytes - at);
-            file.zero(at, n)?;
-            at += n;
-            if at < bytes && !pace(n) {
-                return Ok(false);
-            }
+        if self.options.direct {
+            how = how.direct();
         }
-        file.sync(SyncKind::All)?;
-        Ok(true)
+        self.fs.open(path, how)
     }
 
     /// Whether the first `bytes` of a file, or all of it, are zeros. False for what is no plain file,
-    /// or if `pace` ends the work.
-    fn is_blank(&self, path: &Path, bytes: u64, pace: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
+    /// or if `go` ends the work.
+    fn is_blank(&self, path: &Path, bytes: u64, go: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
         // Opened as a log is: not through a symbolic link.
         let Ok(file) = self.fs.open(path, OpenHow::UPDATE) else {
             return Ok(false);
         };
-        let mut buf = vec![0; STEP.min(bytes) as usize];
+        let mut buf = vec![0; PIECE.min(bytes) as usize];
         let mut at = 0;
         while at < bytes {
+            if !go(buf.len() as u64) {
+                return Ok(false);
+            }
             let n = file.read_at(&mut buf, at)?;
             let Some(read) = buf.get(..n) else {
                 return Err(Error::broken("more was read than there is room for").file(path));
@@ -340,10 +529,6 @@ impl Pool {
             if n < buf.len() {
                 break;
             }
-            // A read is not counted as filling.
-            if !pace(0) {
-                return Ok(false);
-            }
         }
         if bytes == u64::MAX {
             // Nobody will read these pages: the log is written past them.
@@ -351,6 +536,16 @@ impl Pool {
         }
         Ok(true)
     }
+}
+
+/// Bytes of the reserve.
+fn small(options: &PoolOptions) -> u64 {
+    options.file_bytes.min(RESERVE)
+}
+
+/// Whether what is filled of a file is worth a log of its own.
+fn is_enough(making: &Making) -> bool {
+    !making.reserve && making.filled >= STARTER.min(making.bytes)
 }
 
 fn lock<T>(m: &Mutex<T>) -> base::sync::MutexGuard<'_, T> {
@@ -374,6 +569,7 @@ pub fn file_bytes_for(write_buffer_bytes: u64, max_total_wal_bytes: u64) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::clock::SystemClock;
     use io::posix::Posix;
 
     const OPTIONS: PoolOptions = PoolOptions {
@@ -383,21 +579,27 @@ mod tests {
         recycle: 0,
     };
 
+    /// Works until there is nothing to do.
+    fn fill_all(pool: &Pool) {
+        while pool.next().is_some() {
+            pool.step(&mut |_| true).unwrap();
+        }
+    }
+
     #[test]
     fn files_are_filled_taken_retired_and_filled_again() {
         let dir = tempfile::tempdir().unwrap();
-        let pool = Pool::open(Posix::shared(), dir.path(), OPTIONS).unwrap();
+        let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), OPTIONS).unwrap();
         let log = dir.path().join("000004.log");
         assert_eq!(pool.take(&log).unwrap(), None);
-        assert!(pool.fill_one(&mut |_| true).unwrap());
-        assert!(pool.fill_one(&mut |_| true).unwrap(), "the reserve");
-        assert!(!pool.fill_one(&mut |_| true).unwrap(), "that is enough");
+        fill_all(&pool);
+        assert_eq!(pool.next(), None, "that is enough");
         assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
         assert_eq!(std::fs::read(&log).unwrap(), vec![0; 128 << 10]);
         std::fs::write(&log, vec![1; 128 << 10]).unwrap();
         pool.retire(&log, false).unwrap();
-        assert!(!log.exists() && pool.wants_more());
-        assert!(pool.fill_one(&mut |_| true).unwrap());
+        assert!(!log.exists() && pool.next().is_some());
+        fill_all(&pool);
         assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
         assert_eq!(std::fs::read(&log).unwrap(), vec![0; 128 << 10]);
     }
@@ -410,7 +612,7 @@ mod tests {
         std::fs::write(sub.join("1.zeroing"), vec![0; 100]).unwrap();
         std::fs::write(sub.join("2.zero"), vec![0; 100]).unwrap();
         std::fs::write(sub.join("note.txt"), b"mine").unwrap();
-        let pool = Pool::open(Posix::shared(), dir.path(), OPTIONS).unwrap();
+        let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), OPTIONS).unwrap();
         assert_eq!(pool.ready(), 0);
         assert!(!sub.join("1.zeroing").exists() && sub.join("note.txt").exists());
         drop(pool);
@@ -425,9 +627,11 @@ mod tests {
             (vec![0; size], Some(Taken::Zeroed)),
         ] {
             std::fs::write(sub.join("3.zero"), content).unwrap();
-            let pool = Pool::open(Posix::shared(), dir.path(), OPTIONS).unwrap();
+            let pool =
+                Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), OPTIONS).unwrap();
             assert_eq!(pool.take(&log).unwrap(), None, "not looked at yet");
-            assert!(pool.wants_more() && pool.fill_one(&mut |_| true).unwrap());
+            assert_eq!(pool.next(), Some(Next::Tidy));
+            assert_eq!(pool.step(&mut |_| true).unwrap(), 0);
             assert_eq!(pool.ready(), usize::from(taken.is_some()));
             assert_eq!(pool.take(&log).unwrap(), taken, "foreign content is no log");
             assert!(!sub.join("3.zero").exists());
@@ -446,17 +650,17 @@ mod tests {
         std::os::unix::fs::symlink(&mine, sub.join("3.zero")).unwrap();
         std::os::unix::fs::symlink(&mine, sub.join("4.reserve")).unwrap();
         std::os::unix::fs::symlink("nowhere", sub.join("5.zero")).unwrap();
-        let pool = Pool::open(Posix::shared(), dir.path(), OPTIONS).unwrap();
+        let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), OPTIONS).unwrap();
         let log = dir.path().join("000004.log");
         assert_eq!(pool.take(&log).unwrap(), None);
-        pool.fill_one(&mut |_| true).unwrap();
+        pool.step(&mut |_| true).unwrap();
         assert_eq!(pool.take(&log).unwrap(), None);
         // As if the file system were full: the reserve is all there is.
         pool.starved.store(true, Ordering::Relaxed);
         assert_eq!(pool.take(&log).unwrap(), None);
         assert!(sub.join("1.zero").is_dir() && sub.join("2.reserve").is_dir());
         assert_eq!(std::fs::read(&mine).unwrap(), vec![0; 128 << 10]);
-        assert!(pool.fill_one(&mut |_| true).unwrap());
+        fill_all(&pool);
         assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
         assert!(!log.is_symlink());
     }
@@ -469,7 +673,7 @@ mod tests {
             recycle: 1,
             ..OPTIONS
         };
-        let pool = Pool::open(Posix::shared(), dir.path(), options).unwrap();
+        let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), options).unwrap();
         let [a, b] = ["000004.log", "000005.log"].map(|n| dir.path().join(n));
         for log in [&a, &b] {
             std::fs::write(log, b"old").unwrap();
@@ -480,61 +684,117 @@ mod tests {
         assert_eq!(std::fs::read(&a).unwrap(), b"old");
         assert_eq!(pool.take(&b).unwrap(), None, "one was kept");
         pool.retire(&a, true).unwrap();
-        let pool = Pool::open(Posix::shared(), dir.path(), options).unwrap();
+        let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), options).unwrap();
         assert_eq!(pool.take(&b).unwrap(), None);
     }
 
-    /// The directory of the logs was removed under an open database. The pool made it again with its own,
-    /// and the next log went there.
+    const LARGE: PoolOptions = PoolOptions {
+        file_bytes: 16 << 20,
+        ..OPTIONS
+    };
+
+    /// Each call writes one piece, and as much as is said before. (A whole file of 4 MiB was written
+    /// beside the first puts, and 128 MiB a second later on, a mebibyte at a time: a synced put waited
+    /// for what had piled up.)
     #[test]
-    fn a_directory_that_is_gone_is_not_made_again() {
+    fn each_step_is_one_piece_and_files_grow_from_a_small_one() {
         let dir = tempfile::tempdir().unwrap();
-        let logs = dir.path().join("logs");
-        std::fs::create_dir(&logs).unwrap();
-        let pool = Pool::open(Posix::shared(), &logs, OPTIONS).unwrap();
-        std::fs::remove_dir(&logs).unwrap();
-        assert!(pool.fill_one(&mut |_| true).unwrap_err().is_not_found());
-        assert!(!logs.exists());
+        let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), LARGE).unwrap();
+        for bytes in [256 << 10, 1 << 20, 4 << 20, 16 << 20, 16 << 20] {
+            for filled in (0..bytes).step_by(PIECE as usize) {
+                let urgent = true;
+                assert_eq!(
+                    pool.next(),
+                    Some(Next::Fill {
+                        bytes,
+                        filled,
+                        urgent
+                    })
+                );
+                let mut told = Vec::new();
+                let written = pool.step(&mut |n| {
+                    told.push(n);
+                    true
+                });
+                assert_eq!((written.unwrap(), told), (PIECE, vec![PIECE]));
+            }
+            assert_eq!(pool.ready(), 1);
+            let log = dir.path().join("000004.log");
+            assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
+            assert_eq!(log.metadata().unwrap().len(), bytes);
+        }
+    }
+
+    /// The first log takes the file that was ready, and the next one does not wait for the reserve.
+    #[test]
+    fn a_reserve_in_the_making_waits_where_no_file_is_ready() {
+        let dir = tempfile::tempdir().unwrap();
+        let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), LARGE).unwrap();
+        let log = dir.path().join("000004.log");
+        while pool.ready() == 0 {
+            pool.step(&mut |_| true).unwrap();
+        }
+        pool.step(&mut |_| true).unwrap();
+        let next = |bytes, filled, urgent| {
+            let next = Next::Fill {
+                bytes,
+                filled,
+                urgent,
+            };
+            assert_eq!(pool.next(), Some(next));
+        };
+        next(RESERVE, PIECE, false);
+        assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
+        next(1 << 20, 0, true);
+        while pool.ready() == 0 {
+            pool.step(&mut |_| true).unwrap();
+        }
+        next(RESERVE, PIECE, false);
+        fill_all(&pool);
+        assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
+        assert_eq!(std::fs::read(&log).unwrap(), vec![0; 1 << 20]);
+        assert!(lock(&pool.reserve).is_some());
     }
 
     #[test]
-    fn filling_that_is_given_up_leaves_nothing() {
+    fn a_step_that_is_not_let_go_writes_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let options = PoolOptions {
-            file_bytes: 8 << 20,
-            ..OPTIONS
+        let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), LARGE).unwrap();
+        let before = pool.next();
+        assert_eq!(pool.step(&mut |_| false).unwrap(), 0);
+        assert_eq!((pool.next(), pool.has_some()), (before, false));
+    }
+
+    /// A log that comes before the next file is done gets what there is of it, if that is worth
+    /// having, and only that: behind it lies an old log.
+    #[test]
+    fn what_is_filled_of_a_file_is_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), LARGE).unwrap();
+        let log = dir.path().join("000004.log");
+        std::fs::create_dir(dir.path().join(DIR)).unwrap();
+        std::fs::write(&log, vec![1; 16 << 20]).unwrap();
+        pool.last_bytes.store(16 << 20, Ordering::Relaxed);
+        pool.retire(&log, false).unwrap();
+        for pieces in 1..=4 {
+            assert!(!pool.has_some());
+            assert_eq!(pool.take(&log).unwrap(), None, "{pieces} pieces");
+            pool.step(&mut |_| true).unwrap();
+        }
+        assert!(pool.has_some() && pool.ready() == 0);
+        assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
+        assert_eq!(std::fs::read(&log).unwrap(), vec![0; 256 << 10]);
+        let urgent = true;
+        let next = Next::Fill {
+            bytes: 1 << 20,
+            filled: 0,
+            urgent,
         };
-        let pool = Pool::open(Posix::shared(), dir.path(), options).unwrap();
-        assert!(pool.fill_one(&mut |_| false).unwrap());
-        assert!(pool.take(&dir.path().join("4.log")).unwrap().is_some());
-        assert!(!pool.fill_one(&mut |_| false).unwrap());
+        assert_eq!(pool.next(), Some(next), "and it grows from there");
+        pool.step(&mut |_| true).unwrap();
+        drop(pool);
+        let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), LARGE).unwrap();
         assert_eq!(std::fs::read_dir(dir.path().join(DIR)).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn the_first_file_is_ready_before_the_first_pause() {
-        let dir = tempfile::tempdir().unwrap();
-        let options = PoolOptions {
-            file_bytes: 16 << 20,
-            ..OPTIONS
-        };
-        let pool = Pool::open(Posix::shared(), dir.path(), options).unwrap();
-        let mut pauses = Vec::new();
-        let mut pace = |bytes| {
-            pauses.push((bytes, pool.ready()));
-            true
-        };
-        assert!(pool.fill_one(&mut pace).unwrap());
-        assert_eq!(pauses, [(STARTER, 1)]);
-        // A later one is written with pauses, its bytes are all told, and it too is ready at the last.
-        assert!(pool.take(&dir.path().join("4.log")).unwrap().is_some());
-        pauses.clear();
-        let mut pace = |bytes| {
-            pauses.push((bytes, pool.ready()));
-            true
-        };
-        assert!(pool.fill_one(&mut pace).unwrap());
-        assert_eq!(pauses[..15], [(STEP, 0); 15]);
-        assert_eq!(pauses[15..], [(STEP, 1)]);
+        assert_eq!(pool.take(&log).unwrap(), None);
     }
 }

@@ -60,10 +60,40 @@ pub enum Verdict {
     Short,
 }
 
+/// Bytes of a file on their way to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Move {
+    /// Written: to the page cache, or past it.
+    Write {
+        /// Where they are in the file.
+        offset: u64,
+        /// How many there are.
+        len: u64,
+        /// Past the page cache.
+        direct: bool,
+        /// And durable when the write returns.
+        durable: bool,
+    },
+    /// What is in the page cache of a range goes to the device.
+    WriteBack {
+        /// Where the range begins.
+        offset: u64,
+        /// How long it is.
+        len: u64,
+    },
+    /// All that is in the page cache goes to the device, and is durable.
+    Sync,
+}
+
 /// Decides about each operation.
 pub trait Hook: Send + Sync + Debug {
     /// Called before the operation; may be called by several threads at once.
     fn before(&self, op: Op, path: &Path) -> Verdict;
+
+    /// Called when bytes of the file that was opened as `path` have gone further.
+    fn moved(&self, path: &Path, what: Move) {
+        let _ = (path, what);
+    }
 }
 
 /// Lets everything happen.
@@ -141,6 +171,7 @@ impl FileSystem for HookedFs {
             inner: self.inner.open(path, how)?,
             gate: Arc::clone(&self.gate),
             path: path.to_path_buf(),
+            direct: how.direct,
         }))
     }
 
@@ -224,6 +255,22 @@ struct HookedFile {
     inner: Arc<dyn File>,
     gate: Arc<Gate>,
     path: PathBuf,
+    direct: bool,
+}
+
+impl HookedFile {
+    fn moved(&self, what: Move) {
+        self.gate.hook.moved(&self.path, what);
+    }
+
+    fn written(&self, offset: u64, len: u64, durable: bool) {
+        self.moved(Move::Write {
+            offset,
+            len,
+            direct: self.direct,
+            durable,
+        });
+    }
 }
 
 impl File for HookedFile {
@@ -243,16 +290,28 @@ impl File for HookedFile {
         } else {
             data.len()
         };
-        self.inner.write_at(&data[..len], offset, sync)
+        let n = self.inner.write_at(&data[..len], offset, sync)?;
+        self.written(offset, n as u64, sync != WriteSync::None);
+        Ok(n)
     }
 
     fn sync(&self, kind: SyncKind) -> Result<()> {
         let _moving = self.gate.pass(Op::Sync, &self.path)?;
-        self.inner.sync(kind)
+        self.inner.sync(kind)?;
+        self.moved(Move::Sync);
+        Ok(())
     }
 
     fn start_writeback(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.start_writeback(offset, len)
+        self.inner.start_writeback(offset, len)?;
+        self.moved(Move::WriteBack { offset, len });
+        Ok(())
+    }
+
+    fn write_back(&self, offset: u64, len: u64) -> Result<()> {
+        self.inner.write_back(offset, len)?;
+        self.moved(Move::WriteBack { offset, len });
+        Ok(())
     }
 
     fn truncate(&self, len: u64) -> Result<()> {
@@ -267,7 +326,9 @@ impl File for HookedFile {
 
     fn zero(&self, offset: u64, len: u64) -> Result<()> {
         let _moving = self.gate.pass(Op::Allocate, &self.path)?;
-        self.inner.zero(offset, len)
+        self.inner.zero(offset, len)?;
+        self.written(offset, len, false);
+        Ok(())
     }
 
     fn len(&self) -> Result<u64> {

@@ -275,6 +275,11 @@ impl Builder {
         self.properties.num_entries
     }
 
+    /// How much of the file has been written, in bytes.
+    pub fn written(&self) -> u64 {
+        self.sink.written()
+    }
+
     /// About how long the file would be if no more was added, in bytes.
     pub fn file_size_estimate(&self) -> u64 {
         let filter = self.filter.as_ref().map_or(0, TableFilter::estimated_size);

@@ -57,6 +57,9 @@ pub(crate) struct Arguments {
         default_value = "write-back,write-through"
     )]
     cache: Vec<Cache>,
+    /// Also measure on the disk that the target directory is on, beside whatever else uses it
+    #[arg(long)]
+    own: bool,
     /// Also measure on a disk that is limited to 240 writes a second
     #[arg(long)]
     slow: bool,
@@ -298,16 +301,21 @@ impl Session<'_> {
             "load average at the start {}: times of a busy machine mean little, counts are exact",
             load.split(' ').next().unwrap_or_default()
         ));
+        if self.arguments.own {
+            let (disk, cache) = Disk::own(&self.dir)?;
+            self.disk(&disk, ("own", cache), None, &mut report)?;
+        }
         let slow = self.slow(&mut report);
         for &fs in &self.fs {
             for &cache in &self.arguments.cache {
                 eprintln!("making a device: {} {}", fs.name(), cache.name());
                 let disk = Disk::make(&self.dir, fs, cache, self.arguments.image_mib)?;
-                self.disk(&disk, fs, cache, None, &mut report)?;
+                let names = (fs.name(), cache.name());
+                self.disk(&disk, names, None, &mut report)?;
                 if let Some(controller) = &slow {
                     let number = disk.number()?;
                     controller.limit(&number, SLOW)?;
-                    let done = self.disk(&disk, fs, cache, Some(SLOW), &mut report);
+                    let done = self.disk(&disk, names, Some(SLOW), &mut report);
                     controller.release(&number)?;
                     done?;
                 }
@@ -346,8 +354,7 @@ impl Session<'_> {
     fn disk(
         &self,
         disk: &Disk,
-        fs: Fs,
-        cache: Cache,
+        (fs, cache): (&'static str, &'static str),
         limit: Option<u32>,
         report: &mut Report,
     ) -> Result<(), String> {
@@ -357,8 +364,8 @@ impl Session<'_> {
         };
         for &threads in &self.arguments.threads {
             let case = Case {
-                fs: fs.name(),
-                cache: cache.name(),
+                fs,
+                cache,
                 limit,
                 threads,
                 puts,
@@ -367,16 +374,22 @@ impl Session<'_> {
                 let pair = self.pair(disk, &case, number)?;
                 eprintln!(
                     "{}, {threads} threads, {}/{}: raw {:.1} µs, Ironstone {:.1} µs, RocksDB {:.1} µs; \
-                     puts a second {:.2} times RocksDB's",
+                     puts a second {:.2} times RocksDB's; p99.9 {:.0}, {:.0}, {:.0}; p99.99 {:.0}, {:.0}, {:.0}",
                     case.disk(),
                     number + 1,
                     self.arguments.pairs,
                     pair.floor.micros,
                     pair.ironstone.micros,
                     pair.rocksdb.micros,
-                    pair.ironstone.per_second / pair.rocksdb.per_second
+                    pair.ironstone.per_second / pair.rocksdb.per_second,
+                    pair.floor.p999,
+                    pair.ironstone.p999,
+                    pair.rocksdb.p999,
+                    pair.floor.p9999,
+                    pair.ironstone.p9999,
+                    pair.rocksdb.p9999
                 );
-                report.add(case.clone(), pair);
+                report.add(case.clone(), &pair);
             }
         }
         Ok(())

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use base::clock::Clock;
 use base::stats::{Activity, HistogramKind, Statistics};
 use base::{Comparator, Error, FileNumber, Result, ValueType, key};
 use io::{IoPriority, RateLimiter};
 
 use super::tombstones::Tombstone;
+use crate::courtesy::{Courtesy, PIECE};
 use crate::family::Family;
 use crate::files;
 use crate::filter::TableCreationReason;
@@ -16,6 +18,7 @@ use crate::shared::Shared;
 use crate::table_events::{Created, Teller};
 use crate::version::edit::{FileMetaData, NewFile};
 use crate::version::set::{FileNumbers, Tables};
+use crate::write::admit::Stall;
 
 /// What every output of a job shares.
 pub(crate) struct OutputContext<'a> {
@@ -39,6 +42,8 @@ pub(crate) struct OutputContext<'a> {
     pub(crate) enforce_single_del_contracts: bool,
     /// Bytes after which writeback is started; 0 leaves it to the system.
     pub(crate) bytes_per_sync: u64,
+    /// Synced writes, which go first unless writers wait for the job; `None` if there are none yet.
+    pub(crate) courtesy: Option<(&'a Courtesy, &'a Stall)>,
     /// Codec of the blocks, and how it is run.
     pub(crate) compression: (table::CompressionType, table::CompressionSettings),
     pub(crate) teller: Teller<'a>,
@@ -70,6 +75,7 @@ impl<'a> OutputContext<'a> {
             rate_limit: limiter.map(|l| (Arc::clone(l), IoPriority::High)),
             enforce_single_del_contracts: whole.enforce_single_del_contracts,
             bytes_per_sync: whole.bytes_per_sync,
+            courtesy: Some((&db.courtesy, &db.stall)),
             compression: options.cf.compression_of(0, 1, false),
             options,
             teller: Teller {
@@ -80,6 +86,29 @@ impl<'a> OutputContext<'a> {
                 job,
                 reason,
             },
+        }
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        &*self.tables.env.clock
+    }
+
+    /// The synced writes that go first, if there are any.
+    fn gives_way_to(&self) -> Option<&'a Courtesy> {
+        let (courtesy, stall) = self.courtesy?;
+        // Whoever is held back until the job is done is not helped by a slower one.
+        let pressed = stall.writes_delayed() || stall.writes_stopped();
+        (courtesy.is_wanted() && !pressed).then_some(courtesy)
+    }
+
+    /// After how many bytes writeback is started.
+    #[inline]
+    fn writeback_step(&self) -> u64 {
+        let beside = self.courtesy.is_some_and(|(c, _)| c.is_wanted());
+        match self.bytes_per_sync {
+            _ if beside => PIECE,
+            0 => u64::MAX,
+            step => step,
         }
     }
 
@@ -139,13 +168,9 @@ impl<'a> Output<'a> {
         open.largest.clear();
         open.largest.extend_from_slice(internal_key);
         open.builder.add(internal_key, value)?;
-        let written = open.builder.file_size_estimate();
-        let step = self.ctx.bytes_per_sync;
-        // It is an estimate, which may become smaller when a block has been compressed.
-        let more = written.saturating_sub(open.writeback_from);
-        if step > 0 && more >= step {
-            open.file.start_writeback(open.writeback_from, more)?;
-            open.writeback_from = written;
+        let more = open.builder.written() - open.writeback_from;
+        if more >= self.ctx.writeback_step() {
+            open.write_back(self.ctx, more)?;
         }
         Ok(())
     }
@@ -205,7 +230,12 @@ impl<'a> Output<'a> {
     }
 
     fn complete(&self, open: Open) -> Result<(table::Finished, FileMetaData)> {
+        let (file, from) = (&open.file, open.writeback_from);
         let finished = open.builder.finish()?;
+        if let Some(courtesy) = self.ctx.gives_way_to() {
+            let more = finished.file_size.saturating_sub(from);
+            hand_over(&**file, courtesy, self.ctx.clock(), (from, more), 1)?;
+        }
         let clock = &self.ctx.tables.env.clock;
         let began = clock.monotonic_nanos();
         open.file.sync(io::SyncKind::Data)?;
@@ -246,7 +276,44 @@ impl Drop for Output<'_> {
     }
 }
 
+/// Has the system write the range, piece by piece, as synced writes let it: one that finds all of a
+/// table in the device's cache waits until it is on the medium. Pieces smaller than `least` wait for
+/// more. Returns where it ended.
+fn hand_over(
+    file: &dyn io::File,
+    courtesy: &Courtesy,
+    clock: &dyn Clock,
+    (mut from, mut more): (u64, u64),
+    least: u64,
+) -> Result<u64> {
+    while more >= least && more > 0 {
+        let grant = courtesy.grant(clock, more);
+        if grant.beside {
+            file.write_back(from, grant.bytes)?;
+        } else {
+            file.start_writeback(from, grant.bytes)?;
+        }
+        from += grant.bytes;
+        more -= grant.bytes;
+    }
+    Ok(from)
+}
+
 impl Open {
+    /// Has the system write what was written since the last call, `more` bytes.
+    #[cold]
+    fn write_back(&mut self, ctx: &OutputContext<'_>, more: u64) -> Result<()> {
+        let from = self.writeback_from;
+        if let Some(courtesy) = ctx.gives_way_to() {
+            self.writeback_from =
+                hand_over(&*self.file, courtesy, ctx.clock(), (from, more), PIECE)?;
+        } else if ctx.bytes_per_sync > 0 && more >= ctx.bytes_per_sync {
+            self.file.start_writeback(from, more)?;
+            self.writeback_from = from + more;
+        }
+        Ok(())
+    }
+
     fn add_tombstone(&mut self, cmp: &Comparator, t: &Tombstone<'_>) -> Result<()> {
         let start = key::encode(t.begin, t.sequence, ValueType::RangeDeletion);
         self.builder.add_range_tombstone(&start, t.end)?;

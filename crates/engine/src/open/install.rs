@@ -312,6 +312,7 @@ impl Opening {
             rate_limit: None,
             enforce_single_del_contracts: self.options.db.enforce_single_del_contracts,
             bytes_per_sync: self.options.db.bytes_per_sync,
+            courtesy: None,
             compression: options.cf.compression_of(0, 1, false),
             options,
             teller: Teller {

@@ -4,6 +4,7 @@ pub(crate) mod admit;
 pub(crate) mod apply;
 pub(crate) mod group;
 pub(crate) mod order;
+pub(crate) mod pace;
 pub(crate) mod pending;
 pub(crate) mod pipeline;
 pub(crate) mod plan;

@@ -142,9 +142,9 @@ fn try_log_group<'a>(
     let begun = append(log, step, group, &ticket).and_then(|()| log.begin(files, step));
     match begun {
         Ok(flight) => {
-            if log.half_used() {
-                files.note_half_used();
-                db.notify(); // the pool makes the next file
+            if let Some(used) = log.newly_used() {
+                files.note_used(used);
+                db.wake(); // the pool fills the next file
             }
             drop(guard);
             let flight = flight.map(|flight| Flying {
@@ -185,7 +185,7 @@ fn lock_for(db: &Shared, step: LogStep, bytes: u64) -> Result<(Guard<'_>, LogSte
     let files = db.log_files()?;
     let mut guard = db.lock_log();
     if active(&mut guard)?.note_step(files, step) {
-        db.notify(); // the pool is wanted
+        db.wake(); // the pool is wanted
     }
     loop {
         let log = active(&mut guard)?;
@@ -264,7 +264,10 @@ fn run(db: &Shared, flight: &LogFlight) -> Result<()> {
     let begun = clock.monotonic_nanos();
     db.device.took_off(begun);
     let timer = perf::start(&**clock);
-    let outcome = flight.run();
+    let outcome = {
+        let _others_wait = flight.synced.then(|| db.courtesy.take_off());
+        flight.run()
+    };
     let nanos = clock.monotonic_nanos() - begun;
     let what = if flight.synced {
         PerfCounter::IoFsyncNanos
@@ -402,7 +405,7 @@ fn bring_along(db: &Shared, sync: bool, by_writer: bool) -> Result<()> {
     let step = if sync { LogStep::Sync } else { LogStep::Submit };
     let mut guard = db.lock_log();
     if by_writer && active(&mut guard)?.note_step(files, step) {
-        db.notify(); // the pool is wanted
+        db.wake(); // the pool is wanted
     }
     loop {
         let log = active(&mut guard)?;

@@ -18,6 +18,7 @@ use base::{Error, FileNumber, Result, ValueType};
 use io::{FileSystem, OpenHow, Probe};
 use log::{Fence, LogOptions, Lsn, Names, Note, Pool, PoolOptions, TailPolicy, Taken, WalSync};
 
+use super::pace::{self, Pace};
 use super::plan::LogStep;
 use super::unit::direct_unit;
 use crate::batch::HEADER_LEN;
@@ -75,8 +76,8 @@ pub(crate) struct LogFiles {
     pool: Option<Pool>,
     /// Somebody has synced: the pool is worth its space.
     wanted: AtomicBool,
-    /// The active log is a pool file that is not half used.
-    fresh: AtomicBool,
+    /// How fast the pool is filled.
+    pace: Pace,
     bytes_per_sync: AtomicU64,
     /// See [`LogOptions::allocate_ahead`].
     allocate_ahead: u64,
@@ -117,7 +118,12 @@ impl LogFiles {
                 direct: unit.is_some(),
                 recycle,
             };
-            Some(Pool::open(Arc::clone(&fs), &dir, pool_options)?)
+            Some(Pool::open(
+                Arc::clone(&fs),
+                Arc::clone(&options.env.clock),
+                &dir,
+                pool_options,
+            )?)
         } else {
             None
         };
@@ -130,7 +136,7 @@ impl LogFiles {
             unit,
             pool,
             wanted: AtomicBool::new(db.wal_mode() == WalIoMode::Direct),
-            fresh: AtomicBool::new(false),
+            pace: Pace::default(),
             bytes_per_sync: AtomicU64::new(db.wal_bytes_per_sync),
             allocate_ahead: if db.allow_fallocate {
                 options.cf.cf.write_buffer_size.min(ALLOCATE_AHEAD_MAX)
@@ -167,11 +173,11 @@ impl LogFiles {
         }
     }
 
-    /// The pool, if there is something to fill in it now: the next file is made when half of the
-    /// active one is used.
+    /// The pool, if there is something to do in it now.
     pub(crate) fn pool_to_fill(&self) -> Option<&Pool> {
-        let now = self.wanted.load(Ordering::Relaxed) && !self.fresh.load(Ordering::Relaxed);
-        self.pool.as_ref().filter(|p| now && p.wants_more())
+        let wanted = self.wanted.load(Ordering::Relaxed);
+        let pool = self.pool.as_ref().filter(|_| wanted)?;
+        pool.next().filter(|n| self.pace.is_due(n)).map(|_| pool)
     }
 
     /// Whether files are made ahead at all.
@@ -181,7 +187,7 @@ impl LogFiles {
 
     /// Whether a direct log can be begun at once.
     fn direct_ready(&self) -> bool {
-        self.unit.is_some() && self.pool.as_ref().is_some_and(|pool| pool.ready() > 0)
+        self.unit.is_some() && self.pool.as_ref().is_some_and(Pool::has_some)
     }
 
     /// Notes that a write is synced; true the first time, when the pool is to be filled.
@@ -217,12 +223,7 @@ impl LogFiles {
             (Some(unit), Some(_)) => {
                 let file = self.fs.open(&path, OpenHow::UPDATE.direct())?;
                 let capacity = file.len()?;
-                self.fresh.store(
-                    self.pool
-                        .as_ref()
-                        .is_some_and(|p| p.file_bytes() == capacity),
-                    Ordering::Relaxed,
-                );
+                self.pace.begin(capacity);
                 options.direct_unit = Some(unit);
                 options.sync = WalSync::Dsync;
                 self.count(Ticker::WalPrecreateHit);
@@ -233,7 +234,7 @@ impl LogFiles {
                     Some(_) => OpenHow::UPDATE,
                     None => OpenHow::CREATE_NEW,
                 };
-                self.fresh.store(false, Ordering::Relaxed);
+                self.pace.begin(0);
                 if unit.is_some() {
                     self.count(Ticker::WalPrecreateMiss);
                 }
@@ -302,9 +303,9 @@ impl LogFiles {
         drop(self.fs.remove(&files::wal_path(&self.dir, number)));
     }
 
-    /// The active pool file is half used.
-    pub(crate) fn note_half_used(&self) {
-        self.fresh.store(false, Ordering::Relaxed);
+    /// So much of the active pool file is used.
+    pub(crate) fn note_used(&self, bytes: u64) {
+        self.pace.note_used(bytes);
     }
 }
 
@@ -361,7 +362,8 @@ pub(crate) struct ActiveLog {
     flying: VecDeque<(Lsn, u64)>,
     /// How often logs were given up with what was on its way.
     given_up: u64,
-    half_told: bool,
+    /// How much of a pool file the pool was told of.
+    used_told: u64,
     /// Threads that wait for a flight to land.
     pub(crate) waiting: usize,
 }
@@ -409,7 +411,7 @@ impl ActiveLog {
             last_sequence,
             flying: VecDeque::new(),
             given_up: 0,
-            half_told: false,
+            used_told: 0,
             waiting: 0,
         }
     }
@@ -472,7 +474,7 @@ impl ActiveLog {
         self.unsuited = 0;
         self.writeback_from = 0;
         self.flying.clear();
-        self.half_told = false;
+        self.used_told = 0;
     }
 
     /// Before a group is logged: notes what sort it is. True if the pool is wanted now and was not
@@ -546,13 +548,15 @@ impl ActiveLog {
         self.writer.marks().failure()
     }
 
-    /// True once, when a pool file is half used: time to make the next one.
-    pub(crate) fn half_used(&mut self) -> bool {
-        let now = self.kind == LogKind::Direct
-            && !self.half_told
-            && self.writer.size() > self.capacity / 2;
-        self.half_told |= now;
-        now
+    /// How much of a pool file is used, now and then: the pool goes by it.
+    pub(crate) fn newly_used(&mut self) -> Option<u64> {
+        let used = self.writer.size();
+        let more = used.saturating_sub(self.used_told);
+        if self.kind != LogKind::Direct || more < pace::step(self.capacity) {
+            return None;
+        }
+        self.used_told = used;
+        Some(used)
     }
 
     /// Whether a fence may be written now. It says that the logs before this one are durable. A

@@ -126,6 +126,24 @@ impl PosixFile {
         Ok(n)
     }
 
+    /// Has dirty pages written, as `flags` say.
+    fn sync_range(&self, what: &str, offset: u64, len: u64, flags: libc::c_uint) -> Result<()> {
+        let (Ok(off), Ok(n)) = (i64::try_from(offset), i64::try_from(len)) else {
+            return Err(Error::invalid_argument("range beyond 2^63 bytes").file(&self.path));
+        };
+        // SAFETY: a system call with no pointers; the descriptor is open as long as `self` lives.
+        let rc = unsafe { libc::sync_file_range(self.fd.as_raw_fd(), off, n, flags) };
+        if rc == 0 {
+            return Ok(());
+        }
+        let e = std::io::Error::last_os_error();
+        match e.raw_os_error() {
+            // It promises nothing, so a file system that does not have it has done its part.
+            Some(libc::ENOSYS | libc::EOPNOTSUPP | libc::ESPIPE | libc::EINTR) => Ok(()),
+            _ => Err(Error::io(what, &self.path, e).offset(offset)),
+        }
+    }
+
     fn write_plain(&self, data: &[u8], offset: u64) -> Result<usize> {
         retry_on_intr(|| rustix::io::pwrite(&self.fd, data, offset))
             .map_err(|e| self.error("write", e).offset(offset))
@@ -189,22 +207,14 @@ impl File for PosixFile {
     }
 
     fn start_writeback(&self, offset: u64, len: u64) -> Result<()> {
-        let (Ok(off), Ok(n)) = (i64::try_from(offset), i64::try_from(len)) else {
-            return Err(Error::invalid_argument("range beyond 2^63 bytes").file(&self.path));
-        };
-        // SAFETY: a system call with no pointers; the descriptor is open as long as `self` lives.
-        let rc = unsafe {
-            libc::sync_file_range(self.fd.as_raw_fd(), off, n, libc::SYNC_FILE_RANGE_WRITE)
-        };
-        if rc == 0 {
-            return Ok(());
-        }
-        let e = std::io::Error::last_os_error();
-        match e.raw_os_error() {
-            // It promises nothing, so a file system that does not have it has done its part.
-            Some(libc::ENOSYS | libc::EOPNOTSUPP | libc::ESPIPE | libc::EINTR) => Ok(()),
-            _ => Err(Error::io("start writeback", &self.path, e).offset(offset)),
-        }
+        self.sync_range("start writeback", offset, len, libc::SYNC_FILE_RANGE_WRITE)
+    }
+
+    fn write_back(&self, offset: u64, len: u64) -> Result<()> {
+        let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+            | libc::SYNC_FILE_RANGE_WRITE
+            | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+        self.sync_range("write back", offset, len, flags)
     }
 
     fn truncate(&self, len: u64) -> Result<()> {

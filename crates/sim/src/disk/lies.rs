@@ -426,6 +426,10 @@ impl File for LyingFile {
         self.inner.start_writeback(offset, len)
     }
 
+    fn write_back(&self, offset: u64, len: u64) -> Result<()> {
+        self.inner.write_back(offset, len)
+    }
+
     fn truncate(&self, len: u64) -> Result<()> {
         self.inner.truncate(len)
     }

@@ -15,6 +15,7 @@ use sim::disk::{Act, Config, CrashKind, SimDisk};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
 use sim::oracle::{self, RocksDb, ldb};
 
+mod courtesy;
 mod errors;
 mod meetings;
 mod pending;

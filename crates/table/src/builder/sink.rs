@@ -58,6 +58,11 @@ impl Sink {
         self.buffer_at + self.buffer.len() as u64
     }
 
+    /// How far the file is written.
+    pub(super) fn written(&self) -> u64 {
+        self.buffer_at
+    }
+
     /// Appends a block, as it is stored, and its trailer.
     pub(super) fn block(&mut self, stored: &[u8], type_byte: u8) -> Result<BlockHandle> {
         let sum = checksum::block_checksum(self.checksum, stored, type_byte);

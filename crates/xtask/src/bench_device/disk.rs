@@ -6,6 +6,7 @@
 //! a watching process that outlives a killed one.
 
 use std::fs;
+use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -138,10 +139,42 @@ impl Disk {
         })
     }
 
+    /// The disk that `dir` is on, and what its cache is. Nothing is made, and nothing to be swept.
+    pub(crate) fn own(dir: &Path) -> Result<(Self, &'static str), String> {
+        let device = device_of(dir)
+            .ok_or_else(|| format!("no block device is known for {}", dir.display()))?;
+        let queue = format!("/sys/block/{device}/queue/write_cache");
+        let set = fs::read_to_string(&queue).map_err(|e| format!("{queue}: {e}"))?;
+        let cache = if set.trim() == Cache::WriteBack.kernel() {
+            Cache::WriteBack
+        } else {
+            Cache::WriteThrough
+        };
+        let disk = Self {
+            counters: Counters::new(device.clone(), None),
+            device,
+            mount: dir.to_path_buf(),
+        };
+        Ok((disk, cache.name()))
+    }
+
     /// The device's number: `7:0`.
     pub(crate) fn number(&self) -> Result<String, String> {
         number(&self.device)
     }
+}
+
+/// The whole device that a directory is on: `vda`.
+pub(crate) fn device_of(dir: &Path) -> Option<String> {
+    let device = fs::metadata(dir).ok()?.st_dev();
+    let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
+    let path = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    let whole = if path.join("partition").exists() {
+        path.parent()?
+    } else {
+        &path
+    };
+    Some(whole.file_name()?.to_str()?.to_owned())
 }
 
 fn number(device: &str) -> Result<String, String> {
@@ -327,5 +360,12 @@ mod tests {
         assert_eq!(unescape("/plain"), "/plain");
         assert_eq!(unescape("/a\\040b\\134c"), "/a b\\c");
         assert_eq!(unescape("/odd\\9"), "/odd\\9");
+    }
+
+    #[test]
+    fn the_device_of_a_directory_is_whole() {
+        if let Some(device) = device_of(Path::new("/")) {
+            assert!(Path::new(&format!("/sys/block/{device}")).exists());
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use base::clock::Clock;
 use io::{AlignedBuf, FileSystem, OpenHow, SyncKind, WriteSync};
 
-use super::run::Figures;
+use super::run::{Figures, Jobs};
 use super::stat::{Counters, Each, Stat};
 
 /// Bytes of a write; more where the device's own block is larger.
@@ -90,6 +90,8 @@ fn figures(nanos: &mut [u64], each: Each) -> Figures {
         p50: rank(0.5),
         p99: rank(0.99),
         p999: rank(0.999),
+        p9999: rank(0.9999),
+        jobs: Jobs::default(),
     }
 }
 
@@ -103,6 +105,7 @@ mod tests {
         let mut nanos: Vec<u64> = (1..=1000).rev().map(|n| n * 1000).collect();
         let f = figures(&mut nanos, Each::default());
         assert_eq!((f.p50, f.p99, f.p999), (500.0, 990.0, 999.0));
+        assert_eq!(f.p9999, 1000.0);
         assert_eq!(f.micros, 500.5);
         assert!((f.per_second - 1998.0).abs() < 0.1);
         assert_eq!(figures(&mut [], Each::default()).per_second, 0.0);

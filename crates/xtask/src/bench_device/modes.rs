@@ -7,10 +7,9 @@
 //! machine's own disk whatever else runs is counted as well.
 
 use std::fs;
-use std::os::linux::fs::MetadataExt;
 use std::path::Path;
 
-use super::disk::{Cache, Disk, Fs};
+use super::disk::{Cache, Disk, Fs, device_of};
 use super::run::{Engine, Figures, Run};
 use super::stat::Counters;
 use super::throttle::Controller;
@@ -138,19 +137,6 @@ pub(super) fn measure(session: &Session<'_>) -> Result<(), Stop> {
     fs::write(&path, tsv(&rows)).map_err(|e| format!("{}: {e}", path.display()))?;
     println!("written: {}", path.display());
     Ok(())
-}
-
-/// The whole device that a directory is on: `vda`.
-fn device_of(dir: &Path) -> Option<String> {
-    let device = fs::metadata(dir).ok()?.st_dev();
-    let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
-    let path = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
-    let whole = if path.join("partition").exists() {
-        path.parent()?
-    } else {
-        &path
-    };
-    Some(whole.file_name()?.to_str()?.to_owned())
 }
 
 /// The pairs of one mode on one disk.
@@ -305,12 +291,5 @@ mod tests {
         let line = "| d | m | 5 | 10 | 8 | 2.00 [1.00..3.00] | 7, 7 | 0.00 / 0.00, 0.00 / 0.00 |";
         assert!(text.contains(line), "{text}");
         assert_eq!(tsv(&[row]).lines().count(), 7);
-    }
-
-    #[test]
-    fn the_device_of_a_directory_is_whole() {
-        if let Some(device) = device_of(Path::new("/")) {
-            assert!(Path::new(&format!("/sys/block/{device}")).exists());
-        }
     }
 }

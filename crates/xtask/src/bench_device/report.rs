@@ -58,8 +58,11 @@ struct Ratios {
     /// Time of the wall clock for a put over the raw write's: 1 is the device's own speed; below
     /// it, threads share writes.
     floor: Spread,
-    /// 99.9th percentile over the raw write's.
+    /// Percentiles over the raw write's, and over RocksDB's.
+    floor_p50: Spread,
     floor_p999: Spread,
+    rocksdb_p999: Spread,
+    rocksdb_p9999: Spread,
     /// RocksDB's time for a put over the raw write's.
     rocksdb_floor: Spread,
 }
@@ -70,17 +73,20 @@ impl Ratios {
         Self {
             rocksdb: of(|p| p.ironstone.per_second / p.rocksdb.per_second),
             floor: of(|p| p.floor.per_second / p.ironstone.per_second),
+            floor_p50: of(|p| p.ironstone.p50 / p.floor.p50),
             floor_p999: of(|p| p.ironstone.p999 / p.floor.p999),
+            rocksdb_p999: of(|p| p.ironstone.p999 / p.rocksdb.p999),
+            rocksdb_p9999: of(|p| p.ironstone.p9999 / p.rocksdb.p9999),
             rocksdb_floor: of(|p| p.floor.per_second / p.rocksdb.per_second),
         }
     }
 }
 
 impl Report {
-    pub(crate) fn add(&mut self, case: Case, pair: Pair) {
+    pub(crate) fn add(&mut self, case: Case, pair: &Pair) {
         match self.cases.iter_mut().find(|(c, _)| *c == case) {
-            Some((_, pairs)) => pairs.push(pair),
-            None => self.cases.push((case, vec![pair])),
+            Some((_, pairs)) => pairs.push(*pair),
+            None => self.cases.push((case, vec![*pair])),
         }
     }
 
@@ -90,10 +96,22 @@ impl Report {
         out.push_str(
             "\n\nPer synced put of 100 bytes, medians. requests: writes, and flushes without data; \
              writes: those with data,\na range where they could not be traced; times in \
-             microseconds.\n\n",
+             microseconds. Beside a run: logs begun, memtables flushed, compactions.\n\n",
         );
         let heads = [
-            "requests", "flushes", "writes", "KiB", "mean", "p50", "p99", "p99.9", "puts/s",
+            "requests",
+            "flushes",
+            "writes",
+            "KiB",
+            "mean",
+            "p50",
+            "p99",
+            "p99.9",
+            "p99.99",
+            "puts/s",
+            "logs",
+            "flushed",
+            "compacted",
         ];
         out.push_str(&format!("{:<24} {:>7} {:<9}", "disk", "threads", "engine"));
         for head in heads {
@@ -111,31 +129,47 @@ impl Report {
             }
         }
         out.push_str(&self.ratios());
+        out.push_str(&self.tails());
+        out
+    }
+
+    /// The percentiles' ratios.
+    fn tails(&self) -> String {
+        let mut out = format!(
+            "\nPercentiles of Ironstone's puts over those of raw writes, and over RocksDB's: median \
+             [smallest..largest].\n\n{:<24} {:>7} {:>20} {:>20} {:>20} {:>20}\n",
+            "disk", "threads", "p50/raw", "p99.9/raw", "p99.9/RocksDB", "p99.99/RocksDB"
+        );
+        for (case, pairs) in &self.cases {
+            let r = Ratios::of(pairs);
+            out.push_str(&format!(
+                "{:<24} {:>7} {:>20} {:>20} {:>20} {:>20}\n",
+                case.disk(),
+                case.threads,
+                r.floor_p50.text(),
+                r.floor_p999.text(),
+                r.rocksdb_p999.text(),
+                r.rocksdb_p9999.text()
+            ));
+        }
         out
     }
 
     fn ratios(&self) -> String {
         let mut out = format!(
             "\nRatios within a pair: median [smallest..largest]. Ironstone/RocksDB: puts a second; \
-             .../raw: time for a put over a raw write's.\n\n{:<24} {:>7} {:>5} {:>20} {:>20} {:>20} {:>20}\n",
-            "disk",
-            "threads",
-            "pairs",
-            "Ironstone/RocksDB",
-            "Ironstone/raw",
-            "Ironstone/raw p99.9",
-            "RocksDB/raw"
+             .../raw: time for a put over a raw write's.\n\n{:<24} {:>7} {:>5} {:>20} {:>20} {:>20}\n",
+            "disk", "threads", "pairs", "Ironstone/RocksDB", "Ironstone/raw", "RocksDB/raw"
         );
         for (case, pairs) in &self.cases {
             let r = Ratios::of(pairs);
             out.push_str(&format!(
-                "{:<24} {:>7} {:>5} {:>20} {:>20} {:>20} {:>20}\n",
+                "{:<24} {:>7} {:>5} {:>20} {:>20} {:>20}\n",
                 case.disk(),
                 case.threads,
                 pairs.len(),
                 r.rocksdb.text(),
                 r.floor.text(),
-                r.floor_p999.text(),
                 r.rocksdb_floor.text()
             ));
         }
@@ -146,7 +180,8 @@ impl Report {
     pub(crate) fn tsv(&self) -> String {
         let mut out = String::from(
             "fs\tcache\tlimit_writes_per_s\tthreads\tputs\tpair\tengine\trequests_per_put\t\
-             flushes_per_put\twrites_per_put\tsectors_per_put\tmicros\tp50\tp99\tp99.9\tputs_per_s\n",
+             flushes_per_put\twrites_per_put\tsectors_per_put\tmicros\tp50\tp99\tp99.9\tp99.99\tputs_per_s\t\
+             logs\tflushed\tcompacted\n",
         );
         for (case, pairs) in &self.cases {
             let limit = case.limit.map_or(String::new(), |n| n.to_string());
@@ -154,7 +189,7 @@ impl Report {
                 for (name, side) in SIDES {
                     let f = side(pair);
                     out.push_str(&format!(
-                        "{}\t{}\t{limit}\t{}\t{}\t{}\t{name}\t{:.4}\t{:.4}\t{}\t{:.2}\t{:.3}\t{:.2}\t{:.2}\t{:.2}\t{:.1}\n",
+                        "{}\t{}\t{limit}\t{}\t{}\t{}\t{name}\t{:.4}\t{:.4}\t{}\t{:.2}\t{:.3}\t{:.2}\t{:.2}\t{:.2}\t{:.2}\t{:.1}\t{}\t{}\t{}\n",
                         case.fs,
                         case.cache,
                         case.threads,
@@ -168,7 +203,11 @@ impl Report {
                         f.p50,
                         f.p99,
                         f.p999,
-                        f.per_second
+                        f.p9999,
+                        f.per_second,
+                        f.jobs.logs,
+                        f.jobs.flushes,
+                        f.jobs.compactions
                     ));
                 }
             }
@@ -202,7 +241,10 @@ impl Report {
                     "ratios": {
                         "puts_per_s_over_rocksdb": ratios.rocksdb.json(),
                         "time_over_raw": ratios.floor.json(),
+                        "p50_over_raw": ratios.floor_p50.json(),
                         "p99.9_over_raw": ratios.floor_p999.json(),
+                        "p99.9_over_rocksdb": ratios.rocksdb_p999.json(),
+                        "p99.99_over_rocksdb": ratios.rocksdb_p9999.json(),
                         "rocksdb_time_over_raw": ratios.rocksdb_floor.json(),
                     },
                 })
@@ -225,12 +267,16 @@ fn figures(f: &Figures) -> Value {
         "p50": f.p50,
         "p99": f.p99,
         "p99.9": f.p999,
+        "p99.99": f.p9999,
+        "logs_begun": f.jobs.logs,
+        "memtables_flushed": f.jobs.flushes,
+        "compactions": f.jobs.compactions,
         "puts_per_s": f.per_second,
     })
 }
 
 /// The medians of one engine in a case, in the order of the table's columns.
-fn cells(pairs: &[Pair], side: fn(&Pair) -> &Figures) -> [String; 9] {
+fn cells(pairs: &[Pair], side: fn(&Pair) -> &Figures) -> [String; 13] {
     let median = |of: fn(&Figures) -> f64| Spread::of(pairs.iter().map(|p| of(side(p)))).median;
     let fewest = median(|f| f.each.writes().0);
     let most = median(|f| f.each.writes().1);
@@ -243,7 +289,11 @@ fn cells(pairs: &[Pair], side: fn(&Pair) -> &Figures) -> [String; 9] {
         format!("{:.1}", median(|f| f.p50)),
         format!("{:.1}", median(|f| f.p99)),
         format!("{:.1}", median(|f| f.p999)),
+        format!("{:.1}", median(|f| f.p9999)),
         format!("{:.0}", median(|f| f.per_second)),
+        format!("{:.0}", median(|f| f.jobs.logs as f64)),
+        format!("{:.0}", median(|f| f.jobs.flushes as f64)),
+        format!("{:.0}", median(|f| f.jobs.compactions as f64)),
     ]
 }
 
@@ -275,6 +325,12 @@ mod tests {
             p50: micros,
             p99: micros * 2.0,
             p999: micros * 3.0,
+            p9999: micros * 4.0,
+            jobs: super::super::run::Jobs {
+                logs: 5,
+                flushes: 4,
+                compactions: 1,
+            },
         }
     }
 
@@ -291,7 +347,7 @@ mod tests {
         for slower in [1.0, 4.0, 2.0] {
             report.add(
                 case.clone(),
-                Pair {
+                &Pair {
                     floor: figures(2.0, 1.0, 50.0 * slower),
                     ironstone: figures(2.0, 1.0, 55.0 * slower),
                     rocksdb: figures(3.0, 2.0, 110.0 * slower),
@@ -304,7 +360,7 @@ mod tests {
                 limit: Some(240),
                 ..case
             },
-            Pair {
+            &Pair {
                 floor: figures(1.0, 0.0, 4000.0),
                 ironstone: figures(1.0, 0.0, 4000.0),
                 rocksdb: figures(3.0, 0.0, 12000.0),
@@ -329,20 +385,25 @@ mod tests {
         };
         assert_eq!(
             line(&["disk"]),
-            "disk threads engine requests flushes writes KiB mean p50 p99 p99.9 puts/s"
+            "disk threads engine requests flushes writes KiB mean p50 p99 p99.9 p99.99 puts/s \
+             logs flushed compacted"
         );
         assert_eq!(
             line(&["ext4", "write-back", "1", "Ironstone"]),
-            "ext4 write-back 1 Ironstone 2.00 1.00 1.00..2.00 4.00 110.0 110.0 220.0 330.0 9091"
+            "ext4 write-back 1 Ironstone 2.00 1.00 1.00..2.00 4.00 110.0 110.0 220.0 330.0 440.0 9091 5 4 1"
         );
         assert_eq!(
             line(&["ext4", "write-through", "240/s", "1", "RocksDB"]),
-            "ext4 write-through 240/s 1 RocksDB 3.00 0.00 3.00 4.00 12000.0 12000.0 24000.0 36000.0 83"
+            "ext4 write-through 240/s 1 RocksDB 3.00 0.00 3.00 4.00 12000.0 12000.0 24000.0 36000.0 48000.0 83 5 4 1"
         );
         // The pairs differ by a factor of four in speed, the ratios not at all.
         assert_eq!(
             line(&["ext4", "write-back", "1", "3"]),
-            "ext4 write-back 1 3 2.00 [2.00..2.00] 1.10 [1.10..1.10] 1.10 [1.10..1.10] 2.20 [2.20..2.20]"
+            "ext4 write-back 1 3 2.00 [2.00..2.00] 1.10 [1.10..1.10] 2.20 [2.20..2.20]"
+        );
+        assert_eq!(
+            line(&["ext4", "write-back", "1", "1.10"]),
+            "ext4 write-back 1 1.10 [1.10..1.10] 1.10 [1.10..1.10] 0.50 [0.50..0.50] 0.50 [0.50..0.50]"
         );
     }
 
@@ -350,7 +411,7 @@ mod tests {
     fn tsv_and_json_have_every_run() {
         let tsv = report().tsv();
         let widths: Vec<usize> = tsv.lines().map(|l| l.split('\t').count()).collect();
-        assert_eq!(widths, [16; 13]);
+        assert_eq!(widths, [20; 13]);
         let json: Value = serde_json::from_str(&report().json()).unwrap();
         assert_eq!(json["cases"][0]["pairs"].as_array().unwrap().len(), 3);
         assert_eq!(

@@ -23,6 +23,33 @@ pub(crate) struct Figures {
     pub(crate) p50: f64,
     pub(crate) p99: f64,
     pub(crate) p999: f64,
+    pub(crate) p9999: f64,
+    /// What went on beside the operations.
+    pub(crate) jobs: Jobs,
+}
+
+/// How often something was done in the background, or in the way of an operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Jobs {
+    /// Log files that were begun.
+    pub(crate) logs: u64,
+    pub(crate) flushes: u64,
+    pub(crate) compactions: u64,
+}
+
+impl Jobs {
+    /// As the LOG of either engine says.
+    fn of(log: &str) -> Self {
+        let count = |is: fn(&str) -> bool| log.lines().filter(|line| is(line)).count() as u64;
+        Self {
+            logs: count(|l| {
+                l.contains("New memtable created with log file: #")
+                    || l.contains(" log 0") && (l.contains(": direct") || l.contains(": buffered"))
+            }),
+            flushes: count(|l| l.contains("\"event\": \"flush_finished\"")),
+            compactions: count(|l| l.contains("\"event\": \"compaction_finished\"")),
+        }
+    }
 }
 
 /// The engines, as db_bench calls them.
@@ -66,7 +93,11 @@ impl Run<'_> {
     /// Runs it.
     pub(crate) fn go(&self) -> Result<Figures, String> {
         let db = self.mount.join("db");
-        let result = self.measure(&db);
+        let mut result = self.measure(&db);
+        if let Ok(figures) = &mut result {
+            let log = std::fs::read(db.join("LOG")).unwrap_or_default();
+            figures.jobs = Jobs::of(&String::from_utf8_lossy(&log));
+        }
         let removed = match std::fs::remove_dir_all(&db) {
             Err(e) if db.exists() => Err(format!("{}: {e}", db.display())),
             _ => Ok(()),
@@ -147,8 +178,8 @@ struct Counted {
     operations: u64,
     /// Microseconds of an operation, operations a second.
     rate: Option<(f64, f64)>,
-    /// Percentiles 50, 99 and 99.9.
-    percentiles: Option<(f64, f64, f64)>,
+    /// Percentiles 50, 99, 99.9 and 99.99.
+    percentiles: Option<[f64; 4]>,
     output: String,
 }
 
@@ -177,7 +208,7 @@ impl Counted {
 
     fn figures(&self) -> Option<Figures> {
         let (micros, per_second) = self.rate?;
-        let (p50, p99, p999) = self.percentiles?;
+        let [p50, p99, p999, p9999] = self.percentiles?;
         Some(Figures {
             each: self.after?.each_since(self.before?, self.operations),
             micros,
@@ -185,6 +216,8 @@ impl Counted {
             p50,
             p99,
             p999,
+            p9999,
+            jobs: Jobs::default(),
         })
     }
 }
@@ -215,14 +248,14 @@ fn result(line: &str, benchmark: &str) -> Option<(u64, f64, f64)> {
 }
 
 /// `Percentiles: P50: 74.33 P75: 90.03 P99: 166.44 P99.9: 421.13 P99.99: 1046.00`.
-fn percentiles(line: &str) -> Option<(f64, f64, f64)> {
+fn percentiles(line: &str) -> Option<[f64; 4]> {
     let rest = line.strip_prefix("Percentiles:")?;
     let words: Vec<&str> = rest.split_whitespace().collect();
     let of = |name: &str| {
         let pair = words.chunks_exact(2).find(|pair| pair[0] == name)?;
         pair[1].parse().ok()
     };
-    Some((of("P50:")?, of("P99:")?, of("P99.9:")?))
+    Some([of("P50:")?, of("P99:")?, of("P99.9:")?, of("P99.99:")?])
 }
 
 #[cfg(test)]
@@ -258,7 +291,26 @@ mod tests {
         let f = counted.figures().unwrap();
         assert_eq!((f.each.requests, f.each.flushes), (2.0, 1.0));
         assert_eq!((f.micros, f.per_second), (76.123, 13136.0));
-        assert_eq!((f.p50, f.p99, f.p999), (74.33, 166.44, 421.13));
+        assert_eq!((f.p50, f.p99), (74.33, 166.44));
+        assert_eq!((f.p999, f.p9999), (421.13, 1046.0));
+    }
+
+    #[test]
+    fn both_engines_logs_tell_of_their_jobs() {
+        let ours = "2026/11/23-18:34:18.404089 2 log 000004: direct, 4194304 bytes made ahead\n\
+            2026/11/23-18:34:39.393777 2 log 000006: buffered, because no file made ahead is ready\n\
+            1 3 EVENT_LOG_v1 {\"time_micros\": 1, \"event\": \"flush_started\", \"job\": 2}\n\
+            1 3 EVENT_LOG_v1 {\"time_micros\": 1, \"event\": \"flush_finished\", \"job\": 2}\n";
+        let theirs = "1 2 [/db_impl/db_impl_write.cc:3026] [default] New memtable created with log \
+            file: #8. Immutable memtables: 0.\n\
+            1 3 EVENT_LOG_v1 {\"time_micros\": 1, \"job\": 3, \"event\": \"compaction_finished\"}\n";
+        let jobs = |logs, flushes, compactions| Jobs {
+            logs,
+            flushes,
+            compactions,
+        };
+        assert_eq!(Jobs::of(ours), jobs(2, 1, 0));
+        assert_eq!(Jobs::of(theirs), jobs(1, 0, 1));
     }
 
     #[test]

@@ -1,0 +1,146 @@
+//! When the next log's file is filled: ahead of the active log, and no faster than that.
+//!
+//! The file that the next log needs is filled while the second quarter and the third of the active
+//! one are used, piece by piece as that goes on; from the beginning where it is larger than the
+//! active one, because no old log's blocks will come for it. What nobody waits for, further files and the
+//! reserve, gets a byte for each that is logged. Without a log from the pool everything is due.
+
+use base::sync::atomic::{AtomicU64, Ordering};
+use log::Next;
+use log::pool::PIECE;
+
+/// The active log from the pool, and how far it is used.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    /// Its bytes; 0 if it is none of the pool's.
+    capacity: AtomicU64,
+    used: AtomicU64,
+    /// Bytes that may be filled of what nobody waits for.
+    spare: AtomicU64,
+}
+
+/// After how many bytes of a log of `capacity` bytes the pool is told.
+pub(crate) fn step(capacity: u64) -> u64 {
+    (capacity / 32).clamp(16 << 10, 256 << 10)
+}
+
+impl Pace {
+    /// A new log: a file of the pool, or any other (0).
+    pub(crate) fn begin(&self, capacity: u64) {
+        self.used.store(0, Ordering::Relaxed);
+        self.capacity.store(capacity, Ordering::Relaxed);
+    }
+
+    /// So much of the log is used.
+    pub(crate) fn note_used(&self, bytes: u64) {
+        let more = bytes.saturating_sub(self.used.swap(bytes, Ordering::Relaxed));
+        self.spare.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// Whether it is time for what comes next. Asked by one thread, which then does it.
+    pub(crate) fn is_due(&self, next: &Next) -> bool {
+        let Next::Fill {
+            bytes,
+            filled,
+            urgent,
+        } = *next
+        else {
+            return true;
+        };
+        let capacity = self.capacity.load(Ordering::Relaxed);
+        if capacity == 0 {
+            return true;
+        }
+        if urgent {
+            return filled < due(bytes, capacity, self.used.load(Ordering::Relaxed));
+        }
+        // What has come together beyond a piece or two is not caught up with.
+        let spare = self.spare.load(Ordering::Relaxed).min(2 * PIECE);
+        let now = spare >= PIECE;
+        let left = if now { spare - PIECE } else { spare };
+        self.spare.store(left, Ordering::Relaxed);
+        now
+    }
+}
+
+/// How much of a file of `bytes` is to be filled when so much of the active log is used.
+fn due(bytes: u64, capacity: u64, used: u64) -> u64 {
+    // An old log comes back when its memtable is flushed: its blocks save taking new ones.
+    let from = if bytes > capacity { 0 } else { capacity / 4 };
+    let to = capacity / 4 * 3;
+    let part = used.saturating_sub(from).min(to - from);
+    // A log may have as many bytes as a file system takes.
+    let due = u128::from(bytes) * u128::from(part) / u128::from((to - from).max(1));
+    u64::try_from(due).unwrap_or(u64::MAX).min(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn urgent(bytes: u64, filled: u64) -> Next {
+        Next::Fill {
+            bytes,
+            filled,
+            urgent: true,
+        }
+    }
+
+    #[test]
+    fn the_next_file_is_done_at_three_quarters_and_not_begun_before_one() {
+        for used in 0..=64 {
+            let due = due(64 * MIB, 64 * MIB, used * MIB);
+            let expected = (used.clamp(16, 48) - 16) * 2 * MIB;
+            assert_eq!(due, expected);
+        }
+        // A larger one takes all of the time.
+        assert_eq!(due(64 * MIB, 16 * MIB, 6 * MIB), 32 * MIB);
+        assert_eq!(due(64 * MIB, 16 * MIB, 16 * MIB), 64 * MIB);
+        assert_eq!(due(u64::MAX, 4, 4), u64::MAX);
+        assert_eq!(due(4, 0, 0), 0);
+    }
+
+    /// As many zeros as the log has bytes, in pieces of 64 KiB, while the log goes by steps: never
+    /// far behind and never all at once.
+    #[test]
+    fn zeros_come_piece_by_piece_as_the_log_grows() {
+        let (pace, capacity) = (Pace::default(), 4 * MIB);
+        assert!(pace.is_due(&urgent(capacity, 0)), "no log of the pool yet");
+        pace.begin(capacity);
+        let (mut filled, mut most) = (0, 0);
+        for used in (0..=capacity).step_by(step(capacity) as usize) {
+            pace.note_used(used);
+            let before = filled;
+            while pace.is_due(&urgent(capacity, filled)) {
+                filled += PIECE;
+            }
+            most = most.max(filled - before);
+            assert_eq!(filled == capacity, used >= capacity / 4 * 3, "{used}");
+        }
+        assert_eq!(most, 4 * PIECE);
+    }
+
+    #[test]
+    fn what_nobody_waits_for_gets_what_is_logged() {
+        let pace = Pace::default();
+        let reserve = Next::Fill {
+            bytes: 4 * MIB,
+            filled: 0,
+            urgent: false,
+        };
+        pace.begin(64 * MIB);
+        assert!(!pace.is_due(&reserve));
+        let mut pieces = 0;
+        for used in (0..=MIB).step_by(16 << 10) {
+            pace.note_used(used);
+            pieces += u64::from(pace.is_due(&reserve));
+        }
+        assert_eq!(pieces, MIB / PIECE);
+        pace.note_used(32 * MIB);
+        assert!(pace.is_due(&reserve) && pace.is_due(&reserve));
+        assert!(!pace.is_due(&reserve), "that is not caught up with");
+        assert!(pace.is_due(&Next::Tidy));
+    }
+}
