@@ -18,6 +18,10 @@ use base::sync::{Condvar, Mutex, PoisonError};
 pub(crate) const PIECE: u64 = 64 << 10;
 /// The same beside synced writes that are slow: the piece is then a small part of them.
 const PIECE_MAX: u64 = 256 << 10;
+/// The same beside large writes: so many of their bytes, or tables could never keep up with them.
+const TIMES_WRITTEN: u64 = 8;
+/// But no more than this.
+const LARGE_PIECE_MAX: u64 = 4 << 20;
 /// A piece while nobody syncs.
 const IDLE_PIECE: u64 = 1 << 20;
 /// How long a synced write is waited for before it is looked whether one is under way at all.
@@ -42,8 +46,12 @@ pub(crate) struct Courtesy {
     flying: AtomicUsize,
     /// Synced writes that have ended.
     landed: AtomicU64,
+    /// Bytes of the last one.
+    carried: AtomicU64,
     /// Background writers that wait for one to end.
     waiting: AtomicUsize,
+    /// [`Courtesy::landed`] when somebody waited for another one and none came, and one more; 0 before.
+    idle_at: AtomicU64,
     piled: Mutex<Piled>,
     told: Condvar,
 }
@@ -54,8 +62,6 @@ struct Piled {
     seen: u64,
     /// Bytes granted since.
     bytes: u64,
-    /// Nobody synced while somebody waited for it.
-    idle: bool,
 }
 
 /// A synced write under way, until it is dropped.
@@ -79,8 +85,9 @@ impl Courtesy {
         self.piled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A synced write goes to the device.
-    pub(crate) fn take_off(&self) -> Flying<'_> {
+    /// A synced write of so many bytes goes to the device.
+    pub(crate) fn take_off(&self, bytes: u64) -> Flying<'_> {
+        self.carried.store(bytes, Ordering::Relaxed);
         self.flying.fetch_add(1, Ordering::SeqCst);
         Flying(self)
     }
@@ -90,28 +97,48 @@ impl Courtesy {
         self.landed.load(Ordering::Relaxed) > 0
     }
 
+    /// After how many bytes a grant is to be asked for.
+    pub(crate) fn step(&self) -> u64 {
+        let landed = self.landed.load(Ordering::Relaxed);
+        if self.idle_at.load(Ordering::Relaxed) == landed + 1 {
+            IDLE_PIECE
+        } else {
+            PIECE
+        }
+    }
+
+    /// What goes between two synced writes after a wait of so many looks.
+    fn piece(&self, looks: u32) -> u64 {
+        let carried = self.carried.load(Ordering::Relaxed);
+        let least = carried
+            .saturating_mul(TIMES_WRITTEN)
+            .clamp(PIECE, LARGE_PIECE_MAX);
+        (least << looks.min(2)).min(PIECE_MAX.max(least))
+    }
+
     /// How many of `wanted` bytes may be handed to the device now; waits for the synced write that
     /// is under way if the one before has its piece already.
     pub(crate) fn grant(&self, clock: &dyn Clock, wanted: u64) -> Grant {
         let mut piled = self.lock();
-        let (mut looks, mut empty) = (0, 0);
         // Told from here on of each one that lands.
         self.waiting.fetch_add(1, Ordering::SeqCst);
+        let (mut waited, mut looks, mut empty) = (0, 0, 0);
         let grant = loop {
             let landed = self.landed.load(Ordering::SeqCst);
             if landed != piled.seen {
-                *piled = Piled {
-                    seen: landed,
-                    ..Piled::default()
-                };
+                (piled.seen, piled.bytes) = (landed, 0);
             }
-            if piled.idle || landed == 0 {
+            if landed != waited {
+                // Another writer may have taken its turn: no time has passed.
+                (waited, looks, empty) = (landed, 0, 0);
+            }
+            if landed == 0 || self.idle_at.load(Ordering::Relaxed) == landed + 1 {
                 break Grant {
                     bytes: wanted.min(IDLE_PIECE),
                     beside: false,
                 };
             }
-            let piece = (PIECE << looks.min(2)).min(PIECE_MAX);
+            let piece = self.piece(looks);
             let bytes = wanted.min(piece);
             if piled.bytes + bytes <= piece || looks == LOOKS_MAX {
                 piled.bytes += bytes;
@@ -121,11 +148,11 @@ impl Courtesy {
                 };
             }
             piled = clock::wait_timeout(clock, &self.told, piled, LOOK);
-            if self.landed.load(Ordering::SeqCst) == piled.seen {
-                looks += 1;
-                let none = self.flying.load(Ordering::SeqCst) == 0;
-                empty = if none { empty + 1 } else { 0 };
-                piled.idle = empty == IDLE_LOOKS;
+            looks += 1;
+            let none = self.flying.load(Ordering::SeqCst) == 0;
+            empty = if none { empty + 1 } else { 0 };
+            if empty == IDLE_LOOKS && self.landed.load(Ordering::SeqCst) == waited {
+                self.idle_at.store(waited + 1, Ordering::Relaxed);
             }
         };
         self.waiting.fetch_sub(1, Ordering::SeqCst);
@@ -144,6 +171,7 @@ mod tests {
     fn without_synced_writes_nothing_is_held_back() {
         let courtesy = Courtesy::default();
         assert!(!courtesy.is_wanted());
+        assert_eq!(courtesy.step(), PIECE);
         let free = Grant {
             bytes: IDLE_PIECE,
             beside: false,
@@ -156,7 +184,7 @@ mod tests {
             (free, free)
         );
         // The last one was long ago: it is waited for once.
-        drop(courtesy.take_off());
+        drop(courtesy.take_off(100));
         assert!(courtesy.is_wanted() && courtesy.grant(&*SystemClock::shared(), 8 << 20).beside);
         assert_eq!(
             (
@@ -165,7 +193,9 @@ mod tests {
             ),
             (free, free)
         );
-        drop(courtesy.take_off());
+        assert_eq!(courtesy.step(), IDLE_PIECE);
+        drop(courtesy.take_off(100));
+        assert_eq!(courtesy.step(), PIECE);
         assert_eq!(
             courtesy.grant(&*SystemClock::shared(), 8 << 20),
             Grant {
@@ -178,8 +208,8 @@ mod tests {
     #[test]
     fn small_pieces_share_a_turn() {
         let courtesy = Courtesy::default();
-        drop(courtesy.take_off());
-        let _slow = courtesy.take_off();
+        drop(courtesy.take_off(100));
+        let _slow = courtesy.take_off(100);
         for _ in 0..4 {
             assert_eq!(
                 courtesy.grant(&*SystemClock::shared(), PIECE / 4).bytes,
@@ -192,8 +222,8 @@ mod tests {
     #[test]
     fn beside_a_slow_write_the_pieces_are_larger_and_go_all_the_same() {
         let courtesy = Courtesy::default();
-        drop(courtesy.take_off());
-        let _hangs = courtesy.take_off();
+        drop(courtesy.take_off(100));
+        let _hangs = courtesy.take_off(100);
         let pieces = [(); 4].map(|()| courtesy.grant(&*SystemClock::shared(), 8 << 20));
         assert!(pieces.iter().all(|g| g.beside), "{pieces:?}");
         assert_eq!(pieces[0].bytes, PIECE);
@@ -203,6 +233,28 @@ mod tests {
                 .all(|g| (PIECE..=PIECE_MAX).contains(&g.bytes))
         );
         assert!(pieces.iter().any(|g| g.bytes > PIECE), "{pieces:?}");
+    }
+
+    /// One piece for each of a few large writes would hold up the tables that they make, until writers
+    /// have to wait for those.
+    #[test]
+    fn beside_large_writes_the_pieces_are_large() {
+        let courtesy = Courtesy::default();
+        for (bytes, piece) in [
+            (1 << 10, PIECE),
+            (64 << 10, 512 << 10),
+            (1 << 40, LARGE_PIECE_MAX),
+        ] {
+            drop(courtesy.take_off(bytes));
+            let grant = courtesy.grant(&*SystemClock::shared(), 8 << 20);
+            assert_eq!(
+                grant,
+                Grant {
+                    bytes: piece,
+                    beside: true
+                }
+            );
+        }
     }
 
     /// What two background writers hand over between two synced writes is one piece, whoever gives
@@ -220,10 +272,12 @@ mod tests {
                 });
             }
             for _ in 0..500 {
-                let flying = courtesy.take_off();
+                let flying = courtesy.take_off(100);
                 thread::sleep(Duration::from_micros(50));
                 let piled = courtesy.lock();
-                if !piled.idle && piled.seen == courtesy.landed.load(Ordering::SeqCst) {
+                let landed = courtesy.landed.load(Ordering::SeqCst);
+                let idle = courtesy.idle_at.load(Ordering::Relaxed) == landed + 1;
+                if !idle && piled.seen == landed {
                     most.fetch_max(piled.bytes, Ordering::Relaxed);
                 }
                 drop(piled);

@@ -142,13 +142,21 @@ impl Db {
     }
 
     /// Keeps every file until the matching [`Db::enable_file_deletions`], so that they can be
-    /// copied. Calls nest.
+    /// copied. Calls nest. No log files are made ahead meanwhile: synced writes cost more when those
+    /// that are there have become logs.
     pub fn disable_file_deletions(&self) {
         self.shared.disable_file_deletions();
+        if let Ok(files) = self.shared.log_files() {
+            files.hold_pool();
+        }
     }
 
     /// Ends one [`Db::disable_file_deletions`]; the last one deletes what is not needed any more.
     pub fn enable_file_deletions(&self) {
+        if let Ok(files) = self.shared.log_files() {
+            files.release_pool();
+            self.shared.wake(); // the pool goes on
+        }
         self.shared.enable_file_deletions();
     }
 

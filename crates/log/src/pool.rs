@@ -105,8 +105,12 @@ struct Bench {
     file: Option<Making>,
     /// A reserve that waits until a file is ready.
     aside: Option<Making>,
-    /// Somebody has the file and works on it.
+    /// Somebody works on the files that are not ready.
     busy: bool,
+    /// And has one that is worth a log.
+    has_enough: bool,
+    /// How often [`Pool::hold`] was called without [`Pool::release`].
+    holds: usize,
 }
 
 /// The files made ahead for one log directory.
@@ -127,14 +131,16 @@ pub struct Pool {
     left: Mutex<Vec<PathBuf>>,
     recycled: Mutex<Vec<PathBuf>>,
     reserve: Mutex<Option<PathBuf>>,
+    /// What no log can be, and could not be removed when that was found.
+    unfit: Mutex<Vec<PathBuf>>,
     bench: Mutex<Bench>,
-    /// The piece that was being written is.
+    /// Nobody works on the files any more.
     put_down: Condvar,
     /// The file system had no room for the last file.
     starved: AtomicBool,
 }
 
-/// The right to work on the file in the making, until it is dropped.
+/// The right to work on the files that are not ready, until it is dropped.
 struct AtWork<'a> {
     pool: &'a Pool,
     file: Option<Making>,
@@ -144,7 +150,7 @@ impl Drop for AtWork<'_> {
     fn drop(&mut self) {
         let mut bench = lock(&self.pool.bench);
         bench.file = self.file.take();
-        bench.busy = false;
+        (bench.busy, bench.has_enough) = (false, false);
         self.pool.put_down.notify_all();
     }
 }
@@ -213,6 +219,7 @@ impl Pool {
             retired: Mutex::default(),
             recycled: Mutex::default(),
             reserve: Mutex::new(reserve),
+            unfit: Mutex::default(),
             bench: Mutex::default(),
             put_down: Condvar::new(),
             starved: AtomicBool::new(false),
@@ -226,32 +233,57 @@ impl Pool {
 
     /// Whether [`Pool::take`] has a file, or enough of one.
     pub fn has_some(&self) -> bool {
-        self.ready() > 0 || lock(&self.bench).file.as_ref().is_some_and(is_enough)
+        let part = || {
+            let bench = lock(&self.bench);
+            bench.holds == 0 && bench.file.as_ref().is_some_and(is_enough)
+        };
+        self.ready() > 0 || part()
+    }
+
+    /// Until the matching [`Pool::release`] no file that is not ready goes away or gets another name,
+    /// so that whoever copies the directory finds what he has seen. Nothing is made meanwhile. Waits for
+    /// the step that is under way.
+    pub fn hold(&self) {
+        let mut bench = lock(&self.bench);
+        bench.holds += 1;
+        while bench.busy {
+            bench = self
+                .put_down
+                .wait(bench)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Ends one [`Pool::hold`]; after the last one there may be something to do.
+    pub fn release(&self) {
+        let mut bench = lock(&self.bench);
+        bench.holds = bench.holds.saturating_sub(1);
+    }
+
+    fn is_held(&self) -> bool {
+        lock(&self.bench).holds > 0
     }
 
     /// What there is to do.
     pub fn next(&self) -> Option<Next> {
+        if self.is_held() {
+            return None;
+        }
         let ready = self.ready();
         let enough = ready >= self.options.ready;
-        let old = !lock(&self.retired).is_empty();
-        if !lock(&self.left).is_empty() || enough && old {
+        let old = enough && !lock(&self.retired).is_empty();
+        if old || !lock(&self.left).is_empty() || !lock(&self.unfit).is_empty() {
             return Some(Next::Tidy);
         }
-        let mut bench = lock(&self.bench);
-        if let Some(reserve) = bench.file.take_if(|f| f.reserve && !enough) {
-            // A log was begun meanwhile: what the next one needs goes first.
-            bench.aside = Some(reserve);
-        }
-        if bench.file.is_none() && enough && self.wants_reserve() {
-            bench.file = bench.aside.take();
-        }
-        if let Some(making) = &bench.file {
+        let bench = lock(&self.bench);
+        if let Some(making) = self.in_the_making(&bench, enough) {
             return Some(Next::Fill {
                 bytes: making.bytes,
                 filled: making.filled,
                 urgent: ready == 0 && !making.reserve,
             });
         }
+        drop(bench);
         if enough && !self.wants_reserve() {
             return None;
         }
@@ -265,6 +297,13 @@ impl Pool {
             filled: 0,
             urgent: !enough && ready == 0,
         })
+    }
+
+    /// The file to go on with. While a log needs one, a reserve waits.
+    fn in_the_making<'a>(&self, bench: &'a Bench, enough: bool) -> Option<&'a Making> {
+        let file = bench.file.as_ref().filter(|f| enough || !f.reserve);
+        let wants_reserve = enough && file.is_none() && self.wants_reserve();
+        file.or_else(|| bench.aside.as_ref().filter(|_| wants_reserve))
     }
 
     fn wants_reserve(&self) -> bool {
@@ -295,8 +334,8 @@ impl Pool {
             // The first bytes of a file that this process has read or filled, all of another.
             let (spare, bytes) = if spare.is_some() {
                 (spare, PEEK)
-            } else if let Some(part) = self.take_part() {
-                (Some(part), PEEK)
+            } else if self.take_part(path)? {
+                return Ok(Some(Taken::Zeroed));
             } else {
                 let reserve = &mut *lock(&self.reserve);
                 (reserve.take_if(|_| self.is_starved()), u64::MAX)
@@ -304,24 +343,33 @@ impl Pool {
             let Some(spare) = spare else {
                 return Ok(None);
             };
-            if !self.is_blank(&spare, bytes, &mut |_| true)? {
-                self.fs.remove(&spare)?;
-                continue;
+            if self.is_blank(&spare, bytes, &mut |_| true)? == Some(true) {
+                self.fs.rename(&spare, path)?;
+                return Ok(Some(Taken::Zeroed));
             }
-            self.fs.rename(&spare, path)?;
-            return Ok(Some(Taken::Zeroed));
+            lock(&self.unfit).push(spare);
         }
     }
 
-    /// The file in the making as far as it is filled, if that is worth a log. Nobody waits for long
-    /// for the piece that is being written.
-    fn take_part(&self) -> Option<PathBuf> {
+    /// Renames the file in the making to `path`, as far as it is filled, if that is worth a log. Nobody
+    /// waits for long for the piece that is being written.
+    fn take_part(&self, path: &Path) -> Result<bool> {
         let mut bench = lock(&self.bench);
-        if bench.busy {
+        if bench.busy && bench.has_enough {
             bench = clock::wait_timeout(&*self.clock, &self.put_down, bench, PIECE_WAIT);
         }
-        let part = bench.file.take_if(|f| is_enough(f))?;
+        if bench.busy || bench.holds > 0 {
+            return Ok(false);
+        }
+        let Some(part) = bench.file.take_if(|f| is_enough(f)) else {
+            return Ok(false);
+        };
+        bench.busy = true;
         drop(bench);
+        let _work = AtWork {
+            pool: self,
+            file: None,
+        };
         let cut = || -> Result<()> {
             // Behind it an old log may lie.
             if part.file.len()? > part.filled {
@@ -329,13 +377,17 @@ impl Pool {
             }
             part.file.sync(SyncKind::All)
         };
-        if cut().is_err() {
-            // There is none, then; what is the matter will be met by whoever makes the next.
-            drop(self.fs.remove(&part.path));
-            return None;
-        }
         self.last_bytes.store(part.filled, Ordering::Relaxed);
-        Some(part.path)
+        let fit = cut().and_then(|()| self.is_blank(&part.path, PEEK, &mut |_| true));
+        let taken = match fit {
+            Ok(Some(true)) => self.fs.rename(&part.path, path).map(|()| true),
+            // There is none, then; what is the matter will be met by whoever makes the next.
+            _ => Ok(false),
+        };
+        if !matches!(taken, Ok(true)) {
+            lock(&self.unfit).push(part.path);
+        }
+        taken
     }
 
     /// Gives back a log that is not needed any more. Its content is gone after this, unless it is
@@ -371,26 +423,22 @@ impl Pool {
     /// Does what [`Pool::next`] says; returns how many bytes of zeros it has written. `go` is called
     /// with the bytes before each access to the device: it may wait, and ends the step by false.
     pub fn step(&self, go: &mut dyn FnMut(u64) -> bool) -> Result<u64> {
-        let left = lock(&self.left).pop();
-        if let Some(path) = left {
-            if self.ready() < self.options.ready && self.is_blank(&path, u64::MAX, go)? {
-                lock(&self.ready).push(path);
-            } else {
-                self.fs.remove(&path)?;
+        // Whoever waits for his turn has no file in his hands: a log may take it meanwhile.
+        match self.next() {
+            None => return Ok(0),
+            Some(Next::Fill { bytes, filled, .. }) if !go(PIECE.min(bytes - filled)) => {
+                return Ok(0);
             }
-            return Ok(0);
+            Some(_) => {}
         }
         let enough = self.ready() >= self.options.ready;
-        if enough && let Some((path, _)) = lock(&self.retired).pop() {
-            return self.fs.remove(&path).map(|()| 0);
-        }
-        let Some(mut work) = self.pick_up() else {
+        let Some(mut work) = self.pick_up(enough) else {
             return Ok(0);
         };
-        if work.file.is_none() && enough && !self.wants_reserve() {
+        if self.tidy(enough, go)? || work.file.is_none() && enough && !self.wants_reserve() {
             return Ok(0);
         }
-        let done = self.fill(&mut work.file, enough, go);
+        let done = self.fill(&mut work.file, enough);
         if let Err(e) = &done {
             if e.kind() == ErrorKind::NoSpace {
                 self.starved.store(true, Ordering::Relaxed);
@@ -402,6 +450,28 @@ impl Pool {
         done
     }
 
+    /// Looks at a file that an earlier process left, or removes one that is too much. False if there is
+    /// none.
+    fn tidy(&self, enough: bool, go: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
+        let unfit = lock(&self.unfit).pop();
+        if let Some(path) = unfit {
+            return self.give_up(&path).map(|()| true);
+        }
+        let left = lock(&self.left).pop();
+        if let Some(path) = left {
+            let wanted = self.ready() < self.options.ready;
+            let mut go = |bytes| go(bytes) && !self.is_held();
+            match self.is_blank(&path, u64::MAX, &mut go)? {
+                Some(true) if wanted => lock(&self.ready).push(path),
+                Some(_) => self.fs.remove(&path)?,
+                None => lock(&self.left).push(path),
+            }
+            return Ok(true);
+        }
+        let old = lock(&self.retired).pop_if(|_| enough);
+        old.map_or(Ok(false), |(path, _)| self.fs.remove(&path).map(|()| true))
+    }
+
     /// Removes a file that is not ready: nobody misses it, it is the pool's own.
     fn give_up(&self, path: &Path) -> Result<()> {
         self.fs
@@ -409,33 +479,31 @@ impl Pool {
             .or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) })
     }
 
-    fn pick_up(&self) -> Option<AtWork<'_>> {
+    fn pick_up(&self, enough: bool) -> Option<AtWork<'_>> {
         let mut bench = lock(&self.bench);
-        if bench.busy {
+        if bench.busy || bench.holds > 0 {
             return None;
         }
+        if let Some(reserve) = bench.file.take_if(|f| f.reserve && !enough) {
+            // A log was begun meanwhile: what the next one needs goes first.
+            bench.aside = Some(reserve);
+        }
+        let mut file = bench.file.take();
+        if file.is_none() && enough && self.wants_reserve() {
+            file = bench.aside.take();
+        }
         bench.busy = true;
-        Some(AtWork {
-            pool: self,
-            file: bench.file.take(),
-        })
+        bench.has_enough = file.as_ref().is_some_and(is_enough);
+        Some(AtWork { pool: self, file })
     }
 
     /// Begins a file, or fills a piece of it, and makes it ready with the last.
-    fn fill(
-        &self,
-        slot: &mut Option<Making>,
-        reserve: bool,
-        go: &mut dyn FnMut(u64) -> bool,
-    ) -> Result<u64> {
+    fn fill(&self, slot: &mut Option<Making>, reserve: bool) -> Result<u64> {
         let making = match slot {
             Some(making) => making,
             None => slot.insert(self.begin(reserve)?),
         };
         let n = PIECE.min(making.bytes - making.filled);
-        if !go(n) {
-            return Ok(0);
-        }
         making.file.zero(making.filled, n)?;
         making.filled += n;
         if making.filled < making.bytes {
@@ -447,7 +515,10 @@ impl Pool {
         self.fs.rename(&making.path, &path)?;
         let reserve = making.reserve;
         *slot = None;
-        self.fs.sync_dir(&self.dir)?;
+        if let Err(e) = self.fs.sync_dir(&self.dir) {
+            lock(&self.unfit).push(path);
+            return Err(e);
+        }
         self.starved.store(false, Ordering::Relaxed);
         if reserve {
             *lock(&self.reserve) = Some(path);
@@ -506,24 +577,29 @@ impl Pool {
     }
 
     /// Whether the first `bytes` of a file, or all of it, are zeros. False for what is no plain file,
-    /// or if `go` ends the work.
-    fn is_blank(&self, path: &Path, bytes: u64, go: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
+    /// `None` if `go` ends the work.
+    fn is_blank(
+        &self,
+        path: &Path,
+        bytes: u64,
+        go: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Option<bool>> {
         // Opened as a log is: not through a symbolic link.
         let Ok(file) = self.fs.open(path, OpenHow::UPDATE) else {
-            return Ok(false);
+            return Ok(Some(false));
         };
         let mut buf = vec![0; PIECE.min(bytes) as usize];
         let mut at = 0;
         while at < bytes {
             if !go(buf.len() as u64) {
-                return Ok(false);
+                return Ok(None);
             }
             let n = file.read_at(&mut buf, at)?;
             let Some(read) = buf.get(..n) else {
                 return Err(Error::broken("more was read than there is room for").file(path));
             };
             if read.iter().any(|&b| b != 0) {
-                return Ok(false);
+                return Ok(Some(false));
             }
             at += n as u64;
             if n < buf.len() {
@@ -534,7 +610,7 @@ impl Pool {
             // Nobody will read these pages: the log is written past them.
             file.advise(io::Advice::DontNeed);
         }
-        Ok(true)
+        Ok(Some(true))
     }
 }
 
@@ -567,234 +643,4 @@ pub fn file_bytes_for(write_buffer_bytes: u64, max_total_wal_bytes: u64) -> Resu
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use base::clock::SystemClock;
-    use io::posix::Posix;
-
-    const OPTIONS: PoolOptions = PoolOptions {
-        file_bytes: 128 << 10,
-        ready: 1,
-        direct: false,
-        recycle: 0,
-    };
-
-    /// Works until there is nothing to do.
-    fn fill_all(pool: &Pool) {
-        while pool.next().is_some() {
-            pool.step(&mut |_| true).unwrap();
-        }
-    }
-
-    #[test]
-    fn files_are_filled_taken_retired_and_filled_again() {
-        let dir = tempfile::tempdir().unwrap();
-        let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), OPTIONS).unwrap();
-        let log = dir.path().join("000004.log");
-        assert_eq!(pool.take(&log).unwrap(), None);
-        fill_all(&pool);
-        assert_eq!(pool.next(), None, "that is enough");
-        assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
-        assert_eq!(std::fs::read(&log).unwrap(), vec![0; 128 << 10]);
-        std::fs::write(&log, vec![1; 128 << 10]).unwrap();
-        pool.retire(&log, false).unwrap();
-        assert!(!log.exists() && pool.next().is_some());
-        fill_all(&pool);
-        assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
-        assert_eq!(std::fs::read(&log).unwrap(), vec![0; 128 << 10]);
-    }
-
-    #[test]
-    fn what_an_earlier_process_left_is_used_only_if_it_is_whole() {
-        let dir = tempfile::tempdir().unwrap();
-        let sub = dir.path().join(DIR);
-        std::fs::create_dir(&sub).unwrap();
-        std::fs::write(sub.join("1.zeroing"), vec![0; 100]).unwrap();
-        std::fs::write(sub.join("2.zero"), vec![0; 100]).unwrap();
-        std::fs::write(sub.join("note.txt"), b"mine").unwrap();
-        let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), OPTIONS).unwrap();
-        assert_eq!(pool.ready(), 0);
-        assert!(!sub.join("1.zeroing").exists() && sub.join("note.txt").exists());
-        drop(pool);
-        std::fs::write(sub.join("3.zero"), vec![9; 128 << 10]).unwrap();
-        let log = dir.path().join("000004.log");
-        let size = 128 << 10;
-        let mut late = vec![0; size];
-        late[size - 1] = 1;
-        for (content, taken) in [
-            (vec![9; size], None),
-            (late, None),
-            (vec![0; size], Some(Taken::Zeroed)),
-        ] {
-            std::fs::write(sub.join("3.zero"), content).unwrap();
-            let pool =
-                Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), OPTIONS).unwrap();
-            assert_eq!(pool.take(&log).unwrap(), None, "not looked at yet");
-            assert_eq!(pool.next(), Some(Next::Tidy));
-            assert_eq!(pool.step(&mut |_| true).unwrap(), 0);
-            assert_eq!(pool.ready(), usize::from(taken.is_some()));
-            assert_eq!(pool.take(&log).unwrap(), taken, "foreign content is no log");
-            assert!(!sub.join("3.zero").exists());
-        }
-    }
-
-    #[test]
-    fn what_is_no_plain_file_is_neither_followed_nor_used() {
-        let dir = tempfile::tempdir().unwrap();
-        let sub = dir.path().join(DIR);
-        std::fs::create_dir(&sub).unwrap();
-        let mine = dir.path().join("mine");
-        std::fs::write(&mine, vec![0; 128 << 10]).unwrap();
-        std::fs::create_dir(sub.join("1.zero")).unwrap();
-        std::fs::create_dir(sub.join("2.reserve")).unwrap();
-        std::os::unix::fs::symlink(&mine, sub.join("3.zero")).unwrap();
-        std::os::unix::fs::symlink(&mine, sub.join("4.reserve")).unwrap();
-        std::os::unix::fs::symlink("nowhere", sub.join("5.zero")).unwrap();
-        let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), OPTIONS).unwrap();
-        let log = dir.path().join("000004.log");
-        assert_eq!(pool.take(&log).unwrap(), None);
-        pool.step(&mut |_| true).unwrap();
-        assert_eq!(pool.take(&log).unwrap(), None);
-        // As if the file system were full: the reserve is all there is.
-        pool.starved.store(true, Ordering::Relaxed);
-        assert_eq!(pool.take(&log).unwrap(), None);
-        assert!(sub.join("1.zero").is_dir() && sub.join("2.reserve").is_dir());
-        assert_eq!(std::fs::read(&mine).unwrap(), vec![0; 128 << 10]);
-        fill_all(&pool);
-        assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
-        assert!(!log.is_symlink());
-    }
-
-    #[test]
-    fn recycled_logs_are_taken_as_they_are_and_not_by_the_next_process() {
-        let dir = tempfile::tempdir().unwrap();
-        let options = PoolOptions {
-            ready: 0,
-            recycle: 1,
-            ..OPTIONS
-        };
-        let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), options).unwrap();
-        let [a, b] = ["000004.log", "000005.log"].map(|n| dir.path().join(n));
-        for log in [&a, &b] {
-            std::fs::write(log, b"old").unwrap();
-            pool.retire(log, true).unwrap();
-            assert!(!log.exists());
-        }
-        assert_eq!(pool.take(&a).unwrap(), Some(Taken::Recycled));
-        assert_eq!(std::fs::read(&a).unwrap(), b"old");
-        assert_eq!(pool.take(&b).unwrap(), None, "one was kept");
-        pool.retire(&a, true).unwrap();
-        let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), options).unwrap();
-        assert_eq!(pool.take(&b).unwrap(), None);
-    }
-
-    const LARGE: PoolOptions = PoolOptions {
-        file_bytes: 16 << 20,
-        ..OPTIONS
-    };
-
-    /// Each call writes one piece, and as much as is said before. (A whole file of 4 MiB was written
-    /// beside the first puts, and 128 MiB a second later on, a mebibyte at a time: a synced put waited
-    /// for what had piled up.)
-    #[test]
-    fn each_step_is_one_piece_and_files_grow_from_a_small_one() {
-        let dir = tempfile::tempdir().unwrap();
-        let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), LARGE).unwrap();
-        for bytes in [256 << 10, 1 << 20, 4 << 20, 16 << 20, 16 << 20] {
-            for filled in (0..bytes).step_by(PIECE as usize) {
-                let urgent = true;
-                assert_eq!(
-                    pool.next(),
-                    Some(Next::Fill {
-                        bytes,
-                        filled,
-                        urgent
-                    })
-                );
-                let mut told = Vec::new();
-                let written = pool.step(&mut |n| {
-                    told.push(n);
-                    true
-                });
-                assert_eq!((written.unwrap(), told), (PIECE, vec![PIECE]));
-            }
-            assert_eq!(pool.ready(), 1);
-            let log = dir.path().join("000004.log");
-            assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
-            assert_eq!(log.metadata().unwrap().len(), bytes);
-        }
-    }
-
-    /// The first log takes the file that was ready, and the next one does not wait for the reserve.
-    #[test]
-    fn a_reserve_in_the_making_waits_where_no_file_is_ready() {
-        let dir = tempfile::tempdir().unwrap();
-        let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), LARGE).unwrap();
-        let log = dir.path().join("000004.log");
-        while pool.ready() == 0 {
-            pool.step(&mut |_| true).unwrap();
-        }
-        pool.step(&mut |_| true).unwrap();
-        let next = |bytes, filled, urgent| {
-            let next = Next::Fill {
-                bytes,
-                filled,
-                urgent,
-            };
-            assert_eq!(pool.next(), Some(next));
-        };
-        next(RESERVE, PIECE, false);
-        assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
-        next(1 << 20, 0, true);
-        while pool.ready() == 0 {
-            pool.step(&mut |_| true).unwrap();
-        }
-        next(RESERVE, PIECE, false);
-        fill_all(&pool);
-        assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
-        assert_eq!(std::fs::read(&log).unwrap(), vec![0; 1 << 20]);
-        assert!(lock(&pool.reserve).is_some());
-    }
-
-    #[test]
-    fn a_step_that_is_not_let_go_writes_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), LARGE).unwrap();
-        let before = pool.next();
-        assert_eq!(pool.step(&mut |_| false).unwrap(), 0);
-        assert_eq!((pool.next(), pool.has_some()), (before, false));
-    }
-
-    /// A log that comes before the next file is done gets what there is of it, if that is worth
-    /// having, and only that: behind it lies an old log.
-    #[test]
-    fn what_is_filled_of_a_file_is_a_file() {
-        let dir = tempfile::tempdir().unwrap();
-        let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), LARGE).unwrap();
-        let log = dir.path().join("000004.log");
-        std::fs::create_dir(dir.path().join(DIR)).unwrap();
-        std::fs::write(&log, vec![1; 16 << 20]).unwrap();
-        pool.last_bytes.store(16 << 20, Ordering::Relaxed);
-        pool.retire(&log, false).unwrap();
-        for pieces in 1..=4 {
-            assert!(!pool.has_some());
-            assert_eq!(pool.take(&log).unwrap(), None, "{pieces} pieces");
-            pool.step(&mut |_| true).unwrap();
-        }
-        assert!(pool.has_some() && pool.ready() == 0);
-        assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
-        assert_eq!(std::fs::read(&log).unwrap(), vec![0; 256 << 10]);
-        let urgent = true;
-        let next = Next::Fill {
-            bytes: 1 << 20,
-            filled: 0,
-            urgent,
-        };
-        assert_eq!(pool.next(), Some(next), "and it grows from there");
-        pool.step(&mut |_| true).unwrap();
-        drop(pool);
-        let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), LARGE).unwrap();
-        assert_eq!(std::fs::read_dir(dir.path().join(DIR)).unwrap().count(), 0);
-        assert_eq!(pool.take(&log).unwrap(), None);
-    }
-}
+mod tests;

@@ -52,6 +52,11 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
+    /// How many bytes go to the device.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.buf.len() as u64
+    }
+
     /// File offset of the end of the content.
     pub(crate) fn end(&self) -> u64 {
         self.offset + self.fresh.end as u64

@@ -90,6 +90,11 @@ pub struct Flight {
 }
 
 impl Flight {
+    /// Bytes that it writes.
+    pub fn bytes(&self) -> u64 {
+        self.chunk.as_ref().map_or(0, Chunk::bytes)
+    }
+
     /// Does it, and returns when the device has.
     pub fn run(&self) -> Result<()> {
         let sync = match self.act {

@@ -104,11 +104,10 @@ impl<'a> OutputContext<'a> {
     /// After how many bytes writeback is started.
     #[inline]
     fn writeback_step(&self) -> u64 {
-        let beside = self.courtesy.is_some_and(|(c, _)| c.is_wanted());
-        match self.bytes_per_sync {
-            _ if beside => PIECE,
-            0 => u64::MAX,
-            step => step,
+        match (self.courtesy, self.bytes_per_sync) {
+            (Some((courtesy, _)), _) if courtesy.is_wanted() => courtesy.step(),
+            (_, 0) => u64::MAX,
+            (_, step) => step,
         }
     }
 
@@ -169,7 +168,7 @@ impl<'a> Output<'a> {
         open.largest.extend_from_slice(internal_key);
         open.builder.add(internal_key, value)?;
         let more = open.builder.written() - open.writeback_from;
-        if more >= self.ctx.writeback_step() {
+        if more > 0 && more >= self.ctx.writeback_step() {
             open.write_back(self.ctx, more)?;
         }
         Ok(())

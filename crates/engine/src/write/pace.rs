@@ -5,6 +5,7 @@
 //! active one, because no old log's blocks will come for it. What nobody waits for, further files and the
 //! reserve, gets a byte for each that is logged. Without a log from the pool everything is due.
 
+use base::FileNumber;
 use base::sync::atomic::{AtomicU64, Ordering};
 use log::Next;
 use log::pool::PIECE;
@@ -12,6 +13,8 @@ use log::pool::PIECE;
 /// The active log from the pool, and how far it is used.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
+    /// Its number.
+    log: AtomicU64,
     /// Its bytes; 0 if it is none of the pool's.
     capacity: AtomicU64,
     used: AtomicU64,
@@ -25,14 +28,18 @@ pub(crate) fn step(capacity: u64) -> u64 {
 }
 
 impl Pace {
-    /// A new log: a file of the pool, or any other (0).
-    pub(crate) fn begin(&self, capacity: u64) {
+    /// A new log, which will be the active one: a file of the pool of `capacity` bytes, or any other (0).
+    pub(crate) fn begin(&self, log: FileNumber, capacity: u64) {
+        self.log.store(log.0, Ordering::Relaxed);
         self.used.store(0, Ordering::Relaxed);
         self.capacity.store(capacity, Ordering::Relaxed);
     }
 
-    /// So much of the log is used.
-    pub(crate) fn note_used(&self, bytes: u64) {
+    /// So much of the active log is used. One that is about to be left does not count.
+    pub(crate) fn note_used(&self, log: FileNumber, bytes: u64) {
+        if self.log.load(Ordering::Relaxed) != log.0 {
+            return;
+        }
         let more = bytes.saturating_sub(self.used.swap(bytes, Ordering::Relaxed));
         self.spare.fetch_add(more, Ordering::Relaxed);
     }
@@ -79,6 +86,7 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
+    const LOG: FileNumber = FileNumber(7);
 
     fn urgent(bytes: u64, filled: u64) -> Next {
         Next::Fill {
@@ -108,10 +116,10 @@ mod tests {
     fn zeros_come_piece_by_piece_as_the_log_grows() {
         let (pace, capacity) = (Pace::default(), 4 * MIB);
         assert!(pace.is_due(&urgent(capacity, 0)), "no log of the pool yet");
-        pace.begin(capacity);
+        pace.begin(LOG, capacity);
         let (mut filled, mut most) = (0, 0);
         for used in (0..=capacity).step_by(step(capacity) as usize) {
-            pace.note_used(used);
+            pace.note_used(LOG, used);
             let before = filled;
             while pace.is_due(&urgent(capacity, filled)) {
                 filled += PIECE;
@@ -120,6 +128,10 @@ mod tests {
             assert_eq!(filled == capacity, used >= capacity / 4 * 3, "{used}");
         }
         assert_eq!(most, 4 * PIECE);
+        // The next log is made, and some go to the one before still.
+        pace.begin(FileNumber(8), capacity);
+        pace.note_used(LOG, capacity);
+        assert!(!pace.is_due(&urgent(capacity, 0)));
     }
 
     #[test]
@@ -130,15 +142,15 @@ mod tests {
             filled: 0,
             urgent: false,
         };
-        pace.begin(64 * MIB);
+        pace.begin(LOG, 64 * MIB);
         assert!(!pace.is_due(&reserve));
         let mut pieces = 0;
         for used in (0..=MIB).step_by(16 << 10) {
-            pace.note_used(used);
+            pace.note_used(LOG, used);
             pieces += u64::from(pace.is_due(&reserve));
         }
         assert_eq!(pieces, MIB / PIECE);
-        pace.note_used(32 * MIB);
+        pace.note_used(LOG, 32 * MIB);
         assert!(pace.is_due(&reserve) && pace.is_due(&reserve));
         assert!(!pace.is_due(&reserve), "that is not caught up with");
         assert!(pace.is_due(&Next::Tidy));

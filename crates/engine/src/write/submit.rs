@@ -142,11 +142,14 @@ fn try_log_group<'a>(
     let begun = append(log, step, group, &ticket).and_then(|()| log.begin(files, step));
     match begun {
         Ok(flight) => {
-            if let Some(used) = log.newly_used() {
-                files.note_used(used);
-                db.wake(); // the pool fills the next file
+            let used = log.newly_used();
+            if let Some(used) = used {
+                files.note_used(log.number, used);
             }
             drop(guard);
+            if used.is_some() {
+                db.wake(); // the pool fills the next file
+            }
             let flight = flight.map(|flight| Flying {
                 db,
                 flight: Some(flight),
@@ -265,7 +268,7 @@ fn run(db: &Shared, flight: &LogFlight) -> Result<()> {
     db.device.took_off(begun);
     let timer = perf::start(&**clock);
     let outcome = {
-        let _others_wait = flight.synced.then(|| db.courtesy.take_off());
+        let _others_wait = flight.synced.then(|| db.courtesy.take_off(flight.bytes()));
         flight.run()
     };
     let nanos = clock.monotonic_nanos() - begun;

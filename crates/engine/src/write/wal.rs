@@ -223,7 +223,7 @@ impl LogFiles {
             (Some(unit), Some(_)) => {
                 let file = self.fs.open(&path, OpenHow::UPDATE.direct())?;
                 let capacity = file.len()?;
-                self.pace.begin(capacity);
+                self.pace.begin(number, capacity);
                 options.direct_unit = Some(unit);
                 options.sync = WalSync::Dsync;
                 self.count(Ticker::WalPrecreateHit);
@@ -234,7 +234,7 @@ impl LogFiles {
                     Some(_) => OpenHow::UPDATE,
                     None => OpenHow::CREATE_NEW,
                 };
-                self.pace.begin(0);
+                self.pace.begin(number, 0);
                 if unit.is_some() {
                     self.count(Ticker::WalPrecreateMiss);
                 }
@@ -303,9 +303,23 @@ impl LogFiles {
         drop(self.fs.remove(&files::wal_path(&self.dir, number)));
     }
 
-    /// So much of the active pool file is used.
-    pub(crate) fn note_used(&self, bytes: u64) {
-        self.pace.note_used(bytes);
+    /// So much of the active log, a pool file, is used.
+    pub(crate) fn note_used(&self, log: FileNumber, bytes: u64) {
+        self.pace.note_used(log, bytes);
+    }
+
+    /// See [`Pool::hold`].
+    pub(crate) fn hold_pool(&self) {
+        if let Some(pool) = &self.pool {
+            pool.hold();
+        }
+    }
+
+    /// Ends one [`LogFiles::hold_pool`].
+    pub(crate) fn release_pool(&self) {
+        if let Some(pool) = &self.pool {
+            pool.release();
+        }
     }
 }
 
@@ -385,6 +399,11 @@ pub(crate) struct LogFlight {
 }
 
 impl LogFlight {
+    /// Bytes that it writes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.own.as_ref().map_or(0, log::Flight::bytes)
+    }
+
     /// Waits for the device.
     pub(crate) fn run(&self) -> Result<()> {
         for log in &self.older {

@@ -428,7 +428,9 @@ fn a_listener_may_call_the_database() {
             other.put(format!("{i:04}"), vec![b'v'; 1000]).unwrap();
         }
         other.flush().unwrap();
-        assert!(told.sealed.load(Ordering::SeqCst) > 2);
+        until("the listener is told of memtables", || {
+            told.sealed.load(Ordering::SeqCst) > 2
+        });
         disk.fail_on(Fault::Sync, Repeat::Forever, log_sync);
         put(&other, &SYNC, "fails").unwrap_err();
         until("the listener is told", || {

@@ -65,6 +65,51 @@ fn logs_are_taken_from_the_pool_and_their_files_filled_again() {
     assert!(machine.count(Ticker::WalPrecreateHit) >= 2);
 }
 
+/// Somebody copied the directory of a database that had been asked to keep its files: the log file that
+/// was being made had gone, or had another name, when he came to it.
+#[test]
+fn files_in_the_making_stay_while_deletions_are_disabled() {
+    let mut machine = Machine::new(WalIoMode::Direct);
+    machine.options.cf.cf.write_buffer_size = 4 << 20;
+    let (db, mut told) = machine.open_direct();
+    let being_made = || {
+        let names = machine.names("/db/log-pool").into_iter();
+        names
+            .filter(|n| n.ends_with(".zeroing"))
+            .collect::<Vec<_>>()
+    };
+    let mut before = Vec::new();
+    until("a file is being made", || {
+        let key = format!("many{:05}", told.len());
+        db.put_opt(&SYNC, &db.default_column_family(), &key, vec![1; 4 << 10])
+            .unwrap();
+        told.push(key);
+        db.disable_file_deletions();
+        before = being_made();
+        if before.is_empty() {
+            db.enable_file_deletions();
+        }
+        !before.is_empty()
+    });
+    // Enough to have it done, and to need it.
+    for i in 0..400 {
+        let key = format!("held{i:03}");
+        db.put_opt(&SYNC, &db.default_column_family(), &key, vec![2; 16 << 10])
+            .unwrap();
+        told.push(key);
+    }
+    db.flush().unwrap();
+    assert_eq!(being_made(), before);
+    machine.cut_power(&told, &[]);
+    let hits = machine.count(Ticker::WalPrecreateHit);
+    db.enable_file_deletions();
+    until("logs come from the pool again", || {
+        told.push(put(&db, &SYNC, &format!("after{:05}", told.len())).unwrap());
+        machine.count(Ticker::WalPrecreateHit) > hits
+    });
+    machine.cut_power(&told, &[]);
+}
+
 /// The types of the records at the starts of the logs.
 fn first_types(machine: &Machine) -> Vec<u8> {
     let logs = machine.names(DIR).into_iter();

@@ -1,0 +1,309 @@
+//! Files are filled, taken, given back and held; what others left is looked at.
+
+use super::*;
+use base::clock::SystemClock;
+use io::posix::Posix;
+
+const OPTIONS: PoolOptions = PoolOptions {
+    file_bytes: 128 << 10,
+    ready: 1,
+    direct: false,
+    recycle: 0,
+};
+
+/// Works until there is nothing to do.
+fn fill_all(pool: &Pool) {
+    while pool.next().is_some() {
+        pool.step(&mut |_| true).unwrap();
+    }
+}
+
+#[test]
+fn files_are_filled_taken_retired_and_filled_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), OPTIONS).unwrap();
+    let log = dir.path().join("000004.log");
+    assert_eq!(pool.take(&log).unwrap(), None);
+    fill_all(&pool);
+    assert_eq!(pool.next(), None, "that is enough");
+    assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
+    assert_eq!(std::fs::read(&log).unwrap(), vec![0; 128 << 10]);
+    std::fs::write(&log, vec![1; 128 << 10]).unwrap();
+    pool.retire(&log, false).unwrap();
+    assert!(!log.exists() && pool.next().is_some());
+    fill_all(&pool);
+    assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
+    assert_eq!(std::fs::read(&log).unwrap(), vec![0; 128 << 10]);
+}
+
+#[test]
+fn what_an_earlier_process_left_is_used_only_if_it_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let sub = dir.path().join(DIR);
+    std::fs::create_dir(&sub).unwrap();
+    std::fs::write(sub.join("1.zeroing"), vec![0; 100]).unwrap();
+    std::fs::write(sub.join("2.zero"), vec![0; 100]).unwrap();
+    std::fs::write(sub.join("note.txt"), b"mine").unwrap();
+    let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), OPTIONS).unwrap();
+    assert_eq!(pool.ready(), 0);
+    assert!(!sub.join("1.zeroing").exists() && sub.join("note.txt").exists());
+    drop(pool);
+    std::fs::write(sub.join("3.zero"), vec![9; 128 << 10]).unwrap();
+    let log = dir.path().join("000004.log");
+    let size = 128 << 10;
+    let mut late = vec![0; size];
+    late[size - 1] = 1;
+    for (content, taken) in [
+        (vec![9; size], None),
+        (late, None),
+        (vec![0; size], Some(Taken::Zeroed)),
+    ] {
+        std::fs::write(sub.join("3.zero"), content).unwrap();
+        let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), OPTIONS).unwrap();
+        assert_eq!(pool.take(&log).unwrap(), None, "not looked at yet");
+        assert_eq!(pool.next(), Some(Next::Tidy));
+        assert_eq!(pool.step(&mut |_| true).unwrap(), 0);
+        assert_eq!(pool.ready(), usize::from(taken.is_some()));
+        assert_eq!(pool.take(&log).unwrap(), taken, "foreign content is no log");
+        assert!(!sub.join("3.zero").exists());
+    }
+}
+
+#[test]
+fn what_is_no_plain_file_is_neither_followed_nor_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let sub = dir.path().join(DIR);
+    std::fs::create_dir(&sub).unwrap();
+    let mine = dir.path().join("mine");
+    std::fs::write(&mine, vec![0; 128 << 10]).unwrap();
+    std::fs::create_dir(sub.join("1.zero")).unwrap();
+    std::fs::create_dir(sub.join("2.reserve")).unwrap();
+    std::os::unix::fs::symlink(&mine, sub.join("3.zero")).unwrap();
+    std::os::unix::fs::symlink(&mine, sub.join("4.reserve")).unwrap();
+    std::os::unix::fs::symlink("nowhere", sub.join("5.zero")).unwrap();
+    let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), OPTIONS).unwrap();
+    let log = dir.path().join("000004.log");
+    assert_eq!(pool.take(&log).unwrap(), None);
+    pool.step(&mut |_| true).unwrap();
+    assert_eq!(pool.take(&log).unwrap(), None);
+    // As if the file system were full: the reserve is all there is.
+    pool.starved.store(true, Ordering::Relaxed);
+    assert_eq!(pool.take(&log).unwrap(), None);
+    assert!(sub.join("1.zero").is_dir() && sub.join("2.reserve").is_dir());
+    assert_eq!(std::fs::read(&mine).unwrap(), vec![0; 128 << 10]);
+    fill_all(&pool);
+    assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
+    assert!(!log.is_symlink());
+}
+
+/// The directory of the logs was removed under an open database. The pool made it again with its own,
+/// and the next log went there.
+#[test]
+fn a_directory_that_is_gone_is_not_made_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let logs = dir.path().join("logs");
+    std::fs::create_dir(&logs).unwrap();
+    let pool = Pool::open(Posix::shared(), SystemClock::shared(), &logs, OPTIONS).unwrap();
+    std::fs::remove_dir(&logs).unwrap();
+    assert!(pool.step(&mut |_| true).unwrap_err().is_not_found());
+    assert!(!logs.exists());
+}
+
+/// Somebody copied the directory of a database that was asked to keep its files: the one that was
+/// being filled had gone when he came to it, removed or under another name.
+#[test]
+fn what_is_held_stays_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), LARGE).unwrap();
+    let log = dir.path().join("000004.log");
+    while pool.ready() == 0 {
+        pool.step(&mut |_| true).unwrap();
+    }
+    assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
+    // Filled to the last piece but one: the next step would give it its name.
+    for _ in 1..(1 << 20) / PIECE {
+        pool.step(&mut |_| true).unwrap();
+    }
+    let names = || {
+        let all = std::fs::read_dir(dir.path().join(DIR)).unwrap();
+        all.map(|e| e.unwrap().file_name()).collect::<Vec<_>>()
+    };
+    let before = names();
+    assert_eq!(before, ["2.zeroing"]);
+    pool.hold();
+    pool.hold();
+    pool.release();
+    assert_eq!((pool.next(), pool.has_some()), (None, false));
+    assert_eq!(pool.step(&mut |_| true).unwrap(), 0);
+    assert_eq!(pool.take(&log).unwrap(), None);
+    assert_eq!(names(), before);
+    pool.release();
+    assert!(pool.has_some() && pool.next().is_some());
+    pool.step(&mut |_| true).unwrap();
+    assert_eq!(names(), ["2.zero"]);
+    // What is ready may become a log: it gets its name, and is not lost.
+    pool.hold();
+    assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
+}
+
+/// Whoever wants the files to stay waits for the step that is under way, and it ends soon. What it
+/// was looking at is looked at again later, and not thrown away.
+#[test]
+fn a_hold_waits_for_the_step_and_the_step_does_not_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let left = dir.path().join(DIR).join("3.zero");
+    std::fs::create_dir(dir.path().join(DIR)).unwrap();
+    std::fs::write(&left, vec![0; 128 << 10]).unwrap();
+    let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), OPTIONS).unwrap();
+    base::sync::thread::scope(|scope| {
+        let mut holder = None;
+        let go = &mut |_| {
+            if holder.is_none() {
+                holder = Some(scope.spawn(|| pool.hold()));
+            }
+            while lock(&pool.bench).holds == 0 {
+                base::sync::thread::yield_now();
+            }
+            true
+        };
+        assert_eq!(pool.step(go).unwrap(), 0);
+    });
+    assert!(left.exists() && pool.ready() == 0 && pool.next().is_none());
+    pool.release();
+    fill_all(&pool);
+    assert_eq!(pool.ready(), 1);
+    assert!(left.exists());
+}
+
+#[test]
+fn recycled_logs_are_taken_as_they_are_and_not_by_the_next_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = PoolOptions {
+        ready: 0,
+        recycle: 1,
+        ..OPTIONS
+    };
+    let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), options).unwrap();
+    let [a, b] = ["000004.log", "000005.log"].map(|n| dir.path().join(n));
+    for log in [&a, &b] {
+        std::fs::write(log, b"old").unwrap();
+        pool.retire(log, true).unwrap();
+        assert!(!log.exists());
+    }
+    assert_eq!(pool.take(&a).unwrap(), Some(Taken::Recycled));
+    assert_eq!(std::fs::read(&a).unwrap(), b"old");
+    assert_eq!(pool.take(&b).unwrap(), None, "one was kept");
+    pool.retire(&a, true).unwrap();
+    let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), options).unwrap();
+    assert_eq!(pool.take(&b).unwrap(), None);
+}
+
+const LARGE: PoolOptions = PoolOptions {
+    file_bytes: 16 << 20,
+    ..OPTIONS
+};
+
+/// Each call writes one piece, and as much as is said before. (A whole file of 4 MiB was written
+/// beside the first puts, and 128 MiB a second later on, a mebibyte at a time: a synced put waited
+/// for what had piled up.)
+#[test]
+fn each_step_is_one_piece_and_files_grow_from_a_small_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), LARGE).unwrap();
+    for bytes in [256 << 10, 1 << 20, 4 << 20, 16 << 20, 16 << 20] {
+        for filled in (0..bytes).step_by(PIECE as usize) {
+            let urgent = true;
+            assert_eq!(
+                pool.next(),
+                Some(Next::Fill {
+                    bytes,
+                    filled,
+                    urgent
+                })
+            );
+            let mut told = Vec::new();
+            let written = pool.step(&mut |n| {
+                told.push(n);
+                true
+            });
+            assert_eq!((written.unwrap(), told), (PIECE, vec![PIECE]));
+        }
+        assert_eq!(pool.ready(), 1);
+        let log = dir.path().join("000004.log");
+        assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
+        assert_eq!(log.metadata().unwrap().len(), bytes);
+    }
+}
+
+/// The first log takes the file that was ready, and the next one does not wait for the reserve.
+#[test]
+fn a_reserve_in_the_making_waits_where_no_file_is_ready() {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), LARGE).unwrap();
+    let log = dir.path().join("000004.log");
+    while pool.ready() == 0 {
+        pool.step(&mut |_| true).unwrap();
+    }
+    pool.step(&mut |_| true).unwrap();
+    let next = |bytes, filled, urgent| {
+        let next = Next::Fill {
+            bytes,
+            filled,
+            urgent,
+        };
+        assert_eq!(pool.next(), Some(next));
+    };
+    next(RESERVE, PIECE, false);
+    assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
+    next(1 << 20, 0, true);
+    while pool.ready() == 0 {
+        pool.step(&mut |_| true).unwrap();
+    }
+    next(RESERVE, PIECE, false);
+    fill_all(&pool);
+    assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
+    assert_eq!(std::fs::read(&log).unwrap(), vec![0; 1 << 20]);
+    assert!(lock(&pool.reserve).is_some());
+}
+
+#[test]
+fn a_step_that_is_not_let_go_writes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), LARGE).unwrap();
+    let before = pool.next();
+    assert_eq!(pool.step(&mut |_| false).unwrap(), 0);
+    assert_eq!((pool.next(), pool.has_some()), (before, false));
+}
+
+/// A log that comes before the next file is done gets what there is of it, if that is worth
+/// having, and only that: behind it lies an old log.
+#[test]
+fn what_is_filled_of_a_file_is_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), LARGE).unwrap();
+    let log = dir.path().join("000004.log");
+    std::fs::create_dir(dir.path().join(DIR)).unwrap();
+    std::fs::write(&log, vec![1; 16 << 20]).unwrap();
+    pool.last_bytes.store(16 << 20, Ordering::Relaxed);
+    pool.retire(&log, false).unwrap();
+    for pieces in 1..=4 {
+        assert!(!pool.has_some());
+        assert_eq!(pool.take(&log).unwrap(), None, "{pieces} pieces");
+        pool.step(&mut |_| true).unwrap();
+    }
+    assert!(pool.has_some() && pool.ready() == 0);
+    assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
+    assert_eq!(std::fs::read(&log).unwrap(), vec![0; 256 << 10]);
+    let urgent = true;
+    let next = Next::Fill {
+        bytes: 1 << 20,
+        filled: 0,
+        urgent,
+    };
+    assert_eq!(pool.next(), Some(next), "and it grows from there");
+    pool.step(&mut |_| true).unwrap();
+    drop(pool);
+    let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), LARGE).unwrap();
+    assert_eq!(std::fs::read_dir(dir.path().join(DIR)).unwrap().count(), 0);
+    assert_eq!(pool.take(&log).unwrap(), None);
+}
