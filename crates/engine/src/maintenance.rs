@@ -72,25 +72,44 @@ pub(crate) fn begin_flush(
 }
 
 impl BegunFlush {
+    fn is_done(&self) -> bool {
+        !self.0.iter().any(|(f, memtables)| {
+            let view = f.view.load();
+            !f.is_dropped()
+                && view
+                    .imm
+                    .iter()
+                    .any(|m| memtables.iter().any(|p| p.id() == m.id()))
+        })
+    }
+
     /// Waits until all of it is in tables.
     pub(crate) fn wait(&self, db: &Shared) -> Result<()> {
         let mut state = db.state();
-        loop {
-            let left = self.0.iter().any(|(f, memtables)| {
-                let view = f.view.load();
-                !f.is_dropped()
-                    && view
-                        .imm
-                        .iter()
-                        .any(|m| memtables.iter().any(|p| p.id() == m.id()))
-            });
-            if !left {
-                return Ok(());
-            }
+        while !self.is_done() {
             state.check_writable()?;
             check_not_ended(db)?;
             state = db.wait(state);
         }
+        Ok(())
+    }
+
+    /// Waits no longer than `at_most`, and not while background work is paused. Returns whether all of
+    /// it is in tables.
+    pub(crate) fn wait_a_little(&self, db: &Shared, at_most: Duration) -> Result<bool> {
+        let clock = &db.env().clock;
+        let until = clock.monotonic_nanos() + at_most.as_nanos() as u64;
+        let mut state = db.state();
+        while !self.is_done() {
+            state.check_writable()?;
+            check_not_ended(db)?;
+            let left = until.saturating_sub(clock.monotonic_nanos());
+            if left == 0 || state.paused > 0 {
+                return Ok(false);
+            }
+            state = db.wait_timeout(state, Duration::from_nanos(left));
+        }
+        Ok(true)
     }
 }
 
@@ -218,6 +237,7 @@ pub(crate) fn pause_background_work(db: &Shared) -> Result<()> {
         state.check_writable()?;
     }
     state.paused += 1;
+    db.notify(); // an ingestion may be waiting for a flush
     while state.busy > 0 {
         state = db.wait(state);
     }

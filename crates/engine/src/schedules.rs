@@ -16,7 +16,7 @@ use crate::memtable::{Memtable, Settings};
 use crate::options::{MemtableFactory, WriteOptions};
 use crate::write::group::{Group, Parallel, Queue, Request, Turn};
 use crate::write::order::Order;
-use crate::write::plan::Plan;
+use crate::write::plan::{Patience, Plan};
 use crate::write::watermark::Watermark;
 
 fn request(n: u64, no_slowdown: bool) -> Request {
@@ -35,7 +35,7 @@ fn request(n: u64, no_slowdown: bool) -> Request {
 }
 
 /// Everybody is served once, whoever leads, carries, hands over early, and lets members insert for
-/// themselves.
+/// themselves. While a leader is held back, those who do not wait for that are refused, and no others.
 pub fn queue(seed: u64) {
     let mut rng = Rng::new(seed);
     let queue = Arc::new(Queue::new(rng.one_in(2)));
@@ -48,10 +48,8 @@ pub fn queue(seed: u64) {
             let written = Arc::clone(&written);
             let mut rng = Rng::new(rng.next_u64());
             thread::spawn(move || {
-                for n in 0..each {
-                    write(&queue, &leading, &written, &mut rng, n);
-                }
-                each
+                let done = |n: &u64| write(&queue, &leading, &written, &mut rng, *n);
+                (0..each).filter(done).count() as u64
             })
         })
         .collect();
@@ -63,21 +61,27 @@ pub fn queue(seed: u64) {
     );
 }
 
-fn write(queue: &Queue, leading: &AtomicU64, written: &AtomicU64, rng: &mut Rng, n: u64) {
+/// Whether it was written.
+fn write(queue: &Queue, leading: &AtomicU64, written: &AtomicU64, rng: &mut Rng, n: u64) -> bool {
     let insert = |_: &WriteBatch| {
         written.fetch_add(1, Ordering::SeqCst);
         Ok(())
     };
-    let request = match queue.enter(request(n, rng.one_in(3)), insert) {
+    let no_slowdown = rng.one_in(3);
+    let request = match queue.enter(request(n, no_slowdown), insert) {
         Turn::Done(result) => {
-            assert!(result.is_ok());
-            return;
+            assert!(result.is_ok() || no_slowdown);
+            return result.is_ok();
         }
         Turn::Lead(request) => request,
     };
     let mut lead = queue.lead();
     assert_eq!(leading.swap(1, Ordering::SeqCst), 0, "two lead at once");
+    let held = rng
+        .one_in(3)
+        .then(|| lead.hold(&Error::busy("held back"), Patience::Job));
     base::sync::time::switch();
+    drop(held);
     let followers = queue.followers(&request, 1 << 20);
     let mut group = Group {
         lead: request,
@@ -95,6 +99,7 @@ fn write(queue: &Queue, leading: &AtomicU64, written: &AtomicU64, rng: &mut Rng,
     }
     drop(lead);
     group.finish(&Ok(()));
+    true
 }
 
 /// Groups become visible in their order; nobody is in while the gate is closed.
@@ -107,7 +112,11 @@ pub fn order(seed: u64) {
         let (order, inside) = (Arc::clone(&order), Arc::clone(&inside));
         let (count, fails, no_slowdown) = (rng.below(3), rng.one_in(4), rng.one_in(4));
         threads.push(thread::spawn(move || {
-            let Ok(gate) = order.enter(no_slowdown) else {
+            let Ok(gate) = order.enter(if no_slowdown {
+                Patience::None
+            } else {
+                Patience::All
+            }) else {
                 assert!(no_slowdown);
                 return;
             };

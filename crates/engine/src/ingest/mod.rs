@@ -18,6 +18,7 @@ mod prepare;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::stats::{Activity, HistogramKind};
 use base::{Error, ErrorKind, Result};
@@ -43,6 +44,11 @@ use prepare::Incoming;
 
 /// The epoch of files that are ingested behind everything: RocksDB's.
 const EPOCH_BEHIND: u64 = 1;
+
+/// So often memtables are flushed beside writers, before writers wait for it.
+const TRIES_BESIDE_WRITERS: u32 = 2;
+/// So long writers wait for a flush.
+const WITHOUT_WRITERS_MAX: Duration = Duration::from_millis(500);
 
 /// How files are ingested. Names and defaults are RocksDB's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,39 +149,59 @@ pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> 
     }
     names.sync(&*db.env().fs, &db.dir)?;
     db.timed(HistogramKind::IngestExternalFilePrepareMicros, preparing);
-    // Most of what must be flushed and synced is so before writers wait.
-    for job in &jobs {
-        if job.needs_flush()? {
-            maintenance::flush(
-                db,
-                std::slice::from_ref(job.family),
-                &FlushOptions::default(),
-            )?;
-        }
-    }
-    let exclusives: Vec<_> = jobs
-        .iter()
-        .map(|job| job.exclusive(db))
-        .collect::<Result<_>>()?;
-    submit::flush_wal(db, true)?;
-    let began = db.timer();
-    let done = db.alone(|| {
+    let mut tries = 0;
+    let (began, done) = loop {
+        // Most of what must be flushed and synced is so before writers wait.
         for job in &jobs {
             if job.needs_flush()? {
                 let one = std::slice::from_ref(job.family);
-                maintenance::begin_flush(db, one, FlushReason::ExternalFileIngestion)?.wait(db)?;
+                maintenance::flush(db, one, &FlushOptions::default())?;
             }
         }
+        let exclusives: Vec<_> = jobs
+            .iter()
+            .map(|job| job.exclusive(db))
+            .collect::<Result<_>>()?;
         submit::flush_wal(db, true)?;
-        commit(db, &mut jobs, &exclusives, &mut made)
-    })?;
-    drop(exclusives);
+        let began = db.timer();
+        let done = db.alone(|| {
+            if !flushed(db, &jobs, tries >= TRIES_BESIDE_WRITERS)? {
+                return Ok(None);
+            }
+            submit::flush_wal(db, true)?;
+            commit(db, &mut jobs, &exclusives, &mut made).map(Some)
+        })?;
+        if let Some(done) = done {
+            break (began, done);
+        }
+        tries += 1;
+    };
     db.timed(HistogramKind::IngestExternalFileRunTime, began);
     tell(db, &jobs, &done);
     db.attention.raise();
     admit::debt_changed(db);
     remove_moved(db, &jobs);
     Ok(())
+}
+
+/// Whether no memtable has keys of the files; nobody writes meanwhile. If need be, waits a little for
+/// flushes: no longer, since a listener that the flush tells may write, and not while background work
+/// is paused, since whoever paused it may.
+fn flushed(db: &Shared, jobs: &[Job<'_>], wait: bool) -> Result<bool> {
+    for job in jobs {
+        if !job.needs_flush()? {
+            continue;
+        }
+        if !wait {
+            return Ok(false);
+        }
+        let one = std::slice::from_ref(job.family);
+        let flush = maintenance::begin_flush(db, one, FlushReason::ExternalFileIngestion)?;
+        if !flush.wait_a_little(db, WITHOUT_WRITERS_MAX)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn check(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> {

@@ -18,7 +18,8 @@ use base::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, ErrorKind, Result};
 
-use super::plan::Plan;
+use super::group::Lead;
+use super::plan::{Patience, Plan};
 use super::stall::{self, Change, Controller, Counts, Debt, Limits};
 use crate::compaction::candidates::pending_compaction_bytes;
 use crate::events::Event;
@@ -122,12 +123,12 @@ impl Stall {
 
 /// Lets a group of `bytes` through, after rotating memtables and waiting as needed.
 #[inline]
-pub(crate) fn admit(db: &Shared, plan: &Plan, bytes: usize) -> Result<()> {
+pub(crate) fn admit(db: &Shared, lead: &Lead<'_>, plan: &Plan, bytes: usize) -> Result<()> {
     if db.attention.raised() {
         look_closer(db)?;
     }
     if db.stall.is_shaping() || db.write_buffers().should_stall() {
-        pace(db, plan, bytes)?;
+        pace(db, lead, plan, bytes)?;
     }
     Ok(())
 }
@@ -135,7 +136,8 @@ pub(crate) fn admit(db: &Shared, plan: &Plan, bytes: usize) -> Result<()> {
 /// Fails a write that must not wait if it would have to: before it queues behind one that does.
 #[inline]
 pub(crate) fn check_patience(db: &Shared, plan: &Plan) -> Result<()> {
-    if plan.no_slowdown && (!db.stall.is_normal() || db.write_buffers().should_stall()) {
+    if !plan.patience.bears_stalls() && (!db.stall.is_normal() || db.write_buffers().should_stall())
+    {
         return Err(impatient(db));
     }
     Ok(())
@@ -248,8 +250,13 @@ fn oldest_memtable(families: &FamilySet) -> Option<&Arc<Family>> {
 
 /// Holds a group of `bytes` back as the debt asks for.
 #[cold]
-fn pace(db: &Shared, plan: &Plan, bytes: usize) -> Result<()> {
+fn pace(db: &Shared, lead: &Lead<'_>, plan: &Plan, bytes: usize) -> Result<()> {
     check_patience(db, plan)?;
+    let _held = if db.stall.is_normal() && !db.write_buffers().should_stall() {
+        None
+    } else {
+        Some(lead.hold(&impatient(db), Patience::Job))
+    };
     db.leave_letters(); // that writers are held back, for one
     wait_for_memory(db)?;
     if db.stall.is_stopped() {
@@ -262,7 +269,7 @@ fn pace(db: &Shared, plan: &Plan, bytes: usize) -> Result<()> {
         return Ok(());
     }
     let nanos = ask(db, bytes);
-    if nanos > 0 && !plan.no_slowdown {
+    if nanos > 0 && plan.patience.bears_stalls() {
         let ticker = if db.stall.is_normal() {
             Ticker::WritePacedMicros
         } else {
@@ -508,7 +515,7 @@ pub(crate) fn give_way(db: &Shared, plan: &Plan, bytes: usize) -> Result<()> {
     if !behind {
         return Ok(());
     }
-    if plan.no_slowdown {
+    if !plan.patience.bears_stalls() {
         return Err(Error::new(
             ErrorKind::Incomplete,
             "Low priority write stall: compactions are due",

@@ -20,7 +20,7 @@ use base::sync::thread::{self, Thread};
 use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, Result};
 
-use super::plan::Plan;
+use super::plan::{Patience, Plan};
 use crate::batch::WriteBatch;
 use crate::family::Epoch;
 
@@ -130,6 +130,8 @@ struct Waiting {
     called: bool,
     /// Groups that have passed those who sleep.
     passed: u32,
+    /// Why the leader is held back, if it is, and who does not wait for it: up to this patience.
+    held: Option<(Error, Patience)>,
 }
 
 /// A queue of writers.
@@ -156,6 +158,29 @@ impl Lead<'_> {
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
         self.hand_over();
+    }
+}
+
+impl<'a> Lead<'a> {
+    /// Whoever leads is held back while the result lives: those who queue behind it and have no more
+    /// than this patience get the error, and so do those who come.
+    pub(crate) fn hold(&self, error: &Error, patience: Patience) -> Held<'a> {
+        if let Some(queue) = self.queue {
+            queue.hold(error, patience);
+        }
+        Held(self.queue)
+    }
+}
+
+/// See [`Lead::hold`].
+#[must_use = "it ends when it is dropped"]
+pub(crate) struct Held<'a>(Option<&'a Queue>);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if let Some(queue) = self.0 {
+            queue.lock().held = None;
+        }
     }
 }
 
@@ -220,6 +245,11 @@ impl Queue {
             if !waiting.led {
                 waiting.led = true;
                 return Turn::Lead(request);
+            }
+            if let Some((e, patience)) = &waiting.held
+                && request.plan.patience <= *patience
+            {
+                return Turn::Done(Err(e.duplicate()));
             }
             let me = Arc::new(Follower {
                 request: Mutex::new(Some(request)),
@@ -290,6 +320,27 @@ impl Queue {
             group.extend(waiting.followers.remove(at));
         }
         group
+    }
+
+    /// See [`Lead::hold`].
+    #[cold]
+    fn hold(&self, error: &Error, patience: Patience) {
+        let mut waiting = self.lock();
+        waiting.held = Some((error.duplicate(), patience));
+        let mut refused = Vec::new();
+        waiting.followers.retain(|f| {
+            let goes = f.with_request(|r| r.plan.patience <= patience) == Some(true);
+            if goes {
+                refused.push(Arc::clone(f));
+            }
+            !goes
+        });
+        for follower in refused {
+            if follower.signal.load(Ordering::Acquire) == TRY {
+                waiting.called = false;
+            }
+            follower.finish(Err(error.duplicate()));
+        }
     }
 
     /// What the caller of [`Queue::enter`] that got [`Turn::Lead`] has.

@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use base::{Error, ErrorKind, Result};
 
+use super::plan::Patience;
 use super::watermark::Watermark;
 
 /// See the module.
@@ -36,6 +37,8 @@ struct State {
     /// Groups that are in.
     inside: usize,
     closed: bool,
+    /// It is closed until somebody asks to open it.
+    kept: bool,
     /// While it is closed nobody waits: who comes gets this.
     refusal: Option<Error>,
     /// Threads that sleep on `changed`.
@@ -91,7 +94,10 @@ pub(crate) struct Closed<'a>(Option<&'a Order>);
 impl Closed<'_> {
     /// Leaves the gate closed: somebody calls [`Order::open`].
     pub(crate) fn keep(mut self) {
-        self.0 = None;
+        if let Some(order) = self.0.take() {
+            order.lock().kept = true;
+            order.changed.notify_all();
+        }
     }
 }
 
@@ -143,14 +149,19 @@ impl Order {
         state
     }
 
-    /// Goes in; waits while the order is closed. Errors: `Incomplete` if it is and `no_slowdown`.
-    pub(crate) fn enter(&self, no_slowdown: bool) -> Result<Inside<'_>> {
+    /// Goes in; waits while the order is closed, as far as `patience` goes. Errors: `Incomplete`.
+    pub(crate) fn enter(&self, patience: Patience) -> Result<Inside<'_>> {
         let mut state = self.lock();
         while state.closed {
             if let Some(e) = &state.refusal {
                 return Err(e.duplicate());
             }
-            if no_slowdown {
+            let waits = match patience {
+                Patience::None => false,
+                Patience::Job => !state.kept,
+                Patience::All => true,
+            };
+            if !waits {
                 return Err(Error::new(
                     ErrorKind::Incomplete,
                     "write would wait: the WAL is locked or memtables are being rotated",
@@ -186,6 +197,7 @@ impl Order {
     pub(crate) fn open(&self) {
         let mut state = self.lock();
         state.closed = false;
+        state.kept = false;
         state.refusal = None;
         drop(state);
         self.changed.notify_all();
@@ -264,22 +276,22 @@ mod tests {
     #[test]
     fn the_gate_waits_for_those_inside() {
         let order = Arc::new(Order::after(0));
-        let inside = order.enter(false).unwrap();
+        let inside = order.enter(Patience::All).unwrap();
         let other = Arc::clone(&order);
         let closing = base::sync::thread::Builder::new()
             .spawn(move || other.close().keep())
             .unwrap();
-        while order.enter(true).is_ok() {
+        while order.enter(Patience::None).is_ok() {
             base::sync::thread::yield_now();
         }
         assert!(!closing.is_finished());
         drop(inside);
         closing.join().unwrap();
         assert_eq!(
-            order.enter(true).err().map(|e| e.kind()),
+            order.enter(Patience::None).err().map(|e| e.kind()),
             Some(ErrorKind::Incomplete)
         );
         order.open();
-        order.enter(true).unwrap();
+        order.enter(Patience::None).unwrap();
     }
 }

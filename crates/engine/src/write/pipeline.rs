@@ -37,17 +37,18 @@ use base::perf::{self, PerfCounter, PerfLevel};
 use base::stats::{HistogramKind, Ticker};
 use base::sync::PoisonError;
 use base::sync::atomic::Ordering;
-use base::{Error, Result};
+use base::{Error, ErrorKind, Result};
 
 use super::admit::{admit, check_patience, give_way};
 use super::apply::{self, Inserter, NewWrites};
 use super::group::{Group, Lead, Parallel, Queue, Request, Turn};
-use super::order::Ticket;
-use super::plan::Plan;
+use super::order::{Inside, Ticket};
+use super::plan::{Patience, Plan};
 use super::submit::{self, Flying, Logged};
 use crate::batch::WriteBatch;
 use crate::family::FamilySet;
 use crate::options::WriteOptions;
+use crate::outbox;
 use crate::shared::Shared;
 
 /// From this many records on, the members of a group insert their batches themselves: below, the
@@ -81,6 +82,9 @@ pub(crate) fn write_planned(
     apply::check(&batch, &families)?;
     let checked = families.epoch();
     drop(families);
+    if outbox::works() {
+        plan.patience = plan.patience.min(Patience::Job);
+    }
     if db.options.db.two_write_queues && batch.count() == 0 && plan.log.is_some() {
         plan = plan.log_only();
     }
@@ -146,12 +150,12 @@ fn lead(db: &Shared, queue: &Queue, request: Request) -> Result<u64> {
     let plan = request.plan;
     let clock = &*db.env().clock;
     let delayed = perf::start(clock);
-    admit(db, &plan, request.batch.data().len())?;
+    admit(db, &lead, &plan, request.batch.data().len())?;
     perf::stop(PerfCounter::WriteDelayTime, clock, delayed);
     if plan.waits_for_device() {
         submit::wait_for_slot(db)?; // followers gather meanwhile
     }
-    let _inside = db.order.enter(plan.no_slowdown)?;
+    let _inside = pass_the_gate(db, &lead, plan.patience)?;
     // From here on families are neither made nor dropped.
     let families = db.families.load();
     check_again(&request, &families)?;
@@ -168,6 +172,25 @@ fn lead(db: &Shared, queue: &Queue, request: Request) -> Result<u64> {
     lead.hand_over();
     group.finish(&result);
     result.map(|()| group.lead.batch.last_sequence())
+}
+
+/// Goes into the order of writes. While that is closed, nobody waits behind who would not wait there.
+#[inline]
+fn pass_the_gate<'a>(db: &'a Shared, lead: &Lead<'_>, patience: Patience) -> Result<Inside<'a>> {
+    let more = |from: Patience, e: &Error| e.kind() == ErrorKind::Incomplete && patience > from;
+    match db.order.enter(Patience::None) {
+        Err(e) if more(Patience::None, &e) => {
+            let _held = lead.hold(&e, Patience::None);
+            match db.order.enter(Patience::Job) {
+                Err(e) if more(Patience::Job, &e) => {
+                    let _held = lead.hold(&e, Patience::Job);
+                    db.order.enter(patience)
+                }
+                done => done,
+            }
+        }
+        done => done,
+    }
 }
 
 /// Refuses a batch of which a family was dropped since it was checked.
@@ -200,7 +223,7 @@ fn write_group(db: &Shared, lead: &mut Lead<'_>, group: &mut Group) -> Result<()
     let clock = &*db.env().clock;
     let logging = perf::start(clock);
     let Logged { ticket, flight } = if let Some(step) = plan.log {
-        submit::log_group(db, step, group)?
+        submit::log_group(db, lead, step, group)?
     } else {
         db.unlogged.store(true, Ordering::Release);
         db.count(Ticker::BytesWritten, group.bytes());

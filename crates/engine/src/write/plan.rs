@@ -9,10 +9,36 @@ pub(crate) struct Plan {
     pub(crate) log: Option<LogStep>,
     /// Whether the records go into the memtables.
     pub(crate) memtable: bool,
-    /// Fail with `Incomplete` instead of waiting for room.
-    pub(crate) no_slowdown: bool,
+    /// What it waits for before its turn.
+    pub(crate) patience: Patience,
     /// The caller does not wait until the write is visible.
     pub(crate) detached: bool,
+}
+
+/// What a writer waits for before its turn; else it fails with `Incomplete`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Patience {
+    /// Nothing but other writers: `no_slowdown`.
+    None,
+    /// On a thread that flushes or compacts: what needs neither. It would wait for itself.
+    Job,
+    /// Whatever it takes.
+    All,
+}
+
+impl Patience {
+    fn of(options: &WriteOptions) -> Self {
+        if options.no_slowdown {
+            Self::None
+        } else {
+            Self::All
+        }
+    }
+
+    /// Whether it waits for flushes and compactions.
+    pub(crate) fn bears_stalls(self) -> bool {
+        self == Self::All
+    }
 }
 
 /// How far the log goes before the write is acknowledged.
@@ -38,7 +64,7 @@ impl Plan {
         Self {
             log,
             memtable: true,
-            no_slowdown: options.no_slowdown,
+            patience: Patience::of(options),
             detached: false,
         }
     }
@@ -48,7 +74,7 @@ impl Plan {
         Self {
             log: Some(LogStep::Append),
             memtable: true,
-            no_slowdown: options.no_slowdown,
+            patience: Patience::of(options),
             detached: true,
         }
     }
@@ -74,7 +100,7 @@ impl Plan {
         self.memtable == other.memtable
             && self.log.is_some() == other.log.is_some()
             && self.log >= other.log
-            && (self.no_slowdown || !other.no_slowdown)
+            && self.patience <= other.patience
             && (!self.detached || other.detached)
     }
 }

@@ -16,9 +16,9 @@ use base::sync::atomic::Ordering;
 use base::{Error, ErrorKind, Result};
 use io::SyncKind;
 
-use super::group::Group;
+use super::group::{Group, Lead};
 use super::order::Ticket;
-use super::plan::LogStep;
+use super::plan::{LogStep, Patience};
 use super::wal::{ActiveLog, Guard, LogFlight};
 use crate::shared::Shared;
 
@@ -84,15 +84,17 @@ fn active<'a>(guard: &'a mut Guard<'_>) -> Result<&'a mut ActiveLog> {
 /// a full device it waits for space, as long as `wal_no_space_wait_ms` says.
 pub(crate) fn log_group<'a>(
     db: &'a Shared,
+    lead: &Lead<'_>,
     step: LogStep,
     group: &mut Group,
 ) -> Result<Logged<'a>> {
     let bytes = group.bytes();
-    let wait = if group.lead.plan.no_slowdown {
-        0
-    } else {
+    let wait = if group.lead.plan.patience.bears_stalls() {
         db.options.db.wal_no_space_wait_ms
+    } else {
+        0
     };
+    let mut held = None;
     let clock = &db.env().clock;
     let mut began = None;
     let logged = loop {
@@ -109,11 +111,13 @@ pub(crate) fn log_group<'a>(
                 if now - since >= wait * 1_000_000 || db.state().failure.is_some() {
                     return Err(e.hint("make room on the device; writes then succeed again"));
                 }
+                held.get_or_insert_with(|| lead.hold(&e, Patience::Job));
                 clock.sleep(NO_SPACE_RETRY);
             }
             other => break other?,
         }
     };
+    drop(held);
     if let Some(since) = began {
         let micros = (clock.monotonic_nanos() - since) / 1000;
         db.count(Ticker::StallMicros, micros);

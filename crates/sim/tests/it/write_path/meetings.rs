@@ -658,3 +658,141 @@ fn resume_waits_for_one_that_is_under_way() {
     put(&db, &SYNC, "after").unwrap();
     resuming.join().unwrap().unwrap();
 }
+
+/// Writes when a flush begins, on the thread that flushes, until it is refused.
+#[derive(Default)]
+struct FillsMemtables {
+    db: OnceLock<std::sync::Weak<Db>>,
+    refused: Mutex<Option<Error>>,
+}
+
+impl EventListener for FillsMemtables {
+    fn on_flush_begin(&self, _: &ironstone::listener::FlushJobInfo) {
+        let Some(db) = self.db.get().and_then(std::sync::Weak::upgrade) else {
+            return;
+        };
+        let refused = (0..20).find_map(|i| db.put(format!("{i}"), vec![b'v'; 16 << 10]).err());
+        *self.refused.lock().unwrap() = refused;
+    }
+}
+
+/// A listener wrote on the thread that flushes, filled the memtables, and waited for the flush that
+/// waited for it: for ever.
+#[test]
+fn a_listener_on_a_thread_that_flushes_does_not_wait_for_itself() {
+    let listener = Arc::new(FillsMemtables::default());
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    machine.options.cf.cf.write_buffer_size = 64 << 10;
+    machine.options.cf.cf.max_write_buffer_number = 2;
+    machine
+        .options
+        .env
+        .listeners
+        .add(Arc::clone(&listener) as _);
+    let db = Arc::new(machine.open());
+    listener.db.set(Arc::downgrade(&db)).unwrap();
+    db.put("in a memtable", "v").unwrap();
+    let flushing = Arc::clone(&db);
+    in_time("flush", move || flushing.flush().unwrap());
+    let refused = listener.refused.lock().unwrap().take().unwrap();
+    assert_eq!(refused.kind(), ErrorKind::Incomplete, "{refused}");
+    put(&db, &SYNC, "after").unwrap();
+}
+
+/// A writer that must not wait had queued before writes were stopped, behind one that then waited: it
+/// waited too. Where it was a listener on a thread that flushes, that was for ever.
+#[test]
+fn a_write_that_must_not_wait_does_not_wait_behind_one_that_does() {
+    let (mut machine, gate) = Machine::gated(WalIoMode::Buffered);
+    machine.options.cf.cf.write_buffer_size = 64 << 10;
+    machine.options.cf.cf.max_write_buffer_number = 2;
+    let db = Arc::new(machine.open());
+    db.put("in a memtable", "v").unwrap();
+    db.pause_background_work().unwrap();
+    let background = FlushOptions {
+        wait: false,
+        allow_write_stall: true,
+    };
+    db.flush_opt(&background, &db.default_column_family())
+        .unwrap();
+    gate.close(log_writes);
+    let writer = |key: &'static str, bytes, options: WriteOptions| {
+        let db = Arc::clone(&db);
+        let writer = start(move || {
+            let default = db.default_column_family();
+            db.put_opt(&options, &default, key, vec![b'v'; bytes])
+        });
+        a_moment();
+        writer
+    };
+    let fills = writer("fills a memtable", 70 << 10, WriteOptions::default());
+    gate.until_held();
+    let waits = writer("waits", 1, WriteOptions::default());
+    let no_slowdown = WriteOptions {
+        no_slowdown: true,
+        ..WriteOptions::default()
+    };
+    let refused = writer("refused", 1, no_slowdown);
+    gate.open();
+    fills.join().unwrap().unwrap();
+    let refused = in_time("no_slowdown", move || refused.join().unwrap());
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Incomplete);
+    assert!(!waits.is_finished());
+    db.continue_background_work().unwrap();
+    in_time("the other", move || waits.join().unwrap().unwrap());
+}
+
+/// Files for a key that is written all the time.
+fn external_file(machine: &Machine, path: &str) {
+    let mut writer = ironstone::SstFileWriter::new(&machine.options);
+    writer.open(path).unwrap();
+    writer.put("a key", "ingested").unwrap();
+    writer.finish().unwrap();
+}
+
+/// An ingestion held writers back while it waited for a flush. When background work was paused just
+/// then, and whoever had paused it wrote, nobody went on; nor did a listener that wrote on the thread
+/// that flushes.
+#[test]
+fn an_ingestion_holds_up_nobody_whom_its_flush_waits_for() {
+    let listener = Arc::new(WritesAfterFlush::default());
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    machine
+        .options
+        .env
+        .listeners
+        .add(Arc::clone(&listener) as _);
+    let db = Arc::new(machine.open());
+    listener.db.set(Arc::downgrade(&db)).unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let busy: Vec<_> = [false, true]
+        .map(|pauses| {
+            let (db, done) = (Arc::clone(&db), Arc::clone(&done));
+            start(move || {
+                while !done.load(Ordering::Relaxed) {
+                    if pauses {
+                        db.pause_background_work().unwrap();
+                    }
+                    db.put("a key", "written").unwrap();
+                    if pauses {
+                        db.continue_background_work().unwrap();
+                        std::thread::sleep(Duration::from_millis(2));
+                    }
+                }
+            })
+        })
+        .into();
+    for i in 0..30 {
+        let path = format!("/{i}.sst");
+        external_file(&machine, &path);
+        let ingesting = Arc::clone(&db);
+        in_time("an ingestion", move || {
+            let how = ironstone::IngestExternalFileOptions::default();
+            ingesting.ingest_external_file(&[path], &how).unwrap();
+        });
+    }
+    done.store(true, Ordering::Relaxed);
+    for thread in busy {
+        in_time("a writer", move || thread.join().unwrap());
+    }
+}
