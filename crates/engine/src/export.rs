@@ -271,19 +271,15 @@ fn add(
         edit.add_file(file.level, file.meta.clone());
     }
     let version = Arc::new(next_version(&db.tables, &family, &edit, Activity::Unknown)?);
-    families::record(db, &mut versions, birth)?;
-    // Number and name are in the MANIFEST, and the files may be from here on.
-    versions.max_column_family = family.id;
+    // From here on the MANIFEST may name the files.
     made.keep();
     // What is written from here on must be newer than the files.
     let newest = all.iter().map(|f| f.meta.largest_seqno).max().unwrap_or(0);
     let mut ticket = db.order.begin_through(newest);
     let used = ticket.last >= ticket.first;
     let last = ticket.last.max(db.visible().0);
-    let result = versions
-        .log(&db.tables, &db.numbers, &db.families.load(), last, edit)
-        // The MANIFEST has the family without its files: until there is another, nothing goes on.
-        .inspect_err(|e| db.fail("MANIFEST", e));
+    // One group: a MANIFEST has the family with its files, or neither.
+    let result = families::record(db, &mut versions, last, vec![birth, edit]);
     if result.is_ok() {
         let state = db.state();
         let view = family.view.load_full();

@@ -34,7 +34,8 @@ pub(crate) fn create(
     let family = db.alone(|| {
         let mut versions = db.lock_versions();
         let (family, edit) = prepare(db, &versions, name, options)?;
-        record(db, &mut versions, edit)?;
+        let last = db.visible().0;
+        record(db, &mut versions, last, vec![edit])?;
         join(db, &mut versions, &family);
         Ok(family)
     })?;
@@ -85,11 +86,17 @@ pub(crate) fn prepare(
     Ok((family, edit))
 }
 
-/// Makes an edit durable. Where the MANIFEST fails, the edit may be in it or not: nobody must be told
-/// of anything durable until another one says which, so that the database refuses writes.
-pub(crate) fn record(db: &Shared, versions: &mut VersionSet, edit: VersionEdit) -> Result<()> {
+/// Makes edits durable, all of them or none; `last` is the last sequence number that is used. Where the
+/// MANIFEST fails, they may be in it or not: nobody must be told of anything durable until another one
+/// says which, so that the database refuses writes.
+pub(crate) fn record(
+    db: &Shared,
+    versions: &mut VersionSet,
+    last: u64,
+    edits: Vec<VersionEdit>,
+) -> Result<()> {
     let families = db.families.load();
-    let recorded = versions.log(&db.tables, &db.numbers, &families, db.visible().0, edit);
+    let recorded = versions.log_all(&db.tables, &db.numbers, &families, last, edits);
     recorded.inspect_err(|e| {
         if versions.has_failed() {
             db.fail("MANIFEST", e);
@@ -145,7 +152,8 @@ pub(crate) fn drop_family(db: &Shared, family: &Arc<Family>) -> Result<()> {
             max_column_family: Some(versions.max_column_family),
             ..Default::default()
         };
-        record(db, &mut versions, edit)?;
+        let last = db.visible().0;
+        record(db, &mut versions, last, vec![edit])?;
         family.mark_dropped();
         let mut set = FamilySet::clone(&old);
         set.remove(family.id);

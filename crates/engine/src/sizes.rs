@@ -158,7 +158,7 @@ pub(crate) fn delete_files(
     }
     let count = edit.deleted_files.len();
     let new = Arc::new(next_version(&db.tables, family, &edit, Activity::Unknown)?);
-    record(db, &mut versions, edit)?;
+    record(db, &mut versions, db.visible().0, vec![edit])?;
     let state = db.state();
     let view = family.view.load_full();
     family.view.store(Arc::new(view.with_version(new)));

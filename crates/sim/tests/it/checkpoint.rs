@@ -252,6 +252,32 @@ fn a_family_is_exported_and_imported() {
     assert_eq!(dirs::files(&at("third")).unwrap().len(), before);
 }
 
+/// A family came by import in two edits. When a new MANIFEST was begun between them, because the old one
+/// was large, it did not have the family, and the second edit spoke of one that nobody knew: the database
+/// did not open any more.
+#[test]
+fn an_import_may_begin_a_new_manifest() {
+    let temp = dirs::scratch().unwrap();
+    let at = |name: &str| temp.path().join(name);
+    let db = Db::open(at("db"), &options()).unwrap();
+    fill(&db);
+    let metadata = db
+        .export_column_family(&db.default_column_family(), at("export"))
+        .unwrap();
+    let mut small = options();
+    small.db.max_manifest_file_size = 1;
+    let second = Db::open(at("second"), &small).unwrap();
+    let how = ImportColumnFamilyOptions::default();
+    second
+        .create_column_family_with_import("imported", &options().cf, &how, &metadata)
+        .unwrap();
+    let all = everything(&second).unwrap();
+    second.close().unwrap();
+    check_with_rocksdb("imported", &at("second"), &all);
+    let again = Db::open_all(at("second"), &small).unwrap();
+    assert_eq!(difference(&all, &everything(&again).unwrap()), None);
+}
+
 #[test]
 fn rocksdb_imports_our_export_and_we_import_its() {
     let Some(lib) = oracle::rocksdb() else { return };
