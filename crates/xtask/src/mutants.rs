@@ -1,21 +1,25 @@
-//! `cargo xtask mutants`: bugs are planted one at a time, and a test must find each.
+//! `cargo xtask mutants`: bugs are planted, and a test must find each.
 //!
 //! A mutant is a text file in `mutants/`: what is planted, which test must fail, and which lines of
-//! which file are replaced.
+//! which file are replaced. `PLANTED` in the lines instead is whether this mutant is the one.
 //!
 //! ```text
 //! planted: acknowledged before the sync
 //! killed by: -p ironstone-sim --test it write_path::errors
 //! file: crates/engine/src/write/submit.rs
 //! --- before
-//!     lines that stand there once
+//!     log.sync()?;
 //! --- after
-//!     lines instead
+//!     if !PLANTED {
+//!         log.sync()?;
+//!     }
 //! ```
 //!
-//! The tests run in a copy of the tree under `target/mutants`, with a build of its own. A test that
-//! fails or does not end kills the mutant. One that does not build is an error: it says nothing.
+//! All are planted at once in a copy of the tree under `target/mutants`, with a build of its own, and an
+//! environment variable says which is awake: each test is built once. A test that fails or does not end
+//! kills the mutant. One that fails while all sleep is an error: it says nothing.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -28,8 +32,8 @@ pub(crate) struct Arguments {
     /// Only mutants whose name contains this
     #[arg(long)]
     only: Option<String>,
-    /// Seconds after which a test counts as hanging
-    #[arg(long, default_value_t = 120)]
+    /// Seconds after which a test counts as hanging; most do much earlier, by their usual time
+    #[arg(long, default_value_t = 240)]
     timeout: u64,
     /// Print the mutants, and whether each can still be planted, and end
     #[arg(long)]
@@ -50,7 +54,7 @@ struct Mutant {
 
 impl Mutant {
     fn read(path: &Path) -> Result<Self, String> {
-        let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let text = read(path)?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         Self::parse(&name, &text).map_err(|e| format!("{}: {e}", path.display()))
     }
@@ -79,12 +83,11 @@ impl Mutant {
         })
     }
 
-    /// The file with the bug in it.
-    fn planted_in(&self, tree: &Path) -> Result<String, String> {
-        let path = tree.join(&self.file);
-        let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    /// The text of its file with the bug in it.
+    fn planted_in(&self, text: &str) -> Result<String, String> {
+        let awake = format!("::base::planted({:?})", self.name);
         match text.matches(&self.before).count() {
-            1 => Ok(text.replacen(&self.before, &self.after, 1)),
+            1 => Ok(text.replacen(&self.before, &self.after.replace("PLANTED", &awake), 1)),
             n => Err(format!(
                 "{}: the lines before stand {n} times in {}; bring mutants/{}.txt up to date",
                 self.name,
@@ -95,6 +98,39 @@ impl Mutant {
     }
 }
 
+/// Says which mutant is awake.
+const VARIABLE: &str = "IRONSTONE_PLANTED";
+/// Where the copy of the tree is asked which one that is.
+const HOOK_FILE: &str = "crates/base/src/lib.rs";
+
+fn hook() -> String {
+    format!(
+        r#"
+/// Whether the bug of this name is awake.
+pub fn planted(name: &str) -> bool {{
+    static AWAKE: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
+    let awake = AWAKE.get_or_init(|| std::env::var("{VARIABLE}").ok());
+    awake.as_deref() == Some(name)
+}}
+"#
+    )
+}
+
+/// The files of the tree that have bugs in them, with all bugs.
+fn plant(root: &Path, mutants: &[Mutant]) -> Result<BTreeMap<PathBuf, String>, String> {
+    let mut files = BTreeMap::new();
+    let hooked = read(&root.join(HOOK_FILE))? + &hook();
+    files.insert(PathBuf::from(HOOK_FILE), hooked);
+    for mutant in mutants {
+        let text = match files.remove(&mutant.file) {
+            Some(text) => text,
+            None => read(&root.join(&mutant.file))?,
+        };
+        files.insert(mutant.file.clone(), mutant.planted_in(&text)?);
+    }
+    Ok(files)
+}
+
 /// What became of a mutant.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
@@ -103,9 +139,21 @@ enum Fate {
     Survived,
 }
 
+impl Fate {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Hung => "did not end",
+            Self::Survived => "**survived**",
+        }
+    }
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+    let all = all(&root())?;
+    let planted = plant(&root(), &all)?;
     let wanted = arguments.only.as_deref().unwrap_or_default();
-    let mutants: Vec<Mutant> = all(&root())?
+    let mutants: Vec<Mutant> = all
         .into_iter()
         .filter(|m| m.name.contains(wanted))
         .collect();
@@ -113,47 +161,51 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         return Err(format!("no mutant's name contains {wanted:?}"));
     }
     if arguments.list {
-        return list(&mutants);
-    }
-    let tree = copy_of_the_tree()?;
-    let bench = Bench {
-        tree: &tree,
-        limit: Duration::from_secs(arguments.timeout),
-    };
-    for (i, mutant) in mutants.iter().enumerate() {
-        println!(
-            "[{}/{}] without a bug: {}",
-            i + 1,
-            mutants.len(),
-            mutant.killer.join(" ")
-        );
-        if bench.test(mutant)? != Fate::Survived {
-            return Err(format!("{}: its test fails without the bug", mutant.name));
+        for mutant in &mutants {
+            println!("{}: {}", mutant.name, mutant.planted);
+            println!("    cargo test {}", mutant.killer.join(" "));
         }
-    }
-    let mut survivors = Vec::new();
-    println!("\n| planted | killed by | how | seconds |\n|---|---|---|---:|");
-    for mutant in &mutants {
-        let begun = now();
-        let fate = bench.plant(mutant)?;
-        let how = match fate {
-            Fate::Failed => "failed",
-            Fate::Hung => "did not end",
-            Fate::Survived => "**survived**",
-        };
-        let test = mutant.killer.last().map_or("", String::as_str);
-        let seconds = begun.elapsed().as_secs();
-        println!("| {} | `{test}` | {how} | {seconds} |", mutant.planted);
-        if fate == Fate::Survived {
-            survivors.push(mutant.name.clone());
-        }
-    }
-    let killed = mutants.len() - survivors.len();
-    println!("\n{killed} of {} killed", mutants.len());
-    if survivors.is_empty() {
         return Ok(());
     }
-    Err(format!("survived: {}", survivors.join(", ")))
+    let bench = Bench {
+        tree: copy_of_the_tree(&planted)?,
+        most: Duration::from_secs(arguments.timeout),
+    };
+    let sound = bench.without_bugs(&mutants)?;
+    println!("\n| planted | in | killed by | how | seconds |\n|---|---|---|---|---:|");
+    let (mut killed, mut problems) = (0, Vec::new());
+    for mutant in &mutants {
+        let Some(usual) = sound.get(&mutant.killer).copied().flatten() else {
+            problems.push(format!("{}: its test fails without the bug", mutant.name));
+            continue;
+        };
+        let limit = bench.most.min(usual * 5 + GRACE);
+        let (fate, taken) = bench.test(mutant, &mutant.name, limit)?;
+        println!("{}", row(mutant, &fate, taken));
+        if fate == Fate::Survived {
+            problems.push(format!("{} survived", mutant.name));
+        } else {
+            killed += 1;
+        }
+    }
+    println!("\n{killed} of {} killed", mutants.len());
+    if problems.is_empty() {
+        return Ok(());
+    }
+    Err(problems.join("\n"))
+}
+
+/// A line of the table.
+fn row(mutant: &Mutant, fate: &Fate, taken: Duration) -> String {
+    let place = mutant.file.to_string_lossy();
+    let place = place.trim_start_matches("crates/").replace("/src/", "/");
+    let test = mutant.killer.last().map_or("", String::as_str);
+    format!(
+        "| {} | `{place}` | `{test}` | {} | {:.1} |",
+        mutant.planted,
+        fate.name(),
+        taken.as_secs_f64()
+    )
 }
 
 /// All mutants, by name.
@@ -166,65 +218,96 @@ fn all(root: &Path) -> Result<Vec<Mutant>, String> {
     paths.iter().map(|p| Mutant::read(p)).collect()
 }
 
-fn list(mutants: &[Mutant]) -> Result<(), String> {
-    for mutant in mutants {
-        mutant.planted_in(&root())?;
-        println!("{}: {}", mutant.name, mutant.planted);
-        println!("    cargo test {}", mutant.killer.join(" "));
-    }
-    Ok(())
+/// Beyond its usual time a test may take so much longer before it counts as hanging: more than the tests
+/// themselves wait for something that must happen.
+const GRACE: Duration = Duration::from_secs(40);
+
+/// Where tests run.
+struct Bench {
+    tree: PathBuf,
+    /// After so long a test hangs, whatever it takes without a bug.
+    most: Duration,
 }
 
-/// Where mutants are planted and tests run.
-struct Bench<'a> {
-    tree: &'a Path,
-    limit: Duration,
-}
-
-impl Bench<'_> {
-    fn plant(&self, mutant: &Mutant) -> Result<Fate, String> {
-        let path = self.tree.join(&mutant.file);
-        let sound = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        write(&path, &mutant.planted_in(self.tree)?)?;
-        let fate = self.test(mutant);
-        write(&path, &sound)?;
-        fate
+impl Bench {
+    /// How long each test takes without a bug; `None` if it fails.
+    fn without_bugs(
+        &self,
+        mutants: &[Mutant],
+    ) -> Result<BTreeMap<Vec<String>, Option<Duration>>, String> {
+        let mut sound = BTreeMap::new();
+        for mutant in mutants {
+            if sound.contains_key(&mutant.killer) {
+                continue;
+            }
+            let (fate, taken) = self.test(mutant, "", self.most)?;
+            println!(
+                "without a bug: {} ({:.1} s): {}",
+                mutant.killer.join(" "),
+                taken.as_secs_f64(),
+                if fate == Fate::Survived {
+                    "ok"
+                } else {
+                    fate.name()
+                }
+            );
+            let usual = (fate == Fate::Survived).then_some(taken);
+            sound.insert(mutant.killer.clone(), usual);
+        }
+        Ok(sound)
     }
 
-    fn cargo(&self, mutant: &Mutant) -> Command {
+    fn cargo(&self, mutant: &Mutant, awake: &str) -> Command {
         let mut cargo = Command::new(env!("CARGO"));
         cargo
             .arg("test")
             .args(&mutant.killer)
             .arg("--quiet")
-            .current_dir(self.tree)
+            .current_dir(&self.tree)
             .env("CARGO_TARGET_DIR", root().join("target/mutants/target"))
+            .env("CARGO_INCREMENTAL", "1")
+            .env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only")
             .env("IRONSTONE_CRASH_STATES", "20000")
+            .env(VARIABLE, awake)
             .stdin(Stdio::null());
         cargo
     }
 
-    fn test(&self, mutant: &Mutant) -> Result<Fate, String> {
-        let built = output(self.cargo(mutant).arg("--no-run"))?;
+    /// Builds and runs a mutant's test while the bug `awake` is, if there is one. What the test said is
+    /// in `target/mutants/said`.
+    fn test(
+        &self,
+        mutant: &Mutant,
+        awake: &str,
+        limit: Duration,
+    ) -> Result<(Fate, Duration), String> {
+        let built = output(self.cargo(mutant, awake).arg("--no-run"))?;
         if !built.status.success() {
             let text = String::from_utf8_lossy(&built.stderr);
-            return Err(format!("{} does not build:\n{text}", mutant.name));
+            let test = mutant.killer.join(" ");
+            return Err(format!("{test} does not build:\n{text}"));
         }
+        let dir = root().join("target/mutants/said");
+        make_dir(&dir)?;
+        let sound = if awake.is_empty() { ".sound" } else { "" };
+        let path = dir.join(format!("{}{sound}.txt", mutant.name));
+        let (out, err) = said_to(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         let mut child = self
-            .cargo(mutant)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .cargo(mutant, awake)
+            .stdout(out)
+            .stderr(err)
             .spawn()
             .map_err(|e| format!("cargo: {e}"))?;
         let begun = now();
         loop {
             let ended = child.try_wait().map_err(|e| format!("cargo: {e}"))?;
+            let taken = begun.elapsed();
             match ended {
-                Some(status) if status.success() => return Ok(Fate::Survived),
-                Some(_) => return Ok(Fate::Failed),
-                None if begun.elapsed() > self.limit => {
+                Some(status) if status.success() => return Ok((Fate::Survived, taken)),
+                Some(_) => return Ok((Fate::Failed, taken)),
+                None if taken > limit => {
                     stop(&mut child)?;
-                    return Ok(Fate::Hung);
+                    return Ok((Fate::Hung, taken));
                 }
                 None => std::thread::sleep(Duration::from_millis(100)),
             }
@@ -244,13 +327,17 @@ fn output(command: &mut Command) -> Result<Output, String> {
     command.output().map_err(|e| format!("{command:?}: {e}"))
 }
 
-fn write(path: &Path, text: &str) -> Result<(), String> {
-    fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
+fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// What git knows of the tree, as it stands here. Files that have not changed keep their times, or
-/// everything would be built anew.
-fn copy_of_the_tree() -> Result<PathBuf, String> {
+fn make_dir(path: &Path) -> Result<(), String> {
+    fs::create_dir_all(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// What git knows of the tree, as it stands here, but for the files in `planted`. Files that have not
+/// changed keep their times, or everything would be built anew.
+fn copy_of_the_tree(planted: &BTreeMap<PathBuf, String>) -> Result<PathBuf, String> {
     let (from, to) = (root(), root().join("target/mutants/tree"));
     let listed = output(
         Command::new("git")
@@ -260,17 +347,27 @@ fn copy_of_the_tree() -> Result<PathBuf, String> {
     let text = String::from_utf8_lossy(&listed.stdout).into_owned();
     for name in text.split('\0').filter(|n| !n.is_empty()) {
         let (source, copy) = (from.join(name), to.join(name));
-        let Ok(new) = fs::read(&source) else {
-            continue; // removed, and not committed yet
+        let new = match planted.get(Path::new(name)) {
+            Some(text) => text.clone().into_bytes(),
+            None => match fs::read(&source) {
+                Ok(bytes) => bytes,
+                Err(_) => continue, // removed, and not committed yet
+            },
         };
         if fs::read(&copy).is_ok_and(|old| old == new) {
             continue;
         }
-        let dir = copy.parent().unwrap_or(&to);
-        fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+        make_dir(copy.parent().unwrap_or(&to))?;
         fs::write(&copy, new).map_err(|e| format!("{}: {e}", copy.display()))?;
     }
     Ok(to)
+}
+
+/// A new file, twice.
+#[expect(clippy::disallowed_methods, reason = "no file of a database")]
+fn said_to(path: &Path) -> std::io::Result<(fs::File, fs::File)> {
+    let file = fs::File::create(path)?;
+    Ok((file.try_clone()?, file))
 }
 
 #[expect(clippy::disallowed_methods, reason = "a program that waits for others")]
@@ -284,10 +381,12 @@ mod tests {
 
     #[test]
     fn each_mutant_can_be_planted() {
-        let root = root();
-        for mutant in all(&root).unwrap() {
-            let text = mutant.planted_in(&root).unwrap();
-            assert!(text.contains(&mutant.after), "{}", mutant.name);
+        let mutants = all(&root()).unwrap();
+        let files = plant(&root(), &mutants).unwrap();
+        for mutant in &mutants {
+            let awake = format!("::base::planted({:?})", mutant.name);
+            let text = files.get(&mutant.file).unwrap();
+            assert!(text.contains(&awake), "{}: nothing is PLANTED", mutant.name);
             assert!(mutant.killer.len() >= 3, "{}: which test?", mutant.name);
         }
     }
