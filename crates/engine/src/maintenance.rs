@@ -17,6 +17,7 @@ use crate::memtable::Memtable;
 use crate::options::{
     BottommostLevelCompaction, CompactRangeOptions, CompactionOptions, FlushOptions,
 };
+use crate::outbox;
 use crate::persist;
 use crate::shared::{ManualCompaction, Shared};
 use crate::write::{admit, submit};
@@ -308,7 +309,13 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
     if locks > 0 {
         db.order.open();
     }
-    db.state().paused = 0;
+    let mut state = db.state();
+    state.paused = 0;
+    // It decides whether there is a failure to tell of.
+    while state.resuming && !outbox::works() {
+        state = db.wait(state);
+    }
+    drop(state);
     if !db.read_only {
         persist::write_if_stale(db);
     }

@@ -193,6 +193,14 @@ impl Order {
         self.changed.notify_all();
     }
 
+    /// What those get who come now, if they would not wait: see [`Order::refuse`].
+    pub(crate) fn check_refusal(&self) -> Result<()> {
+        self.lock()
+            .refusal
+            .as_ref()
+            .map_or(Ok(()), |e| Err(e.duplicate()))
+    }
+
     /// Opens a gate that was kept closed.
     pub(crate) fn open(&self) {
         let mut state = self.lock();

@@ -220,14 +220,15 @@ struct Full {
 impl Full {
     /// Brings the log to the device; sleeps a little if it cannot be done now.
     fn try_flush(&mut self, db: &Shared, target: u64) {
+        let resuming = db.order.check_refusal().is_err();
         match submit::flush_wal(db, true) {
             Ok(()) => {
                 self.ends(db);
                 if db.durable.get() >= target {
                     return;
                 }
-                // A resume is under way.
             }
+            Err(_) if resuming => {}
             Err(_) if db.is_closing() => return,
             Err(e) if e.kind() == ErrorKind::NoSpace => self.lasts(db, &e),
             // Where that is so, the database has failed already, and all were told. To say it again could

@@ -424,6 +424,8 @@ fn bring_along(db: &Shared, sync: bool, by_writer: bool) -> Result<()> {
             guard = db.wait_for_landing(guard, None);
         }
     }
+    // While somebody resumes, what was written before is in no log that counts, and not in tables yet.
+    db.order.check_refusal()?;
     let log = active(&mut guard)?;
     let last = log.last_sequence();
     let begun = log.begin(files, step);
