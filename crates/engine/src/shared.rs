@@ -583,8 +583,11 @@ impl Shared {
 
     /// Refuses new writes and tells the jobs to end.
     pub(crate) fn begin_close(&self) {
+        let mut state = self.state();
+        // Under the lock: who hears of it and then looks at the state must find it there.
         self.closing.store(true, Ordering::Release);
-        self.state().closing = true;
+        state.closing = true;
+        drop(state);
         self.attention.raise();
         self.notify();
         self.wake_wal();
