@@ -320,15 +320,17 @@ fn launch(
     };
     let family = Arc::clone(family);
     Box::new(move |db| {
+        // First of all: what follows calls the application's code, which may panic.
+        let registered = Registered {
+            db,
+            id,
+            files: pick.files().map(|(_, f)| Arc::clone(f)).collect(),
+            manual: manual.as_deref(),
+        };
         let refit = pick.reason == pick::manual::REFIT;
         if pick.kind == Kind::Move && !refit && !pick.partitions_allow_move() {
             pick.plan.kind = Kind::Merge;
         }
-        let registered = Registered {
-            db,
-            pick: &pick,
-            manual: manual.as_deref(),
-        };
         let result = compact(db, &family, &pick);
         if result.as_ref().is_err_and(is_canceled) {
             db.count(Ticker::CompactionCancelled, 1);
@@ -345,18 +347,19 @@ fn launch(
 /// Ends the registration of a compaction, however it ends.
 struct Registered<'a> {
     db: &'a Shared,
-    pick: &'a Pick,
+    id: u64,
+    files: Vec<Arc<TableFile>>,
     manual: Option<&'a ManualCompaction>,
 }
 
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
         let mut state = self.db.state();
-        for (_, f) in self.pick.files() {
+        for f in &self.files {
             f.being_compacted.store(false, Ordering::Relaxed);
             f.set_compacted(0.0);
         }
-        state.compacting.retain(|r| r.id != self.pick.id);
+        state.compacting.retain(|r| r.id != self.id);
         if let Some(manual) = self.manual {
             manual.running.store(false, Ordering::Relaxed);
         }

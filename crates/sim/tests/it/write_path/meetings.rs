@@ -707,6 +707,43 @@ fn nothing_is_durable_while_resume_flushes() {
     db.sync_wal().unwrap();
 }
 
+/// Panics when it is first asked whether a file may stay as it is.
+#[derive(Debug)]
+struct PanicsOnce(AtomicBool);
+
+impl ironstone::SstPartitionerFactory for PanicsOnce {
+    fn name(&self) -> &'static str {
+        "panics once"
+    }
+
+    fn create_partitioner(
+        &self,
+        _: &ironstone::PartitionerContext<'_>,
+    ) -> Option<Box<dyn ironstone::SstPartitioner>> {
+        assert!(self.0.swap(true, Ordering::SeqCst), "as planned");
+        None
+    }
+}
+
+/// A partitioner panicked when a compaction asked it whether files may move as they are. The files
+/// counted as being compacted from then on, and whoever asked for a compaction of them waited for ever.
+#[test]
+fn a_partitioner_that_panics_leaves_no_files_behind() {
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    let factory = PanicsOnce(AtomicBool::new(false));
+    machine.options.cf.sst_partitioner_factory = Some(Arc::new(factory));
+    let db = Arc::new(machine.open());
+    db.put("a key", "v").unwrap();
+    db.flush().unwrap();
+    in_time("compact_range", move || {
+        let default = db.default_column_family();
+        db.compact_range(&default, None, None).unwrap_err();
+        db.resume().unwrap();
+        db.compact_range(&default, None, None).unwrap();
+        db.wait_for_compact().unwrap();
+    });
+}
+
 /// Writes when a flush begins, on the thread that flushes, until it is refused.
 #[derive(Default)]
 struct FillsMemtables {
