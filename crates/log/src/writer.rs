@@ -685,6 +685,26 @@ mod tests {
         }
     }
 
+    /// The same where the bytes go to the file.
+    #[test]
+    fn a_chunk_writes_what_it_has_or_fails() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut w = writer(&dir);
+        w.append(b"the first").unwrap();
+        w.sync().unwrap();
+        let start = w.size();
+        w.append(b"the second").unwrap();
+        let end = w.size();
+        let chunk = w.tail.take().unwrap();
+        for (from, to) in [(0, end), (end + 1, end + 9), (end, start)] {
+            let e = chunk.write_between(&*w.file, from, to).unwrap_err();
+            assert!(e.to_string().contains("internal error"), "{from} {to}: {e}");
+        }
+        assert_eq!(w.file.len().unwrap(), start);
+        chunk.write_between(&*w.file, start, u64::MAX).unwrap();
+        assert_eq!(w.file.len().unwrap(), end);
+    }
+
     #[test]
     fn a_log_is_cut_back_only_to_what_no_write_has_taken() {
         let dir = tempfile::tempdir().unwrap();

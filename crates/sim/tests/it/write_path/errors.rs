@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use base::stats::Ticker;
 use ironstone::options::{WalIoMode, WalTailPolicy};
-use ironstone::{Db, WriteOptions};
+use ironstone::{Db, FlushOptions, WriteOptions};
 use sim::disk::{Act, Fault, Repeat};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
 
-use super::{DIR, LONG, Machine, SYNC, durable_write, is_log, log_sync, put};
+use super::{DIR, Gate, LONG, Machine, SYNC, durable_write, is_log, log_sync, put, until};
 
 /// The simulated device leaves nothing, half or all of a write that fails: it takes turns.
 #[test]
@@ -388,4 +388,127 @@ fn a_checkpoint_has_what_goes_to_another_log_meanwhile() {
         told.push("late".to_owned());
         machine.cut_power(&told, &[]);
     }
+}
+
+/// After a failure `close` returned Ok, though what had been written without a log was lost: drawn by
+/// the schedules.
+#[test]
+fn close_tells_of_writes_that_are_lost_with_a_failure() {
+    for (disable_wal, resumed) in [(true, false), (true, true), (false, false)] {
+        let machine = Machine::new(WalIoMode::Buffered);
+        let db = machine.open();
+        let options = WriteOptions {
+            disable_wal,
+            ..WriteOptions::default()
+        };
+        put(&db, &options, "in a memtable").unwrap();
+        machine.disk.fail_on(Fault::Sync, Repeat::Once, log_sync);
+        put(&db, &SYNC, "fails").unwrap_err();
+        if resumed {
+            db.resume().unwrap();
+        }
+        let told = super::in_time("close", move || db.close()).is_err();
+        let found = machine.open().get("in a memtable").unwrap().is_some();
+        assert_eq!(told, disable_wal && !resumed);
+        assert_eq!(found, !told, "what is lost is told, and nothing else");
+    }
+}
+
+/// After `resume` the MANIFEST still asked for the log that had failed, where nothing was in memory that a
+/// flush could have told it of: the next open found half a record there. The simulated device leaves
+/// nothing, half or all of a write that fails: it takes turns.
+#[test]
+fn a_log_that_failed_is_not_replayed_where_nothing_was_in_memory() {
+    for extra in 0..3 {
+        let machine = Machine::new(WalIoMode::Buffered);
+        let db = machine.open();
+        let before = (0..=extra).map(|i| put(&db, &SYNC, &format!("before{i}")).unwrap());
+        let mut told: Vec<String> = before.collect();
+        db.flush().unwrap();
+        machine
+            .disk
+            .fail_on(Fault::Eio, Repeat::Forever, |act, path| {
+                (act == Act::Write || act == Act::Sync) && is_log(path)
+            });
+        let large = vec![b'v'; 3000];
+        db.put_opt(&SYNC, &db.default_column_family(), "failed", large)
+            .unwrap_err();
+        machine.disk.clear_faults();
+        db.resume().unwrap();
+        told.push(put(&db, &SYNC, "after").unwrap());
+        machine.cut_power(&told, &[]);
+        db.close().unwrap();
+        let db = machine.open();
+        for key in &told {
+            assert!(db.get(key).unwrap().is_some(), "{key}");
+        }
+    }
+}
+
+/// The log whose sync a test holds.
+static OLDER: OnceLock<PathBuf> = OnceLock::new();
+
+fn older_sync(op: Op, path: &Path) -> bool {
+    op == Op::Sync && OLDER.get().is_some_and(|older| older == path)
+}
+
+fn table_writes(op: Op, path: &Path) -> bool {
+    op == Op::Write && path.extension().is_some_and(|e| e == "sst")
+}
+
+/// `sync_wal` waited for an older log alone when the database failed. That log's sync failed while `resume`
+/// was under way, which had given the log up: it was taken for a failure of the new one, and the database
+/// refused writes again.
+#[test]
+fn a_log_that_was_given_up_fails_nobody_else() {
+    let (mut machine, logs) = Machine::gated(WalIoMode::Buffered);
+    let tables = Arc::new(Gate::default());
+    machine.options.env.fs = HookedFs::over(
+        Arc::clone(&machine.options.env.fs),
+        Arc::clone(&tables) as _,
+    );
+    let db = Arc::new(machine.open());
+    let start = |f: fn(&Db) -> base::Result<()>| {
+        let db = Arc::clone(&db);
+        std::thread::Builder::new().spawn(move || f(&db)).unwrap()
+    };
+    db.put("older", "v").unwrap();
+    let names = machine.names(DIR);
+    let older = names.into_iter().rfind(|n| is_log(Path::new(n))).unwrap();
+    OLDER.set(Path::new(DIR).join(&older)).unwrap();
+    tables.close(table_writes);
+    let background = FlushOptions {
+        wait: false,
+        allow_write_stall: true,
+    };
+    db.flush_opt(&background, &db.default_column_family())
+        .unwrap();
+    tables.until_held();
+    logs.close(older_sync);
+    let syncing = start(Db::sync_wal);
+    logs.until_held();
+    tables.open();
+    until("the older log has gone", || {
+        !machine.names(DIR).contains(&older)
+    });
+    db.put("newer", "v").unwrap();
+    machine
+        .disk
+        .fail_on(Fault::Sync, Repeat::Once, |act, path| {
+            log_sync(act, path) && !older_sync(Op::Sync, path)
+        });
+    put(&db, &SYNC, "fails").unwrap_err();
+    tables.close(table_writes);
+    let resuming = start(Db::resume);
+    tables.until_held();
+    machine
+        .disk
+        .fail_on(Fault::Sync, Repeat::Once, |act, path| {
+            act == Act::Sync && older_sync(Op::Sync, path)
+        });
+    logs.open();
+    super::in_time("sync_wal", move || syncing.join().unwrap()).unwrap_err();
+    tables.open();
+    super::in_time("resume", move || resuming.join().unwrap()).unwrap();
+    put(&db, &SYNC, "after").unwrap();
 }

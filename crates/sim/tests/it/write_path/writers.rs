@@ -1,15 +1,18 @@
 //! Writers that meet: groups, queues, and options of writes.
 
+use std::cmp::Ordering as Order;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use base::stats::Ticker;
 use ironstone::options::{WalIoMode, WalTailPolicy};
-use ironstone::{Db, ErrorKind, WriteBatch, WriteOptions};
+use ironstone::{Comparator, Db, ErrorKind, UserComparator, WriteBatch, WriteOptions};
 use sim::hooked::Op;
 
-use super::{LONG, Machine, SYNC, is_log, put, until};
+use super::{LONG, Machine, SYNC, in_time, is_log, put, until};
 
 const PLAIN: WriteOptions = WriteOptions {
     sync: false,
@@ -317,4 +320,74 @@ fn low_pri_gives_way_to_compaction() {
     db.wait_for_compact().unwrap();
     db.sync_wal().unwrap();
     machine.cut_power(&told, &[]);
+}
+
+/// An order that panics on the thread `victim`, when it is told to.
+struct Fragile(Arc<AtomicBool>);
+
+impl UserComparator for Fragile {
+    fn name(&self) -> &'static str {
+        "fragile"
+    }
+
+    fn compare(&self, a: &[u8], b: &[u8]) -> Order {
+        let victim = std::thread::current().name() == Some("victim");
+        assert!(
+            !(victim && self.0.load(Ordering::SeqCst)),
+            "a fragile order"
+        );
+        a.cmp(b)
+    }
+}
+
+/// The leader of a group panicked while its followers put in their own batches, and they waited for ever
+/// to be told how it went; or a follower panicked, and the leader waited for it.
+#[test]
+fn a_group_is_told_whoever_of_it_panics() {
+    for victim in [0, 3] {
+        let armed = Arc::new(AtomicBool::new(false));
+        let (mut machine, gate) = Machine::gated(WalIoMode::Buffered);
+        machine.options.cf.comparator = Comparator::user(Arc::new(Fragile(Arc::clone(&armed))));
+        let db = Arc::new(machine.open());
+        put(&db, &SYNC, "before").unwrap();
+        gate.close(syncs_of_logs);
+        let first = std::thread::Builder::new().spawn({
+            let db = Arc::clone(&db);
+            move || put(&db, &SYNC, "first")
+        });
+        gate.until_held();
+        // They are one group, large enough to be inserted by its members. The first one leads.
+        let writers: Vec<_> = (0..6)
+            .map(|n| {
+                let name = if n == victim { "victim" } else { "writer" };
+                let db = Arc::clone(&db);
+                let writer = std::thread::Builder::new().name(name.to_owned());
+                let writer = writer.spawn(move || {
+                    let mut batch = WriteBatch::new();
+                    for i in 0..20 {
+                        batch.put(format!("{n}-{i}"), "v").unwrap();
+                    }
+                    catch_unwind(AssertUnwindSafe(|| db.write_opt(&SYNC, batch)))
+                        .is_ok_and(|written| written.is_ok())
+                });
+                std::thread::sleep(Duration::from_millis(20));
+                writer.unwrap()
+            })
+            .collect();
+        armed.store(true, Ordering::SeqCst);
+        gate.open();
+        first.unwrap().join().unwrap().unwrap();
+        let written = writers
+            .into_iter()
+            .map(|w| in_time("a member of the group", move || w.join().unwrap()));
+        let written: Vec<bool> = written.collect();
+        assert!(!written[victim]);
+        armed.store(false, Ordering::SeqCst);
+        db.resume().unwrap();
+        for (n, written) in written.iter().enumerate() {
+            let found = db.get(format!("{n}-0")).unwrap().is_some();
+            assert!(found || !written, "{n}");
+        }
+        put(&db, &SYNC, "after").unwrap();
+    }
 }
