@@ -7,8 +7,10 @@
 
 use std::sync::Arc;
 
+use base::{Error, Result};
+
 use crate::listener::EventListener;
-use crate::outbox;
+use crate::outbox::{self, Job};
 use crate::shared::Shared;
 
 /// See the module.
@@ -30,6 +32,22 @@ impl Shared {
     pub(crate) fn courier(&self) -> Courier<'_> {
         outbox::set_out();
         Courier(self)
+    }
+
+    /// Errors: this thread does one of these jobs for the database, called by a listener, and `what` would
+    /// wait for them.
+    pub(crate) fn check_may_wait(&self, jobs: &[Job], what: &str) -> Result<()> {
+        match outbox::job_for(self.instance) {
+            Some(job) if jobs.contains(&job) => {
+                let does = match job {
+                    Job::Flush => "flushes",
+                    Job::Compact => "compacts",
+                };
+                let message = format!("{what}: it would wait for this thread, which {does}");
+                Err(Error::busy(message).hint("a listener may leave it to a thread of its own"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Tells the listeners, as soon as this thread holds no lock.

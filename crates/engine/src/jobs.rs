@@ -23,7 +23,7 @@ use crate::courier;
 use crate::flush;
 use crate::listener::BackgroundErrorReason;
 use crate::options::DbOptions;
-use crate::outbox;
+use crate::outbox::{self, Job};
 use crate::persist;
 use crate::properties;
 use crate::shared::{Shared, State};
@@ -339,7 +339,11 @@ fn every(db: &Shared, period: impl Fn() -> Option<Duration>, act: impl Fn()) {
 /// Does what there is to do until the database closes, as long as the options have at least
 /// `index + 1` threads for it.
 fn work(db: &Arc<Shared>, role: Role, index: usize) {
-    outbox::begin_work();
+    let job = match role {
+        Role::Flush => Job::Flush,
+        Role::Compact => Job::Compact,
+    };
+    outbox::begin_work(db.instance, job);
     while let Some(job) = wait_for_work(db, role, index) {
         do_job(db, role, job);
     }

@@ -4,7 +4,7 @@
 //! holds no lock of the database: they may call it, writes included. They should be short: the thread
 //! goes on when they return. A flush or a compaction must not wait for itself: on their threads a
 //! write that would be held back until there is room fails with `Incomplete`, and `resume` with `Busy`
-//! where it would wait; flushes and compactions by call must be left to another thread. One that panics
+//! where it would wait, and so do flushes and compactions by call. One that panics
 //! is told of in LOG, and the database goes on.
 
 use std::cell::Cell;

@@ -17,7 +17,7 @@ use crate::memtable::Memtable;
 use crate::options::{
     BottommostLevelCompaction, CompactRangeOptions, CompactionOptions, FlushOptions,
 };
-use crate::outbox;
+use crate::outbox::{self, Job};
 use crate::persist;
 use crate::shared::{ManualCompaction, Shared};
 use crate::write::{admit, submit};
@@ -35,7 +35,11 @@ pub(crate) fn flush_because(
     reason: FlushReason,
 ) -> Result<()> {
     db.check_writable()?;
-    if !options.allow_write_stall {
+    if options.wait {
+        db.check_may_wait(&[Job::Flush], "flush")?;
+    }
+    // A thread that compacts would wait for itself.
+    if !options.allow_write_stall && outbox::job_for(db.instance).is_none() {
         let unflushed = |f: &&Arc<Family>| !f.view.load().mem.is_empty();
         for family in families.iter().filter(unflushed) {
             admit::wait_for_room(db, family)?;
@@ -173,6 +177,7 @@ pub(crate) fn compact_files(
 }
 
 fn wait_for_manual(db: &Shared, manual: ManualCompaction) -> Result<()> {
+    db.check_may_wait(&[Job::Compact], "a compaction by call")?;
     let manual = Arc::new(manual);
     let mut state = db.state();
     state.manual.push(Arc::clone(&manual));
@@ -230,6 +235,7 @@ fn check_not_ended(db: &Shared) -> Result<()> {
 
 /// Lets no flush and no compaction begin, and waits for those that run.
 pub(crate) fn pause_background_work(db: &Shared) -> Result<()> {
+    db.check_may_wait(&[Job::Flush, Job::Compact], "pause_background_work")?;
     let mut state = db.state();
     state.check_writable()?;
     // Who resumes waits for flushes while nobody can write.
@@ -270,6 +276,7 @@ pub(crate) fn cancel_all_background_work(db: &Shared, wait: bool) {
     }
     db.cancel_background();
     let mut state = db.state();
+    let wait = wait && outbox::job_for(db.instance).is_none();
     while wait && state.busy > 0 {
         state = db.wait(state);
     }
@@ -277,6 +284,7 @@ pub(crate) fn cancel_all_background_work(db: &Shared, wait: bool) {
 
 /// Waits until no flush and no compaction is running or due, and what they made obsolete is gone.
 pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
+    db.check_may_wait(&[Job::Flush, Job::Compact], "wait_for_compact")?;
     let mut state = db.state();
     loop {
         state.check_writable()?;
@@ -312,7 +320,7 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
     let mut state = db.state();
     state.paused = 0;
     // It decides whether there is a failure to tell of.
-    while state.resuming && !outbox::works() {
+    while state.resuming && outbox::job_for(db.instance).is_none() {
         state = db.wait(state);
     }
     drop(state);

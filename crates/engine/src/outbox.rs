@@ -35,8 +35,8 @@ pub(crate) struct Outbox {
 thread_local! {
     /// How many couriers of this thread are under way: the outermost delivers.
     static COURIERS: Cell<u32> = const { Cell::new(0) };
-    /// Whether writers may wait for this thread: it flushes or compacts.
-    static WORKS: Cell<bool> = const { Cell::new(false) };
+    /// The database that this thread flushes or compacts for, if it does: writers may wait for it.
+    static JOB: Cell<Option<(u64, Job)>> = const { Cell::new(None) };
 }
 
 /// One more courier is under way.
@@ -52,14 +52,27 @@ pub(crate) fn is_back() -> bool {
     })
 }
 
-/// This thread flushes or compacts from now on.
-pub(crate) fn begin_work() {
-    WORKS.with(|w| w.set(true));
+/// What a thread of a database does all the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Job {
+    Flush,
+    Compact,
+}
+
+/// This thread does this for the database with this number from now on.
+pub(crate) fn begin_work(instance: u64, job: Job) {
+    JOB.with(|j| j.set(Some((instance, job))));
 }
 
 /// Whether this thread must not run code that may write.
 pub(crate) fn works() -> bool {
-    WORKS.with(Cell::get)
+    JOB.with(Cell::get).is_some()
+}
+
+/// What this thread does for that database.
+pub(crate) fn job_for(instance: u64) -> Option<Job> {
+    JOB.with(Cell::get)
+        .and_then(|(of, job)| (of == instance).then_some(job))
 }
 
 impl Outbox {

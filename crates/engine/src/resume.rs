@@ -13,7 +13,7 @@ use base::{Error, ErrorKind, FileNumber, Result};
 
 use crate::family::Family;
 use crate::listener::{BackgroundErrorReason, BackgroundErrorRecoveryInfo, FlushReason};
-use crate::outbox;
+use crate::outbox::Job;
 use crate::shared::Shared;
 use crate::version::edit::VersionEdit;
 use crate::write::wal::LogKind;
@@ -66,21 +66,15 @@ pub(crate) fn resume(db: &Shared) -> Result<()> {
 fn failure(db: &Shared) -> Result<Option<Error>> {
     let mut state = db.state();
     while state.failure.is_none() && state.resuming {
-        check_may_wait()?;
+        check_may_wait(db)?;
         state = db.wait(state);
     }
     Ok(state.failure.as_ref().map(Error::duplicate))
 }
 
-/// Whoever resumes waits for flushes: on a thread that flushes, it would wait for itself.
-fn check_may_wait() -> Result<()> {
-    if outbox::works() {
-        return Err(Error::busy(
-            "resume: it would wait for this thread, which flushes or compacts",
-        )
-        .hint("a listener may leave it to a thread of its own"));
-    }
-    Ok(())
+/// Whoever resumes waits for flushes, which wait for the MANIFEST and may wait for compactions.
+fn check_may_wait(db: &Shared) -> Result<()> {
+    db.check_may_wait(&[Job::Flush, Job::Compact], "resume")
 }
 
 /// Not all is in tables. That may be without another failure: background work was ended.
@@ -102,7 +96,7 @@ impl<'a> Turn<'a> {
         let mut state = db.state();
         // A flush that began before the failure relies on the logs as they were.
         while state.resuming || (state.failure.is_some() && !state.flushing.is_empty()) {
-            check_may_wait()?;
+            check_may_wait(db)?;
             state = db.wait(state);
         }
         if state.failure.is_none() {
@@ -113,7 +107,7 @@ impl<'a> Turn<'a> {
                 .hint("continue_background_work first: memtables must be flushed"));
         }
         check_not_canceled(db)?;
-        check_may_wait()?;
+        check_may_wait(db)?;
         state.resuming = true;
         Ok(Some(Self(db)))
     }

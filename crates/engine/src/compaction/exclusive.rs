@@ -4,6 +4,7 @@
 use base::Result;
 
 use crate::family::Family;
+use crate::outbox::Job;
 use crate::shared::{Shared, State};
 
 /// While this lives, no compaction of the family runs or is picked.
@@ -26,6 +27,7 @@ impl<'a> Exclusive<'a> {
                 return Ok(held);
             }
             state.check_writable()?;
+            db.check_may_wait(&[Job::Compact], "this call")?;
             state = db.wait(state);
         }
     }

@@ -158,10 +158,7 @@ pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> 
                 maintenance::flush(db, one, &FlushOptions::default())?;
             }
         }
-        let exclusives: Vec<_> = jobs
-            .iter()
-            .map(|job| job.exclusive(db))
-            .collect::<Result<_>>()?;
+        let exclusives = exclusives(db, &jobs)?;
         submit::flush_wal(db, true)?;
         let began = db.timer();
         let done = db.alone(|| {
@@ -182,6 +179,17 @@ pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> 
     admit::debt_changed(db);
     remove_moved(db, &jobs);
     Ok(())
+}
+
+/// What each job holds, taken in the order of the families: of two calls none waits for the other.
+fn exclusives<'db>(db: &'db Shared, jobs: &[Job<'_>]) -> Result<Vec<Option<Exclusive<'db>>>> {
+    let mut order: Vec<usize> = (0..jobs.len()).collect();
+    order.sort_by_key(|i| jobs[*i].family.id);
+    let mut all: Vec<_> = jobs.iter().map(|_| None).collect();
+    for i in order {
+        all[i] = jobs[i].exclusive(db)?;
+    }
+    Ok(all)
 }
 
 /// Whether no memtable has keys of the files; nobody writes meanwhile. If need be, waits a little for

@@ -82,7 +82,7 @@ pub(crate) fn write_planned(
     apply::check(&batch, &families)?;
     let checked = families.epoch();
     drop(families);
-    if outbox::works() {
+    if outbox::job_for(db.instance).is_some() {
         plan.patience = plan.patience.min(Patience::Job);
     }
     if db.options.db.two_write_queues && batch.count() == 0 && plan.log.is_some() {

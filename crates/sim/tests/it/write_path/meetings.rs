@@ -784,6 +784,72 @@ fn a_listener_on_a_thread_that_flushes_does_not_wait_for_itself() {
     put(&db, &SYNC, "after").unwrap();
 }
 
+/// Calls what waits for flushes and compactions, on the threads that do them.
+#[derive(Default)]
+struct Waits {
+    db: OnceLock<std::sync::Weak<Db>>,
+    refused: AtomicU64,
+}
+
+impl Waits {
+    fn call(&self, calls: &[fn(&Db) -> base::Result<()>]) {
+        let Some(db) = self.db.get().and_then(std::sync::Weak::upgrade) else {
+            return;
+        };
+        for call in calls {
+            let e = call(&db).unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::Busy, "{e}");
+            self.refused.fetch_add(1, Ordering::SeqCst);
+        }
+        db.cancel_all_background_work(true);
+    }
+}
+
+impl EventListener for Waits {
+    fn on_flush_completed(&self, _: &ironstone::listener::FlushJobInfo) {
+        self.call(&[Db::flush, Db::wait_for_compact, Db::pause_background_work]);
+    }
+
+    fn on_compaction_completed(&self, _: &ironstone::listener::CompactionJobInfo) {
+        self.call(&[
+            |db| db.compact_range(&db.default_column_family(), None, None),
+            Db::wait_for_compact,
+            Db::pause_background_work,
+        ]);
+    }
+}
+
+/// A listener that flushed on the only thread that flushes waited for itself.
+#[test]
+fn a_listener_is_told_what_would_wait_for_itself() {
+    for compacts in [false, true] {
+        let listener = Arc::new(Waits::default());
+        let mut machine = Machine::new(WalIoMode::Buffered);
+        machine
+            .options
+            .env
+            .listeners
+            .add(Arc::clone(&listener) as _);
+        let db = Arc::new(machine.open());
+        for key in ["a key", "a key", "another"] {
+            db.put(key, "v").unwrap();
+            db.flush().unwrap();
+        }
+        listener.db.set(Arc::downgrade(&db)).unwrap();
+        in_time("a job", move || {
+            if compacts {
+                drop(db.compact_range(&db.default_column_family(), None, None));
+            } else {
+                db.put("the last", "v").unwrap();
+                drop(db.flush());
+            }
+            until("the listener was refused", || {
+                listener.refused.load(Ordering::SeqCst) >= 3
+            });
+        });
+    }
+}
+
 /// A writer that must not wait had queued before writes were stopped, behind one that then waited: it
 /// waited too. Where it was a listener on a thread that flushes, that was for ever.
 #[test]
