@@ -693,7 +693,9 @@ impl Shared {
     pub(crate) fn rotate(&self, families: &[Arc<Family>]) -> Result<()> {
         let kind = self.with_log(|log| Ok(log.kind()))?;
         let number = self.next_log(None, kind)?;
+        self.log_files()?.note_sealed();
         self.install_memtables(families, number);
+        self.wake(); // the pool may have little time for the next file
         Ok(())
     }
 

@@ -628,11 +628,12 @@ fn lock<T>(m: &Mutex<T>) -> base::sync::MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The size of pool files for a write buffer of `write_buffer_bytes`: a tenth more, in whole units
-/// of 64 KiB, so that a full write buffer's log fits.
+/// The size of pool files for a write buffer of `write_buffer_bytes`: a quarter more, in whole units
+/// of 64 KiB. The log of a write buffer full of small synced writes is larger than it, by a sixth with 100
+/// bytes in each: if it does not fit, every memtable begins two files, and the second for nothing.
 pub fn file_bytes_for(write_buffer_bytes: u64, max_total_wal_bytes: u64) -> Result<u64> {
     let wanted = write_buffer_bytes
-        .checked_add(write_buffer_bytes / 10)
+        .checked_add(write_buffer_bytes / 4)
         .ok_or_else(|| Error::invalid_argument("write_buffer_size is too large for a log file"))?;
     let bounded = if max_total_wal_bytes > 0 {
         wanted.min(max_total_wal_bytes)

@@ -2,7 +2,9 @@
 //!
 //! The file that the next log needs is filled while the second quarter and the third of the active
 //! one are used, piece by piece as that goes on; from the beginning where it is larger than the
-//! active one, because no old log's blocks will come for it. What nobody waits for, further files and the
+//! active one, because no old log's blocks will come for it. A log may be left before it is full, when its
+//! memtable is: a memtable gets as many bytes of logs as the one before, and what counts is the part of the
+//! log that will be used. What nobody waits for, further files and the
 //! reserve, gets a byte for each that is logged. Without a log from the pool everything is due.
 
 use base::FileNumber;
@@ -11,28 +13,61 @@ use log::Next;
 use log::pool::PIECE;
 
 /// The active log from the pool, and how far it is used.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pace {
     /// Its number.
     log: AtomicU64,
     /// Its bytes; 0 if it is none of the pool's.
     capacity: AtomicU64,
     used: AtomicU64,
+    /// Bytes that went to other logs since the last memtable was sealed.
+    before: AtomicU64,
+    /// Bytes of logs that a memtable is expected to take.
+    memtable: AtomicU64,
     /// Bytes that may be filled of what nobody waits for.
     spare: AtomicU64,
 }
 
 /// After how many bytes of a log of `capacity` bytes the pool is told.
 pub(crate) fn step(capacity: u64) -> u64 {
-    (capacity / 32).clamp(16 << 10, 256 << 10)
+    (capacity / 64).clamp(16 << 10, 128 << 10)
 }
 
 impl Pace {
+    /// For memtables of so many bytes.
+    pub(crate) fn new(memtable: u64) -> Self {
+        Self {
+            log: AtomicU64::new(0),
+            capacity: AtomicU64::new(0),
+            used: AtomicU64::new(0),
+            before: AtomicU64::new(0),
+            memtable: AtomicU64::new(memtable),
+            spare: AtomicU64::new(0),
+        }
+    }
+
     /// A new log, which will be the active one: a file of the pool of `capacity` bytes, or any other (0).
     pub(crate) fn begin(&self, log: FileNumber, capacity: u64) {
         self.log.store(log.0, Ordering::Relaxed);
-        self.used.store(0, Ordering::Relaxed);
+        let used = self.used.swap(0, Ordering::Relaxed);
+        self.before.fetch_add(used, Ordering::Relaxed);
         self.capacity.store(capacity, Ordering::Relaxed);
+    }
+
+    /// The active log was begun because a memtable was sealed.
+    pub(crate) fn note_sealed(&self) {
+        let taken = self.before.swap(0, Ordering::Relaxed);
+        // One that was sealed early, by a call, does not say much about the next.
+        let known = self.memtable.load(Ordering::Relaxed);
+        self.memtable.store(taken.max(known / 2), Ordering::Relaxed);
+    }
+
+    /// How many bytes of the active log will be used.
+    fn expected(&self) -> u64 {
+        let before = self.before.load(Ordering::Relaxed);
+        let room = self.memtable.load(Ordering::Relaxed);
+        let room = room.saturating_sub(before);
+        self.capacity.load(Ordering::Relaxed).min(room)
     }
 
     /// So much of the active log is used. One that is about to be left does not count.
@@ -59,7 +94,8 @@ impl Pace {
             return true;
         }
         if urgent {
-            return filled < due(bytes, capacity, self.used.load(Ordering::Relaxed));
+            let used = self.used.load(Ordering::Relaxed);
+            return filled < due(bytes, capacity, self.expected(), used);
         }
         // What has come together beyond a piece or two is not caught up with.
         let spare = self.spare.load(Ordering::Relaxed).min(2 * PIECE);
@@ -70,11 +106,15 @@ impl Pace {
     }
 }
 
-/// How much of a file of `bytes` is to be filled when so much of the active log is used.
-fn due(bytes: u64, capacity: u64, used: u64) -> u64 {
+/// How much of a file of `bytes` is to be filled when so much of the active log is used, of `capacity`
+/// bytes, of which `expected` will be used.
+fn due(bytes: u64, capacity: u64, expected: u64, used: u64) -> u64 {
     // An old log comes back when its memtable is flushed: its blocks save taking new ones.
-    let from = if bytes > capacity { 0 } else { capacity / 4 };
-    let to = capacity / 4 * 3;
+    let from = if bytes > capacity { 0 } else { expected / 4 };
+    let to = expected / 4 * 3;
+    if used >= to {
+        return bytes;
+    }
     let part = used.saturating_sub(from).min(to - from);
     // A log may have as many bytes as a file system takes.
     let due = u128::from(bytes) * u128::from(part) / u128::from((to - from).max(1));
@@ -99,22 +139,22 @@ mod tests {
     #[test]
     fn the_next_file_is_done_at_three_quarters_and_not_begun_before_one() {
         for used in 0..=64 {
-            let due = due(64 * MIB, 64 * MIB, used * MIB);
+            let due = due(64 * MIB, 64 * MIB, 64 * MIB, used * MIB);
             let expected = (used.clamp(16, 48) - 16) * 2 * MIB;
             assert_eq!(due, expected);
         }
         // A larger one takes all of the time.
-        assert_eq!(due(64 * MIB, 16 * MIB, 6 * MIB), 32 * MIB);
-        assert_eq!(due(64 * MIB, 16 * MIB, 16 * MIB), 64 * MIB);
-        assert_eq!(due(u64::MAX, 4, 4), u64::MAX);
-        assert_eq!(due(4, 0, 0), 0);
+        assert_eq!(due(64 * MIB, 16 * MIB, 16 * MIB, 6 * MIB), 32 * MIB);
+        assert_eq!(due(64 * MIB, 16 * MIB, 16 * MIB, 16 * MIB), 64 * MIB);
+        assert_eq!(due(u64::MAX, 4, 4, 4), u64::MAX);
+        assert_eq!(due(4, 1, 0, 0), 4, "it may be left at any time");
     }
 
     /// As many zeros as the log has bytes, in pieces of 64 KiB, while the log goes by steps: never
     /// far behind and never all at once.
     #[test]
     fn zeros_come_piece_by_piece_as_the_log_grows() {
-        let (pace, capacity) = (Pace::default(), 4 * MIB);
+        let (pace, capacity) = (Pace::new(u64::MAX), 4 * MIB);
         assert!(pace.is_due(&urgent(capacity, 0)), "no log of the pool yet");
         pace.begin(LOG, capacity);
         let (mut filled, mut most) = (0, 0);
@@ -127,16 +167,50 @@ mod tests {
             most = most.max(filled - before);
             assert_eq!(filled == capacity, used >= capacity / 4 * 3, "{used}");
         }
-        assert_eq!(most, 4 * PIECE);
+        assert_eq!(most, 2 * PIECE);
         // The next log is made, and some go to the one before still.
         pace.begin(FileNumber(8), capacity);
         pace.note_used(LOG, capacity);
         assert!(!pace.is_due(&urgent(capacity, 0)));
     }
 
+    /// A memtable was sealed in the first quarter of a log, and the next one found nothing made ahead,
+    /// grew, took a small part of a file, and was full in the middle of the next memtable: so it went on
+    /// for good.
+    #[test]
+    fn a_log_that_is_left_early_has_a_next_one() {
+        let (memtable, file) = (64 * MIB, 70 * MIB);
+        let pace = Pace::new(memtable);
+        let left = |log, capacity, used, sealed| {
+            pace.begin(FileNumber(log), capacity);
+            if sealed {
+                pace.note_sealed();
+            }
+            pace.note_used(FileNumber(log), used);
+            pace.is_due(&urgent(file, file - PIECE))
+        };
+        // The logs of a new database grow, and the last of these has a quarter of the first memtable.
+        assert!(left(1, 48 * MIB, 40 * MIB, false));
+        pace.note_used(FileNumber(1), 48 * MIB);
+        assert!(!left(2, file, 4 * MIB, false));
+        pace.note_used(FileNumber(2), 12 * MIB);
+        assert!(pace.is_due(&urgent(file, file - PIECE)));
+        pace.note_used(FileNumber(2), 16 * MIB);
+        for log in 3..6 {
+            assert!(!left(log, file, 46 * MIB, true), "{log}");
+            pace.note_used(FileNumber(log), 49 * MIB);
+            assert!(pace.is_due(&urgent(file, file - PIECE)), "{log}");
+            pace.note_used(FileNumber(log), 64 * MIB);
+        }
+        // Memtables become smaller, and in two steps that is known.
+        assert!(!left(6, file, 10 * MIB, true));
+        assert!(!left(7, file, 10 * MIB, true));
+        assert!(left(8, file, 13 * MIB, true));
+    }
+
     #[test]
     fn what_nobody_waits_for_gets_what_is_logged() {
-        let pace = Pace::default();
+        let pace = Pace::new(64 * MIB);
         let reserve = Next::Fill {
             bytes: 4 * MIB,
             filled: 0,

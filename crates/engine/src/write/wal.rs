@@ -136,7 +136,7 @@ impl LogFiles {
             unit,
             pool,
             wanted: AtomicBool::new(db.wal_mode() == WalIoMode::Direct),
-            pace: Pace::default(),
+            pace: Pace::new(options.cf.cf.write_buffer_size),
             bytes_per_sync: AtomicU64::new(db.wal_bytes_per_sync),
             allocate_ahead: if db.allow_fallocate {
                 options.cf.cf.write_buffer_size.min(ALLOCATE_AHEAD_MAX)
@@ -306,6 +306,11 @@ impl LogFiles {
     /// So much of the active log, a pool file, is used.
     pub(crate) fn note_used(&self, log: FileNumber, bytes: u64) {
         self.pace.note_used(log, bytes);
+    }
+
+    /// The active log was begun because a memtable was sealed.
+    pub(crate) fn note_sealed(&self) {
+        self.pace.note_sealed();
     }
 
     /// See [`Pool::hold`].
