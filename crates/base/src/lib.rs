@@ -21,6 +21,22 @@ pub mod sync;
 /// is what tests run, and with `--cfg invariants`.
 pub const INVARIANTS: bool = cfg!(any(invariants, debug_assertions));
 
+/// Panics with a message if a condition does not hold, where [`INVARIANTS`] says that it is checked: a
+/// `debug_assert!` that `--cfg invariants` turns on too.
+///
+/// ```
+/// let level = [1, 4, 9];
+/// base::invariant!(level.is_sorted(), "a level out of order: {level:?}");
+/// ```
+#[macro_export]
+macro_rules! invariant {
+    ($($condition:tt)*) => {
+        if $crate::INVARIANTS {
+            assert!($($condition)*);
+        }
+    };
+}
+
 pub use comparator::Comparator;
 pub use error::{Error, ErrorKind, Result};
 pub use key::{FileNumber, SequenceNumber, ValueType};

@@ -291,7 +291,7 @@ fn add(
     result?;
     if used {
         // All logged writes before were made durable while nobody wrote.
-        db.durable.raise(ticket.last);
+        db.is_durable_through(ticket.last);
     }
     Ok(family)
 }

@@ -231,6 +231,12 @@ impl Family {
 
     /// An edit says that nothing of the family is in logs before `n`, or the next MANIFEST does.
     pub(crate) fn set_log_number(&self, n: FileNumber) {
+        base::invariant!(
+            n >= self.recorded_log(),
+            "{}: log {n} comes after log {}",
+            self.name,
+            self.recorded_log()
+        );
         self.log_number.store(n.0, Ordering::Release);
         self.recorded_log.store(n.0, Ordering::Release);
     }

@@ -183,7 +183,7 @@ fn flushed(db: &Shared, families: &[Arc<Family>]) -> Result<()> {
         state = db.wait(state);
     }
     drop(state);
-    db.durable.raise(db.visible().0);
+    db.is_durable_through(db.visible().0);
     Ok(())
 }
 

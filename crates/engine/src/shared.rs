@@ -576,6 +576,16 @@ impl Shared {
         }
     }
 
+    /// What was written up to this number survives a power cut.
+    #[inline]
+    pub(crate) fn is_durable_through(&self, sequence: u64) {
+        base::invariant!(
+            sequence <= self.order.allocated(),
+            "durable through {sequence}, which nobody has written"
+        );
+        self.durable.raise(sequence);
+    }
+
     /// Whether a write was acknowledged that is in no log and in no table yet.
     pub(crate) fn has_unlogged_writes(&self) -> bool {
         self.unlogged.load(Ordering::Acquire)

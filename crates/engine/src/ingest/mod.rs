@@ -449,7 +449,7 @@ fn commit(
     result?;
     if used > 0 {
         // All logged writes before were made durable while nobody wrote.
-        db.durable.raise(ticket.last);
+        db.is_durable_through(ticket.last);
     }
     Ok(Committed {
         assigned: all,

@@ -14,6 +14,17 @@ pub(crate) struct View {
 }
 
 impl View {
+    /// From the active memtable down, each is older than the one before, and so are the logs that it needs.
+    fn checked(self) -> Self {
+        base::invariant!(
+            std::iter::once(&self.mem)
+                .chain(&self.imm)
+                .is_sorted_by(|a, b| a.id() > b.id() && a.log_number() >= b.log_number()),
+            "memtables out of order"
+        );
+        self
+    }
+
     /// The same with another Version.
     pub(crate) fn with_version(&self, version: Arc<Version>) -> Self {
         Self {
@@ -33,11 +44,16 @@ impl View {
             imm,
             version: Arc::clone(&self.version),
         }
+        .checked()
     }
 
     /// The same without the memtables that were flushed into `version`.
     pub(crate) fn flushed(&self, gone: &[Arc<Memtable>], version: Arc<Version>) -> Self {
         let stays = |m: &&Arc<Memtable>| !gone.iter().any(|g| Arc::ptr_eq(g, m));
+        base::invariant!(
+            !self.imm.iter().skip_while(&stays).any(|m| stays(&m)),
+            "a memtable was flushed before an older one"
+        );
         Self {
             mem: Arc::clone(&self.mem),
             imm: self.imm.iter().filter(stays).cloned().collect(),

@@ -322,6 +322,11 @@ impl VersionSet {
         self.make_log_names_durable()?;
         let needed = edits.iter().filter_map(|e| e.min_log_number_to_keep).max();
         let needed = needed.unwrap_or(self.min_log_number_to_keep);
+        base::invariant!(
+            needed >= self.min_log_number_to_keep,
+            "logs from {} on are needed, and then from {needed} on",
+            self.min_log_number_to_keep
+        );
         let group = edits.len();
         for (i, edit) in edits.iter_mut().enumerate() {
             edit.prev_log_number = Some(0);

@@ -45,6 +45,19 @@ struct State {
     sleeping: usize,
 }
 
+impl State {
+    /// Each ticket that was given is over, with all before it, or has its place behind those.
+    fn check(&self) {
+        base::invariant!(
+            self.over + self.later.len() as u64 == self.given,
+            "{} tickets were given, {} are over and {} later",
+            self.given,
+            self.over,
+            self.later.len()
+        );
+    }
+}
+
 /// A group's place in the order. When it is dropped, the group is over: it has written nothing, if
 /// [`Ticket::end`] did not say otherwise.
 #[must_use = "later groups wait until this one is over"]
@@ -183,6 +196,10 @@ impl Order {
         while state.inside > 0 {
             state = self.sleep(state);
         }
+        base::invariant!(
+            state.closed && state.over == state.given,
+            "a group without a place inside is not over"
+        );
         Closed(Some(self))
     }
 
@@ -219,6 +236,7 @@ impl Order {
         state.allocated += count;
         state.given += 1;
         state.later.push_back(None);
+        state.check();
         Ticket {
             order: self,
             number: state.given,
@@ -251,6 +269,12 @@ impl Order {
             state.over += 1;
             visible = visible.max(last);
         }
+        state.check();
+        base::invariant!(
+            visible <= state.allocated,
+            "visible through {visible}, but only {} were given",
+            state.allocated
+        );
         if visible > 0 {
             self.visible.raise(visible);
         }

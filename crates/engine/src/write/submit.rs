@@ -242,7 +242,7 @@ impl Flying<'_> {
         };
         db.tell_landed(&guard);
         match landed {
-            Ok(durable) => db.durable.raise(durable),
+            Ok(durable) => db.is_durable_through(durable),
             Err(e) => return mend(db, guard, e, &wanted),
         }
         let closed = active(&mut guard)?.has_closed();
@@ -354,7 +354,7 @@ fn mend(db: &Shared, mut guard: Guard<'_>, error: Error, wanted: &Wanted) -> Res
                 log.number
             ));
             db.count(Ticker::WalRelogged, 1);
-            db.durable.raise(sequence);
+            db.is_durable_through(sequence);
             db.tell_landed(&guard);
             Ok(())
         }
@@ -440,7 +440,7 @@ fn bring_along(db: &Shared, sync: bool, by_writer: bool) -> Result<()> {
         return Flying { db, flight }.settle();
     }
     if sync {
-        db.durable.raise(last);
+        db.is_durable_through(last);
     }
     Ok(())
 }
