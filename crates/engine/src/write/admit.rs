@@ -258,9 +258,14 @@ fn pace(db: &Shared, lead: &Lead<'_>, plan: &Plan, bytes: usize) -> Result<()> {
         Some(lead.hold(&impatient(db), Patience::Job))
     };
     db.leave_letters(); // that writers are held back, for one
-    wait_for_memory(db)?;
-    if db.stall.is_stopped() {
-        wait_until(db, || !db.stall.is_stopped())?;
+    if plan.patience.bears_stalls() {
+        wait_for_memory(db)?;
+        if db.stall.is_stopped() {
+            wait_until(db, || !db.stall.is_stopped())?;
+        }
+    } else {
+        // It may have begun since; whoever does not wait for it never does.
+        check_patience(db, plan)?;
     }
     let bytes = bytes as u64;
     let spent = i64::try_from(bytes).unwrap_or(i64::MAX);
