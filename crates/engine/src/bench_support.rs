@@ -1,5 +1,5 @@
-//! A door to the inner leaves for the crate `counts`, which counts their instructions. It is no part
-//! of the engine's interface: it changes with what lies behind it.
+//! A door to the inner leaves for the crate `counts`, which counts their instructions, and for the fuzz
+//! targets. It is no part of the engine's interface: it changes with what lies behind it.
 //!
 //! A door and not a benchmark inside: the counted program then links the engine as applications do.
 
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use base::{Comparator, FileNumber, SequenceNumber, ValueType};
 use table::InternalIterator;
 
+use crate::entity::WideColumns;
 use crate::memtable::{self, Memtable, Settings};
 use crate::options::MemtableFactory;
 use crate::read::merging::MergingIter;
@@ -85,4 +86,9 @@ impl Sorted {
 /// The union of sorted cursors, newest first.
 pub fn merge(children: Vec<Box<dyn InternalIterator>>) -> impl InternalIterator {
     MergingIter::new(Comparator::bytewise(), children)
+}
+
+/// The columns of an entity as it is stored.
+pub fn entity(stored: &[u8]) -> base::Result<WideColumns> {
+    WideColumns::decode(stored)
 }

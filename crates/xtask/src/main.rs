@@ -11,6 +11,7 @@ mod bench_sustained;
 mod benchmark_sh;
 mod counts;
 mod driver;
+mod fuzz;
 mod generate;
 mod mutants;
 mod peers;
@@ -61,6 +62,8 @@ enum Task {
     Soak(soak::Arguments),
     /// Run the tests whose threads a scheduler runs, each under many schedules
     Schedules(schedules::Arguments),
+    /// Feed every decoder with anything, for some seconds each
+    Fuzz(fuzz::Arguments),
     /// Check the rules of the source tree: modules, layers, unsafe islands, documents
     Tidy(tidy::Arguments),
     /// Write the documents that are made from the option tables
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
         Task::Mutants(arguments) => mutants::run(&arguments),
         Task::Soak(arguments) => soak::run(&arguments),
         Task::Schedules(arguments) => schedules::run(&arguments),
+        Task::Fuzz(arguments) => fuzz::run(&arguments),
         Task::Tidy(arguments) => tidy::run(&arguments),
         Task::Gen(arguments) => generate::run(&arguments),
     };

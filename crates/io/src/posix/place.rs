@@ -101,11 +101,12 @@ impl<'a> Place<'a> {
 
     pub(super) fn metadata(self) -> Result<Metadata> {
         let s = self.stat().map_err(|e| self.error("stat", e))?;
-        let seconds = u64::try_from(s.st_mtime).unwrap_or(0);
+        // The system calls say them as u64, the C library, through which Miri goes, as i64.
+        let micros = i128::from(s.st_mtime) * 1_000_000 + i128::from(s.st_mtime_nsec) / 1000;
         Ok(Metadata {
             len: u64::try_from(s.st_size).unwrap_or(0),
             is_dir: FileType::from_raw_mode(s.st_mode) == FileType::Directory,
-            modified_micros: seconds * 1_000_000 + s.st_mtime_nsec / 1000,
+            modified_micros: u64::try_from(micros).unwrap_or(0),
         })
     }
 

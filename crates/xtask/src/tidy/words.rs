@@ -57,6 +57,7 @@ pub(super) fn is_test(path: &str) -> bool {
         || path.ends_with("/tests.rs")
         || path.ends_with("_tests.rs")
         || path.starts_with("crates/sim/")
+        || path.starts_with("fuzz/")
 }
 
 /// Whether `line` has `word` with nothing alphanumeric around it.

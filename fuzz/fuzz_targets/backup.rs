@@ -1,0 +1,4 @@
+//! The list of a backup's files, made of anything.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| ironstone_fuzz::backup(data));

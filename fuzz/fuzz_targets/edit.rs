@@ -1,0 +1,4 @@
+//! A record of the MANIFEST, made of anything.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| ironstone_fuzz::edit(data));

@@ -1,0 +1,4 @@
+//! The end of a table, made of anything.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| ironstone_fuzz::footer(data));

@@ -1,0 +1,4 @@
+//! A MANIFEST, made of anything.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| ironstone_fuzz::manifest(data));

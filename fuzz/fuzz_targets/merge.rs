@@ -1,0 +1,4 @@
+//! Names of merge operators, and their operands, made of anything.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| ironstone_fuzz::merge(data));

@@ -1,0 +1,4 @@
+//! Names of files, and the small files, made of anything.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| ironstone_fuzz::names(data));

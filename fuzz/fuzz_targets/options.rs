@@ -1,0 +1,4 @@
+//! An OPTIONS file, made of anything.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| ironstone_fuzz::options(data));
