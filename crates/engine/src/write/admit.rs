@@ -252,20 +252,16 @@ fn oldest_memtable(families: &FamilySet) -> Option<&Arc<Family>> {
 #[cold]
 fn pace(db: &Shared, lead: &Lead<'_>, plan: &Plan, bytes: usize) -> Result<()> {
     check_patience(db, plan)?;
-    let _held = if db.stall.is_normal() && !db.write_buffers().should_stall() {
-        None
-    } else {
-        Some(lead.hold(&impatient(db), Patience::Job))
-    };
     db.leave_letters(); // that writers are held back, for one
-    if plan.patience.bears_stalls() {
+    // What stops writes may begin at any moment: whoever waits for it has told those behind before, and
+    // whoever does not wait for it never does.
+    if plan.patience.bears_stalls() && (db.stall.is_stopped() || db.write_buffers().should_stall())
+    {
+        let _held = lead.hold(&impatient(db), Patience::Job);
         wait_for_memory(db)?;
         if db.stall.is_stopped() {
             wait_until(db, || !db.stall.is_stopped())?;
         }
-    } else {
-        // It may have begun since; whoever does not wait for it never does.
-        check_patience(db, plan)?;
     }
     let bytes = bytes as u64;
     let spent = i64::try_from(bytes).unwrap_or(i64::MAX);
@@ -280,6 +276,7 @@ fn pace(db: &Shared, lead: &Lead<'_>, plan: &Plan, bytes: usize) -> Result<()> {
         } else {
             Ticker::StallMicros
         };
+        let _held = (!db.stall.is_normal()).then(|| lead.hold(&impatient(db), Patience::Job));
         hold_back(db, Duration::from_nanos(nanos), ticker);
     }
     Ok(())
