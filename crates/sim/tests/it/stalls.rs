@@ -235,6 +235,41 @@ fn full_memtables_stop_writers_until_a_flush_is_done() {
     }
 }
 
+/// A writer that found the memtables full, and waited for a flush, kept what it had to tell to itself:
+/// listeners heard that writes were stopped when they no longer were.
+#[test]
+fn listeners_hear_that_writes_are_stopped_while_they_are() {
+    let dir = dirs::scratch().unwrap();
+    let heard = Arc::new(Heard::default());
+    let mut o = options();
+    o.cf.cf.write_buffer_size = 64 << 10;
+    o.cf.cf.arena_block_size = 4096;
+    o.env.listeners.add(Arc::clone(&heard) as _);
+    let (db, limiter) = standing_still(dir.path(), &mut o);
+    let told = std::thread::scope(|s| {
+        let writer = s.spawn(|| {
+            for i in 0..400 {
+                db.put(format!("k{i}"), vec![0; 1000]).unwrap();
+            }
+        });
+        let stopped = |i: &WriteStallInfo| i.cur == WriteStallCondition::Stopped;
+        let mut told = false;
+        // No longer: the writer waits for the limiter.
+        for _ in 0..1000 {
+            told = heard.all().iter().any(stopped);
+            if told || writer.is_finished() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let told = told && !writer.is_finished();
+        limiter.set_bytes_per_second(FREE);
+        writer.join().unwrap();
+        told
+    });
+    assert!(told, "{:?}", heard.all());
+}
+
 /// A write that must not wait for memory was told to raise `db_write_buffer_size`, which never makes
 /// anybody wait, and is refused beside the limit that does.
 #[test]
