@@ -6,7 +6,6 @@
 //! needed. Who has `cargo-fuzz` can use it in the same folder.
 
 use std::collections::VecDeque;
-use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -300,7 +299,7 @@ fn fuzz(home: &Path, built: &Path, target: &str, seconds: u64, place: &str) -> R
     run.clean = child.wait().map_err(failed)?.success();
     run.seconds = elapsed();
     for line in lines {
-        let _ = writeln!(run.said, "    {line}");
+        run.said.push_str(&format!("    {line}\n"));
     }
     Ok(run)
 }
