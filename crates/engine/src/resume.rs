@@ -41,6 +41,9 @@ pub(crate) fn resume(db: &Shared) -> Result<()> {
                     flushed(db, &families)?;
                     leave_older_logs(db, log)
                 })
+                // Where it did not succeed, the log is a new one and lacks what the memtables have: who
+                // looked for a failure while there seemed to be none must not write to it.
+                .inspect(|()| db.order.accept())
                 .inspect_err(|_| still_failed(db, &old_bg_error))
         }),
     });

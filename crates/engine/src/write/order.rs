@@ -39,7 +39,7 @@ struct State {
     closed: bool,
     /// It is closed until somebody asks to open it.
     kept: bool,
-    /// While it is closed nobody waits: who comes gets this.
+    /// Who comes gets this.
     refusal: Option<Error>,
     /// Threads that sleep on `changed`.
     sleeping: usize,
@@ -165,9 +165,12 @@ impl Order {
     /// Goes in; waits while the order is closed, as far as `patience` goes. Errors: `Incomplete`.
     pub(crate) fn enter(&self, patience: Patience) -> Result<Inside<'_>> {
         let mut state = self.lock();
-        while state.closed {
+        loop {
             if let Some(e) = &state.refusal {
                 return Err(e.duplicate());
+            }
+            if !state.closed {
+                break;
             }
             let waits = match patience {
                 Patience::None => false,
@@ -203,8 +206,8 @@ impl Order {
         Closed(Some(self))
     }
 
-    /// The gate is closed, and stays so for long: who waits there, or comes, gets `error` instead. A
-    /// listener may be among them that the closed gate waits for.
+    /// Who waits at the gate, or comes, gets `error` instead, until [`Order::accept`]: also those who were
+    /// let through all checks before. A listener may be among them that the closed gate waits for.
     pub(crate) fn refuse(&self, error: &Error) {
         self.lock().refusal = Some(error.duplicate());
         self.changed.notify_all();
@@ -218,12 +221,16 @@ impl Order {
             .map_or(Ok(()), |e| Err(e.duplicate()))
     }
 
+    /// Nobody is refused any more.
+    pub(crate) fn accept(&self) {
+        self.lock().refusal = None;
+    }
+
     /// Opens a gate that was kept closed.
     pub(crate) fn open(&self) {
         let mut state = self.lock();
         state.closed = false;
         state.kept = false;
-        state.refusal = None;
         drop(state);
         self.changed.notify_all();
     }

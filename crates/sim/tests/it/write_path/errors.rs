@@ -512,3 +512,55 @@ fn a_log_that_was_given_up_fails_nobody_else() {
     super::in_time("resume", move || resuming.join().unwrap()).unwrap();
     put(&db, &SYNC, "after").unwrap();
 }
+
+/// Holds the first flush until it is told to let it go on.
+#[derive(Default)]
+struct HoldsFlush {
+    begun: AtomicBool,
+    go: AtomicBool,
+}
+
+impl ironstone::EventListener for HoldsFlush {
+    fn on_flush_begin(&self, _: &ironstone::listener::FlushJobInfo) {
+        self.begun.store(true, Ordering::SeqCst);
+        until("the flush may go on", || self.go.load(Ordering::SeqCst));
+    }
+}
+
+/// `resume` clears the failure for the flushes that it needs. A write that looked for a failure just then,
+/// and came to the gate when `resume` had failed, went into the new log, which lacks all that was written
+/// before: when the process ended, that write was there, and acknowledged ones before it were not.
+#[test]
+fn a_write_that_was_let_through_while_resume_tried_is_refused() {
+    let listener = Arc::new(HoldsFlush::default());
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    machine.options.db.wal_min_sync_interval = 500_000;
+    machine
+        .options
+        .env
+        .listeners
+        .add(Arc::clone(&listener) as _);
+    let db = Arc::new(machine.open());
+    put(&db, &WriteOptions::default(), "in a memtable").unwrap();
+    machine.disk.fail_on(Fault::Sync, Repeat::Once, log_sync);
+    put(&db, &SYNC, "fails").unwrap_err();
+    let run = |f: fn(&Db) -> base::Result<()>| {
+        let db = Arc::clone(&db);
+        std::thread::Builder::new().spawn(move || f(&db)).unwrap()
+    };
+    let resuming = run(Db::resume);
+    until("the flush of resume", || {
+        listener.begun.load(Ordering::SeqCst)
+    });
+    // It is let through, and waits until half a second is over since the last sync.
+    let late = run(|db| put(db, &SYNC, "late").map(drop));
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    machine.disk.fail_on(Fault::Eio, Repeat::Once, |act, path| {
+        act == Act::Write && path.extension().is_some_and(|e| e == "sst")
+    });
+    listener.go.store(true, Ordering::SeqCst);
+    resuming.join().unwrap().unwrap_err();
+    late.join().unwrap().unwrap_err();
+    db.resume().unwrap();
+    put(&db, &SYNC, "after").unwrap();
+}
