@@ -348,13 +348,14 @@ impl SimDisk {
         &self.core.config
     }
 
-    /// Changes what writes from now on may leave, here and in images of this disk.
+    /// Changes what writes from now on may leave, here and in images of this disk. Those that are
+    /// pending keep to what was said when they were written.
     pub fn set_garbage(&self, garbage: Garbage) {
         let mut state = self.lock_state();
-        if state.garbage == Garbage::None {
-            state.inodes.iter_mut().for_each(Inode::keep_sectors_whole);
+        let old = std::mem::replace(&mut state.garbage, garbage);
+        if old != garbage {
+            state.inodes.iter_mut().for_each(|i| i.keep_garbage(old));
         }
-        state.garbage = garbage;
     }
 
     /// Number of the last event.

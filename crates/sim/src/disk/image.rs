@@ -6,7 +6,7 @@ use base::rng::Rng;
 
 use super::inode::{Choice, Inode};
 use super::names::{Names, Node};
-use super::{Config, Event, Garbage, Phase, SimDisk, State};
+use super::{Config, Event, Phase, SimDisk, State};
 
 /// Which of the pending operations a power cut spares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,18 +133,14 @@ impl State {
         let mut inodes = Vec::new();
         let mut moved = BTreeMap::new();
         for (path, node) in names {
-            let garbage = if path.to_string_lossy().ends_with(config.garbage_in) {
-                self.garbage
-            } else {
-                Garbage::None
-            };
+            let with_garbage = path.to_string_lossy().ends_with(config.garbage_in);
             let node = match node {
                 Node::Dir => Node::Dir,
                 Node::File(old) => Node::File(*files.entry(old).or_insert_with(|| {
                     let mut choice = Choice {
                         rng,
                         sector: u64::from(config.sector),
-                        garbage,
+                        garbage: with_garbage.then_some(self.garbage),
                         until,
                         data_permille: data,
                         size_permille: size,

@@ -14,8 +14,8 @@ struct Pending {
     sequence: u64,
     /// A sync of it failed: no later sync writes it.
     stuck: bool,
-    /// Whatever the disk does later, it leaves no garbage.
-    whole: bool,
+    /// What it may leave if that is decided; otherwise what writes of the day may leave.
+    garbage: Option<Garbage>,
     /// All of its sectors are written, or none.
     atomic: bool,
     change: Change,
@@ -47,7 +47,8 @@ pub(super) struct Inode {
 pub(super) struct Choice<'a> {
     pub(super) rng: &'a mut Rng,
     pub(super) sector: u64,
-    pub(super) garbage: Garbage,
+    /// What writes of the day may leave; `None` in a file that never has garbage.
+    pub(super) garbage: Option<Garbage>,
     /// Operations after this one in time never happened.
     pub(super) until: u64,
     /// Chances in 1000 that a sector takes the next of the operations on it.
@@ -112,23 +113,23 @@ impl Inode {
         self.pending.push(Pending {
             sequence,
             stuck: false,
-            whole: false,
+            garbage: None,
             atomic: false,
             change,
         });
     }
 
-    /// What is pending leaves sectors old or new, also when later writes may leave garbage.
-    pub(super) fn keep_sectors_whole(&mut self) {
+    /// What is pending may leave no more than this, whatever later writes may leave.
+    pub(super) fn keep_garbage(&mut self, garbage: Garbage) {
         for p in &mut self.pending {
-            p.whole = true;
+            p.garbage.get_or_insert(garbage);
         }
     }
 
     /// The last write is never torn.
     pub(super) fn last_is_atomic(&mut self) {
         if let Some(p) = self.pending.last_mut() {
-            (p.whole, p.atomic) = (true, true);
+            (p.garbage, p.atomic) = (Some(Garbage::None), true);
         }
     }
 
@@ -288,8 +289,9 @@ impl Inode {
                             put(&mut out, at, piece);
                         } else {
                             stopped.insert(s);
-                            if !p.whole {
-                                destroy(&mut out, at..to, s, choice);
+                            if let Some(of_today) = choice.garbage {
+                                let garbage = p.garbage.unwrap_or(of_today);
+                                destroy(&mut out, at..to, s, garbage, choice);
                             }
                         }
                     }
@@ -315,11 +317,17 @@ fn put(out: &mut Vec<u8>, at: u64, piece: &[u8]) {
 }
 
 /// A write that was in flight may leave anything, if the disk is such a disk.
-fn destroy(out: &mut Vec<u8>, bytes: Range<u64>, sector: u64, choice: &mut Choice<'_>) {
-    if choice.garbage == Garbage::None || !choice.rng.one_in(4) {
+fn destroy(
+    out: &mut Vec<u8>,
+    bytes: Range<u64>,
+    sector: u64,
+    garbage: Garbage,
+    choice: &mut Choice<'_>,
+) {
+    if garbage == Garbage::None || !choice.rng.one_in(4) {
         return;
     }
-    let range = match choice.garbage {
+    let range = match garbage {
         Garbage::Sector => sector * choice.sector..(sector + 1) * choice.sector,
         _ => bytes,
     };

@@ -260,6 +260,21 @@ fn what_was_pending_before_garbage_was_allowed_stays_old_or_new() {
 }
 
 #[test]
+fn what_was_pending_keeps_to_the_garbage_of_its_day() {
+    let disk = disk();
+    disk.set_garbage(Garbage::WrittenBytes);
+    let file = disk.open(&p("a"), OpenHow::CREATE_NEW).unwrap();
+    disk.sync_dir(dir()).unwrap();
+    write_all_at(&*file, &[1; 100], 0, WriteSync::Dsync).unwrap();
+    write_all_at(&*file, &[2; 100], 100, WriteSync::None).unwrap();
+    let killed = disk.kill_image();
+    killed.set_garbage(Garbage::Sector);
+    let outcomes = outcomes(&killed, "a");
+    assert!(outcomes.len() > 2, "the bytes in flight may be garbage");
+    assert!(outcomes.iter().flatten().all(|o| o[..100] == [1; 100]));
+}
+
+#[test]
 fn one_opener_at_a_time() {
     let disk = disk();
     let lock = disk.lock(&p("LOCK")).unwrap();
