@@ -4,7 +4,7 @@
 //! A count does not depend on a machine's mood, so the device's operations per put are counted on
 //! a loop device of our own, on ext4 and xfs, with a volatile cache and with a protected one, and
 //! on one that the kernel limits to as few writes a second as a hard disk does. Times are compared
-//! within a pair only: raw floor, Ironstone, RocksDB, one right after the other.
+//! within a pair only: raw writes, Ironstone, raw writes again, RocksDB, one right after the other.
 //!
 //! ```text
 //!   target/bench-device/lock              one run at a time
@@ -34,6 +34,7 @@ use std::sync::Arc;
 
 use base::clock::{Clock, SystemClock};
 use disk::{Cache, Disk, Fs};
+use floor::Floor;
 use report::{Case, Pair, Report};
 use run::{Engine, Figures, Run};
 use throttle::Controller;
@@ -398,14 +399,21 @@ impl Session<'_> {
     fn pair(&self, disk: &Disk, case: &Case, number: u32) -> Result<Pair, String> {
         let peer = self.peer.clone().ok_or("RocksDB is not there")?;
         let rocksdb = Engine::RocksDb(peer);
+        // A device may be slower ten seconds later: half of the raw writes go before the puts that are
+        // compared with them, half after, and the two halves say how much of a ratio is the device's mood.
+        let before = self.floor(disk, case.puts.div_ceil(2))?;
+        let ironstone = self.once(disk, &Engine::Ironstone, case.threads, case.puts, number)?;
+        let after = self.floor(disk, case.puts.div_ceil(2))?;
+        let halves = [before.figures(), after.figures()];
         Ok(Pair {
-            floor: self.floor(disk, case.puts)?,
-            ironstone: self.once(disk, &Engine::Ironstone, case.threads, case.puts, number)?,
+            floor: before.with(after).figures(),
+            halves,
+            ironstone,
             rocksdb: self.once(disk, &rocksdb, case.threads, case.puts, number)?,
         })
     }
 
-    fn floor(&self, disk: &Disk, writes: u64) -> Result<Figures, String> {
+    fn floor(&self, disk: &Disk, writes: u64) -> Result<Floor, String> {
         floor::measure(
             &disk.mount,
             &disk.counters,
@@ -453,7 +461,7 @@ impl Session<'_> {
         for cache in [Cache::WriteBack, Cache::WriteThrough] {
             let disk = Disk::make(&self.dir, fs, cache, self.arguments.image_mib)?;
             let mut sides = vec![
-                ("raw", self.floor(&disk, COUNT_PUTS)?),
+                ("raw", self.floor(&disk, COUNT_PUTS)?.figures()),
                 (
                     "ironstone",
                     self.once(&disk, &Engine::Ironstone, 1, COUNT_PUTS, 0)?,

@@ -18,6 +18,26 @@ const BLOCK: u32 = 4096;
 /// Blocks of the file; the writes go round in it.
 const BLOCKS: u64 = 4096;
 
+/// Raw writes: the time of each, and what one cost the device.
+pub(crate) struct Floor {
+    nanos: Vec<u64>,
+    each: Each,
+}
+
+impl Floor {
+    /// Both together.
+    pub(crate) fn with(mut self, other: Self) -> Self {
+        let share = self.nanos.len() as f64 / (self.nanos.len() + other.nanos.len()).max(1) as f64;
+        self.each = self.each.mixed(share, other.each);
+        self.nanos.extend(other.nanos);
+        self
+    }
+
+    pub(crate) fn figures(&self) -> Figures {
+        figures(&mut self.nanos.clone(), self.each)
+    }
+}
+
 /// Measures `writes` writes on the file system at `mount`, for at most `seconds`.
 pub(crate) fn measure(
     mount: &Path,
@@ -25,7 +45,7 @@ pub(crate) fn measure(
     writes: u64,
     seconds: u64,
     clock: &dyn Clock,
-) -> Result<Figures, String> {
+) -> Result<Floor, String> {
     let path = mount.join("floor");
     let mut nanos = Vec::new();
     let fs = io::posix::Posix::shared();
@@ -55,7 +75,7 @@ pub(crate) fn measure(
     run(&mut before, &mut nanos)?;
     let each = counters.read()?.each_since(before, nanos.len() as u64);
     fs.remove(&path).map_err(|e| e.to_string())?;
-    Ok(figures(&mut nanos, each))
+    Ok(Floor { nanos, each })
 }
 
 fn prepare(fs: &dyn FileSystem, mount: &Path, path: &Path) -> base::Result<()> {

@@ -27,10 +27,12 @@ impl Case {
     }
 }
 
-/// Three runs, one right after the other.
+/// Runs one right after the other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair {
     pub(crate) floor: Figures,
+    /// The raw writes before Ironstone's puts, and those after them.
+    pub(crate) halves: [Figures; 2],
     pub(crate) ironstone: Figures,
     pub(crate) rocksdb: Figures,
 }
@@ -61,6 +63,9 @@ struct Ratios {
     /// Percentiles over the raw write's, and over RocksDB's.
     floor_p50: Spread,
     floor_p999: Spread,
+    /// The raw writes after the puts over those before: what is the device's own change.
+    again_p50: Spread,
+    again_p999: Spread,
     rocksdb_p999: Spread,
     rocksdb_p9999: Spread,
     /// RocksDB's time for a put over the raw write's.
@@ -75,6 +80,8 @@ impl Ratios {
             floor: of(|p| p.floor.per_second / p.ironstone.per_second),
             floor_p50: of(|p| p.ironstone.p50 / p.floor.p50),
             floor_p999: of(|p| p.ironstone.p999 / p.floor.p999),
+            again_p50: of(|p| p.halves[1].p50 / p.halves[0].p50),
+            again_p999: of(|p| p.halves[1].p999 / p.halves[0].p999),
             rocksdb_p999: of(|p| p.ironstone.p999 / p.rocksdb.p999),
             rocksdb_p9999: of(|p| p.ironstone.p9999 / p.rocksdb.p9999),
             rocksdb_floor: of(|p| p.floor.per_second / p.rocksdb.per_second),
@@ -137,17 +144,27 @@ impl Report {
     fn tails(&self) -> String {
         let mut out = format!(
             "\nPercentiles of Ironstone's puts over those of raw writes, and over RocksDB's: median \
-             [smallest..largest].\n\n{:<24} {:>7} {:>20} {:>20} {:>20} {:>20}\n",
-            "disk", "threads", "p50/raw", "p99.9/raw", "p99.9/RocksDB", "p99.99/RocksDB"
+             [smallest..largest]. raw/raw: raw\nwrites after the puts over those before, the device's own \
+             change.\n\n{:<24} {:>7} {:>20} {:>20} {:>20} {:>20} {:>20} {:>20}\n",
+            "disk",
+            "threads",
+            "p50/raw",
+            "p99.9/raw",
+            "p50 raw/raw",
+            "p99.9 raw/raw",
+            "p99.9/RocksDB",
+            "p99.99/RocksDB"
         );
         for (case, pairs) in &self.cases {
             let r = Ratios::of(pairs);
             out.push_str(&format!(
-                "{:<24} {:>7} {:>20} {:>20} {:>20} {:>20}\n",
+                "{:<24} {:>7} {:>20} {:>20} {:>20} {:>20} {:>20} {:>20}\n",
                 case.disk(),
                 case.threads,
                 r.floor_p50.text(),
                 r.floor_p999.text(),
+                r.again_p50.text(),
+                r.again_p999.text(),
                 r.rocksdb_p999.text(),
                 r.rocksdb_p9999.text()
             ));
@@ -243,6 +260,8 @@ impl Report {
                         "time_over_raw": ratios.floor.json(),
                         "p50_over_raw": ratios.floor_p50.json(),
                         "p99.9_over_raw": ratios.floor_p999.json(),
+                        "p50_raw_over_raw": ratios.again_p50.json(),
+                        "p99.9_raw_over_raw": ratios.again_p999.json(),
                         "p99.9_over_rocksdb": ratios.rocksdb_p999.json(),
                         "p99.99_over_rocksdb": ratios.rocksdb_p9999.json(),
                         "rocksdb_time_over_raw": ratios.rocksdb_floor.json(),
@@ -349,6 +368,7 @@ mod tests {
                 case.clone(),
                 &Pair {
                     floor: figures(2.0, 1.0, 50.0 * slower),
+                    halves: [figures(2.0, 1.0, 50.0 * slower); 2],
                     ironstone: figures(2.0, 1.0, 55.0 * slower),
                     rocksdb: figures(3.0, 2.0, 110.0 * slower),
                 },
@@ -362,6 +382,7 @@ mod tests {
             },
             &Pair {
                 floor: figures(1.0, 0.0, 4000.0),
+                halves: [figures(1.0, 0.0, 4000.0), figures(1.0, 0.0, 6000.0)],
                 ironstone: figures(1.0, 0.0, 4000.0),
                 rocksdb: figures(3.0, 0.0, 12000.0),
             },
@@ -403,7 +424,7 @@ mod tests {
         );
         assert_eq!(
             line(&["ext4", "write-back", "1", "1.10"]),
-            "ext4 write-back 1 1.10 [1.10..1.10] 1.10 [1.10..1.10] 0.50 [0.50..0.50] 0.50 [0.50..0.50]"
+            "ext4 write-back 1 1.10 [1.10..1.10] 1.10 [1.10..1.10] 1.00 [1.00..1.00] 1.00 [1.00..1.00] 0.50 [0.50..0.50] 0.50 [0.50..0.50]"
         );
     }
 

@@ -99,6 +99,17 @@ pub(crate) struct Each {
 }
 
 impl Each {
+    /// The mean of both, this one with a weight of `share`.
+    pub(crate) fn mixed(self, share: f64, other: Self) -> Self {
+        let of = |a: f64, b: f64| a * share + b * (1.0 - share);
+        Self {
+            requests: of(self.requests, other.requests),
+            flushes: of(self.flushes, other.flushes),
+            sectors: of(self.sectors, other.sectors),
+            writes: self.writes.zip(other.writes).map(|(a, b)| of(a, b)),
+        }
+    }
+
     /// Bytes written.
     pub(crate) fn bytes(self) -> f64 {
         self.sectors * SECTOR
