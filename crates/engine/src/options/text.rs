@@ -10,7 +10,7 @@ use base::options::{OptionFlag, OptionTable};
 use base::{Error, Result};
 use table::TableOptions;
 
-use super::codec::{self, Parser, TABLE_OPTION, members, table_members};
+use super::codec::{self, Setter, TABLE_OPTION, members, table_members};
 use super::rocksdb::{self, CF_SECTION, DB_SECTION, TABLE_SECTION};
 use super::{CfOptions, ColumnFamilyOptions, DbOptions, Options, sanitize};
 
@@ -28,11 +28,11 @@ fn applied(
     sections: &[&'static str],
     text: &str,
 ) -> Result<(DbOptions, ColumnFamilyOptions)> {
-    let mut p = Parser::onto(db, cf);
+    let mut setter = Setter::onto(db, cf);
     for (name, value) in members(text)? {
-        p.assign(sections, name, value)?;
+        setter.assign(sections, name, value)?;
     }
-    let (db, cf, _) = p.into_options();
+    let (db, cf, _) = setter.into_options();
     Ok((db, cf))
 }
 
@@ -105,12 +105,12 @@ pub(crate) fn change_family(
     db: &DbOptions,
     changes: &[(&str, &str)],
 ) -> Result<(ColumnFamilyOptions, Vec<String>)> {
-    let mut p = Parser::onto(DbOptions::default(), now.clone());
+    let mut setter = Setter::onto(DbOptions::default(), now.clone());
     for (name, value) in changes {
         check_family_changeable(name, value)?;
-        p.assign(&[CF_SECTION], name, value)?;
+        setter.assign(&[CF_SECTION], name, value)?;
     }
-    let (_, mut cf, mut told) = p.into_options();
+    let (_, mut cf, mut told) = setter.into_options();
     cf.validate_in(db)?;
     told.extend(sanitize::family(&mut cf, db));
     Ok((cf, told))
@@ -123,12 +123,12 @@ pub(crate) fn change_db(
     rate: Option<u64>,
     changes: &[(&str, &str)],
 ) -> Result<(DbOptions, Vec<String>)> {
-    let mut p = Parser::onto(now.clone(), ColumnFamilyOptions::default());
+    let mut setter = Setter::onto(now.clone(), ColumnFamilyOptions::default());
     for (name, value) in changes {
         check_changeable(DB_SECTION, name)?;
-        p.assign(&[DB_SECTION], name, value)?;
+        setter.assign(&[DB_SECTION], name, value)?;
     }
-    let (mut db, _, mut told) = p.into_options();
+    let (mut db, _, mut told) = setter.into_options();
     told.extend(sanitize::database(&mut db, rate));
     db.validate()?;
     db.validate_together()?;

@@ -3,12 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use base::ErrorKind;
-use base::options::OptionTable;
+use base::{Comparator, ErrorKind};
 use proptest::prelude::*;
+use table::TableOptions;
 
-use super::super::Options;
-use super::super::rocksdb;
+use super::super::{CfOptions, Options};
 use super::*;
 
 fn corpus() -> Option<PathBuf> {

@@ -1,0 +1,121 @@
+//! The text of OPTIONS files and of options by themselves: names and values, their escapes, structs in
+//! braces, and when two values mean the same.
+
+use base::{Error, Result};
+
+/// Escapes what would end a name or start a comment.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\\' | '#' | ':' => {
+                out.push('\\');
+                out.push(c);
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Undoes [`escape`].
+pub fn unescape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            out.push(c);
+            continue;
+        }
+        match chars.next() {
+            Some('n') => out.push('\n'),
+            Some('r') => out.push('\r'),
+            Some(c) => out.push(c),
+            None => out.push('\\'),
+        }
+    }
+    out
+}
+
+/// The members of `{a=1;b={c=2;};}`, or of the same without braces.
+/// Errors: braces that do not match, a member without `=`.
+pub fn members(text: &str) -> Result<Vec<(&str, &str)>> {
+    let text = text.trim();
+    let inner = match text.strip_prefix('{') {
+        Some(rest) => rest
+            .strip_suffix('}')
+            .ok_or_else(|| Error::invalid_argument(format!("\"{text}\" has no closing brace")))?,
+        None => text,
+    };
+    let (mut out, mut depth, mut start) = (Vec::new(), 0usize, 0usize);
+    let ends = inner.char_indices().chain([(inner.len(), ';')]);
+    for (i, c) in ends {
+        match c {
+            '{' => depth += 1,
+            '}' => {
+                depth = depth.checked_sub(1).ok_or_else(|| {
+                    Error::invalid_argument(format!("\"{text}\" closes a brace it did not open"))
+                })?;
+            }
+            ';' if depth == 0 => {
+                let part = inner.get(start..i).unwrap_or_default().trim();
+                start = i + 1;
+                if part.is_empty() {
+                    continue;
+                }
+                let (name, value) = part.split_once('=').ok_or_else(|| {
+                    Error::invalid_argument(format!("\"{part}\" is not of the form name=value"))
+                })?;
+                out.push((name.trim(), value.trim()));
+            }
+            _ => {}
+        }
+    }
+    if depth != 0 {
+        return Err(Error::invalid_argument(format!(
+            "\"{text}\" has no closing brace"
+        )));
+    }
+    Ok(out)
+}
+
+/// True if two values mean the same: as text, as numbers, or member by member in any order.
+pub(super) fn same_value(value: &str, default: &str) -> bool {
+    if value == default {
+        return true;
+    }
+    if let (Ok(a), Ok(b)) = (value.parse::<f64>(), default.parse::<f64>()) {
+        return a.to_bits() == b.to_bits();
+    }
+    if !(value.starts_with('{') && default.starts_with('{')) {
+        return false;
+    }
+    match (members(value), members(default)) {
+        (Ok(a), Ok(b)) => a
+            .iter()
+            .all(|(name, v)| b.iter().any(|(n, w)| n == name && same_value(v, w))),
+        _ => false,
+    }
+}
+
+/// False if the default is a number or a switch and the value is not.
+pub(super) fn same_shape(value: &str, default: &str) -> bool {
+    let number = |s: &str| s.parse::<f64>().is_ok();
+    let switch = |s: &str| matches!(s, "true" | "false" | "0" | "1");
+    let is_switch = matches!(default, "true" | "false");
+    (!number(default) || number(value)) && (!is_switch || switch(value))
+}
+
+/// The line without its comment.
+pub(super) fn strip_comment(line: &str) -> &str {
+    let mut before = ' ';
+    for (i, c) in line.char_indices() {
+        if c == '#' && before != '\\' {
+            return line.get(..i).unwrap_or(line);
+        }
+        before = c;
+    }
+    line
+}
