@@ -27,7 +27,7 @@ use crate::outbox::{self, Job};
 use crate::persist;
 use crate::properties;
 use crate::shared::{Shared, State};
-use crate::write::wal::LogFiles;
+use crate::write::log_files::LogFiles;
 use crate::write::{admit, pending};
 
 pub(crate) use compressors::CompressionPool;

@@ -16,7 +16,7 @@ use crate::listener::{BackgroundErrorReason, BackgroundErrorRecoveryInfo, FlushR
 use crate::outbox::Job;
 use crate::shared::Shared;
 use crate::version::edit::VersionEdit;
-use crate::write::wal::LogKind;
+use crate::write::log_files::LogKind;
 
 /// Between two attempts to resume on a full device.
 const PAUSE_MIN_NANOS: u64 = 250_000_000;

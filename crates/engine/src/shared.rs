@@ -39,9 +39,10 @@ use crate::version::set::{FileNumbers, Tables};
 use crate::wal::Wal;
 use crate::write::admit::{self, Attention, Stall};
 use crate::write::group::Queue;
+use crate::write::log_files::{LogFiles, LogKind};
 use crate::write::order::Order;
 use crate::write::slow::Device;
-use crate::write::wal::{ActiveLog, Guard, LogFiles, LogKind};
+use crate::write::wal::{ActiveLog, Guard};
 use crate::write::watermark::Watermark;
 use crate::write_buffer_manager::WriteBufferManager;
 

@@ -28,7 +28,8 @@ use crate::version::manifest::Recovered;
 use crate::version::set::{FileNumbers, next_version};
 use crate::wal::{Wal, WalFileKind};
 use crate::write::admit;
-use crate::write::wal::{ActiveLog, LogFiles, LogKind, NewLog};
+use crate::write::log_files::{LogFiles, LogKind, NewLog};
+use crate::write::wal::ActiveLog;
 
 /// What has become too large during recovery.
 #[derive(Clone, Copy, PartialEq, Eq)]

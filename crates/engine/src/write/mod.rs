@@ -3,6 +3,7 @@
 pub(crate) mod admit;
 pub(crate) mod apply;
 pub(crate) mod group;
+pub(crate) mod log_files;
 pub(crate) mod order;
 pub(crate) mod pace;
 pub(crate) mod pending;

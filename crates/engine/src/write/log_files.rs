@@ -1,0 +1,345 @@
+//! How a new log is made, and what becomes of one that nobody needs any more.
+//!
+//! A log is one of two kinds for its whole life. A *direct* one is a file from the pool, filled
+//! with zeros ahead and written past the page cache: a synced group is one device write. A
+//! *buffered* one grows through the page cache: unsynced writes are cheapest there.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base::stats::{Statistics, Ticker};
+use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use base::sync::{Mutex, MutexGuard, PoisonError};
+use base::{FileNumber, Result, ValueType};
+use io::{FileSystem, OpenHow, Probe};
+use log::{LogOptions, Names, Pool, PoolOptions, TailPolicy, Taken, WalSync};
+
+use super::pace::Pace;
+use super::unit::direct_unit;
+use crate::batch::HEADER_LEN;
+use crate::files;
+use crate::options::{Options, WalCompression, WalIoMode, WalTailPolicy};
+
+/// Groups are filled up with empty batches.
+const PAD: TailPolicy = TailPolicy::Pad {
+    payload_min: HEADER_LEN as u32,
+};
+/// Units that a block of the log has, at least.
+const UNITS_MIN: u32 = 2;
+
+/// Bytes that go from the page cache to the device as a whole: a page of memory, or a larger block of
+/// the device.
+fn page(probe: Option<&Probe>) -> u32 {
+    let physical = probe.map_or(0, |p| p.physical_block);
+    let largest = log::format::BLOCK as u32 / UNITS_MIN;
+    physical
+        .next_power_of_two()
+        .clamp(io::buffer::PAGE as u32, largest)
+}
+
+/// How a log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogKind {
+    /// A file from the pool, past the page cache.
+    Direct,
+    /// A growing file, through the page cache.
+    Buffered,
+}
+
+/// Bytes of a buffered log for which blocks are reserved at once, at most; with small memtables as many
+/// as one takes.
+const ALLOCATE_AHEAD_MAX: u64 = 4 << 20;
+
+/// Makes log files.
+pub(crate) struct LogFiles {
+    fs: Arc<dyn FileSystem>,
+    dir: PathBuf,
+    pub(super) mode: WalIoMode,
+    /// The write unit of direct logs; `None` where every log is buffered.
+    unit: Option<u32>,
+    /// Files for direct logs, and old ones to be overwritten; `None` if there are neither.
+    pool: Option<Pool>,
+    /// Somebody has synced: the pool is worth its space.
+    wanted: AtomicBool,
+    /// How fast the pool is filled.
+    pace: Pace,
+    bytes_per_sync: AtomicU64,
+    /// See [`LogOptions::allocate_ahead`].
+    allocate_ahead: u64,
+    tail: TailPolicy,
+    /// What the system writes back as a whole: see [`LogOptions::sync_unit`].
+    page: u32,
+    depth: u32,
+    /// Records carry the log's number, so that files can be overwritten by later logs.
+    recyclable: bool,
+    compressed: bool,
+    /// Logs that this process wrote in recyclable records.
+    recyclable_logs: Mutex<BTreeSet<FileNumber>>,
+    names: Arc<Names>,
+    /// What the nonces of the logs are made of.
+    secret: u64,
+    statistics: Option<Arc<Statistics>>,
+}
+
+impl LogFiles {
+    /// The logs in `dir`; `probe` tells what can be done there. `secret`: see [`log::secret`].
+    pub(crate) fn open(
+        dir: PathBuf,
+        options: &Options,
+        probe: Option<&Probe>,
+        secret: u64,
+    ) -> Result<Self> {
+        let fs = Arc::clone(&options.env.fs);
+        let db = &options.db;
+        let unit = probe.and_then(|p| direct_unit(db, p));
+        let recycle = options.recycled_logs();
+        let pool = if unit.is_some() || recycle > 0 {
+            let pool_options = PoolOptions {
+                file_bytes: log::pool::file_bytes_for(
+                    options.cf.cf.write_buffer_size,
+                    db.max_total_wal_size,
+                )?,
+                ready: unit.map_or(0, |_| db.wal_pool_files as usize),
+                direct: unit.is_some(),
+                recycle,
+            };
+            Some(Pool::open(
+                Arc::clone(&fs),
+                Arc::clone(&options.env.clock),
+                &dir,
+                pool_options,
+            )?)
+        } else {
+            None
+        };
+        Ok(Self {
+            names: Arc::new(Names::new(Arc::clone(&fs), dir.clone())),
+            fs,
+            dir,
+            secret,
+            mode: db.wal_mode(),
+            unit,
+            pool,
+            wanted: AtomicBool::new(db.wal_mode() == WalIoMode::Direct),
+            pace: Pace::new(options.cf.cf.write_buffer_size),
+            bytes_per_sync: AtomicU64::new(db.wal_bytes_per_sync),
+            allocate_ahead: if db.allow_fallocate {
+                options.cf.cf.write_buffer_size.min(ALLOCATE_AHEAD_MAX)
+            } else {
+                0
+            },
+            page: page(probe),
+            tail: match db.wal_tail_policy {
+                WalTailPolicy::Pad => PAD,
+                WalTailPolicy::Rewrite => TailPolicy::Rewrite,
+                WalTailPolicy::Atomic => TailPolicy::Atomic,
+            },
+            depth: db.wal_pipeline_depth,
+            recyclable: recycle > 0,
+            compressed: db.wal_compression == WalCompression::Zstd,
+            recyclable_logs: Mutex::default(),
+            statistics: options.env.statistics.clone(),
+        })
+    }
+
+    /// The logs' names: those that the MANIFEST relies on must be durable.
+    pub(crate) fn names(&self) -> &Arc<Names> {
+        &self.names
+    }
+
+    /// Changes `wal_bytes_per_sync`.
+    pub(crate) fn set_bytes_per_sync(&self, bytes: u64) {
+        self.bytes_per_sync.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn bytes_per_sync(&self) -> u64 {
+        self.bytes_per_sync.load(Ordering::Relaxed)
+    }
+
+    fn count(&self, ticker: Ticker) {
+        if let Some(s) = &self.statistics {
+            s.add(ticker, 1);
+        }
+    }
+
+    /// The pool, if there is something to do in it now.
+    pub(crate) fn pool_to_fill(&self) -> Option<&Pool> {
+        let wanted = self.wanted.load(Ordering::Relaxed);
+        let pool = self.pool.as_ref().filter(|_| wanted)?;
+        pool.next().filter(|n| self.pace.is_due(n)).map(|_| pool)
+    }
+
+    /// Whether files are made ahead at all.
+    pub(crate) fn uses_pool(&self) -> bool {
+        self.unit.is_some()
+    }
+
+    /// Whether a direct log can be begun at once.
+    pub(super) fn direct_ready(&self) -> bool {
+        self.unit.is_some() && self.pool.as_ref().is_some_and(Pool::has_some)
+    }
+
+    /// Notes that a write is synced; true the first time, when the pool is to be filled.
+    pub(super) fn note_sync(&self) -> bool {
+        self.unit.is_some()
+            && !self.wanted.load(Ordering::Relaxed)
+            && !self.wanted.swap(true, Ordering::Relaxed)
+    }
+
+    /// A new log, direct if it can be. The name of a file that was made ahead is durable. Another
+    /// becomes so with the first bytes in it, or before the MANIFEST relies on it: nobody waits for it
+    /// here, behind all that the file system has to write.
+    pub(crate) fn create(&self, number: FileNumber, kind: LogKind) -> Result<NewLog> {
+        let path = files::wal_path(&self.dir, number);
+        let mut options = LogOptions {
+            log_number: number.0,
+            recyclable: self.recyclable,
+            filler: Some(ValueType::Noop as u8),
+            compressed: self.compressed,
+            tail: self.tail,
+            depth: self.depth,
+            outlives_full_disk: true,
+            ..LogOptions::default()
+        };
+        let unit = self.unit.filter(|_| kind == LogKind::Direct);
+        // A buffered log of a database that has direct ones does not use up their files.
+        let begun = self.names.begin();
+        let taken = match &self.pool {
+            Some(pool) if unit.is_some() || self.unit.is_none() => pool.take(&path)?,
+            _ => None,
+        };
+        let made = match (unit, taken) {
+            (Some(unit), Some(_)) => {
+                let file = self.fs.open(&path, OpenHow::UPDATE.direct())?;
+                let capacity = file.len()?;
+                self.pace.begin(number, capacity);
+                options.direct_unit = Some(unit);
+                options.sync = WalSync::Dsync;
+                self.count(Ticker::WalPrecreateHit);
+                (file, LogKind::Direct, capacity)
+            }
+            (_, taken) => {
+                let how = match taken {
+                    Some(_) => OpenHow::UPDATE,
+                    None => OpenHow::CREATE_NEW,
+                };
+                self.pace.begin(number, 0);
+                if unit.is_some() {
+                    self.count(Ticker::WalPrecreateMiss);
+                }
+                options.allocate_ahead = taken.map_or(self.allocate_ahead, |_| 0);
+                (options.tail, options.sync_unit) = self.growing_tail();
+                (self.fs.open(&path, how)?, LogKind::Buffered, u64::MAX)
+            }
+        };
+        if taken == Some(Taken::Recycled) {
+            self.count(Ticker::WalRecycled);
+        }
+        if self.recyclable {
+            self.recyclable_logs().insert(number);
+        }
+        let nth = self.names.note(number.0, begun);
+        let ((file, kind, capacity), nonce) = (made, log::secret::nonce(self.secret, number.0));
+        let later = kind == LogKind::Buffered && taken.is_none();
+        let writer =
+            log::Writer::new(file, options).named(Arc::clone(&self.names), later.then_some(nth));
+        if !later {
+            self.names
+                .make_durable(nth)
+                .inspect_err(|_| self.discard_unused(number))?;
+        }
+        Ok(NewLog {
+            writer,
+            number,
+            nonce,
+            kind,
+            capacity,
+            recycled: taken == Some(Taken::Recycled),
+        })
+    }
+
+    /// What becomes of the last page of a growing log. No unit of it is written atomically, so with a
+    /// policy that needs that none may be written twice.
+    fn growing_tail(&self) -> (TailPolicy, Option<u32>) {
+        match self.tail {
+            TailPolicy::Rewrite => (TailPolicy::Rewrite, None),
+            TailPolicy::Atomic | TailPolicy::Pad { .. } => (PAD, Some(self.page)),
+        }
+    }
+
+    fn recyclable_logs(&self) -> MutexGuard<'_, BTreeSet<FileNumber>> {
+        self.recyclable_logs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Deletes a log that is not needed any more, or gives its file back to the pool.
+    pub(crate) fn discard(&self, number: FileNumber) -> Result<()> {
+        let path = files::wal_path(&self.dir, number);
+        self.names.forget(number.0);
+        let recyclable = self.recyclable_logs().remove(&number);
+        let wanted = recyclable || self.wanted.load(Ordering::Relaxed);
+        match self.pool.as_ref().filter(|_| wanted) {
+            Some(pool) => pool.retire(&path, recyclable),
+            None => self.fs.remove(&path),
+        }
+    }
+
+    /// Removes a log that was made and never used. If that fails, it is an empty log among others.
+    pub(crate) fn discard_unused(&self, number: FileNumber) {
+        self.names.forget(number.0);
+        self.recyclable_logs().remove(&number);
+        drop(self.fs.remove(&files::wal_path(&self.dir, number)));
+    }
+
+    /// So much of the active log, a pool file, is used.
+    pub(crate) fn note_used(&self, log: FileNumber, bytes: u64) {
+        self.pace.note_used(log, bytes);
+    }
+
+    /// The active log was begun because a memtable was sealed.
+    pub(crate) fn note_sealed(&self) {
+        self.pace.note_sealed();
+    }
+
+    /// See [`Pool::hold`].
+    pub(crate) fn hold_pool(&self) {
+        if let Some(pool) = &self.pool {
+            pool.hold();
+        }
+    }
+
+    /// Ends one [`LogFiles::hold_pool`].
+    pub(crate) fn release_pool(&self) {
+        if let Some(pool) = &self.pool {
+            pool.release();
+        }
+    }
+}
+
+/// A log that was just made.
+pub(crate) struct NewLog {
+    pub(super) writer: log::Writer,
+    pub(crate) number: FileNumber,
+    /// See [`log::note`].
+    pub(super) nonce: u64,
+    pub(super) kind: LogKind,
+    /// Bytes that it may grow to.
+    pub(super) capacity: u64,
+    /// It is an old log's file.
+    pub(super) recycled: bool,
+}
+
+impl NewLog {
+    /// How it is written, for the LOG.
+    pub(crate) fn describe(&self, wanted: LogKind) -> String {
+        match (self.kind, wanted) {
+            (LogKind::Direct, _) => format!("direct, {} bytes made ahead", self.capacity),
+            (LogKind::Buffered, LogKind::Direct) => {
+                "buffered, because no file made ahead is ready".to_owned()
+            }
+            (LogKind::Buffered, LogKind::Buffered) => "buffered".to_owned(),
+        }
+    }
+}
