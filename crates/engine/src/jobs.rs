@@ -26,7 +26,8 @@ use crate::options::DbOptions;
 use crate::outbox::{self, Job};
 use crate::persist;
 use crate::properties;
-use crate::shared::{Shared, State};
+use crate::shared::Shared;
+use crate::state::State;
 use crate::write::log_files::LogFiles;
 use crate::write::{admit, pending};
 

@@ -76,6 +76,7 @@ mod shared;
 mod sizes;
 mod slabs;
 mod sst_file_writer;
+mod state;
 mod stored;
 mod table_events;
 #[doc(hidden)]

@@ -19,7 +19,8 @@ use crate::options::{
 };
 use crate::outbox::{self, Job};
 use crate::persist;
-use crate::shared::{ManualCompaction, Shared};
+use crate::shared::Shared;
+use crate::state::ManualCompaction;
 use crate::write::{admit, submit};
 
 /// Makes the families' active memtables immutable and, with `wait`, waits for their flush.

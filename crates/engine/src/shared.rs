@@ -11,35 +11,34 @@
 //!
 //! Reads take none of them: they load a family's View and the last sequence number.
 
-use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard as Loaded};
-use base::clock::{self, Clock};
+use base::clock;
 use base::stats::{HistogramKind, Ticker};
+use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber};
 
-use crate::compaction::pick::Running;
-use crate::compaction::pick::manual::{Progress, Request};
 use crate::courtesy::Courtesy;
 use crate::crowd::Crowd;
 use crate::events::InfoLog;
 use crate::family::{Family, FamilySet};
-use crate::listener::{BackgroundErrorReason, EventListener, MemTableInfo};
+use crate::listener::{BackgroundErrorReason, EventListener};
 use crate::options::{DbOptions, Env, Options};
 use crate::outbox::Outbox;
 use crate::read::snapshot::SnapshotList;
+use crate::state::State;
 use crate::totals::Totals;
 use crate::version::VersionSet;
 use crate::version::set::{FileNumbers, Tables};
 use crate::wal::Wal;
-use crate::write::admit::{self, Attention, Stall};
+use crate::write::admit::{Attention, Stall};
 use crate::write::group::Queue;
-use crate::write::log_files::{LogFiles, LogKind};
+use crate::write::log_files::LogFiles;
 use crate::write::order::Order;
 use crate::write::slow::Device;
 use crate::write::wal::{ActiveLog, Guard};
@@ -57,7 +56,7 @@ pub(crate) struct Shared {
     /// The options of the whole database that are in force.
     db_options: ArcSwap<DbOptions>,
     /// The one of them that is read for each write group.
-    max_total_wal_size: AtomicU64,
+    pub(crate) max_total_wal_size: AtomicU64,
     /// Held while options change, and while an OPTIONS file is written. Before all other locks.
     options_change: Mutex<()>,
     /// When (monotonic nanoseconds) a stale OPTIONS file is to be written again; 0 if it is not stale.
@@ -105,7 +104,7 @@ pub(crate) struct Shared {
     /// A flight of the log has landed.
     log_landed: Condvar,
     /// Held while the next log is made.
-    log_switch: Mutex<()>,
+    pub(crate) log_switch: Mutex<()>,
     log_files: Option<LogFiles>,
     pub(crate) wal: Arc<Wal>,
     /// Bytes in the active log.
@@ -128,123 +127,6 @@ pub(crate) struct Shared {
 pub(crate) fn new_instance() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
-/// The number in LOG of what the opening does; flushes and compactions follow.
-pub(crate) const RECOVERY_JOB: u64 = 1;
-
-/// What the state lock protects.
-#[derive(Default)]
-pub(crate) struct State {
-    /// Logs on disk that are not obsolete, the active one included, with their size; the active
-    /// one's is 0 here.
-    pub(crate) logs: BTreeMap<FileNumber, u64>,
-    /// Set by the first failure that makes further writes unsafe; cleared by nothing but a reopen.
-    pub(crate) failure: Option<Error>,
-    /// Families with a flush under way.
-    pub(crate) flushing: Vec<u32>,
-    /// Compactions under way.
-    pub(crate) compacting: Vec<Running>,
-    /// Families of which no compaction may begin.
-    pub(crate) held: Vec<u32>,
-    /// The family that was compacted last.
-    pub(crate) last_compacted: u32,
-    /// Until then (monotonic nanoseconds) no compaction begins by itself: one had no space.
-    pub(crate) starved_until: u64,
-    /// Flushes, compactions and the like so far.
-    jobs: u64,
-    /// How often background work was paused without being continued.
-    pub(crate) paused: u32,
-    /// Background threads that are not waiting for work, what they do after a job included.
-    pub(crate) busy: usize,
-    /// Compactions that somebody waits for, the oldest first.
-    pub(crate) manual: Vec<Arc<ManualCompaction>>,
-    pub(crate) closing: bool,
-    /// Somebody brings the database out of its failure.
-    pub(crate) resuming: bool,
-}
-
-/// A call that waits for compactions: they are done one after the other.
-pub(crate) struct ManualCompaction {
-    pub(crate) family: u32,
-    pub(crate) request: Request,
-    /// Whether no other compaction may run at the same time.
-    pub(crate) exclusive: bool,
-    /// 0: as the database's options say.
-    pub(crate) max_subcompactions: u32,
-    /// Ends the call when it becomes true.
-    pub(crate) canceled: Option<Arc<AtomicBool>>,
-    /// Whether one of them is under way.
-    pub(crate) running: AtomicBool,
-    progress: Mutex<Progress>,
-    result: Mutex<Option<Result<()>>>,
-}
-
-impl ManualCompaction {
-    pub(crate) fn new(family: u32, request: Request) -> Self {
-        Self {
-            family,
-            request,
-            exclusive: false,
-            max_subcompactions: 0,
-            canceled: None,
-            running: AtomicBool::new(false),
-            progress: Mutex::default(),
-            result: Mutex::new(None),
-        }
-    }
-
-    pub(crate) fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Nothing more is done for the call.
-    pub(crate) fn finish(&self, result: Result<()>) {
-        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-    }
-
-    /// The result, once there is one.
-    pub(crate) fn take_result(&self) -> Option<Result<()>> {
-        self.result
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
-    }
-}
-
-impl State {
-    /// How long compactions still wait for space.
-    pub(crate) fn starved_for(&self, clock: &Arc<dyn Clock>) -> Option<Duration> {
-        if self.starved_until == 0 {
-            return None;
-        }
-        let left = self.starved_until.saturating_sub(clock.monotonic_nanos());
-        (left > 0).then(|| Duration::from_nanos(left))
-    }
-
-    /// The number of the next job, for LOG.
-    pub(crate) fn next_job(&mut self) -> u64 {
-        self.jobs += 1;
-        self.jobs
-    }
-
-    pub(crate) fn check_not_failed(&self) -> Result<()> {
-        match &self.failure {
-            Some(e) => Err(e.duplicate()),
-            None => Ok(()),
-        }
-    }
-
-    pub(crate) fn check_writable(&self) -> Result<()> {
-        self.check_not_failed()?;
-        if self.closing {
-            return Err(Error::new(
-                ErrorKind::ShutdownInProgress,
-                "the database is being closed",
-            ));
-        }
-        Ok(())
-    }
 }
 
 /// The parts that `open` has made before the database exists.
@@ -317,11 +199,7 @@ impl Shared {
             unlogged: AtomicBool::new(false),
             outbox: Outbox::default(),
             no_deletions: Mutex::new(0),
-            state: Mutex::new(State {
-                logs: parts.logs,
-                jobs: RECOVERY_JOB,
-                ..State::default()
-            }),
+            state: Mutex::new(State::new(parts.logs)),
             changed: Condvar::new(),
             closing: AtomicBool::new(false),
             canceled: AtomicBool::new(false),
@@ -650,170 +528,6 @@ impl Shared {
         self.wake_wal(); // callbacks are to be told
     }
 
-    /// After a group was inserted: asks for a rotation of memtables that are full.
-    #[inline]
-    pub(crate) fn note_full_memtables(&self, families: &FamilySet) {
-        for family in families.iter() {
-            let view = family.view.load();
-            if family.is_full(&view.mem) && !family.flush_wanted.swap(true, Ordering::Relaxed) {
-                self.attention.raise();
-            }
-        }
-        if self.logs_too_large() || self.write_buffers.should_flush() {
-            self.attention.raise();
-        }
-    }
-
-    /// Whether the logs together exceed `max_total_wal_size` (0: four times all write buffers).
-    pub(crate) fn logs_too_large(&self) -> bool {
-        let active = self.log_bytes.load(Ordering::Relaxed);
-        let set = self.max_total_wal_size.load(Ordering::Relaxed);
-        let families = self.families.load();
-        if set == 0 && families.iter().nth(1).is_none() {
-            return false; // one family: its own write buffer bounds the log
-        }
-        let limit = if set > 0 {
-            set
-        } else {
-            default_total_wal_size(&families)
-        };
-        if active * 2 < limit && active < limit {
-            let older: u64 = self.state().logs.values().sum();
-            return active + older > limit;
-        }
-        true
-    }
-
-    /// The families with unflushed data in the oldest log.
-    pub(crate) fn oldest_log_holders(&self, families: &FamilySet) -> Vec<Arc<Family>> {
-        let Some(oldest) = self.state().logs.keys().next().copied() else {
-            return Vec::new();
-        };
-        families
-            .iter()
-            .filter(|f| {
-                let view = f.view.load();
-                view.imm.is_empty() && !view.mem.is_empty() && view.mem.log_number() <= oldest
-            })
-            .cloned()
-            .collect()
-    }
-
-    /// Starts a new log and gives each of `families` a new active memtable. Nobody is inside
-    /// the order of writes.
-    pub(crate) fn rotate(&self, families: &[Arc<Family>]) -> Result<()> {
-        let kind = self.with_log(|log| Ok(log.kind()))?;
-        let number = self.next_log(None, kind)?;
-        self.log_files()?.note_sealed();
-        self.install_memtables(families, number);
-        self.wake(); // the pool may have little time for the next file
-        Ok(())
-    }
-
-    /// Runs `f` while nobody is inside the order of writes, for rotations and changes of the set of
-    /// families. What is to be told is told afterwards.
-    pub(crate) fn alone<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
-        let _courier = self.courier();
-        let _closed = self.order.close();
-        f()
-    }
-
-    /// Gives each of `families` a new active memtable, whose data is in the log `number` and later
-    /// ones. Nobody is inside the order of writes.
-    pub(crate) fn install_memtables(&self, families: &[Arc<Family>], number: FileNumber) {
-        let all = self.families.load();
-        let mut sealed = Vec::new();
-        let state = self.state();
-        for family in all.iter() {
-            let view = family.view.load_full();
-            let rotate = families.iter().any(|f| f.id == family.id) && !view.mem.is_empty();
-            if rotate {
-                family.seal(&view.mem, number);
-                sealed.push(MemTableInfo {
-                    cf_name: family.name.clone(),
-                    num_entries: view.mem.len() as u64,
-                    num_deletes: view.mem.num_deletes(),
-                });
-                family
-                    .view
-                    .store(Arc::new(view.rotated(family.new_memtable(number))));
-            } else if view.mem.is_empty() {
-                // Nothing that comes is in older logs; without immutable memtables they may go.
-                family.view.store(Arc::new(crate::read::view::View {
-                    mem: family.new_memtable(number),
-                    imm: view.imm.clone(),
-                    version: Arc::clone(&view.version),
-                }));
-                if view.imm.is_empty() {
-                    family.skip_logs(number);
-                }
-            }
-            if rotate || view.mem.is_empty() {
-                family.flush_wanted.store(false, Ordering::Relaxed);
-            }
-        }
-        drop(state);
-        for info in sealed {
-            self.tell_later(move |l| l.on_memtable_sealed(&info));
-        }
-        admit::debt_changed(self);
-    }
-
-    /// Makes a new file the active log, if `from` still is. Returns the active log's number.
-    pub(crate) fn switch_log(&self, from: FileNumber, kind: LogKind) -> Result<FileNumber> {
-        self.next_log(Some(from), kind)
-    }
-
-    /// Makes a new file the active log: an empty one, whichever was active before, or none if that is
-    /// not `only_from`. Returns the active log's number.
-    fn next_log(&self, only_from: Option<FileNumber>, kind: LogKind) -> Result<FileNumber> {
-        let _one_at_a_time = self
-            .log_switch
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let files = self.log_files()?;
-        loop {
-            let active = self.active_log_number()?;
-            if only_from.is_some_and(|from| from != active) {
-                return Ok(active);
-            }
-            let number = self.numbers.take();
-            let new = files.create(number, kind)?;
-            let how = new.describe(kind);
-            let mut guard = self
-                .lock_when_landed()
-                .inspect_err(|_| files.discard_unused(number))?;
-            let log = guard.as_mut().ok_or_else(read_only)?;
-            let old = log.number;
-            if old != active {
-                // A failed log was replaced meanwhile, by one with a higher number: what could not be
-                // written to the one before is in it.
-                drop(guard);
-                files.discard_unused(number);
-                continue;
-            }
-            log.switch(new)
-                .inspect_err(|e| self.fail("log switch", e))?;
-            let bytes = self.log_bytes.swap(0, Ordering::Relaxed);
-            let mut state = self.state();
-            state.logs.insert(old, bytes);
-            state.logs.insert(number, 0);
-            self.log.info(format_args!("log {number}: {how}"));
-            return Ok(number);
-        }
-    }
-
-    /// Locks the log when nothing of it is on its way. Errors: the database has failed.
-    fn lock_when_landed(&self) -> Result<Guard<'_>> {
-        let mut guard = self.lock_log();
-        while guard.as_ref().is_some_and(ActiveLog::is_flying) {
-            guard = self.wait_for_landing(guard, Some(Duration::from_millis(10)));
-            // Whoever began the flight that failed mends the log or gives it up.
-            self.state().check_not_failed()?;
-        }
-        Ok(guard)
-    }
-
     /// Records the logs in the MANIFEST that were closed and have become durable, if that is asked
     /// for. Takes `versions` and `log_file`.
     pub(crate) fn track_closed_logs(&self) -> Result<()> {
@@ -837,9 +551,4 @@ fn foreign_handle(name: &str) -> Error {
 
 pub(crate) fn read_only() -> Error {
     Error::not_supported("writing to a database that is open for reading only")
-}
-
-fn default_total_wal_size(families: &FamilySet) -> u64 {
-    let all = families.iter().map(|f| f.write_buffers_size());
-    all.fold(0, u64::saturating_add).saturating_mul(4)
 }

@@ -5,7 +5,8 @@ use base::Result;
 
 use crate::family::Family;
 use crate::outbox::Job;
-use crate::shared::{Shared, State};
+use crate::shared::Shared;
+use crate::state::State;
 
 /// While this lives, no compaction of the family runs or is picked.
 pub(crate) struct Exclusive<'a> {

@@ -22,7 +22,7 @@ use crate::batch::WriteBatch;
 use crate::events::Event;
 use crate::family::FamilySet;
 use crate::files::{self, FileKind};
-use crate::shared::RECOVERY_JOB;
+use crate::state::RECOVERY_JOB;
 use crate::version::manifest::Recovered;
 use crate::write::apply::{Inserter, Replay};
 use log::chain::Stage;

@@ -9,6 +9,7 @@ pub(crate) mod pace;
 pub(crate) mod pending;
 pub(crate) mod pipeline;
 pub(crate) mod plan;
+pub(crate) mod rotate;
 pub(crate) mod slow;
 pub(crate) mod stall;
 pub(crate) mod submit;

@@ -1,0 +1,187 @@
+//! New logs and new memtables: what happens when one of them is full.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::sync::PoisonError;
+use base::sync::atomic::Ordering;
+use base::{FileNumber, Result};
+
+use super::admit;
+use super::log_files::LogKind;
+use super::wal::{ActiveLog, Guard};
+use crate::family::{Family, FamilySet};
+use crate::listener::MemTableInfo;
+use crate::read::view::View;
+use crate::shared::{Shared, read_only};
+
+impl Shared {
+    /// After a group was inserted: asks for a rotation of memtables that are full.
+    #[inline]
+    pub(crate) fn note_full_memtables(&self, families: &FamilySet) {
+        for family in families.iter() {
+            let view = family.view.load();
+            if family.is_full(&view.mem) && !family.flush_wanted.swap(true, Ordering::Relaxed) {
+                self.attention.raise();
+            }
+        }
+        if self.logs_too_large() || self.write_buffers().should_flush() {
+            self.attention.raise();
+        }
+    }
+
+    /// Whether the logs together exceed `max_total_wal_size` (0: four times all write buffers).
+    pub(crate) fn logs_too_large(&self) -> bool {
+        let active = self.log_bytes.load(Ordering::Relaxed);
+        let set = self.max_total_wal_size.load(Ordering::Relaxed);
+        let families = self.families.load();
+        if set == 0 && families.iter().nth(1).is_none() {
+            return false; // one family: its own write buffer bounds the log
+        }
+        let limit = if set > 0 {
+            set
+        } else {
+            default_total_wal_size(&families)
+        };
+        if active * 2 < limit && active < limit {
+            let older: u64 = self.state().logs.values().sum();
+            return active + older > limit;
+        }
+        true
+    }
+
+    /// The families with unflushed data in the oldest log.
+    pub(crate) fn oldest_log_holders(&self, families: &FamilySet) -> Vec<Arc<Family>> {
+        let Some(oldest) = self.state().logs.keys().next().copied() else {
+            return Vec::new();
+        };
+        families
+            .iter()
+            .filter(|f| {
+                let view = f.view.load();
+                view.imm.is_empty() && !view.mem.is_empty() && view.mem.log_number() <= oldest
+            })
+            .cloned()
+            .collect()
+    }
+
+    /// Starts a new log and gives each of `families` a new active memtable. Nobody is inside
+    /// the order of writes.
+    pub(crate) fn rotate(&self, families: &[Arc<Family>]) -> Result<()> {
+        let kind = self.with_log(|log| Ok(log.kind()))?;
+        let number = self.next_log(None, kind)?;
+        self.log_files()?.note_sealed();
+        self.install_memtables(families, number);
+        self.wake(); // the pool may have little time for the next file
+        Ok(())
+    }
+
+    /// Runs `f` while nobody is inside the order of writes, for rotations and changes of the set of
+    /// families. What is to be told is told afterwards.
+    pub(crate) fn alone<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        let _courier = self.courier();
+        let _closed = self.order.close();
+        f()
+    }
+
+    /// Gives each of `families` a new active memtable, whose data is in the log `number` and later
+    /// ones. Nobody is inside the order of writes.
+    pub(crate) fn install_memtables(&self, families: &[Arc<Family>], number: FileNumber) {
+        let all = self.families.load();
+        let mut sealed = Vec::new();
+        let state = self.state();
+        for family in all.iter() {
+            let view = family.view.load_full();
+            let rotate = families.iter().any(|f| f.id == family.id) && !view.mem.is_empty();
+            if rotate {
+                family.seal(&view.mem, number);
+                sealed.push(MemTableInfo {
+                    cf_name: family.name.clone(),
+                    num_entries: view.mem.len() as u64,
+                    num_deletes: view.mem.num_deletes(),
+                });
+                family
+                    .view
+                    .store(Arc::new(view.rotated(family.new_memtable(number))));
+            } else if view.mem.is_empty() {
+                // Nothing that comes is in older logs; without immutable memtables they may go.
+                family.view.store(Arc::new(View {
+                    mem: family.new_memtable(number),
+                    imm: view.imm.clone(),
+                    version: Arc::clone(&view.version),
+                }));
+                if view.imm.is_empty() {
+                    family.skip_logs(number);
+                }
+            }
+            if rotate || view.mem.is_empty() {
+                family.flush_wanted.store(false, Ordering::Relaxed);
+            }
+        }
+        drop(state);
+        for info in sealed {
+            self.tell_later(move |l| l.on_memtable_sealed(&info));
+        }
+        admit::debt_changed(self);
+    }
+
+    /// Makes a new file the active log, if `from` still is. Returns the active log's number.
+    pub(crate) fn switch_log(&self, from: FileNumber, kind: LogKind) -> Result<FileNumber> {
+        self.next_log(Some(from), kind)
+    }
+
+    /// Makes a new file the active log: an empty one, whichever was active before, or none if that is
+    /// not `only_from`. Returns the active log's number.
+    fn next_log(&self, only_from: Option<FileNumber>, kind: LogKind) -> Result<FileNumber> {
+        let _one_at_a_time = self
+            .log_switch
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let files = self.log_files()?;
+        loop {
+            let active = self.active_log_number()?;
+            if only_from.is_some_and(|from| from != active) {
+                return Ok(active);
+            }
+            let number = self.numbers.take();
+            let new = files.create(number, kind)?;
+            let how = new.describe(kind);
+            let mut guard = self
+                .lock_when_landed()
+                .inspect_err(|_| files.discard_unused(number))?;
+            let log = guard.as_mut().ok_or_else(read_only)?;
+            let old = log.number;
+            if old != active {
+                // A failed log was replaced meanwhile, by one with a higher number: what could not be
+                // written to the one before is in it.
+                drop(guard);
+                files.discard_unused(number);
+                continue;
+            }
+            log.switch(new)
+                .inspect_err(|e| self.fail("log switch", e))?;
+            let bytes = self.log_bytes.swap(0, Ordering::Relaxed);
+            let mut state = self.state();
+            state.logs.insert(old, bytes);
+            state.logs.insert(number, 0);
+            self.log.info(format_args!("log {number}: {how}"));
+            return Ok(number);
+        }
+    }
+
+    /// Locks the log when nothing of it is on its way. Errors: the database has failed.
+    fn lock_when_landed(&self) -> Result<Guard<'_>> {
+        let mut guard = self.lock_log();
+        while guard.as_ref().is_some_and(ActiveLog::is_flying) {
+            guard = self.wait_for_landing(guard, Some(Duration::from_millis(10)));
+            // Whoever began the flight that failed mends the log or gives it up.
+            self.state().check_not_failed()?;
+        }
+        Ok(guard)
+    }
+}
+
+fn default_total_wal_size(families: &FamilySet) -> u64 {
+    let all = families.iter().map(|f| f.write_buffers_size());
+    all.fold(0, u64::saturating_add).saturating_mul(4)
+}
