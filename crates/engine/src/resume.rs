@@ -5,16 +5,14 @@
 //! acknowledged is durable by then, and what was not stays unknown, as it is after any failed write.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use base::stats::Ticker;
-use base::sync::atomic::Ordering;
 use base::{Error, ErrorKind, FileNumber, Result};
 
 use crate::family::Family;
 use crate::listener::{BackgroundErrorReason, BackgroundErrorRecoveryInfo, FlushReason};
 use crate::outbox::Job;
-use crate::shared::Shared;
+use crate::shared::{MENDING, Shared};
 use crate::version::edit::VersionEdit;
 use crate::write::log_files::LogKind;
 
@@ -146,7 +144,7 @@ fn begin_anew(db: &Shared) -> Result<(Vec<Arc<Family>>, FileNumber)> {
         .inspect_err(|_| files.discard_unused(number))?;
     let mut guard = db.lock_log();
     while guard.as_ref().is_some_and(|log| !log.all_landed()) {
-        guard = db.wait_for_landing(guard, Some(Duration::from_millis(10)));
+        guard = db.wait_for_landing(guard, Some(MENDING));
     }
     let Some(log) = guard.as_mut() else {
         return Err(crate::shared::read_only());
@@ -154,11 +152,7 @@ fn begin_anew(db: &Shared) -> Result<(Vec<Arc<Family>>, FileNumber)> {
     let old = log.number;
     log.begin_anew(new, db.durable.get());
     drop(guard);
-    let bytes = db.log_bytes.swap(0, Ordering::Relaxed);
-    let mut state = db.state();
-    state.logs.insert(old, bytes);
-    state.logs.insert(number, 0);
-    drop(state);
+    db.note_new_log(old, number);
     for family in &families {
         family.set_flush_reason(FlushReason::ErrorRecovery);
     }

@@ -123,6 +123,9 @@ pub(crate) struct Shared {
     canceled: AtomicBool,
 }
 
+/// How long those sleep who wait for another thread to mend the log, before they look again.
+pub(crate) const MENDING: Duration = Duration::from_millis(10);
+
 /// A number that no other database opened by this process has.
 pub(crate) fn new_instance() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);

@@ -1,7 +1,6 @@
 //! New logs and new memtables: what happens when one of them is full.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use base::sync::PoisonError;
 use base::sync::atomic::Ordering;
@@ -13,7 +12,7 @@ use super::wal::{ActiveLog, Guard};
 use crate::family::{Family, FamilySet};
 use crate::listener::MemTableInfo;
 use crate::read::view::View;
-use crate::shared::{Shared, read_only};
+use crate::shared::{MENDING, Shared, read_only};
 
 impl Shared {
     /// After a group was inserted: asks for a rotation of memtables that are full.
@@ -160,20 +159,25 @@ impl Shared {
             }
             log.switch(new)
                 .inspect_err(|e| self.fail("log switch", e))?;
-            let bytes = self.log_bytes.swap(0, Ordering::Relaxed);
-            let mut state = self.state();
-            state.logs.insert(old, bytes);
-            state.logs.insert(number, 0);
+            self.note_new_log(old, number);
             self.log.info(format_args!("log {number}: {how}"));
             return Ok(number);
         }
+    }
+
+    /// `new` is the active log, and `old` is not any more.
+    pub(crate) fn note_new_log(&self, old: FileNumber, new: FileNumber) {
+        let bytes = self.log_bytes.swap(0, Ordering::Relaxed);
+        let mut state = self.state();
+        state.logs.insert(old, bytes);
+        state.logs.insert(new, 0);
     }
 
     /// Locks the log when nothing of it is on its way. Errors: the database has failed.
     fn lock_when_landed(&self) -> Result<Guard<'_>> {
         let mut guard = self.lock_log();
         while guard.as_ref().is_some_and(ActiveLog::is_flying) {
-            guard = self.wait_for_landing(guard, Some(Duration::from_millis(10)));
+            guard = self.wait_for_landing(guard, Some(MENDING));
             // Whoever began the flight that failed mends the log or gives it up.
             self.state().check_not_failed()?;
         }

@@ -20,10 +20,7 @@ use super::group::{Group, Lead};
 use super::order::Ticket;
 use super::plan::{LogStep, Patience};
 use super::wal::{ActiveLog, Guard, LogFlight};
-use crate::shared::Shared;
-
-/// How long those sleep who wait for another thread to mend the log, before they look again.
-const MENDING: Duration = Duration::from_millis(10);
+use crate::shared::{MENDING, Shared};
 
 /// How long a group waits before it tries again on a full device.
 const NO_SPACE_RETRY: Duration = Duration::from_millis(50);
@@ -386,10 +383,7 @@ fn transfer(db: &Shared, log: &mut ActiveLog) -> Result<()> {
         log.append(record, false)?;
     }
     log.sync_all()?;
-    let bytes = db.log_bytes.swap(0, Ordering::Relaxed);
-    let mut state = db.state();
-    state.logs.insert(old, bytes);
-    state.logs.insert(number, 0);
+    db.note_new_log(old, number);
     Ok(())
 }
 
