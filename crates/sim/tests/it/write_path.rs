@@ -3,18 +3,23 @@
 //! power cuts.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use base::rng::Rng;
 use base::stats::{Statistics, Ticker};
+use ironstone::listener::FlushJobInfo;
 use ironstone::options::{InfoLogLevel, WalIoMode};
-use ironstone::{Db, Env, Options, WriteOptions};
+use ironstone::{
+    Db, Env, EventListener, FlushOptions, Options, PendingWrite, WriteBatch, WriteOptions,
+};
 use sim::dirs;
-use sim::disk::{Act, Config, CrashKind, SimDisk};
+use sim::disk::{Act, Config, CrashKind, Fault, Repeat, SimDisk};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
 use sim::oracle::{self, RocksDb, ldb};
 
+mod callbacks;
 mod courtesy;
 mod errors;
 mod meetings;
@@ -50,6 +55,14 @@ fn growing_write(act: Act, path: &Path) -> bool {
 
 fn log_sync(act: Act, path: &Path) -> bool {
     act == Act::Sync && is_log(path)
+}
+
+fn log_writes(op: Op, path: &Path) -> bool {
+    op == Op::Write && is_log(path)
+}
+
+fn log_syncs(op: Op, path: &Path) -> bool {
+    op == Op::Sync && is_log(path)
 }
 
 /// A database on a simulated disk.
@@ -94,6 +107,11 @@ impl Machine {
         (machine, gate)
     }
 
+    /// The listener is told of what happens in databases that are opened from here on.
+    fn listen<L: EventListener + 'static>(&mut self, listener: &Arc<L>) {
+        self.options.env.listeners.add(Arc::clone(listener) as _);
+    }
+
     fn open(&self) -> Db {
         Db::open_all(DIR, &self.options).unwrap()
     }
@@ -107,6 +125,12 @@ impl Machine {
             std::thread::sleep(Duration::from_millis(1));
         }
         (db, told)
+    }
+
+    /// The sync of a log fails, and the database refuses writes.
+    fn fail_a_sync(&self, db: &Db) {
+        self.disk.fail_on(Fault::Sync, Repeat::Once, log_sync);
+        put(db, &SYNC, "fails").unwrap_err();
     }
 
     fn count(&self, ticker: Ticker) -> u64 {
@@ -168,6 +192,22 @@ fn names(disk: &SimDisk, dir: &str) -> Vec<String> {
 fn put(db: &Db, options: &WriteOptions, key: &str) -> base::Result<String> {
     db.put_opt(options, &db.default_column_family(), key, "v")?;
     Ok(key.to_owned())
+}
+
+/// The same, to be waited for later.
+fn write_async(db: &Db, key: &str) -> PendingWrite {
+    let mut batch = WriteBatch::new();
+    batch.put(key, "v").unwrap();
+    db.write_async(&WriteOptions::default(), batch).unwrap()
+}
+
+/// Begins a flush, also where writes wait for it then.
+fn flush_in_background(db: &Db) {
+    let options = FlushOptions {
+        wait: false,
+        allow_write_stall: true,
+    };
+    db.flush_opt(&options, &db.default_column_family()).unwrap();
 }
 
 fn check(pairs: &[(Vec<u8>, Vec<u8>)], told: &[String], perhaps: &[String], what: &str) {
@@ -234,7 +274,7 @@ struct Gate {
     closed: Mutex<Option<Which>>,
     changed: Condvar,
     /// How many wait now.
-    held: std::sync::atomic::AtomicUsize,
+    held: AtomicUsize,
 }
 
 impl Gate {
@@ -255,17 +295,16 @@ impl Gate {
     /// Waits until somebody is held back.
     fn until_held(&self) {
         until("somebody is held back", || {
-            self.held.load(std::sync::atomic::Ordering::Relaxed) > 0
+            self.held.load(Ordering::Relaxed) > 0
         });
     }
 }
 
 impl Hook for Gate {
     fn before(&self, op: Op, path: &Path) -> Verdict {
-        use std::sync::atomic::Ordering::Relaxed;
         let mut closed = self.lock();
         while closed.is_some_and(|which| which(op, path)) {
-            self.held.fetch_add(1, Relaxed);
+            self.held.fetch_add(1, Ordering::Relaxed);
             // Not for ever: a test that fails closes its database.
             closed = self
                 .changed
@@ -273,10 +312,42 @@ impl Hook for Gate {
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
             *closed = None;
-            self.held.fetch_sub(1, Relaxed);
+            self.held.fetch_sub(1, Ordering::Relaxed);
         }
         Verdict::Go
     }
+}
+
+/// Holds flushes until it is told to let them go on.
+#[derive(Default)]
+struct HeldFlush {
+    begun: AtomicBool,
+    go: AtomicBool,
+}
+
+impl EventListener for HeldFlush {
+    fn on_flush_begin(&self, _: &FlushJobInfo) {
+        self.begun.store(true, Ordering::SeqCst);
+        until("the flush may go on", || self.go.load(Ordering::SeqCst));
+    }
+}
+
+/// Long enough for another thread to get as far as it can.
+fn a_moment() {
+    std::thread::sleep(Duration::from_millis(50));
+}
+
+fn start<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> std::thread::JoinHandle<T> {
+    std::thread::Builder::new().spawn(f).unwrap()
+}
+
+/// `f` on the database, for another thread.
+fn with<T: 'static, F>(db: &Arc<Db>, f: F) -> impl FnOnce() -> T + Send + 'static + use<T, F>
+where
+    F: FnOnce(&Db) -> T + Send + 'static,
+{
+    let db = Arc::clone(db);
+    move || f(&db)
 }
 
 /// Waits until it is so.

@@ -6,11 +6,14 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use base::stats::Ticker;
 use ironstone::options::{WalIoMode, WalTailPolicy};
-use ironstone::{Db, FlushOptions, WriteOptions};
+use ironstone::{Db, WriteOptions};
 use sim::disk::{Act, Fault, Repeat};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
 
-use super::{DIR, Gate, LONG, Machine, SYNC, durable_write, is_log, log_sync, put, until};
+use super::{
+    DIR, Gate, HeldFlush, Machine, SYNC, durable_write, flush_in_background, in_time, is_log,
+    log_sync, put, start, until, with,
+};
 
 /// The simulated device leaves nothing, half or all of a write that fails: it takes turns.
 #[test]
@@ -234,23 +237,6 @@ fn failed(machine: &Machine, db: &Db) {
     machine.disk.clear_faults();
 }
 
-/// Does `f` on another thread, and ends the test if that takes too long.
-fn in_time<T: Send + 'static>(
-    db: &Arc<Db>,
-    what: &str,
-    f: impl FnOnce(&Db) -> T + Send + 'static,
-) -> T {
-    let (tell, told) = std::sync::mpsc::channel();
-    let db = Arc::clone(db);
-    let thread = std::thread::Builder::new();
-    let running = thread.spawn(move || tell.send(f(&db)));
-    let result = told
-        .recv_timeout(LONG)
-        .unwrap_or_else(|_| panic!("{what} hangs"));
-    running.unwrap().join().unwrap().unwrap();
-    result
-}
-
 /// `resume` waited for flushes that could not begin while background work was paused, and let no writer
 /// in meanwhile: whoever had paused it and called `resume`, or wrote, waited for ever.
 #[test]
@@ -260,7 +246,7 @@ fn resume_does_not_wait_for_background_work_that_is_paused() {
     let mut told = vec![put(&db, &SYNC, "before").unwrap()];
     db.pause_background_work().unwrap();
     failed(&machine, &db);
-    let e = in_time(&db, "resume", Db::resume).unwrap_err();
+    let e = in_time("resume", with(&db, Db::resume)).unwrap_err();
     assert!(e.to_string().contains("paused"), "{e}");
     put(&db, &SYNC, "still refused").unwrap_err();
     db.continue_background_work().unwrap();
@@ -277,16 +263,15 @@ fn a_pause_waits_for_a_resume() {
     for i in 0..20 {
         put(&db, &SYNC, &format!("before{i}")).unwrap();
         failed(&machine, &db);
-        let resuming = {
-            let db = Arc::clone(&db);
-            std::thread::Builder::new()
-                .spawn(move || in_time(&db, "resume", Db::resume))
-                .unwrap()
-        };
-        while in_time(&db, "pause", Db::pause_background_work).is_err() {
+        let resuming = start(with(&db, Db::resume));
+        while in_time("pause", with(&db, Db::pause_background_work)).is_err() {
             std::thread::yield_now();
         }
-        in_time(&db, "a write", |db| put(db, &SYNC, "paused").map(drop)).unwrap();
+        in_time(
+            "a write",
+            with(&db, |db| put(db, &SYNC, "paused").map(drop)),
+        )
+        .unwrap();
         db.continue_background_work().unwrap();
         resuming.join().unwrap().unwrap();
     }
@@ -300,9 +285,9 @@ fn resume_does_not_wait_for_background_work_that_was_ended() {
     let told = [put(&db, &SYNC, "before").unwrap()];
     db.cancel_all_background_work(true);
     failed(&machine, &db);
-    let e = in_time(&db, "resume", Db::resume).unwrap_err();
+    let e = in_time("resume", with(&db, Db::resume)).unwrap_err();
     assert!(e.to_string().contains("canceled"), "{e}");
-    in_time(&db, "a write", |db| put(db, &SYNC, "x").map(drop)).unwrap_err();
+    in_time("a write", with(&db, |db| put(db, &SYNC, "x").map(drop))).unwrap_err();
     machine.cut_power(&told, &["during".to_owned()]);
 }
 
@@ -365,7 +350,7 @@ fn a_checkpoint_has_what_goes_to_another_log_meanwhile() {
         hook.wait_for(&hook.held);
         let watched = Arc::clone(&hook);
         let durable = pending.durable;
-        let watcher = std::thread::Builder::new().spawn(move || {
+        let watcher = start(move || {
             // A copy that waits for the write lists nothing before.
             let millis = if released_by_list { 500 } else { 50 };
             std::thread::sleep(std::time::Duration::from_millis(millis));
@@ -373,11 +358,9 @@ fn a_checkpoint_has_what_goes_to_another_log_meanwhile() {
             durable.wait().unwrap();
             watched.mended.store(true, Ordering::SeqCst);
         });
-        in_time(&db, "the checkpoint", |db| {
-            db.create_checkpoint("/copy", u64::MAX)
-        })
-        .unwrap();
-        watcher.unwrap().join().unwrap();
+        let copy = with(&db, |db| db.create_checkpoint("/copy", u64::MAX));
+        in_time("the checkpoint", copy).unwrap();
+        watcher.join().unwrap();
         assert_eq!(machine.count(Ticker::WalRelogged), 1);
         let copy = Db::open_all("/copy", &machine.options).unwrap();
         assert!(
@@ -402,12 +385,11 @@ fn close_tells_of_writes_that_are_lost_with_a_failure() {
             ..WriteOptions::default()
         };
         put(&db, &options, "in a memtable").unwrap();
-        machine.disk.fail_on(Fault::Sync, Repeat::Once, log_sync);
-        put(&db, &SYNC, "fails").unwrap_err();
+        machine.fail_a_sync(&db);
         if resumed {
             db.resume().unwrap();
         }
-        let told = super::in_time("close", move || db.close()).is_err();
+        let told = in_time("close", move || db.close()).is_err();
         let found = machine.open().get("in a memtable").unwrap().is_some();
         assert_eq!(told, disable_wal && !resumed);
         assert_eq!(found, !told, "what is lost is told, and nothing else");
@@ -468,24 +450,15 @@ fn a_log_that_was_given_up_fails_nobody_else() {
         Arc::clone(&tables) as _,
     );
     let db = Arc::new(machine.open());
-    let start = |f: fn(&Db) -> base::Result<()>| {
-        let db = Arc::clone(&db);
-        std::thread::Builder::new().spawn(move || f(&db)).unwrap()
-    };
     db.put("older", "v").unwrap();
     let names = machine.names(DIR);
     let older = names.into_iter().rfind(|n| is_log(Path::new(n))).unwrap();
     OLDER.set(Path::new(DIR).join(&older)).unwrap();
     tables.close(table_writes);
-    let background = FlushOptions {
-        wait: false,
-        allow_write_stall: true,
-    };
-    db.flush_opt(&background, &db.default_column_family())
-        .unwrap();
+    flush_in_background(&db);
     tables.until_held();
     logs.close(older_sync);
-    let syncing = start(Db::sync_wal);
+    let syncing = start(with(&db, Db::sync_wal));
     logs.until_held();
     tables.open();
     until("the older log has gone", || {
@@ -499,7 +472,7 @@ fn a_log_that_was_given_up_fails_nobody_else() {
         });
     put(&db, &SYNC, "fails").unwrap_err();
     tables.close(table_writes);
-    let resuming = start(Db::resume);
+    let resuming = start(with(&db, Db::resume));
     tables.until_held();
     machine
         .disk
@@ -507,24 +480,10 @@ fn a_log_that_was_given_up_fails_nobody_else() {
             act == Act::Sync && older_sync(Op::Sync, path)
         });
     logs.open();
-    super::in_time("sync_wal", move || syncing.join().unwrap()).unwrap_err();
+    in_time("sync_wal", move || syncing.join().unwrap()).unwrap_err();
     tables.open();
-    super::in_time("resume", move || resuming.join().unwrap()).unwrap();
+    in_time("resume", move || resuming.join().unwrap()).unwrap();
     put(&db, &SYNC, "after").unwrap();
-}
-
-/// Holds the first flush until it is told to let it go on.
-#[derive(Default)]
-struct HoldsFlush {
-    begun: AtomicBool,
-    go: AtomicBool,
-}
-
-impl ironstone::EventListener for HoldsFlush {
-    fn on_flush_begin(&self, _: &ironstone::listener::FlushJobInfo) {
-        self.begun.store(true, Ordering::SeqCst);
-        until("the flush may go on", || self.go.load(Ordering::SeqCst));
-    }
 }
 
 /// `resume` clears the failure for the flushes that it needs. A write that looked for a failure just then,
@@ -532,28 +491,19 @@ impl ironstone::EventListener for HoldsFlush {
 /// before: when the process ended, that write was there, and acknowledged ones before it were not.
 #[test]
 fn a_write_that_was_let_through_while_resume_tried_is_refused() {
-    let listener = Arc::new(HoldsFlush::default());
+    let listener = Arc::new(HeldFlush::default());
     let mut machine = Machine::new(WalIoMode::Buffered);
     machine.options.db.wal_min_sync_interval = 500_000;
-    machine
-        .options
-        .env
-        .listeners
-        .add(Arc::clone(&listener) as _);
+    machine.listen(&listener);
     let db = Arc::new(machine.open());
     put(&db, &WriteOptions::default(), "in a memtable").unwrap();
-    machine.disk.fail_on(Fault::Sync, Repeat::Once, log_sync);
-    put(&db, &SYNC, "fails").unwrap_err();
-    let run = |f: fn(&Db) -> base::Result<()>| {
-        let db = Arc::clone(&db);
-        std::thread::Builder::new().spawn(move || f(&db)).unwrap()
-    };
-    let resuming = run(Db::resume);
+    machine.fail_a_sync(&db);
+    let resuming = start(with(&db, Db::resume));
     until("the flush of resume", || {
         listener.begun.load(Ordering::SeqCst)
     });
     // It is let through, and waits until half a second is over since the last sync.
-    let late = run(|db| put(db, &SYNC, "late").map(drop));
+    let late = start(with(&db, |db| put(db, &SYNC, "late")));
     std::thread::sleep(std::time::Duration::from_millis(50));
     machine.disk.fail_on(Fault::Eio, Repeat::Once, |act, path| {
         act == Act::Write && path.extension().is_some_and(|e| e == "sst")

@@ -1,51 +1,19 @@
-//! Where several threads, a failing call and code of the application meet. Each of these hung,
-//! wedged or lost a database once.
+//! Where several threads and a failing call meet. Each of these hung, wedged or lost a database once.
 
-use std::cmp::Ordering as Order;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, mpsc};
-use std::task::{Context, Wake, Waker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use base::Error;
-use ironstone::listener::{BackgroundErrorReason, MemTableInfo};
 use ironstone::merge_operators::UInt64AddOperator;
 use ironstone::options::WalIoMode;
-use ironstone::{
-    Comparator, Db, Durable, ErrorKind, EventListener, FlushOptions, UserComparator, WriteBatch,
-    WriteOptions,
-};
+use ironstone::{Db, ErrorKind, EventListener, WriteBatch, WriteOptions};
 use sim::disk::{Act, CrashKind, Fault, Repeat};
-use sim::hooked::Op;
 
 use super::{
-    DIR, LONG, Machine, SYNC, durable_write, in_time, is_log, log_sync, names, put, until,
+    DIR, HeldFlush, Machine, SYNC, a_moment, durable_write, flush_in_background, in_time, is_log,
+    log_sync, log_syncs, log_writes, names, put, start, until, with, write_async,
 };
-
-fn start<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> std::thread::JoinHandle<T> {
-    std::thread::Builder::new().spawn(f).unwrap()
-}
-
-/// Long enough for another thread to get as far as it can.
-fn a_moment() {
-    std::thread::sleep(Duration::from_millis(50));
-}
-
-fn log_writes(op: Op, path: &Path) -> bool {
-    op == Op::Write && is_log(path)
-}
-
-fn log_syncs(op: Op, path: &Path) -> bool {
-    op == Op::Sync && is_log(path)
-}
-
-fn batch(key: &str) -> WriteBatch {
-    let mut batch = WriteBatch::new();
-    batch.put(key, "v").unwrap();
-    batch
-}
 
 fn number(db: &Db, key: &str) -> u64 {
     let value = db.get(key).unwrap().unwrap();
@@ -74,10 +42,7 @@ fn merges_are_applied_once_though_their_log_is_mended_during_a_rotation() {
         names.iter().filter(|n| is_log(Path::new(n))).count()
     };
     let before = logs(&machine.disk);
-    let flushing = start({
-        let db = Arc::clone(&db);
-        move || db.flush()
-    });
+    let flushing = start(with(&db, Db::flush));
     until("the next log is made", || logs(&machine.disk) > before);
     a_moment();
     machine
@@ -125,12 +90,11 @@ fn a_sync_of_older_logs_alone_ends() {
             match i % 3 {
                 0 => syncing.sync_wal().unwrap(),
                 1 => {
-                    let seq = syncing.write_async(&WriteOptions::default(), batch("async"));
-                    syncing.wait_durable(seq.unwrap().seq).unwrap();
+                    let write = write_async(&syncing, "async");
+                    syncing.wait_durable(write.seq).unwrap();
                 }
                 _ => {
-                    let write = syncing.write_async(&WriteOptions::default(), batch("async"));
-                    write.unwrap().durable.wait().unwrap();
+                    write_async(&syncing, "async").durable.wait().unwrap();
                 }
             }
         }
@@ -196,10 +160,7 @@ fn a_write_to_a_family_that_is_being_dropped_is_refused_alone() {
             .create_column_family("doomed", &machine.options.cf)
             .unwrap();
         gate.close(log_syncs);
-        let synced = start({
-            let db = Arc::clone(&db);
-            move || put(&db, &SYNC, "synced")
-        });
+        let synced = start(with(&db, |db| put(db, &SYNC, "synced")));
         gate.until_held();
         let dropping = start({
             let (db, doomed) = (Arc::clone(&db), doomed.clone());
@@ -272,258 +233,6 @@ fn a_log_that_cannot_be_made_is_tried_again() {
     }
 }
 
-/// A callback that panicked took the thread along that brings asynchronous writes to the device.
-#[test]
-fn a_callback_that_panics_takes_no_thread_along() {
-    let (machine, gate) = Machine::gated(WalIoMode::Buffered);
-    let db = machine.open();
-    for _ in 0..3 {
-        gate.close(log_syncs);
-        let write = db
-            .write_async(&WriteOptions::default(), batch("k"))
-            .unwrap();
-        gate.until_held();
-        write.durable.on_ready(|_| panic!("a callback"));
-        gate.open();
-        write.durable.wait().unwrap();
-    }
-    let late = db.write_async(&WriteOptions::default(), batch("late"));
-    let late = late.unwrap().durable;
-    in_time("a later write", move || late.wait().unwrap());
-}
-
-/// Callbacks ran with the log locked: one that wrote waited for itself.
-#[test]
-fn a_callback_may_write_and_wait() {
-    for step in ["write", "sync", "async", "wait"] {
-        let (machine, gate) = Machine::gated(WalIoMode::Auto);
-        let db = Arc::new(machine.open());
-        gate.close(log_syncs);
-        let write = db
-            .write_async(&WriteOptions::default(), batch("k"))
-            .unwrap();
-        gate.until_held();
-        let (tx, rx) = mpsc::channel();
-        let other = Arc::clone(&db);
-        write.durable.on_ready(move |_| {
-            match step {
-                "write" => other.put("in the callback", "v").unwrap(),
-                "sync" => drop(put(&other, &SYNC, "in the callback").unwrap()),
-                "async" => drop(
-                    other
-                        .write_async(&WriteOptions::default(), batch("in the callback"))
-                        .unwrap(),
-                ),
-                _ => {
-                    let write = other
-                        .write_async(&WriteOptions::default(), batch("in the callback"))
-                        .unwrap();
-                    write.durable.wait().unwrap();
-                }
-            }
-            drop(other);
-            tx.send(()).unwrap();
-        });
-        gate.open();
-        rx.recv_timeout(LONG).expect("the callback hangs");
-        assert!(db.get("in the callback").unwrap().is_some());
-    }
-}
-
-/// Polls its future at once, on the thread that wakes it, and writes when it is ready.
-struct Inline {
-    db: OnceLock<Arc<Db>>,
-    future: Mutex<Option<Durable>>,
-    done: mpsc::Sender<()>,
-}
-
-impl Wake for Inline {
-    fn wake(self: Arc<Self>) {
-        let waker = Waker::from(Arc::clone(&self));
-        let mut future = self.future.lock().unwrap();
-        let Some(durable) = future.as_mut() else {
-            return;
-        };
-        let polled = std::pin::Pin::new(durable).poll(&mut Context::from_waker(&waker));
-        if polled.is_ready() {
-            *future = None;
-            let db = self.db.get().unwrap();
-            put(db, &SYNC, "in the waker").unwrap();
-            self.done.send(()).unwrap();
-        }
-    }
-}
-
-/// A waker ran with the log locked too: an executor that polls inline waited for itself.
-#[test]
-fn an_executor_may_poll_inline() {
-    let (machine, gate) = Machine::gated(WalIoMode::Buffered);
-    let db = Arc::new(machine.open());
-    let (done, rx) = mpsc::channel();
-    gate.close(log_syncs);
-    let write = db
-        .write_async(&WriteOptions::default(), batch("k"))
-        .unwrap();
-    gate.until_held();
-    let inline = Arc::new(Inline {
-        db: OnceLock::new(),
-        future: Mutex::new(Some(write.durable)),
-        done,
-    });
-    drop(inline.db.set(Arc::clone(&db)));
-    Arc::clone(&inline).wake(); // the first poll
-    gate.open();
-    rx.recv_timeout(LONG).expect("the waker hangs");
-}
-
-/// Calls the database from each event.
-#[derive(Default)]
-struct Caller {
-    db: OnceLock<std::sync::Weak<Db>>,
-    failed: AtomicU64,
-    sealed: AtomicU64,
-}
-
-impl Caller {
-    fn call(&self) {
-        let Some(db) = self.db.get().and_then(std::sync::Weak::upgrade) else {
-            return;
-        };
-        drop(db.get_updates_since(1).map(|mut updates| updates.next()));
-        drop(put(&db, &SYNC, "in the listener"));
-        db.disable_file_deletions();
-        db.enable_file_deletions();
-        drop(db.get_live_files(false));
-    }
-}
-
-impl EventListener for Caller {
-    fn on_background_error(&self, _: BackgroundErrorReason, _: &Error) {
-        self.failed.fetch_add(1, Ordering::SeqCst);
-        self.call();
-    }
-
-    fn on_memtable_sealed(&self, _: &MemTableInfo) {
-        if self.sealed.fetch_add(1, Ordering::SeqCst) < 20 {
-            self.call();
-        }
-    }
-}
-
-/// Listeners were called with the log, the MANIFEST or the gate locked: one that read the log or wrote
-/// waited for itself.
-#[test]
-fn a_listener_may_call_the_database() {
-    let caller = Arc::new(Caller::default());
-    let mut machine = Machine::new(WalIoMode::Buffered);
-    machine.options.cf.cf.write_buffer_size = 64 << 10;
-    machine.options.env.listeners.add(Arc::clone(&caller) as _);
-    let db = Arc::new(machine.open());
-    caller.db.set(Arc::downgrade(&db)).unwrap();
-    let other = Arc::clone(&db);
-    let disk = machine.disk.clone();
-    let told = Arc::clone(&caller);
-    in_time("what listeners are told of", move || {
-        for i in 0..300 {
-            other.put(format!("{i:04}"), vec![b'v'; 1000]).unwrap();
-        }
-        other.flush().unwrap();
-        until("the listener is told of memtables", || {
-            told.sealed.load(Ordering::SeqCst) > 2
-        });
-        disk.fail_on(Fault::Sync, Repeat::Forever, log_sync);
-        put(&other, &SYNC, "fails").unwrap_err();
-        until("the listener is told", || {
-            told.failed.load(Ordering::SeqCst) == 1
-        });
-        disk.clear_faults();
-        other.resume().unwrap();
-        put(&other, &SYNC, "after").unwrap();
-    });
-}
-
-/// An order that panics once, when it is told to.
-struct Fragile(Arc<AtomicBool>);
-
-impl UserComparator for Fragile {
-    fn name(&self) -> &'static str {
-        "fragile"
-    }
-
-    fn compare(&self, a: &[u8], b: &[u8]) -> Order {
-        assert!(!self.0.swap(false, Ordering::SeqCst), "a fragile order");
-        a.cmp(b)
-    }
-}
-
-/// A comparator that panicked in one put wedged all writers and flushes for ever: the group, its place
-/// in the order, the gate and the lead were not given back.
-#[test]
-fn nobody_waits_for_a_writer_that_panicked() {
-    for threads in [1, 8] {
-        let armed = Arc::new(AtomicBool::new(false));
-        let (mut machine, gate) = Machine::gated(WalIoMode::Buffered);
-        machine.options.cf.comparator = Comparator::user(Arc::new(Fragile(Arc::clone(&armed))));
-        let db = Arc::new(machine.open());
-        let mut told = vec![put(&db, &SYNC, "a").unwrap(), put(&db, &SYNC, "b").unwrap()];
-        gate.close(log_syncs);
-        let first = start({
-            let db = Arc::clone(&db);
-            move || put(&db, &SYNC, "first")
-        });
-        gate.until_held();
-        // They are one group, large enough to be inserted by its members.
-        let writers: Vec<_> = (0..threads)
-            .map(|n| {
-                let db = Arc::clone(&db);
-                start(move || {
-                    let mut batch = WriteBatch::new();
-                    for i in 0..20 {
-                        batch.put(format!("panic{n}-{i}"), "v").unwrap();
-                    }
-                    let write = || db.write_opt(&SYNC, batch);
-                    catch_unwind(AssertUnwindSafe(write)).map_err(drop)
-                })
-            })
-            .collect();
-        a_moment();
-        armed.store(true, Ordering::SeqCst);
-        gate.open();
-        // The one that panics may be it.
-        if in_time("the first write", move || first.join()).is_ok_and(|r| r.is_ok()) {
-            told.push("first".to_owned());
-        }
-        let outcomes: Vec<_> = writers
-            .into_iter()
-            .map(|w| in_time("a write", move || w.join().unwrap()))
-            .collect();
-        assert!(!armed.load(Ordering::SeqCst), "nobody panicked");
-        let other = Arc::clone(&db);
-        in_time("what comes after", move || {
-            // Refused, as the group may be there in part; not waited for.
-            let e = put(&other, &SYNC, "later").unwrap_err();
-            assert_eq!(e.kind(), ErrorKind::Aborted);
-            other
-                .flush_opt(&FlushOptions::default(), &other.default_column_family())
-                .unwrap_err();
-            other.resume().unwrap();
-            put(&other, &SYNC, "resumed").unwrap();
-            other.flush().unwrap();
-        });
-        told.push("resumed".to_owned());
-        for key in &told {
-            assert!(db.get(key).unwrap().is_some(), "{key}");
-        }
-        drop(outcomes);
-        let db = Arc::into_inner(db).unwrap();
-        in_time("close", move || db.close().unwrap());
-        let db = machine.open();
-        for key in &told {
-            assert!(db.get(key).unwrap().is_some(), "{key}");
-        }
-    }
-}
-
 /// `wait_durable` refused a number that `write_async` had just returned, while an earlier synced group
 /// was on its way: what comes behind that is not visible yet.
 #[test]
@@ -531,14 +240,9 @@ fn a_number_that_was_returned_can_be_waited_for() {
     let (machine, gate) = Machine::gated(WalIoMode::Buffered);
     let db = Arc::new(machine.open());
     gate.close(log_syncs);
-    let synced = start({
-        let db = Arc::clone(&db);
-        move || put(&db, &SYNC, "synced")
-    });
+    let synced = start(with(&db, |db| put(db, &SYNC, "synced")));
     gate.until_held();
-    let write = db
-        .write_async(&WriteOptions::default(), batch("async"))
-        .unwrap();
+    let write = write_async(&db, "async");
     let waiting = start({
         let db = Arc::clone(&db);
         move || db.wait_durable(write.seq)
@@ -560,12 +264,7 @@ fn a_log_that_failed_is_not_replayed_after_resume() {
     let db = machine.open();
     db.put("before", "v").unwrap();
     db.pause_background_work().unwrap();
-    let background = FlushOptions {
-        wait: false,
-        allow_write_stall: true,
-    };
-    db.flush_opt(&background, &db.default_column_family())
-        .unwrap();
+    flush_in_background(&db);
     let other = db
         .create_column_family("other", &machine.options.cf)
         .unwrap();
@@ -587,45 +286,6 @@ fn a_log_that_failed_is_not_replayed_after_resume() {
     }
 }
 
-/// Writes when a flush is done, on the thread that flushes.
-#[derive(Default)]
-struct WritesAfterFlush {
-    db: OnceLock<std::sync::Weak<Db>>,
-    wrote: AtomicU64,
-}
-
-impl EventListener for WritesAfterFlush {
-    fn on_flush_completed(&self, _: &ironstone::listener::FlushJobInfo) {
-        if let Some(db) = self.db.get().and_then(std::sync::Weak::upgrade) {
-            drop(put(&db, &SYNC, "in the listener"));
-            self.wrote.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-}
-
-/// `resume` held the gate and waited for a flush, whose listener wrote, and waited at the gate.
-#[test]
-fn a_listener_that_writes_after_a_flush_does_not_hold_resume_up() {
-    let listener = Arc::new(WritesAfterFlush::default());
-    let mut machine = Machine::new(WalIoMode::Buffered);
-    machine
-        .options
-        .env
-        .listeners
-        .add(Arc::clone(&listener) as _);
-    let db = Arc::new(machine.open());
-    listener.db.set(Arc::downgrade(&db)).unwrap();
-    db.put("in a memtable", "v").unwrap();
-    machine.disk.fail_on(Fault::Sync, Repeat::Once, log_sync);
-    put(&db, &SYNC, "fails").unwrap_err();
-    let other = Arc::clone(&db);
-    in_time("resume", move || other.resume().unwrap());
-    until("the listener has written", || {
-        listener.wrote.load(Ordering::SeqCst) > 0
-    });
-    put(&db, &SYNC, "after").unwrap();
-}
-
 /// Takes its time when a flush begins.
 struct SlowFlush(AtomicBool);
 
@@ -642,37 +302,15 @@ impl EventListener for SlowFlush {
 fn resume_waits_for_one_that_is_under_way() {
     let listener = Arc::new(SlowFlush(AtomicBool::new(false)));
     let mut machine = Machine::new(WalIoMode::Buffered);
-    machine
-        .options
-        .env
-        .listeners
-        .add(Arc::clone(&listener) as _);
+    machine.listen(&listener);
     let db = Arc::new(machine.open());
     db.put("in a memtable", "v").unwrap();
-    machine.disk.fail_on(Fault::Sync, Repeat::Once, log_sync);
-    put(&db, &SYNC, "fails").unwrap_err();
-    let resuming = start({
-        let db = Arc::clone(&db);
-        move || db.resume()
-    });
+    machine.fail_a_sync(&db);
+    let resuming = start(with(&db, Db::resume));
     until("the flush of resume", || listener.0.load(Ordering::SeqCst));
     db.resume().unwrap();
     put(&db, &SYNC, "after").unwrap();
     resuming.join().unwrap().unwrap();
-}
-
-/// Holds flushes until it is told to let them go on.
-#[derive(Default)]
-struct HeldFlush {
-    begun: AtomicBool,
-    go: AtomicBool,
-}
-
-impl EventListener for HeldFlush {
-    fn on_flush_begin(&self, _: &ironstone::listener::FlushJobInfo) {
-        self.begun.store(true, Ordering::SeqCst);
-        until("the flush may go on", || self.go.load(Ordering::SeqCst));
-    }
 }
 
 /// While `resume` brought memtables to tables, the log was a new one with nothing in it: `sync_wal` found
@@ -682,19 +320,11 @@ impl EventListener for HeldFlush {
 fn nothing_is_durable_while_resume_flushes() {
     let listener = Arc::new(HeldFlush::default());
     let mut machine = Machine::new(WalIoMode::Buffered);
-    machine
-        .options
-        .env
-        .listeners
-        .add(Arc::clone(&listener) as _);
+    machine.listen(&listener);
     let db = Arc::new(machine.open());
     put(&db, &WriteOptions::default(), "in a memtable").unwrap();
-    machine.disk.fail_on(Fault::Sync, Repeat::Once, log_sync);
-    put(&db, &SYNC, "fails").unwrap_err();
-    let resuming = start({
-        let db = Arc::clone(&db);
-        move || db.resume()
-    });
+    machine.fail_a_sync(&db);
+    let resuming = start(with(&db, Db::resume));
     until("the flush of resume", || {
         listener.begun.load(Ordering::SeqCst)
     });
@@ -707,149 +337,6 @@ fn nothing_is_durable_while_resume_flushes() {
     db.sync_wal().unwrap();
 }
 
-/// Panics when it is first asked whether a file may stay as it is.
-#[derive(Debug)]
-struct PanicsOnce(AtomicBool);
-
-impl ironstone::SstPartitionerFactory for PanicsOnce {
-    fn name(&self) -> &'static str {
-        "panics once"
-    }
-
-    fn create_partitioner(
-        &self,
-        _: &ironstone::PartitionerContext<'_>,
-    ) -> Option<Box<dyn ironstone::SstPartitioner>> {
-        assert!(self.0.swap(true, Ordering::SeqCst), "as planned");
-        None
-    }
-}
-
-/// A partitioner panicked when a compaction asked it whether files may move as they are. The files
-/// counted as being compacted from then on, and whoever asked for a compaction of them waited for ever.
-#[test]
-fn a_partitioner_that_panics_leaves_no_files_behind() {
-    let mut machine = Machine::new(WalIoMode::Buffered);
-    let factory = PanicsOnce(AtomicBool::new(false));
-    machine.options.cf.sst_partitioner_factory = Some(Arc::new(factory));
-    let db = Arc::new(machine.open());
-    db.put("a key", "v").unwrap();
-    db.flush().unwrap();
-    in_time("compact_range", move || {
-        let default = db.default_column_family();
-        db.compact_range(&default, None, None).unwrap_err();
-        db.resume().unwrap();
-        db.compact_range(&default, None, None).unwrap();
-        db.wait_for_compact().unwrap();
-    });
-}
-
-/// Writes when a flush begins, on the thread that flushes, until it is refused.
-#[derive(Default)]
-struct FillsMemtables {
-    db: OnceLock<std::sync::Weak<Db>>,
-    refused: Mutex<Option<Error>>,
-}
-
-impl EventListener for FillsMemtables {
-    fn on_flush_begin(&self, _: &ironstone::listener::FlushJobInfo) {
-        let Some(db) = self.db.get().and_then(std::sync::Weak::upgrade) else {
-            return;
-        };
-        let refused = (0..20).find_map(|i| db.put(format!("{i}"), vec![b'v'; 16 << 10]).err());
-        *self.refused.lock().unwrap() = refused;
-    }
-}
-
-/// A listener wrote on the thread that flushes, filled the memtables, and waited for the flush that
-/// waited for it: for ever.
-#[test]
-fn a_listener_on_a_thread_that_flushes_does_not_wait_for_itself() {
-    let listener = Arc::new(FillsMemtables::default());
-    let mut machine = Machine::new(WalIoMode::Buffered);
-    machine.options.cf.cf.write_buffer_size = 64 << 10;
-    machine.options.cf.cf.max_write_buffer_number = 2;
-    machine
-        .options
-        .env
-        .listeners
-        .add(Arc::clone(&listener) as _);
-    let db = Arc::new(machine.open());
-    listener.db.set(Arc::downgrade(&db)).unwrap();
-    db.put("in a memtable", "v").unwrap();
-    let flushing = Arc::clone(&db);
-    in_time("flush", move || flushing.flush().unwrap());
-    let refused = listener.refused.lock().unwrap().take().unwrap();
-    assert_eq!(refused.kind(), ErrorKind::Incomplete, "{refused}");
-    put(&db, &SYNC, "after").unwrap();
-}
-
-/// Calls what waits for flushes and compactions, on the threads that do them.
-#[derive(Default)]
-struct Waits {
-    db: OnceLock<std::sync::Weak<Db>>,
-    refused: AtomicU64,
-}
-
-impl Waits {
-    fn call(&self, calls: &[fn(&Db) -> base::Result<()>]) {
-        let Some(db) = self.db.get().and_then(std::sync::Weak::upgrade) else {
-            return;
-        };
-        for call in calls {
-            let e = call(&db).unwrap_err();
-            assert_eq!(e.kind(), ErrorKind::Busy, "{e}");
-            self.refused.fetch_add(1, Ordering::SeqCst);
-        }
-        db.cancel_all_background_work(true);
-    }
-}
-
-impl EventListener for Waits {
-    fn on_flush_completed(&self, _: &ironstone::listener::FlushJobInfo) {
-        self.call(&[Db::flush, Db::wait_for_compact, Db::pause_background_work]);
-    }
-
-    fn on_compaction_completed(&self, _: &ironstone::listener::CompactionJobInfo) {
-        self.call(&[
-            |db| db.compact_range(&db.default_column_family(), None, None),
-            Db::wait_for_compact,
-            Db::pause_background_work,
-        ]);
-    }
-}
-
-/// A listener that flushed on the only thread that flushes waited for itself.
-#[test]
-fn a_listener_is_told_what_would_wait_for_itself() {
-    for compacts in [false, true] {
-        let listener = Arc::new(Waits::default());
-        let mut machine = Machine::new(WalIoMode::Buffered);
-        machine
-            .options
-            .env
-            .listeners
-            .add(Arc::clone(&listener) as _);
-        let db = Arc::new(machine.open());
-        for key in ["a key", "a key", "another"] {
-            db.put(key, "v").unwrap();
-            db.flush().unwrap();
-        }
-        listener.db.set(Arc::downgrade(&db)).unwrap();
-        in_time("a job", move || {
-            if compacts {
-                drop(db.compact_range(&db.default_column_family(), None, None));
-            } else {
-                db.put("the last", "v").unwrap();
-                drop(db.flush());
-            }
-            until("the listener was refused", || {
-                listener.refused.load(Ordering::SeqCst) >= 3
-            });
-        });
-    }
-}
-
 /// A writer that must not wait had queued before writes were stopped, behind one that then waited: it
 /// waited too. Where it was a listener on a thread that flushes, that was for ever.
 #[test]
@@ -860,12 +347,7 @@ fn a_write_that_must_not_wait_does_not_wait_behind_one_that_does() {
     let db = Arc::new(machine.open());
     db.put("in a memtable", "v").unwrap();
     db.pause_background_work().unwrap();
-    let background = FlushOptions {
-        wait: false,
-        allow_write_stall: true,
-    };
-    db.flush_opt(&background, &db.default_column_family())
-        .unwrap();
+    flush_in_background(&db);
     gate.close(log_writes);
     let writer = |key: &'static str, bytes, options: WriteOptions| {
         let db = Arc::clone(&db);
@@ -891,59 +373,4 @@ fn a_write_that_must_not_wait_does_not_wait_behind_one_that_does() {
     assert!(!waits.is_finished());
     db.continue_background_work().unwrap();
     in_time("the other", move || waits.join().unwrap().unwrap());
-}
-
-/// Files for a key that is written all the time.
-fn external_file(machine: &Machine, path: &str) {
-    let mut writer = ironstone::SstFileWriter::new(&machine.options);
-    writer.open(path).unwrap();
-    writer.put("a key", "ingested").unwrap();
-    writer.finish().unwrap();
-}
-
-/// An ingestion held writers back while it waited for a flush. When background work was paused just
-/// then, and whoever had paused it wrote, nobody went on; nor did a listener that wrote on the thread
-/// that flushes.
-#[test]
-fn an_ingestion_holds_up_nobody_whom_its_flush_waits_for() {
-    let listener = Arc::new(WritesAfterFlush::default());
-    let mut machine = Machine::new(WalIoMode::Buffered);
-    machine
-        .options
-        .env
-        .listeners
-        .add(Arc::clone(&listener) as _);
-    let db = Arc::new(machine.open());
-    listener.db.set(Arc::downgrade(&db)).unwrap();
-    let done = Arc::new(AtomicBool::new(false));
-    let busy: Vec<_> = [false, true]
-        .map(|pauses| {
-            let (db, done) = (Arc::clone(&db), Arc::clone(&done));
-            start(move || {
-                while !done.load(Ordering::Relaxed) {
-                    if pauses {
-                        db.pause_background_work().unwrap();
-                    }
-                    db.put("a key", "written").unwrap();
-                    if pauses {
-                        db.continue_background_work().unwrap();
-                        std::thread::sleep(Duration::from_millis(2));
-                    }
-                }
-            })
-        })
-        .into();
-    for i in 0..30 {
-        let path = format!("/{i}.sst");
-        external_file(&machine, &path);
-        let ingesting = Arc::clone(&db);
-        in_time("an ingestion", move || {
-            let how = ironstone::IngestExternalFileOptions::default();
-            ingesting.ingest_external_file(&[path], &how).unwrap();
-        });
-    }
-    done.store(true, Ordering::Relaxed);
-    for thread in busy {
-        in_time("a writer", move || thread.join().unwrap());
-    }
 }

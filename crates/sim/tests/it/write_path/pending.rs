@@ -9,9 +9,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use ironstone::options::WalIoMode;
 use ironstone::{Db, Durable, ErrorKind, PendingWrite, WriteBatch, WriteOptions};
 use sim::disk::{Fault, Repeat};
-use sim::hooked::Op;
 
-use super::{DIR, LONG, Machine, SYNC, in_time, is_log, log_sync, put, until};
+use super::{
+    DIR, LONG, Machine, SYNC, in_time, is_log, log_sync, log_syncs, put, start, until, write_async,
+};
 
 /// Counts how often it was woken.
 #[derive(Default)]
@@ -27,12 +28,6 @@ fn poll(durable: &mut Durable, waker: &Waker) -> Poll<base::Result<()>> {
     Pin::new(durable).poll(&mut Context::from_waker(waker))
 }
 
-fn write_async(db: &Db, key: &str) -> PendingWrite {
-    let mut batch = WriteBatch::new();
-    batch.put(key, "v").unwrap();
-    db.write_async(&WriteOptions::default(), batch).unwrap()
-}
-
 /// Whatever comes of it, it comes.
 fn outcome(durable: &Durable) -> base::Result<()> {
     let (tx, rx) = mpsc::channel();
@@ -40,16 +35,12 @@ fn outcome(durable: &Durable) -> base::Result<()> {
     rx.recv_timeout(LONG).expect("nothing comes of it")
 }
 
-fn syncs_of_logs(op: Op, path: &Path) -> bool {
-    op == Op::Sync && is_log(path)
-}
-
 #[test]
 fn futures_callbacks_and_waits_are_told_when_it_is_durable() {
     let (machine, gate) = Machine::gated(WalIoMode::Buffered);
     let db = machine.open();
     let mut told = vec![put(&db, &SYNC, "before").unwrap()];
-    gate.close(syncs_of_logs);
+    gate.close(log_syncs);
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
     let mut polled = write_async(&db, "polled");
@@ -89,7 +80,7 @@ fn an_error_reaches_all_who_wait_and_those_who_come_late() {
     let (machine, gate) = Machine::gated(WalIoMode::Buffered);
     let db = machine.open();
     let mut told = vec![put(&db, &SYNC, "before").unwrap()];
-    gate.close(syncs_of_logs);
+    gate.close(log_syncs);
     let mut writes: Vec<PendingWrite> = (0..4)
         .map(|i| write_async(&db, &format!("async{i}")))
         .collect();
@@ -102,9 +93,7 @@ fn an_error_reaches_all_who_wait_and_those_who_come_late() {
         .on_ready(move |r| tx.send(r.is_err()).unwrap());
     let waits = writes[2].durable.clone();
     machine.disk.fail_on(Fault::Sync, Repeat::Forever, log_sync);
-    let thread = std::thread::Builder::new()
-        .spawn(move || waits.wait())
-        .unwrap();
+    let thread = start(move || waits.wait());
     gate.open();
     assert!(rx.recv_timeout(LONG).unwrap());
     thread.join().unwrap().unwrap_err();
@@ -202,7 +191,7 @@ fn what_is_written_asynchronously_waits_in_the_process_for_one_device_write() {
         let db = Db::open_all(DIR, &options).unwrap();
         db.get(key).unwrap().is_some()
     };
-    gate.close(syncs_of_logs);
+    gate.close(log_syncs);
     let first = write_async(&db, "first");
     first.applied.wait().unwrap();
     gate.until_held();
@@ -243,14 +232,12 @@ fn wait_durable_refuses_what_was_not_logged() {
 fn close_makes_pending_writes_durable() {
     let (machine, gate) = Machine::gated(WalIoMode::Buffered);
     let db = machine.open();
-    gate.close(syncs_of_logs);
+    gate.close(log_syncs);
     let writes: Vec<PendingWrite> = (0..3)
         .map(|i| write_async(&db, &format!("async{i}")))
         .collect();
     let opens = Arc::clone(&gate);
-    let closing = std::thread::Builder::new()
-        .spawn(move || in_time("close", move || db.close()))
-        .unwrap();
+    let closing = start(move || in_time("close", move || db.close()));
     std::thread::sleep(std::time::Duration::from_millis(20));
     opens.open();
     closing.join().unwrap().unwrap();
@@ -266,7 +253,7 @@ fn close_on_a_device_that_fails_tells_who_waits() {
     for fault in [Fault::Sync, Fault::NoSpace] {
         let (machine, gate) = Machine::gated(WalIoMode::Buffered);
         let db = machine.open();
-        gate.close(syncs_of_logs);
+        gate.close(log_syncs);
         let write = write_async(&db, "async");
         machine.disk.fail_on(fault, Repeat::Forever, |act, path| {
             log_sync(act, path) || super::growing_write(act, path)

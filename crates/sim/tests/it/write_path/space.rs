@@ -10,9 +10,8 @@ use base::stats::Ticker;
 use ironstone::options::WalIoMode;
 use ironstone::{ErrorKind, WriteOptions};
 use sim::disk::{Act, Fault, Repeat};
-use sim::hooked::Op;
 
-use super::{Machine, SYNC, durable_write, growing_write, is_log, put, until};
+use super::{Machine, SYNC, durable_write, growing_write, log_writes, put, until};
 
 #[test]
 fn writes_wait_for_space_and_go_on() {
@@ -266,7 +265,7 @@ fn a_slow_device_is_told_of_while_it_is_slow() {
     machine.options.db.wal_slow_io_ms = 20;
     let (db, mut told) = machine.open_direct();
     assert_eq!(machine.count(Ticker::WalSlowIo), 0);
-    gate.close(|op, path| op == Op::Write && is_log(path));
+    gate.close(log_writes);
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| put(&db, &SYNC, "slow"));
         until("it is told", || machine.count(Ticker::WalSlowIo) == 1);

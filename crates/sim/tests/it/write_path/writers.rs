@@ -12,7 +12,7 @@ use ironstone::options::{WalIoMode, WalTailPolicy};
 use ironstone::{Comparator, Db, ErrorKind, UserComparator, WriteBatch, WriteOptions};
 use sim::hooked::Op;
 
-use super::{LONG, Machine, SYNC, in_time, is_log, put, until};
+use super::{LONG, Machine, SYNC, in_time, log_syncs, log_writes, put, start, until, with};
 
 const PLAIN: WriteOptions = WriteOptions {
     sync: false,
@@ -26,10 +26,6 @@ const UNLOGGED: WriteOptions = WriteOptions {
     no_slowdown: false,
     low_pri: false,
 };
-
-fn syncs_of_logs(op: Op, path: &Path) -> bool {
-    op == Op::Sync && is_log(path)
-}
 
 /// Several threads write `n` keys each, with the options that `options` gives for each key.
 /// Returns the keys.
@@ -103,10 +99,6 @@ fn manual_wal_flush_keeps_no_more_than_a_mebibyte_in_the_process() {
     }
 }
 
-fn writes_of_logs(op: Op, path: &Path) -> bool {
-    op == Op::Write && is_log(path)
-}
-
 /// `wal_pipeline_depth` says how many durable writes of a log are on their way at once: writers
 /// that come when there are as many wait, and share the next one.
 #[test]
@@ -122,7 +114,7 @@ fn as_many_writes_are_on_their_way_as_the_depth_says() {
         machine.options.db.wal_pipeline_depth = depth;
         let (db, mut told) = machine.open_direct();
         let before = machine.count(Ticker::WalFileSynced);
-        gate.close(writes_of_logs);
+        gate.close(log_writes);
         let held = || gate.held.load(std::sync::atomic::Ordering::Relaxed);
         let keys: Vec<String> = (0..8).map(|i| format!("t{i}")).collect();
         std::thread::scope(|scope| {
@@ -179,7 +171,7 @@ fn batches_for_the_log_alone_do_not_wait_with_two_write_queues() {
     machine.options.db.two_write_queues = true;
     let db = machine.open();
     let mut told = vec![put(&db, &SYNC, "before").unwrap()];
-    gate.close(syncs_of_logs);
+    gate.close(log_syncs);
     std::thread::scope(|scope| {
         let db = &db;
         let synced = scope.spawn(move || put(db, &SYNC, "synced").unwrap());
@@ -247,7 +239,7 @@ fn max_write_batch_group_size_bytes_bounds_a_group() {
     machine.options.db.max_write_batch_group_size_bytes = 2500;
     let db = machine.open();
     put(&db, &SYNC, "before").unwrap();
-    gate.close(syncs_of_logs);
+    gate.close(log_syncs);
     std::thread::scope(|scope| {
         let db = &db;
         let write = move |i: usize| {
@@ -350,11 +342,8 @@ fn a_group_is_told_whoever_of_it_panics() {
         machine.options.cf.comparator = Comparator::user(Arc::new(Fragile(Arc::clone(&armed))));
         let db = Arc::new(machine.open());
         put(&db, &SYNC, "before").unwrap();
-        gate.close(syncs_of_logs);
-        let first = std::thread::Builder::new().spawn({
-            let db = Arc::clone(&db);
-            move || put(&db, &SYNC, "first")
-        });
+        gate.close(log_syncs);
+        let first = start(with(&db, |db| put(db, &SYNC, "first")));
         gate.until_held();
         // They are one group, large enough to be inserted by its members. The first one leads.
         let writers: Vec<_> = (0..6)
@@ -376,7 +365,7 @@ fn a_group_is_told_whoever_of_it_panics() {
             .collect();
         armed.store(true, Ordering::SeqCst);
         gate.open();
-        first.unwrap().join().unwrap().unwrap();
+        first.join().unwrap().unwrap();
         let written = writers
             .into_iter()
             .map(|w| in_time("a member of the group", move || w.join().unwrap()));
