@@ -25,22 +25,19 @@
 use std::sync::Arc;
 
 use base::Result;
-use base::checksum::{crc32c, mask, unmask};
-use base::coding::Decoder;
 use io::File;
 
 use crate::format::{BLOCK, LEGACY_HEADER, RECYCLABLE_HEADER};
+use crate::statement::Statement;
 
-/// How a fence begins.
-const MAGIC: [u8; 8] = *b"ISfence2";
-/// How one of the older form begins.
-const OLD_MAGIC: [u8; 8] = *b"ISfence1";
-/// How both begin.
+const STATEMENT: Statement<5> = Statement {
+    magic: *b"ISfence2",
+    old_magic: *b"ISfence1",
+};
+/// How both forms begin.
 const ANY_MAGIC: &[u8] = b"ISfence";
 /// Bytes of a fence.
-pub const LEN: usize = 52;
-/// Bytes of one of the older form.
-const OLD_LEN: usize = 44;
+pub const LEN: usize = Statement::<5>::LEN;
 /// Bytes read at a time while looking for fences.
 const WINDOW: usize = 32 * BLOCK;
 
@@ -86,65 +83,38 @@ impl Trust {
 impl Fence {
     /// Its bytes: of the older form if it has no nonce.
     pub fn encode(&self) -> Vec<u8> {
-        let fields = [
+        STATEMENT.encode([
             self.log_number,
             self.durable,
             self.previous_log,
             self.previous_end,
             self.nonce,
-        ];
-        match fields.split_last() {
-            Some((0, old)) => seal(OLD_MAGIC, old),
-            _ => seal(MAGIC, &fields),
-        }
+        ])
     }
 
     /// The fence at the start of `bytes`, if there is one with a right checksum.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let old = bytes.starts_with(&OLD_MAGIC);
-        let mut d = if old {
-            unseal(OLD_MAGIC, OLD_LEN, bytes)?
-        } else {
-            unseal(MAGIC, LEN, bytes)?
-        };
-        let fence = Self {
-            log_number: d.u64()?,
-            durable: d.u64()?,
-            previous_log: d.u64()?,
-            previous_end: d.u64()?,
-            nonce: if old { 0 } else { d.u64()? },
-        };
-        (old || fence.nonce != 0).then_some(fence)
+        Self::with_len(bytes).map(|(fence, _)| fence)
     }
 
     /// The fence that `bytes` are, with nothing behind it.
     pub fn of(bytes: &[u8]) -> Option<Self> {
-        let fence = Self::decode(bytes)?;
-        let len = if fence.nonce == 0 { OLD_LEN } else { LEN };
+        let (fence, len) = Self::with_len(bytes)?;
         (bytes.len() == len).then_some(fence)
     }
-}
 
-/// A statement: the magic, the fields, and a masked CRC-32C of both.
-pub(crate) fn seal(magic: [u8; 8], fields: &[u64]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(LEN);
-    out.extend_from_slice(&magic);
-    for field in fields {
-        out.extend_from_slice(&field.to_le_bytes());
+    fn with_len(bytes: &[u8]) -> Option<(Self, usize)> {
+        let (numbers, len) = STATEMENT.decode(bytes)?;
+        let [log_number, durable, previous_log, previous_end, nonce] = numbers;
+        let fence = Self {
+            log_number,
+            durable,
+            previous_log,
+            previous_end,
+            nonce,
+        };
+        Some((fence, len))
     }
-    let crc = mask(crc32c(&out));
-    out.extend_from_slice(&crc.to_le_bytes());
-    out
-}
-
-/// The fields of the statement of `len` bytes at the start of `bytes`, if there is one with a right
-/// checksum.
-pub(crate) fn unseal(magic: [u8; 8], len: usize, bytes: &[u8]) -> Option<Decoder<'_>> {
-    let (body, crc) = bytes.get(..len)?.split_last_chunk::<4>()?;
-    if !body.starts_with(&magic) || crc32c(body) != unmask(u32::from_le_bytes(*crc)) {
-        return None;
-    }
-    Some(Decoder::new(body.get(magic.len()..)?))
 }
 
 /// Where in `bytes` a magic lies, from `from` on.
@@ -241,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_fence_round_trips_and_every_bit_counts() {
-        for (fence, len) in [(FENCE, LEN), (OLD, OLD_LEN)] {
+        for (fence, len) in [(FENCE, 52), (OLD, 44)] {
             let bytes = fence.encode();
             assert_eq!(bytes.len(), len);
             assert_eq!(Fence::of(&bytes), Some(fence));

@@ -69,6 +69,7 @@ pub mod reader;
 mod recover;
 pub mod salvage;
 pub mod secret;
+mod statement;
 mod strict;
 pub mod sync;
 mod tail;

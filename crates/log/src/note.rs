@@ -28,17 +28,16 @@ use base::{Result, ValueType};
 use io::File;
 
 use crate::deflate::STORED_OVERHEAD;
-use crate::fence::{Trust, seal, unseal};
+use crate::fence::Trust;
 use crate::format::{BLOCK, Header, LEGACY_HEADER, RECYCLABLE_HEADER, RecordType, log_number_of};
+use crate::statement::Statement;
 
-/// How a note begins.
-const MAGIC: [u8; 8] = *b"ISbegin2";
-/// How one of the older form begins.
-const OLD_MAGIC: [u8; 8] = *b"ISbegin1";
+const STATEMENT: Statement<4> = Statement {
+    magic: *b"ISbegin2",
+    old_magic: *b"ISbegin1",
+};
 /// Bytes of a note.
-pub const LEN: usize = 44;
-/// Bytes of one of the older form.
-const OLD_LEN: usize = 36;
+pub const LEN: usize = Statement::<4>::LEN;
 /// Bytes of a batch's header.
 const BATCH_HEADER: usize = 12;
 /// Bytes of the record that says that a log is compressed.
@@ -60,37 +59,25 @@ pub struct Note {
 impl Note {
     /// Its bytes: of the older form if it has no nonce.
     pub fn encode(&self) -> Vec<u8> {
-        let fields = [
+        STATEMENT.encode([
             self.log_number,
             self.previous_log,
             self.previous_end,
             self.nonce,
-        ];
-        match fields.split_last() {
-            Some((0, old)) => seal(OLD_MAGIC, old),
-            _ => seal(MAGIC, &fields),
-        }
+        ])
     }
 
     /// The note that `bytes` are, if its checksum is right.
     pub fn of(bytes: &[u8]) -> Option<Self> {
-        let old = match bytes.len() {
-            OLD_LEN => true,
-            LEN => false,
-            _ => return None,
-        };
-        let mut d = if old {
-            unseal(OLD_MAGIC, OLD_LEN, bytes)?
-        } else {
-            unseal(MAGIC, LEN, bytes)?
-        };
+        let (numbers, len) = STATEMENT.decode(bytes)?;
+        let [log_number, previous_log, previous_end, nonce] = numbers;
         let note = Self {
-            log_number: d.u64()?,
-            previous_log: d.u64()?,
-            previous_end: d.u64()?,
-            nonce: if old { 0 } else { d.u64()? },
+            log_number,
+            previous_log,
+            previous_end,
+            nonce,
         };
-        (old || note.nonce != 0).then_some(note)
+        (bytes.len() == len).then_some(note)
     }
 
     /// The note of log `log_number` in the batch that begins at `at`.
@@ -200,9 +187,9 @@ mod tests {
 
     #[test]
     fn a_note_round_trips_is_no_fence_and_every_bit_counts() {
-        for note in [NOTE, Note { nonce: 0, ..NOTE }] {
+        for (note, len) in [(NOTE, 44), (Note { nonce: 0, ..NOTE }, 36)] {
             let bytes = note.encode();
-            assert_eq!(bytes.len(), if note.nonce == 0 { OLD_LEN } else { LEN });
+            assert_eq!(bytes.len(), len);
             assert_eq!(Note::of(&bytes), Some(note));
             assert_eq!(Note::of(&[&bytes[..], &[0]].concat()), None);
             assert_eq!(crate::Fence::decode(&[&bytes[..], &[0; 8]].concat()), None);

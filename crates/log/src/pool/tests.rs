@@ -11,17 +11,46 @@ const OPTIONS: PoolOptions = PoolOptions {
     recycle: 0,
 };
 
+const LARGE: PoolOptions = PoolOptions {
+    file_bytes: 16 << 20,
+    ..OPTIONS
+};
+
+fn open(logs: &Path, options: PoolOptions) -> Pool {
+    Pool::open(Posix::shared(), SystemClock::shared(), logs, options).unwrap()
+}
+
+/// A step that nobody holds up.
+fn step(pool: &Pool) -> u64 {
+    pool.step(&mut |_| true).unwrap()
+}
+
+/// Works until a file is ready.
+fn fill_one(pool: &Pool) {
+    while pool.ready() == 0 {
+        step(pool);
+    }
+}
+
 /// Works until there is nothing to do.
 fn fill_all(pool: &Pool) {
     while pool.next().is_some() {
-        pool.step(&mut |_| true).unwrap();
+        step(pool);
+    }
+}
+
+fn fill(bytes: u64, filled: u64, urgent: bool) -> Next {
+    Next::Fill {
+        bytes,
+        filled,
+        urgent,
     }
 }
 
 #[test]
 fn files_are_filled_taken_retired_and_filled_again() {
     let dir = tempfile::tempdir().unwrap();
-    let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), OPTIONS).unwrap();
+    let pool = open(dir.path(), OPTIONS);
     let log = dir.path().join("000004.log");
     assert_eq!(pool.take(&log).unwrap(), None);
     fill_all(&pool);
@@ -44,7 +73,7 @@ fn what_an_earlier_process_left_is_used_only_if_it_is_whole() {
     std::fs::write(sub.join("1.zeroing"), vec![0; 100]).unwrap();
     std::fs::write(sub.join("2.zero"), vec![0; 100]).unwrap();
     std::fs::write(sub.join("note.txt"), b"mine").unwrap();
-    let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), OPTIONS).unwrap();
+    let pool = open(dir.path(), OPTIONS);
     assert_eq!(pool.ready(), 0);
     assert!(!sub.join("1.zeroing").exists() && sub.join("note.txt").exists());
     drop(pool);
@@ -59,10 +88,10 @@ fn what_an_earlier_process_left_is_used_only_if_it_is_whole() {
         (vec![0; size], Some(Taken::Zeroed)),
     ] {
         std::fs::write(sub.join("3.zero"), content).unwrap();
-        let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), OPTIONS).unwrap();
+        let pool = open(dir.path(), OPTIONS);
         assert_eq!(pool.take(&log).unwrap(), None, "not looked at yet");
         assert_eq!(pool.next(), Some(Next::Tidy));
-        assert_eq!(pool.step(&mut |_| true).unwrap(), 0);
+        assert_eq!(step(&pool), 0);
         assert_eq!(pool.ready(), usize::from(taken.is_some()));
         assert_eq!(pool.take(&log).unwrap(), taken, "foreign content is no log");
         assert!(!sub.join("3.zero").exists());
@@ -81,10 +110,10 @@ fn what_is_no_plain_file_is_neither_followed_nor_used() {
     std::os::unix::fs::symlink(&mine, sub.join("3.zero")).unwrap();
     std::os::unix::fs::symlink(&mine, sub.join("4.reserve")).unwrap();
     std::os::unix::fs::symlink("nowhere", sub.join("5.zero")).unwrap();
-    let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), OPTIONS).unwrap();
+    let pool = open(dir.path(), OPTIONS);
     let log = dir.path().join("000004.log");
     assert_eq!(pool.take(&log).unwrap(), None);
-    pool.step(&mut |_| true).unwrap();
+    step(&pool);
     assert_eq!(pool.take(&log).unwrap(), None);
     // As if the file system were full: the reserve is all there is.
     pool.starved.store(true, Ordering::Relaxed);
@@ -103,7 +132,7 @@ fn a_directory_that_is_gone_is_not_made_again() {
     let dir = tempfile::tempdir().unwrap();
     let logs = dir.path().join("logs");
     std::fs::create_dir(&logs).unwrap();
-    let pool = Pool::open(Posix::shared(), SystemClock::shared(), &logs, OPTIONS).unwrap();
+    let pool = open(&logs, OPTIONS);
     std::fs::remove_dir(&logs).unwrap();
     assert!(pool.step(&mut |_| true).unwrap_err().is_not_found());
     assert!(!logs.exists());
@@ -114,15 +143,13 @@ fn a_directory_that_is_gone_is_not_made_again() {
 #[test]
 fn what_is_held_stays_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
-    let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), LARGE).unwrap();
+    let pool = open(dir.path(), LARGE);
     let log = dir.path().join("000004.log");
-    while pool.ready() == 0 {
-        pool.step(&mut |_| true).unwrap();
-    }
+    fill_one(&pool);
     assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
     // Filled to the last piece but one: the next step would give it its name.
     for _ in 1..(1 << 20) / PIECE {
-        pool.step(&mut |_| true).unwrap();
+        step(&pool);
     }
     let names = || {
         let all = std::fs::read_dir(dir.path().join(DIR)).unwrap();
@@ -134,12 +161,12 @@ fn what_is_held_stays_as_it_is() {
     pool.hold();
     pool.release();
     assert_eq!((pool.next(), pool.has_some()), (None, false));
-    assert_eq!(pool.step(&mut |_| true).unwrap(), 0);
+    assert_eq!(step(&pool), 0);
     assert_eq!(pool.take(&log).unwrap(), None);
     assert_eq!(names(), before);
     pool.release();
     assert!(pool.has_some() && pool.next().is_some());
-    pool.step(&mut |_| true).unwrap();
+    step(&pool);
     assert_eq!(names(), ["2.zero"]);
     // What is ready may become a log: it gets its name, and is not lost.
     pool.hold();
@@ -154,7 +181,7 @@ fn a_hold_waits_for_the_step_and_the_step_does_not_go_on() {
     let left = dir.path().join(DIR).join("3.zero");
     std::fs::create_dir(dir.path().join(DIR)).unwrap();
     std::fs::write(&left, vec![0; 128 << 10]).unwrap();
-    let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), OPTIONS).unwrap();
+    let pool = open(dir.path(), OPTIONS);
     base::sync::thread::scope(|scope| {
         let mut holder = None;
         let go = &mut |_| {
@@ -183,7 +210,7 @@ fn recycled_logs_are_taken_as_they_are_and_not_by_the_next_process() {
         recycle: 1,
         ..OPTIONS
     };
-    let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), options).unwrap();
+    let pool = open(dir.path(), options);
     let [a, b] = ["000004.log", "000005.log"].map(|n| dir.path().join(n));
     for log in [&a, &b] {
         std::fs::write(log, b"old").unwrap();
@@ -194,14 +221,9 @@ fn recycled_logs_are_taken_as_they_are_and_not_by_the_next_process() {
     assert_eq!(std::fs::read(&a).unwrap(), b"old");
     assert_eq!(pool.take(&b).unwrap(), None, "one was kept");
     pool.retire(&a, true).unwrap();
-    let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), options).unwrap();
+    let pool = open(dir.path(), options);
     assert_eq!(pool.take(&b).unwrap(), None);
 }
-
-const LARGE: PoolOptions = PoolOptions {
-    file_bytes: 16 << 20,
-    ..OPTIONS
-};
 
 /// Each call writes one piece, and as much as is said before. (A whole file of 4 MiB was written
 /// beside the first puts, and 128 MiB a second later on, a mebibyte at a time: a synced put waited
@@ -209,18 +231,10 @@ const LARGE: PoolOptions = PoolOptions {
 #[test]
 fn each_step_is_one_piece_and_files_grow_from_a_small_one() {
     let dir = tempfile::tempdir().unwrap();
-    let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), LARGE).unwrap();
+    let pool = open(dir.path(), LARGE);
     for bytes in [256 << 10, 1 << 20, 4 << 20, 16 << 20, 16 << 20] {
         for filled in (0..bytes).step_by(PIECE as usize) {
-            let urgent = true;
-            assert_eq!(
-                pool.next(),
-                Some(Next::Fill {
-                    bytes,
-                    filled,
-                    urgent
-                })
-            );
+            assert_eq!(pool.next(), Some(fill(bytes, filled, true)));
             let mut told = Vec::new();
             let written = pool.step(&mut |n| {
                 told.push(n);
@@ -239,27 +253,15 @@ fn each_step_is_one_piece_and_files_grow_from_a_small_one() {
 #[test]
 fn a_reserve_in_the_making_waits_where_no_file_is_ready() {
     let dir = tempfile::tempdir().unwrap();
-    let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), LARGE).unwrap();
+    let pool = open(dir.path(), LARGE);
     let log = dir.path().join("000004.log");
-    while pool.ready() == 0 {
-        pool.step(&mut |_| true).unwrap();
-    }
-    pool.step(&mut |_| true).unwrap();
-    let next = |bytes, filled, urgent| {
-        let next = Next::Fill {
-            bytes,
-            filled,
-            urgent,
-        };
-        assert_eq!(pool.next(), Some(next));
-    };
-    next(RESERVE, PIECE, false);
+    fill_one(&pool);
+    step(&pool);
+    assert_eq!(pool.next(), Some(fill(RESERVE, PIECE, false)));
     assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
-    next(1 << 20, 0, true);
-    while pool.ready() == 0 {
-        pool.step(&mut |_| true).unwrap();
-    }
-    next(RESERVE, PIECE, false);
+    assert_eq!(pool.next(), Some(fill(1 << 20, 0, true)));
+    fill_one(&pool);
+    assert_eq!(pool.next(), Some(fill(RESERVE, PIECE, false)));
     fill_all(&pool);
     assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
     assert_eq!(std::fs::read(&log).unwrap(), vec![0; 1 << 20]);
@@ -269,7 +271,7 @@ fn a_reserve_in_the_making_waits_where_no_file_is_ready() {
 #[test]
 fn a_step_that_is_not_let_go_writes_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), LARGE).unwrap();
+    let pool = open(dir.path(), LARGE);
     let before = pool.next();
     assert_eq!(pool.step(&mut |_| false).unwrap(), 0);
     assert_eq!((pool.next(), pool.has_some()), (before, false));
@@ -280,7 +282,7 @@ fn a_step_that_is_not_let_go_writes_nothing() {
 #[test]
 fn what_is_filled_of_a_file_is_a_file() {
     let dir = tempfile::tempdir().unwrap();
-    let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), LARGE).unwrap();
+    let pool = open(dir.path(), LARGE);
     let log = dir.path().join("000004.log");
     std::fs::create_dir(dir.path().join(DIR)).unwrap();
     std::fs::write(&log, vec![1; 16 << 20]).unwrap();
@@ -289,21 +291,16 @@ fn what_is_filled_of_a_file_is_a_file() {
     for pieces in 1..=4 {
         assert!(!pool.has_some());
         assert_eq!(pool.take(&log).unwrap(), None, "{pieces} pieces");
-        pool.step(&mut |_| true).unwrap();
+        step(&pool);
     }
     assert!(pool.has_some() && pool.ready() == 0);
     assert_eq!(pool.take(&log).unwrap(), Some(Taken::Zeroed));
     assert_eq!(std::fs::read(&log).unwrap(), vec![0; 256 << 10]);
-    let urgent = true;
-    let next = Next::Fill {
-        bytes: 1 << 20,
-        filled: 0,
-        urgent,
-    };
+    let next = fill(1 << 20, 0, true);
     assert_eq!(pool.next(), Some(next), "and it grows from there");
-    pool.step(&mut |_| true).unwrap();
+    step(&pool);
     drop(pool);
-    let pool = Pool::open(Posix::shared(), SystemClock::shared(), dir.path(), LARGE).unwrap();
+    let pool = open(dir.path(), LARGE);
     assert_eq!(std::fs::read_dir(dir.path().join(DIR)).unwrap().count(), 0);
     assert_eq!(pool.take(&log).unwrap(), None);
 }
