@@ -215,6 +215,19 @@ fn live_files_make_a_copy() {
     assert_eq!(difference(&want, &everything(&copy).unwrap()), None);
 }
 
+fn export(db: &Db, to: &Path) -> ExportImportFilesMetaData {
+    db.export_column_family(&db.default_column_family(), to)
+        .unwrap()
+}
+
+/// What is in a database with an imported family, which RocksDB finds there too.
+fn close_and_check(db: Db, path: &Path) -> Vec<FamilyContent> {
+    let all = everything(&db).unwrap();
+    db.close().unwrap();
+    check_with_rocksdb("imported", path, &all);
+    all
+}
+
 #[test]
 fn a_family_is_exported_and_imported() {
     let temp = dirs::scratch().unwrap();
@@ -222,9 +235,7 @@ fn a_family_is_exported_and_imported() {
     let db = Db::open(at("db"), &options()).unwrap();
     fill(&db);
     let want = &everything(&db).unwrap()[0].1.clone();
-    let metadata = db
-        .export_column_family(&db.default_column_family(), at("export"))
-        .unwrap();
+    let metadata = export(&db, &at("export"));
     assert!(metadata.files.iter().map(|f| f.level).max() > Some(0));
     let second = Db::open(at("second"), &options()).unwrap();
     let how = ImportColumnFamilyOptions::default();
@@ -237,9 +248,7 @@ fn a_family_is_exported_and_imported() {
     assert_eq!(second.get_cf(&cf, "00000").unwrap().unwrap(), b"newer");
     second.delete_cf(&cf, "00000").unwrap();
     second.compact_range(&cf, None, None).unwrap();
-    let all = everything(&second).unwrap();
-    second.close().unwrap();
-    check_with_rocksdb("imported", &at("second"), &all);
+    close_and_check(second, &at("second"));
     // Bad ones leave no family and no files.
     let third = Db::open(at("third"), &options()).unwrap();
     let before = dirs::files(&at("third")).unwrap().len();
@@ -261,9 +270,7 @@ fn an_import_may_begin_a_new_manifest() {
     let at = |name: &str| temp.path().join(name);
     let db = Db::open(at("db"), &options()).unwrap();
     fill(&db);
-    let metadata = db
-        .export_column_family(&db.default_column_family(), at("export"))
-        .unwrap();
+    let metadata = export(&db, &at("export"));
     let mut small = options();
     small.db.max_manifest_file_size = 1;
     let second = Db::open(at("second"), &small).unwrap();
@@ -271,9 +278,7 @@ fn an_import_may_begin_a_new_manifest() {
     second
         .create_column_family_with_import("imported", &options().cf, &how, &metadata)
         .unwrap();
-    let all = everything(&second).unwrap();
-    second.close().unwrap();
-    check_with_rocksdb("imported", &at("second"), &all);
+    let all = close_and_check(second, &at("second"));
     let again = Db::open_all(at("second"), &small).unwrap();
     assert_eq!(difference(&all, &everything(&again).unwrap()), None);
 }
@@ -286,9 +291,7 @@ fn rocksdb_imports_our_export_and_we_import_its() {
     let db = Db::open(at("db"), &options()).unwrap();
     fill(&db);
     let want = everything(&db).unwrap()[0].1.clone();
-    let metadata = db
-        .export_column_family(&db.default_column_family(), at("export"))
-        .unwrap();
+    let metadata = export(&db, &at("export"));
     let files = oracle::exported_files(&metadata);
     let mut o = lib.options();
     o.create_if_missing(true);
