@@ -357,11 +357,11 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
         } else {
             submit::flush_wal(db, false)?;
         }
-        end.map_or(Ok(()), |end| mark_end(db, end))
+        mark_end(db)
     });
     match result.and(log) {
         Err(e) if e.kind() == ErrorKind::ShutdownInProgress => Ok(()),
-        other => other.map_err(|e: Error| e),
+        other => other,
     }
 }
 
@@ -374,7 +374,11 @@ fn needed_end(db: &Shared) -> Result<Option<(u64, u64)>> {
 
 /// Says in the MANIFEST where the last log ends, all of it durable: the next open then knows whether
 /// something is missing there.
-fn mark_end(db: &Shared, end: (u64, u64)) -> Result<()> {
+fn mark_end(db: &Shared) -> Result<()> {
+    // Asked only now: to be made durable a log may be filled up, and then it ends later than before.
+    let Some(end) = needed_end(db)? else {
+        return Ok(());
+    };
     if !db.with_log(|log| Ok(log.is_durable() && log.last_end() == end))? {
         return Ok(()); // somebody is still writing
     }

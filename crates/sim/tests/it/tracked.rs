@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use ironstone::options::{WalIoMode, WalTailPolicy};
 use ironstone::{Db, Options, WriteOptions};
 use sim::content::everything;
 use sim::dirs::{self, State};
@@ -141,6 +142,25 @@ fn ironstone_verifies_what_rocksdb_recorded() {
     }
     state.restore(temp.path()).unwrap();
     assert_eq!(open(temp.path(), false).unwrap(), 2);
+}
+
+/// With `wal_tail_policy = pad` the close filled the log up when it made it durable: it did not end where
+/// it had ended before, which was taken for somebody who was still writing, so that nothing was recorded.
+#[test]
+fn a_clean_close_marks_the_end_of_a_log_that_it_fills_up() {
+    let temp = dirs::scratch().unwrap();
+    let mut options = options(false);
+    options.db.wal_tail_policy = WalTailPolicy::Pad;
+    options.db.wal_io_mode = WalIoMode::Buffered;
+    let db = Db::open(temp.path(), &options).unwrap();
+    db.put("key", "1").unwrap();
+    db.close().unwrap();
+    let state = State::of(temp.path()).unwrap();
+    let log = &logs(&state)[0];
+    state.without(log).restore(temp.path()).unwrap();
+    named(open(temp.path(), false), log);
+    state.restore(temp.path()).unwrap();
+    assert_eq!(open(temp.path(), false).unwrap(), 1);
 }
 
 /// A clean close records the end of the last log whatever the option says. RocksDB opens that, with the
