@@ -188,8 +188,7 @@ fn set_db_options(db: &Db, changes: &[(&str, &str)]) -> Result<()> {
     told.begin(changes)?;
     let held = shared.lock_options();
     let now = shared.db_options();
-    let limiter = shared.env().rate_limiter.as_ref();
-    let rate = limiter.map(|limiter| limiter.bytes_per_second());
+    let rate = shared.env().background_rate();
     let changed = text::change_db(&now, rate, changes)
         .and_then(|changed| check_memory(&now, &changed.0).map(|()| changed));
     let (options, no_effect) = changed.inspect_err(|e| told.failed(e))?;

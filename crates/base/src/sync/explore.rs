@@ -21,7 +21,6 @@ use crate::rng::Rng;
 pub const SCHEDULES_VARIABLE: &str = "IRONSTONE_SCHEDULES";
 /// The environment variable with the seed of the first.
 pub const SEED_VARIABLE: &str = "IRONSTONE_SCHEDULE_SEED";
-
 /// The environment variable that says that one test runs alone, with all schedules.
 pub const ALONE_VARIABLE: &str = "IRONSTONE_SCHEDULES_ALONE";
 
@@ -169,7 +168,8 @@ pub fn seed() -> u64 {
     SEED.get()
 }
 
-/// Runs `body` under `share` percent of as many schedules as [`SCHEDULES_VARIABLE`] says, at least one. Panics with the first that fails, after it has said how to run it again.
+/// Runs `body` under `share` percent of as many schedules as [`SCHEDULES_VARIABLE`] says, at least one.
+/// Panics with the first that fails, after it has said how to run it again.
 pub fn explore(name: &str, share: u64, body: fn(u64)) {
     let share = if number(ALONE_VARIABLE).is_some() {
         100
@@ -246,18 +246,13 @@ fn shown(name: &str, total: u64) -> impl FnOnce(u64) {
 const TELL_SECONDS: u64 = 30;
 
 fn progress(name: &str, total: u64, done: &AtomicU64, stop: &AtomicBool) {
-    let mut seconds = 0;
     let mut tenths = 0;
     while done.load(Ordering::Relaxed) < total && !stop.load(Ordering::Relaxed) {
         std::thread::sleep(std::time::Duration::from_millis(100));
         tenths += 1;
-        if tenths == 10 {
-            tenths = 0;
-            seconds += 1;
-            if seconds % TELL_SECONDS == 0 {
-                let done = done.load(Ordering::Relaxed);
-                eprintln!("{name}: {done} of {total} schedules after {seconds} s");
-            }
+        if tenths % (10 * TELL_SECONDS) == 0 {
+            let (done, seconds) = (done.load(Ordering::Relaxed), tenths / 10);
+            eprintln!("{name}: {done} of {total} schedules after {seconds} s");
         }
     }
 }

@@ -1,7 +1,6 @@
 //! How far a compaction of level 0 is: files that it is nearly through with are no debt any more.
 
 use std::sync::Arc;
-
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::version::TableFile;

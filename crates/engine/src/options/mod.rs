@@ -247,6 +247,14 @@ pub struct Env {
     pub threads: Arc<dyn Threads>,
 }
 
+impl Env {
+    /// Bytes a second that background work is limited to, if it is.
+    pub(crate) fn background_rate(&self) -> Option<u64> {
+        let limiter = self.rate_limiter.as_ref();
+        limiter.map(|limiter| limiter.bytes_per_second())
+    }
+}
+
 impl Default for Env {
     /// The machine's files and clock.
     fn default() -> Self {

@@ -4,7 +4,7 @@
 //! [`super::codec`] writes all keys of 7.8.3, in this order, so that RocksDB's tools find a complete
 //! file. [`unimplemented()`] lists those that no option table has, for `docs/compat.md`.
 
-use base::options::{OptionTable, OptionValue as _};
+use base::options::{OptionInfo, OptionTable, OptionValue as _};
 use table::TableOptions;
 
 pub use super::keys::{CF_SECTION, DB_SECTION, KEYS, Key, Releases, TABLE_SECTION};
@@ -18,6 +18,15 @@ pub const COMPONENT_KEYS: &[&str] = &[
     "compaction_filter",
     "compaction_filter_factory",
 ];
+
+/// The option table of a section.
+pub(super) fn own(section: &str) -> &'static [OptionInfo] {
+    match section {
+        DB_SECTION => DbOptions::infos(),
+        CF_SECTION => CfOptions::infos(),
+        _ => TableOptions::infos(),
+    }
+}
 
 /// The keys of a section that Ironstone does not implement: they keep their default.
 pub fn unimplemented() -> impl Iterator<Item = &'static Key> {
@@ -121,10 +130,6 @@ pub fn is_without_effect(key: &Key) -> bool {
 
 /// True if an option table has the key, or the codec handles it.
 pub fn is_implemented(key: &Key) -> bool {
-    let has = |infos: &[base::options::OptionInfo]| infos.iter().any(|i| i.name == key.name);
-    match key.section {
-        DB_SECTION => has(DbOptions::infos()),
-        CF_SECTION => COMPONENT_KEYS.contains(&key.name) || has(CfOptions::infos()),
-        _ => has(TableOptions::infos()),
-    }
+    key.section == CF_SECTION && COMPONENT_KEYS.contains(&key.name)
+        || own(key.section).iter().any(|i| i.name == key.name)
 }

@@ -58,8 +58,7 @@ impl Options {
 
 /// Those of the whole database in these options.
 pub(crate) fn whole(options: &mut Options) -> Vec<String> {
-    let rate = options.env.rate_limiter.as_ref();
-    let rate = rate.map(|limiter| limiter.bytes_per_second());
+    let rate = options.env.background_rate();
     database(&mut options.db, rate)
 }
 

@@ -8,11 +8,10 @@
 
 use base::options::{OptionFlag, OptionTable};
 use base::{Error, Result};
-use table::TableOptions;
 
 use super::codec::{self, Setter, TABLE_OPTION, members, table_members};
 use super::rocksdb::{self, CF_SECTION, DB_SECTION, TABLE_SECTION};
-use super::{CfOptions, ColumnFamilyOptions, DbOptions, Options, sanitize};
+use super::{ColumnFamilyOptions, DbOptions, Options, sanitize};
 
 /// These options with those of a text. Errors: see [`Options::with_text`].
 pub(super) fn apply(base: &Options, text: &str) -> Result<Options> {
@@ -150,12 +149,7 @@ fn check_family_changeable(name: &str, value: &str) -> Result<()> {
 /// Errors: no option of the section has this name, or RocksDB does not change it while a database
 /// is open.
 fn check_changeable(section: &'static str, name: &str) -> Result<()> {
-    let own = match section {
-        DB_SECTION => DbOptions::infos(),
-        CF_SECTION => CfOptions::infos(),
-        _ => TableOptions::infos(),
-    };
-    let own = own.iter().find(|i| i.name == name);
+    let own = rocksdb::own(section).iter().find(|i| i.name == name);
     let changeable = match (rocksdb::find(section, name), own) {
         (Some(key), _) => key.mutable,
         (None, Some(info)) => info.has(OptionFlag::Mutable),

@@ -17,13 +17,13 @@
 use std::collections::VecDeque;
 use std::ops::Deref;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use base::perf::{self, PerfCounter};
 use base::stats::{HistogramKind, Ticker};
 use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, ErrorKind, Result};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use table::Reader;
 
 use crate::options::{DbOptions, Env};

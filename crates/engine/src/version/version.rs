@@ -10,10 +10,10 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering as Atomic};
 
 use base::sync::{Mutex, PoisonError};
 use base::{Comparator, Error, FileNumber, Result, SequenceNumber, key};
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering as Atomic};
 use table::Properties;
 
 use super::edit::{FileMetaData, VersionEdit};

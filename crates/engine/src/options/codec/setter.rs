@@ -3,15 +3,12 @@
 
 use base::options::{OptionTable, OptionValue as _};
 use base::{Comparator, Error, ErrorKind, Result, SliceTransform};
-use table::TableOptions;
 
 use super::syntax::{members, same_shape, same_value, unescape};
 use super::{ParsedOptions, Unsupported, cf_value, db_value};
 use crate::options::kept::{Kept, Setting};
 use crate::options::rocksdb::{self, CF_SECTION, DB_SECTION, KEYS, Key, TABLE_SECTION};
-use crate::options::{
-    CfOptions, ColumnFamilyDescriptor, ColumnFamilyOptions, CompressionOptions, DbOptions,
-};
+use crate::options::{ColumnFamilyDescriptor, ColumnFamilyOptions, CompressionOptions, DbOptions};
 
 /// The option of a family that has those of its tables in it.
 pub(crate) const TABLE_OPTION: &str = "block_based_table_factory";
@@ -200,7 +197,7 @@ impl Setter {
             value,
             !matches!(value, "" | "nullptr" | "{}"),
         );
-        if let Some((_, field)) = OBJECTS.iter().find(|(object, _)| *object == name) {
+        if let Some(field) = field_of(name) {
             self.warn(format!(
                 "option {name} is an object, which is given as options.{field}"
             ));
@@ -245,11 +242,6 @@ impl Setter {
 
     /// A key of one of these sections, or the error that none has it.
     fn known_key(&mut self, sections: &[&'static str], name: &str, value: &str) -> Result<()> {
-        let own = |section: &str| match section {
-            DB_SECTION => DbOptions::infos().iter().any(|i| i.name == name),
-            CF_SECTION => CfOptions::infos().iter().any(|i| i.name == name),
-            _ => TableOptions::infos().iter().any(|i| i.name == name),
-        };
         let known = |s: &&&'static str| {
             rocksdb::find(s, name).is_some() || **s == TABLE_SECTION && has_table_rule(name)
         };
@@ -257,13 +249,10 @@ impl Setter {
             return self.key(section, name, value);
         }
         // Options that only Ironstone has do not stand in OPTIONS files.
-        match sections.iter().find(|s| own(s)) {
-            Some(&DB_SECTION) => set(&mut self.out.db, name, value).map_err(Unset::into_error),
-            Some(&CF_SECTION) => match self.out.families.last_mut() {
-                Some(f) => set(&mut f.options.cf, name, value).map_err(Unset::into_error),
-                None => Ok(()),
-            },
-            _ => Err(unknown(sections, name)),
+        let own = |s: &&&'static str| rocksdb::own(s).iter().any(|i| i.name == name);
+        match sections.iter().find(own) {
+            Some(section) => self.set(section, name, value).map_err(Unset::into_error),
+            None => Err(unknown(sections, name)),
         }
     }
 
@@ -443,23 +432,25 @@ const OBJECTS: &[(&str, &str)] = &[
     ("write_buffer_manager", "env.write_buffer_manager"),
 ];
 
+/// Where an option is given that is an object.
+fn field_of(name: &str) -> Option<&'static str> {
+    let object = OBJECTS.iter().find(|(object, _)| *object == name);
+    object.map(|(_, field)| *field)
+}
+
 /// Whether an option is an object, which text cannot make.
 pub fn is_object(name: &str) -> bool {
-    OBJECTS.iter().any(|(object, _)| *object == name)
+    field_of(name).is_some()
 }
 
 /// The error of a name that none of the sections has.
 pub(crate) fn unknown(sections: &[&str], name: &str) -> Error {
-    if let Some((_, field)) = OBJECTS.iter().find(|(object, _)| *object == name) {
+    if let Some(field) = field_of(name) {
         return Error::not_supported(format!("option {name} as text"))
             .hint(format!("it is an object: options.{field}"));
     }
-    let own = |s: &&str| match *s {
-        DB_SECTION => DbOptions::infos(),
-        CF_SECTION => CfOptions::infos(),
-        _ => TableOptions::infos(),
-    };
-    let own = sections.iter().flat_map(own).map(|info| info.name);
+    let own = sections.iter().flat_map(|s| rocksdb::own(s));
+    let own = own.map(|info| info.name);
     let theirs = KEYS.iter().filter(|k| sections.contains(&k.section));
     let known = own.chain(theirs.map(|k| k.name));
     base::options::unknown_option(&sections.join(" and "), name, known)
