@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use base::clock::{self, Clock};
 use base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use base::sync::{Condvar, Mutex, PoisonError};
+use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Bytes that go between two synced writes.
 pub(crate) const PIECE: u64 = 64 << 10;
@@ -81,7 +81,7 @@ impl Drop for Flying<'_> {
 }
 
 impl Courtesy {
-    fn lock(&self) -> base::sync::MutexGuard<'_, Piled> {
+    fn lock(&self) -> MutexGuard<'_, Piled> {
         self.piled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -167,6 +167,10 @@ mod tests {
     use base::sync::atomic::AtomicBool;
     use base::sync::thread;
 
+    fn grant(courtesy: &Courtesy, wanted: u64) -> Grant {
+        courtesy.grant(&*SystemClock::shared(), wanted)
+    }
+
     #[test]
     fn without_synced_writes_nothing_is_held_back() {
         let courtesy = Courtesy::default();
@@ -177,27 +181,21 @@ mod tests {
             beside: false,
         };
         assert_eq!(
-            (
-                courtesy.grant(&*SystemClock::shared(), 8 << 20),
-                courtesy.grant(&*SystemClock::shared(), 8 << 20)
-            ),
+            (grant(&courtesy, 8 << 20), grant(&courtesy, 8 << 20)),
             (free, free)
         );
         // The last one was long ago: it is waited for once.
         drop(courtesy.take_off(100));
-        assert!(courtesy.is_wanted() && courtesy.grant(&*SystemClock::shared(), 8 << 20).beside);
+        assert!(courtesy.is_wanted() && grant(&courtesy, 8 << 20).beside);
         assert_eq!(
-            (
-                courtesy.grant(&*SystemClock::shared(), 8 << 20),
-                courtesy.grant(&*SystemClock::shared(), 8 << 20)
-            ),
+            (grant(&courtesy, 8 << 20), grant(&courtesy, 8 << 20)),
             (free, free)
         );
         assert_eq!(courtesy.step(), IDLE_PIECE);
         drop(courtesy.take_off(100));
         assert_eq!(courtesy.step(), PIECE);
         assert_eq!(
-            courtesy.grant(&*SystemClock::shared(), 8 << 20),
+            grant(&courtesy, 8 << 20),
             Grant {
                 bytes: PIECE,
                 beside: true
@@ -211,10 +209,7 @@ mod tests {
         drop(courtesy.take_off(100));
         let _slow = courtesy.take_off(100);
         for _ in 0..4 {
-            assert_eq!(
-                courtesy.grant(&*SystemClock::shared(), PIECE / 4).bytes,
-                PIECE / 4
-            );
+            assert_eq!(grant(&courtesy, PIECE / 4).bytes, PIECE / 4);
         }
         assert_eq!(courtesy.lock().bytes, PIECE);
     }
@@ -224,7 +219,7 @@ mod tests {
         let courtesy = Courtesy::default();
         drop(courtesy.take_off(100));
         let _hangs = courtesy.take_off(100);
-        let pieces = [(); 4].map(|()| courtesy.grant(&*SystemClock::shared(), 8 << 20));
+        let pieces = [(); 4].map(|()| grant(&courtesy, 8 << 20));
         assert!(pieces.iter().all(|g| g.beside), "{pieces:?}");
         assert_eq!(pieces[0].bytes, PIECE);
         assert!(
@@ -246,9 +241,9 @@ mod tests {
             (1 << 40, LARGE_PIECE_MAX),
         ] {
             drop(courtesy.take_off(bytes));
-            let grant = courtesy.grant(&*SystemClock::shared(), 8 << 20);
+            let granted = grant(&courtesy, 8 << 20);
             assert_eq!(
-                grant,
+                granted,
                 Grant {
                     bytes: piece,
                     beside: true
@@ -267,7 +262,7 @@ mod tests {
             for _ in 0..2 {
                 scope.spawn(|| {
                     while !done.load(Ordering::Relaxed) {
-                        courtesy.grant(&*SystemClock::shared(), 8 << 20);
+                        grant(&courtesy, 8 << 20);
                     }
                 });
             }

@@ -2,10 +2,13 @@
 //!
 //! The file that the next log needs is filled while the second quarter and the third of the active
 //! one are used, piece by piece as that goes on; from the beginning where it is larger than the
-//! active one, because no old log's blocks will come for it. A log may be left before it is full, when its
-//! memtable is: a memtable gets as many bytes of logs as the one before, and what counts is the part of the
-//! log that will be used. What nobody waits for, further files and the
-//! reserve, gets a byte for each that is logged. Without a log from the pool everything is due.
+//! active one, because no old log's blocks will come for it.
+//!
+//! A log may be left before it is full, when its memtable is. So what counts is the part of the log
+//! that will be used: a memtable is expected to take as many bytes of logs as the one before.
+//!
+//! What nobody waits for, further files and the reserve, gets a byte for each that is logged. Without
+//! a log from the pool everything is due.
 
 use base::FileNumber;
 use base::sync::atomic::{AtomicU64, Ordering};

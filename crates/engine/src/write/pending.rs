@@ -231,8 +231,8 @@ impl Full {
             Err(_) if resuming => {}
             Err(_) if db.is_closing() => return,
             Err(e) if e.kind() == ErrorKind::NoSpace => self.lasts(db, &e),
-            // Where that is so, the database has failed already, and all were told. To say it again could
-            // undo a resume.
+            // Any other error has made the database fail already, and all were told. To say it again
+            // could undo a resume.
             Err(_) => {}
         }
         drop(db.sleep_until_wanted(db.lock_wanted(), RETRY));

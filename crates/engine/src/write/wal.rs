@@ -220,7 +220,7 @@ impl ActiveLog {
         self.writer.marks().submitted().0
     }
 
-    /// The kind that the log after this one should have.
+    /// Its kind, which the log after it has too, if the writes ask for no other.
     pub(crate) fn kind(&self) -> LogKind {
         self.kind
     }
