@@ -142,6 +142,16 @@ impl Seeds {
 
     /// What no file has.
     fn made(&mut self) -> ironstone::Result<()> {
+        self.blocks();
+        self.batches()?;
+        self.texts();
+        for seed in ironstone_fuzz::database_seeds() {
+            self.add("database", &seed);
+        }
+        self.files()
+    }
+
+    fn blocks(&mut self) {
         for (interval, hash) in [(1, false), (4, false), (16, true)] {
             let mut block = BlockBuilder::new(interval);
             if hash {
@@ -158,6 +168,9 @@ impl Seeds {
             (0..200u32).for_each(|n| filter.add_key(&n.to_le_bytes()));
             self.add("filter", &filter.finish());
         }
+    }
+
+    fn batches(&mut self) -> ironstone::Result<()> {
         let columns = WideColumns::new([("", "default"), ("a", "1"), ("b", "")])?;
         // The entity as it lies in a batch: behind header, tag, key and length.
         let mut batch = WriteBatch::new();
@@ -172,6 +185,10 @@ impl Seeds {
         batch.put_entity("e", &columns)?;
         batch.put_log_data(b"blob")?;
         self.add("batch", batch.data());
+        Ok(())
+    }
+
+    fn texts(&mut self) {
         for text in [
             "MANIFEST-000004\n",
             "CURRENT",
@@ -200,9 +217,10 @@ impl Seeds {
             b"write_buffer_size=64M;max_background_jobs=4;compression=kZSTD",
             0,
         );
-        for seed in ironstone_fuzz::database_seeds() {
-            self.add("database", &seed);
-        }
+    }
+
+    /// Files of every kind, for those who have no corpus.
+    fn files(&mut self) -> ironstone::Result<()> {
         let home = tempfile::tempdir().expect("a place for temporary files");
         let mut options = Options::default();
         options.db.create_if_missing = true;
@@ -225,7 +243,6 @@ impl Seeds {
             "backup",
             &fs::read(home.path().join("backup/meta/1")).unwrap_or_default(),
         );
-        // Files of every kind for those who have no corpus.
         self.tree(home.path());
         Ok(())
     }

@@ -132,27 +132,11 @@ impl Opening {
         db_id: &str,
         made: &mut Vec<PathBuf>,
     ) -> Result<Installed> {
-        // Families of which a part went to a table already: the rest must follow, or the next
-        // recovery would find that part both there and in the logs.
         let mut begun = BTreeSet::new();
         let flush = |family: &Arc<Family>, made: &mut Vec<PathBuf>| {
             self.flush_recovered(family, numbers, db_id, made)
         };
-        let mut overflow = || {
-            for family in families.iter() {
-                let excess = self.excess_of(family);
-                if excess == Excess::None || self.read_only {
-                    continue;
-                }
-                if excess == Excess::Memtable {
-                    set_aside(family);
-                } else {
-                    flush(family, made)?;
-                    begun.insert(family.id);
-                }
-            }
-            Ok(())
-        };
+        let mut overflow = || self.relieve(families, &mut begun, |family| flush(family, made));
         let replayed = self.replay(recovered, families, &mut overflow)?;
         let mut versions = VersionSet::new(
             db_id.to_owned(),
@@ -206,7 +190,33 @@ impl Opening {
         })
     }
 
-    /// The log to begin with, and the secret of this opening. Its name is durable, and those of logs that are kept.
+    /// Sets memtables aside that are too large, or flushes them. `begun`: families of which a part went
+    /// to a table. The rest must follow, or the next recovery would find that part both there and in the
+    /// logs.
+    fn relieve(
+        &self,
+        families: &FamilySet,
+        begun: &mut BTreeSet<u32>,
+        mut flush: impl FnMut(&Arc<Family>) -> Result<()>,
+    ) -> Result<()> {
+        if self.read_only {
+            return Ok(());
+        }
+        for family in families.iter() {
+            match self.excess_of(family) {
+                Excess::None => {}
+                Excess::Memtable => set_aside(family),
+                Excess::All => {
+                    flush(family)?;
+                    begun.insert(family.id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The log to begin with, and the secret of this opening. The log's name is durable, and those of
+    /// logs that are kept.
     fn first_log(&self, number: FileNumber) -> Result<(LogFiles, NewLog, u64)> {
         let secret = new_secret(&self.options.env);
         let dir = self.logs.dir().to_path_buf();
