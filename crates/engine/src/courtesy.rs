@@ -71,7 +71,8 @@ pub(crate) struct Flying<'a>(&'a Courtesy);
 impl Drop for Flying<'_> {
     fn drop(&mut self) {
         let courtesy = self.0;
-        courtesy.flying.fetch_sub(1, Ordering::SeqCst);
+        let before = courtesy.flying.fetch_sub(1, Ordering::SeqCst);
+        base::invariant!(before > 0, "a synced write lands twice");
         courtesy.landed.fetch_add(1, Ordering::SeqCst);
         if courtesy.waiting.load(Ordering::SeqCst) > 0 {
             drop(courtesy.lock());

@@ -30,7 +30,8 @@ pub(crate) struct AtWork<'a> {
 
 impl Drop for AtWork<'_> {
     fn drop(&mut self) {
-        self.count.fetch_sub(1, Ordering::Relaxed);
+        let before = self.count.fetch_sub(1, Ordering::Relaxed);
+        base::invariant!(before > 0, "a job ends twice");
         let gate = self.crowd.gate.lock();
         drop(gate.unwrap_or_else(PoisonError::into_inner));
         self.crowd.thinner.notify_all();

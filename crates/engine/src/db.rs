@@ -196,6 +196,7 @@ impl Db {
             .unwrap_or_else(|_| Err(Error::aborted("closing the database panicked")));
         self.shared.begin_close();
         self.lock_jobs().join();
+        self.shared.check_idle();
         self.shared.tables.compressors.end();
         let closed = Error::new(ErrorKind::ShutdownInProgress, "the database was closed");
         self.shared.durable.fail(&closed);

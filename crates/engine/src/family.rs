@@ -323,7 +323,9 @@ impl Family {
     }
 
     pub(crate) fn handle_gone(&self) {
-        let last = self.handles.fetch_sub(1, Ordering::Relaxed) == 1;
+        let before = self.handles.fetch_sub(1, Ordering::Relaxed);
+        base::invariant!(before > 0, "a handle of {} goes twice", self.name);
+        let last = before == 1;
         if let (true, Some(listeners)) = (last, self.listeners.get()) {
             // Whoever panics there is no business of the handle's owner.
             let _panics =

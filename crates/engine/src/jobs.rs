@@ -209,6 +209,25 @@ impl Jobs {
     }
 }
 
+impl Shared {
+    /// Once all threads have ended none is at work, and no flush and no compaction is registered.
+    pub(crate) fn check_idle(&self) {
+        // A callback on such a thread may be the last who has the database.
+        if !base::INVARIANTS
+            || base::sync::thread::panicking()
+            || outbox::job_for(self.instance).is_some()
+        {
+            return;
+        }
+        let state = self.state();
+        assert_eq!(state.busy, 0, "threads have ended that are at work");
+        assert!(
+            state.flushing.is_empty() && state.compacting.is_empty(),
+            "flushes and compactions that nobody ends"
+        );
+    }
+}
+
 /// Items for each thread of [`map_parallel`] below which it starts fewer: starting one takes time.
 const ITEMS_PER_THREAD: usize = 8;
 

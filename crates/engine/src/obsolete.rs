@@ -5,7 +5,8 @@
 //! has gone. Nothing goes while somebody has disabled deletions.
 
 use std::fmt::Display;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use base::stats::Ticker;
 use base::sync::PoisonError;
@@ -79,6 +80,7 @@ impl Shared {
         }
         self.wal.purge(&self.log);
         let obsolete = self.tables.janitor.take();
+        self.check_unused(&obsolete);
         let job = (!obsolete.is_empty()).then(|| self.state().next_job());
         for path in obsolete {
             let removed = self.env().fs.remove(&path);
@@ -90,6 +92,25 @@ impl Shared {
         }
         if !logs.is_empty() {
             self.notify(); // the pool may have a file to fill again
+        }
+    }
+
+    /// No table goes that a family has.
+    fn check_unused(&self, obsolete: &[PathBuf]) {
+        if !base::INVARIANTS || obsolete.is_empty() {
+            return;
+        }
+        let families = self.families.load();
+        for path in obsolete {
+            let Some((FileKind::Table, number)) = path.file_name().and_then(files::parse_name)
+            else {
+                continue;
+            };
+            for family in families.iter() {
+                let version = Arc::clone(&family.view.load().version);
+                let used = version.files().any(|(_, f)| f.number() == number);
+                assert!(!used, "table {number} goes, and {} has it", family.name);
+            }
         }
     }
 

@@ -143,12 +143,14 @@ impl WriteBufferManager {
 
     /// A memtable with so much memory is not active any more.
     pub(crate) fn schedule_free(&self, bytes: usize) {
-        self.active.fetch_sub(bytes, Ordering::Relaxed);
+        let before = self.active.fetch_sub(bytes, Ordering::Relaxed);
+        base::invariant!(before >= bytes, "{bytes} bytes are sealed, of {before}");
     }
 
     /// A memtable that was not active is gone.
     pub(crate) fn free(&self, bytes: usize) {
-        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        let before = self.used.fetch_sub(bytes, Ordering::Relaxed);
+        base::invariant!(before >= bytes, "{bytes} bytes are freed, of {before}");
         self.adjust_charge();
         self.tell_waiting();
     }
@@ -205,6 +207,17 @@ impl WriteBufferManager {
         if wanted < charge.steps.len() / 4 * 3 || wanted == 0 {
             charge.steps.truncate(wanted);
         }
+    }
+}
+
+/// Each memtable's count holds the manager.
+impl Drop for WriteBufferManager {
+    fn drop(&mut self) {
+        let counts = (self.memory_usage(), self.mutable_memtable_memory_usage());
+        base::invariant!(
+            base::sync::thread::panicking() || counts == (0, 0),
+            "memory of memtables that are gone: {counts:?}"
+        );
     }
 }
 

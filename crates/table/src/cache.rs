@@ -181,6 +181,17 @@ impl BlockCache {
     }
 }
 
+/// Each reservation holds the cache.
+impl Drop for BlockCache {
+    fn drop(&mut self) {
+        base::invariant!(
+            base::sync::thread::panicking() || self.reserved() == 0,
+            "{} bytes are reserved in a cache that nobody has",
+            self.reserved()
+        );
+    }
+}
+
 impl fmt::Debug for BlockCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BlockCache")
@@ -200,7 +211,8 @@ pub struct Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.cache.reserved.fetch_sub(self.bytes, Ordering::Relaxed);
+        let before = self.cache.reserved.fetch_sub(self.bytes, Ordering::Relaxed);
+        base::invariant!(before >= self.bytes, "more is given back than was reserved");
         self.cache.apply_capacity();
     }
 }

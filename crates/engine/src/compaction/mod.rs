@@ -298,6 +298,11 @@ fn launch(
         open_end: true,
     });
     for (_, f) in plan.files() {
+        base::invariant!(
+            !f.is_being_compacted(),
+            "table {} is an input of two compactions",
+            f.number()
+        );
         f.being_compacted.store(true, Ordering::Relaxed);
     }
     state.compacting.push(Running {

@@ -99,6 +99,16 @@ impl SnapshotList {
     }
 }
 
+/// Each snapshot holds the list.
+impl Drop for SnapshotList {
+    fn drop(&mut self) {
+        base::invariant!(
+            base::sync::thread::panicking() || self.count() == 0 && self.oldest().is_none(),
+            "snapshots of a list that nobody has"
+        );
+    }
+}
+
 struct Held {
     sequence: SequenceNumber,
     list: Arc<SnapshotList>,
@@ -111,6 +121,11 @@ impl Drop for Held {
             .live
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
+        base::invariant!(
+            live.get(&self.sequence.0).is_some_and(|s| s.count > 0),
+            "a snapshot at {} that is in no list",
+            self.sequence
+        );
         if let Some(standing) = live.get_mut(&self.sequence.0) {
             standing.count -= 1;
             if standing.count == 0 {

@@ -100,15 +100,32 @@ impl TableCache {
                 continue;
             }
             if let Some(reader) = slot.lock().take() {
-                self.open.fetch_sub(1, Ordering::Relaxed);
+                self.one_less();
                 closed.push(reader);
             }
         }
         drop(ring); // before files are closed
     }
 
+    /// A reader was closed.
+    fn one_less(&self) {
+        let before = self.open.fetch_sub(1, Ordering::Relaxed);
+        base::invariant!(before > 0, "a table is closed that was not open");
+    }
+
     fn lock_ring(&self) -> MutexGuard<'_, VecDeque<Weak<OnDemand>>> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Each slot holds the cache.
+impl Drop for TableCache {
+    fn drop(&mut self) {
+        let open = self.open.load(Ordering::Relaxed);
+        base::invariant!(
+            base::sync::thread::panicking() || open == 0,
+            "{open} tables are open that no slot has"
+        );
     }
 }
 
@@ -226,7 +243,7 @@ impl OnDemand {
 impl Drop for OnDemand {
     fn drop(&mut self) {
         if self.lock().is_some() {
-            self.cache.open.fetch_sub(1, Ordering::Relaxed);
+            self.cache.one_less();
         }
     }
 }

@@ -99,6 +99,17 @@ impl Drop for FileOnDisk {
     }
 }
 
+/// A compaction holds its inputs, and unmarks them before it lets go.
+impl Drop for TableFile {
+    fn drop(&mut self) {
+        base::invariant!(
+            base::sync::thread::panicking() || !self.is_being_compacted(),
+            "table {} goes while it is being compacted",
+            self.number()
+        );
+    }
+}
+
 impl TableFile {
     /// Errors: the table's range tombstones cannot be read.
     pub(crate) fn new(

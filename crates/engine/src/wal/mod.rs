@@ -111,13 +111,7 @@ pub(crate) struct Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        let mut pins = lock(&self.wal.pins);
-        if let Some(n) = pins.get_mut(&self.number) {
-            *n -= 1;
-            if *n == 0 {
-                pins.remove(&self.number);
-            }
-        }
+        self.wal.unpin(self.number);
     }
 }
 
@@ -200,15 +194,21 @@ impl Wal {
                 .open(&files::wal_path(self.archive.dir(), number), OpenHow::READ),
             other => other,
         };
-        opened.map(pin).inspect_err(|_| {
-            let mut pins = lock(&self.pins);
-            if let Some(n) = pins.get_mut(&number) {
-                *n -= 1;
-                if *n == 0 {
-                    pins.remove(&number);
-                }
+        opened.map(pin).inspect_err(|_| self.unpin(number))
+    }
+
+    fn unpin(&self, number: FileNumber) {
+        let mut pins = lock(&self.pins);
+        base::invariant!(
+            pins.get(&number).is_some_and(|n| *n > 0),
+            "a pin of log {number} is given back twice"
+        );
+        if let Some(n) = pins.get_mut(&number) {
+            *n -= 1;
+            if *n == 0 {
+                pins.remove(&number);
             }
-        })
+        }
     }
 
     /// The numbers of all logs, alive or archived, in order.

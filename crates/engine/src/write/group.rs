@@ -476,7 +476,9 @@ impl Parallel {
                 .unwrap_or_else(PoisonError::into_inner)
                 .get_or_insert(e);
         }
-        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+        let left = self.left.fetch_sub(1, Ordering::AcqRel);
+        base::invariant!(left > 0, "a follower reports twice");
+        if left == 1 {
             self.leader.unpark();
         }
     }

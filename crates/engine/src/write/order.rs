@@ -128,10 +128,25 @@ pub(crate) struct Inside<'a>(&'a Order);
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
+        base::invariant!(state.inside > 0, "somebody leaves twice");
         state.inside -= 1;
         if state.closed && state.inside == 0 {
             self.0.changed.notify_all();
         }
+    }
+}
+
+/// Tickets, and those inside, borrow the order.
+impl Drop for Order {
+    fn drop(&mut self) {
+        let state = self.lock();
+        base::invariant!(
+            base::sync::thread::panicking() || state.inside == 0 && state.over == state.given,
+            "{} are inside an order that nobody has, {} of {} groups are over",
+            state.inside,
+            state.over,
+            state.given
+        );
     }
 }
 

@@ -123,7 +123,7 @@ impl Watermark {
         if count == 0 {
             return;
         }
-        self.waiting.fetch_sub(count, Ordering::SeqCst);
+        self.no_more(count);
         state.told.push(Told {
             wakers,
             callbacks,
@@ -192,8 +192,14 @@ impl Watermark {
                 .unwrap_or_else(PoisonError::into_inner);
         };
         drop(state);
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        self.no_more(1);
         outcome
+    }
+
+    /// So many wait no more.
+    fn no_more(&self, count: usize) {
+        let before = self.waiting.fetch_sub(count, Ordering::SeqCst);
+        base::invariant!(before >= count, "{count} wait no more, of {before}");
     }
 
     /// The same for a future, which has a number of its own and is woken with the waker that it was
@@ -207,12 +213,12 @@ impl Watermark {
         let mut state = self.state();
         self.waiting.fetch_add(1, Ordering::SeqCst);
         if let Some(outcome) = self.outcome(&state, sequence) {
-            self.waiting.fetch_sub(1, Ordering::SeqCst);
+            self.no_more(1);
             drop(state);
             return Poll::Ready(outcome);
         }
         if let Some(sleeper) = state.wakers.iter_mut().find(|s| s.future == future) {
-            self.waiting.fetch_sub(1, Ordering::SeqCst);
+            self.no_more(1);
             std::mem::swap(&mut sleeper.waker, &mut waker);
         } else {
             state.wakers.push(Sleeper {
@@ -232,7 +238,7 @@ impl Watermark {
         let mut state = self.state();
         self.waiting.fetch_add(1, Ordering::SeqCst);
         if let Some(outcome) = self.outcome(&state, sequence) {
-            self.waiting.fetch_sub(1, Ordering::SeqCst);
+            self.no_more(1);
             drop(state);
             callback(outcome);
             return;

@@ -89,7 +89,8 @@ impl Entry {
 
     #[inline]
     pub(super) fn unpin(&self) {
-        self.state.fetch_sub(1, Ordering::Release);
+        let before = self.state.fetch_sub(1, Ordering::Release);
+        base::invariant!(before & PINS_MASK > 0, "a pin is given back twice");
     }
 
     /// Makes a live entry without pins BUSY. On success, the caller alone may touch the value.
@@ -110,7 +111,8 @@ impl Entry {
 
     /// From BUSY to LIVE. Keeps what readers have added to the pins meanwhile.
     fn publish(&self) {
-        self.state.fetch_add(LIVE - BUSY, Ordering::Release);
+        let before = self.state.fetch_add(LIVE - BUSY, Ordering::Release);
+        base::invariant!(before & STATE_MASK == BUSY, "published, and not BUSY");
     }
 
     /// Takes one off the CLOCK count; false if it was 0 already. Writers only.
@@ -313,7 +315,8 @@ impl Shard {
         };
         let entry = self.entry(number)?;
         // EMPTY to BUSY; a reader with a stale word may have a pin on it for a moment.
-        entry.state.fetch_add(BUSY, Ordering::Acquire);
+        let before = entry.state.fetch_add(BUSY, Ordering::Acquire);
+        base::invariant!(before & !PINS_MASK == 0, "a free entry is in use");
         Some((number, entry))
     }
 
@@ -379,10 +382,9 @@ impl Shard {
         self.remove_word(w, slot);
         // SAFETY: `take` made the entry BUSY when it had no pins, and this thread has the mutex.
         let block = unsafe { (*entry.value.get()).take() };
-        self.usage.fetch_sub(
-            entry.charge.load(Ordering::Relaxed) as usize,
-            Ordering::Relaxed,
-        );
+        let charge = entry.charge.load(Ordering::Relaxed) as usize;
+        let before = self.usage.fetch_sub(charge, Ordering::Relaxed);
+        base::invariant!(before >= charge, "{charge} bytes leave, of {before}");
         // BUSY to EMPTY and the count to 0, keeping pins that readers hold for a moment.
         entry.state.fetch_and(PINS_MASK, Ordering::Release);
         w.free.push(number as u32);
@@ -438,6 +440,30 @@ impl Shard {
         }
         table[hole].store(0, Ordering::Release);
         w.live -= 1;
+    }
+}
+
+/// Nobody has a pin any more, and what is charged is what is there.
+impl Drop for Shard {
+    fn drop(&mut self) {
+        if !base::INVARIANTS || base::sync::thread::panicking() {
+            return;
+        }
+        let (created, live) = {
+            let w = self.lock();
+            (w.created, w.live)
+        };
+        let (mut blocks, mut charged) = (0, 0);
+        for e in (0..created).filter_map(|n| self.entry(n)) {
+            let state = e.state.load(Ordering::Relaxed);
+            assert!(state & PINS_MASK == 0, "a pin outlives the cache: {e:?}");
+            assert!(state & STATE_MASK != BUSY, "nobody changes it: {e:?}");
+            if state & STATE_MASK == LIVE {
+                blocks += 1;
+                charged += e.charge.load(Ordering::Relaxed) as usize;
+            }
+        }
+        assert_eq!((blocks, charged), (live, self.usage()), "of a shard");
     }
 }
 

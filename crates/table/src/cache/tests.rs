@@ -172,3 +172,15 @@ fn a_shard_grows_its_table_and_chunks() {
         assert_eq!(cache.get(*k).is_some(), i % 2 == 1);
     }
 }
+
+/// Who gave a pin back that it had not, would take it from another, whose block is then freed under it.
+#[test]
+#[should_panic(expected = "a pin is given back twice")]
+#[cfg_attr(not(debug_assertions), ignore = "not checked")]
+fn a_pin_is_given_back_once() {
+    let cache = BlockCache::new(1 << 20);
+    let k = key(1, 1);
+    assert!(cache.insert(k, &block(k, 100)));
+    let pinned = cache.get(k).unwrap();
+    pinned.entry.unpin();
+}
