@@ -72,6 +72,10 @@ impl Shared {
             }
             return;
         }
+        self.hand_out();
+    }
+
+    fn hand_out(&self) {
         let panicked = self.order.visible.deliver() + self.durable.deliver();
         if panicked > 0 {
             self.log
@@ -84,7 +88,8 @@ impl Shared {
 
     /// Tells what was put aside by anybody: no thread of ours runs any more.
     pub(crate) fn deliver_the_rest(&self) {
-        self.deliver();
+        // On a thread that works for another database too: there is nobody else.
+        self.hand_out();
         for letter in self.outbox.take_all() {
             self.tell(|l| letter(l));
         }

@@ -18,6 +18,7 @@ use crate::options::{
     ColumnFamilyDescriptor, ColumnFamilyOptions, CompactRangeOptions, CompactionOptions, Env,
     FlushOptions, Options, ReadOptions, WriteOptions,
 };
+use crate::outbox::{self, Job};
 use crate::read::get;
 use crate::read::iter::DbIterator;
 use crate::read::snapshot::Snapshot;
@@ -164,8 +165,12 @@ impl Db {
 
     /// Hands what is in the log to the operating system, stops the background jobs, and releases
     /// the lock. The same as dropping the database, but tells of errors.
+    /// From a listener on a thread that flushes or compacts it is `Busy`: another thread closes the
+    /// database when that one is done with its job.
     pub fn close(self) -> Result<()> {
-        self.shut_down()
+        let jobs = [Job::Flush, Job::Compact];
+        self.shared.check_may_wait(&jobs, "close")?; // and drops it
+        shut_down(&self.shared, &mut self.lock_jobs())
     }
 
     pub(crate) fn started(shared: Arc<Shared>, lock: Option<Box<dyn FileLock>>) -> Result<Self> {
@@ -189,22 +194,54 @@ impl Db {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn shut_down(&self) -> Result<()> {
-        let before = AssertUnwindSafe(|| maintenance::before_close(&self.shared));
-        // Whatever happens there: no thread of ours may outlive the lock.
-        let result = catch_unwind(before)
-            .unwrap_or_else(|_| Err(Error::aborted("closing the database panicked")));
-        self.shared.begin_close();
-        self.lock_jobs().join();
-        self.shared.check_idle();
-        self.shared.tables.compressors.end();
-        let closed = Error::new(ErrorKind::ShutdownInProgress, "the database was closed");
-        self.shared.durable.fail(&closed);
-        if !self.shared.read_only {
-            self.shared.delete_obsolete_files();
+    /// A listener let go of the last handle on a thread that does a job: it goes on with that, and the
+    /// lock is held until it is done. False if no other thread can be had.
+    fn close_elsewhere(&mut self) -> bool {
+        let jobs = std::mem::take(&mut *self.lock_jobs());
+        let rest = Arc::new(Mutex::new(Some((jobs, self.lock.take()))));
+        let (shared, to_do) = (Arc::clone(&self.shared), Arc::clone(&rest));
+        let close = move || {
+            let rest = to_do.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some((mut jobs, lock)) = rest {
+                end(&shared, &mut jobs);
+                drop(lock);
+            }
+        };
+        let threads = &self.shared.env().threads;
+        if threads.start("ironstone:close", Box::new(close)).is_ok() {
+            return true;
         }
-        self.shared.deliver_the_rest();
-        result
+        let rest = rest.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((jobs, lock)) = rest {
+            *self.lock_jobs() = jobs;
+            self.lock = lock;
+        }
+        false
+    }
+}
+
+fn shut_down(shared: &Shared, jobs: &mut Jobs) -> Result<()> {
+    let before = AssertUnwindSafe(|| maintenance::before_close(shared));
+    // Whatever happens there: no thread of ours may outlive the lock.
+    let result = catch_unwind(before)
+        .unwrap_or_else(|_| Err(Error::aborted("closing the database panicked")));
+    shared.begin_close();
+    jobs.join();
+    shared.check_idle();
+    shared.tables.compressors.end();
+    let closed = Error::new(ErrorKind::ShutdownInProgress, "the database was closed");
+    shared.durable.fail(&closed);
+    if !shared.read_only {
+        shared.delete_obsolete_files();
+    }
+    shared.deliver_the_rest();
+    result
+}
+
+/// [`shut_down`] where nobody hears of its errors.
+fn end(shared: &Shared, jobs: &mut Jobs) {
+    if let Err(e) = shut_down(shared, jobs) {
+        shared.log.error(format_args!("closing: {e}"));
     }
 }
 
@@ -213,9 +250,10 @@ impl Drop for Db {
         if self.shared.is_closing() {
             return; // close() was called
         }
-        if let Err(e) = self.shut_down() {
-            self.shared.log.error(format_args!("closing: {e}"));
+        if outbox::job_for(self.shared.instance).is_some() && self.close_elsewhere() {
+            return;
         }
+        end(&self.shared, &mut self.lock_jobs());
         drop(self.lock.take());
     }
 }

@@ -35,9 +35,9 @@ use crate::memtable::Memtable;
 use crate::read::merging::MergingIter;
 use crate::shared::Shared;
 use crate::state::State;
-use crate::version::Version;
 use crate::version::edit::{NewFile, VersionEdit};
 use crate::version::set::next_version;
+use crate::version::{Version, VersionSet};
 use crate::write::admit;
 
 /// The immutable memtables of a family, to be written to one table.
@@ -129,7 +129,18 @@ fn flush(db: &Shared, jobs: Vec<Job>) -> Result<()> {
         }
         return Err(e);
     }
-    install(db, &mut done)?;
+    let mut versions = db.lock_versions();
+    if let Err(e) = install(db, &mut versions, &mut done) {
+        // Where the MANIFEST has failed, it may name the tables.
+        if !versions.has_failed() {
+            for w in &done {
+                discard(db, &w.edit);
+            }
+        }
+        return Err(e);
+    }
+    drop(versions);
+    db.notify();
     for w in &done {
         finished(db, w);
     }
@@ -342,8 +353,7 @@ pub(crate) fn build_level0(
 }
 
 /// Makes the edits durable, all of them or none, then swaps the families' Views.
-fn install(db: &Shared, done: &mut Vec<Written>) -> Result<()> {
-    let mut versions = db.lock_versions();
+fn install(db: &Shared, versions: &mut VersionSet, done: &mut Vec<Written>) -> Result<()> {
     // The MANIFEST does not know a dropped family any more.
     done.retain(|w| {
         let dropped = w.job.family.is_dropped();
@@ -396,7 +406,5 @@ fn install(db: &Shared, done: &mut Vec<Written>) -> Result<()> {
         family.set_log_number(FileNumber(w.edit.log_number.unwrap_or(0)));
     }
     drop(state);
-    drop(versions);
-    db.notify();
     Ok(())
 }

@@ -104,10 +104,18 @@ where
         task.map(|task| task())
     };
     let run = &run;
+    let whole = outbox::work();
     base::sync::thread::scope(|scope| {
         let start = |slot| {
             let builder = base::sync::thread::Builder::new().name(name.to_owned());
-            builder.spawn_scoped(scope, move || run(slot)).ok()
+            let part = move || {
+                // Whoever waits for the whole waits for this.
+                if let Some((instance, job)) = whole {
+                    outbox::begin_work(instance, job);
+                }
+                run(slot)
+            };
+            builder.spawn_scoped(scope, part).ok()
         };
         let threads: Vec<_> = slots.iter().skip(1).map(start).collect();
         let mut out = Vec::with_capacity(slots.len());
@@ -438,7 +446,11 @@ fn do_job(db: &Arc<Shared>, role: Role, job: Work) {
         Err(e) => db.fail_in(role.reason(), "background job", &e),
         Ok(()) => {}
     }
-    db.delete_obsolete_files();
+    // Nor may the thread go, which counts as busy.
+    if catch_unwind(AssertUnwindSafe(|| db.delete_obsolete_files())).is_err() {
+        db.log
+            .error(format_args!("the deletion of obsolete files panicked"));
+    }
     let mut state = db.state();
     state.busy -= 1;
     if starved {

@@ -94,7 +94,7 @@ impl BegunFlush {
         let mut state = db.state();
         while !self.is_done() {
             state.check_writable()?;
-            check_not_ended(db)?;
+            db.check_background()?;
             state = db.wait(state);
         }
         Ok(())
@@ -108,7 +108,7 @@ impl BegunFlush {
         let mut state = db.state();
         while !self.is_done() {
             state.check_writable()?;
-            check_not_ended(db)?;
+            db.check_background()?;
             let left = until.saturating_sub(clock.monotonic_nanos());
             if left == 0 || state.paused > 0 {
                 return Ok(false);
@@ -190,7 +190,7 @@ fn wait_for_manual(db: &Shared, manual: ManualCompaction) -> Result<()> {
         let running = manual.running.load(Ordering::Relaxed);
         let given_up = state
             .check_writable()
-            .and_then(|()| check_not_ended(db))
+            .and_then(|()| db.check_background())
             .and_then(|()| check_not_canceled(manual.canceled.as_ref()));
         // One that runs ends by itself, and then has a result.
         if let (Err(e), false) = (given_up, running) {
@@ -220,17 +220,6 @@ pub(crate) fn suggest_compact_range(
     }
     drop(state);
     db.notify();
-    Ok(())
-}
-
-/// Errors: background work was ended.
-fn check_not_ended(db: &Shared) -> Result<()> {
-    if db.background_canceled() {
-        return Err(Error::new(
-            ErrorKind::ShutdownInProgress,
-            "background work was canceled",
-        ));
-    }
     Ok(())
 }
 
@@ -300,7 +289,7 @@ pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
             // What became due by the end of a snapshot or by age, nobody may have told.
             db.notify();
         }
-        check_not_ended(db)?;
+        db.check_background()?;
         if state.paused > 0 {
             return Err(Error::aborted(
                 "wait_for_compact: background work is paused",
@@ -398,7 +387,7 @@ pub(crate) fn lock_wal(db: &Shared) -> Result<()> {
     db.check_writable()?;
     let mut locks = db.wal_locks.lock().unwrap_or_else(PoisonError::into_inner);
     if *locks == 0 {
-        let closed = db.order.close();
+        let closed = db.order.close(db.patience())?;
         submit::flush_wal(db, false)?;
         closed.keep();
     }

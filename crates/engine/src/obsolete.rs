@@ -70,13 +70,17 @@ impl Shared {
         let logs = {
             let mut state = self.state();
             let keep = state.logs.split_off(&needed);
-            std::mem::replace(&mut state.logs, keep)
+            let mut logs = std::mem::replace(&mut state.logs, keep);
+            logs.append(&mut state.undeleted);
+            logs
         };
         // A database that is open for reading only has none.
         let unneeded = self.lock_log().as_mut().map(|l| l.take_unneeded(needed));
         drop(unneeded);
         for &number in logs.keys() {
-            self.obsolete_log(number, || self.log_files()?.discard(number));
+            if !self.obsolete_log(number, || self.log_files()?.discard(number)) {
+                self.state().undeleted.insert(number, 0); // tried again
+            }
         }
         self.wal.purge(&self.log);
         let obsolete = self.tables.janitor.take();
@@ -88,7 +92,11 @@ impl Shared {
                 self.count(Ticker::FilesDeletedImmediately, 1);
             }
             self.table_deleted(&path, job.unwrap_or(0), &removed);
+            let again = removed.as_ref().is_err_and(|e| !e.is_not_found());
             told(&path.display(), removed);
+            if again {
+                self.tables.janitor.add(path);
+            }
         }
         if !logs.is_empty() {
             self.notify(); // the pool may have a file to fill again
@@ -144,14 +152,22 @@ impl Shared {
         }
     }
 
-    /// Archives a log that is not needed any more, or gets rid of it.
-    pub(crate) fn obsolete_log(&self, number: FileNumber, discard: impl FnOnce() -> Result<()>) {
+    /// Archives a log that is not needed any more, or gets rid of it. False: it is still there.
+    pub(crate) fn obsolete_log(
+        &self,
+        number: FileNumber,
+        discard: impl FnOnce() -> Result<()>,
+    ) -> bool {
         let path = self.wal.path(number);
         match self.wal.obsolete(number, discard) {
             Ok(Fate::Gone) => self.log.info(format_args!("Delete {}", path.display())),
             Ok(Fate::Archived) => self.log.info(format_args!("Archive {}", path.display())),
             Err(e) if e.is_not_found() => {}
-            Err(e) => self.log.warn(format_args!("cannot remove a log: {e}")),
+            Err(e) => {
+                self.log.warn(format_args!("cannot remove a log: {e}"));
+                return false;
+            }
         }
+        true
     }
 }

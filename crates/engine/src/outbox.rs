@@ -64,6 +64,11 @@ pub(crate) fn begin_work(instance: u64, job: Job) {
     JOB.with(|j| j.set(Some((instance, job))));
 }
 
+/// What this thread does, for one that does a part of it.
+pub(crate) fn work() -> Option<(u64, Job)> {
+    JOB.with(Cell::get)
+}
+
 /// Whether this thread must not run code that may write.
 pub(crate) fn works() -> bool {
     JOB.with(Cell::get).is_some()

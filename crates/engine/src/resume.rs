@@ -31,18 +31,15 @@ pub(crate) fn resume(db: &Shared) -> Result<()> {
     db.tell(|l| l.on_error_recovery_begin(BackgroundErrorReason::WriteCallback, &old_bg_error));
     let result = Turn::take(db).and_then(|turn| match turn {
         None => Ok(()), // somebody else did it meanwhile
-        Some(_turn) => db.alone(|| {
-            db.order.refuse(&old_bg_error);
+        Some(_turn) => alone(db, || {
+            let refused = Refused::begin(db, &old_bg_error);
             db.count(Ticker::ErrorHandlerAutoresumeCount, 1);
             begin_anew(db)
                 .and_then(|(families, log)| {
                     flushed(db, &families)?;
                     leave_older_logs(db, log)
                 })
-                // Where it did not succeed, the log is a new one and lacks what the memtables have: who
-                // looked for a failure while there seemed to be none must not write to it.
-                .inspect(|()| db.order.accept())
-                .inspect_err(|_| still_failed(db, &old_bg_error))
+                .inspect(|()| refused.end())
         }),
     });
     let info = BackgroundErrorRecoveryInfo {
@@ -78,12 +75,45 @@ fn check_may_wait(db: &Shared) -> Result<()> {
     db.check_may_wait(&[Job::Flush, Job::Compact], "resume")
 }
 
-/// Not all is in tables. That may be without another failure: background work was ended.
-fn still_failed(db: &Shared, error: &Error) {
-    let mut state = db.state();
-    state.failure.get_or_insert_with(|| error.duplicate());
-    drop(state);
-    db.durable.fail(error);
+/// Runs `f` while nobody is inside the order of writes.
+fn alone(db: &Shared, f: impl FnOnce() -> Result<()>) -> Result<()> {
+    let _courier = db.courier();
+    let _closed = db.order.close_to_resume();
+    f()
+}
+
+/// Everybody is refused until the end. Where there is none, the log is a new one and lacks what the
+/// memtables have: who looked for a failure while there seemed to be none must not write to it.
+struct Refused<'a> {
+    db: &'a Shared,
+    /// Why, until the end.
+    error: Option<&'a Error>,
+}
+
+impl<'a> Refused<'a> {
+    fn begin(db: &'a Shared, error: &'a Error) -> Self {
+        db.order.refuse(error);
+        Self {
+            db,
+            error: Some(error),
+        }
+    }
+
+    fn end(mut self) {
+        self.error = None;
+        self.db.order.accept();
+    }
+}
+
+/// Not all is in tables. That may be without another failure: background work was ended, or somebody
+/// panicked.
+impl Drop for Refused<'_> {
+    fn drop(&mut self) {
+        let Some(error) = self.error else { return };
+        let mut state = self.db.state();
+        state.failure.get_or_insert_with(|| error.duplicate());
+        self.db.durable.fail(error);
+    }
 }
 
 /// The turn to resume: one at a time, and nobody pauses background work meanwhile.
@@ -159,8 +189,11 @@ fn begin_anew(db: &Shared) -> Result<(Vec<Arc<Family>>, FileNumber)> {
     db.install_memtables(&families, number);
     // Not before: a flush of what was immutable already would make that durable, and the logs may lack
     // what was written before it to other families.
-    db.state().failure = None;
+    // At once: what fails meanwhile fails both.
+    let mut state = db.state();
+    state.failure = None;
     db.durable.resume();
+    drop(state);
     Ok((families, number))
 }
 

@@ -137,7 +137,7 @@ pub fn order(seed: u64) {
     for _ in 0..1 + rng.below(2) {
         let (order, inside) = (Arc::clone(&order), Arc::clone(&inside));
         threads.push(thread::spawn(move || {
-            let closed = order.close();
+            let closed = order.close(Patience::All).expect("nobody resumes");
             assert_eq!(inside.load(Ordering::SeqCst), 0, "somebody is in");
             base::sync::time::switch();
             assert_eq!(inside.load(Ordering::SeqCst), 0, "somebody came in");

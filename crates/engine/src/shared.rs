@@ -336,6 +336,17 @@ impl Shared {
         self.canceled.load(Ordering::Acquire)
     }
 
+    /// Errors: background work was ended, so that nobody may wait for it.
+    pub(crate) fn check_background(&self) -> Result<()> {
+        if !self.background_canceled() {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::ShutdownInProgress,
+            "background work was canceled",
+        ))
+    }
+
     /// No flush and no compaction begins any more, and those that run end soon.
     pub(crate) fn cancel_background(&self) {
         let state = self.state();
@@ -516,6 +527,8 @@ impl Shared {
         }
         // Whoever sees the failure must not find a write path that does not.
         self.attention.raise();
+        // Under the lock: a resume that comes now ends both.
+        self.durable.fail(error);
         drop(state);
         if first {
             self.count(Ticker::ErrorHandlerBgErrorCount, 1);
@@ -525,7 +538,6 @@ impl Shared {
             let error = error.duplicate();
             self.tell_later(move |l| l.on_background_error(reason, &error));
         }
-        self.durable.fail(error);
         self.notify();
         self.log_landed.notify_all();
         self.wake_wal(); // callbacks are to be told

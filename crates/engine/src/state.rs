@@ -21,6 +21,8 @@ pub(crate) struct State {
     /// Logs on disk that are not obsolete, the active one included, with their size; the active
     /// one's is 0 here.
     pub(crate) logs: BTreeMap<FileNumber, u64>,
+    /// Logs that are obsolete and could not be deleted.
+    pub(crate) undeleted: BTreeMap<FileNumber, u64>,
     /// Set by the first failure that makes further writes unsafe; cleared by `resume` and a reopen.
     pub(crate) failure: Option<Error>,
     /// Families with a flush under way.

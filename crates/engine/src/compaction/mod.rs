@@ -219,8 +219,10 @@ fn next_manual(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
                 continue;
             }
             Ok(Next::Run(family, found)) => {
+                let work = launch(state, &family, *found, Some(Arc::clone(&manual)));
+                // Not before: orders of the application were asked, and may have panicked.
                 manual.running.store(true, Ordering::Relaxed);
-                return Some(launch(state, &family, *found, Some(manual)));
+                return Some(work);
             }
             Ok(Next::Done) => Ok(()),
             Err(e) => Err(e),
@@ -423,6 +425,16 @@ fn unchanged(pick: &Pick) -> Written {
     }
 }
 
+/// The tables that a compaction made are part of nothing.
+fn discard(db: &Shared, pick: &Pick, new_files: &[NewFile]) {
+    if pick.kind == Kind::Merge {
+        for new in new_files {
+            let path = files::table_path(&db.dir, new.meta.number);
+            db.tables.janitor.add(path);
+        }
+    }
+}
+
 fn install(db: &Shared, family: &Arc<Family>, pick: &Pick, new_files: &[NewFile]) -> Result<()> {
     let cursor = pick.cursor.as_ref().map(|(level, key)| CompactCursor {
         level: *level as u32,
@@ -445,23 +457,20 @@ fn install(db: &Shared, family: &Arc<Family>, pick: &Pick, new_files: &[NewFile]
             "[{}] dropped: compaction discarded",
             family.name
         ));
-        if pick.kind == Kind::Merge {
-            for new in new_files {
-                db.tables
-                    .janitor
-                    .add(files::table_path(&db.dir, new.meta.number));
-            }
-        }
+        discard(db, pick, new_files);
         return Ok(());
     }
-    let version = Arc::new(next_version(
-        &db.tables,
-        family,
-        &edit,
-        Activity::Compaction,
-    )?);
+    let next = next_version(&db.tables, family, &edit, Activity::Compaction);
     let last = db.visible().0;
-    versions.log(&db.tables, &db.numbers, &families, last, edit)?;
+    let logged = next.and_then(|version| {
+        versions.log(&db.tables, &db.numbers, &families, last, edit)?;
+        Ok(Arc::new(version))
+    });
+    // Where the MANIFEST has failed, it may name the tables.
+    if logged.is_err() && !versions.has_failed() {
+        discard(db, pick, new_files);
+    }
+    let version = logged?;
     if let Some((level, key)) = &pick.cursor {
         family.compactions.set_cursor(*level, key.clone());
     }

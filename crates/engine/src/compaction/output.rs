@@ -210,9 +210,11 @@ impl<'a> Output<'a> {
         };
         let path = open.file.path().to_path_buf();
         let teller = &self.ctx.teller;
+        let mut given_up = GivenUp(self.ctx, Some(&path));
         let new = self
             .complete(open)
             .inspect_err(|e| teller.failed(&path, self.number, e.duplicate()))?;
+        given_up.1 = None;
         let (finished, meta) = new;
         let created = Created {
             number: meta.number,
@@ -269,8 +271,20 @@ impl<'a> Output<'a> {
 impl Drop for Output<'_> {
     fn drop(&mut self) {
         if let Some(open) = self.open.take() {
+            let _given_up = GivenUp(self.ctx, Some(open.file.path()));
             let e = Error::aborted("the table was given up");
             self.ctx.teller.failed(open.file.path(), self.number, e);
+        }
+    }
+}
+
+/// What is there of a table that is no part of anything takes space for nothing.
+struct GivenUp<'a>(&'a OutputContext<'a>, Option<&'a std::path::Path>);
+
+impl Drop for GivenUp<'_> {
+    fn drop(&mut self) {
+        if let Some(path) = self.1 {
+            self.0.tables.janitor.add(path.to_path_buf());
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base::stats::{Activity, Ticker};
 use base::sync::atomic::{AtomicBool, Ordering as Atomic};
-use base::sync::{Mutex, PoisonError};
+use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber, ValueType, key};
 use io::IoPriority;
 use table::InternalIterator;
@@ -72,14 +72,19 @@ pub(crate) fn run(db: &Arc<Shared>, family: &Arc<Family>, pick: &Pick) -> Result
         failed: AtomicBool::new(false),
         made: Mutex::new(Vec::new()),
     };
-    let result = job.run();
-    if result.is_err() {
-        let made = job.made.lock().unwrap_or_else(PoisonError::into_inner);
-        for &number in made.iter() {
-            db.tables.janitor.add(files::table_path(&db.dir, number));
+    let written = job.run()?;
+    job.made().clear();
+    Ok(written)
+}
+
+/// Without success, whoever panicked, nothing that was made is part of anything.
+impl Drop for Job<'_> {
+    fn drop(&mut self) {
+        for &number in self.made().iter() {
+            let path = files::table_path(&self.db.dir, number);
+            self.db.tables.janitor.add(path);
         }
     }
-    result
 }
 
 /// User keys from one to before another; `None` is open.
@@ -285,9 +290,12 @@ impl Job<'_> {
 
     fn number(&self) -> FileNumber {
         let number = self.db.numbers.take();
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        made.push(number);
+        self.made().push(number);
         number
+    }
+
+    fn made(&self) -> MutexGuard<'_, Vec<FileNumber>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Errors: nobody wants the result any more.

@@ -469,7 +469,9 @@ fn remove_leftovers(db: &Shared) -> Result<()> {
     for (number, kind) in db.wal.numbers()? {
         if kind == WalFileKind::Alive && number < oldest_log {
             let path = db.wal.path(number);
-            db.obsolete_log(number, || db.env().fs.remove(&path));
+            if !db.obsolete_log(number, || db.env().fs.remove(&path)) {
+                db.state().undeleted.insert(number, 0);
+            }
         }
     }
     db.delete_obsolete_files();

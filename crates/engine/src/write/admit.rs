@@ -19,6 +19,7 @@ use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, ErrorKind, Result};
 
 use super::group::Lead;
+use super::order::Closed;
 use super::plan::{Patience, Plan};
 use super::stall::{self, Change, Controller, Counts, Debt, Limits};
 use crate::compaction::candidates::pending_compaction_bytes;
@@ -125,7 +126,8 @@ impl Stall {
 #[inline]
 pub(crate) fn admit(db: &Shared, lead: &Lead<'_>, plan: &Plan, bytes: usize) -> Result<()> {
     if db.attention.raised() {
-        look_closer(db)?;
+        let gate = |p| db.order.close(p);
+        look_closer_by(db, || at_the_gate(lead, plan.patience, gate))?;
     }
     if db.stall.is_shaping() || db.write_buffers().should_stall() {
         pace(db, lead, plan, bytes)?;
@@ -162,38 +164,85 @@ fn impatient(db: &Shared) -> Error {
     ))
 }
 
+/// Does what may have to wait at the gate. While that is closed, nobody waits behind who would not wait
+/// there.
+#[inline]
+pub(crate) fn at_the_gate<T>(
+    lead: &Lead<'_>,
+    patience: Patience,
+    pass: impl Fn(Patience) -> Result<T>,
+) -> Result<T> {
+    let more = |from: Patience, e: &Error| e.kind() == ErrorKind::Incomplete && patience > from;
+    match pass(Patience::None) {
+        Err(e) if more(Patience::None, &e) => {
+            let _held = lead.hold(&e, Patience::None);
+            match pass(Patience::Job) {
+                Err(e) if more(Patience::Job, &e) => {
+                    let _held = lead.hold(&e, Patience::Job);
+                    pass(patience)
+                }
+                done => done,
+            }
+        }
+        done => done,
+    }
+}
+
 /// Rotates the memtables that are to become immutable. Errors: what makes the database refuse writes.
 #[cold]
 pub(crate) fn look_closer(db: &Shared) -> Result<()> {
-    db.attention.clear();
-    // What cannot be done now is due still: the next group must not pass by it.
-    rotate_what_is_due(db).inspect_err(|_| db.attention.raise())
+    look_closer_by(db, || db.order.close(db.patience()))
 }
 
-fn rotate_what_is_due(db: &Shared) -> Result<()> {
+/// The same with the gate closed by `close`.
+#[cold]
+fn look_closer_by<'a>(db: &'a Shared, close: impl FnOnce() -> Result<Closed<'a>>) -> Result<()> {
+    db.attention.clear();
+    // What cannot be done now is due still: the next group must not pass by it.
+    let mut due = StillDue(Some(db));
+    rotate_what_is_due(db, close)?;
+    due.0 = None;
+    Ok(())
+}
+
+/// Asks for another look, unless there is nothing in it.
+struct StillDue<'a>(Option<&'a Shared>);
+
+impl Drop for StillDue<'_> {
+    fn drop(&mut self) {
+        if let Some(db) = self.0 {
+            db.attention.raise();
+        }
+    }
+}
+
+fn rotate_what_is_due<'a>(
+    db: &'a Shared,
+    close: impl FnOnce() -> Result<Closed<'a>>,
+) -> Result<()> {
     db.check_writable()?;
     if to_rotate(db).is_empty() {
         return Ok(());
     }
-    db.alone(|| {
-        // The leader of the other queue may have been here first.
-        let chosen = to_rotate(db);
-        if chosen.is_empty() {
-            return Ok(());
+    let _courier = db.courier();
+    let _closed = close()?;
+    // The leader of the other queue may have been here first.
+    let chosen = to_rotate(db);
+    if chosen.is_empty() {
+        return Ok(());
+    }
+    let families: Vec<_> = chosen.iter().map(|(f, _)| Arc::clone(f)).collect();
+    for (family, reason) in &chosen {
+        family.set_flush_reason(*reason);
+    }
+    db.rotate(&families)?;
+    for (family, reason) in &chosen {
+        if *reason != FlushReason::WriteBufferFull {
+            family.want_flush();
         }
-        let families: Vec<_> = chosen.iter().map(|(f, _)| Arc::clone(f)).collect();
-        for (family, reason) in &chosen {
-            family.set_flush_reason(*reason);
-        }
-        db.rotate(&families)?;
-        for (family, reason) in &chosen {
-            if *reason != FlushReason::WriteBufferFull {
-                family.want_flush();
-            }
-        }
-        db.wake();
-        Ok(())
-    })
+    }
+    db.wake();
+    Ok(())
 }
 
 /// The families whose active memtable is to become immutable, and why: it is full, or it keeps old
@@ -357,6 +406,7 @@ fn wait_for_memory(db: &Shared) -> Result<()> {
     let start = clock.monotonic_nanos();
     while memory.should_stall() {
         db.check_writable()?;
+        db.check_background()?;
         // What this database holds must go to tables: other databases see to theirs.
         look_closer(db)?;
         memory.wait(&**clock, LOOK);
@@ -372,6 +422,7 @@ fn wait_until(db: &Shared, ready: impl Fn() -> bool) -> Result<()> {
     let mut state = db.state();
     while !ready() {
         state.check_writable()?;
+        db.check_background()?;
         state = db.wait(state);
     }
     drop(state);

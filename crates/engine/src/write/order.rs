@@ -46,6 +46,22 @@ struct State {
 }
 
 impl State {
+    /// Errors: who has this patience does not wait until the gate opens.
+    fn check_waits(&self, patience: Patience) -> Result<()> {
+        let waits = match patience {
+            Patience::None => false,
+            Patience::Job => !self.kept,
+            Patience::All => true,
+        };
+        if waits {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Incomplete,
+            "write would wait: the WAL is locked or memtables are being rotated",
+        ))
+    }
+
     /// Each ticket that was given is over, with all before it, or has its place behind those.
     fn check(&self) {
         base::invariant!(
@@ -187,29 +203,38 @@ impl Order {
             if !state.closed {
                 break;
             }
-            let waits = match patience {
-                Patience::None => false,
-                Patience::Job => !state.kept,
-                Patience::All => true,
-            };
-            if !waits {
-                return Err(Error::new(
-                    ErrorKind::Incomplete,
-                    "write would wait: the WAL is locked or memtables are being rotated",
-                ));
-            }
+            state.check_waits(patience)?;
             state = self.sleep(state);
         }
         state.inside += 1;
         Ok(Inside(self))
     }
 
-    /// Closes the gate and waits until nobody is in.
-    pub(crate) fn close(&self) -> Closed<'_> {
+    /// Closes the gate and waits until nobody is in. Where somebody else has closed it, waits as far as
+    /// `patience` goes. Errors: `Incomplete`; while somebody resumes, the same as for who comes.
+    pub(crate) fn close(&self, patience: Patience) -> Result<Closed<'_>> {
+        let mut state = self.lock();
+        while state.closed {
+            // A flush may wait for this thread, and whoever resumes for the flush.
+            if let Some(e) = &state.refusal {
+                return Err(e.duplicate());
+            }
+            state.check_waits(patience)?;
+            state = self.sleep(state);
+        }
+        Ok(self.close_now(state))
+    }
+
+    /// The same for who resumes: nobody who is refused goes before.
+    pub(crate) fn close_to_resume(&self) -> Closed<'_> {
         let mut state = self.lock();
         while state.closed {
             state = self.sleep(state);
         }
+        self.close_now(state)
+    }
+
+    fn close_now<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Closed<'a> {
         state.closed = true;
         while state.inside > 0 {
             state = self.sleep(state);
@@ -333,7 +358,7 @@ mod tests {
         let inside = order.enter(Patience::All).unwrap();
         let other = Arc::clone(&order);
         let closing = base::sync::thread::Builder::new()
-            .spawn(move || other.close().keep())
+            .spawn(move || other.close(Patience::All).unwrap().keep())
             .unwrap();
         while order.enter(Patience::None).is_ok() {
             base::sync::thread::yield_now();

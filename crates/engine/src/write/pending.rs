@@ -4,6 +4,7 @@
 //! thread of the database's own brings the log to the device, everything that has gathered at once.
 //! Futures need no runtime: they keep the waker that they are polled with.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -80,9 +81,13 @@ impl Reach {
         }
     }
 
+    /// Whether this may be the thread that brings the log to the device: nobody else does it then.
+    fn is_ours(&self) -> bool {
+        matches!(self.which, Which::Durable) && listener::is_telling()
+    }
+
     fn wait(&self) -> Result<()> {
-        if matches!(self.which, Which::Durable) && listener::is_telling() {
-            // This may be the thread that brings the log to the device.
+        if self.is_ours() {
             return wait_durable(&self.db, self.seq);
         }
         self.mark().wait(self.seq)
@@ -118,6 +123,9 @@ macro_rules! future {
         impl Future for $name {
             type Output = Result<()>;
             fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+                if self.0.is_ours() {
+                    return Poll::Ready(self.0.wait());
+                }
                 self.0.mark().poll(self.0.seq, self.0.future, cx)
             }
         }
@@ -200,21 +208,28 @@ pub(crate) fn run(db: &Arc<Shared>) {
         if target <= db.durable.get() || db.state().failure.is_some() {
             drop(db.sleep_until_wanted(wanted, LOOK));
             db.look_at_device();
-            resumer.look(db);
+            outlive(db, || resumer.look(db));
         } else {
             drop(wanted);
-            full.try_flush(db, target);
+            outlive(db, || full.try_flush(db, target));
         }
         db.deliver();
         wanted = db.lock_wanted();
     }
 }
 
-/// Since when the device is full, and whether it was told.
+/// No panic takes the thread along.
+fn outlive(db: &Shared, f: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(f)).is_err() {
+        let e = Error::aborted("a file system panicked while the log was brought to the device");
+        db.fail("log", &e);
+    }
+}
+
+/// Since when the device is full.
 #[derive(Default)]
 struct Full {
     since_nanos: Option<u64>,
-    told: bool,
 }
 
 impl Full {
@@ -223,7 +238,7 @@ impl Full {
         let resuming = db.order.check_refusal().is_err();
         match submit::flush_wal(db, true) {
             Ok(()) => {
-                self.ends(db);
+                self.since_nanos = None;
                 if db.durable.get() >= target {
                     return;
                 }
@@ -241,19 +256,8 @@ impl Full {
     fn lasts(&mut self, db: &Shared, error: &Error) {
         let now = db.env().clock.monotonic_nanos();
         let since = *self.since_nanos.get_or_insert(now);
-        if !self.told && now - since >= db.options.db.wal_no_space_wait_ms * 1_000_000 {
-            self.told = true;
-            db.durable.fail(error);
-        }
-    }
-
-    fn ends(&mut self, db: &Shared) {
-        if std::mem::take(self).told {
-            db.durable.resume();
-            let failure = db.state().failure.as_ref().map(Error::duplicate);
-            if let Some(e) = failure {
-                db.durable.fail(&e);
-            }
+        if now - since >= db.options.db.wal_no_space_wait_ms * 1_000_000 {
+            db.durable.fail_for_now(error);
         }
     }
 }

@@ -37,12 +37,12 @@ use base::perf::{self, PerfCounter, PerfLevel};
 use base::stats::{HistogramKind, Ticker};
 use base::sync::PoisonError;
 use base::sync::atomic::Ordering;
-use base::{Error, ErrorKind, Result};
+use base::{Error, Result};
 
-use super::admit::{admit, check_patience, give_way};
+use super::admit::{admit, at_the_gate, check_patience, give_way};
 use super::apply::{self, Inserter, NewWrites};
 use super::group::{Group, Lead, Parallel, Queue, Request, Turn};
-use super::order::{Inside, Ticket};
+use super::order::Ticket;
 use super::plan::{Patience, Plan};
 use super::submit::{self, Flying, Logged};
 use crate::batch::WriteBatch;
@@ -155,7 +155,7 @@ fn lead(db: &Shared, queue: &Queue, request: Request) -> Result<u64> {
     if plan.waits_for_device() {
         submit::wait_for_slot(db)?; // followers gather meanwhile
     }
-    let _inside = pass_the_gate(db, &lead, plan.patience)?;
+    let _inside = at_the_gate(&lead, plan.patience, |p| db.order.enter(p))?;
     // From here on families are neither made nor dropped.
     let families = db.families.load();
     check_again(&request, &families)?;
@@ -172,25 +172,6 @@ fn lead(db: &Shared, queue: &Queue, request: Request) -> Result<u64> {
     lead.hand_over();
     group.finish(&result);
     result.map(|()| group.lead.batch.last_sequence())
-}
-
-/// Goes into the order of writes. While that is closed, nobody waits behind who would not wait there.
-#[inline]
-fn pass_the_gate<'a>(db: &'a Shared, lead: &Lead<'_>, patience: Patience) -> Result<Inside<'a>> {
-    let more = |from: Patience, e: &Error| e.kind() == ErrorKind::Incomplete && patience > from;
-    match db.order.enter(Patience::None) {
-        Err(e) if more(Patience::None, &e) => {
-            let _held = lead.hold(&e, Patience::None);
-            match db.order.enter(Patience::Job) {
-                Err(e) if more(Patience::Job, &e) => {
-                    let _held = lead.hold(&e, Patience::Job);
-                    db.order.enter(patience)
-                }
-                done => done,
-            }
-        }
-        done => done,
-    }
 }
 
 /// Refuses a batch of which a family was dropped since it was checked.

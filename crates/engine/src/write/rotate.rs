@@ -8,9 +8,11 @@ use base::{FileNumber, Result};
 
 use super::admit;
 use super::log_files::LogKind;
+use super::plan::Patience;
 use super::wal::{ActiveLog, Guard};
 use crate::family::{Family, FamilySet};
 use crate::listener::MemTableInfo;
+use crate::outbox;
 use crate::read::view::View;
 use crate::shared::{MENDING, Shared, read_only};
 
@@ -77,10 +79,19 @@ impl Shared {
 
     /// Runs `f` while nobody is inside the order of writes, for rotations and changes of the set of
     /// families. What is to be told is told afterwards.
+    /// Errors: also what keeps the gate closed, if this thread must not wait for it.
     pub(crate) fn alone<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
         let _courier = self.courier();
-        let _closed = self.order.close();
+        let _closed = self.order.close(self.patience())?;
         f()
+    }
+
+    /// How long this thread may wait at the gate.
+    pub(crate) fn patience(&self) -> Patience {
+        match outbox::job_for(self.instance) {
+            Some(_) => Patience::Job,
+            None => Patience::All,
+        }
     }
 
     /// Gives each of `families` a new active memtable, whose data is in the log `number` and later

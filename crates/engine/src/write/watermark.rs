@@ -66,6 +66,8 @@ struct State {
     callbacks: Vec<(u64, Callback)>,
     /// Nothing above `reached` will be reached until it is cleared.
     failure: Option<Error>,
+    /// Until something more is reached: it counts as a waiter.
+    passing: bool,
 }
 
 impl Watermark {
@@ -98,6 +100,9 @@ impl Watermark {
     fn tell(&self) {
         let reached = self.get();
         let mut state = self.state();
+        if state.passing {
+            self.clear(&mut state);
+        }
         let is_reached = |seq: u64| seq <= reached;
         let wakers = state
             .wakers
@@ -154,6 +159,23 @@ impl Watermark {
     /// Nothing more is reached: everybody who waits gets `error`, and so does who comes later.
     pub(crate) fn fail(&self, error: &Error) {
         let mut state = self.state();
+        if state.passing {
+            self.clear(&mut state);
+        }
+        self.fail_all(state, error);
+    }
+
+    /// Nothing more is reached for now: [`Watermark::fail`], until something is.
+    pub(crate) fn fail_for_now(&self, error: &Error) {
+        let mut state = self.state();
+        if state.failure.is_none() {
+            state.passing = true;
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+        }
+        self.fail_all(state, error);
+    }
+
+    fn fail_all(&self, mut state: MutexGuard<'_, State>, error: &Error) {
         state.failure.get_or_insert_with(|| error.duplicate());
         let wakers = std::mem::take(&mut state.wakers);
         let callbacks = std::mem::take(&mut state.callbacks);
@@ -164,7 +186,14 @@ impl Watermark {
 
     /// What failed works again.
     pub(crate) fn resume(&self) {
-        self.state().failure = None;
+        self.clear(&mut self.state());
+    }
+
+    fn clear(&self, state: &mut State) {
+        state.failure = None;
+        if std::mem::take(&mut state.passing) {
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 
     /// Whether `sequence` is reached, or why it will not be.
@@ -293,6 +322,26 @@ mod tests {
         mark.resume();
         mark.raise(2);
         mark.wait(2).unwrap();
+    }
+
+    #[test]
+    fn a_failure_that_passes_ends_when_something_more_is_reached() {
+        let mark = Watermark::at(1);
+        mark.fail_for_now(&Error::aborted("no space"));
+        assert!(mark.wait(2).is_err() && mark.wait(3).is_err());
+        mark.fail_for_now(&Error::aborted("still none"));
+        mark.raise(2);
+        let (tx, rx) = mpsc::channel();
+        mark.call(3, Box::new(move |r| tx.send(r.is_ok()).unwrap()));
+        mark.raise(3);
+        assert_eq!(mark.deliver(), 0);
+        assert!(rx.recv().unwrap());
+        mark.fail_for_now(&Error::aborted("no space"));
+        mark.fail(&Error::aborted("no device"));
+        mark.raise(4);
+        assert!(mark.wait(5).is_err());
+        mark.resume();
+        assert_eq!(mark.waiting.load(Ordering::SeqCst), 0);
     }
 
     #[test]

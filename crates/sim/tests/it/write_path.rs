@@ -20,12 +20,14 @@ use sim::hooked::{Hook, HookedFs, Op, Verdict};
 use sim::oracle::{self, RocksDb, ldb};
 
 mod callbacks;
+mod callers;
 mod courtesy;
 mod errors;
 mod meetings;
 mod pending;
 mod pool;
 mod space;
+mod sweeps;
 mod writers;
 
 const DIR: &str = "/db";

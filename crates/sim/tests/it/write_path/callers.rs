@@ -1,0 +1,552 @@
+//! Code of the application on threads of the database's: what it may call there, whoever waits for
+//! whom just then, and what is left when it panics. Each of these hung or leaked once.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+use base::options::OptionTable;
+use ironstone::listener::{CompactionJobInfo, FlushJobInfo, SubcompactionJobInfo};
+use ironstone::options::WalIoMode;
+use ironstone::{Db, ErrorKind, EventListener, FlushOptions, WriteBatch, WriteOptions};
+use sim::disk::{Act, Fault, Repeat};
+use sim::hooked::{Hook, HookedFs, Op, Verdict};
+
+use super::{DIR, Machine, SYNC, growing_write, in_time, is_log, log_sync, put, until};
+
+const NO_SLOWDOWN: WriteOptions = WriteOptions {
+    sync: false,
+    disable_wal: false,
+    no_slowdown: true,
+    low_pri: false,
+};
+
+const BACKGROUND: FlushOptions = FlushOptions {
+    wait: false,
+    allow_write_stall: true,
+};
+
+fn is_table(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e == "sst")
+}
+
+/// A writer that must not wait found its memtable full while the WAL was locked, and waited at the gate
+/// until it was unlocked: for ever, where the thread that had locked it wrote.
+#[test]
+fn a_write_that_must_not_wait_does_not_wait_to_rotate() {
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    machine.options.cf.cf.write_buffer_size = 64 << 10;
+    let db = Arc::new(machine.open());
+    db.put("fills a memtable", vec![b'v'; 80 << 10]).unwrap();
+    db.lock_wal().unwrap();
+    let impatient = || {
+        let db = Arc::clone(&db);
+        in_time("no_slowdown", move || put(&db, &NO_SLOWDOWN, "refused"))
+    };
+    assert_eq!(impatient().unwrap_err().kind(), ErrorKind::Incomplete);
+    let waits = std::thread::Builder::new()
+        .spawn({
+            let db = Arc::clone(&db);
+            move || put(&db, &WriteOptions::default(), "waits")
+        })
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(impatient().unwrap_err().kind(), ErrorKind::Incomplete);
+    db.unlock_wal().unwrap();
+    in_time("the other", move || waits.join().unwrap().unwrap());
+    put(&db, &NO_SLOWDOWN, "after").unwrap();
+}
+
+/// Makes a call when a flush begins, on the thread that flushes.
+struct WhenFlushBegins {
+    db: OnceLock<Weak<Db>>,
+    call: fn(&Db),
+    called: AtomicU64,
+}
+
+impl EventListener for WhenFlushBegins {
+    fn on_flush_begin(&self, _: &FlushJobInfo) {
+        if let Some(db) = self.db.get().and_then(Weak::upgrade) {
+            (self.call)(&db);
+            self.called.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// `resume` held the gate and waited for a flush, whose listener waited at the gate: not for a write,
+/// which is refused there, but to close it too.
+#[test]
+fn a_listener_that_would_close_the_gate_does_not_hold_resume_up() {
+    type Call = fn(&Db);
+    let calls: [(&str, Call); 7] = [
+        ("flush", |db| {
+            drop(db.flush_opt(&BACKGROUND, &db.default_column_family()));
+        }),
+        ("create", |db| {
+            let options = db.options(&db.default_column_family());
+            drop(db.create_column_family("new", &options));
+        }),
+        ("drop", |db| {
+            let other = db.column_family("other").unwrap();
+            drop(db.drop_column_family(&other));
+        }),
+        ("lock_wal", |db| {
+            if db.lock_wal().is_ok() {
+                db.unlock_wal().unwrap();
+            }
+        }),
+        ("checkpoint", |db| {
+            drop(db.create_checkpoint("/copy", u64::MAX));
+        }),
+        ("set_db_options", |db| {
+            drop(db.set_db_options(&[("max_total_wal_size", "1")]));
+        }),
+        ("resume", |db| drop(db.resume())),
+    ];
+    for (what, call) in calls {
+        let listener = Arc::new(WhenFlushBegins {
+            db: OnceLock::new(),
+            call,
+            called: AtomicU64::new(0),
+        });
+        let mut machine = Machine::new(WalIoMode::Buffered);
+        machine
+            .options
+            .env
+            .listeners
+            .add(Arc::clone(&listener) as _);
+        let db = Arc::new(machine.open());
+        db.create_column_family("other", &machine.options.cf)
+            .unwrap();
+        listener.db.set(Arc::downgrade(&db)).unwrap();
+        db.put("in a memtable", "v").unwrap();
+        machine.disk.fail_on(Fault::Sync, Repeat::Once, log_sync);
+        put(&db, &SYNC, "fails").unwrap_err();
+        let other = Arc::clone(&db);
+        in_time(&format!("resume beside {what}"), move || {
+            other.resume().unwrap();
+        });
+        until("the listener has called", || {
+            listener.called.load(Ordering::SeqCst) > 0
+        });
+        put(&db, &SYNC, "after").unwrap();
+        db.flush().unwrap();
+    }
+}
+
+/// Calls what waits for compactions, on the threads that do parts of one.
+#[derive(Default)]
+struct WaitsInAPart {
+    db: OnceLock<Weak<Db>>,
+    refused: AtomicU64,
+    other: Mutex<Vec<String>>,
+}
+
+impl EventListener for WaitsInAPart {
+    fn on_subcompaction_begin(&self, info: &SubcompactionJobInfo) {
+        let Some(db) = self.db.get().and_then(Weak::upgrade) else {
+            return;
+        };
+        if info.subcompaction_job_id == 0 {
+            return; // on the thread of the compaction
+        }
+        let calls: [fn(&Db) -> base::Result<()>; 3] = [
+            |db| db.compact_range(&db.default_column_family(), None, None),
+            Db::wait_for_compact,
+            Db::pause_background_work,
+        ];
+        for call in calls {
+            match call(&db) {
+                Err(e) if e.kind() == ErrorKind::Busy => {
+                    self.refused.fetch_add(1, Ordering::SeqCst);
+                }
+                result => self.other.lock().unwrap().push(format!("{result:?}")),
+            }
+        }
+    }
+}
+
+fn with_parts(machine: &mut Machine) {
+    machine.options.db.max_subcompactions = 2;
+    machine.options.cf.cf.target_file_size_base = 64 << 10;
+    let no = ("compression", "kNoCompression");
+    machine.options.cf.cf.set(no.0, no.1).unwrap();
+    machine.options.cf.cf.write_buffer_size = 4 << 20;
+}
+
+fn two_layers(db: &Db) {
+    for round in 0..2 {
+        for i in 0..4000 {
+            db.put(format!("{i:06}"), [round; 100]).unwrap();
+        }
+        db.flush().unwrap();
+    }
+}
+
+/// A part of a compaction has a thread of its own, which nobody took for one that compacts: a listener
+/// that waited there for compactions waited for itself.
+#[test]
+fn a_listener_on_the_thread_of_a_part_is_told_what_would_wait_for_itself() {
+    let listener = Arc::new(WaitsInAPart::default());
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    with_parts(&mut machine);
+    machine
+        .options
+        .env
+        .listeners
+        .add(Arc::clone(&listener) as _);
+    let db = Arc::new(machine.open());
+    two_layers(&db);
+    listener.db.set(Arc::downgrade(&db)).unwrap();
+    in_time("compact_range", move || {
+        db.compact_range(&db.default_column_family(), None, None)
+            .unwrap();
+    });
+    assert_eq!(*listener.other.lock().unwrap(), Vec::<String>::new());
+    assert_eq!(listener.refused.load(Ordering::SeqCst), 3);
+}
+
+/// The device had been full, and those who waited for durability were told. When there was space again,
+/// and somebody else's sync had succeeded, later writes were told the same though nothing failed any more.
+#[test]
+fn who_comes_when_there_is_space_again_is_not_told_that_there_is_none() {
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    machine.options.db.wal_no_space_wait_ms = 0;
+    let db = machine.open();
+    let write = |key: &str| {
+        let mut batch = WriteBatch::new();
+        batch.put(key, "v").unwrap();
+        db.write_async(&WriteOptions::default(), batch).unwrap()
+    };
+    for round in 0..10 {
+        machine
+            .disk
+            .fail_on(Fault::NoSpace, Repeat::Forever, growing_write);
+        let e = write("told").durable.wait().unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::NoSpace, "{e}");
+        machine.disk.clear_faults();
+        put(&db, &SYNC, "synced").unwrap();
+        let later = write("later").durable.wait();
+        assert!(later.is_ok(), "round {round}: {later:?}");
+    }
+}
+
+/// Panics once, when a thread of the database's does something to a file.
+#[derive(Debug)]
+struct PanicsOnce {
+    armed: AtomicBool,
+    which: fn(Op, &Path) -> bool,
+}
+
+impl Hook for PanicsOnce {
+    fn before(&self, op: Op, path: &Path) -> Verdict {
+        if (self.which)(op, path) {
+            assert!(!self.armed.swap(false, Ordering::SeqCst), "as planned");
+        }
+        Verdict::Go
+    }
+}
+
+/// A file system that panicked when a thread deleted what was obsolete took that thread along: it
+/// counted as busy for ever, and `pause_background_work` and `wait_for_compact` waited for it.
+#[test]
+fn a_panic_behind_a_job_takes_no_thread_along() {
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    let hook = Arc::new(PanicsOnce {
+        armed: AtomicBool::new(false),
+        which: |op, path| op == Op::Remove && is_log(path),
+    });
+    machine.options.env.fs = HookedFs::over(machine.disk.shared(), Arc::clone(&hook) as _);
+    let db = machine.open();
+    db.put("k", "v").unwrap();
+    hook.armed.store(true, Ordering::SeqCst);
+    drop(db.flush());
+    until("it has panicked", || !hook.armed.load(Ordering::SeqCst));
+    in_time("pause, and more", move || {
+        drop(db.resume());
+        db.pause_background_work().unwrap();
+        db.continue_background_work().unwrap();
+        db.put("another", "v").unwrap();
+        db.flush().unwrap();
+        db.wait_for_compact().unwrap();
+        db.close().unwrap();
+    });
+}
+
+/// What could not be deleted once was never tried again: logs and tables stayed until the next open.
+#[test]
+fn what_could_not_be_deleted_is_tried_again() {
+    let machine = Machine::new(WalIoMode::Buffered);
+    let db = machine.open();
+    let count = |which: fn(&Path) -> bool| {
+        let names = machine.names(DIR);
+        names.iter().filter(|n| which(Path::new(n))).count()
+    };
+    for round in 0..4 {
+        if round == 1 {
+            machine
+                .disk
+                .fail_on(Fault::Eio, Repeat::Forever, |act, _| act == Act::Remove);
+        }
+        db.put("k", "v").unwrap();
+        db.flush().unwrap();
+        db.compact_range(&db.default_column_family(), None, None)
+            .unwrap();
+        db.pause_background_work().unwrap();
+        db.continue_background_work().unwrap();
+        if round == 1 {
+            machine.disk.clear_faults();
+        }
+    }
+    assert_eq!(count(is_table), db.get_live_files_metadata().len());
+    assert_eq!(count(is_log), 1, "{:?}", machine.names(DIR));
+}
+
+/// A table that cannot be opened once.
+#[derive(Debug)]
+struct CannotOpen(AtomicBool);
+
+impl Hook for CannotOpen {
+    fn before(&self, op: Op, path: &Path) -> Verdict {
+        let table = op == Op::Open && is_table(path);
+        if table && self.0.swap(false, Ordering::SeqCst) {
+            return Verdict::Fail(24);
+        }
+        Verdict::Go
+    }
+}
+
+/// A table that was written and could not be opened again stayed in the directory until the next open.
+#[test]
+fn a_flush_that_is_not_installed_leaves_no_table() {
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    let hook = Arc::new(CannotOpen(AtomicBool::new(false)));
+    machine.options.env.fs = HookedFs::over(machine.disk.shared(), Arc::clone(&hook) as _);
+    let db = machine.open();
+    db.put("k", "v").unwrap();
+    hook.0.store(true, Ordering::SeqCst);
+    db.flush().unwrap_err();
+    assert!(!hook.0.load(Ordering::SeqCst));
+    db.resume().unwrap();
+    db.put("k", "v").unwrap();
+    db.flush().unwrap();
+    db.pause_background_work().unwrap();
+    let names = machine.names(DIR);
+    let tables = names.iter().filter(|n| is_table(Path::new(n))).count();
+    assert_eq!(tables, db.get_live_files_metadata().len(), "{names:?}");
+}
+
+/// The last owner of a database.
+#[derive(Default)]
+struct LastOwner {
+    db: Mutex<Option<Arc<Db>>>,
+    let_go: AtomicBool,
+}
+
+impl LastOwner {
+    fn let_go(&self) {
+        let db = self.db.lock().unwrap().take();
+        if let Some(db) = db {
+            until("it is the last", || Arc::strong_count(&db) == 1);
+            drop(db);
+            self.let_go.store(true, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    }
+}
+
+struct OnFlush(Arc<LastOwner>);
+
+impl EventListener for OnFlush {
+    fn on_flush_begin(&self, _: &FlushJobInfo) {
+        self.0.let_go();
+    }
+}
+
+struct OnCompaction(Arc<LastOwner>);
+
+impl EventListener for OnCompaction {
+    fn on_compaction_begin(&self, _: &CompactionJobInfo) {
+        self.0.let_go();
+    }
+}
+
+struct OnPart(Arc<LastOwner>);
+
+impl EventListener for OnPart {
+    fn on_subcompaction_begin(&self, info: &SubcompactionJobInfo) {
+        if info.subcompaction_job_id > 0 {
+            self.0.let_go();
+        }
+    }
+}
+
+/// Counts what is changed once the database is somebody else's.
+#[derive(Debug, Default)]
+struct AfterTheLock {
+    others: AtomicBool,
+    changes: Mutex<Vec<String>>,
+}
+
+impl Hook for AfterTheLock {
+    fn before(&self, op: Op, path: &Path) -> Verdict {
+        if op.changes() && self.others.load(Ordering::SeqCst) {
+            let thread = std::thread::current();
+            let name = thread.name().unwrap_or_default().to_owned();
+            let mut changes = self.changes.lock().unwrap();
+            changes.push(format!("{name}: {op:?} {}", path.display()));
+        }
+        Verdict::Go
+    }
+}
+
+/// A listener let go of the last handle on a thread that flushes or compacts: the lock was released, and
+/// the thread went on with its job, wrote to the MANIFEST, and deleted logs that were somebody else's by
+/// then. On the thread of a part of a compaction it waited for itself.
+#[test]
+fn nothing_is_changed_once_the_lock_is_released() {
+    type Make = fn(Arc<LastOwner>) -> Arc<dyn EventListener>;
+    let all: [(&str, Make); 3] = [
+        ("a flush", |o| Arc::new(OnFlush(o))),
+        ("a compaction", |o| Arc::new(OnCompaction(o))),
+        ("a part of one", |o| Arc::new(OnPart(o))),
+    ];
+    for (what, make) in all {
+        let owner = Arc::new(LastOwner::default());
+        let hook = Arc::new(AfterTheLock::default());
+        let mut machine = Machine::new(WalIoMode::Buffered);
+        with_parts(&mut machine);
+        let mut options = machine.options.clone();
+        options.env.fs = HookedFs::over(machine.disk.shared(), Arc::clone(&hook) as _);
+        options.env.listeners.add(make(Arc::clone(&owner)));
+        let db = Arc::new(Db::open_all(DIR, &options).unwrap());
+        two_layers(&db);
+        db.put("in a memtable", "v").unwrap();
+        let default = db.default_column_family();
+        if what == "a flush" {
+            *owner.db.lock().unwrap() = Some(Arc::clone(&db));
+            db.flush_opt(&BACKGROUND, &default).unwrap();
+        } else {
+            db.set_options(&default, &[("disable_auto_compactions", "false")])
+                .unwrap();
+            *owner.db.lock().unwrap() = Some(Arc::clone(&db));
+            db.suggest_compact_range(&default, None, None).unwrap();
+            db.set_options(&default, &[("level0_file_num_compaction_trigger", "2")])
+                .unwrap();
+        }
+        drop((db, default));
+        until("the listener lets go", || {
+            owner.let_go.load(Ordering::SeqCst)
+        });
+        let mut again = None;
+        until("it can be opened again", || {
+            again = Db::open_all(DIR, &machine.options).ok();
+            again.is_some()
+        });
+        hook.others.store(true, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(600));
+        let changes = hook.changes.lock().unwrap().clone();
+        assert_eq!(changes, Vec::<String>::new(), "{what}");
+        let db = again.unwrap();
+        assert!(db.get("in a memtable").unwrap().is_some(), "{what}");
+    }
+}
+
+/// A flush that failed in the middle left what it had written until the next open: on a full device each
+/// attempt to resume took some more of the last space.
+#[test]
+fn a_flush_that_fails_leaves_no_table() {
+    let machine = Machine::new(WalIoMode::Buffered);
+    let db = machine.open();
+    db.put("k", vec![b'v'; 100_000]).unwrap();
+    machine
+        .disk
+        .fail_on(Fault::Eio, Repeat::Forever, |act, path| {
+            act == Act::Sync && is_table(path)
+        });
+    db.flush().unwrap_err();
+    for _ in 0..3 {
+        db.resume().unwrap_err();
+    }
+    machine.disk.clear_faults();
+    db.resume().unwrap();
+    db.flush().unwrap();
+    db.pause_background_work().unwrap();
+    let names = machine.names(DIR);
+    let tables = names.iter().filter(|n| is_table(Path::new(n))).count();
+    assert_eq!(tables, db.get_live_files_metadata().len(), "{names:?}");
+}
+
+/// Writes stopped for a flush or a compaction, and background work had been ended for good: the writer
+/// waited for ever, and so did `flush`, which waits for room.
+#[test]
+fn nobody_waits_for_background_work_that_was_ended() {
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    machine.options.cf.cf.write_buffer_size = 64 << 10;
+    machine.options.cf.cf.max_write_buffer_number = 2;
+    let db = Arc::new(machine.open());
+    db.put("before", "v").unwrap();
+    db.cancel_all_background_work(true);
+    let writing = Arc::clone(&db);
+    let e = in_time("a write", move || {
+        (0..400).find_map(|i| {
+            let key = format!("{i:04}");
+            writing.put(key, vec![b'v'; 1000]).err()
+        })
+    });
+    let e = e.expect("writes are stopped");
+    assert_eq!(e.kind(), ErrorKind::ShutdownInProgress, "{e}");
+    let flushing = Arc::clone(&db);
+    let e = in_time("flush", move || flushing.flush().unwrap_err());
+    assert_eq!(e.kind(), ErrorKind::ShutdownInProgress, "{e}");
+    let db = Arc::into_inner(db).unwrap();
+    in_time("close", move || db.close().unwrap());
+}
+
+/// Wakes the thread that waits.
+struct Unpark(std::thread::Thread);
+
+impl std::task::Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// What executors do that block.
+fn block_on<F: Future + Unpin>(mut future: F) -> F::Output {
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut cx = std::task::Context::from_waker(&waker);
+    loop {
+        if let std::task::Poll::Ready(out) = std::pin::Pin::new(&mut future).poll(&mut cx) {
+            return out;
+        }
+        std::thread::park_timeout(Duration::from_secs(1));
+    }
+}
+
+/// A callback that waited for another write by a future, on the thread that brings writes to the device,
+/// waited for itself; by `wait` it did not.
+#[test]
+fn a_callback_may_block_on_a_future() {
+    let (machine, gate) = Machine::gated(WalIoMode::Buffered);
+    let db = Arc::new(machine.open());
+    let write = |db: &Db| {
+        let mut batch = WriteBatch::new();
+        batch.put("k", "v").unwrap();
+        db.write_async(&WriteOptions::default(), batch).unwrap()
+    };
+    gate.close(|op, path| op == Op::Sync && is_log(path));
+    let first = write(&db);
+    gate.until_held();
+    let (tx, rx) = std::sync::mpsc::channel();
+    let other = Arc::clone(&db);
+    first.durable.on_ready(move |_| {
+        let second = write(&other);
+        drop(tx.send(block_on(second.durable)));
+    });
+    gate.open();
+    rx.recv_timeout(Duration::from_secs(8))
+        .expect("the callback hangs")
+        .unwrap();
+}
