@@ -468,7 +468,7 @@ impl Db {
     /// to tables, with a new log and a new MANIFEST. Nothing to do if there was no failure; after
     /// a full device the database does it by itself, and then this waits for it. Errors: what still
     /// fails; `Aborted` while background work is paused; `Busy` from a listener on a thread that flushes
-    /// or compacts, for which it would have to wait.
+    /// or compacts, for which it would have to wait, and from one that is told of a resume.
     pub fn resume(&self) -> Result<()> {
         resume::resume(&self.shared)
     }

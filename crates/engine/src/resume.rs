@@ -4,9 +4,11 @@
 //! a new log and a new MANIFEST are begun, and only then are writers let in again: what was
 //! acknowledged is durable by then, and what was not stays unknown, as it is after any failed write.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use base::stats::Ticker;
+use base::sync::thread_local;
 use base::{Error, ErrorKind, FileNumber, Result};
 
 use crate::family::Family;
@@ -20,8 +22,36 @@ use crate::write::log_files::LogKind;
 const PAUSE_MIN_NANOS: u64 = 250_000_000;
 const PAUSE_MAX_NANOS: u64 = 30_000_000_000;
 
+thread_local! {
+    /// The database that this thread resumes.
+    static RESUMED: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// A listener that is told of a resume is on the thread that resumes: if it did so again, it would be told of
+/// that, without end.
+struct Resumed(Option<u64>);
+
+impl Resumed {
+    fn begin(db: &Shared) -> Result<Self> {
+        if RESUMED.get() == Some(db.instance) {
+            return Err(Error::new(
+                ErrorKind::Busy,
+                "resume was called by a listener that is told of a resume: call it later, or on another thread",
+            ));
+        }
+        Ok(Self(RESUMED.replace(Some(db.instance))))
+    }
+}
+
+impl Drop for Resumed {
+    fn drop(&mut self) {
+        RESUMED.set(self.0);
+    }
+}
+
 /// See [`Db::resume`](crate::Db::resume).
 pub(crate) fn resume(db: &Shared) -> Result<()> {
+    let _resumed = Resumed::begin(db)?;
     if db.read_only || db.is_closing() {
         return db.check_writable();
     }

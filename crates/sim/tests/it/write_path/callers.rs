@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use base::options::OptionTable;
-use ironstone::listener::{CompactionJobInfo, FlushJobInfo, SubcompactionJobInfo};
+use ironstone::listener::{
+    BackgroundErrorRecoveryInfo, CompactionJobInfo, FlushJobInfo, SubcompactionJobInfo,
+};
 use ironstone::options::WalIoMode;
 use ironstone::{Db, ErrorKind, EventListener, FlushOptions, WriteBatch, WriteOptions};
 use sim::disk::{Act, Fault, Repeat};
@@ -549,4 +551,48 @@ fn a_callback_may_block_on_a_future() {
     rx.recv_timeout(Duration::from_secs(8))
         .expect("the callback hangs")
         .unwrap();
+}
+
+/// Resumes again when a resume has failed, as often as that is told.
+#[derive(Default)]
+struct ResumesAgain {
+    db: OnceLock<Weak<Db>>,
+    answers: Mutex<Vec<ErrorKind>>,
+}
+
+impl EventListener for ResumesAgain {
+    fn on_error_recovery_end(&self, info: &BackgroundErrorRecoveryInfo) {
+        let Some(db) = self.db.get().and_then(Weak::upgrade) else {
+            return;
+        };
+        if info.new_bg_error.is_err() {
+            let answer = db.resume().unwrap_err().kind();
+            self.answers.lock().unwrap().push(answer);
+        }
+    }
+}
+
+/// A listener that resumed again when a resume had failed was told of that one from inside, and resumed
+/// again: until the stack was full and the process died.
+#[test]
+fn a_listener_that_resumes_again_is_told_to_do_it_later() {
+    let listener = Arc::new(ResumesAgain::default());
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    machine
+        .options
+        .env
+        .listeners
+        .add(Arc::clone(&listener) as _);
+    let db = Arc::new(machine.open());
+    assert!(listener.db.set(Arc::downgrade(&db)).is_ok());
+    machine
+        .disk
+        .fail_on(Fault::Eio, Repeat::Forever, |act, path| {
+            act != Act::Read && is_log(path)
+        });
+    put(&db, &SYNC, "fails").unwrap_err();
+    assert_ne!(db.resume().unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(*listener.answers.lock().unwrap(), [ErrorKind::Busy]);
+    machine.disk.clear_faults();
+    db.resume().unwrap();
 }
