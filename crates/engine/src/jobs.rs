@@ -463,7 +463,7 @@ fn do_job(db: &Arc<Shared>, role: Role, job: Work) {
 
 /// Whether a table could not be written because the device is full: what it would have been made from
 /// is still there, and nothing names it.
-fn lacks_space(e: &Error) -> bool {
+pub(crate) fn lacks_space(e: &Error) -> bool {
     let table = e.path().and_then(std::path::Path::extension);
     e.kind() == ErrorKind::NoSpace && table.is_some_and(|x| x == "sst")
 }

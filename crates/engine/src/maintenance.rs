@@ -39,15 +39,44 @@ pub(crate) fn flush_because(
     if options.wait {
         db.check_may_wait(&[Job::Flush], "flush")?;
     }
+    let due: Vec<_> = families.iter().filter_map(Active::of).collect();
     // A thread that compacts would wait for itself.
     if !options.allow_write_stall && outbox::job_for(db.instance).is_none() {
-        let unflushed = |f: &&Arc<Family>| !f.view.load().mem.is_empty();
-        for family in families.iter().filter(unflushed) {
-            admit::wait_for_room(db, family)?;
+        for active in &due {
+            admit::wait_for_room(db, active.family)?;
         }
     }
-    let begun = db.alone(|| begin_flush(db, families, reason))?;
+    // What somebody else has made immutable meanwhile is on its way; that there was room for one does not
+    // mean that there is for what was written since.
+    let begun = db.alone(|| {
+        let due = due.iter().filter(|a| a.is_active());
+        let mut rotated: Vec<_> = due.map(|a| Arc::clone(a.family)).collect();
+        if !rotated.is_empty() && db.options.db.atomic_flush {
+            rotated = families.to_vec();
+        }
+        begin_flush_of(db, families, reason, &rotated)
+    })?;
     if options.wait { begun.wait(db) } else { Ok(()) }
+}
+
+/// A memtable with data that was active when a flush was called.
+struct Active<'a> {
+    family: &'a Arc<Family>,
+    memtable: u64,
+}
+
+impl<'a> Active<'a> {
+    fn of(family: &'a Arc<Family>) -> Option<Self> {
+        let view = family.view.load();
+        (!view.mem.is_empty()).then(|| Self {
+            family,
+            memtable: view.mem.id(),
+        })
+    }
+
+    fn is_active(&self) -> bool {
+        self.family.view.load().mem.id() == self.memtable
+    }
 }
 
 /// The memtables of some families, on their way to tables.
@@ -60,11 +89,24 @@ pub(crate) fn begin_flush(
     families: &[Arc<Family>],
     reason: FlushReason,
 ) -> Result<BegunFlush> {
+    if families.iter().all(|f| f.view.load().mem.is_empty()) {
+        return begin_flush_of(db, families, reason, &[]);
+    }
+    begin_flush_of(db, families, reason, families)
+}
+
+/// The same, with new memtables for the families in `rotated` only.
+fn begin_flush_of(
+    db: &Shared,
+    families: &[Arc<Family>],
+    reason: FlushReason,
+    rotated: &[Arc<Family>],
+) -> Result<BegunFlush> {
     for family in families {
         family.set_flush_reason(reason);
     }
-    if families.iter().any(|f| !f.view.load().mem.is_empty()) {
-        db.rotate(families)?;
+    if !rotated.is_empty() {
+        db.rotate(rotated)?;
     }
     for family in families {
         family.want_flush();

@@ -44,7 +44,8 @@ use table::{CompressionSettings, CompressionType};
 
 use crate::family::Family;
 use crate::files;
-use crate::jobs::Work;
+use crate::jobs::{Work, lacks_space};
+use crate::listener::BackgroundErrorReason;
 use crate::options::ColumnFamilyOptions;
 use crate::shared::Shared;
 use crate::state::{ManualCompaction, State};
@@ -343,12 +344,14 @@ fn launch(
         if result.as_ref().is_err_and(is_canceled) {
             db.count(Ticker::CompactionCancelled, 1);
         }
-        if let (Some(manual), Err(e)) = (&manual, &result) {
-            manual.finish(Err(e.duplicate()));
+        let told = result.as_ref().err().map(Error::duplicate);
+        let outcome = fail(db, forgive(db, result));
+        if let (Some(manual), Some(e)) = (&manual, told) {
+            manual.finish(Err(e));
             db.state().manual.retain(|m| !Arc::ptr_eq(m, manual));
         }
         drop(registered);
-        forgive(db, result)
+        outcome
     })
 }
 
@@ -387,6 +390,17 @@ fn forgive(db: &Shared, result: Result<()>) -> Result<()> {
         _ if is_canceled(&e) => Ok(()),
         _ => Err(e),
     })
+}
+
+/// Has the database refuse writes, before the caller of a compaction hears of its failure: who resumes
+/// then must find it. That a device is full is left to whoever does the job.
+fn fail(db: &Shared, outcome: Result<()>) -> Result<()> {
+    let Err(e) = outcome else { return Ok(()) };
+    if lacks_space(&e) {
+        return Err(e);
+    }
+    db.fail_in(BackgroundErrorReason::Compaction, "background job", &e);
+    Ok(())
 }
 
 fn is_canceled(e: &Error) -> bool {

@@ -200,7 +200,8 @@ fn flushed(db: &Shared, jobs: &[Job<'_>], wait: bool) -> Result<bool> {
         if !job.needs_flush()? {
             continue;
         }
-        if !wait {
+        // One more memtable where there is no room would stop writers until background work goes on.
+        if !wait || !(job.family.view.load().mem.is_empty() || admit::has_room(job.family)) {
             return Ok(false);
         }
         let one = std::slice::from_ref(job.family);

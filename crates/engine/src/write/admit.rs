@@ -433,21 +433,23 @@ fn wait_until(db: &Shared, ready: impl Fn() -> bool) -> Result<()> {
 /// Waits until one more memtable of the family, and one more file in level 0, would hold nobody
 /// back: what a flush by call does before it makes them.
 pub(crate) fn wait_for_room(db: &Shared, family: &Arc<Family>) -> Result<()> {
-    let has_room = || {
-        let limits = Limits::of(&family.options().cf);
-        let mut debt = debt_of(family);
-        let idle = debt.immutable < limits.min_write_buffer_number_to_merge
-            && debt.l0_files < limits.l0_compaction;
-        debt.immutable += 1;
-        debt.l0_files += 1;
-        idle || family.is_dropped() || stall::judge(&debt, &limits).0 == WriteStallCondition::Normal
-    };
-    if has_room() {
+    if has_room(family) {
         return Ok(());
     }
     family.want_flush();
     db.wake();
-    wait_until(db, has_room)
+    wait_until(db, || has_room(family))
+}
+
+/// See [`wait_for_room`].
+pub(crate) fn has_room(family: &Family) -> bool {
+    let limits = Limits::of(&family.options().cf);
+    let mut debt = debt_of(family);
+    let idle = debt.immutable < limits.min_write_buffer_number_to_merge
+        && debt.l0_files < limits.l0_compaction;
+    debt.immutable += 1;
+    debt.l0_files += 1;
+    idle || family.is_dropped() || stall::judge(&debt, &limits).0 == WriteStallCondition::Normal
 }
 
 fn debt_of(family: &Family) -> Debt {

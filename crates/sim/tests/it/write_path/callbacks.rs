@@ -201,7 +201,9 @@ fn nobody_waits_for_a_writer_that_panicked() {
         let (mut machine, gate) = Machine::gated(WalIoMode::Buffered);
         machine.options.cf.comparator = Comparator::user(Arc::new(Fragile(Arc::clone(&armed))));
         let db = Arc::new(machine.open());
-        let mut told = vec![put(&db, &SYNC, "a").unwrap(), put(&db, &SYNC, "b").unwrap()];
+        let mut told = ["before", "between"]
+            .map(|k| put(&db, &SYNC, k).unwrap())
+            .to_vec();
         gate.close(log_syncs);
         let first = start(with(&db, |db| put(db, &SYNC, "first")));
         gate.until_held();

@@ -55,11 +55,11 @@ fn prepare(db: &Db, options: &Options) {
     db.put_cf(&other, "in a memtable", "v").unwrap();
 }
 
-fn external(options: &Options, path: &str) {
+fn external(options: &Options, path: &str) -> base::Result<()> {
     let mut writer = SstFileWriter::new(options);
-    writer.open(path).unwrap();
-    writer.put("000", "ingested").unwrap();
-    writer.finish().unwrap();
+    writer.open(path)?;
+    writer.put("000", "ingested")?;
+    writer.finish().map(drop)
 }
 
 const ACTS: &[(&str, Act)] = &[
@@ -77,7 +77,7 @@ const ACTS: &[(&str, Act)] = &[
     ("ingest", |db, o, n| {
         let path = format!("/made{n}.sst");
         drop(io::FileSystem::remove(&*o.env.fs, Path::new(&path)));
-        external(o, &path);
+        external(o, &path)?;
         db.ingest_external_file(&[path], &IngestExternalFileOptions::default())
     }),
     ("export, import", |db, o, n| {

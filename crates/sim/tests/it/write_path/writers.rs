@@ -116,7 +116,7 @@ fn as_many_writes_are_on_their_way_as_the_depth_says() {
         let before = machine.count(Ticker::WalFileSynced);
         gate.close(log_writes);
         let held = || gate.held.load(std::sync::atomic::Ordering::Relaxed);
-        let keys: Vec<String> = (0..8).map(|i| format!("t{i}")).collect();
+        let keys: Vec<String> = (0..8).map(|i| format!("writer {i}")).collect();
         std::thread::scope(|scope| {
             let mut writers = Vec::new();
             for (i, key) in keys.iter().enumerate() {
