@@ -33,19 +33,19 @@ struct Resumed(Option<u64>);
 
 impl Resumed {
     fn begin(db: &Shared) -> Result<Self> {
-        if RESUMED.get() == Some(db.instance) {
+        if RESUMED.with(Cell::get) == Some(db.instance) {
             return Err(Error::new(
                 ErrorKind::Busy,
                 "resume was called by a listener that is told of a resume: call it later, or on another thread",
             ));
         }
-        Ok(Self(RESUMED.replace(Some(db.instance))))
+        Ok(Self(RESUMED.with(|r| r.replace(Some(db.instance)))))
     }
 }
 
 impl Drop for Resumed {
     fn drop(&mut self) {
-        RESUMED.set(self.0);
+        RESUMED.with(|r| r.set(self.0));
     }
 }
 
