@@ -144,7 +144,7 @@ impl BegunFlush {
 
     /// Waits no longer than `at_most`, and not while background work is paused. Returns whether all of
     /// it is in tables.
-    pub(crate) fn wait_a_little(&self, db: &Shared, at_most: Duration) -> Result<bool> {
+    pub(crate) fn wait_unless_paused(&self, db: &Shared, at_most: Duration) -> Result<bool> {
         let clock = &db.env().clock;
         let until = clock.monotonic_nanos() + at_most.as_nanos() as u64;
         let mut state = db.state();
@@ -297,14 +297,29 @@ pub(crate) fn continue_background_work(db: &Shared) -> Result<()> {
     Ok(())
 }
 
+/// More than a century.
+const NO_LIMIT: Duration = Duration::from_secs(u32::MAX as u64);
+
+/// Flushes what is in no log. Errors: also that background work is paused, maybe by whoever would wait.
+fn flush_unlogged(db: &Shared) -> Result<()> {
+    db.check_writable()?;
+    db.check_may_wait(&[Job::Flush], "cancel_all_background_work")?;
+    let all: Vec<_> = db.families.load().iter().cloned().collect();
+    let begun = db.alone(|| begin_flush(db, &all, FlushReason::ManualFlush))?;
+    if begun.wait_unless_paused(db, NO_LIMIT)? {
+        return Ok(());
+    }
+    Err(Error::aborted(
+        "writes that are in no log stay in memory: background work is paused",
+    ))
+}
+
 /// Ends background work for good; with `wait`, returns when none runs any more.
 pub(crate) fn cancel_all_background_work(db: &Shared, wait: bool) {
-    if db.has_unlogged_writes() && !db.db_options().avoid_flush_during_shutdown {
-        let all: Vec<_> = db.families.load().iter().cloned().collect();
-        if let Err(e) = flush(db, &all, &FlushOptions::default()) {
-            db.log
-                .warn(format_args!("before background work ends: {e}"));
-        }
+    let unlogged = db.has_unlogged_writes() && !db.db_options().avoid_flush_during_shutdown;
+    if unlogged && let Err(e) = flush_unlogged(db) {
+        db.log
+            .warn(format_args!("before background work ends: {e}"));
     }
     db.cancel_background();
     let mut state = db.state();

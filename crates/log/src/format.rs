@@ -418,18 +418,13 @@ impl Framer {
         }
         parts.move_to(out, n)?;
         // Type, log number and payload lie side by side: one pass, no copy.
-        let framed = out
-            .get_mut(start..)
-            .filter(|r| r.len() == self.header_len() + n);
-        let Some((place, covered)) = framed.and_then(|r| {
-            let (head, covered) = r.split_at_mut_checked(CRC_FROM)?;
-            Some((head.first_chunk_mut::<CRC>()?, covered))
-        }) else {
-            return Err(Error::broken(format!(
-                "a record does not have its {n} bytes"
-            )));
+        let framed = out.get_mut(start..);
+        let Some((head, covered)) = framed.and_then(<[u8]>::split_first_chunk_mut::<CRC_FROM>)
+        else {
+            return Err(Error::broken("a record that was framed is gone"));
         };
-        *place = mask(crc32c(covered)).to_le_bytes();
+        let (place, _) = head.split_at_mut(CRC);
+        place.copy_from_slice(&mask(crc32c(covered)).to_le_bytes());
         Ok(())
     }
 }
@@ -445,11 +440,9 @@ impl Parts<'_> {
     #[inline]
     fn move_to(&mut self, out: &mut AlignedBuf, mut n: usize) -> Result<()> {
         while n > 0 {
-            // Who asks for more than there is finds out by the length.
-            let Some((part, rest)) = self.parts.split_first() else {
-                return Ok(());
-            };
-            let Some(available) = part.get(self.at..) else {
+            let available = self.parts.split_first();
+            let available = available.and_then(|(part, rest)| Some((part.get(self.at..)?, rest)));
+            let Some((available, rest)) = available else {
                 return Err(Error::broken("the parts of a record have other lengths"));
             };
             let piece = available.get(..n).unwrap_or(available);

@@ -233,7 +233,11 @@ impl Reader {
             Policy::Strict => self.read_strict(out),
             Policy::Recover(mode) => self.read_recovering(mode, out),
         };
-        let result = result.and_then(|more| self.check_fences(more));
+        let result = match result {
+            Ok(true) if self.hole.is_none() => return Ok(true),
+            Ok(more) => self.check_fences(more),
+            Err(e) => Err(e),
+        };
         if !matches!(result, Ok(true)) {
             out.clear();
         }
@@ -246,6 +250,7 @@ impl Reader {
 
     /// Where the log ended, or a hole in it was stepped over: refuses what a fence behind that
     /// place says was durable.
+    #[cold]
     fn check_fences(&mut self, more: bool) -> Result<bool> {
         let suspect = match (self.hole.take(), &self.end) {
             (Some(hole), _) => Some((hole, "zeros between records")),

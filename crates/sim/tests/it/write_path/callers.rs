@@ -596,3 +596,26 @@ fn a_listener_that_resumes_again_is_told_to_do_it_later() {
     machine.disk.clear_faults();
     db.resume().unwrap();
 }
+
+/// Ending background work flushed first what was in no log, and waited for that: for ever, where whoever called
+/// it had paused background work.
+#[test]
+fn background_work_that_is_paused_can_be_ended() {
+    let machine = Machine::new(WalIoMode::Buffered);
+    let db = Arc::new(machine.open());
+    let unlogged = WriteOptions {
+        disable_wal: true,
+        ..WriteOptions::default()
+    };
+    put(&db, &unlogged, "in no log").unwrap();
+    db.pause_background_work().unwrap();
+    let other = Arc::clone(&db);
+    in_time("cancel", move || other.cancel_all_background_work(true));
+    assert!(
+        machine.log_text().contains("background work is paused"),
+        "nothing says what stays in memory"
+    );
+    db.continue_background_work().unwrap();
+    let db = Arc::into_inner(db).unwrap();
+    in_time("close", move || db.close().unwrap());
+}
