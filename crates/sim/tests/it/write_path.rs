@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use base::rng::Rng;
@@ -338,12 +339,24 @@ impl EventListener for HeldFlush {
     }
 }
 
+impl HeldFlush {
+    /// A sync of the log fails; `resume`, on a thread of its own, then waits for the flush of a memtable,
+    /// which is held.
+    fn hold_resume(&self, machine: &Machine, db: &Arc<Db>) -> JoinHandle<base::Result<()>> {
+        put(db, &WriteOptions::default(), "in a memtable").unwrap();
+        machine.fail_a_sync(db);
+        let resuming = start(with(db, Db::resume));
+        until("the flush of resume", || self.begun.load(Ordering::SeqCst));
+        resuming
+    }
+}
+
 /// Long enough for another thread to get as far as it can.
 fn a_moment() {
     std::thread::sleep(Duration::from_millis(50));
 }
 
-fn start<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> std::thread::JoinHandle<T> {
+fn start<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     std::thread::Builder::new().spawn(f).unwrap()
 }
 

@@ -113,11 +113,7 @@ fn a_listener_that_would_close_the_gate_does_not_hold_resume_up() {
             called: AtomicU64::new(0),
         });
         let mut machine = Machine::new(WalIoMode::Buffered);
-        machine
-            .options
-            .env
-            .listeners
-            .add(Arc::clone(&listener) as _);
+        machine.listen(&listener);
         let db = Arc::new(machine.open());
         db.create_column_family("other", &machine.options.cf)
             .unwrap();
@@ -193,11 +189,7 @@ fn a_listener_on_the_thread_of_a_part_is_told_what_would_wait_for_itself() {
     let listener = Arc::new(WaitsInAPart::default());
     let mut machine = Machine::new(WalIoMode::Buffered);
     with_parts(&mut machine);
-    machine
-        .options
-        .env
-        .listeners
-        .add(Arc::clone(&listener) as _);
+    machine.listen(&listener);
     let db = Arc::new(machine.open());
     two_layers(&db);
     listener.db.set(Arc::downgrade(&db)).unwrap();
@@ -578,11 +570,7 @@ impl EventListener for ResumesAgain {
 fn a_listener_that_resumes_again_is_told_to_do_it_later() {
     let listener = Arc::new(ResumesAgain::default());
     let mut machine = Machine::new(WalIoMode::Buffered);
-    machine
-        .options
-        .env
-        .listeners
-        .add(Arc::clone(&listener) as _);
+    machine.listen(&listener);
     let db = Arc::new(machine.open());
     assert!(listener.db.set(Arc::downgrade(&db)).is_ok());
     machine

@@ -496,12 +496,7 @@ fn a_write_that_was_let_through_while_resume_tried_is_refused() {
     machine.options.db.wal_min_sync_interval = 500_000;
     machine.listen(&listener);
     let db = Arc::new(machine.open());
-    put(&db, &WriteOptions::default(), "in a memtable").unwrap();
-    machine.fail_a_sync(&db);
-    let resuming = start(with(&db, Db::resume));
-    until("the flush of resume", || {
-        listener.begun.load(Ordering::SeqCst)
-    });
+    let resuming = listener.hold_resume(&machine, &db);
     // It is let through, and waits until half a second is over since the last sync.
     let late = start(with(&db, |db| put(db, &SYNC, "late")));
     std::thread::sleep(std::time::Duration::from_millis(50));

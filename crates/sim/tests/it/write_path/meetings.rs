@@ -322,12 +322,7 @@ fn nothing_is_durable_while_resume_flushes() {
     let mut machine = Machine::new(WalIoMode::Buffered);
     machine.listen(&listener);
     let db = Arc::new(machine.open());
-    put(&db, &WriteOptions::default(), "in a memtable").unwrap();
-    machine.fail_a_sync(&db);
-    let resuming = start(with(&db, Db::resume));
-    until("the flush of resume", || {
-        listener.begun.load(Ordering::SeqCst)
-    });
+    let resuming = listener.hold_resume(&machine, &db);
     let claimed = [db.sync_wal(), db.flush_wal(false)];
     listener.go.store(true, Ordering::SeqCst);
     resuming.join().unwrap().unwrap();
