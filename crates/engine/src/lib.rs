@@ -60,6 +60,8 @@ pub mod listener;
 mod live;
 mod maintenance;
 mod memtable;
+#[cfg(loom)]
+pub mod models;
 mod obsolete;
 mod open;
 mod operations;

@@ -128,7 +128,7 @@ pub(crate) const MENDING: Duration = Duration::from_millis(10);
 
 /// A number that no other database opened by this process has.
 pub(crate) fn new_instance() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 

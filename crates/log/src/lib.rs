@@ -59,6 +59,8 @@ mod deflate;
 pub mod fence;
 pub mod format;
 mod inflate;
+#[cfg(loom)]
+pub mod models;
 pub mod names;
 pub mod note;
 pub mod options;

@@ -243,7 +243,7 @@ impl Deref for Pinned<'_> {
 impl Drop for Pinned<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.entry.unpin();
+        self.entry.let_go();
     }
 }
 

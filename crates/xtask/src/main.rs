@@ -13,6 +13,7 @@ mod counts;
 mod driver;
 mod fuzz;
 mod generate;
+mod loom;
 mod mutants;
 mod peers;
 mod schedules;
@@ -62,6 +63,8 @@ enum Task {
     Soak(soak::Arguments),
     /// Run the tests whose threads a scheduler runs, each under many schedules
     Schedules(schedules::Arguments),
+    /// Run models of what is shared without locks in every order that memory allows
+    Loom(loom::Arguments),
     /// Feed every decoder with anything, for some seconds each
     Fuzz(fuzz::Arguments),
     /// Check the rules of the source tree: modules, layers, unsafe islands, documents
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Task::Mutants(arguments) => mutants::run(&arguments),
         Task::Soak(arguments) => soak::run(&arguments),
         Task::Schedules(arguments) => schedules::run(&arguments),
+        Task::Loom(arguments) => loom::run(&arguments),
         Task::Fuzz(arguments) => fuzz::run(&arguments),
         Task::Tidy(arguments) => tidy::run(&arguments),
         Task::Gen(arguments) => generate::run(&arguments),

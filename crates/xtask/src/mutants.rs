@@ -15,6 +15,8 @@
 //!     }
 //! ```
 //!
+//! A line `cfg: loom` says that the test is built with `--cfg loom`: it runs models of what memory orders allow.
+//!
 //! All are planted at once in a copy of the tree under `target/mutants`, with a build of its own, and an
 //! environment variable says which is awake: each test is built once. A test that fails or does not end
 //! kills the mutant. One that fails while all sleep is an error: it says nothing.
@@ -25,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::root;
+use crate::{loom, root};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -45,6 +47,8 @@ struct Mutant {
     /// The name of its file, without the ending.
     name: String,
     planted: String,
+    /// Only `loom`: the test is built with it.
+    cfg: Option<String>,
     /// Arguments for `cargo test`.
     killer: Vec<String>,
     file: PathBuf,
@@ -66,16 +70,16 @@ impl Mutant {
         let (before, after) = lines
             .split_once("--- after\n")
             .ok_or("there is no line `--- after`")?;
-        let field = |key: &str| {
+        let optional = |key: &str| {
             let line = head.lines().find_map(|l| l.strip_prefix(key));
-            line.map(str::trim)
-                .filter(|v| !v.is_empty())
-                .ok_or(format!("there is no line `{key} …`"))
+            line.map(str::trim).filter(|v| !v.is_empty())
         };
+        let field = |key| optional(key).ok_or(format!("there is no line `{key} …`"));
         let killer = field("killed by:")?.split_whitespace();
         Ok(Self {
             name: name.to_owned(),
             planted: field("planted:")?.to_owned(),
+            cfg: optional("cfg:").map(str::to_owned),
             killer: killer.map(str::to_owned).collect(),
             file: field("file:")?.into(),
             before: before.to_owned(),
@@ -270,6 +274,13 @@ impl Bench {
             .env("IRONSTONE_CRASH_STATES", "20000")
             .env(VARIABLE, awake)
             .stdin(Stdio::null());
+        if let Some(cfg) = &mutant.cfg {
+            let target = root().join("target/mutants").join(cfg);
+            cargo
+                .env("RUSTFLAGS", format!("--cfg {cfg}"))
+                .env("CARGO_TARGET_DIR", target)
+                .args(loom::profile());
+        }
         cargo
     }
 

@@ -13,7 +13,7 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
 use base::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use base::sync::{Mutex, PoisonError};
+use base::sync::{self, Mutex, PoisonError};
 
 use io::Mapping;
 
@@ -36,6 +36,8 @@ struct Chunk {
     size: usize,
     used: AtomicUsize,
     memory: Memory,
+    /// `base` and `size`.
+    bounds: sync::Memory,
 }
 
 /// Whose memory a chunk is.
@@ -72,6 +74,7 @@ impl Chunk {
             size,
             used: AtomicUsize::new(0),
             memory,
+            bounds: sync::Memory::default(),
         }
     }
 
@@ -81,6 +84,7 @@ impl Chunk {
 
     /// `n` bytes of this chunk, or `None` if it is full.
     fn take(&self, n: usize) -> Option<NonNull<u8>> {
+        self.bounds.read();
         let at = self.used.fetch_add(n, Ordering::Relaxed);
         if at.checked_add(n)? > self.size {
             return None;
@@ -206,6 +210,7 @@ impl Arena {
             })
         });
         let chunk = Box::new(chunk.unwrap_or_else(|| Chunk::new(size)));
+        chunk.bounds.written();
         let p = chunk
             .take(n)
             .expect("a new chunk holds at least the allocation it is made for");
@@ -232,7 +237,10 @@ impl Arena {
     pub(crate) fn unused(&self) -> usize {
         // SAFETY: as in `alloc`.
         let current = unsafe { self.current.load(Ordering::Acquire).as_ref() };
-        current.map_or(0, |c| c.size.saturating_sub(c.used.load(Ordering::Relaxed)))
+        current.map_or(0, |c| {
+            c.bounds.read();
+            c.size.saturating_sub(c.used.load(Ordering::Relaxed))
+        })
     }
 }
 

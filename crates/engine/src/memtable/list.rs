@@ -31,6 +31,7 @@
 use std::cmp::Ordering as Order;
 use std::ptr;
 
+use base::sync::Memory;
 use base::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use base::{Comparator, key};
 
@@ -47,6 +48,8 @@ pub(super) struct Entry {
     next: AtomicPtr<Entry>,
     key_len: u32,
     value_len: u32,
+    /// All but the link.
+    memory: Memory,
     // Key and value stand behind: see the module's picture.
 }
 
@@ -61,6 +64,7 @@ impl Entry {
     unsafe fn key<'a>(entry: *const Entry) -> &'a [u8] {
         // SAFETY: `List::new_entry` put `key_len` bytes behind the header.
         unsafe {
+            (*entry).memory.read();
             std::slice::from_raw_parts(entry.byte_add(HEADER).cast(), (*entry).key_len as usize)
         }
     }
@@ -73,6 +77,7 @@ impl Entry {
     unsafe fn value<'a>(entry: *const Entry) -> &'a [u8] {
         // SAFETY: `List::new_entry` put `value_len` bytes behind the key.
         unsafe {
+            (*entry).memory.read();
             let at = entry.byte_add(HEADER + (*entry).key_len as usize);
             std::slice::from_raw_parts(at.cast(), (*entry).value_len as usize)
         }
@@ -175,6 +180,7 @@ impl List {
                 next: AtomicPtr::default(),
                 key_len: key_len as u32,
                 value_len: value.len() as u32,
+                memory: Memory::default(),
             });
             let at = entry.cast::<u8>().add(HEADER);
             ptr::copy_nonoverlapping(target.user_key.as_ptr(), at, target.user_key.len());
@@ -182,6 +188,7 @@ impl List {
             at.cast::<[u8; 8]>()
                 .write_unaligned(target.packed.to_le_bytes());
             ptr::copy_nonoverlapping(value.as_ptr(), at.add(8), value.len());
+            (*entry).memory.written();
         }
         entry
     }

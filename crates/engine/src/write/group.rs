@@ -117,7 +117,11 @@ impl Follower {
 }
 
 /// Spins before a follower sleeps: a few hundred nanoseconds, less than a sleep costs.
-const SPINS: u32 = if cfg!(shuttle) { 2 } else { 100 };
+const SPINS: u32 = match () {
+    () if cfg!(loom) => 1,
+    () if cfg!(shuttle) => 2,
+    () => 100,
+};
 
 /// So many groups may pass a writer that sleeps.
 const PASSING: u32 = 64;

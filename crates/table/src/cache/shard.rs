@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use base::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use base::sync::{Mutex, MutexGuard, PoisonError};
+use base::sync::{Memory, Mutex, MutexGuard, PoisonError};
 
 use super::{BlockCache, CacheKey, Pinned};
 use crate::block::Block;
@@ -21,10 +21,10 @@ const CLOCK_MASK: u64 = 3 << CLOCK_SHIFT;
 const PINS_MASK: u64 = CLOCK_ONE - 1;
 
 /// Entries of the first chunk; each further chunk doubles what there is.
-const FIRST_CHUNK: usize = 64;
+const FIRST_CHUNK: usize = if cfg!(loom) { 2 } else { 64 };
 const CHUNKS: usize = 26;
 /// Slots of the first table; each further table is twice as long.
-const FIRST_TABLE: usize = 128;
+const FIRST_TABLE: usize = if cfg!(loom) { 4 } else { 128 };
 const TABLES: usize = 26;
 
 /// One block and its state; a cache line of its own, which [`Block`] is small enough for.
@@ -35,9 +35,11 @@ pub(super) struct Entry {
     offset: AtomicU64,
     charge: AtomicU32,
     value: UnsafeCell<Option<Block>>,
+    /// What `value` is.
+    memory: Memory,
 }
 
-#[cfg(not(shuttle))]
+#[cfg(not(any(shuttle, loom)))]
 const _: () = assert!(size_of::<Entry>() == 64);
 
 // SAFETY: `value` is written only by the thread that has set the state to BUSY (under the shard's
@@ -53,6 +55,7 @@ impl Entry {
             offset: AtomicU64::new(0),
             charge: AtomicU32::new(0),
             value: UnsafeCell::new(None),
+            memory: Memory::default(),
         }
     }
 
@@ -80,6 +83,7 @@ impl Entry {
         // SAFETY: the state was LIVE when the pin was added, so no writer is inside, and none can
         // enter before the pin is taken back, which `Pinned` does when it is dropped.
         let value = unsafe { &*self.value.get() };
+        self.memory.read();
         if let Some(block) = value {
             return Some(Pinned { entry: self, block });
         }
@@ -87,8 +91,15 @@ impl Entry {
         None
     }
 
+    /// Takes a pin back, through which the value was read.
     #[inline]
-    pub(super) fn unpin(&self) {
+    pub(super) fn let_go(&self) {
+        self.memory.read();
+        self.unpin();
+    }
+
+    #[inline]
+    fn unpin(&self) {
         let before = self.state.fetch_sub(1, Ordering::Release);
         base::invariant!(before & PINS_MASK > 0, "a pin is given back twice");
     }
@@ -281,6 +292,7 @@ impl Shard {
             entry.charge.store(charge as u32, Ordering::Relaxed);
             // SAFETY: the entry was empty and is BUSY now, and this thread has the mutex.
             unsafe { *entry.value.get() = Some(block.clone()) };
+            entry.memory.written();
             entry.state.fetch_add(CLOCK_ONE, Ordering::Relaxed);
             entry.publish();
             self.usage.fetch_add(charge, Ordering::Relaxed);
@@ -382,6 +394,7 @@ impl Shard {
         self.remove_word(w, slot);
         // SAFETY: `take` made the entry BUSY when it had no pins, and this thread has the mutex.
         let block = unsafe { (*entry.value.get()).take() };
+        entry.memory.written();
         let charge = entry.charge.load(Ordering::Relaxed) as usize;
         let before = self.usage.fetch_sub(charge, Ordering::Relaxed);
         base::invariant!(before >= charge, "{charge} bytes leave, of {before}");
@@ -472,6 +485,7 @@ impl Drop for Shard {
 fn is_held(entry: &Entry) -> bool {
     // SAFETY: the entry is BUSY, set by this thread, which has the shard's mutex.
     let value = unsafe { &*entry.value.get() };
+    entry.memory.read();
     value.as_ref().is_some_and(Block::is_shared)
 }
 

@@ -182,5 +182,5 @@ fn a_pin_is_given_back_once() {
     let k = key(1, 1);
     assert!(cache.insert(k, &block(k, 100)));
     let pinned = cache.get(k).unwrap();
-    pinned.entry.unpin();
+    pinned.entry.let_go();
 }

@@ -26,13 +26,13 @@ use std::marker::PhantomData;
 use std::ptr;
 
 use base::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
-use base::sync::{Mutex, MutexGuard, PoisonError};
+use base::sync::{Memory, Mutex, MutexGuard, PoisonError};
 use base::{Comparator, key};
 
 use super::{Arena, Entry, Target, prefetch};
 
-/// Slots of a block: with the header thirteen cache lines.
-const SLOTS: usize = 49;
+/// Slots of a block: with the header thirteen cache lines. Models cut blocks after few inserts.
+const SLOTS: usize = if cfg!(loom) { 3 } else { 49 };
 /// Levels are at most this many: in any order of keys a block is split after five inserts or more on average.
 const LEVELS: usize = 24;
 /// Cache lines begin here.
@@ -45,12 +45,35 @@ const AHEAD: usize = 8;
 /// Why there is memory for a new block.
 const ROOMS: &str = "each full block has brought one";
 /// After so many tries a reader takes the lock.
-const TRIES: usize = 64;
+const TRIES: usize = if cfg!(loom) { 2 } else { 64 };
 
 struct Slot {
     prefix: AtomicU64,
     /// An entry or a block.
     to: AtomicPtr<()>,
+}
+
+impl Slot {
+    /// Slots that were never filled.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    fn empty() -> [Self; SLOTS] {
+        [const {
+            Self {
+                prefix: AtomicU64::new(0),
+                to: AtomicPtr::new(ptr::null_mut()),
+            }
+        }; SLOTS]
+    }
+
+    /// The same where atomics are not constants.
+    #[cfg(loom)]
+    fn empty() -> [Self; SLOTS] {
+        std::array::from_fn(|_| Self {
+            prefix: AtomicU64::new(0),
+            to: AtomicPtr::new(ptr::null_mut()),
+        })
+    }
 }
 
 #[repr(C)]
@@ -66,6 +89,8 @@ struct Block {
     last: AtomicU32,
     /// No key that belongs here is before it; null in the first block of each level.
     low: *mut Entry,
+    /// `level` and `low`.
+    memory: Memory,
     /// Keys that belong here are before its lowest entry.
     next: AtomicPtr<Block>,
     slots: [Slot; SLOTS],
@@ -121,20 +146,30 @@ impl Block {
             run: AtomicU32::new(0),
             last: AtomicU32::new(0),
             low,
+            memory: Memory::default(),
             next: AtomicPtr::default(),
-            slots: [const {
-                Slot {
-                    prefix: AtomicU64::new(0),
-                    to: AtomicPtr::new(ptr::null_mut()),
-                }
-            }; SLOTS],
+            slots: Slot::empty(),
         };
         // SAFETY: the arena gave a line less 8 bytes more than the block's size to this room alone,
         // 8-aligned, so that an aligned block lies inside it; they live as long as the arena.
-        unsafe {
+        let block = unsafe {
             block.write(empty);
             &*block
-        }
+        };
+        block.memory.written();
+        block
+    }
+
+    #[inline(always)]
+    fn level(&self) -> u32 {
+        self.memory.read();
+        self.level
+    }
+
+    #[inline(always)]
+    fn low(&self) -> *mut Entry {
+        self.memory.read();
+        self.low
     }
 
     /// As what a slot or a link has it.
@@ -152,7 +187,7 @@ impl Block {
     #[inline]
     fn below(&self, at: usize) -> Option<&Self> {
         let to = self.slots.get(at)?.to.load(Ordering::Acquire);
-        if self.level == 0 {
+        if self.level() == 0 {
             return None;
         }
         // SAFETY: above the lowest level slots point at blocks, which live equally long, or are null.
@@ -164,8 +199,8 @@ impl Block {
     /// filled.
     #[inline]
     fn entry(&self, at: usize) -> *mut Entry {
-        if self.level > 0 {
-            return self.below(at).map_or(ptr::null_mut(), |b| b.low);
+        if self.level() > 0 {
+            return self.below(at).map_or(ptr::null_mut(), |b| b.low());
         }
         let slot = self.slots.get(at);
         slot.map_or(ptr::null_mut(), |s| s.to.load(Ordering::Acquire).cast())
@@ -173,9 +208,9 @@ impl Block {
 
     /// The lowest user key of a block that is not the first of its level.
     fn lowest(&self) -> &[u8] {
-        debug_assert!(!self.low.is_null(), "the first block has no lowest key");
+        debug_assert!(!self.low().is_null(), "the first block has no lowest key");
         // SAFETY: an entry, which lives as long as the block.
-        key::user_key(unsafe { Entry::key(self.low) })
+        key::user_key(unsafe { Entry::key(self.low()) })
     }
 
     /// Asks for its cache lines.
@@ -372,9 +407,9 @@ impl Index {
         if !ptr::eq(self.root(), found.block) {
             return None; // it was split before it was looked at
         }
-        while found.block.level > 0 {
+        while found.block.level() > 0 {
             let below = found.block.below(way(found.block))?;
-            if below.level == 0 {
+            if below.level() == 0 {
                 below.prefetch();
             }
             let below = below.now()?;
@@ -505,7 +540,7 @@ impl<'a> Writer<'a> {
     /// Notes an entry at a place from [`Writer::room`].
     pub(super) fn put(&mut self, place: &Place<'_>, target: &Target<'_>, entry: *mut Entry) {
         let block = place.found.block;
-        debug_assert!(place.at > 0 || block.low.is_null(), "behind the lowest");
+        debug_assert!(place.at > 0 || block.low().is_null(), "behind the lowest");
         let prefix = block.prefix(target.user_key, self.comparator);
         block.begin();
         block.insert(place.at, prefix, entry.cast());
@@ -517,7 +552,7 @@ impl<'a> Writer<'a> {
         // The blocks on the way, with the slot in each, from the lowest level up to the root.
         let mut path = [(place.found.block, place.at); LEVELS];
         let mut block = self.index.root();
-        let height = block.level as usize + 1;
+        let height = block.level() as usize + 1;
         for level in (1..height).rev() {
             let way = block.way(target, self.comparator);
             path[level] = (block, way);
@@ -572,7 +607,7 @@ impl<'a> Writer<'a> {
     /// A new root over two blocks.
     fn raise(&mut self, left: &Block, right: &Block, rooms: &mut impl Iterator<Item = Room<'a>>) {
         let room = rooms.next().expect(ROOMS);
-        let root = Block::make(room, left.level + 1, ptr::null_mut());
+        let root = Block::make(room, left.level() + 1, ptr::null_mut());
         root.insert(0, 0, left.pointer().cast());
         let prefix = root.prefix(right.lowest(), self.comparator);
         root.insert(1, prefix, right.pointer().cast());
@@ -596,7 +631,7 @@ impl<'a> Writer<'a> {
             used / 2
         };
         let room = rooms.next().expect(ROOMS);
-        let right = Block::make(room, left.level, left.entry(middle));
+        let right = Block::make(room, left.level(), left.entry(middle));
         for i in middle..used {
             right.set(i - middle, left.get(i));
         }
@@ -616,7 +651,7 @@ impl<'a> Writer<'a> {
 
     /// Leaves out of a block's prefixes what all keys that belong in it have in common.
     fn skip_common(&mut self, block: &Block) {
-        let Some(next) = block.next().filter(|_| !block.low.is_null()) else {
+        let Some(next) = block.next().filter(|_| !block.low().is_null()) else {
             return; // there is no bound
         };
         let common = self.comparator.common_prefix(block.lowest(), next.lowest()) as u32;

@@ -1,0 +1,47 @@
+//! `cargo xtask loom`: the small parts that share memory without locks, in every order of a few threads'
+//! steps, and with every value that a weak memory order lets a thread read. Built with `--cfg loom` in a
+//! target directory of their own.
+
+use std::process::Command;
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Only the models whose names contain this
+    #[arg(long)]
+    only: Option<String>,
+    /// How often threads are interrupted at most, instead of what each model says
+    #[arg(long)]
+    preemptions: Option<u32>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+    let mut cargo = Command::new("cargo");
+    cargo
+        .current_dir(crate::root())
+        .env("RUSTFLAGS", "--cfg loom")
+        .env("CARGO_TARGET_DIR", "target/loom")
+        .args(["test", "--quiet", "--package", "ironstone"])
+        .args(["--test", "models"])
+        .args(profile());
+    cargo
+        .args(["--", "--nocapture", "--test-threads=1"])
+        .args(&arguments.only);
+    if let Some(preemptions) = arguments.preemptions {
+        cargo.env("LOOM_MAX_PREEMPTIONS", preemptions.to_string());
+    }
+    let status = cargo.status().map_err(|e| format!("cargo: {e}"))?;
+    if status.success() {
+        return Ok(());
+    }
+    Err("a model fails; LOOM_LOG=trace tells what happened in it".to_owned())
+}
+
+/// How packages are built: codecs do not run in models.
+pub(crate) fn profile() -> Vec<String> {
+    let levels = [("'*'", 0), ("loom", 3), ("generator", 3)];
+    let levels = levels.map(|(package, level)| {
+        let level = format!("profile.dev.package.{package}.opt-level={level}");
+        ["--config".to_owned(), level]
+    });
+    levels.into_iter().flatten().collect()
+}
