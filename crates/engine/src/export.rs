@@ -272,7 +272,7 @@ fn add(
     }
     let version = Arc::new(next_version(&db.tables, &family, &edit, Activity::Unknown)?);
     // From here on the MANIFEST may name the files.
-    made.keep();
+    let paths = made.take();
     // What is written from here on must be newer than the files.
     let newest = all.iter().map(|f| f.meta.largest_seqno).max().unwrap_or(0);
     let mut ticket = db.order.begin_through(newest);
@@ -286,6 +286,8 @@ fn add(
         family.view.store(Arc::new(view.with_version(version)));
         drop(state);
         families::join(db, &mut versions, &family);
+    } else {
+        versions.discard(&db.tables.janitor, paths);
     }
     ticket.end(result.is_ok() && used);
     result?;

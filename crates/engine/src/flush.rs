@@ -13,6 +13,7 @@
 //! the database resumes: the logs may lack what the memtables have, so that a table of one family would
 //! be newer than all that recovery finds of the others.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use base::stats::{Activity, HistogramKind, Ticker};
@@ -124,19 +125,12 @@ fn flush(db: &Shared, jobs: Vec<Job>) -> Result<()> {
         // So that nobody waits for it who waits for the MANIFEST's lock.
         .and_then(|()| db.log_files()?.names().make_newest_durable());
     if let Err(e) = result {
-        for w in &done {
-            discard(db, &w.edit);
-        }
+        tables(db, &done).for_each(|path| db.tables.janitor.add(path));
         return Err(e);
     }
     let mut versions = db.lock_versions();
     if let Err(e) = install(db, &mut versions, &mut done) {
-        // Where the MANIFEST has failed, it may name the tables.
-        if !versions.has_failed() {
-            for w in &done {
-                discard(db, &w.edit);
-            }
-        }
+        versions.discard(&db.tables.janitor, tables(db, &done));
         return Err(e);
     }
     drop(versions);
@@ -164,12 +158,10 @@ fn sync_older_logs(db: &Shared) -> Result<()> {
     db.track_closed_logs()
 }
 
-/// The tables that an edit names are part of nothing.
-fn discard(db: &Shared, edit: &VersionEdit) {
-    for new in &edit.new_files {
-        let path = files::table_path(&db.dir, new.meta.number);
-        db.tables.janitor.add(path);
-    }
+/// The tables that were written.
+fn tables<'a>(db: &'a Shared, done: &'a [Written]) -> impl Iterator<Item = PathBuf> + 'a {
+    let new = done.iter().flat_map(|w| &w.edit.new_files);
+    new.map(|new| files::table_path(&db.dir, new.meta.number))
 }
 
 /// Merges a job's memtables into one level 0 table, if anything of them is worth writing.
@@ -355,13 +347,8 @@ pub(crate) fn build_level0(
 /// Makes the edits durable, all of them or none, then swaps the families' Views.
 fn install(db: &Shared, versions: &mut VersionSet, done: &mut Vec<Written>) -> Result<()> {
     // The MANIFEST does not know a dropped family any more.
-    done.retain(|w| {
-        let dropped = w.job.family.is_dropped();
-        if dropped {
-            discard(db, &w.edit);
-        }
-        !dropped
-    });
+    let dropped: Vec<_> = done.extract_if(.., |w| w.job.family.is_dropped()).collect();
+    versions.discard(&db.tables.janitor, tables(db, &dropped));
     let next = done
         .iter()
         .map(|w| {

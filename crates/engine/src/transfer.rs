@@ -158,9 +158,9 @@ impl Made {
         self.paths.push(path);
     }
 
-    /// From here on the files stay.
-    pub(crate) fn keep(&mut self) {
-        self.paths.clear();
+    /// From here on the files are the caller's.
+    pub(crate) fn take(&mut self) -> Vec<PathBuf> {
+        std::mem::take(&mut self.paths)
     }
 }
 

@@ -326,7 +326,7 @@ impl Pool {
     pub fn take(&self, path: &Path) -> Result<Option<Taken>> {
         let recycled = lock(&self.recycled).pop();
         if let Some(old) = recycled {
-            self.fs.rename(&old, path)?;
+            self.hand_out(old, path)?;
             return Ok(Some(Taken::Recycled));
         }
         loop {
@@ -343,12 +343,23 @@ impl Pool {
             let Some(spare) = spare else {
                 return Ok(None);
             };
-            if self.is_blank(&spare, bytes, &mut |_| true)? == Some(true) {
-                self.fs.rename(&spare, path)?;
+            let blank = self.is_blank(&spare, bytes, &mut |_| true);
+            if matches!(blank, Ok(Some(true))) {
+                self.hand_out(spare, path)?;
                 return Ok(Some(Taken::Zeroed));
             }
             lock(&self.unfit).push(spare);
+            blank?;
         }
+    }
+
+    /// Renames a file to `path`. One that stays here is removed later.
+    fn hand_out(&self, file: PathBuf, path: &Path) -> Result<()> {
+        let done = self.fs.rename(&file, path);
+        if done.is_err() {
+            lock(&self.unfit).push(file);
+        }
+        done
     }
 
     /// Renames the file in the making to `path`, as far as it is filled, if that is worth a log. Nobody
@@ -404,10 +415,16 @@ impl Pool {
             let old = NewNames::begin(&*self.fs, &self.log_dir);
             self.fs.rename(log, &to)?;
             // The log's old name must be gone for good before anything is written to the file.
-            self.fs.sync_dir(&self.dir)?;
-            old.sync(&*self.fs, &self.log_dir)?;
-            lock(&self.recycled).push(to);
-            return Ok(());
+            let gone = self.fs.sync_dir(&self.dir);
+            let gone = gone.and_then(|()| old.sync(&*self.fs, &self.log_dir));
+            // The log itself is not needed any more, whatever becomes of its file.
+            let place = if gone.is_ok() {
+                &self.recycled
+            } else {
+                &self.unfit
+            };
+            lock(place).push(to);
+            return gone;
         }
         let enough = self.ready() + lock(&self.retired).len() >= self.options.ready;
         if enough || !fits {
@@ -444,7 +461,7 @@ impl Pool {
                 self.starved.store(true, Ordering::Relaxed);
             }
             if let Some(making) = work.file.take() {
-                self.give_up(&making.path)?;
+                self.give_up(making.path)?;
             }
         }
         done
@@ -455,28 +472,37 @@ impl Pool {
     fn tidy(&self, enough: bool, go: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
         let unfit = lock(&self.unfit).pop();
         if let Some(path) = unfit {
-            return self.give_up(&path).map(|()| true);
+            return self.give_up(path).map(|()| true);
         }
         let left = lock(&self.left).pop();
         if let Some(path) = left {
             let wanted = self.ready() < self.options.ready;
             let mut go = |bytes| go(bytes) && !self.is_held();
-            match self.is_blank(&path, u64::MAX, &mut go)? {
-                Some(true) if wanted => lock(&self.ready).push(path),
-                Some(_) => self.fs.remove(&path)?,
-                None => lock(&self.left).push(path),
+            match self.is_blank(&path, u64::MAX, &mut go) {
+                Ok(Some(true)) if wanted => lock(&self.ready).push(path),
+                Ok(None) => lock(&self.left).push(path),
+                Ok(Some(_)) => self.give_up(path)?,
+                Err(e) => {
+                    lock(&self.unfit).push(path);
+                    return Err(e);
+                }
             }
             return Ok(true);
         }
         let old = lock(&self.retired).pop_if(|_| enough);
-        old.map_or(Ok(false), |(path, _)| self.fs.remove(&path).map(|()| true))
+        old.map_or(Ok(false), |(path, _)| self.give_up(path).map(|()| true))
     }
 
-    /// Removes a file that is not ready: nobody misses it, it is the pool's own.
-    fn give_up(&self, path: &Path) -> Result<()> {
-        self.fs
-            .remove(path)
-            .or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) })
+    /// Removes a file that is not ready: nobody misses it, it is the pool's own. What cannot be removed
+    /// now is tried again.
+    fn give_up(&self, path: PathBuf) -> Result<()> {
+        match self.fs.remove(&path) {
+            Err(e) if !e.is_not_found() => {
+                lock(&self.unfit).push(path);
+                Err(e)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn pick_up(&self, enough: bool) -> Option<AtWork<'_>> {
@@ -535,14 +561,14 @@ impl Pool {
             self.next_bytes()
         };
         let whole = bytes == self.options.file_bytes && !reserve;
-        let old = lock(&self.retired).pop_if(|_| whole);
         self.fs.create_dir(&self.dir)?;
+        let old = lock(&self.retired).pop_if(|_| whole);
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = self.dir.join(format!("{number}.zeroing"));
         let file = match self.open_to_fill(&path, old) {
             Ok(file) => file,
             Err(e) => {
-                self.give_up(&path)?;
+                self.give_up(path)?;
                 return Err(e);
             }
         };
@@ -565,7 +591,7 @@ impl Pool {
         if let Some((old, name)) = old {
             // Its blocks are allocated already: they are overwritten in place. Not before the log's
             // old name is gone for good: a recovery would read zeros there.
-            self.fs.rename(&old, path)?;
+            self.hand_out(old, path)?;
             self.fs.sync_dir(&self.dir)?;
             name.sync(&*self.fs, &self.log_dir)?;
             how = OpenHow::UPDATE;

@@ -35,6 +35,7 @@ pub(crate) mod tombstones;
 pub(crate) mod touch;
 
 use std::ops::Deref;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use base::stats::{Activity, Ticker};
@@ -439,14 +440,14 @@ fn unchanged(pick: &Pick) -> Written {
     }
 }
 
-/// The tables that a compaction made are part of nothing.
-fn discard(db: &Shared, pick: &Pick, new_files: &[NewFile]) {
-    if pick.kind == Kind::Merge {
-        for new in new_files {
-            let path = files::table_path(&db.dir, new.meta.number);
-            db.tables.janitor.add(path);
-        }
-    }
+/// The tables that a compaction made.
+fn made<'a>(
+    db: &'a Shared,
+    pick: &'a Pick,
+    new_files: &'a [NewFile],
+) -> impl Iterator<Item = PathBuf> + 'a {
+    let new = new_files.iter().filter(|_| pick.kind == Kind::Merge);
+    new.map(|new| files::table_path(&db.dir, new.meta.number))
 }
 
 fn install(db: &Shared, family: &Arc<Family>, pick: &Pick, new_files: &[NewFile]) -> Result<()> {
@@ -471,7 +472,7 @@ fn install(db: &Shared, family: &Arc<Family>, pick: &Pick, new_files: &[NewFile]
             "[{}] dropped: compaction discarded",
             family.name
         ));
-        discard(db, pick, new_files);
+        versions.discard(&db.tables.janitor, made(db, pick, new_files));
         return Ok(());
     }
     let next = next_version(&db.tables, family, &edit, Activity::Compaction);
@@ -480,9 +481,8 @@ fn install(db: &Shared, family: &Arc<Family>, pick: &Pick, new_files: &[NewFile]
         versions.log(&db.tables, &db.numbers, &families, last, edit)?;
         Ok(Arc::new(version))
     });
-    // Where the MANIFEST has failed, it may name the tables.
-    if logged.is_err() && !versions.has_failed() {
-        discard(db, pick, new_files);
+    if logged.is_err() {
+        versions.discard(&db.tables.janitor, made(db, pick, new_files));
     }
     let version = logged?;
     if let Some((level, key)) = &pick.cursor {

@@ -436,11 +436,14 @@ fn commit(
             edits.push(edit);
         }
         // From here on the MANIFEST may name the files.
-        made.keep();
+        let paths = made.take();
         let last = ticket.last.max(db.visible().0);
-        versions
-            .log_all(&db.tables, &db.numbers, &families, last, edits)
-            .inspect_err(|e| db.fail("MANIFEST", e))?;
+        let logged = versions.log_all(&db.tables, &db.numbers, &families, last, edits);
+        if let Err(e) = &logged {
+            versions.discard(&db.tables.janitor, paths);
+            db.fail("MANIFEST", e);
+        }
+        logged?;
         show(db, jobs, new);
         Ok(())
     })();

@@ -162,6 +162,8 @@ pub(crate) struct VersionSet {
     manifest: Option<Writer>,
     /// Why no edit is taken any more.
     failure: Option<Error>,
+    /// Tables of edits that the MANIFEST that has failed may have or not.
+    undecided: Vec<PathBuf>,
     pub(crate) max_column_family: u32,
     pub(crate) db_id: String,
     /// Logs below this number are not needed for recovery.
@@ -201,6 +203,7 @@ impl VersionSet {
         Self {
             manifest: None,
             failure: None,
+            undecided: Vec::new(),
             max_column_family,
             db_id,
             min_log_number_to_keep: 0,
@@ -292,7 +295,22 @@ impl VersionSet {
     ) -> Result<()> {
         let started = self.start_manifest(tables, numbers, families, last_sequence);
         self.failure = started.as_ref().err().map(Error::duplicate);
+        if started.is_ok() {
+            for path in self.undecided.drain(..) {
+                tables.janitor.add(path);
+            }
+        }
         started
+    }
+
+    /// These tables are part of no Version. Where the MANIFEST has failed it may name them, so that they stay
+    /// until another is begun.
+    pub(crate) fn discard(&mut self, janitor: &Janitor, paths: impl IntoIterator<Item = PathBuf>) {
+        if self.failure.is_some() {
+            self.undecided.extend(paths);
+        } else {
+            paths.into_iter().for_each(|path| janitor.add(path));
+        }
     }
 
     /// Makes an edit durable. The caller then installs what it says.

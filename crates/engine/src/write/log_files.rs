@@ -12,7 +12,7 @@ use base::stats::{Statistics, Ticker};
 use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{FileNumber, Result, ValueType};
-use io::{FileSystem, OpenHow, Probe};
+use io::{Create, File, FileSystem, OpenHow, Probe};
 use log::{LogOptions, Names, Pool, PoolOptions, TailPolicy, Taken, WalSync};
 
 use super::pace::Pace;
@@ -211,8 +211,7 @@ impl LogFiles {
         };
         let made = match (unit, taken) {
             (Some(unit), Some(_)) => {
-                let file = self.fs.open(&path, OpenHow::UPDATE.direct())?;
-                let capacity = file.len()?;
+                let (file, capacity) = self.open_new(number, OpenHow::UPDATE.direct())?;
                 self.pace.begin(number, capacity);
                 options.direct_unit = Some(unit);
                 options.sync = WalSync::Dsync;
@@ -230,7 +229,7 @@ impl LogFiles {
                 }
                 options.allocate_ahead = taken.map_or(self.allocate_ahead, |_| 0);
                 (options.tail, options.sync_unit) = self.growing_tail();
-                (self.fs.open(&path, how)?, LogKind::Buffered, u64::MAX)
+                (self.open_new(number, how)?.0, LogKind::Buffered, u64::MAX)
             }
         };
         if taken == Some(Taken::Recycled) {
@@ -257,6 +256,18 @@ impl LogFiles {
             capacity,
             recycled: taken == Some(Taken::Recycled),
         })
+    }
+
+    /// Opens the file of a new log; with its length.
+    fn open_new(&self, number: FileNumber, how: OpenHow) -> Result<(Arc<dyn File>, u64)> {
+        let path = files::wal_path(&self.dir, number);
+        let opened = self.fs.open(&path, how);
+        let opened = opened.and_then(|file| file.len().map(|len| (file, len)));
+        if opened.is_err() && how.create == Create::Never {
+            // It came from the pool, and has a log's name already.
+            self.discard_unused(number);
+        }
+        opened
     }
 
     /// What becomes of the last page of a growing log. No unit of it is written atomically, so with a

@@ -168,8 +168,12 @@ impl Shared {
                 files.discard_unused(number);
                 continue;
             }
-            log.switch(new)
-                .inspect_err(|e| self.fail("log switch", e))?;
+            if let Err(e) = log.switch(new) {
+                self.fail("log switch", &e);
+                drop(guard);
+                files.discard_unused(number);
+                return Err(e);
+            }
             self.note_new_log(old, number);
             self.log.info(format_args!("log {number}: {how}"));
             return Ok(number);

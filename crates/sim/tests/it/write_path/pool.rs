@@ -1,13 +1,17 @@
 //! Logs that are made ahead, and logs that are used again.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use base::clock::SystemClock;
 use base::stats::Ticker;
 use ironstone::Db;
 use ironstone::options::WalIoMode;
 use log::format::RecordType;
-use sim::hooked::Op;
+use log::{Pool, PoolOptions};
+use sim::hooked::{HookedFs, Op};
 
+use super::sweeps::Nth;
 use super::{DIR, Machine, SYNC, is_log, put, until};
 
 /// Zeroing hangs: no write waits for it, and the log grows.
@@ -176,4 +180,61 @@ fn recycling_goes_on_and_off_and_on_again() {
         machine.options.env.fs = machine.disk.shared();
     }
     assert!(machine.count(Ticker::WalRecycled) >= 4);
+}
+
+/// Files are filled, become logs, are given back and used again; whatever fails is done again next time.
+fn life(pool: &Pool, dir: &Path, recyclable: bool) {
+    for round in 0..4 {
+        for _ in 0..20 {
+            drop(pool.step(&mut |_| true));
+        }
+        let log = dir.join(format!("{round}.log"));
+        drop(pool.take(&log));
+        for _ in 0..2 {
+            if log.exists() {
+                drop(pool.retire(&log, recyclable));
+            }
+        }
+    }
+}
+
+/// A file of the pool whose renaming, reading, syncing or removing failed was on no list any more, and kept
+/// its space until the next open.
+#[test]
+fn whichever_call_fails_no_file_of_the_pool_is_forgotten() {
+    let mut swept = 0;
+    for recyclable in [false, true] {
+        for n in 0..200 {
+            let hook = Nth::off();
+            let dir = tempfile::tempdir().unwrap();
+            let left = dir.path().join(log::pool::DIR).join("1.zero");
+            std::fs::create_dir(left.parent().unwrap()).unwrap();
+            std::fs::write(&left, vec![0; 128 << 10]).unwrap();
+            let options = PoolOptions {
+                file_bytes: 128 << 10,
+                ready: 2,
+                direct: false,
+                recycle: usize::from(recyclable),
+            };
+            let fs = HookedFs::new(Arc::clone(&hook) as _);
+            let pool = Pool::open(fs, SystemClock::shared(), dir.path(), options).unwrap();
+            hook.arm(n);
+            life(&pool, dir.path(), recyclable);
+            let Some((op, path)) = hook.disarm() else {
+                break;
+            };
+            for _ in 0..100 {
+                pool.step(&mut |_| true).unwrap();
+            }
+            assert_eq!(pool.next(), None);
+            let names: Vec<_> = std::fs::read_dir(left.parent().unwrap())
+                .unwrap()
+                .map(|e| e.unwrap().file_name())
+                .collect();
+            // And the reserve.
+            assert_eq!(names.len(), pool.ready() + 1, "{op:?} {path:?}: {names:?}");
+            swept += 1;
+        }
+    }
+    assert!(swept > 50, "{swept}");
 }
