@@ -36,7 +36,7 @@ use base::clock::{Clock, SystemClock};
 use disk::{Cache, Disk, Fs};
 use floor::Floor;
 use report::{Case, Pair, Report};
-use run::{Engine, Figures, Run};
+use run::{Engine, Run};
 use throttle::Controller;
 
 /// Writes a second of the slow disk: a hard disk at 14,400 rpm, about.
@@ -399,38 +399,35 @@ impl Session<'_> {
     fn pair(&self, disk: &Disk, case: &Case, number: u32) -> Result<Pair, String> {
         let peer = self.peer.clone().ok_or("RocksDB is not there")?;
         let rocksdb = Engine::RocksDb(peer);
-        // A device may be slower ten seconds later: half of the raw writes go before the puts that are
-        // compared with them, half after, and the two halves say how much of a ratio is the device's mood.
-        let before = self.floor(disk, case.puts.div_ceil(2))?;
-        let ironstone = self.once(disk, &Engine::Ironstone, case.threads, case.puts, number)?;
-        let after = self.floor(disk, case.puts.div_ceil(2))?;
-        let halves = [before.figures(), after.figures()];
+        let mut floor = self.floor(disk)?;
+        let ironstone = self
+            .run(disk, &Engine::Ironstone, case.threads, case.puts, number)
+            .beside(&mut floor)?;
+        let mut rocksdb_floor = self.floor(disk)?;
+        let rocksdb = self
+            .run(disk, &rocksdb, case.threads, case.puts, number)
+            .beside(&mut rocksdb_floor)?;
         Ok(Pair {
-            floor: before.with(after).figures(),
-            halves,
+            floor: floor.figures(),
+            halves: floor.halves(),
             ironstone,
-            rocksdb: self.once(disk, &rocksdb, case.threads, case.puts, number)?,
+            rocksdb_floor: rocksdb_floor.figures(),
+            rocksdb,
         })
     }
 
-    fn floor(&self, disk: &Disk, writes: u64) -> Result<Floor, String> {
-        floor::measure(
-            &disk.mount,
-            &disk.counters,
-            writes,
-            self.arguments.run_seconds,
-            &*self.clock,
-        )
+    fn floor<'d>(&self, disk: &'d Disk) -> Result<Floor<'d>, String> {
+        Floor::make(&disk.mount, &disk.counters, Arc::clone(&self.clock))
     }
 
-    fn once(
-        &self,
-        disk: &Disk,
-        engine: &Engine,
+    fn run<'d>(
+        &'d self,
+        disk: &'d Disk,
+        engine: &'d Engine,
         threads: u32,
         puts: u64,
         pair: u32,
-    ) -> Result<Figures, String> {
+    ) -> Run<'d> {
         Run {
             benchmark: "fillsync",
             driver: &self.driver,
@@ -440,10 +437,9 @@ impl Session<'_> {
             threads,
             puts,
             seed: 1000 + pair,
-            flags: &self.flags(),
+            flags: self.flags(),
             seconds: self.arguments.run_seconds,
         }
-        .go()
     }
 
     /// What both engines get beside the benchmark itself.
@@ -460,16 +456,15 @@ impl Session<'_> {
         let fs = self.fs.first().copied().unwrap_or(Fs::Ext4);
         for cache in [Cache::WriteBack, Cache::WriteThrough] {
             let disk = Disk::make(&self.dir, fs, cache, self.arguments.image_mib)?;
-            let mut sides = vec![
-                ("raw", self.floor(&disk, COUNT_PUTS)?.figures()),
-                (
-                    "ironstone",
-                    self.once(&disk, &Engine::Ironstone, 1, COUNT_PUTS, 0)?,
-                ),
-            ];
+            let mut floor = self.floor(&disk)?;
+            floor.slice(COUNT_PUTS, self.arguments.run_seconds)?;
+            let raw = floor.figures();
+            drop(floor);
+            let count = |engine: &Engine| self.run(&disk, engine, 1, COUNT_PUTS, 0).go();
+            let mut sides = vec![("raw", raw), ("ironstone", count(&Engine::Ironstone)?)];
             if let Some(peer) = &self.peer {
                 let engine = Engine::RocksDb(peer.clone());
-                sides.push(("rocksdb", self.once(&disk, &engine, 1, COUNT_PUTS, 0)?));
+                sides.push(("rocksdb", count(&engine)?));
             }
             for (name, figures) in sides {
                 let each = figures.each;

@@ -1,6 +1,9 @@
 //! Flags of db_bench, and the effect that each has.
 
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use crate::db_bench::{db_bench, peer, refused, result, run};
 
@@ -394,6 +397,43 @@ fn what_is_shown() {
     assert!(run(&["--build_info"]).contains("rocksdb_build_mode: "));
     let e = refused(&["--statistics_string=zap", &db(&dir.path().join("x"))]);
     assert!(e.contains("must be BasicStatistics"), "{e}");
+}
+
+/// `bench-device` writes to the device in turns with the puts that it compares with: between two of them
+/// nothing runs, and no put is the slower for it.
+#[test]
+fn a_run_is_paused_for_others_and_the_time_is_not_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_db_bench"))
+        .args(["--benchmarks=fillseq", "--num=300", "--pause_every=100"])
+        .args(["--histogram", &db(&dir.path().join("paused"))])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let (pause, told) = (
+        Duration::from_millis(300),
+        format!("paused: {}", child.id()),
+    );
+    let (mut stdin, mut pauses, mut output) = (child.stdin.take().unwrap(), 0, String::new());
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        let line = line.unwrap();
+        if line == told {
+            std::thread::sleep(pause);
+            writeln!(stdin).unwrap();
+            pauses += 1;
+        }
+        output.push_str(&(line + "\n"));
+    }
+    assert!(child.wait().unwrap().success());
+    assert_eq!(pauses, 3, "{output}");
+    let words: Vec<&str> = result(&output, "fillseq").split_whitespace().collect();
+    let at = words.iter().position(|w| *w == "seconds").unwrap();
+    let seconds: f64 = words[at - 1].parse().unwrap();
+    assert!(seconds < pause.as_secs_f64(), "{output}");
+    let e = refused(&["--pause_every=1", "--threads=2", &db(&dir.path().join("x"))]);
+    assert!(e.contains("needs threads=1"), "{e}");
 }
 
 #[test]

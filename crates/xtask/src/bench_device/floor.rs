@@ -4,13 +4,14 @@
 //! `RWF_DSYNC`: nothing is allocated, no metadata changes, one write is in flight. The kernel makes
 //! of each a write with FUA, or a write and a flush, or a write alone, as the device needs it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use base::clock::Clock;
 use io::{AlignedBuf, FileSystem, OpenHow, SyncKind, WriteSync};
 
 use super::run::{Figures, Jobs};
-use super::stat::{Counters, Each, Stat};
+use super::stat::{Counters, Stat};
 
 /// Bytes of a write; more where the device's own block is larger.
 const BLOCK: u32 = 4096;
@@ -18,64 +19,92 @@ const BLOCK: u32 = 4096;
 /// Blocks of the file; the writes go round in it.
 const BLOCKS: u64 = 4096;
 
-/// Raw writes: the time of each, and what one cost the device.
-pub(crate) struct Floor {
+/// Raw writes into one file, in as many slices as wanted: a device's speed changes from second to second,
+/// so what is compared with them is measured between the slices. The file goes away with this.
+pub(crate) struct Floor<'a> {
+    counters: &'a Counters,
+    clock: Arc<dyn Clock>,
+    path: PathBuf,
+    file: Arc<dyn io::File>,
+    data: AlignedBuf,
     nanos: Vec<u64>,
-    each: Each,
+    /// Where in `nanos` each slice begins.
+    slices: Vec<usize>,
+    /// What the device did for all of them.
+    spent: Stat,
 }
 
-impl Floor {
-    /// Both together.
-    pub(crate) fn with(mut self, other: Self) -> Self {
-        let share = self.nanos.len() as f64 / (self.nanos.len() + other.nanos.len()).max(1) as f64;
-        self.each = self.each.mixed(share, other.each);
-        self.nanos.extend(other.nanos);
-        self
+impl<'a> Floor<'a> {
+    /// Makes the file on the file system at `mount`.
+    pub(crate) fn make(
+        mount: &Path,
+        counters: &'a Counters,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, String> {
+        let path = mount.join("floor");
+        let fs = io::posix::Posix::shared();
+        let made = || -> base::Result<_> {
+            prepare(&*fs, mount, &path)?;
+            let block = block_size(&*fs, mount)?;
+            let data = AlignedBuf::zeroed(block, block)?;
+            Ok((data, fs.open(&path, OpenHow::UPDATE.direct())?))
+        };
+        let (data, file) = made().map_err(|e| e.to_string())?;
+        let now = counters.read()?;
+        Ok(Self {
+            counters,
+            clock,
+            path,
+            file,
+            data,
+            nanos: Vec::new(),
+            slices: Vec::new(),
+            spent: now.since(now),
+        })
     }
 
-    pub(crate) fn figures(&self) -> Figures {
-        figures(&mut self.nanos.clone(), self.each)
-    }
-}
-
-/// Measures `writes` writes on the file system at `mount`, for at most `seconds`.
-pub(crate) fn measure(
-    mount: &Path,
-    counters: &Counters,
-    writes: u64,
-    seconds: u64,
-    clock: &dyn Clock,
-) -> Result<Floor, String> {
-    let path = mount.join("floor");
-    let mut nanos = Vec::new();
-    let fs = io::posix::Posix::shared();
-    prepare(&*fs, mount, &path).map_err(|e| e.to_string())?;
-    let mut before = counters.read()?;
-    let run = |before: &mut Stat, nanos: &mut Vec<u64>| -> Result<(), String> {
-        let text = |e: base::Error| e.to_string();
-        let block = block_size(&*fs, mount).map_err(text)?;
-        let mut data = AlignedBuf::zeroed(block, block).map_err(text)?;
-        let file = fs.open(&path, OpenHow::UPDATE.direct()).map_err(text)?;
-        *before = counters.read()?;
-        let begun = clock.monotonic_nanos();
+    /// A slice: `writes` writes, for at most `seconds`. Returns what the device did meanwhile.
+    pub(crate) fn slice(&mut self, writes: u64, seconds: u64) -> Result<Stat, String> {
+        self.slices.push(self.nanos.len());
+        let before = self.counters.read()?;
+        let begun = self.clock.monotonic_nanos();
         let mut last = begun;
-        for i in 0..writes {
-            data.fill(i as u8 | 1);
-            let offset = i % BLOCKS * block as u64;
-            io::write_all_at(&*file, &data, offset, WriteSync::Dsync).map_err(text)?;
-            let now = clock.monotonic_nanos();
-            nanos.push(now - last);
+        for _ in 0..writes {
+            let number = self.nanos.len() as u64;
+            self.data.fill(number as u8 | 1);
+            let offset = number % BLOCKS * self.data.len() as u64;
+            io::write_all_at(&*self.file, &self.data, offset, WriteSync::Dsync)
+                .map_err(|e| e.to_string())?;
+            let now = self.clock.monotonic_nanos();
+            self.nanos.push(now - last);
             last = now;
             if now - begun > seconds * 1_000_000_000 {
                 break;
             }
         }
-        Ok(())
-    };
-    run(&mut before, &mut nanos)?;
-    let each = counters.read()?.each_since(before, nanos.len() as u64);
-    fs.remove(&path).map_err(|e| e.to_string())?;
-    Ok(Floor { nanos, each })
+        let spent = self.counters.read()?.since(before);
+        self.spent = self.spent.plus(spent);
+        Ok(spent)
+    }
+
+    /// Of all slices.
+    pub(crate) fn figures(&self) -> Figures {
+        figures(&mut self.nanos.clone(), self.spent)
+    }
+
+    /// Of the first half of the slices and of the second: how far the device itself changes.
+    pub(crate) fn halves(&self) -> [Figures; 2] {
+        let middle = self.slices.get(self.slices.len() / 2);
+        let (first, second) = self.nanos.split_at(middle.copied().unwrap_or(0));
+        [first, second].map(|part| figures(&mut part.to_vec(), self.spent))
+    }
+}
+
+impl Drop for Floor<'_> {
+    fn drop(&mut self) {
+        // Left behind, it goes with the device or is overwritten by the next run.
+        std::fs::remove_file(&self.path).ok();
+    }
 }
 
 fn prepare(fs: &dyn FileSystem, mount: &Path, path: &Path) -> base::Result<()> {
@@ -94,7 +123,7 @@ fn block_size(fs: &dyn FileSystem, mount: &Path) -> base::Result<usize> {
 }
 
 /// Sorts the times of the writes and sums them up.
-fn figures(nanos: &mut [u64], each: Each) -> Figures {
+fn figures(nanos: &mut [u64], spent: Stat) -> Figures {
     nanos.sort_unstable();
     let sum: u64 = nanos.iter().sum();
     let mean = sum as f64 / 1000.0 / nanos.len().max(1) as f64;
@@ -104,7 +133,7 @@ fn figures(nanos: &mut [u64], each: Each) -> Figures {
         nanos.get(at).copied().unwrap_or_default() as f64 / 1000.0
     };
     Figures {
-        each,
+        each: spent.each_since(spent.since(spent), nanos.len() as u64),
         micros: mean,
         per_second: if mean > 0.0 { 1e6 / mean } else { 0.0 },
         p50: rank(0.5),
@@ -123,12 +152,12 @@ mod tests {
     #[test]
     fn percentiles_are_exact() {
         let mut nanos: Vec<u64> = (1..=1000).rev().map(|n| n * 1000).collect();
-        let f = figures(&mut nanos, Each::default());
+        let f = figures(&mut nanos, Stat::default());
         assert_eq!((f.p50, f.p99, f.p999), (500.0, 990.0, 999.0));
         assert_eq!(f.p9999, 1000.0);
         assert_eq!(f.micros, 500.5);
         assert!((f.per_second - 1998.0).abs() < 0.1);
-        assert_eq!(figures(&mut [], Each::default()).per_second, 0.0);
-        assert_eq!(figures(&mut [2000], Each::default()).p999, 2.0);
+        assert_eq!(figures(&mut [], Stat::default()).per_second, 0.0);
+        assert_eq!(figures(&mut [2000], Stat::default()).p999, 2.0);
     }
 }

@@ -162,7 +162,7 @@ fn all_modes(session: &Session<'_>, place: &Place<'_>, rows: &mut Vec<Row>) -> R
                 threads: 1,
                 puts,
                 seed: 1000 + number,
-                flags: &own.chain(session.flags()).collect::<Vec<_>>(),
+                flags: own.chain(session.flags()).collect(),
                 seconds: session.arguments.run_seconds,
             }
             .go()

@@ -4,11 +4,17 @@
 //! is open, and again when the result is there, before it closes: opening and closing are not
 //! counted, what the engine does in the background meanwhile is.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::floor::Floor;
 use super::stat::{Counters, Each, Stat};
+
+/// How often the puts of one thread are held for raw writes.
+const PAUSES: u64 = 20;
 
 /// What a run gave.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -84,16 +90,38 @@ pub(crate) struct Run<'a> {
     pub(crate) puts: u64,
     pub(crate) seed: u32,
     /// Further flags, the same for both engines.
-    pub(crate) flags: &'a [String],
+    pub(crate) flags: Vec<String>,
     /// Seconds after which the run is ended and is an error.
     pub(crate) seconds: u64,
 }
 
 impl Run<'_> {
-    /// Runs it.
+    /// Runs it alone.
     pub(crate) fn go(&self) -> Result<Figures, String> {
+        self.with(None)
+    }
+
+    /// Runs it in turns with as many raw writes. One thread is held between two puts, and its whole process
+    /// is stopped, so that nothing of it goes on beside the raw writes; with more threads half of these go
+    /// before, half after.
+    pub(crate) fn beside(&self, floor: &mut Floor<'_>) -> Result<Figures, String> {
+        if self.threads == 1 {
+            return self.with(Some(floor));
+        }
+        floor.slice(self.puts.div_ceil(2), self.seconds)?;
+        let figures = self.go()?;
+        floor.slice(self.puts.div_ceil(2), self.seconds)?;
+        Ok(figures)
+    }
+
+    /// Puts between two pauses.
+    fn turn(&self) -> u64 {
+        (self.puts / PAUSES).max(1)
+    }
+
+    fn with(&self, floor: Option<&mut Floor<'_>>) -> Result<Figures, String> {
         let db = self.mount.join("db");
-        let mut result = self.measure(&db);
+        let mut result = self.measure(&db, floor);
         if let Ok(figures) = &mut result {
             let log = std::fs::read(db.join("LOG")).unwrap_or_default();
             figures.jobs = Jobs::of(&String::from_utf8_lossy(&log));
@@ -107,21 +135,36 @@ impl Run<'_> {
         Ok(figures)
     }
 
-    fn measure(&self, db: &Path) -> Result<Figures, String> {
+    fn measure(&self, db: &Path, mut floor: Option<&mut Floor<'_>>) -> Result<Figures, String> {
         let mut command = self.command(db);
+        if floor.is_some() {
+            command.arg(format!("--pause_every={}", self.turn()));
+        }
         let mut child = command
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|e| format!("setpriv: {e}"))?;
         let mut counted = Counted::of(self.benchmark);
+        let mut stdin = child.stdin.take();
         if let Some(stdout) = child.stdout.take() {
             for line in BufReader::new(stdout).lines() {
                 let line = line.map_err(|e| format!("db_bench: {e}"))?;
+                if let Some(process) = paused(&line)
+                    && let Some(floor) = &mut floor
+                {
+                    let stopped = Stopped::stop(process)?;
+                    counted.skip(floor.slice(self.turn(), self.seconds)?);
+                    drop(stopped);
+                    if let Some(stdin) = &mut stdin {
+                        writeln!(stdin).map_err(|e| format!("db_bench: {e}"))?;
+                    }
+                }
                 counted.line(line, || self.counters.read())?;
             }
         }
+        drop(stdin);
         let mut errors = String::new();
         if let Some(mut stderr) = child.stderr.take() {
             stderr
@@ -164,8 +207,32 @@ impl Run<'_> {
             .arg(format!("--num={}", self.puts.max(1)))
             .arg(format!("--writes={each}"))
             .arg(format!("--seed={}", self.seed))
-            .args(self.flags);
+            .args(&self.flags);
         command
+    }
+}
+
+/// The process that says it is paused: `paused: 1234`.
+fn paused(line: &str) -> Option<i32> {
+    line.strip_prefix("paused: ")?.parse().ok()
+}
+
+/// A stopped process, which goes on when this is dropped.
+struct Stopped(Pid);
+
+impl Stopped {
+    fn stop(process: i32) -> Result<Self, String> {
+        let pid =
+            Pid::from_raw(process).ok_or_else(|| format!("db_bench: no process {process}"))?;
+        kill_process(pid, Signal::STOP).map_err(|e| format!("stopping process {process}: {e}"))?;
+        Ok(Self(pid))
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // An error: it is gone, and its output ends.
+        kill_process(self.0, Signal::CONT).ok();
     }
 }
 
@@ -189,6 +256,11 @@ impl Counted {
             benchmark: benchmark.to_owned(),
             ..Self::default()
         }
+    }
+
+    /// What the device did for others between two operations is not theirs.
+    fn skip(&mut self, spent: Stat) {
+        self.before = self.before.map(|before| before.plus(spent));
     }
 
     fn line(&mut self, line: String, now: impl Fn() -> Result<Stat, String>) -> Result<(), String> {
@@ -311,6 +383,25 @@ mod tests {
         };
         assert_eq!(Jobs::of(ours), jobs(2, 1, 0));
         assert_eq!(Jobs::of(theirs), jobs(1, 0, 1));
+    }
+
+    #[test]
+    fn what_others_wrote_in_a_pause_is_not_counted() {
+        let stat = |requests| Stat {
+            requests,
+            ..Stat::default()
+        };
+        let mut counted = Counted::of("fillsync");
+        let mut lines = OUTPUT.lines();
+        for line in lines.by_ref().take(2) {
+            counted.line(line.to_owned(), || Ok(stat(100))).unwrap();
+        }
+        assert_eq!(paused("paused: 12"), Some(12));
+        counted.skip(stat(5_000));
+        for line in lines {
+            counted.line(line.to_owned(), || Ok(stat(45_100))).unwrap();
+        }
+        assert!((counted.figures().unwrap().each.requests - 2.0).abs() < 1e-9);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::trace::Trace;
 const SECTOR: f64 = 512.0;
 
 /// Counters of a block device, all growing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stat {
     /// Field 5: write requests, and empty flushes.
     pub(crate) requests: u64,
@@ -70,17 +70,38 @@ impl Stat {
         })
     }
 
-    /// What was done since `earlier`, for each of `operations`.
-    pub(crate) fn each_since(self, earlier: Self, operations: u64) -> Each {
-        let of = |now: u64, then: u64| now.saturating_sub(then) as f64 / operations.max(1) as f64;
-        Each {
-            requests: of(self.requests, earlier.requests),
-            flushes: of(self.flushes, earlier.flushes),
-            sectors: of(self.sectors, earlier.sectors),
+    /// What was done since `earlier`.
+    pub(crate) fn since(self, earlier: Self) -> Self {
+        Self {
+            requests: self.requests.saturating_sub(earlier.requests),
+            sectors: self.sectors.saturating_sub(earlier.sectors),
+            flushes: self.flushes.saturating_sub(earlier.flushes),
             writes: self
                 .writes
                 .zip(earlier.writes)
-                .map(|(now, then)| of(now, then)),
+                .map(|(now, then)| now.saturating_sub(then)),
+        }
+    }
+
+    /// Both together.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            requests: self.requests + other.requests,
+            sectors: self.sectors + other.sectors,
+            flushes: self.flushes + other.flushes,
+            writes: self.writes.zip(other.writes).map(|(a, b)| a + b),
+        }
+    }
+
+    /// What was done since `earlier`, for each of `operations`.
+    pub(crate) fn each_since(self, earlier: Self, operations: u64) -> Each {
+        let done = self.since(earlier);
+        let of = |count: u64| count as f64 / operations.max(1) as f64;
+        Each {
+            requests: of(done.requests),
+            flushes: of(done.flushes),
+            sectors: of(done.sectors),
+            writes: done.writes.map(of),
         }
     }
 }
@@ -99,17 +120,6 @@ pub(crate) struct Each {
 }
 
 impl Each {
-    /// The mean of both, this one with a weight of `share`.
-    pub(crate) fn mixed(self, share: f64, other: Self) -> Self {
-        let of = |a: f64, b: f64| a * share + b * (1.0 - share);
-        Self {
-            requests: of(self.requests, other.requests),
-            flushes: of(self.flushes, other.flushes),
-            sectors: of(self.sectors, other.sectors),
-            writes: self.writes.zip(other.writes).map(|(a, b)| of(a, b)),
-        }
-    }
-
     /// Bytes written.
     pub(crate) fn bytes(self) -> f64 {
         self.sectors * SECTOR

@@ -387,6 +387,10 @@ fn unmet(flags: &Flags) -> Vec<String> {
             "'readwritepercent', and those of merges and deletions, are above 100",
         ),
         (
+            flags.pause_every > 0 && flags.threads > 1,
+            "'pause_every' needs threads=1: the others would go on",
+        ),
+        (
             flags.use_existing_keys && !flags.use_existing_db,
             "'use_existing_keys' needs use_existing_db",
         ),

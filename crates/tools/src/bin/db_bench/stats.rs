@@ -3,6 +3,7 @@
 //! The clock is read at the start and the end of a run, and after each operation only where a
 //! histogram is wanted, as RocksDB's db_bench does: what is measured stays the engine.
 
+use std::io::Write as _;
 use std::sync::Arc;
 
 use base::clock::Clock;
@@ -69,6 +70,9 @@ pub(crate) struct Stats<'a> {
     histograms: Option<Histograms>,
     /// Operations that take so long are told.
     slow_micros: u64,
+    /// `--pause_every`, and the operation after which the next pause is.
+    pause_every: u64,
+    next_pause: u64,
 }
 
 impl<'a> Stats<'a> {
@@ -100,6 +104,8 @@ impl<'a> Stats<'a> {
             } else {
                 u64::MAX
             },
+            pause_every: flags.pause_every,
+            next_pause: pause_after(0, flags.pause_every),
         }
     }
 
@@ -107,6 +113,7 @@ impl<'a> Stats<'a> {
     pub(crate) fn beside(mut self) -> Self {
         self.reporter = None;
         self.next_report = u64::MAX;
+        self.next_pause = u64::MAX;
         self
     }
 
@@ -116,6 +123,7 @@ impl<'a> Stats<'a> {
         self.started = self.clock.monotonic_nanos();
         self.last = self.started;
         self.reported = (self.started, 0);
+        self.next_pause = pause_after(0, self.pause_every);
     }
 
     /// Stops the time. The second call does nothing.
@@ -152,7 +160,25 @@ impl<'a> Stats<'a> {
         if self.done >= self.next_report {
             self.report_progress();
         }
+        if self.done >= self.next_pause {
+            self.pause();
+        }
         self.next_look = self.next_look();
+    }
+
+    /// Waits for whoever asked for `--pause_every`; the time of it is nobody's. Without an answer the run
+    /// goes on: who asked is gone.
+    #[cold]
+    fn pause(&mut self) {
+        let begun = self.clock.monotonic_nanos();
+        let told = writeln!(std::io::stdout(), "paused: {}", std::process::id());
+        drop(told);
+        std::io::stdin().read_line(&mut String::new()).ok();
+        let paused = self.clock.monotonic_nanos() - begun;
+        self.started += paused;
+        self.last += paused;
+        self.reported.0 += paused;
+        self.next_pause = pause_after(self.done, self.pause_every);
     }
 
     /// At how many operations there is more to do than to count.
@@ -160,7 +186,7 @@ impl<'a> Stats<'a> {
         if self.histograms.is_some() || self.reporter.is_some() {
             0
         } else {
-            self.next_report
+            self.next_report.min(self.next_pause)
         }
     }
 
@@ -273,6 +299,11 @@ struct Totals<'a> {
 
 /// RocksDB's line: time of an operation in its thread, operations a second of all threads
 /// together, seconds from the first start to the last end.
+/// The operation after which the next pause is.
+fn pause_after(done: u64, every: u64) -> u64 {
+    if every == 0 { u64::MAX } else { done + every }
+}
+
 fn result_line(t: &Totals<'_>) -> String {
     let micros = t.busy_seconds * 1e6 / t.operations as f64;
     let rate = (t.operations as f64 / t.elapsed_seconds) as i64;

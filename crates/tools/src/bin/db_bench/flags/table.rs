@@ -272,6 +272,9 @@ flags! {
         slow_usecs: u64 = 1_000_000;
         /// Where a benchmark is repeated, show the confidence interval after each run instead of the mean.
         confidence_interval_only: bool = false;
+        /// After each so many operations say `paused: PID` and wait for a line on standard input, so that
+        /// another program can measure in between; counted in no operation. Needs one thread; 0: do not.
+        pause_every: u64 = 0;
         /// Write the rate of each so many seconds to report_file; 0: do not.
         report_interval_seconds: i64 = 0;
         /// The file of report_interval_seconds.
