@@ -103,6 +103,20 @@ fn a_sync_of_older_logs_alone_ends() {
     writer.join().unwrap();
 }
 
+/// The same with nothing left to chance: a flush has begun a log, which is empty, and what was written before
+/// lies in the older one alone.
+#[test]
+fn a_sync_of_older_logs_alone_ends_without_another_write() {
+    let machine = Machine::new(WalIoMode::Buffered);
+    let db = Arc::new(machine.open());
+    db.pause_background_work().unwrap();
+    db.put("in the older log", "v").unwrap();
+    flush_in_background(&db);
+    let syncing = Arc::clone(&db);
+    in_time("a sync", move || syncing.sync_wal().unwrap());
+    machine.cut_power(&["in the older log".to_owned()], &[]);
+}
+
 /// The same wait beside `resume`: the flight's log was given up, and nobody was told.
 #[test]
 fn syncs_end_beside_failures_and_resumes() {
