@@ -678,6 +678,7 @@ mod tests {
         let own = [
             "engine",
             "flush_wal_every",
+            "pause_every",
             "process_stats",
             "recycle_log_file_num",
             "two_write_queues",
