@@ -27,7 +27,7 @@ use crate::compaction::output::{Output, OutputContext};
 use crate::compaction::stats::LevelStats;
 use crate::compaction::tombstones::{Hidden, Tombstones};
 use crate::events::Event;
-use crate::family::Family;
+use crate::family::{Family, FamilySet};
 use crate::files;
 use crate::filter::{FilterContext, TableCreationReason};
 use crate::jobs::Work;
@@ -344,6 +344,31 @@ pub(crate) fn build_level0(
     output.finish()
 }
 
+/// After a failure the logs may hold batches that nobody was told of as written: no family leaves them before
+/// the others, or a crash in between brings half of a batch back. Nobody writes, so that each family's
+/// first log is that of the oldest memtable that these flushes leave. Returns the edits of families that have no
+/// table here.
+fn leave_logs_together(families: &FamilySet, done: &mut [Written]) -> Vec<VersionEdit> {
+    let mut others = Vec::new();
+    for family in families.iter() {
+        let view = family.view.load();
+        let flushed = done.iter_mut().find(|w| w.edit.column_family == family.id);
+        let gone: &[Arc<Memtable>] = flushed.as_ref().map_or(&[], |w| &w.job.memtables);
+        let stays = |m: &&Arc<Memtable>| !gone.iter().any(|g| Arc::ptr_eq(g, m));
+        let oldest = view.imm.iter().rev().find(stays).unwrap_or(&view.mem);
+        let log = Some(oldest.log_number().0);
+        match flushed {
+            Some(w) => w.edit.log_number = log,
+            None => others.push(VersionEdit {
+                column_family: family.id,
+                log_number: log,
+                ..Default::default()
+            }),
+        }
+    }
+    others
+}
+
 /// Makes the edits durable, all of them or none, then swaps the families' Views.
 fn install(db: &Shared, versions: &mut VersionSet, done: &mut Vec<Written>) -> Result<()> {
     // The MANIFEST does not know a dropped family any more.
@@ -360,6 +385,11 @@ fn install(db: &Shared, versions: &mut VersionSet, done: &mut Vec<Written>) -> R
         return Ok(());
     }
     let families = db.families.load();
+    let others = if db.state().resuming {
+        leave_logs_together(&families, done)
+    } else {
+        Vec::new()
+    };
     let log_of = |f: &Arc<Family>| {
         let by_edit = done.iter().find(|w| w.edit.column_family == f.id);
         by_edit.map_or(f.log_number().0, |w| w.edit.log_number.unwrap_or(0))
@@ -371,7 +401,8 @@ fn install(db: &Shared, versions: &mut VersionSet, done: &mut Vec<Written>) -> R
     {
         w.edit.min_log_number_to_keep = Some(needed);
     }
-    let edits = done.iter().map(|w| w.edit.clone()).collect();
+    let edits = others.iter().chain(done.iter().map(|w| &w.edit));
+    let edits = edits.cloned().collect();
     let last = db.visible().0;
     versions.log_all(&db.tables, &db.numbers, &families, last, edits)?;
     // Not before: a MANIFEST that begins just now describes the database without these edits.
