@@ -579,7 +579,7 @@ impl Db {
 /// The logs.
 impl Db {
     /// The logs that hold a batch, archived ones first, in the order in which they were written.
-    /// Errors: a directory cannot be read; a log begins with damage.
+    /// One that begins with damage counts as one without. Errors: a directory or a log cannot be read.
     pub fn get_sorted_wal_files(&self) -> Result<Vec<WalFile>> {
         updates::sorted(&self.shared)
     }

@@ -51,6 +51,19 @@ pub(crate) fn built_with(
         .ok_or_else(|| format!("cargo did not tell where {name} is"))
 }
 
+/// The platform of this machine, as the compiler calls it.
+pub(crate) fn platform() -> Result<String, String> {
+    let said = Command::new("rustc")
+        .arg("-vV")
+        .output()
+        .map_err(|e| format!("rustc: {e}"))?;
+    String::from_utf8_lossy(&said.stdout)
+        .lines()
+        .find_map(|l| l.strip_prefix("host: "))
+        .map(str::to_owned)
+        .ok_or_else(|| "rustc -vV does not name a host".to_owned())
+}
+
 /// What a run of db_bench printed as results. Errors: it failed; with what it said.
 pub(crate) fn output_of(command: Command) -> Result<String, String> {
     outputs_of(command).map(|(results, _)| results)

@@ -110,7 +110,7 @@ fn build(home: &Path) -> Result<PathBuf, String> {
             )
         })?;
     // Code for a platform that is named gets the flags, and what runs while building does not.
-    let platform = platform()?;
+    let platform = crate::driver::platform()?;
     eprintln!("building the targets, with the address sanitizer; minutes, if it is the first time");
     let mut cargo = Command::new("cargo");
     cargo
@@ -121,19 +121,6 @@ fn build(home: &Path) -> Result<PathBuf, String> {
         .args(["build", "--release", "--bins", "--target", &platform]);
     call(&mut cargo).map_err(|e| format!("the targets do not build: {e}"))?;
     Ok(home.join("target").join(platform).join("release"))
-}
-
-/// The platform of this machine, as the compiler calls it.
-fn platform() -> Result<String, String> {
-    let said = Command::new("rustc")
-        .arg("-vV")
-        .output()
-        .map_err(|e| format!("rustc: {e}"))?;
-    String::from_utf8_lossy(&said.stdout)
-        .lines()
-        .find_map(|l| l.strip_prefix("host: "))
-        .map(str::to_owned)
-        .ok_or_else(|| "rustc -vV does not name a host".to_owned())
 }
 
 /// Writes the seeds of all targets.

@@ -14,6 +14,7 @@ mod driver;
 mod fuzz;
 mod generate;
 mod loom;
+mod miri;
 mod mutants;
 mod peers;
 mod schedules;
@@ -22,6 +23,7 @@ mod source;
 mod spread;
 mod tidy;
 mod tree;
+mod tsan;
 
 use std::process::ExitCode;
 
@@ -65,6 +67,10 @@ enum Task {
     Schedules(schedules::Arguments),
     /// Run models of what is shared without locks in every order that memory allows
     Loom(loom::Arguments),
+    /// Interpret the tests of what handles memory by hand, and of codecs; needs a nightly toolchain
+    Miri(miri::Arguments),
+    /// Run the tests in which threads meet under the thread sanitizer
+    Tsan(tsan::Arguments),
     /// Feed every decoder with anything, for some seconds each
     Fuzz(fuzz::Arguments),
     /// Check the rules of the source tree: modules, layers, unsafe islands, documents
@@ -88,6 +94,8 @@ fn main() -> ExitCode {
         Task::Soak(arguments) => soak::run(&arguments),
         Task::Schedules(arguments) => schedules::run(&arguments),
         Task::Loom(arguments) => loom::run(&arguments),
+        Task::Miri(arguments) => miri::run(&arguments),
+        Task::Tsan(arguments) => tsan::run(&arguments),
         Task::Fuzz(arguments) => fuzz::run(&arguments),
         Task::Tidy(arguments) => tidy::run(&arguments),
         Task::Gen(arguments) => generate::run(&arguments),

@@ -21,7 +21,13 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
-    let arguments_of_build = ["--package", "ironstone-sim", "--test", "schedules"];
+    // With the checks of debug builds, and twice as fast.
+    let arguments_of_build = [
+        ["--profile", "soak"],
+        ["--package", "ironstone-sim"],
+        ["--test", "schedules"],
+    ];
+    let arguments_of_build = arguments_of_build.concat();
     let variables = [
         ("RUSTFLAGS", "--cfg shuttle"),
         ("CARGO_TARGET_DIR", "target/shuttle"),

@@ -230,17 +230,15 @@ impl Wal {
         Ok(all)
     }
 
-    /// Every log that holds a batch, in the order of their numbers. `newest` may be in the middle
-    /// of being written.
-    pub(crate) fn sorted(self: &Arc<Self>, newest: Option<FileNumber>) -> Result<Vec<WalFile>> {
+    /// Every log that holds a batch, in the order of their numbers.
+    pub(crate) fn sorted(self: &Arc<Self>) -> Result<Vec<WalFile>> {
         let mut out = Vec::new();
         for (number, kind) in self.numbers()? {
             let pinned = match self.open_log(number) {
                 Err(e) if e.is_not_found() => continue, // gone since
                 other => other?,
             };
-            let whole = newest.is_some_and(|n| number < n);
-            if let Some(start_sequence) = self.first_sequence(&pinned, whole)? {
+            if let Some(start_sequence) = self.first_sequence(&pinned)? {
                 out.push(WalFile {
                     kind,
                     log_number: number.0,
@@ -262,21 +260,17 @@ impl Wal {
         })
     }
 
-    /// The sequence number of the log's first batch; `None` if it has none. Errors: a log that is
-    /// written to its end (`whole`) begins with damage.
-    fn first_sequence(&self, log: &Pinned, whole: bool) -> Result<Option<u64>> {
+    /// The sequence number of the log's first batch; `None` if it has none. A log that begins with damage
+    /// has none: so does one whose first write failed, which leaves half a record, and nothing of it was
+    /// acknowledged. Whether something is missing shows in the log behind it.
+    fn first_sequence(&self, log: &Pinned) -> Result<Option<u64>> {
         if let Some(&known) = lock(&self.first_sequences).get(&log.number) {
             return Ok(Some(known));
         }
         let mut reader = plain_reader(Arc::clone(&log.file), log.number);
         let mut record = Vec::new();
         if !reader.read(&mut record)? {
-            return match reader.end() {
-                log::End::Torn { offset, reason, .. } if whole => Err(Error::corruption(*reason)
-                    .file(log.file.path())
-                    .offset(*offset)),
-                _ => Ok(None),
-            };
+            return Ok(None);
         }
         let sequence = sequence_of(&record)
             .ok_or_else(|| Error::corruption("log record too small").file(log.file.path()))?;

@@ -77,8 +77,8 @@ pub(crate) fn since(db: &Arc<Shared>, from: u64) -> Result<UpdatesIterator> {
         )));
     }
     let files = sorted(db)?;
+    // If there is none, from the first log on: one that begins with damage may have been it.
     let first = files.iter().rfind(|f| f.start_sequence() <= from);
-    let first = first.or(files.first());
     let mut it = UpdatesIterator {
         db: Arc::clone(db),
         from,
@@ -96,7 +96,7 @@ pub(crate) fn since(db: &Arc<Shared>, from: u64) -> Result<UpdatesIterator> {
 
 /// Every log that holds a batch, archived ones first.
 pub(crate) fn sorted(db: &Shared) -> Result<Vec<WalFile>> {
-    db.wal.sorted(db.newest_log())
+    db.wal.sorted()
 }
 
 impl UpdatesIterator {
@@ -176,6 +176,9 @@ impl UpdatesIterator {
             if last < self.from {
                 return Ok(None);
             }
+            if first > self.from && self.torn.is_some() {
+                return Err(self.gap(self.from, first, before));
+            }
             return self.show(batch);
         };
         if last <= shown && batch.count() > 0 {
@@ -211,9 +214,10 @@ impl UpdatesIterator {
 
     /// The error of missing sequence numbers, `expected` to `found` - 1.
     fn gap(&mut self, expected: u64, found: u64, before: u64) -> Error {
+        let go_on = format!("go on with get_updates_since({found}), or copy the database anew");
         if let Some(torn) = self.torn.take() {
             return torn.hint(format!(
-                "sequence {expected} should follow; the next log begins with {found}"
+                "sequence {expected} should follow; the next log begins with {found}; {go_on}"
             ));
         }
         let path = self.log.as_ref().map(|l| l.pin.file.path().to_path_buf());
@@ -222,7 +226,6 @@ impl UpdatesIterator {
         } else {
             format!("a batch from sequence {found} on overlaps what was written before it")
         };
-        let hint = format!("go on with get_updates_since({found}), or copy the database anew");
         let error = if before == 0 && found > expected {
             Error::not_found(format!(
                 "{missing}: the logs that held them were deleted, or they were written with \
@@ -232,8 +235,8 @@ impl UpdatesIterator {
             Error::corruption(format!("gap in sequence numbers: {missing}")).offset(before)
         };
         match path {
-            Some(path) => error.file(path).hint(hint),
-            None => error.hint(hint),
+            Some(path) => error.file(path).hint(go_on),
+            None => error.hint(go_on),
         }
     }
 

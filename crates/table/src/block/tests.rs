@@ -135,7 +135,7 @@ fn check_seeks(block: &Block, model: &[(Vec<u8>, Vec<u8>)], cmp: &Comparator, ke
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 200 }))]
     #[test]
     fn every_layout_reads_as_its_model(
         prefix in proptest::collection::vec(any::<u8>(), 0..12),

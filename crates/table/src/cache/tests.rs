@@ -134,7 +134,7 @@ fn concurrent_hits_always_return_the_right_block() {
             });
         }
         let mut rng = Rng::new(99);
-        for _ in 0..30_000 {
+        for _ in 0..if cfg!(miri) { 150 } else { 30_000 } {
             match rng.below(100) {
                 0 => cache.set_capacity(100_000 + rng.below(400_000) as usize),
                 1 => drop(cache.reserve(rng.below(100_000) as usize)),
@@ -148,7 +148,7 @@ fn concurrent_hits_always_return_the_right_block() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    assert!(hits.load(Ordering::Relaxed) > 1000);
+    assert!(cfg!(miri) || hits.load(Ordering::Relaxed) > 1000);
     assert_eq!(cache.pinned_usage(), 0);
     cache.set_capacity(0);
     assert_eq!((cache.len(), cache.usage()), (0, 0));
@@ -157,7 +157,8 @@ fn concurrent_hits_always_return_the_right_block() {
 #[test]
 fn a_shard_grows_its_table_and_chunks() {
     let cache = BlockCache::new(64 << 20);
-    let keys: Vec<_> = (0..100_000).map(|i| key(i % 3, i)).collect();
+    let n = if cfg!(miri) { 300 } else { 100_000 };
+    let keys: Vec<_> = (0..n).map(|i| key(i % 3, i)).collect();
     for k in &keys {
         assert!(cache.insert(*k, &block(*k, 1)));
     }

@@ -436,6 +436,41 @@ fn a_run_is_paused_for_others_and_the_time_is_not_counted() {
     assert!(e.contains("needs threads=1"), "{e}");
 }
 
+/// A histogram's buckets are half as wide again as the value: a percentile out of them says little of a few
+/// percent.
+#[test]
+fn the_time_of_each_operation_is_written_to_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("times");
+    let times_file = format!("--times_file={}", file.display());
+    let db = db(&dir.path().join("db"));
+    let output = run(&[
+        "--benchmarks=fillseq,fillrandom",
+        "--num=300",
+        "--threads=2",
+        &times_file,
+        &db,
+    ]);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let times: Vec<u64> = text.lines().map(|line| line.parse().unwrap()).collect();
+    // fillseq has one thread; the last benchmark counts.
+    assert_eq!(times.len(), 600, "{output}");
+    let words: Vec<&str> = result(&output, "fillrandom").split_whitespace().collect();
+    let at = words.iter().position(|w| *w == "micros/op").unwrap();
+    let mean: f64 = words[at - 1].parse().unwrap();
+    let sum: u64 = times.iter().sum();
+    let told = sum as f64 / 600_000.0;
+    // The result also has what a thread does before its first operation and behind its last.
+    assert!(told > 0.0 && told <= mean * 1.01, "{told} {mean}");
+    let e = refused(&[
+        "--benchmarks=fillseq",
+        "--num=10",
+        "--times_file=/nowhere/x",
+        &db,
+    ]);
+    assert!(e.contains("/nowhere/x"), "{e}");
+}
+
 #[test]
 fn what_one_engine_lacks_is_refused_with_a_reason() {
     let dir = tempfile::tempdir().unwrap();

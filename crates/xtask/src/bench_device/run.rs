@@ -34,6 +34,22 @@ pub(crate) struct Figures {
     pub(crate) jobs: Jobs,
 }
 
+impl Figures {
+    /// Sets the percentiles out of the operations' nanoseconds: exact, by the nearest rank.
+    pub(super) fn rank(&mut self, nanos: &mut [u64]) {
+        nanos.sort_unstable();
+        let rank = |share: f64| {
+            let at = (nanos.len() as f64 * share).ceil() as usize;
+            let at = at.clamp(1, nanos.len().max(1)) - 1;
+            nanos.get(at).copied().unwrap_or_default() as f64 / 1000.0
+        };
+        self.p50 = rank(0.5);
+        self.p99 = rank(0.99);
+        self.p999 = rank(0.999);
+        self.p9999 = rank(0.9999);
+    }
+}
+
 /// How often something was done in the background, or in the way of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Jobs {
@@ -136,7 +152,10 @@ impl Run<'_> {
     }
 
     fn measure(&self, db: &Path, mut floor: Option<&mut Floor<'_>>) -> Result<Figures, String> {
+        // Not on the disk that is measured.
+        let times = super::folder().join("times");
         let mut command = self.command(db);
+        command.arg(format!("--times_file={}", times.display()));
         if floor.is_some() {
             command.arg(format!("--pause_every={}", self.turn()));
         }
@@ -183,9 +202,11 @@ impl Run<'_> {
         if !status.success() {
             return Err(format!("{arguments} failed ({status}):\n{}", errors.trim()));
         }
-        counted
+        let mut figures = counted
             .figures()
-            .ok_or_else(|| format!("{arguments}: no result in:\n{}", counted.output))
+            .ok_or_else(|| format!("{arguments}: no result in:\n{}", counted.output))?;
+        figures.rank(&mut read_times(&times)?);
+        Ok(figures)
     }
 
     /// db_bench, bounded in time, and ended if this process ends first.
@@ -200,7 +221,6 @@ impl Run<'_> {
             .arg(format!("--engine={}", self.engine.flag()))
             .arg(format!("--db={}", db.display()))
             .arg(format!("--benchmarks={}", self.benchmark))
-            .arg("--histogram")
             .args(["--key_size=16", "--value_size=100"])
             .arg("--compression_type=none")
             .arg(format!("--threads={}", self.threads))
@@ -245,8 +265,6 @@ struct Counted {
     operations: u64,
     /// Microseconds of an operation, operations a second.
     rate: Option<(f64, f64)>,
-    /// Percentiles 50, 99, 99.9 and 99.99.
-    percentiles: Option<[f64; 4]>,
     output: String,
 }
 
@@ -270,8 +288,6 @@ impl Counted {
             self.after = Some(now()?);
             self.operations = operations;
             self.rate = Some((micros, per_second));
-        } else if let Some(percentiles) = percentiles(&line) {
-            self.percentiles = Some(percentiles);
         }
         self.output.push_str(&line);
         self.output.push('\n');
@@ -280,16 +296,11 @@ impl Counted {
 
     fn figures(&self) -> Option<Figures> {
         let (micros, per_second) = self.rate?;
-        let [p50, p99, p999, p9999] = self.percentiles?;
         Some(Figures {
             each: self.after?.each_since(self.before?, self.operations),
             micros,
             per_second,
-            p50,
-            p99,
-            p999,
-            p9999,
-            jobs: Jobs::default(),
+            ..Figures::default()
         })
     }
 }
@@ -319,28 +330,25 @@ fn result(line: &str, benchmark: &str) -> Option<(u64, f64, f64)> {
     (micros > 0.0 && per_second > 0.0).then_some((operations as u64, micros, per_second))
 }
 
-/// `Percentiles: P50: 74.33 P75: 90.03 P99: 166.44 P99.9: 421.13 P99.99: 1046.00`.
-fn percentiles(line: &str) -> Option<[f64; 4]> {
-    let rest = line.strip_prefix("Percentiles:")?;
-    let words: Vec<&str> = rest.split_whitespace().collect();
-    let of = |name: &str| {
-        let pair = words.chunks_exact(2).find(|pair| pair[0] == name)?;
-        pair[1].parse().ok()
-    };
-    Some([of("P50:")?, of("P99:")?, of("P99.9:")?, of("P99.99:")?])
+/// The nanoseconds in the file of `--times_file`, a line each.
+fn read_times(path: &Path) -> Result<Vec<u64>, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    times(&text).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn times(text: &str) -> Result<Vec<u64>, String> {
+    let times: Result<Vec<u64>, _> = text.lines().map(str::parse).collect();
+    times.map_err(|e| e.to_string())
 }
 
 #[cfg(test)]
+#[expect(clippy::float_cmp, reason = "figures that are exact in binary")]
 mod tests {
     use super::*;
 
     const OUTPUT: &str = "Set seed to 7 because --seed was 0\n\
         DB path: [/mnt/db]\n\
-        fillsync     :      76.123 micros/op 13136 ops/sec 1.522 seconds 20000 operations;    1.5 MB/s\n\
-        Microseconds per write:\n\
-        Count: 20000 Average: 76.1230  StdDev: 12.10\n\
-        Min: 51  Median: 74.3300  Max: 1046\n\
-        Percentiles: P50: 74.33 P75: 90.03 P99: 166.44 P99.9: 421.13 P99.99: 1046.00\n";
+        fillsync     :      76.123 micros/op 13136 ops/sec 1.522 seconds 20000 operations;    1.5 MB/s\n";
 
     #[test]
     fn output_and_counters_make_figures() {
@@ -363,8 +371,21 @@ mod tests {
         let f = counted.figures().unwrap();
         assert_eq!((f.each.requests, f.each.flushes), (2.0, 1.0));
         assert_eq!((f.micros, f.per_second), (76.123, 13136.0));
-        assert_eq!((f.p50, f.p99), (74.33, 166.44));
-        assert_eq!((f.p999, f.p9999), (421.13, 1046.0));
+    }
+
+    #[test]
+    fn percentiles_are_exact() {
+        let percentiles = |nanos: &mut [u64]| {
+            let mut f = Figures::default();
+            f.rank(nanos);
+            [f.p50, f.p99, f.p999, f.p9999]
+        };
+        let mut nanos: Vec<u64> = (1..=1000).rev().map(|n| n * 1000).collect();
+        assert_eq!(percentiles(&mut nanos), [500.0, 990.0, 999.0, 1000.0]);
+        assert_eq!(percentiles(&mut []), [0.0; 4]);
+        assert_eq!(percentiles(&mut [2000]), [2.0; 4]);
+        assert_eq!(times("7\n12\n").unwrap(), [7, 12]);
+        assert!(times("7 µs\n").unwrap_err().contains("invalid"));
     }
 
     #[test]
@@ -408,7 +429,7 @@ mod tests {
     fn half_an_output_has_no_figures() {
         let mut counted = Counted::of("fillsync");
         let stat = Stat::parse("1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17").unwrap();
-        for line in OUTPUT.lines().take(3) {
+        for line in OUTPUT.lines().take(2) {
             counted.line(line.to_owned(), || Ok(stat)).unwrap();
         }
         assert_eq!(counted.figures(), None);

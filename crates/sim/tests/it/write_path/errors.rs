@@ -11,8 +11,8 @@ use sim::disk::{Act, Fault, Repeat};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
 
 use super::{
-    DIR, Gate, HeldFlush, Machine, SYNC, durable_write, flush_in_background, in_time, is_log,
-    log_sync, put, start, until, with,
+    DIR, Gate, HeldFlush, Machine, SYNC, durable_write, flush_in_background, growing_write,
+    in_time, is_log, log_sync, put, start, until, with,
 };
 
 /// The simulated device leaves nothing, half or all of a write that fails: it takes turns.
@@ -78,6 +78,66 @@ fn where_the_new_log_fails_too_writes_are_refused_until_resume() {
     machine.cut_power(&told, &perhaps);
     db.close().unwrap();
     machine.reopen(&machine.disk, &told, &perhaps, "closed");
+}
+
+/// A log whose first write had failed half way stayed in the archive and begins with half a record: as long as
+/// it was kept, every `get_updates_since` was told of damage. Found by chaos, seed 5244.
+#[test]
+fn a_log_whose_first_write_failed_does_not_hide_the_others() {
+    for turn in 0..3 {
+        let mut machine = Machine::new(WalIoMode::Buffered);
+        machine.options.db.wal_ttl_seconds = 1000;
+        let db = machine.open();
+        for _ in 0..turn {
+            // The simulated device leaves nothing, half or all of a write that fails: it takes turns.
+            machine
+                .disk
+                .fail_on(Fault::Eio, Repeat::Once, growing_write);
+            put(&db, &WriteOptions::default(), "takes its turn").unwrap_err();
+            db.resume().unwrap();
+        }
+        put(&db, &SYNC, "before").unwrap();
+        db.flush().unwrap();
+        machine
+            .disk
+            .fail_on(Fault::Eio, Repeat::Once, growing_write);
+        put(&db, &WriteOptions::default(), "fails").unwrap_err();
+        assert!(machine.disk.failed().is_some());
+        db.resume().unwrap();
+        put(&db, &SYNC, "after").unwrap();
+        let last = db.latest_sequence_number();
+        let updates = db.get_updates_since(last).unwrap();
+        assert_eq!(
+            (updates.valid(), updates.sequence()),
+            (true, last),
+            "{turn}"
+        );
+        // Whoever stood before the failure is told what is missing, if anything is, and where to go on.
+        for from in 1..last {
+            let mut updates = match db.get_updates_since(from) {
+                Ok(updates) => updates,
+                Err(e) => {
+                    assert!(
+                        e.to_string().contains("go on with get_updates_since("),
+                        "{e}"
+                    );
+                    continue;
+                }
+            };
+            while updates.valid() {
+                updates.next();
+            }
+            if let Err(e) = updates.status() {
+                assert!(
+                    e.to_string().contains("go on with get_updates_since("),
+                    "{e}"
+                );
+            }
+        }
+        let logs = db.get_sorted_wal_files().unwrap();
+        assert!(logs.iter().any(|log| log.start_sequence() <= last));
+        db.close().unwrap();
+    }
 }
 
 /// Writes of logs take so long that others begin meanwhile.

@@ -265,7 +265,11 @@ impl<E: Engine> Driver<E> {
             }
             ended
         });
-        tell(name, sum(results, beside), &watch)
+        let (sum, outcome) = sum(results, beside);
+        if let Some(sum) = &sum {
+            sum.write_times(Path::new(&flags.times_file))?;
+        }
+        tell(name, (sum, outcome), &watch)
     }
 }
 

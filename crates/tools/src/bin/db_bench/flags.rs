@@ -681,6 +681,7 @@ mod tests {
             "pause_every",
             "process_stats",
             "recycle_log_file_num",
+            "times_file",
             "two_write_queues",
         ];
         for flag in FLAGS {

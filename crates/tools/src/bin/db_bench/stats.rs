@@ -4,10 +4,12 @@
 //! histogram is wanted, as RocksDB's db_bench does: what is measured stays the engine.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use base::clock::Clock;
 use base::stats::Histogram;
+use base::{Error, Result};
 
 use crate::flags::Flags;
 use crate::progress::Progress;
@@ -68,6 +70,8 @@ pub(crate) struct Stats<'a> {
     bytes: u64,
     message: String,
     histograms: Option<Histograms>,
+    /// `--times_file`: nanoseconds of each operation.
+    times: Option<Vec<u64>>,
     /// Operations that take so long are told.
     slow_micros: u64,
     /// `--pause_every`, and the operation after which the next pause is.
@@ -99,6 +103,7 @@ impl<'a> Stats<'a> {
             bytes: 0,
             message: String::new(),
             histograms: flags.histogram.then(Histograms::default),
+            times: (!flags.times_file.is_empty()).then(Vec::new),
             slow_micros: if flags.stats_interval == 0 && flags.stats_interval_seconds == 0 {
                 flags.slow_usecs
             } else {
@@ -112,6 +117,7 @@ impl<'a> Stats<'a> {
     /// Its operations do not count as those of the benchmark: they are not told to the reporter.
     pub(crate) fn beside(mut self) -> Self {
         self.reporter = None;
+        self.times = None;
         self.next_report = u64::MAX;
         self.next_pause = u64::MAX;
         self
@@ -124,6 +130,9 @@ impl<'a> Stats<'a> {
         self.last = self.started;
         self.reported = (self.started, 0);
         self.next_pause = pause_after(0, self.pause_every);
+        if let Some(times) = &mut self.times {
+            times.clear();
+        }
     }
 
     /// Stops the time. The second call does nothing.
@@ -151,7 +160,7 @@ impl<'a> Stats<'a> {
     /// What is more than counting.
     #[inline(never)]
     fn look(&mut self, n: u64, op: Op) {
-        if self.histograms.is_some() {
+        if self.is_timed() {
             self.time(op);
         }
         if let Some(reporter) = &self.reporter {
@@ -183,15 +192,23 @@ impl<'a> Stats<'a> {
 
     /// At how many operations there is more to do than to count.
     fn next_look(&self) -> u64 {
-        if self.histograms.is_some() || self.reporter.is_some() {
+        if self.is_timed() || self.reporter.is_some() {
             0
         } else {
             self.next_report.min(self.next_pause)
         }
     }
 
+    /// Whether the clock is read after each operation.
+    fn is_timed(&self) -> bool {
+        self.histograms.is_some() || self.times.is_some()
+    }
+
     fn time(&mut self, op: Op) {
         let now = self.clock.monotonic_nanos();
+        if let Some(times) = &mut self.times {
+            times.push(now - self.last);
+        }
         if let Some(histograms) = &mut self.histograms {
             let histogram = histograms[op as usize].get_or_insert_default();
             // Whole microseconds of the clock, so that the rounding evens out.
@@ -247,6 +264,9 @@ impl<'a> Stats<'a> {
         if self.message.is_empty() {
             self.message = other.message;
         }
+        if let (Some(mine), Some(theirs)) = (&mut self.times, other.times) {
+            mine.extend(theirs);
+        }
         if let (Some(mine), Some(theirs)) = (&mut self.histograms, other.histograms) {
             for (mine, theirs) in mine.iter_mut().zip(theirs) {
                 match (mine, theirs) {
@@ -256,6 +276,20 @@ impl<'a> Stats<'a> {
                 }
             }
         }
+    }
+
+    /// Writes what `--times_file` asks for: the nanoseconds of each operation, a line each, one thread's
+    /// after the other's. Errors: the file cannot be written.
+    pub(crate) fn write_times(&self, path: &Path) -> Result<()> {
+        let Some(times) = &self.times else {
+            return Ok(());
+        };
+        let text: String = times.iter().map(|nanos| format!("{nanos}\n")).collect();
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the times are a file of the benchmark, not of a database"
+        )]
+        std::fs::write(path, text).map_err(|e| Error::io("write", path, e))
     }
 
     /// The result line, and the histogram if there is one; ends with a line break.
@@ -297,13 +331,13 @@ struct Totals<'a> {
     message: &'a str,
 }
 
-/// RocksDB's line: time of an operation in its thread, operations a second of all threads
-/// together, seconds from the first start to the last end.
 /// The operation after which the next pause is.
 fn pause_after(done: u64, every: u64) -> u64 {
     if every == 0 { u64::MAX } else { done + every }
 }
 
+/// RocksDB's line: time of an operation in its thread, operations a second of all threads
+/// together, seconds from the first start to the last end.
 fn result_line(t: &Totals<'_>) -> String {
     let micros = t.busy_seconds * 1e6 / t.operations as f64;
     let rate = (t.operations as f64 / t.elapsed_seconds) as i64;

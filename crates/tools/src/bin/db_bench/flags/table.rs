@@ -268,6 +268,9 @@ flags! {
     "What is shown" {
         /// Show the distribution of the operations' times.
         histogram: bool = false;
+        /// Write how many nanoseconds each operation took to this file, a line each, one thread's after the
+        /// other's, of the last benchmark. Exact, where a histogram estimates inside of its buckets.
+        times_file: String = String::new();
         /// Show operations that take so many microseconds, with histogram and without stats_interval.
         slow_usecs: u64 = 1_000_000;
         /// Where a benchmark is repeated, show the confidence interval after each run instead of the mean.

@@ -1,0 +1,133 @@
+//! `cargo xtask miri`: the parts that handle memory by hand, and the codecs beside them, interpreted by
+//! Miri, which ends at a data race, at memory that is not there any more, and at a pointer that is used
+//! beyond its rights.
+//!
+//! Miri comes with nightly toolchains alone. It interprets, a thousand times slower than a processor: tests
+//! are smaller in it (`cfg!(miri)`), and what calls into C is left out.
+
+use std::process::Command;
+
+/// A part: what it is, its package, the tests of its library that are run, and those that are not.
+struct Part {
+    name: &'static str,
+    package: &'static str,
+    tests: &'static [&'static str],
+    skipped: &'static [&'static str],
+}
+
+/// Miri knows no `openat`, through which files are opened.
+const WITH_FILES: &[&str] = &[
+    "only_fences_that_are_trusted_count",
+    "a_note_counts_where_a_log_has_it_and_nowhere_else",
+    "the_note_says_which_fences_count",
+];
+
+const PARTS: &[Part] = &[
+    Part {
+        name: "buffers",
+        package: "ironstone-io",
+        tests: &["buffer::"],
+        skipped: &[],
+    },
+    Part {
+        name: "numbers",
+        package: "ironstone-base",
+        tests: &["coding::", "key::", "checksum::", "comparator::"],
+        skipped: &[],
+    },
+    Part {
+        name: "logs",
+        package: "ironstone-log",
+        tests: &["format::", "fence::", "note::"],
+        skipped: WITH_FILES,
+    },
+    Part {
+        name: "cache",
+        package: "ironstone-table",
+        tests: &["cache::"],
+        skipped: &[],
+    },
+    Part {
+        name: "tables",
+        package: "ironstone-table",
+        tests: &["block::", "index::", "handle::", "footer::", "props::"],
+        skipped: &[],
+    },
+    Part {
+        name: "batches",
+        package: "ironstone",
+        tests: &["batch::", "entity::", "version::edit::"],
+        skipped: &[],
+    },
+    Part {
+        name: "memtable",
+        package: "ironstone",
+        tests: &["memtable::"],
+        skipped: &[],
+    },
+];
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The parts to run, with commas between: buffers, numbers, logs, cache, tables, batches, memtable; all
+    /// without
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// The toolchain that has Miri
+    #[arg(long, default_value = "nightly")]
+    toolchain: String,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+    let known = |name: &String| PARTS.iter().any(|p| p.name == name);
+    if let Some(unknown) = arguments.only.iter().find(|name| !known(name)) {
+        let names: Vec<_> = PARTS.iter().map(|p| p.name).collect();
+        return Err(format!("no part {unknown}; there are {}", names.join(", ")));
+    }
+    let toolchain = format!("+{}", arguments.toolchain);
+    let cargo = || {
+        let mut cargo = Command::new("cargo");
+        cargo.current_dir(crate::root()).arg(&toolchain).arg("miri");
+        cargo
+    };
+    let there = cargo().arg("--version").output();
+    if !there.is_ok_and(|said| said.status.success()) {
+        return Err(format!(
+            "there is no Miri: rustup toolchain install {0}, then rustup component add --toolchain {0} miri rust-src",
+            arguments.toolchain
+        ));
+    }
+    let wanted = |part: &&Part| {
+        arguments.only.is_empty() || arguments.only.iter().any(|name| name == part.name)
+    };
+    let mut failed = Vec::new();
+    for part in PARTS.iter().filter(wanted) {
+        eprintln!(
+            "{}: {} in {}",
+            part.name,
+            part.tests.join(" "),
+            part.package
+        );
+        let mut cargo = cargo();
+        cargo
+            // The real clock, and files of the machine's own.
+            .env("MIRIFLAGS", "-Zmiri-disable-isolation")
+            // proptest's: enough for every branch.
+            .env("PROPTEST_CASES", "3")
+            .env("CARGO_TARGET_DIR", "target/miri")
+            .args(["test", "--quiet", "--lib", "--package", part.package])
+            .arg("--")
+            .args(part.tests);
+        for skipped in part.skipped {
+            cargo.args(["--skip", skipped]);
+        }
+        let status = cargo.status().map_err(|e| format!("cargo: {e}"))?;
+        if !status.success() {
+            failed.push(part.name);
+        }
+    }
+    if failed.is_empty() {
+        return Ok(());
+    }
+    Err(format!("Miri found something in: {}", failed.join(", ")))
+}

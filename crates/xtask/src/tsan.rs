@@ -1,0 +1,79 @@
+//! `cargo xtask tsan`: the tests in which threads meet, watched by the thread sanitizer, which tells of two
+//! accesses to the same memory that nothing orders.
+//!
+//! The sanitizer's flag is one of nightly's, and the standard library must be built with it, or its locks
+//! order nothing: `RUSTC_BOOTSTRAP` lets the pinned toolchain do both.
+
+use std::process::Command;
+
+use crate::driver;
+
+/// What is run: a package, which of its tests' programs, and which tests of it.
+const SUITES: &[(&str, &[&str], &[&str])] = &[
+    ("ironstone-table", &["--lib"], &["cache::"]),
+    ("ironstone-log", &["--lib"], &["pool::", "secret::"]),
+    ("ironstone-log", &["--test", "it"], &["flights::"]),
+    (
+        "ironstone",
+        &["--lib"],
+        &["memtable::", "write::", "crowd::", "courtesy::"],
+    ),
+    (
+        "ironstone-sim",
+        &["--test", "it"],
+        &["write_path::", "callers::"],
+    ),
+    ("ironstone-sim", &["--test", "crash"], &["threads::"]),
+    ("ironstone-sim", &["--test", "chaos"], &[]),
+];
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Only the suites of this package
+    #[arg(long)]
+    package: Option<String>,
+    /// Seconds of chaos
+    #[arg(long, default_value_t = 60)]
+    chaos_seconds: u64,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+    let platform = driver::platform()?;
+    let wanted = |suite: &&(&str, &[&str], &[&str])| {
+        let package = arguments.package.as_deref();
+        package.is_none_or(|package| package == suite.0)
+    };
+    let mut failed = Vec::new();
+    for (package, program, tests) in SUITES.iter().filter(wanted) {
+        let name = format!("{package} {} {}", program.join(" "), tests.join(" "));
+        eprintln!("{name}");
+        let status = Command::new("cargo")
+            .current_dir(crate::root())
+            .env("RUSTC_BOOTSTRAP", "1")
+            .env("RUSTFLAGS", "-Zsanitizer=thread")
+            .env("CARGO_TARGET_DIR", "target/tsan")
+            .env("TSAN_OPTIONS", "halt_on_error=1:second_deadlock_stack=1")
+            .env(
+                "IRONSTONE_CHAOS_SECONDS",
+                arguments.chaos_seconds.to_string(),
+            )
+            .args(["test", "--quiet", "-Zbuild-std", "--target", &platform])
+            .args(["--package", package])
+            .args(*program)
+            .arg("--")
+            .args(*tests)
+            .status()
+            .map_err(|e| format!("cargo: {e}"))?;
+        if !status.success() {
+            failed.push(name);
+        }
+    }
+    if failed.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "the sanitizer found something, or a test failed, in: {} (if the standard library's source is \
+         missing: rustup component add rust-src)",
+        failed.join("; ")
+    ))
+}
