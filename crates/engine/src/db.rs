@@ -168,8 +168,7 @@ impl Db {
     /// From a listener on a thread that flushes or compacts it is `Busy`: another thread closes the
     /// database when that one is done with its job.
     pub fn close(self) -> Result<()> {
-        let jobs = [Job::Flush, Job::Compact];
-        self.shared.check_may_wait(&jobs, "close")?; // and drops it
+        self.shared.check_may_wait(&Job::ALL, "close")?; // and drops it
         shut_down(&self.shared, &mut self.lock_jobs())
     }
 
@@ -194,8 +193,8 @@ impl Db {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A listener let go of the last handle on a thread that does a job: it goes on with that, and the
-    /// lock is held until it is done. False if no other thread can be had.
+    /// A listener or a callback let go of the last handle on a thread of the database's: it goes on with what
+    /// it does, and the lock is held until that is done. False if no other thread can be had.
     fn close_elsewhere(&mut self) -> bool {
         let jobs = std::mem::take(&mut *self.lock_jobs());
         let rest = Arc::new(Mutex::new(Some((jobs, self.lock.take()))));
@@ -250,11 +249,14 @@ impl Drop for Db {
         if self.shared.is_closing() {
             return; // close() was called
         }
-        if outbox::job_for(self.shared.instance).is_some() && self.close_elsewhere() {
+        let by_own_thread = outbox::belongs_to(self.shared.instance);
+        if by_own_thread && self.close_elsewhere() {
             return;
         }
         end(&self.shared, &mut self.lock_jobs());
-        drop(self.lock.take());
+        if let Some(lock) = self.lock.take().filter(|_| by_own_thread) {
+            self.shared.leave_lock(lock);
+        }
     }
 }
 

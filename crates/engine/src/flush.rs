@@ -13,12 +13,13 @@
 //! the database resumes: the logs may lack what the memtables have, so that a table of one family would
 //! be newer than all that recovery finds of the others.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use base::stats::{Activity, HistogramKind, Ticker};
 use base::sync::atomic::Ordering;
-use base::{ErrorKind, FileNumber, Result, SequenceNumber};
+use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber};
 use table::InternalIterator;
 
 use crate::compaction::filter::Filter;
@@ -31,7 +32,7 @@ use crate::family::{Family, FamilySet};
 use crate::files;
 use crate::filter::{FilterContext, TableCreationReason};
 use crate::jobs::Work;
-use crate::listener::{FlushJobInfo, FlushReason};
+use crate::listener::{BackgroundErrorReason, FlushJobInfo, FlushReason};
 use crate::memtable::Memtable;
 use crate::read::merging::MergingIter;
 use crate::shared::Shared;
@@ -84,7 +85,8 @@ pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
     let first = families
         .iter()
         .find(|f| !state.flushing.contains(&f.id) && f.flush_due() && !f.is_dropped())?;
-    let together = db.options.db.atomic_flush || state.resuming;
+    let resuming = state.resuming;
+    let together = db.options.db.atomic_flush || resuming;
     let jobs: Vec<Job> = if !together {
         vec![Job::of(first, state.next_job())]
     } else if state.flushing.is_empty() {
@@ -98,7 +100,13 @@ pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
     state.flushing.extend(&ids);
     Some(Box::new(move |db| {
         let _registered = Registered { db, ids };
-        flush(db, jobs)
+        let flushed = catch_unwind(AssertUnwindSafe(|| flush(db, jobs, resuming)))
+            .unwrap_or_else(|_| Err(Error::aborted("a flush panicked")));
+        // While it is registered: who resumes waits for it, and must not meet its failure afterwards.
+        if let Err(e) = flushed {
+            db.fail_in(BackgroundErrorReason::Flush, "background job", &e);
+        }
+        Ok(())
     }))
 }
 
@@ -115,8 +123,9 @@ impl Drop for Registered<'_> {
     }
 }
 
-/// Writes each job's memtables to a table, and installs all tables at once.
-fn flush(db: &Shared, jobs: Vec<Job>) -> Result<()> {
+/// Writes each job's memtables to a table, and installs all tables at once. `resuming`: it was begun for a
+/// resume, whatever became of that since.
+fn flush(db: &Shared, jobs: Vec<Job>, resuming: bool) -> Result<()> {
     let mut done = Vec::with_capacity(jobs.len());
     let result = jobs
         .into_iter()
@@ -129,7 +138,7 @@ fn flush(db: &Shared, jobs: Vec<Job>) -> Result<()> {
         return Err(e);
     }
     let mut versions = db.lock_versions();
-    if let Err(e) = install(db, &mut versions, &mut done) {
+    if let Err(e) = install(db, &mut versions, &mut done, resuming) {
         versions.discard(&db.tables.janitor, tables(db, &done));
         return Err(e);
     }
@@ -370,7 +379,12 @@ fn leave_logs_together(families: &FamilySet, done: &mut [Written]) -> Vec<Versio
 }
 
 /// Makes the edits durable, all of them or none, then swaps the families' Views.
-fn install(db: &Shared, versions: &mut VersionSet, done: &mut Vec<Written>) -> Result<()> {
+fn install(
+    db: &Shared,
+    versions: &mut VersionSet,
+    done: &mut Vec<Written>,
+    resuming: bool,
+) -> Result<()> {
     // The MANIFEST does not know a dropped family any more.
     let dropped: Vec<_> = done.extract_if(.., |w| w.job.family.is_dropped()).collect();
     versions.discard(&db.tables.janitor, tables(db, &dropped));
@@ -385,7 +399,7 @@ fn install(db: &Shared, versions: &mut VersionSet, done: &mut Vec<Written>) -> R
         return Ok(());
     }
     let families = db.families.load();
-    let others = if db.state().resuming {
+    let others = if resuming {
         leave_logs_together(&families, done)
     } else {
         Vec::new()

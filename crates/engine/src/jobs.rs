@@ -17,6 +17,7 @@ use base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use base::sync::thread::JoinHandle;
 use base::sync::{Mutex, PoisonError};
 use base::{Error, ErrorKind, Result};
+use log::Next;
 
 use crate::compaction;
 use crate::courier;
@@ -193,7 +194,14 @@ impl Jobs {
         let thread = db
             .env()
             .threads
-            .start(name, Box::new(move || run(&shared)))
+            .start(
+                name,
+                Box::new(move || {
+                    outbox::belong_to(shared.instance);
+                    run(&shared);
+                    shared.let_go_of_lock();
+                }),
+            )
             .map_err(|e| {
                 Error::new(
                     ErrorKind::IoError,
@@ -221,9 +229,7 @@ impl Shared {
     /// Once all threads have ended none is at work, and no flush and no compaction is registered.
     pub(crate) fn check_idle(&self) {
         // A callback on such a thread may be the last who has the database.
-        if !base::INVARIANTS
-            || base::sync::thread::panicking()
-            || outbox::job_for(self.instance).is_some()
+        if !base::INVARIANTS || base::sync::thread::panicking() || outbox::belongs_to(self.instance)
         {
             return;
         }
@@ -291,16 +297,27 @@ fn fill_pool(db: &Arc<Shared>) {
     let mut state = db.state();
     while !state.closing {
         let Some(pool) = files.pool_to_fill() else {
-            state = db.wait(state);
+            state = if files.pool_has_unfit() {
+                db.wait_timeout(state, POOL_RETRY)
+            } else {
+                db.wait(state)
+            };
             continue;
         };
         drop(state);
+        let tidies = pool.next() == Some(Next::Tidy);
         let filled = pool.step(&mut |bytes| give_way(db, bytes));
         if let Ok(bytes) = filled {
             db.count(Ticker::WalZeroedBytes, bytes);
         }
         state = db.state();
         if let Err(e) = filled {
+            if tidies {
+                db.log.warn(format_args!(
+                    "a file of the log pool that is of no use cannot be removed, which is tried again: {e}"
+                ));
+                continue; // what is to be filled does not wait for it
+            }
             db.count(Ticker::WalPrecreateFailed, 1);
             db.log.warn(format_args!(
                 "cannot prepare a log file; one is kept in reserve, then logs are buffered: {e}"
@@ -419,7 +436,12 @@ fn wait_for_work(db: &Arc<Shared>, role: Role, index: usize) -> Option<Work> {
         {
             if due.is_zero() {
                 drop(state);
-                persist::write_if_stale(db);
+                // Nor may a file system that panics take the thread along.
+                if catch_unwind(AssertUnwindSafe(|| persist::write_if_stale(db))).is_err() {
+                    persist::put_off(db);
+                    db.log
+                        .error(format_args!("writing the OPTIONS file panicked"));
+                }
                 state = db.state();
                 continue;
             }
@@ -434,14 +456,15 @@ fn do_job(db: &Arc<Shared>, role: Role, job: Work) {
     // is gone.
     let result = catch_unwind(AssertUnwindSafe(|| job(db)))
         .unwrap_or_else(|_| Err(Error::aborted("a background job panicked")));
-    let mut starved = false;
+    let mut starved = None;
+    let compacted = role == Role::Compact && result.is_ok();
     match result {
         Err(e) if role.reason() == BackgroundErrorReason::Compaction && lacks_space(&e) => {
             db.log.warn(format_args!(
                 "a compaction had no space and is tried again later: {e}"
             ));
+            starved = Some(e.duplicate());
             db.tell_later(move |l| l.on_background_error(role.reason(), &e));
-            starved = true;
         }
         Err(e) => db.fail_in(role.reason(), "background job", &e),
         Ok(()) => {}
@@ -453,9 +476,12 @@ fn do_job(db: &Arc<Shared>, role: Role, job: Work) {
     }
     let mut state = db.state();
     state.busy -= 1;
-    if starved {
+    if starved.is_some() {
         let now = db.env().clock.monotonic_nanos();
         state.starved_until = now + NO_SPACE_PAUSE.as_nanos() as u64;
+    }
+    if compacted || starved.is_some() {
+        state.starved_by = starved;
     }
     drop(state);
     admit::debt_changed(db);

@@ -37,7 +37,7 @@ pub(crate) fn flush_because(
 ) -> Result<()> {
     db.check_writable()?;
     if options.wait {
-        db.check_may_wait(&[Job::Flush], "flush")?;
+        db.check_may_wait(&Job::ALL, "flush")?;
     }
     let due: Vec<_> = families.iter().filter_map(Active::of).collect();
     // A thread that compacts would wait for itself.
@@ -220,7 +220,7 @@ pub(crate) fn compact_files(
 }
 
 fn wait_for_manual(db: &Shared, manual: ManualCompaction) -> Result<()> {
-    db.check_may_wait(&[Job::Compact], "a compaction by call")?;
+    db.check_may_wait(&Job::ALL, "a compaction by call")?;
     let manual = Arc::new(manual);
     let mut state = db.state();
     state.manual.push(Arc::clone(&manual));
@@ -267,7 +267,7 @@ pub(crate) fn suggest_compact_range(
 
 /// Lets no flush and no compaction begin, and waits for those that run.
 pub(crate) fn pause_background_work(db: &Shared) -> Result<()> {
-    db.check_may_wait(&[Job::Flush, Job::Compact], "pause_background_work")?;
+    db.check_may_wait(&Job::ALL, "pause_background_work")?;
     let mut state = db.state();
     state.check_writable()?;
     // Who resumes waits for flushes while nobody can write.
@@ -303,7 +303,7 @@ const NO_LIMIT: Duration = Duration::from_secs(u32::MAX as u64);
 /// Flushes what is in no log. Errors: also that background work is paused, maybe by whoever would wait.
 fn flush_unlogged(db: &Shared) -> Result<()> {
     db.check_writable()?;
-    db.check_may_wait(&[Job::Flush], "cancel_all_background_work")?;
+    db.check_may_wait(&Job::ALL, "cancel_all_background_work")?;
     let all: Vec<_> = db.families.load().iter().cloned().collect();
     let begun = db.alone(|| begin_flush(db, &all, FlushReason::ManualFlush))?;
     if begun.wait_unless_paused(db, NO_LIMIT)? {
@@ -331,16 +331,22 @@ pub(crate) fn cancel_all_background_work(db: &Shared, wait: bool) {
 
 /// Waits until no flush and no compaction is running or due, and what they made obsolete is gone.
 pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
-    db.check_may_wait(&[Job::Flush, Job::Compact], "wait_for_compact")?;
+    db.check_may_wait(&Job::ALL, "wait_for_compact")?;
     let mut state = db.state();
     loop {
         state.check_writable()?;
         let families = db.families.load();
-        let due = families.iter().any(|f| {
-            f.flush_due() || (state.busy == 0 && compaction::automatic(db, &state, f).is_some())
-        });
-        if !due && state.busy == 0 && state.manual.is_empty() {
+        let flushes = families.iter().any(|f| f.flush_due());
+        let idle = state.busy == 0;
+        let compacts = |f: &Arc<Family>| compaction::automatic(db, &state, f).is_some();
+        let due = flushes || (idle && families.iter().any(compacts));
+        if !due && idle && state.manual.is_empty() {
             return Ok(());
+        }
+        // It is tried again, but nobody knows until when.
+        if let Some(e) = state.starved_by.as_ref().filter(|_| idle && !flushes) {
+            let hint = "compactions are tried again; make space, then wait again";
+            return Err(e.duplicate().hint(hint));
         }
         if state.busy == 0 {
             // What became due by the end of a snapshot or by age, nobody may have told.
@@ -367,7 +373,7 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
     let mut state = db.state();
     state.paused = 0;
     // It decides whether there is a failure to tell of.
-    while state.resuming && outbox::job_for(db.instance).is_none() {
+    while state.resuming && !outbox::belongs_to(db.instance) {
         state = db.wait(state);
     }
     drop(state);

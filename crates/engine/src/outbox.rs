@@ -37,6 +37,18 @@ thread_local! {
     static COURIERS: Cell<u32> = const { Cell::new(0) };
     /// The database that this thread flushes or compacts for, if it does: writers may wait for it.
     static JOB: Cell<Option<(u64, Job)>> = const { Cell::new(None) };
+    /// The database whose thread this is.
+    static HOME: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// This is a thread of the database with this number from now on.
+pub(crate) fn belong_to(instance: u64) {
+    HOME.with(|h| h.set(Some(instance)));
+}
+
+/// Whether that database has this thread, which goes on with what it does whoever closes the database.
+pub(crate) fn belongs_to(instance: u64) -> bool {
+    HOME.with(Cell::get) == Some(instance) || job_for(instance).is_some()
 }
 
 /// One more courier is under way.
@@ -57,6 +69,12 @@ pub(crate) fn is_back() -> bool {
 pub(crate) enum Job {
     Flush,
     Compact,
+}
+
+impl Job {
+    /// Either may wait for the other: a flush for room that a compaction makes, a compaction's listener for a
+    /// flush, and both for whoever pauses them.
+    pub(crate) const ALL: [Self; 2] = [Self::Flush, Self::Compact];
 }
 
 /// This thread does this for the database with this number from now on.

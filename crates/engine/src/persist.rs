@@ -60,6 +60,12 @@ pub(crate) fn due_in(db: &Shared) -> Option<Duration> {
     (due > 0).then(|| Duration::from_nanos(left()))
 }
 
+/// The attempt to write it came to no end: it is made again later.
+pub(crate) fn put_off(db: &Shared) {
+    let due = db.env().clock.monotonic_nanos() + AGAIN.as_nanos() as u64;
+    db.options_due.store(due, Ordering::Release);
+}
+
 /// Writes the OPTIONS file if it is stale. No lock is held.
 pub(crate) fn write_if_stale(db: &Shared) {
     if is_stale(db) {

@@ -59,19 +59,7 @@ pub(crate) fn resume(db: &Shared) -> Result<()> {
         return Ok(());
     };
     db.tell(|l| l.on_error_recovery_begin(BackgroundErrorReason::WriteCallback, &old_bg_error));
-    let result = Turn::take(db).and_then(|turn| match turn {
-        None => Ok(()), // somebody else did it meanwhile
-        Some(_turn) => alone(db, || {
-            let refused = Refused::begin(db, &old_bg_error);
-            db.count(Ticker::ErrorHandlerAutoresumeCount, 1);
-            begin_anew(db)
-                .and_then(|(families, log)| {
-                    flushed(db, &families)?;
-                    leave_older_logs(db, log)
-                })
-                .inspect(|()| refused.end())
-        }),
-    });
+    let result = in_turn(db, &old_bg_error);
     let info = BackgroundErrorRecoveryInfo {
         old_bg_error,
         new_bg_error: result.as_ref().copied().map_err(Error::duplicate),
@@ -89,6 +77,23 @@ pub(crate) fn resume(db: &Shared) -> Result<()> {
     result
 }
 
+/// Waits for its turn, and resumes unless somebody else has.
+fn in_turn(db: &Shared, old_bg_error: &Error) -> Result<()> {
+    // What is told is told behind the turn: whoever hears it may pause background work, resume, or close.
+    let _courier = db.courier();
+    let Some(_turn) = Turn::take(db)? else {
+        return Ok(());
+    };
+    let _closed = db.order.close_to_resume();
+    let refused = Refused::begin(db, old_bg_error);
+    db.count(Ticker::ErrorHandlerAutoresumeCount, 1);
+    let (families, log) = begin_anew(db)?;
+    flushed(db, &families)?;
+    leave_older_logs(db, log)?;
+    refused.end();
+    Ok(())
+}
+
 /// Why writes are refused, if they are. While somebody else resumes, they are, though the failure is
 /// cleared already for the flushes that belong to it: so that is waited for.
 fn failure(db: &Shared) -> Result<Option<Error>> {
@@ -102,14 +107,7 @@ fn failure(db: &Shared) -> Result<Option<Error>> {
 
 /// Whoever resumes waits for flushes, which wait for the MANIFEST and may wait for compactions.
 fn check_may_wait(db: &Shared) -> Result<()> {
-    db.check_may_wait(&[Job::Flush, Job::Compact], "resume")
-}
-
-/// Runs `f` while nobody is inside the order of writes.
-fn alone(db: &Shared, f: impl FnOnce() -> Result<()>) -> Result<()> {
-    let _courier = db.courier();
-    let _closed = db.order.close_to_resume();
-    f()
+    db.check_may_wait(&Job::ALL, "resume")
 }
 
 /// Everybody is refused until the end. Where there is none, the log is a new one and lacks what the
@@ -152,7 +150,8 @@ struct Turn<'a>(&'a Shared);
 impl<'a> Turn<'a> {
     /// Waits for its turn, and for flushes that are under way. `None` if there is no failure any more.
     ///
-    /// Errors: what must be flushed could not be, because background work is paused or was ended.
+    /// Errors: what must be flushed could not be, because background work is paused or was ended, or the
+    /// database closes.
     fn take(db: &'a Shared) -> Result<Option<Self>> {
         let mut state = db.state();
         // A flush that began before the failure relies on the logs as they were.
@@ -166,6 +165,10 @@ impl<'a> Turn<'a> {
         if state.paused > 0 {
             return Err(Error::aborted("resume: background work is paused")
                 .hint("continue_background_work first: memtables must be flushed"));
+        }
+        if state.closing {
+            let what = "resume: the database is being closed";
+            return Err(Error::new(ErrorKind::ShutdownInProgress, what));
         }
         check_not_canceled(db)?;
         check_may_wait(db)?;

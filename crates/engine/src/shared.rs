@@ -22,6 +22,7 @@ use base::stats::{HistogramKind, Ticker};
 use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber};
+use io::FileLock;
 
 use crate::courtesy::Courtesy;
 use crate::crowd::Crowd;
@@ -90,6 +91,8 @@ pub(crate) struct Shared {
     pub(crate) device: Device,
     /// How often `lock_wal` was called without `unlock_wal`.
     pub(crate) wal_locks: Mutex<u32>,
+    /// LOCK of a database that its own thread has closed, until that thread is done.
+    left_lock: Mutex<Option<Box<dyn FileLock>>>,
     pub(crate) attention: Attention,
     /// How far flushes and compactions are behind.
     pub(crate) stall: Stall,
@@ -187,6 +190,7 @@ impl Shared {
             last_sync_nanos: AtomicU64::new(0),
             device: Device::default(),
             wal_locks: Mutex::new(0),
+            left_lock: Mutex::default(),
             attention: Attention::default(),
             stall,
             crowd: Crowd::default(),
@@ -207,6 +211,19 @@ impl Shared {
             closing: AtomicBool::new(false),
             canceled: AtomicBool::new(false),
         }
+    }
+
+    /// This thread of the database's has closed it, and lets go of LOCK at its end.
+    pub(crate) fn leave_lock(&self, lock: Box<dyn FileLock>) {
+        let left = self.left_lock.lock();
+        *left.unwrap_or_else(PoisonError::into_inner) = Some(lock);
+    }
+
+    /// A thread of the database's is done.
+    pub(crate) fn let_go_of_lock(&self) {
+        let left = self.left_lock.lock();
+        let lock = left.unwrap_or_else(PoisonError::into_inner).take();
+        drop(lock);
     }
 
     pub(crate) fn env(&self) -> &Env {

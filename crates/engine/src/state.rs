@@ -35,6 +35,8 @@ pub(crate) struct State {
     pub(crate) last_compacted: u32,
     /// Until then (monotonic nanoseconds) no compaction begins by itself: one had no space.
     pub(crate) starved_until: u64,
+    /// Why, until a compaction has succeeded.
+    pub(crate) starved_by: Option<Error>,
     /// Flushes, compactions and the like so far.
     jobs: u64,
     /// How often background work was paused without being continued.

@@ -49,6 +49,8 @@ const RESERVE: u64 = 4 << 20;
 const PEEK: u64 = 4096;
 /// How long a log waits for the piece that is being written, to have the file in the making.
 const PIECE_WAIT: Duration = Duration::from_millis(5);
+/// How long a file that could not be removed is left alone.
+const UNFIT_AGAIN: Duration = Duration::from_millis(500);
 
 /// Settings of a [`Pool`].
 #[derive(Clone, Copy, Debug)]
@@ -133,6 +135,8 @@ pub struct Pool {
     reserve: Mutex<Option<PathBuf>>,
     /// What no log can be, and could not be removed when that was found.
     unfit: Mutex<Vec<PathBuf>>,
+    /// When that is tried again.
+    unfit_due: AtomicU64,
     bench: Mutex<Bench>,
     /// Nobody works on the files any more.
     put_down: Condvar,
@@ -220,6 +224,7 @@ impl Pool {
             recycled: Mutex::default(),
             reserve: Mutex::new(reserve),
             unfit: Mutex::default(),
+            unfit_due: AtomicU64::new(0),
             bench: Mutex::default(),
             put_down: Condvar::new(),
             starved: AtomicBool::new(false),
@@ -272,7 +277,7 @@ impl Pool {
         let ready = self.ready();
         let enough = ready >= self.options.ready;
         let old = enough && !lock(&self.retired).is_empty();
-        if old || !lock(&self.left).is_empty() || !lock(&self.unfit).is_empty() {
+        if old || !lock(&self.left).is_empty() || self.removes_unfit() {
             return Some(Next::Tidy);
         }
         let bench = lock(&self.bench);
@@ -470,7 +475,7 @@ impl Pool {
     /// Looks at a file that an earlier process left, or removes one that is too much. False if there is
     /// none.
     fn tidy(&self, enough: bool, go: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
-        let unfit = lock(&self.unfit).pop();
+        let unfit = lock(&self.unfit).pop_if(|_| self.is_time_for_unfit());
         if let Some(path) = unfit {
             return self.give_up(path).map(|()| true);
         }
@@ -493,11 +498,26 @@ impl Pool {
         old.map_or(Ok(false), |(path, _)| self.give_up(path).map(|()| true))
     }
 
+    /// Whether there are files that were of no use and could not be removed yet.
+    pub fn has_unfit(&self) -> bool {
+        !lock(&self.unfit).is_empty()
+    }
+
+    fn removes_unfit(&self) -> bool {
+        self.is_time_for_unfit() && self.has_unfit()
+    }
+
+    fn is_time_for_unfit(&self) -> bool {
+        self.clock.monotonic_nanos() >= self.unfit_due.load(Ordering::Relaxed)
+    }
+
     /// Removes a file that is not ready: nobody misses it, it is the pool's own. What cannot be removed
-    /// now is tried again.
+    /// now is tried again, after a while: filling goes on meanwhile.
     fn give_up(&self, path: PathBuf) -> Result<()> {
         match self.fs.remove(&path) {
             Err(e) if !e.is_not_found() => {
+                let due = self.clock.monotonic_nanos() + UNFIT_AGAIN.as_nanos() as u64;
+                self.unfit_due.store(due, Ordering::Relaxed);
                 lock(&self.unfit).push(path);
                 Err(e)
             }

@@ -28,7 +28,7 @@ impl<'a> Exclusive<'a> {
                 return Ok(held);
             }
             state.check_writable()?;
-            db.check_may_wait(&[Job::Compact], "this call")?;
+            db.check_may_wait(&Job::ALL, "this call")?;
             state = db.wait(state);
         }
     }

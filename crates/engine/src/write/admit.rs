@@ -409,6 +409,8 @@ fn wait_for_memory(db: &Shared) -> Result<()> {
         db.check_background()?;
         // What this database holds must go to tables: other databases see to theirs.
         look_closer(db)?;
+        // Whoever hears of it may be who makes room.
+        db.leave_letters();
         memory.wait(&**clock, LOOK);
     }
     stalled(db, clock.monotonic_nanos().saturating_sub(start) / 1000);

@@ -170,6 +170,11 @@ impl LogFiles {
         pool.next().filter(|n| self.pace.is_due(n)).map(|_| pool)
     }
 
+    /// Whether the pool has a file that it could not remove, and that is to be tried again.
+    pub(crate) fn pool_has_unfit(&self) -> bool {
+        self.pool.as_ref().is_some_and(Pool::has_unfit)
+    }
+
     /// Whether files are made ahead at all.
     pub(crate) fn uses_pool(&self) -> bool {
         self.unit.is_some()

@@ -25,6 +25,7 @@ mod callers;
 mod courtesy;
 mod errors;
 mod meetings;
+mod own_threads;
 mod pending;
 mod pool;
 mod space;

@@ -333,13 +333,21 @@ fn a_flush_that_is_not_installed_leaves_no_table() {
 
 /// The last owner of a database.
 #[derive(Default)]
-struct LastOwner {
+pub(super) struct LastOwner {
     db: Mutex<Option<Arc<Db>>>,
     let_go: AtomicBool,
 }
 
 impl LastOwner {
-    fn let_go(&self) {
+    pub(super) fn own(&self, db: &Arc<Db>) {
+        *self.db.lock().unwrap() = Some(Arc::clone(db));
+    }
+
+    pub(super) fn has_let_go(&self) -> bool {
+        self.let_go.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn let_go(&self) {
         let db = self.db.lock().unwrap().take();
         if let Some(db) = db {
             until("it is the last", || Arc::strong_count(&db) == 1);
@@ -378,9 +386,18 @@ impl EventListener for OnPart {
 
 /// Counts what is changed once the database is somebody else's.
 #[derive(Debug, Default)]
-struct AfterTheLock {
+pub(super) struct AfterTheLock {
     others: AtomicBool,
     changes: Mutex<Vec<String>>,
+}
+
+impl AfterTheLock {
+    /// The database is somebody else's: what is changed in the moment that follows.
+    pub(super) fn changes_from_now_on(&self) -> Vec<String> {
+        self.others.store(true, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(600));
+        self.changes.lock().unwrap().clone()
+    }
 }
 
 impl Hook for AfterTheLock {
@@ -419,28 +436,24 @@ fn nothing_is_changed_once_the_lock_is_released() {
         db.put("in a memtable", "v").unwrap();
         let default = db.default_column_family();
         if what == "a flush" {
-            *owner.db.lock().unwrap() = Some(Arc::clone(&db));
+            owner.own(&db);
             db.flush_opt(&BACKGROUND, &default).unwrap();
         } else {
             db.set_options(&default, &[("disable_auto_compactions", "false")])
                 .unwrap();
-            *owner.db.lock().unwrap() = Some(Arc::clone(&db));
+            owner.own(&db);
             db.suggest_compact_range(&default, None, None).unwrap();
             db.set_options(&default, &[("level0_file_num_compaction_trigger", "2")])
                 .unwrap();
         }
         drop((db, default));
-        until("the listener lets go", || {
-            owner.let_go.load(Ordering::SeqCst)
-        });
+        until("the listener lets go", || owner.has_let_go());
         let mut again = None;
         until("it can be opened again", || {
             again = Db::open_all(DIR, &machine.options).ok();
             again.is_some()
         });
-        hook.others.store(true, Ordering::SeqCst);
-        std::thread::sleep(Duration::from_millis(600));
-        let changes = hook.changes.lock().unwrap().clone();
+        let changes = hook.changes_from_now_on();
         assert_eq!(changes, Vec::<String>::new(), "{what}");
         let db = again.unwrap();
         assert!(db.get("in a memtable").unwrap().is_some(), "{what}");

@@ -9,10 +9,48 @@ use ironstone::Db;
 use ironstone::options::WalIoMode;
 use log::format::RecordType;
 use log::{Pool, PoolOptions};
-use sim::hooked::{HookedFs, Op};
+use sim::hooked::{Hook, HookedFs, Op, Verdict};
 
 use super::sweeps::Nth;
 use super::{DIR, Machine, SYNC, is_log, put, until};
+
+/// Removes nothing.
+#[derive(Debug)]
+struct NoRemoval;
+
+impl Hook for NoRemoval {
+    fn before(&self, op: Op, _: &Path) -> Verdict {
+        if op == Op::Remove {
+            Verdict::Fail(5) // EIO
+        } else {
+            Verdict::Go
+        }
+    }
+}
+
+/// A file that was of no use and could not be removed came first, again and again: no log file was made ahead
+/// any more.
+#[test]
+fn a_file_that_cannot_be_removed_does_not_stop_the_filling_of_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let left = dir.path().join(log::pool::DIR).join("1.zero");
+    std::fs::create_dir(left.parent().unwrap()).unwrap();
+    std::fs::write(&left, vec![7; 128 << 10]).unwrap(); // no zeros
+    let options = PoolOptions {
+        file_bytes: 128 << 10,
+        ready: 1,
+        direct: false,
+        recycle: 0,
+    };
+    let fs = HookedFs::new(Arc::new(NoRemoval));
+    let pool = Pool::open(fs, SystemClock::shared(), dir.path(), options).unwrap();
+    let mut failed = 0;
+    until("a file is ready", || {
+        failed += u32::from(pool.step(&mut |_| true).is_err());
+        pool.ready() == 1
+    });
+    assert!(failed > 0 && left.exists() && pool.has_unfit());
+}
 
 /// Zeroing hangs: no write waits for it, and the log grows.
 #[test]

@@ -10,7 +10,7 @@ use ironstone::options::WalIoMode;
 use ironstone::{ErrorKind, WriteOptions};
 use sim::disk::{Act, Fault, Repeat};
 
-use super::{Machine, SYNC, durable_write, growing_write, log_writes, put, until};
+use super::{Machine, SYNC, durable_write, growing_write, in_time, log_writes, put, until};
 
 #[test]
 fn writes_wait_for_space_and_go_on() {
@@ -34,6 +34,37 @@ fn writes_wait_for_space_and_go_on() {
         told.push(put(&db, &SYNC, "after").unwrap());
         machine.cut_power(&told, &[]);
     }
+}
+
+/// `wait_for_compact` waited for a compaction that had no space and was tried again each second: for ever. Found
+/// by chaos, seed 7016.
+#[test]
+fn who_waits_for_compactions_is_told_that_there_is_no_space() {
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    machine.options.cf.cf.level0_file_num_compaction_trigger = 2;
+    let db = Arc::new(machine.open());
+    for i in 0..4 {
+        put(&db, &SYNC, "the key").unwrap();
+        put(&db, &SYNC, &format!("key{i}")).unwrap();
+        db.flush().unwrap();
+    }
+    machine
+        .disk
+        .fail_on(Fault::NoSpace, Repeat::Forever, |act, path| {
+            act == Act::Create && path.extension().is_some_and(|e| e == "sst")
+        });
+    let default = db.default_column_family();
+    db.set_options(&default, &[("disable_auto_compactions", "false")])
+        .unwrap();
+    let waits = Arc::clone(&db);
+    let told = in_time("wait_for_compact", move || waits.wait_for_compact());
+    let e = told.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::NoSpace, "{e}");
+    assert!(e.to_string().contains("make space"), "{e}");
+    put(&db, &SYNC, "writes go on").unwrap();
+    machine.disk.clear_faults();
+    until("there was space", || db.wait_for_compact().is_ok());
+    assert!(db.get("the key").unwrap().is_some());
 }
 
 #[test]

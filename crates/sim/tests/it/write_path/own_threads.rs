@@ -1,0 +1,247 @@
+//! Threads of the database's that call the application's code, and what that code may do there: let go of the
+//! database, pause it, wait for it, panic. Each of these hung or went on in somebody else's database once.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use ironstone::listener::{BackgroundErrorReason, MemTableInfo};
+use ironstone::options::WalIoMode;
+use ironstone::{Db, Error, EventListener, Options, WriteBatch, WriteBufferManager, WriteOptions};
+use sim::disk::{Fault, Repeat};
+use sim::hooked::{Hook, HookedFs, Op, Verdict};
+
+use super::callers::{AfterTheLock, LastOwner};
+use super::{DIR, HeldFlush, Machine, SYNC, growing_write, in_time, put, start, until, with};
+
+/// The operating system's number of an input/output error.
+const EIO: i32 = 5;
+
+/// Lets go of the database when it is about to be resumed.
+struct OnResume(Arc<LastOwner>);
+
+impl EventListener for OnResume {
+    fn on_error_recovery_begin(&self, _: BackgroundErrorReason, _: &Error) {
+        self.0.let_go();
+    }
+}
+
+/// The device had been full, and the thread of the log resumed. A listener that heard of it let go of the
+/// last handle: the lock was released, and the thread began a log and a MANIFEST all the same.
+#[test]
+fn nothing_is_resumed_once_the_lock_is_released() {
+    let owner = Arc::new(LastOwner::default());
+    let hook = Arc::new(AfterTheLock::default());
+    let machine = Machine::new(WalIoMode::Buffered);
+    let mut options = machine.options.clone();
+    options.env.fs = HookedFs::over(machine.disk.shared(), Arc::clone(&hook) as _);
+    options
+        .env
+        .listeners
+        .add(Arc::new(OnResume(Arc::clone(&owner))));
+    let db = Arc::new(Db::open_all(DIR, &options).unwrap());
+    put(&db, &SYNC, "in a memtable").unwrap();
+    machine
+        .disk
+        .fail_on(Fault::NoSpace, Repeat::Once, |_, path| {
+            path.extension().is_some_and(|e| e == "sst")
+        });
+    owner.own(&db);
+    db.flush().unwrap_err();
+    drop(db);
+    until("the listener lets go", || owner.has_let_go());
+    let mut again = None;
+    until("it can be opened again", || {
+        again = Db::open_all(DIR, &machine.options).ok();
+        again.is_some()
+    });
+    let changes = hook.changes_from_now_on();
+    assert_eq!(changes, Vec::<String>::new());
+    let db = again.unwrap();
+    assert!(db.get("in a memtable").unwrap().is_some());
+}
+
+/// Pauses background work when a memtable is sealed.
+#[derive(Default)]
+struct Pauses {
+    db: OnceLock<Weak<Db>>,
+    paused: AtomicU64,
+}
+
+impl EventListener for Pauses {
+    fn on_memtable_sealed(&self, _: &MemTableInfo) {
+        if let Some(db) = self.db.get().and_then(Weak::upgrade) {
+            db.pause_background_work().unwrap();
+            db.continue_background_work().unwrap();
+            self.paused.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// What a resume had to tell was told before its turn was over: a listener that paused background work waited
+/// for that, on the thread that resumed.
+#[test]
+fn whoever_hears_of_a_resume_may_pause_background_work() {
+    let listener = Arc::new(Pauses::default());
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    machine.listen(&listener);
+    let db = Arc::new(machine.open());
+    put(&db, &WriteOptions::default(), "in a memtable").unwrap();
+    machine.fail_a_sync(&db);
+    listener.db.set(Arc::downgrade(&db)).unwrap();
+    in_time("resume", with(&db, Db::resume)).unwrap();
+    assert!(listener.paused.load(Ordering::SeqCst) > 0);
+    put(&db, &SYNC, "after").unwrap();
+}
+
+/// A resume was given up while its flush was under way, which then forgot what it belonged to: one family
+/// left the log that had failed, the other did not, and the next open found half of a batch there. The
+/// simulated device leaves nothing, half or all of a write that fails: it takes turns.
+#[test]
+fn the_flush_of_a_resume_that_was_given_up_leaves_no_half_of_a_batch() {
+    for turn in 0..3 {
+        let held = Arc::new(HeldFlush::default());
+        let mut machine = Machine::new(WalIoMode::Buffered);
+        // One sealed memtable is not flushed yet.
+        machine.options.cf.cf.write_buffer_size = 64 << 10;
+        machine.options.cf.cf.max_write_buffer_number = 6;
+        machine.options.cf.cf.min_write_buffer_number_to_merge = 4;
+        let db = machine.open();
+        db.create_column_family("other", &machine.options.cf)
+            .unwrap();
+        for _ in 0..turn {
+            machine
+                .disk
+                .fail_on(Fault::Eio, Repeat::Once, growing_write);
+            put(&db, &WriteOptions::default(), "takes its turn").unwrap_err();
+            db.resume().unwrap();
+        }
+        db.flush().unwrap(); // nothing is flushed when it is opened
+        db.close().unwrap();
+        let quiet = machine.options.clone();
+        machine.listen(&held);
+        let db = Arc::new(machine.open());
+        let other = db.column_family("other").unwrap();
+        let sealed = || {
+            let n = db.property_cf(&other, "rocksdb.num-immutable-mem-table");
+            n.is_some_and(|n| n != "0")
+        };
+        for i in 0.. {
+            if sealed() {
+                break;
+            }
+            let value = vec![b'v'; 4000];
+            db.put_cf(&other, format!("fills{i}"), value).unwrap();
+            // Which finds that one full, and seals it: nothing is in its new memtable.
+            put(&db, &WriteOptions::default(), "in a memtable").unwrap();
+        }
+        machine
+            .disk
+            .fail_on(Fault::Eio, Repeat::Once, growing_write);
+        let mut batch = WriteBatch::new();
+        batch.put("both", "v").unwrap();
+        batch.put_cf(&other, "both", "v").unwrap();
+        db.write(batch).unwrap_err();
+        let resuming = start(with(&db, Db::resume));
+        until("the flush of resume", || held.begun.load(Ordering::SeqCst));
+        db.cancel_all_background_work(false);
+        let given_up = resuming.join().unwrap();
+        held.go.store(true, Ordering::SeqCst);
+        assert!(given_up.is_err(), "{turn}");
+        drop((other, db));
+        let mut again = None;
+        until("it can be opened again", || {
+            again = Db::open_all(DIR, &quiet).ok();
+            again.is_some()
+        });
+        let db = again.unwrap();
+        let other = db.column_family("other").unwrap();
+        let mine = db.get("both").unwrap().is_some();
+        let others = db.get_cf(&other, "both").unwrap().is_some();
+        assert_eq!(mine, others, "{turn}: half of a batch");
+        assert!(db.get("in a memtable").unwrap().is_some(), "{turn}");
+    }
+}
+
+/// Raises the limit of memory when a memtable is sealed.
+struct Raises(Arc<WriteBufferManager>);
+
+impl EventListener for Raises {
+    fn on_memtable_sealed(&self, _: &MemTableInfo) {
+        self.0.set_buffer_size(1 << 30);
+    }
+}
+
+/// A writer that waited for memory kept what it had to tell: whoever would have made room never heard of it.
+#[test]
+fn whoever_makes_room_hears_that_memory_is_full() {
+    let memory = Arc::new(WriteBufferManager::new(1 << 20, None, true));
+    let listener = Arc::new(Raises(Arc::clone(&memory)));
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    machine.options.env.write_buffer_manager = Some(memory);
+    machine.options.cf.cf.write_buffer_size = 64 << 20;
+    machine.options.cf.cf.max_write_buffer_number = 8;
+    machine.listen(&listener);
+    let db = Arc::new(machine.open());
+    // No flush makes room.
+    db.pause_background_work().unwrap();
+    in_time(
+        "writes",
+        with(&db, |db| {
+            // Fills more than there is; the next one waits, and seals that memtable.
+            db.put("large", vec![0; 2 << 20]).unwrap();
+            db.put("next", "v").unwrap();
+        }),
+    );
+    db.continue_background_work().unwrap();
+}
+
+/// Fails to write an OPTIONS file, then panics at it, then lets it go.
+#[derive(Debug, Default)]
+struct FailsThenPanics {
+    armed: AtomicBool,
+    tries: AtomicU64,
+}
+
+impl Hook for FailsThenPanics {
+    fn before(&self, op: Op, path: &Path) -> Verdict {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if op == Op::OpenWrite && name.starts_with("OPTIONS") && self.armed.load(Ordering::SeqCst) {
+            match self.tries.fetch_add(1, Ordering::SeqCst) {
+                0 => return Verdict::Fail(EIO),
+                1 => panic!("as planned"),
+                _ => {}
+            }
+        }
+        Verdict::Go
+    }
+}
+
+/// A file system that panicked when a stale OPTIONS file was written again took the thread that flushes
+/// along.
+#[test]
+fn a_panic_at_the_options_file_takes_no_thread_along() {
+    let hook = Arc::new(FailsThenPanics::default());
+    let machine = Machine::new(WalIoMode::Buffered);
+    let options = Options {
+        env: ironstone::Env {
+            fs: HookedFs::over(machine.disk.shared(), Arc::clone(&hook) as _),
+            ..machine.options.env.clone()
+        },
+        ..machine.options.clone()
+    };
+    let db = Db::open_all(DIR, &options).unwrap();
+    hook.armed.store(true, Ordering::SeqCst);
+    drop(db.set_options(
+        &db.default_column_family(),
+        &[("write_buffer_size", "100000")],
+    ));
+    until("it was written again", || {
+        hook.tries.load(Ordering::SeqCst) >= 3
+    });
+    in_time("flush and close", move || {
+        db.put("k", "v").unwrap();
+        db.flush().unwrap();
+        db.close().unwrap();
+    });
+}
