@@ -18,7 +18,7 @@ use allocator_api2::vec::Vec;
 use rustix::mm::{MremapFlags, mremap, munmap};
 
 use crate::buffer::PAGE;
-use crate::memory::map;
+use crate::memory::{MAPPINGS_ARE_USED, map};
 
 /// Allocations from this size in bytes on are mappings.
 pub const MAPPED_MIN: usize = 128 << 10;
@@ -142,7 +142,7 @@ struct LargeAlloc;
 
 /// Whether memory of this layout is a mapping.
 fn is_mapped(layout: Layout) -> bool {
-    layout.size() >= MAPPED_MIN && layout.align() <= PAGE && !cfg!(miri)
+    layout.size() >= MAPPED_MIN && layout.align() <= PAGE && MAPPINGS_ARE_USED
 }
 
 /// What a mapping of `size` bytes occupies; sizes of layouts are far from overflowing.

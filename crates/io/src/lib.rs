@@ -35,7 +35,7 @@ pub use buffer::AlignedBuf;
 pub use dirs::{NewNames, create_dirs, hold};
 pub use large::LargeVec;
 pub use limiter::{IoPriority, RateLimiter, RateLimiterMode, RateLimiterOptions};
-pub use memory::{HUGE_PAGE, Mapping};
+pub use memory::{HUGE_PAGE, MAPPINGS_ARE_USED, Mapping};
 pub use probe::Probe;
 
 /// What a write promises when it returns.

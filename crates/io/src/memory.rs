@@ -12,6 +12,10 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 /// Bytes of a huge page; [`Mapping::huge`] begins at a multiple of it.
 pub const HUGE_PAGE: usize = 2 << 20;
 
+/// Whether larger memory is mapped. Not where an interpreter or the thread sanitizer looks on: neither sees
+/// these system calls, and what is mapped at the same address later would be the same memory to them.
+pub const MAPPINGS_ARE_USED: bool = !cfg!(any(miri, tsan));
+
 /// `len` bytes of zeros, whole pages; `None` if the system has none, or `len` is 0.
 pub(crate) fn map(len: usize) -> Option<NonNull<u8>> {
     // SAFETY: a new private mapping at an address that the system chooses overlaps nothing.

@@ -31,9 +31,9 @@ use crate::{loom, root};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Only mutants whose name contains this
-    #[arg(long)]
-    only: Option<String>,
+    /// Only mutants whose name contains one of these, with commas between
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
     /// Seconds after which a test counts as hanging; most do much earlier, by their usual time
     #[arg(long, default_value_t = 240)]
     timeout: u64,
@@ -156,13 +156,15 @@ impl Fate {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let all = all(&root())?;
     let planted = plant(&root(), &all)?;
-    let wanted = arguments.only.as_deref().unwrap_or_default();
+    let wanted = &arguments.only;
+    let is_wanted = |m: &Mutant| wanted.iter().any(|w| m.name.contains(w));
     let mutants: Vec<Mutant> = all
         .into_iter()
-        .filter(|m| m.name.contains(wanted))
+        .filter(|m| wanted.is_empty() || is_wanted(m))
         .collect();
     if mutants.is_empty() {
-        return Err(format!("no mutant's name contains {wanted:?}"));
+        let wanted = wanted.join(", ");
+        return Err(format!("no mutant's name contains {wanted}"));
     }
     if arguments.list {
         for mutant in &mutants {

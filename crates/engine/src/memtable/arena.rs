@@ -15,7 +15,7 @@ use std::ptr::NonNull;
 use base::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use base::sync::{self, Mutex, PoisonError};
 
-use io::Mapping;
+use io::{MAPPINGS_ARE_USED, Mapping};
 
 use crate::write_buffer_manager::Tracker;
 
@@ -53,7 +53,7 @@ enum Memory {
 impl Chunk {
     fn new(size: usize) -> Self {
         if size >= MAPPED_MIN
-            && !cfg!(miri)
+            && MAPPINGS_ARE_USED
             && let Some(mapping) = Mapping::new(size)
         {
             let (base, size) = (mapping.as_ptr(), mapping.len());
@@ -202,7 +202,7 @@ impl Arena {
         let size = if alone { n } else { next.max(n) };
         let tracker = self.tracker.as_ref();
         // Small chunks would not use a huge page well.
-        let fits = !alone && size >= MAPPED_MIN && !cfg!(miri);
+        let fits = !alone && size >= MAPPED_MIN && MAPPINGS_ARE_USED;
         let chunk = tracker.filter(|_| fits).and_then(|tracker| {
             chunks.cut_slab(size, || match self.reserved() {
                 0..SLABS_FROM => tracker.kept_slab(self.block_size),
@@ -310,7 +310,7 @@ mod tests {
     }
     /// Blocks that fill a slab to the end and blocks that do not, aligned or not.
     #[test]
-    #[cfg_attr(miri, ignore = "slabs are mapped")]
+    #[cfg_attr(any(miri, tsan), ignore = "slabs are mapped")]
     fn large_arenas_use_the_slabs_of_those_that_are_gone() {
         for block in [256 << 10, 300_001, 1 << 20, (1 << 20) + 4096, 5 << 20] {
             let manager = Arc::new(WriteBufferManager::new(0, None, false));

@@ -28,8 +28,14 @@ fn key(id: u64, offset: u64) -> CacheKey {
 
 #[test]
 fn what_was_put_in_is_found_until_it_is_evicted() {
-    let cache = BlockCache::new(1 << 20);
-    for i in 0..5000u64 {
+    // Each shard's table has a size of its own, and is filled: too much for an interpreter.
+    let (capacity, n) = if cfg!(miri) {
+        (40_000, 80)
+    } else {
+        (1 << 20, 5000u64)
+    };
+    let cache = BlockCache::new(capacity);
+    for i in 0..n {
         let k = key(i % 7, i * 4096);
         assert!(cache.get(k).is_none());
         assert!(cache.insert(k, &block(k, 1000)));
@@ -39,10 +45,10 @@ fn what_was_put_in_is_found_until_it_is_evicted() {
     }
     assert!(cache.usage() > cache.capacity() - 4096);
     let n = cache.len();
-    assert!((800..1000).contains(&n), "{n}");
+    assert!(cfg!(miri) || (800..1000).contains(&n), "{n}");
     assert_eq!(cache.pinned_usage(), 0);
-    cache.set_capacity(100_000);
-    assert!(cache.usage() <= 100_000);
+    cache.set_capacity(capacity / 10);
+    assert!(cache.usage() <= capacity / 10);
     cache.set_capacity(0);
     assert!(cache.is_empty());
     assert_eq!(cache.usage(), 0);
@@ -81,20 +87,21 @@ fn blocks_in_use_are_not_evicted_and_not_exceeded() {
 #[test]
 fn what_is_used_again_stays_longer() {
     let cache = BlockCache::new(1 << 20);
-    let hot: Vec<_> = (0..200).map(|i| key(1, i)).collect();
+    let (rounds, few) = if cfg!(miri) { (1, 20) } else { (20u64, 1) };
+    let hot: Vec<_> = (0..200 / few).map(|i| key(1, i)).collect();
     for k in &hot {
         cache.insert(*k, &block(*k, 1000));
     }
     let mut misses = 0;
-    for round in 0..20u64 {
-        for i in 0..400 {
+    for round in 0..rounds {
+        for i in 0..400 / few {
             let k = key(2, round * 1000 + i);
             cache.insert(k, &block(k, 1000));
         }
         misses += hot.iter().filter(|k| cache.get(**k).is_none()).count();
     }
     assert!(
-        misses < 20,
+        misses < rounds as usize,
         "{misses} of {} were evicted by a scan",
         20 * hot.len()
     );
@@ -134,7 +141,7 @@ fn concurrent_hits_always_return_the_right_block() {
             });
         }
         let mut rng = Rng::new(99);
-        for _ in 0..if cfg!(miri) { 150 } else { 30_000 } {
+        for _ in 0..if cfg!(miri) { 60 } else { 30_000 } {
             match rng.below(100) {
                 0 => cache.set_capacity(100_000 + rng.below(400_000) as usize),
                 1 => drop(cache.reserve(rng.below(100_000) as usize)),
