@@ -34,20 +34,17 @@ impl Shared {
         Courier(self)
     }
 
-    /// Errors: this thread does one of these jobs for the database, called by a listener, and `what` would
-    /// wait for them.
-    pub(crate) fn check_may_wait(&self, jobs: &[Job], what: &str) -> Result<()> {
-        match outbox::job_for(self.instance) {
-            Some(job) if jobs.contains(&job) => {
-                let does = match job {
-                    Job::Flush => "flushes",
-                    Job::Compact => "compacts",
-                };
-                let message = format!("{what}: it would wait for this thread, which {does}");
-                Err(Error::busy(message).hint("a listener may leave it to a thread of its own"))
-            }
-            _ => Ok(()),
-        }
+    /// Errors: this thread flushes or compacts for the database, called by a listener, and `what` would wait for
+    /// one of both. Either may wait for the other: a flush for room that a compaction makes, a compaction's
+    /// listener for a flush, and both for whoever pauses them.
+    pub(crate) fn check_may_wait(&self, what: &str) -> Result<()> {
+        let does = match outbox::job_for(self.instance) {
+            None => return Ok(()),
+            Some(Job::Flush) => "flushes",
+            Some(Job::Compact) => "compacts",
+        };
+        let message = format!("{what}: it would wait for this thread, which {does}");
+        Err(Error::busy(message).hint("a listener may leave it to a thread of its own"))
     }
 
     /// Tells the listeners, as soon as this thread holds no lock.

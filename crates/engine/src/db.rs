@@ -18,7 +18,7 @@ use crate::options::{
     ColumnFamilyDescriptor, ColumnFamilyOptions, CompactRangeOptions, CompactionOptions, Env,
     FlushOptions, Options, ReadOptions, WriteOptions,
 };
-use crate::outbox::{self, Job};
+use crate::outbox;
 use crate::read::get;
 use crate::read::iter::DbIterator;
 use crate::read::snapshot::Snapshot;
@@ -168,7 +168,7 @@ impl Db {
     /// From a listener on a thread that flushes or compacts it is `Busy`: another thread closes the
     /// database when that one is done with its job.
     pub fn close(self) -> Result<()> {
-        self.shared.check_may_wait(&Job::ALL, "close")?; // and drops it
+        self.shared.check_may_wait("close")?; // and drops it
         shut_down(&self.shared, &mut self.lock_jobs())
     }
 

@@ -17,7 +17,7 @@ use crate::memtable::Memtable;
 use crate::options::{
     BottommostLevelCompaction, CompactRangeOptions, CompactionOptions, FlushOptions,
 };
-use crate::outbox::{self, Job};
+use crate::outbox;
 use crate::persist;
 use crate::shared::Shared;
 use crate::state::ManualCompaction;
@@ -37,7 +37,7 @@ pub(crate) fn flush_because(
 ) -> Result<()> {
     db.check_writable()?;
     if options.wait {
-        db.check_may_wait(&Job::ALL, "flush")?;
+        db.check_may_wait("flush")?;
     }
     let due: Vec<_> = families.iter().filter_map(Active::of).collect();
     // A thread that compacts would wait for itself.
@@ -220,7 +220,7 @@ pub(crate) fn compact_files(
 }
 
 fn wait_for_manual(db: &Shared, manual: ManualCompaction) -> Result<()> {
-    db.check_may_wait(&Job::ALL, "a compaction by call")?;
+    db.check_may_wait("a compaction by call")?;
     let manual = Arc::new(manual);
     let mut state = db.state();
     state.manual.push(Arc::clone(&manual));
@@ -267,7 +267,7 @@ pub(crate) fn suggest_compact_range(
 
 /// Lets no flush and no compaction begin, and waits for those that run.
 pub(crate) fn pause_background_work(db: &Shared) -> Result<()> {
-    db.check_may_wait(&Job::ALL, "pause_background_work")?;
+    db.check_may_wait("pause_background_work")?;
     let mut state = db.state();
     state.check_writable()?;
     // Who resumes waits for flushes while nobody can write.
@@ -303,7 +303,7 @@ const NO_LIMIT: Duration = Duration::from_secs(u32::MAX as u64);
 /// Flushes what is in no log. Errors: also that background work is paused, maybe by whoever would wait.
 fn flush_unlogged(db: &Shared) -> Result<()> {
     db.check_writable()?;
-    db.check_may_wait(&Job::ALL, "cancel_all_background_work")?;
+    db.check_may_wait("cancel_all_background_work")?;
     let all: Vec<_> = db.families.load().iter().cloned().collect();
     let begun = db.alone(|| begin_flush(db, &all, FlushReason::ManualFlush))?;
     if begun.wait_unless_paused(db, NO_LIMIT)? {
@@ -331,7 +331,7 @@ pub(crate) fn cancel_all_background_work(db: &Shared, wait: bool) {
 
 /// Waits until no flush and no compaction is running or due, and what they made obsolete is gone.
 pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
-    db.check_may_wait(&Job::ALL, "wait_for_compact")?;
+    db.check_may_wait("wait_for_compact")?;
     let mut state = db.state();
     loop {
         state.check_writable()?;

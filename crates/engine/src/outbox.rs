@@ -71,12 +71,6 @@ pub(crate) enum Job {
     Compact,
 }
 
-impl Job {
-    /// Either may wait for the other: a flush for room that a compaction makes, a compaction's listener for a
-    /// flush, and both for whoever pauses them.
-    pub(crate) const ALL: [Self; 2] = [Self::Flush, Self::Compact];
-}
-
 /// This thread does this for the database with this number from now on.
 pub(crate) fn begin_work(instance: u64, job: Job) {
     JOB.with(|j| j.set(Some((instance, job))));

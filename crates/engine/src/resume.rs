@@ -13,7 +13,6 @@ use base::{Error, ErrorKind, FileNumber, Result};
 
 use crate::family::Family;
 use crate::listener::{BackgroundErrorReason, BackgroundErrorRecoveryInfo, FlushReason};
-use crate::outbox::Job;
 use crate::shared::{MENDING, Shared};
 use crate::version::edit::VersionEdit;
 use crate::write::log_files::LogKind;
@@ -107,7 +106,7 @@ fn failure(db: &Shared) -> Result<Option<Error>> {
 
 /// Whoever resumes waits for flushes, which wait for the MANIFEST and may wait for compactions.
 fn check_may_wait(db: &Shared) -> Result<()> {
-    db.check_may_wait(&Job::ALL, "resume")
+    db.check_may_wait("resume")
 }
 
 /// Everybody is refused until the end. Where there is none, the log is a new one and lacks what the

@@ -4,7 +4,6 @@
 use base::Result;
 
 use crate::family::Family;
-use crate::outbox::Job;
 use crate::shared::Shared;
 use crate::state::State;
 
@@ -28,7 +27,7 @@ impl<'a> Exclusive<'a> {
                 return Ok(held);
             }
             state.check_writable()?;
-            db.check_may_wait(&Job::ALL, "this call")?;
+            db.check_may_wait("this call")?;
             state = db.wait(state);
         }
     }

@@ -131,6 +131,20 @@ impl Machine {
         (db, told)
     }
 
+    /// What the device leaves of the next write that fails, nothing, half or all: it takes turns.
+    fn take_turns(&self, db: &Db, turns: usize) {
+        for _ in 0..turns {
+            self.fail_a_write(db, "takes its turn");
+            db.resume().unwrap();
+        }
+    }
+
+    /// A write of a buffered log fails, and the database refuses writes.
+    fn fail_a_write(&self, db: &Db, key: &str) {
+        self.disk.fail_on(Fault::Eio, Repeat::Once, growing_write);
+        put(db, &WriteOptions::default(), key).unwrap_err();
+    }
+
     /// The sync of a log fails, and the database refuses writes.
     fn fail_a_sync(&self, db: &Db) {
         self.disk.fail_on(Fault::Sync, Repeat::Once, log_sync);
@@ -180,6 +194,16 @@ impl Machine {
             db.close().unwrap();
         }
     }
+}
+
+/// Opens a database that somebody else is still closing.
+fn open_again(options: &Options) -> Db {
+    let mut again = None;
+    until("it can be opened again", || {
+        again = Db::open_all(DIR, options).ok();
+        again.is_some()
+    });
+    again.unwrap()
 }
 
 fn names(disk: &SimDisk, dir: &str) -> Vec<String> {

@@ -15,7 +15,7 @@ use ironstone::{Db, ErrorKind, EventListener, FlushOptions, WriteBatch, WriteOpt
 use sim::disk::{Act, Fault, Repeat};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
 
-use super::{DIR, Machine, SYNC, growing_write, in_time, is_log, log_sync, put, until};
+use super::{DIR, Machine, SYNC, growing_write, in_time, is_log, log_sync, open_again, put, until};
 
 const NO_SLOWDOWN: WriteOptions = WriteOptions {
     sync: false,
@@ -448,14 +448,9 @@ fn nothing_is_changed_once_the_lock_is_released() {
         }
         drop((db, default));
         until("the listener lets go", || owner.has_let_go());
-        let mut again = None;
-        until("it can be opened again", || {
-            again = Db::open_all(DIR, &machine.options).ok();
-            again.is_some()
-        });
+        let db = open_again(&machine.options);
         let changes = hook.changes_from_now_on();
         assert_eq!(changes, Vec::<String>::new(), "{what}");
-        let db = again.unwrap();
         assert!(db.get("in a memtable").unwrap().is_some(), "{what}");
     }
 }

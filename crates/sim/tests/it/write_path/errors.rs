@@ -11,8 +11,8 @@ use sim::disk::{Act, Fault, Repeat};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
 
 use super::{
-    DIR, Gate, HeldFlush, Machine, SYNC, durable_write, flush_in_background, growing_write,
-    in_time, is_log, log_sync, put, start, until, with,
+    DIR, Gate, HeldFlush, Machine, SYNC, durable_write, flush_in_background, in_time, is_log,
+    log_sync, put, start, until, with,
 };
 
 /// The simulated device leaves nothing, half or all of a write that fails: it takes turns.
@@ -88,20 +88,10 @@ fn a_log_whose_first_write_failed_does_not_hide_the_others() {
         let mut machine = Machine::new(WalIoMode::Buffered);
         machine.options.db.wal_ttl_seconds = 1000;
         let db = machine.open();
-        for _ in 0..turn {
-            // The simulated device leaves nothing, half or all of a write that fails: it takes turns.
-            machine
-                .disk
-                .fail_on(Fault::Eio, Repeat::Once, growing_write);
-            put(&db, &WriteOptions::default(), "takes its turn").unwrap_err();
-            db.resume().unwrap();
-        }
+        machine.take_turns(&db, turn);
         put(&db, &SYNC, "before").unwrap();
         db.flush().unwrap();
-        machine
-            .disk
-            .fail_on(Fault::Eio, Repeat::Once, growing_write);
-        put(&db, &WriteOptions::default(), "fails").unwrap_err();
+        machine.fail_a_write(&db, "fails");
         assert!(machine.disk.failed().is_some());
         db.resume().unwrap();
         put(&db, &SYNC, "after").unwrap();

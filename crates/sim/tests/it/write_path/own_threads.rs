@@ -12,7 +12,9 @@ use sim::disk::{Fault, Repeat};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
 
 use super::callers::{AfterTheLock, LastOwner};
-use super::{DIR, HeldFlush, Machine, SYNC, growing_write, in_time, put, start, until, with};
+use super::{
+    DIR, HeldFlush, Machine, SYNC, growing_write, in_time, open_again, put, start, until, with,
+};
 
 /// The operating system's number of an input/output error.
 const EIO: i32 = 5;
@@ -50,14 +52,9 @@ fn nothing_is_resumed_once_the_lock_is_released() {
     db.flush().unwrap_err();
     drop(db);
     until("the listener lets go", || owner.has_let_go());
-    let mut again = None;
-    until("it can be opened again", || {
-        again = Db::open_all(DIR, &machine.options).ok();
-        again.is_some()
-    });
+    let db = open_again(&machine.options);
     let changes = hook.changes_from_now_on();
     assert_eq!(changes, Vec::<String>::new());
-    let db = again.unwrap();
     assert!(db.get("in a memtable").unwrap().is_some());
 }
 
@@ -109,13 +106,7 @@ fn the_flush_of_a_resume_that_was_given_up_leaves_no_half_of_a_batch() {
         let db = machine.open();
         db.create_column_family("other", &machine.options.cf)
             .unwrap();
-        for _ in 0..turn {
-            machine
-                .disk
-                .fail_on(Fault::Eio, Repeat::Once, growing_write);
-            put(&db, &WriteOptions::default(), "takes its turn").unwrap_err();
-            db.resume().unwrap();
-        }
+        machine.take_turns(&db, turn);
         db.flush().unwrap(); // nothing is flushed when it is opened
         db.close().unwrap();
         let quiet = machine.options.clone();
@@ -149,12 +140,7 @@ fn the_flush_of_a_resume_that_was_given_up_leaves_no_half_of_a_batch() {
         held.go.store(true, Ordering::SeqCst);
         assert!(given_up.is_err(), "{turn}");
         drop((other, db));
-        let mut again = None;
-        until("it can be opened again", || {
-            again = Db::open_all(DIR, &quiet).ok();
-            again.is_some()
-        });
-        let db = again.unwrap();
+        let db = open_again(&quiet);
         let other = db.column_family("other").unwrap();
         let mine = db.get("both").unwrap().is_some();
         let others = db.get_cf(&other, "both").unwrap().is_some();
