@@ -477,6 +477,7 @@ fn do_job(db: &Arc<Shared>, role: Role, job: Work) {
     let mut state = db.state();
     state.busy -= 1;
     if starved.is_some() {
+        state.starvations += 1;
         let now = db.env().clock.monotonic_nanos();
         state.starved_until = now + NO_SPACE_PAUSE.as_nanos() as u64;
     }

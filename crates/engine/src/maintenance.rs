@@ -19,6 +19,7 @@ use crate::options::{
 };
 use crate::outbox;
 use crate::persist;
+use crate::resume;
 use crate::shared::Shared;
 use crate::state::ManualCompaction;
 use crate::write::{admit, submit};
@@ -333,6 +334,8 @@ pub(crate) fn cancel_all_background_work(db: &Shared, wait: bool) {
 pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
     db.check_may_wait("wait_for_compact")?;
     let mut state = db.state();
+    // What failed before this call may have space by now: it is tried again first.
+    let before = state.starvations;
     loop {
         state.check_writable()?;
         let families = db.families.load();
@@ -344,7 +347,8 @@ pub(crate) fn wait_for_jobs(db: &Shared) -> Result<()> {
             return Ok(());
         }
         // It is tried again, but nobody knows until when.
-        if let Some(e) = state.starved_by.as_ref().filter(|_| idle && !flushes) {
+        let starved = state.starvations > before && idle && !flushes && state.manual.is_empty();
+        if let Some(e) = state.starved_by.as_ref().filter(|_| starved) {
             let hint = "compactions are tried again; make space, then wait again";
             return Err(e.duplicate().hint(hint));
         }
@@ -373,7 +377,8 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
     let mut state = db.state();
     state.paused = 0;
     // It decides whether there is a failure to tell of.
-    while state.resuming && !outbox::belongs_to(db.instance) {
+    let waits = outbox::job_for(db.instance).is_none() && !resume::is_mine(db);
+    while state.resuming && waits {
         state = db.wait(state);
     }
     drop(state);

@@ -30,9 +30,14 @@ thread_local! {
 /// that, without end.
 struct Resumed(Option<u64>);
 
+/// Whether this thread resumes the database: it would wait for itself.
+pub(crate) fn is_mine(db: &Shared) -> bool {
+    RESUMED.with(Cell::get) == Some(db.instance)
+}
+
 impl Resumed {
     fn begin(db: &Shared) -> Result<Self> {
-        if RESUMED.with(Cell::get) == Some(db.instance) {
+        if is_mine(db) {
             return Err(Error::new(
                 ErrorKind::Busy,
                 "resume was called by a listener that is told of a resume: call it later, or on another thread",

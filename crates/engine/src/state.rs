@@ -35,7 +35,9 @@ pub(crate) struct State {
     pub(crate) last_compacted: u32,
     /// Until then (monotonic nanoseconds) no compaction begins by itself: one had no space.
     pub(crate) starved_until: u64,
-    /// Why, until a compaction has succeeded.
+    /// How often compactions had no space.
+    pub(crate) starvations: u64,
+    /// Why the last one had none, until a compaction has succeeded.
     pub(crate) starved_by: Option<Error>,
     /// Flushes, compactions and the like so far.
     jobs: u64,

@@ -518,7 +518,7 @@ impl Pool {
             Err(e) if !e.is_not_found() => {
                 let due = self.clock.monotonic_nanos() + UNFIT_AGAIN.as_nanos() as u64;
                 self.unfit_due.store(due, Ordering::Relaxed);
-                lock(&self.unfit).push(path);
+                lock(&self.unfit).insert(0, path); // the others first
                 Err(e)
             }
             _ => Ok(()),
