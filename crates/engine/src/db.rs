@@ -1,18 +1,17 @@
 //! The database handle. Each method is a few lines; the work is done in the modules it names.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
 use base::stats::Activity;
 use base::sync::{Mutex, MutexGuard, PoisonError};
-use base::{Error, ErrorKind, Result};
+use base::{Error, Result};
 use io::FileLock;
 
 use crate::batch::WriteBatch;
+use crate::closing::{self, Running};
 use crate::family::Family;
-use crate::jobs::Jobs;
 use crate::open::{self, Wanted};
 use crate::options::{
     ColumnFamilyDescriptor, ColumnFamilyOptions, CompactRangeOptions, CompactionOptions, Env,
@@ -104,8 +103,7 @@ impl WriteBatch {
 pub struct Db {
     pub(crate) shared: Arc<Shared>,
     default: Arc<Family>,
-    jobs: Mutex<Jobs>,
-    lock: Option<Box<dyn FileLock>>,
+    running: Mutex<Running>,
 }
 
 impl std::fmt::Debug for Db {
@@ -169,7 +167,7 @@ impl Db {
     /// database when that one is done with its job.
     pub fn close(self) -> Result<()> {
         self.shared.check_may_wait("close")?; // and drops it
-        shut_down(&self.shared, &mut self.lock_jobs())
+        self.lock_running().close(&self.shared)
     }
 
     pub(crate) fn started(shared: Arc<Shared>, lock: Option<Box<dyn FileLock>>) -> Result<Self> {
@@ -179,68 +177,17 @@ impl Db {
         let db = Self {
             shared,
             default,
-            jobs: Mutex::default(),
-            lock,
+            running: Mutex::new(Running::new(lock)),
         };
         if !db.shared.read_only {
-            let started = db.lock_jobs().start(&db.shared);
+            let started = db.lock_running().jobs.start(&db.shared);
             started.inspect_err(|e| db.shared.log.error(format_args!("open failed: {e}")))?;
         }
         Ok(db)
     }
 
-    pub(crate) fn lock_jobs(&self) -> MutexGuard<'_, Jobs> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A listener or a callback let go of the last handle on a thread of the database's: it goes on with what
-    /// it does, and the lock is held until that is done. False if no other thread can be had.
-    fn close_elsewhere(&mut self) -> bool {
-        let jobs = std::mem::take(&mut *self.lock_jobs());
-        let rest = Arc::new(Mutex::new(Some((jobs, self.lock.take()))));
-        let (shared, to_do) = (Arc::clone(&self.shared), Arc::clone(&rest));
-        let close = move || {
-            let rest = to_do.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some((mut jobs, lock)) = rest {
-                end(&shared, &mut jobs);
-                drop(lock);
-            }
-        };
-        let threads = &self.shared.env().threads;
-        if threads.start("ironstone:close", Box::new(close)).is_ok() {
-            return true;
-        }
-        let rest = rest.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some((jobs, lock)) = rest {
-            *self.lock_jobs() = jobs;
-            self.lock = lock;
-        }
-        false
-    }
-}
-
-fn shut_down(shared: &Shared, jobs: &mut Jobs) -> Result<()> {
-    let before = AssertUnwindSafe(|| maintenance::before_close(shared));
-    // Whatever happens there: no thread of ours may outlive the lock.
-    let result = catch_unwind(before)
-        .unwrap_or_else(|_| Err(Error::aborted("closing the database panicked")));
-    shared.begin_close();
-    jobs.join();
-    shared.check_idle();
-    shared.tables.compressors.end();
-    let closed = Error::new(ErrorKind::ShutdownInProgress, "the database was closed");
-    shared.durable.fail(&closed);
-    if !shared.read_only {
-        shared.delete_obsolete_files();
-    }
-    shared.deliver_the_rest();
-    result
-}
-
-/// [`shut_down`] where nobody hears of its errors.
-fn end(shared: &Shared, jobs: &mut Jobs) {
-    if let Err(e) = shut_down(shared, jobs) {
-        shared.log.error(format_args!("closing: {e}"));
+    pub(crate) fn lock_running(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -249,13 +196,11 @@ impl Drop for Db {
         if self.shared.is_closing() {
             return; // close() was called
         }
-        let by_own_thread = outbox::belongs_to(self.shared.instance);
-        if by_own_thread && self.close_elsewhere() {
-            return;
-        }
-        end(&self.shared, &mut self.lock_jobs());
-        if let Some(lock) = self.lock.take().filter(|_| by_own_thread) {
-            self.shared.leave_lock(lock);
+        if outbox::belongs_to(self.shared.instance) {
+            let running = std::mem::take(&mut *self.lock_running());
+            running.close_elsewhere(&self.shared);
+        } else {
+            closing::report(&self.shared, self.lock_running().close(&self.shared));
         }
     }
 }

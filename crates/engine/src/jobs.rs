@@ -198,8 +198,10 @@ impl Jobs {
                 name,
                 Box::new(move || {
                     outbox::belong_to(shared.instance);
-                    run(&shared);
-                    shared.let_go_of_lock();
+                    // Also behind a panic: nobody else may do it.
+                    let ran = catch_unwind(AssertUnwindSafe(|| run(&shared)));
+                    shared.do_the_rest();
+                    ran.unwrap_or_else(|p| resume_unwind(p));
                 }),
             )
             .map_err(|e| {
@@ -212,7 +214,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// Waits for the threads; [`Shared::begin_close`] has told them to end.
+    /// Waits for the threads, but not for the one that calls this; [`Shared::begin_close`] has told them to end.
     pub(crate) fn join(&mut self) {
         let me = base::sync::thread::current().id();
         for thread in self.threads.drain(..) {

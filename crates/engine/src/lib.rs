@@ -40,6 +40,7 @@ pub mod batch;
 #[doc(hidden)]
 pub mod bench_support;
 mod checkpoint;
+mod closing;
 mod compaction;
 mod courier;
 mod courtesy;

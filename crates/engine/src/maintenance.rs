@@ -143,8 +143,8 @@ impl BegunFlush {
         Ok(())
     }
 
-    /// Waits no longer than `at_most`, and not while background work is paused. Returns whether all of
-    /// it is in tables.
+    /// Waits no longer than `at_most`, and not while background work is paused, but for what is being
+    /// flushed already. Returns whether all of it is in tables.
     pub(crate) fn wait_unless_paused(&self, db: &Shared, at_most: Duration) -> Result<bool> {
         let clock = &db.env().clock;
         let until = clock.monotonic_nanos() + at_most.as_nanos() as u64;
@@ -153,7 +153,8 @@ impl BegunFlush {
             state.check_writable()?;
             db.check_background()?;
             let left = until.saturating_sub(clock.monotonic_nanos());
-            if left == 0 || state.paused > 0 {
+            let under_way = self.0.iter().any(|(f, _)| state.flushing.contains(&f.id));
+            if left == 0 || (state.paused > 0 && !under_way) {
                 return Ok(false);
             }
             state = db.wait_timeout(state, Duration::from_nanos(left));

@@ -127,7 +127,7 @@ impl Told<'_> {
     /// Starts the threads that the options ask for; those that run already work for the others
     /// meanwhile.
     fn start_threads(&self, db: &Db) -> Result<()> {
-        let started = db.lock_jobs().follow_options(&db.shared);
+        let started = db.lock_running().jobs.follow_options(&db.shared);
         started.map_err(|e| {
             let (log, failed) = (&self.db.log, self.failed);
             log.warn(format_args!("{failed}: fewer threads than asked for: {e}"));

@@ -22,7 +22,6 @@ use base::stats::{HistogramKind, Ticker};
 use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use base::{Error, ErrorKind, FileNumber, Result, SequenceNumber};
-use io::FileLock;
 
 use crate::courtesy::Courtesy;
 use crate::crowd::Crowd;
@@ -91,8 +90,8 @@ pub(crate) struct Shared {
     pub(crate) device: Device,
     /// How often `lock_wal` was called without `unlock_wal`.
     pub(crate) wal_locks: Mutex<u32>,
-    /// LOCK of a database that its own thread has closed, until that thread is done.
-    left_lock: Mutex<Option<Box<dyn FileLock>>>,
+    /// What the first of the database's threads that ends is to do.
+    left: Mutex<Option<Rest>>,
     pub(crate) attention: Attention,
     /// How far flushes and compactions are behind.
     pub(crate) stall: Stall,
@@ -128,6 +127,9 @@ pub(crate) struct Shared {
 
 /// How long those sleep who wait for another thread to mend the log, before they look again.
 pub(crate) const MENDING: Duration = Duration::from_millis(10);
+
+/// What is left to do for a thread of the database's that ends.
+pub(crate) type Rest = Box<dyn FnOnce(&Shared) + Send>;
 
 /// A number that no other database opened by this process has.
 pub(crate) fn new_instance() -> u64 {
@@ -190,7 +192,7 @@ impl Shared {
             last_sync_nanos: AtomicU64::new(0),
             device: Device::default(),
             wal_locks: Mutex::new(0),
-            left_lock: Mutex::default(),
+            left: Mutex::default(),
             attention: Attention::default(),
             stall,
             crowd: Crowd::default(),
@@ -213,17 +215,18 @@ impl Shared {
         }
     }
 
-    /// This thread of the database's has closed it, and lets go of LOCK at its end.
-    pub(crate) fn leave_lock(&self, lock: Box<dyn FileLock>) {
-        let left = self.left_lock.lock();
-        *left.unwrap_or_else(PoisonError::into_inner) = Some(lock);
+    /// Leaves it to the first of the database's threads that ends: the database is closing.
+    pub(crate) fn leave(&self, rest: Rest) {
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = Some(rest);
     }
 
-    /// A thread of the database's is done.
-    pub(crate) fn let_go_of_lock(&self) {
-        let left = self.left_lock.lock();
-        let lock = left.unwrap_or_else(PoisonError::into_inner).take();
-        drop(lock);
+    /// At the end of each of the database's threads: does what was left to them.
+    pub(crate) fn do_the_rest(&self) {
+        let left = self.left.lock();
+        let rest = left.unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(rest) = rest {
+            rest(self);
+        }
     }
 
     pub(crate) fn env(&self) -> &Env {

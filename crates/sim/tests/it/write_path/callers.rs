@@ -7,10 +7,12 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use base::options::OptionTable;
+use base::sync::thread::JoinHandle;
 use ironstone::listener::{
     BackgroundErrorRecoveryInfo, CompactionJobInfo, FlushJobInfo, SubcompactionJobInfo,
 };
 use ironstone::options::WalIoMode;
+use ironstone::threads::{Run, SystemThreads, Threads};
 use ironstone::{Db, ErrorKind, EventListener, FlushOptions, WriteBatch, WriteOptions};
 use sim::disk::{Act, Fault, Repeat};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
@@ -268,6 +270,31 @@ fn a_panic_behind_a_job_takes_no_thread_along() {
     });
 }
 
+/// A file system that panicked while the database was closed let LOCK go before its threads had ended, or
+/// the panic went to whoever closed it.
+#[test]
+fn a_panic_at_the_end_of_a_close_is_not_the_callers() {
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    let hook = Arc::new(PanicsOnce {
+        armed: AtomicBool::new(false),
+        which: |op, path| op == Op::Remove && is_log(path),
+    });
+    machine.options.env.fs = HookedFs::over(machine.disk.shared(), Arc::clone(&hook) as _);
+    let db = machine.open();
+    db.put("k", "v").unwrap();
+    machine
+        .disk
+        .fail_on(Fault::Eio, Repeat::Forever, |act, _| act == Act::Remove);
+    db.flush().unwrap();
+    // The thread that flushed deletes behind its job.
+    db.pause_background_work().unwrap();
+    machine.disk.clear_faults();
+    hook.armed.store(true, Ordering::SeqCst);
+    in_time("close", move || db.close()).unwrap();
+    assert!(!hook.armed.load(Ordering::SeqCst), "nothing was deleted");
+    assert!(machine.open().get("k").unwrap().is_some());
+}
+
 /// What could not be deleted once was never tried again: logs and tables stayed until the next open.
 #[test]
 fn what_could_not_be_deleted_is_tried_again() {
@@ -412,11 +439,31 @@ impl Hook for AfterTheLock {
     }
 }
 
+/// A system that has no thread left when the database is closed.
+#[derive(Debug)]
+struct NoneToClose;
+
+impl Threads for NoneToClose {
+    fn start(&self, name: &str, run: Run) -> std::io::Result<JoinHandle<()>> {
+        if name == "ironstone:close" {
+            return Err(std::io::Error::from_raw_os_error(11)); // EAGAIN
+        }
+        SystemThreads.start(name, run)
+    }
+}
+
 /// A listener let go of the last handle on a thread that flushes or compacts: the lock was released, and
 /// the thread went on with its job, wrote to the MANIFEST, and deleted logs that were somebody else's by
-/// then. On the thread of a part of a compaction it waited for itself.
+/// then. On the thread of a part of a compaction it waited for itself: later only where the system had no
+/// thread left to close the database.
 #[test]
 fn nothing_is_changed_once_the_lock_is_released() {
+    for threads in [SystemThreads::shared(), Arc::new(NoneToClose)] {
+        nothing_is_changed_with(&threads);
+    }
+}
+
+fn nothing_is_changed_with(threads: &Arc<dyn Threads>) {
     type Make = fn(Arc<LastOwner>) -> Arc<dyn EventListener>;
     let all: [(&str, Make); 3] = [
         ("a flush", |o| Arc::new(OnFlush(o))),
@@ -430,6 +477,7 @@ fn nothing_is_changed_once_the_lock_is_released() {
         with_parts(&mut machine);
         let mut options = machine.options.clone();
         options.env.fs = HookedFs::over(machine.disk.shared(), Arc::clone(&hook) as _);
+        options.env.threads = Arc::clone(threads);
         options.env.listeners.add(make(Arc::clone(&owner)));
         let db = Arc::new(Db::open_all(DIR, &options).unwrap());
         two_layers(&db);
@@ -450,7 +498,7 @@ fn nothing_is_changed_once_the_lock_is_released() {
         until("the listener lets go", || owner.has_let_go());
         let db = open_again(&machine.options);
         let changes = hook.changes_from_now_on();
-        assert_eq!(changes, Vec::<String>::new(), "{what}");
+        assert_eq!(changes, Vec::<String>::new(), "{what}, {threads:?}");
         assert!(db.get("in a memtable").unwrap().is_some(), "{what}");
     }
 }

@@ -3,9 +3,9 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use ironstone::listener::{BackgroundErrorReason, MemTableInfo};
+use ironstone::listener::{BackgroundErrorReason, FlushJobInfo, MemTableInfo};
 use ironstone::options::WalIoMode;
 use ironstone::{Db, Error, EventListener, Options, WriteBatch, WriteBufferManager, WriteOptions};
 use sim::disk::{Fault, Repeat};
@@ -13,7 +13,8 @@ use sim::hooked::{Hook, HookedFs, Op, Verdict};
 
 use super::callers::{AfterTheLock, LastOwner};
 use super::{
-    DIR, HeldFlush, Machine, SYNC, growing_write, in_time, open_again, put, start, until, with,
+    DIR, HeldFlush, Machine, SYNC, a_moment, growing_write, in_time, open_again, put, start, until,
+    with,
 };
 
 /// The operating system's number of an input/output error.
@@ -56,6 +57,69 @@ fn nothing_is_resumed_once_the_lock_is_released() {
     let changes = hook.changes_from_now_on();
     assert_eq!(changes, Vec::<String>::new());
     assert!(db.get("in a memtable").unwrap().is_some());
+}
+
+/// Closes the database while it is resumed, on the thread that tells what flushes had to tell.
+#[derive(Default)]
+struct ClosesBesideResume {
+    db: Mutex<Option<Db>>,
+    flushes: AtomicU64,
+    closes: AtomicBool,
+    closed: Mutex<Option<(String, base::Result<()>)>>,
+}
+
+impl EventListener for ClosesBesideResume {
+    fn on_flush_begin(&self, _: &FlushJobInfo) {
+        // The first one fails, the second one is the resume's.
+        if self.flushes.fetch_add(1, Ordering::SeqCst) == 1 {
+            until("somebody closes", || self.closes.load(Ordering::SeqCst));
+            a_moment();
+        }
+    }
+
+    fn on_background_error(&self, _: BackgroundErrorReason, _: &Error) {
+        until("it is resumed", || self.flushes.load(Ordering::SeqCst) > 1);
+        let Some(db) = self.db.lock().unwrap().take() else {
+            return;
+        };
+        self.closes.store(true, Ordering::SeqCst);
+        let result = db.close();
+        let thread = std::thread::current();
+        let name = thread.name().unwrap_or_default().to_owned();
+        *self.closed.lock().unwrap() = Some((name, result));
+    }
+}
+
+/// The device had been full, and the thread of the log resumed. A listener on another of the database's
+/// threads closed it meanwhile: that did not wait for the resume, was refused, and what was in no log was
+/// lost.
+#[test]
+fn a_close_on_a_thread_of_its_own_waits_for_the_resume_on_another() {
+    let listener = Arc::new(ClosesBesideResume::default());
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    let quiet = machine.options.clone();
+    machine.listen(&listener);
+    let db = machine.open();
+    let unlogged = WriteOptions {
+        disable_wal: true,
+        ..WriteOptions::default()
+    };
+    put(&db, &unlogged, "in no log").unwrap();
+    let mut given = listener.db.lock().unwrap();
+    machine
+        .disk
+        .fail_on(Fault::NoSpace, Repeat::Once, |_, path| {
+            path.extension().is_some_and(|e| e == "sst")
+        });
+    db.flush().unwrap_err();
+    *given = Some(db);
+    drop(given);
+    until("it is closed", || listener.closed.lock().unwrap().is_some());
+    let (thread, result) = listener.closed.lock().unwrap().take().unwrap();
+    assert_eq!(thread, "ironstone:tell");
+    result.unwrap();
+    let db = open_again(&quiet);
+    assert!(db.get("in no log").unwrap().is_some());
 }
 
 /// Pauses background work when a memtable is sealed.

@@ -1,7 +1,7 @@
 //! Logs that are made ahead, and logs that are used again.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use base::clock::SystemClock;
 use base::stats::Ticker;
@@ -50,6 +50,58 @@ fn a_file_that_cannot_be_removed_does_not_stop_the_filling_of_others() {
         pool.ready() == 1
     });
     assert!(failed > 0 && left.exists() && pool.has_unfit());
+}
+
+/// Each file can be removed at the second try, but for the one that was tried last.
+#[derive(Debug, Default)]
+struct OneStays {
+    tried: Mutex<Vec<PathBuf>>,
+}
+
+const USELESS: usize = 4;
+
+impl Hook for OneStays {
+    fn before(&self, op: Op, path: &Path) -> Verdict {
+        let mut tried = self.tried.lock().unwrap();
+        let known = tried.iter().position(|t| t == path);
+        match known {
+            Some(i) if op == Op::Remove && i + 1 == USELESS => Verdict::Fail(5),
+            None if op == Op::Remove => {
+                tried.push(path.to_path_buf());
+                Verdict::Fail(5)
+            }
+            _ => Verdict::Go,
+        }
+    }
+}
+
+/// Of several such files the same one was tried again each time, and the others stayed.
+#[test]
+fn a_file_that_cannot_be_removed_does_not_keep_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let pool_dir = dir.path().join(log::pool::DIR);
+    std::fs::create_dir(&pool_dir).unwrap();
+    for i in 0..USELESS {
+        std::fs::write(pool_dir.join(format!("{i}.zero")), vec![7; 128 << 10]).unwrap();
+    }
+    let options = PoolOptions {
+        file_bytes: 128 << 10,
+        ready: USELESS,
+        direct: false,
+        recycle: 0,
+    };
+    let hook = Arc::new(OneStays::default());
+    let fs = HookedFs::new(Arc::clone(&hook) as _);
+    let pool = Pool::open(fs, SystemClock::shared(), dir.path(), options).unwrap();
+    let useless = || {
+        let tried = hook.tried.lock().unwrap();
+        let there = tried.iter().filter(|path| path.exists()).count();
+        (tried.len(), there)
+    };
+    until("only one is left", || {
+        drop(pool.step(&mut |_| true));
+        useless() == (USELESS, 1)
+    });
 }
 
 /// Zeroing hangs: no write waits for it, and the log grows.

@@ -156,6 +156,7 @@ impl<E: Engine> Driver<E> {
     }
 
     fn run_plan(&mut self, name: &str, repeat: Repeat, plan: &Plan) -> Result<()> {
+        Stats::make_times_file(&self.flags)?;
         if plan.fresh {
             if self.flags.use_existing_db {
                 say(&format!(

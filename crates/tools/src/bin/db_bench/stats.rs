@@ -278,6 +278,15 @@ impl<'a> Stats<'a> {
         }
     }
 
+    /// Errors: the file that `--times_file` asks for cannot be made, which is better known before the run.
+    pub(crate) fn make_times_file(flags: &Flags) -> Result<()> {
+        if flags.times_file.is_empty() {
+            return Ok(());
+        }
+        let path = Path::new(&flags.times_file);
+        std::fs::write(path, "").map_err(|e| Error::io("write", path, e))
+    }
+
     /// Writes what `--times_file` asks for: the nanoseconds of each operation, a line each, one thread's
     /// after the other's. Errors: the file cannot be written.
     pub(crate) fn write_times(&self, path: &Path) -> Result<()> {
