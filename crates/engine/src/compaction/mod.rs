@@ -122,6 +122,26 @@ impl Pick {
     }
 }
 
+impl Pick {
+    /// The move becomes a merge. A move leaves files of the output level between its own as they are; one
+    /// table of a merge may reach over them: it takes as many of the inputs, the first of which alone has
+    /// none in its way, as have none between them.
+    fn merge_instead(&mut self) {
+        self.plan.kind = Kind::Merge;
+        let levels = candidates::levels(&self.version);
+        let output = self.plan.output_level;
+        let in_the_way = |files: &[Arc<TableFile>]| {
+            let range = levels.range(files);
+            range.is_some_and(|r| !levels.sorted_overlapping(output, &r).is_empty())
+        };
+        if let [(_, files)] = &mut self.plan.inputs[..] {
+            while files.len() > 1 && in_the_way(files) {
+                files.pop();
+            }
+        }
+    }
+}
+
 pub(crate) fn check_not_canceled(canceled: Option<&Arc<AtomicBool>>) -> Result<()> {
     if canceled.is_some_and(|c| c.load(Ordering::Relaxed)) {
         return Err(Error::new(
@@ -339,7 +359,7 @@ fn launch(
         };
         let refit = pick.reason == pick::manual::REFIT;
         if pick.kind == Kind::Move && !refit && !pick.partitions_allow_move() {
-            pick.plan.kind = Kind::Merge;
+            pick.merge_instead();
         }
         let result = compact(db, &family, &pick);
         if result.as_ref().is_err_and(is_canceled) {

@@ -452,10 +452,23 @@ fn check_level(cmp: &Comparator, level: usize, files: &[Arc<TableFile>]) -> Resu
     }
     for pair in files.windows(2) {
         if key::compare(cmp, &pair[0].meta.largest, &pair[1].meta.smallest) != Ordering::Less {
+            let key = |k: &[u8]| match key::split(k) {
+                Some((user_key, packed)) => format!(
+                    "'{}' at {}, type {}",
+                    user_key.escape_ascii(),
+                    packed >> 8,
+                    packed & 0xff
+                ),
+                None => "no key".to_owned(),
+            };
+            let shown = |f: &TableFile| {
+                let (first, last) = (key(&f.meta.smallest), key(&f.meta.largest));
+                format!("{} ({first}, to {last})", f.number())
+            };
             return Err(Error::corruption(format!(
-                "files {} and {} of level {level} overlap",
-                pair[0].number(),
-                pair[1].number()
+                "files of level {level} overlap: {} and {}",
+                shown(&pair[0]),
+                shown(&pair[1])
             )));
         }
     }

@@ -88,7 +88,15 @@ impl EventListener for Ear {
         note(format!("flushed {}: {:?}", info.cf_name, info.flush_reason));
         self.told();
     }
-    fn on_compaction_begin(&self, _: &CompactionJobInfo) {
+    fn on_compaction_begin(&self, info: &CompactionJobInfo) {
+        note(format!(
+            "compacting {} for {}: {:?} of level {} to level {}",
+            info.cf_name,
+            info.compaction_reason,
+            info.input_files,
+            info.base_input_level,
+            info.output_level
+        ));
         self.told();
     }
     fn on_compaction_completed(&self, info: &CompactionJobInfo) {

@@ -10,7 +10,8 @@ use base::rng::Rng;
 use ironstone::options::{CompactionOptionsFifo, CompactionOptionsUniversal, PerLevel};
 use ironstone::{
     BottommostLevelCompaction, CompactRangeOptions, CompactionOptions, CompactionStyle,
-    CompressionType, Db, ErrorKind, Options, SstPartitionerFixedPrefix,
+    CompressionType, Db, ErrorKind, Options, PartitionerContext, PartitionerRequest,
+    SstPartitioner, SstPartitionerFactory, SstPartitionerFixedPrefix,
 };
 use sim::content::everything;
 use sim::oracle::{self, Library, RocksDb, RocksOptions};
@@ -536,6 +537,64 @@ fn files_end_where_the_partitioner_wants_and_are_compressed_by_level() {
         }
     }
     assert_eq!(everything(&db).unwrap()[0].1.len(), 3_000);
+}
+
+/// Lets no file stay as it is, and cuts nowhere.
+#[derive(Debug)]
+struct NoMoves;
+
+impl SstPartitionerFactory for NoMoves {
+    fn name(&self) -> &'static str {
+        "NoMoves"
+    }
+
+    fn create_partitioner(&self, _: &PartitionerContext<'_>) -> Option<Box<dyn SstPartitioner>> {
+        Some(Box::new(Self))
+    }
+}
+
+impl SstPartitioner for NoMoves {
+    fn should_partition(&mut self, _: &PartitionerRequest<'_>) -> bool {
+        false
+    }
+
+    fn can_do_trivial_move(&mut self, _: &[u8], _: &[u8]) -> bool {
+        false
+    }
+}
+
+/// Files of level 0 were to be moved to both sides of one of level 1. The partitioner did not let them
+/// stay as they are, and they were merged into one table, over the one between them: the database refused
+/// writes, again after each `resume`. Found by chaos, seed 10048.
+#[test]
+fn what_may_not_be_moved_is_not_merged_over_what_lies_between() {
+    let temp = dirs::scratch().unwrap();
+    let mut o = small();
+    o.cf.cf.num_levels = 3;
+    o.cf.cf.level_compaction_dynamic_level_bytes = false;
+    o.cf.cf.level0_file_num_compaction_trigger = 2;
+    o.cf.sst_partitioner_factory = Some(Arc::new(NoMoves));
+    let db = Db::open(temp.path(), &o).unwrap();
+    let cf = db.default_column_family();
+    let flush = |keys: [&str; 2], bytes: usize| {
+        for key in keys {
+            db.put(key, vec![b'v'; bytes]).unwrap();
+        }
+        db.flush().unwrap();
+    };
+    flush(["m", "n"], 10);
+    db.compact_range(&cf, None, None).unwrap();
+    assert_eq!(shape(&db)[1].len(), 1);
+    db.set_options(&cf, &[("disable_auto_compactions", "true")])
+        .unwrap();
+    flush(["a", "b"], 10_000);
+    flush(["y", "z"], 10_000);
+    db.set_options(&cf, &[("disable_auto_compactions", "false")])
+        .unwrap();
+    db.wait_for_compact().unwrap();
+    let files: Vec<usize> = shape(&db).iter().map(Vec::len).collect();
+    assert_eq!(files, [1, 2, 0]);
+    assert_eq!(everything(&db).unwrap()[0].1.len(), 6);
 }
 
 /// A change of level moves files as they are. Those of level 0 overlap, and FIFO leaves them there: a
