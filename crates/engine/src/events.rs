@@ -13,6 +13,7 @@
 //! that could not be written are counted ([`InfoLog::lost`]) and that is all.
 
 use std::fmt::{self, Write as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -289,7 +290,15 @@ impl InfoLog {
         );
     }
 
+    /// Never fails: nobody who has something to say may come to harm by a file system that panics.
     fn append(&self, micros: u64, level: Level, message: fmt::Arguments<'_>) {
+        let written = AssertUnwindSafe(|| self.write(micros, level, message));
+        if catch_unwind(written).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn write(&self, micros: u64, level: Level, message: fmt::Arguments<'_>) {
         // A panic while the lock was held can at worst have cut a line short.
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(place) = &self.place

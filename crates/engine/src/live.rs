@@ -141,12 +141,15 @@ pub(crate) fn capture(
     if db.read_only {
         return Err(crate::shared::read_only());
     }
-    let locks = db.wal_locks.lock().unwrap_or_else(PoisonError::into_inner);
-    if *locks > 0 {
-        // Nobody writes, until the caller of `lock_wal` says so: nothing can be flushed either.
-        return between_writes(db);
+    {
+        // Callbacks are called behind the lock.
+        let _courier = db.courier();
+        let locks = db.wal_locks.lock().unwrap_or_else(PoisonError::into_inner);
+        if *locks > 0 {
+            // Nobody writes, until the caller of `lock_wal` says so: nothing can be flushed either.
+            return between_writes(db);
+        }
     }
-    drop(locks);
     let large = wal_size_for_flush != u64::MAX && log_bytes(db) >= wal_size_for_flush;
     if large || db.has_unlogged_writes() {
         let all: Vec<_> = db.families.load().iter().cloned().collect();

@@ -396,11 +396,9 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
             let view = f.view.load();
             !view.mem.is_empty() || !view.imm.is_empty()
         };
-        return if db.has_unlogged_writes() && db.families.load().iter().any(in_memory) {
-            Err(e)
-        } else {
-            Ok(())
-        };
+        let lost = db.has_unlogged_writes() && db.families.load().iter().any(in_memory);
+        let rest = submit::hand_over_the_rest(db, e.duplicate());
+        return if lost { Err(e) } else { rest };
     }
     let result = if db.has_unlogged_writes() && !db.db_options().avoid_flush_during_shutdown {
         let all: Vec<_> = db.families.load().iter().cloned().collect();
@@ -417,10 +415,12 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
         }
         mark_end(db)
     });
-    match result.and(log) {
-        Err(e) if e.kind() == ErrorKind::ShutdownInProgress => Ok(()),
-        other => other,
-    }
+    // That background work was ended hides no failure of the log.
+    let known = |e: Error| match e.kind() {
+        ErrorKind::ShutdownInProgress => Ok(()),
+        _ => Err(e),
+    };
+    result.or_else(known).and(log.or_else(known))
 }
 
 /// Number and end of the last log, if it is needed.

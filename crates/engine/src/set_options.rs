@@ -211,6 +211,13 @@ fn set_db_options(db: &Db, changes: &[(&str, &str)]) -> Result<()> {
     follow(shared)?;
     let started = told.start_threads(db);
     let persisted = told.persist(&held);
+    // What follows waits for writers, and tells listeners, who may change options.
+    drop(held);
+    if shared.logs_too_large() {
+        // What hinders it hinders the next writer too, who is told.
+        drop(admit::look_closer(shared));
+    }
+    admit::debt_changed(shared);
     started.and(persisted)
 }
 
@@ -239,10 +246,5 @@ fn follow(shared: &Shared) -> Result<()> {
         let manager = shared.share_write_buffers();
         manager.set_buffer_size(budget.write_buffers);
     }
-    if shared.logs_too_large() {
-        // What hinders it hinders the next writer too, who is told.
-        drop(admit::look_closer(shared));
-    }
-    admit::debt_changed(shared);
     Ok(())
 }

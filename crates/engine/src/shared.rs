@@ -536,9 +536,6 @@ impl Shared {
         let mut state = self.state();
         let first = state.failure.is_none();
         if first {
-            self.log.error(format_args!(
-                "{what} failed, the database refuses writes: {error}"
-            ));
             state.failure = Some(
                 error
                     .duplicate()
@@ -551,6 +548,9 @@ impl Shared {
         self.durable.fail(error);
         drop(state);
         if first {
+            self.log.error(format_args!(
+                "{what} failed, the database refuses writes: {error}"
+            ));
             self.count(Ticker::ErrorHandlerBgErrorCount, 1);
             if matches!(error.kind(), ErrorKind::IoError | ErrorKind::NoSpace) {
                 self.count(Ticker::ErrorHandlerBgIoErrorCount, 1);

@@ -138,6 +138,8 @@ pub(crate) fn delete_files(
     include_end: bool,
 ) -> Result<()> {
     db.check_writable()?;
+    // What is to be told is told when the family is free again: who hears it may want it compacted.
+    let _courier = db.courier();
     let _exclusive = Exclusive::take(db, family)?;
     let mut versions = db.lock_versions();
     let families = db.families.load();

@@ -158,6 +158,8 @@ pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> 
                 maintenance::flush(db, one, &FlushOptions::default())?;
             }
         }
+        // What is to be told is told when the families are free again: who hears it may want them compacted.
+        let _courier = db.courier();
         let exclusives = exclusives(db, &jobs)?;
         submit::flush_wal(db, true)?;
         let began = db.timer();

@@ -67,8 +67,10 @@ pub(crate) fn catch_up(db: &Shared) -> Result<()> {
     let mut options = db.options.clone();
     options.env.block_cache = Some(Arc::clone(&db.tables.cache));
     let (families, last) = settled(&db.dir, &options, || read(db, &options))?;
-    install(db, &families);
+    // In this order: a reader takes the tables first, then the sequence number. With new tables and an old
+    // number it would miss keys whose older versions are gone.
     db.order.visible.raise(last);
+    install(db, &families);
     db.log
         .info(format_args!("caught up: last sequence {}", db.visible()));
     Ok(())

@@ -398,6 +398,24 @@ pub(crate) fn sync_unasked(db: &Shared) -> Result<()> {
     bring_along(db, true, false)
 }
 
+/// For a close after the failure `e`: what the process still has of the log goes to the operating system. It
+/// may be acknowledged. Errors: it cannot, and is lost.
+pub(crate) fn hand_over_the_rest(db: &Shared, e: Error) -> Result<()> {
+    let mut guard = db.lock_log();
+    loop {
+        let Some(log) = guard.as_mut() else {
+            return Ok(());
+        };
+        if log.failure().is_some() {
+            return if log.pending() == 0 { Ok(()) } else { Err(e) };
+        }
+        if log.all_landed() {
+            return log.submit_all();
+        }
+        guard = db.wait_for_landing(guard, Some(MENDING));
+    }
+}
+
 /// `by_writer`: it counts as a synced write.
 fn bring_along(db: &Shared, sync: bool, by_writer: bool) -> Result<()> {
     let _courier = db.courier();

@@ -455,6 +455,11 @@ impl ActiveLog {
         self.writer.all_landed()
     }
 
+    /// Bytes that only the process has, but for those on their way.
+    pub(crate) fn pending(&self) -> usize {
+        self.writer.pending()
+    }
+
     /// See [`log::Writer::unacknowledged`].
     pub(crate) fn unacknowledged(&self) -> Option<Vec<Vec<u8>>> {
         self.writer.unacknowledged()
@@ -519,7 +524,7 @@ impl ActiveLog {
     }
 
     /// Hands everything appended to the operating system, while the log is locked.
-    fn submit_all(&mut self) -> Result<()> {
+    pub(crate) fn submit_all(&mut self) -> Result<()> {
         if self.kind == LogKind::Direct {
             self.pad()?;
         }

@@ -9,7 +9,9 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use base::Error;
-use ironstone::listener::{BackgroundErrorReason, CompactionJobInfo, FlushJobInfo, MemTableInfo};
+use ironstone::listener::{
+    BackgroundErrorReason, CompactionJobInfo, FlushJobInfo, MemTableInfo, TableFileDeletionInfo,
+};
 use ironstone::options::WalIoMode;
 use ironstone::{
     Comparator, Db, Durable, ErrorKind, EventListener, FlushOptions, UserComparator, WriteBatch,
@@ -374,6 +376,88 @@ struct Waits {
     of_compactions: bool,
     calls: AtomicU64,
     not_refused: Mutex<Vec<String>>,
+}
+
+/// Makes a call on the thread that is told.
+struct Calls {
+    db: OnceLock<std::sync::Weak<Db>>,
+    call: fn(&Db) -> base::Result<()>,
+    done: Mutex<Vec<base::Result<()>>>,
+}
+
+impl Calls {
+    fn new(call: fn(&Db) -> base::Result<()>) -> Arc<Self> {
+        Arc::new(Self {
+            db: OnceLock::new(),
+            call,
+            done: Mutex::default(),
+        })
+    }
+
+    fn call(&self) {
+        let Some(db) = self.db.get().and_then(std::sync::Weak::upgrade) else {
+            return;
+        };
+        let result = (self.call)(&db);
+        self.done.lock().unwrap().push(result);
+    }
+}
+
+impl EventListener for Calls {
+    fn on_memtable_sealed(&self, _: &MemTableInfo) {
+        self.call();
+    }
+
+    fn on_table_file_deleted(&self, _: &TableFileDeletionInfo) {
+        self.call();
+    }
+}
+
+/// A change of options sealed a memtable, and told so with the lock of the options held: a listener that
+/// changed options waited for itself, and after it everybody who changes options or families.
+#[test]
+fn whoever_hears_of_a_change_of_options_may_change_options() {
+    let listener = Calls::new(|db| {
+        let default = db.default_column_family();
+        db.set_options(&default, &[("max_write_buffer_number", "5")])
+    });
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    machine.listen(&listener);
+    let db = Arc::new(machine.open());
+    db.put("in a memtable", vec![b'v'; 10_000]).unwrap();
+    listener.db.set(Arc::downgrade(&db)).unwrap();
+    in_time("set_db_options", move || {
+        db.set_db_options(&[("max_total_wal_size", "1")]).unwrap();
+        until("the listener has called", || {
+            !listener.done.lock().unwrap().is_empty()
+        });
+    });
+}
+
+/// The deletion of files told of it while the family was held free of compactions: a listener that wanted it
+/// compacted waited for itself.
+#[test]
+fn whoever_hears_of_deleted_files_may_compact() {
+    let listener = Calls::new(|db| db.compact_range(&db.default_column_family(), None, None));
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    machine.listen(&listener);
+    let db = Arc::new(machine.open());
+    for key in ["a", "b"] {
+        db.put(key, "v").unwrap();
+        db.flush().unwrap();
+    }
+    db.compact_range(&db.default_column_family(), None, None)
+        .unwrap();
+    listener.db.set(Arc::downgrade(&db)).unwrap();
+    in_time("delete_files_in_range", move || {
+        db.delete_files_in_ranges(&db.default_column_family(), &[(None, None)], true)
+            .unwrap();
+        until("the listener has called", || {
+            !listener.done.lock().unwrap().is_empty()
+        });
+        db.compact_range(&db.default_column_family(), None, None)
+            .unwrap();
+    });
 }
 
 const WAITING_CALLS: [fn(&Db) -> base::Result<()>; 4] = [

@@ -446,6 +446,37 @@ fn close_tells_of_writes_that_are_lost_with_a_failure() {
     }
 }
 
+/// A table could not be written while acknowledged records of a sound log were in the process: close threw
+/// them away, and returned Ok.
+#[test]
+fn a_close_after_a_failure_hands_over_what_the_process_has_of_the_log() {
+    for mode in [WalIoMode::Buffered, WalIoMode::Direct] {
+        let mut machine = Machine::new(mode);
+        machine.options.db.manual_wal_flush = true;
+        let db = machine.open();
+        for _ in 0..2 {
+            put(&db, &WriteOptions::default(), "in a table").unwrap();
+            db.flush().unwrap();
+        }
+        put(&db, &WriteOptions::default(), "in the process").unwrap();
+        machine.disk.fail_on(Fault::Eio, Repeat::Once, |act, path| {
+            act == Act::Create && path.extension().is_some_and(|e| e == "sst")
+        });
+        let compact = [
+            ("level0_file_num_compaction_trigger", "2"),
+            ("disable_auto_compactions", "false"),
+        ];
+        db.set_options(&db.default_column_family(), &compact)
+            .unwrap();
+        until("the compaction has failed", || {
+            put(&db, &WriteOptions::default(), "refused").is_err()
+        });
+        in_time("close", move || db.close()).unwrap();
+        let db = machine.open();
+        assert!(db.get("in the process").unwrap().is_some(), "{mode:?}");
+    }
+}
+
 /// After `resume` the MANIFEST still asked for the log that had failed, where nothing was in memory that a
 /// flush could have told it of: the next open found half a record there. The simulated device leaves
 /// nothing, half or all of a write that fails: it takes turns.
