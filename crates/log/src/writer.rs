@@ -284,10 +284,15 @@ impl Writer {
         Ok(())
     }
 
+    /// Where the last write ends that was done or is on its way.
+    fn flown(&self) -> u64 {
+        let submitted = self.marks.submitted().0;
+        self.flights.back().map_or(0, |p| p.end).max(submitted)
+    }
+
     /// Errors: `chunk` does not go on where the last one ended.
     fn check_follows(&self, chunk: &Chunk) -> Result<()> {
-        let submitted = self.marks.submitted().0;
-        let flown = self.flights.back().map_or(0, |p| p.end).max(submitted);
+        let flown = self.flown();
         if chunk.fresh_from() != flown || chunk.end() != self.tail.end() {
             let (from, end) = (chunk.fresh_from(), chunk.end());
             return Err(Error::broken(format!(
@@ -410,6 +415,13 @@ impl Writer {
             } else {
                 chunk = Some(taken);
             }
+        } else if self.tail.end() != self.flown() {
+            // Whoever wrote it panicked: a sync would declare durable what no file has.
+            return Err(self.end_with(Error::broken(format!(
+                "a log that was written up to {} ends at {}, and nothing is left to write",
+                self.flown(),
+                self.tail.end()
+            ))));
         }
         let act = match (sync, dsync && chunk.is_some()) {
             (true, true) => Act::WriteDsync,
@@ -683,6 +695,23 @@ mod tests {
             assert!(w.sync().is_err(), "{what}");
             assert!(w.durable().0 < 1 << 20, "{what}");
         }
+    }
+
+    /// A file panicked when it was written to, and the bytes were gone: the next sync had nothing to write,
+    /// and made them count as durable.
+    #[test]
+    fn what_was_taken_and_not_written_is_not_durable() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut w = writer(&dir);
+        w.append(b"the first").unwrap();
+        w.sync().unwrap();
+        let durable = w.durable();
+        w.append(b"the second").unwrap();
+        drop(w.tail.take().unwrap());
+        let e = w.sync().unwrap_err();
+        assert!(e.to_string().contains("nothing is left to write"), "{e}");
+        assert_eq!(w.durable(), durable);
+        assert!(w.append(b"the third").is_err());
     }
 
     /// The same where the bytes go to the file.

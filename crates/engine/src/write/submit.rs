@@ -343,7 +343,10 @@ fn mend(db: &Shared, mut guard: Guard<'_>, error: Error, wanted: &Wanted) -> Res
     }
     let log = active(&mut guard)?;
     let old = log.number;
-    match transfer(db, log) {
+    let mending = Mending(db, &error);
+    let transferred = transfer(db, log);
+    std::mem::forget(mending);
+    match transferred {
         Ok(()) => {
             let sequence = log.last_sequence();
             db.log.warn(format_args!(
@@ -356,12 +359,21 @@ fn mend(db: &Shared, mut guard: Guard<'_>, error: Error, wanted: &Wanted) -> Res
             Ok(())
         }
         Err(e) => {
+            db.fail("log write", &error);
             db.log
                 .error(format_args!("log {old} cannot be replaced: {e}"));
-            db.fail("log write", &error);
             db.tell_landed(&guard);
             Err(error)
         }
+    }
+}
+
+/// Who mends the log, until that is done: if it panics, everybody who waits for that must be told.
+struct Mending<'a>(&'a Shared, &'a Error);
+
+impl Drop for Mending<'_> {
+    fn drop(&mut self) {
+        self.0.fail("log write", self.1);
     }
 }
 

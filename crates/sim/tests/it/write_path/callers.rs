@@ -1,6 +1,7 @@
 //! Code of the application on threads of the database's: what it may call there, whoever waits for
 //! whom just then, and what is left when it panics. Each of these hung or leaked once.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -17,7 +18,10 @@ use ironstone::{Db, ErrorKind, EventListener, FlushOptions, WriteBatch, WriteOpt
 use sim::disk::{Act, Fault, Repeat};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
 
-use super::{DIR, Machine, SYNC, growing_write, in_time, is_log, log_sync, open_again, put, until};
+use super::{
+    DIR, Machine, SYNC, durable_write, growing_write, in_time, is_log, log_sync, log_writes,
+    open_again, put, until,
+};
 
 const NO_SLOWDOWN: WriteOptions = WriteOptions {
     sync: false,
@@ -235,6 +239,24 @@ struct PanicsOnce {
     which: fn(Op, &Path) -> bool,
 }
 
+impl PanicsOnce {
+    /// A machine that panics so, once it is armed.
+    fn under(mode: WalIoMode, which: fn(Op, &Path) -> bool) -> (Machine, Arc<Self>) {
+        let mut machine = Machine::new(mode);
+        let armed = AtomicBool::new(false);
+        let hook = Arc::new(Self { armed, which });
+        machine.options.env.fs = HookedFs::over(machine.disk.shared(), Arc::clone(&hook) as _);
+        (machine, hook)
+    }
+
+    /// Makes a call during which it panics.
+    fn in_call<T>(&self, call: impl FnOnce() -> T) {
+        self.armed.store(true, Ordering::SeqCst);
+        let panicked = catch_unwind(AssertUnwindSafe(call)).is_err();
+        assert!(panicked && !self.armed.load(Ordering::SeqCst));
+    }
+}
+
 impl Hook for PanicsOnce {
     fn before(&self, op: Op, path: &Path) -> Verdict {
         if (self.which)(op, path) {
@@ -248,12 +270,9 @@ impl Hook for PanicsOnce {
 /// counted as busy for ever, and `pause_background_work` and `wait_for_compact` waited for it.
 #[test]
 fn a_panic_behind_a_job_takes_no_thread_along() {
-    let mut machine = Machine::new(WalIoMode::Buffered);
-    let hook = Arc::new(PanicsOnce {
-        armed: AtomicBool::new(false),
-        which: |op, path| op == Op::Remove && is_log(path),
+    let (machine, hook) = PanicsOnce::under(WalIoMode::Buffered, |op, path| {
+        op == Op::Remove && is_log(path)
     });
-    machine.options.env.fs = HookedFs::over(machine.disk.shared(), Arc::clone(&hook) as _);
     let db = machine.open();
     db.put("k", "v").unwrap();
     hook.armed.store(true, Ordering::SeqCst);
@@ -274,12 +293,9 @@ fn a_panic_behind_a_job_takes_no_thread_along() {
 /// the panic went to whoever closed it.
 #[test]
 fn a_panic_at_the_end_of_a_close_is_not_the_callers() {
-    let mut machine = Machine::new(WalIoMode::Buffered);
-    let hook = Arc::new(PanicsOnce {
-        armed: AtomicBool::new(false),
-        which: |op, path| op == Op::Remove && is_log(path),
+    let (machine, hook) = PanicsOnce::under(WalIoMode::Buffered, |op, path| {
+        op == Op::Remove && is_log(path)
     });
-    machine.options.env.fs = HookedFs::over(machine.disk.shared(), Arc::clone(&hook) as _);
     let db = machine.open();
     db.put("k", "v").unwrap();
     machine
@@ -293,6 +309,48 @@ fn a_panic_at_the_end_of_a_close_is_not_the_callers() {
     in_time("close", move || db.close()).unwrap();
     assert!(!hook.armed.load(Ordering::SeqCst), "nothing was deleted");
     assert!(machine.open().get("k").unwrap().is_some());
+}
+
+/// A file system panicked when the log was written to, and the bytes were gone: the next sync found nothing
+/// to write, and said that they were durable.
+#[test]
+fn what_a_panic_kept_from_the_log_is_not_durable() {
+    let (mut machine, hook) = PanicsOnce::under(WalIoMode::Buffered, log_writes);
+    machine.options.db.manual_wal_flush = true;
+    let db = machine.open();
+    put(&db, &WriteOptions::default(), "in the process").unwrap();
+    hook.in_call(|| db.flush_wal(true));
+    db.flush_wal(true).unwrap_err();
+    put(&db, &SYNC, "refused").unwrap_err();
+    db.resume().unwrap();
+    let told = [
+        "in the process".to_owned(),
+        put(&db, &SYNC, "after").unwrap(),
+    ];
+    machine.cut_power(&told, &["refused".to_owned()]);
+}
+
+/// A sync of a log had failed, and a file system panicked when what was not durable was to go to another
+/// log: everybody waited for that, for ever.
+#[test]
+fn a_panic_while_a_log_is_mended_is_a_failure() {
+    let (mut machine, hook) = PanicsOnce::under(WalIoMode::Direct, |op, path| {
+        op == Op::Truncate && is_log(path)
+    });
+    machine.options.db.manual_wal_flush = true;
+    let (db, _) = machine.open_direct();
+    put(&db, &WriteOptions::default(), "in the process").unwrap();
+    machine
+        .disk
+        .fail_on(Fault::Eio, Repeat::Once, durable_write);
+    hook.in_call(|| db.flush_wal(true));
+    in_time("all that follows", move || {
+        put(&db, &SYNC, "refused").unwrap_err();
+        db.resume().unwrap();
+        put(&db, &SYNC, "after").unwrap();
+        db.close().unwrap();
+    });
+    assert!(machine.open().get("in the process").unwrap().is_some());
 }
 
 /// What could not be deleted once was never tried again: logs and tables stayed until the next open.
