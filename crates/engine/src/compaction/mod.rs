@@ -120,9 +120,7 @@ impl Pick {
             partitioner.is_none_or(|mut p| p.can_do_trivial_move(smallest, largest))
         })
     }
-}
 
-impl Pick {
     /// The move becomes a merge. A move leaves files of the output level between its own as they are; one
     /// table of a merge may reach over them: it takes as many of the inputs, the first of which alone has
     /// none in its way, as have none between them.

@@ -343,10 +343,7 @@ fn mend(db: &Shared, mut guard: Guard<'_>, error: Error, wanted: &Wanted) -> Res
     }
     let log = active(&mut guard)?;
     let old = log.number;
-    let mending = Mending(db, &error);
-    let transferred = transfer(db, log);
-    std::mem::forget(mending);
-    match transferred {
+    match Mending::during(db, &error, || transfer(db, log)) {
         Ok(()) => {
             let sequence = log.last_sequence();
             db.log.warn(format_args!(
@@ -369,11 +366,30 @@ fn mend(db: &Shared, mut guard: Guard<'_>, error: Error, wanted: &Wanted) -> Res
 }
 
 /// Who mends the log, until that is done: if it panics, everybody who waits for that must be told.
-struct Mending<'a>(&'a Shared, &'a Error);
+struct Mending<'a> {
+    db: &'a Shared,
+    /// What is told then; `None` once it is done.
+    error: Option<&'a Error>,
+}
+
+impl<'a> Mending<'a> {
+    /// Calls `f`, which mends the log after `error`.
+    fn during(db: &'a Shared, error: &'a Error, f: impl FnOnce() -> Result<()>) -> Result<()> {
+        let mut mending = Self {
+            db,
+            error: Some(error),
+        };
+        let result = f();
+        mending.error = None;
+        result
+    }
+}
 
 impl Drop for Mending<'_> {
     fn drop(&mut self) {
-        self.0.fail("log write", self.1);
+        if let Some(error) = self.error {
+            self.db.fail("log write", error);
+        }
     }
 }
 
