@@ -215,7 +215,7 @@ fn set_db_options(db: &Db, changes: &[(&str, &str)]) -> Result<()> {
     drop(held);
     if shared.logs_too_large() {
         // What hinders it hinders the next writer too, who is told.
-        drop(admit::look_closer(shared));
+        admit::look_closer_soon(shared);
     }
     admit::debt_changed(shared);
     started.and(persisted)

@@ -18,6 +18,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use base::{Error, ErrorKind, Result};
@@ -415,13 +416,8 @@ impl Writer {
             } else {
                 chunk = Some(taken);
             }
-        } else if self.tail.end() != self.flown() {
-            // Whoever wrote it panicked: a sync would declare durable what no file has.
-            return Err(self.end_with(Error::broken(format!(
-                "a log that was written up to {} ends at {}, and nothing is left to write",
-                self.flown(),
-                self.tail.end()
-            ))));
+        } else {
+            self.check_all_taken()?;
         }
         let act = match (sync, dsync && chunk.is_some()) {
             (true, true) => Act::WriteDsync,
@@ -468,9 +464,22 @@ impl Writer {
         self.marks.check()?;
         if self.tail.is_pending() {
             let chunk = self.take()?;
-            self.write_now(chunk)?;
+            self.write_now(chunk)
+        } else {
+            self.check_all_taken()
         }
-        Ok(())
+    }
+
+    /// Nothing is pending. Errors: some of it was taken and never written, because the file panicked. It must
+    /// count as nothing.
+    fn check_all_taken(&self) -> Result<()> {
+        let (flown, end) = (self.flown(), self.tail.end());
+        if flown == end {
+            return Ok(());
+        }
+        Err(self.end_with(Error::broken(format!(
+            "a log that was written up to {flown} ends at {end}, and nothing is left to write"
+        ))))
     }
 
     /// Everything pending. An error ends the log: what it then holds is not known.
@@ -562,8 +571,10 @@ impl Writer {
 
     fn complete(&mut self, sync: bool) -> Result<()> {
         if let Some(flight) = self.begin(sync)? {
-            let outcome = flight.run();
-            self.landed(flight, outcome)?;
+            // Nobody else has the flight: it lands also if the file panics.
+            let outcome = catch_unwind(AssertUnwindSafe(|| flight.run()));
+            let panicked = |_| Err(Error::aborted("the file panicked when the log was written"));
+            self.landed(flight, outcome.unwrap_or_else(panicked))?;
         }
         Ok(())
     }

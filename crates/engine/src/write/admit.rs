@@ -194,6 +194,12 @@ pub(crate) fn look_closer(db: &Shared) -> Result<()> {
     look_closer_by(db, || db.order.close(db.patience()))
 }
 
+/// The same for who is no writer: where somebody keeps the gate closed, maybe this thread, the next writer
+/// does it.
+pub(crate) fn look_closer_soon(db: &Shared) {
+    drop(look_closer_by(db, || db.order.close(Patience::Job)));
+}
+
 /// The same with the gate closed by `close`.
 #[cold]
 fn look_closer_by<'a>(db: &'a Shared, close: impl FnOnce() -> Result<Closed<'a>>) -> Result<()> {

@@ -435,7 +435,8 @@ pub(crate) fn hand_over_the_rest(db: &Shared, e: Error) -> Result<()> {
             return Ok(());
         };
         if log.failure().is_some() {
-            return if log.pending() == 0 { Ok(()) } else { Err(e) };
+            let handed_over = log.submitted() == log.end().0;
+            return if handed_over { Ok(()) } else { Err(e) };
         }
         if log.all_landed() {
             return log.submit_all();

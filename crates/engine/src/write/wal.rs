@@ -455,11 +455,6 @@ impl ActiveLog {
         self.writer.all_landed()
     }
 
-    /// Bytes that only the process has, but for those on their way.
-    pub(crate) fn pending(&self) -> usize {
-        self.writer.pending()
-    }
-
     /// See [`log::Writer::unacknowledged`].
     pub(crate) fn unacknowledged(&self) -> Option<Vec<Vec<u8>>> {
         self.writer.unacknowledged()

@@ -2,7 +2,7 @@
 //! whom just then, and what is left when it panics. Each of these hung or leaked once.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
@@ -315,19 +315,102 @@ fn a_panic_at_the_end_of_a_close_is_not_the_callers() {
 /// to write, and said that they were durable.
 #[test]
 fn what_a_panic_kept_from_the_log_is_not_durable() {
-    let (mut machine, hook) = PanicsOnce::under(WalIoMode::Buffered, log_writes);
-    machine.options.db.manual_wal_flush = true;
+    for sync in [true, false] {
+        let (mut machine, hook) = PanicsOnce::under(WalIoMode::Buffered, log_writes);
+        machine.options.db.manual_wal_flush = true;
+        let db = machine.open();
+        put(&db, &WriteOptions::default(), "in the process").unwrap();
+        hook.in_call(|| db.flush_wal(sync));
+        db.flush_wal(sync).unwrap_err();
+        put(&db, &SYNC, "refused").unwrap_err();
+        db.resume().unwrap();
+        let told = [
+            "in the process".to_owned(),
+            put(&db, &SYNC, "after").unwrap(),
+        ];
+        machine.cut_power(&told, &["refused".to_owned()]);
+    }
+}
+
+/// Panics at the first such call on a log after another log was cut off.
+#[derive(Debug)]
+struct PanicsAtTheNextLog {
+    which: Op,
+    armed: AtomicBool,
+    cut: Mutex<Option<PathBuf>>,
+}
+
+impl Hook for PanicsAtTheNextLog {
+    fn before(&self, op: Op, path: &Path) -> Verdict {
+        let mut cut = self.cut.lock().unwrap();
+        if op == Op::Truncate && is_log(path) && self.armed.swap(false, Ordering::SeqCst) {
+            *cut = Some(path.to_path_buf());
+        }
+        let next = op == self.which && is_log(path);
+        if next && cut.as_ref().is_some_and(|cut| cut != path) {
+            *cut = None;
+            drop(cut);
+            panic!("as planned");
+        }
+        Verdict::Go
+    }
+}
+
+/// The same where the next log was begun already: its flight belonged to nobody, and whoever closed or
+/// resumed the database waited for it for ever. A close that cannot hand over what was acknowledged says so.
+#[test]
+fn a_panic_at_the_next_log_is_a_failure() {
+    for (which, resumes) in [
+        (Op::Write, true),
+        (Op::Write, false),
+        (Op::Sync, true),
+        (Op::Sync, false),
+    ] {
+        let mut machine = Machine::new(WalIoMode::Direct);
+        machine.options.db.manual_wal_flush = true;
+        let hook = Arc::new(PanicsAtTheNextLog {
+            which,
+            armed: AtomicBool::new(false),
+            cut: Mutex::default(),
+        });
+        machine.options.env.fs = HookedFs::over(machine.disk.shared(), Arc::clone(&hook) as _);
+        let (db, _) = machine.open_direct();
+        hook.armed.store(true, Ordering::SeqCst);
+        put(&db, &WriteOptions::default(), "in the process").unwrap();
+        machine
+            .disk
+            .fail_on(Fault::Eio, Repeat::Once, durable_write);
+        let told = catch_unwind(AssertUnwindSafe(|| db.flush_wal(true)));
+        assert!(!matches!(told, Ok(Ok(()))), "{which:?}: {told:?}");
+        put(&db, &SYNC, "refused").unwrap_err();
+        let closed = in_time("all that follows", move || {
+            if resumes {
+                db.resume().unwrap();
+                put(&db, &SYNC, "after").unwrap();
+            }
+            db.close()
+        });
+        let found = machine.open().get("in the process").unwrap().is_some();
+        assert!(found || closed.is_err(), "{which:?}: lost, and nobody told");
+        assert!(closed.is_ok() || !resumes, "{which:?}: {closed:?}");
+    }
+}
+
+/// A change of options rotates memtables where logs are too large, and waited for that at a gate that its
+/// own thread kept closed.
+#[test]
+fn options_may_be_changed_while_the_wal_is_locked() {
+    let machine = Machine::new(WalIoMode::Buffered);
     let db = machine.open();
-    put(&db, &WriteOptions::default(), "in the process").unwrap();
-    hook.in_call(|| db.flush_wal(true));
-    db.flush_wal(true).unwrap_err();
-    put(&db, &SYNC, "refused").unwrap_err();
-    db.resume().unwrap();
-    let told = [
-        "in the process".to_owned(),
-        put(&db, &SYNC, "after").unwrap(),
-    ];
-    machine.cut_power(&told, &["refused".to_owned()]);
+    db.put("in a memtable", vec![b'v'; 10_000]).unwrap();
+    in_time("set_db_options", move || {
+        db.lock_wal().unwrap();
+        db.set_db_options(&[("max_total_wal_size", "1")]).unwrap();
+        db.unlock_wal().unwrap();
+        put(&db, &WriteOptions::default(), "after").unwrap();
+        db.wait_for_compact().unwrap();
+        db.close().unwrap();
+    });
 }
 
 /// A sync of a log had failed, and a file system panicked when what was not durable was to go to another

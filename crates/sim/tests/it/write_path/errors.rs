@@ -11,8 +11,8 @@ use sim::disk::{Act, Fault, Repeat};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
 
 use super::{
-    DIR, Gate, HeldFlush, Machine, SYNC, durable_write, flush_in_background, in_time, is_log,
-    log_sync, put, start, until, with,
+    DIR, Gate, HeldFlush, Machine, SYNC, durable_write, flush_in_background, growing_write,
+    in_time, is_log, log_sync, put, start, until, with,
 };
 
 /// The simulated device leaves nothing, half or all of a write that fails: it takes turns.
@@ -444,6 +444,22 @@ fn close_tells_of_writes_that_are_lost_with_a_failure() {
         assert_eq!(told, disable_wal && !resumed);
         assert_eq!(found, !told, "what is lost is told, and nothing else");
     }
+}
+
+/// A write of the log failed that took acknowledged records along, which only the process had: close
+/// returned Ok.
+#[test]
+fn a_close_tells_of_records_that_a_failed_write_took_along() {
+    let mut machine = Machine::new(WalIoMode::Buffered);
+    machine.options.db.manual_wal_flush = true;
+    let db = machine.open();
+    put(&db, &WriteOptions::default(), "in the process").unwrap();
+    machine
+        .disk
+        .fail_on(Fault::Eio, Repeat::Once, growing_write);
+    put(&db, &SYNC, "fails").unwrap_err();
+    let closed = in_time("close", move || db.close());
+    closed.unwrap_err();
 }
 
 /// A table could not be written while acknowledged records of a sound log were in the process: close threw
