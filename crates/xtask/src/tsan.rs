@@ -19,11 +19,7 @@ const SUITES: &[(&str, &[&str], &[&str])] = &[
         &["--lib"],
         &["memtable::", "write::", "crowd::", "courtesy::"],
     ),
-    (
-        "ironstone-sim",
-        &["--test", "it"],
-        &["write_path::", "callers::"],
-    ),
+    ("ironstone-sim", &["--test", "it"], &["write_path::"]),
     ("ironstone-sim", &["--test", "crash"], &["threads::"]),
     ("ironstone-sim", &["--test", "chaos"], &[]),
 ];

@@ -163,17 +163,22 @@ pub(crate) fn ingest(db: &Shared, args: &[IngestExternalFileArg]) -> Result<()> 
         let exclusives = exclusives(db, &jobs)?;
         submit::flush_wal(db, true)?;
         let began = db.timer();
-        let done = db.alone(|| {
+        let done = db.alone_unless_kept(|| {
             if !flushed(db, &jobs, tries >= TRIES_BESIDE_WRITERS)? {
                 return Ok(None);
             }
             submit::flush_wal(db, true)?;
             commit(db, &mut jobs, &exclusives, &mut made).map(Some)
         })?;
-        if let Some(done) = done {
-            break (began, done);
+        match done {
+            Some(Some(done)) => break (began, done),
+            Some(None) => tries += 1,
+            None => {
+                // Who has locked the WAL may compact one of the families, and wait for it.
+                drop(exclusives);
+                db.wait_for_gate()?;
+            }
         }
-        tries += 1;
     };
     db.timed(HistogramKind::IngestExternalFileRunTime, began);
     tell(db, &jobs, &done);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::sync::PoisonError;
 use base::sync::atomic::Ordering;
-use base::{FileNumber, Result};
+use base::{ErrorKind, FileNumber, Result};
 
 use super::admit;
 use super::log_files::LogKind;
@@ -84,6 +84,24 @@ impl Shared {
         let _courier = self.courier();
         let _closed = self.order.close(self.patience())?;
         f()
+    }
+
+    /// The same for who keeps something that whoever keeps the gate closed may wait for: `None`, and `f` was
+    /// not run, if somebody does. See [`Shared::wait_for_gate`].
+    pub(crate) fn alone_unless_kept<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
+        let _courier = self.courier();
+        let _closed = match self.order.close(Patience::Job) {
+            Err(e) if e.kind() == ErrorKind::Incomplete && self.patience() > Patience::Job => {
+                return Ok(None);
+            }
+            closed => closed?,
+        };
+        f().map(Some)
+    }
+
+    /// Waits until nobody keeps the gate closed, as long as this thread may.
+    pub(crate) fn wait_for_gate(&self) -> Result<()> {
+        self.order.close(self.patience()).map(drop)
     }
 
     /// How long this thread may wait at the gate.

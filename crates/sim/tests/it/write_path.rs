@@ -22,10 +22,12 @@ use sim::oracle::{self, RocksDb, ldb};
 
 mod callbacks;
 mod callers;
+mod closing;
 mod courtesy;
 mod errors;
 mod meetings;
 mod own_threads;
+mod panics;
 mod pending;
 mod pool;
 mod space;

@@ -579,3 +579,31 @@ fn an_ingestion_holds_up_nobody_whom_its_flush_waits_for() {
         in_time("a writer", move || thread.join().unwrap());
     }
 }
+
+/// An ingestion waited until the WAL was unlocked, and kept compactions of its family away meanwhile: whoever
+/// had locked it waited for one, for ever.
+#[test]
+fn who_has_locked_the_wal_may_compact_what_is_ingested_into() {
+    let machine = Machine::new(WalIoMode::Buffered);
+    let db = Arc::new(machine.open());
+    for _ in 0..2 {
+        db.put("a key", "written").unwrap();
+        db.flush().unwrap();
+    }
+    external_file(&machine, "/new.sst");
+    db.lock_wal().unwrap();
+    let ingesting = Arc::clone(&db);
+    let ingestion = start(move || {
+        let how = ironstone::IngestExternalFileOptions::default();
+        ingesting.ingest_external_file(&["/new.sst"], &how)
+    });
+    a_moment();
+    let locked = Arc::clone(&db);
+    in_time("a compaction", move || {
+        let default = locked.default_column_family();
+        locked.compact_range(&default, None, None).unwrap();
+        locked.unlock_wal().unwrap();
+    });
+    in_time("the ingestion", move || ingestion.join().unwrap()).unwrap();
+    assert_eq!(db.get("a key").unwrap().unwrap(), b"ingested"[..]);
+}

@@ -1,27 +1,19 @@
 //! Code of the application on threads of the database's: what it may call there, whoever waits for
 //! whom just then, and what is left when it panics. Each of these hung or leaked once.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use base::options::OptionTable;
-use base::sync::thread::JoinHandle;
-use ironstone::listener::{
-    BackgroundErrorRecoveryInfo, CompactionJobInfo, FlushJobInfo, SubcompactionJobInfo,
-};
+use ironstone::listener::{BackgroundErrorRecoveryInfo, FlushJobInfo, SubcompactionJobInfo};
 use ironstone::options::WalIoMode;
-use ironstone::threads::{Run, SystemThreads, Threads};
 use ironstone::{Db, ErrorKind, EventListener, FlushOptions, WriteBatch, WriteOptions};
 use sim::disk::{Act, Fault, Repeat};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
 
-use super::{
-    DIR, Machine, SYNC, durable_write, growing_write, in_time, is_log, log_sync, log_writes,
-    open_again, put, until,
-};
+use super::{DIR, Machine, SYNC, growing_write, in_time, is_log, log_sync, put, until};
 
 const NO_SLOWDOWN: WriteOptions = WriteOptions {
     sync: false,
@@ -30,7 +22,7 @@ const NO_SLOWDOWN: WriteOptions = WriteOptions {
     low_pri: false,
 };
 
-const BACKGROUND: FlushOptions = FlushOptions {
+pub(super) const BACKGROUND: FlushOptions = FlushOptions {
     wait: false,
     allow_write_stall: true,
 };
@@ -171,7 +163,7 @@ impl EventListener for WaitsInAPart {
     }
 }
 
-fn with_parts(machine: &mut Machine) {
+pub(super) fn with_parts(machine: &mut Machine) {
     machine.options.db.max_subcompactions = 2;
     machine.options.cf.cf.target_file_size_base = 64 << 10;
     let no = ("compression", "kNoCompression");
@@ -179,7 +171,7 @@ fn with_parts(machine: &mut Machine) {
     machine.options.cf.cf.write_buffer_size = 4 << 20;
 }
 
-fn two_layers(db: &Db) {
+pub(super) fn two_layers(db: &Db) {
     for round in 0..2 {
         for i in 0..4000 {
             db.put(format!("{i:06}"), [round; 100]).unwrap();
@@ -232,170 +224,6 @@ fn who_comes_when_there_is_space_again_is_not_told_that_there_is_none() {
     }
 }
 
-/// Panics once, when a thread of the database's does something to a file.
-#[derive(Debug)]
-struct PanicsOnce {
-    armed: AtomicBool,
-    which: fn(Op, &Path) -> bool,
-}
-
-impl PanicsOnce {
-    /// A machine that panics so, once it is armed.
-    fn under(mode: WalIoMode, which: fn(Op, &Path) -> bool) -> (Machine, Arc<Self>) {
-        let mut machine = Machine::new(mode);
-        let armed = AtomicBool::new(false);
-        let hook = Arc::new(Self { armed, which });
-        machine.options.env.fs = HookedFs::over(machine.disk.shared(), Arc::clone(&hook) as _);
-        (machine, hook)
-    }
-
-    /// Makes a call during which it panics.
-    fn in_call<T>(&self, call: impl FnOnce() -> T) {
-        self.armed.store(true, Ordering::SeqCst);
-        let panicked = catch_unwind(AssertUnwindSafe(call)).is_err();
-        assert!(panicked && !self.armed.load(Ordering::SeqCst));
-    }
-}
-
-impl Hook for PanicsOnce {
-    fn before(&self, op: Op, path: &Path) -> Verdict {
-        if (self.which)(op, path) {
-            assert!(!self.armed.swap(false, Ordering::SeqCst), "as planned");
-        }
-        Verdict::Go
-    }
-}
-
-/// A file system that panicked when a thread deleted what was obsolete took that thread along: it
-/// counted as busy for ever, and `pause_background_work` and `wait_for_compact` waited for it.
-#[test]
-fn a_panic_behind_a_job_takes_no_thread_along() {
-    let (machine, hook) = PanicsOnce::under(WalIoMode::Buffered, |op, path| {
-        op == Op::Remove && is_log(path)
-    });
-    let db = machine.open();
-    db.put("k", "v").unwrap();
-    hook.armed.store(true, Ordering::SeqCst);
-    drop(db.flush());
-    until("it has panicked", || !hook.armed.load(Ordering::SeqCst));
-    in_time("pause, and more", move || {
-        drop(db.resume());
-        db.pause_background_work().unwrap();
-        db.continue_background_work().unwrap();
-        db.put("another", "v").unwrap();
-        db.flush().unwrap();
-        db.wait_for_compact().unwrap();
-        db.close().unwrap();
-    });
-}
-
-/// A file system that panicked while the database was closed let LOCK go before its threads had ended, or
-/// the panic went to whoever closed it.
-#[test]
-fn a_panic_at_the_end_of_a_close_is_not_the_callers() {
-    let (machine, hook) = PanicsOnce::under(WalIoMode::Buffered, |op, path| {
-        op == Op::Remove && is_log(path)
-    });
-    let db = machine.open();
-    db.put("k", "v").unwrap();
-    machine
-        .disk
-        .fail_on(Fault::Eio, Repeat::Forever, |act, _| act == Act::Remove);
-    db.flush().unwrap();
-    // The thread that flushed deletes behind its job.
-    db.pause_background_work().unwrap();
-    machine.disk.clear_faults();
-    hook.armed.store(true, Ordering::SeqCst);
-    in_time("close", move || db.close()).unwrap();
-    assert!(!hook.armed.load(Ordering::SeqCst), "nothing was deleted");
-    assert!(machine.open().get("k").unwrap().is_some());
-}
-
-/// A file system panicked when the log was written to, and the bytes were gone: the next sync found nothing
-/// to write, and said that they were durable.
-#[test]
-fn what_a_panic_kept_from_the_log_is_not_durable() {
-    for sync in [true, false] {
-        let (mut machine, hook) = PanicsOnce::under(WalIoMode::Buffered, log_writes);
-        machine.options.db.manual_wal_flush = true;
-        let db = machine.open();
-        put(&db, &WriteOptions::default(), "in the process").unwrap();
-        hook.in_call(|| db.flush_wal(sync));
-        db.flush_wal(sync).unwrap_err();
-        put(&db, &SYNC, "refused").unwrap_err();
-        db.resume().unwrap();
-        let told = [
-            "in the process".to_owned(),
-            put(&db, &SYNC, "after").unwrap(),
-        ];
-        machine.cut_power(&told, &["refused".to_owned()]);
-    }
-}
-
-/// Panics at the first such call on a log after another log was cut off.
-#[derive(Debug)]
-struct PanicsAtTheNextLog {
-    which: Op,
-    armed: AtomicBool,
-    cut: Mutex<Option<PathBuf>>,
-}
-
-impl Hook for PanicsAtTheNextLog {
-    fn before(&self, op: Op, path: &Path) -> Verdict {
-        let mut cut = self.cut.lock().unwrap();
-        if op == Op::Truncate && is_log(path) && self.armed.swap(false, Ordering::SeqCst) {
-            *cut = Some(path.to_path_buf());
-        }
-        let next = op == self.which && is_log(path);
-        if next && cut.as_ref().is_some_and(|cut| cut != path) {
-            *cut = None;
-            drop(cut);
-            panic!("as planned");
-        }
-        Verdict::Go
-    }
-}
-
-/// The same where the next log was begun already: its flight belonged to nobody, and whoever closed or
-/// resumed the database waited for it for ever. A close that cannot hand over what was acknowledged says so.
-#[test]
-fn a_panic_at_the_next_log_is_a_failure() {
-    for (which, resumes) in [
-        (Op::Write, true),
-        (Op::Write, false),
-        (Op::Sync, true),
-        (Op::Sync, false),
-    ] {
-        let mut machine = Machine::new(WalIoMode::Direct);
-        machine.options.db.manual_wal_flush = true;
-        let hook = Arc::new(PanicsAtTheNextLog {
-            which,
-            armed: AtomicBool::new(false),
-            cut: Mutex::default(),
-        });
-        machine.options.env.fs = HookedFs::over(machine.disk.shared(), Arc::clone(&hook) as _);
-        let (db, _) = machine.open_direct();
-        hook.armed.store(true, Ordering::SeqCst);
-        put(&db, &WriteOptions::default(), "in the process").unwrap();
-        machine
-            .disk
-            .fail_on(Fault::Eio, Repeat::Once, durable_write);
-        let told = catch_unwind(AssertUnwindSafe(|| db.flush_wal(true)));
-        assert!(!matches!(told, Ok(Ok(()))), "{which:?}: {told:?}");
-        put(&db, &SYNC, "refused").unwrap_err();
-        let closed = in_time("all that follows", move || {
-            if resumes {
-                db.resume().unwrap();
-                put(&db, &SYNC, "after").unwrap();
-            }
-            db.close()
-        });
-        let found = machine.open().get("in the process").unwrap().is_some();
-        assert!(found || closed.is_err(), "{which:?}: lost, and nobody told");
-        assert!(closed.is_ok() || !resumes, "{which:?}: {closed:?}");
-    }
-}
-
 /// A change of options rotates memtables where logs are too large, and waited for that at a gate that its
 /// own thread kept closed.
 #[test]
@@ -411,29 +239,6 @@ fn options_may_be_changed_while_the_wal_is_locked() {
         db.wait_for_compact().unwrap();
         db.close().unwrap();
     });
-}
-
-/// A sync of a log had failed, and a file system panicked when what was not durable was to go to another
-/// log: everybody waited for that, for ever.
-#[test]
-fn a_panic_while_a_log_is_mended_is_a_failure() {
-    let (mut machine, hook) = PanicsOnce::under(WalIoMode::Direct, |op, path| {
-        op == Op::Truncate && is_log(path)
-    });
-    machine.options.db.manual_wal_flush = true;
-    let (db, _) = machine.open_direct();
-    put(&db, &WriteOptions::default(), "in the process").unwrap();
-    machine
-        .disk
-        .fail_on(Fault::Eio, Repeat::Once, durable_write);
-    hook.in_call(|| db.flush_wal(true));
-    in_time("all that follows", move || {
-        put(&db, &SYNC, "refused").unwrap_err();
-        db.resume().unwrap();
-        put(&db, &SYNC, "after").unwrap();
-        db.close().unwrap();
-    });
-    assert!(machine.open().get("in the process").unwrap().is_some());
 }
 
 /// What could not be deleted once was never tried again: logs and tables stayed until the next open.
@@ -497,151 +302,6 @@ fn a_flush_that_is_not_installed_leaves_no_table() {
     let names = machine.names(DIR);
     let tables = names.iter().filter(|n| is_table(Path::new(n))).count();
     assert_eq!(tables, db.get_live_files_metadata().len(), "{names:?}");
-}
-
-/// The last owner of a database.
-#[derive(Default)]
-pub(super) struct LastOwner {
-    db: Mutex<Option<Arc<Db>>>,
-    let_go: AtomicBool,
-}
-
-impl LastOwner {
-    pub(super) fn own(&self, db: &Arc<Db>) {
-        *self.db.lock().unwrap() = Some(Arc::clone(db));
-    }
-
-    pub(super) fn has_let_go(&self) -> bool {
-        self.let_go.load(Ordering::SeqCst)
-    }
-
-    pub(super) fn let_go(&self) {
-        let db = self.db.lock().unwrap().take();
-        if let Some(db) = db {
-            until("it is the last", || Arc::strong_count(&db) == 1);
-            drop(db);
-            self.let_go.store(true, Ordering::SeqCst);
-            std::thread::sleep(Duration::from_millis(300));
-        }
-    }
-}
-
-struct OnFlush(Arc<LastOwner>);
-
-impl EventListener for OnFlush {
-    fn on_flush_begin(&self, _: &FlushJobInfo) {
-        self.0.let_go();
-    }
-}
-
-struct OnCompaction(Arc<LastOwner>);
-
-impl EventListener for OnCompaction {
-    fn on_compaction_begin(&self, _: &CompactionJobInfo) {
-        self.0.let_go();
-    }
-}
-
-struct OnPart(Arc<LastOwner>);
-
-impl EventListener for OnPart {
-    fn on_subcompaction_begin(&self, info: &SubcompactionJobInfo) {
-        if info.subcompaction_job_id > 0 {
-            self.0.let_go();
-        }
-    }
-}
-
-/// Counts what is changed once the database is somebody else's.
-#[derive(Debug, Default)]
-pub(super) struct AfterTheLock {
-    others: AtomicBool,
-    changes: Mutex<Vec<String>>,
-}
-
-impl AfterTheLock {
-    /// The database is somebody else's: what is changed in the moment that follows.
-    pub(super) fn changes_from_now_on(&self) -> Vec<String> {
-        self.others.store(true, Ordering::SeqCst);
-        std::thread::sleep(Duration::from_millis(600));
-        self.changes.lock().unwrap().clone()
-    }
-}
-
-impl Hook for AfterTheLock {
-    fn before(&self, op: Op, path: &Path) -> Verdict {
-        if op.changes() && self.others.load(Ordering::SeqCst) {
-            let thread = std::thread::current();
-            let name = thread.name().unwrap_or_default().to_owned();
-            let mut changes = self.changes.lock().unwrap();
-            changes.push(format!("{name}: {op:?} {}", path.display()));
-        }
-        Verdict::Go
-    }
-}
-
-/// A system that has no thread left when the database is closed.
-#[derive(Debug)]
-struct NoneToClose;
-
-impl Threads for NoneToClose {
-    fn start(&self, name: &str, run: Run) -> std::io::Result<JoinHandle<()>> {
-        if name == "ironstone:close" {
-            return Err(std::io::Error::from_raw_os_error(11)); // EAGAIN
-        }
-        SystemThreads.start(name, run)
-    }
-}
-
-/// A listener let go of the last handle on a thread that flushes or compacts: the lock was released, and
-/// the thread went on with its job, wrote to the MANIFEST, and deleted logs that were somebody else's by
-/// then. On the thread of a part of a compaction it waited for itself: later only where the system had no
-/// thread left to close the database.
-#[test]
-fn nothing_is_changed_once_the_lock_is_released() {
-    for threads in [SystemThreads::shared(), Arc::new(NoneToClose)] {
-        nothing_is_changed_with(&threads);
-    }
-}
-
-fn nothing_is_changed_with(threads: &Arc<dyn Threads>) {
-    type Make = fn(Arc<LastOwner>) -> Arc<dyn EventListener>;
-    let all: [(&str, Make); 3] = [
-        ("a flush", |o| Arc::new(OnFlush(o))),
-        ("a compaction", |o| Arc::new(OnCompaction(o))),
-        ("a part of one", |o| Arc::new(OnPart(o))),
-    ];
-    for (what, make) in all {
-        let owner = Arc::new(LastOwner::default());
-        let hook = Arc::new(AfterTheLock::default());
-        let mut machine = Machine::new(WalIoMode::Buffered);
-        with_parts(&mut machine);
-        let mut options = machine.options.clone();
-        options.env.fs = HookedFs::over(machine.disk.shared(), Arc::clone(&hook) as _);
-        options.env.threads = Arc::clone(threads);
-        options.env.listeners.add(make(Arc::clone(&owner)));
-        let db = Arc::new(Db::open_all(DIR, &options).unwrap());
-        two_layers(&db);
-        db.put("in a memtable", "v").unwrap();
-        let default = db.default_column_family();
-        if what == "a flush" {
-            owner.own(&db);
-            db.flush_opt(&BACKGROUND, &default).unwrap();
-        } else {
-            db.set_options(&default, &[("disable_auto_compactions", "false")])
-                .unwrap();
-            owner.own(&db);
-            db.suggest_compact_range(&default, None, None).unwrap();
-            db.set_options(&default, &[("level0_file_num_compaction_trigger", "2")])
-                .unwrap();
-        }
-        drop((db, default));
-        until("the listener lets go", || owner.has_let_go());
-        let db = open_again(&machine.options);
-        let changes = hook.changes_from_now_on();
-        assert_eq!(changes, Vec::<String>::new(), "{what}, {threads:?}");
-        assert!(db.get("in a memtable").unwrap().is_some(), "{what}");
-    }
 }
 
 /// A flush that failed in the middle left what it had written until the next open: on a full device each

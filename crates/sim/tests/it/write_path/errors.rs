@@ -11,8 +11,8 @@ use sim::disk::{Act, Fault, Repeat};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
 
 use super::{
-    DIR, Gate, HeldFlush, Machine, SYNC, durable_write, flush_in_background, growing_write,
-    in_time, is_log, log_sync, put, start, until, with,
+    DIR, Gate, HeldFlush, Machine, SYNC, durable_write, flush_in_background, in_time, is_log,
+    log_sync, put, start, until, with,
 };
 
 /// The simulated device leaves nothing, half or all of a write that fails: it takes turns.
@@ -420,76 +420,6 @@ fn a_checkpoint_has_what_goes_to_another_log_meanwhile() {
         copy.close().unwrap();
         told.push("late".to_owned());
         machine.cut_power(&told, &[]);
-    }
-}
-
-/// After a failure `close` returned Ok, though what had been written without a log was lost: drawn by
-/// the schedules.
-#[test]
-fn close_tells_of_writes_that_are_lost_with_a_failure() {
-    for (disable_wal, resumed) in [(true, false), (true, true), (false, false)] {
-        let machine = Machine::new(WalIoMode::Buffered);
-        let db = machine.open();
-        let options = WriteOptions {
-            disable_wal,
-            ..WriteOptions::default()
-        };
-        put(&db, &options, "in a memtable").unwrap();
-        machine.fail_a_sync(&db);
-        if resumed {
-            db.resume().unwrap();
-        }
-        let told = in_time("close", move || db.close()).is_err();
-        let found = machine.open().get("in a memtable").unwrap().is_some();
-        assert_eq!(told, disable_wal && !resumed);
-        assert_eq!(found, !told, "what is lost is told, and nothing else");
-    }
-}
-
-/// A write of the log failed that took acknowledged records along, which only the process had: close
-/// returned Ok.
-#[test]
-fn a_close_tells_of_records_that_a_failed_write_took_along() {
-    let mut machine = Machine::new(WalIoMode::Buffered);
-    machine.options.db.manual_wal_flush = true;
-    let db = machine.open();
-    put(&db, &WriteOptions::default(), "in the process").unwrap();
-    machine
-        .disk
-        .fail_on(Fault::Eio, Repeat::Once, growing_write);
-    put(&db, &SYNC, "fails").unwrap_err();
-    let closed = in_time("close", move || db.close());
-    closed.unwrap_err();
-}
-
-/// A table could not be written while acknowledged records of a sound log were in the process: close threw
-/// them away, and returned Ok.
-#[test]
-fn a_close_after_a_failure_hands_over_what_the_process_has_of_the_log() {
-    for mode in [WalIoMode::Buffered, WalIoMode::Direct] {
-        let mut machine = Machine::new(mode);
-        machine.options.db.manual_wal_flush = true;
-        let db = machine.open();
-        for _ in 0..2 {
-            put(&db, &WriteOptions::default(), "in a table").unwrap();
-            db.flush().unwrap();
-        }
-        put(&db, &WriteOptions::default(), "in the process").unwrap();
-        machine.disk.fail_on(Fault::Eio, Repeat::Once, |act, path| {
-            act == Act::Create && path.extension().is_some_and(|e| e == "sst")
-        });
-        let compact = [
-            ("level0_file_num_compaction_trigger", "2"),
-            ("disable_auto_compactions", "false"),
-        ];
-        db.set_options(&db.default_column_family(), &compact)
-            .unwrap();
-        until("the compaction has failed", || {
-            put(&db, &WriteOptions::default(), "refused").is_err()
-        });
-        in_time("close", move || db.close()).unwrap();
-        let db = machine.open();
-        assert!(db.get("in the process").unwrap().is_some(), "{mode:?}");
     }
 }
 

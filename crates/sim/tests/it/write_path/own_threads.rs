@@ -11,7 +11,7 @@ use ironstone::{Db, Error, EventListener, Options, WriteBatch, WriteBufferManage
 use sim::disk::{Fault, Repeat};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
 
-use super::callers::{AfterTheLock, LastOwner};
+use super::closing::{AfterTheLock, LastOwner};
 use super::{
     DIR, HeldFlush, Machine, SYNC, a_moment, growing_write, in_time, open_again, put, start, until,
     with,

@@ -1,0 +1,200 @@
+//! File systems that panic: what they did not do is not done, and nobody waits for it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use ironstone::WriteOptions;
+use ironstone::options::WalIoMode;
+use sim::disk::{Act, Fault, Repeat};
+use sim::hooked::{Hook, HookedFs, Op, Verdict};
+
+use super::{Machine, SYNC, durable_write, in_time, is_log, log_writes, put, until};
+
+/// Panics once, when a thread of the database's does something to a file.
+#[derive(Debug)]
+struct PanicsOnce {
+    armed: AtomicBool,
+    which: fn(Op, &Path) -> bool,
+}
+
+impl PanicsOnce {
+    /// A machine that panics so, once it is armed.
+    fn under(mode: WalIoMode, which: fn(Op, &Path) -> bool) -> (Machine, Arc<Self>) {
+        let mut machine = Machine::new(mode);
+        let armed = AtomicBool::new(false);
+        let hook = Arc::new(Self { armed, which });
+        machine.options.env.fs = HookedFs::over(machine.disk.shared(), Arc::clone(&hook) as _);
+        (machine, hook)
+    }
+
+    /// Makes a call during which it panics.
+    fn in_call<T>(&self, call: impl FnOnce() -> T) {
+        self.armed.store(true, Ordering::SeqCst);
+        let panicked = catch_unwind(AssertUnwindSafe(call)).is_err();
+        assert!(panicked && !self.armed.load(Ordering::SeqCst));
+    }
+}
+
+impl Hook for PanicsOnce {
+    fn before(&self, op: Op, path: &Path) -> Verdict {
+        if (self.which)(op, path) {
+            assert!(!self.armed.swap(false, Ordering::SeqCst), "as planned");
+        }
+        Verdict::Go
+    }
+}
+
+/// A file system that panicked when a thread deleted what was obsolete took that thread along: it
+/// counted as busy for ever, and `pause_background_work` and `wait_for_compact` waited for it.
+#[test]
+fn a_panic_behind_a_job_takes_no_thread_along() {
+    let (machine, hook) = PanicsOnce::under(WalIoMode::Buffered, |op, path| {
+        op == Op::Remove && is_log(path)
+    });
+    let db = machine.open();
+    db.put("k", "v").unwrap();
+    hook.armed.store(true, Ordering::SeqCst);
+    drop(db.flush());
+    until("it has panicked", || !hook.armed.load(Ordering::SeqCst));
+    in_time("pause, and more", move || {
+        drop(db.resume());
+        db.pause_background_work().unwrap();
+        db.continue_background_work().unwrap();
+        db.put("another", "v").unwrap();
+        db.flush().unwrap();
+        db.wait_for_compact().unwrap();
+        db.close().unwrap();
+    });
+}
+
+/// A file system that panicked while the database was closed let LOCK go before its threads had ended, or
+/// the panic went to whoever closed it.
+#[test]
+fn a_panic_at_the_end_of_a_close_is_not_the_callers() {
+    let (machine, hook) = PanicsOnce::under(WalIoMode::Buffered, |op, path| {
+        op == Op::Remove && is_log(path)
+    });
+    let db = machine.open();
+    db.put("k", "v").unwrap();
+    machine
+        .disk
+        .fail_on(Fault::Eio, Repeat::Forever, |act, _| act == Act::Remove);
+    db.flush().unwrap();
+    // The thread that flushed deletes behind its job.
+    db.pause_background_work().unwrap();
+    machine.disk.clear_faults();
+    hook.armed.store(true, Ordering::SeqCst);
+    in_time("close", move || db.close()).unwrap();
+    assert!(!hook.armed.load(Ordering::SeqCst), "nothing was deleted");
+    assert!(machine.open().get("k").unwrap().is_some());
+}
+
+/// A file system panicked when the log was written to, and the bytes were gone: the next sync found nothing
+/// to write, and said that they were durable.
+#[test]
+fn what_a_panic_kept_from_the_log_is_not_durable() {
+    for sync in [true, false] {
+        let (mut machine, hook) = PanicsOnce::under(WalIoMode::Buffered, log_writes);
+        machine.options.db.manual_wal_flush = true;
+        let db = machine.open();
+        put(&db, &WriteOptions::default(), "in the process").unwrap();
+        hook.in_call(|| db.flush_wal(sync));
+        db.flush_wal(sync).unwrap_err();
+        put(&db, &SYNC, "refused").unwrap_err();
+        db.resume().unwrap();
+        let told = [
+            "in the process".to_owned(),
+            put(&db, &SYNC, "after").unwrap(),
+        ];
+        machine.cut_power(&told, &["refused".to_owned()]);
+    }
+}
+
+/// Panics at the first such call on a log after another log was cut off.
+#[derive(Debug)]
+struct PanicsAtTheNextLog {
+    which: Op,
+    armed: AtomicBool,
+    cut: Mutex<Option<PathBuf>>,
+}
+
+impl Hook for PanicsAtTheNextLog {
+    fn before(&self, op: Op, path: &Path) -> Verdict {
+        let mut cut = self.cut.lock().unwrap();
+        if op == Op::Truncate && is_log(path) && self.armed.swap(false, Ordering::SeqCst) {
+            *cut = Some(path.to_path_buf());
+        }
+        let next = op == self.which && is_log(path);
+        if next && cut.as_ref().is_some_and(|cut| cut != path) {
+            *cut = None;
+            drop(cut);
+            panic!("as planned");
+        }
+        Verdict::Go
+    }
+}
+
+/// The same where the next log was begun already: its flight belonged to nobody, and whoever closed or
+/// resumed the database waited for it for ever. A close that cannot hand over what was acknowledged says so.
+#[test]
+fn a_panic_at_the_next_log_is_a_failure() {
+    for (which, resumes) in [
+        (Op::Write, true),
+        (Op::Write, false),
+        (Op::Sync, true),
+        (Op::Sync, false),
+    ] {
+        let mut machine = Machine::new(WalIoMode::Direct);
+        machine.options.db.manual_wal_flush = true;
+        let hook = Arc::new(PanicsAtTheNextLog {
+            which,
+            armed: AtomicBool::new(false),
+            cut: Mutex::default(),
+        });
+        machine.options.env.fs = HookedFs::over(machine.disk.shared(), Arc::clone(&hook) as _);
+        let (db, _) = machine.open_direct();
+        hook.armed.store(true, Ordering::SeqCst);
+        put(&db, &WriteOptions::default(), "in the process").unwrap();
+        machine
+            .disk
+            .fail_on(Fault::Eio, Repeat::Once, durable_write);
+        let told = catch_unwind(AssertUnwindSafe(|| db.flush_wal(true)));
+        assert!(!matches!(told, Ok(Ok(()))), "{which:?}: {told:?}");
+        put(&db, &SYNC, "refused").unwrap_err();
+        let closed = in_time("all that follows", move || {
+            if resumes {
+                db.resume().unwrap();
+                put(&db, &SYNC, "after").unwrap();
+            }
+            db.close()
+        });
+        let found = machine.open().get("in the process").unwrap().is_some();
+        assert!(found || closed.is_err(), "{which:?}: lost, and nobody told");
+        assert!(closed.is_ok() || !resumes, "{which:?}: {closed:?}");
+    }
+}
+
+/// A sync of a log had failed, and a file system panicked when what was not durable was to go to another
+/// log: everybody waited for that, for ever.
+#[test]
+fn a_panic_while_a_log_is_mended_is_a_failure() {
+    let (mut machine, hook) = PanicsOnce::under(WalIoMode::Direct, |op, path| {
+        op == Op::Truncate && is_log(path)
+    });
+    machine.options.db.manual_wal_flush = true;
+    let (db, _) = machine.open_direct();
+    put(&db, &WriteOptions::default(), "in the process").unwrap();
+    machine
+        .disk
+        .fail_on(Fault::Eio, Repeat::Once, durable_write);
+    hook.in_call(|| db.flush_wal(true));
+    in_time("all that follows", move || {
+        put(&db, &SYNC, "refused").unwrap_err();
+        db.resume().unwrap();
+        put(&db, &SYNC, "after").unwrap();
+        db.close().unwrap();
+    });
+    assert!(machine.open().get("in the process").unwrap().is_some());
+}
