@@ -635,13 +635,12 @@ impl Writer {
         } else {
             from
         };
-        let behind = (head + 1).next_multiple_of(sector);
-        if behind >= chunk.end() {
-            return chunk.write(&*self.file, WriteSync::None);
+        let behind = (head + 1).next_multiple_of(sector).min(chunk.end());
+        if behind < chunk.end() {
+            chunk.write_between(&*self.file, behind, u64::MAX)?;
+            self.file.sync(SyncKind::Data)?;
         }
-        chunk.write_between(&*self.file, behind, u64::MAX)?;
-        self.file.sync(SyncKind::Data)?;
-        // What an error leaves of a write within the sector must not be a header of a record whose
+        // What an error or a short write leaves within the sector must not be a header of a record whose
         // payload is not there. The header of a very short record may reach behind the sector.
         let payload = (head + self.framer.header_len() as u64).min(behind);
         chunk.write_between(&*self.file, payload, behind)?;
