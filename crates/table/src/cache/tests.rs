@@ -141,7 +141,11 @@ fn concurrent_hits_always_return_the_right_block() {
             });
         }
         let mut rng = Rng::new(99);
-        for _ in 0..if cfg!(miri) { 60 } else { 30_000 } {
+        let (rounds, enough) = if cfg!(miri) { (60, 0) } else { (30_000, 1000) };
+        let mut round = 0;
+        // Also on a busy machine the readers have their turn.
+        while round < rounds || hits.load(Ordering::Relaxed) < enough {
+            round += 1;
             match rng.below(100) {
                 0 => cache.set_capacity(100_000 + rng.below(400_000) as usize),
                 1 => drop(cache.reserve(rng.below(100_000) as usize)),
@@ -155,7 +159,6 @@ fn concurrent_hits_always_return_the_right_block() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    assert!(cfg!(miri) || hits.load(Ordering::Relaxed) > 1000);
     assert_eq!(cache.pinned_usage(), 0);
     cache.set_capacity(0);
     assert_eq!((cache.len(), cache.usage()), (0, 0));
