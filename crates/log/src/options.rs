@@ -47,11 +47,11 @@ pub struct LogOptions {
     /// ([`Writer::cut_back`](crate::Writer::cut_back)).
     pub outlives_full_disk: bool,
     /// For a buffered log whose readers refuse every torn record: the sector in bytes in which a
-    /// device may tear a write. A group that crosses a sector's end is written in steps: what lies
-    /// behind that end, which is made durable, then the rest, and its first header last. Whatever
-    /// ends in between, a crash or an error, leaves that header whole with all behind it, or length
-    /// and type zero in its place, which readers skip. No header lies in two sectors: a record that
-    /// would end so that the next one does has a fragment more (one of a single byte cannot).
+    /// device may tear a write. A group is written in steps: what lies behind the end of its first
+    /// sector, which is made durable, then the rest, and its first header last. Whatever ends in
+    /// between, a crash, an error or a short write, leaves that header whole with all behind it, or
+    /// length and type zero in its place, which readers skip. No header lies in two sectors: a record
+    /// that would end so that the next one does has a fragment more (one of a single byte cannot).
     pub head_last: Option<u32>,
     /// For a buffered log: before a sync, the file system is asked for blocks for so many bytes
     /// behind its end, unless it has some there; 0 never asks.

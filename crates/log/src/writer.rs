@@ -102,13 +102,12 @@ impl Framing for Rocks {
         } else {
             from
         };
-        let behind = (head + 1).next_multiple_of(sector);
-        if behind >= chunk.end() {
-            return chunk.write(file, WriteSync::None);
+        let behind = (head + 1).next_multiple_of(sector).min(chunk.end());
+        if behind < chunk.end() {
+            chunk.write_between(file, behind, u64::MAX)?;
+            file.sync(SyncKind::Data)?;
         }
-        chunk.write_between(file, behind, u64::MAX)?;
-        file.sync(SyncKind::Data)?;
-        // What an error leaves of a write within the sector must not be a header of a record whose
+        // What an error or a short write leaves within the sector must not be a header of a record whose
         // payload is not there. The header of a very short record may reach behind the sector.
         let payload = (head + self.framer.header_len() as u64).min(behind);
         chunk.write_between(file, payload, behind)?;

@@ -18,7 +18,8 @@ pub enum Fault {
     /// ENOSPC, for operations that need space; syncs too, because space is given out late.
     NoSpace,
     /// A write takes half of the bytes, and says so. For direct I/O it is a multiple of the
-    /// alignment.
+    /// alignment. Systems copy by pages; this one is worse, but takes eight bytes where there are so
+    /// many: what must be written at once, a record's header, has fewer.
     Short,
     /// EIO, for syncs and durable writes only.
     Sync,

@@ -9,6 +9,9 @@ use io::{Advice, File, OpenHow, SyncKind, WriteSync};
 use super::fault::Fault;
 use super::{Act, Call, SimDisk};
 
+/// So many bytes of a write are taken at least: see [`Fault::Short`].
+const TAKEN_MIN: usize = 8;
+
 /// An open file. It outlives its name, as on Unix.
 #[derive(Debug)]
 pub(super) struct SimFile {
@@ -93,7 +96,7 @@ impl SimFile {
             Some(Fault::Short) => {
                 let unit = self.unit();
                 let half = len / 2 / unit * unit;
-                if half == 0 { len } else { half }
+                half.max(TAKEN_MIN.min(len).next_multiple_of(unit))
             }
             _ => len,
         }
