@@ -23,10 +23,12 @@ pub mod limiter;
 pub mod memory;
 pub mod posix;
 pub mod probe;
+pub mod queue;
 
 use std::ffi::OsString;
 use std::fmt::Debug;
 use std::io::IoSlice;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -38,6 +40,7 @@ pub use large::LargeVec;
 pub use limiter::{IoPriority, RateLimiter, RateLimiterMode, RateLimiterOptions};
 pub use memory::{HUGE_PAGE, MAPPINGS_ARE_USED, Mapping};
 pub use probe::Probe;
+pub use queue::{Queue, QueueKind};
 
 /// What a write promises when it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,6 +202,12 @@ pub trait File: Send + Sync + Debug {
     /// True if the length is 0.
     fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)
+    }
+
+    /// The system's descriptor of the file, for a [`Queue`]; `None` where the file's own methods do more than
+    /// the system's, or other things.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 
     /// Tells the operating system how the file will be read. A hint: errors are ignored.

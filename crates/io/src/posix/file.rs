@@ -7,7 +7,7 @@
 
 use std::io::IoSlice;
 use std::num::NonZeroU64;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use base::sync::atomic::{AtomicBool, Ordering};
@@ -284,6 +284,10 @@ impl File for PosixFile {
     fn len(&self) -> Result<u64> {
         let s = rustix::fs::fstat(&self.fd).map_err(|e| self.error("stat", e))?;
         Ok(u64::try_from(s.st_size).unwrap_or(0))
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
     }
 
     fn advise(&self, advice: Advice) {
