@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::stats::Activity;
-use base::{Error, Result, key};
+use base::{Error, Result, SequenceNumber, key};
 use io::{NewNames, OpenHow, SyncKind};
 use table::{InternalIterator, Reader};
 
@@ -153,6 +153,15 @@ impl Import {
                 "the file stands on level {}, but num_levels is {levels}",
                 file.level
             )));
+        }
+        if file.smallest_seqno > file.largest_seqno || file.largest_seqno > SequenceNumber::MAX.0 {
+            return Err(Error::invalid_argument(format!(
+                "the file has sequence numbers from {} to {}: there are none above {}",
+                file.smallest_seqno,
+                file.largest_seqno,
+                SequenceNumber::MAX.0
+            ))
+            .hint("are the exported metadata damaged?"));
         }
         let handle = db.env().fs.open(&external, OpenHow::READ)?;
         let size = handle.len()?;

@@ -99,6 +99,7 @@ pub(crate) fn next(db: &Arc<Shared>, state: &mut State) -> Option<Work> {
     let ids: Vec<u32> = jobs.iter().map(|j| j.family.id).collect();
     state.flushing.extend(&ids);
     Some(Box::new(move |db| {
+        let _memory_comes = db.share_write_buffers().flush_begins();
         let _registered = Registered { db, ids };
         let flushed = catch_unwind(AssertUnwindSafe(|| flush(db, jobs, resuming)))
             .unwrap_or_else(|_| Err(Error::aborted("a flush panicked")));

@@ -308,7 +308,10 @@ fn fill_pool(db: &Arc<Shared>) {
         };
         drop(state);
         let tidies = pool.next() == Some(Next::Tidy);
-        let filled = pool.step(&mut |bytes| give_way(db, bytes));
+        let filled = catch_unwind(AssertUnwindSafe(|| {
+            pool.step(&mut |bytes| give_way(db, bytes))
+        }))
+        .unwrap_or_else(|_| Err(Error::aborted("the file system panicked")));
         if let Ok(bytes) = filled {
             db.count(Ticker::WalZeroedBytes, bytes);
         }
@@ -346,7 +349,7 @@ fn give_way(db: &Shared, bytes: u64) -> bool {
 /// Looks for archived logs to delete while nothing else calls for it.
 fn purge_archive(db: &Arc<Shared>) {
     let period = Duration::from_secs(db.wal.purge_interval_seconds());
-    every(db, || Some(period), || db.wal.purge(&db.log));
+    every(db, || Some(period), || db.purge_archive());
 }
 
 /// Writes the families' statistics to LOG every `stats_dump_period_sec`.
@@ -377,7 +380,10 @@ fn every(db: &Shared, period: impl Fn() -> Option<Duration>, act: impl Fn()) {
         if u128::from(now - last) >= period.as_nanos() && !state.closing {
             last = now;
             drop(state);
-            act();
+            if catch_unwind(AssertUnwindSafe(&act)).is_err() {
+                db.log
+                    .warn(format_args!("what is done from time to time panicked"));
+            }
             state = db.state();
         }
     }

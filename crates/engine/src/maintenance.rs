@@ -415,6 +415,14 @@ pub(crate) fn before_close(db: &Shared) -> Result<()> {
         }
         mark_end(db)
     });
+    // What fails meanwhile is as what failed before.
+    let log = log.or_else(|e| {
+        if db.state().failure.is_some() {
+            submit::hand_over_the_rest(db, e)
+        } else {
+            Err(e)
+        }
+    });
     // That background work was ended hides no failure of the log.
     let known = |e: Error| match e.kind() {
         ErrorKind::ShutdownInProgress => Ok(()),

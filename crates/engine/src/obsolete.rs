@@ -4,6 +4,7 @@
 //! be archived or used again instead. Tables come from the janitor, who collects those whose last user
 //! has gone. Nothing goes while somebody has disabled deletions.
 
+use std::collections::VecDeque;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +18,22 @@ use crate::files::{self, FileKind};
 use crate::listener::TableFileDeletionInfo;
 use crate::shared::Shared;
 use crate::version::edit::VersionEdit;
+use crate::version::version::Janitor;
 use crate::wal::Fate;
+
+/// Files that are to be removed, and go back to whoever collects them if somebody panics.
+struct Rest<'a> {
+    janitor: &'a Janitor,
+    paths: VecDeque<PathBuf>,
+}
+
+impl Drop for Rest<'_> {
+    fn drop(&mut self) {
+        for path in self.paths.drain(..) {
+            self.janitor.add(path);
+        }
+    }
+}
 
 impl Shared {
     /// The first log that is needed. Families without unflushed data move to newer logs without a
@@ -71,23 +87,30 @@ impl Shared {
             let mut state = self.state();
             let keep = state.logs.split_off(&needed);
             let mut logs = std::mem::replace(&mut state.logs, keep);
-            logs.append(&mut state.undeleted);
-            logs
+            // Each stays there until it is gone, whoever panics.
+            state.undeleted.append(&mut logs);
+            state.undeleted.keys().copied().collect::<Vec<_>>()
         };
         // A database that is open for reading only has none.
         let unneeded = self.lock_log().as_mut().map(|l| l.take_unneeded(needed));
         drop(unneeded);
-        for &number in logs.keys() {
-            if !self.obsolete_log(number, || self.log_files()?.discard(number)) {
-                self.state().undeleted.insert(number, 0); // tried again
+        for &number in &logs {
+            if self.obsolete_log(number, || self.log_files()?.discard(number)) {
+                self.state().undeleted.remove(&number);
             }
         }
         self.wal.purge(&self.log);
-        let obsolete = self.tables.janitor.take();
-        self.check_unused(&obsolete);
-        let job = (!obsolete.is_empty()).then(|| self.state().next_job());
-        for path in obsolete {
-            let removed = self.env().fs.remove(&path);
+        let mut rest = Rest {
+            janitor: &self.tables.janitor,
+            paths: self.tables.janitor.take().into(),
+        };
+        self.check_unused(rest.paths.make_contiguous());
+        let job = (!rest.paths.is_empty()).then(|| self.state().next_job());
+        while let Some(path) = rest.paths.front() {
+            let removed = self.env().fs.remove(path);
+            let Some(path) = rest.paths.pop_front() else {
+                break;
+            };
             if removed.is_ok() {
                 self.count(Ticker::FilesDeletedImmediately, 1);
             }
@@ -100,6 +123,17 @@ impl Shared {
         }
         if !logs.is_empty() {
             self.notify(); // the pool may have a file to fill again
+        }
+    }
+
+    /// Removes archived logs that are too old or too many, unless somebody has disabled deletions.
+    pub(crate) fn purge_archive(&self) {
+        let disabled = self
+            .no_deletions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if *disabled == 0 {
+            self.wal.purge(&self.log);
         }
     }
 

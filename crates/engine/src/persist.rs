@@ -90,8 +90,10 @@ fn write(db: &Shared, _held: &MutexGuard<'_, ()>) -> Result<()> {
 
 fn remove_old(db: &Shared) -> Result<()> {
     let fs = &*db.env().fs;
+    // Held until they are gone: whoever disables deletions finds no file that goes.
     let disabled = db.no_deletions.lock();
-    if *disabled.unwrap_or_else(PoisonError::into_inner) > 0 {
+    let disabled = disabled.unwrap_or_else(PoisonError::into_inner);
+    if *disabled > 0 {
         return Ok(()); // somebody copies the files that are there
     }
     let mut old: Vec<_> = files::list(fs, &db.dir)?

@@ -43,6 +43,8 @@ pub struct WriteBufferManager {
     cache: Option<Mutex<Charge>>,
     /// Threads that wait for memory.
     waiting: Mutex<usize>,
+    /// Flushes under way.
+    flushing: AtomicUsize,
     freed: Condvar,
     slabs: Slabs,
 }
@@ -68,6 +70,7 @@ impl WriteBufferManager {
             active: AtomicUsize::new(0),
             cache: cache.map(|c| Mutex::new(charge(c))),
             waiting: Mutex::new(0),
+            flushing: AtomicUsize::new(0),
             freed: Condvar::new(),
             slabs: Slabs::default(),
         }
@@ -168,6 +171,17 @@ impl WriteBufferManager {
         self.slabs.rest(now);
     }
 
+    /// A flush of some database begins; until the result is dropped, memory may come.
+    pub(crate) fn flush_begins(self: &Arc<Self>) -> FlushInProgress {
+        self.flushing.fetch_add(1, Ordering::Relaxed);
+        FlushInProgress(Arc::clone(self))
+    }
+
+    /// Whether some database flushes.
+    pub(crate) fn is_flushing(&self) -> bool {
+        self.flushing.load(Ordering::Relaxed) > 0
+    }
+
     /// Waits until memory may be there, at most so long.
     pub(crate) fn wait(&self, clock: &dyn Clock, at_most: Duration) {
         let mut waiting = self.lock_waiting();
@@ -227,6 +241,17 @@ impl fmt::Debug for WriteBufferManager {
             .field("buffer_size", &self.buffer_size())
             .field("memory_usage", &self.memory_usage())
             .finish_non_exhaustive()
+    }
+}
+
+/// A flush that a manager counts, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct FlushInProgress(Arc<WriteBufferManager>);
+
+impl Drop for FlushInProgress {
+    fn drop(&mut self) {
+        self.0.flushing.fetch_sub(1, Ordering::Relaxed);
+        self.0.tell_waiting();
     }
 }
 

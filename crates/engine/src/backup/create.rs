@@ -42,7 +42,10 @@ impl BackupEngine {
                 Ok(id)
             }
             Err(e) => {
-                drop(transfer::remove_tree(self.fs(), &private));
+                // Its list may be there, though that is not known to be durable. Files go after it.
+                if self.remove_list(id).is_ok() {
+                    drop(transfer::remove_tree(self.fs(), &private));
+                }
                 Err(e)
             }
         }

@@ -252,10 +252,10 @@ impl BackupEngine {
 
     /// Deletes a backup, whole or corrupted, and what only it needed. Errors: `NotFound`.
     pub fn delete_backup(&mut self, id: u32) -> Result<()> {
-        if self.backups.remove(&id).is_none() && self.corrupt.remove(&id).is_none() {
+        if !self.backups.contains_key(&id) && !self.corrupt.contains_key(&id) {
             return Err(Error::not_found(format!("Backup not found: {id}")));
         }
-        self.env.fs.remove(&self.meta_path(id))?;
+        self.remove_meta(id)?;
         self.sync_dir(&self.path("meta"))?;
         self.garbage_collect()
     }
@@ -266,8 +266,7 @@ impl BackupEngine {
         let old = self.backups.len().saturating_sub(keep);
         let ids: Vec<u32> = self.backups.keys().copied().take(old).collect();
         for &id in &ids {
-            self.env.fs.remove(&self.meta_path(id))?;
-            self.backups.remove(&id);
+            self.remove_meta(id)?;
         }
         if ids.is_empty() {
             return Ok(());
@@ -276,10 +275,34 @@ impl BackupEngine {
         self.garbage_collect()
     }
 
+    /// Removes a backup's list, if there is one.
+    fn remove_list(&self, id: u32) -> Result<()> {
+        match self.env.fs.remove(&self.meta_path(id)) {
+            Err(e) if !e.is_not_found() => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes what makes files a backup. One that cannot be removed stays a backup, and keeps its files.
+    fn remove_meta(&mut self, id: u32) -> Result<()> {
+        self.remove_list(id)?;
+        self.backups.remove(&id);
+        self.corrupt.remove(&id);
+        Ok(())
+    }
+
     /// Deletes files that no backup needs: remains of backups that were not finished. While the
     /// list of a corrupted backup cannot be read, shared files stay.
     pub fn garbage_collect(&mut self) -> Result<()> {
         let fs = &*self.env.fs;
+        let known = |id: &u32| self.backups.contains_key(id) || self.corrupt.contains_key(id);
+        // First the lists of backups that failed: without its list nobody takes files for one.
+        for name in fs.list(&self.path("meta"))? {
+            let id: Option<u32> = name.to_str().and_then(|n| n.parse().ok());
+            if let Some(id) = id.filter(|id| !known(id)) {
+                self.remove_list(id)?;
+            }
+        }
         let mut needed: BTreeSet<PathBuf> = BTreeSet::new();
         let mut unknown = false;
         for meta in self.backups.values().map(|b| &b.meta) {
@@ -303,9 +326,7 @@ impl BackupEngine {
         let private = self.path("private");
         for name in fs.list(&private)? {
             let id: Option<u32> = name.to_str().and_then(|n| n.parse().ok());
-            let lives = id
-                .is_some_and(|id| self.backups.contains_key(&id) || self.corrupt.contains_key(&id));
-            if !lives {
+            if !id.is_some_and(|id| known(&id)) {
                 transfer::remove_tree(fs, &private.join(name))?;
             }
         }

@@ -451,13 +451,18 @@ fn commit(
             db.fail("MANIFEST", e);
         }
         logged?;
+        // Compactions see the files from here on: until their numbers are visible, no snapshot may be taken
+        // that a compaction has not seen and that must not see them.
+        let held = match snapshots {
+            Some(held) => held,
+            None => db.snapshots.hold(),
+        };
         show(db, jobs, new);
-        Ok(())
+        Ok(held)
     })();
     ticket.end(result.is_ok() && used > 0);
-    drop(snapshots);
     drop(versions);
-    result?;
+    drop(result?);
     if used > 0 {
         // All logged writes before were made durable while nobody wrote.
         db.is_durable_through(ticket.last);

@@ -285,6 +285,22 @@ impl VersionSet {
         Ok(())
     }
 
+    /// Starts a new MANIFEST in place of the one there is. Unless that succeeds, CURRENT may name the new one
+    /// already, and nothing goes to the old one any more: also where the file system panics.
+    fn replace_manifest(
+        &mut self,
+        tables: &Tables,
+        numbers: &FileNumbers,
+        families: &FamilySet,
+        last_sequence: u64,
+    ) -> Result<()> {
+        let panicked = Error::aborted("the file system panicked when a MANIFEST was begun");
+        self.failure = Some(panicked);
+        let started = self.start_manifest(tables, numbers, families, last_sequence);
+        self.failure = started.as_ref().err().map(Error::duplicate);
+        started
+    }
+
     /// Starts a new MANIFEST after the old one may have failed; edits are taken again.
     pub(crate) fn start_anew(
         &mut self,
@@ -293,8 +309,7 @@ impl VersionSet {
         families: &FamilySet,
         last_sequence: u64,
     ) -> Result<()> {
-        let started = self.start_manifest(tables, numbers, families, last_sequence);
-        self.failure = started.as_ref().err().map(Error::duplicate);
+        let started = self.replace_manifest(tables, numbers, families, last_sequence);
         if started.is_ok() {
             for path in self.undecided.drain(..) {
                 tables.janitor.add(path);
@@ -357,12 +372,7 @@ impl VersionSet {
             .as_ref()
             .is_some_and(|m| m.size() > self.max_manifest_file_size)
         {
-            let started = self.start_manifest(tables, numbers, families, last_sequence);
-            if let Err(e) = &started {
-                // CURRENT may name the new MANIFEST already: nothing goes to the old one any more.
-                self.failure = Some(e.duplicate());
-            }
-            started?;
+            self.replace_manifest(tables, numbers, families, last_sequence)?;
         }
         let manifest = self.manifest.as_mut().ok_or_else(|| {
             Error::not_supported("changing the files of a database that is open for reading only")

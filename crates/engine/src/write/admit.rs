@@ -394,9 +394,12 @@ fn written(families: &FamilySet) -> u64 {
     families.iter().map(|f| f.written()).sum()
 }
 
-/// Waits while the memtables of all databases that share the write-buffer manager are too large.
+/// Waits while the memtables of all databases that share the write-buffer manager are too large, and some of
+/// that is being flushed. Memory that a reader holds, this thread's iterator maybe, or a database to which
+/// nobody writes, is not waited for.
 fn wait_for_memory(db: &Shared) -> Result<()> {
     const LOOK: Duration = Duration::from_millis(10);
+    const FOR_OTHERS_NANOS: u64 = 1_000_000_000;
     let memory = db.write_buffers();
     if !memory.should_stall() {
         return Ok(());
@@ -415,12 +418,24 @@ fn wait_for_memory(db: &Shared) -> Result<()> {
         db.check_background()?;
         // What this database holds must go to tables: other databases see to theirs.
         look_closer(db)?;
+        if !is_flushing(db) {
+            let waited = clock.monotonic_nanos().saturating_sub(start);
+            if !memory.is_flushing() || waited >= FOR_OTHERS_NANOS {
+                break;
+            }
+        }
         // Whoever hears of it may be who makes room.
         db.leave_letters();
         memory.wait(&**clock, LOOK);
     }
     stalled(db, clock.monotonic_nanos().saturating_sub(start) / 1000);
     Ok(())
+}
+
+/// Whether memtables of this database are being written to tables, or about to be.
+fn is_flushing(db: &Shared) -> bool {
+    let due = |f: &Arc<Family>| f.flush_due() && !f.is_dropped();
+    !db.state().flushing.is_empty() || db.families.load().iter().any(due)
 }
 
 /// Waits until `ready`, which only what ends in [`debt_changed`] can make true.

@@ -15,6 +15,7 @@ use ironstone::{
 };
 use sim::content::{FamilyContent, difference, everything};
 use sim::dirs;
+use sim::hooked::{Hook, HookedFs, Op, Verdict};
 use sim::oracle::{self, RocksBackupEngine, RocksDb, ldb};
 
 fn options() -> Options {
@@ -254,6 +255,69 @@ fn damage_is_found_and_loses_nothing() {
     let mut engine = open(&at("backups"));
     engine.delete_backup(2).unwrap();
     assert!(tables(&at("backups")).is_empty());
+}
+
+/// Fails an operation on a list of files, `meta/1`, once.
+#[derive(Debug)]
+struct ListFails(AtomicU32, Op);
+
+impl Hook for ListFails {
+    fn before(&self, op: Op, path: &Path) -> Verdict {
+        let meta = match op {
+            Op::SyncDir => path.ends_with("meta"),
+            _ => path.ends_with("meta/1"),
+        };
+        let fails = meta && op == self.1 && self.0.swap(0, Ordering::SeqCst) > 0;
+        if fails { Verdict::Fail(5) } else { Verdict::Go }
+    }
+}
+
+/// A backup whose list could not be removed was forgotten, and lost its files to the next collection.
+#[test]
+fn a_backup_that_cannot_be_deleted_stays_whole() {
+    let temp = dirs::scratch().unwrap();
+    let at = |name: &str| temp.path().join(name);
+    let db = Db::open(at("db"), &options()).unwrap();
+    let hook = Arc::new(ListFails(AtomicU32::new(1), Op::Remove));
+    let env = Env {
+        fs: HookedFs::new(Arc::clone(&hook) as _),
+        ..Env::default()
+    };
+    let mut engine = BackupEngine::open(&BackupEngineOptions::new(at("backups")), &env).unwrap();
+    for round in 1..=2 {
+        write(&db, round);
+        engine.create_new_backup(&db, quiet(false)).unwrap();
+    }
+    let e = engine.delete_backup(1).unwrap_err();
+    assert!(e.to_string().contains("meta/1"), "{e}");
+    engine.delete_backup(2).unwrap();
+    engine.garbage_collect().unwrap();
+    open(&at("backups")).verify_backup(1, true).unwrap();
+    engine.delete_backup(1).unwrap();
+    assert_eq!(tables(&at("backups")).len(), 0);
+}
+
+/// A backup failed behind its list, whose name was not known to be durable: its files went, the list stayed.
+#[test]
+fn a_backup_that_fails_at_the_end_leaves_no_list() {
+    let temp = dirs::scratch().unwrap();
+    let at = |name: &str| temp.path().join(name);
+    let db = Db::open(at("db"), &options()).unwrap();
+    write(&db, 1);
+    let hook = Arc::new(ListFails(AtomicU32::new(1), Op::SyncDir));
+    let env = Env {
+        fs: HookedFs::new(Arc::clone(&hook) as _),
+        ..Env::default()
+    };
+    let mut engine = BackupEngine::open(&BackupEngineOptions::new(at("backups")), &env).unwrap();
+    engine.create_new_backup(&db, quiet(false)).unwrap_err();
+    assert_eq!(hook.0.load(Ordering::SeqCst), 0);
+    assert!(!at("backups").join("meta/1").exists());
+    let mut engine = open(&at("backups"));
+    assert!(engine.get_backup_info().is_empty());
+    assert!(engine.get_corrupted_backups().is_empty());
+    assert_eq!(engine.create_new_backup(&db, quiet(false)).unwrap(), 1);
+    engine.verify_backup(1, true).unwrap();
 }
 
 #[test]

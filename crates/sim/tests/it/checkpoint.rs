@@ -261,6 +261,31 @@ fn a_family_is_exported_and_imported() {
     assert_eq!(dirs::files(&at("third")).unwrap().len(), before);
 }
 
+/// Metadata with a sequence number that no reader takes were imported, and the database never opened again.
+#[test]
+fn an_import_with_impossible_numbers_is_refused() {
+    let temp = dirs::scratch().unwrap();
+    let at = |name: &str| temp.path().join(name);
+    let db = Db::open(at("db"), &options()).unwrap();
+    fill(&db);
+    let good = export(&db, &at("export"));
+    let second = Db::open(at("second"), &options()).unwrap();
+    let how = ImportColumnFamilyOptions::default();
+    for (smallest, largest) in [(0, 1 << 56), (0, u64::MAX), (9, 8)] {
+        let mut metadata = good.clone();
+        let file = &mut metadata.files[0];
+        (file.smallest_seqno, file.largest_seqno) = (smallest, largest);
+        let e = second
+            .create_column_family_with_import("x", &options().cf, &how, &metadata)
+            .unwrap_err();
+        assert_eq!(e.kind(), base::ErrorKind::InvalidArgument, "{e}");
+        assert!(e.to_string().contains("sequence numbers from"), "{e}");
+    }
+    second.put("k", "v").unwrap();
+    second.flush().unwrap();
+    close_and_check(second, &at("second"));
+}
+
 /// A family came by import in two edits. When a new MANIFEST was begun between them, because the old one
 /// was large, it did not have the family, and the second edit spoke of one that nobody knew: the database
 /// did not open any more.

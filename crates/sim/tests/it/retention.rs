@@ -531,6 +531,33 @@ mod archive {
         assert_eq!(logs_in(&place.logs).len(), 1, "no new log");
     }
 
+    /// Archived logs went while somebody who had disabled deletions copied them.
+    #[test]
+    fn nothing_is_purged_while_deletions_are_disabled() {
+        let place = Place::new();
+        let clock = Ahead::new();
+        let mut options = place.options();
+        options.db.wal_ttl_seconds = 1;
+        options.env.clock = clock.clone();
+        let db = Db::open(&place.db, &options).unwrap();
+        put_and_flush(&db, "a");
+        let archive = place.logs.join("archive");
+        db.disable_file_deletions();
+        clock.advance(100);
+        // The thread looks every second at least.
+        std::thread::sleep(std::time::Duration::from_secs(3));
+        assert_eq!(logs_in(&archive).len(), 1);
+        db.enable_file_deletions();
+        for _ in 0..100 {
+            if logs_in(&archive).is_empty() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            clock.advance(10);
+        }
+        panic!("it stays: {:?}", logs_in(&archive));
+    }
+
     #[test]
     fn numbers_in_the_archive_are_not_used_again() {
         let place = Place::new();

@@ -16,7 +16,7 @@ use base::stats::{Statistics, Ticker};
 use ironstone::listener::{WriteStallCause, WriteStallCondition, WriteStallInfo};
 use ironstone::{
     Db, ErrorKind, EventListener, IoPriority, Options, RateLimiter, RateLimiterOptions,
-    WriteBufferManager, WriteOptions,
+    ReadOptions, WriteBufferManager, WriteOptions,
 };
 use sim::dirs;
 use sim::oracle::{self, RocksDb};
@@ -335,6 +335,71 @@ fn a_budget_of_memory_is_kept_over_two_databases() {
     }
     drop(dbs);
     assert_eq!(budget.memory_usage(), 0);
+}
+
+/// Ends the test if `f` takes too long.
+fn in_time<T: Send + 'static>(what: &str, f: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tx, rx) = std::sync::mpsc::channel();
+    let thread = std::thread::Builder::new()
+        .spawn(move || drop(tx.send(f())))
+        .unwrap();
+    let Ok(value) = rx.recv_timeout(Duration::from_secs(30)) else {
+        panic!("{what}: no end, or a panic");
+    };
+    thread.join().unwrap();
+    value
+}
+
+/// A thread changed what it iterated over, and waited for memory that its own iterator held.
+#[test]
+fn memory_that_an_iterator_holds_is_not_waited_for() {
+    let dir = dirs::scratch().unwrap();
+    let budget = Arc::new(WriteBufferManager::new(512 << 10, None, true));
+    let mut o = options();
+    o.cf.cf.write_buffer_size = 64 << 20;
+    o.cf.cf.arena_block_size = 16 << 10;
+    o.env.write_buffer_manager = Some(Arc::clone(&budget));
+    let db = Db::open(dir.path(), &o).unwrap();
+    for i in 0..700 {
+        db.put(format!("k{i:04}"), vec![0; 500]).unwrap();
+    }
+    let most = in_time("the loop", move || {
+        let mut most = 0;
+        let mut it = db.iterator(&ReadOptions::default());
+        it.seek_to_first();
+        while it.valid() {
+            let key = it.key().to_vec();
+            for n in 0..4 {
+                db.put([&key[..], &[b'a' + n]].concat(), vec![1; 500])
+                    .unwrap();
+            }
+            most = most.max(budget.memory_usage());
+            it.next();
+        }
+        it.status().unwrap();
+        most
+    });
+    assert!(most < 1 << 20, "it is not unbounded: {most}");
+}
+
+/// A database to which nobody wrote held all the memory, and another that had nothing waited for it.
+#[test]
+fn memory_of_an_idle_database_is_not_waited_for() {
+    let dirs = [dirs::scratch().unwrap(), dirs::scratch().unwrap()];
+    let budget = Arc::new(WriteBufferManager::new(512 << 10, None, true));
+    let mut o = options();
+    o.cf.cf.write_buffer_size = 64 << 20;
+    o.cf.cf.arena_block_size = 16 << 10;
+    o.env.write_buffer_manager = Some(Arc::clone(&budget));
+    let [a, b] = dirs.each_ref().map(|d| Db::open(d.path(), &o).unwrap());
+    a.put("all at once", vec![0; 600 << 10]).unwrap();
+    assert!(budget.memory_usage() > budget.buffer_size());
+    in_time("the other's writes", move || {
+        for i in 0..100 {
+            b.put(format!("k{i}"), vec![0; 500]).unwrap();
+        }
+    });
+    drop(a);
 }
 
 /// The words, the keys and the counts, for the same number of files and the same triggers.

@@ -1,7 +1,7 @@
 //! Writing an edit, with the tags and fields that RocksDB 7.8.3 and 11.8 both read.
 
 use base::coding::{put_slice, put_varint};
-use base::{Error, Result};
+use base::{Error, Result, SequenceNumber};
 
 use super::tag::{self, field};
 use super::{BlobAddition, BlobGarbage, FileMetaData, NewFile, VersionEdit, WalAddition};
@@ -99,6 +99,16 @@ impl VersionEdit {
         if self.full_history_ts_low.is_some() || self.persist_user_defined_timestamps == Some(false)
         {
             return refuse("column families with user-defined timestamps");
+        }
+        let numbers = self.new_files.iter().map(|f| f.meta.largest_seqno);
+        if let Some(n) = numbers
+            .chain(self.last_sequence)
+            .max()
+            .filter(|&n| n > SequenceNumber::MAX.0)
+        {
+            return Err(Error::broken(format!(
+                "an edit has the sequence number {n}, which no reader takes"
+            )));
         }
         for NewFile { level, meta } in &self.new_files {
             if meta.path_id != 0 {

@@ -14,7 +14,7 @@ use sim::disk::{Act, Fault, Repeat};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
 
 use super::callers::{BACKGROUND, two_layers, with_parts};
-use super::{DIR, Machine, SYNC, growing_write, in_time, open_again, put, until};
+use super::{DIR, Machine, SYNC, a_moment, growing_write, in_time, open_again, put, start, until};
 
 /// After a failure `close` returned Ok, though what had been written without a log was lost: drawn by
 /// the schedules.
@@ -83,6 +83,42 @@ fn a_close_after_a_failure_hands_over_what_the_process_has_of_the_log() {
         in_time("close", move || db.close()).unwrap();
         let db = machine.open();
         assert!(db.get("in the process").unwrap().is_some(), "{mode:?}");
+    }
+}
+
+/// The same where the failure came while the database was closed.
+#[test]
+fn a_failure_during_a_close_takes_nothing_along() {
+    for _ in 0..5 {
+        let (mut machine, gate) = Machine::gated(WalIoMode::Buffered);
+        machine.options.db.manual_wal_flush = true;
+        let db = machine.open();
+        for _ in 0..2 {
+            put(&db, &WriteOptions::default(), "in a table").unwrap();
+            db.flush().unwrap();
+        }
+        put(&db, &WriteOptions::default(), "in the process").unwrap();
+        let manifest = |path: &Path| path.to_string_lossy().contains("MANIFEST");
+        gate.close(|op, path| op == Op::Sync && path.to_string_lossy().contains("MANIFEST"));
+        let compact = [
+            ("level0_file_num_compaction_trigger", "2"),
+            ("disable_auto_compactions", "false"),
+        ];
+        let default = db.default_column_family();
+        db.set_options(&default, &compact).unwrap();
+        drop(default);
+        gate.until_held();
+        let closing = start(move || db.close());
+        a_moment();
+        machine
+            .disk
+            .fail_on(Fault::Eio, Repeat::Once, move |act, path| {
+                act == Act::Sync && manifest(path)
+            });
+        gate.open();
+        let closed = in_time("close", move || closing.join().unwrap());
+        let found = machine.open().get("in the process").unwrap().is_some();
+        assert!(found, "{closed:?}");
     }
 }
 

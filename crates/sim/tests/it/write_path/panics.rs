@@ -10,7 +10,7 @@ use ironstone::options::WalIoMode;
 use sim::disk::{Act, Fault, Repeat};
 use sim::hooked::{Hook, HookedFs, Op, Verdict};
 
-use super::{Machine, SYNC, durable_write, in_time, is_log, log_writes, put, until};
+use super::{DIR, Machine, SYNC, a_moment, durable_write, in_time, is_log, log_writes, put, until};
 
 /// Panics once, when a thread of the database's does something to a file.
 #[derive(Debug)]
@@ -65,8 +65,102 @@ fn a_panic_behind_a_job_takes_no_thread_along() {
         db.put("another", "v").unwrap();
         db.flush().unwrap();
         db.wait_for_compact().unwrap();
+        db.pause_background_work().unwrap();
+        let names = machine.names(DIR);
+        let logs = names.iter().filter(|n| is_log(Path::new(n))).count();
+        assert_eq!(
+            logs, 1,
+            "what could not be deleted was forgotten: {names:?}"
+        );
+        db.continue_background_work().unwrap();
         db.close().unwrap();
     });
+}
+
+/// A file system that panicked when a file was made ahead took the thread along that makes them: every later
+/// log was a buffered one.
+#[test]
+fn a_panic_at_the_pool_leaves_a_pool() {
+    let (machine, hook) = PanicsOnce::under(WalIoMode::Direct, |op, path| {
+        op == Op::Allocate && path.components().any(|c| c.as_os_str() == "log-pool")
+    });
+    hook.armed.store(true, Ordering::SeqCst);
+    in_time("a log that was made ahead", move || {
+        let (db, _) = machine.open_direct();
+        db.close().unwrap();
+    });
+    assert!(!hook.armed.load(Ordering::SeqCst));
+}
+
+/// Panics when the name of a new CURRENT is to be made durable.
+#[derive(Debug, Default)]
+struct PanicsBehindCurrent {
+    armed: AtomicBool,
+    renamed: AtomicBool,
+}
+
+impl Hook for PanicsBehindCurrent {
+    fn before(&self, op: Op, path: &Path) -> Verdict {
+        let current = op == Op::Rename && path.file_name().is_some_and(|n| n == "CURRENT");
+        if current && self.armed.load(Ordering::SeqCst) {
+            self.renamed.store(true, Ordering::SeqCst);
+        }
+        let behind = op == Op::SyncDir && self.renamed.load(Ordering::SeqCst);
+        assert!(
+            !(behind && self.armed.swap(false, Ordering::SeqCst)),
+            "as planned"
+        );
+        Verdict::Go
+    }
+}
+
+/// A file system panicked when `resume` had begun another MANIFEST: CURRENT named that, edits went to the old
+/// one still, and the tables that they took out were deleted.
+#[test]
+fn a_panic_behind_a_new_manifest_is_a_failure() {
+    fn syncs_of_tables(op: Op, path: &Path) -> bool {
+        op == Op::Sync && path.extension().is_some_and(|e| e == "sst")
+    }
+    let (mut machine, gate) = Machine::gated(WalIoMode::Buffered);
+    let hook = Arc::new(PanicsBehindCurrent::default());
+    let gated = Arc::clone(&machine.options.env.fs);
+    machine.options.env.fs = HookedFs::over(gated, Arc::clone(&hook) as _);
+    let db = machine.open();
+    for key in ["the first", "the second"] {
+        put(&db, &SYNC, key).unwrap();
+        put(&db, &SYNC, "both").unwrap();
+        db.flush().unwrap();
+    }
+    gate.close(syncs_of_tables);
+    let default = db.default_column_family();
+    let compact = [
+        ("level0_file_num_compaction_trigger", "2"),
+        ("disable_auto_compactions", "false"),
+    ];
+    db.set_options(&default, &compact).unwrap();
+    gate.until_held();
+    put(&db, &SYNC, "the third").unwrap();
+    machine.disk.fail_on(Fault::Eio, Repeat::Once, |act, path| {
+        act == Act::Create && path.extension().is_some_and(|e| e == "sst")
+    });
+    db.flush().unwrap_err();
+    hook.armed.store(true, Ordering::SeqCst);
+    let db = in_time("resume", move || {
+        let told = catch_unwind(AssertUnwindSafe(|| db.resume()));
+        assert!(!matches!(told, Ok(Ok(()))), "{told:?}");
+        db
+    });
+    gate.open();
+    // The compaction ends, and deletes what it thinks it may.
+    for _ in 0..10 {
+        a_moment();
+    }
+    drop(default);
+    in_time("close", move || drop(db.close()));
+    let db = machine.open();
+    for key in ["the first", "the second", "the third", "both"] {
+        assert!(db.get(key).unwrap().is_some(), "{key}");
+    }
 }
 
 /// A file system that panicked while the database was closed let LOCK go before its threads had ended, or
