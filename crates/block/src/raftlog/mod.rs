@@ -11,4 +11,5 @@
 
 pub mod batch;
 pub mod file_head;
+pub mod groups;
 pub mod scan;
