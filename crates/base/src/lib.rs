@@ -1,5 +1,5 @@
 //! What every Ironstone crate shares: errors, keys, integer coding, checksums, comparators,
-//! the `options!{}` table, statistics, time and randomness.
+//! the `options!{}` table, statistics, metrics, time, threads and randomness.
 //!
 //! A thing enters this crate only when two crates need it. Nothing here does I/O.
 
@@ -10,12 +10,14 @@ pub mod comparator;
 pub mod error;
 pub mod key;
 pub mod merge;
+pub mod metrics;
 pub mod options;
 pub mod perf;
 pub mod rng;
 pub mod slice_transform;
 pub mod stats;
 pub mod sync;
+pub mod threads;
 
 /// Whether what the code states of itself is checked also where that takes time: in debug builds, which
 /// is what tests run, and with `--cfg invariants`.

@@ -9,8 +9,10 @@ mod histogram;
 mod names;
 
 use std::cell::Cell;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+
+use crate::metrics::{Kind, Metrics};
 
 pub use activity::Activity;
 pub use histogram::Histogram;
@@ -188,42 +190,28 @@ impl Statistics {
     /// Everything in the text form that Prometheus collects: a counter for each ticker, a summary
     /// for each histogram. Dots in names become underscores.
     pub fn metrics_text(&self) -> String {
-        let mut out = String::new();
-        self.write_metrics(&mut out)
-            .expect("a String takes all text");
-        out
+        let mut m = Metrics::default();
+        self.metrics(&mut m);
+        m.text()
     }
 
-    fn write_metrics(&self, out: &mut String) -> fmt::Result {
+    /// The same, appended to a text.
+    pub fn metrics(&self, m: &mut Metrics) {
         for &t in Ticker::ALL {
-            let name = metric_name(t.name());
-            writeln!(out, "# HELP {name} Ticker {}.", t.name())?;
-            writeln!(out, "# TYPE {name} counter\n{name} {}", self.get(t))?;
+            m.family(t.name(), Kind::Counter, &format!("Ticker {}", t.name()));
+            m.sample(&[], self.get(t));
         }
         for &kind in HistogramKind::ALL {
-            let (name, h) = (metric_name(kind.name()), self.histogram(kind));
-            writeln!(out, "# HELP {name} Histogram {}.", kind.name())?;
-            writeln!(out, "# TYPE {name} summary")?;
+            let h = self.histogram(kind);
+            let help = format!("Histogram {}", kind.name());
+            m.family(kind.name(), Kind::Summary, &help);
             for (quantile, percent) in [("0.5", 50.0), ("0.95", 95.0), ("0.99", 99.0)] {
-                let value = h.percentile(percent);
-                writeln!(out, "{name}{{quantile=\"{quantile}\"}} {value}")?;
+                m.sample(&[("quantile", quantile)], h.percentile(percent));
             }
-            writeln!(out, "{name}_sum {}\n{name}_count {}", h.sum(), h.count())?;
+            m.sample_of("_sum", &[], h.sum());
+            m.sample_of("_count", &[], h.count());
         }
-        Ok(())
     }
-}
-
-/// A name as Prometheus allows it.
-pub fn metric_name(name: &str) -> String {
-    let allowed = |c: char| {
-        if c.is_ascii_alphanumeric() || c == '_' {
-            c
-        } else {
-            '_'
-        }
-    };
-    name.chars().map(allowed).collect()
 }
 
 impl Default for Statistics {

@@ -82,8 +82,6 @@ mod sst_file_writer;
 mod state;
 mod stored;
 mod table_events;
-#[doc(hidden)]
-pub mod threads;
 mod totals;
 mod transfer;
 mod ttl;
@@ -98,6 +96,8 @@ pub use backup::{
 pub use base::comparator::UserComparator;
 pub use base::merge::{self as merge_operators, MergeOperator};
 pub use base::perf;
+#[doc(hidden)]
+pub use base::threads;
 pub use base::{Comparator, Error, ErrorKind, Result, SliceTransform, stats::Statistics};
 pub use batch::WriteBatch;
 pub use compaction::partitioner::{

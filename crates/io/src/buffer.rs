@@ -24,6 +24,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use base::{Error, ErrorKind, Result};
+use bytes::Bytes;
 
 /// Alignment that every Linux device and file system accepts: the page size.
 pub const PAGE: usize = 4096;
@@ -195,6 +196,13 @@ impl DerefMut for AlignedBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and `&mut self` makes the access unique.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+/// The buffer in the hands of any number of owners; the address stays.
+impl From<AlignedBuf> for Bytes {
+    fn from(buf: AlignedBuf) -> Self {
+        Self::from_owner(buf)
     }
 }
 

@@ -23,9 +23,12 @@ pub mod limiter;
 pub mod memory;
 pub mod posix;
 pub mod probe;
+pub mod queue;
 
 use std::ffi::OsString;
 use std::fmt::Debug;
+use std::io::IoSlice;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -37,6 +40,7 @@ pub use large::LargeVec;
 pub use limiter::{IoPriority, RateLimiter, RateLimiterMode, RateLimiterOptions};
 pub use memory::{HUGE_PAGE, MAPPINGS_ARE_USED, Mapping};
 pub use probe::Probe;
+pub use queue::{Queue, QueueKind};
 
 /// What a write promises when it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +157,21 @@ pub trait File: Send + Sync + Debug {
     /// [`write_all_at`].
     fn write_at(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize>;
 
+    /// The same for bytes that lie in several slices, one behind the other in the file. A write of one
+    /// buffer, gathered here, unless the file can do better.
+    fn write_vectored_at(
+        &self,
+        slices: &[IoSlice<'_>],
+        offset: u64,
+        sync: WriteSync,
+    ) -> Result<usize> {
+        let mut all = AlignedBuf::new(buffer::PAGE);
+        for slice in slices {
+            all.extend_from_slice(slice)?;
+        }
+        self.write_at(&all, offset, sync)
+    }
+
     /// Makes everything written before durable. An error leaves unknown what is durable: the
     /// caller must never take a later success as proof for the earlier writes.
     fn sync(&self, kind: SyncKind) -> Result<()>;
@@ -183,6 +202,12 @@ pub trait File: Send + Sync + Debug {
     /// True if the length is 0.
     fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)
+    }
+
+    /// The system's descriptor of the file, for a [`Queue`]; `None` where the file's own methods do more than
+    /// the system's, or other things.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 
     /// Tells the operating system how the file will be read. A hint: errors are ignored.
@@ -282,17 +307,39 @@ pub trait FileSystem: Send + Sync + Debug {
 pub fn write_all_at(file: &dyn File, data: &[u8], offset: u64, sync: WriteSync) -> Result<()> {
     let mut done = 0usize;
     while done < data.len() {
-        let n = file.write_at(&data[done..], offset + done as u64, sync)?;
-        if n == 0 {
-            return Err(
-                Error::new(base::ErrorKind::IoError, "write: the device took 0 bytes")
-                    .file(file.path())
-                    .offset(offset + done as u64),
-            );
-        }
-        done += n;
+        let at = offset + done as u64;
+        done += some(file.write_at(&data[done..], at, sync)?, file, at)?;
     }
     Ok(())
+}
+
+/// The same for bytes in several slices, which it uses up. Empty slices are allowed.
+pub fn write_all_vectored_at(
+    file: &dyn File,
+    mut slices: &mut [IoSlice<'_>],
+    offset: u64,
+    sync: WriteSync,
+) -> Result<()> {
+    let mut at = offset;
+    IoSlice::advance_slices(&mut slices, 0); // leading empty ones
+    while !slices.is_empty() {
+        let n = some(file.write_vectored_at(slices, at, sync)?, file, at)?;
+        IoSlice::advance_slices(&mut slices, n);
+        at += n as u64;
+    }
+    Ok(())
+}
+
+/// How many bytes of some the file took. Errors: none.
+fn some(n: usize, file: &dyn File, offset: u64) -> Result<usize> {
+    if n > 0 {
+        return Ok(n);
+    }
+    Err(
+        Error::new(base::ErrorKind::IoError, "write: the device took 0 bytes")
+            .file(file.path())
+            .offset(offset),
+    )
 }
 
 /// Fills `buf` from `offset`; Corruption if the file ends before.

@@ -15,7 +15,9 @@
 //! | module | what it has |
 //! |---|---|
 //! | [`mod@format`] | constants, record types, headers, framing |
-//! | [`writer`] | [`Writer`]: append, then a [`Flight`] to the device; poisoned by the first failure |
+//! | [`appender`] | [`Appender`]: append, then a [`Flight`] to the device; poisoned by the first failure |
+//! | [`writer`] | [`Writer`]: an appender of RocksDB's records |
+//! | [`aligned`] | [`Batches`]: an appender of batches that share no unit of the device |
 //! | `tail` | bytes between append and submit, and the partial last unit of a direct file |
 //! | [`fence`] | what was durable when: tells corruption from a torn tail |
 //! | [`note`] | which log came before, and where it ended; the nonce of the log |
@@ -54,6 +56,8 @@
 //! # Ok::<(), base::Error>(())
 //! ```
 
+pub mod aligned;
+pub mod appender;
 pub mod chain;
 mod deflate;
 pub mod fence;
@@ -78,6 +82,8 @@ mod tail;
 pub mod trim;
 pub mod writer;
 
+pub use aligned::{Aligned, Batch, Batches};
+pub use appender::{Appender, Flight, Framing};
 pub use chain::Chain;
 pub use fence::{Fence, Trust};
 pub use names::Names;
@@ -88,4 +94,5 @@ pub use pool::{Next, Pool, PoolOptions, Taken};
 pub use reader::{End, Reader};
 pub use secret::Secrets;
 pub use sync::{Lsn, Syncer, Watermarks};
-pub use writer::{Flight, Writer};
+pub use tail::{Chunk, Content};
+pub use writer::{Rocks, Writer};

@@ -58,6 +58,36 @@ pub struct LogOptions {
     pub allocate_ahead: u64,
 }
 
+/// What of a log's options is not its framing's: see [`LogOptions`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AppendOptions {
+    /// See [`LogOptions::direct_unit`].
+    pub(crate) direct_unit: Option<u32>,
+    /// See [`LogOptions::sync`].
+    pub(crate) sync: WalSync,
+    /// See [`LogOptions::tail`].
+    pub(crate) tail: TailPolicy,
+    /// See [`LogOptions::depth`].
+    pub(crate) depth: u32,
+    /// See [`LogOptions::outlives_full_disk`].
+    pub(crate) outlives_full_disk: bool,
+    /// See [`LogOptions::allocate_ahead`].
+    pub(crate) allocate_ahead: u64,
+}
+
+impl From<LogOptions> for AppendOptions {
+    fn from(o: LogOptions) -> Self {
+        Self {
+            direct_unit: o.direct_unit,
+            sync: o.sync,
+            tail: o.tail,
+            depth: o.depth,
+            outlives_full_disk: o.outlives_full_disk,
+            allocate_ahead: o.allocate_ahead,
+        }
+    }
+}
+
 impl Default for LogOptions {
     fn default() -> Self {
         Self {

@@ -18,7 +18,11 @@
 //! A chunk that is taken to be written owns its bytes. What is appended meanwhile goes to another
 //! buffer: nothing that a device may be reading is ever changed.
 
+use std::io::IoSlice;
+use std::ops::Range;
+
 use base::{Error, Result};
+use bytes::Bytes;
 use io::{AlignedBuf, File, WriteSync};
 
 use crate::format::{LEGACY_HEADER, RECYCLABLE_HEADER};
@@ -33,6 +37,9 @@ pub(crate) struct Tail {
     /// File offset of `buf`'s first byte.
     base: u64,
     buf: AlignedBuf,
+    /// What lies behind `buf` and belongs to others too; nothing of it is in an earlier chunk. All of
+    /// it, and `buf`, is whole units.
+    behind: Vec<Bytes>,
     /// Bytes of `buf` that are in an earlier chunk already.
     written: usize,
     unit: usize,
@@ -41,25 +48,42 @@ pub(crate) struct Tail {
     spare: Vec<AlignedBuf>,
 }
 
-/// Bytes on their way to the file.
+/// Bytes on their way to the file: a list of slices.
 #[derive(Debug)]
-pub(crate) struct Chunk {
+pub struct Chunk {
     /// Where they go in the file.
     offset: u64,
     buf: AlignedBuf,
+    /// See [`Tail::behind`].
+    behind: Vec<Bytes>,
     /// The part of `buf` that is in no earlier chunk, without the zeros at the end.
-    fresh: std::ops::Range<usize>,
+    fresh: Range<usize>,
+}
+
+/// Bytes that were appended.
+#[derive(Clone, Copy, Debug)]
+pub struct Content<'a> {
+    /// Where the first lies in the file.
+    pub offset: u64,
+    /// What was framed.
+    pub framed: &'a [u8],
+    /// What lies behind it.
+    pub behind: &'a [Bytes],
+}
+
+fn bytes_in(behind: &[Bytes]) -> usize {
+    behind.iter().map(Bytes::len).sum()
 }
 
 impl Chunk {
     /// How many bytes go to the device.
     pub(crate) fn bytes(&self) -> u64 {
-        self.buf.len() as u64
+        (self.buf.len() + bytes_in(&self.behind)) as u64
     }
 
     /// File offset of the end of the content.
     pub(crate) fn end(&self) -> u64 {
-        self.offset + self.fresh.end as u64
+        self.offset + (self.fresh.end + bytes_in(&self.behind)) as u64
     }
 
     /// File offset of the first byte that is in no earlier chunk.
@@ -67,12 +91,16 @@ impl Chunk {
         self.offset + self.fresh.start as u64
     }
 
-    /// The bytes that are in no earlier chunk; `None` if the chunk does not have what it says.
-    pub(crate) fn fresh(&self) -> Option<&[u8]> {
-        self.buf.get(self.fresh.clone())
+    /// What is in no earlier chunk; `None` if the chunk does not have what it says.
+    pub(crate) fn fresh(&self) -> Option<Content<'_>> {
+        Some(Content {
+            offset: self.fresh_from(),
+            framed: self.buf.get(self.fresh.clone())?,
+            behind: &self.behind,
+        })
     }
 
-    /// Writes what lies at `from` and behind, up to `to` or the end.
+    /// Writes what of the framed bytes lies at `from` and behind, up to `to` or the end.
     pub(crate) fn write_between(&self, file: &dyn File, from: u64, to: u64) -> Result<()> {
         let end = self.offset + self.buf.len() as u64;
         let to = to.min(end);
@@ -114,7 +142,12 @@ impl Chunk {
 
     /// Writes it, in one call unless the system takes less.
     pub(crate) fn write(&self, file: &dyn File, sync: WriteSync) -> Result<()> {
-        io::write_all_at(file, &self.buf, self.offset, sync)
+        if self.behind.is_empty() {
+            return io::write_all_at(file, &self.buf, self.offset, sync);
+        }
+        let slices = std::iter::once(&self.buf[..]).chain(self.behind.iter().map(|b| &b[..]));
+        let mut slices: Vec<IoSlice<'_>> = slices.map(IoSlice::new).collect();
+        io::write_all_vectored_at(file, &mut slices, self.offset, sync)
     }
 }
 
@@ -124,6 +157,7 @@ impl Tail {
         Self {
             base: 0,
             buf: AlignedBuf::new(unit as usize),
+            behind: Vec::new(),
             written: 0,
             unit: unit as usize,
             zeros: LEGACY_HEADER,
@@ -173,7 +207,7 @@ impl Tail {
 
     /// File offset of the end of the log.
     pub(crate) fn end(&self) -> u64 {
-        self.base + self.buf.len() as u64
+        self.base + (self.buf.len() + bytes_in(&self.behind)) as u64
     }
 
     /// True if there is something to write.
@@ -181,18 +215,21 @@ impl Tail {
         self.buf.len() > self.written
     }
 
-    /// Where the part begins that is in no chunk yet, and its bytes; `None` if they are not there.
-    pub(crate) fn pending(&self) -> Option<(u64, &[u8])> {
-        let bytes = self.buf.get(self.written..)?;
-        Some((self.base + self.written as u64, bytes))
+    /// What is in no chunk yet; `None` if it is not there.
+    pub(crate) fn pending(&self) -> Option<Content<'_>> {
+        Some(Content {
+            offset: self.base + self.written as u64,
+            framed: self.buf.get(self.written..)?,
+            behind: &self.behind,
+        })
     }
 
     /// Bytes that are in no chunk yet.
     pub(crate) fn pending_len(&self) -> usize {
-        self.buf.len().saturating_sub(self.written)
+        self.buf.len().saturating_sub(self.written) + bytes_in(&self.behind)
     }
 
-    /// Forgets what is pending from file offset `to` on.
+    /// Forgets what is pending from file offset `to` on: all that lies behind the framed bytes with it.
     pub(crate) fn cut_pending(&mut self, to: u64) -> Result<()> {
         let pending = self.base + self.written as u64..=self.end();
         if !pending.contains(&to) {
@@ -201,7 +238,39 @@ impl Tail {
                 "a log was to be cut back to {to}, and has {pending} in the process"
             )));
         }
-        self.buf.resize((to - self.base) as usize)
+        if to == self.end() {
+            return Ok(());
+        }
+        let keep = (to - self.base) as usize;
+        if keep > self.buf.len() {
+            return Err(Error::broken(
+                "a log was to be cut back into what others have too",
+            ));
+        }
+        self.behind.clear();
+        self.buf.resize(keep)
+    }
+
+    /// Forgets all that is pending.
+    pub(crate) fn clear_pending(&mut self) -> Result<()> {
+        self.behind.clear();
+        self.buf.resize(self.written)
+    }
+
+    /// Appends what others have too, whole units, behind framed bytes that are whole units.
+    pub(crate) fn push_behind(&mut self, slices: impl IntoIterator<Item = Bytes>) -> Result<()> {
+        for slice in slices {
+            let whole = |len: usize| len.is_multiple_of(self.unit);
+            if !whole(self.buf.len()) || !whole(slice.len()) {
+                let (framed, len) = (self.buf.len(), slice.len());
+                return Err(Error::broken(format!(
+                    "{len} bytes behind {framed} are no whole units of {}",
+                    self.unit
+                )));
+            }
+            self.behind.push(slice);
+        }
+        Ok(())
     }
 
     /// Where records are framed into; its next byte lies at [`Tail::end`].
@@ -228,9 +297,12 @@ impl Tail {
             .unwrap_or_else(|| AlignedBuf::new(self.unit));
         next.extend_from_slice(kept)?;
         let mut buf = std::mem::replace(&mut self.buf, next);
+        let behind = std::mem::take(&mut self.behind);
+        let further = bytes_in(&behind);
         let chunk = Chunk {
             offset: self.base,
             fresh: self.written..content,
+            behind,
             buf: {
                 buf.pad_to_alignment()?;
                 let room = buf.len() - content;
@@ -244,7 +316,7 @@ impl Tail {
                 buf
             },
         };
-        self.base += (content - keep) as u64;
+        self.base += (content - keep + further) as u64;
         self.written = keep;
         Ok(chunk)
     }
@@ -254,6 +326,7 @@ impl Tail {
         self.base = chunk.offset;
         self.written = chunk.fresh.start;
         self.buf = chunk.buf;
+        self.behind = chunk.behind;
         self.buf.resize(chunk.fresh.end)
     }
 

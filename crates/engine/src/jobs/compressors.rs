@@ -11,7 +11,7 @@ use std::sync::Arc;
 use base::sync::thread::JoinHandle;
 use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::threads::Threads;
+use base::threads::Threads;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -133,7 +133,7 @@ mod tests {
     use table::Compressors;
 
     use super::*;
-    use crate::threads::SystemThreads;
+    use base::threads::SystemThreads;
 
     #[test]
     fn every_job_runs_and_no_more_threads_than_allowed() {

@@ -42,8 +42,8 @@ use table::{BlockCache, CompressionType, TableOptions};
 use crate::compaction::partitioner::SstPartitionerFactory;
 use crate::filter::{CompactionFilter, CompactionFilterFactory};
 use crate::listener::Listeners;
-use crate::threads::{SystemThreads, Threads};
 use crate::write_buffer_manager::WriteBufferManager;
+use base::threads::{SystemThreads, Threads};
 use rocksdb::{DB_SECTION, TABLE_SECTION};
 
 pub use cf::{CfOptions, CompressionOptions, MemtableFactory};

@@ -3,9 +3,7 @@
 //! Numbers of a family have the label `cf`, those of a level also `level`; what belongs to the
 //! whole database has none. Names are RocksDB's, with underscores.
 
-use std::fmt::{self, Write as _};
-
-use base::stats::metric_name;
+use base::metrics::{Kind, Metrics};
 
 use super::numbers::{self, Ask, Number, Scope};
 use super::writes;
@@ -15,7 +13,7 @@ use crate::family::Family;
 use crate::shared::Shared;
 
 /// A number of a level: its name, what it is, how it is found.
-type OfLevel = (&'static str, &'static str, &'static str, fn(&Level) -> f64);
+type OfLevel = (&'static str, Kind, &'static str, fn(&Level) -> f64);
 
 struct Level {
     files: u64,
@@ -25,63 +23,63 @@ struct Level {
 }
 
 const OF_LEVEL: &[OfLevel] = &[
-    ("num_files_at_level", "gauge", "Table files", |l| {
+    ("num_files_at_level", Kind::Gauge, "Table files", |l| {
         l.files as f64
     }),
-    ("bytes_at_level", "gauge", "Bytes of table files", |l| {
+    ("bytes_at_level", Kind::Gauge, "Bytes of table files", |l| {
         l.bytes as f64
     }),
     (
         "score_at_level",
-        "gauge",
+        Kind::Gauge,
         "How much a level wants to be compacted",
         |l| l.score,
     ),
     (
         "compactions_to_level",
-        "counter",
+        Kind::Counter,
         "Flushes and compactions into a level",
         |l| l.work.count as f64,
     ),
     (
         "compaction_read_bytes_to_level",
-        "counter",
+        Kind::Counter,
         "Bytes that they read",
         |l| l.work.bytes_read() as f64,
     ),
     (
         "compaction_write_bytes_to_level",
-        "counter",
+        Kind::Counter,
         "Bytes that they wrote",
         |l| l.work.bytes_written as f64,
     ),
     (
         "compaction_moved_bytes_to_level",
-        "counter",
+        Kind::Counter,
         "Bytes of files that moved",
         |l| l.work.bytes_moved as f64,
     ),
     (
         "compaction_seconds_to_level",
-        "counter",
+        Kind::Counter,
         "Time that they took",
         |l| l.work.micros as f64 / 1e6,
     ),
     (
         "compaction_cpu_seconds_to_level",
-        "counter",
+        Kind::Counter,
         "Time of processors",
         |l| l.work.cpu_micros as f64 / 1e6,
     ),
     (
         "compaction_keys_to_level",
-        "counter",
+        Kind::Counter,
         "Entries that they read",
         |l| l.work.records_in as f64,
     ),
     (
         "compaction_dropped_keys_to_level",
-        "counter",
+        Kind::Counter,
         "Entries that they dropped",
         |l| l.work.records_dropped as f64,
     ),
@@ -89,56 +87,45 @@ const OF_LEVEL: &[OfLevel] = &[
 
 /// All metrics of an open database.
 pub(crate) fn metrics_text(db: &Shared) -> String {
-    let mut out = String::with_capacity(32 << 10);
-    let written = write_all(&mut out, db);
-    debug_assert!(written.is_ok(), "writing to a String cannot fail");
-    if let Some(statistics) = &db.env().statistics {
-        out += &statistics.metrics_text();
-    }
-    out
-}
-
-fn write_all(out: &mut String, db: &Shared) -> fmt::Result {
+    let mut m = Metrics::default();
     for number in numbers::ALL {
-        write_number(out, db, number)?;
+        write_number(&mut m, db, number);
     }
-    write_levels(out, db)?;
+    write_levels(&mut m, db);
     for (name, value) in writes::map(db) {
         let kind = if name == "db.uptime" {
-            "gauge"
+            Kind::Gauge
         } else {
-            "counter"
+            Kind::Counter
         };
-        let name = metric_name(&format!("rocksdb.{name}"));
-        head(out, &name, kind, "Since the database was opened")?;
-        writeln!(out, "{name} {value}")?;
+        let name = format!("rocksdb.{name}");
+        m.family(&name, kind, "Since the database was opened");
+        m.sample(&[], value);
     }
-    Ok(())
+    if let Some(statistics) = &db.env().statistics {
+        statistics.metrics(&mut m);
+    }
+    m.text()
 }
 
-fn head(out: &mut String, name: &str, kind: &str, help: &str) -> fmt::Result {
-    writeln!(out, "# HELP {name} {help}.\n# TYPE {name} {kind}")
-}
-
-fn write_number(out: &mut String, db: &Shared, number: &Number) -> fmt::Result {
-    let name = metric_name(&format!("rocksdb.{}", number.name));
-    let help = format!("Property rocksdb.{}", number.name);
+fn write_number(m: &mut Metrics, db: &Shared, number: &Number) {
+    let name = format!("rocksdb.{}", number.name);
     let families = db.families.load();
     let values: Vec<(&str, u64)> = families
         .iter()
         .filter_map(|f| Some((f.name.as_str(), (number.get)(&Ask::new(db, f))?)))
         .collect();
     let Some(&(_, first)) = values.first() else {
-        return Ok(()); // it does not apply here
+        return; // it does not apply here
     };
-    head(out, &name, "gauge", &help)?;
+    m.family(&name, Kind::Gauge, &format!("Property {name}"));
     if number.scope != Scope::Family {
-        return writeln!(out, "{name} {first}");
+        m.sample(&[], first);
+        return;
     }
     for (family, value) in values {
-        writeln!(out, "{name}{{cf=\"{}\"}} {value}", label(family))?;
+        m.sample(&[("cf", family)], value);
     }
-    Ok(())
 }
 
 fn levels(db: &Shared, family: &Family) -> Vec<Level> {
@@ -158,45 +145,19 @@ fn levels(db: &Shared, family: &Family) -> Vec<Level> {
         .collect()
 }
 
-fn write_levels(out: &mut String, db: &Shared) -> fmt::Result {
+fn write_levels(m: &mut Metrics, db: &Shared) {
     let families = db.families.load();
     let all: Vec<(&str, Vec<Level>)> = families
         .iter()
         .map(|f| (f.name.as_str(), levels(db, f)))
         .collect();
     for (name, kind, help, get) in OF_LEVEL {
-        let name = format!("rocksdb_{name}");
-        head(out, &name, kind, help)?;
+        m.family(&format!("rocksdb.{name}"), *kind, help);
         for (family, levels) in &all {
             for (number, level) in levels.iter().enumerate() {
-                let (family, value) = (label(family), get(level));
-                writeln!(out, "{name}{{cf=\"{family}\",level=\"{number}\"}} {value}")?;
+                let labels = [("cf", *family), ("level", &number.to_string())];
+                m.sample(&labels, get(level));
             }
         }
-    }
-    Ok(())
-}
-
-/// The value of a label, as it stands between its quotes.
-fn label(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\\' => out.push_str("\\\\"),
-            '"' => out.push_str("\\\""),
-            '\n' => out.push_str("\\n"),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn labels_end_where_they_should() {
-        assert_eq!(label("a\"b\\c\nd"), "a\\\"b\\\\c\\nd");
     }
 }

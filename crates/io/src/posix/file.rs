@@ -7,7 +7,7 @@
 
 use std::io::IoSlice;
 use std::num::NonZeroU64;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use base::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +22,9 @@ use crate::{Advice, File, OpenHow, SyncKind, WriteSync};
 /// How many zeros one call of [`PosixFile::zero`] writes at a time: large enough that the device
 /// sees its best write size, small enough to be no burden on memory.
 const ZERO_CHUNK: usize = 1 << 20;
+
+/// The most slices that the system takes in one write: `UIO_MAXIOV`.
+const SLICES_MAX: usize = 1024;
 
 /// "All of it or nothing", from `linux/fs.h`, since Linux 6.11.
 const RWF_ATOMIC: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x40);
@@ -109,11 +112,10 @@ impl PosixFile {
     }
 
     /// A write that is durable when it returns.
-    fn write_dsync(&self, data: &[u8], offset: u64) -> Result<usize> {
+    fn write_dsync(&self, slices: &[IoSlice<'_>], offset: u64) -> Result<usize> {
         if !self.no_dsync.load(Ordering::Relaxed) {
             let flags = ReadWriteFlags::DSYNC;
-            let one = [IoSlice::new(data)];
-            match retry_on_intr(|| rustix::io::pwritev2(&self.fd, &one, offset, flags)) {
+            match retry_on_intr(|| rustix::io::pwritev2(&self.fd, slices, offset, flags)) {
                 Ok(n) => return Ok(n),
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
                     self.no_dsync.store(true, Ordering::Relaxed);
@@ -121,8 +123,29 @@ impl PosixFile {
                 Err(e) => return Err(self.error("write", e).offset(offset)),
             }
         }
-        let n = self.write_plain(data, offset)?;
+        let n = self.write_plain(slices, offset)?;
         self.sync(SyncKind::Data)?;
+        Ok(n)
+    }
+
+    /// Writes some of `slices`, which are not all empty.
+    fn write(&self, slices: &[IoSlice<'_>], offset: u64, sync: WriteSync) -> Result<usize> {
+        let n = match sync {
+            WriteSync::None => self.write_plain(slices, offset)?,
+            WriteSync::Dsync => self.write_dsync(slices, offset)?,
+            WriteSync::AtomicDsync => {
+                let flags = RWF_ATOMIC | ReadWriteFlags::DSYNC;
+                retry_on_intr(|| rustix::io::pwritev2(&self.fd, slices, offset, flags))
+                    .map_err(|e| self.error("atomic write", e).offset(offset))?
+            }
+        };
+        if n == 0 {
+            return Err(
+                Error::new(ErrorKind::IoError, "write: the system took 0 bytes")
+                    .file(&self.path)
+                    .offset(offset),
+            );
+        }
         Ok(n)
     }
 
@@ -144,9 +167,12 @@ impl PosixFile {
         }
     }
 
-    fn write_plain(&self, data: &[u8], offset: u64) -> Result<usize> {
-        retry_on_intr(|| rustix::io::pwrite(&self.fd, data, offset))
-            .map_err(|e| self.error("write", e).offset(offset))
+    fn write_plain(&self, slices: &[IoSlice<'_>], offset: u64) -> Result<usize> {
+        let done = match slices {
+            [one] => retry_on_intr(|| rustix::io::pwrite(&self.fd, one, offset)),
+            all => retry_on_intr(|| rustix::io::pwritev(&self.fd, all, offset)),
+        };
+        done.map_err(|e| self.error("write", e).offset(offset))
     }
 }
 
@@ -178,24 +204,25 @@ impl File for PosixFile {
             return Ok(0);
         }
         self.check_aligned(data, offset)?;
-        let n = match sync {
-            WriteSync::None => self.write_plain(data, offset)?,
-            WriteSync::Dsync => self.write_dsync(data, offset)?,
-            WriteSync::AtomicDsync => {
-                let flags = RWF_ATOMIC | ReadWriteFlags::DSYNC;
-                let one = [IoSlice::new(data)];
-                retry_on_intr(|| rustix::io::pwritev2(&self.fd, &one, offset, flags))
-                    .map_err(|e| self.error("atomic write", e).offset(offset))?
-            }
-        };
-        if n == 0 {
-            return Err(
-                Error::new(ErrorKind::IoError, "write: the system took 0 bytes")
-                    .file(&self.path)
-                    .offset(offset),
-            );
+        self.write(&[IoSlice::new(data)], offset, sync)
+    }
+
+    fn write_vectored_at(
+        &self,
+        slices: &[IoSlice<'_>],
+        offset: u64,
+        sync: WriteSync,
+    ) -> Result<usize> {
+        let slices = &slices[..slices.len().min(SLICES_MAX)];
+        let mut at = offset;
+        for slice in slices {
+            self.check_aligned(slice, at)?;
+            at += slice.len() as u64;
         }
-        Ok(n)
+        if at == offset {
+            return Ok(0);
+        }
+        self.write(slices, offset, sync)
     }
 
     fn sync(&self, kind: SyncKind) -> Result<()> {
@@ -257,6 +284,10 @@ impl File for PosixFile {
     fn len(&self) -> Result<u64> {
         let s = rustix::fs::fstat(&self.fd).map_err(|e| self.error("stat", e))?;
         Ok(u64::try_from(s.st_size).unwrap_or(0))
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
     }
 
     fn advise(&self, advice: Advice) {

@@ -1,5 +1,6 @@
 //! Opening, reading, writing, direct I/O, directories, probe.
 
+use std::io::IoSlice;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
@@ -211,6 +212,56 @@ fn direct_io_and_its_alignment_errors() {
     assert_eq!(&block[..100], &[9; 100]);
     f.zero(0, 1 << 21).unwrap();
     assert_eq!(f.len().unwrap(), 1 << 21);
+}
+
+/// More slices than one call takes, empty ones among them.
+#[test]
+fn slices_are_written_one_behind_the_other() {
+    let dir = temp();
+    let f = Posix
+        .open(&dir.path().join("f"), OpenHow::CREATE_NEW)
+        .unwrap();
+    let all: Vec<Vec<u8>> = (0..3000).map(|i| vec![i as u8; i % 7]).collect();
+    for sync in [WriteSync::None, WriteSync::Dsync] {
+        f.truncate(0).unwrap();
+        let mut slices: Vec<_> = all.iter().map(|s| IoSlice::new(s)).collect();
+        let n = f.write_vectored_at(&slices, 3, sync).unwrap();
+        assert!(n > 0 && n < all.concat().len());
+        io::write_all_vectored_at(&*f, &mut slices, 3, sync).unwrap();
+        let read = io::read_file(&Posix, f.path(), 1 << 20).unwrap();
+        assert!(read[3..] == all.concat());
+    }
+    io::write_all_vectored_at(&*f, &mut [IoSlice::new(b"")], 0, WriteSync::None).unwrap();
+}
+
+#[test]
+fn slices_of_direct_files_are_aligned_each() {
+    let dir = temp();
+    let Some(align) = Posix.probe(dir.path()).unwrap().direct_alignment else {
+        println!("no direct I/O here");
+        return;
+    };
+    let (align, path) = (align as usize, dir.path().join("f"));
+    let f = Posix.open(&path, OpenHow::CREATE_NEW.direct()).unwrap();
+    let mut blocks = AlignedBuf::zeroed(3 * align, align.max(512)).unwrap();
+    blocks[2 * align..].fill(7);
+    let (two, one) = blocks.split_at(2 * align);
+    let write = |slices: &[&[u8]], offset| {
+        let slices: Vec<_> = slices.iter().map(|s| IoSlice::new(s)).collect();
+        f.write_vectored_at(&slices, offset, WriteSync::Dsync)
+    };
+    assert_eq!(write(&[one, two, one], 0).unwrap(), 4 * align);
+    let mut read = AlignedBuf::zeroed(4 * align, align.max(512)).unwrap();
+    io::read_exact_at(&*f, &mut read, 0).unwrap();
+    assert!(read[..] == [one, two, one].concat());
+    for (slices, offset) in [
+        ([one, &one[..1]], 0),
+        ([two, one], 1),
+        ([two, &two[1..=align]], 0),
+    ] {
+        let e = write(&slices, offset).unwrap_err();
+        assert!(e.to_string().contains("is not aligned"), "{e}");
+    }
 }
 
 #[test]

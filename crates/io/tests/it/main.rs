@@ -8,3 +8,4 @@
 mod files;
 mod held;
 mod lock;
+mod queue;

@@ -13,7 +13,7 @@ use crate::helpers::{Files, content, read_all, wal};
 
 /// A file that counts its calls and fails where told.
 #[derive(Debug)]
-struct Faulty {
+pub(crate) struct Faulty {
     inner: Arc<dyn File>,
     /// At most so many bytes per write.
     bytes_max: usize,
@@ -36,6 +36,14 @@ impl Faulty {
             fail_read: false,
             writes: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes at most so many bytes a write.
+    pub(crate) fn short(inner: Arc<dyn File>, bytes_max: usize) -> Self {
+        Self {
+            bytes_max,
+            ..Self::new(inner)
         }
     }
 

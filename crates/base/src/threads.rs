@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use base::sync::thread::{Builder, JoinHandle};
+use crate::sync::thread::{Builder, JoinHandle};
 
 /// What a thread does.
 pub type Run = Box<dyn FnOnce() + Send>;
@@ -21,7 +21,7 @@ pub trait Threads: fmt::Debug + Send + Sync {
 pub struct SystemThreads;
 
 impl SystemThreads {
-    /// As [`Env`](crate::Env) wants them.
+    /// To be injected.
     pub fn shared() -> Arc<dyn Threads> {
         Arc::new(Self)
     }

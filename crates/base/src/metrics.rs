@@ -1,0 +1,123 @@
+//! Numbers in the text form that Prometheus collects (its exposition format, version 0.0.4).
+//!
+//! ```
+//! use base::metrics::{Kind, Metrics};
+//!
+//! let mut m = Metrics::default();
+//! m.family("rocksdb.num-files", Kind::Gauge, "Table files");
+//! m.sample(&[("cf", "default")], 7);
+//! assert!(m.text().ends_with("\nrocksdb_num_files{cf=\"default\"} 7\n"));
+//! ```
+
+use std::fmt::{Display, Write as _};
+
+/// What a number means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It only rises, but for restarts.
+    Counter,
+    /// It is what it is now.
+    Gauge,
+    /// Quantiles, a sum and a count.
+    Summary,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Summary => "summary",
+        }
+    }
+}
+
+/// A text that grows by families of samples.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    out: String,
+    /// Of the family that samples belong to.
+    name: String,
+}
+
+impl Metrics {
+    /// Begins the family `name`; what Prometheus does not allow in a name becomes an underscore. `help`
+    /// gets a full stop.
+    pub fn family(&mut self, name: &str, kind: Kind, help: &str) {
+        self.name = name.chars().map(allowed).collect();
+        let (name, kind) = (&self.name, kind.name());
+        line(
+            &mut self.out,
+            format_args!("# HELP {name} {help}.\n# TYPE {name} {kind}"),
+        );
+    }
+
+    /// A sample of the family. Values of labels may be any text.
+    pub fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
+        self.sample_of("", labels, value);
+    }
+
+    /// A sample of a summary: `suffix` is `_sum` or `_count`.
+    pub fn sample_of(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
+        let mut all = String::new();
+        for (name, text) in labels {
+            all.push_str(if all.is_empty() { "{" } else { "," });
+            all.push_str(name);
+            all.push_str("=\"");
+            escape(text, &mut all);
+            all.push('"');
+        }
+        if !all.is_empty() {
+            all.push('}');
+        }
+        line(
+            &mut self.out,
+            format_args!("{}{suffix}{all} {value}", self.name),
+        );
+    }
+
+    /// The text.
+    pub fn text(self) -> String {
+        self.out
+    }
+}
+
+fn line(out: &mut String, line: std::fmt::Arguments<'_>) {
+    writeln!(out, "{line}").expect("a String takes all text");
+}
+
+fn allowed(c: char) -> char {
+    if c.is_ascii_alphanumeric() || c == '_' {
+        c
+    } else {
+        '_'
+    }
+}
+
+/// The value of a label, as it stands between its quotes.
+fn escape(text: &str, out: &mut String) {
+    for c in text.chars() {
+        match c {
+            '\\' => out.push_str("\\\\"),
+            '"' => out.push_str("\\\""),
+            '\n' => out.push_str("\\n"),
+            c => out.push(c),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_end_where_they_should() {
+        let mut m = Metrics::default();
+        m.family("a.name", Kind::Summary, "What it is");
+        m.sample(&[("one", "a\"b\\c\nd"), ("two", "2")], 0.5);
+        m.sample_of("_count", &[], 3);
+        let lines: Vec<_> = m.out.lines().skip(2).collect();
+        let first = r#"a_name{one="a\"b\\c\nd",two="2"} 0.5"#;
+        assert_eq!(lines, [first, "a_name_count 3"]);
+    }
+}

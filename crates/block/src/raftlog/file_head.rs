@@ -1,0 +1,142 @@
+//! The first 4 KiB of a log file: whose it is, and what came before.
+//!
+//! ```text
+//!   0+4 "ISrl"   4+4 crc of the rest   8+4 version   12+4 unit
+//!   16+16 store  32+8 number  40+8 predecessor  48+8 its end  56+8 nonce  64… zeros
+//! ```
+//!
+//! Little-endian; the crc is CRC-32C of the bytes from 8 to the end of the head. The nonce is a number that
+//! nobody can guess: batches carry it, so that no payload can pass for one.
+
+use base::checksum::crc32c;
+use base::coding::{Decoder, put_u32, put_u64};
+use base::{Error, Result};
+
+use crate::ids::Uuid;
+
+/// Bytes of the head.
+pub const LEN: usize = 4096;
+/// The version that this code writes, and the newest that it reads.
+pub const VERSION: u32 = 1;
+const MAGIC: [u8; 4] = *b"ISrl";
+/// Where the bytes begin that the crc covers.
+const CRC_FROM: usize = 8;
+/// The largest unit that a head may name.
+const UNIT_MAX: u32 = LEN as u32;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileHead {
+    /// Bytes of the unit that the device writes as a whole: a power of two from 512 to 4096.
+    pub unit: u32,
+    /// The store that it belongs to.
+    pub store: Uuid,
+    /// The file's number.
+    pub number: u64,
+    /// The number of the file before; 0: there was none.
+    pub predecessor: u64,
+    /// Where that one ended.
+    pub predecessor_end: u64,
+    /// What batches of this file carry.
+    pub nonce: u64,
+}
+
+impl FileHead {
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(LEN);
+        put_u32(&mut body, VERSION);
+        put_u32(&mut body, self.unit);
+        body.extend_from_slice(&self.store.0);
+        for n in [
+            self.number,
+            self.predecessor,
+            self.predecessor_end,
+            self.nonce,
+        ] {
+            put_u64(&mut body, n);
+        }
+        body.resize(LEN - CRC_FROM, 0);
+        [&MAGIC[..], &crc32c(&body).to_le_bytes(), &body].concat()
+    }
+
+    /// Reads one. Errors: Corruption; `NotSupported` for a version that this code does not know.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let bad = |what: &str| Err(Error::corruption(format!("head of a log file: {what}")));
+        let Some((head, _)) = bytes.split_first_chunk::<LEN>() else {
+            return bad("the file is shorter");
+        };
+        let mut d = Decoder::new(head);
+        if d.bytes(MAGIC.len()) != Some(&MAGIC) {
+            return bad("no magic");
+        }
+        let crc = d.u32();
+        if crc != Some(crc32c(d.rest())) {
+            return bad("checksum mismatch");
+        }
+        let version = d.u32().unwrap_or_default();
+        if version != VERSION {
+            return Err(Error::not_supported(format!(
+                "log files of version {version}: this release knows {VERSION}"
+            )));
+        }
+        Self::decode_rest(&mut d).map_or_else(|| bad("values that cannot be"), Ok)
+    }
+
+    fn decode_rest(d: &mut Decoder<'_>) -> Option<Self> {
+        let unit = d.u32()?;
+        if !unit.is_power_of_two() || !(512..=UNIT_MAX).contains(&unit) {
+            return None;
+        }
+        Some(Self {
+            unit,
+            store: Uuid(d.bytes(16)?.try_into().ok()?),
+            number: d.u64()?,
+            predecessor: d.u64()?,
+            predecessor_end: d.u64()?,
+            nonce: d.u64()?,
+        })
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
+mod tests {
+    use super::*;
+
+    fn head() -> FileHead {
+        FileHead {
+            unit: 512,
+            store: Uuid([7; 16]),
+            number: 12,
+            predecessor: 11,
+            predecessor_end: 1 << 20,
+            nonce: 0x0123_4567_89ab_cdef,
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_any_flipped_bit_refused() {
+        let bytes = head().encode();
+        assert_eq!(bytes.len(), LEN);
+        assert_eq!(FileHead::decode(&bytes).unwrap(), head());
+        for bit in 0..bytes.len() * 8 {
+            let mut bytes = bytes.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let e = FileHead::decode(&bytes).unwrap_err();
+            assert!(e.is_corruption(), "bit {bit}: {e}");
+        }
+        assert!(FileHead::decode(&bytes[..LEN - 1]).is_err());
+    }
+
+    #[test]
+    fn a_newer_version_is_named() {
+        let mut bytes = head().encode();
+        bytes[CRC_FROM] = 9;
+        let crc = crc32c(&bytes[CRC_FROM..]);
+        bytes[4..CRC_FROM].copy_from_slice(&crc.to_le_bytes());
+        let e = FileHead::decode(&bytes).unwrap_err();
+        assert_eq!(e.kind(), base::ErrorKind::NotSupported);
+        assert!(e.to_string().contains("version 9"), "{e}");
+    }
+}

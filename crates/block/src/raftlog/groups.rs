@@ -1,0 +1,373 @@
+//! What the log holds of each group: its state, and where its entries are. In memory only: a scan of the files
+//! makes it again.
+//!
+//! ```text
+//!   truncated        synced (S)       commit          last
+//!   ────┼───────────────┼───────────────┼───────────────┤
+//!       first entry that is kept                         entries, each in some file
+//! ```
+//!
+//! Each file begins with the state of every group, so an older file is needed only as long as it has an entry
+//! that is kept.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use base::{Error, Result};
+use bytes::Bytes;
+
+use super::batch::{Item, Kind};
+use crate::ids::{Group, Index, Term};
+
+/// What a group must never forget, whatever else does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HardState {
+    /// The latest term that it has seen.
+    pub term: Term,
+    /// For whom it voted in that term; 0: for nobody.
+    pub vote: u64,
+    /// Up to where entries are known to be committed.
+    pub commit: Index,
+}
+
+impl HardState {
+    /// As an item of a batch.
+    pub fn to_item(self, group: Group) -> Item {
+        Item {
+            kind: Kind::HardState,
+            flags: 0,
+            group,
+            index: self.commit,
+            term: self.term,
+            inline: Bytes::copy_from_slice(&self.vote.to_le_bytes()),
+            payload: Bytes::new(),
+        }
+    }
+
+    fn of_item(item: &Item) -> Option<Self> {
+        Some(Self {
+            term: item.term,
+            vote: u64::from_le_bytes(item.inline.get(..)?.try_into().ok()?),
+            commit: item.index,
+        })
+    }
+}
+
+/// An entry of a group's log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its term.
+    pub term: Term,
+    /// The command's head, and the crcs of the payload's blocks.
+    pub inline: Bytes,
+    /// Where the payload is.
+    pub payload: Payload,
+    /// The file that it is in.
+    pub file: u64,
+}
+
+/// Where an entry's payload is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// Here.
+    Here(Bytes),
+    /// In the entry's file.
+    InFile {
+        /// Where, bytes from the start of the file.
+        offset: u64,
+        /// How long.
+        bytes: u32,
+    },
+}
+
+/// What the log holds of one group.
+#[derive(Debug, Default)]
+pub struct GroupLog {
+    hard: HardState,
+    /// Up to where the data file is synced, and the term of that entry.
+    synced: (Index, Term),
+    /// Members, epochs and windows at that place.
+    state: Bytes,
+    /// Entries up to here are dropped; the term of the last of them.
+    truncated: (Index, Term),
+    entries: VecDeque<Entry>,
+}
+
+impl GroupLog {
+    /// Its hard state.
+    pub fn hard(&self) -> HardState {
+        self.hard
+    }
+
+    /// S, and its term.
+    pub fn synced(&self) -> (Index, Term) {
+        self.synced
+    }
+
+    /// The group's state at S.
+    pub fn state(&self) -> &Bytes {
+        &self.state
+    }
+
+    /// The first entry that is kept, or would be.
+    pub fn first(&self) -> Index {
+        Index(self.truncated.0.0 + 1)
+    }
+
+    /// The last entry; the one before the first if there is none.
+    pub fn last(&self) -> Index {
+        Index(self.truncated.0.0 + self.entries.len() as u64)
+    }
+
+    /// An entry, if it is kept.
+    pub fn entry(&self, index: Index) -> Option<&Entry> {
+        let nth = index.0.checked_sub(self.first().0)?;
+        self.entries.get(nth as usize)
+    }
+
+    /// The term of an entry that is kept, or of the last one that is not.
+    pub fn term(&self, index: Index) -> Option<Term> {
+        if index == self.truncated.0 {
+            return Some(self.truncated.1);
+        }
+        self.entry(index).map(|e| e.term)
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Groups {
+    all: BTreeMap<Group, GroupLog>,
+    /// How many entries each file has that are kept.
+    kept: BTreeMap<u64, usize>,
+}
+
+impl Groups {
+    /// A group, if the log has it.
+    pub fn get(&self, group: Group) -> Option<&GroupLog> {
+        self.all.get(&group)
+    }
+
+    /// All groups.
+    pub fn iter(&self) -> impl Iterator<Item = (Group, &GroupLog)> {
+        self.all.iter().map(|(&id, group)| (id, group))
+    }
+
+    /// The first file that has an entry which is kept.
+    pub fn first_needed(&self) -> Option<u64> {
+        self.kept.first_key_value().map(|(&file, _)| file)
+    }
+
+    /// Takes what a batch holds, when it is appended or found by a scan. Errors: Corruption, where it does
+    /// not go on with what is here.
+    pub fn take(&mut self, item: &Item, file: u64, payload: Payload) -> Result<()> {
+        if item.kind == Kind::Purge {
+            if let Some(gone) = self.all.remove(&item.group) {
+                gone.entries.iter().for_each(|e| self.forget(e.file));
+            }
+            return Ok(());
+        }
+        let group = self.all.entry(item.group).or_default();
+        match item.kind {
+            Kind::Entry => {}
+            Kind::HardState => {
+                group.hard = HardState::of_item(item)
+                    .ok_or_else(|| cannot_be(item, "a hard state of another size"))?;
+                return Ok(());
+            }
+            Kind::Checkpoint => {
+                group.synced = (item.index, item.term);
+                // A copy from a peer begins a log anew behind what it has.
+                if item.index > group.last() {
+                    let gone = std::mem::take(&mut group.entries);
+                    group.truncated = group.synced;
+                    gone.iter().for_each(|e| self.forget(e.file));
+                }
+                return Ok(());
+            }
+            Kind::GroupState => {
+                group.state = item.inline.clone();
+                return Ok(());
+            }
+            Kind::Purge => return Ok(()),
+        }
+        if item.index <= group.truncated.0 {
+            return Ok(()); // an older file's, dropped since
+        }
+        // A conflicting suffix is written over.
+        let nth = (item.index.0 - group.first().0) as usize;
+        if nth > group.entries.len() {
+            let last = group.last();
+            return Err(cannot_be(item, &format!("an entry behind {last}")));
+        }
+        let gone = group.entries.split_off(nth);
+        group.entries.push_back(Entry {
+            term: item.term,
+            inline: item.inline.clone(),
+            payload,
+            file,
+        });
+        gone.iter().for_each(|e| self.forget(e.file));
+        *self.kept.entry(file).or_default() += 1;
+        Ok(())
+    }
+
+    /// Drops a group's entries up to `through`.
+    pub fn truncate(&mut self, group: Group, through: Index) {
+        let Some(log) = self.all.get_mut(&group) else {
+            return;
+        };
+        while log.first() <= through {
+            let Some(entry) = log.entries.pop_front() else {
+                break;
+            };
+            log.truncated = (Index(log.truncated.0.0 + 1), entry.term);
+            match self.kept.get_mut(&entry.file) {
+                Some(count) if *count > 1 => *count -= 1,
+                _ => drop(self.kept.remove(&entry.file)),
+            }
+        }
+    }
+
+    fn forget(&mut self, file: u64) {
+        match self.kept.get_mut(&file) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(self.kept.remove(&file)),
+        }
+    }
+
+    /// What the first batch of a new file holds: all but the entries.
+    pub fn states(&self) -> Vec<Item> {
+        let mut out = Vec::with_capacity(self.all.len() * 3);
+        for (&group, log) in &self.all {
+            let item = |kind, (index, term), inline: Bytes| Item {
+                kind,
+                flags: 0,
+                group,
+                index,
+                term,
+                inline,
+                payload: Bytes::new(),
+            };
+            out.push(log.hard.to_item(group));
+            out.push(item(Kind::Checkpoint, log.synced, Bytes::new()));
+            out.push(item(Kind::GroupState, log.synced, log.state.clone()));
+        }
+        out
+    }
+}
+
+fn cannot_be(item: &Item, what: &str) -> Error {
+    Error::corruption(format!(
+        "the log has of group {}, at {}: {what}",
+        item.group, item.index
+    ))
+}
+
+#[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
+mod tests {
+    use super::*;
+
+    const A: Group = Group(1);
+    const B: Group = Group(2);
+
+    fn item(kind: Kind, group: Group, index: u64, term: u64) -> Item {
+        Item {
+            kind,
+            flags: 0,
+            group,
+            index: Index(index),
+            term: Term(term),
+            inline: Bytes::new(),
+            payload: Bytes::new(),
+        }
+    }
+
+    fn take(groups: &mut Groups, item: &Item, file: u64) -> Result<()> {
+        groups.take(item, file, Payload::Here(Bytes::new()))
+    }
+
+    fn entries(
+        groups: &mut Groups,
+        group: Group,
+        range: std::ops::Range<u64>,
+        term: u64,
+        file: u64,
+    ) {
+        for index in range {
+            take(groups, &item(Kind::Entry, group, index, term), file).unwrap();
+        }
+    }
+
+    #[test]
+    fn files_are_needed_as_long_as_they_have_entries() {
+        let mut groups = Groups::default();
+        entries(&mut groups, A, 1..6, 1, 3);
+        entries(&mut groups, B, 1..3, 1, 3);
+        entries(&mut groups, A, 6..9, 2, 4);
+        assert_eq!(groups.first_needed(), Some(3));
+        groups.truncate(A, Index(7));
+        let a = groups.get(A).unwrap();
+        assert_eq!((a.first(), a.last()), (Index(8), Index(8)));
+        assert_eq!((a.term(Index(7)), a.term(Index(6))), (Some(Term(2)), None));
+        assert_eq!(groups.first_needed(), Some(3), "B has some there");
+        take(&mut groups, &item(Kind::Purge, B, 0, 0), 4).unwrap();
+        assert!(groups.get(B).is_none());
+        assert_eq!(groups.first_needed(), Some(4));
+        groups.truncate(A, Index(99));
+        assert_eq!(
+            (groups.first_needed(), groups.get(A).unwrap().last()),
+            (None, Index(8))
+        );
+    }
+
+    #[test]
+    fn a_conflicting_suffix_is_written_over() {
+        let mut groups = Groups::default();
+        entries(&mut groups, A, 1..8, 1, 3);
+        entries(&mut groups, A, 4..6, 2, 4);
+        let a = groups.get(A).unwrap();
+        let terms: Vec<_> = (1..8).map(|i| a.term(Index(i)).map(|t| t.0)).collect();
+        let expected = [Some(1), Some(1), Some(1), Some(2), Some(2), None, None];
+        assert_eq!(terms, expected);
+        let e = take(&mut groups, &item(Kind::Entry, A, 7, 2), 4).unwrap_err();
+        assert!(
+            e.to_string().contains("group 1, at 7: an entry behind 5"),
+            "{e}"
+        );
+        groups.truncate(A, Index(5));
+        assert_eq!(groups.first_needed(), None);
+    }
+
+    /// A new file's first batch says everything but the entries again.
+    #[test]
+    fn states_are_said_again_in_each_file() {
+        let mut groups = Groups::default();
+        entries(&mut groups, A, 1..9, 3, 3);
+        let hard = HardState {
+            term: Term(4),
+            vote: 77,
+            commit: Index(6),
+        };
+        take(&mut groups, &hard.to_item(A), 3).unwrap();
+        take(&mut groups, &item(Kind::Checkpoint, A, 5, 3), 3).unwrap();
+        let mut state = item(Kind::GroupState, A, 5, 3);
+        state.inline = Bytes::from_static(b"members");
+        take(&mut groups, &state, 3).unwrap();
+        groups.truncate(A, Index(4));
+
+        let mut again = Groups::default();
+        for item in groups.states() {
+            take(&mut again, &item, 9).unwrap();
+        }
+        let a = again.get(A).unwrap();
+        assert_eq!(
+            (a.hard(), a.synced(), &a.state()[..]),
+            (hard, (Index(5), Term(3)), &b"members"[..])
+        );
+        assert_eq!(a.first(), Index(6), "a log begins behind its checkpoint");
+        let mut short = hard.to_item(A);
+        short.inline = Bytes::from_static(b"short");
+        assert!(take(&mut again, &short, 9).unwrap_err().is_corruption());
+    }
+}

@@ -1,0 +1,258 @@
+//! What a replica has applied and its data file does not have durably yet: the dirty map.
+//!
+//! Apply puts blocks in and does no I/O. Reads look here first. Write-back takes everything that is dirty at
+//! one moment, a [`Marked`], and a block stays here, readable, until the fdatasync behind it has returned.
+//!
+//! ```text
+//!          S                        applied
+//!   ───────┼──────────────────────────┼──────> entries of the group
+//!    synced  some blocks of these are
+//!            on disk, some torn
+//! ```
+//!
+//! S is one less than the first entry of which something is dirty or on its way. After a crash the data file
+//! has everything up to S, and any part of what follows; entries from S + 1 on are applied again, and each
+//! writes whole blocks. So the log may be dropped up to S, and no further.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::sync::{Marked, SyncSlot, SyncTicket};
+use crate::ids::{BLOCK, Block, Chunk, Group, Index, Layer, Term, Tree};
+
+/// A block of a layer of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// The tree of layers.
+    pub tree: Tree,
+    /// The layer.
+    pub layer: Layer,
+    /// The chunk.
+    pub chunk: Chunk,
+    /// The block of the chunk.
+    pub block: Block,
+}
+
+/// What a block holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// These bytes, [`BLOCK`] of them, with their CRC-32C.
+    Data {
+        /// The bytes.
+        bytes: Bytes,
+        /// Their crc, which came with them.
+        crc: u32,
+    },
+    /// Zeros, which take no space.
+    Zero,
+}
+
+impl Content {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Data { .. } => BLOCK as u64,
+            Self::Zero => 0,
+        }
+    }
+}
+
+/// A block on its way to the data file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// Which.
+    pub key: Key,
+    /// What.
+    pub content: Content,
+    /// The entry that wrote it.
+    pub index: Index,
+    /// The entry's term.
+    pub term: Term,
+}
+
+/// A block that is dirty, or on its way, or both.
+#[derive(Debug)]
+struct Entry {
+    newest: Write,
+    /// The first entry that wrote the block since it was last marked. `None`: it is on its way as it is.
+    first: Option<Index>,
+    /// It is in the [`Marked`] that is out.
+    flying: bool,
+}
+
+/// The dirty map of one replica.
+#[derive(Debug)]
+pub struct Dirty {
+    group: Group,
+    blocks: BTreeMap<Key, Entry>,
+    /// How many blocks have which `first`.
+    firsts: BTreeMap<Index, usize>,
+    /// Up to where entries are applied.
+    applied: Index,
+    /// The right to have blocks on their way. `None`: they are, from the entry in `from` on.
+    slot: Option<SyncSlot>,
+    /// What the entries on their way begin with.
+    from: Option<Index>,
+    bytes: u64,
+}
+
+impl Dirty {
+    /// A map of a replica whose data file has everything up to `synced`.
+    pub fn after(group: Group, synced: Index) -> Self {
+        Self {
+            group,
+            blocks: BTreeMap::new(),
+            firsts: BTreeMap::new(),
+            applied: synced,
+            slot: Some(SyncSlot::only_one_of(group)),
+            from: None,
+            bytes: 0,
+        }
+    }
+
+    /// The group.
+    pub fn group(&self) -> Group {
+        self.group
+    }
+
+    /// Up to where entries are applied.
+    pub fn applied(&self) -> Index {
+        self.applied
+    }
+
+    /// S: everything up to it is durable in the data file.
+    pub fn synced(&self) -> Index {
+        let dirty = self.firsts.first_key_value().map(|(first, _)| *first);
+        let first = dirty.into_iter().chain(self.from).min();
+        first.map_or(self.applied, |first| Index(first.0 - 1))
+    }
+
+    /// Bytes of blocks that are here.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// How many blocks are here.
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// True if nothing is dirty or on its way.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// The entry at `index`, the one behind the last, is applied; it writes `blocks`, maybe none.
+    ///
+    /// # Panics
+    /// In debug builds, if entries are left out or come twice.
+    pub fn apply(
+        &mut self,
+        index: Index,
+        term: Term,
+        blocks: impl IntoIterator<Item = (Key, Content)>,
+    ) {
+        base::invariant!(
+            index.0 == self.applied.0 + 1,
+            "entry {index} of group {} is applied behind {}",
+            self.group,
+            self.applied
+        );
+        self.applied = index;
+        for (key, content) in blocks {
+            self.bytes += content.bytes();
+            let newest = Write {
+                key,
+                content,
+                index,
+                term,
+            };
+            let is_first = if let Some(entry) = self.blocks.get_mut(&key) {
+                self.bytes -= entry.newest.content.bytes();
+                entry.newest = newest;
+                entry.first.replace(entry.first.unwrap_or(index)).is_none()
+            } else {
+                let entry = Entry {
+                    newest,
+                    first: Some(index),
+                    flying: false,
+                };
+                self.blocks.insert(key, entry);
+                true
+            };
+            if is_first {
+                *self.firsts.entry(index).or_default() += 1;
+            }
+        }
+    }
+
+    /// What a block holds, if it is here.
+    pub fn get(&self, key: &Key) -> Option<&Content> {
+        self.blocks.get(key).map(|e| &e.newest.content)
+    }
+
+    /// Takes everything that is dirty to be written back. It stays here until the ticket for it comes
+    /// ([`Dirty::settle`]) or it comes back ([`Dirty::give_back`]). `None`: the last one is still out.
+    pub fn mark(&mut self) -> Option<Marked> {
+        let slot = self.slot.take()?;
+        self.from = self.firsts.pop_first().map(|(first, _)| first);
+        self.firsts.clear();
+        let mut writes = Vec::with_capacity(self.blocks.len());
+        for entry in self.blocks.values_mut() {
+            entry.first = None;
+            entry.flying = true;
+            writes.push(entry.newest.clone());
+        }
+        Some(slot.mark(self.applied, writes))
+    }
+
+    /// What was marked is durable.
+    pub fn settle(&mut self, ticket: &SyncTicket, slot: SyncSlot) {
+        base::invariant!(
+            ticket.group() == self.group && slot.is_of(self.group) && self.slot.is_none(),
+            "a ticket of group {} comes to group {}",
+            ticket.group(),
+            self.group
+        );
+        let bytes = &mut self.bytes;
+        self.blocks.retain(|_, entry| {
+            let stays = entry.first.is_some() || !entry.flying;
+            entry.flying = false;
+            if !stays {
+                *bytes -= entry.newest.content.bytes();
+            }
+            stays
+        });
+        self.slot = Some(slot);
+        self.from = None;
+    }
+
+    /// What was marked could not be written, and is dirty again.
+    pub fn give_back(&mut self, marked: Marked) {
+        let (slot, writes) = marked.take_apart();
+        base::invariant!(slot.is_of(self.group) && self.slot.is_none());
+        let from = self.from.take().unwrap_or(self.applied);
+        for key in writes.iter().map(|w| &w.key) {
+            let Some(entry) = self.blocks.get_mut(key) else {
+                continue;
+            };
+            if let Some(later) = entry.first.replace(from) {
+                self.forget_first(later);
+            }
+            *self.firsts.entry(from).or_default() += 1;
+            if let Some(entry) = self.blocks.get_mut(key) {
+                entry.flying = false;
+            }
+        }
+        self.slot = Some(slot);
+    }
+
+    fn forget_first(&mut self, first: Index) {
+        if let Some(count) = self.firsts.get_mut(&first) {
+            *count -= 1;
+            if *count == 0 {
+                self.firsts.remove(&first);
+            }
+        }
+    }
+}

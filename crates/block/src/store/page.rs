@@ -1,0 +1,335 @@
+//! The bytes of an extent page: what a slot's 2 MiB extent holds, and the checksums of its blocks.
+//!
+//! ```text
+//!   0+4 "ISxp"  4+4 crc of the rest  8+2 version  10+1 extent  11+1 flags  12+4 group  16+8 generation
+//!   24+8 tree  32+8 layer  40+4 chunk  44+4 slot  48+8 last_index  56+8 last_term
+//!   64+64 present bits  128+64 zero bits  192+256 last_index of each 64 KiB region
+//!   448+2048 crcs of blocks  2496… zeros
+//! ```
+//!
+//! Little-endian; crcs are CRC-32C. Each extent has two pages, written in turns: the one with the higher
+//! generation counts, of those that are whole. A block's crc travels with it from NBD; what stands here is
+//! that, xor a fold of tree, chunk and block, so that a block which was written to another place is found.
+
+use base::checksum::crc32c;
+use base::coding::{Decoder, put_u16, put_u32, put_u64};
+use base::{Error, Result};
+
+use crate::ids::{
+    Block, CHUNK_EXTENTS, Chunk, EXTENT_BLOCKS, Group, Index, Layer, Slot, Term, Tree,
+};
+
+/// Bytes of a page.
+pub const LEN: usize = 4096;
+/// The version that this code writes, and the newest that it reads.
+pub const VERSION: u16 = 1;
+/// Blocks of a region, the unit in which replicas catch up: 64 KiB.
+pub const REGION_BLOCKS: u32 = 16;
+/// Regions of an extent.
+pub const REGIONS: usize = (EXTENT_BLOCKS / REGION_BLOCKS) as usize;
+const MAGIC: [u8; 4] = *b"ISxp";
+/// Where the bytes begin that the crc covers.
+const CRC_FROM: usize = 8;
+const BLOCKS: usize = EXTENT_BLOCKS as usize;
+
+/// A set of an extent's blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bits([u64; BLOCKS / 64]);
+
+impl Bits {
+    /// Whether the block at `nth` is in it; blocks beyond the extent are in none.
+    pub fn has(&self, nth: u32) -> bool {
+        let word = self.0.get(nth as usize / 64);
+        word.is_some_and(|w| w >> (nth % 64) & 1 == 1)
+    }
+
+    /// Puts a block in or takes it out.
+    pub fn set(&mut self, nth: u32, is_in: bool) {
+        if let Some(word) = self.0.get_mut(nth as usize / 64) {
+            let bit = 1 << (nth % 64);
+            *word = if is_in { *word | bit } else { *word & !bit };
+        }
+    }
+
+    /// How many blocks are in it.
+    pub fn count(&self) -> u32 {
+        self.0.iter().map(|w| w.count_ones()).sum()
+    }
+}
+
+/// What an extent is part of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// The group whose replica this is.
+    pub group: Group,
+    /// The chunk's tree.
+    pub tree: Tree,
+    /// The chunk's layer.
+    pub layer: Layer,
+    /// The chunk.
+    pub chunk: Chunk,
+    /// The slot where it lies.
+    pub slot: Slot,
+    /// Which of the slot's extents, below [`CHUNK_EXTENTS`].
+    pub extent: u8,
+}
+
+impl Owner {
+    /// The chunk's block that is `nth` in this extent.
+    pub fn block(&self, nth: u32) -> Block {
+        Block(u32::from(self.extent) * EXTENT_BLOCKS + nth)
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// What it describes.
+    pub owner: Owner,
+    /// Counts the pages of the extent.
+    pub generation: u64,
+    /// Of the last entry that is in the extent's data.
+    pub last_index: Index,
+    /// Its term.
+    pub last_term: Term,
+    /// The blocks that this layer has; of the others its parent is asked.
+    pub present: Bits,
+    /// The blocks among them that are zero, whatever lies on disk.
+    pub zero: Bits,
+    /// The last entry that changed each region.
+    pub regions: [Index; REGIONS],
+    /// The crc of each block's content, 0 where there is none.
+    pub crcs: [u32; BLOCKS],
+}
+
+impl Page {
+    /// The page of an extent that holds nothing.
+    pub fn empty(owner: Owner) -> Self {
+        Self {
+            owner,
+            generation: 0,
+            last_index: Index(0),
+            last_term: Term(0),
+            present: Bits::default(),
+            zero: Bits::default(),
+            regions: [Index(0); REGIONS],
+            crcs: [0; BLOCKS],
+        }
+    }
+
+    /// The content of a block is right if it has this crc; `None`: it is not on disk.
+    pub fn crc(&self, nth: u32) -> Option<u32> {
+        let on_disk = self.present.has(nth) && !self.zero.has(nth);
+        self.crcs.get(nth as usize).copied().filter(|_| on_disk)
+    }
+
+    /// Which of the extent's two places the page goes to: 0 or 1.
+    pub fn copy(&self) -> u64 {
+        self.generation % 2
+    }
+
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let o = &self.owner;
+        let mut body = Vec::with_capacity(LEN);
+        put_u16(&mut body, VERSION);
+        body.extend_from_slice(&[o.extent, 0]);
+        put_u32(&mut body, o.group.0);
+        put_u64(&mut body, self.generation);
+        put_u64(&mut body, o.tree.0);
+        put_u64(&mut body, o.layer.0);
+        put_u32(&mut body, o.chunk.0);
+        put_u32(&mut body, o.slot.0);
+        put_u64(&mut body, self.last_index.0);
+        put_u64(&mut body, self.last_term.0);
+        let words = self.present.0.iter().chain(&self.zero.0);
+        words.for_each(|&w| put_u64(&mut body, w));
+        self.regions.iter().for_each(|i| put_u64(&mut body, i.0));
+        for (nth, crc) in (0..).zip(self.crcs) {
+            let stored = self.crc(nth).map_or(0, |_| crc ^ fold(o, nth));
+            put_u32(&mut body, stored);
+        }
+        body.resize(LEN - CRC_FROM, 0);
+        [&MAGIC[..], &crc32c(&body).to_le_bytes(), &body].concat()
+    }
+
+    /// Reads one. Errors: Corruption; `NotSupported` for a version that this code does not know.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let bad = |what: &str| Err(Error::corruption(format!("extent page: {what}")));
+        let Some((page, _)) = bytes.split_first_chunk::<LEN>() else {
+            return bad("too short");
+        };
+        let mut d = Decoder::new(page);
+        if d.bytes(MAGIC.len()) != Some(&MAGIC) {
+            return bad("no magic");
+        }
+        let crc = d.u32();
+        if crc != Some(crc32c(d.rest())) {
+            return bad("checksum mismatch");
+        }
+        let version = d.u16().unwrap_or_default();
+        if version != VERSION {
+            return Err(Error::not_supported(format!(
+                "extent pages of version {version}: this release knows {VERSION}"
+            )));
+        }
+        Self::decode_rest(&mut d).map_or_else(|| bad("values that cannot be"), Ok)
+    }
+
+    fn decode_rest(d: &mut Decoder<'_>) -> Option<Self> {
+        let (extent, _flags) = (d.u8()?, d.u8()?);
+        let group = Group(d.u32()?);
+        let generation = d.u64()?;
+        let owner = Owner {
+            group,
+            tree: Tree(d.u64()?),
+            layer: Layer(d.u64()?),
+            chunk: Chunk(d.u32()?),
+            slot: Slot(d.u32()?),
+            extent: (extent < CHUNK_EXTENTS).then_some(extent)?,
+        };
+        let mut page = Self {
+            generation,
+            last_index: Index(d.u64()?),
+            last_term: Term(d.u64()?),
+            ..Self::empty(owner)
+        };
+        for word in page.present.0.iter_mut().chain(&mut page.zero.0) {
+            *word = d.u64()?;
+        }
+        for region in &mut page.regions {
+            *region = Index(d.u64()?);
+        }
+        let mut stored = [0; BLOCKS];
+        for crc in &mut stored {
+            *crc = d.u32()?;
+        }
+        for (nth, crc) in (0..).zip(stored) {
+            let on_disk = page.crc(nth).is_some();
+            if let Some(into) = page.crcs.get_mut(nth as usize).filter(|_| on_disk) {
+                *into = crc ^ fold(&owner, nth);
+            }
+        }
+        Some(page)
+    }
+
+    /// Which of an extent's two pages counts: the newer one of those that are whole. `None`: neither is,
+    /// which is right for an extent that was never written, and damage for any other. Errors: a newer
+    /// version.
+    pub fn newer(copies: [&[u8]; 2]) -> Result<Option<Self>> {
+        let mut newest: Option<Self> = None;
+        for copy in copies {
+            let page = match Self::decode(copy) {
+                Ok(page) => page,
+                Err(e) if e.is_corruption() => continue,
+                Err(e) => return Err(e),
+            };
+            if newest
+                .as_ref()
+                .is_none_or(|n| n.generation < page.generation)
+            {
+                newest = Some(page);
+            }
+        }
+        Ok(newest)
+    }
+}
+
+/// What the crc of a block at its right place is xored with.
+fn fold(owner: &Owner, nth: u32) -> u32 {
+    let mut place = Vec::with_capacity(16);
+    put_u64(&mut place, owner.tree.0);
+    put_u32(&mut place, owner.chunk.0);
+    put_u32(&mut place, owner.block(nth).0);
+    crc32c(&place)
+}
+
+#[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
+mod tests {
+    use base::rng::Rng;
+
+    use super::*;
+
+    fn page(seed: u64) -> Page {
+        let mut rng = Rng::new(seed);
+        let owner = Owner {
+            group: Group(rng.next_u64() as u32),
+            tree: Tree(rng.next_u64()),
+            layer: Layer(rng.next_u64()),
+            chunk: Chunk(rng.next_u64() as u32),
+            slot: Slot(rng.next_u64() as u32),
+            extent: rng.below(8) as u8,
+        };
+        let mut page = Page::empty(owner);
+        page.generation = rng.next_u64();
+        page.last_index = Index(rng.next_u64());
+        page.last_term = Term(rng.next_u64());
+        for nth in 0..EXTENT_BLOCKS {
+            page.present.set(nth, rng.one_in(2));
+            page.zero.set(nth, rng.one_in(4));
+            if page.crc(nth).is_some() {
+                page.crcs[nth as usize] = rng.next_u64() as u32;
+            }
+        }
+        page.regions = std::array::from_fn(|_| Index(rng.next_u64()));
+        page
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_any_flipped_bit_refused() {
+        for seed in 0..20 {
+            let bytes = page(seed).encode();
+            assert_eq!(bytes.len(), LEN);
+            assert_eq!(Page::decode(&bytes).unwrap(), page(seed));
+        }
+        let bytes = page(1).encode();
+        for bit in 0..LEN * 8 {
+            let mut bytes = bytes.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(
+                Page::decode(&bytes).unwrap_err().is_corruption(),
+                "bit {bit}"
+            );
+        }
+    }
+
+    /// The fold differs for each place, so a block elsewhere has a wrong crc.
+    #[test]
+    fn a_block_at_another_place_has_another_checksum() {
+        let owner = page(1).owner;
+        let other = |change: fn(&mut Owner)| {
+            let mut other = owner;
+            change(&mut other);
+            other
+        };
+        let here = fold(&owner, 5);
+        assert_ne!(here, fold(&owner, 6));
+        assert_ne!(here, fold(&other(|o| o.tree.0 ^= 1), 5));
+        assert_ne!(here, fold(&other(|o| o.chunk.0 ^= 1), 5));
+        assert_ne!(here, fold(&other(|o| o.extent ^= 1), 5));
+        // The same content in two layers of a tree may be moved from one to the other.
+        assert_eq!(here, fold(&other(|o| o.layer.0 ^= 1), 5));
+    }
+
+    #[test]
+    fn the_newer_whole_page_counts() {
+        let (mut old, mut new) = (page(1), page(2));
+        (old.generation, new.generation) = (6, 7);
+        assert_ne!(old.copy(), new.copy());
+        let (old_bytes, new_bytes) = (old.encode(), new.encode());
+        let mut torn = new_bytes.clone();
+        torn[512..].copy_from_slice(&old_bytes[512..]);
+        let newer = |a: &[u8], b: &[u8]| Page::newer([a, b]).unwrap();
+        assert_eq!(newer(&old_bytes, &new_bytes), Some(new.clone()));
+        assert_eq!(newer(&new_bytes, &old_bytes), Some(new));
+        assert_eq!(newer(&old_bytes, &torn), Some(old));
+        assert_eq!(newer(&[0; LEN], &torn), None);
+        let mut later = old_bytes.clone();
+        later[CRC_FROM] = 9;
+        let crc = crc32c(&later[CRC_FROM..]).to_le_bytes();
+        later[4..CRC_FROM].copy_from_slice(&crc);
+        let e = Page::newer([&old_bytes, &later]).unwrap_err();
+        assert!(e.to_string().contains("version 9"), "{e}");
+    }
+}

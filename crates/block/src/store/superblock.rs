@@ -1,0 +1,239 @@
+//! The file `STORE`: what a store is. Two copies of 4 KiB, written in turns.
+//!
+//! ```text
+//!   0+4 "ISst"   4+4 crc of the rest   8+4 version   12+4 unit   16+8 generation
+//!   24+16 store  40+16 cluster   56+8 log_bytes   64+4 slots   68+4 zero
+//!   72+8 features that must be known   80+8 features that need not be   88… zeros
+//! ```
+//!
+//! Little-endian; the crc is CRC-32C.
+
+use base::checksum::crc32c;
+use base::coding::{Decoder, put_u32, put_u64};
+use base::{Error, Result};
+use io::{AlignedBuf, File, SyncKind, WriteSync, buffer::PAGE};
+
+use crate::ids::Uuid;
+
+/// Bytes of one copy.
+pub const LEN: usize = 4096;
+/// The version that this code writes, and the newest that it reads.
+pub const VERSION: u32 = 1;
+/// The features that this code knows and must know.
+const KNOWN: u64 = 0;
+const MAGIC: [u8; 4] = *b"ISst";
+/// Where the bytes begin that the crc covers.
+const CRC_FROM: usize = 8;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// Bytes of the unit that the device writes as a whole.
+    pub unit: u32,
+    /// Counts the copies that were written.
+    pub generation: u64,
+    /// The store's name for ever.
+    pub store: Uuid,
+    /// The cluster's.
+    pub cluster: Uuid,
+    /// Bytes of a log file.
+    pub log_bytes: u64,
+    /// Slots of the data file.
+    pub slots: u32,
+    /// Bits of features without which the store cannot be opened.
+    pub needed: u64,
+    /// Bits of features that who does not know them may ignore.
+    pub optional: u64,
+}
+
+impl Superblock {
+    /// The bytes of one copy.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(LEN);
+        put_u32(&mut body, VERSION);
+        put_u32(&mut body, self.unit);
+        put_u64(&mut body, self.generation);
+        body.extend_from_slice(&self.store.0);
+        body.extend_from_slice(&self.cluster.0);
+        put_u64(&mut body, self.log_bytes);
+        put_u32(&mut body, self.slots);
+        put_u32(&mut body, 0);
+        put_u64(&mut body, self.needed);
+        put_u64(&mut body, self.optional);
+        body.resize(LEN - CRC_FROM, 0);
+        [&MAGIC[..], &crc32c(&body).to_le_bytes(), &body].concat()
+    }
+
+    /// Reads one copy. Errors: Corruption; `NotSupported` for what this code does not know.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let bad = |what: &str| Err(Error::corruption(format!("STORE: {what}")));
+        let Some((copy, _)) = bytes.split_first_chunk::<LEN>() else {
+            return bad("too short");
+        };
+        let mut d = Decoder::new(copy);
+        if d.bytes(MAGIC.len()) != Some(&MAGIC) {
+            return bad("no magic");
+        }
+        let crc = d.u32();
+        if crc != Some(crc32c(d.rest())) {
+            return bad("checksum mismatch");
+        }
+        let version = d.u32().unwrap_or_default();
+        if version != VERSION {
+            return Err(Error::not_supported(format!(
+                "a store of version {version}: this release knows {VERSION}"
+            ))
+            .hint("open it with the release that wrote it, or a newer one"));
+        }
+        let Some(block) = Self::decode_rest(&mut d) else {
+            return bad("values that cannot be");
+        };
+        let unknown = block.needed & !KNOWN;
+        if unknown != 0 {
+            return Err(Error::not_supported(format!(
+                "a store with features {unknown:#x}, which this release does not know"
+            ))
+            .hint("open it with a newer release"));
+        }
+        Ok(block)
+    }
+
+    fn decode_rest(d: &mut Decoder<'_>) -> Option<Self> {
+        let unit = d.u32()?;
+        let generation = d.u64()?;
+        let store = Uuid(d.bytes(16)?.try_into().ok()?);
+        let cluster = Uuid(d.bytes(16)?.try_into().ok()?);
+        let (log_bytes, slots, _) = (d.u64()?, d.u32()?, d.u32()?);
+        let (needed, optional) = (d.u64()?, d.u64()?);
+        (unit.is_power_of_two() && (512..=PAGE as u32).contains(&unit)).then_some(Self {
+            unit,
+            generation,
+            store,
+            cluster,
+            log_bytes,
+            slots,
+            needed,
+            optional,
+        })
+    }
+
+    /// Reads the newer copy of a file. Errors: neither is whole, or one is of a newer release; they name the
+    /// file.
+    pub fn read(file: &dyn File) -> Result<Self> {
+        let mut bytes = AlignedBuf::zeroed(2 * LEN, PAGE)?;
+        file.read_at(&mut bytes, 0)?;
+        let (first, second) = bytes.split_at(LEN);
+        let mut newest: Result<Self> = Err(Error::corruption("no copy of the superblock is whole")
+            .hint("is this a store's directory?"));
+        for copy in [first, second] {
+            match Self::decode(copy) {
+                Ok(block)
+                    if newest
+                        .as_ref()
+                        .is_ok_and(|n| n.generation > block.generation) => {}
+                Ok(block) => newest = Ok(block),
+                Err(e) if e.is_corruption() => {}
+                Err(e) => return Err(e.or_file(file.path())),
+            }
+        }
+        newest.map_err(|e| e.or_file(file.path()))
+    }
+
+    /// Writes it, as the next generation, over the older copy, and makes it durable.
+    pub fn write(&mut self, file: &dyn File) -> Result<()> {
+        self.generation += 1;
+        let mut copy = AlignedBuf::new(PAGE);
+        copy.extend_from_slice(&self.encode())?;
+        let at = self.generation % 2 * LEN as u64;
+        io::write_all_at(file, &copy, at, WriteSync::None)?;
+        file.sync(SyncKind::All)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
+mod tests {
+    use io::posix::Posix;
+    use io::{FileSystem, OpenHow};
+
+    use super::*;
+
+    fn block() -> Superblock {
+        Superblock {
+            unit: 512,
+            generation: 0,
+            store: Uuid([3; 16]),
+            cluster: Uuid([4; 16]),
+            log_bytes: 256 << 20,
+            slots: 640,
+            needed: 0,
+            optional: 6,
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_any_flipped_bit_refused() {
+        let bytes = block().encode();
+        assert_eq!(Superblock::decode(&bytes).unwrap(), block());
+        for bit in 0..LEN * 8 {
+            let mut bytes = bytes.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(
+                Superblock::decode(&bytes).unwrap_err().is_corruption(),
+                "bit {bit}"
+            );
+        }
+    }
+
+    /// A copy that is torn, or zero, leaves the other one.
+    #[test]
+    fn the_copies_are_written_in_turns() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("STORE");
+        let file = Posix.open(&path, OpenHow::CREATE_NEW).unwrap();
+        let e = Superblock::read(&*file).unwrap_err().to_string();
+        assert!(
+            e.contains("STORE") && e.contains("store's directory"),
+            "{e}"
+        );
+        let mut block = block();
+        for generation in 1..5_u64 {
+            block.slots += 1;
+            block.write(&*file).unwrap();
+            assert_eq!(Superblock::read(&*file).unwrap(), block);
+            assert_eq!(block.generation, generation);
+            let at = generation % 2 * LEN as u64;
+            if generation > 1 {
+                io::write_all_at(&*file, &[0; 700], at, WriteSync::None).unwrap();
+                let left = Superblock::read(&*file).unwrap();
+                assert_eq!(
+                    (left.generation, left.slots),
+                    (generation - 1, block.slots - 1)
+                );
+                let mut copy = block;
+                copy.generation -= 1;
+                copy.write(&*file).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn what_this_release_does_not_know_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("STORE");
+        let file = Posix.open(&path, OpenHow::CREATE_NEW).unwrap();
+        let mut block = block();
+        block.write(&*file).unwrap();
+        block.needed = 0x10;
+        block.write(&*file).unwrap();
+        let e = Superblock::read(&*file).unwrap_err();
+        assert_eq!(e.kind(), base::ErrorKind::NotSupported);
+        assert!(e.to_string().contains("features 0x10"), "{e}");
+        let mut bytes = self::block().encode();
+        bytes[CRC_FROM] = 2;
+        let crc = crc32c(&bytes[CRC_FROM..]).to_le_bytes();
+        bytes[4..CRC_FROM].copy_from_slice(&crc);
+        let e = Superblock::decode(&bytes).unwrap_err().to_string();
+        assert!(e.contains("version 2") && e.contains("release"), "{e}");
+    }
+}

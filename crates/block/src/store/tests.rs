@@ -1,0 +1,343 @@
+//! From apply to the ticket, on a real file; what a crash leaves is the simulator's.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use base::checksum::crc32c;
+use base::rng::Rng;
+use base::{Error, Result};
+use io::posix::Posix;
+use io::{Advice, AlignedBuf, File, FileSystem, OpenHow, SyncKind, WriteSync, buffer::PAGE};
+
+use super::data::{ChunkKey, Data, Held, SLOT_BYTES};
+use super::dirty::{Content, Dirty, Key};
+use super::page::Page;
+use crate::ids::{BLOCK, Block, Chunk, Group, Index, Layer, Term, Tree};
+
+const GROUP: Group = Group(5);
+const TERM: Term = Term(2);
+
+fn key(chunk: u32, block: u32) -> Key {
+    Key {
+        tree: Tree(1),
+        layer: Layer(1),
+        chunk: Chunk(chunk),
+        block: Block(block),
+    }
+}
+
+fn content(byte: u8) -> Content {
+    let mut bytes = AlignedBuf::zeroed(BLOCK, PAGE).unwrap();
+    bytes.fill(byte);
+    Content::Data {
+        crc: crc32c(&bytes),
+        bytes: bytes.into(),
+    }
+}
+
+/// A data file whose writes, or syncs, fail while it is told so.
+#[derive(Debug)]
+struct Disk {
+    file: Arc<dyn File>,
+    writes_fail: AtomicBool,
+    syncs_fail: AtomicBool,
+    _dir: tempfile::TempDir,
+}
+
+fn eio(what: &str, path: &Path) -> Error {
+    Error::io(what, path, std::io::Error::from_raw_os_error(5))
+}
+
+impl Disk {
+    fn new(slots: u32) -> Arc<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data");
+        let file = Posix.open(&path, OpenHow::CREATE_NEW).unwrap();
+        file.truncate(u64::from(slots) * SLOT_BYTES).unwrap();
+        Arc::new(Self {
+            file,
+            writes_fail: AtomicBool::new(false),
+            syncs_fail: AtomicBool::new(false),
+            _dir: dir,
+        })
+    }
+
+    fn open(self: &Arc<Self>, slots: u32) -> Data {
+        Data::open(Arc::clone(self) as _, slots).unwrap()
+    }
+
+    fn block(&self, offset: u64) -> Vec<u8> {
+        let mut block = vec![0; BLOCK];
+        io::read_exact_at(&*self.file, &mut block, offset).unwrap();
+        block
+    }
+}
+
+impl File for Disk {
+    fn path(&self) -> &Path {
+        self.file.path()
+    }
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.file.read_at(buf, offset)
+    }
+    fn write_at(&self, data: &[u8], offset: u64, sync: WriteSync) -> Result<usize> {
+        // The pages fail, behind the blocks.
+        if self.writes_fail.load(Ordering::Relaxed) && Page::decode(data).is_ok() {
+            self.file.write_at(&data[..100], offset, sync)?;
+            return Err(eio("write", self.path()));
+        }
+        self.file.write_at(data, offset, sync)
+    }
+    fn sync(&self, kind: SyncKind) -> Result<()> {
+        if self.syncs_fail.load(Ordering::Relaxed) {
+            return Err(eio("sync", self.path()));
+        }
+        self.file.sync(kind)
+    }
+    fn start_writeback(&self, offset: u64, len: u64) -> Result<()> {
+        self.file.start_writeback(offset, len)
+    }
+    fn truncate(&self, len: u64) -> Result<()> {
+        self.file.truncate(len)
+    }
+    fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
+        self.file.allocate(offset, len, keep_size)
+    }
+    fn zero(&self, offset: u64, len: u64) -> Result<()> {
+        self.file.zero(offset, len)
+    }
+    fn len(&self) -> Result<u64> {
+        self.file.len()
+    }
+    fn advise(&self, advice: Advice) {
+        self.file.advise(advice);
+    }
+}
+
+/// Writes everything dirty back and settles it.
+fn write_back(data: &mut Data, dirty: &mut Dirty) -> Index {
+    let marked = dirty.mark().unwrap();
+    let tickets = data.write_back(vec![marked]).unwrap().sync().unwrap();
+    let mut through = Index(0);
+    for (ticket, slot) in tickets {
+        through = ticket.through();
+        dirty.settle(&ticket, slot);
+    }
+    through
+}
+
+/// Random writes and checkpoints, some with writes between mark and ticket: S, the map and the file are what
+/// they should be, also after the file is opened again.
+#[test]
+fn what_is_settled_is_in_the_file_and_the_rest_in_the_map() {
+    const SLOTS: u32 = 4;
+    let disk = Disk::new(SLOTS);
+    let mut data = disk.open(SLOTS);
+    let mut dirty = Dirty::after(GROUP, Index(0));
+    let mut rng = Rng::new(7);
+    // What each block holds, and the first entry of which that is not durable.
+    let mut model = std::collections::BTreeMap::new();
+    let mut index = 0;
+    let mut apply =
+        |rng: &mut Rng, dirty: &mut Dirty, model: &mut std::collections::BTreeMap<_, _>| {
+            index += 1;
+            let at = key(rng.below(3) as u32, rng.below(1200) as u32);
+            let blocks: Vec<_> = (0..rng.below(5) as u32)
+                .map(|i| {
+                    let mut key = at;
+                    key.block.0 += i;
+                    let byte = rng.below(5) as u8;
+                    let content = if byte == 0 {
+                        Content::Zero
+                    } else {
+                        content(byte)
+                    };
+                    model.insert(key, byte);
+                    (key, content)
+                })
+                .collect();
+            dirty.apply(Index(index), TERM, blocks);
+            index
+        };
+    for _ in 0..60 {
+        for _ in 0..rng.below(30) {
+            apply(&mut rng, &mut dirty, &mut model);
+        }
+        let before = dirty.applied();
+        let marked = dirty.mark().unwrap();
+        assert!(dirty.mark().is_none(), "one is out");
+        let during = rng.below(10);
+        for _ in 0..during {
+            apply(&mut rng, &mut dirty, &mut model);
+        }
+        assert!(dirty.synced() <= before);
+        let tickets = data.write_back(vec![marked]).unwrap().sync().unwrap();
+        for (ticket, slot) in tickets {
+            assert_eq!((ticket.group(), ticket.through()), (GROUP, before));
+            dirty.settle(&ticket, slot);
+        }
+        assert!(dirty.synced() >= before);
+        if during == 0 {
+            assert!(dirty.is_empty() && dirty.bytes() == 0 && dirty.synced() == before);
+            data = disk.open(SLOTS);
+        }
+        for (key, byte) in &model {
+            let found = match dirty.get(key) {
+                Some(Content::Zero) => vec![0; BLOCK],
+                Some(Content::Data { bytes, .. }) => bytes.to_vec(),
+                None => match data.held(GROUP, key) {
+                    Held::Absent => panic!("{key:?} is nowhere"),
+                    Held::Zero => vec![0; BLOCK],
+                    Held::There { offset, crc } => {
+                        let block = disk.block(offset);
+                        assert_eq!(crc32c(&block), crc);
+                        block
+                    }
+                },
+            };
+            assert!(found == vec![*byte; BLOCK], "{key:?}");
+        }
+    }
+    assert_eq!(data.free_slots(), 1);
+    let last = write_back(&mut data, &mut dirty);
+    assert_eq!(dirty.synced(), last);
+}
+
+/// A block that is written while it is on its way stays dirty behind the ticket, and S stays before it.
+#[test]
+fn a_block_written_on_its_way_stays_dirty() {
+    let disk = Disk::new(1);
+    let mut data = disk.open(1);
+    let mut dirty = Dirty::after(GROUP, Index(10));
+    assert_eq!(dirty.synced(), Index(10));
+    dirty.apply(
+        Index(11),
+        TERM,
+        [(key(0, 1), content(1)), (key(0, 2), content(1))],
+    );
+    dirty.apply(Index(12), TERM, []);
+    assert_eq!(dirty.synced(), Index(10));
+    let marked = dirty.mark().unwrap();
+    dirty.apply(Index(13), TERM, [(key(0, 1), content(2))]);
+    assert_eq!(dirty.synced(), Index(10), "the ticket is not there");
+    let tickets = data.write_back(vec![marked]).unwrap().sync().unwrap();
+    for (ticket, slot) in tickets {
+        dirty.settle(&ticket, slot);
+    }
+    assert_eq!((dirty.synced(), dirty.len()), (Index(12), 1));
+    assert_eq!(dirty.get(&key(0, 1)), Some(&content(2)));
+    assert_eq!(dirty.get(&key(0, 2)), None);
+    assert_eq!(write_back(&mut data, &mut dirty), Index(13));
+}
+
+/// What could not be written is dirty again, S has not moved, and nothing was written over the page that
+/// was durable: after a crash there is a whole one.
+#[test]
+fn what_could_not_be_written_is_tried_again() {
+    let disk = Disk::new(1);
+    let mut data = disk.open(1);
+    let mut dirty = Dirty::after(GROUP, Index(0));
+    dirty.apply(Index(1), TERM, [(key(0, 1), content(1))]);
+    write_back(&mut data, &mut dirty);
+    dirty.apply(
+        Index(2),
+        TERM,
+        [(key(0, 1), content(2)), (key(0, 5), Content::Zero)],
+    );
+    disk.writes_fail.store(true, Ordering::Relaxed);
+    for later in [3, 4] {
+        let marked = dirty.mark().unwrap();
+        dirty.apply(Index(later), TERM, [(key(0, 1), content(later as u8))]);
+        let failed = data.write_back(vec![marked]).unwrap_err();
+        assert!(
+            failed.error.to_string().contains("write"),
+            "{}",
+            failed.error
+        );
+        for marked in failed.marked {
+            dirty.give_back(marked);
+        }
+        assert_eq!(dirty.synced(), Index(1));
+        assert_eq!(dirty.get(&key(0, 1)), Some(&content(later as u8)));
+        let crashed = disk.open(1);
+        assert!(
+            matches!(crashed.held(GROUP, &key(0, 1)), Held::There { crc, .. } if content(1) == Content::Data { bytes: vec![1; BLOCK].into(), crc })
+        );
+        assert_eq!(crashed.last_index(GROUP), Some(Index(1)));
+    }
+    disk.writes_fail.store(false, Ordering::Relaxed);
+    assert_eq!(write_back(&mut data, &mut dirty), Index(4));
+    assert!(dirty.is_empty());
+    let again = disk.open(1);
+    assert_eq!(again.last_index(GROUP), Some(Index(4)));
+    assert_eq!(again.held(GROUP, &key(0, 5)), Held::Zero);
+    assert_eq!(again.held(GROUP, &key(0, 6)), Held::Absent);
+}
+
+/// A failed fdatasync is never tried again: what it lost, a second one would call durable.
+#[test]
+fn a_failed_sync_spoils_the_file() {
+    let disk = Disk::new(1);
+    let mut data = disk.open(1);
+    let mut dirty = Dirty::after(GROUP, Index(0));
+    dirty.apply(Index(1), TERM, [(key(0, 1), content(1))]);
+    disk.syncs_fail.store(true, Ordering::Relaxed);
+    let marked = dirty.mark().unwrap();
+    data.write_back(vec![marked]).unwrap().sync().unwrap_err();
+    disk.syncs_fail.store(false, Ordering::Relaxed);
+    assert!(dirty.mark().is_none(), "the slot went with it");
+    assert_eq!(dirty.synced(), Index(0));
+    assert!(dirty.get(&key(0, 1)).is_some(), "it is readable still");
+    let mut other = Dirty::after(Group(6), Index(0));
+    other.apply(Index(1), TERM, [(key(0, 2), content(1))]);
+    let failed = data.write_back(vec![other.mark().unwrap()]).unwrap_err();
+    assert!(
+        failed.error.to_string().contains("sync"),
+        "{}",
+        failed.error
+    );
+}
+
+#[test]
+fn a_full_or_wrong_file_is_named() {
+    let disk = Disk::new(1);
+    let mut data = disk.open(1);
+    let mut dirty = Dirty::after(GROUP, Index(0));
+    dirty.apply(
+        Index(1),
+        TERM,
+        [(key(0, 1), content(1)), (key(1, 1), content(1))],
+    );
+    let failed = data.write_back(vec![dirty.mark().unwrap()]).unwrap_err();
+    assert_eq!(failed.error.kind(), base::ErrorKind::NoSpace);
+    let e = Data::open(Arc::clone(&disk) as _, 2)
+        .unwrap_err()
+        .to_string();
+    assert!(e.contains("2 slots") && e.contains("another store"), "{e}");
+
+    // A page of another slot, whole as it is.
+    let disk = Disk::new(2);
+    let mut data = disk.open(2);
+    let mut dirty = Dirty::after(GROUP, Index(0));
+    dirty.apply(Index(1), TERM, [(key(0, 1), content(1))]);
+    write_back(&mut data, &mut dirty);
+    let (chunk, slot) = data.chunks().next().unwrap();
+    assert_eq!((chunk.group, slot.0), (GROUP, 0));
+    assert_eq!(
+        *chunk,
+        ChunkKey {
+            group: GROUP,
+            tree: Tree(1),
+            layer: Layer(1),
+            chunk: Chunk(0)
+        }
+    );
+    let mut pages = vec![0; 2 * BLOCK];
+    io::read_exact_at(&*disk.file, &mut pages, 0).unwrap();
+    io::write_all_at(&*disk.file, &pages, SLOT_BYTES, WriteSync::None).unwrap();
+    let e = Data::open(Arc::clone(&disk) as _, 2)
+        .unwrap_err()
+        .to_string();
+    assert!(e.contains("extent 0 of slot 1 has the page of"), "{e}");
+}

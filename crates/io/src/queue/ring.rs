@@ -1,0 +1,269 @@
+//! A queue on io_uring.
+//!
+//! The kernel reads and writes the memory of a request until it says that it is done. A [`Flight`] owns
+//! that memory, and stays in its slot until then.
+#![expect(unsafe_code, reason = "io_uring takes addresses")]
+
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use base::{Error, Result};
+use io_uring::types::{Fd, FsyncFlags};
+use io_uring::{IoUring, opcode, squeue};
+
+use super::{Act, DEPTH_MAX, Done, Request, run, system, write_from};
+use crate::{SyncKind, WriteSync};
+
+pub(super) struct Ring {
+    kernel: IoUring,
+    slots: Vec<Option<Flight>>,
+    free: Vec<usize>,
+}
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Ring({} of {} fly)", self.flying(), self.slots.len())
+    }
+}
+
+/// A request on its way, with what the kernel looks at.
+struct Flight {
+    request: Request,
+    /// Of a write.
+    slices: Vec<libc::iovec>,
+}
+
+// SAFETY: the addresses in `slices` are those of the request's own bytes, which are `Send`.
+unsafe impl Send for Flight {}
+
+/// What the kernel answers where it has not tried: the file's own method is then asked.
+const NOT_TRIED: [i32; 5] = [
+    libc::EAGAIN,
+    libc::EINTR,
+    libc::EINVAL,
+    libc::ENOSYS,
+    libc::EOPNOTSUPP,
+];
+
+impl Flight {
+    /// The entry of the request. `None`: the ring cannot do it.
+    fn entry(&mut self) -> Option<squeue::Entry> {
+        let fd = Fd(self.request.file.descriptor()?.as_raw_fd());
+        let offset = self.request.offset;
+        Some(match &mut self.request.act {
+            Act::Read(buf) => {
+                let len = u32::try_from(buf.len()).ok()?;
+                opcode::Read::new(fd, buf.as_mut_ptr(), len)
+                    .offset(offset)
+                    .build()
+            }
+            Act::Write(slices, sync) => {
+                let flags = match sync {
+                    WriteSync::None => 0,
+                    WriteSync::Dsync => libc::RWF_DSYNC,
+                    WriteSync::AtomicDsync => return None,
+                };
+                if slices.len() > libc::UIO_MAXIOV as usize {
+                    return None;
+                }
+                self.slices = slices
+                    .iter()
+                    .map(|s| libc::iovec {
+                        iov_base: s.as_ptr().cast_mut().cast(),
+                        iov_len: s.len(),
+                    })
+                    .collect();
+                opcode::Writev::new(fd, self.slices.as_ptr(), self.slices.len() as u32)
+                    .offset(offset)
+                    .rw_flags(flags)
+                    .build()
+            }
+            Act::Sync(kind) => {
+                let flags = match kind {
+                    SyncKind::Data => FsyncFlags::DATASYNC,
+                    SyncKind::All => FsyncFlags::empty(),
+                };
+                opcode::Fsync::new(fd).flags(flags).build()
+            }
+        })
+    }
+
+    /// What became of it: the kernel returned `n`.
+    fn done(self, n: i32) -> Done {
+        let request = self.request;
+        let Ok(n) = usize::try_from(n) else {
+            return failed(request, -n);
+        };
+        let (token, file, offset) = (request.token, &request.file, request.offset);
+        match request.act {
+            // A short read is mostly the file's end.
+            Act::Read(ref buf) if n < buf.len() => run(request),
+            Act::Read(buf) => Done {
+                token,
+                result: Ok(n),
+                buf: Some(buf),
+            },
+            Act::Write(ref slices, sync) => {
+                let all: usize = slices.iter().map(|s| s.len()).sum();
+                let result = if n < all {
+                    write_from(&**file, slices, n, offset, sync)
+                } else {
+                    Ok(n)
+                };
+                Done {
+                    token,
+                    result,
+                    buf: None,
+                }
+            }
+            Act::Sync(_) => Done {
+                token,
+                result: Ok(0),
+                buf: None,
+            },
+        }
+    }
+}
+
+fn failed(request: Request, errno: i32) -> Done {
+    if NOT_TRIED.contains(&errno) {
+        return run(request);
+    }
+    let (what, buf) = match request.act {
+        Act::Read(buf) => ("read", Some(buf)),
+        Act::Write(..) => ("write", None),
+        Act::Sync(_) => ("sync", None),
+    };
+    let e = std::io::Error::from_raw_os_error(errno);
+    Done {
+        token: request.token,
+        result: Err(Error::io(what, request.file.path(), e).offset(request.offset)),
+        buf,
+    }
+}
+
+impl Ring {
+    /// Errors: `NotSupported` where the kernel has no io_uring, or does not allow it.
+    pub(super) fn new(depth: u32, event: BorrowedFd<'_>) -> Result<Self> {
+        let no = |e: std::io::Error| {
+            Error::not_supported(format!("io_uring: {e}"))
+                .hint("let queues use threads, or allow it (kernel.io_uring_disabled, seccomp)")
+        };
+        let entries = depth.next_power_of_two().min(DEPTH_MAX);
+        let ring = IoUring::new(entries).map_err(no)?;
+        ring.submitter()
+            .register_eventfd(event.as_raw_fd())
+            .map_err(no)?;
+        Ok(Self {
+            kernel: ring,
+            slots: (0..depth).map(|_| None).collect(),
+            free: (0..depth as usize).rev().collect(),
+        })
+    }
+
+    pub(super) fn flying(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Takes a request. There is room: fewer fly than may.
+    pub(super) fn push(&mut self, request: Request) -> Result<()> {
+        let at = self
+            .free
+            .pop()
+            .ok_or_else(|| Error::broken("a queue took more requests than it has room for"))?;
+        let flight = self.slots[at].insert(Flight {
+            request,
+            slices: Vec::new(),
+        });
+        let entry = flight.entry();
+        let Some(entry) = entry else {
+            // Done when it is waited for, with the file's own method.
+            let nop = opcode::Nop::new().build().user_data(NOP | at as u64);
+            return self.enter(nop);
+        };
+        self.enter(entry.user_data(at as u64))
+    }
+
+    fn enter(&mut self, entry: squeue::Entry) -> Result<()> {
+        // SAFETY: what the entry points to is in its slot, which is emptied only when the kernel says that it
+        // is done with it; the slot's own heap memory does not move.
+        while unsafe { self.kernel.submission().push(&entry) }.is_err() {
+            self.submit(0)?;
+            base::sync::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Sends what was pushed, and waits until `at_least` completions are there.
+    pub(super) fn submit(&mut self, at_least: usize) -> Result<()> {
+        loop {
+            match self.kernel.submit_and_wait(at_least) {
+                Ok(_) => return Ok(()),
+                Err(e) => match e.raw_os_error() {
+                    Some(libc::EINTR) => {}
+                    // Completions must be taken first, or the kernel lacks memory for a moment.
+                    Some(libc::EAGAIN | libc::EBUSY) if at_least == 0 => return Ok(()),
+                    Some(libc::EAGAIN | libc::EBUSY) => base::sync::thread::yield_now(),
+                    _ => return Err(system("enter io_uring", e)),
+                },
+            }
+        }
+    }
+
+    /// Sends what was pushed, and moves what is done to `out`, at least `at_least`.
+    pub(super) fn wait(&mut self, at_least: usize, out: &mut VecDeque<Done>) -> Result<()> {
+        let mut taken = self.take(out);
+        loop {
+            let missing = at_least.saturating_sub(taken);
+            self.submit(missing.min(self.flying()))?;
+            taken += self.take(out);
+            if taken >= at_least || self.flying() == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn take(&mut self, out: &mut VecDeque<Done>) -> usize {
+        let mut taken = 0;
+        let done: Vec<(u64, i32)> = self
+            .kernel
+            .completion()
+            .map(|c| (c.user_data(), c.result()))
+            .collect();
+        for (data, n) in done {
+            let at = (data & !NOP) as usize;
+            let Some(flight) = self.slots.get_mut(at).and_then(Option::take) else {
+                continue;
+            };
+            self.free.push(at);
+            taken += 1;
+            out.push_back(if data & NOP == 0 {
+                flight.done(n)
+            } else {
+                run(flight.request)
+            });
+        }
+        taken
+    }
+}
+
+/// The mark of an entry that does nothing: the request is one that the ring cannot do.
+const NOP: u64 = 1 << 63;
+
+/// The kernel may still use the memory of what flies.
+impl Drop for Ring {
+    fn drop(&mut self) {
+        let mut out = VecDeque::new();
+        while self.flying() > 0 {
+            if let Err(e) = self.wait(1, &mut out) {
+                // The memory must stay where it is for ever.
+                let lost = std::mem::take(&mut self.slots);
+                let count = lost.iter().flatten().count();
+                Box::leak(Box::new(lost));
+                self.free.clear();
+                debug_assert!(false, "{count} requests are lost: {e}");
+                return;
+            }
+        }
+    }
+}
