@@ -363,7 +363,8 @@ pub trait EventListener: Send + Sync {
     fn on_external_file_ingested(&self, _info: &ExternalFileIngestionInfo) {}
     /// The last handle of a column family goes, by the name that it has.
     fn on_column_family_handle_deletion_started(&self, _cf_name: &str) {}
-    /// A memtable became immutable.
+    /// A memtable became immutable. Told by the thread that sealed it, once that holds no lock: a flush of it may
+    /// have begun by then, or be done.
     fn on_memtable_sealed(&self, _info: &MemTableInfo) {}
     /// The writes of a column family began or ceased to be held back.
     fn on_stall_conditions_changed(&self, _info: &WriteStallInfo) {}
