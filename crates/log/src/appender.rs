@@ -25,6 +25,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use base::{Error, ErrorKind, Result};
+use io::queue::Request;
 use io::{File, WriteSync};
 
 use crate::names::Names;
@@ -129,6 +130,21 @@ impl Flight {
             self.marks.check_held()?;
         }
         Ok(())
+    }
+
+    /// The write that [`Flight::run`] would do, for an [`io::Queue`] to do instead; the outcome goes to
+    /// [`Appender::landed`] all the same. `None`: the flight is more than one durable write.
+    pub fn request(&mut self, token: u64) -> Option<Request> {
+        if self.act != Act::WriteDsync || self.atomic_unit.is_some() {
+            return None;
+        }
+        let chunk = self.chunk.as_mut()?;
+        Some(Request {
+            token,
+            file: Arc::clone(&self.file),
+            offset: chunk.offset(),
+            act: io::queue::Act::Write(chunk.lend(), WriteSync::Dsync),
+        })
     }
 
     /// Asks for the blocks of the bytes to come. Without, a sync takes longer, and where space lacks

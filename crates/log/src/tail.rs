@@ -19,7 +19,8 @@
 //! buffer: nothing that a device may be reading is ever changed.
 
 use std::io::IoSlice;
-use std::ops::Range;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
 
 use base::{Error, Result};
 use bytes::Bytes;
@@ -53,11 +54,50 @@ pub(crate) struct Tail {
 pub struct Chunk {
     /// Where they go in the file.
     offset: u64,
-    buf: AlignedBuf,
+    buf: Framed,
     /// See [`Tail::behind`].
     behind: Vec<Bytes>,
     /// The part of `buf` that is in no earlier chunk, without the zeros at the end.
     fresh: Range<usize>,
+}
+
+/// The framed bytes of a chunk.
+#[derive(Debug)]
+enum Framed {
+    /// Its own.
+    Own(AlignedBuf),
+    /// Somebody writes from them too.
+    Lent(Arc<AlignedBuf>),
+}
+
+impl Framed {
+    /// The buffer, unless somebody has it still.
+    fn into_buf(self) -> Option<AlignedBuf> {
+        match self {
+            Self::Own(buf) => Some(buf),
+            Self::Lent(buf) => Arc::try_unwrap(buf).ok(),
+        }
+    }
+}
+
+impl Deref for Framed {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Own(buf) => buf,
+            Self::Lent(buf) => buf,
+        }
+    }
+}
+
+/// What is lent of a [`Framed`].
+struct Loan(Arc<AlignedBuf>);
+
+impl AsRef<[u8]> for Loan {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 /// Bytes that were appended.
@@ -79,6 +119,24 @@ impl Chunk {
     /// How many bytes go to the device.
     pub(crate) fn bytes(&self) -> u64 {
         (self.buf.len() + bytes_in(&self.behind)) as u64
+    }
+
+    /// Where it goes in the file.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// All of it, for somebody else to write.
+    pub(crate) fn lend(&mut self) -> Vec<Bytes> {
+        let buf = match std::mem::replace(&mut self.buf, Framed::Own(AlignedBuf::new(1))) {
+            Framed::Own(buf) => Arc::new(buf),
+            Framed::Lent(buf) => buf,
+        };
+        self.buf = Framed::Lent(Arc::clone(&buf));
+        let framed = Bytes::from_owner(Loan(buf));
+        std::iter::once(framed)
+            .chain(self.behind.iter().cloned())
+            .collect()
     }
 
     /// File offset of the end of the content.
@@ -313,7 +371,7 @@ impl Tail {
                 } else if room == 0 && self.reaches_beyond() {
                     buf.resize(content + self.zeros.next_multiple_of(self.unit))?;
                 }
-                buf
+                Framed::Own(buf)
             },
         };
         self.base += (content - keep + further) as u64;
@@ -323,16 +381,21 @@ impl Tail {
 
     /// Undoes the last [`Tail::take`]: its bytes are pending again.
     pub(crate) fn restore(&mut self, chunk: Chunk) -> Result<()> {
+        let Some(buf) = chunk.buf.into_buf() else {
+            return Err(Error::broken("a chunk that others write was to be undone"));
+        };
         self.base = chunk.offset;
         self.written = chunk.fresh.start;
-        self.buf = chunk.buf;
+        self.buf = buf;
         self.behind = chunk.behind;
         self.buf.resize(chunk.fresh.end)
     }
 
     /// Keeps the memory of a chunk that is done for a later one.
     pub(crate) fn reuse(&mut self, chunk: Chunk) {
-        let mut buf = chunk.buf;
+        let Some(mut buf) = chunk.buf.into_buf() else {
+            return;
+        };
         if buf.capacity() <= KEEP_MAX && self.spare.len() < SPARE_MAX {
             buf.clear();
             self.spare.push(buf);

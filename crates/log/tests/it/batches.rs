@@ -153,3 +153,46 @@ fn what_does_not_fit_is_refused_and_leaves_nothing() {
     );
     assert_eq!(log.sync().unwrap().0, u64::from(UNIT));
 }
+
+/// The writes are a queue's; the buffers come back to the log all the same.
+#[test]
+fn a_queue_writes_what_a_flight_would() {
+    let files = Files::new();
+    let file = files.create("log");
+    let mut log = Batches::at(Arc::clone(&file), 0, UNIT, 2).unwrap();
+    let mut queue = io::Queue::new(io::QueueKind::Auto, 4, &base::threads::SystemThreads).unwrap();
+    let mut expected = Vec::new();
+    for i in 1..40_u8 {
+        let head = vec![i; usize::from(i) * 20];
+        let mut flight = start(&mut log, &head, &[payload(2, i)]);
+        let request = flight.request(u64::from(i)).unwrap();
+        assert_eq!(
+            (request.token, request.offset),
+            (u64::from(i), expected.len() as u64)
+        );
+        queue.push(request).unwrap();
+        let mut done = Vec::new();
+        queue.wait(1, &mut done).unwrap();
+        let done = done.pop().unwrap();
+        log.landed(flight, done.result.map(drop)).unwrap();
+        expected.extend(filled_up(&head));
+        expected.extend(payload(2, i));
+        assert_eq!(log.durable().0, expected.len() as u64);
+    }
+    assert!(content(&file) == expected);
+}
+
+/// A queue's write failed: what it was to write is given back.
+#[test]
+fn what_a_queue_could_not_write_is_given_back() {
+    let files = Files::new();
+    let mut log = Batches::at(files.create("log"), 0, UNIT, 2).unwrap();
+    let mut flight = start(&mut log, b"one", &[payload(1, 3)]);
+    let lent = flight.request(1).unwrap();
+    let failed = Err(base::Error::aborted("planted"));
+    log.landed(flight, failed).unwrap_err();
+    let back = log.unacknowledged().unwrap();
+    assert_eq!((back.len(), &back[0].head[..3]), (1, &b"one"[..]));
+    assert_eq!(back[0].payloads, [payload(1, 3)]);
+    drop(lent);
+}
