@@ -119,7 +119,7 @@ pub struct Place {
 ///
 /// Errors: too much for one batch, or a payload that is no whole blocks.
 pub fn frame(place: Place, items: &[Item], unit: usize, out: &mut AlignedBuf) -> Result<()> {
-    let head_bytes = HEAD + items.iter().map(item_bytes).sum::<usize>();
+    let head_bytes = head_bytes(items);
     let payload_bytes: usize = items.iter().map(|i| i.payload.len()).sum();
     let mut at = head_bytes.next_multiple_of(unit);
     let batch_bytes = (at + payload_bytes) as u64;
@@ -145,6 +145,17 @@ pub fn frame(place: Place, items: &[Item], unit: usize, out: &mut AlignedBuf) ->
     out.extend_from_slice(&MAGIC)?;
     out.extend_from_slice(&crc32c(&body).to_le_bytes())?;
     out.extend_from_slice(&body)
+}
+
+/// Bytes of the head of a batch of `items`, before it is filled up to a whole unit.
+pub fn head_bytes(items: &[Item]) -> usize {
+    HEAD + items.iter().map(item_bytes).sum::<usize>()
+}
+
+/// Bytes of a batch of `items`.
+pub fn bytes(items: &[Item], unit: usize) -> u64 {
+    let payloads: usize = items.iter().map(|i| i.payload.len()).sum();
+    (head_bytes(items).next_multiple_of(unit) + payloads) as u64
 }
 
 fn item_bytes(item: &Item) -> usize {

@@ -66,18 +66,18 @@ pub struct Entry {
 }
 
 /// Where an entry's payload is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Payload {
-    /// Here.
-    Here(Bytes),
-    /// In the entry's file.
-    InFile {
-        /// Where, bytes from the start of the file.
-        offset: u64,
-        /// How long.
-        bytes: u32,
-    },
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Payload {
+    /// Where in the entry's file, bytes from its start.
+    pub offset: u64,
+    /// How long, bytes.
+    pub bytes: u32,
+    /// The bytes, as long as they are in memory too.
+    pub here: Option<Bytes>,
 }
+
+/// The term of an entry that is dropped and was in no file.
+const UNKNOWN: Term = Term(u64::MAX);
 
 /// What the log holds of one group.
 #[derive(Debug, Default)]
@@ -139,9 +139,58 @@ pub struct Groups {
     all: BTreeMap<Group, GroupLog>,
     /// How many entries each file has that are kept.
     kept: BTreeMap<u64, usize>,
+    /// The files are being read: the oldest may begin with entries whose predecessors are dropped.
+    finding: bool,
 }
 
 impl Groups {
+    /// For what the files hold, from the oldest on; [`Groups::found`] ends it.
+    pub fn find() -> Self {
+        Self {
+            finding: true,
+            ..Self::default()
+        }
+    }
+
+    /// All files are read. Errors: Corruption, where entries are missing that the data file does not have.
+    pub fn found(&mut self) -> Result<()> {
+        self.finding = false;
+        let mut known_later = Vec::new();
+        for (&id, group) in &mut self.all {
+            if group.truncated.1 != UNKNOWN {
+                continue;
+            }
+            if group.synced.0 < group.truncated.0 {
+                return Err(Error::corruption(format!(
+                    "entries {} to {} of group {id} are missing from the log",
+                    group.synced.0.0 + 1,
+                    group.truncated.0
+                ))
+                .hint("a file of the log is missing; repair the replica from its peers"));
+            }
+            if group.synced.0 == group.truncated.0 {
+                group.truncated = group.synced;
+            } else {
+                known_later.push((id, group.first()));
+            }
+        }
+        for (id, first) in known_later {
+            self.truncate(id, first);
+        }
+        Ok(())
+    }
+
+    /// Lets go of the bytes of a group's entries up to `through`: they are read from the files from now on.
+    pub fn unload(&mut self, group: Group, through: Index) {
+        let Some(log) = self.all.get_mut(&group) else {
+            return;
+        };
+        let count = (through.0 + 1).saturating_sub(log.first().0) as usize;
+        for entry in log.entries.iter_mut().take(count) {
+            entry.payload.here = None;
+        }
+    }
+
     /// A group, if the log has it.
     pub fn get(&self, group: Group) -> Option<&GroupLog> {
         self.all.get(&group)
@@ -180,7 +229,9 @@ impl Groups {
                 if item.index > group.last() {
                     let gone = std::mem::take(&mut group.entries);
                     group.truncated = group.synced;
-                    gone.iter().for_each(|e| self.forget(e.file));
+                    for e in &gone {
+                        self.forget(e.file);
+                    }
                 }
                 return Ok(());
             }
@@ -197,8 +248,13 @@ impl Groups {
         let nth = (item.index.0 - group.first().0) as usize;
         if nth > group.entries.len() {
             let last = group.last();
-            return Err(cannot_be(item, &format!("an entry behind {last}")));
+            if !group.entries.is_empty() || !self.finding {
+                return Err(cannot_be(item, &format!("an entry behind {last}")));
+            }
+            // What is between was in files that are dropped: `found` sees to that.
+            group.truncated = (Index(item.index.0 - 1), UNKNOWN);
         }
+        let nth = (item.index.0 - group.first().0) as usize;
         let gone = group.entries.split_off(nth);
         group.entries.push_back(Entry {
             term: item.term,
@@ -206,7 +262,9 @@ impl Groups {
             payload,
             file,
         });
-        gone.iter().for_each(|e| self.forget(e.file));
+        for e in &gone {
+            self.forget(e.file);
+        }
         *self.kept.entry(file).or_default() += 1;
         Ok(())
     }
@@ -264,7 +322,6 @@ fn cannot_be(item: &Item, what: &str) -> Error {
 }
 
 #[cfg(test)]
-#[expect(clippy::indexing_slicing, reason = "a test may panic")]
 mod tests {
     use super::*;
 
@@ -284,7 +341,7 @@ mod tests {
     }
 
     fn take(groups: &mut Groups, item: &Item, file: u64) -> Result<()> {
-        groups.take(item, file, Payload::Here(Bytes::new()))
+        groups.take(item, file, Payload::default())
     }
 
     fn entries(
@@ -337,6 +394,31 @@ mod tests {
         );
         groups.truncate(A, Index(5));
         assert_eq!(groups.first_needed(), None);
+    }
+
+    /// The oldest file that is kept begins in the middle of a group's entries: those before are in the data
+    /// file, as a later file says.
+    #[test]
+    fn the_oldest_file_may_begin_anywhere_below_the_checkpoint() {
+        for (synced, first, missing) in [(7, 8, false), (8, 9, false), (9, 9, false), (6, 0, true)]
+        {
+            let mut groups = Groups::find();
+            take(&mut groups, &item(Kind::Checkpoint, A, 4, 1), 3).unwrap();
+            entries(&mut groups, A, 8..12, 1, 3);
+            take(&mut groups, &item(Kind::Checkpoint, A, synced, 1), 4).unwrap();
+            let found = groups.found();
+            assert_eq!(found.is_err(), missing, "{synced}");
+            if let Err(e) = found {
+                assert!(e.to_string().contains("entries 7 to 7 of group 1"), "{e}");
+                continue;
+            }
+            let a = groups.get(A).unwrap();
+            assert_eq!((a.first(), a.last()), (Index(first), Index(11)));
+            assert_eq!(a.term(Index(first - 1)), Some(Term(1)));
+        }
+        let mut groups = Groups::find();
+        entries(&mut groups, A, 1..3, 1, 3);
+        assert!(take(&mut groups, &item(Kind::Entry, A, 9, 1), 3).is_err());
     }
 
     /// A new file's first batch says everything but the entries again.

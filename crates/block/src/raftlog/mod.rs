@@ -1,15 +1,504 @@
-//! The log that all groups of a store share.
+//! The log that all groups of a store share: the only thing that is durable before a write is answered.
 //!
 //! ```text
-//!   log/000007.log   head  batch batch batch …      direct, filled with zeros ahead (log::Pool)
+//!   log/000007.log   head  batch batch batch …      direct
 //!                    │     └ one durable write each; batches share no unit of the device
 //!                    └ 4 KiB: of which store, which number, what came before
+//!
+//!   append ──> Append, run or done by a queue ──> landed ──> Landed: these batches are durable
 //! ```
 //!
-//! A new file is begun at each open, so nothing that lies behind a cut ever comes back.
+//! The first batch of a file says the state of every group, so that older files are needed for their entries
+//! only. A new file is begun at each open, so nothing that lies behind a cut ever comes back. A write that
+//! fails ends its file, and what was not durable is written to a new one, with everything appended since.
+//!
+//! What is dropped from the log must be in the data file: see [`RaftLog::truncate`].
 #![deny(clippy::indexing_slicing)]
 
 pub mod batch;
 pub mod file_head;
+pub mod files;
 pub mod groups;
+mod recover;
 pub mod scan;
+#[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+
+use base::rng::Rng;
+use base::{Error, Result};
+use bytes::Bytes;
+use io::queue::Request;
+use io::{AlignedBuf, File, FileSystem, WriteSync, buffer::PAGE};
+use log::{Batches, Flight};
+
+use crate::ids::{BLOCK, Group, Index, Term, Uuid};
+use crate::store::sync::SyncTicket;
+use batch::{Item, Kind, Place};
+use file_head::FileHead;
+use files::Files;
+use groups::{Groups, Payload};
+
+/// How a store's log is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// The store.
+    pub store: Uuid,
+    /// What the device writes as a whole, bytes: see [`io::Probe::write_unit`].
+    pub unit: u32,
+    /// How many batches may be on their way at once, at least 1.
+    pub depth: u32,
+    /// Bytes of a file.
+    pub file_bytes: u64,
+    /// Files that only batches with checkpoints may begin.
+    pub reserved_files: usize,
+    /// What the nonces of the files are drawn from.
+    pub seed: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct RaftLog {
+    options: Options,
+    files: Files,
+    rng: Rng,
+    groups: Groups,
+    /// Files in use that are not written any more.
+    older: BTreeMap<u64, Arc<dyn File>>,
+    current: Current,
+    /// Batches that are not durable, oldest first.
+    flying: VecDeque<Flying>,
+    /// How many batches there were.
+    count: u64,
+}
+
+/// The file that is written.
+#[derive(Debug)]
+struct Current {
+    number: u64,
+    nonce: u64,
+    /// How many batches it has.
+    sequence: u64,
+    log: Batches,
+}
+
+/// A batch that is not durable.
+#[derive(Debug)]
+struct Flying {
+    ids: Vec<BatchId>,
+    end: u64,
+    items: Vec<Item>,
+    tokens: Vec<TruncateToken>,
+}
+
+/// Names a batch as long as the log is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BatchId(pub u64);
+
+/// A batch on its way to the device.
+#[derive(Debug)]
+#[must_use = "the log waits until `RaftLog::landed` is told how it went"]
+pub struct Append {
+    flight: Flight,
+}
+
+impl Append {
+    /// Writes it, and returns when it is durable.
+    pub fn run(&self) -> Result<()> {
+        self.flight.run()
+    }
+
+    /// The write, for a queue to do. `None`: [`Append::run`] must do it.
+    pub fn request(&mut self, token: u64) -> Option<Request> {
+        self.flight.request(token)
+    }
+
+    /// Bytes that it writes.
+    pub fn bytes(&self) -> u64 {
+        self.flight.bytes()
+    }
+}
+
+/// What is known once an [`Append`] has landed.
+#[derive(Debug, Default)]
+#[must_use = "batches may have to be written again"]
+pub struct Landed {
+    /// Batches that are durable now, in their order.
+    pub durable: Vec<BatchId>,
+    /// Proofs that checkpoints among them are.
+    pub tokens: Vec<TruncateToken>,
+    /// Where the write had failed: what was not durable, on its way to a new file.
+    pub again: Option<Append>,
+}
+
+/// A checkpoint to be appended: a group's state at a place up to which its data is durable.
+#[derive(Debug)]
+#[must_use = "the log is kept until it is appended"]
+pub struct Checkpoint {
+    group: Group,
+    through: Index,
+    term: Term,
+    state: Bytes,
+}
+
+impl Checkpoint {
+    /// A checkpoint where `ticket` says, with the term of that entry and the group's state there.
+    pub fn at(ticket: &SyncTicket, term: Term, state: Bytes) -> Self {
+        Self {
+            group: ticket.group(),
+            through: ticket.through(),
+            term,
+            state,
+        }
+    }
+
+    /// Bytes that it takes in a batch, at most.
+    pub fn bytes(&self) -> usize {
+        128 + self.state.len()
+    }
+
+    fn items(&self) -> [Item; 2] {
+        let item = |kind, inline| Item {
+            kind,
+            flags: 0,
+            group: self.group,
+            index: self.through,
+            term: self.term,
+            inline,
+            payload: Bytes::new(),
+        };
+        [
+            item(Kind::Checkpoint, Bytes::new()),
+            item(Kind::GroupState, self.state.clone()),
+        ]
+    }
+}
+
+/// Proof that a group's data is durable up to a place, and that the log says so durably.
+#[derive(Debug)]
+#[must_use = "the log is kept until somebody shows it"]
+pub struct TruncateToken {
+    group: Group,
+    through: Index,
+}
+
+impl TruncateToken {
+    /// The group.
+    pub fn group(&self) -> Group {
+        self.group
+    }
+
+    /// Up to which entry.
+    pub fn through(&self) -> Index {
+        self.through
+    }
+}
+
+impl RaftLog {
+    /// Opens the log in `dir`, which [`Files::make`] has made: reads what a crash has left, and begins a new
+    /// file. `newest`: the number of a file that is known to have been begun, 0 if none is.
+    ///
+    /// Errors: Corruption, where something that was acknowledged is missing or damaged.
+    pub fn open(
+        fs: Arc<dyn FileSystem>,
+        dir: &Path,
+        options: Options,
+        newest: u64,
+    ) -> Result<Self> {
+        recover::open(fs, dir, options, newest)
+    }
+
+    /// What the log holds of each group.
+    pub fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
+    /// The number of the file that is written.
+    pub fn file_number(&self) -> u64 {
+        self.current.number
+    }
+
+    /// How full the log is, from 0 to 1; entries have no place from 1 on.
+    pub fn fill(&self) -> f64 {
+        let spare = self
+            .files
+            .spare()
+            .saturating_sub(self.options.reserved_files);
+        let all = self.older.len() + 1 + spare;
+        let written = self.current.log.size().min(self.options.file_bytes);
+        let used = self.older.len() as f64 + written as f64 / self.options.file_bytes as f64;
+        used / all as f64
+    }
+
+    /// How many batches are not durable.
+    pub fn flying(&self) -> usize {
+        self.flying.len()
+    }
+
+    /// Whether a batch of `bytes` ([`batch::bytes`]) may be appended now, or a flight must land before.
+    pub fn can_append(&self, bytes: u64) -> bool {
+        self.flying.is_empty() || (self.fits(bytes) && self.current.log.has_slot(true))
+    }
+
+    fn fits(&self, bytes: u64) -> bool {
+        self.current.log.size() + bytes <= self.options.file_bytes
+    }
+
+    /// Appends a batch of entries, hard states, purges, and checkpoints; it is one durable write.
+    ///
+    /// Errors: a flight must land before ([`RaftLog::can_append`]); the items cannot be; no file is left, where
+    /// nothing is appended; or the new file could not be begun, and the log is at its end.
+    pub fn append(
+        &mut self,
+        items: Vec<Item>,
+        checkpoints: &[Checkpoint],
+    ) -> Result<(BatchId, Append)> {
+        let mine = |i: &Item| matches!(i.kind, Kind::Entry | Kind::HardState | Kind::Purge);
+        if !items.iter().all(mine) {
+            return Err(Error::broken("a checkpoint without a ticket"));
+        }
+        let tokens = checkpoints.iter().map(|c| TruncateToken {
+            group: c.group,
+            through: c.through,
+        });
+        let tokens = tokens.collect();
+        let mut items = items;
+        items.extend(checkpoints.iter().flat_map(Checkpoint::items));
+        let bytes = batch::bytes(&items, self.options.unit as usize);
+        if !self.can_append(bytes) {
+            return Err(Error::broken("a batch too many was appended"));
+        }
+        if !self.fits(bytes) {
+            self.check_room(&items, bytes, checkpoints.is_empty())?;
+            self.begin_file(self.current.log.size())?;
+        }
+        self.count += 1;
+        let id = BatchId(self.count);
+        let append = self.start(vec![id], items, tokens)?;
+        Ok((id, append))
+    }
+
+    /// Errors: a new file may not be begun for this.
+    fn check_room(&self, items: &[Item], bytes: u64, only_entries: bool) -> Result<()> {
+        let states = batch::bytes(&self.groups.states(), self.options.unit as usize);
+        let most = self.options.file_bytes - file_head::LEN as u64;
+        if bytes + states > most {
+            return Err(Error::broken(format!(
+                "a batch of {} items has {bytes} bytes, and a file takes {most}",
+                items.len()
+            )));
+        }
+        let reserved = if only_entries {
+            self.options.reserved_files
+        } else {
+            0
+        };
+        if self.files.spare() <= reserved {
+            return Err(Error::new(
+                base::ErrorKind::NoSpace,
+                "the log is full: nothing is written back fast enough",
+            )
+            .hint("see the checkpoints of the store's groups"));
+        }
+        Ok(())
+    }
+
+    /// Takes items in, and makes them the next batch of the file; the first has the groups' states before.
+    fn start(
+        &mut self,
+        ids: Vec<BatchId>,
+        items: Vec<Item>,
+        tokens: Vec<TruncateToken>,
+    ) -> Result<Append> {
+        let current = &mut self.current;
+        let mut all = Vec::new();
+        if current.sequence == 0 {
+            all = self.groups.states();
+        }
+        let states = all.len();
+        all.extend(items.iter().cloned());
+        let place = Place {
+            file_number: current.number,
+            nonce: current.nonce,
+            sequence: current.sequence + 1,
+            durable: current.log.durable().0,
+        };
+        let unit = self.options.unit as usize;
+        let payloads = items.iter().map(|i| i.payload.clone());
+        let payloads: Vec<Bytes> = payloads.filter(|p| !p.is_empty()).collect();
+        let frame = |_, out: &mut AlignedBuf| batch::frame(place, &all, unit, out);
+        let start = current.log.append(frame, payloads)?.0;
+        let Some(flight) = current.log.begin(true)? else {
+            return Err(Error::broken("a batch has nothing to be written"));
+        };
+        current.sequence += 1;
+        let mut at = start + batch::head_bytes(&all).next_multiple_of(unit) as u64;
+        for item in all.get(states..).unwrap_or_default() {
+            let payload = Payload {
+                offset: at,
+                bytes: item.payload.len() as u32,
+                here: Some(item.payload.clone()),
+            };
+            at += item.payload.len() as u64;
+            self.groups.take(item, current.number, payload)?;
+        }
+        self.flying.push_back(Flying {
+            ids,
+            end: flight.end().0,
+            items,
+            tokens,
+        });
+        Ok(Append { flight })
+    }
+
+    /// Begins the next file, behind `end` of the current one. Errors: the log is at its end.
+    fn begin_file(&mut self, end: u64) -> Result<()> {
+        let predecessor = (self.current.number, end);
+        let number = self.current.number + 1;
+        let next = Current::begin(
+            &mut self.files,
+            &mut self.rng,
+            &self.options,
+            number,
+            predecessor,
+        )?;
+        let old = std::mem::replace(&mut self.current, next);
+        self.older.insert(old.number, Arc::clone(old.log.file()));
+        Ok(())
+    }
+
+    /// A batch has landed, well or not. Errors: the log could not be gone on with; what is not said to be
+    /// durable may be or not.
+    pub fn landed(&mut self, append: Append, outcome: Result<()>) -> Result<Landed> {
+        let failed = self.current.log.landed(append.flight, outcome).is_err();
+        let mut landed = Landed::default();
+        let durable = self.current.log.durable().0;
+        while self.flying.front().is_some_and(|f| f.end <= durable) {
+            let Some(done) = self.flying.pop_front() else {
+                break;
+            };
+            landed.durable.extend(done.ids);
+            landed.tokens.extend(done.tokens);
+        }
+        if failed && self.current.log.all_landed() {
+            landed.again = self.write_again()?;
+        }
+        Ok(landed)
+    }
+
+    /// Writes what is not durable to a new file, as one batch.
+    fn write_again(&mut self) -> Result<Option<Append>> {
+        self.begin_file(self.current.log.durable().0)?;
+        let (mut ids, mut items, mut tokens) = (Vec::new(), Vec::new(), Vec::new());
+        for flying in self.flying.drain(..) {
+            ids.extend(flying.ids);
+            items.extend(flying.items);
+            tokens.extend(flying.tokens);
+        }
+        if ids.is_empty() {
+            return Ok(None);
+        }
+        self.start(ids, items, tokens).map(Some)
+    }
+
+    /// Drops entries that the data file has durably, as the token proves, but those from `keep_from` on, which
+    /// a follower may need; and files that no group needs then. Errors: a file could not be given back.
+    pub fn truncate(&mut self, token: TruncateToken, keep_from: Index) -> Result<()> {
+        let through = token.through.min(Index(keep_from.0.saturating_sub(1)));
+        self.groups.unload(token.group, token.through);
+        self.groups.truncate(token.group, through);
+        self.free_files()
+    }
+
+    /// Gives back files that no group needs.
+    fn free_files(&mut self) -> Result<()> {
+        let needed = self.groups.first_needed().unwrap_or(u64::MAX);
+        while let Some((&number, _)) = self.older.first_key_value() {
+            // Until the states in the current file are durable, those before are the only ones.
+            if number >= needed || self.current.log.durable().0 <= file_head::LEN as u64 {
+                break;
+            }
+            self.files.free(number)?;
+            self.older.remove(&number);
+        }
+        Ok(())
+    }
+
+    /// The bytes of a group's entry. Errors: it is not kept; its file cannot be read, or has something else.
+    pub fn payload(&self, group: Group, index: Index) -> Result<Bytes> {
+        let entry = self.groups.get(group).and_then(|g| g.entry(index));
+        let Some(entry) = entry else {
+            return Err(Error::broken(format!(
+                "entry {index} of group {group} is not in the log"
+            )));
+        };
+        if let Some(here) = &entry.payload.here {
+            return Ok(here.clone());
+        }
+        let Payload { offset, bytes, .. } = entry.payload;
+        let file = if entry.file == self.current.number {
+            Some(self.current.log.file())
+        } else {
+            self.older.get(&entry.file)
+        };
+        let file = file.ok_or_else(|| Error::broken("an entry's file is not in use"))?;
+        let mut buf = AlignedBuf::zeroed((bytes as usize).next_multiple_of(PAGE), PAGE)?;
+        io::read_exact_at(&**file, &mut buf, offset)?;
+        buf.resize(bytes as usize)?;
+        let item = Item {
+            kind: Kind::Entry,
+            flags: 0,
+            group,
+            index,
+            term: entry.term,
+            inline: entry.inline.clone(),
+            payload: buf.into(),
+        };
+        if !item.payload_is_whole() {
+            let what = format!("entry {index} of group {group} has another checksum");
+            return Err(Error::corruption(what).file(file.path()).offset(offset));
+        }
+        Ok(item.payload)
+    }
+}
+
+impl Current {
+    /// Makes a spare file a log: its head is durable when it returns.
+    fn begin(
+        files: &mut Files,
+        rng: &mut Rng,
+        options: &Options,
+        number: u64,
+        predecessor: (u64, u64),
+    ) -> Result<Self> {
+        let file = files.take(number)?;
+        let head = FileHead {
+            unit: options.unit,
+            store: options.store,
+            number,
+            predecessor: predecessor.0,
+            predecessor_end: predecessor.1,
+            nonce: rng.next_u64(),
+        };
+        let mut bytes = AlignedBuf::new(PAGE);
+        bytes.extend_from_slice(&head.encode())?;
+        io::write_all_at(&*file, &bytes, 0, WriteSync::Dsync)?;
+        let log = Batches::at(file, file_head::LEN as u64, options.unit, options.depth)?;
+        Ok(Self {
+            number,
+            nonce: head.nonce,
+            sequence: 0,
+            log,
+        })
+    }
+}
+
+/// The most bytes of a batch that has `entries` with `blocks` in all, heads of 64 bytes each.
+pub fn batch_bytes_for(entries: usize, blocks: usize, unit: usize) -> u64 {
+    let head = batch::HEAD + entries * 128 + blocks * 4;
+    (head.next_multiple_of(unit) + blocks * BLOCK) as u64
+}

@@ -54,6 +54,17 @@ impl<'a> Scan<'a> {
         })
     }
 
+    /// Whether behind the file's head, which cannot be read, lies the first batch of a file with `number`.
+    pub fn has_batch_of(file: &dyn File, number: u64, unit: u32) -> Result<bool> {
+        let unit = unit as usize;
+        let first = read(file, file_head::LEN as u64, PAGE)?;
+        let Some(sizes) = batch::sizes(&first, unit) else {
+            return Ok(false);
+        };
+        let head = read(file, file_head::LEN as u64, sizes.head_bytes)?;
+        Ok(batch::place(&head, sizes).is_some_and(|p| p.file_number == number))
+    }
+
     /// The file's head.
     pub fn head(&self) -> FileHead {
         self.head

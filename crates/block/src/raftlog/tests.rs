@@ -1,0 +1,377 @@
+//! A log on a real file system: what is durable is found again, whatever a crash leaves of the rest.
+
+use std::path::PathBuf;
+
+use base::checksum::crc32c;
+use io::posix::Posix;
+use io::{OpenHow, SyncKind};
+
+use super::*;
+use crate::store::data::{Data, SLOT_BYTES};
+use crate::store::dirty::Dirty;
+
+const UNIT: u32 = 512;
+const FILE_BYTES: u64 = 64 << 10;
+const A: Group = Group(1);
+const B: Group = Group(2);
+
+struct Dir {
+    _temp: tempfile::TempDir,
+    log: PathBuf,
+    data: Arc<dyn File>,
+}
+
+fn options(seed: u64) -> Options {
+    Options {
+        store: Uuid([9; 16]),
+        unit: UNIT,
+        depth: 2,
+        file_bytes: FILE_BYTES,
+        reserved_files: 2,
+        seed,
+    }
+}
+
+impl Dir {
+    fn new(files: u32) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        Files::make(&Posix::shared(), &log, files, FILE_BYTES, &mut |_| ()).unwrap();
+        let data = Posix
+            .open(&dir.path().join("data"), OpenHow::CREATE_NEW)
+            .unwrap();
+        data.truncate(SLOT_BYTES).unwrap();
+        Self {
+            _temp: dir,
+            log,
+            data,
+        }
+    }
+
+    fn open(&self, seed: u64) -> RaftLog {
+        self.try_open(seed, 0).unwrap()
+    }
+
+    fn try_open(&self, seed: u64, newest: u64) -> Result<RaftLog> {
+        RaftLog::open(Posix::shared(), &self.log, options(seed), newest)
+    }
+
+    /// A ticket for everything of a group up to `through`.
+    fn ticket(&self, group: Group, through: u64) -> SyncTicket {
+        let mut data = Data::open(Arc::clone(&self.data), 1).unwrap();
+        let marked = Dirty::after(group, Index(through)).mark().unwrap();
+        let written = data.write_back(vec![marked]).unwrap();
+        written.sync().unwrap().pop().unwrap().0
+    }
+
+    /// Makes a write to a file, which is not the log's own.
+    fn overwrite(&self, number: u64, offset: u64, bytes: &[u8]) {
+        let path = self.log.join(format!("{number:06}.log"));
+        let file = Posix.open(&path, OpenHow::UPDATE).unwrap();
+        io::write_all_at(&*file, bytes, offset, WriteSync::None).unwrap();
+        file.sync(SyncKind::All).unwrap();
+    }
+}
+
+fn entry(group: Group, index: u64, term: u64, blocks: usize) -> Item {
+    let mut payload = AlignedBuf::zeroed(blocks * BLOCK, PAGE).unwrap();
+    payload.fill((index * 7 + term) as u8);
+    let mut inline = vec![term as u8; 48];
+    for block in payload.chunks(BLOCK) {
+        inline.extend(crc32c(block).to_le_bytes());
+    }
+    Item {
+        kind: Kind::Entry,
+        flags: 0,
+        group,
+        index: Index(index),
+        term: Term(term),
+        inline: inline.into(),
+        payload: payload.into(),
+    }
+}
+
+/// Appends one batch and lets it land.
+fn write(log: &mut RaftLog, items: Vec<Item>) {
+    let (id, append) = log.append(items, &[]).unwrap();
+    let outcome = append.run();
+    let landed = log.landed(append, outcome).unwrap();
+    assert_eq!(landed.durable, [id]);
+    assert!(landed.again.is_none());
+}
+
+fn checkpoint(log: &mut RaftLog, ticket: &SyncTicket, keep_from: u64) {
+    let c = Checkpoint::at(ticket, Term(1), Bytes::from_static(b"members"));
+    let (_, append) = log.append(vec![], &[c]).unwrap();
+    let outcome = append.run();
+    let landed = log.landed(append, outcome).unwrap();
+    for token in landed.tokens {
+        log.truncate(token, Index(keep_from)).unwrap();
+    }
+}
+
+fn kept(log: &RaftLog, group: Group) -> Vec<(u64, u64)> {
+    let Some(g) = log.groups().get(group) else {
+        return vec![];
+    };
+    let range = g.first().0..=g.last().0;
+    range
+        .map(|i| {
+            let e = g.entry(Index(i)).unwrap();
+            let payload = log.payload(group, Index(i)).unwrap();
+            let all = |b: &u8| *b == (i * 7 + e.term.0) as u8;
+            assert!(payload.iter().all(all), "entry {i} of {group}");
+            (i, e.term.0)
+        })
+        .collect()
+}
+
+#[test]
+fn what_is_durable_is_found_again_over_several_files() {
+    let dir = Dir::new(14);
+    let mut log = dir.open(1);
+    for i in 1..40 {
+        write(
+            &mut log,
+            vec![entry(A, i, 1, 1), entry(B, i, 2, (i % 3) as usize)],
+        );
+    }
+    assert!(log.file_number() > 3, "{}", log.file_number());
+    let before = (kept(&log, A), kept(&log, B));
+    drop(log);
+    let mut log = dir.open(2);
+    assert_eq!((kept(&log, A), kept(&log, B)), before);
+    // A suffix of another leader's goes.
+    write(&mut log, vec![entry(A, 30, 3, 2)]);
+    drop(log);
+    let log = dir.open(3);
+    let a = kept(&log, A);
+    assert_eq!((a.len(), a.last()), (30, Some(&(30, 3))));
+}
+
+#[test]
+fn files_go_round_as_checkpoints_let_them() {
+    let dir = Dir::new(6);
+    let mut log = dir.open(1);
+    let mut begun = 0;
+    for i in 1..200 {
+        write(&mut log, vec![entry(A, i, 1, 2)]);
+        if log.fill() > 0.5 {
+            checkpoint(&mut log, &dir.ticket(A, i), i.saturating_sub(3));
+            begun = log.file_number();
+        }
+    }
+    assert!(begun > 12, "{begun}");
+    assert!(log.fill() < 0.8);
+    let before = kept(&log, A);
+    let g = log.groups().get(A).unwrap();
+    assert_eq!(&g.state()[..], b"members");
+    let (first, synced) = (g.first(), g.synced());
+    drop(log);
+    let log = dir.open(2);
+    let g = log.groups().get(A).unwrap();
+    assert_eq!((g.synced(), &g.state()[..]), (synced, &b"members"[..]));
+    assert!(g.first() <= first);
+    assert!(kept(&log, A).ends_with(&before));
+}
+
+#[test]
+fn a_full_log_takes_checkpoints_and_no_entries() {
+    let dir = Dir::new(5);
+    let mut log = dir.open(1);
+    let mut i = 1;
+    let e = loop {
+        match log.append(vec![entry(A, i, 1, 4)], &[]) {
+            Err(e) => break e,
+            Ok((_, append)) => {
+                let outcome = append.run();
+                assert_eq!(log.landed(append, outcome).unwrap().durable.len(), 1);
+                i += 1;
+            }
+        }
+    };
+    assert_eq!(e.kind(), base::ErrorKind::NoSpace);
+    assert!(e.to_string().contains("written back"), "{e}");
+    assert!(
+        log.groups().get(A).unwrap().last() < Index(i),
+        "nothing was taken in"
+    );
+    checkpoint(&mut log, &dir.ticket(A, i - 1), i);
+    write(&mut log, vec![entry(A, i, 1, 4)]);
+}
+
+/// Openings that come to nothing use no files up.
+#[test]
+fn a_store_is_opened_any_number_of_times() {
+    let dir = Dir::new(4);
+    write(&mut dir.open(1), vec![entry(A, 1, 1, 1)]);
+    let mut newest = 0;
+    for seed in 2..20 {
+        let log = dir.try_open(seed, newest).unwrap();
+        assert!(log.file_number() > newest);
+        newest = log.file_number();
+        assert_eq!(kept(&log, A), [(1, 1)]);
+    }
+    assert_eq!(dir.open(20).files.spare(), 2);
+}
+
+#[test]
+fn a_file_that_is_missing_or_damaged_is_named() {
+    let dir = Dir::new(8);
+    let mut log = dir.open(1);
+    for i in 1..40 {
+        write(&mut log, vec![entry(A, i, 1, 1)]);
+    }
+    let newest = log.file_number();
+    drop(log);
+    let path = |n: u64| dir.log.join(format!("{n:06}.log"));
+    let away = dir.log.join("away");
+    let refused = |what: &str, needle: &str| {
+        let e = dir.try_open(7, newest).unwrap_err();
+        assert!(
+            e.is_corruption() && e.to_string().contains(needle),
+            "{what}: {e}"
+        );
+    };
+    for n in 1..=newest {
+        std::fs::rename(path(n), &away).unwrap();
+        refused(
+            "gone",
+            if n == newest {
+                "is missing"
+            } else {
+                "missing from the log"
+            },
+        );
+        std::fs::rename(&away, path(n)).unwrap();
+    }
+    for n in 1..=newest {
+        let whole = std::fs::read(path(n)).unwrap();
+        dir.overwrite(n, 16, b"another store...");
+        refused("a head", "head of a log file");
+        std::fs::write(path(n), &whole).unwrap();
+        // Below what a later batch, or file, says was durable.
+        dir.overwrite(n, 4096 + 512 + 77, b"?");
+        refused("a batch", &format!("{n:06}.log"));
+        std::fs::write(path(n), &whole).unwrap();
+    }
+    std::fs::copy(path(1), path(newest)).unwrap();
+    refused("another file", "is missing");
+}
+
+/// Another store's log was brought here.
+#[test]
+fn a_log_of_another_store_is_refused() {
+    let dir = Dir::new(4);
+    write(&mut dir.open(1), vec![entry(A, 1, 1, 1)]);
+    let theirs = Options {
+        store: Uuid([8; 16]),
+        ..options(2)
+    };
+    let e = RaftLog::open(Posix::shared(), &dir.log, theirs, 0).unwrap_err();
+    assert!(e.to_string().contains("is of store 09090909"), "{e}");
+}
+
+/// Two batches are on their way; a crash leaves any part of them. Either is whole or not there, the second
+/// never without the first.
+#[test]
+fn a_crash_leaves_a_prefix_of_what_was_on_its_way() {
+    let dir = Dir::new(6);
+    let mut log = dir.open(1);
+    write(&mut log, vec![entry(A, 1, 1, 1)]);
+    let number = log.file_number();
+    let from = log.current.log.size();
+    let (_, first) = log.append(vec![entry(A, 2, 1, 1)], &[]).unwrap();
+    let middle = log.current.log.size();
+    let (_, second) = log.append(vec![entry(A, 3, 1, 2)], &[]).unwrap();
+    assert!(!log.can_append(1), "two are on their way");
+    let end = log.current.log.size();
+    first.run().unwrap();
+    second.run().unwrap();
+    drop(log);
+    let path = dir.log.join(format!("{number:06}.log"));
+    let whole = std::fs::read(&path).unwrap();
+    let units = (end - from) / u64::from(UNIT);
+    for lost in 0..units {
+        let at = (from + lost * u64::from(UNIT)) as usize;
+        let mut torn = whole.clone();
+        torn[at..at + UNIT as usize].fill(0);
+        std::fs::write(&path, &torn).unwrap();
+        let names = std::fs::read_dir(&dir.log).unwrap();
+        let names: Vec<_> = names.map(|n| n.unwrap().path()).collect();
+        let log = dir.open(100 + lost);
+        let last = log.groups().get(A).unwrap().last().0;
+        let unchanged = whole[at..at + UNIT as usize].iter().all(|&b| b == 0);
+        let expected = match at as u64 {
+            _ if unchanged => 3,
+            at if at < middle => 1,
+            _ => 2,
+        };
+        assert_eq!(last, expected, "unit {lost} of {units}");
+        // The new file goes again, for the next round.
+        let begun = log.file_number();
+        drop(log);
+        std::fs::rename(
+            dir.log.join(format!("{begun:06}.log")),
+            dir.log.join("spare-99"),
+        )
+        .unwrap();
+        drop(names);
+    }
+}
+
+/// A write failed while the next was on its way: both go to a new file, and nothing behind the hole counts.
+#[test]
+fn what_failed_is_written_to_a_new_file() {
+    let dir = Dir::new(6);
+    let mut log = dir.open(1);
+    write(&mut log, vec![entry(A, 1, 1, 1)]);
+    let number = log.file_number();
+    for order in [[0, 1], [1, 0]] {
+        let last = log.groups().get(A).unwrap().last().0;
+        let (one, first) = log.append(vec![entry(A, last + 1, 1, 1)], &[]).unwrap();
+        let (two, second) = log.append(vec![entry(A, last + 2, 1, 2)], &[]).unwrap();
+        second.run().unwrap();
+        let failed = Err(Error::aborted("planted"));
+        let mut both = [Some((first, failed)), Some((second, Ok(())))];
+        let mut again = None;
+        for which in order {
+            assert!(again.is_none());
+            let (append, outcome) = both[which].take().unwrap();
+            let landed = log.landed(append, outcome).unwrap();
+            assert!(landed.durable.is_empty());
+            again = landed.again;
+        }
+        let again = again.unwrap();
+        assert!(log.file_number() > number);
+        let outcome = again.run();
+        let landed = log.landed(again, outcome).unwrap();
+        assert_eq!(landed.durable, [one, two]);
+        write(&mut log, vec![entry(A, last + 3, 1, 0)]);
+    }
+    let before = kept(&log, A);
+    assert_eq!(before.len(), 7);
+    drop(log);
+    assert_eq!(kept(&dir.open(2), A), before);
+}
+
+/// A checkpoint that was on its way with a failed write gives its token once, when it is durable.
+#[test]
+fn a_token_comes_when_its_checkpoint_is_durable() {
+    let dir = Dir::new(6);
+    let mut log = dir.open(1);
+    write(&mut log, vec![entry(A, 1, 1, 1)]);
+    let ticket = dir.ticket(A, 1);
+    let c = Checkpoint::at(&ticket, Term(1), Bytes::new());
+    let (id, append) = log.append(vec![], &[c]).unwrap();
+    let landed = log.landed(append, Err(Error::aborted("planted"))).unwrap();
+    assert!(landed.tokens.is_empty());
+    let again = landed.again.unwrap();
+    let outcome = again.run();
+    let landed = log.landed(again, outcome).unwrap();
+    assert_eq!((landed.durable, landed.tokens.len()), (vec![id], 1));
+    let mut forged = entry(A, 1, 1, 0);
+    forged.kind = Kind::Checkpoint;
+    let e = log.append(vec![forged], &[]).unwrap_err();
+    assert!(e.to_string().contains("without a ticket"), "{e}");
+}
