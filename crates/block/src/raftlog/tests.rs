@@ -60,7 +60,7 @@ impl Dir {
     fn ticket(&self, group: Group, through: u64) -> SyncTicket {
         let mut data = Data::open(Arc::clone(&self.data), 1).unwrap();
         let marked = Dirty::after(group, Index(through)).mark().unwrap();
-        let written = data.write_back(vec![marked]).unwrap();
+        let written = data.write_back(vec![marked], &mut |_| ()).unwrap();
         written.sync().unwrap().pop().unwrap().0
     }
 

@@ -12,7 +12,9 @@ use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::sync::Arc;
 
+use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, ErrorKind, Result};
+use bytes::Bytes;
 use io::{AlignedBuf, File, SyncKind, WriteSync, buffer::PAGE};
 
 use super::dirty::{Content, Key, Write};
@@ -91,19 +93,40 @@ pub enum Held {
     },
 }
 
-/// See the module.
+/// See the module. Writes; [`Reader`] reads beside it.
 #[derive(Debug)]
 pub struct Data {
     file: Arc<dyn File>,
+    index: Arc<Mutex<Map>>,
+    /// Pages written since the last sync. Until then the durable one of an extent must not be written over.
+    written: BTreeMap<(Slot, u8), Page>,
+    /// A failed sync: what the file holds is not known any more.
+    failure: Option<Error>,
+}
+
+/// What is where.
+#[derive(Debug)]
+struct Map {
     slots: u32,
     chunks: BTreeMap<ChunkKey, Slot>,
     /// The pages that are durable.
     pages: BTreeMap<(Slot, u8), Page>,
-    /// Those written since the last sync. Until then the durable one of an extent must not be written over.
-    written: BTreeMap<(Slot, u8), Page>,
     free: Vec<Slot>,
-    /// A failed sync: what the file holds is not known any more.
-    failure: Option<Error>,
+}
+
+/// Finds blocks, while a [`Data`] writes others.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    file: Arc<dyn File>,
+    index: Arc<Mutex<Map>>,
+}
+
+/// What is to be written for some blocks.
+#[derive(Debug, Default)]
+struct Plan<'w> {
+    /// Blocks that lie one behind the other, and where.
+    runs: Vec<(u64, Vec<&'w Bytes>)>,
+    pages: BTreeMap<(Slot, u8), Page>,
 }
 
 impl Data {
@@ -119,25 +142,84 @@ impl Data {
             .file(file.path())
             .hint("is it another store's data file?"));
         }
-        let mut data = Self {
-            file,
+        let mut index = Map {
             slots,
             chunks: BTreeMap::new(),
             pages: BTreeMap::new(),
-            written: BTreeMap::new(),
             free: Vec::new(),
-            failure: None,
         };
         let mut head = AlignedBuf::zeroed(HEAD as usize, PAGE)?;
         for slot in (0..slots).rev().map(Slot) {
             let at = u64::from(slot.0) * SLOT_BYTES;
-            io::read_exact_at(&*data.file, &mut head, at)?;
-            data.read_slot(slot, &head)
-                .map_err(|e| e.or_file(data.file.path()).offset(at))?;
+            io::read_exact_at(&*file, &mut head, at)?;
+            index
+                .read_slot(slot, &head)
+                .map_err(|e| e.or_file(file.path()).offset(at))?;
         }
-        Ok(data)
+        Ok(Self {
+            file,
+            index: Arc::new(Mutex::new(index)),
+            written: BTreeMap::new(),
+            failure: None,
+        })
     }
 
+    /// What reads beside it.
+    pub fn reader(&self) -> Reader {
+        Reader {
+            file: Arc::clone(&self.file),
+            index: Arc::clone(&self.index),
+        }
+    }
+
+    /// Errors: a sync has failed.
+    fn check(&self) -> Result<()> {
+        self.failure.as_ref().map_or(Ok(()), |e| Err(e.duplicate()))
+    }
+
+    /// Writes blocks of a group, in their order, and the pages of their extents; `pace` is told the bytes
+    /// before each write, and may wait. An error leaves some of them written, which is of no account: they
+    /// are dirty still.
+    pub(super) fn write(
+        &mut self,
+        group: Group,
+        writes: &[Write],
+        pace: &mut dyn FnMut(u64),
+    ) -> Result<()> {
+        self.check()?;
+        let plan = lock(&self.index)
+            .plan(&self.written, group, writes)
+            .map_err(|e| e.or_file(self.file.path()))?;
+        for (at, run) in plan.runs {
+            pace((run.len() * BLOCK) as u64);
+            let mut slices: Vec<IoSlice<'_>> = run.into_iter().map(|b| IoSlice::new(b)).collect();
+            io::write_all_vectored_at(&*self.file, &mut slices, at, WriteSync::None)?;
+        }
+        for ((slot, extent), page) in plan.pages {
+            let mut bytes = AlignedBuf::new(PAGE);
+            bytes.extend_from_slice(&page.encode())?;
+            let nth = u64::from(extent) * 2 + page.copy();
+            let at = u64::from(slot.0) * SLOT_BYTES + nth * page::LEN as u64;
+            pace(page::LEN as u64);
+            io::write_all_at(&*self.file, &bytes, at, WriteSync::None)?;
+            self.written.insert((slot, extent), page);
+        }
+        Ok(())
+    }
+
+    /// Makes what was written durable. An error is kept: nothing of the file is trusted any more.
+    pub(super) fn sync(&mut self) -> Result<()> {
+        self.check()?;
+        let synced = self.file.sync(SyncKind::Data);
+        match &synced {
+            Ok(()) => lock(&self.index).pages.append(&mut self.written),
+            Err(e) => self.failure = Some(e.duplicate()),
+        }
+        synced
+    }
+}
+
+impl Map {
     fn read_slot(&mut self, slot: Slot, head: &[u8]) -> Result<()> {
         let mut owner: Option<ChunkKey> = None;
         let mut extents = head.chunks_exact(2 * page::LEN);
@@ -171,81 +253,6 @@ impl Data {
         Ok(())
     }
 
-    /// How many slots are free.
-    pub fn free_slots(&self) -> usize {
-        self.free.len()
-    }
-
-    /// How many slots there are.
-    pub fn slots(&self) -> u32 {
-        self.slots
-    }
-
-    /// The chunks that are here.
-    pub fn chunks(&self) -> impl Iterator<Item = (&ChunkKey, &Slot)> {
-        self.chunks.iter()
-    }
-
-    /// The last entry of which something is in a page.
-    pub fn last_index(&self, group: Group) -> Option<Index> {
-        let pages = self.pages.values().filter(|p| p.owner.group == group);
-        pages.map(|p| p.last_index).max()
-    }
-
-    /// What the file has of a block, the dirty map aside.
-    pub fn held(&self, group: Group, key: &Key) -> Held {
-        let Some(&slot) = self.chunks.get(&ChunkKey::of(group, key)) else {
-            return Held::Absent;
-        };
-        let (extent, nth) = place_of(key);
-        let Some(page) = self.pages.get(&(slot, extent)) else {
-            return Held::Absent;
-        };
-        match page.crc(nth) {
-            Some(crc) => Held::There {
-                offset: block_at(slot, key),
-                crc,
-            },
-            None if page.present.has(nth) => Held::Zero,
-            None => Held::Absent,
-        }
-    }
-
-    /// Errors: a sync has failed.
-    fn check(&self) -> Result<()> {
-        self.failure.as_ref().map_or(Ok(()), |e| Err(e.duplicate()))
-    }
-
-    /// Writes blocks of a group, in their order, and the pages of their extents. An error leaves some of
-    /// them written, which is of no account: they are dirty still.
-    pub(super) fn write(&mut self, group: Group, writes: &[Write]) -> Result<()> {
-        self.check()?;
-        let mut pages: BTreeMap<(Slot, u8), Page> = BTreeMap::new();
-        let mut run: Vec<&Write> = Vec::new();
-        for write in writes {
-            let slot = self.slot_for(ChunkKey::of(group, &write.key))?;
-            self.note(slot, group, write, &mut pages);
-            if !matches!(write.content, Content::Data { .. }) {
-                continue;
-            }
-            if !run.last().is_some_and(|l| goes_on(l, write)) || run.len() == RUN_BLOCKS {
-                self.write_run(group, &run)?;
-                run.clear();
-            }
-            run.push(write);
-        }
-        self.write_run(group, &run)?;
-        for ((slot, extent), page) in pages {
-            let mut bytes = AlignedBuf::new(PAGE);
-            bytes.extend_from_slice(&page.encode())?;
-            let nth = u64::from(extent) * 2 + page.copy();
-            let at = u64::from(slot.0) * SLOT_BYTES + nth * page::LEN as u64;
-            io::write_all_at(&*self.file, &bytes, at, WriteSync::None)?;
-            self.written.insert((slot, extent), page);
-        }
-        Ok(())
-    }
-
     /// The slot of a chunk, a free one for a new chunk. Errors: there is none.
     fn slot_for(&mut self, chunk: ChunkKey) -> Result<Slot> {
         if let Some(&slot) = self.chunks.get(&chunk) {
@@ -256,11 +263,35 @@ impl Data {
                 ErrorKind::NoSpace,
                 format!("all {} slots are taken", self.slots),
             )
-            .file(self.file.path())
             .hint("add a store, or move groups elsewhere")
         })?;
         self.chunks.insert(chunk, slot);
         Ok(slot)
+    }
+
+    /// What is to be written for `writes`, which are in their order.
+    fn plan<'w>(
+        &mut self,
+        written: &BTreeMap<(Slot, u8), Page>,
+        group: Group,
+        writes: &'w [Write],
+    ) -> Result<Plan<'w>> {
+        let mut plan = Plan::default();
+        let mut end = None;
+        for write in writes {
+            let slot = self.slot_for(ChunkKey::of(group, &write.key))?;
+            self.note(slot, group, write, written, &mut plan.pages);
+            let Content::Data { bytes, .. } = &write.content else {
+                continue;
+            };
+            let at = block_at(slot, &write.key);
+            match plan.runs.last_mut() {
+                Some((_, run)) if end == Some(at) && run.len() < RUN_BLOCKS => run.push(bytes),
+                _ => plan.runs.push((at, vec![bytes])),
+            }
+            end = Some(at + BLOCK as u64);
+        }
+        Ok(plan)
     }
 
     /// Notes a block in its extent's next page.
@@ -269,13 +300,14 @@ impl Data {
         slot: Slot,
         group: Group,
         write: &Write,
+        written: &BTreeMap<(Slot, u8), Page>,
         pages: &mut BTreeMap<(Slot, u8), Page>,
     ) {
         let (extent, nth) = place_of(&write.key);
         let page = pages.entry((slot, extent)).or_insert_with(|| {
             let owner = ChunkKey::of(group, &write.key).owner(slot, extent);
             let durable = self.pages.get(&(slot, extent));
-            let last = self.written.get(&(slot, extent)).or(durable);
+            let last = written.get(&(slot, extent)).or(durable);
             let generation = durable.map_or(0, |p| p.generation) + 1;
             Page {
                 generation,
@@ -298,33 +330,59 @@ impl Data {
             (page.last_index, page.last_term) = (write.index, write.term);
         }
     }
+}
 
-    /// Writes blocks that lie one behind the other.
-    fn write_run(&self, group: Group, run: &[&Write]) -> Result<()> {
-        let Some(first) = run.first() else {
-            return Ok(());
+impl Reader {
+    /// The file.
+    pub fn file(&self) -> &Arc<dyn File> {
+        &self.file
+    }
+
+    /// How many slots are free.
+    pub fn free_slots(&self) -> usize {
+        lock(&self.index).free.len()
+    }
+
+    /// How many slots there are.
+    pub fn slots(&self) -> u32 {
+        lock(&self.index).slots
+    }
+
+    /// Whether a chunk is here.
+    pub fn has(&self, chunk: &ChunkKey) -> bool {
+        lock(&self.index).chunks.contains_key(chunk)
+    }
+
+    /// The last entry of which something is in a page.
+    pub fn last_index(&self, group: Group) -> Option<Index> {
+        let index = lock(&self.index);
+        let pages = index.pages.values().filter(|p| p.owner.group == group);
+        pages.map(|p| p.last_index).max()
+    }
+
+    /// What the file has of a block, the dirty map aside.
+    pub fn held(&self, group: Group, key: &Key) -> Held {
+        let index = lock(&self.index);
+        let Some(&slot) = index.chunks.get(&ChunkKey::of(group, key)) else {
+            return Held::Absent;
         };
-        let slot = self.chunks.get(&ChunkKey::of(group, &first.key));
-        let slot = *slot.ok_or_else(|| Error::broken("a chunk has lost its slot"))?;
-        let bytes = run.iter().filter_map(|w| match &w.content {
-            Content::Data { bytes, .. } => Some(IoSlice::new(bytes)),
-            Content::Zero => None,
-        });
-        let mut slices: Vec<IoSlice<'_>> = bytes.collect();
-        let at = block_at(slot, &first.key);
-        io::write_all_vectored_at(&*self.file, &mut slices, at, WriteSync::None)
-    }
-
-    /// Makes what was written durable. An error is kept: nothing of the file is trusted any more.
-    pub(super) fn sync(&mut self) -> Result<()> {
-        self.check()?;
-        let synced = self.file.sync(SyncKind::Data);
-        match &synced {
-            Ok(()) => self.pages.append(&mut self.written),
-            Err(e) => self.failure = Some(e.duplicate()),
+        let (extent, nth) = place_of(key);
+        let Some(page) = index.pages.get(&(slot, extent)) else {
+            return Held::Absent;
+        };
+        match page.crc(nth) {
+            Some(crc) => Held::There {
+                offset: block_at(slot, key),
+                crc,
+            },
+            None if page.present.has(nth) => Held::Zero,
+            None => Held::Absent,
         }
-        synced
     }
+}
+
+fn lock(index: &Mutex<Map>) -> MutexGuard<'_, Map> {
+    index.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The extent of a block, and which of the extent's blocks it is.
@@ -335,10 +393,4 @@ fn place_of(key: &Key) -> (u8, u32) {
 
 fn block_at(slot: Slot, key: &Key) -> u64 {
     u64::from(slot.0) * SLOT_BYTES + HEAD + u64::from(key.block.0) * BLOCK as u64
-}
-
-/// Whether `next` lies right behind `last`.
-fn goes_on(last: &Write, next: &Write) -> bool {
-    let (a, b) = (&last.key, &next.key);
-    (a.tree, a.layer, a.chunk) == (b.tree, b.layer, b.chunk) && a.block.0 + 1 == b.block.0
 }

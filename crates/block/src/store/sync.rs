@@ -85,11 +85,15 @@ pub struct Failed {
 }
 
 impl Data {
-    /// Writes blocks and the pages of their extents to the system. Errors: the blocks are still the
-    /// caller's.
-    pub fn write_back(&mut self, marked: Vec<Marked>) -> Result<Written<'_>, Failed> {
+    /// Writes blocks and the pages of their extents to the system; `pace` is told the bytes before each write,
+    /// and may wait. Errors: the blocks are still the caller's.
+    pub fn write_back(
+        &mut self,
+        marked: Vec<Marked>,
+        pace: &mut dyn FnMut(u64),
+    ) -> Result<Written<'_>, Failed> {
         for m in &marked {
-            if let Err(error) = self.write(m.group(), m.writes()) {
+            if let Err(error) = self.write(m.group(), m.writes(), pace) {
                 return Err(Failed { error, marked });
             }
         }

@@ -118,7 +118,11 @@ impl File for Disk {
 /// Writes everything dirty back and settles it.
 fn write_back(data: &mut Data, dirty: &mut Dirty) -> Index {
     let marked = dirty.mark().unwrap();
-    let tickets = data.write_back(vec![marked]).unwrap().sync().unwrap();
+    let tickets = data
+        .write_back(vec![marked], &mut |_| ())
+        .unwrap()
+        .sync()
+        .unwrap();
     let mut through = Index(0);
     for (ticket, slot) in tickets {
         through = ticket.through();
@@ -172,7 +176,11 @@ fn what_is_settled_is_in_the_file_and_the_rest_in_the_map() {
             apply(&mut rng, &mut dirty, &mut model);
         }
         assert!(dirty.synced() <= before);
-        let tickets = data.write_back(vec![marked]).unwrap().sync().unwrap();
+        let tickets = data
+            .write_back(vec![marked], &mut |_| ())
+            .unwrap()
+            .sync()
+            .unwrap();
         for (ticket, slot) in tickets {
             assert_eq!((ticket.group(), ticket.through()), (GROUP, before));
             dirty.settle(&ticket, slot);
@@ -186,7 +194,7 @@ fn what_is_settled_is_in_the_file_and_the_rest_in_the_map() {
             let found = match dirty.get(key) {
                 Some(Content::Zero) => vec![0; BLOCK],
                 Some(Content::Data { bytes, .. }) => bytes.to_vec(),
-                None => match data.held(GROUP, key) {
+                None => match data.reader().held(GROUP, key) {
                     Held::Absent => panic!("{key:?} is nowhere"),
                     Held::Zero => vec![0; BLOCK],
                     Held::There { offset, crc } => {
@@ -199,7 +207,7 @@ fn what_is_settled_is_in_the_file_and_the_rest_in_the_map() {
             assert!(found == vec![*byte; BLOCK], "{key:?}");
         }
     }
-    assert_eq!(data.free_slots(), 1);
+    assert_eq!(data.reader().free_slots(), 1);
     let last = write_back(&mut data, &mut dirty);
     assert_eq!(dirty.synced(), last);
 }
@@ -221,7 +229,11 @@ fn a_block_written_on_its_way_stays_dirty() {
     let marked = dirty.mark().unwrap();
     dirty.apply(Index(13), TERM, [(key(0, 1), content(2))]);
     assert_eq!(dirty.synced(), Index(10), "the ticket is not there");
-    let tickets = data.write_back(vec![marked]).unwrap().sync().unwrap();
+    let tickets = data
+        .write_back(vec![marked], &mut |_| ())
+        .unwrap()
+        .sync()
+        .unwrap();
     for (ticket, slot) in tickets {
         dirty.settle(&ticket, slot);
     }
@@ -249,7 +261,7 @@ fn what_could_not_be_written_is_tried_again() {
     for later in [3, 4] {
         let marked = dirty.mark().unwrap();
         dirty.apply(Index(later), TERM, [(key(0, 1), content(later as u8))]);
-        let failed = data.write_back(vec![marked]).unwrap_err();
+        let failed = data.write_back(vec![marked], &mut |_| ()).unwrap_err();
         assert!(
             failed.error.to_string().contains("write"),
             "{}",
@@ -262,17 +274,17 @@ fn what_could_not_be_written_is_tried_again() {
         assert_eq!(dirty.get(&key(0, 1)), Some(&content(later as u8)));
         let crashed = disk.open(1);
         assert!(
-            matches!(crashed.held(GROUP, &key(0, 1)), Held::There { crc, .. } if content(1) == Content::Data { bytes: vec![1; BLOCK].into(), crc })
+            matches!(crashed.reader().held(GROUP, &key(0, 1)), Held::There { crc, .. } if content(1) == Content::Data { bytes: vec![1; BLOCK].into(), crc })
         );
-        assert_eq!(crashed.last_index(GROUP), Some(Index(1)));
+        assert_eq!(crashed.reader().last_index(GROUP), Some(Index(1)));
     }
     disk.writes_fail.store(false, Ordering::Relaxed);
     assert_eq!(write_back(&mut data, &mut dirty), Index(4));
     assert!(dirty.is_empty());
     let again = disk.open(1);
-    assert_eq!(again.last_index(GROUP), Some(Index(4)));
-    assert_eq!(again.held(GROUP, &key(0, 5)), Held::Zero);
-    assert_eq!(again.held(GROUP, &key(0, 6)), Held::Absent);
+    assert_eq!(again.reader().last_index(GROUP), Some(Index(4)));
+    assert_eq!(again.reader().held(GROUP, &key(0, 5)), Held::Zero);
+    assert_eq!(again.reader().held(GROUP, &key(0, 6)), Held::Absent);
 }
 
 /// A failed fdatasync is never tried again: what it lost, a second one would call durable.
@@ -284,14 +296,19 @@ fn a_failed_sync_spoils_the_file() {
     dirty.apply(Index(1), TERM, [(key(0, 1), content(1))]);
     disk.syncs_fail.store(true, Ordering::Relaxed);
     let marked = dirty.mark().unwrap();
-    data.write_back(vec![marked]).unwrap().sync().unwrap_err();
+    data.write_back(vec![marked], &mut |_| ())
+        .unwrap()
+        .sync()
+        .unwrap_err();
     disk.syncs_fail.store(false, Ordering::Relaxed);
     assert!(dirty.mark().is_none(), "the slot went with it");
     assert_eq!(dirty.synced(), Index(0));
     assert!(dirty.get(&key(0, 1)).is_some(), "it is readable still");
     let mut other = Dirty::after(Group(6), Index(0));
     other.apply(Index(1), TERM, [(key(0, 2), content(1))]);
-    let failed = data.write_back(vec![other.mark().unwrap()]).unwrap_err();
+    let failed = data
+        .write_back(vec![other.mark().unwrap()], &mut |_| ())
+        .unwrap_err();
     assert!(
         failed.error.to_string().contains("sync"),
         "{}",
@@ -309,7 +326,9 @@ fn a_full_or_wrong_file_is_named() {
         TERM,
         [(key(0, 1), content(1)), (key(1, 1), content(1))],
     );
-    let failed = data.write_back(vec![dirty.mark().unwrap()]).unwrap_err();
+    let failed = data
+        .write_back(vec![dirty.mark().unwrap()], &mut |_| ())
+        .unwrap_err();
     assert_eq!(failed.error.kind(), base::ErrorKind::NoSpace);
     let e = Data::open(Arc::clone(&disk) as _, 2)
         .unwrap_err()
@@ -322,17 +341,17 @@ fn a_full_or_wrong_file_is_named() {
     let mut dirty = Dirty::after(GROUP, Index(0));
     dirty.apply(Index(1), TERM, [(key(0, 1), content(1))]);
     write_back(&mut data, &mut dirty);
-    let (chunk, slot) = data.chunks().next().unwrap();
-    assert_eq!((chunk.group, slot.0), (GROUP, 0));
-    assert_eq!(
-        *chunk,
-        ChunkKey {
-            group: GROUP,
-            tree: Tree(1),
-            layer: Layer(1),
-            chunk: Chunk(0)
-        }
-    );
+    let chunk = ChunkKey {
+        group: GROUP,
+        tree: Tree(1),
+        layer: Layer(1),
+        chunk: Chunk(1),
+    };
+    assert!(!data.reader().has(&chunk));
+    assert!(data.reader().has(&ChunkKey {
+        chunk: Chunk(0),
+        ..chunk
+    }));
     let mut pages = vec![0; 2 * BLOCK];
     io::read_exact_at(&*disk.file, &mut pages, 0).unwrap();
     io::write_all_at(&*disk.file, &pages, SLOT_BYTES, WriteSync::None).unwrap();
