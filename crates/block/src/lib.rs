@@ -6,9 +6,11 @@
 //! | module | what it has |
 //! |---|---|
 //! | [`ids`] | what names a store, a group, a layer, a block |
-//! | [`raftlog`] | the log that all groups of a store share: its bytes, and what is left of it after a crash |
-//! | [`store`] | the bytes of a store: superblock and extent pages |
+//! | [`store`] | superblock, data file, dirty map, and tickets for what is durable in the data file |
+//! | [`raftlog`] | the log that all groups of a store share, and what is left of it after a crash |
+//! | [`group`] | what entries ask for, and who may ask |
 
+pub mod group;
 pub mod ids;
 pub mod raftlog;
 pub mod store;

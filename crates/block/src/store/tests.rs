@@ -131,6 +131,24 @@ fn write_back(data: &mut Data, dirty: &mut Dirty) -> Index {
     through
 }
 
+/// What a reader gets.
+fn found(disk: &Disk, dirty: &Dirty, data: &Data, key: &Key) -> Vec<u8> {
+    match dirty.get(key) {
+        Some(Content::Zero) => return vec![0; BLOCK],
+        Some(Content::Data { bytes, .. }) => return bytes.to_vec(),
+        None => {}
+    }
+    match data.reader().held(GROUP, key) {
+        Held::Absent => panic!("{key:?} is nowhere"),
+        Held::Zero => vec![0; BLOCK],
+        Held::There { offset, crc } => {
+            let block = disk.block(offset);
+            assert_eq!(crc32c(&block), crc);
+            block
+        }
+    }
+}
+
 /// Random writes and checkpoints, some with writes between mark and ticket: S, the map and the file are what
 /// they should be, also after the file is opened again.
 #[test]
@@ -191,20 +209,10 @@ fn what_is_settled_is_in_the_file_and_the_rest_in_the_map() {
             data = disk.open(SLOTS);
         }
         for (key, byte) in &model {
-            let found = match dirty.get(key) {
-                Some(Content::Zero) => vec![0; BLOCK],
-                Some(Content::Data { bytes, .. }) => bytes.to_vec(),
-                None => match data.reader().held(GROUP, key) {
-                    Held::Absent => panic!("{key:?} is nowhere"),
-                    Held::Zero => vec![0; BLOCK],
-                    Held::There { offset, crc } => {
-                        let block = disk.block(offset);
-                        assert_eq!(crc32c(&block), crc);
-                        block
-                    }
-                },
-            };
-            assert!(found == vec![*byte; BLOCK], "{key:?}");
+            assert!(
+                found(&disk, &dirty, &data, key) == vec![*byte; BLOCK],
+                "{key:?}"
+            );
         }
     }
     assert_eq!(data.reader().free_slots(), 1);

@@ -1,0 +1,283 @@
+//! What an entry of a group's log asks for: the head that stands before the crcs of its blocks.
+//!
+//! ```text
+//!   0+1 op   1+1 flags   2+2 blocks   4+4 epoch   8+8 layer   16+4 chunk   20+4 first block
+//!   24+8 attachment   32+8 seq   40+8 lowest seq still open   48+8 tree
+//!   56+4 × blocks: the CRC-32C of each block of the payload
+//! ```
+//!
+//! Little-endian. Entries are physical: whole blocks of a named layer, or a range of them that becomes zero. So
+//! an entry may be applied any number of times, as long as that happens in order.
+
+use base::checksum::crc32c;
+use base::coding::{Decoder, put_u16, put_u32, put_u64};
+use base::{Error, Result};
+use bytes::Bytes;
+
+use crate::ids::{Attachment, BLOCK, Block, CHUNK_BLOCKS, Chunk, Epoch, Layer, Tree};
+use crate::store::dirty::{Content, Key};
+
+/// Bytes of a head.
+pub const HEAD: usize = 56;
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Op {
+    /// The payload's blocks are written.
+    Write = 1,
+    /// Blocks become zero.
+    Zero = 2,
+    /// Blocks are not needed any more: they become zero, and may lose their place.
+    Trim = 3,
+    /// The volume has a new attachment: lower epochs are refused from here on.
+    Epoch = 4,
+    /// Nothing: what was before is committed with it.
+    Nothing = 5,
+}
+
+impl Op {
+    fn of(byte: u8) -> Option<Self> {
+        [
+            Self::Write,
+            Self::Zero,
+            Self::Trim,
+            Self::Epoch,
+            Self::Nothing,
+        ]
+        .into_iter()
+        .find(|&op| op as u8 == byte)
+    }
+}
+
+/// Who asks, and what of it was answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// The attachment's epoch.
+    pub epoch: Epoch,
+    /// The attachment.
+    pub attachment: Attachment,
+    /// Counts the requests of the attachment to this group, from 1.
+    pub seq: u64,
+    /// Those below are answered: whoever sends them again is late.
+    pub lowest_open: u64,
+}
+
+/// Blocks of a chunk that lie one behind the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Range {
+    /// The tree of layers.
+    pub tree: Tree,
+    /// The layer.
+    pub layer: Layer,
+    /// The chunk.
+    pub chunk: Chunk,
+    /// The first block.
+    pub first: Block,
+    /// How many.
+    pub blocks: u16,
+}
+
+impl Range {
+    /// The blocks.
+    pub fn keys(self) -> impl Iterator<Item = Key> {
+        let first = self.first.0;
+        (first..first + u32::from(self.blocks)).map(move |block| Key {
+            tree: self.tree,
+            layer: self.layer,
+            chunk: self.chunk,
+            block: Block(block),
+        })
+    }
+
+    fn is_possible(self) -> bool {
+        self.first.0 <= CHUNK_BLOCKS && self.first.0 + u32::from(self.blocks) <= CHUNK_BLOCKS
+    }
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// What.
+    pub op: Op,
+    /// Who.
+    pub origin: Origin,
+    /// Where.
+    pub range: Range,
+}
+
+impl Command {
+    /// One that changes nothing.
+    pub fn nothing() -> Self {
+        Self {
+            op: Op::Nothing,
+            origin: Origin::default(),
+            range: Range::default(),
+        }
+    }
+
+    /// Its bytes, with the crcs of the payload's blocks, which came with them.
+    pub fn encode(&self, crcs: &[u32]) -> Bytes {
+        let mut out = Vec::with_capacity(HEAD + crcs.len() * 4);
+        let (o, r) = (&self.origin, &self.range);
+        out.extend_from_slice(&[self.op as u8, 0]);
+        put_u16(&mut out, r.blocks);
+        put_u32(&mut out, o.epoch.0);
+        put_u64(&mut out, r.layer.0);
+        put_u32(&mut out, r.chunk.0);
+        put_u32(&mut out, r.first.0);
+        put_u64(&mut out, o.attachment.0);
+        put_u64(&mut out, o.seq);
+        put_u64(&mut out, o.lowest_open);
+        put_u64(&mut out, r.tree.0);
+        for &crc in crcs {
+            put_u32(&mut out, crc);
+        }
+        out.into()
+    }
+
+    /// Reads one, and the crcs behind it. `payload_bytes`: how long its payload is. Errors: Corruption.
+    pub fn decode(inline: &[u8], payload_bytes: usize) -> Result<(Self, Vec<u32>)> {
+        Self::read(inline, payload_bytes).ok_or_else(|| {
+            Error::corruption(format!(
+                "no command of {} bytes with a payload of {payload_bytes} can be",
+                inline.len()
+            ))
+        })
+    }
+
+    fn read(inline: &[u8], payload_bytes: usize) -> Option<(Self, Vec<u32>)> {
+        let mut d = Decoder::new(inline);
+        let (op, _flags, blocks) = (Op::of(d.u8()?)?, d.u8()?, d.u16()?);
+        let epoch = Epoch(d.u32()?);
+        let (layer, chunk, first) = (Layer(d.u64()?), Chunk(d.u32()?), Block(d.u32()?));
+        let (attachment, seq, lowest_open) = (Attachment(d.u64()?), d.u64()?, d.u64()?);
+        let range = Range {
+            tree: Tree(d.u64()?),
+            layer,
+            chunk,
+            first,
+            blocks,
+        };
+        let held = if op == Op::Write { blocks } else { 0 };
+        let mut crcs = Vec::with_capacity(usize::from(held).min(inline.len() / 4));
+        for _ in 0..held {
+            crcs.push(d.u32()?);
+        }
+        let command = Self {
+            op,
+            origin: Origin {
+                epoch,
+                attachment,
+                seq,
+                lowest_open,
+            },
+            range,
+        };
+        let whole = d.is_empty() && payload_bytes == usize::from(held) * BLOCK;
+        (whole && range.is_possible()).then_some((command, crcs))
+    }
+
+    /// What becomes of each block that it changes.
+    pub fn contents(&self, crcs: &[u32], payload: &Bytes) -> Vec<(Key, Content)> {
+        let at = |n: usize| n * BLOCK..(n + 1) * BLOCK;
+        let keys = self.range.keys().enumerate();
+        let contents = keys.map(|(n, key)| {
+            let content = match (self.op, crcs.get(n)) {
+                (Op::Write, Some(&crc)) => Content::Data {
+                    bytes: payload.slice(at(n)),
+                    crc,
+                },
+                _ => Content::Zero,
+            };
+            (key, content)
+        });
+        match self.op {
+            Op::Write | Op::Zero | Op::Trim => contents.collect(),
+            Op::Epoch | Op::Nothing => Vec::new(),
+        }
+    }
+}
+
+/// The crc of each block of a payload.
+pub fn crcs_of(payload: &[u8]) -> Vec<u32> {
+    payload.chunks(BLOCK).map(crc32c).collect()
+}
+
+#[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn command(op: Op, first: u32, blocks: u16) -> Command {
+        Command {
+            op,
+            origin: Origin {
+                epoch: Epoch(3),
+                attachment: Attachment(4),
+                seq: 5,
+                lowest_open: 2,
+            },
+            range: Range {
+                tree: Tree(6),
+                layer: Layer(7),
+                chunk: Chunk(8),
+                first: Block(first),
+                blocks,
+            },
+        }
+    }
+
+    #[test]
+    fn what_is_encoded_is_read() {
+        let payload = Bytes::from(vec![5; 3 * BLOCK]);
+        let crcs = crcs_of(&payload);
+        let write = command(Op::Write, 9, 3);
+        let bytes = write.encode(&crcs);
+        assert_eq!(
+            Command::decode(&bytes, payload.len()).unwrap(),
+            (write, crcs.clone())
+        );
+        let contents = write.contents(&crcs, &payload);
+        let blocks: Vec<u32> = contents.iter().map(|(k, _)| k.block.0).collect();
+        assert_eq!(blocks, [9, 10, 11]);
+        let zero = command(Op::Trim, 4095, 1);
+        assert_eq!(
+            Command::decode(&zero.encode(&[]), 0).unwrap(),
+            (zero, vec![])
+        );
+        let contents = zero.contents(&[], &Bytes::new());
+        assert!(matches!(contents.first(), Some((_, Content::Zero))));
+        assert!(command(Op::Epoch, 0, 1).contents(&[], &payload).is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let crcs = [1, 2, 3];
+        let bytes = command(Op::Write, 9, 3).encode(&crcs);
+        for (bytes, payload) in [
+            (&bytes[..], 2 * BLOCK),
+            (&bytes[..bytes.len() - 1], 3 * BLOCK),
+            (&bytes[..10], 0),
+            (&command(Op::Zero, 4095, 2).encode(&[])[..], 0),
+            (&command(Op::Zero, u32::MAX, 2).encode(&[])[..], 0),
+            (&command(Op::Zero, 1, 2).encode(&[])[..], BLOCK),
+        ] {
+            assert!(Command::decode(bytes, payload).unwrap_err().is_corruption());
+        }
+        let mut other = bytes.to_vec();
+        other[0] = 77;
+        assert!(Command::decode(&other, 3 * BLOCK).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..120), payload in 0_usize..9000) {
+            if let Ok((command, crcs)) = Command::decode(&bytes, payload) {
+                prop_assert_eq!(command.encode(&crcs).len(), bytes.len());
+            }
+        }
+    }
+}

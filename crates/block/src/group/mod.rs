@@ -1,0 +1,5 @@
+//! A group: replicas of some chunks of volumes, kept equal by Raft.
+#![deny(clippy::indexing_slicing)]
+
+pub mod command;
+pub mod volumes;

@@ -1,0 +1,248 @@
+//! What a group knows of the volumes whose blocks it has: who is attached, and which requests were applied.
+//! A part of the group's state, the same on every replica at the same entry.
+//!
+//! **Fencing.** Attaching raises a volume's epoch, by an entry in each of its groups. What an older attachment has
+//! on its way is refused from there on, wherever it comes from.
+//!
+//! **Duplicates.** A client that has no answer sends again, maybe to another leader. Each attachment numbers its
+//! requests, and says which is the lowest without an answer. What is below was answered, and what stands in the
+//! window was applied: a second copy changes nothing, so it cannot undo a newer write.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::coding::{Decoder, put_u32, put_u64};
+use base::{Error, Result};
+use bytes::Bytes;
+
+use super::command::{Command, Op, Origin};
+use crate::ids::{Attachment, Epoch, Tree};
+
+/// The version of the encoding.
+const VERSION: u32 = 1;
+/// The most requests of an attachment that may be open at once.
+pub const WINDOW: u64 = 4096;
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is applied.
+    Apply,
+    /// It was applied before: it is answered as if it were now.
+    Again,
+    /// A newer attachment has the volume.
+    Fenced,
+    /// Its number is far from those that are open: the client is broken.
+    OutOfWindow,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Volume {
+    epoch: Epoch,
+    attachment: Attachment,
+    /// Requests below were answered.
+    lowest_open: u64,
+    /// Those from there on that were applied.
+    applied: BTreeSet<u64>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Volumes(BTreeMap<Tree, Volume>);
+
+impl Volumes {
+    /// The epoch of a volume; 0: it was never attached.
+    pub fn epoch(&self, tree: Tree) -> Epoch {
+        self.0.get(&tree).map_or(Epoch(0), |v| v.epoch)
+    }
+
+    /// What becomes of a command, and notes that it did. Called for each entry, in order.
+    pub fn admit(&mut self, command: &Command) -> Verdict {
+        let (tree, origin) = (command.range.tree, &command.origin);
+        match command.op {
+            Op::Nothing => Verdict::Apply,
+            Op::Epoch => self.attach(tree, origin),
+            Op::Write | Op::Zero | Op::Trim => self.request(tree, origin),
+        }
+    }
+
+    fn attach(&mut self, tree: Tree, origin: &Origin) -> Verdict {
+        let volume = self.0.entry(tree).or_default();
+        let same = (volume.epoch, volume.attachment) == (origin.epoch, origin.attachment);
+        if same {
+            return Verdict::Again;
+        }
+        if origin.epoch <= volume.epoch {
+            return Verdict::Fenced;
+        }
+        *volume = Volume {
+            epoch: origin.epoch,
+            attachment: origin.attachment,
+            lowest_open: 1,
+            applied: BTreeSet::new(),
+        };
+        Verdict::Apply
+    }
+
+    fn request(&mut self, tree: Tree, origin: &Origin) -> Verdict {
+        let Some(volume) = self.0.get_mut(&tree) else {
+            return Verdict::Fenced;
+        };
+        if (volume.epoch, volume.attachment) != (origin.epoch, origin.attachment) {
+            return Verdict::Fenced;
+        }
+        let window = volume.lowest_open..volume.lowest_open.saturating_add(WINDOW);
+        if origin.seq < window.start || volume.applied.contains(&origin.seq) {
+            return Verdict::Again;
+        }
+        if origin.lowest_open > origin.seq || origin.lowest_open >= window.end {
+            return Verdict::OutOfWindow;
+        }
+        if origin.lowest_open > volume.lowest_open {
+            volume.lowest_open = origin.lowest_open;
+            volume.applied = volume.applied.split_off(&origin.lowest_open);
+        }
+        if origin.seq >= volume.lowest_open.saturating_add(WINDOW) {
+            return Verdict::OutOfWindow;
+        }
+        volume.applied.insert(origin.seq);
+        Verdict::Apply
+    }
+
+    /// Its bytes, for a checkpoint.
+    pub fn encode(&self) -> Bytes {
+        let mut out = Vec::new();
+        put_u32(&mut out, VERSION);
+        put_u32(&mut out, self.0.len() as u32);
+        for (tree, v) in &self.0 {
+            put_u64(&mut out, tree.0);
+            put_u32(&mut out, v.epoch.0);
+            put_u64(&mut out, v.attachment.0);
+            put_u64(&mut out, v.lowest_open);
+            put_u32(&mut out, v.applied.len() as u32);
+            for &seq in &v.applied {
+                put_u64(&mut out, seq);
+            }
+        }
+        out.into()
+    }
+
+    /// Reads them. Errors: Corruption; `NotSupported` for another version.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut d = Decoder::new(bytes);
+        match d.u32() {
+            Some(VERSION) => {}
+            Some(other) => {
+                return Err(Error::not_supported(format!(
+                    "a group's volumes of version {other}: this release knows {VERSION}"
+                )));
+            }
+            None => return Err(Error::corruption("a group's volumes are cut off")),
+        }
+        Self::read(&mut d).ok_or_else(|| Error::corruption("a group's volumes cannot be read"))
+    }
+
+    fn read(d: &mut Decoder<'_>) -> Option<Self> {
+        let mut all = BTreeMap::new();
+        for _ in 0..d.u32()? {
+            let tree = Tree(d.u64()?);
+            let mut volume = Volume {
+                epoch: Epoch(d.u32()?),
+                attachment: Attachment(d.u64()?),
+                lowest_open: d.u64()?,
+                applied: BTreeSet::new(),
+            };
+            for _ in 0..d.u32()? {
+                volume.applied.insert(d.u64()?);
+            }
+            all.insert(tree, volume);
+        }
+        d.is_empty().then_some(Self(all))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::command::Range;
+
+    const TREE: Tree = Tree(7);
+
+    fn command(op: Op, epoch: u32, seq: u64, lowest_open: u64) -> Command {
+        Command {
+            op,
+            origin: Origin {
+                epoch: Epoch(epoch),
+                attachment: Attachment(u64::from(epoch) * 100),
+                seq,
+                lowest_open,
+            },
+            range: Range {
+                tree: TREE,
+                ..Range::default()
+            },
+        }
+    }
+
+    fn attach(v: &mut Volumes, epoch: u32) -> Verdict {
+        v.admit(&command(Op::Epoch, epoch, 0, 0))
+    }
+
+    fn write(v: &mut Volumes, epoch: u32, seq: u64, lowest_open: u64) -> Verdict {
+        v.admit(&command(Op::Write, epoch, seq, lowest_open))
+    }
+
+    #[test]
+    fn a_newer_attachment_fences_the_older() {
+        let mut v = Volumes::default();
+        assert_eq!(
+            write(&mut v, 1, 1, 1),
+            Verdict::Fenced,
+            "nobody is attached"
+        );
+        assert_eq!(attach(&mut v, 1), Verdict::Apply);
+        assert_eq!(write(&mut v, 1, 1, 1), Verdict::Apply);
+        assert_eq!(attach(&mut v, 3), Verdict::Apply);
+        assert_eq!(attach(&mut v, 3), Verdict::Again);
+        assert_eq!(write(&mut v, 1, 2, 1), Verdict::Fenced);
+        assert_eq!(attach(&mut v, 2), Verdict::Fenced);
+        assert_eq!(write(&mut v, 4, 1, 1), Verdict::Fenced, "not attached yet");
+        assert_eq!(write(&mut v, 3, 1, 1), Verdict::Apply);
+        assert_eq!(v.epoch(TREE), Epoch(3));
+    }
+
+    /// The story that windows are for: a write was applied and its answer lost, a newer one written over it, and
+    /// then the client's second copy of the first came.
+    #[test]
+    fn a_second_copy_never_undoes_a_newer_write() {
+        let mut v = Volumes::default();
+        attach(&mut v, 1);
+        assert_eq!(write(&mut v, 1, 1, 1), Verdict::Apply);
+        assert_eq!(write(&mut v, 1, 2, 1), Verdict::Apply);
+        assert_eq!(write(&mut v, 1, 1, 1), Verdict::Again);
+        assert_eq!(write(&mut v, 1, 4, 3), Verdict::Apply);
+        assert_eq!(write(&mut v, 1, 2, 1), Verdict::Again, "answered long ago");
+        assert_eq!(write(&mut v, 1, 3, 3), Verdict::Apply, "out of order");
+        assert_eq!(write(&mut v, 1, 3 + WINDOW, 3), Verdict::OutOfWindow);
+        assert_eq!(write(&mut v, 1, 5, 6), Verdict::OutOfWindow);
+        let again = Volumes::decode(&v.encode()).unwrap();
+        assert_eq!(again, v);
+    }
+
+    #[test]
+    fn damaged_bytes_are_refused() {
+        let mut v = Volumes::default();
+        attach(&mut v, 1);
+        write(&mut v, 1, 3, 2);
+        let bytes = v.encode();
+        for len in 0..bytes.len() {
+            assert!(Volumes::decode(bytes.get(..len).unwrap()).is_err(), "{len}");
+        }
+        let mut newer = bytes.to_vec();
+        newer.splice(..4, 2_u32.to_le_bytes());
+        let e = Volumes::decode(&newer).unwrap_err();
+        assert_eq!(e.kind(), base::ErrorKind::NotSupported);
+        let mut many = bytes.to_vec();
+        many.splice(4..8, u32::MAX.to_le_bytes());
+        assert!(Volumes::decode(&many).unwrap_err().is_corruption());
+    }
+}
