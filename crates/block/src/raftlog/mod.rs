@@ -147,13 +147,24 @@ pub struct Checkpoint {
 
 impl Checkpoint {
     /// A checkpoint where `ticket` says, with the term of that entry and the group's state there.
-    pub fn at(ticket: &SyncTicket, term: Term, state: Bytes) -> Self {
+    #[expect(clippy::needless_pass_by_value, reason = "a ticket is shown once")]
+    pub fn at(ticket: SyncTicket, term: Term, state: Bytes) -> Self {
         Self {
             group: ticket.group(),
             through: ticket.through(),
             term,
             state,
         }
+    }
+
+    /// The term of the last entry that it covers.
+    pub fn term(&self) -> Term {
+        self.term
+    }
+
+    /// The group's state there.
+    pub fn state(&self) -> &Bytes {
+        &self.state
     }
 
     /// Bytes that it takes in a batch, at most.

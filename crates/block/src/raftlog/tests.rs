@@ -100,7 +100,7 @@ fn write(log: &mut RaftLog, items: Vec<Item>) {
     assert!(landed.again.is_none());
 }
 
-fn checkpoint(log: &mut RaftLog, ticket: &SyncTicket, keep_from: u64) {
+fn checkpoint(log: &mut RaftLog, ticket: SyncTicket, keep_from: u64) {
     let c = Checkpoint::at(ticket, Term(1), Bytes::from_static(b"members"));
     let (_, append) = log.append(vec![], &[c]).unwrap();
     let outcome = append.run();
@@ -157,7 +157,7 @@ fn files_go_round_as_checkpoints_let_them() {
     for i in 1..200 {
         write(&mut log, vec![entry(A, i, 1, 2)]);
         if log.fill() > 0.5 {
-            checkpoint(&mut log, &dir.ticket(A, i), i.saturating_sub(3));
+            checkpoint(&mut log, dir.ticket(A, i), i.saturating_sub(3));
             begun = log.file_number();
         }
     }
@@ -196,7 +196,7 @@ fn a_full_log_takes_checkpoints_and_no_entries() {
         log.groups().get(A).unwrap().last() < Index(i),
         "nothing was taken in"
     );
-    checkpoint(&mut log, &dir.ticket(A, i - 1), i);
+    checkpoint(&mut log, dir.ticket(A, i - 1), i);
     write(&mut log, vec![entry(A, i, 1, 4)]);
 }
 
@@ -362,7 +362,7 @@ fn a_token_comes_when_its_checkpoint_is_durable() {
     let mut log = dir.open(1);
     write(&mut log, vec![entry(A, 1, 1, 1)]);
     let ticket = dir.ticket(A, 1);
-    let c = Checkpoint::at(&ticket, Term(1), Bytes::new());
+    let c = Checkpoint::at(ticket, Term(1), Bytes::new());
     let (id, append) = log.append(vec![], &[c]).unwrap();
     let landed = log.landed(append, Err(Error::aborted("planted"))).unwrap();
     assert!(landed.tokens.is_empty());

@@ -1,0 +1,392 @@
+//! READ THIS FIRST: the one way by which an entry changes a replica's blocks.
+//!
+//! ```text
+//!   Committed ──> Replica::apply ──> dirty map      leader, follower, and replay after a crash alike
+//!                                       │
+//!                 Replica::mark  ───────┤  all that is dirty, and the group's state at this entry
+//!                                       ▼
+//!                 Data::write_back, Written::sync ──> SyncTicket
+//!                                       │
+//!                 Replica::settle ──────┴──> Checkpoint ──> RaftLog ──> TruncateToken
+//! ```
+//!
+//! Applying does no I/O. After a crash a replica begins at its last checkpoint and applies what is committed
+//! behind it again, before anything is served: the data file may hold any part of that, and each entry writes
+//! whole blocks.
+
+use base::coding::{Decoder, put_u32};
+use base::{Error, Result};
+use bytes::Bytes;
+
+use super::command::{Command, Origin, Range};
+use super::volumes::{Verdict, Volumes};
+use crate::ids::{Epoch, Group, Index, Term, Tree};
+use crate::raftlog::Checkpoint;
+use crate::store::data::{Held, Reader};
+use crate::store::dirty::{Content, Dirty, Key};
+use crate::store::sync::{Marked, SyncSlot, SyncTicket};
+
+/// An entry that is committed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// Its place.
+    pub index: Index,
+    /// Its term.
+    pub term: Term,
+    /// The command, with the crcs of the payload's blocks; empty: nothing is asked for.
+    pub inline: Bytes,
+    /// Whole blocks.
+    pub payload: Bytes,
+}
+
+/// An entry that was applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "somebody may wait for the answer"]
+pub struct Applied {
+    /// Its place.
+    pub index: Index,
+    /// Who had asked.
+    pub origin: Origin,
+    /// For which blocks.
+    pub range: Range,
+    /// What became of it.
+    pub verdict: Verdict,
+}
+
+/// What a checkpoint on its way will say.
+#[derive(Debug)]
+struct Under {
+    through: Index,
+    term: Term,
+    state: Bytes,
+}
+
+/// Where a block's content is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Here.
+    Here(Content),
+    /// In the data file, or nowhere.
+    File(Held),
+}
+
+/// A group's blocks on one store, and what it knows of their volumes.
+#[derive(Debug)]
+pub struct Replica {
+    dirty: Dirty,
+    volumes: Volumes,
+    /// Who the replicas are, in the bytes of who knows that.
+    members: Bytes,
+    /// The term of the last entry that was applied.
+    term: Term,
+    under_way: Option<Under>,
+}
+
+impl Replica {
+    /// A replica at its last checkpoint: up to `synced` everything is in the data file, and `state` is the
+    /// group's state there; empty for a new group, whose members are `members`.
+    pub fn at(group: Group, synced: (Index, Term), state: &Bytes, members: Bytes) -> Result<Self> {
+        let (members, volumes) = if state.is_empty() {
+            (members, Volumes::default())
+        } else {
+            decode(state)?
+        };
+        Ok(Self {
+            dirty: Dirty::after(group, synced.0),
+            volumes,
+            members,
+            term: synced.1,
+            under_way: None,
+        })
+    }
+
+    /// Up to where entries are applied.
+    pub fn applied(&self) -> Index {
+        self.dirty.applied()
+    }
+
+    /// Everything up to it is durable in the data file.
+    pub fn synced(&self) -> Index {
+        self.dirty.synced()
+    }
+
+    /// Bytes of blocks that are not durable in the data file yet.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.dirty.bytes()
+    }
+
+    /// A volume's epoch.
+    pub fn epoch(&self, tree: Tree) -> Epoch {
+        self.volumes.epoch(tree)
+    }
+
+    /// Who the replicas are.
+    pub fn members(&self) -> &Bytes {
+        &self.members
+    }
+
+    /// Applies an entry, the one behind the last. Errors: Corruption, where it cannot be read; nothing is
+    /// applied then, and nothing may be from there on.
+    pub fn apply(&mut self, entry: &Committed) -> Result<Applied> {
+        self.check_next(entry.index)?;
+        let (command, crcs) = if entry.inline.is_empty() {
+            (Command::nothing(), Vec::new())
+        } else {
+            Command::decode(&entry.inline, entry.payload.len())?
+        };
+        let verdict = self.volumes.admit(&command);
+        let contents = match verdict {
+            Verdict::Apply => command.contents(&crcs, &entry.payload),
+            Verdict::Again | Verdict::Fenced | Verdict::OutOfWindow => Vec::new(),
+        };
+        self.dirty.apply(entry.index, entry.term, contents);
+        self.term = entry.term;
+        Ok(Applied {
+            index: entry.index,
+            origin: command.origin,
+            range: command.range,
+            verdict,
+        })
+    }
+
+    /// Applies an entry that changes who the replicas are.
+    pub fn apply_members(&mut self, index: Index, term: Term, members: Bytes) -> Result<()> {
+        self.check_next(index)?;
+        self.dirty.apply(index, term, []);
+        (self.term, self.members) = (term, members);
+        Ok(())
+    }
+
+    fn check_next(&self, index: Index) -> Result<()> {
+        let applied = self.applied();
+        if index.0 == applied.0 + 1 {
+            return Ok(());
+        }
+        Err(Error::broken(format!(
+            "entry {index} of group {} comes behind {applied}",
+            self.dirty.group()
+        )))
+    }
+
+    /// Takes all that is dirty, to be written back. `None`: the last is not settled, or nothing was applied
+    /// since the last checkpoint.
+    pub fn mark(&mut self) -> Option<Marked> {
+        if self.under_way.is_some() {
+            return None;
+        }
+        let marked = self.dirty.mark()?;
+        self.under_way = Some(Under {
+            through: self.applied(),
+            term: self.term,
+            state: encode(&self.members, &self.volumes),
+        });
+        Some(marked)
+    }
+
+    /// What was marked is durable: the checkpoint that says so, for the log. Errors: the ticket is of
+    /// something else.
+    pub fn settle(&mut self, ticket: SyncTicket, slot: SyncSlot) -> Result<Checkpoint> {
+        let under = self.under_way.take();
+        let Some(under) = under.filter(|u| u.through == ticket.through()) else {
+            return Err(Error::broken("a ticket for what was not marked"));
+        };
+        self.dirty.settle(&ticket, slot);
+        Ok(Checkpoint::at(ticket, under.term, under.state))
+    }
+
+    /// What was marked could not be written.
+    pub fn give_back(&mut self, marked: Marked) {
+        self.under_way = None;
+        self.dirty.give_back(marked);
+    }
+
+    /// Where the content of a block is.
+    pub fn find(&self, key: &Key, data: &Reader) -> Found {
+        match self.dirty.get(key) {
+            Some(content) => Found::Here(content.clone()),
+            None => Found::File(data.held(self.dirty.group(), key)),
+        }
+    }
+}
+
+fn encode(members: &Bytes, volumes: &Volumes) -> Bytes {
+    let mut out = Vec::new();
+    put_u32(&mut out, members.len() as u32);
+    out.extend_from_slice(members);
+    out.extend_from_slice(&volumes.encode());
+    out.into()
+}
+
+fn decode(state: &Bytes) -> Result<(Bytes, Volumes)> {
+    let mut d = Decoder::new(state);
+    let members = d.u32().and_then(|len| d.bytes(len as usize));
+    let members = members.ok_or_else(|| Error::corruption("a group's state is cut off"))?;
+    Ok((state.slice_ref(members), Volumes::decode(d.rest())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use base::rng::Rng;
+    use io::posix::Posix;
+    use io::{FileSystem, OpenHow};
+
+    use super::*;
+    use crate::group::command::{Op, crcs_of};
+    use crate::ids::{Attachment, BLOCK, Block, Chunk, Layer};
+    use crate::store::data::{Data, SLOT_BYTES};
+
+    const GROUP: Group = Group(3);
+    const SLOTS: u32 = 3;
+
+    fn entry(index: u64, op: Op, origin: Origin, first: u32, bytes: &[u8]) -> Committed {
+        let blocks = bytes.len() as u16;
+        let payload: Vec<u8> = bytes.iter().flat_map(|&b| vec![b; BLOCK]).collect();
+        let payload = if op == Op::Write { payload } else { vec![] };
+        let range = Range {
+            tree: Tree(1),
+            layer: Layer(1),
+            chunk: Chunk(first / 4096),
+            first: Block(first % 4096),
+            blocks,
+        };
+        let command = Command { op, origin, range };
+        Committed {
+            index: Index(index),
+            term: Term(1),
+            inline: command.encode(&crcs_of(&payload)),
+            payload: payload.into(),
+        }
+    }
+
+    fn origin(seq: u64) -> Origin {
+        Origin {
+            epoch: Epoch(1),
+            attachment: Attachment(9),
+            seq,
+            lowest_open: seq.saturating_sub(20).max(1),
+        }
+    }
+
+    fn data_file(dir: &tempfile::TempDir) -> Arc<dyn io::File> {
+        let path = dir.path().join("data");
+        let file = Posix.open(&path, OpenHow::CREATE_NEW).unwrap();
+        file.truncate(u64::from(SLOTS) * SLOT_BYTES).unwrap();
+        file
+    }
+
+    fn content(replica: &Replica, data: &Data, key: &Key) -> Option<u8> {
+        let reader = data.reader();
+        match replica.find(key, &reader) {
+            Found::Here(Content::Zero) | Found::File(Held::Zero) => Some(0),
+            Found::Here(Content::Data { bytes, .. }) => bytes.first().copied(),
+            Found::File(Held::Absent) => None,
+            Found::File(Held::There { offset, crc }) => {
+                let mut block = vec![0; BLOCK];
+                io::read_exact_at(&**reader.file(), &mut block, offset).unwrap();
+                assert_eq!(base::checksum::crc32c(&block), crc);
+                block.first().copied()
+            }
+        }
+    }
+
+    /// Entries are applied, written back and settled in random turns; now and then the store is lost with what
+    /// is in memory, and begins at its last checkpoint again. Each replica that applied the same entries holds
+    /// the same, among them one that writes nothing back.
+    #[test]
+    fn replay_from_the_last_checkpoint_gives_the_same_blocks() {
+        for seed in 0..20 {
+            let mut rng = Rng::new(seed);
+            let dir = tempfile::tempdir().unwrap();
+            let file = data_file(&dir);
+            let mut data = Data::open(Arc::clone(&file), SLOTS).unwrap();
+            let members = Bytes::from_static(b"1,2,3");
+            let new = || Replica::at(GROUP, Default::default(), &Bytes::new(), members.clone());
+            let (mut replica, mut other) = (new().unwrap(), new().unwrap());
+            let mut log = vec![entry(1, Op::Epoch, origin(0), 0, &[])];
+            let mut checkpoint: (Index, Term, Bytes) = Default::default();
+            let mut model: BTreeMap<u32, u8> = BTreeMap::new();
+            for seq in 1..150 {
+                let (op, first) = match rng.below(5) {
+                    0 => (Op::Zero, rng.below(6000) as u32),
+                    _ => (Op::Write, rng.below(6000) as u32),
+                };
+                let len = 1 + rng.below(4).min(u64::from(4095 - first % 4096));
+                let bytes: Vec<u8> = (0..len).map(|_| 1 + rng.below(200) as u8).collect();
+                log.push(entry(log.len() as u64 + 1, op, origin(seq), first, &bytes));
+                for (at, byte) in (first..).zip(bytes) {
+                    model.insert(at, if op == Op::Write { byte } else { 0 });
+                }
+                if rng.one_in(4) {
+                    // Sent again, by a client that had no answer.
+                    let mut again = log.last().unwrap().clone();
+                    again.index.0 += 1;
+                    log.push(again);
+                }
+            }
+            for e in &log {
+                assert_eq!(other.apply(e).unwrap().index, e.index);
+            }
+            while replica.applied().0 < log.len() as u64 {
+                let n = rng.below(12) as usize;
+                let from = replica.applied().0 as usize;
+                for e in log.iter().skip(from).take(n) {
+                    assert_eq!(replica.apply(e).unwrap().index, e.index);
+                }
+                if !rng.one_in(3) {
+                    let marked = replica.mark().unwrap();
+                    assert!(replica.mark().is_none());
+                    let done = data.write_back(vec![marked], &mut |_| ()).unwrap().sync();
+                    for (ticket, slot) in done.unwrap() {
+                        let through = ticket.through();
+                        let c = replica.settle(ticket, slot).unwrap();
+                        checkpoint = (through, c.term(), c.state().clone());
+                    }
+                }
+                if rng.one_in(4) {
+                    let (synced, term, state) = &checkpoint;
+                    data = Data::open(Arc::clone(&file), SLOTS).unwrap();
+                    replica = Replica::at(GROUP, (*synced, *term), state, members.clone()).unwrap();
+                }
+            }
+            for (at, byte) in &model {
+                let key = Key {
+                    tree: Tree(1),
+                    layer: Layer(1),
+                    chunk: Chunk(at / 4096),
+                    block: Block(at % 4096),
+                };
+                assert_eq!(content(&replica, &data, &key), Some(*byte), "{seed}: {at}");
+                assert_eq!(content(&other, &data, &key), Some(*byte), "{seed}: {at}");
+            }
+            assert_eq!(replica.members(), &members);
+            assert_eq!(replica.volumes, other.volumes);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_applied_is_refused() {
+        let mut replica =
+            Replica::at(GROUP, Default::default(), &Bytes::new(), Bytes::new()).unwrap();
+        let mut bad = entry(1, Op::Write, origin(1), 0, &[1]);
+        bad.payload = Bytes::new();
+        assert!(replica.apply(&bad).unwrap_err().is_corruption());
+        assert_eq!(replica.applied(), Index(0));
+        let gap = entry(2, Op::Write, origin(1), 0, &[1]);
+        assert!(replica.apply(&gap).is_err());
+        let fenced = entry(1, Op::Write, origin(1), 0, &[1]);
+        assert_eq!(replica.apply(&fenced).unwrap().verdict, Verdict::Fenced);
+        assert_eq!(replica.dirty_bytes(), 0);
+        let empty = Committed {
+            index: Index(2),
+            term: Term(1),
+            inline: Bytes::new(),
+            payload: Bytes::new(),
+        };
+        assert_eq!(replica.apply(&empty).unwrap().verdict, Verdict::Apply);
+        let cut = Bytes::from_static(&[9, 0, 0, 0, 1]);
+        assert!(Replica::at(GROUP, Default::default(), &cut, Bytes::new()).is_err());
+    }
+}
