@@ -180,7 +180,9 @@ impl Groups {
                 if item.index > group.last() {
                     let gone = std::mem::take(&mut group.entries);
                     group.truncated = group.synced;
-                    gone.iter().for_each(|e| self.forget(e.file));
+                    for e in &gone {
+                        self.forget(e.file);
+                    }
                 }
                 return Ok(());
             }
@@ -206,7 +208,9 @@ impl Groups {
             payload,
             file,
         });
-        gone.iter().for_each(|e| self.forget(e.file));
+        for e in &gone {
+            self.forget(e.file);
+        }
         *self.kept.entry(file).or_default() += 1;
         Ok(())
     }
@@ -264,7 +268,6 @@ fn cannot_be(item: &Item, what: &str) -> Error {
 }
 
 #[cfg(test)]
-#[expect(clippy::indexing_slicing, reason = "a test may panic")]
 mod tests {
     use super::*;
 
