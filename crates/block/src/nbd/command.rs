@@ -268,7 +268,11 @@ fn check_range(
         return Ok(());
     }
     let grows = matches!(command, Command::Write | Command::WriteZeroes);
-    let errno = if grows { Errno::NoSpace } else { Errno::Invalid };
+    let errno = if grows {
+        Errno::NoSpace
+    } else {
+        Errno::Invalid
+    };
     Err((errno, "beyond the end of the export"))
 }
 

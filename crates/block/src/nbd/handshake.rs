@@ -59,10 +59,21 @@ pub(super) enum Outcome {
 #[derive(Debug)]
 enum Asked {
     List,
-    ExportName { name: String },
-    Info { go: bool, name: String, wants: Wants },
-    ListMeta { allocation: bool },
-    SetMeta { name: String, allocation: bool },
+    ExportName {
+        name: String,
+    },
+    Info {
+        go: bool,
+        name: String,
+        wants: Wants,
+    },
+    ListMeta {
+        allocation: bool,
+    },
+    SetMeta {
+        name: String,
+        allocation: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -168,7 +179,10 @@ impl Handshake {
             Opt::ExportName => self.export_name(data),
             Opt::Abort => Ok(Step::End(ack(number))),
             Opt::List => Ok(self.ask(number, Asked::List, Ask::List)),
-            Opt::StartTls => Ok(Step::Say(unsup(number, "TLS is not built into this server"))),
+            Opt::StartTls => Ok(Step::Say(unsup(
+                number,
+                "TLS is not built into this server",
+            ))),
             Opt::ExtendedHeaders => Ok(Step::Say(unsup(number, "extended headers are not known"))),
             Opt::Info | Opt::Go => Ok(self.info(option, data)),
             Opt::StructuredReply if self.structured => invalid("they are on already"),

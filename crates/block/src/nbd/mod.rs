@@ -17,4 +17,5 @@ pub mod codec;
 pub mod command;
 pub mod handshake;
 mod output;
+mod replies;
 pub mod session;

@@ -32,6 +32,8 @@ pub(super) struct Output {
     parts: VecDeque<Part>,
     /// Bytes of the first part's head that have left; its body is cut as it leaves.
     head_sent: usize,
+    /// Whether replies are structured.
+    pub(super) structured: bool,
 }
 
 impl Output {

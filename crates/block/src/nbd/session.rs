@@ -25,16 +25,13 @@ use io::AlignedBuf;
 use io::buffer::PAGE;
 
 use super::codec::{self, Errno, Head, REQUEST_BYTES_MAX, REQUEST_LEN};
-use super::command::{Admitted, Agreed, ExportInfo, Extent, Op, Piece, Refused, Reply, admit};
+use super::command::{Admitted, Agreed, ExportInfo, Op, Piece, Refused, Reply, admit};
 use super::handshake::{Ask, Handshake, Outcome, Step};
 use super::output::{Output, Weight};
+use super::replies::{EXTENTS_MAX, ONE};
 
 /// Bytes of the stage.
 const STAGE_BYTES: usize = 64 << 10;
-/// Zeros to be sent where a hole must be sent as bytes.
-static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-/// The most extents of a reply.
-const EXTENTS_MAX: usize = 8192;
 /// What a request for extents may make the server hold.
 const STATUS_BYTES: u64 = EXTENTS_MAX as u64 * 8;
 
@@ -130,7 +127,6 @@ pub struct Session {
     /// What of the stage is not taken yet.
     from: usize,
     to: usize,
-    structured: bool,
     slots: Vec<Slot>,
     free: Vec<u16>,
     /// Questions and requests that are not answered.
@@ -148,7 +144,6 @@ impl Session {
             stage: vec![0; STAGE_BYTES],
             from: 0,
             to: 0,
-            structured: false,
             slots: Vec::new(),
             free: Vec::new(),
             out: 0,
@@ -278,7 +273,7 @@ impl Session {
                     filled: 0,
                 });
             }
-            Ok((Admitted::Nothing, _)) => self.push_done(cookie, request.command, ONE),
+            Ok((Admitted::Nothing, _)) => self.output.push_done(cookie, request.command, ONE),
             Ok((Admitted::Disconnect, _)) => {
                 self.held.requests -= 1;
                 self.phase = Phase::Ending;
@@ -290,19 +285,9 @@ impl Session {
                     refused,
                 };
             }
-            Err(refused) => self.push_error(cookie, refused, ONE),
+            Err(refused) => self.output.push_error(cookie, refused, ONE),
         }
         Ok((true, None))
-    }
-
-    /// A request without data is well: reads need a chunk where replies are structured.
-    fn push_done(&mut self, cookie: u64, command: u16, weight: Weight) {
-        let head = if self.structured && command == codec::Command::Read as u16 {
-            codec::none_chunk(cookie)
-        } else {
-            codec::simple_reply(cookie, 0)
-        };
-        self.output.push(head, Bytes::new(), weight);
     }
 
     /// The write whose payload is there, if it is.
@@ -345,7 +330,7 @@ impl Session {
         if *left == 0 {
             let (cookie, refused) = (*cookie, *refused);
             *input = Input::Request;
-            self.push_error(cookie, refused, ONE);
+            self.output.push_error(cookie, refused, ONE);
         }
         n > 0
     }
@@ -397,20 +382,23 @@ impl Session {
             bytes: live.bytes,
         };
         match (live.kind, result) {
-            (_, Err(errno)) => self.push_error(live.cookie, (errno, ""), weight),
+            (_, Err(errno)) => self.output.push_error(live.cookie, (errno, ""), weight),
             (Kind::Read { offset, len, df }, Ok(Reply::Data(bytes)))
                 if bytes.len() == len as usize =>
             {
                 let pieces = [Piece::Data(bytes)];
-                self.push_read(live.cookie, (offset, len, df), &pieces, weight);
+                self.output
+                    .push_read(live.cookie, (offset, len, df), &pieces, weight);
             }
             (Kind::Read { offset, len, df }, Ok(Reply::Pieces(pieces)))
                 if pieces.iter().map(Piece::len).sum::<u64>() == u64::from(len) =>
             {
-                self.push_read(live.cookie, (offset, len, df), &pieces, weight);
+                self.output
+                    .push_read(live.cookie, (offset, len, df), &pieces, weight);
             }
             (Kind::Status { len, one }, Ok(Reply::Status(extents))) => {
-                self.push_status(live.cookie, (len, one), &extents, weight);
+                self.output
+                    .push_status(live.cookie, (len, one), &extents, weight);
             }
             (Kind::Other, Ok(Reply::Done)) => {
                 let head = codec::simple_reply(live.cookie, 0);
@@ -419,105 +407,11 @@ impl Session {
             (kind, Ok(reply)) => {
                 base::invariant!(false, "{reply:?} for {kind:?}");
                 let why = "internal error: a reply of another form";
-                self.push_error(live.cookie, (Errno::Io, why), weight);
+                self.output
+                    .push_error(live.cookie, (Errno::Io, why), weight);
             }
         }
         Ok(())
-    }
-
-    fn push_error(&mut self, cookie: u64, (errno, why): Refused, weight: Weight) {
-        if self.structured {
-            let head = codec::error_chunk(cookie, errno, why.len() as u16);
-            let text = Bytes::from_static(why.as_bytes());
-            self.output.push(head, text, weight);
-        } else {
-            let head = codec::simple_reply(cookie, errno as u32);
-            self.output.push(head, Bytes::new(), weight);
-        }
-    }
-
-    /// What was read: a chunk for each run of data and of holes, or one of all.
-    fn push_read(
-        &mut self,
-        cookie: u64,
-        (offset, len, df): (u64, u32, bool),
-        pieces: &[Piece],
-        weight: Weight,
-    ) {
-        let none = Weight::default();
-        let is_hole = |p: &Piece| matches!(p, Piece::Hole(_));
-        let holes = pieces.iter().filter(|p| is_hole(p)).count();
-        let one_chunk = df && holes != pieces.len();
-        if !self.structured {
-            let head = codec::simple_reply(cookie, 0);
-            self.output.push(head, Bytes::new(), none);
-            pieces.iter().for_each(|p| self.push_bytes(p));
-        } else if one_chunk {
-            let head = codec::data_chunk(cookie, true, offset, len);
-            self.output.push(head, Bytes::new(), none);
-            pieces.iter().for_each(|p| self.push_bytes(p));
-        } else {
-            let (mut at, end) = (offset, offset + u64::from(len));
-            for run in pieces.chunk_by(|a, b| is_hole(a) == is_hole(b)) {
-                let bytes: u64 = run.iter().map(Piece::len).sum();
-                if bytes == 0 {
-                    continue;
-                }
-                let done = at + bytes == end;
-                if run.first().is_some_and(is_hole) {
-                    let head = codec::hole_chunk(cookie, done, at, bytes as u32);
-                    self.output.push(head, Bytes::new(), none);
-                } else {
-                    let head = codec::data_chunk(cookie, done, at, bytes as u32);
-                    self.output.push(head, Bytes::new(), none);
-                    run.iter().for_each(|p| self.push_bytes(p));
-                }
-                at += bytes;
-            }
-        }
-        self.output.push(Head::default(), Bytes::new(), weight);
-    }
-
-    fn push_bytes(&mut self, piece: &Piece) {
-        let (head, none) = (Head::default(), Weight::default());
-        match piece {
-            Piece::Data(bytes) => self.output.push(head, bytes.clone(), none),
-            Piece::Hole(len) => {
-                let mut left = *len as usize;
-                while left > 0 {
-                    let zeros = ZEROS.get(..left.min(ZEROS.len())).unwrap_or_default();
-                    left -= zeros.len();
-                    self.output.push(head, Bytes::from_static(zeros), none);
-                }
-            }
-        }
-    }
-
-    fn push_status(
-        &mut self,
-        cookie: u64,
-        (len, one): (u32, bool),
-        extents: &[Extent],
-        weight: Weight,
-    ) {
-        let most = if one { 1 } else { EXTENTS_MAX };
-        let (mut body, mut left) = (Vec::new(), u64::from(len));
-        let alike = |a: &Extent, b: &Extent| (a.hole, a.zero) == (b.hole, b.zero);
-        for run in extents.chunk_by(alike).take(most) {
-            let Some(first) = run.first() else { continue };
-            let sum = run.iter().fold(0, |n: u64, e| n.saturating_add(e.len));
-            let bytes = sum.min(left);
-            left -= bytes;
-            if bytes > 0 {
-                codec::put_extent(&mut body, bytes as u32, first.hole, first.zero);
-            }
-        }
-        if body.is_empty() {
-            base::invariant!(false, "no extent at all");
-            return self.push_error(cookie, (Errno::Io, "no extent is known"), weight);
-        }
-        let head = codec::status_chunk(cookie, (body.len() / 8) as u32);
-        self.output.push(head, body.into(), weight);
     }
 
     /// The names of all exports: the answer to [`Ask::List`].
@@ -539,7 +433,7 @@ impl Session {
         let (bytes, outcome) = handshake.answer(found)?;
         self.say(bytes);
         if let Outcome::Begin(export, agreed) = outcome {
-            self.structured = agreed.structured;
+            self.output.structured = agreed.structured;
             self.phase = Phase::Transmission(export, agreed, Input::Request);
         }
         Ok(())
@@ -594,12 +488,6 @@ impl Session {
         }
     }
 }
-
-/// The weight of a request that holds no bytes.
-const ONE: Weight = Weight {
-    requests: 1,
-    bytes: 0,
-};
 
 /// The buffer of a write's payload; of nothing for anything else.
 fn with_buffer(admitted: Admitted, len: usize) -> Result<(Admitted, AlignedBuf), Refused> {

@@ -34,16 +34,18 @@ fn named(name: &str) -> Vec<u8> {
 fn go(name: &str, wants: &[u16]) -> Vec<u8> {
     let mut out = named(name);
     out.extend_from_slice(&(wants.len() as u16).to_be_bytes());
-    wants
-        .iter()
-        .for_each(|w| out.extend_from_slice(&w.to_be_bytes()));
+    for want in wants {
+        out.extend_from_slice(&want.to_be_bytes());
+    }
     out
 }
 
 fn meta(name: &str, queries: &[&str]) -> Vec<u8> {
     let mut out = named(name);
     out.extend_from_slice(&(queries.len() as u32).to_be_bytes());
-    queries.iter().for_each(|q| out.extend(named(q)));
+    for query in queries {
+        out.extend(named(query));
+    }
     out
 }
 
@@ -298,10 +300,6 @@ fn contexts_are_listed() {
         kind(&mut h, Opt::StructuredReply as u32, b"");
         step(&mut h, Opt::ListMetaContext as u32, &meta("vol", queries));
         let (bytes, _) = h.answer(Ok(export("vol"))).unwrap();
-        assert_eq!(
-            replies(&bytes).len(),
-            1 + usize::from(has),
-            "{queries:?}"
-        );
+        assert_eq!(replies(&bytes).len(), 1 + usize::from(has), "{queries:?}");
     }
 }
