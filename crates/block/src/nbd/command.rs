@@ -41,7 +41,7 @@ pub struct ExportInfo {
 
 impl ExportInfo {
     /// The transmission flags. A flush of one connection covers what any was acknowledged: see
-    /// [`super::serve::Exports`].
+    /// [`super::exports::Exports`].
     pub fn flags(&self, structured: bool) -> u16 {
         use transmission::{
             CAN_MULTI_CONN, HAS_FLAGS, READ_ONLY, SEND_CACHE, SEND_DF, SEND_FAST_ZERO, SEND_FLUSH,

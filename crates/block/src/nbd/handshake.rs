@@ -252,9 +252,13 @@ impl Handshake {
     }
 
     /// The names of all exports: the reply to [`Ask::List`].
-    pub(super) fn names(&mut self, names: &[String]) -> Vec<u8> {
+    pub(super) fn names(&mut self, names: Result<Vec<String>>) -> Vec<u8> {
         let Some((option, Asked::List)) = self.asked.take() else {
             return Vec::new();
+        };
+        let names = match names {
+            Ok(names) => names,
+            Err(e) => return error(option, OptReply::refusing(&e), &e.to_string()),
         };
         let mut out = Vec::new();
         for name in names.iter().filter(|n| n.len() <= NAME_BYTES_MAX) {

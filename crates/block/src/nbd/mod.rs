@@ -1,7 +1,7 @@
 //! The NBD server: what any NBD client sees of a volume.
 //!
 //! ```text
-//!   socket ── serve (epoll, one thread) ── Session (no I/O): Handshake, then requests ── Exports
+//!   sockets ── serve (epoll, one thread) ── Session (no I/O): Handshake, then requests ── Exports
 //!                                            │ codec: the bytes          │ command: what may be asked
 //!                                            └ output: what is to be sent, without copies
 //! ```
@@ -15,7 +15,11 @@
 
 pub mod codec;
 pub mod command;
+mod connection;
+pub mod exports;
 pub mod handshake;
 mod output;
 mod replies;
+pub mod serve;
 pub mod session;
+pub mod socket;

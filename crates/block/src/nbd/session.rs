@@ -415,10 +415,10 @@ impl Session {
     }
 
     /// The names of all exports: the answer to [`Ask::List`].
-    pub fn names(&mut self, names: &[String]) {
+    pub fn names(&mut self, names: Result<Vec<String>>) {
+        self.out = 0;
         if let Phase::Handshake(handshake) = &mut self.phase {
             let bytes = handshake.names(names);
-            self.out = 0;
             self.say(bytes);
         }
     }

@@ -203,7 +203,7 @@ fn names_are_listed() {
     // Nothing is taken until the answer is there.
     assert_eq!(h.step(&option(99, b"")).unwrap(), (0, None));
     let names = ["a".to_owned(), "x".repeat(4097), "b".to_owned()];
-    let replies = replies(&h.names(&names));
+    let replies = replies(&h.names(Ok(names.to_vec())));
     let kinds: Vec<u32> = replies.iter().map(|r| r.1).collect();
     let server = OptReply::Server as u32;
     assert_eq!(kinds, [server, server, OptReply::Ack as u32]);

@@ -105,7 +105,7 @@ impl Client {
             self.drain();
             while let Some(event) = self.session.next_event()? {
                 match event {
-                    Event::Ask(Ask::List) => self.session.names(&["vol".to_owned()]),
+                    Event::Ask(Ask::List) => self.session.names(Ok(vec!["vol".to_owned()])),
                     Event::Ask(_) => self.session.answer(Ok(export()))?,
                     Event::Request(handle, op) => self.requests.push((handle, op)),
                 }
