@@ -48,9 +48,9 @@ impl Fixture {
 }
 
 /// Bytes with holes, and data that no two places share.
-fn sparse_file(path: &str, bytes: u64) {
+fn sparse_file(path: &str, bytes: u64, seed: u64) {
     let mut content = vec![0_u8; bytes as usize];
-    let mut rng = base::rng::Rng::new(3);
+    let mut rng = base::rng::Rng::new(seed);
     for _ in 0..40 {
         let at = rng.below(bytes - 200_000) as usize;
         let len = 1 + rng.below(150_000) as usize;
@@ -77,7 +77,7 @@ fn nbdinfo_sees_all_that_it_sees_of_qemu_nbd() {
     };
     let ours = Fixture::new(Memory::new(16 * MIB), false);
     let raw = ours.file("raw");
-    sparse_file(&raw, 16 * MIB);
+    sparse_file(&raw, 16 * MIB, 1);
     for (name, args) in [
         ("vol", &["-f", "raw"][..]),
         ("vol@snap", &["-r", "-f", "raw"]),
@@ -128,7 +128,7 @@ fn copies_in_and_out_are_equal_and_sparse() {
     for memory in [Memory::new(64 * MIB), Memory::slow(64 * MIB, 1)] {
         let ours = Fixture::new(memory, false);
         let (from, to, uri) = (ours.file("from"), ours.file("to"), ours.uri("vol"));
-        sparse_file(&from, 64 * MIB);
+        sparse_file(&from, 64 * MIB, 2);
         run(&nbdcopy, &["--destination-is-zero", &from, &uri]);
         run(
             &qemu_img,
@@ -142,7 +142,7 @@ fn copies_in_and_out_are_equal_and_sparse() {
         let totals = run(&nbdinfo, &["--map", "--totals", &uri]);
         assert!(totals.contains("hole,zero"), "{totals}");
         // As qemu converts: over what is there, with zeroing and holes, and back.
-        sparse_file(&from, 32 * MIB);
+        sparse_file(&from, 64 * MIB, 3);
         let convert = ["convert", "-n", "-f", "raw", "-O", "raw", "-m", "16", "-W"];
         run(&qemu_img, &[&convert[..], &[&from, &uri]].concat());
         let out = ["convert", "-f", "raw", "-O", "raw", &uri, &to];
