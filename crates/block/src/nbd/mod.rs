@@ -19,6 +19,7 @@ mod connection;
 pub mod exports;
 pub mod handshake;
 mod output;
+mod payload;
 mod replies;
 pub mod serve;
 pub mod session;

@@ -21,17 +21,18 @@ use std::mem;
 
 use base::{Error, Result};
 use bytes::Bytes;
-use io::AlignedBuf;
-use io::buffer::PAGE;
 
-use super::codec::{self, Errno, Head, REQUEST_BYTES_MAX, REQUEST_LEN};
+use super::codec::{self, Errno, Head, REQUEST_LEN};
 use super::command::{Admitted, Agreed, ExportInfo, Op, Piece, Refused, Reply, admit};
 use super::handshake::{Ask, Handshake, Outcome, Step};
 use super::output::{Output, Weight};
+use super::payload::Payload;
 use super::replies::{EXTENTS_MAX, ONE};
 
 /// Bytes of the stage.
 const STAGE_BYTES: usize = 64 << 10;
+/// How a write is refused that there is no memory for.
+const NO_MEMORY: Refused = (Errno::NoMemory, "no memory");
 /// What a request for extents may make the server hold.
 const STATUS_BYTES: u64 = EXTENTS_MAX as u64 * 8;
 
@@ -85,16 +86,6 @@ enum Kind {
 struct Slot {
     generation: u16,
     live: Option<Live>,
-}
-
-/// A write whose payload is on its way.
-#[derive(Debug)]
-struct Payload {
-    cookie: u64,
-    offset: u64,
-    fua: bool,
-    buf: AlignedBuf,
-    filled: usize,
 }
 
 /// What the next bytes of transmission are.
@@ -170,7 +161,7 @@ impl Session {
         if let Phase::Transmission(_, _, Input::Payload(p)) = &mut self.phase
             && self.from == self.to
         {
-            return p.buf.get_mut(p.filled..).unwrap_or_default();
+            return p.space();
         }
         if self.from > 0 {
             self.stage.copy_within(self.from..self.to, 0);
@@ -185,7 +176,9 @@ impl Session {
         if let Phase::Transmission(_, _, Input::Payload(p)) = &mut self.phase
             && self.from == self.to
         {
-            p.filled = (p.filled + n).min(p.buf.len());
+            if p.filled(n).is_err() {
+                self.give_up();
+            }
         } else {
             self.to = (self.to + n).min(self.stage.len());
         }
@@ -222,13 +215,13 @@ impl Session {
                     (_, Some(event)) => return Ok(Some(event)),
                     (taken, None) => taken,
                 },
-                Phase::Transmission(_, _, Input::Payload(p)) => {
-                    let n = staged.len().min(p.buf.len() - p.filled);
-                    copy(staged, n, &mut p.buf, p.filled);
-                    p.filled += n;
-                    self.from += n;
-                    return Ok(self.payload());
-                }
+                Phase::Transmission(_, _, Input::Payload(p)) => match p.take(staged) {
+                    Ok(n) => {
+                        self.from += n;
+                        return Ok(self.payload());
+                    }
+                    Err(_) => self.give_up(),
+                },
                 Phase::Transmission(_, _, Input::Dropped { .. }) => self.dropped(),
                 Phase::Ending => return Ok(None),
             };
@@ -261,20 +254,23 @@ impl Session {
         let cookie = request.cookie;
         let has_payload = request.command == codec::Command::Write as u16;
         let len = request.len as usize;
-        match admit(&request, export, *agreed).and_then(|a| with_buffer(a, len)) {
-            Ok((Admitted::Op(op), _)) => return Ok((true, Some(self.begin(cookie, op)))),
-            Ok((Admitted::Write { offset, fua }, buf)) => {
-                self.held.bytes += buf.len() as u64;
-                *input = Input::Payload(Payload {
-                    cookie,
-                    offset,
-                    fua,
-                    buf,
-                    filled: 0,
-                });
+        match admit(&request, export, *agreed) {
+            Ok(Admitted::Op(op)) => return Ok((true, Some(self.begin(cookie, op)))),
+            Ok(Admitted::Write { offset, fua }) => {
+                *input = match Payload::new(cookie, offset, fua, len) {
+                    Ok(payload) => {
+                        self.held.bytes += len as u64;
+                        Input::Payload(payload)
+                    }
+                    Err(_) => Input::Dropped {
+                        left: len as u64,
+                        cookie,
+                        refused: NO_MEMORY,
+                    },
+                };
             }
-            Ok((Admitted::Nothing, _)) => self.output.push_done(cookie, request.command, ONE),
-            Ok((Admitted::Disconnect, _)) => {
+            Ok(Admitted::Nothing) => self.output.push_done(cookie, request.command, ONE),
+            Ok(Admitted::Disconnect) => {
                 self.held.requests -= 1;
                 self.phase = Phase::Ending;
             }
@@ -296,19 +292,36 @@ impl Session {
             return None;
         };
         match mem::replace(input, Input::Request) {
-            Input::Payload(p) if p.filled == p.buf.len() => {
+            Input::Payload(p) if p.left() == 0 => {
+                let cookie = p.cookie;
                 let op = Op::Write {
                     offset: p.offset,
-                    bytes: p.buf.into(),
                     fua: p.fua,
+                    bytes: p.into_bytes(),
                 };
-                Some(self.begin(p.cookie, op))
+                Some(self.begin(cookie, op))
             }
             other => {
                 *input = other;
                 None
             }
         }
+    }
+
+    /// Memory is short in the middle of a payload: what is there goes, and the rest is dropped.
+    fn give_up(&mut self) -> bool {
+        if let Phase::Transmission(_, _, input) = &mut self.phase
+            && let Input::Payload(p) = input
+        {
+            self.held.bytes -= p.len() as u64;
+            let (left, cookie) = (p.left() as u64, p.cookie);
+            *input = Input::Dropped {
+                left,
+                cookie,
+                refused: NO_MEMORY,
+            };
+        }
+        true
     }
 
     /// Drops what is there of a refused write's payload; whether that was anything.
@@ -486,22 +499,6 @@ impl Session {
             let none = Weight::default();
             self.output.push(Head::default(), bytes.into(), none);
         }
-    }
-}
-
-/// The buffer of a write's payload; of nothing for anything else.
-fn with_buffer(admitted: Admitted, len: usize) -> Result<(Admitted, AlignedBuf), Refused> {
-    let is_write = matches!(admitted, Admitted::Write { .. });
-    debug_assert!(!is_write || len <= REQUEST_BYTES_MAX as usize);
-    let len = if is_write { len } else { 0 };
-    let buf = AlignedBuf::zeroed(len, PAGE).map_err(|_| (Errno::NoMemory, "no memory"))?;
-    Ok((admitted, buf))
-}
-
-/// Copies the first `n` bytes of `from` to `to[at..]`.
-fn copy(from: &[u8], n: usize, to: &mut [u8], at: usize) {
-    if let (Some(from), Some(to)) = (from.get(..n), to.get_mut(at..at + n)) {
-        to.copy_from_slice(from);
     }
 }
 

@@ -375,6 +375,12 @@ fn requests_per_second_beside_qemu_nbd() {
                 Listener::unix(&dir.path().join("ours")).unwrap()
             };
             let m = measured(listener);
+            if rw == "randread" {
+                // Bytes rather than holes, which would not be sent.
+                let fill = ["--rw=write", "--bs=1M", "--size=64M"];
+                let args = fio_args(&m.uri, "fill", &fill);
+                run(&fio, &args.iter().map(String::as_str).collect::<Vec<_>>());
+            }
             let (ours, _) = iops(&fio, &m.uri, depth, rw);
             m.stop.stop();
             m.thread.join().unwrap();
