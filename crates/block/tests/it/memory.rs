@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use base::rng::Rng;
 use base::{Error, Result};
@@ -25,6 +25,8 @@ pub(crate) struct Counts {
     pub(crate) out: AtomicI64,
     /// Operations that were submitted.
     pub(crate) submitted: AtomicI64,
+    /// A slow one completes nothing while fewer wait.
+    pub(crate) least: AtomicUsize,
 }
 
 /// See the module. The exports are "vol" and "", which are the same, and "vol@snap", which is the same but
@@ -38,12 +40,11 @@ pub(crate) struct Memory {
     pub(crate) counts: Arc<Counts>,
 }
 
-/// Completes one at a time, drawn from those that wait, once there are `least`.
+/// Completes one at a time, drawn from those that wait, once there are `least`: see [`Counts`].
 #[derive(Debug)]
 struct Slow {
     rng: Rng,
     event: OwnedFd,
-    least: usize,
 }
 
 impl Memory {
@@ -60,14 +61,13 @@ impl Memory {
     /// Completes in any order, and nothing before `least` operations wait.
     pub(crate) fn slow(size: u64, least: usize) -> Self {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
-        Self {
-            slow: Some(Slow {
-                rng: Rng::new(7),
-                event,
-                least,
-            }),
-            ..Self::new(size)
-        }
+        let mut memory = Self::new(size);
+        memory.counts.least.store(least, Ordering::Relaxed);
+        memory.slow = Some(Slow {
+            rng: Rng::new(7),
+            event,
+        });
+        memory
     }
 
     fn find(&self, name: &str) -> Result<ExportInfo> {
@@ -216,13 +216,15 @@ impl Exports for Memory {
     fn completed(&mut self, out: &mut Vec<(Token, Completion)>) {
         let before = out.len();
         if let Some(slow) = &mut self.slow {
+            let least = self.counts.least.load(Ordering::Relaxed);
             let is_done = |how: &Completion| matches!(how, Completion::Done(_));
-            let waits = self.done.iter().filter(|(_, how)| is_done(how)).count();
-            if waits >= slow.least || waits < self.done.len() {
-                let at = slow.rng.below(self.done.len() as u64) as usize;
+            let ask = self.done.iter().position(|(_, how)| !is_done(how));
+            let waits = self.done.len();
+            let any = (waits > 0 && waits >= least).then(|| slow.rng.below(waits as u64) as usize);
+            if let Some(at) = ask.or(any) {
                 out.push(self.done.swap_remove(at));
             }
-            if self.done.is_empty() || waits < slow.least {
+            if self.done.is_empty() || waits < least {
                 rustix::io::read(&slow.event, &mut [0; 8]).unwrap_or_default();
             }
         } else {
