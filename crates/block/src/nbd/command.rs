@@ -1,6 +1,6 @@
 //! What a client may ask of an export, and what is answered.
 //!
-//! [`admit`] is the one place that judges a request. It is pure: the request as it came, the export and
+//! `admit` is the one place that judges a request. It is pure: the request as it came, the export and
 //! what was agreed go in; an operation that lies within the export, or a refusal, comes out.
 //!
 //! | refused | with |

@@ -1,7 +1,7 @@
 //! The part of a connection before the first request: options and their replies. No I/O.
 //!
-//! [`Handshake::step`] takes the bytes that are there and says what one option asks for. What only the
-//! exports know ([`Ask`]) is answered by [`Handshake::answer`] and [`Handshake::names`], at any time later;
+//! `Handshake::step` takes the bytes that are there and says what one option asks for. What only the
+//! exports know ([`Ask`]) is answered by `Handshake::answer` and `Handshake::names`, at any time later;
 //! until then no option is taken.
 //!
 //! A client has a bounded number of options. Data that is too long is dropped as it comes and refused.

@@ -41,7 +41,8 @@ const EVENTS_MAX: usize = 256;
 /// How often deadlines are looked at.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Settings of a server.
+/// Settings of a server. What clients can make it hold is, at the worst, the most connections times the
+/// bytes of each, one request of 32 MiB more, and its stage.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// The most connections.

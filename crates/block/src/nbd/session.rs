@@ -15,6 +15,26 @@
 //!
 //! A client may give two requests the same cookie. Requests are named by a [`Handle`] of our own, which is
 //! not used again for the next request in its place.
+//!
+//! ```
+//! use std::io::IoSlice;
+//! use block::nbd::session::{Options, Session};
+//!
+//! let mut session = Session::new(Options::default());
+//! let mut slices = [IoSlice::new(&[]); 8];
+//! assert_eq!(session.output(&mut slices), 1);
+//! assert_eq!(&slices[0][..8], b"NBDMAGIC");
+//! session.sent(18);
+//! assert!(session.wants_input());
+//! // The client's flags, and the option LIST.
+//! let said = b"\0\0\0\x03IHAVEOPT\0\0\0\x03\0\0\0\0";
+//! session.space()[..said.len()].copy_from_slice(said);
+//! session.filled(said.len());
+//! assert!(session.next_event()?.is_some());
+//! session.names(Ok(vec!["vol".to_owned()]));
+//! assert!(session.has_output());
+//! # Ok::<(), base::Error>(())
+//! ```
 
 use std::io::IoSlice;
 use std::mem;

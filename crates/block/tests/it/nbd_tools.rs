@@ -324,13 +324,13 @@ fn cpu_micros(pid: u32) -> u64 {
     ticks * 10_000
 }
 
-fn iops(fio: &Path, uri: &str, depth: u32, rw: &str) -> (f64, u64) {
+fn iops(fio: &Path, uri: &str, (depth, rw, bs): (u32, &str, &str)) -> (f64, u64) {
     let args = fio_args(
         uri,
         "m",
         &[
             &format!("--rw={rw}"),
-            "--bs=4k",
+            &format!("--bs={bs}"),
             "--size=64M",
             &format!("--iodepth={depth}"),
             "--time_based=1",
@@ -357,15 +357,18 @@ fn requests_per_second_beside_qemu_nbd() {
         return;
     };
     let dir = tempfile::tempdir().unwrap();
-    for (depth, rw) in [
-        (128, "randwrite"),
-        (1, "randwrite"),
-        (128, "randread"),
-        (1, "randread"),
+    for case in [
+        (128, "randwrite", "4k"),
+        (1, "randwrite", "4k"),
+        (128, "randread", "4k"),
+        (1, "randread", "4k"),
+        (16, "randwrite", "512k"),
+        (16, "randread", "512k"),
     ] {
+        let (depth, rw, bs) = case;
         let image = ["--image-opts", "driver=null-co,size=10G"];
         let qemu = QemuNbd::start(&qemu_nbd, &dir.path().join("qemu"), &image);
-        let (theirs, ios) = iops(&fio, &qemu.uri, depth, rw);
+        let (theirs, ios) = iops(&fio, &qemu.uri, case);
         let their_cpu = cpu_micros(qemu.pid()) as f64 / ios as f64;
         drop(qemu);
         for tcp in [false, true] {
@@ -381,13 +384,13 @@ fn requests_per_second_beside_qemu_nbd() {
                 let args = fio_args(&m.uri, "fill", &fill);
                 run(&fio, &args.iter().map(String::as_str).collect::<Vec<_>>());
             }
-            let (ours, _) = iops(&fio, &m.uri, depth, rw);
+            let (ours, _) = iops(&fio, &m.uri, case);
             m.stop.stop();
             m.thread.join().unwrap();
             let requests = m.requests.submitted.load(Ordering::Relaxed) as f64;
             let cpu = m.nanos.load(Ordering::Relaxed) as f64 / 1000.0 / requests;
             println!(
-                "{rw} 4k QD{depth} {}: {ours:.0}/s, {cpu:.2} us of processor each; qemu-nbd on a Unix \
+                "{rw} {bs} QD{depth} {}: {ours:.0}/s, {cpu:.2} us of processor each; qemu-nbd on a Unix \
                  socket {theirs:.0}/s, {their_cpu:.2} us; ours is {:.2} of theirs",
                 if tcp { "TCP" } else { "Unix" },
                 ours / theirs
