@@ -132,6 +132,7 @@ fn a_slow_reader_is_not_read_from() {
         slow.stream.read_exact(&mut bytes).unwrap();
         assert!(bytes.iter().all(|&b| b == 1));
     }
+    drop(slow);
     server.stop().unwrap();
 }
 
@@ -237,5 +238,39 @@ fn refusals_over_a_socket() {
     client.option(Opt::ExportName, b"no such export");
     assert!(client.is_closed());
     until("all are detached", || get(&counts.attached) == 0);
+    server.stop().unwrap();
+}
+
+/// Clients that go at any moment, in the middle of a payload or of an option too, leave the server as it was
+/// for the one that stays.
+#[test]
+fn clients_come_and_go() {
+    let (server, counts) = start(Memory::slow(SIZE, 1), Options::default());
+    let mut stays = Client::attached(server.uri(), "vol");
+    let mut rng = base::rng::Rng::new(11);
+    for round in 0..200_u64 {
+        let mut stream = request(Command::Write, 7, 0, 9000, &[5; 9000]);
+        stream.extend(request(Command::Read, 8, 0, 100_000, b"").repeat(3));
+        stream.extend(request(Command::Write, 9, 9000, 8 << 20, &vec![6; 300_000]));
+        let mut goes = if round % 4 == 0 {
+            Client::connect(server.uri())
+        } else {
+            Client::attached(server.uri(), "vol")
+        };
+        let cut = rng.below(stream.len() as u64) as usize;
+        let cut = if round % 4 == 0 { cut % 20 } else { cut };
+        goes.stream.write_all(&stream[..cut]).unwrap_or_default();
+        drop(goes);
+        let offset = (128 << 20) + round * 4096;
+        stays.send(Command::Write, round, offset, 4096, &[round as u8; 4096]);
+        assert_eq!(stays.reply(), (0, round));
+        stays.send(Command::Read, round, offset, 4096, b"");
+        assert_eq!(stays.reply(), (0, round));
+        let mut bytes = [0; 4096];
+        stays.stream.read_exact(&mut bytes).unwrap();
+        assert_eq!(bytes, [round as u8; 4096]);
+    }
+    until("one is attached", || get(&counts.attached) == 1);
+    until("nothing is out", || get(&counts.out) == 0);
     server.stop().unwrap();
 }
