@@ -235,6 +235,7 @@ fn fio_verifies_what_it_wrote() {
                     "--verify=crc32c",
                     "--verify_fatal=1",
                     "--verify_backlog=256",
+                    "--verify_state_save=0", // a file where it runs
                     "--time_based=0",
                 ],
             );
