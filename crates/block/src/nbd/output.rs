@@ -1,0 +1,141 @@
+//! What is to be sent: heads of a few bytes and bodies that are shared with who made them, for `writev`.
+//!
+//! What a reply weighs is held against its connection until its last byte has left, so that a client that
+//! does not read its replies cannot make memory grow.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use bytes::{Buf, Bytes};
+
+use super::codec::Head;
+
+/// What requests hold: counted when they are taken, given back when their replies have left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Weight {
+    /// How many.
+    pub(super) requests: u32,
+    /// Bytes of their payloads or replies.
+    pub(super) bytes: u64,
+}
+
+#[derive(Debug)]
+struct Part {
+    head: Head,
+    body: Bytes,
+    weight: Weight,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    parts: VecDeque<Part>,
+    /// Bytes of the first part's head that have left; its body is cut as it leaves.
+    head_sent: usize,
+    /// Whether replies are structured.
+    pub(super) structured: bool,
+}
+
+impl Output {
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Appends a head and what follows it; `weight` is given back when both have left.
+    pub(super) fn push(&mut self, head: Head, body: Bytes, weight: Weight) {
+        self.parts.push_back(Part { head, body, weight });
+    }
+
+    /// Puts what is to be sent into `out`, as much as it has room for; returns how many slices.
+    pub(super) fn slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
+        let mut room = out.iter_mut();
+        let mut sent = self.head_sent;
+        let mut count = 0;
+        for part in &self.parts {
+            let head = part.head.bytes().get(sent..).unwrap_or_default();
+            sent = 0;
+            for bytes in [head, &part.body[..]] {
+                if bytes.is_empty() {
+                    continue;
+                }
+                let Some(slot) = room.next() else {
+                    return count;
+                };
+                *slot = IoSlice::new(bytes);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// The first `n` bytes have left: returns what they give back.
+    pub(super) fn sent(&mut self, mut n: usize) -> Weight {
+        let mut back = Weight::default();
+        while let Some(part) = self.parts.front_mut() {
+            let head = part.head.bytes().len() - self.head_sent;
+            if n < head {
+                self.head_sent += n;
+                break;
+            }
+            n -= head;
+            if n < part.body.len() {
+                part.body.advance(n);
+                self.head_sent += head;
+                break;
+            }
+            n -= part.body.len();
+            back.requests += part.weight.requests;
+            back.bytes += part.weight.bytes;
+            self.head_sent = 0;
+            self.parts.pop_front();
+        }
+        back
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::nbd::codec::simple_reply;
+
+    proptest! {
+        /// However the bytes leave, they are the same, and the weights come back when the last of a part
+        /// has left.
+        #[test]
+        fn any_pieces_give_the_same_bytes(
+            bodies in proptest::collection::vec(0..40_usize, 1..20),
+            steps in proptest::collection::vec(1..70_usize, 1..200),
+            room in 1..5_usize,
+        ) {
+            let mut output = Output::default();
+            let mut want = Vec::new();
+            let mut ends = Vec::new();
+            for (i, &len) in bodies.iter().enumerate() {
+                let head = if i % 3 == 2 { Head::default() } else { simple_reply(i as u64, 0) };
+                let body = vec![i as u8; len];
+                want.extend_from_slice(head.bytes());
+                want.extend_from_slice(&body);
+                ends.push(want.len());
+                output.push(head, body.into(), Weight { requests: 1, bytes: len as u64 });
+            }
+            let mut got = Vec::new();
+            let mut back = 0;
+            for step in steps.iter().cycle() {
+                let mut slices = vec![IoSlice::new(&[]); room];
+                let count = output.slices(&mut slices);
+                let there: Vec<u8> = slices[..count].iter().flat_map(|s| s.to_vec()).collect();
+                let n = there.len().min(*step);
+                got.extend_from_slice(&there[..n]);
+                back += output.sent(n).requests as usize;
+                prop_assert_eq!(back, ends.iter().filter(|&&e| e <= got.len()).count());
+                if output.is_empty() {
+                    break;
+                }
+            }
+            prop_assert_eq!(got, want);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! A write's payload on its way into a buffer of its own.
+//!
+//! A request's head is 28 bytes and may announce 32 MiB. The buffer is as large as that at once up to 1 MiB,
+//! which is as much as kernels send; beyond, it grows fourfold with what has arrived, at the price of copying
+//! a third of it. So a client that announces much and sends nothing holds no more than 1 MiB by it.
+
+use base::Result;
+use bytes::Bytes;
+use io::AlignedBuf;
+use io::buffer::PAGE;
+
+/// Bytes that are believed before they are there.
+pub(super) const AHEAD_BYTES: usize = 1 << 20;
+/// How much the buffer grows by, once it is full.
+const GROWTH: usize = 4;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Payload {
+    pub(super) cookie: u64,
+    pub(super) offset: u64,
+    pub(super) fua: bool,
+    /// Bytes in all.
+    len: usize,
+    buf: AlignedBuf,
+    filled: usize,
+}
+
+impl Payload {
+    /// Of a write of `len` bytes, none of which are there. Fails where memory is short.
+    pub(super) fn new(cookie: u64, offset: u64, fua: bool, len: usize) -> Result<Self> {
+        Ok(Self {
+            cookie,
+            offset,
+            fua,
+            len,
+            buf: AlignedBuf::zeroed(len.min(AHEAD_BYTES), PAGE)?,
+            filled: 0,
+        })
+    }
+
+    /// Bytes in all.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes that are missing.
+    pub(super) fn left(&self) -> usize {
+        self.len - self.filled
+    }
+
+    /// Where the next bytes go: never empty while some are missing.
+    pub(super) fn space(&mut self) -> &mut [u8] {
+        self.buf.get_mut(self.filled..).unwrap_or_default()
+    }
+
+    /// The first `n` bytes of the space are there. Fails where memory is short.
+    pub(super) fn filled(&mut self, n: usize) -> Result<()> {
+        self.filled = (self.filled + n).min(self.buf.len());
+        if self.filled == self.buf.len() && self.left() > 0 {
+            let mut more = AlignedBuf::zeroed(self.len.min(self.filled * GROWTH), PAGE)?;
+            copy(&self.buf, self.filled, &mut more);
+            self.buf = more;
+        }
+        Ok(())
+    }
+
+    /// Takes what belongs to it from the beginning of `bytes`: how much. Fails where memory is short.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<usize> {
+        let mut taken = 0;
+        while self.left() > 0 && taken < bytes.len() {
+            let rest = bytes.get(taken..).unwrap_or_default();
+            let space = self.space();
+            let n = rest.len().min(space.len());
+            copy(rest, n, space);
+            taken += n;
+            self.filled(n)?;
+        }
+        Ok(taken)
+    }
+
+    /// The bytes, when all are there.
+    pub(super) fn into_bytes(self) -> Bytes {
+        self.buf.into()
+    }
+}
+
+/// Copies the first `n` bytes.
+fn copy(from: &[u8], n: usize, to: &mut [u8]) {
+    if let (Some(from), Some(to)) = (from.get(..n), to.get_mut(..n)) {
+        to.copy_from_slice(from);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_buffer_grows_with_what_is_there() {
+        let len = 32 << 20;
+        let bytes: Vec<u8> = (0..len).map(|i: usize| (i / 4096 + i) as u8).collect();
+        for step in [100_000, 1 << 20, len] {
+            let mut payload = Payload::new(1, 2, false, len).unwrap();
+            let mut at = 0;
+            while payload.left() > 0 {
+                assert!(payload.buf.capacity() <= AHEAD_BYTES.max(at * GROWTH));
+                assert!(!payload.space().is_empty());
+                let end = len.min(at + step);
+                at += payload.take(bytes.get(at..end).unwrap()).unwrap();
+            }
+            let all = payload.into_bytes();
+            assert!(all == bytes && (all.as_ptr() as usize).is_multiple_of(PAGE));
+        }
+        let small = Payload::new(1, 2, false, 512).unwrap();
+        assert_eq!(small.buf.capacity(), PAGE);
+    }
+}

@@ -1,0 +1,13 @@
+//! The block store by its outside.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and prints what it skips"
+)]
+
+mod client;
+mod memory;
+mod nbd;
+mod nbd_tools;
+mod tools;
