@@ -9,10 +9,12 @@
 //! | [`store`] | superblock, data file, dirty map, and tickets for what is durable in the data file |
 //! | [`raftlog`] | the log that all groups of a store share, and what is left of it after a crash |
 //! | [`group`] | what entries ask for, and who may ask |
+//! | [`shard`] | a store in a process: its directory |
 //! | [`nbd`] | the NBD server: the protocol's bytes, connections, sockets |
 
 pub mod group;
 pub mod ids;
 pub mod nbd;
 pub mod raftlog;
+pub mod shard;
 pub mod store;

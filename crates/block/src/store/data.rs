@@ -353,11 +353,14 @@ impl Reader {
         lock(&self.index).chunks.contains_key(chunk)
     }
 
-    /// The last entry of which something is in a page.
-    pub fn last_index(&self, group: Group) -> Option<Index> {
-        let index = lock(&self.index);
-        let pages = index.pages.values().filter(|p| p.owner.group == group);
-        pages.map(|p| p.last_index).max()
+    /// The last entry of each group of which something is in a page.
+    pub fn last_indices(&self) -> BTreeMap<Group, Index> {
+        let mut last = BTreeMap::new();
+        for page in lock(&self.index).pages.values() {
+            let entry = last.entry(page.owner.group).or_default();
+            *entry = page.last_index.max(*entry);
+        }
+        last
     }
 
     /// What the file has of a block, the dirty map aside.

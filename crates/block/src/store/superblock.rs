@@ -3,7 +3,8 @@
 //! ```text
 //!   0+4 "ISst"   4+4 crc of the rest   8+4 version   12+4 unit   16+8 generation
 //!   24+16 store  40+16 cluster   56+8 log_bytes   64+4 slots   68+4 zero
-//!   72+8 features that must be known   80+8 features that need not be   88… zeros
+//!   72+8 features that must be known   80+8 features that need not be
+//!   88+8 the newest file of the log that was begun   96… zeros
 //! ```
 //!
 //! Little-endian; the crc is CRC-32C.
@@ -44,6 +45,8 @@ pub struct Superblock {
     pub needed: u64,
     /// Bits of features that who does not know them may ignore.
     pub optional: u64,
+    /// The number of a file of the log that was begun, and none after it; 0: none was.
+    pub log_number: u64,
 }
 
 impl Superblock {
@@ -60,6 +63,7 @@ impl Superblock {
         put_u32(&mut body, 0);
         put_u64(&mut body, self.needed);
         put_u64(&mut body, self.optional);
+        put_u64(&mut body, self.log_number);
         body.resize(LEN - CRC_FROM, 0);
         [&MAGIC[..], &crc32c(&body).to_le_bytes(), &body].concat()
     }
@@ -104,7 +108,7 @@ impl Superblock {
         let store = Uuid(d.bytes(16)?.try_into().ok()?);
         let cluster = Uuid(d.bytes(16)?.try_into().ok()?);
         let (log_bytes, slots, _) = (d.u64()?, d.u32()?, d.u32()?);
-        let (needed, optional) = (d.u64()?, d.u64()?);
+        let (needed, optional, log_number) = (d.u64()?, d.u64()?, d.u64()?);
         (unit.is_power_of_two() && (512..=PAGE as u32).contains(&unit)).then_some(Self {
             unit,
             generation,
@@ -114,6 +118,7 @@ impl Superblock {
             slots,
             needed,
             optional,
+            log_number,
         })
     }
 
@@ -168,6 +173,7 @@ mod tests {
             slots: 640,
             needed: 0,
             optional: 6,
+            log_number: 17,
         }
     }
 

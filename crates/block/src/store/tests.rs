@@ -284,13 +284,13 @@ fn what_could_not_be_written_is_tried_again() {
         assert!(
             matches!(crashed.reader().held(GROUP, &key(0, 1)), Held::There { crc, .. } if content(1) == Content::Data { bytes: vec![1; BLOCK].into(), crc })
         );
-        assert_eq!(crashed.reader().last_index(GROUP), Some(Index(1)));
+        assert_eq!(crashed.reader().last_indices().get(&GROUP), Some(&Index(1)));
     }
     disk.writes_fail.store(false, Ordering::Relaxed);
     assert_eq!(write_back(&mut data, &mut dirty), Index(4));
     assert!(dirty.is_empty());
     let again = disk.open(1);
-    assert_eq!(again.reader().last_index(GROUP), Some(Index(4)));
+    assert_eq!(again.reader().last_indices().get(&GROUP), Some(&Index(4)));
     assert_eq!(again.reader().held(GROUP, &key(0, 5)), Held::Zero);
     assert_eq!(again.reader().held(GROUP, &key(0, 6)), Held::Absent);
 }

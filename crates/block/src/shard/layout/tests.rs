@@ -1,0 +1,184 @@
+//! Stores that are made, opened, and not what they should be.
+
+use io::posix::Posix;
+
+use super::*;
+use crate::ids::{Group, Index, Term};
+use crate::raftlog::batch::{Item, Kind};
+
+const CLUSTER: Uuid = Uuid([7; 16]);
+
+fn what(store: u8) -> Make {
+    Make {
+        store: Uuid([store; 16]),
+        cluster: CLUSTER,
+        slots: 2,
+        log_files: 4,
+        log_file_bytes: 4 << 20,
+        allow_in_memory: true,
+    }
+}
+
+fn new(dir: &Path, store: u8) {
+    make(&Posix::shared(), dir, &what(store), &mut |_| ()).unwrap();
+}
+
+fn open(dir: &Path) -> Result<Opened> {
+    Store::open(&Posix::shared(), dir, CLUSTER, 2, 1)
+}
+
+fn write(opened: &mut Opened, index: u64) {
+    let entry = Item {
+        kind: Kind::Entry,
+        flags: 0,
+        group: Group(1),
+        index: Index(index),
+        term: Term(1),
+        inline: bytes::Bytes::new(),
+        payload: bytes::Bytes::new(),
+    };
+    let (_, append) = opened.log.append(vec![entry], &[]).unwrap();
+    let outcome = append.run();
+    assert_eq!(opened.log.landed(append, outcome).unwrap().durable.len(), 1);
+}
+
+#[test]
+fn a_store_is_made_and_opened_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().join("a/store");
+    let mut said = 0;
+    make(&Posix::shared(), &at, &what(1), &mut |n| said = n).unwrap();
+    assert_eq!(said, 16 << 20);
+    let mut first = open(&at).unwrap();
+    assert_eq!(
+        (first.store.uuid(), first.store.dir()),
+        (Uuid([1; 16]), &*at)
+    );
+    write(&mut first, 1);
+    let number = first.log.file_number();
+    let second = open(&at).unwrap_err().to_string();
+    assert!(second.contains("LOCK"), "{second}");
+    drop(first);
+    let again = open(&at).unwrap();
+    assert!(again.log.file_number() > number);
+    assert_eq!(again.log.groups().get(Group(1)).unwrap().last(), Index(1));
+    assert_eq!(again.data.reader().free_slots(), 2);
+}
+
+#[test]
+fn what_is_no_store_or_another_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+    let refused = |at: &Path, needle: &str| {
+        let e = open(at).unwrap_err().to_string();
+        assert!(e.contains(needle), "{e}");
+    };
+    refused(&a, "there is no store");
+    for (at, store) in [(&a, 1), (&b, 2)] {
+        new(at, store);
+        write(&mut open(at).unwrap(), 1);
+    }
+    let fs = Posix::shared();
+    let e = make(&fs, &a, &what(3), &mut |_| ())
+        .unwrap_err()
+        .to_string();
+    assert!(e.contains("a store already"), "{e}");
+    let other = Store::open(&fs, &a, Uuid([8; 16]), 2, 1).unwrap_err();
+    assert!(other.to_string().contains("of cluster 07070707"), "{other}");
+    // The logs are swapped.
+    let away = dir.path().join("away");
+    for (from, to) in [
+        (a.join(LOG), away.clone()),
+        (b.join(LOG), a.join(LOG)),
+        (away, b.join(LOG)),
+    ] {
+        std::fs::rename(from, to).unwrap();
+    }
+    refused(&a, "is of store 02020202");
+    std::fs::remove_dir_all(a.join(LOG)).unwrap();
+    refused(&a, "log");
+    Files::make(&fs, &a.join(LOG), 4, 4 << 20, &mut |_| ()).unwrap();
+    refused(&a, "is missing");
+}
+
+/// A data file whose pages have what the log does not is of another time.
+#[test]
+fn a_page_newer_than_the_log_is_refused() {
+    use crate::store::dirty::{Content, Dirty, Key};
+    let dir = tempfile::tempdir().unwrap();
+    new(dir.path(), 1);
+    let mut opened = open(dir.path()).unwrap();
+    write(&mut opened, 1);
+    let mut dirty = Dirty::after(Group(1), Index(1));
+    let key = Key {
+        tree: crate::ids::Tree(1),
+        layer: crate::ids::Layer(1),
+        chunk: crate::ids::Chunk(1),
+        block: crate::ids::Block(1),
+    };
+    dirty.apply(Index(2), Term(1), [(key, Content::Zero)]);
+    let marked = dirty.mark().unwrap();
+    let written = opened.data.write_back(vec![marked], &mut |_| ()).unwrap();
+    assert_eq!(written.sync().unwrap().len(), 1);
+    drop(opened);
+    let e = open(dir.path()).unwrap_err().to_string();
+    assert!(
+        e.contains("has entry 2 of group 1, and the log ends at 1"),
+        "{e}"
+    );
+}
+
+#[test]
+fn sizes_that_cannot_be_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for (wrong, needle) in [
+        (
+            Make {
+                slots: 0,
+                ..what(1)
+            },
+            "slots",
+        ),
+        (
+            Make {
+                log_files: 3,
+                ..what(1)
+            },
+            "log_files must be at least 4",
+        ),
+        (
+            Make {
+                log_file_bytes: 1 << 20,
+                ..what(1)
+            },
+            "log_file_bytes",
+        ),
+        (
+            Make {
+                log_file_bytes: (4 << 20) + 512,
+                ..what(1)
+            },
+            "whole MiB",
+        ),
+    ] {
+        let at = dir.path().join("s");
+        let e = make(&Posix::shared(), &at, &wrong, &mut |_| ()).unwrap_err();
+        assert!(e.to_string().contains(needle), "{e}");
+        assert!(!at.exists());
+    }
+    assert_eq!(what(1).bytes(), 2 * SLOT_BYTES + (16 << 20));
+}
+
+/// Where there is a file system in memory.
+#[test]
+fn memory_is_no_place_for_a_store() {
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
+        return;
+    };
+    let careful = Make {
+        allow_in_memory: false,
+        ..what(1)
+    };
+    let e = make(&Posix::shared(), dir.path(), &careful, &mut |_| ()).unwrap_err();
+    assert!(e.to_string().contains("lives in memory"), "{e}");
+}

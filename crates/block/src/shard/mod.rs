@@ -1,0 +1,4 @@
+//! A store in a process: its directory, and the one thread that owns it.
+#![deny(clippy::indexing_slicing)]
+
+pub mod layout;
