@@ -3,6 +3,7 @@
 
 pub mod data;
 pub mod dirty;
+pub mod flush;
 pub mod page;
 pub mod superblock;
 pub mod sync;

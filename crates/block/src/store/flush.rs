@@ -1,0 +1,191 @@
+//! When blocks are written back, and how fast.
+//!
+//! | `apply_sync` | when | how fast |
+//! |---|---|---|
+//! | `odsync` | each block before its write is answered, in place; pages at checkpoints | – |
+//! | `snapshot` | when the log is half full, the map full, or the interval over | all at once |
+//! | `background` | a checkpoint for each 64 MiB or 30 s | paced by how full log and map are |
+//!
+//! The mode is data: one path writes back, whoever asks for it.
+
+use std::time::Duration;
+
+use base::{Error, Result};
+
+/// What happens to a block between its commit and its answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ApplySync {
+    /// It is written in place, durably, before the answer: how it was done before.
+    Odsync,
+    /// Nothing; rarely everything is written back at once.
+    Snapshot,
+    /// Nothing; blocks are written back all the time, in the background.
+    #[default]
+    Background,
+}
+
+impl std::str::FromStr for ApplySync {
+    type Err = Error;
+
+    fn from_str(s: &str) -> Result<Self> {
+        match s {
+            "odsync" => Ok(Self::Odsync),
+            "snapshot" => Ok(Self::Snapshot),
+            "background" => Ok(Self::Background),
+            _ => Err(Error::invalid_argument(format!(
+                "apply_sync is odsync, snapshot or background, not {s}"
+            ))),
+        }
+    }
+}
+
+/// When to write back.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy {
+    /// The mode.
+    pub apply_sync: ApplySync,
+    /// Bytes of blocks that may be dirty in memory, all groups of a store together.
+    pub dirty_bytes_max: u64,
+    /// Bytes behind which a checkpoint is made in the background.
+    pub checkpoint_bytes: u64,
+    /// Time behind which one is made, however little is dirty.
+    pub checkpoint_interval: Duration,
+}
+
+impl Policy {
+    /// The usual values of a mode.
+    pub fn of(apply_sync: ApplySync) -> Self {
+        Self {
+            apply_sync,
+            dirty_bytes_max: 256 << 20,
+            checkpoint_bytes: 64 << 20,
+            checkpoint_interval: match apply_sync {
+                ApplySync::Snapshot => Duration::from_secs(1800),
+                ApplySync::Odsync | ApplySync::Background => Duration::from_secs(30),
+            },
+        }
+    }
+
+    /// Errors: values that cannot work.
+    pub fn check(&self) -> Result<()> {
+        if self.dirty_bytes_max < 4 << 20 || self.checkpoint_bytes == 0 {
+            return Err(Error::invalid_argument(format!(
+                "dirty_bytes_max must be at least 4 MiB and checkpoint_bytes at least 1; they are {} and {}",
+                self.dirty_bytes_max, self.checkpoint_bytes
+            )));
+        }
+        Ok(())
+    }
+
+    /// Whether something is to be written back now, and how fast.
+    pub fn due(&self, state: &State) -> Option<Speed> {
+        let map = state.dirty_bytes as f64 / self.dirty_bytes_max as f64;
+        let full = map.max(state.log_fill);
+        let late = state.since_last >= self.checkpoint_interval;
+        match self.apply_sync {
+            ApplySync::Snapshot | ApplySync::Odsync => {
+                (map >= 1.0 || state.log_fill >= 0.5 || (late && state.has_applied))
+                    .then_some(Speed::Full)
+            }
+            ApplySync::Background => {
+                let much = state.dirty_bytes >= self.checkpoint_bytes;
+                let wanted = much || full >= 0.5 || (late && state.has_applied);
+                wanted.then(|| Self::speed(full, state))
+            }
+        }
+    }
+
+    /// At half full, what came since the last checkpoint goes in the time that it took to come; the fuller,
+    /// the faster.
+    fn speed(full: f64, state: &State) -> Speed {
+        if full >= 0.75 {
+            return Speed::Full;
+        }
+        let seconds = state.since_last.as_secs_f64().max(0.1);
+        let came = state.dirty_bytes as f64 / seconds;
+        let factor = 1.25 + full * 2.0;
+        Speed::Paced((came * factor) as u64 + (1 << 20))
+    }
+}
+
+/// What [`Policy::due`] looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct State {
+    /// How full the log is, 0 to 1.
+    pub log_fill: f64,
+    /// Bytes of dirty blocks.
+    pub dirty_bytes: u64,
+    /// Time since the last checkpoint was begun.
+    pub since_last: Duration,
+    /// Something was applied since.
+    pub has_applied: bool,
+}
+
+/// How fast to write back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speed {
+    /// As fast as the device takes it.
+    Full,
+    /// At most so many bytes a second.
+    Paced(u64),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(log_fill: f64, dirty_mib: u64, seconds: u64) -> State {
+        State {
+            log_fill,
+            dirty_bytes: dirty_mib << 20,
+            since_last: Duration::from_secs(seconds),
+            has_applied: dirty_mib > 0,
+        }
+    }
+
+    #[test]
+    fn snapshots_are_rare_and_whole() {
+        let p = Policy::of(ApplySync::Snapshot);
+        assert_eq!(p.due(&state(0.4, 200, 60)), None);
+        assert_eq!(p.due(&state(0.5, 1, 1)), Some(Speed::Full));
+        assert_eq!(p.due(&state(0.1, 256, 1)), Some(Speed::Full));
+        assert_eq!(p.due(&state(0.1, 1, 1800)), Some(Speed::Full));
+        assert_eq!(p.due(&state(0.1, 0, 1800)), None, "nothing came");
+    }
+
+    #[test]
+    fn the_background_is_the_faster_the_fuller() {
+        let p = Policy::of(ApplySync::Background);
+        assert_eq!(p.due(&state(0.1, 10, 5)), None);
+        assert!(matches!(p.due(&state(0.0, 1, 30)), Some(Speed::Paced(_))));
+        let mut last = 0;
+        for fill in [0.1, 0.3, 0.5, 0.7] {
+            let Some(Speed::Paced(rate)) = p.due(&state(fill, 64, 4)) else {
+                panic!("{fill}");
+            };
+            // Never slower than it comes.
+            assert!(rate > (16 << 20) && rate > last, "{fill}: {rate}");
+            last = rate + 1;
+        }
+        assert_eq!(p.due(&state(0.75, 1, 1)), Some(Speed::Full));
+        assert_eq!(p.due(&state(0.1, 200, 1)), Some(Speed::Full));
+    }
+
+    #[test]
+    fn wrong_values_are_named() {
+        assert!("odsync".parse::<ApplySync>().is_ok());
+        let e = "fast".parse::<ApplySync>().unwrap_err().to_string();
+        assert!(e.contains("not fast"), "{e}");
+        let p = Policy {
+            dirty_bytes_max: 1,
+            ..Policy::of(ApplySync::Background)
+        };
+        assert!(
+            p.check()
+                .unwrap_err()
+                .to_string()
+                .contains("dirty_bytes_max")
+        );
+        assert!(Policy::of(ApplySync::Odsync).check().is_ok());
+    }
+}
