@@ -399,6 +399,8 @@ fn a_fence_says_nothing_of_closed_logs_that_are_not_durable() {
             .unwrap();
         db.put(b"first", b"1").unwrap();
         db.put_cf(&other, b"x", b"1").unwrap();
+        // The log is closed and stays: its flush waits.
+        db.pause_background_work().unwrap();
         disk.crash_at(disk.events() + n, CrashWhen::During);
         drop(db.flush_opt(&BACKGROUND, &other));
         drop(db.put_opt(&SYNC, &db.default_column_family(), b"second", b"2"));
