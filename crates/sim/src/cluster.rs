@@ -1,0 +1,21 @@
+//! What a simulated cluster is made of, and the judge of what its clients saw.
+//!
+//! ```text
+//!   plan ──faults──> network, clocks, disks ──> nodes under test ──> clients
+//!                                                                       │ every operation
+//!                                        linear <── history <───────────┘
+//! ```
+//!
+//! - [`history`] is what clients asked for, and when, and what they were told.
+//! - [`linear`] says whether one copy of each block could have answered so; [`search`] does it where
+//!   values are not unique, and [`violation`] is what it says if not.
+//! - [`shrink`] leaves out what a failure does not need.
+//!
+//! Nothing here has threads, sleeps, or asks the machine for the time: the same seed and the same
+//! calls give the same run.
+
+pub mod history;
+pub mod linear;
+pub mod search;
+pub mod shrink;
+pub mod violation;
