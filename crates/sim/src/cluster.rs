@@ -9,6 +9,7 @@
 //! - [`history`] is what clients asked for, and when, and what they were told.
 //! - [`linear`] says whether one copy of each block could have answered so; [`search`] does it where
 //!   values are not unique, and [`violation`] is what it says if not.
+//! - [`network`] loses, delays and reorders messages, and breaks connections.
 //! - [`shrink`] leaves out what a failure does not need.
 //!
 //! Nothing here has threads, sleeps, or asks the machine for the time: the same seed and the same
@@ -16,6 +17,7 @@
 
 pub mod history;
 pub mod linear;
+pub mod network;
 pub mod search;
 pub mod shrink;
 pub mod violation;

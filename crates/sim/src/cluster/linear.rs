@@ -136,7 +136,7 @@ enum Value {
     /// Which read is of which write is not known.
     Ambiguous,
     /// They cannot be.
-    Wrong(Reason),
+    Wrong(Box<Reason>),
 }
 
 impl<'a> Block<'a> {
@@ -146,7 +146,7 @@ impl<'a> Block<'a> {
             match self.add_zones(keys, &mut zones) {
                 Value::Clear => {}
                 Value::Ambiguous => ambiguous = true,
-                Value::Wrong(reason) => wrong.push(self.violation(reason, Vec::new())),
+                Value::Wrong(reason) => wrong.push(self.violation(*reason, Vec::new())),
             }
         }
         // What contradicts itself without the ambiguous values does so with them.
@@ -211,17 +211,17 @@ impl<'a> Block<'a> {
             return Value::Clear;
         };
         if let Some((_, &write)) = self.of(keys, Action::Write).next() {
-            return Value::Wrong(Reason::BeforeItsWrite { read, write });
+            return Value::Wrong(Box::new(Reason::BeforeItsWrite { read, write }));
         }
         let is_refused = |o: &&Operation| {
             (o.block, o.value) == (read.block, read.value)
                 && o.action == Action::Write
                 && o.outcome == Outcome::Refused
         };
-        Value::Wrong(match self.operations.iter().find(is_refused) {
+        Value::Wrong(Box::new(match self.operations.iter().find(is_refused) {
             Some(&write) => Reason::OfRefused { read, write },
             None => Reason::NeverWritten { read },
-        })
+        }))
     }
 
     /// Adds the cluster of a write, or of what was there before time, with all reads of the value.
@@ -240,7 +240,7 @@ impl<'a> Block<'a> {
         };
         for (_, &read) in self.of(keys, Action::Read) {
             if let Some(&write) = own.filter(|w| read.end() < w.start) {
-                return Value::Wrong(Reason::BeforeItsWrite { read, write });
+                return Value::Wrong(Box::new(Reason::BeforeItsWrite { read, write }));
             }
             zone.first_end = zone.first_end.min(Some(read.end()));
             zone.last_start = zone.last_start.max(Some(read.start));
