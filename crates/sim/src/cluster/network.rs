@@ -31,17 +31,8 @@ use std::fmt;
 use base::rng::Rng;
 use bytes::Bytes;
 
+use super::node::NodeId;
 use connection::Connection;
-
-/// A node, by its number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeId(pub u32);
-
-impl fmt::Display for NodeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "node {}", self.0)
-    }
-}
 
 /// What can be sent. A datagram may arrive twice.
 pub trait Message: Clone {

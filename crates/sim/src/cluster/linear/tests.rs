@@ -396,9 +396,10 @@ fn the_shortest_contradiction_comes_first() {
     );
     let (mut other, mut third) = (all[..3].to_vec(), all[..3].to_vec());
     other[2].outcome = Outcome::Answered(501);
-    other.iter_mut().for_each(|o| o.block = 3);
+    for (o, p) in other.iter_mut().zip(&mut third) {
+        (o.block, p.block) = (3, 8);
+    }
     third[2].value = 77;
-    third.iter_mut().for_each(|o| o.block = 8);
     all.extend(other);
     all.extend(third);
     let violations = check(&all).unwrap_err();
@@ -498,10 +499,8 @@ fn all_three_agree_on_small_histories() {
         let counting = counting(&operations);
         let said = check(&operations);
         let text = || {
-            operations
-                .iter()
-                .map(|o| format!("{o}\n"))
-                .collect::<String>()
+            let lines: Vec<String> = operations.iter().map(ToString::to_string).collect();
+            lines.join("\n")
         };
         assert_eq!(said.is_ok(), truth, "case {case}: {said:?}\n{}", text());
         let found = search::linearizable(&counting, u64::MAX);
@@ -592,7 +591,7 @@ fn long_histories_are_checked() {
         assert!(tally.undecided.is_empty());
         // One old value, somewhere in the middle.
         let mut stale = operations.clone();
-        let at = (10_000..)
+        let at = (10_000..stale.len())
             .find(|&i| stale[i].action == Action::Read)
             .unwrap();
         let block = stale[at].block;

@@ -1,7 +1,7 @@
 //! What two nodes know of the connection between them. Each end is *dying* from the moment when the
 //! connection broke until it is told; what it sends meanwhile goes over the broken one.
 
-use super::NodeId;
+use super::super::node::NodeId;
 
 /// One end.
 #[derive(Clone, Copy, Debug, Default)]
