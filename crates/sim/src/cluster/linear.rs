@@ -304,17 +304,24 @@ impl<'a> Block<'a> {
     fn search(&self, work_max: u64, tally: &mut Tally) -> Option<Violation> {
         let mut all: Vec<Operation> = self.keys.iter().map(|k| self.operations[k.2]).collect();
         all.sort_by_key(|o| (o.start, o.end()));
-        match search::linearizable(&all, work_max) {
-            Some(true) => None,
-            Some(false) => {
-                let operations = smallest(&all, work_max);
-                Some(self.violation(Reason::NoOrder { operations }, Vec::new()))
-            }
-            None => {
-                tally.undecided.push(self.keys[0].0);
-                None
-            }
+        let (found, reached) = search::explore(ZERO, &all, work_max);
+        if found == Some(true) {
+            return None;
         }
+        // What contradicts itself in a part does so in the whole, searched to its end or not.
+        let near = |moment| near(&all, moment, work_max / NEAR_WORK);
+        let part = near(reached).or_else(|| {
+            found?;
+            let none = |some: &[Operation]| search::linearizable(some, work_max) == Some(false);
+            let early = shortest(&all, none);
+            near(*answers(&early).last()?).or(Some((early, None)))
+        });
+        if part.is_none() && found.is_none() {
+            tally.undecided.push(self.keys[0].0);
+            return None;
+        }
+        let (operations, since) = part.unwrap_or((all, None));
+        Some(self.violation(Reason::NoOrder { operations, since }, Vec::new()))
     }
 }
 
@@ -353,39 +360,102 @@ fn contradiction<'a>(zones: &mut [Zone<'a>]) -> Option<(Zone<'a>, Zone<'a>)> {
 
 /// Questions that making a contradiction smaller may take, for values and for reads.
 const TRIES_MAX: usize = 300;
+/// Answers before and after a moment among which a contradiction is looked for: so many at first, twice
+/// as many each time, and fewer than the end.
+const NEAR: std::ops::Range<usize> = 4..2048;
+/// Each of these searches may do one in so many of the work of a search.
+const NEAR_WORK: u64 = 10;
 
-/// As few operations of a history without an order as still have none. A value may be left out with
-/// all that write and read it, and so may any read: what has an order keeps it then.
-fn smallest(all: &[Operation], work_max: u64) -> Vec<Operation> {
-    let has_none = |some: &[Operation]| search::linearizable(some, work_max) == Some(false);
-    let mut ends: Vec<u64> = all
-        .iter()
-        .filter(|o| o.is_answered())
-        .map(Operation::end)
-        .collect();
-    ends.sort_unstable();
+/// As few operations around a moment as have no order, and the moment from which on that is so whatever
+/// the block held; no moment if it is from the beginning. `None` if there are none near.
+fn near(all: &[Operation], moment: u64, work_max: u64) -> Option<(Vec<Operation>, Option<u64>)> {
+    let ends = answers(all);
+    let at = ends.partition_point(|&end| end <= moment);
+    let mut count = NEAR.start;
+    while count < NEAR.end {
+        let last = ends.get(at + count).copied();
+        let first = at.checked_sub(count).map(|i| ends[i]);
+        let early = last.map_or(all.to_vec(), |last| until(all, last));
+        let has_none = |some: &[Operation]| match first {
+            Some(_) => has_none_from_any(some, work_max),
+            None => search::linearizable(some, work_max) == Some(false),
+        };
+        let part = first.map_or(early.clone(), |first| since(&early, first));
+        if has_none(&part) {
+            let part = shortest(&part, has_none);
+            return Some((without_needless(&part, has_none), first));
+        }
+        if (first, last) == (None, None) {
+            break;
+        }
+        count *= 2;
+    }
+    None
+}
+
+/// What was known at the first moment at which there was no order any more. `all` has none.
+fn shortest(all: &[Operation], has_none: impl Fn(&[Operation]) -> bool) -> Vec<Operation> {
+    let ends = answers(all);
     let enough = ends.partition_point(|&end| !has_none(&until(all, end)));
-    let all = ends
-        .get(enough)
-        .map_or(all.to_vec(), |&end| until(all, end));
+    ends.get(enough)
+        .map_or(all.to_vec(), |&end| until(all, end))
+}
 
+/// When answers were given, the first first.
+fn answers(all: &[Operation]) -> Vec<u64> {
+    let answered = all.iter().filter(|o| o.is_answered());
+    let mut ends: Vec<u64> = answered.map(Operation::end).collect();
+    ends.sort_unstable();
+    ends
+}
+
+/// Leaves out values and reads for as long as the rest has no order.
+fn without_needless(all: &[Operation], has_none: impl Fn(&[Operation]) -> bool) -> Vec<Operation> {
     let mut values: Vec<u64> = all.iter().map(|o| o.value).collect();
     values.sort_unstable();
     values.dedup();
     let only = |values: &[u64]| {
-        let kept = all
-            .iter()
-            .filter(|o| values.binary_search(&o.value).is_ok());
+        let kept = all.iter().filter(|o| values.contains(&o.value));
         kept.copied().collect::<Vec<_>>()
     };
     let all = only(&shrink(&values, TRIES_MAX, |some| has_none(&only(some))));
-
-    let (writes, reads): (Vec<_>, Vec<_>) =
-        all.into_iter().partition(|o| o.action == Action::Write);
+    let is_write = |o: &Operation| o.action == Action::Write;
+    let (writes, reads): (Vec<_>, Vec<_>) = all.into_iter().partition(is_write);
     let with = |reads: &[Operation]| [&writes, reads].concat();
     let mut left = with(&shrink(&reads, TRIES_MAX, |some| has_none(&with(some))));
     left.sort_by_key(|o| (o.start, o.end()));
     left
+}
+
+/// Whether no order gives these answers, whatever the block holds at first.
+fn has_none_from_any(some: &[Operation], work_max: u64) -> bool {
+    let reads = some.iter().filter(|o| o.action == Action::Read);
+    let mut initials: Vec<u64> = reads.map(|o| o.value).collect();
+    initials.sort_unstable();
+    initials.dedup();
+    // And one value that nobody reads.
+    let unread = (0..=u64::MAX)
+        .rev()
+        .find(|v| initials.binary_search(v).is_err());
+    initials.extend(unread);
+    let has_none = |&v: &u64| search::linearizable_from(v, some, work_max) == Some(false);
+    initials.iter().all(has_none)
+}
+
+/// What follows a moment. Writes that were open then may have happened before it.
+fn since(all: &[Operation], moment: u64) -> Vec<Operation> {
+    let open = all.iter().filter(|o| o.end() >= moment);
+    let seen = open.map(|&o| {
+        let began = o.start > moment;
+        let outcome = if began {
+            o.outcome
+        } else {
+            Outcome::Unanswered
+        };
+        Operation { outcome, ..o }
+    });
+    seen.filter(|o| o.is_answered() || o.action == Action::Write)
+        .collect()
 }
 
 /// What was known at this moment: what has begun, with the answers that were given by then.
@@ -404,5 +474,7 @@ fn until(all: &[Operation], moment: u64) -> Vec<Operation> {
         .collect()
 }
 
+#[cfg(test)]
+mod random;
 #[cfg(test)]
 mod tests;

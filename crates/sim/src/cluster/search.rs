@@ -29,11 +29,30 @@ pub const WORK_MAX: u64 = 50_000_000;
 /// Whether there is an order in which one copy of a block, zero at first, gives these answers; `None`
 /// if that was not found out by looking at `work_max` operations. All are of one block.
 pub fn linearizable(operations: &[Operation], work_max: u64) -> Option<bool> {
-    let mut search = Search::new(operations);
-    if !search.has_sources() {
-        return Some(false);
-    }
-    search.run(work_max)
+    linearizable_from(ZERO, operations, work_max)
+}
+
+/// [`linearizable`] for a block that holds `initial` at first.
+pub fn linearizable_from(initial: u64, operations: &[Operation], work_max: u64) -> Option<bool> {
+    explore(initial, operations, work_max).0
+}
+
+/// [`linearizable_from`], and the last end of an operation for which the search has tried to find a
+/// place: if there is no order, the reason is near.
+pub(super) fn explore(
+    initial: u64,
+    operations: &[Operation],
+    work_max: u64,
+) -> (Option<bool>, u64) {
+    let mut search = Search::new(initial, operations);
+    let found = match search.read_of_nothing() {
+        Some(end) => {
+            search.reached = end;
+            Some(false)
+        }
+        None => search.run(work_max),
+    };
+    (found, search.reached)
 }
 
 /// An answered operation.
@@ -87,12 +106,14 @@ struct Search {
     trail: Vec<Step>,
     tried: HashSet<Box<[u32]>>,
     work: u64,
+    /// The last end of an operation that had to be placed.
+    reached: u64,
 }
 
 impl Search {
-    fn new(operations: &[Operation]) -> Self {
+    fn new(initial: u64, operations: &[Operation]) -> Self {
         let mut known: Vec<u64> = operations.iter().map(|o| o.value).collect();
-        known.push(ZERO);
+        known.push(initial);
         known.sort_unstable();
         known.dedup();
         let number = |value: u64| known.binary_search(&value).unwrap_or(0);
@@ -120,7 +141,7 @@ impl Search {
             }
         }
         answered.sort_by_key(|a| (a.start, a.end));
-        let present = number(ZERO);
+        let present = number(initial);
         let mut counted = Vec::new();
         for (i, value) in values.iter_mut().enumerate() {
             value.late.sort_unstable();
@@ -138,13 +159,16 @@ impl Search {
             trail: Vec::new(),
             tried: HashSet::new(),
             work: 0,
+            reached: 0,
         }
     }
 
-    /// Whether each value that was read was there or written.
-    fn has_sources(&self) -> bool {
-        let mut values = self.values.iter().enumerate();
-        values.all(|(i, v)| v.reads == 0 || v.sources > 0 || i == self.present)
+    /// The end of a read whose value was neither there nor written.
+    fn read_of_nothing(&self) -> Option<u64> {
+        let has_no_source = |a: &&Answered| {
+            !a.is_write && a.value != self.present && self.values[a.value].sources == 0
+        };
+        self.answered.iter().find(has_no_source).map(|a| a.end)
     }
 
     fn run(&mut self, work_max: u64) -> Option<bool> {
@@ -154,6 +178,7 @@ impl Search {
             if self.low == self.answered.len() {
                 return Some(true);
             }
+            self.reached = self.reached.max(window.1);
             if self.work > work_max {
                 return None;
             }

@@ -40,6 +40,9 @@ pub enum Reason {
     NoOrder {
         /// By their starts.
         operations: Vec<Operation>,
+        /// A moment from which on that is so, whatever the block held then; writes that were open
+        /// then are shown as unanswered.
+        since: Option<u64>,
     },
 }
 
@@ -67,7 +70,7 @@ impl Violation {
                 all.extend(forth.0);
                 all
             }
-            Reason::NoOrder { operations } => operations.clone(),
+            Reason::NoOrder { operations, .. } => operations.clone(),
         };
         all.sort_by_key(|o| (o.start, o.end(), o.client, o.value));
         all.dedup();
@@ -123,9 +126,16 @@ impl fmt::Display for Violation {
                     back.0, back.1
                 )?;
             }
-            Reason::NoOrder { operations } => {
+            Reason::NoOrder { operations, since } => {
                 write!(f, "no order of these operations gives these answers")?;
-                for operation in operations {
+                if let Some(since) = since {
+                    write!(f, ", whatever it held at {since}")?;
+                }
+                let earlier = operations.len().saturating_sub(LAST_SHOWN);
+                if earlier > 0 {
+                    write!(f, "\n  {earlier} earlier ones, and")?;
+                }
+                for operation in operations.iter().skip(earlier) {
                     write!(f, "\n  {operation}")?;
                 }
             }
@@ -143,6 +153,8 @@ pub struct Violations(pub Vec<Violation>);
 
 /// Contradictions that are printed.
 const SHOWN: usize = 4;
+/// Operations without an order that are printed.
+const LAST_SHOWN: usize = 40;
 
 impl fmt::Display for Violations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
