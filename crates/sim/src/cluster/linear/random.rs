@@ -72,7 +72,7 @@ fn disturb(rng: &mut Rng, operations: &mut [Operation]) {
 #[test]
 fn all_three_agree_on_small_histories() {
     let mut rng = Rng::new(0x11ea_0001);
-    let (mut fine, mut wrong, mut zones, mut longest) = (0, 0, 0, 0);
+    let (mut fine, mut wrong, mut zones, mut parts, mut longest) = (0, 0, 0, 0, 0);
     for case in 0..100_000 {
         let operations = random(&mut rng, case % 2 == 0);
         let truth = by_trying(&operations);
@@ -83,6 +83,11 @@ fn all_three_agree_on_small_histories() {
             lines.join("\n")
         };
         assert_eq!(said.is_ok(), truth, "case {case}: {said:?}\n{}", text());
+        // What is found near a moment is never in a history that can be.
+        if let Some((named, _)) = near(&counting, rng.below(25), u64::MAX) {
+            parts += 1;
+            assert!(!truth, "case {case}: {named:?}\n{}", text());
+        }
         let found = search::linearizable(&counting, u64::MAX);
         assert_eq!(found, Some(truth), "case {case}\n{}", text());
         match said {
@@ -107,7 +112,7 @@ fn all_three_agree_on_small_histories() {
         fine > 25_000 && wrong > 25_000 && zones > 15_000,
         "{fine} {wrong} {zones}"
     );
-    assert!(longest <= 8, "{longest}");
+    assert!(longest <= 8 && parts > 20_000, "{longest} {parts}");
 }
 
 /// A history of `length` operations over `blocks` blocks with `clients` clients that each wait for
