@@ -9,12 +9,13 @@ use super::*;
 fn random(rng: &mut Rng, unique: bool) -> Vec<Operation> {
     let length = 1 + rng.below(8);
     let span = 2 + rng.below(20);
+    let (values, silent) = (1 + rng.below(3), 2 + rng.below(5));
     let mut present = ZERO;
     let by_construction = rng.below(3) > 0;
     let mut operations = Vec::new();
     for i in 0..length {
         let is_write = rng.below(5) < 2;
-        let fresh = if unique { i + 1 } else { rng.below(3) };
+        let fresh = if unique { i + 1 } else { rng.below(values) };
         let at = if by_construction {
             i * span / 4
         } else {
@@ -36,7 +37,7 @@ fn random(rng: &mut Rng, unique: bool) -> Vec<Operation> {
             nanos: [0, 0],
         };
         let happens = rng.below(4) > 0;
-        if rng.one_in(5) {
+        if rng.one_in(silent) {
             operation.outcome = Outcome::Unanswered;
         }
         if rng.one_in(20) {
@@ -109,10 +110,10 @@ fn all_three_agree_on_small_histories() {
         }
     }
     assert!(
-        fine > 25_000 && wrong > 25_000 && zones > 15_000,
+        fine > 20_000 && wrong > 20_000 && zones > 15_000,
         "{fine} {wrong} {zones}"
     );
-    assert!(longest <= 8 && parts > 20_000, "{longest} {parts}");
+    assert!(longest <= 8 && parts > 10_000, "{longest} {parts}");
 }
 
 /// A history of `length` operations over `blocks` blocks with `clients` clients that each wait for
