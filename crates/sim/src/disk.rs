@@ -37,6 +37,7 @@ mod image;
 mod inode;
 mod lies;
 mod names;
+mod rot;
 mod system;
 
 use std::path::Path;

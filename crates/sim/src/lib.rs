@@ -4,6 +4,7 @@
 //!   ([`oracle::ldb`]).
 //! - [`chaos`] does everything at once from many threads while everything goes wrong.
 //! - [`corpus`] is a folder of databases that real RocksDB wrote, with what they contain.
+//! - [`cluster`] has what a simulated cluster is made of, and judges what its clients saw.
 //! - [`content`] reads everything in a database in every way that there is, and compares.
 //! - [`crash`] ends a simulated machine at every event and checks what comes back.
 //! - [`disk`] is a disk in memory that knows what a power cut may take.
@@ -15,6 +16,7 @@
 //! - [`turns`] lets Ironstone and RocksDB take turns on one directory.
 
 pub mod chaos;
+pub mod cluster;
 pub mod content;
 pub mod corpus;
 pub mod crash;

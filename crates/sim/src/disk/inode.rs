@@ -81,6 +81,15 @@ impl Inode {
         &self.now
     }
 
+    /// Flips bits of one byte, whatever the process does.
+    pub(super) fn flip(&mut self, at: usize, bits: u8) {
+        for content in [&mut self.now, &mut self.durable] {
+            if let Some(byte) = Arc::make_mut(content).get_mut(at) {
+                *byte ^= bits;
+            }
+        }
+    }
+
     pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> usize {
         let start = (offset.min(self.len())) as usize;
         let n = buf.len().min(self.now.len() - start);

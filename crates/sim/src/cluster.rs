@@ -1,0 +1,29 @@
+//! What a simulated cluster is made of, and the judge of what its clients saw.
+//!
+//! ```text
+//!   plan ──faults──> network, clocks, disks ──> nodes under test ──> clients
+//!                                                                       │ every operation
+//!                                        linear <── history <───────────┘
+//! ```
+//!
+//! - [`clocks`] is what time each node believes it is, and who stands still.
+//! - [`history`] is what clients asked for, and when, and what they were told.
+//! - [`linear`] says whether one copy of each block could have answered so; [`search`] does it where
+//!   values are not unique, and [`violation`] is what it says if not.
+//! - [`network`] loses, delays and reorders messages, and breaks connections.
+//! - [`plan`] is what goes wrong and when, drawn from a seed; [`apply`] does it.
+//! - [`shrink`] leaves out what a failure does not need.
+//!
+//! Nothing here has threads, sleeps, or asks the machine for the time: the same seed and the same
+//! calls give the same run.
+
+pub mod apply;
+pub mod clocks;
+pub mod history;
+pub mod linear;
+pub mod network;
+pub mod node;
+pub mod plan;
+pub mod search;
+pub mod shrink;
+pub mod violation;

@@ -1,0 +1,195 @@
+//! A history: what clients asked for, when, and what they were told.
+//!
+//! ```text
+//!   write(client, block, value) ─┬─ answered    it has happened, between start and end
+//!                                ├─ refused     it has not happened and never will
+//!                                └─ (nothing)   it may happen at any time after its start, or never
+//!   read(client, block) ─────────┬─ returned(value)
+//!                                └─ (nothing)   says nothing
+//! ```
+//!
+//! Each block is a register of its own. A request over several blocks is one operation for each of
+//! them: nothing is said about their order. Zero is what a block holds before anything is
+//! written, and what trims and writes of zeros leave.
+//!
+//! **Time.** The simulation has one thread, so the order of the calls of [`History`] is the order in
+//! which things happened, also where several happen in one nanosecond. An operation starts and ends at
+//! the number of its call; the time of the simulation is kept for people. A history with equal times
+//! would be a weaker one: an operation that starts when another ends counts as concurrent with it.
+
+use std::fmt;
+
+/// What a block holds before anything is written, and after a trim.
+pub const ZERO: u64 = 0;
+
+/// What an operation does to its block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Action {
+    /// Puts a value there.
+    Write,
+    /// Looks.
+    Read,
+}
+
+/// What its client was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It has happened; told at this moment.
+    Answered(u64),
+    /// Nothing.
+    Unanswered,
+    /// It has not happened and never will.
+    Refused,
+}
+
+/// One operation on one block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// Who asked. One client may have many operations open.
+    pub client: u64,
+    /// The block.
+    pub block: u64,
+    /// Read or write.
+    pub action: Action,
+    /// What was written, or what the read returned; meaningless for reads without an answer.
+    pub value: u64,
+    /// When it was asked for.
+    pub start: u64,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Nanoseconds of the simulation at the start and at the end, for people.
+    pub nanos: [u64; 2],
+}
+
+impl Operation {
+    /// The moment by which it has happened; the end of time if nobody was told.
+    pub fn end(&self) -> u64 {
+        match self.outcome {
+            Outcome::Answered(end) => end,
+            Outcome::Unanswered | Outcome::Refused => u64::MAX,
+        }
+    }
+
+    /// Whether its client was told that it has happened.
+    pub fn is_answered(&self) -> bool {
+        matches!(self.outcome, Outcome::Answered(_))
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let action = match self.action {
+            Action::Write => "write",
+            Action::Read => "read",
+        };
+        write!(f, "client {} {action} {} ", self.client, self.value)?;
+        match self.outcome {
+            Outcome::Answered(end) => write!(f, "[{}, {end}]", self.start)?,
+            Outcome::Unanswered => write!(f, "[{}, unanswered]", self.start)?,
+            Outcome::Refused => write!(f, "[{}, refused]", self.start)?,
+        }
+        match (self.nanos, self.outcome) {
+            ([0, 0], _) => Ok(()),
+            ([from, to], Outcome::Answered(_)) => write!(f, " at {from}..{to} ns"),
+            ([from, _], _) => write!(f, " at {from} ns"),
+        }
+    }
+}
+
+/// What names an operation of a [`History`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[must_use = "the operation ends by it"]
+pub struct Ticket(usize);
+
+/// Takes down what clients do. Times are nanoseconds of the simulation.
+///
+/// ```
+/// use sim::cluster::{history::History, linear};
+/// let mut history = History::default();
+/// let write = history.write(1, 0, 77, 1000);
+/// history.answered(write, 2000);
+/// let read = history.read(2, 0, 3000);
+/// history.returned(read, 0, 4000);
+/// let lost = linear::check(history.operations()).unwrap_err();
+/// assert!(lost.to_string().contains("block 0"));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    operations: Vec<Operation>,
+    moments: u64,
+    last_nanos: u64,
+}
+
+impl History {
+    /// A client asks for a value to be written. Except for [`ZERO`], a value should be written once
+    /// to a block: others are checked too, by a search that may be too long.
+    pub fn write(&mut self, client: u64, block: u64, value: u64, now: u64) -> Ticket {
+        self.begin(client, block, Action::Write, value, now)
+    }
+
+    /// A client asks what is in a block.
+    pub fn read(&mut self, client: u64, block: u64, now: u64) -> Ticket {
+        self.begin(client, block, Action::Read, ZERO, now)
+    }
+
+    /// The write has happened, as its client is told.
+    pub fn answered(&mut self, ticket: Ticket, now: u64) {
+        let at = self.moment(now);
+        let operation = self.open(ticket);
+        assert_eq!(operation.action, Action::Write, "{operation}");
+        operation.outcome = Outcome::Answered(at);
+        operation.nanos[1] = now;
+    }
+
+    /// The read has this value.
+    pub fn returned(&mut self, ticket: Ticket, value: u64, now: u64) {
+        let at = self.moment(now);
+        let operation = self.open(ticket);
+        assert_eq!(operation.action, Action::Read, "{operation}");
+        operation.value = value;
+        operation.outcome = Outcome::Answered(at);
+        operation.nanos[1] = now;
+    }
+
+    /// The operation failed in a way that promises that it has no effect, now or later. Any other
+    /// failure is no answer.
+    pub fn refused(&mut self, ticket: Ticket, now: u64) {
+        self.moment(now);
+        let operation = self.open(ticket);
+        operation.outcome = Outcome::Refused;
+        operation.nanos[1] = now;
+    }
+
+    /// Everything so far, in the order in which it was asked for.
+    pub fn operations(&self) -> &[Operation] {
+        &self.operations
+    }
+
+    fn begin(&mut self, client: u64, block: u64, action: Action, value: u64, now: u64) -> Ticket {
+        let start = self.moment(now);
+        self.operations.push(Operation {
+            client,
+            block,
+            action,
+            value,
+            start,
+            outcome: Outcome::Unanswered,
+            nanos: [now, now],
+        });
+        Ticket(self.operations.len() - 1)
+    }
+
+    fn moment(&mut self, now: u64) -> u64 {
+        assert!(now >= self.last_nanos, "time went back to {now} ns");
+        self.last_nanos = now;
+        self.moments += 1;
+        self.moments
+    }
+
+    fn open(&mut self, ticket: Ticket) -> &mut Operation {
+        let operation = &mut self.operations[ticket.0];
+        let open = operation.outcome == Outcome::Unanswered;
+        assert!(open, "ended twice: {operation}");
+        operation
+    }
+}
