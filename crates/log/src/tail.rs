@@ -41,6 +41,8 @@ pub(crate) struct Tail {
     /// What lies behind `buf` and belongs to others too; nothing of it is in an earlier chunk. All of
     /// it, and `buf`, is whole units.
     behind: Vec<Bytes>,
+    /// Bytes in `behind`.
+    behind_bytes: usize,
     /// Bytes of `buf` that are in an earlier chunk already.
     written: usize,
     unit: usize,
@@ -216,6 +218,7 @@ impl Tail {
             base: 0,
             buf: AlignedBuf::new(unit as usize),
             behind: Vec::new(),
+            behind_bytes: 0,
             written: 0,
             unit: unit as usize,
             zeros: LEGACY_HEADER,
@@ -264,8 +267,9 @@ impl Tail {
     }
 
     /// File offset of the end of the log.
+    #[inline]
     pub(crate) fn end(&self) -> u64 {
-        self.base + (self.buf.len() + bytes_in(&self.behind)) as u64
+        self.base + (self.buf.len() + self.behind_bytes) as u64
     }
 
     /// True if there is something to write.
@@ -284,7 +288,7 @@ impl Tail {
 
     /// Bytes that are in no chunk yet.
     pub(crate) fn pending_len(&self) -> usize {
-        self.buf.len().saturating_sub(self.written) + bytes_in(&self.behind)
+        self.buf.len().saturating_sub(self.written) + self.behind_bytes
     }
 
     /// Forgets what is pending from file offset `to` on: all that lies behind the framed bytes with it.
@@ -305,14 +309,19 @@ impl Tail {
                 "a log was to be cut back into what others have too",
             ));
         }
-        self.behind.clear();
+        self.forget_behind();
         self.buf.resize(keep)
     }
 
     /// Forgets all that is pending.
     pub(crate) fn clear_pending(&mut self) -> Result<()> {
-        self.behind.clear();
+        self.forget_behind();
         self.buf.resize(self.written)
+    }
+
+    fn forget_behind(&mut self) {
+        self.behind.clear();
+        self.behind_bytes = 0;
     }
 
     /// Appends what others have too, whole units, behind framed bytes that are whole units.
@@ -326,6 +335,7 @@ impl Tail {
                     self.unit
                 )));
             }
+            self.behind_bytes += slice.len();
             self.behind.push(slice);
         }
         Ok(())
@@ -356,7 +366,7 @@ impl Tail {
         next.extend_from_slice(kept)?;
         let mut buf = std::mem::replace(&mut self.buf, next);
         let behind = std::mem::take(&mut self.behind);
-        let further = bytes_in(&behind);
+        let further = std::mem::take(&mut self.behind_bytes);
         let chunk = Chunk {
             offset: self.base,
             fresh: self.written..content,
@@ -387,6 +397,7 @@ impl Tail {
         self.base = chunk.offset;
         self.written = chunk.fresh.start;
         self.buf = buf;
+        self.behind_bytes = bytes_in(&chunk.behind);
         self.behind = chunk.behind;
         self.buf.resize(chunk.fresh.end)
     }
