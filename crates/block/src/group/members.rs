@@ -29,7 +29,11 @@ impl Members {
     }
 
     /// Sorts the lists.
-    pub(super) fn new(mut voters: Vec<u64>, mut learners: Vec<u64>, mut outgoing: Vec<u64>) -> Self {
+    pub(super) fn new(
+        mut voters: Vec<u64>,
+        mut learners: Vec<u64>,
+        mut outgoing: Vec<u64>,
+    ) -> Self {
         voters.sort_unstable();
         learners.sort_unstable();
         outgoing.sort_unstable();

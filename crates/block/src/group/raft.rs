@@ -228,9 +228,7 @@ impl Node {
             *acked = round.min(self.round).max(*acked);
         }
         let heads: Vec<(u64, u64)> = match &message.body {
-            Body::Append { entries, .. } => {
-                entries.iter().map(|e| (e.index.0, e.term.0)).collect()
-            }
+            Body::Append { entries, .. } => entries.iter().map(|e| (e.index.0, e.term.0)).collect(),
             _ => vec![],
         };
         match self.raw.step(convert::to_raft(message)) {
@@ -258,7 +256,9 @@ impl Node {
     pub fn propose(&mut self, inline: Bytes, payload: Bytes) -> Result<(Index, Term), Refused> {
         self.check_leads()?;
         if inline.is_empty() || !check::payload_fits(&inline, &payload) {
-            return Err(Refused::Invalid("an entry that is empty, or not whole blocks"));
+            return Err(Refused::Invalid(
+                "an entry that is empty, or not whole blocks",
+            ));
         }
         let bytes = inline.len() + payload.len();
         let all = self.uncommitted_bytes + bytes;

@@ -1,0 +1,531 @@
+//! Replicas of a group together: what is committed anywhere is committed everywhere, whatever happens.
+
+use base::rng::Rng;
+use bytes::Bytes;
+
+use self::pump::{Cluster, GROUP, command};
+use super::members::{Change, Members};
+use super::message::{Body, Entry, Message, Read};
+use super::raft::{Refused, Role};
+use crate::ids::{Index, Term};
+
+mod pump;
+
+fn change(voters: &[u64], learners: &[u64], remove: &[u64]) -> Change {
+    Change {
+        voters: voters.to_vec(),
+        learners: learners.to_vec(),
+        remove: remove.to_vec(),
+    }
+}
+
+/// Drops, duplicates, delays, other orders, crashes, and a change of all members, as a seed says.
+fn storm(seed: u64, steps: u64) -> Cluster {
+    let moves = seed % 2 == 1;
+    let others: &[u64] = if moves { &[4, 5, 6] } else { &[] };
+    let mut c = Cluster::new(seed, &[1, 2, 3], others);
+    c.quiet = false;
+    let mut plan = vec![change(&[4, 5, 6], &[], &[1, 2, 3]), change(&[], &[4], &[])];
+    let mut crashes = 12;
+    for _ in 0..steps {
+        c.step();
+        if c.rng.one_in(3) {
+            let blocks = c.rng.below(3) as usize;
+            c.propose(blocks);
+        }
+        let ids = c.ids();
+        let id = ids[c.rng.below(ids.len() as u64) as usize];
+        if c.rng.one_in(40) {
+            if !c.is_up(id) {
+                c.start(id);
+            } else if crashes > 0 {
+                crashes -= 1;
+                c.crash(id);
+            }
+        }
+        if c.rng.one_in(60) {
+            c.cut_off.clear();
+            if c.rng.one_in(2) {
+                c.cut_off.insert(id);
+            }
+        }
+        if c.rng.one_in(50)
+            && let Some(leader) = c.leader()
+        {
+            // Not to who is not a voter: refused.
+            let _: Result<(), Refused> = c.on(leader).node.transfer_leader(id);
+            c.work(leader);
+        }
+        if moves
+            && c.rng.one_in(30)
+            && let Some(next) = plan.pop()
+            && !c.change(&next)
+        {
+            plan.push(next);
+        }
+    }
+    c.settle();
+    while moves && let Some(next) = plan.pop() {
+        assert!(c.change(&next));
+        c.run(40);
+        c.settle();
+    }
+    if moves {
+        let leader = c.leader().unwrap();
+        assert_eq!(
+            *c.on(leader).node.members(),
+            Members::of(&[4, 5, 6]),
+            "seed {seed}"
+        );
+    }
+    c
+}
+
+#[test]
+fn what_is_committed_anywhere_is_committed_everywhere() {
+    let seeds = std::env::var("IRONSTONE_RAFT_SEEDS").ok();
+    let seeds: u64 = seeds.and_then(|s| s.parse().ok()).unwrap_or(120);
+    let mut committed = 0;
+    for seed in 0..seeds {
+        let c = storm(seed, 250);
+        committed += c.committed();
+    }
+    assert!(committed > seeds * 10, "{committed}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    for seed in [4, 5] {
+        let (a, b) = (storm(seed, 200), storm(seed, 200));
+        assert!(a.trace.len() > 100);
+        assert_eq!(a.trace, b.trace);
+        assert_eq!(a.numbers(), b.numbers());
+    }
+}
+
+#[test]
+fn proposals_in_quiet_times_are_committed_in_their_order() {
+    let mut c = Cluster::new(1, &[1, 2, 3], &[]);
+    c.elect();
+    for _ in 0..30 {
+        assert!(c.propose(2));
+        c.step();
+    }
+    c.settle();
+    assert_eq!(c.numbers(), (0..=30).collect::<Vec<_>>());
+}
+
+/// A leader that goes away leaves entries behind that nobody else has. Its log conflicts when it is back, also
+/// after a restart.
+#[test]
+fn a_conflicting_suffix_goes() {
+    let mut c = Cluster::new(3, &[1, 2, 3], &[]);
+    let old = c.elect();
+    c.propose(1);
+    c.run(10);
+    c.cut_off.insert(old);
+    for _ in 0..5 {
+        assert!(c.propose(2));
+    }
+    c.run(4);
+    let lonely = c.on(old).node.last();
+    c.crash(old);
+    c.elect();
+    c.propose(1);
+    c.run(10);
+    c.start(old);
+    assert_eq!(c.on(old).node.last(), lonely, "they are in its files");
+    c.settle();
+    assert_eq!(c.numbers(), [0, 6, 7]);
+}
+
+/// Entries whose bytes are in the files only are sent from there.
+#[test]
+fn a_follower_that_lags_is_served_from_the_files() {
+    let mut c = Cluster::new(5, &[1, 2, 3], &[]);
+    let leader = c.elect();
+    let behind = if leader == 3 { 2 } else { 3 };
+    c.cut_off.insert(behind);
+    for _ in 0..40 {
+        assert!(c.propose(3));
+        c.step();
+    }
+    c.run(10);
+    let (through, term) = (c.on(leader).applied, c.on(leader).node.term());
+    c.checkpoint(leader, through, term, 1);
+    let log = &c.on(leader).log;
+    let entry = log.groups().get(GROUP).unwrap().entry(Index(9)).unwrap();
+    assert!(entry.payload.here.is_none());
+    c.settle();
+    assert_eq!(c.on(behind).applied, c.on(leader).applied);
+    assert!(c.on(leader).needs_copy.is_empty());
+}
+
+/// The log does not reach back to a follower: it needs a copy, and goes on behind it.
+#[test]
+fn a_follower_behind_the_log_is_copied() {
+    let mut c = Cluster::new(6, &[1, 2, 3], &[]);
+    let leader = c.elect();
+    let behind = if leader == 3 { 2 } else { 3 };
+    c.propose(1);
+    c.run(10);
+    c.cut_off.insert(behind);
+    for _ in 0..20 {
+        assert!(c.propose(1));
+        c.step();
+    }
+    c.run(10);
+    let (through, term) = (c.on(leader).applied, c.on(leader).node.term());
+    c.checkpoint(leader, through, term, through + 1);
+    c.cut_off.clear();
+    c.run(20);
+    let (to, index) = c.on(leader).needs_copy[0];
+    assert_eq!((to, index), (behind, Index(through)));
+    let progress = c.on(leader).node.progress();
+    assert!(progress.iter().any(|p| p.id == behind && p.needs_copy));
+    let had = c.on(behind).applied;
+    assert!(had < through);
+
+    c.checkpoint(behind, through, term, through + 1);
+    let members = c.first_members.clone();
+    let running = c.on(behind);
+    running.node.installed(&running.log, &members).unwrap();
+    running.applied = through;
+    c.on(leader).node.copied(behind, true);
+    c.settle();
+    // And after a restart.
+    c.crash(behind);
+    c.start(behind);
+    assert_eq!(c.on(behind).applied, through);
+    c.settle();
+}
+
+/// A group of one voter leads at once: nothing is said of a term that is not durable.
+#[test]
+fn a_group_of_one_grows_to_three() {
+    for seed in 0..20 {
+        let mut c = Cluster::new(seed, &[1], &[2, 3]);
+        c.quiet = false;
+        c.elect();
+        let mut plan = vec![change(&[2, 3], &[], &[]), change(&[], &[2, 3], &[])];
+        for _ in 0..200 {
+            c.step();
+            c.propose(1);
+            if c.rng.one_in(20) {
+                let id = 1 + c.rng.below(3);
+                c.crash(id);
+                c.start(id);
+            }
+            if let Some(next) = plan.pop()
+                && !c.change(&next)
+            {
+                plan.push(next);
+            }
+        }
+        c.settle();
+        let leader = c.leader().unwrap();
+        assert_eq!(
+            *c.on(leader).node.members(),
+            Members::of(&[1, 2, 3]),
+            "seed {seed}"
+        );
+    }
+}
+
+#[test]
+fn a_leader_gives_the_group_away() {
+    let mut c = Cluster::new(8, &[1, 2, 3], &[]);
+    let leader = c.elect();
+    let to = leader % 3 + 1;
+    c.on(leader).node.transfer_leader(to).unwrap();
+    assert_eq!(
+        c.on(leader).node.propose(command(1, 0).0, Bytes::new()),
+        Err(Refused::Busy)
+    );
+    c.run(5);
+    assert_eq!(c.leader(), Some(to));
+    assert_eq!(c.on(leader).node.role(), Role::Follower);
+    let refused = c.on(to).node.transfer_leader(9);
+    assert!(matches!(refused, Err(Refused::Invalid(_))));
+}
+
+/// An isolated peer and a restarted one would elect inside the lease of a leader that both have forgotten.
+#[test]
+fn a_started_replica_gives_no_votes_for_a_while() {
+    let mut c = Cluster::new(9, &[1, 2, 3], &[]);
+    c.config.silent_ticks = 10;
+    let leader = c.elect();
+    let voter = leader % 3 + 1;
+    let third = voter % 3 + 1;
+    c.crash(voter);
+    c.start(voter);
+    let term = c.on(voter).node.term();
+    let last = c.on(voter).node.last();
+    let ask = |pre| Message {
+        from: third,
+        to: voter,
+        term: Term(term.0 + 1),
+        body: Body::Vote {
+            pre,
+            transfer: false,
+            index: Index(last.0 + 9),
+            log_term: term,
+            commit: Index(0),
+            commit_term: Term(0),
+        },
+    };
+    for _ in 0..10 {
+        let node = &mut c.on(voter).node;
+        node.step(ask(true), vec![]).unwrap();
+        node.step(ask(false), vec![]).unwrap();
+        node.campaign().unwrap();
+        assert_eq!((node.term(), node.role()), (term, Role::Follower));
+        node.tick().unwrap();
+    }
+    let running = c.on(voter);
+    running.node.step(ask(false), vec![]).unwrap();
+    let ready = running.node.ready(&running.log).unwrap().unwrap();
+    assert!(ready.now.is_empty(), "the vote is not durable");
+    let hard = ready.items.last().unwrap();
+    assert_eq!((ready.items.len(), hard.term), (1, Term(term.0 + 1)));
+    let _ = running.log.append(ready.items.clone(), &[]).unwrap();
+    let after = running.node.persisted(ready.number);
+    assert!(
+        matches!(
+            after[0].message.body,
+            Body::VoteResponse {
+                pre: false,
+                reject: false,
+                ..
+            }
+        ),
+        "{after:?}"
+    );
+}
+
+#[test]
+fn proposals_are_refused_where_they_cannot_be() {
+    let mut c = Cluster::new(10, &[1, 2, 3], &[]);
+    c.config.uncommitted_bytes_max = 20_000;
+    let (inline, payload) = command(1, 1);
+    let refused = c.on(1).node.propose(inline.clone(), payload.clone());
+    assert_eq!(refused, Err(Refused::NotLeader { leader: None }));
+    for id in 1..=3 {
+        c.crash(id);
+        c.start(id);
+    }
+    let leader = c.elect();
+    let other = leader % 3 + 1;
+    let refused = c.on(other).node.propose(inline.clone(), payload.clone());
+    assert_eq!(
+        refused,
+        Err(Refused::NotLeader {
+            leader: Some(leader)
+        })
+    );
+    let node = &mut c.on(leader).node;
+    let half = payload.slice(..2048);
+    for (inline, payload) in [
+        (Bytes::new(), Bytes::new()),
+        (inline.clone(), half),
+        (Bytes::from_static(b"no"), payload.clone()),
+        (vec![0; 1 << 16].into(), Bytes::new()),
+    ] {
+        let refused = node.propose(inline, payload);
+        assert!(matches!(refused, Err(Refused::Invalid(_))), "{refused:?}");
+    }
+    for _ in 0..4 {
+        node.propose(inline.clone(), payload.clone()).unwrap();
+    }
+    assert_eq!(
+        node.propose(inline.clone(), payload.clone()),
+        Err(Refused::Busy)
+    );
+    assert_eq!(node.uncommitted_bytes(), 4 * (inline.len() + payload.len()));
+    c.run(5);
+    let node = &mut c.on(leader).node;
+    assert_eq!(node.uncommitted_bytes(), 0);
+    node.propose(inline, payload).unwrap();
+    let twice = change(&[1], &[], &[]);
+    assert!(matches!(
+        node.propose_members(&twice),
+        Err(Refused::Invalid(_))
+    ));
+}
+
+#[test]
+fn reads_and_rounds_are_answered_by_a_quorum() {
+    let mut c = Cluster::new(11, &[1, 2, 3], &[]);
+    let leader = c.elect();
+    let follower = leader % 3 + 1;
+    c.on(leader).node.heartbeat_round(41);
+    c.run(3);
+    assert_eq!(c.on(leader).node.quorum_acked_round(), Some(41));
+    assert_eq!(c.on(follower).node.quorum_acked_round(), None);
+    c.propose(1);
+    c.run(5);
+    for id in [leader, follower] {
+        c.on(id).node.read_index(5);
+        c.work(id);
+    }
+    c.run(4);
+    let commit = c.on(leader).node.commit();
+    assert_eq!(c.on(leader).reads, [(5, commit)]);
+    assert_eq!(c.on(follower).reads, [(5, commit)]);
+    // Alone it gets no further, and steps down.
+    c.cut_off.insert(leader);
+    c.on(leader).node.heartbeat_round(42);
+    c.on(leader).node.read_index(6);
+    c.run(3);
+    assert_eq!(c.on(leader).node.quorum_acked_round(), Some(41));
+    c.run(25);
+    assert_eq!(c.on(leader).node.role(), Role::Follower);
+    assert_eq!(c.on(leader).reads.len(), 1);
+}
+
+fn number(rng: &mut Rng, around: u64) -> u64 {
+    match rng.below(6) {
+        0 => 0,
+        1 => u64::MAX,
+        2 => rng.next_u64(),
+        _ => (around + rng.below(5)).saturating_sub(2),
+    }
+}
+
+fn hostile(rng: &mut Rng, to: u64, last: u64, term: u64) -> (Message, Vec<Bytes>) {
+    let mut n = |around| number(rng, around);
+    let (index, commit, log_term) = (Index(n(last)), Index(n(last)), Term(n(term)));
+    let (commit_term, round, m_term, from) = (Term(n(term)), n(3), n(term), n(2));
+    let kind = rng.below(10);
+    let mut payloads = Vec::new();
+    let mut entries = Vec::new();
+    for i in 0..rng.below(4) {
+        let (inline, payload) = command(i, rng.below(2) as usize);
+        let odd = rng.one_in(8);
+        entries.push(Entry {
+            index: Index(if odd {
+                number(rng, last)
+            } else {
+                index.0.wrapping_add(i + 1)
+            }),
+            term: if odd {
+                Term(number(rng, term))
+            } else {
+                log_term
+            },
+            is_change: rng.one_in(8),
+            inline: if rng.one_in(4) {
+                change(&[9], &[], &[1]).encode().into()
+            } else {
+                inline
+            },
+        });
+        payloads.push(payload);
+    }
+    let flip = rng.one_in(2);
+    let read = Read {
+        replica: from,
+        context: round,
+    };
+    if kind != 0 {
+        payloads.clear();
+    }
+    let body = match kind {
+        0 => Body::Append {
+            index,
+            log_term,
+            commit,
+            entries,
+        },
+        1 => Body::AppendResponse {
+            index,
+            commit,
+            reject: flip.then_some((commit, log_term)),
+        },
+        2 => Body::Vote {
+            pre: flip,
+            transfer: rng.one_in(2),
+            index,
+            log_term,
+            commit,
+            commit_term,
+        },
+        3 => Body::VoteResponse {
+            pre: flip,
+            reject: rng.one_in(2),
+            commit,
+            commit_term,
+        },
+        4 => Body::Heartbeat {
+            commit,
+            round,
+            read: flip.then_some(read),
+        },
+        5 => Body::HeartbeatResponse {
+            commit,
+            round,
+            read: flip.then_some(read),
+        },
+        6 => Body::ReadIndex { read },
+        7 => Body::ReadIndexResponse { read, index },
+        _ => Body::TimeoutNow,
+    };
+    let term = Term(if kind == 6 { 0 } else { m_term });
+    (
+        Message {
+            from,
+            to,
+            term,
+            body,
+        },
+        payloads,
+    )
+}
+
+/// Whatever a message says, it is refused or stepped, and the node goes on.
+#[test]
+fn hostile_messages_do_not_panic() {
+    let (mut refused, mut taken) = (0, 0);
+    for seed in 0..60 {
+        let mut c = Cluster::new(seed, &[1, 2, 3], &[]);
+        let mut rng = Rng::new(seed);
+        let leader = c.elect();
+        c.propose(1);
+        c.run(3);
+        let target = if seed % 2 == 0 {
+            leader
+        } else {
+            leader % 3 + 1
+        };
+        let others: Vec<u64> = c.ids().into_iter().filter(|&id| id != target).collect();
+        c.cut_off.extend(others);
+        for round in 0..200 {
+            let running = c.on(target);
+            let (last, term) = (running.node.last().0, running.node.term().0);
+            let (message, payloads) = hostile(&mut rng, target, last, term);
+            match running.node.step(message, payloads) {
+                Ok(()) => taken += 1,
+                Err(e) => {
+                    assert!(e.is_corruption(), "{e}");
+                    refused += 1;
+                }
+            }
+            if round % 3 == 0 {
+                running.node.tick().unwrap();
+            }
+            let Some(ready) = running.node.ready(&running.log).unwrap() else {
+                continue;
+            };
+            if !ready.items.is_empty() {
+                let (_, append) = running.log.append(ready.items, &[]).unwrap();
+                let outcome = append.run();
+                assert_eq!(
+                    running.log.landed(append, outcome).unwrap().durable.len(),
+                    1
+                );
+                let _after = running.node.persisted(ready.number);
+            }
+        }
+    }
+    assert!(refused > 1000 && taken > 1000, "{refused} {taken}");
+}

@@ -42,7 +42,12 @@ pub(super) fn conf_change(change: &Change) -> ConfChangeV2 {
     };
     let mut changes: Vec<ConfChangeSingle> = Vec::new();
     changes.extend(change.voters.iter().map(single(ConfChangeType::AddNode)));
-    changes.extend(change.learners.iter().map(single(ConfChangeType::AddLearnerNode)));
+    changes.extend(
+        change
+            .learners
+            .iter()
+            .map(single(ConfChangeType::AddLearnerNode)),
+    );
     changes.extend(change.remove.iter().map(single(ConfChangeType::RemoveNode)));
     let mut out = ConfChangeV2::default();
     // Left by an entry of ours: raft's own way out is lost with the leader that began.

@@ -93,11 +93,12 @@ impl Storage for Heads {
     }
 
     fn term(&self, index: u64) -> Result<u64> {
-        self.term_at(index).ok_or(Error::Store(if index < self.truncated.0 {
-            StorageError::Compacted
-        } else {
-            StorageError::Unavailable
-        }))
+        self.term_at(index)
+            .ok_or(Error::Store(if index < self.truncated.0 {
+                StorageError::Compacted
+            } else {
+                StorageError::Unavailable
+            }))
     }
 
     fn first_index(&self) -> Result<u64> {

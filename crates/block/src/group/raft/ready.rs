@@ -103,8 +103,12 @@ impl Node {
         let mut messages = raw.take_messages();
         messages.extend(raw.take_persisted_messages());
         let reads = raw.take_read_states();
-        let reads = reads.iter().filter_map(|r| Some((convert::read(&r.request_ctx)?, r.index)));
-        out.reads = reads.map(|(read, index)| (read.context, Index(index))).collect();
+        let reads = reads
+            .iter()
+            .filter_map(|r| Some((convert::read(&r.request_ctx)?, r.index)));
+        out.reads = reads
+            .map(|(read, index)| (read.context, Index(index)))
+            .collect();
 
         let hard = self.hard_state();
         let votes = (hard.term, hard.vote) != (self.hard.term, self.hard.vote);
@@ -243,7 +247,11 @@ impl Node {
             };
             out.push(Item {
                 kind: Kind::Entry,
-                flags: if convert::is_change(entry) { FLAG_CHANGE } else { 0 },
+                flags: if convert::is_change(entry) {
+                    FLAG_CHANGE
+                } else {
+                    0
+                },
                 group: self.group,
                 index: Index(entry.index),
                 term: Term(entry.term),
@@ -257,7 +265,11 @@ impl Node {
     fn committed(&mut self, entries: Vec<eraftpb::Entry>, log: &RaftLog) -> Result<Vec<Committed>> {
         let mut out = Vec::with_capacity(entries.len());
         for entry in entries {
-            while self.uncommitted.front().is_some_and(|&(i, _)| i <= entry.index) {
+            while self
+                .uncommitted
+                .front()
+                .is_some_and(|&(i, _)| i <= entry.index)
+            {
                 if let Some((_, bytes)) = self.uncommitted.pop_front() {
                     self.uncommitted_bytes -= bytes;
                 }
@@ -267,7 +279,11 @@ impl Node {
                 index: Index(entry.index),
                 term: Term(entry.term),
                 payload: from_log(self.group, &entry, log)?,
-                members: if is_change { Some(self.change(&entry)?) } else { None },
+                members: if is_change {
+                    Some(self.change(&entry)?)
+                } else {
+                    None
+                },
                 inline: entry.data,
             });
         }
@@ -280,7 +296,10 @@ impl Node {
         // Equal on all replicas: it changes nothing on any.
         if self.members.refuses(&change).is_none() {
             let change = convert::conf_change(&change);
-            let state = self.raw.apply_conf_change(&change).map_err(|e| broken(&e))?;
+            let state = self
+                .raw
+                .apply_conf_change(&change)
+                .map_err(|e| broken(&e))?;
             self.members = convert::members(&state);
             self.rounds.retain(|&id, _| self.members.is_voter(id));
             let raft = &mut self.raw.raft;
