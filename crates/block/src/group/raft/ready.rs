@@ -226,6 +226,7 @@ impl Node {
     fn payload(&self, entry: &eraftpb::Entry, log: &RaftLog) -> Result<Bytes> {
         match self.stash.get(&entry.index) {
             Some((term, payload)) if *term == entry.term => Ok(payload.clone()),
+            _ if has_no_payload(entry) => Ok(Bytes::new()),
             _ => from_log(self.group, entry, log),
         }
     }
@@ -236,10 +237,9 @@ impl Node {
         for entry in entries {
             let stashed = self.stash.remove(&entry.index);
             let payload = stashed.filter(|(term, _)| *term == entry.term);
-            let has_none = entry.data.is_empty() || convert::is_change(entry);
             let payload = match payload {
                 Some((_, payload)) => payload,
-                None if has_none => Bytes::new(),
+                None if has_no_payload(entry) => Bytes::new(),
                 None => {
                     let what = format!("entry {} has lost its payload", entry.index);
                     return Err(Error::broken(what));
@@ -320,6 +320,11 @@ fn leaves_at_once(kind: MessageType) -> bool {
             | MessageType::MsgTimeoutNow
             | MessageType::MsgReadIndexResp
     )
+}
+
+/// Raft's own entries, and changes of the members.
+fn has_no_payload(entry: &eraftpb::Entry) -> bool {
+    entry.data.is_empty() || convert::is_change(entry)
 }
 
 /// The payload of an entry that the log has.

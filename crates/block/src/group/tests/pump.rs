@@ -222,10 +222,14 @@ impl Cluster {
         }
     }
 
-    /// Everything that a replica has to do.
+    /// Everything that a replica has to do; or a part, in times that are not quiet.
     pub(super) fn work(&mut self, id: u64) {
         let land = self.quiet || self.rng.one_in(2);
+        let is_applied = self.quiet || self.rng.one_in(2);
         let running = self.on(id);
+        if is_applied {
+            running.node.applied(Index(running.applied)).unwrap();
+        }
         if land && let Some((append, number)) = running.flights.pop_front() {
             let outcome = append.run();
             let landed = running.log.landed(append, outcome).unwrap();
@@ -285,12 +289,7 @@ impl Cluster {
             let known = self.history.entry(index).or_insert_with(|| fact.clone());
             assert_eq!(*known, fact, "entry {index} at replica {id}");
         }
-        let lag = !self.quiet && self.rng.one_in(4);
-        let running = self.on(id);
-        if !lag {
-            running.node.applied(Index(running.applied)).unwrap();
-        }
-        for p in running.node.progress() {
+        for p in self.on(id).node.progress() {
             assert!(p.next > p.matched, "{p:?}");
         }
     }
