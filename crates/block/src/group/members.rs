@@ -178,7 +178,9 @@ fn are_ids(ids: &[u64]) -> bool {
 fn put_lists(out: &mut Vec<u8>, lists: [&Vec<u64>; 3]) {
     for list in lists {
         put_u16(out, list.len() as u16);
-        list.iter().for_each(|&id| put_u64(out, id));
+        for &id in list {
+            put_u64(out, id);
+        }
     }
 }
 

@@ -11,6 +11,7 @@
 //! ```
 //!
 //! Everything here is a state machine without threads, files and clocks: the owner of a store drives it.
+#![deny(clippy::indexing_slicing)]
 
 pub mod members;
 pub mod message;

@@ -19,7 +19,7 @@ pub(super) const PAYLOAD_BYTES_MAX: usize = 32 << 20;
 pub(super) fn payload_fits(inline: &[u8], payload: &[u8]) -> bool {
     payload.len().is_multiple_of(BLOCK)
         && payload.len() <= PAYLOAD_BYTES_MAX
-        && inline.len() <= usize::from(u16::MAX)
+        && u16::try_from(inline.len()).is_ok()
         && inline.len() / 4 >= payload.len() / BLOCK
 }
 
@@ -81,8 +81,11 @@ pub(super) fn message(raw: &RawNode<Heads>, m: &Message, payloads: &[Bytes]) -> 
         Body::Vote { index, .. } if index.0 > NUMBER_MAX => {
             return bad("an index that cannot be");
         }
-        Body::ReadIndex { read } | Body::ReadIndexResponse { read, .. } if read.replica == 0 => {
-            return bad("a read of nobody");
+        Body::ReadIndex { read } if read.replica != m.from => {
+            return bad("a read of somebody else");
+        }
+        Body::ReadIndexResponse { read, .. } if read.replica != raft.id => {
+            return bad("a read of somebody else");
         }
         Body::ReadIndex { .. } => return Ok(raft.state == StateRole::Leader),
         _ => {}

@@ -48,7 +48,7 @@ impl Dir {
         }
     }
 
-    fn open(&self, seed: u64) -> RaftLog {
+    pub(super) fn open(&self, seed: u64) -> RaftLog {
         let options = Options {
             store: Uuid([9; 16]),
             unit: UNIT,
