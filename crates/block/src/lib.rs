@@ -5,6 +5,7 @@
 //!
 //! | module | what it has |
 //! |---|---|
+//! | [`group`] | one replica of a group: consensus over the log |
 //! | [`ids`] | what names a store, a group, a layer, a block |
 //! | [`store`] | superblock, data file, dirty map, and tickets for what is durable in the data file |
 //! | [`raftlog`] | the log that all groups of a store share, and what is left of it after a crash |

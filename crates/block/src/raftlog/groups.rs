@@ -57,6 +57,8 @@ impl HardState {
 pub struct Entry {
     /// Its term.
     pub term: Term,
+    /// The item's flags.
+    pub flags: u8,
     /// The command's head, and the crcs of the payload's blocks.
     pub inline: Bytes,
     /// Where the payload is.
@@ -258,6 +260,7 @@ impl Groups {
         let gone = group.entries.split_off(nth);
         group.entries.push_back(Entry {
             term: item.term,
+            flags: item.flags,
             inline: item.inline.clone(),
             payload,
             file,
