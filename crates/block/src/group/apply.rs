@@ -14,30 +14,19 @@
 //! behind it again, before anything is served: the data file may hold any part of that, and each entry writes
 //! whole blocks.
 
-use base::coding::{Decoder, put_u32};
+use base::coding::Decoder;
 use base::{Error, Result};
 use bytes::Bytes;
 
 use super::command::{Command, Origin, Range};
+use super::members::Members;
+use super::raft::Committed;
 use super::volumes::{Verdict, Volumes};
 use crate::ids::{Epoch, Group, Index, Term, Tree};
 use crate::raftlog::Checkpoint;
 use crate::store::data::{Held, Reader};
 use crate::store::dirty::{Content, Dirty, Key};
 use crate::store::sync::{Marked, SyncSlot, SyncTicket};
-
-/// An entry that is committed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Committed {
-    /// Its place.
-    pub index: Index,
-    /// Its term.
-    pub term: Term,
-    /// The command, with the crcs of the payload's blocks; empty: nothing is asked for.
-    pub inline: Bytes,
-    /// Whole blocks.
-    pub payload: Bytes,
-}
 
 /// An entry that was applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,8 +64,8 @@ pub enum Found {
 pub struct Replica {
     dirty: Dirty,
     volumes: Volumes,
-    /// Who the replicas are, in the bytes of who knows that.
-    members: Bytes,
+    /// Who the replicas are.
+    members: Members,
     /// The term of the last entry that was applied.
     term: Term,
     under_way: Option<Under>,
@@ -85,9 +74,14 @@ pub struct Replica {
 impl Replica {
     /// A replica at its last checkpoint: up to `synced` everything is in the data file, and `state` is the
     /// group's state there; empty for a new group, whose members are `members`.
-    pub fn at(group: Group, synced: (Index, Term), state: &Bytes, members: Bytes) -> Result<Self> {
+    pub fn at(
+        group: Group,
+        synced: (Index, Term),
+        state: &Bytes,
+        members: &Members,
+    ) -> Result<Self> {
         let (members, volumes) = if state.is_empty() {
-            (members, Volumes::default())
+            (members.clone(), Volumes::default())
         } else {
             decode(state)?
         };
@@ -121,7 +115,7 @@ impl Replica {
     }
 
     /// Who the replicas are.
-    pub fn members(&self) -> &Bytes {
+    pub fn members(&self) -> &Members {
         &self.members
     }
 
@@ -129,7 +123,10 @@ impl Replica {
     /// applied then, and nothing may be from there on.
     pub fn apply(&mut self, entry: &Committed) -> Result<Applied> {
         self.check_next(entry.index)?;
-        let (command, crcs) = if entry.inline.is_empty() {
+        if let Some(members) = &entry.members {
+            self.members = members.clone();
+        }
+        let (command, crcs) = if entry.inline.is_empty() || entry.members.is_some() {
             (Command::nothing(), Vec::new())
         } else {
             Command::decode(&entry.inline, entry.payload.len())?
@@ -147,14 +144,6 @@ impl Replica {
             range: command.range,
             verdict,
         })
-    }
-
-    /// Applies an entry that changes who the replicas are.
-    pub fn apply_members(&mut self, index: Index, term: Term, members: Bytes) -> Result<()> {
-        self.check_next(index)?;
-        self.dirty.apply(index, term, []);
-        (self.term, self.members) = (term, members);
-        Ok(())
     }
 
     fn check_next(&self, index: Index) -> Result<()> {
@@ -209,19 +198,17 @@ impl Replica {
     }
 }
 
-fn encode(members: &Bytes, volumes: &Volumes) -> Bytes {
+fn encode(members: &Members, volumes: &Volumes) -> Bytes {
     let mut out = Vec::new();
-    put_u32(&mut out, members.len() as u32);
-    out.extend_from_slice(members);
+    members.encode(&mut out);
     out.extend_from_slice(&volumes.encode());
     out.into()
 }
 
-fn decode(state: &Bytes) -> Result<(Bytes, Volumes)> {
+fn decode(state: &Bytes) -> Result<(Members, Volumes)> {
     let mut d = Decoder::new(state);
-    let members = d.u32().and_then(|len| d.bytes(len as usize));
-    let members = members.ok_or_else(|| Error::corruption("a group's state is cut off"))?;
-    Ok((state.slice_ref(members), Volumes::decode(d.rest())?))
+    let members = Members::decode(&mut d)?;
+    Ok((members, Volumes::decode(d.rest())?))
 }
 
 #[cfg(test)]
@@ -258,6 +245,7 @@ mod tests {
             term: Term(1),
             inline: command.encode(&crcs_of(&payload)),
             payload: payload.into(),
+            members: None,
         }
     }
 
@@ -302,8 +290,8 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let file = data_file(&dir);
             let mut data = Data::open(Arc::clone(&file), SLOTS).unwrap();
-            let members = Bytes::from_static(b"1,2,3");
-            let new = || Replica::at(GROUP, Default::default(), &Bytes::new(), members.clone());
+            let members = Members::of(&[1, 2, 3]);
+            let new = || Replica::at(GROUP, Default::default(), &Bytes::new(), &members);
             let (mut replica, mut other) = (new().unwrap(), new().unwrap());
             let mut log = vec![entry(1, Op::Epoch, origin(0), 0, &[])];
             let mut checkpoint: (Index, Term, Bytes) = Default::default();
@@ -348,7 +336,7 @@ mod tests {
                 if rng.one_in(4) {
                     let (synced, term, state) = &checkpoint;
                     data = Data::open(Arc::clone(&file), SLOTS).unwrap();
-                    replica = Replica::at(GROUP, (*synced, *term), state, members.clone()).unwrap();
+                    replica = Replica::at(GROUP, (*synced, *term), state, &members).unwrap();
                 }
             }
             for (at, byte) in &model {
@@ -369,7 +357,7 @@ mod tests {
     #[test]
     fn what_cannot_be_applied_is_refused() {
         let mut replica =
-            Replica::at(GROUP, Default::default(), &Bytes::new(), Bytes::new()).unwrap();
+            Replica::at(GROUP, Default::default(), &Bytes::new(), &Members::of(&[1])).unwrap();
         let mut bad = entry(1, Op::Write, origin(1), 0, &[1]);
         bad.payload = Bytes::new();
         assert!(replica.apply(&bad).unwrap_err().is_corruption());
@@ -384,9 +372,10 @@ mod tests {
             term: Term(1),
             inline: Bytes::new(),
             payload: Bytes::new(),
+            members: None,
         };
         assert_eq!(replica.apply(&empty).unwrap().verdict, Verdict::Apply);
         let cut = Bytes::from_static(&[9, 0, 0, 0, 1]);
-        assert!(Replica::at(GROUP, Default::default(), &cut, Bytes::new()).is_err());
+        assert!(Replica::at(GROUP, Default::default(), &cut, &Members::of(&[1])).is_err());
     }
 }

@@ -18,7 +18,7 @@ pub mod command;
 pub mod members;
 pub mod message;
 pub mod raft;
-pub mod volumes;
 #[cfg(test)]
 #[expect(clippy::indexing_slicing, reason = "a test may panic")]
 mod tests;
+pub mod volumes;

@@ -416,7 +416,7 @@ impl Cluster {
         assert!(running.flights.is_empty() && running.pending.is_none());
         let mut data = Data::open(file, 1).unwrap();
         let marked = Dirty::after(GROUP, Index(through)).mark().unwrap();
-        let written = data.write_back(vec![marked]).unwrap();
+        let written = data.write_back(vec![marked], &mut |_| ()).unwrap();
         let ticket = written.sync().unwrap().pop().unwrap().0;
         let mut state = Vec::new();
         running
@@ -426,7 +426,7 @@ impl Cluster {
             .unwrap()
             .1
             .encode(&mut state);
-        let c = Checkpoint::at(&ticket, term, state.into());
+        let c = Checkpoint::at(ticket, term, state.into());
         let (_, append) = running.log.append(vec![], &[c]).unwrap();
         let outcome = append.run();
         for token in running.log.landed(append, outcome).unwrap().tokens {

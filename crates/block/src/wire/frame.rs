@@ -1,0 +1,323 @@
+//! Frames: the unit of a stream between two processes.
+//!
+//! ```text
+//!   0+4 "ISfr"   4+4 crc of 8..64 and the fields   8+2 version   10+2 kind   12+1 lane   13+1 flags   14+2 zero
+//!   16+4 bytes of the fields   20+4 bytes of the payload   24+8 request   32+8 sender   40+8 receiver   48+16 zero
+//!   64… fields, then the payload
+//! ```
+//!
+//! Little-endian, CRC-32C. Fields are what a message says; the payload is raw blocks. The frame's crc does not
+//! cover the payload: its blocks have crcs of their own, which stand in the fields and go with them to the disk.
+//!
+//! Version, magic and the place of the crc stay as they are for ever, so that the oldest and the newest release
+//! can tell each other that they do not fit.
+
+use base::checksum::crc32c;
+use base::coding::{Decoder, put_u16, put_u32, put_u64};
+use base::{Error, Result};
+use bytes::Bytes;
+
+/// Bytes of a frame's head.
+pub const HEAD: usize = 64;
+/// The version of heads.
+pub const VERSION: u16 = 1;
+/// The most bytes of a frame's fields.
+pub const FIELDS_BYTES_MAX: usize = 64 << 10;
+/// The most bytes of a frame's payload.
+pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
+
+const MAGIC: [u8; 4] = *b"ISfr";
+/// Where the bytes begin that the crc covers.
+const COVERED: usize = 8;
+
+/// Kinds of messages.
+pub mod kind {
+    /// Who speaks: see [`super::super::hello`].
+    pub const HELLO: u16 = 1;
+    /// Why the connection ends.
+    pub const REFUSAL: u16 = 2;
+    /// A client's request to a store.
+    pub const REQUEST: u16 = 16;
+    /// The answer to it.
+    pub const RESPONSE: u16 = 17;
+}
+
+/// What goes first where not all can: the first of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Lane {
+    /// Signs of life, by which leaders stay leaders.
+    Heartbeat = 0,
+    /// What somebody waits for.
+    Foreground = 1,
+    /// What may wait a little.
+    WriteBack = 2,
+    /// Copies of replicas.
+    Repair = 3,
+}
+
+impl Lane {
+    /// All, the first first.
+    pub const ALL: [Self; 4] = [
+        Self::Heartbeat,
+        Self::Foreground,
+        Self::WriteBack,
+        Self::Repair,
+    ];
+
+    fn of(byte: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|&lane| lane as u8 == byte)
+    }
+}
+
+/// A message on its way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Of which kind: see [`kind`].
+    pub kind: u16,
+    /// What it overtakes.
+    pub lane: Lane,
+    /// Meaning by kind.
+    pub flags: u8,
+    /// Pairs an answer with what it answers.
+    pub request: u64,
+    /// Who sends it.
+    pub sender: u64,
+    /// For whom it is.
+    pub receiver: u64,
+    /// What it says: at most [`FIELDS_BYTES_MAX`].
+    pub fields: Bytes,
+    /// Blocks, in one or several pieces: at most [`PAYLOAD_BYTES_MAX`]. What is received is in one piece, at an
+    /// address that is a multiple of 4096.
+    pub payload: Vec<Bytes>,
+}
+
+impl Frame {
+    /// A frame without flags, payload, sender and receiver.
+    pub fn new(kind: u16, lane: Lane, fields: Vec<u8>) -> Self {
+        Self {
+            kind,
+            lane,
+            flags: 0,
+            request: 0,
+            sender: 0,
+            receiver: 0,
+            fields: fields.into(),
+            payload: Vec::new(),
+        }
+    }
+
+    /// Bytes of the payload.
+    pub fn payload_bytes(&self) -> usize {
+        self.payload.iter().map(Bytes::len).sum()
+    }
+
+    /// Bytes on the stream.
+    pub fn bytes(&self) -> usize {
+        HEAD + self.fields.len() + self.payload_bytes()
+    }
+
+    /// Head and fields, as they go out. Errors: the lengths are over the bounds.
+    pub fn encode(&self) -> Result<Bytes> {
+        let payload_bytes = self.payload_bytes();
+        check_lengths(self.fields.len(), payload_bytes)?;
+        let mut covered = Vec::with_capacity(HEAD + self.fields.len());
+        covered.extend_from_slice(&MAGIC);
+        put_u32(&mut covered, 0);
+        put_u16(&mut covered, VERSION);
+        put_u16(&mut covered, self.kind);
+        covered.extend_from_slice(&[self.lane as u8, self.flags, 0, 0]);
+        put_u32(&mut covered, self.fields.len() as u32);
+        put_u32(&mut covered, payload_bytes as u32);
+        put_u64(&mut covered, self.request);
+        put_u64(&mut covered, self.sender);
+        put_u64(&mut covered, self.receiver);
+        covered.resize(HEAD, 0);
+        covered.extend_from_slice(&self.fields);
+        let crc = crc32c(covered.get(COVERED..).unwrap_or_default());
+        if let Some(place) = covered.get_mut(4..8) {
+            place.copy_from_slice(&crc.to_le_bytes());
+        }
+        Ok(covered.into())
+    }
+}
+
+/// What a frame's head says, before its fields are there. The crc is not checked yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Bytes of the fields.
+    pub fields_bytes: usize,
+    /// Bytes of the payload.
+    pub payload_bytes: usize,
+    crc: u32,
+}
+
+impl Head {
+    /// Reads the first [`HEAD`] bytes of a frame; `None`: they are not all there. Errors: they are no frame's.
+    pub fn decode(bytes: &[u8]) -> Result<Option<Self>> {
+        let Some(head) = bytes.get(..HEAD) else {
+            return Ok(None);
+        };
+        let mut d = Decoder::new(head);
+        let (Some(magic), Some(crc), Some(version)) = (d.bytes(4), d.u32(), d.u16()) else {
+            return Ok(None);
+        };
+        if magic != MAGIC {
+            return Err(Error::corruption(format!(
+                "wire: {magic:02x?} is not the magic of a frame"
+            )));
+        }
+        if version != VERSION {
+            return Err(Error::not_supported(format!(
+                "wire: a frame of version {version}: this release knows {VERSION}"
+            )));
+        }
+        d.bytes(6);
+        let (Some(fields), Some(payload)) = (d.u32(), d.u32()) else {
+            return Ok(None);
+        };
+        let (fields_bytes, payload_bytes) = (fields as usize, payload as usize);
+        check_lengths(fields_bytes, payload_bytes)?;
+        Ok(Some(Self {
+            fields_bytes,
+            payload_bytes,
+            crc,
+        }))
+    }
+
+    /// The frame without its payload, of head and fields; `None`: they are not all there. Errors: the crc is
+    /// another, or what stands in the head is not known.
+    pub fn frame(&self, bytes: &[u8]) -> Result<Option<Frame>> {
+        let end = HEAD + self.fields_bytes;
+        let (Some(covered), Some(fields)) = (bytes.get(COVERED..end), bytes.get(HEAD..end)) else {
+            return Ok(None);
+        };
+        let crc = crc32c(covered);
+        if crc != self.crc {
+            return Err(Error::corruption(format!(
+                "wire: a frame has the crc {crc:#010x} and says {:#010x}",
+                self.crc
+            )));
+        }
+        let mut d = Decoder::new(covered);
+        let frame = Self::read(&mut d, fields);
+        let frame = frame.ok_or_else(|| Error::corruption("wire: a frame of an unknown lane"))?;
+        Ok(Some(frame))
+    }
+
+    fn read(d: &mut Decoder<'_>, fields: &[u8]) -> Option<Frame> {
+        d.u16()?;
+        let (kind, lane, flags) = (d.u16()?, Lane::of(d.u8()?)?, d.u8()?);
+        d.bytes(10)?;
+        Some(Frame {
+            kind,
+            lane,
+            flags,
+            request: d.u64()?,
+            sender: d.u64()?,
+            receiver: d.u64()?,
+            fields: Bytes::copy_from_slice(fields),
+            payload: Vec::new(),
+        })
+    }
+}
+
+fn check_lengths(fields_bytes: usize, payload_bytes: usize) -> Result<()> {
+    if fields_bytes <= FIELDS_BYTES_MAX && payload_bytes <= PAYLOAD_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Error::corruption(format!(
+        "wire: a frame of {fields_bytes} + {payload_bytes} bytes: at most {FIELDS_BYTES_MAX} + \
+         {PAYLOAD_BYTES_MAX} may be"
+    )))
+}
+
+#[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn frame(fields: usize, payload: usize) -> Frame {
+        Frame {
+            flags: 9,
+            request: 10,
+            sender: 11,
+            receiver: 12,
+            payload: vec![vec![7; payload].into()],
+            ..Frame::new(kind::REQUEST, Lane::WriteBack, vec![3; fields])
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Option<Frame>> {
+        match Head::decode(bytes)? {
+            Some(head) => head.frame(bytes),
+            None => Ok(None),
+        }
+    }
+
+    #[test]
+    fn the_bytes_stay_as_they_are() {
+        let bytes = frame(2, 5).encode().unwrap();
+        assert_eq!(bytes.len(), HEAD + 2);
+        assert_eq!(&bytes[..4], b"ISfr");
+        let want = [1, 0, 16, 0, 2, 9, 0, 0, 2, 0, 0, 0, 5, 0, 0, 0];
+        assert_eq!(bytes[8..24], want);
+        assert_eq!(bytes[24..48].iter().filter(|&&b| b != 0).count(), 3);
+        assert!(bytes[48..64].iter().all(|&b| b == 0));
+        let crc = base::checksum::crc32c(&bytes[8..]);
+        assert_eq!(bytes[4..8], crc.to_le_bytes());
+    }
+
+    #[test]
+    fn what_is_encoded_is_read_and_damage_is_found() {
+        for fields in [0, 1, 100] {
+            let mut want = frame(fields, 77);
+            let bytes = want.encode().unwrap();
+            let head = Head::decode(&bytes).unwrap().unwrap();
+            assert_eq!((head.fields_bytes, head.payload_bytes), (fields, 77));
+            want.payload = Vec::new();
+            assert_eq!(decode(&bytes).unwrap().unwrap(), want);
+            for cut in 0..bytes.len() {
+                assert_eq!(decode(&bytes[..cut]).unwrap(), None);
+            }
+            for bit in 0..bytes.len() * 8 {
+                let mut bad = bytes.to_vec();
+                bad[bit / 8] ^= 1 << (bit % 8);
+                // Longer fields are not there yet.
+                assert!(!matches!(decode(&bad), Ok(Some(_))), "bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_error_names_what_is_wrong() {
+        let good = frame(4, 0).encode().unwrap();
+        for (at, byte, word) in [
+            (0, 0, "magic"),
+            (8, 2, "version 2"),
+            (64, 0, "crc"),
+            (18, 2, "at most"),
+            (22, 255, "at most"),
+        ] {
+            let mut bad = good.to_vec();
+            bad[at] = byte;
+            let e = decode(&bad).unwrap_err().to_string();
+            assert!(e.contains(word), "{e}");
+        }
+        assert!(frame(FIELDS_BYTES_MAX + 1, 0).encode().is_err());
+        assert!(frame(0, PAYLOAD_BYTES_MAX + 1).encode().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_are_refused(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), honest in any::<bool>()) {
+            if honest && bytes.len() >= 10 {
+                bytes[..4].copy_from_slice(&MAGIC);
+                bytes[8..10].copy_from_slice(&[1, 0]);
+            }
+            prop_assert!(!matches!(decode(&bytes), Ok(Some(_))));
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! The first message of each side: who it is, and what it speaks.
+//!
+//! ```text
+//!   0+16 cluster   16+2 version   18+1 role   19+1 zero   20+4 zero   24+8 id
+//!   32+8 features that the other side must know   40+8 features that it may know
+//! ```
+//!
+//! What follows is for later releases: it is not read. Whoever is refused is told why, by name, in a message
+//! that it can show.
+
+use base::coding::{Decoder, put_u16, put_u32, put_u64};
+use base::{Error, Result};
+
+use super::frame::{Frame, Lane, kind};
+use crate::ids::Uuid;
+
+/// The protocol's version.
+pub const VERSION: u16 = 1;
+/// The oldest that is still spoken.
+pub const VERSION_MIN: u16 = 1;
+/// The most bytes of what a refusal says.
+const REFUSAL_BYTES_MAX: usize = 1024;
+
+/// What a process is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Role {
+    /// Catalog, placement, repair.
+    Meta = 1,
+    /// Stores.
+    Chunk = 2,
+    /// A client of stores.
+    Client = 3,
+    /// A tool of the administrator.
+    Control = 4,
+}
+
+impl Role {
+    fn of(byte: u8) -> Option<Self> {
+        [Self::Meta, Self::Chunk, Self::Client, Self::Control]
+            .into_iter()
+            .find(|&role| role as u8 == byte)
+    }
+}
+
+/// Features, a bit each. None is defined yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// Whoever does not know all of these is refused.
+    pub needed: u64,
+    /// Used where both know them.
+    pub optional: u64,
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The cluster.
+    pub cluster: Uuid,
+    /// The version that is spoken.
+    pub version: u16,
+    /// What features there are.
+    pub features: Features,
+    /// What it is for.
+    pub role: Role,
+    /// By which the cluster names it.
+    pub id: u64,
+}
+
+/// What both sides of a connection speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Agreed {
+    /// The lower of both versions.
+    pub version: u16,
+    /// Features that both know.
+    pub features: u64,
+}
+
+impl Hello {
+    /// Of this release.
+    pub fn new(cluster: Uuid, role: Role, id: u64) -> Self {
+        Self {
+            cluster,
+            version: VERSION,
+            features: Features::default(),
+            role,
+            id,
+        }
+    }
+
+    /// As a message.
+    pub fn frame(&self) -> Frame {
+        let mut out = Vec::with_capacity(48);
+        out.extend_from_slice(&self.cluster.0);
+        put_u16(&mut out, self.version);
+        out.extend_from_slice(&[self.role as u8, 0]);
+        put_u32(&mut out, 0);
+        put_u64(&mut out, self.id);
+        put_u64(&mut out, self.features.needed);
+        put_u64(&mut out, self.features.optional);
+        Frame {
+            sender: self.id,
+            ..Frame::new(kind::HELLO, Lane::Heartbeat, out)
+        }
+    }
+
+    /// Reads one. Errors: Corruption; what the other side gave as a reason where it refuses.
+    pub fn of(frame: &Frame) -> Result<Self> {
+        match frame.kind {
+            kind::HELLO => Self::read(&frame.fields)
+                .ok_or_else(|| Error::corruption("wire: a hello that cannot be read")),
+            kind::REFUSAL => Err(refused(frame)),
+            other => Err(Error::corruption(format!(
+                "wire: a message of kind {other} before the hello"
+            ))),
+        }
+    }
+
+    fn read(fields: &[u8]) -> Option<Self> {
+        let mut d = Decoder::new(fields);
+        let cluster = Uuid(d.bytes(16)?.try_into().ok()?);
+        let (version, role, _) = (d.u16()?, Role::of(d.u8()?)?, d.bytes(5)?);
+        Some(Self {
+            cluster,
+            version,
+            role,
+            id: d.u64()?,
+            features: Features {
+                needed: d.u64()?,
+                optional: d.u64()?,
+            },
+        })
+    }
+
+    /// Whether this side can speak with the other. Errors: why not.
+    pub fn agree(&self, theirs: &Self) -> Result<Agreed> {
+        if theirs.cluster != self.cluster {
+            return Err(Error::invalid_argument(format!(
+                "wire: a peer of cluster {} came to {} of cluster {}",
+                theirs.cluster, self.id, self.cluster
+            )));
+        }
+        if theirs.version < VERSION_MIN {
+            return Err(Error::not_supported(format!(
+                "wire: peer {} speaks version {}: {VERSION_MIN} is the oldest that is spoken here",
+                theirs.id, theirs.version
+            )));
+        }
+        let known = self.features.needed | self.features.optional;
+        let unknown = theirs.features.needed & !known;
+        if unknown != 0 {
+            return Err(Error::not_supported(format!(
+                "wire: peer {} needs the features {unknown:#x}, which are not known here",
+                theirs.id
+            )));
+        }
+        Ok(Agreed {
+            version: self.version.min(theirs.version),
+            features: known & (theirs.features.needed | theirs.features.optional),
+        })
+    }
+}
+
+/// The message that refuses a peer.
+pub fn refusal(why: &Error) -> Frame {
+    let mut text = why.to_string();
+    while text.len() > REFUSAL_BYTES_MAX {
+        text.pop();
+    }
+    Frame::new(kind::REFUSAL, Lane::Heartbeat, text.into_bytes())
+}
+
+/// What a refusal says.
+pub(super) fn refused(frame: &Frame) -> Error {
+    let text = frame.fields.get(..REFUSAL_BYTES_MAX);
+    let text = String::from_utf8_lossy(text.unwrap_or(&frame.fields));
+    Error::not_supported(format!("wire: refused by the peer: {text}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello() -> Hello {
+        Hello::new(Uuid([4; 16]), Role::Chunk, 9)
+    }
+
+    #[test]
+    fn a_hello_is_read() {
+        let mut want = hello();
+        want.features = Features {
+            needed: 5,
+            optional: 8,
+        };
+        let mut frame = want.frame();
+        assert_eq!(Hello::of(&frame).unwrap(), want);
+        let mut longer = frame.fields.to_vec();
+        longer.push(7);
+        frame.fields = longer.into();
+        assert_eq!(Hello::of(&frame).unwrap(), want, "of a later release");
+        for cut in 0..48 {
+            frame.fields = frame
+                .fields
+                .slice(..frame.fields.len().min(47 - cut.min(47)));
+            assert!(Hello::of(&frame).unwrap_err().is_corruption());
+        }
+        frame.kind = kind::RESPONSE;
+        assert!(Hello::of(&frame).is_err());
+    }
+
+    #[test]
+    fn strangers_are_refused_by_name() {
+        let mut mine = hello();
+        mine.features = Features {
+            needed: 1,
+            optional: 6,
+        };
+        let mut theirs = hello();
+        theirs.features = Features {
+            needed: 2,
+            optional: 0x81,
+        };
+        let agreed = mine.agree(&theirs).unwrap();
+        assert_eq!((agreed.version, agreed.features), (VERSION, 3));
+        theirs.features.needed = 0x42;
+        let e = mine.agree(&theirs).unwrap_err();
+        assert!(e.to_string().contains("0x40"), "{e}");
+        theirs.version = 0;
+        let e = mine.agree(&theirs).unwrap_err();
+        assert!(e.to_string().contains("version 0"), "{e}");
+        theirs.cluster = Uuid([5; 16]);
+        let e = mine.agree(&theirs).unwrap_err();
+        assert!(e.to_string().contains("05050505-"), "{e}");
+        let told = Hello::of(&refusal(&e)).unwrap_err();
+        assert!(told.to_string().contains("05050505-"), "{told}");
+    }
+}
