@@ -10,6 +10,7 @@ use crate::ids::{Index, Term};
 use crate::raftlog::batch::{Item, Kind};
 use crate::raftlog::groups::HardState;
 
+mod alone;
 mod hostile;
 mod pump;
 
@@ -80,6 +81,9 @@ fn storm(seed: u64, steps: u64) -> Cluster {
                 c.crash(id);
             }
         }
+        if c.rng.one_in(20) && c.is_up(id) {
+            c.checkpoint_here(id);
+        }
         if c.rng.one_in(60) {
             c.cut_off.clear();
             if c.rng.one_in(2) {
@@ -106,6 +110,7 @@ fn storm(seed: u64, steps: u64) -> Cluster {
     c
 }
 
+/// `IRONSTONE_RAFT_SEEDS` says how many seeds.
 #[test]
 fn what_is_committed_anywhere_is_committed_everywhere() {
     let seeds = std::env::var("IRONSTONE_RAFT_SEEDS").ok();
