@@ -10,6 +10,7 @@ use crate::ids::{Index, Term};
 use crate::raftlog::batch::{Item, Kind};
 use crate::raftlog::groups::HardState;
 
+mod alone;
 mod hostile;
 mod pump;
 
