@@ -11,10 +11,11 @@
 //!
 //! **What the caller keeps.** The items of a [`Ready`] are appended, in their order, before the next one is asked
 //! for. When they are durable, [`Node::persisted`] is told its number and returns what may leave then. A ready
-//! without items needs no call. An error of [`Node::ready`] ends the node.
+//! without items needs no call. An error of [`Node::ready`] ends the node. A commit alone is no item: the next
+//! hard state has it, and after a crash a leader says it again.
 //!
 //! **Raft 0.7.0, and what is done about it here.**
-//! - It panics on messages that no right peer sends: [`check`] refuses them. It also goes back behind what it
+//! - It panics on messages that no right peer sends: `check` refuses them. It also goes back behind what it
 //!   knows to match on a late rejection (raft-rs #557), which is dropped there.
 //! - A group of one voter becomes leader in one step, and may speak of a term that is not durable; or it
 //!   asserts that all entries are. So nothing leaves at once before term and vote are durable, and it does not

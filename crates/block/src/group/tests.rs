@@ -107,6 +107,7 @@ fn storm(seed: u64, steps: u64) -> Cluster {
     c
 }
 
+/// `IRONSTONE_RAFT_SEEDS` says how many seeds.
 #[test]
 fn what_is_committed_anywhere_is_committed_everywhere() {
     let seeds = std::env::var("IRONSTONE_RAFT_SEEDS").ok();
