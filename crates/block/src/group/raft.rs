@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Raft never sees a payload: it waits in the stash until its entry is given out as an item, and is in the
-//! [`RaftLog`] from then on, in memory or in a file. So a follower that lags is served from the files.
+//! [`RaftLog`](crate::raftlog::RaftLog) from then on, in memory or in a file. So a follower that lags is served from the files.
 //!
 //! **What the caller keeps.** The items of a [`Ready`] are appended, in their order, before the next one is asked
 //! for. When they are durable, [`Node::persisted`] is told its number and returns what may leave then. A ready

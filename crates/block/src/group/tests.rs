@@ -81,6 +81,9 @@ fn storm(seed: u64, steps: u64) -> Cluster {
                 c.crash(id);
             }
         }
+        if c.rng.one_in(20) && c.is_up(id) {
+            c.checkpoint_here(id);
+        }
         if c.rng.one_in(60) {
             c.cut_off.clear();
             if c.rng.one_in(2) {

@@ -435,6 +435,16 @@ impl Cluster {
         running.node.truncated(Index(keep_from - 1));
     }
 
+    /// A checkpoint where the replica is, if nothing is on its way; all entries are kept.
+    pub(super) fn checkpoint_here(&mut self, id: u64) {
+        let running = self.on(id);
+        let (through, is_idle) = (running.applied, running.flights.is_empty());
+        if is_idle && running.pending.is_none() && through > 0 {
+            let term = self.history[&through].0;
+            self.checkpoint(id, through, term, 1);
+        }
+    }
+
     /// Changes the members as soon as a leader takes it.
     pub(super) fn change(&mut self, change: &Change) -> bool {
         let Some(leader) = self.leader() else {
