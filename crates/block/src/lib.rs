@@ -5,11 +5,10 @@
 //!
 //! | module | what it has |
 //! |---|---|
-//! | [`group`] | one replica of a group: consensus over the log |
 //! | [`ids`] | what names a store, a group, a layer, a block |
 //! | [`store`] | superblock, data file, dirty map, and tickets for what is durable in the data file |
 //! | [`raftlog`] | the log that all groups of a store share, and what is left of it after a crash |
-//! | [`group`] | what entries ask for, and who may ask |
+//! | [`group`] | one replica of a group: consensus over the log, what entries ask for, and how they are applied |
 //! | [`wire`] | what processes say to each other: frames, connections, a client's requests |
 //! | [`shard`] | a store in a process: its directory, and what it does |
 //! | [`client`] | where a volume's bytes are |

@@ -1,4 +1,6 @@
 //! A store in a process: its directory, and the one thread that owns it.
 #![deny(clippy::indexing_slicing)]
 
+pub mod core;
 pub mod layout;
+pub mod member;

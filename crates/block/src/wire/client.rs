@@ -120,8 +120,11 @@ impl What {
     pub fn span(&self) -> Span {
         match self {
             Self::Attach => Span::default(),
-            Self::Write { span, .. } => *span,
-            Self::Read(span) | Self::Zero(span) | Self::Trim(span) | Self::Status(span) => *span,
+            Self::Write { span, .. }
+            | Self::Read(span)
+            | Self::Zero(span)
+            | Self::Trim(span)
+            | Self::Status(span) => *span,
         }
     }
 
@@ -357,7 +360,7 @@ impl Response {
             Outcome::Status(runs) => {
                 let mut out = head(3, 0, runs.len() as u32);
                 for run in runs {
-                    let flags = u32::from(run.hole) * HOLE | u32::from(run.zero) * ZERO;
+                    let flags = (u32::from(run.hole) * HOLE) | (u32::from(run.zero) * ZERO);
                     put_u32(&mut out, run.len | flags);
                 }
                 out
