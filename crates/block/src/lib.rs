@@ -10,7 +10,7 @@
 //! | [`raftlog`] | the log that all groups of a store share, and what is left of it after a crash |
 //! | [`group`] | what entries ask for, and who may ask |
 //! | [`wire`] | what processes say to each other: frames, connections, a client's requests |
-//! | [`client`] | where a volume's bytes are |
+//! | [`client`] | where a volume's bytes are, and the client of an attached volume |
 //! | [`nbd`] | the NBD server: the protocol's bytes, connections, sockets |
 
 pub mod client;

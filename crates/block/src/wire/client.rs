@@ -120,8 +120,11 @@ impl What {
     pub fn span(&self) -> Span {
         match self {
             Self::Attach => Span::default(),
-            Self::Write { span, .. } => *span,
-            Self::Read(span) | Self::Zero(span) | Self::Trim(span) | Self::Status(span) => *span,
+            Self::Write { span, .. }
+            | Self::Read(span)
+            | Self::Zero(span)
+            | Self::Trim(span)
+            | Self::Status(span) => *span,
         }
     }
 
