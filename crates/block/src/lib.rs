@@ -10,8 +10,8 @@
 //! | [`raftlog`] | the log that all groups of a store share, and what is left of it after a crash |
 //! | [`group`] | one replica of a group: consensus over the log, what entries ask for, and how they are applied |
 //! | [`wire`] | what processes say to each other: frames, connections, a client's requests |
+//! | [`client`] | where a volume's bytes are, and the client of an attached volume |
 //! | [`shard`] | a store in a process: its directory, and what it does |
-//! | [`client`] | where a volume's bytes are |
 //! | [`nbd`] | the NBD server: the protocol's bytes, connections, sockets |
 
 pub mod client;
