@@ -360,7 +360,7 @@ impl Response {
             Outcome::Status(runs) => {
                 let mut out = head(3, 0, runs.len() as u32);
                 for run in runs {
-                    let flags = u32::from(run.hole) * HOLE | u32::from(run.zero) * ZERO;
+                    let flags = (u32::from(run.hole) * HOLE) | (u32::from(run.zero) * ZERO);
                     put_u32(&mut out, run.len | flags);
                 }
                 out
