@@ -29,7 +29,7 @@ use crate::ids::{Group, Index, Term};
 use crate::raftlog::batch::Item;
 use crate::raftlog::{Append, BatchId, Checkpoint, RaftLog, batch};
 use crate::store::data::Reader;
-use crate::store::flush::{Policy, Speed, State};
+use crate::store::flush::{ApplySync, Policy, Speed, State};
 use crate::store::sync::{Failed, Marked, SyncSlot, SyncTicket};
 use crate::wire::client::{Request, Response};
 
@@ -152,7 +152,8 @@ impl Core {
     /// The core of a store with replicas of these groups. Each begins at its last checkpoint; what was committed
     /// behind it is applied again before anything of it is served.
     ///
-    /// Errors: Corruption, where the log does not have what a replica needs.
+    /// Errors: Corruption, where the log does not have what a replica needs; `NotSupported` for a mode that is
+    /// not built.
     pub fn open(
         store: Store,
         log: RaftLog,
@@ -162,6 +163,12 @@ impl Core {
         rng: &mut Rng,
     ) -> Result<Self> {
         policy.check()?;
+        if policy.apply_sync == ApplySync::Odsync {
+            return Err(Error::not_supported(
+                "apply_sync=odsync, where each block is written in place before the answer, is not built yet",
+            )
+            .hint("choose background or snapshot"));
+        }
         let mut members = BTreeMap::new();
         for a in groups {
             let config = Config {

@@ -26,7 +26,7 @@ use crate::raftlog::{Checkpoint, RaftLog};
 use crate::store::data::{Held, Reader};
 use crate::store::dirty::{Content, Key};
 use crate::store::sync::{Marked, SyncSlot, SyncTicket};
-use crate::wire::client::{Outcome, Piece, Reason, Request, Response, Run, Span, What};
+use crate::wire::client::{Outcome, Piece, Reason, Request, Response, Run, Span, What, crcs_at};
 
 /// Time between two ticks.
 pub const TICK: Duration = Duration::from_millis(100);
@@ -360,6 +360,12 @@ impl Member {
         if keys.iter().any(|k| self.locked.contains(k)) {
             return refuse(out, client, request.id, Reason::Busy);
         }
+        if let What::Write { crcs, payload, .. } = &request.what
+            && !crcs_at(span.offset, payload).eq(crcs.iter().copied())
+        {
+            let text = "the bytes have another checksum than the request".to_owned();
+            return refuse(out, client, request.id, Reason::Io(text));
+        }
         let aligned = (span.offset as usize).is_multiple_of(BLOCK)
             && (span.len as usize).is_multiple_of(BLOCK);
         if !aligned {
@@ -374,16 +380,6 @@ impl Member {
             What::Trim(_) => (Op::Trim, vec![], Bytes::new()),
             _ => (Op::Zero, vec![], Bytes::new()),
         };
-        let damaged = || {
-            payload
-                .chunks(BLOCK)
-                .zip(&crcs)
-                .any(|(b, &crc)| crc32c(b) != crc)
-        };
-        if op == Op::Write && damaged() {
-            let text = "the bytes have another checksum than the request".to_owned();
-            return refuse(out, client, request.id, Reason::Io(text));
-        }
         self.locked.extend(keys.iter().copied());
         self.propose(client, &request, op, range, &crcs, payload, keys, out);
     }

@@ -389,3 +389,49 @@ fn an_older_attachment_is_fenced() {
     }
     second.change(&mut c, false);
 }
+
+/// Bytes that were damaged on the way are not taken, whole blocks or parts of them.
+#[test]
+fn bytes_with_another_checksum_are_refused() {
+    let mut c = Cluster::new(3);
+    let mut client = Client {
+        epoch: 1,
+        next: 1,
+        next_id: 0,
+        at: 0,
+        model: vec![vec![0; 64 << 10]; CHUNKS as usize],
+    };
+    assert_eq!(client.ask(&mut c, &What::Attach, false), Outcome::Done);
+    for (offset, len) in [(0, 4096), (7, 100)] {
+        let span = Span {
+            chunk: Chunk(0),
+            offset,
+            len,
+        };
+        let what = What::Write {
+            span,
+            crcs: vec![77].into(),
+            payload: vec![1; len as usize].into(),
+        };
+        let outcome = client.ask(&mut c, &what, false);
+        assert!(
+            matches!(outcome, Outcome::Refused(Reason::Io(_))),
+            "{outcome:?}"
+        );
+    }
+    client.check(&mut c, false);
+}
+
+#[test]
+fn a_mode_that_is_not_built_says_so() {
+    let mut c = Cluster::new(3);
+    c.kill(0);
+    let fs: Arc<dyn FileSystem> = Posix::shared();
+    let dir = c.dirs[0].path().join("s");
+    let opened = Store::open(&fs, &dir, CLUSTER, 2, 1).unwrap();
+    let (store, log, reader) = (opened.store, opened.log, opened.data.reader());
+    let policy = Policy::of(ApplySync::Odsync);
+    let e = Core::open(store, log, reader, policy, &[], &mut c.rng).unwrap_err();
+    assert_eq!(e.kind(), base::ErrorKind::NotSupported);
+    assert!(e.to_string().contains("apply_sync=odsync"), "{e}");
+}
