@@ -199,6 +199,20 @@ impl Command {
     }
 }
 
+/// Whether the blocks of a payload have the crcs at the end of what is inline.
+pub fn is_whole(inline: &[u8], payload: &[u8]) -> bool {
+    let blocks = payload.len() / BLOCK;
+    let crcs = inline.len().checked_sub(blocks * 4);
+    let crcs = crcs.and_then(|at| inline.get(at..));
+    crcs.is_some_and(|crcs| {
+        let stored = crcs.chunks(4);
+        payload
+            .chunks(BLOCK)
+            .zip(stored)
+            .all(|(block, crc)| crc32c(block).to_le_bytes() == crc)
+    })
+}
+
 /// The crc of each block of a payload.
 pub fn crcs_of(payload: &[u8]) -> Vec<u32> {
     payload.chunks(BLOCK).map(crc32c).collect()

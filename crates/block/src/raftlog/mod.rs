@@ -74,6 +74,8 @@ pub struct RaftLog {
     flying: VecDeque<Flying>,
     /// How many batches there were.
     count: u64,
+    /// Up to where tokens have proved that the data file has a group's entries.
+    proven: BTreeMap<Group, Index>,
 }
 
 /// The file that is written.
@@ -81,6 +83,8 @@ pub struct RaftLog {
 struct Current {
     number: u64,
     nonce: u64,
+    /// What its head says came before.
+    predecessor: (u64, u64),
     /// How many batches it has.
     sequence: u64,
     log: Batches,
@@ -252,7 +256,9 @@ impl RaftLog {
 
     /// Whether a batch of `bytes` ([`batch::bytes`]) may be appended now, or a flight must land before.
     pub fn can_append(&self, bytes: u64) -> bool {
-        self.flying.is_empty() || (self.fits(bytes) && self.current.log.has_slot(true))
+        // Behind a failure all that is on its way must land, to be written again.
+        let failed = self.current.log.marks().failure().is_some();
+        !failed && (self.flying.is_empty() || (self.fits(bytes) && self.current.log.has_slot(true)))
     }
 
     fn fits(&self, bytes: u64) -> bool {
@@ -368,7 +374,12 @@ impl RaftLog {
 
     /// Begins the next file, behind `end` of the current one. Errors: the log is at its end.
     fn begin_file(&mut self, end: u64) -> Result<()> {
-        let predecessor = (self.current.number, end);
+        // A file without a durable batch is left out of the chain: it goes as soon as it can.
+        let predecessor = if end > file_head::LEN as u64 {
+            (self.current.number, end)
+        } else {
+            self.current.predecessor
+        };
         let number = self.current.number + 1;
         let next = Current::begin(
             &mut self.files,
@@ -420,9 +431,21 @@ impl RaftLog {
     /// a follower may need; and files that no group needs then. Errors: a file could not be given back.
     pub fn truncate(&mut self, token: TruncateToken, keep_from: Index) -> Result<()> {
         let through = token.through.min(Index(keep_from.0.saturating_sub(1)));
+        self.proven.insert(token.group, token.through);
         self.groups.unload(token.group, token.through);
         self.groups.truncate(token.group, through);
         self.free_files()
+    }
+
+    /// Drops all that tokens have proved, of every group: one that is idle would keep its files for followers that
+    /// may never ask. Returns up to where each group's entries are dropped now.
+    pub fn truncate_proven(&mut self) -> Result<Vec<(Group, Index)>> {
+        let proven: Vec<(Group, Index)> = self.proven.iter().map(|(&g, &i)| (g, i)).collect();
+        for &(group, through) in &proven {
+            self.groups.truncate(group, through);
+        }
+        self.free_files()?;
+        Ok(proven)
     }
 
     /// Gives back files that no group needs.
@@ -502,6 +525,7 @@ impl Current {
         Ok(Self {
             number,
             nonce: head.nonce,
+            predecessor,
             sequence: 0,
             log,
         })

@@ -74,6 +74,7 @@ pub(super) fn open(
         current,
         flying: VecDeque::new(),
         count: 0,
+        proven: BTreeMap::new(),
     })
 }
 

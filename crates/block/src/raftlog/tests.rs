@@ -375,3 +375,56 @@ fn a_token_comes_when_its_checkpoint_is_durable() {
     let e = log.append(vec![forged], &[]).unwrap_err();
     assert!(e.to_string().contains("without a ticket"), "{e}");
 }
+
+/// A file was begun and its first batch failed, and two openings later the files before it were out of the chain.
+#[test]
+fn a_file_whose_first_batch_failed_is_no_link() {
+    let dir = Dir::new(8);
+    let mut log = dir.open(1);
+    write(&mut log, vec![entry(A, 1, 1, 1)]);
+    drop(log);
+    let mut log = dir.open(2);
+    let (_, append) = log.append(vec![entry(A, 2, 1, 1)], &[]).unwrap();
+    let failed = Err(Error::aborted("planted"));
+    let again = log.landed(append, failed).unwrap().again.unwrap();
+    let outcome = again.run();
+    assert_eq!(log.landed(again, outcome).unwrap().durable.len(), 1);
+    drop(log);
+    for seed in 3..8 {
+        assert_eq!(kept(&dir.open(seed), A), [(1, 1), (2, 1)], "{seed}");
+    }
+}
+
+/// One group is idle, and its entries are proven: they do not keep the other from going on.
+#[test]
+fn an_idle_group_keeps_no_files() {
+    let dir = Dir::new(6);
+    let mut log = dir.open(1);
+    write(&mut log, vec![entry(B, 1, 1, 1)]);
+    checkpoint(&mut log, dir.ticket(B, 1), 1);
+    assert_eq!(kept(&log, B).len(), 1, "kept for followers");
+    for i in 1..120 {
+        write(&mut log, vec![entry(A, i, 1, 2)]);
+        if log.fill() > 0.5 {
+            checkpoint(&mut log, dir.ticket(A, i), i + 1);
+            log.truncate_proven().unwrap();
+        }
+    }
+    assert!(kept(&log, B).is_empty());
+}
+
+/// The second of two batches had not landed when the first had failed, and a third was appended.
+#[test]
+fn nothing_is_appended_between_a_failure_and_the_last_landing() {
+    let dir = Dir::new(6);
+    let mut log = dir.open(1);
+    let (_, first) = log.append(vec![entry(A, 1, 1, 1)], &[]).unwrap();
+    let (_, second) = log.append(vec![entry(A, 2, 1, 1)], &[]).unwrap();
+    let landed = log.landed(first, Err(Error::aborted("planted"))).unwrap();
+    assert!(landed.again.is_none() && !log.can_append(1));
+    let outcome = second.run();
+    let again = log.landed(second, outcome).unwrap().again.unwrap();
+    let outcome = again.run();
+    assert_eq!(log.landed(again, outcome).unwrap().durable.len(), 2);
+    write(&mut log, vec![entry(A, 3, 1, 1)]);
+}

@@ -313,6 +313,13 @@ impl Core {
                 member.truncated(Index(keep_from.0.saturating_sub(1)));
             }
         }
+        if self.log.fill() > 0.5 {
+            for (group, through) in self.log.truncate_proven()? {
+                if let Some(member) = self.members.get_mut(&group) {
+                    member.truncated(through);
+                }
+            }
+        }
         if let Some(again) = landed.again {
             self.commands.push_back(Command::Log(again));
         }

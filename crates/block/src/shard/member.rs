@@ -18,7 +18,7 @@ use io::{AlignedBuf, buffer::PAGE};
 use super::core::{Assignment, Command};
 use crate::group::apply::{Found, Replica};
 use crate::group::command::{self, Op, Range};
-use crate::group::message::Message;
+use crate::group::message::{Body, Entry, Message};
 use crate::group::raft::{Config, Node, Ready, Refused, Role};
 use crate::group::volumes::Verdict;
 use crate::ids::{BLOCK, Block, Group, Index, Term};
@@ -174,6 +174,16 @@ impl Member {
     }
 
     pub(super) fn message(&mut self, message: Message, payloads: Vec<Bytes>) -> Result<()> {
+        if let Body::Append { entries, .. } = &message.body {
+            let is_whole = |(entry, payload): (&Entry, &Bytes)| {
+                entry.is_change || command::is_whole(&entry.inline, payload)
+            };
+            if !entries.iter().zip(&payloads).all(is_whole) {
+                return Err(Error::corruption(
+                    "an entry's bytes have another checksum than the entry says",
+                ));
+            }
+        }
         self.node.step(message, payloads)
     }
 
@@ -294,7 +304,15 @@ impl Member {
         for a in asked.chain(due).chain(new) {
             refuse(out, a.client, a.request.id, reason.clone());
         }
-        // What is being read was asked for while this replica led; a write of a part is proposed in vain.
+        // What was read to be merged may be written over before this replica leads again.
+        let (merges, reads) = std::mem::take(&mut self.reading)
+            .into_iter()
+            .partition(|(_, r)| r.request.what.is_change());
+        let merges: BTreeMap<u64, Reading> = merges;
+        self.reading = reads;
+        for (_, r) in merges {
+            refuse(out, r.client, r.request.id, reason.clone());
+        }
     }
 
     pub(super) fn request(&mut self, inbox: Inbox<'_>, client: u64, request: Request) {
@@ -431,7 +449,9 @@ impl Member {
 
     /// One question for an index, for all reads that came since the last.
     fn ask_for_reads(&mut self) {
-        if self.new_reads.is_empty() || !self.asked.is_empty() {
+        // Raft forgets a question that comes before the leader's first entry is committed.
+        let is_early = !self.node.has_applied_own_term();
+        if self.new_reads.is_empty() || !self.asked.is_empty() || is_early {
             return;
         }
         let context = self.next_context;
