@@ -19,6 +19,7 @@ pub mod group;
 pub mod ids;
 pub mod nbd;
 pub mod raftlog;
+mod sealed;
 pub mod shard;
 pub mod store;
 pub mod wire;

@@ -8,19 +8,17 @@
 //! Little-endian; the crc is CRC-32C of the bytes from 8 to the end of the head. The nonce is a number that
 //! nobody can guess: batches carry it, so that no payload can pass for one.
 
-use base::checksum::crc32c;
 use base::coding::{Decoder, put_u32, put_u64};
 use base::{Error, Result};
 
 use crate::ids::Uuid;
+use crate::sealed;
 
 /// Bytes of the head.
-pub const LEN: usize = 4096;
+pub const LEN: usize = sealed::LEN;
 /// The version that this code writes, and the newest that it reads.
 pub const VERSION: u32 = 1;
 const MAGIC: [u8; 4] = *b"ISrl";
-/// Where the bytes begin that the crc covers.
-const CRC_FROM: usize = 8;
 /// The largest unit that a head may name.
 const UNIT_MAX: u32 = LEN as u32;
 
@@ -56,31 +54,26 @@ impl FileHead {
         ] {
             put_u64(&mut body, n);
         }
-        body.resize(LEN - CRC_FROM, 0);
-        [&MAGIC[..], &crc32c(&body).to_le_bytes(), &body].concat()
+        sealed::seal(MAGIC, body)
     }
 
     /// Reads one. Errors: Corruption; `NotSupported` for a version that this code does not know.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        let bad = |what: &str| Err(Error::corruption(format!("head of a log file: {what}")));
-        let Some((head, _)) = bytes.split_first_chunk::<LEN>() else {
-            return bad("the file is shorter");
-        };
-        let mut d = Decoder::new(head);
-        if d.bytes(MAGIC.len()) != Some(&MAGIC) {
-            return bad("no magic");
-        }
-        let crc = d.u32();
-        if crc != Some(crc32c(d.rest())) {
-            return bad("checksum mismatch");
-        }
+        let mut d = sealed::open(bytes, MAGIC, "head of a log file")?;
         let version = d.u32().unwrap_or_default();
         if version != VERSION {
             return Err(Error::not_supported(format!(
                 "log files of version {version}: this release knows {VERSION}"
             )));
         }
-        Self::decode_rest(&mut d).map_or_else(|| bad("values that cannot be"), Ok)
+        Self::decode_rest(&mut d).map_or_else(
+            || {
+                Err(Error::corruption(
+                    "head of a log file: values that cannot be",
+                ))
+            },
+            Ok,
+        )
     }
 
     fn decode_rest(d: &mut Decoder<'_>) -> Option<Self> {
@@ -103,6 +96,7 @@ impl FileHead {
 #[expect(clippy::indexing_slicing, reason = "a test may panic")]
 mod tests {
     use super::*;
+    use base::checksum::crc32c;
 
     fn head() -> FileHead {
         FileHead {
@@ -132,9 +126,9 @@ mod tests {
     #[test]
     fn a_newer_version_is_named() {
         let mut bytes = head().encode();
-        bytes[CRC_FROM] = 9;
-        let crc = crc32c(&bytes[CRC_FROM..]);
-        bytes[4..CRC_FROM].copy_from_slice(&crc.to_le_bytes());
+        bytes[sealed::COVERED] = 9;
+        let crc = crc32c(&bytes[sealed::COVERED..]);
+        bytes[4..sealed::COVERED].copy_from_slice(&crc.to_le_bytes());
         let e = FileHead::decode(&bytes).unwrap_err();
         assert_eq!(e.kind(), base::ErrorKind::NotSupported);
         assert!(e.to_string().contains("version 9"), "{e}");

@@ -36,7 +36,7 @@ use io::queue::Request;
 use io::{AlignedBuf, File, FileSystem, WriteSync, buffer::PAGE};
 use log::{Batches, Flight};
 
-use crate::ids::{BLOCK, Group, Index, Term, Uuid};
+use crate::ids::{Group, Index, Term, Uuid};
 use crate::store::sync::SyncTicket;
 use batch::{Item, Kind, Place};
 use file_head::FileHead;
@@ -530,10 +530,4 @@ impl Current {
             log,
         })
     }
-}
-
-/// The most bytes of a batch that has `entries` with `blocks` in all, heads of 64 bytes each.
-pub fn batch_bytes_for(entries: usize, blocks: usize, unit: usize) -> u64 {
-    let head = batch::HEAD + entries * 128 + blocks * 4;
-    (head.next_multiple_of(unit) + blocks * BLOCK) as u64
 }

@@ -7,6 +7,7 @@ use io::posix::Posix;
 use io::{OpenHow, SyncKind};
 
 use super::*;
+use crate::ids::BLOCK;
 use crate::store::data::{Data, SLOT_BYTES};
 use crate::store::dirty::Dirty;
 

@@ -25,7 +25,7 @@ use super::member::{CATCH_UP, Inbox, Member};
 use crate::group::members::Members;
 use crate::group::message::Message;
 use crate::group::raft::{Config, Outgoing};
-use crate::ids::{Group, Index, Term};
+use crate::ids::{Group, Index};
 use crate::raftlog::batch::Item;
 use crate::raftlog::{Append, BatchId, Checkpoint, RaftLog, batch};
 use crate::store::data::Reader;
@@ -417,11 +417,6 @@ impl Core {
             self.last_flush = now;
             self.commands.push_back(Command::WriteBack(marked, speed));
         }
-    }
-
-    /// The term of a group, for a status.
-    pub fn term(&self, group: Group) -> Option<Term> {
-        self.members.get(&group).map(|m| m.node().term())
     }
 }
 

@@ -18,9 +18,10 @@ use base::{Error, Result};
 use crate::ids::{
     Block, CHUNK_EXTENTS, Chunk, EXTENT_BLOCKS, Group, Index, Layer, Slot, Term, Tree,
 };
+use crate::sealed;
 
 /// Bytes of a page.
-pub const LEN: usize = 4096;
+pub const LEN: usize = sealed::LEN;
 /// The version that this code writes, and the newest that it reads.
 pub const VERSION: u16 = 1;
 /// Blocks of a region, the unit in which replicas catch up: 64 KiB.
@@ -28,8 +29,6 @@ pub const REGION_BLOCKS: u32 = 16;
 /// Regions of an extent.
 pub const REGIONS: usize = (EXTENT_BLOCKS / REGION_BLOCKS) as usize;
 const MAGIC: [u8; 4] = *b"ISxp";
-/// Where the bytes begin that the crc covers.
-const CRC_FROM: usize = 8;
 const BLOCKS: usize = EXTENT_BLOCKS as usize;
 
 /// A set of an extent's blocks.
@@ -149,31 +148,22 @@ impl Page {
             let stored = self.crc(nth).map_or(0, |_| crc ^ fold(o, nth));
             put_u32(&mut body, stored);
         }
-        body.resize(LEN - CRC_FROM, 0);
-        [&MAGIC[..], &crc32c(&body).to_le_bytes(), &body].concat()
+        sealed::seal(MAGIC, body)
     }
 
     /// Reads one. Errors: Corruption; `NotSupported` for a version that this code does not know.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        let bad = |what: &str| Err(Error::corruption(format!("extent page: {what}")));
-        let Some((page, _)) = bytes.split_first_chunk::<LEN>() else {
-            return bad("too short");
-        };
-        let mut d = Decoder::new(page);
-        if d.bytes(MAGIC.len()) != Some(&MAGIC) {
-            return bad("no magic");
-        }
-        let crc = d.u32();
-        if crc != Some(crc32c(d.rest())) {
-            return bad("checksum mismatch");
-        }
+        let mut d = sealed::open(bytes, MAGIC, "extent page")?;
         let version = d.u16().unwrap_or_default();
         if version != VERSION {
             return Err(Error::not_supported(format!(
                 "extent pages of version {version}: this release knows {VERSION}"
             )));
         }
-        Self::decode_rest(&mut d).map_or_else(|| bad("values that cannot be"), Ok)
+        Self::decode_rest(&mut d).map_or_else(
+            || Err(Error::corruption("extent page: values that cannot be")),
+            Ok,
+        )
     }
 
     fn decode_rest(d: &mut Decoder<'_>) -> Option<Self> {
@@ -326,9 +316,9 @@ mod tests {
         assert_eq!(newer(&old_bytes, &torn), Some(old));
         assert_eq!(newer(&[0; LEN], &torn), None);
         let mut later = old_bytes.clone();
-        later[CRC_FROM] = 9;
-        let crc = crc32c(&later[CRC_FROM..]).to_le_bytes();
-        later[4..CRC_FROM].copy_from_slice(&crc);
+        later[sealed::COVERED] = 9;
+        let crc = crc32c(&later[sealed::COVERED..]).to_le_bytes();
+        later[4..sealed::COVERED].copy_from_slice(&crc);
         let e = Page::newer([&old_bytes, &later]).unwrap_err();
         assert!(e.to_string().contains("version 9"), "{e}");
     }

@@ -9,22 +9,20 @@
 //!
 //! Little-endian; the crc is CRC-32C.
 
-use base::checksum::crc32c;
 use base::coding::{Decoder, put_u32, put_u64};
 use base::{Error, Result};
 use io::{AlignedBuf, File, SyncKind, WriteSync, buffer::PAGE};
 
 use crate::ids::Uuid;
+use crate::sealed;
 
 /// Bytes of one copy.
-pub const LEN: usize = 4096;
+pub const LEN: usize = sealed::LEN;
 /// The version that this code writes, and the newest that it reads.
 pub const VERSION: u32 = 1;
 /// The features that this code knows and must know.
 const KNOWN: u64 = 0;
 const MAGIC: [u8; 4] = *b"ISst";
-/// Where the bytes begin that the crc covers.
-const CRC_FROM: usize = 8;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,24 +62,12 @@ impl Superblock {
         put_u64(&mut body, self.needed);
         put_u64(&mut body, self.optional);
         put_u64(&mut body, self.log_number);
-        body.resize(LEN - CRC_FROM, 0);
-        [&MAGIC[..], &crc32c(&body).to_le_bytes(), &body].concat()
+        sealed::seal(MAGIC, body)
     }
 
     /// Reads one copy. Errors: Corruption; `NotSupported` for what this code does not know.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        let bad = |what: &str| Err(Error::corruption(format!("STORE: {what}")));
-        let Some((copy, _)) = bytes.split_first_chunk::<LEN>() else {
-            return bad("too short");
-        };
-        let mut d = Decoder::new(copy);
-        if d.bytes(MAGIC.len()) != Some(&MAGIC) {
-            return bad("no magic");
-        }
-        let crc = d.u32();
-        if crc != Some(crc32c(d.rest())) {
-            return bad("checksum mismatch");
-        }
+        let mut d = sealed::open(bytes, MAGIC, "STORE")?;
         let version = d.u32().unwrap_or_default();
         if version != VERSION {
             return Err(Error::not_supported(format!(
@@ -90,7 +76,7 @@ impl Superblock {
             .hint("open it with the release that wrote it, or a newer one"));
         }
         let Some(block) = Self::decode_rest(&mut d) else {
-            return bad("values that cannot be");
+            return Err(Error::corruption("STORE: values that cannot be"));
         };
         let unknown = block.needed & !KNOWN;
         if unknown != 0 {
@@ -158,6 +144,7 @@ impl Superblock {
 #[cfg(test)]
 #[expect(clippy::indexing_slicing, reason = "a test may panic")]
 mod tests {
+    use base::checksum::crc32c;
     use io::posix::Posix;
     use io::{FileSystem, OpenHow};
 
@@ -236,9 +223,9 @@ mod tests {
         assert_eq!(e.kind(), base::ErrorKind::NotSupported);
         assert!(e.to_string().contains("features 0x10"), "{e}");
         let mut bytes = self::block().encode();
-        bytes[CRC_FROM] = 2;
-        let crc = crc32c(&bytes[CRC_FROM..]).to_le_bytes();
-        bytes[4..CRC_FROM].copy_from_slice(&crc);
+        bytes[sealed::COVERED] = 2;
+        let crc = crc32c(&bytes[sealed::COVERED..]).to_le_bytes();
+        bytes[4..sealed::COVERED].copy_from_slice(&crc);
         let e = Superblock::decode(&bytes).unwrap_err().to_string();
         assert!(e.contains("version 2") && e.contains("release"), "{e}");
     }

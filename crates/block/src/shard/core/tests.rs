@@ -195,6 +195,16 @@ struct Client {
 }
 
 impl Client {
+    fn new(epoch: u32) -> Self {
+        Self {
+            epoch,
+            next: 1,
+            next_id: u64::from(epoch) << 32,
+            at: 0,
+            model: vec![vec![0; 64 << 10]; CHUNKS as usize],
+        }
+    }
+
     /// Asks until it is answered, by whoever leads; the same number each time.
     fn ask(&mut self, c: &mut Cluster, what: &What, chaos: bool) -> Outcome {
         let seq = if what.is_change() { self.next } else { 0 };
@@ -317,13 +327,7 @@ impl Client {
 
 fn run(seed: u64, changes: usize, chaos: bool) -> Cluster {
     let mut c = Cluster::new(seed);
-    let mut client = Client {
-        epoch: 1,
-        next: 1,
-        next_id: 0,
-        at: 0,
-        model: vec![vec![0; 64 << 10]; CHUNKS as usize],
-    };
+    let mut client = Client::new(1);
     assert_eq!(client.ask(&mut c, &What::Attach, false), Outcome::Done);
     for n in 0..changes {
         client.change(&mut c, chaos);
@@ -362,14 +366,7 @@ fn stores_that_are_killed_lose_nothing_that_was_answered() {
 #[test]
 fn an_older_attachment_is_fenced() {
     let mut c = Cluster::new(5);
-    let client = |epoch| Client {
-        epoch,
-        next: 1,
-        next_id: u64::from(epoch) * 1000,
-        at: 0,
-        model: vec![vec![0; 64 << 10]; CHUNKS as usize],
-    };
-    let (mut first, mut second) = (client(1), client(2));
+    let (mut first, mut second) = (Client::new(1), Client::new(2));
     assert_eq!(first.ask(&mut c, &What::Attach, false), Outcome::Done);
     first.change(&mut c, false);
     assert_eq!(second.ask(&mut c, &What::Attach, false), Outcome::Done);
@@ -394,13 +391,7 @@ fn an_older_attachment_is_fenced() {
 #[test]
 fn bytes_with_another_checksum_are_refused() {
     let mut c = Cluster::new(3);
-    let mut client = Client {
-        epoch: 1,
-        next: 1,
-        next_id: 0,
-        at: 0,
-        model: vec![vec![0; 64 << 10]; CHUNKS as usize],
-    };
+    let mut client = Client::new(1);
     assert_eq!(client.ask(&mut c, &What::Attach, false), Outcome::Done);
     for (offset, len) in [(0, 4096), (7, 100)] {
         let span = Span {
