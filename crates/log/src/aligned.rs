@@ -98,7 +98,13 @@ impl Batches {
             ));
         }
         let appended = frame(start, self.tail.buf())
-            .and_then(|()| self.tail.buf().pad_to_alignment())
+            .and_then(|()| {
+                if self.tail.is_pending() {
+                    self.tail.buf().pad_to_alignment()
+                } else {
+                    Err(Error::broken("a batch has no head"))
+                }
+            })
             .and_then(|()| self.tail.push_behind(payloads));
         if let Err(e) = appended {
             let e = e.or_file(self.file().path());

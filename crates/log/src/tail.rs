@@ -364,29 +364,39 @@ impl Tail {
             .pop()
             .unwrap_or_else(|| AlignedBuf::new(self.unit));
         next.extend_from_slice(kept)?;
-        let mut buf = std::mem::replace(&mut self.buf, next);
+        // All that may lack memory comes before anything is taken: what fails leaves the tail as it was.
+        if let Err(e) = self.fill_up(content) {
+            self.buf.resize(content)?;
+            return Err(e);
+        }
+        let buf = std::mem::replace(&mut self.buf, next);
         let behind = std::mem::take(&mut self.behind);
         let further = std::mem::take(&mut self.behind_bytes);
         let chunk = Chunk {
             offset: self.base,
             fresh: self.written..content,
             behind,
-            buf: {
-                buf.pad_to_alignment()?;
-                let room = buf.len() - content;
-                if (1..self.zeros).contains(&room) {
-                    // At the end of the file, RocksDB's AbsoluteConsistency mode would take so
-                    // few zeros for a header that was cut off.
-                    buf.resize(buf.len() + self.unit)?;
-                } else if room == 0 && self.reaches_beyond() {
-                    buf.resize(content + self.zeros.next_multiple_of(self.unit))?;
-                }
-                Framed::Own(buf)
-            },
+            buf: Framed::Own(buf),
         };
         self.base += (content - keep + further) as u64;
         self.written = keep;
         Ok(chunk)
+    }
+
+    /// Fills the buffer up with zeros behind its `content` bytes: to whole units, and a header of zeros where one
+    /// must lie there.
+    fn fill_up(&mut self, content: usize) -> Result<()> {
+        self.buf.pad_to_alignment()?;
+        let room = self.buf.len() - content;
+        if (1..self.zeros).contains(&room) {
+            // At the end of the file, RocksDB's AbsoluteConsistency mode would take so
+            // few zeros for a header that was cut off.
+            self.buf.resize(self.buf.len() + self.unit)?;
+        } else if room == 0 && self.reaches_beyond() {
+            let zeros = self.zeros.next_multiple_of(self.unit);
+            self.buf.resize(content + zeros)?;
+        }
+        Ok(())
     }
 
     /// Undoes the last [`Tail::take`]: its bytes are pending again.

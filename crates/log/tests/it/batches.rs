@@ -196,3 +196,17 @@ fn what_a_queue_could_not_write_is_given_back() {
     assert_eq!(back[0].payloads, [payload(1, 3)]);
     drop(lent);
 }
+
+/// Payloads without a head were taken and never written.
+#[test]
+fn a_batch_without_a_head_is_refused() {
+    let files = Files::new();
+    let file = files.create("log");
+    let mut log = Batches::at(Arc::clone(&file), 0, UNIT, 1).unwrap();
+    let e = append(&mut log, b"", &[payload(1, 1)]).unwrap_err();
+    assert!(e.to_string().contains("no head"), "{e}");
+    assert_eq!((log.size(), log.pending()), (0, 0));
+    append(&mut log, b"head", &[payload(1, 2)]).unwrap();
+    log.sync().unwrap();
+    assert!(content(&file) == [&filled_up(b"head")[..], &payload(1, 2)].concat());
+}
