@@ -574,6 +574,9 @@ impl Db {
 /// Maintenance and information.
 impl Db {
     /// Writes every column family's memtables to tables and waits for it.
+    ///
+    /// Errors: the flush failed, and the database refuses writes until it is resumed. Where it resumes by
+    /// itself, since the device was full, a call that still waits may return what became of that.
     pub fn flush(&self) -> Result<()> {
         let all: Vec<_> = self.shared.families.load().iter().cloned().collect();
         maintenance::flush(&self.shared, &all, &FlushOptions::default())
