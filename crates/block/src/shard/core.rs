@@ -234,6 +234,19 @@ impl Core {
         }
     }
 
+    /// Takes several events, and looks once for what has become possible: so one batch has what many ask for.
+    pub fn step_all(&mut self, now: Duration, events: impl IntoIterator<Item = Event>) {
+        if self.failure.is_some() {
+            return;
+        }
+        let mut events = events.into_iter();
+        let taken = events.try_for_each(|event| self.take(now, event));
+        if let Err(e) = taken.and_then(|()| self.pump(now)) {
+            self.failure = Some(e);
+            self.commands.clear();
+        }
+    }
+
     fn take(&mut self, now: Duration, event: Event) -> Result<()> {
         match event {
             Event::Tick => self.members.values_mut().try_for_each(|m| m.tick(now)),
