@@ -84,6 +84,7 @@ pub(super) fn open(
         in_memory: VecDeque::new(),
         count: 0,
         proven: BTreeMap::new(),
+        pinned: BTreeMap::new(),
     })
 }
 

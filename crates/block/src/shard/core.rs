@@ -25,7 +25,7 @@ use super::layout::Store;
 use super::member::{CATCH_UP, Inbox, Member, TICK};
 use crate::group::members::ENCODED_MAX as MEMBERS_MAX;
 use crate::group::members::Members;
-use crate::group::message::Message;
+use crate::group::message::{Body, CopyStep, Message};
 use crate::group::raft::{Config, Outgoing};
 use crate::group::volumes::ENCODED_MAX as VOLUMES_MAX;
 use crate::ids::{Group, Index};
@@ -39,6 +39,8 @@ use crate::wire::client::{Request, Response};
 const BATCH_BYTES_MAX: u64 = 8 << 20;
 /// With so many bytes on their way to the log, it takes nothing more from clients and leaders.
 const HELD_BYTES_MAX: u64 = 32 << 20;
+/// How full the log may be while it is kept for copies.
+const PIN_FILL_MAX: f64 = 0.7;
 /// The most groups of a store: all their states go to one batch.
 const GROUPS_MAX: u64 = 96;
 /// What a batch has besides its items, at most: its head, and what fills units up.
@@ -287,7 +289,9 @@ impl Core {
             return Ok(());
         }
         self.last_tick = Some(now);
-        self.members.values_mut().try_for_each(|m| m.tick(now))
+        let (data, out) = (&self.data, &mut self.commands);
+        let mut members = self.members.values_mut();
+        members.try_for_each(|m| m.tick(now, data, out))
     }
 
     /// Nothing is lost, as the blocks are in the log and here. It is tried again, after a pause. Errors: it has
@@ -318,13 +322,18 @@ impl Core {
     /// entries for which there is no room; its leader sends them again.
     fn message(&mut self, group: Group, message: Message, payloads: Vec<Bytes>) -> Result<()> {
         let dirty_max = self.policy.dirty_bytes_max + self.policy.dirty_bytes_max / 4;
-        if !payloads.is_empty() && (self.is_full() || self.dirty_bytes() >= dirty_max) {
+        let brings = match &message.body {
+            Body::Append { entries, .. } => !entries.is_empty(),
+            Body::Copy { step, .. } => matches!(step, CopyStep::Blocks { .. }),
+            _ => false,
+        };
+        if brings && (self.is_full() || self.dirty_bytes() >= dirty_max) {
             return Ok(());
         }
         let Some(member) = self.members.get_mut(&group) else {
             return Ok(());
         };
-        match member.message(message, payloads) {
+        match member.message(message, payloads, &self.data, &mut self.commands) {
             Err(e) if !e.is_corruption() => Err(e),
             _ => Ok(()),
         }
@@ -356,11 +365,15 @@ impl Core {
         for token in landed.tokens {
             let group = token.group();
             if let Some(member) = self.members.get_mut(&group) {
+                member.checkpoint_is_durable(token.through());
+                // A copy may take longer than the log lasts: then there is another, of what has changed.
+                let pin = member.pinned().filter(|_| self.log.fill() < PIN_FILL_MAX);
+                self.log.keep_behind(group, pin);
                 // Followers that lag get a copy rather than that the log runs full.
                 let kept = if self.log.fill() > 0.5 { 0 } else { CATCH_UP };
                 let keep_from = Index(token.through().0.saturating_sub(kept) + 1);
-                self.log.truncate(token, keep_from)?;
-                member.truncated(Index(keep_from.0.saturating_sub(1)));
+                let through = self.log.truncate(token, keep_from)?;
+                member.truncated(through);
             }
         }
         if self.log.fill() > 0.5 {
@@ -383,7 +396,7 @@ impl Core {
             if let Some(member) = self.members.get_mut(&ticket.group()) {
                 let commit = member.node().commit_item();
                 self.held.push(ticket.group(), vec![commit], None);
-                self.checkpoints.push_back(member.settle(ticket, slot)?);
+                self.checkpoints.extend(member.settle(ticket, slot)?);
             }
         }
         Ok(())
@@ -403,6 +416,13 @@ impl Core {
     /// Collects what the groups have for the log, and does what else they say: nothing of that waits for the log.
     fn gather(&mut self) -> Result<()> {
         for (&group, member) in &mut self.members {
+            // What the log says of a checkpoint is not the last word while one is on its way.
+            if !self.checkpoints.iter().any(|c| c.group() == group)
+                && let Some((number, item)) =
+                    member.copy_on(&self.log, &self.data, &mut self.commands)?
+            {
+                self.held.push(group, vec![item], Some(number));
+            }
             while let Some(ready) = member.ready(&self.log, &self.data, &mut self.commands)? {
                 self.held.push(group, ready.items, Some(ready.number));
             }

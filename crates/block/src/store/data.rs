@@ -378,6 +378,26 @@ impl Reader {
         of.copied().collect()
     }
 
+    /// The blocks of a chunk in regions that entries behind `index` have changed.
+    pub fn changed_after(&self, chunk: &ChunkKey, index: Index) -> Vec<u32> {
+        let map = lock(&self.index);
+        let Some(&slot) = map.chunks.get(chunk) else {
+            return Vec::new();
+        };
+        let mut out = Vec::new();
+        for extent in 0..CHUNK_EXTENTS {
+            let Some(page) = map.pages.get(&(slot, extent)) else {
+                continue;
+            };
+            for (region, _) in (0..).zip(page.regions).filter(|(_, last)| *last > index) {
+                let from = region * page::REGION_BLOCKS;
+                let blocks = (from..from + page::REGION_BLOCKS).filter(|&n| page.present.has(n));
+                out.extend(blocks.map(|n| u32::from(extent) * EXTENT_BLOCKS + n));
+            }
+        }
+        out
+    }
+
     /// The last entry of each group of which something is in a page.
     pub fn last_indices(&self) -> BTreeMap<Group, Index> {
         let mut last = BTreeMap::new();

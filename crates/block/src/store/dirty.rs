@@ -164,30 +164,81 @@ impl Dirty {
         );
         self.applied = index;
         for (key, content) in blocks {
-            self.bytes += content.bytes();
-            let newest = Write {
-                key,
-                content,
-                index,
-                term,
-            };
-            let is_first = if let Some(entry) = self.blocks.get_mut(&key) {
-                self.bytes -= entry.newest.content.bytes();
-                entry.newest = newest;
-                entry.first.replace(entry.first.unwrap_or(index)).is_none()
-            } else {
-                let entry = Entry {
-                    newest,
-                    first: Some(index),
-                    flying: false,
-                };
-                self.blocks.insert(key, entry);
-                true
-            };
-            if is_first {
-                *self.firsts.entry(index).or_default() += 1;
-            }
+            self.put(key, content, (index, term), index);
         }
+    }
+
+    /// Puts a block in, as an entry wrote it; `first`: behind what S stays while it is dirty.
+    fn put(&mut self, key: Key, content: Content, (index, term): (Index, Term), first: Index) {
+        self.bytes += content.bytes();
+        let newest = Write {
+            key,
+            content,
+            index,
+            term,
+        };
+        let is_first = if let Some(entry) = self.blocks.get_mut(&key) {
+            self.bytes -= entry.newest.content.bytes();
+            entry.newest = newest;
+            entry.first.replace(entry.first.unwrap_or(first)).is_none()
+        } else {
+            let entry = Entry {
+                newest,
+                first: Some(first),
+                flying: false,
+            };
+            self.blocks.insert(key, entry);
+            true
+        };
+        if is_first {
+            *self.firsts.entry(first).or_default() += 1;
+        }
+    }
+
+    /// Forgets everything and begins a copy from a peer: the data file keeps what it has up to S. False: something is
+    /// on its way to it.
+    pub fn begin_copy(&mut self) -> bool {
+        if self.slot.is_none() {
+            return false;
+        }
+        self.applied = self.synced();
+        self.blocks.clear();
+        self.firsts.clear();
+        self.bytes = 0;
+        true
+    }
+
+    /// Takes blocks of a copy of everything up to `through`. They are dirty, and S stays where it is.
+    pub fn take_copied(
+        &mut self,
+        blocks: impl IntoIterator<Item = (Key, Content)>,
+        through: Index,
+        term: Term,
+    ) {
+        let first = Index(self.applied.0 + 1);
+        for (key, content) in blocks {
+            self.put(key, content, (through, term), first);
+        }
+    }
+
+    /// All of a copy has come: with what is here, the replica has everything up to `through`. False: something is on
+    /// its way to the data file.
+    pub fn end_copy(&mut self, through: Index) -> bool {
+        if self.slot.is_none() {
+            return false;
+        }
+        self.applied = through.max(self.applied);
+        true
+    }
+
+    /// Whether nothing is on its way to the data file.
+    pub fn is_settled(&self) -> bool {
+        self.slot.is_some()
+    }
+
+    /// The blocks of a chunk, or of all, that are here.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.blocks.keys()
     }
 
     /// What a block holds, if it is here.

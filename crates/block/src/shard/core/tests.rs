@@ -15,6 +15,7 @@ use crate::store::data::Data;
 use crate::store::flush::ApplySync;
 use crate::wire::client::{Outcome, Piece, Reason, Span, What};
 
+mod copies;
 mod limits;
 
 const CLUSTER: Uuid = Uuid([7; 16]);

@@ -5,7 +5,7 @@ use crate::group::message::Body;
 use crate::ids::{Index, Term};
 use crate::raftlog::batch::{Item, Kind};
 
-fn span(chunk: u32, offset: u32, len: u32) -> Span {
+pub(super) fn span(chunk: u32, offset: u32, len: u32) -> Span {
     Span {
         chunk: Chunk(chunk),
         offset,
@@ -13,7 +13,7 @@ fn span(chunk: u32, offset: u32, len: u32) -> Span {
     }
 }
 
-fn write(span: Span, byte: u8) -> What {
+pub(super) fn write(span: Span, byte: u8) -> What {
     let mut payload = AlignedBuf::zeroed(span.len as usize, 4096).unwrap();
     payload.fill(byte);
     let crcs: Vec<u32> = crate::wire::client::crcs_at(span.offset, &payload).collect();
@@ -24,7 +24,7 @@ fn write(span: Span, byte: u8) -> What {
     }
 }
 
-fn attached(seed: u64) -> (Cluster, Client) {
+pub(super) fn attached(seed: u64) -> (Cluster, Client) {
     let mut c = Cluster::new(seed);
     let mut client = Client::new(1);
     assert_eq!(client.ask(&mut c, &What::Attach, false), Outcome::Done);
@@ -223,7 +223,7 @@ fn a_read_beside_a_write_back_finds_the_newer_bytes() {
 }
 
 /// Runs until nothing of a store is dirty.
-fn settle(c: &mut Cluster, n: usize) {
+pub(super) fn settle(c: &mut Cluster, n: usize) {
     for _ in 0..20_000 {
         if c.core(n).dirty_bytes() == 0 {
             return;
