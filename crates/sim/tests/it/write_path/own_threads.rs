@@ -13,8 +13,8 @@ use sim::hooked::{Hook, HookedFs, Op, Verdict};
 
 use super::closing::{AfterTheLock, LastOwner};
 use super::{
-    DIR, HeldFlush, Machine, SYNC, a_moment, flush_in_background, growing_write, in_time, open_again, put, start, until,
-    with,
+    DIR, HeldFlush, Machine, SYNC, a_moment, flush_in_background, growing_write, in_time,
+    open_again, put, start, until, with,
 };
 
 /// The operating system's number of an input/output error.
