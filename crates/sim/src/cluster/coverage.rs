@@ -37,8 +37,8 @@ counts! {
     answered: "operations answered";
     /// What of it ended in an error.
     failed: "operations that failed";
-    /// What of it has no answer.
-    unanswered: "operations without an answer";
+    /// Changes of registers of which it is not known whether they happened.
+    unanswered: "changes of registers without an answer";
     /// Reads of them.
     reads: "reads";
     /// Changes of parts of blocks.

@@ -91,7 +91,7 @@ impl Shape {
             (Group(g), stores.collect())
         });
         let groups: BTreeMap<Group, Vec<u64>> = groups.collect();
-        let volumes = (0..1 + rng.below(2)).map(|v| Self::volume(v, count, &mut rng));
+        let volumes = (0..=rng.below(2)).map(|v| Self::volume(v, count, &mut rng));
         let volumes: Vec<Map> = volumes.collect();
         // A short log is cut all the time, and leaves followers behind that would need a copy.
         let is_tight = rng.one_in(3);

@@ -92,6 +92,9 @@ pub struct Node {
     next_job: u64,
     /// A crash that comes with an act on the disk: whether the machine loses its power.
     pub armed: Option<bool>,
+    /// A crash that comes while the next job of this kind is on its way: whether it is a write-back, whether the
+    /// machine loses its power.
+    pub waits_for: Option<(bool, bool)>,
     /// The disk has lost something that was durable, or a sync of it has failed.
     pub is_damaged: bool,
     /// It has met a fault since the process began.
@@ -141,6 +144,7 @@ impl Node {
             jobs: BTreeMap::new(),
             next_job: 0,
             armed: None,
+            waits_for: None,
             is_damaged: false,
             met_fault: false,
             is_retired: false,
@@ -203,6 +207,12 @@ impl Node {
         (self.next_job, nanos)
     }
 
+    /// If a crash waits for such a job: whether the machine loses its power, and when, of `nanos`.
+    pub fn crash_within(&mut self, is_write_back: bool, nanos: u64) -> Option<(bool, u64)> {
+        let (_, power) = self.waits_for.take_if(|w| w.0 == is_write_back)?;
+        Some((power, self.rng.below(nanos.max(1))))
+    }
+
     /// Does a job whose time has come: what the core is told.
     pub fn do_job(&mut self, id: u64, coverage: &mut Coverage) -> Option<Event> {
         let job = self.jobs.remove(&id)?;
@@ -251,7 +261,7 @@ impl Node {
         }
         drop(jobs);
         self.note_fault(coverage);
-        self.armed = None;
+        (self.armed, self.waits_for) = (None, None);
         self.met_fault = false;
         self.disk = if power {
             coverage.power_cuts += 1;

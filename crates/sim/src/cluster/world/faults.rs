@@ -5,7 +5,7 @@ use super::super::node::NodeId;
 use super::super::plan::{DiskFault, Fault};
 use super::{Due, FIRST_CLIENT, MILLI, TRIED_AGAIN, World};
 
-/// How long an armed crash is waited for.
+/// How long a crash waits for its moment.
 const ARMED: u64 = 300 * MILLI;
 
 impl World {
@@ -105,15 +105,18 @@ impl World {
         }
     }
 
-    /// Crashes now, or in the middle of something that the store does to its disk.
+    /// Crashes now, or inside of an act on the disk, or while a job is on its way to the device.
     fn crash_soon(&mut self, n: usize, power: bool) {
-        if self.nodes[n].process.is_none() || self.rng.one_in(2) {
-            return self.crash(n, power);
-        }
+        let how = self.rng.below(4);
         let node = &mut self.nodes[n];
-        node.arm(power);
+        match how {
+            _ if node.process.is_none() => return self.crash(n, power),
+            0 => return self.crash(n, power),
+            1 => node.arm(power),
+            _ => node.waits_for = Some((how == 2, power)),
+        }
         let life = node.life;
-        self.after(ARMED, Due::Crash(n, life));
+        self.after(ARMED, Due::Crash(n, life, power));
     }
 
     /// The machine has ended inside of a call of its disk.
