@@ -134,7 +134,7 @@ impl Replica {
         let verdict = self.volumes.admit(&command);
         let contents = match verdict {
             Verdict::Apply => command.contents(&crcs, &entry.payload),
-            Verdict::Again | Verdict::Fenced | Verdict::OutOfWindow => Vec::new(),
+            _ => Vec::new(),
         };
         self.dirty.apply(entry.index, entry.term, contents);
         self.term = entry.term;
@@ -268,9 +268,8 @@ mod tests {
     fn content(replica: &Replica, data: &Data, key: &Key) -> Option<u8> {
         let reader = data.reader();
         match replica.find(key, &reader) {
-            Found::Here(Content::Zero) | Found::File(Held::Zero) => Some(0),
+            Found::Here(Content::Zero) | Found::File(Held::Zero | Held::Absent) => Some(0),
             Found::Here(Content::Data { bytes, .. }) => bytes.first().copied(),
-            Found::File(Held::Absent) => None,
             Found::File(Held::There { offset, crc }) => {
                 let mut block = vec![0; BLOCK];
                 io::read_exact_at(&**reader.file(), &mut block, offset).unwrap();

@@ -11,6 +11,9 @@
 use base::coding::{Decoder, put_u16, put_u64};
 use base::{Error, Result};
 
+/// The most bytes of the encoding.
+pub const ENCODED_MAX: usize = 4 << 10;
+
 /// The replicas of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {

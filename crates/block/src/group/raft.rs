@@ -6,11 +6,11 @@
 //!   tick ─────────────────────┘   stash: payloads     └─> committed, with payloads from the RaftLog
 //! ```
 //!
-//! Raft never sees a payload: it waits in the stash until its entry is given out as an item, and is in the
+//! Raft never sees a payload: it waits in the stash until its entry is durable, and is in the
 //! [`RaftLog`](crate::raftlog::RaftLog) from then on, in memory or in a file. So a follower that lags is served from the files.
 //!
-//! **What the caller keeps.** The items of a [`Ready`] are appended, in their order, before the next one is asked
-//! for. When they are durable, [`Node::persisted`] is told its number and returns what may leave then. A ready
+//! **What the caller keeps.** The items of all readies are appended in their order. When those of a [`Ready`] are
+//! durable, [`Node::persisted`] is told its number and returns what may leave then. A ready
 //! without items needs no call. An error of [`Node::ready`] ends the node. A commit alone is no item: the next
 //! hard state has it, and after a crash a leader says it again.
 //!
@@ -136,7 +136,7 @@ pub struct Node {
     raw: RawNode<Heads>,
     /// The members behind the last entry that was given out as committed.
     members: Members,
-    /// Payloads of entries that are not given out as items, with their terms.
+    /// Payloads of entries that are not durable, with their terms.
     stash: BTreeMap<u64, (u64, Bytes)>,
     /// Proposals that are not committed: where, and how many bytes.
     uncommitted: VecDeque<(u64, usize)>,

@@ -21,6 +21,10 @@ use crate::ids::{Attachment, Epoch, Tree};
 const VERSION: u32 = 1;
 /// The most requests of an attachment that may be open at once.
 pub const WINDOW: u64 = 4096;
+/// The most volumes of a group.
+pub const VOLUMES_MAX: usize = 256;
+/// The most bytes of the encoding: of each volume, 32 bytes and a bit for each request of the window.
+pub const ENCODED_MAX: usize = 8 + VOLUMES_MAX * (32 + WINDOW as usize / 8);
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +37,8 @@ pub enum Verdict {
     Fenced,
     /// Its number is far from those that are open: the client is broken.
     OutOfWindow,
+    /// The group has [`VOLUMES_MAX`] volumes already.
+    TooMany,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +49,29 @@ struct Volume {
     lowest_open: u64,
     /// Those from there on that were applied.
     applied: BTreeSet<u64>,
+}
+
+impl Volume {
+    /// A bit for each request from the lowest open one on: it was applied. Without zeros at the end.
+    fn applied_bits(&self) -> Vec<u8> {
+        let mut bits = Vec::new();
+        for seq in &self.applied {
+            let nth = (seq - self.lowest_open) as usize;
+            bits.resize(nth / 8 + 1, 0);
+            if let Some(byte) = bits.last_mut() {
+                *byte |= 1 << (nth % 8);
+            }
+        }
+        bits
+    }
+
+    fn note_bits(&mut self, bits: &[u8]) {
+        let lowest = self.lowest_open;
+        for (byte, at) in bits.iter().zip((lowest..).step_by(8)) {
+            let set = (0..8).filter(|bit| byte >> bit & 1 == 1);
+            self.applied.extend(set.map(|bit| at.saturating_add(bit)));
+        }
+    }
 }
 
 /// See the module.
@@ -66,6 +95,9 @@ impl Volumes {
     }
 
     fn attach(&mut self, tree: Tree, origin: &Origin) -> Verdict {
+        if self.0.len() >= VOLUMES_MAX && !self.0.contains_key(&tree) {
+            return Verdict::TooMany;
+        }
         let volume = self.0.entry(tree).or_default();
         let same = (volume.epoch, volume.attachment) == (origin.epoch, origin.attachment);
         if same {
@@ -118,10 +150,9 @@ impl Volumes {
             put_u32(&mut out, v.epoch.0);
             put_u64(&mut out, v.attachment.0);
             put_u64(&mut out, v.lowest_open);
-            put_u32(&mut out, v.applied.len() as u32);
-            for &seq in &v.applied {
-                put_u64(&mut out, seq);
-            }
+            let bits = v.applied_bits();
+            put_u32(&mut out, bits.len() as u32);
+            out.extend_from_slice(&bits);
         }
         out.into()
     }
@@ -151,9 +182,8 @@ impl Volumes {
                 lowest_open: d.u64()?,
                 applied: BTreeSet::new(),
             };
-            for _ in 0..d.u32()? {
-                volume.applied.insert(d.u64()?);
-            }
+            let bits = d.u32()? as usize;
+            volume.note_bits(d.bytes(bits)?);
             all.insert(tree, volume);
         }
         d.is_empty().then_some(Self(all))
@@ -226,6 +256,32 @@ mod tests {
         assert_eq!(write(&mut v, 1, 5, 6), Verdict::OutOfWindow);
         let again = Volumes::decode(&v.encode()).unwrap();
         assert_eq!(again, v);
+    }
+
+    /// The state of many busy volumes was larger than a batch of the log takes, and the store was out.
+    #[test]
+    fn the_encoding_is_bounded() {
+        let mut v = Volumes::default();
+        for n in 0..2 * VOLUMES_MAX as u64 {
+            let tree = |op, seq| {
+                let mut c = command(op, 1, seq, 1);
+                c.range.tree = Tree(n);
+                c
+            };
+            let expected = if n < VOLUMES_MAX as u64 {
+                Verdict::Apply
+            } else {
+                Verdict::TooMany
+            };
+            assert_eq!(v.admit(&tree(Op::Epoch, 0)), expected);
+            // Only the lowest is open.
+            for seq in 2..=WINDOW {
+                v.admit(&tree(Op::Write, seq));
+            }
+        }
+        let bytes = v.encode();
+        assert!(bytes.len() <= ENCODED_MAX, "{}", bytes.len());
+        assert_eq!(Volumes::decode(&bytes).unwrap(), v);
     }
 
     #[test]

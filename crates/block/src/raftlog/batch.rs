@@ -32,7 +32,7 @@ const CRC_FROM: usize = 8;
 /// Items lie at multiples of this.
 const ITEM_ALIGN: usize = 8;
 /// The most bytes of head and items.
-pub const HEAD_BYTES_MAX: usize = 4 << 20;
+pub const HEAD_BYTES_MAX: usize = 16 << 20;
 /// The most bytes of a batch.
 pub const BATCH_BYTES_MAX: u64 = 128 << 20;
 
@@ -46,7 +46,7 @@ pub enum Kind {
     HardState = 2,
     /// Up to where a group's chunks are synced.
     Checkpoint = 3,
-    /// A group's state at a checkpoint: members, epochs, windows.
+    /// A group's state at a checkpoint: members, epochs, windows. What has [`MORE`] goes on with the one before.
     GroupState = 4,
     /// The group is not here any more.
     Purge = 5,
@@ -65,6 +65,11 @@ impl Kind {
         .find(|&kind| kind as u8 == byte)
     }
 }
+
+/// The flag of a group's state that goes on with the item before.
+pub const MORE: u8 = 1;
+/// The most bytes of a group's state in one item.
+const STATE_PIECE: usize = 60 << 10;
 
 /// One thing that a batch holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +92,24 @@ pub struct Item {
 }
 
 impl Item {
+    /// A group's state at a place, in as many items as it takes.
+    pub fn states(group: Group, at: (Index, Term), state: &Bytes) -> impl Iterator<Item = Self> {
+        let pieces = state.len().div_ceil(STATE_PIECE).max(1);
+        (0..pieces).map(move |nth| {
+            let from = nth * STATE_PIECE;
+            let to = (from + STATE_PIECE).min(state.len());
+            Self {
+                kind: Kind::GroupState,
+                flags: if nth == 0 { 0 } else { MORE },
+                group,
+                index: at.0,
+                term: at.1,
+                inline: state.slice(from..to),
+                payload: Bytes::new(),
+            }
+        })
+    }
+
     /// Whether each block of the payload has the crc that stands for it at the end of what is inline.
     pub fn payload_is_whole(&self) -> bool {
         let blocks = self.payload.len() / BLOCK;
@@ -214,6 +237,15 @@ pub fn sizes(bytes: &[u8], unit: usize) -> Option<Sizes> {
         head_bytes,
         batch_bytes,
     })
+}
+
+/// The number and the nonce of the file that a batch's head names; nothing of it is checked.
+pub fn unchecked_file(head: &[u8]) -> Option<(u64, u64)> {
+    let mut d = Decoder::new(head.get(..HEAD)?);
+    d.bytes(16)?;
+    let number = d.u64()?;
+    d.bytes(24)?;
+    Some((number, d.u64()?))
 }
 
 /// What a batch says of itself, if `head`, which has at least [`Sizes::head_bytes`], has the right checksum.

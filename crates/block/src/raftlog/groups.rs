@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use base::{Error, Result};
 use bytes::Bytes;
 
-use super::batch::{Item, Kind};
+use super::batch::{Item, Kind, MORE};
 use crate::ids::{Group, Index, Term};
 
 /// What a group must never forget, whatever else does.
@@ -78,6 +78,13 @@ pub struct Payload {
     pub here: Option<Bytes>,
 }
 
+impl Payload {
+    /// Lets go of the bytes, and returns how many there were.
+    fn unload(&mut self) -> u64 {
+        self.here.take().map_or(0, |here| here.len() as u64)
+    }
+}
+
 /// The term of an entry that is dropped and was in no file.
 const UNKNOWN: Term = Term(u64::MAX);
 
@@ -126,6 +133,11 @@ impl GroupLog {
         self.entries.get(nth as usize)
     }
 
+    fn entry_mut(&mut self, index: Index) -> Option<&mut Entry> {
+        let nth = index.0.checked_sub(self.first().0)?;
+        self.entries.get_mut(nth as usize)
+    }
+
     /// The term of an entry that is kept, or of the last one that is not.
     pub fn term(&self, index: Index) -> Option<Term> {
         if index == self.truncated.0 {
@@ -141,6 +153,8 @@ pub struct Groups {
     all: BTreeMap<Group, GroupLog>,
     /// How many entries each file has that are kept.
     kept: BTreeMap<u64, usize>,
+    /// Bytes of payloads that are in memory.
+    in_memory: u64,
     /// The files are being read: the oldest may begin with entries whose predecessors are dropped.
     finding: bool,
 }
@@ -189,8 +203,27 @@ impl Groups {
         };
         let count = (through.0 + 1).saturating_sub(log.first().0) as usize;
         for entry in log.entries.iter_mut().take(count) {
-            entry.payload.here = None;
+            self.in_memory -= entry.payload.unload();
         }
+    }
+
+    /// Lets go of the bytes of one entry.
+    pub fn unload_one(&mut self, group: Group, index: Index) {
+        let log = self.all.get_mut(&group);
+        if let Some(entry) = log.and_then(|log| log.entry_mut(index)) {
+            self.in_memory -= entry.payload.unload();
+        }
+    }
+
+    /// Whether the bytes of an entry are in memory.
+    pub fn is_in_memory(&self, group: Group, index: Index) -> bool {
+        let entry = self.all.get(&group).and_then(|log| log.entry(index));
+        entry.is_some_and(|e| e.payload.here.is_some())
+    }
+
+    /// Bytes of payloads that are in memory.
+    pub fn bytes_in_memory(&self) -> u64 {
+        self.in_memory
     }
 
     /// A group, if the log has it.
@@ -213,7 +246,9 @@ impl Groups {
     pub fn take(&mut self, item: &Item, file: u64, payload: Payload) -> Result<()> {
         if item.kind == Kind::Purge {
             if let Some(gone) = self.all.remove(&item.group) {
-                gone.entries.iter().for_each(|e| self.forget(e.file));
+                for entry in gone.entries {
+                    self.forget(entry);
+                }
             }
             return Ok(());
         }
@@ -231,14 +266,18 @@ impl Groups {
                 if item.index > group.last() {
                     let gone = std::mem::take(&mut group.entries);
                     group.truncated = group.synced;
-                    for e in &gone {
-                        self.forget(e.file);
+                    for entry in gone {
+                        self.forget(entry);
                     }
                 }
                 return Ok(());
             }
             Kind::GroupState => {
-                group.state = item.inline.clone();
+                group.state = if item.flags & MORE == 0 {
+                    item.inline.clone()
+                } else {
+                    [&group.state[..], &item.inline[..]].concat().into()
+                };
                 return Ok(());
             }
             Kind::Purge => return Ok(()),
@@ -258,6 +297,7 @@ impl Groups {
         }
         let nth = (item.index.0 - group.first().0) as usize;
         let gone = group.entries.split_off(nth);
+        let here = payload.here.as_ref().map_or(0, |here| here.len() as u64);
         group.entries.push_back(Entry {
             term: item.term,
             flags: item.flags,
@@ -265,8 +305,9 @@ impl Groups {
             payload,
             file,
         });
-        for e in &gone {
-            self.forget(e.file);
+        self.in_memory += here;
+        for entry in gone {
+            self.forget(entry);
         }
         *self.kept.entry(file).or_default() += 1;
         Ok(())
@@ -282,18 +323,12 @@ impl Groups {
                 break;
             };
             log.truncated = (Index(log.truncated.0.0 + 1), entry.term);
-            match self.kept.get_mut(&entry.file) {
-                Some(count) if *count > 1 => *count -= 1,
-                _ => drop(self.kept.remove(&entry.file)),
-            }
+            forget(&mut self.kept, &mut self.in_memory, entry);
         }
     }
 
-    fn forget(&mut self, file: u64) {
-        match self.kept.get_mut(&file) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => drop(self.kept.remove(&file)),
-        }
+    fn forget(&mut self, entry: Entry) {
+        forget(&mut self.kept, &mut self.in_memory, entry);
     }
 
     /// What the first batch of a new file holds: all but the entries.
@@ -311,9 +346,18 @@ impl Groups {
             };
             out.push(log.hard.to_item(group));
             out.push(item(Kind::Checkpoint, log.synced, Bytes::new()));
-            out.push(item(Kind::GroupState, log.synced, log.state.clone()));
+            out.extend(Item::states(group, log.synced, &log.state));
         }
         out
+    }
+}
+
+/// An entry is not kept any more.
+fn forget(kept: &mut BTreeMap<u64, usize>, in_memory: &mut u64, mut entry: Entry) {
+    *in_memory -= entry.payload.unload();
+    match kept.get_mut(&entry.file) {
+        Some(count) if *count > 1 => *count -= 1,
+        _ => drop(kept.remove(&entry.file)),
     }
 }
 

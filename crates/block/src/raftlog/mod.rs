@@ -54,8 +54,10 @@ pub struct Options {
     pub depth: u32,
     /// Bytes of a file.
     pub file_bytes: u64,
-    /// Files that only batches with checkpoints may begin.
+    /// So many files' bytes are for batches without entries only: checkpoints always have room.
     pub reserved_files: usize,
+    /// Bytes of payloads that stay in memory; beyond that the oldest are read from their files.
+    pub memory_bytes: u64,
     /// What the nonces of the files are drawn from.
     pub seed: u64,
 }
@@ -72,6 +74,10 @@ pub struct RaftLog {
     current: Current,
     /// Batches that are not durable, oldest first.
     flying: VecDeque<Flying>,
+    /// Batches of a file that has failed, which are not written again yet: they come before all others.
+    again: VecDeque<Lost>,
+    /// Entries whose bytes are in memory, oldest first; some may be gone.
+    in_memory: VecDeque<(Group, Index)>,
     /// How many batches there were.
     count: u64,
     /// Up to where tokens have proved that the data file has a group's entries.
@@ -93,10 +99,24 @@ struct Current {
 /// A batch that is not durable.
 #[derive(Debug)]
 struct Flying {
-    ids: Vec<BatchId>,
+    batch: Lost,
     end: u64,
+}
+
+/// What a batch holds, should its file fail.
+#[derive(Debug)]
+struct Lost {
+    id: BatchId,
     items: Vec<Item>,
     tokens: Vec<TruncateToken>,
+}
+
+impl Lost {
+    /// How many of its items have bytes.
+    fn payloads(&self) -> usize {
+        let with = |i: &&Item| !i.payload.is_empty();
+        self.items.iter().filter(with).count()
+    }
 }
 
 /// Names a batch as long as the log is open.
@@ -135,7 +155,8 @@ pub struct Landed {
     pub durable: Vec<BatchId>,
     /// Proofs that checkpoints among them are.
     pub tokens: Vec<TruncateToken>,
-    /// Where the write had failed: what was not durable, on its way to a new file.
+    /// Where a write had failed: the first of what was not durable, on its way to a new file. The others follow
+    /// as this one lands.
     pub again: Option<Append>,
 }
 
@@ -173,23 +194,21 @@ impl Checkpoint {
 
     /// Bytes that it takes in a batch, at most.
     pub fn bytes(&self) -> usize {
-        128 + self.state.len()
+        128 + self.state.len() + self.state.len() / 512
     }
 
-    fn items(&self) -> [Item; 2] {
-        let item = |kind, inline| Item {
-            kind,
+    fn items(&self) -> impl Iterator<Item = Item> {
+        let first = Item {
+            kind: Kind::Checkpoint,
             flags: 0,
             group: self.group,
             index: self.through,
             term: self.term,
-            inline,
+            inline: Bytes::new(),
             payload: Bytes::new(),
         };
-        [
-            item(Kind::Checkpoint, Bytes::new()),
-            item(Kind::GroupState, self.state.clone()),
-        ]
+        let state = Item::states(self.group, (self.through, self.term), &self.state);
+        std::iter::once(first).chain(state)
     }
 }
 
@@ -237,27 +256,34 @@ impl RaftLog {
         self.current.number
     }
 
-    /// How full the log is, from 0 to 1; entries have no place from 1 on.
+    /// How full the log is with what entries may fill, from 0 to 1.
     pub fn fill(&self) -> f64 {
-        let spare = self
-            .files
-            .spare()
-            .saturating_sub(self.options.reserved_files);
-        let all = self.older.len() + 1 + spare;
-        let written = self.current.log.size().min(self.options.file_bytes);
-        let used = self.older.len() as f64 + written as f64 / self.options.file_bytes as f64;
-        used / all as f64
+        let files = self.older.len() + 1 + self.files.spare();
+        let all = files.saturating_sub(self.options.reserved_files).max(1) as u64;
+        let used = self.older.len() as u64 * self.options.file_bytes + self.current.log.size();
+        (used as f64 / (all * self.options.file_bytes) as f64).min(1.0)
     }
 
     /// How many batches are not durable.
     pub fn flying(&self) -> usize {
-        self.flying.len()
+        self.flying.len() + self.again.len()
+    }
+
+    /// The most bytes that a batch may have ([`batch::bytes`]), checkpoints aside.
+    pub fn batch_bytes_max(&self) -> u64 {
+        // A new file begins with the states of all groups, which take a half at most.
+        (self.options.file_bytes / 2 - file_head::LEN as u64).min(batch::BATCH_BYTES_MAX / 2)
+    }
+
+    /// Bytes of payloads that are in memory.
+    pub fn bytes_in_memory(&self) -> u64 {
+        self.groups.bytes_in_memory()
     }
 
     /// Whether a batch of `bytes` ([`batch::bytes`]) may be appended now, or a flight must land before.
     pub fn can_append(&self, bytes: u64) -> bool {
         // Behind a failure all that is on its way must land, to be written again.
-        let failed = self.current.log.marks().failure().is_some();
+        let failed = self.current.log.marks().failure().is_some() || !self.again.is_empty();
         !failed && (self.flying.is_empty() || (self.fits(bytes) && self.current.log.has_slot(true)))
     }
 
@@ -265,10 +291,29 @@ impl RaftLog {
         self.current.log.size() + bytes <= self.options.file_bytes
     }
 
+    /// Bytes that would be left for more behind a batch of `bytes`; `None`: it has no room at all.
+    fn left_behind(&self, bytes: u64) -> Option<u64> {
+        let file = self.options.file_bytes;
+        let spare = self.files.spare() as u64 * file;
+        if self.fits(bytes) {
+            return Some(spare + file - self.current.log.size() - bytes);
+        }
+        let states = batch::bytes(&self.groups.states(), self.options.unit as usize);
+        spare.checked_sub(file_head::LEN as u64 + states + bytes)
+    }
+
+    /// Whether a batch of `bytes` with entries has room, or the log must be cut before. One without entries may
+    /// use what is reserved.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        let reserved = self.options.reserved_files as u64 * self.options.file_bytes;
+        self.left_behind(bytes).is_some_and(|left| left >= reserved)
+    }
+
     /// Appends a batch of entries, hard states, purges, and checkpoints; it is one durable write.
     ///
-    /// Errors: a flight must land before ([`RaftLog::can_append`]); the items cannot be; no file is left, where
-    /// nothing is appended; or the new file could not be begun, and the log is at its end.
+    /// Errors: a flight must land before ([`RaftLog::can_append`]); the items cannot be; there is no room
+    /// ([`RaftLog::has_room`]), where nothing is appended; or a new file could not be begun, and the log is at its
+    /// end.
     pub fn append(
         &mut self,
         items: Vec<Item>,
@@ -283,38 +328,35 @@ impl RaftLog {
             through: c.through,
         });
         let tokens = tokens.collect();
+        let has_entries = items.iter().any(|i| i.kind == Kind::Entry);
         let mut items = items;
         items.extend(checkpoints.iter().flat_map(Checkpoint::items));
         let bytes = batch::bytes(&items, self.options.unit as usize);
         if !self.can_append(bytes) {
             return Err(Error::broken("a batch too many was appended"));
         }
+        self.check_room(items.len(), bytes, has_entries)?;
         if !self.fits(bytes) {
-            self.check_room(&items, bytes, checkpoints.is_empty())?;
             self.begin_file(self.current.log.size())?;
         }
         self.count += 1;
         let id = BatchId(self.count);
-        let append = self.start(vec![id], items, tokens)?;
+        let append = self.start(Lost { id, items, tokens })?;
         Ok((id, append))
     }
 
-    /// Errors: a new file may not be begun for this.
-    fn check_room(&self, items: &[Item], bytes: u64, only_entries: bool) -> Result<()> {
-        let states = batch::bytes(&self.groups.states(), self.options.unit as usize);
-        let most = self.options.file_bytes - file_head::LEN as u64;
-        if bytes + states > most {
-            return Err(Error::broken(format!(
-                "a batch of {} items has {bytes} bytes, and a file takes {most}",
-                items.len()
-            )));
+    /// Errors: there is no room for this.
+    fn check_room(&self, items: usize, bytes: u64, has_entries: bool) -> Result<()> {
+        if !self.fits(bytes) {
+            let states = batch::bytes(&self.groups.states(), self.options.unit as usize);
+            let most = self.options.file_bytes - file_head::LEN as u64;
+            if bytes + states > most {
+                return Err(Error::broken(format!(
+                    "a batch of {items} items has {bytes} bytes, and a file takes {most}"
+                )));
+            }
         }
-        let reserved = if only_entries {
-            self.options.reserved_files
-        } else {
-            0
-        };
-        if self.files.spare() <= reserved {
+        if self.left_behind(bytes).is_none() || (has_entries && !self.has_room(bytes)) {
             return Err(Error::new(
                 base::ErrorKind::NoSpace,
                 "the log is full: nothing is written back fast enough",
@@ -325,12 +367,8 @@ impl RaftLog {
     }
 
     /// Takes items in, and makes them the next batch of the file; the first has the groups' states before.
-    fn start(
-        &mut self,
-        ids: Vec<BatchId>,
-        items: Vec<Item>,
-        tokens: Vec<TruncateToken>,
-    ) -> Result<Append> {
+    fn start(&mut self, batch: Lost) -> Result<Append> {
+        let items = &batch.items;
         let current = &mut self.current;
         let mut all = Vec::new();
         if current.sequence == 0 {
@@ -362,13 +400,12 @@ impl RaftLog {
             };
             at += item.payload.len() as u64;
             self.groups.take(item, current.number, payload)?;
+            if !item.payload.is_empty() {
+                self.in_memory.push_back((item.group, item.index));
+            }
         }
-        self.flying.push_back(Flying {
-            ids,
-            end: flight.end().0,
-            items,
-            tokens,
-        });
+        let end = flight.end().0;
+        self.flying.push_back(Flying { batch, end });
         Ok(Append { flight })
     }
 
@@ -403,28 +440,47 @@ impl RaftLog {
             let Some(done) = self.flying.pop_front() else {
                 break;
             };
-            landed.durable.extend(done.ids);
-            landed.tokens.extend(done.tokens);
+            landed.durable.push(done.batch.id);
+            landed.tokens.extend(done.batch.tokens);
         }
         if failed && self.current.log.all_landed() {
-            landed.again = self.write_again()?;
+            self.begin_file(self.current.log.durable().0)?;
+            for lost in self.flying.drain(..).rev() {
+                let kept = self.in_memory.len().saturating_sub(lost.batch.payloads());
+                self.in_memory.truncate(kept);
+                self.again.push_front(lost.batch);
+            }
         }
+        // One after the other: a file may hold fewer of them than were on their way at once.
+        if self.flying.is_empty()
+            && let Some(lost) = self.again.pop_front()
+        {
+            landed.again = Some(self.write_again(lost)?);
+        }
+        self.bound_memory();
         Ok(landed)
     }
 
-    /// Writes what is not durable to a new file, as one batch.
-    fn write_again(&mut self) -> Result<Option<Append>> {
-        self.begin_file(self.current.log.durable().0)?;
-        let (mut ids, mut items, mut tokens) = (Vec::new(), Vec::new(), Vec::new());
-        for flying in self.flying.drain(..) {
-            ids.extend(flying.ids);
-            items.extend(flying.items);
-            tokens.extend(flying.tokens);
+    /// Writes a batch of a file that has failed to the next one. Errors: there is no room.
+    fn write_again(&mut self, lost: Lost) -> Result<Append> {
+        let bytes = batch::bytes(&lost.items, self.options.unit as usize);
+        if !self.fits(bytes) {
+            self.check_room(lost.items.len(), bytes, false)?;
+            self.begin_file(self.current.log.size())?;
         }
-        if ids.is_empty() {
-            return Ok(None);
+        self.start(lost)
+    }
+
+    /// Lets go of the oldest payloads, those of entries that are durable, where there are too many in memory.
+    fn bound_memory(&mut self) {
+        let flying = self.flying.iter().map(|f| f.batch.payloads());
+        let flying: usize = flying.sum();
+        while self.groups.bytes_in_memory() > self.options.memory_bytes
+            && self.in_memory.len() > flying
+            && let Some((group, index)) = self.in_memory.pop_front()
+        {
+            self.groups.unload_one(group, index);
         }
-        self.start(ids, items, tokens).map(Some)
     }
 
     /// Drops entries that the data file has durably, as the token proves, but those from `keep_from` on, which
@@ -433,6 +489,8 @@ impl RaftLog {
         let through = token.through.min(Index(keep_from.0.saturating_sub(1)));
         self.proven.insert(token.group, token.through);
         self.groups.unload(token.group, token.through);
+        let groups = &self.groups;
+        self.in_memory.retain(|&(g, i)| groups.is_in_memory(g, i));
         self.groups.truncate(token.group, through);
         self.free_files()
     }

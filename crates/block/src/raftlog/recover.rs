@@ -14,8 +14,10 @@ use std::sync::Arc;
 
 use base::rng::Rng;
 use base::{Error, Result};
-use io::{File, FileSystem};
+use bytes::Bytes;
+use io::{File, FileSystem, SyncKind};
 
+use super::batch::Item;
 use super::files::{Files, Found};
 use super::groups::{Groups, Payload};
 use super::scan::Scan;
@@ -49,6 +51,11 @@ pub(super) fn open(
     let mut groups = Groups::find();
     let mut older = BTreeMap::new();
     let mut predecessor = (0, 0);
+    // A process that was killed may have left batches that are written, and not durable. What is read here is
+    // acted upon, so a power cut must not take it any more. Those before the last are known to be durable.
+    if let Some(last) = chain.last() {
+        last.file.sync(SyncKind::Data)?;
+    }
     for link in chain {
         let end = replay(&link, &options, &mut groups)?;
         // One that has no batch is left out: openings that come to nothing must not use the files up.
@@ -73,6 +80,8 @@ pub(super) fn open(
         older,
         current,
         flying: VecDeque::new(),
+        again: VecDeque::new(),
+        in_memory: VecDeque::new(),
         count: 0,
         proven: BTreeMap::new(),
     })
@@ -133,8 +142,14 @@ fn replay(link: &Link, options: &Options, groups: &mut Groups) -> Result<u64> {
                 here: None,
             };
             at += item.payload.len() as u64;
+            // A copy: a slice would keep the whole batch in memory.
+            let item = Item {
+                inline: Bytes::copy_from_slice(&item.inline),
+                payload: Bytes::new(),
+                ..item.clone()
+            };
             groups
-                .take(item, link.number, payload)
+                .take(&item, link.number, payload)
                 .map_err(|e| e.or_file(link.file.path()))?;
         }
     }

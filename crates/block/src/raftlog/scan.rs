@@ -147,7 +147,11 @@ impl<'a> Scan<'a> {
         while at < self.len && fence <= self.at {
             let piece = read(self.file, at, PIECE)?;
             for (i, start) in piece.chunks(unit).enumerate() {
-                if batch::sizes(start.get(..HEAD).unwrap_or_default(), unit).is_none() {
+                // Before anything is read: payloads may look like heads, and be many.
+                let head = start.get(..HEAD).unwrap_or_default();
+                if batch::sizes(head, unit).is_none()
+                    || batch::unchecked_file(head) != Some((self.head.number, self.head.nonce))
+                {
                     continue;
                 }
                 if let Some((_, place)) = self.head_at(at + (i * unit) as u64)? {

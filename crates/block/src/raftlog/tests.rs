@@ -29,6 +29,7 @@ fn options(seed: u64) -> Options {
         depth: 2,
         file_bytes: FILE_BYTES,
         reserved_files: 2,
+        memory_bytes: 1 << 20,
         seed,
     }
 }
@@ -99,6 +100,18 @@ fn write(log: &mut RaftLog, items: Vec<Item>) {
     let landed = log.landed(append, outcome).unwrap();
     assert_eq!(landed.durable, [id]);
     assert!(landed.again.is_none());
+}
+
+/// Lets what is written again land, one after the other; returns what is durable then.
+fn land_again(log: &mut RaftLog, again: Option<Append>) -> Vec<BatchId> {
+    let (mut next, mut durable) = (again, vec![]);
+    while let Some(append) = next {
+        let outcome = append.run();
+        let landed = log.landed(append, outcome).unwrap();
+        durable.extend(landed.durable);
+        next = landed.again;
+    }
+    durable
 }
 
 fn checkpoint(log: &mut RaftLog, ticket: SyncTicket, keep_from: u64) {
@@ -343,11 +356,8 @@ fn what_failed_is_written_to_a_new_file() {
             assert!(landed.durable.is_empty());
             again = landed.again;
         }
-        let again = again.unwrap();
         assert!(log.file_number() > number);
-        let outcome = again.run();
-        let landed = log.landed(again, outcome).unwrap();
-        assert_eq!(landed.durable, [one, two]);
+        assert_eq!(land_again(&mut log, again), [one, two]);
         write(&mut log, vec![entry(A, last + 3, 1, 0)]);
     }
     let before = kept(&log, A);
@@ -424,8 +434,88 @@ fn nothing_is_appended_between_a_failure_and_the_last_landing() {
     let landed = log.landed(first, Err(Error::aborted("planted"))).unwrap();
     assert!(landed.again.is_none() && !log.can_append(1));
     let outcome = second.run();
-    let again = log.landed(second, outcome).unwrap().again.unwrap();
-    let outcome = again.run();
-    assert_eq!(log.landed(again, outcome).unwrap().durable.len(), 2);
+    let again = log.landed(second, outcome).unwrap().again;
+    assert!(!log.can_append(1), "one is not written again yet");
+    assert_eq!(land_again(&mut log, again).len(), 2);
     write(&mut log, vec![entry(A, 3, 1, 1)]);
+}
+
+/// Entries that came with a checkpoint used the reserved files up, one by one, until no checkpoint had room.
+#[test]
+fn entries_that_come_with_a_checkpoint_do_not_use_what_is_reserved() {
+    let dir = Dir::new(5);
+    let mut log = dir.open(1);
+    write(&mut log, vec![entry(B, 1, 1, 1)]);
+    let mut last = 0;
+    for i in 1.. {
+        let Ok((_, append)) = log.append(vec![entry(A, i, 1, 4)], &[]) else {
+            break;
+        };
+        let outcome = append.run();
+        assert_eq!(log.landed(append, outcome).unwrap().durable.len(), 1);
+        last = i;
+    }
+    // B is not written back, so that no file is given back.
+    for _ in 0..50 {
+        let c = Checkpoint::at(dir.ticket(A, last), Term(1), Bytes::from_static(b"state"));
+        let with = log.append(vec![entry(A, last + 1, 1, 4)], std::slice::from_ref(&c));
+        assert_eq!(with.unwrap_err().kind(), base::ErrorKind::NoSpace);
+        let (_, append) = log.append(vec![], &[c]).unwrap();
+        let outcome = append.run();
+        let landed = log.landed(append, outcome).unwrap();
+        for token in landed.tokens {
+            log.truncate(token, Index(last + 1)).unwrap();
+        }
+    }
+    checkpoint(&mut log, dir.ticket(B, 1), 2);
+    write(&mut log, vec![entry(A, last + 1, 1, 4)]);
+}
+
+/// Batches that were on their way together had to fit one file when they were written again.
+#[test]
+fn what_failed_together_need_not_fit_one_file() {
+    let dir = Dir::new(6);
+    let mut log = dir.open(1);
+    let blocks = log.batch_bytes_max() as usize / BLOCK - 1;
+    for round in 0..3 {
+        let at = log.groups().get(A).map_or(0, |g| g.last().0);
+        let (_, first) = log.append(vec![entry(A, at + 1, 1, blocks)], &[]).unwrap();
+        let (_, second) = log.append(vec![entry(A, at + 2, 1, 1)], &[]).unwrap();
+        let failed = || Err(Error::aborted("planted"));
+        assert!(log.landed(first, failed()).unwrap().again.is_none());
+        let again = log.landed(second, failed()).unwrap().again;
+        // The second try fails as well.
+        let again = log.landed(again.unwrap(), failed()).unwrap().again;
+        assert_eq!(land_again(&mut log, again).len(), 2, "{round}");
+        checkpoint(&mut log, dir.ticket(A, at + 2), at + 3);
+    }
+    let before = kept(&log, A);
+    drop(log);
+    assert!(kept(&dir.open(2), A).ends_with(&before));
+}
+
+/// Payloads stayed in memory until a checkpoint, however often the same block was written.
+#[test]
+fn payloads_in_memory_are_bounded_and_read_from_the_file_then() {
+    let dir = Dir::new(20);
+    let mut log = RaftLog::open(
+        Posix::shared(),
+        &dir.log,
+        Options {
+            memory_bytes: 64 << 10,
+            ..options(1)
+        },
+        0,
+    )
+    .unwrap();
+    for i in 1..100 {
+        write(&mut log, vec![entry(A, i, 1, 2)]);
+        assert!(log.bytes_in_memory() <= 64 << 10);
+    }
+    for i in 1..100 {
+        assert_eq!(log.payload(A, Index(i)).unwrap(), entry(A, i, 1, 2).payload);
+    }
+    // What is written over counts no more.
+    write(&mut log, vec![entry(A, 50, 2, 0)]);
+    assert_eq!(log.bytes_in_memory(), 0);
 }

@@ -20,21 +20,33 @@ use base::{Error, Result};
 use bytes::Bytes;
 use io::AlignedBuf;
 
+use super::held::Held;
 use super::layout::Store;
-use super::member::{CATCH_UP, Inbox, Member};
+use super::member::{CATCH_UP, Inbox, Member, TICK};
+use crate::group::members::ENCODED_MAX as MEMBERS_MAX;
 use crate::group::members::Members;
 use crate::group::message::Message;
 use crate::group::raft::{Config, Outgoing};
+use crate::group::volumes::ENCODED_MAX as VOLUMES_MAX;
 use crate::ids::{Group, Index};
-use crate::raftlog::batch::Item;
-use crate::raftlog::{Append, BatchId, Checkpoint, RaftLog, batch};
+use crate::raftlog::{Append, BatchId, Checkpoint, RaftLog};
 use crate::store::data::Reader;
 use crate::store::flush::{ApplySync, Policy, Speed, State};
 use crate::store::sync::{Failed, Marked, SyncSlot, SyncTicket};
 use crate::wire::client::{Request, Response};
 
-/// The most bytes of one batch, unless one entry has more.
+/// The most bytes of one batch.
 const BATCH_BYTES_MAX: u64 = 8 << 20;
+/// With so many bytes on their way to the log, it takes nothing more from clients and leaders.
+const HELD_BYTES_MAX: u64 = 32 << 20;
+/// The most groups of a store: all their states go to one batch.
+const GROUPS_MAX: u64 = 96;
+/// What a batch has besides its items, at most: its head, and what fills units up.
+const BATCH_REST: u64 = 8 << 10;
+/// So often in a row blocks may fail to be written back before the store is out.
+const WRITE_BACKS_MAX: u32 = 6;
+/// How long it waits then before it tries again; twice as long each time.
+const WRITE_BACK_PAUSE: Duration = Duration::from_millis(500);
 
 /// What happens to a store.
 #[derive(Debug)]
@@ -110,24 +122,12 @@ pub struct Assignment {
     pub replica: u64,
     /// The replicas that the group was made with.
     pub members: Members,
+    /// How many chunks the group may have: the same on all its stores, each of which has as many slots for it.
+    pub chunks_max: u32,
 }
 
 /// What of a batch is told when it is durable: readies of groups.
 type Numbers = Vec<(Group, u64)>;
-
-/// A batch that has no place in the log yet.
-#[derive(Debug, Default)]
-struct Held {
-    items: Vec<Item>,
-    checkpoints: Vec<Checkpoint>,
-    numbers: Numbers,
-}
-
-impl Held {
-    fn is_empty(&self) -> bool {
-        self.items.is_empty() && self.checkpoints.is_empty()
-    }
-}
 
 /// See the module.
 #[derive(Debug)]
@@ -137,14 +137,20 @@ pub struct Core {
     data: Reader,
     policy: Policy,
     members: BTreeMap<Group, Member>,
-    /// Checkpoints for the next batch.
-    checkpoints: Vec<Checkpoint>,
+    /// Checkpoints that are in no batch yet.
+    checkpoints: VecDeque<Checkpoint>,
     held: Held,
+    /// The log has no room for entries: something must be written back.
+    is_blocked: bool,
     flying: BTreeMap<BatchId, Numbers>,
     commands: VecDeque<Command>,
     /// When the last write-back began; one is out.
     last_flush: Duration,
     is_flushing: bool,
+    /// How often in a row it failed, and when it is tried again.
+    flush_failures: u32,
+    flush_after: Duration,
+    last_tick: Option<Duration>,
     failure: Option<Error>,
 }
 
@@ -152,8 +158,8 @@ impl Core {
     /// The core of a store with replicas of these groups. Each begins at its last checkpoint; what was committed
     /// behind it is applied again before anything of it is served.
     ///
-    /// Errors: Corruption, where the log does not have what a replica needs; `NotSupported` for a mode that is
-    /// not built.
+    /// Errors: the store has too few slots, or too short a log, for these groups; Corruption, where the log does not
+    /// have what a replica needs; `NotSupported` for a mode that is not built.
     pub fn open(
         store: Store,
         log: RaftLog,
@@ -169,6 +175,7 @@ impl Core {
             )
             .hint("choose background or snapshot"));
         }
+        check_room(&log, &data, groups)?;
         let mut members = BTreeMap::new();
         for a in groups {
             let config = Config {
@@ -179,7 +186,7 @@ impl Core {
                 },
                 ..Config::new(Rng::new(rng.next_u64()))
             };
-            let member = Member::open(a, &log, config)?;
+            let member = Member::open(a, &log, &data, config)?;
             members.insert(a.group, member);
         }
         Ok(Self {
@@ -188,12 +195,16 @@ impl Core {
             data,
             policy,
             members,
-            checkpoints: Vec::new(),
+            checkpoints: VecDeque::new(),
             held: Held::default(),
+            is_blocked: false,
             flying: BTreeMap::new(),
             commands: VecDeque::new(),
             last_flush: Duration::ZERO,
             is_flushing: false,
+            flush_failures: 0,
+            flush_after: Duration::ZERO,
+            last_tick: None,
             failure: None,
         })
     }
@@ -223,12 +234,20 @@ impl Core {
         self.commands.pop_front()
     }
 
-    /// Takes an event at a time of a clock that never goes back; see [`Core::next_command`] behind it.
+    /// Takes an event at a time of a clock that never goes back, and does what has become possible; see
+    /// [`Core::next_command`] behind it.
     pub fn step(&mut self, now: Duration, event: Event) {
+        self.step_all(now, [event]);
+    }
+
+    /// The same for several events at once, which share what they have for the log and for other replicas.
+    pub fn step_all(&mut self, now: Duration, events: impl IntoIterator<Item = Event>) {
         if self.failure.is_some() {
             return;
         }
-        if let Err(e) = self.take(now, event).and_then(|()| self.pump(now)) {
+        let mut events = events.into_iter();
+        let taken = events.try_for_each(|event| self.take(now, event));
+        if let Err(e) = taken.and_then(|()| self.pump(now)) {
             self.failure = Some(e);
             self.commands.clear();
         }
@@ -236,7 +255,7 @@ impl Core {
 
     fn take(&mut self, now: Duration, event: Event) -> Result<()> {
         match event {
-            Event::Tick => self.members.values_mut().try_for_each(|m| m.tick(now)),
+            Event::Tick => self.tick(now),
             Event::Message {
                 group,
                 message,
@@ -250,27 +269,58 @@ impl Core {
             Event::Read(token, result) => {
                 let group = Group(token as u32);
                 if let Some(member) = self.members.get_mut(&group) {
-                    member.read_done(token, result, &mut self.commands);
+                    member.read_done(token, result, &self.data, &mut self.commands);
                 }
                 Ok(())
             }
             Event::WrittenBack(tickets) => self.written_back(tickets),
-            Event::NotWritten(failed) => {
-                self.is_flushing = false;
-                for marked in failed.marked {
-                    if let Some(member) = self.members.get_mut(&marked.group()) {
-                        member.give_back(marked);
-                    }
-                }
-                // Without space for new chunks, what there is cannot be written back: more must not come.
-                Ok(())
-            }
+            Event::NotWritten(failed) => self.not_written(now, failed),
             Event::NotSynced(e) => Err(e),
         }
     }
 
-    /// A peer's message. One that cannot be is dropped: the peer is broken, and not this store.
+    /// Ticks that come late come all at once: a follower that counted each of them would give its vote earlier than
+    /// the lease of its leader ends.
+    fn tick(&mut self, now: Duration) -> Result<()> {
+        let earliest = self.last_tick.map(|last| last + TICK * 19 / 20);
+        if earliest.is_some_and(|earliest| now < earliest) {
+            return Ok(());
+        }
+        self.last_tick = Some(now);
+        self.members.values_mut().try_for_each(|m| m.tick(now))
+    }
+
+    /// Nothing is lost, as the blocks are in the log and here. It is tried again, after a pause. Errors: it has
+    /// failed too often.
+    fn not_written(&mut self, now: Duration, failed: Failed) -> Result<()> {
+        self.is_flushing = false;
+        self.flush_failures += 1;
+        self.flush_after = now + WRITE_BACK_PAUSE * 2_u32.pow(self.flush_failures.min(8));
+        for marked in failed.marked {
+            if let Some(member) = self.members.get_mut(&marked.group()) {
+                member.give_back(marked);
+            }
+        }
+        if self.flush_failures >= WRITE_BACKS_MAX {
+            return Err(failed
+                .error
+                .hint("the data file cannot be written: replace the disk"));
+        }
+        Ok(())
+    }
+
+    /// Whether clients and leaders must wait until something is written.
+    fn is_full(&self) -> bool {
+        self.is_blocked || self.held.bytes() >= HELD_BYTES_MAX
+    }
+
+    /// A peer's message. One that cannot be is dropped: the peer is broken, and not this store. So is one with
+    /// entries for which there is no room; its leader sends them again.
     fn message(&mut self, group: Group, message: Message, payloads: Vec<Bytes>) -> Result<()> {
+        let dirty_max = self.policy.dirty_bytes_max + self.policy.dirty_bytes_max / 4;
+        if !payloads.is_empty() && (self.is_full() || self.dirty_bytes() >= dirty_max) {
+            return Ok(());
+        }
         let Some(member) = self.members.get_mut(&group) else {
             return Ok(());
         };
@@ -281,7 +331,7 @@ impl Core {
     }
 
     fn request(&mut self, now: Duration, client: u64, request: Request) {
-        let is_full = self.log.fill() >= 1.0 || self.dirty_bytes() >= self.policy.dirty_bytes_max;
+        let is_full = self.is_full() || self.dirty_bytes() >= self.policy.dirty_bytes_max;
         let inbox = Inbox {
             now,
             is_full,
@@ -328,9 +378,12 @@ impl Core {
 
     fn written_back(&mut self, tickets: Vec<(SyncTicket, SyncSlot)>) -> Result<()> {
         self.is_flushing = false;
+        self.flush_failures = 0;
         for (ticket, slot) in tickets {
             if let Some(member) = self.members.get_mut(&ticket.group()) {
-                self.checkpoints.push(member.settle(ticket, slot)?);
+                let commit = member.node().commit_item();
+                self.held.push(ticket.group(), vec![commit], None);
+                self.checkpoints.push_back(member.settle(ticket, slot)?);
             }
         }
         Ok(())
@@ -338,66 +391,56 @@ impl Core {
 
     /// Does what has become possible.
     fn pump(&mut self, now: Duration) -> Result<()> {
-        self.flush(now);
         loop {
-            if self.held.is_empty() {
-                self.gather()?;
-            }
-            if self.held.is_empty() || !self.append_held()? {
+            self.gather()?;
+            self.flush(now);
+            if !self.append()? {
                 return Ok(());
             }
         }
     }
 
-    /// Collects what the groups have for the log, and does what else they say.
+    /// Collects what the groups have for the log, and does what else they say: nothing of that waits for the log.
     fn gather(&mut self) -> Result<()> {
-        let mut bytes = 0;
-        self.held.checkpoints = std::mem::take(&mut self.checkpoints);
         for (&group, member) in &mut self.members {
-            if bytes >= BATCH_BYTES_MAX {
-                break;
-            }
-            // Several readies without items may follow each other.
             while let Some(ready) = member.ready(&self.log, &self.data, &mut self.commands)? {
-                if ready.items.is_empty() {
-                    continue;
-                }
-                bytes += batch::bytes(&ready.items, 1);
-                self.held.numbers.push((group, ready.number));
-                self.held.items.extend(ready.items);
-                break;
+                self.held.push(group, ready.items, Some(ready.number));
             }
         }
         Ok(())
     }
 
-    /// False: a batch must land before, or the log must be cut.
-    fn append_held(&mut self) -> Result<bool> {
-        let checkpoints: usize = self.held.checkpoints.iter().map(Checkpoint::bytes).sum();
-        let bytes = batch::bytes(&self.held.items, 1) + checkpoints as u64 + 8192;
-        if !self.log.can_append(bytes) {
+    /// Appends a batch, if there is something for one. False: not, or a batch must land before, or the log must be
+    /// cut.
+    fn append(&mut self) -> Result<bool> {
+        let limit = self.log.batch_bytes_max().min(BATCH_BYTES_MAX) - BATCH_REST;
+        let mut bytes = 0;
+        let fits = |c: &&Checkpoint| {
+            bytes += c.bytes() as u64;
+            bytes <= limit / 2
+        };
+        // One has always room.
+        let count = self.checkpoints.iter().take_while(fits).count().max(1);
+        let count = count.min(self.checkpoints.len());
+        let checkpoints = self.checkpoints.iter().take(count);
+        let with: u64 = checkpoints.map(|c| c.bytes() as u64).sum();
+        let most = (limit - with.min(limit)).min(self.held.bytes());
+        if count == 0 && self.held.bytes() == 0 {
             return Ok(false);
         }
-        if self.held.checkpoints.is_empty() && self.log.fill() >= 1.0 && self.log.flying() > 0 {
+        if !self.log.can_append(with + most + BATCH_REST) {
             return Ok(false);
         }
-        match self
-            .log
-            .append(self.held.items.clone(), &self.held.checkpoints)
-        {
-            Ok((id, append)) => {
-                let held = std::mem::take(&mut self.held);
-                self.flying.insert(id, held.numbers);
-                self.commands.push_back(Command::Log(append));
-                Ok(true)
-            }
-            // A checkpoint makes room.
-            Err(e) if e.kind() == base::ErrorKind::NoSpace => {
-                self.held.checkpoints.append(&mut self.checkpoints);
-                Ok(false)
-            }
-            Err(e) => Err(e),
+        self.is_blocked = !self.log.has_room(with + most + BATCH_REST);
+        let batch = self.held.take(most, !self.is_blocked).unwrap_or_default();
+        if batch.items.is_empty() && count == 0 {
+            return Ok(false);
         }
+        let checkpoints: Vec<Checkpoint> = self.checkpoints.drain(..count).collect();
+        let (id, append) = self.log.append(batch.items, &checkpoints)?;
+        self.flying.insert(id, batch.numbers);
+        self.commands.push_back(Command::Log(append));
+        Ok(true)
     }
 
     /// Begins to write back, if it is time.
@@ -408,7 +451,10 @@ impl Core {
             since_last: now.saturating_sub(self.last_flush),
             has_applied: self.members.values().any(Member::has_applied),
         };
-        let Some(speed) = self.policy.due(&state).filter(|_| !self.is_flushing) else {
+        let may = !self.is_flushing && (self.flush_failures == 0 || now >= self.flush_after);
+        let due = self.policy.due(&state).filter(|_| may);
+        // Nothing else makes room.
+        let Some(speed) = due.or((may && self.is_blocked).then_some(Speed::Full)) else {
             return;
         };
         let marked: Vec<Marked> = self.members.values_mut().filter_map(Member::mark).collect();
@@ -418,6 +464,28 @@ impl Core {
             self.commands.push_back(Command::WriteBack(marked, speed));
         }
     }
+}
+
+/// Errors: the store has not the room that its groups may need.
+fn check_room(log: &RaftLog, data: &Reader, groups: &[Assignment]) -> Result<()> {
+    let chunks: u64 = groups.iter().map(|a| u64::from(a.chunks_max)).sum();
+    if chunks > u64::from(data.slots()) {
+        return Err(Error::invalid_argument(format!(
+            "the groups of the store may have {chunks} chunks, and it has {} slots",
+            data.slots()
+        ))
+        .hint("give it fewer groups, or make a larger store"));
+    }
+    let state = (VOLUMES_MAX + MEMBERS_MAX + 1024) as u64;
+    let most = (log.batch_bytes_max() / state).min(GROUPS_MAX);
+    if groups.len() as u64 > most {
+        return Err(Error::invalid_argument(format!(
+            "the store has {} groups, and files of its log take the states of {most}",
+            groups.len()
+        ))
+        .hint("give it fewer groups, or make a store with larger files"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -27,7 +27,9 @@ const LOCK: &str = "LOCK";
 const LOG: &str = "log";
 /// Name of the data file.
 const DATA: &str = "data";
-/// Files of the log that only checkpoints may begin.
+/// Bytes of payloads of the log that stay in memory, for followers that are a little behind.
+const LOG_MEMORY_BYTES: u64 = 64 << 20;
+/// Files of the log that are for checkpoints only.
 const RESERVED_FILES: u32 = 2;
 /// The fewest files of a log.
 const LOG_FILES_MIN: u32 = RESERVED_FILES + 2;
@@ -198,6 +200,7 @@ impl Store {
             depth,
             file_bytes: superblock.log_bytes,
             reserved_files: RESERVED_FILES as usize,
+            memory_bytes: LOG_MEMORY_BYTES,
             seed,
         };
         let newest = superblock.log_number;

@@ -4,34 +4,42 @@
 //! The lease is the start of a round that a quorum has answered, and nine tenths of what an election takes from
 //! there on. In both cases what was committed when the read came is applied first.
 //!
-//! **Parts of blocks** are read, changed and written as whole blocks by the leader, which takes no other write to
-//! those blocks meanwhile: it answers Busy, and the client comes again.
+//! **Parts of blocks** are read, changed and written as whole blocks by the leader. Other changes of those blocks wait
+//! meanwhile.
+//!
+//! **Space**: a group has so many chunks at most, and each of its stores as many slots for it. The leader refuses a
+//! write to a chunk beyond that. What is in the log has its place everywhere, and is applied without a question.
+
+mod locks;
+mod reads;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use base::checksum::crc32c;
 use base::{Error, Result};
 use bytes::Bytes;
-use io::{AlignedBuf, buffer::PAGE};
 
 use super::core::{Assignment, Command};
-use crate::group::apply::{Found, Replica};
+use crate::group::apply::Replica;
 use crate::group::command::{self, Op, Range};
+use crate::group::members::Change;
 use crate::group::message::{Body, Entry, Message};
 use crate::group::raft::{Config, Node, Ready, Refused, Role};
 use crate::group::volumes::Verdict;
 use crate::ids::{BLOCK, Block, Group, Index, Term};
 use crate::raftlog::{Checkpoint, RaftLog};
-use crate::store::data::{Held, Reader};
-use crate::store::dirty::{Content, Key};
+use crate::store::data::{ChunkKey, Reader};
 use crate::store::sync::{Marked, SyncSlot, SyncTicket};
-use crate::wire::client::{Outcome, Piece, Reason, Request, Response, Run, Span, What, crcs_at};
+use crate::wire::client::{Outcome, Reason, Request, Response, Span, What, crcs_at};
+use locks::{Lock, Locks};
+use reads::Reading;
 
 /// Time between two ticks.
 pub const TICK: Duration = Duration::from_millis(100);
 /// Ticks of an election, at least.
 const ELECTION_TICKS: u32 = 10;
+/// The most blocks of one write: 1 MiB.
+const WRITE_BLOCKS_MAX: u16 = 256;
 /// Entries that are kept for followers that lag, behind the checkpoint.
 pub(super) const CATCH_UP: u64 = 4096;
 
@@ -50,34 +58,14 @@ struct Waiting {
     term: Term,
     client: u64,
     id: u64,
-    locked: Vec<Key>,
+    lock: Option<Lock>,
 }
 
 /// A request that waits until it may be served.
 #[derive(Debug)]
-struct Asked {
+pub(super) struct Asked {
     client: u64,
     request: Request,
-}
-
-/// A part of what is read.
-#[derive(Debug)]
-enum Part {
-    Hole,
-    Here(Bytes),
-    /// From the data file, with the crc that it must have.
-    Coming(u32),
-}
-
-/// Blocks that are being read.
-#[derive(Debug)]
-struct Reading {
-    client: u64,
-    request: Request,
-    first: u32,
-    parts: Vec<Part>,
-    left: usize,
-    failed: Option<Reason>,
 }
 
 /// See the module.
@@ -87,8 +75,12 @@ pub struct Member {
     node: Node,
     replica: Replica,
     waiting: BTreeMap<Index, Waiting>,
-    /// Blocks of writes that are not applied.
-    locked: BTreeSet<Key>,
+    /// Blocks of changes that are not applied.
+    locks: Locks,
+    /// How many chunks the group may have, those that it has, and those that are on their way to it.
+    chunks_max: u32,
+    chunks: BTreeSet<ChunkKey>,
+    new_chunks: BTreeSet<ChunkKey>,
     /// Reads that came since the last question for an index, and those behind each question.
     new_reads: Vec<Asked>,
     asked: BTreeMap<u64, Vec<Asked>>,
@@ -99,8 +91,8 @@ pub struct Member {
     rounds: VecDeque<(u64, Duration)>,
     round: u64,
     reading: BTreeMap<u64, Reading>,
-    /// Where the answers of a read go: its reading and part.
-    tokens: BTreeMap<u64, (u64, usize)>,
+    /// Where the answers of a read go: its reading, the first part, and how many.
+    tokens: BTreeMap<u64, (u64, usize, usize)>,
     next_token: u64,
     has_applied: bool,
 }
@@ -120,7 +112,12 @@ pub(super) fn refuse_unknown(client: u64, id: u64, out: &mut VecDeque<Command>) 
 }
 
 impl Member {
-    pub(super) fn open(a: &Assignment, log: &RaftLog, config: Config) -> Result<Self> {
+    pub(super) fn open(
+        a: &Assignment,
+        log: &RaftLog,
+        data: &Reader,
+        config: Config,
+    ) -> Result<Self> {
         let found = log.groups().get(a.group);
         let synced = found.map_or_else(Default::default, crate::raftlog::groups::GroupLog::synced);
         let state = found.map_or_else(Bytes::new, |g| g.state().clone());
@@ -131,7 +128,10 @@ impl Member {
             node,
             replica,
             waiting: BTreeMap::new(),
-            locked: BTreeSet::new(),
+            locks: Locks::default(),
+            chunks_max: a.chunks_max,
+            chunks: data.chunks_of(a.group).into_iter().collect(),
+            new_chunks: BTreeSet::new(),
             new_reads: Vec::new(),
             asked: BTreeMap::new(),
             due: BTreeMap::new(),
@@ -175,12 +175,18 @@ impl Member {
 
     pub(super) fn message(&mut self, message: Message, payloads: Vec<Bytes>) -> Result<()> {
         if let Body::Append { entries, .. } = &message.body {
+            // What is in the log is applied one day: what cannot be must not come there.
             let is_whole = |(entry, payload): (&Entry, &Bytes)| {
-                entry.is_change || command::is_whole(&entry.inline, payload)
+                if entry.is_change {
+                    return Change::decode(&entry.inline).is_ok();
+                }
+                entry.inline.is_empty()
+                    || (command::is_whole(&entry.inline, payload)
+                        && command::Command::decode(&entry.inline, payload.len()).is_ok())
             };
             if !entries.iter().zip(&payloads).all(is_whole) {
                 return Err(Error::corruption(
-                    "an entry's bytes have another checksum than the entry says",
+                    "an entry cannot be applied, or its bytes have another checksum than it says",
                 ));
             }
         }
@@ -246,8 +252,18 @@ impl Member {
         if ready.role.is_some() && self.node.role() != Role::Leader {
             self.resign(out);
         }
+        if let Some(e) = ready.unreadable.pop() {
+            return Err(e.hint(
+                "a follower needs an entry that cannot be read: repair the store from its peers",
+            ));
+        }
         for entry in std::mem::take(&mut ready.committed) {
             self.apply(&entry, out)?;
+        }
+        while !self.locks.is_quiet()
+            && let Some((asked, lock)) = self.locks.next()
+        {
+            self.begin_change(asked, lock, data, out);
         }
         for (context, index) in std::mem::take(&mut ready.reads) {
             let reads = self.asked.remove(&context).unwrap_or_default();
@@ -265,11 +281,18 @@ impl Member {
         let applied = self.replica.apply(entry)?;
         self.has_applied = true;
         self.node.applied(entry.index)?;
+        if applied.verdict == Verdict::Apply && !entry.payload.is_empty() {
+            for key in applied.range.keys().take(1) {
+                let chunk = ChunkKey::of(self.group, &key);
+                self.new_chunks.remove(&chunk);
+                self.chunks.insert(chunk);
+            }
+        }
         let Some(waiting) = self.waiting.remove(&entry.index) else {
             return Ok(());
         };
-        for key in &waiting.locked {
-            self.locked.remove(key);
+        if let Some(lock) = waiting.lock {
+            self.locks.end(lock);
         }
         let outcome = if waiting.term == entry.term {
             match applied.verdict {
@@ -278,6 +301,7 @@ impl Member {
                     epoch: self.replica.epoch(applied.range.tree),
                 }),
                 Verdict::OutOfWindow => Outcome::Refused(Reason::TooFar),
+                Verdict::TooMany => Outcome::Refused(Reason::NoSpace),
             }
         } else {
             Outcome::Refused(self.not_leader())
@@ -297,7 +321,10 @@ impl Member {
         for (_, w) in std::mem::take(&mut self.waiting) {
             refuse(out, w.client, w.id, reason.clone());
         }
-        self.locked.clear();
+        self.new_chunks.clear();
+        for a in self.locks.clear() {
+            refuse(out, a.client, a.request.id, reason.clone());
+        }
         let asked = std::mem::take(&mut self.asked).into_values().flatten();
         let due = std::mem::take(&mut self.due).into_values().flatten();
         let new = std::mem::take(&mut self.new_reads);
@@ -347,16 +374,7 @@ impl Member {
             }
             _ if is_full => refuse(out, client, id, Reason::Busy),
             What::Attach => {
-                self.propose(
-                    client,
-                    &request,
-                    Op::Epoch,
-                    Range::default(),
-                    &[],
-                    Bytes::new(),
-                    vec![],
-                    out,
-                );
+                self.propose(client, &request, Op::Epoch, None, &[], Bytes::new(), out);
             }
             What::Write { .. } | What::Zero(_) | What::Trim(_) => {
                 self.change(client, request, data, out);
@@ -364,7 +382,7 @@ impl Member {
         }
     }
 
-    /// A write, or zeros: as it is where it is whole blocks, else behind a read of the blocks at its ends.
+    /// A write, or zeros: begins when nothing that must come before is on its way.
     fn change(
         &mut self,
         client: u64,
@@ -372,34 +390,73 @@ impl Member {
         data: &Reader,
         out: &mut VecDeque<Command>,
     ) {
+        let id = request.id;
         let span = request.what.span();
         let range = range_of(&request, span);
-        let keys: Vec<Key> = range.keys().collect();
-        if keys.iter().any(|k| self.locked.contains(k)) {
-            return refuse(out, client, request.id, Reason::Busy);
-        }
-        if let What::Write { crcs, payload, .. } = &request.what
-            && !crcs_at(span.offset, payload).eq(crcs.iter().copied())
-        {
-            let text = "the bytes have another checksum than the request".to_owned();
-            return refuse(out, client, request.id, Reason::Io(text));
-        }
-        let aligned = (span.offset as usize).is_multiple_of(BLOCK)
-            && (span.len as usize).is_multiple_of(BLOCK);
-        if !aligned {
-            if !self.node.has_applied_own_term() {
-                return refuse(out, client, request.id, Reason::Busy);
+        if let What::Write { crcs, payload, .. } = &request.what {
+            if range.blocks > WRITE_BLOCKS_MAX {
+                let text = format!(
+                    "a write to {} blocks: {WRITE_BLOCKS_MAX} at most",
+                    range.blocks
+                );
+                return refuse(out, client, id, Reason::Io(text));
             }
-            self.locked.extend(keys.iter().copied());
-            return self.serve(Asked { client, request }, data, out);
+            if !crcs_at(span.offset, payload).eq(crcs.iter().copied()) {
+                let text = "the bytes have another checksum than the request".to_owned();
+                return refuse(out, client, id, Reason::Io(text));
+            }
         }
+        let is_merge = !(span.offset as usize).is_multiple_of(BLOCK)
+            || !(span.len as usize).is_multiple_of(BLOCK);
+        if is_merge && !self.node.has_applied_own_term() {
+            return refuse(out, client, id, Reason::Busy);
+        }
+        let lock = Lock { range, is_merge };
+        let asked = Asked { client, request };
+        if self.locks.begin(lock) {
+            self.begin_change(asked, lock, data, out);
+        } else if self.locks.is_crowded() {
+            refuse(out, client, id, Reason::Busy);
+        } else {
+            self.locks.wait(asked, lock);
+        }
+    }
+
+    /// Proposes whole blocks as they are, and reads the others before.
+    fn begin_change(
+        &mut self,
+        asked: Asked,
+        lock: Lock,
+        data: &Reader,
+        out: &mut VecDeque<Command>,
+    ) {
+        if lock.is_merge {
+            return self.serve(asked, data, out);
+        }
+        let Asked { client, request } = asked;
         let (op, crcs, payload) = match &request.what {
             What::Write { crcs, payload, .. } => (Op::Write, crcs.to_vec(), payload.clone()),
             What::Trim(_) => (Op::Trim, vec![], Bytes::new()),
             _ => (Op::Zero, vec![], Bytes::new()),
         };
-        self.locked.extend(keys.iter().copied());
-        self.propose(client, &request, op, range, &crcs, payload, keys, out);
+        self.propose(client, &request, op, Some(lock), &crcs, payload, out);
+    }
+
+    /// Why blocks of a new chunk cannot be written, if it is one. So applying never lacks space, on any replica.
+    fn refuses_chunk(&mut self, range: Range) -> Option<Reason> {
+        let chunk = ChunkKey::of(self.group, &range.keys().next()?);
+        if self.chunks.contains(&chunk) || self.new_chunks.contains(&chunk) {
+            return None;
+        }
+        // What leaders before have granted is known then.
+        if !self.node.has_applied_own_term() {
+            return Some(Reason::Busy);
+        }
+        if self.chunks.len() + self.new_chunks.len() >= self.chunks_max as usize {
+            return Some(Reason::NoSpace);
+        }
+        self.new_chunks.insert(chunk);
+        None
     }
 
     #[expect(clippy::too_many_arguments, reason = "an entry is made of them")]
@@ -408,40 +465,50 @@ impl Member {
         client: u64,
         request: &Request,
         op: Op,
-        range: Range,
+        lock: Option<Lock>,
         crcs: &[u32],
         payload: Bytes,
-        locked: Vec<Key>,
         out: &mut VecDeque<Command>,
     ) {
         let range = Range {
             tree: request.tree,
-            ..range
+            ..lock.map_or_else(Range::default, |l| l.range)
         };
         let command = command::Command {
             op,
             origin: request.origin,
             range,
         };
-        match self.node.propose(command.encode(crcs), payload) {
+        let no_chunk = if op == Op::Write {
+            self.refuses_chunk(range)
+        } else {
+            None
+        };
+        let proposed = match no_chunk {
+            Some(reason) => Err(reason),
+            None => self
+                .node
+                .propose(command.encode(crcs), payload)
+                .map_err(|r| match r {
+                    Refused::NotLeader { leader } => Reason::NotLeader { hint: leader },
+                    Refused::Busy => Reason::Busy,
+                    Refused::Invalid(why) => Reason::Io(why.to_owned()),
+                }),
+        };
+        match proposed {
             Ok((index, term)) => {
                 let waiting = Waiting {
                     term,
                     client,
                     id: request.id,
-                    locked,
+                    lock,
                 };
                 self.waiting.insert(index, waiting);
             }
-            Err(refused) => {
-                for key in &locked {
-                    self.locked.remove(key);
+            Err(reason) => {
+                if let Some(lock) = lock {
+                    self.locks.end(lock);
                 }
-                let reason = match refused {
-                    Refused::NotLeader { leader } => Reason::NotLeader { hint: leader },
-                    Refused::Busy => Reason::Busy,
-                    Refused::Invalid(why) => Reason::Io(why.to_owned()),
-                };
                 refuse(out, client, request.id, reason);
             }
         }
@@ -469,177 +536,6 @@ impl Member {
             self.serve(asked, data, out);
         }
     }
-
-    /// Looks where the blocks are, and asks for those in the data file.
-    fn serve(&mut self, asked: Asked, data: &Reader, out: &mut VecDeque<Command>) {
-        let Asked { client, request } = asked;
-        let span = request.what.span();
-        let range = range_of(&request, span);
-        if let What::Status(_) = request.what {
-            let runs = self.runs(range, span, data);
-            return reply(out, client, request.id, Outcome::Status(runs));
-        }
-        self.next_token += 1;
-        let reading_id = self.next_token;
-        let mut reading = Reading {
-            client,
-            request,
-            first: range.first.0,
-            parts: Vec::new(),
-            left: 0,
-            failed: None,
-        };
-        for key in range.keys() {
-            let part = match self.replica.find(&key, data) {
-                Found::Here(Content::Data { bytes, .. }) => Part::Here(bytes),
-                Found::Here(Content::Zero) | Found::File(Held::Zero | Held::Absent) => Part::Hole,
-                Found::File(Held::There { offset, crc }) => {
-                    self.next_token += 1;
-                    let token = self.next_token << 32 | u64::from(self.group.0);
-                    self.tokens.insert(token, (reading_id, reading.parts.len()));
-                    let len = BLOCK;
-                    out.push_back(Command::Read { token, offset, len });
-                    reading.left += 1;
-                    Part::Coming(crc)
-                }
-            };
-            reading.parts.push(part);
-        }
-        if reading.left == 0 {
-            self.has_read(reading, out);
-        } else {
-            self.reading.insert(reading_id, reading);
-        }
-    }
-
-    fn runs(&self, range: Range, span: Span, data: &Reader) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
-        let (from, to) = (span.offset, span.offset + span.len);
-        for key in range.keys() {
-            let (hole, zero) = match self.replica.find(&key, data) {
-                Found::Here(Content::Data { .. }) | Found::File(Held::There { .. }) => {
-                    (false, false)
-                }
-                Found::Here(Content::Zero) | Found::File(Held::Zero | Held::Absent) => (true, true),
-            };
-            let at = key.block.0 * BLOCK as u32;
-            let len = (at + BLOCK as u32).min(to) - at.max(from);
-            match runs.last_mut().filter(|r| r.hole == hole) {
-                Some(run) => run.len += len,
-                None => runs.push(Run { len, hole, zero }),
-            }
-        }
-        runs
-    }
-
-    /// A block has come from the data file, or has not.
-    pub(super) fn read_done(
-        &mut self,
-        token: u64,
-        result: Result<AlignedBuf>,
-        out: &mut VecDeque<Command>,
-    ) {
-        let Some((id, nth)) = self.tokens.remove(&token) else {
-            return;
-        };
-        let Some(reading) = self.reading.get_mut(&id) else {
-            return;
-        };
-        reading.left -= 1;
-        if let Some(part) = reading.parts.get_mut(nth) {
-            match (result, &*part) {
-                (Ok(buf), Part::Coming(crc)) if crc32c(&buf) == *crc => {
-                    *part = Part::Here(buf.into());
-                }
-                (Ok(_), _) => reading.failed = Some(Reason::Corrupt),
-                (Err(e), _) => reading.failed = Some(Reason::Io(e.to_string())),
-            }
-        }
-        if reading.left == 0
-            && let Some(reading) = self.reading.remove(&id)
-        {
-            self.has_read(reading, out);
-        }
-    }
-
-    /// All blocks are there.
-    fn has_read(&mut self, reading: Reading, out: &mut VecDeque<Command>) {
-        let Reading {
-            client,
-            request,
-            first,
-            parts,
-            failed,
-            ..
-        } = reading;
-        let span = request.what.span();
-        if let Some(reason) = failed {
-            for key in range_of(&request, span).keys() {
-                self.locked.remove(&key);
-            }
-            return refuse(out, client, request.id, reason);
-        }
-        if request.what.is_change() {
-            return self.merge(client, &request, parts, out);
-        }
-        let (from, to) = (span.offset as usize, (span.offset + span.len) as usize);
-        let mut pieces: Vec<Piece> = Vec::new();
-        for (nth, part) in parts.into_iter().enumerate() {
-            let at = (first as usize + nth) * BLOCK;
-            let (start, end) = (from.max(at) - at, (to - at).min(BLOCK));
-            match (part, pieces.last_mut()) {
-                (Part::Here(bytes), _) => pieces.push(Piece::Data(bytes.slice(start..end))),
-                (_, Some(Piece::Hole(len))) => *len += (end - start) as u32,
-                _ => pieces.push(Piece::Hole((end - start) as u32)),
-            }
-        }
-        let response = Response::data(request.id, span.offset, pieces);
-        out.push_back(Command::Reply { client, response });
-    }
-
-    /// Puts a change of parts of blocks into what they hold, and proposes whole blocks.
-    fn merge(
-        &mut self,
-        client: u64,
-        request: &Request,
-        parts: Vec<Part>,
-        out: &mut VecDeque<Command>,
-    ) {
-        let span = request.what.span();
-        let range = range_of(request, span);
-        let keys: Vec<Key> = range.keys().collect();
-        let merged = merged(request, &parts, span);
-        match merged {
-            Ok(bytes) => {
-                let payload = Bytes::from(bytes);
-                let crcs = command::crcs_of(&payload);
-                self.propose(client, request, Op::Write, range, &crcs, payload, keys, out);
-            }
-            Err(e) => {
-                for key in &keys {
-                    self.locked.remove(key);
-                }
-                refuse(out, client, request.id, Reason::Io(e.to_string()));
-            }
-        }
-    }
-}
-
-fn merged(request: &Request, parts: &[Part], span: Span) -> Result<AlignedBuf> {
-    let mut all = AlignedBuf::zeroed(parts.len() * BLOCK, PAGE)?;
-    for (block, part) in all.chunks_exact_mut(BLOCK).zip(parts) {
-        if let Part::Here(bytes) = part {
-            block.copy_from_slice(bytes);
-        }
-    }
-    let start = span.offset as usize % BLOCK;
-    let into = all.get_mut(start..start + span.len as usize);
-    let into = into.ok_or_else(|| Error::broken("a change reaches beyond its blocks"))?;
-    match &request.what {
-        What::Write { payload, .. } => into.copy_from_slice(payload),
-        _ => into.fill(0),
-    }
-    Ok(all)
 }
 
 /// The blocks that a span touches.

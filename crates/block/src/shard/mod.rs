@@ -2,5 +2,6 @@
 #![deny(clippy::indexing_slicing)]
 
 pub mod core;
+mod held;
 pub mod layout;
 pub mod member;

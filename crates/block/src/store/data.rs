@@ -27,6 +27,8 @@ use crate::ids::{
 const HEAD: u64 = CHUNK_EXTENTS as u64 * 2 * page::LEN as u64;
 /// Bytes of a slot.
 pub const SLOT_BYTES: u64 = HEAD + CHUNK_BLOCKS as u64 * BLOCK as u64;
+/// The generation of an extent's first page.
+const FIRST_GENERATION: u64 = 1;
 /// The most blocks that are written at once: 1 MiB.
 const RUN_BLOCKS: usize = 256;
 
@@ -44,7 +46,8 @@ pub struct ChunkKey {
 }
 
 impl ChunkKey {
-    fn of(group: Group, key: &Key) -> Self {
+    /// The chunk of a block.
+    pub fn of(group: Group, key: &Key) -> Self {
         let &Key {
             tree, layer, chunk, ..
         } = key;
@@ -133,6 +136,9 @@ impl Data {
     /// Opens the data file, which has `slots` slots, and reads their pages. Errors: Corruption, where a page
     /// says what cannot be; a newer version; the file's own.
     pub fn open(file: Arc<dyn File>, slots: u32) -> Result<Self> {
+        // A process that was killed may have left pages that are written, and not durable. The next page goes to
+        // the other place, so a power cut must not take this one any more.
+        file.sync(SyncKind::Data)?;
         let len = file.len()?;
         if len < u64::from(slots) * SLOT_BYTES {
             return Err(Error::corruption(format!(
@@ -196,15 +202,27 @@ impl Data {
             io::write_all_vectored_at(&*self.file, &mut slices, at, WriteSync::None)?;
         }
         for ((slot, extent), page) in plan.pages {
-            let mut bytes = AlignedBuf::new(PAGE);
-            bytes.extend_from_slice(&page.encode())?;
-            let nth = u64::from(extent) * 2 + page.copy();
-            let at = u64::from(slot.0) * SLOT_BYTES + nth * page::LEN as u64;
             pace(page::LEN as u64);
-            io::write_all_at(&*self.file, &bytes, at, WriteSync::None)?;
+            self.write_page((slot, extent), &page)?;
+            if page.generation == FIRST_GENERATION {
+                // An extent whose only page is damaged would look like one that was never written.
+                let before = Page {
+                    generation: FIRST_GENERATION - 1,
+                    ..page.clone()
+                };
+                self.write_page((slot, extent), &before)?;
+            }
             self.written.insert((slot, extent), page);
         }
         Ok(())
+    }
+
+    fn write_page(&self, (slot, extent): (Slot, u8), page: &Page) -> Result<()> {
+        let mut bytes = AlignedBuf::new(PAGE);
+        bytes.extend_from_slice(&page.encode())?;
+        let nth = u64::from(extent) * 2 + page.copy();
+        let at = u64::from(slot.0) * SLOT_BYTES + nth * page::LEN as u64;
+        io::write_all_at(&*self.file, &bytes, at, WriteSync::None)
     }
 
     /// Makes what was written durable. An error is kept: nothing of the file is trusted any more.
@@ -279,7 +297,12 @@ impl Map {
         let mut plan = Plan::default();
         let mut end = None;
         for write in writes {
-            let slot = self.slot_for(ChunkKey::of(group, &write.key))?;
+            let chunk = ChunkKey::of(group, &write.key);
+            // What is nowhere is zero: layers have no parents yet.
+            if write.content == Content::Zero && !self.chunks.contains_key(&chunk) {
+                continue;
+            }
+            let slot = self.slot_for(chunk)?;
             self.note(slot, group, write, written, &mut plan.pages);
             let Content::Data { bytes, .. } = &write.content else {
                 continue;
@@ -348,9 +371,11 @@ impl Reader {
         lock(&self.index).slots
     }
 
-    /// Whether a chunk is here.
-    pub fn has(&self, chunk: &ChunkKey) -> bool {
-        lock(&self.index).chunks.contains_key(chunk)
+    /// The chunks of a group that have a slot.
+    pub fn chunks_of(&self, group: Group) -> Vec<ChunkKey> {
+        let index = lock(&self.index);
+        let of = index.chunks.keys().filter(|c| c.group == group);
+        of.copied().collect()
     }
 
     /// The last entry of each group of which something is in a page.

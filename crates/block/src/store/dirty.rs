@@ -48,11 +48,15 @@ pub enum Content {
     Zero,
 }
 
+/// What a block takes in the map besides its bytes, about.
+const ENTRY_BYTES: u64 = 256;
+
 impl Content {
+    /// Bytes of memory, about.
     fn bytes(&self) -> u64 {
         match self {
             Self::Data { .. } => BLOCK as u64,
-            Self::Zero => 0,
+            Self::Zero => ENTRY_BYTES,
         }
     }
 }

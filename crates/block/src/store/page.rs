@@ -203,9 +203,9 @@ impl Page {
         Some(page)
     }
 
-    /// Which of an extent's two pages counts: the newer one of those that are whole. `None`: neither is,
-    /// which is right for an extent that was never written, and damage for any other. Errors: a newer
-    /// version.
+    /// Which of an extent's two pages counts: the newer one of those that are whole. `None`: neither is. Then the
+    /// extent was never written, or its first pages were on their way when power was cut: the first is written to
+    /// both places, so that damage to one page of an extent never looks like this. Errors: a newer version.
     pub fn newer(copies: [&[u8]; 2]) -> Result<Option<Self>> {
         let mut newest: Option<Self> = None;
         for copy in copies {

@@ -355,11 +355,11 @@ fn a_full_or_wrong_file_is_named() {
         layer: Layer(1),
         chunk: Chunk(1),
     };
-    assert!(!data.reader().has(&chunk));
-    assert!(data.reader().has(&ChunkKey {
+    let first = ChunkKey {
         chunk: Chunk(0),
         ..chunk
-    }));
+    };
+    assert_eq!(data.reader().chunks_of(GROUP), [first]);
     let mut pages = vec![0; 2 * BLOCK];
     io::read_exact_at(&*disk.file, &mut pages, 0).unwrap();
     io::write_all_at(&*disk.file, &pages, SLOT_BYTES, WriteSync::None).unwrap();
@@ -367,4 +367,44 @@ fn a_full_or_wrong_file_is_named() {
         .unwrap_err()
         .to_string();
     assert!(e.contains("extent 0 of slot 1 has the page of"), "{e}");
+}
+
+/// Zeros of a chunk that was never written took one of the slots, and counted nothing in the map.
+#[test]
+fn zeros_of_nothing_take_no_slot() {
+    let disk = Disk::new(1);
+    let mut data = disk.open(1);
+    let mut dirty = Dirty::after(GROUP, Index(0));
+    let zeros = (0..100).map(|block| (key(1, block), Content::Zero));
+    dirty.apply(Index(1), TERM, zeros);
+    assert!(dirty.bytes() >= 100 * 64, "{}", dirty.bytes());
+    assert_eq!(write_back(&mut data, &mut dirty), Index(1));
+    assert_eq!((dirty.bytes(), data.reader().free_slots()), (0, 1));
+    dirty.apply(Index(2), TERM, [(key(0, 7), content(1))]);
+    write_back(&mut data, &mut dirty);
+    dirty.apply(Index(3), TERM, [(key(0, 7), Content::Zero)]);
+    write_back(&mut data, &mut dirty);
+    let reader = disk.open(1).reader();
+    assert_eq!(reader.held(GROUP, &key(0, 7)), Held::Zero);
+    assert_eq!(reader.held(GROUP, &key(1, 7)), Held::Absent);
+}
+
+/// The only page of an extent was damaged, and its blocks read as zeros.
+#[test]
+fn an_extent_with_one_damaged_page_is_no_extent_that_was_never_written() {
+    for writes in 1..5 {
+        for copy in 0..2 {
+            let disk = Disk::new(1);
+            let mut data = disk.open(1);
+            let mut dirty = Dirty::after(GROUP, Index(0));
+            for index in 1..=writes {
+                dirty.apply(Index(index), TERM, [(key(0, 7), content(1))]);
+                write_back(&mut data, &mut dirty);
+            }
+            let at = copy * BLOCK as u64 + 100;
+            io::write_all_at(&*disk.file, &[0xee; 8], at, WriteSync::None).unwrap();
+            let held = disk.open(1).reader().held(GROUP, &key(0, 7));
+            assert!(matches!(held, Held::There { .. }), "{writes} {copy}");
+        }
+    }
 }

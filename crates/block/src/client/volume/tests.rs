@@ -104,7 +104,7 @@ impl FakeGroup {
             }
             Verdict::Again => Outcome::Done,
             Verdict::Fenced => fenced,
-            Verdict::OutOfWindow => Outcome::Refused(Reason::TooFar),
+            Verdict::OutOfWindow | Verdict::TooMany => Outcome::Refused(Reason::TooFar),
         }
     }
 

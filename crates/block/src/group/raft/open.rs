@@ -43,6 +43,7 @@ impl Node {
             check_quorum: true,
             pre_vote: true,
             max_committed_size_per_ready: config.committed_inline_bytes,
+            batch_append: true,
             ..raft::Config::default()
         };
         if id == 0 {

@@ -6,13 +6,17 @@ use raft::StateRole;
 use raft::eraftpb::{self, MessageType};
 
 use super::super::members::{Change, Members};
-use super::super::message::Message;
+use super::super::message::{Body, Entry, Message};
 use super::{Node, Role, Waiting, broken, convert};
 use crate::ids::{Group, Index, Term};
 use crate::raftlog::RaftLog;
 use crate::raftlog::batch::{Item, Kind};
 use crate::raftlog::groups::HardState;
 
+/// The most bytes of the payloads of an append with several entries.
+const APPEND_BYTES_MAX: usize = 512 << 10;
+/// The most bytes of what is inline.
+const APPEND_INLINE_MAX: usize = 32 << 10;
 /// The flag of an item that is a change of the members.
 pub(super) const FLAG_CHANGE: u8 = 1;
 
@@ -25,6 +29,57 @@ pub struct Outgoing {
     pub message: Message,
     /// The payload of each entry of an append.
     pub payloads: Vec<Bytes>,
+}
+
+impl Outgoing {
+    /// Several messages of at most [`APPEND_BYTES_MAX`] and [`APPEND_INLINE_MAX`] each, or of one entry.
+    fn cut(self) -> Vec<Self> {
+        let Body::Append {
+            index,
+            log_term,
+            commit,
+            entries,
+        } = self.message.body
+        else {
+            return vec![self];
+        };
+        let append = |at: (Index, Term), entries, payloads| Self {
+            to: self.to,
+            message: Message {
+                body: Body::Append {
+                    index: at.0,
+                    log_term: at.1,
+                    commit,
+                    entries,
+                },
+                ..self.message
+            },
+            payloads,
+        };
+        // What is inline and what is payload have bounds of their own in a frame.
+        let (mut out, mut at, mut inline, mut bytes) = (Vec::new(), (index, log_term), 0, 0);
+        let (mut some, mut some_payloads) = (Vec::new(), Vec::new());
+        for (entry, payload) in entries.into_iter().zip(self.payloads) {
+            let more = 64 + entry.inline.len();
+            let is_full =
+                inline + more > APPEND_INLINE_MAX || bytes + payload.len() > APPEND_BYTES_MAX;
+            if !some.is_empty() && is_full {
+                let last = some.last().map_or(at, |e: &Entry| (e.index, e.term));
+                out.push(append(
+                    at,
+                    std::mem::take(&mut some),
+                    std::mem::take(&mut some_payloads),
+                ));
+                (at, inline, bytes) = (last, 0, 0);
+            }
+            inline += more;
+            bytes += payload.len();
+            some.push(entry);
+            some_payloads.push(payload);
+        }
+        out.push(append(at, some, some_payloads));
+        out
+    }
 }
 
 /// An entry to be applied.
@@ -61,8 +116,8 @@ pub struct Ready {
     pub number: u64,
     /// May leave at once.
     pub now: Vec<Outgoing>,
-    /// To be appended to the log before the next ready is asked for, in this order; several batches may have
-    /// parts of them. Empty: [`Node::persisted`] need not be called.
+    /// To be appended to the log in this order, behind those of the readies before; several batches may have parts
+    /// of them. Empty: [`Node::persisted`] need not be called.
     pub items: Vec<Item>,
     /// To be applied, in this order.
     pub committed: Vec<Committed>,
@@ -118,9 +173,9 @@ impl Node {
         let mut after = Vec::new();
         for message in messages {
             let may = at_once && leaves_at_once(message.get_msg_type());
-            if let Some(outgoing) = self.outgoing(&message, log, &mut out) {
-                (if may { &mut out.now } else { &mut after }).push(outgoing);
-            }
+            let outgoing = self.outgoing(&message, log, &mut out);
+            let outgoing = outgoing.into_iter().flat_map(Outgoing::cut);
+            (if may { &mut out.now } else { &mut after }).extend(outgoing);
         }
         out.items = self.items(&entries)?;
         if votes || (!out.items.is_empty() && hard != self.hard) {
@@ -169,12 +224,26 @@ impl Node {
         }
         if let Some(number) = durable {
             self.raw.on_persist_ready(number - self.first_number);
+            // The log has them.
+            let persisted = self.raw.raft.raft_log.persisted;
+            self.stash = self.stash.split_off(&(persisted + 1));
         }
         out
     }
 
-    /// The hard state as it is now: for a checkpoint, as a commit alone is not given out as an item.
-    pub fn hard_state(&self) -> HardState {
+    /// A commit alone is given out with no ready: this item says it, for whoever writes a checkpoint.
+    pub fn commit_item(&self) -> Item {
+        let log = &self.raw.raft.raft_log;
+        let commit = Index(log.committed.min(log.persisted)).max(self.hard.commit);
+        HardState {
+            commit,
+            ..self.hard
+        }
+        .to_item(self.group)
+    }
+
+    /// The hard state as it is now.
+    pub(crate) fn hard_state(&self) -> HardState {
         let hard = self.raw.raft.hard_state();
         HardState {
             term: Term(hard.term),
@@ -235,10 +304,10 @@ impl Node {
     fn items(&mut self, entries: &[eraftpb::Entry]) -> Result<Vec<Item>> {
         let mut out = Vec::with_capacity(entries.len() + 1);
         for entry in entries {
-            let stashed = self.stash.remove(&entry.index);
+            let stashed = self.stash.get(&entry.index);
             let payload = stashed.filter(|(term, _)| *term == entry.term);
             let payload = match payload {
-                Some((_, payload)) => payload,
+                Some((_, payload)) => payload.clone(),
                 None if has_no_payload(entry) => Bytes::new(),
                 None => {
                     let what = format!("entry {} has lost its payload", entry.index);

@@ -55,6 +55,7 @@ impl Dir {
             depth: 2,
             file_bytes: FILE_BYTES,
             reserved_files: 0,
+            memory_bytes: 1 << 20,
             seed,
         };
         RaftLog::open(Posix::shared(), &self.log, options, 0).unwrap()

@@ -15,6 +15,8 @@ use crate::store::data::Data;
 use crate::store::flush::ApplySync;
 use crate::wire::client::{Outcome, Piece, Reason, Span, What};
 
+mod limits;
+
 const CLUSTER: Uuid = Uuid([7; 16]);
 const GROUP: Group = Group(1);
 const CHUNKS: u32 = 2;
@@ -74,6 +76,10 @@ impl Cluster {
         cluster
     }
 
+    fn core(&mut self, n: usize) -> &mut Core {
+        &mut self.up[n].as_mut().unwrap().core
+    }
+
     fn start(&mut self, n: usize) {
         let fs: Arc<dyn FileSystem> = Posix::shared();
         let seed = self.rng.next_u64();
@@ -83,6 +89,7 @@ impl Cluster {
             group: GROUP,
             replica: n as u64 + 1,
             members: Members::of(&[1, 2, 3]),
+            chunks_max: CHUNKS,
         };
         let reader = data.reader();
         let core = Core::open(

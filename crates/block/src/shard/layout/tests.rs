@@ -116,7 +116,13 @@ fn a_page_newer_than_the_log_is_refused() {
         chunk: crate::ids::Chunk(1),
         block: crate::ids::Block(1),
     };
-    dirty.apply(Index(2), Term(1), [(key, Content::Zero)]);
+    let content = Content::Data {
+        bytes: io::AlignedBuf::zeroed(crate::ids::BLOCK, io::buffer::PAGE)
+            .unwrap()
+            .into(),
+        crc: 1,
+    };
+    dirty.apply(Index(2), Term(1), [(key, content)]);
     let marked = dirty.mark().unwrap();
     let written = opened.data.write_back(vec![marked], &mut |_| ()).unwrap();
     assert_eq!(written.sync().unwrap().len(), 1);

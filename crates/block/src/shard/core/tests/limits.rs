@@ -1,0 +1,485 @@
+//! What happens at the limits: too much at once, nothing written back, a log without room, clocks that stop.
+
+use super::*;
+use crate::group::message::Body;
+use crate::ids::{Index, Term};
+use crate::raftlog::batch::{Item, Kind};
+
+fn span(chunk: u32, offset: u32, len: u32) -> Span {
+    Span {
+        chunk: Chunk(chunk),
+        offset,
+        len,
+    }
+}
+
+fn write(span: Span, byte: u8) -> What {
+    let mut payload = AlignedBuf::zeroed(span.len as usize, 4096).unwrap();
+    payload.fill(byte);
+    let crcs: Vec<u32> = crate::wire::client::crcs_at(span.offset, &payload).collect();
+    What::Write {
+        span,
+        crcs: crcs.into(),
+        payload: payload.into(),
+    }
+}
+
+fn attached(seed: u64) -> (Cluster, Client) {
+    let mut c = Cluster::new(seed);
+    let mut client = Client::new(1);
+    assert_eq!(client.ask(&mut c, &What::Attach, false), Outcome::Done);
+    (c, client)
+}
+
+fn request(client: &mut Client, what: What) -> Request {
+    let seq = if what.is_change() { client.next } else { 0 };
+    client.next += u64::from(seq > 0);
+    client.next_id += 1;
+    Request {
+        id: client.next_id,
+        group: GROUP,
+        tree: Tree(1),
+        layer: Layer(1),
+        origin: Origin {
+            epoch: Epoch(client.epoch),
+            attachment: Attachment(u64::from(client.epoch)),
+            seq,
+            lowest_open: 1,
+        },
+        what,
+    }
+}
+
+/// What came at once went to one batch, however large, and the store was out.
+#[test]
+fn many_large_writes_at_once_go_to_several_batches() {
+    let (mut c, mut client) = attached(3);
+    let leader = c.leader().unwrap();
+    // Files of the log have 4 MiB.
+    let events: Vec<Event> = (0..8)
+        .map(|n| Event::Request {
+            client: 1,
+            request: request(&mut client, write(span(0, n << 20, 1 << 20), n as u8 + 1)),
+        })
+        .collect();
+    let now = c.now;
+    c.core(leader).step_all(now, events);
+    assert!(c.core(leader).failure().is_none());
+    while let Some(command) = c.core(leader).next_command() {
+        c.todo.push((leader, command));
+    }
+    let mut answers = 0;
+    for _ in 0..20_000 {
+        c.turn();
+        answers += c
+            .answers
+            .drain(..)
+            .filter(|a| a.outcome == Outcome::Done)
+            .count();
+        if answers == 8 {
+            break;
+        }
+    }
+    // With 256 MiB of dirty blocks allowed these stay below; the log has room for them after checkpoints only.
+    assert!(answers >= 3, "{answers}");
+    for n in 0..3 {
+        assert!(c.core(n).failure().is_none());
+    }
+}
+
+#[test]
+fn a_write_of_too_many_blocks_is_refused() {
+    let (mut c, mut client) = attached(3);
+    let outcome = client.ask(&mut c, &write(span(0, 7, 1 << 20), 1), false);
+    let Outcome::Refused(Reason::Io(text)) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert!(text.contains("257 blocks: 256 at most"), "{text}");
+}
+
+/// A write to a chunk for which there was no slot was applied, and could never be written back.
+#[test]
+fn a_chunk_beyond_those_granted_is_refused_before_it_is_written() {
+    let (mut c, mut client) = attached(4);
+    for chunk in 0..CHUNKS {
+        let what = write(span(chunk, 0, 4096), 1);
+        assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
+    }
+    let beyond = span(CHUNKS, 0, 4096);
+    for what in [write(beyond, 1), write(span(CHUNKS, 5, 100), 1)] {
+        let outcome = client.ask(&mut c, &what, false);
+        assert_eq!(outcome, Outcome::Refused(Reason::NoSpace));
+        client.next -= 1;
+    }
+    // Zeros take no space, and what is there can be written as before.
+    for what in [
+        What::Zero(beyond),
+        What::Trim(beyond),
+        write(span(0, 0, 4096), 2),
+    ] {
+        assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
+    }
+    for n in 0..3 {
+        c.kill(n);
+        c.start(n);
+    }
+    let outcome = client.ask(&mut c, &write(beyond, 1), false);
+    assert_eq!(
+        outcome,
+        Outcome::Refused(Reason::NoSpace),
+        "after a restart"
+    );
+}
+
+#[test]
+fn a_store_with_too_few_slots_for_its_groups_is_refused() {
+    let mut c = Cluster::new(3);
+    c.kill(0);
+    let fs: Arc<dyn FileSystem> = Posix::shared();
+    let dir = c.dirs[0].path().join("s");
+    let assignment = |group, chunks_max| Assignment {
+        group: Group(group),
+        replica: 1,
+        members: Members::of(&[1, 2, 3]),
+        chunks_max,
+    };
+    let policy = c.policy;
+    let mut open = |groups: &[Assignment]| {
+        let opened = Store::open(&fs, &dir, CLUSTER, 2, 1).unwrap();
+        let reader = opened.data.reader();
+        let core = Core::open(opened.store, opened.log, reader, policy, groups, &mut c.rng);
+        core.map(drop).map_err(|e| e.to_string())
+    };
+    let e = open(&[assignment(1, CHUNKS), assignment(2, 1)]).unwrap_err();
+    assert!(e.contains("may have 3 chunks, and it has 2 slots"), "{e}");
+    let many: Vec<Assignment> = (1..30).map(|g| assignment(g, 0)).collect();
+    let e = open(&many).unwrap_err();
+    assert!(e.contains("has 29 groups"), "{e}");
+    open(&[assignment(1, CHUNKS)]).unwrap();
+}
+
+/// A read of a block that was written back meanwhile found other bytes than it looked for, and said damage.
+#[test]
+fn a_read_beside_a_write_back_finds_the_newer_bytes() {
+    for settled in [false, true] {
+        let (mut c, mut client) = attached(6);
+        let what = write(span(0, 0, 8192), 1);
+        assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
+        let leader = c.leader().unwrap();
+        settle(&mut c, leader);
+        let asked = request(&mut client, What::Read(span(0, 0, 8192)));
+        let id = asked.id;
+        let (now, client_id) = (c.now, 1);
+        c.core(leader).step(
+            now,
+            Event::Request {
+                client: client_id,
+                request: asked,
+            },
+        );
+        let mut read = None;
+        while let Some(command) = c.core(leader).next_command() {
+            match command {
+                Command::Read { .. } => {
+                    assert!(read.replace(command).is_none(), "one for both blocks");
+                }
+                other => c.todo.push((leader, other)),
+            }
+        }
+        let Some(Command::Read { token, offset, len }) = read else {
+            panic!("it is in the data file");
+        };
+        assert_eq!(len, 8192);
+        // The first block is written again, and written back.
+        let what = write(span(0, 0, 4096), 2);
+        assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
+        if settled {
+            settle(&mut c, leader);
+        }
+        let mut buf = AlignedBuf::zeroed(len, 4096).unwrap();
+        let reader = c.up[leader].as_ref().unwrap().data.reader();
+        io::read_exact_at(&**reader.file(), &mut buf, offset).unwrap();
+        // As it may be found while it is written.
+        buf[..512].fill(2);
+        buf[512..4096].fill(1);
+        c.event(leader, Event::Read(token, Ok(buf)));
+        let answer = loop {
+            if let Some(at) = c.answers.iter().position(|a| a.id == id) {
+                break c.answers.swap_remove(at);
+            }
+            c.turn();
+        };
+        let Outcome::Data { pieces, .. } = answer.outcome else {
+            panic!("{:?}", answer.outcome);
+        };
+        let mut all = Vec::new();
+        for piece in pieces {
+            if let Piece::Data(bytes) = piece {
+                all.extend_from_slice(&bytes);
+            }
+        }
+        assert_eq!(all, [vec![2; 4096], vec![1; 4096]].concat());
+    }
+}
+
+/// Runs until nothing of a store is dirty.
+fn settle(c: &mut Cluster, n: usize) {
+    for _ in 0..20_000 {
+        if c.core(n).dirty_bytes() == 0 {
+            return;
+        }
+        c.turn();
+    }
+    panic!("never written back");
+}
+
+/// Bytes that are damaged on disk are named as such, and nothing waits for them for ever.
+#[test]
+fn damage_is_answered_as_damage() {
+    let (mut c, mut client) = attached(6);
+    let what = write(span(0, 0, 4096), 1);
+    assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
+    let leader = c.leader().unwrap();
+    settle(&mut c, leader);
+    let data = c.dirs[leader].path().join("s").join("data");
+    let bytes = std::fs::read(&data).unwrap();
+    let at = bytes
+        .windows(4096)
+        .position(|w| w.iter().all(|&b| b == 1))
+        .unwrap();
+    let file = Posix.open(&data, io::OpenHow::UPDATE).unwrap();
+    io::write_all_at(&*file, &[9; 16], at as u64 + 50, io::WriteSync::None).unwrap();
+    file.sync(io::SyncKind::All).unwrap();
+    for what in [What::Read(span(0, 0, 4096)), write(span(0, 9, 9), 1)] {
+        let outcome = client.ask(&mut c, &what, false);
+        assert_eq!(outcome, Outcome::Refused(Reason::Corrupt), "{what:?}");
+        client.next -= u64::from(what.is_change());
+    }
+    let what = write(span(0, 0, 4096), 3);
+    assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
+}
+
+/// A write-back that failed was begun again at once, without end.
+#[test]
+fn a_write_back_that_fails_is_tried_again_after_pauses_and_not_for_ever() {
+    let (mut c, mut client) = attached(4);
+    let leader = c.leader().unwrap();
+    let mut tries = 0;
+    let begun = c.now;
+    let what = write(span(0, 0, 128 << 10), 1);
+    assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
+    while c.core(leader).failure().is_none() {
+        let now = c.now;
+        let core = c.core(leader);
+        while let Some(command) = core.next_command() {
+            let Command::WriteBack(marked, _) = command else {
+                continue;
+            };
+            tries += 1;
+            let error = Error::aborted("planted");
+            core.step(now, Event::NotWritten(Failed { error, marked }));
+        }
+        c.now += TICK;
+        let now = c.now;
+        c.core(leader).step(now, Event::Tick);
+        let mine = |(n, command): &(usize, Command)| {
+            *n == leader && matches!(command, Command::WriteBack(..))
+        };
+        if let Some(at) = c.todo.iter().position(mine) {
+            let (_, Command::WriteBack(marked, _)) = c.todo.remove(at) else {
+                unreachable!()
+            };
+            tries += 1;
+            let error = Error::aborted("planted");
+            let now = c.now;
+            c.core(leader)
+                .step(now, Event::NotWritten(Failed { error, marked }));
+        }
+        assert!(c.now < begun + Duration::from_secs(300));
+    }
+    assert_eq!(tries, WRITE_BACKS_MAX);
+    assert!(c.now > begun + Duration::from_secs(20));
+    let e = c.core(leader).failure().unwrap().to_string();
+    assert!(
+        e.contains("planted") && e.contains("replace the disk"),
+        "{e}"
+    );
+}
+
+/// A follower whose process had been stopped counted all ticks that it had missed, and gave its vote to another
+/// while the lease of its leader ran.
+#[test]
+fn missed_ticks_are_no_time_since_the_last_heartbeat() {
+    let (mut c, _) = attached(4);
+    let leader = c.leader().unwrap();
+    let follower = (leader + 1) % 3;
+    let now = c.now + TICK * 50;
+    let term = c.core(follower).member(GROUP).unwrap().node().term();
+    for _ in 0..50 {
+        c.core(follower).step(now, Event::Tick);
+    }
+    assert_eq!(c.core(follower).member(GROUP).unwrap().node().term(), term);
+    let is_vote = |command: Command| match command {
+        Command::Send { outgoing, .. } => matches!(outgoing.message.body, Body::Vote { .. }),
+        _ => false,
+    };
+    let core = c.core(follower);
+    assert!(!std::iter::from_fn(|| core.next_command()).any(is_vote));
+}
+
+/// An entry that no replica can apply went into the log, and took each store out that read it.
+#[test]
+fn an_entry_that_cannot_be_applied_does_not_come_into_the_log() {
+    let (mut c, _) = attached(4);
+    let leader = c.leader().unwrap();
+    let follower = (leader + 1) % 3;
+    let (term, last) = {
+        let node = c.core(leader).member(GROUP).unwrap().node();
+        (node.term(), node.last())
+    };
+    let append = |inline: &'static [u8]| Event::Message {
+        group: GROUP,
+        message: Message {
+            from: leader as u64 + 1,
+            to: follower as u64 + 1,
+            term,
+            body: Body::Append {
+                index: last,
+                log_term: term,
+                commit: last,
+                entries: vec![crate::group::message::Entry {
+                    index: Index(last.0 + 1),
+                    term,
+                    is_change: false,
+                    inline: Bytes::from_static(inline),
+                }],
+            },
+        },
+        payloads: vec![Bytes::new()],
+    };
+    for _ in 0..200 {
+        c.turn();
+    }
+    let before = c.core(follower).member(GROUP).unwrap().node().last();
+    let now = c.now;
+    c.core(follower).step(now, append(b"no command"));
+    assert_eq!(
+        c.core(follower).member(GROUP).unwrap().node().last(),
+        before
+    );
+}
+
+/// A log without room kept heartbeats, votes and applies of all groups back.
+#[test]
+fn a_log_without_room_keeps_nothing_else_waiting() {
+    let (mut c, mut client) = attached(4);
+    let leader = c.leader().unwrap();
+    // Nothing is written back from here on.
+    let mut n = 0;
+    let mut answer = Outcome::Done;
+    for _ in 0..200 {
+        let chunk = n % CHUNKS;
+        let what = write(span(chunk, (n % 8) << 19, 512 << 10), n as u8);
+        let asked = request(&mut client, what);
+        let id = asked.id;
+        let now = c.now;
+        c.core(leader).step(
+            now,
+            Event::Request {
+                client: 1,
+                request: asked,
+            },
+        );
+        let mut found = None;
+        for _ in 0..300 {
+            pump_without_write_back(&mut c);
+            if let Some(at) = c.answers.iter().position(|a| a.id == id) {
+                found = Some(c.answers.swap_remove(at).outcome);
+                break;
+            }
+        }
+        n += 1;
+        match found {
+            Some(Outcome::Done) => {}
+            other => {
+                answer = other.unwrap_or(Outcome::Refused(Reason::Busy));
+                break;
+            }
+        }
+    }
+    assert_eq!(answer, Outcome::Refused(Reason::Busy), "after {n}");
+    // The leader stays the leader, and reads are served.
+    let term = c.core(leader).member(GROUP).unwrap().node().term();
+    for _ in 0..100 {
+        c.now += TICK;
+        (0..3).for_each(|n| c.event(n, Event::Tick));
+        for _ in 0..40 {
+            pump_without_write_back(&mut c);
+        }
+    }
+    let node = c.core(leader).member(GROUP).unwrap().node();
+    assert_eq!((node.term(), node.has_applied_own_term()), (term, true));
+    client.at = leader;
+    let outcome = client.ask(&mut c, &What::Read(span(0, 0, 4096)), false);
+    assert!(matches!(outcome, Outcome::Data { .. }), "{outcome:?}");
+    // And it goes on once blocks are written back.
+    let outcome = client.ask(&mut c, &write(span(0, 0, 4096), 7), false);
+    assert_eq!(outcome, Outcome::Done);
+}
+
+fn pump_without_write_back(c: &mut Cluster) {
+    let held: Vec<_> = c
+        .todo
+        .extract_if(.., |(_, command)| matches!(command, Command::WriteBack(..)))
+        .collect();
+    if c.todo.is_empty() && c.wire.is_empty() {
+        c.todo.extend(held);
+        return;
+    }
+    c.turn();
+    c.todo.extend(held);
+}
+
+/// Commits alone were never written: after a restart a group knew of none that its leader had not told again.
+#[test]
+fn a_checkpoint_says_what_is_committed() {
+    let (mut c, mut client) = attached(4);
+    for n in 0..10 {
+        let what = write(span(0, n << 12, 4096), 1);
+        assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
+    }
+    let leader = c.leader().unwrap();
+    settle(&mut c, leader);
+    for _ in 0..500 {
+        c.turn();
+    }
+    let applied = c.core(leader).member(GROUP).unwrap().replica().synced();
+    let dir = c.dirs[leader].path().join("s");
+    c.kill(leader);
+    let fs: Arc<dyn FileSystem> = Posix::shared();
+    let opened = Store::open(&fs, &dir, CLUSTER, 2, 1).unwrap();
+    let group = opened.log.groups().get(GROUP).unwrap();
+    assert_eq!(group.synced().0, applied);
+    assert!(group.hard().commit >= applied, "{:?}", group.hard());
+}
+
+/// Not made by anybody, but by a broken tool: an item without a kind that groups give.
+#[test]
+fn hard_states_and_entries_are_all_that_groups_give() {
+    let item = Item {
+        kind: Kind::GroupState,
+        flags: 0,
+        group: GROUP,
+        index: Index(0),
+        term: Term(0),
+        inline: Bytes::new(),
+        payload: Bytes::new(),
+    };
+    let mut c = Cluster::new(1);
+    let now = c.now;
+    let core = c.core(0);
+    core.held.push(GROUP, vec![item], None);
+    core.step(now, Event::Tick);
+    let e = core.failure().unwrap().to_string();
+    assert!(e.contains("without a ticket"), "{e}");
+}

@@ -1,0 +1,285 @@
+//! Blocks that are read: where they are, what comes from the data file, and what it is read for.
+
+use std::collections::VecDeque;
+
+use base::checksum::crc32c;
+use base::{Error, Result};
+use bytes::Bytes;
+use io::{AlignedBuf, buffer::PAGE};
+
+use super::super::core::Command;
+use super::locks::Lock;
+use super::{Asked, Member, range_of, refuse, reply};
+use crate::group::apply::Found;
+use crate::group::command::{self, Op, Range};
+use crate::ids::BLOCK;
+use crate::store::data::{Held, Reader};
+use crate::store::dirty::{Content, Key};
+use crate::wire::client::{Outcome, Piece, Reason, Request, Response, Run, Span, What};
+
+/// The most blocks of one read of the data file: 1 MiB.
+const READ_BLOCKS: usize = 256;
+
+/// A part of what is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Hole,
+    Here(Bytes),
+    /// From this place of the data file, with the crc that it must have.
+    Coming {
+        offset: u64,
+        crc: u32,
+    },
+}
+
+/// Blocks that are being read.
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub(super) client: u64,
+    pub(super) request: Request,
+    range: Range,
+    parts: Vec<Part>,
+    /// Reads of the data file that are on their way.
+    left: usize,
+    failed: Option<Reason>,
+}
+
+impl Member {
+    /// Looks where the blocks are, and asks for those in the data file.
+    pub(super) fn serve(&mut self, asked: Asked, data: &Reader, out: &mut VecDeque<Command>) {
+        let Asked { client, request } = asked;
+        let span = request.what.span();
+        let range = range_of(&request, span);
+        if let What::Status(_) = request.what {
+            let runs = self.runs(range, span, data);
+            return reply(out, client, request.id, Outcome::Status(runs));
+        }
+        let parts: Vec<Part> = range.keys().map(|key| self.part(&key, data)).collect();
+        self.next_token += 1;
+        let id = self.next_token;
+        let mut reading = Reading {
+            client,
+            request,
+            range,
+            parts,
+            left: 0,
+            failed: None,
+        };
+        let all = reading.parts.len();
+        self.ask_for(id, &mut reading, 0..all, out);
+        if reading.left == 0 {
+            self.has_read(reading, out);
+        } else {
+            self.reading.insert(id, reading);
+        }
+    }
+
+    fn part(&self, key: &Key, data: &Reader) -> Part {
+        match self.replica.find(key, data) {
+            Found::Here(Content::Data { bytes, .. }) => Part::Here(bytes),
+            Found::Here(Content::Zero) | Found::File(Held::Zero | Held::Absent) => Part::Hole,
+            Found::File(Held::There { offset, crc }) => Part::Coming { offset, crc },
+        }
+    }
+
+    /// Reads the blocks of these parts that are in the data file; those behind each other at once.
+    fn ask_for(
+        &mut self,
+        id: u64,
+        reading: &mut Reading,
+        nths: std::ops::Range<usize>,
+        out: &mut VecDeque<Command>,
+    ) {
+        let mut run: Option<(u64, usize, usize)> = None;
+        let mut runs = Vec::new();
+        for nth in nths {
+            let Some(&Part::Coming { offset, .. }) = reading.parts.get(nth) else {
+                runs.extend(run.take());
+                continue;
+            };
+            match &mut run {
+                Some((from, _, count))
+                    if *from + (*count * BLOCK) as u64 == offset && *count < READ_BLOCKS =>
+                {
+                    *count += 1;
+                }
+                _ => runs.extend(run.replace((offset, nth, 1))),
+            }
+        }
+        runs.extend(run);
+        for (offset, first, count) in runs {
+            self.next_token += 1;
+            let token = self.next_token << 32 | u64::from(self.group.0);
+            self.tokens.insert(token, (id, first, count));
+            let len = count * BLOCK;
+            out.push_back(Command::Read { token, offset, len });
+            reading.left += 1;
+        }
+    }
+
+    fn runs(&self, range: Range, span: Span, data: &Reader) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        let (from, to) = (span.offset, span.offset + span.len);
+        for key in range.keys() {
+            let (hole, zero) = match self.replica.find(&key, data) {
+                Found::Here(Content::Data { .. }) | Found::File(Held::There { .. }) => {
+                    (false, false)
+                }
+                Found::Here(Content::Zero) | Found::File(Held::Zero | Held::Absent) => (true, true),
+            };
+            let at = key.block.0 * BLOCK as u32;
+            let len = (at + BLOCK as u32).min(to) - at.max(from);
+            match runs.last_mut().filter(|r| r.hole == hole) {
+                Some(run) => run.len += len,
+                None => runs.push(Run { len, hole, zero }),
+            }
+        }
+        runs
+    }
+
+    /// Blocks have come from the data file, or have not.
+    pub(in super::super) fn read_done(
+        &mut self,
+        token: u64,
+        result: Result<AlignedBuf>,
+        data: &Reader,
+        out: &mut VecDeque<Command>,
+    ) {
+        let Some((id, first, count)) = self.tokens.remove(&token) else {
+            return;
+        };
+        let Some(mut reading) = self.reading.remove(&id) else {
+            return;
+        };
+        reading.left -= 1;
+        match result {
+            Ok(buf) => {
+                let all = Bytes::from(buf);
+                for nth in first..first + count {
+                    let at = (nth - first) * BLOCK;
+                    let block = if all.len() >= at + BLOCK {
+                        all.slice(at..at + BLOCK)
+                    } else {
+                        Bytes::new()
+                    };
+                    self.block_read(id, &mut reading, nth, block, data, out);
+                }
+            }
+            Err(e) => reading.failed = Some(Reason::Io(e.to_string())),
+        }
+        if reading.left == 0 {
+            self.has_read(reading, out);
+        } else {
+            self.reading.insert(id, reading);
+        }
+    }
+
+    fn block_read(
+        &mut self,
+        id: u64,
+        reading: &mut Reading,
+        nth: usize,
+        block: Bytes,
+        data: &Reader,
+        out: &mut VecDeque<Command>,
+    ) {
+        let (Some(part), Some(key)) = (reading.parts.get_mut(nth), reading.range.keys().nth(nth))
+        else {
+            return;
+        };
+        match *part {
+            Part::Coming { crc, .. } if crc32c(&block) == crc => *part = Part::Here(block),
+            _ => {
+                // It may have been written back while it was read: then it is found elsewhere, or with another crc.
+                let now = self.part(&key, data);
+                if now == *part {
+                    reading.failed = Some(Reason::Corrupt);
+                    return;
+                }
+                *part = now;
+                self.ask_for(id, reading, nth..nth + 1, out);
+            }
+        }
+    }
+
+    /// All blocks are there.
+    fn has_read(&mut self, reading: Reading, out: &mut VecDeque<Command>) {
+        let Reading {
+            client,
+            request,
+            range,
+            parts,
+            failed,
+            ..
+        } = reading;
+        let span = request.what.span();
+        if let Some(reason) = failed {
+            if request.what.is_change() {
+                self.locks.end(Lock {
+                    range,
+                    is_merge: true,
+                });
+            }
+            return refuse(out, client, request.id, reason);
+        }
+        if request.what.is_change() {
+            return self.merge(client, &request, parts, out);
+        }
+        let (from, to) = (span.offset as usize, (span.offset + span.len) as usize);
+        let mut pieces: Vec<Piece> = Vec::new();
+        for (nth, part) in parts.into_iter().enumerate() {
+            let at = (range.first.0 as usize + nth) * BLOCK;
+            let (start, end) = (from.max(at) - at, (to - at).min(BLOCK));
+            match (part, pieces.last_mut()) {
+                (Part::Here(bytes), _) => pieces.push(Piece::Data(bytes.slice(start..end))),
+                (_, Some(Piece::Hole(len))) => *len += (end - start) as u32,
+                _ => pieces.push(Piece::Hole((end - start) as u32)),
+            }
+        }
+        let response = Response::data(request.id, span.offset, pieces);
+        out.push_back(Command::Reply { client, response });
+    }
+
+    /// Puts a change of parts of blocks into what they hold, and proposes whole blocks.
+    fn merge(
+        &mut self,
+        client: u64,
+        request: &Request,
+        parts: Vec<Part>,
+        out: &mut VecDeque<Command>,
+    ) {
+        let span = request.what.span();
+        let lock = Lock {
+            range: range_of(request, span),
+            is_merge: true,
+        };
+        match merged(request, &parts, span) {
+            Ok(bytes) => {
+                let payload = Bytes::from(bytes);
+                let crcs = command::crcs_of(&payload);
+                self.propose(client, request, Op::Write, Some(lock), &crcs, payload, out);
+            }
+            Err(e) => {
+                self.locks.end(lock);
+                refuse(out, client, request.id, Reason::Io(e.to_string()));
+            }
+        }
+    }
+}
+
+fn merged(request: &Request, parts: &[Part], span: Span) -> Result<AlignedBuf> {
+    let mut all = AlignedBuf::zeroed(parts.len() * BLOCK, PAGE)?;
+    for (block, part) in all.chunks_exact_mut(BLOCK).zip(parts) {
+        if let Part::Here(bytes) = part {
+            block.copy_from_slice(bytes);
+        }
+    }
+    let start = span.offset as usize % BLOCK;
+    let into = all.get_mut(start..start + span.len as usize);
+    let into = into.ok_or_else(|| Error::broken("a change reaches beyond its blocks"))?;
+    match &request.what {
+        What::Write { payload, .. } => into.copy_from_slice(payload),
+        _ => into.fill(0),
+    }
+    Ok(all)
+}
