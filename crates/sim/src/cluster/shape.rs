@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base::rng::Rng;
 use block::client::map::{Map, Striping};
-use block::ids::{Group, Layer, Tree};
+use block::ids::{Chunk, Group, Layer, Tree};
 use block::store::flush::{ApplySync, Policy};
 
 use super::network::{Delay, Link, Mode};
@@ -217,6 +217,15 @@ impl Shape {
     /// Units of a volume.
     pub fn units(&self, volume: usize) -> u64 {
         self.volumes[volume].size() / 4096 * BLOCK_UNITS
+    }
+
+    /// How many chunks a group may get.
+    pub fn chunks_of(&self, group: Group) -> u32 {
+        let of = |map: &Map| {
+            let chunks = (0..map.chunks() as u32).map(Chunk);
+            chunks.filter(|&chunk| map.group(chunk) == group).count()
+        };
+        self.volumes.iter().map(of).sum::<usize>() as u32
     }
 
     /// How many chunks a store may get.

@@ -170,6 +170,7 @@ impl Node {
             group,
             replica: store_name,
             members: Members::of(stores),
+            chunks_max: shape.chunks_of(group),
         });
         let mine: Vec<Assignment> = mine.collect();
         let log_file = log.file_number();
@@ -382,7 +383,7 @@ impl Node {
 
 /// Whether what a process has written is durable when it is killed. A store that opens behind a kill believes
 /// what it reads, and a power cut behind that may take it.
-const SETTLES_AFTER_KILL: bool = true;
+const SETTLES_AFTER_KILL: bool = false;
 
 fn read(data: &Data, offset: u64, len: usize) -> Result<AlignedBuf> {
     let mut buf = AlignedBuf::zeroed(len, 4096)?;
