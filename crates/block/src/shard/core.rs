@@ -287,6 +287,7 @@ impl Core {
             return Ok(());
         }
         self.last_tick = Some(now);
+        self.cut_proven()?;
         self.members.values_mut().try_for_each(|m| m.tick(now))
     }
 
@@ -363,17 +364,25 @@ impl Core {
                 member.truncated(Index(keep_from.0.saturating_sub(1)));
             }
         }
-        if self.log.fill() > 0.5 {
-            for (group, through) in self.log.truncate_proven()? {
-                if let Some(member) = self.members.get_mut(&group) {
-                    member.truncated(through);
-                }
-            }
-        }
+        self.cut_proven()?;
         if let Some(again) = landed.again {
             self.commands.push_back(Command::Log(again));
         }
         self.store.note_log_file(&self.log)
+    }
+
+    /// Gives up what is kept for followers, if the log runs full.
+    fn cut_proven(&mut self) -> Result<()> {
+        if self.log.fill() <= 0.5 {
+            return Ok(());
+        }
+        for (group, through) in self.log.truncate_proven()? {
+            if let Some(member) = self.members.get_mut(&group) {
+                member.truncated(through);
+            }
+        }
+        self.is_blocked &= !self.log.has_room(BATCH_REST);
+        Ok(())
     }
 
     fn written_back(&mut self, tickets: Vec<(SyncTicket, SyncSlot)>) -> Result<()> {

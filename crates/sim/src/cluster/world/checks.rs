@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use base::checksum::crc32c;
 use block::group::apply::Found;
-use block::ids::{Block, Chunk, Group};
-use block::store::data::Held;
+use block::ids::{Block, Chunk, Group, Index};
+use block::raftlog::groups::GroupLog;
+use block::store::data::{Held, Reader};
 use block::store::dirty::{Content, Key};
 
 use super::super::history::{Action, Operation, Outcome, Ticket};
@@ -111,11 +112,7 @@ impl World {
         self.coverage.truncations += u64::from(before.is_some_and(|b| b < first));
         let reader = process.reader();
         let applied = member.replica().applied().0;
-        // Behind a crash the data file may hold any part of what is applied again.
-        let is_whole = reader
-            .last_indices()
-            .get(&group)
-            .is_none_or(|last| last.0 <= applied);
+        let is_whole = is_whole(&reader, group, Index(applied));
         let mut hash = 1;
         for map in &self.shape.volumes {
             hash = mix(hash, u64::from(member.replica().epoch(map.tree()).0));
@@ -197,8 +194,12 @@ impl World {
                 };
                 if let Some(member) = process.core.member(group) {
                     let raft = member.node();
+                    let of_log = process.core.log().groups().get(group);
+                    let first = of_log.map_or(Index(0), GroupLog::first);
+                    let file = of_log.and_then(|g| g.entry(first)).map(|e| e.file);
                     out += &format!(
-                        "{:?} term {} leader {:?} applied {} commit {} last {} log {:.2} full, {} dirty, {} in flight {:?}",
+                        "{:?} term {} leader {:?} applied {} commit {} last {} log {:.2} full, {} dirty, {} in flight, first entry {first} in \
+                         file {file:?} of {}, synced {:?} {:?}",
                         raft.role(),
                         raft.term(),
                         raft.leader(),
@@ -208,6 +209,8 @@ impl World {
                         process.core.log().fill(),
                         process.core.dirty_bytes(),
                         process.core.log().flying(),
+                        process.core.log().file_number(),
+                        of_log.map(GroupLog::synced),
                         raft.progress(),
                     );
                 }
@@ -256,6 +259,9 @@ impl World {
                 let Some(member) = process.core.member(group) else {
                     continue;
                 };
+                if !is_whole(&reader, group, member.replica().applied()) {
+                    continue;
+                }
                 for key in &keys {
                     // What is dirty, or on its way, is of no account.
                     if let Found::File(Held::There { offset, crc }) =
@@ -296,6 +302,13 @@ impl World {
         self.coverage.undecided = tally.undecided.len() as u64;
         Ok(())
     }
+}
+
+/// Whether nothing of the data file is newer than what the replica has applied. Behind a crash it may hold any part of
+/// what is applied again.
+fn is_whole(reader: &Reader, group: Group, applied: Index) -> bool {
+    let last = reader.last_indices().get(&group).copied();
+    last.is_none_or(|last| last <= applied)
 }
 
 /// Notes what a replica has at an entry: what differs from another's.
