@@ -12,6 +12,10 @@ pub trait Clock: Send + Sync + Debug {
     fn wall_micros(&self) -> u64;
     /// Nanoseconds since some fixed point; never goes backwards.
     fn monotonic_nanos(&self) -> u64;
+    /// The same, and it runs on while the machine sleeps: what another machine may rely on.
+    fn boot_nanos(&self) -> u64 {
+        self.monotonic_nanos()
+    }
     /// Nanoseconds that the calling thread has run; always 0 where time is simulated.
     fn thread_cpu_nanos(&self) -> u64 {
         0
@@ -64,6 +68,11 @@ impl Clock for SystemClock {
 
     fn monotonic_nanos(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
+    }
+
+    fn boot_nanos(&self) -> u64 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
     }
 
     fn thread_cpu_nanos(&self) -> u64 {

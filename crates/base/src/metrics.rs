@@ -20,6 +20,8 @@ pub enum Kind {
     Gauge,
     /// Quantiles, a sum and a count.
     Summary,
+    /// Counts up to bounds, a sum and a count.
+    Histogram,
 }
 
 impl Kind {
@@ -28,6 +30,7 @@ impl Kind {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
             Self::Summary => "summary",
+            Self::Histogram => "histogram",
         }
     }
 }
@@ -57,7 +60,7 @@ impl Metrics {
         self.sample_of("", labels, value);
     }
 
-    /// A sample of a summary: `suffix` is `_sum` or `_count`.
+    /// A sample of a summary or a histogram: `suffix` is `_sum`, `_count` or `_bucket`.
     pub fn sample_of(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
         let mut all = String::new();
         for (name, text) in labels {

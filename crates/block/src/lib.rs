@@ -21,5 +21,7 @@ pub mod nbd;
 pub mod raftlog;
 mod sealed;
 pub mod shard;
+pub mod stats;
 pub mod store;
+pub mod wake;
 pub mod wire;

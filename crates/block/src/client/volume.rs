@@ -173,6 +173,11 @@ impl Volume {
         self.fenced.is_some()
     }
 
+    /// The epoch under which somebody else has attached the volume.
+    pub fn fenced(&self) -> Option<Epoch> {
+        self.fenced
+    }
+
     /// Begins an operation; it is completed once, at any time later.
     pub fn submit(&mut self, token: Token, op: Op) {
         let (offset, len) = range(&op);

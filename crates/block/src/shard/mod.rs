@@ -1,7 +1,14 @@
 //! A store in a process: its directory, and the one thread that owns it.
 #![deny(clippy::indexing_slicing)]
 
+mod connection;
 pub mod core;
+pub mod flusher;
 mod held;
 pub mod layout;
+mod links;
 pub mod member;
+pub mod run;
+pub mod stats;
+
+pub use links::Say;

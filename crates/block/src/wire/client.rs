@@ -22,12 +22,12 @@ use base::{Error, Result};
 use bytes::Bytes;
 use std::sync::Arc;
 
-use super::frame::{Frame, Lane, PAYLOAD_BYTES_MAX, kind};
+use super::frame::{Frame, Lane, kind};
 use crate::group::command::Origin;
 use crate::ids::{Attachment, BLOCK, CHUNK_BLOCKS, Chunk, Epoch, Group, Layer, Tree};
 
 /// The most bytes of a request's payload, and of what it reads.
-pub const BYTES_MAX: u32 = PAYLOAD_BYTES_MAX as u32;
+pub const BYTES_MAX: u32 = 1 << 20;
 /// Bytes of a chunk.
 pub const CHUNK_BYTES: u32 = CHUNK_BLOCKS * BLOCK as u32;
 /// The most bytes of the text of a refusal.

@@ -23,8 +23,8 @@ pub const HEAD: usize = 64;
 pub const VERSION: u16 = 1;
 /// The most bytes of a frame's fields.
 pub const FIELDS_BYTES_MAX: usize = 64 << 10;
-/// The most bytes of a frame's payload.
-pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
+/// The most bytes of a frame's payload: two of the largest requests.
+pub const PAYLOAD_BYTES_MAX: usize = 2 << 20;
 
 const MAGIC: [u8; 4] = *b"ISfr";
 /// Where the bytes begin that the crc covers.
@@ -40,6 +40,8 @@ pub mod kind {
     pub const REQUEST: u16 = 16;
     /// The answer to it.
     pub const RESPONSE: u16 = 17;
+    /// Messages between replicas.
+    pub const RAFT: u16 = 32;
 }
 
 /// What goes first where not all can: the first of these.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   client ── Request, Response ──┐
-//!                                 ├── Frame (head, fields, payload) ── Session (no I/O) ── a socket
+//!   raft ──── Message ────────────┼── Frame (head, fields, payload) ── Session (no I/O) ── Link: a socket
 //!   hello ────────────────────────┘
 //! ```
 //!
@@ -13,4 +13,6 @@
 pub mod client;
 pub mod frame;
 pub mod hello;
+pub mod link;
+pub mod raft;
 pub mod session;

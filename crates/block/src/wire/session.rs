@@ -454,7 +454,7 @@ mod tests {
         assert_eq!(order, want);
         assert!(a.has_room(Lane::Foreground));
         let mut long = big(1);
-        long.payload.push(vec![1].into());
+        long.payload.push(vec![1; (1 << 20) + 1].into());
         assert!(a.send(long).is_err());
     }
 

@@ -6,17 +6,13 @@ use raft::StateRole;
 use raft::eraftpb::{self, MessageType};
 
 use super::super::members::{Change, Members};
-use super::super::message::{Body, Entry, Message};
+use super::super::message::Message;
 use super::{Node, Role, Waiting, broken, convert};
 use crate::ids::{Group, Index, Term};
 use crate::raftlog::RaftLog;
 use crate::raftlog::batch::{Item, Kind};
 use crate::raftlog::groups::HardState;
 
-/// The most bytes of the payloads of an append with several entries.
-const APPEND_BYTES_MAX: usize = 512 << 10;
-/// The most bytes of what is inline.
-const APPEND_INLINE_MAX: usize = 32 << 10;
 /// The flag of an item that is a change of the members.
 pub(super) const FLAG_CHANGE: u8 = 1;
 
@@ -29,57 +25,6 @@ pub struct Outgoing {
     pub message: Message,
     /// The payload of each entry of an append.
     pub payloads: Vec<Bytes>,
-}
-
-impl Outgoing {
-    /// Several messages of at most [`APPEND_BYTES_MAX`] and [`APPEND_INLINE_MAX`] each, or of one entry.
-    fn cut(self) -> Vec<Self> {
-        let Body::Append {
-            index,
-            log_term,
-            commit,
-            entries,
-        } = self.message.body
-        else {
-            return vec![self];
-        };
-        let append = |at: (Index, Term), entries, payloads| Self {
-            to: self.to,
-            message: Message {
-                body: Body::Append {
-                    index: at.0,
-                    log_term: at.1,
-                    commit,
-                    entries,
-                },
-                ..self.message
-            },
-            payloads,
-        };
-        // What is inline and what is payload have bounds of their own in a frame.
-        let (mut out, mut at, mut inline, mut bytes) = (Vec::new(), (index, log_term), 0, 0);
-        let (mut some, mut some_payloads) = (Vec::new(), Vec::new());
-        for (entry, payload) in entries.into_iter().zip(self.payloads) {
-            let more = 64 + entry.inline.len();
-            let is_full =
-                inline + more > APPEND_INLINE_MAX || bytes + payload.len() > APPEND_BYTES_MAX;
-            if !some.is_empty() && is_full {
-                let last = some.last().map_or(at, |e: &Entry| (e.index, e.term));
-                out.push(append(
-                    at,
-                    std::mem::take(&mut some),
-                    std::mem::take(&mut some_payloads),
-                ));
-                (at, inline, bytes) = (last, 0, 0);
-            }
-            inline += more;
-            bytes += payload.len();
-            some.push(entry);
-            some_payloads.push(payload);
-        }
-        out.push(append(at, some, some_payloads));
-        out
-    }
 }
 
 /// An entry to be applied.
@@ -173,9 +118,9 @@ impl Node {
         let mut after = Vec::new();
         for message in messages {
             let may = at_once && leaves_at_once(message.get_msg_type());
-            let outgoing = self.outgoing(&message, log, &mut out);
-            let outgoing = outgoing.into_iter().flat_map(Outgoing::cut);
-            (if may { &mut out.now } else { &mut after }).extend(outgoing);
+            if let Some(outgoing) = self.outgoing(&message, log, &mut out) {
+                (if may { &mut out.now } else { &mut after }).push(outgoing);
+            }
         }
         out.items = self.items(&entries)?;
         if votes || (!out.items.is_empty() && hard != self.hard) {

@@ -1,0 +1,97 @@
+//! Connections of a store: who is on the other side, and what a client waits for.
+
+use std::collections::HashMap;
+
+use crate::wire::client::{BYTES_MAX, Request, What};
+use crate::wire::link::Link;
+
+/// The most bytes and requests of a client that are open: until some are answered it is not read from.
+const OPEN_BYTES_MAX: u64 = 64 << 20;
+const OPEN_MAX: usize = 16 << 10;
+
+/// Who is on the other side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Who {
+    /// It has not said so yet.
+    Unknown,
+    /// Another store.
+    Peer(u64),
+    /// A client, and by which name it goes.
+    Client(u64),
+}
+
+/// A request without an answer; times by the clock, 0 where it is not that far.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Open {
+    pub(super) is_write: bool,
+    pub(super) is_read: bool,
+    pub(super) bytes: u32,
+    pub(super) since: u64,
+    pub(super) logged: u64,
+    pub(super) landed: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) link: Link,
+    pub(super) who: Who,
+    /// The store that was dialed.
+    pub(super) dialed: Option<u64>,
+    /// When it was made.
+    pub(super) since: u64,
+    /// Whether it is on the list of those that have something to send.
+    pub(super) touched: bool,
+    pub(super) open: HashMap<u64, Open>,
+    open_bytes: u64,
+}
+
+impl Connection {
+    pub(super) fn new(link: Link, dialed: Option<u64>, since: u64) -> Self {
+        Self {
+            link,
+            who: Who::Unknown,
+            dialed,
+            since,
+            touched: false,
+            open: HashMap::new(),
+            open_bytes: 0,
+        }
+    }
+
+    /// Notes a request that came.
+    pub(super) fn begin(&mut self, request: &Request, now: u64) {
+        let is_write = request.what.is_change();
+        let is_read = matches!(request.what, What::Read(_));
+        // Zeros and trims carry nothing.
+        let bytes = match &request.what {
+            What::Write { payload, .. } => payload.len() as u32,
+            What::Read(span) => span.len.min(BYTES_MAX),
+            _ => 0,
+        };
+        let open = Open {
+            is_write,
+            is_read,
+            bytes,
+            since: now,
+            logged: 0,
+            landed: 0,
+        };
+        self.open_bytes += u64::from(bytes);
+        if let Some(older) = self.open.insert(request.id, open) {
+            self.open_bytes -= u64::from(older.bytes);
+        }
+    }
+
+    /// A request is answered.
+    pub(super) fn end(&mut self, id: u64) -> Option<Open> {
+        let open = self.open.remove(&id)?;
+        self.open_bytes -= u64::from(open.bytes);
+        Some(open)
+    }
+
+    /// Whether it is read from.
+    pub(super) fn wants_input(&self) -> bool {
+        self.open_bytes < OPEN_BYTES_MAX && self.open.len() < OPEN_MAX
+    }
+}

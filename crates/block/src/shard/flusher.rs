@@ -1,0 +1,232 @@
+//! The thread that writes back: the only owner of the data file.
+//!
+//! ```text
+//!   start(marked, speed) ──> write, paced ── sync each 16 MiB ──> last sync ──> WrittenBack, or why not
+//! ```
+//!
+//! Each start is answered exactly once, whatever happens: where the thread panics, what the data file holds is
+//! not known, and the answer says so.
+//!
+//! **Pace.** A paced write-back keeps to its rate, and lets the log's writes go first: before each write it waits,
+//! for 2 ms at most, until none is on its way. One that must be quick does not wait.
+//!
+//! **Syncs.** Each 16 MiB are made durable by themselves, so that the sync that everybody waits for never has
+//! more to do than that. What such a sync covers is written again by the replay after a crash, like all that is
+//! not in a checkpoint, so it needs no ticket.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use base::clock::Clock;
+use base::sync::thread::JoinHandle;
+use base::sync::{Mutex, PoisonError};
+use base::threads::Threads;
+use base::{Error, Result};
+use io::{File, IoPriority, RateLimiter, RateLimiterOptions, SyncKind};
+
+use super::core::Event;
+use crate::stats::Counter;
+use crate::store::data::Data;
+use crate::store::flush::Speed;
+use crate::store::sync::Marked;
+use crate::wake::Wake;
+
+/// Bytes behind which what was written is synced.
+const UNSYNCED_BYTES_MAX: u64 = 16 << 20;
+/// How long a paced write waits for writes of the log, at most, and how often it looks.
+const YIELD: Duration = Duration::from_millis(2);
+const YIELD_STEP: Duration = Duration::from_micros(100);
+
+/// What the thread and its owner share.
+#[derive(Debug)]
+struct Shared {
+    answers: Mutex<Vec<Event>>,
+    wake: Wake,
+    /// Writes of the log that are on their way.
+    foreground: AtomicU32,
+    is_stopping: AtomicBool,
+    clock: Arc<dyn Clock>,
+    written: Arc<Counter>,
+}
+
+impl Shared {
+    fn answer(&self, event: Event) {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.push(event);
+        drop(answers);
+        self.wake.wake();
+    }
+}
+
+type Job = (Vec<Marked>, Speed);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Flusher {
+    shared: Arc<Shared>,
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Flusher {
+    /// Starts the thread. `written` counts the bytes. Errors: there can be no more threads.
+    pub fn start(
+        data: Data,
+        clock: Arc<dyn Clock>,
+        threads: &dyn Threads,
+        written: Arc<Counter>,
+    ) -> Result<Self> {
+        let shared = Arc::new(Shared {
+            answers: Mutex::new(Vec::new()),
+            wake: Wake::new()?,
+            foreground: AtomicU32::new(0),
+            is_stopping: AtomicBool::new(false),
+            clock,
+            written,
+        });
+        let (jobs, todo) = channel();
+        let theirs = Arc::clone(&shared);
+        let run = Box::new(move || run(data, &todo, &theirs));
+        let thread = threads.start("flusher", run).map_err(|e| {
+            Error::new(base::ErrorKind::IoError, format!("no flusher: {e}")).because(e)
+        })?;
+        Ok(Self {
+            shared,
+            jobs: Some(jobs),
+            thread: Some(thread),
+        })
+    }
+
+    /// Begins a write-back. It is answered by [`Flusher::answers`].
+    pub fn begin(&self, marked: Vec<Marked>, speed: Speed) {
+        let sent = self.jobs.as_ref().map(|jobs| jobs.send((marked, speed)));
+        if !matches!(sent, Some(Ok(()))) {
+            self.shared.answer(Event::NotSynced(ended()));
+        }
+    }
+
+    /// Appends what became of write-backs.
+    pub fn answers(&self, out: &mut Vec<Event>) {
+        self.shared.wake.clear();
+        let answers = self.shared.answers.lock();
+        out.append(&mut answers.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// So many writes of the log are on their way now.
+    pub fn foreground(&self, writes: usize) {
+        let writes = u32::try_from(writes).unwrap_or(u32::MAX);
+        self.shared.foreground.store(writes, Ordering::Relaxed);
+    }
+
+    /// Readable while there are answers.
+    pub fn event(&self) -> BorrowedFd<'_> {
+        self.shared.wake.as_fd()
+    }
+}
+
+impl Drop for Flusher {
+    fn drop(&mut self) {
+        self.shared.is_stopping.store(true, Ordering::Relaxed);
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic was answered.
+            drop(thread.join());
+        }
+    }
+}
+
+fn ended() -> Error {
+    Error::broken("the thread that writes back has ended")
+}
+
+/// Answers in its stead where the thread panics.
+struct Guard<'a> {
+    shared: &'a Shared,
+    answer: Option<Event>,
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        let event = self.answer.take();
+        self.shared
+            .answer(event.unwrap_or_else(|| Event::NotSynced(ended())));
+    }
+}
+
+fn run(mut data: Data, todo: &Receiver<Job>, shared: &Shared) {
+    while let Ok((marked, speed)) = todo.recv() {
+        let mut guard = Guard {
+            shared,
+            answer: None,
+        };
+        guard.answer = Some(write_back(&mut data, marked, speed, shared));
+    }
+}
+
+fn write_back(data: &mut Data, marked: Vec<Marked>, speed: Speed, shared: &Shared) -> Event {
+    let file = Arc::clone(data.reader().file());
+    let mut pace = Pace {
+        shared,
+        file: &*file,
+        limiter: match speed {
+            Speed::Full => None,
+            Speed::Paced(rate) => {
+                let options = RateLimiterOptions {
+                    refill_period_us: 10_000,
+                    ..RateLimiterOptions::new(rate)
+                };
+                Some(RateLimiter::new(options, Arc::clone(&shared.clock)))
+            }
+        },
+        unsynced: 0,
+        failure: None,
+    };
+    let written = data.write_back(marked, &mut |bytes| pace.before(bytes));
+    if let Some(e) = pace.failure {
+        return Event::NotSynced(e);
+    }
+    match written {
+        Err(failed) => Event::NotWritten(failed),
+        Ok(written) => match written.sync() {
+            Ok(tickets) => Event::WrittenBack(tickets),
+            Err(e) => Event::NotSynced(e),
+        },
+    }
+}
+
+/// What happens before each write.
+struct Pace<'a> {
+    shared: &'a Shared,
+    file: &'a dyn File,
+    limiter: Option<RateLimiter>,
+    unsynced: u64,
+    /// Of a sync: nothing that is written behind it counts.
+    failure: Option<Error>,
+}
+
+impl Pace<'_> {
+    fn before(&mut self, bytes: u64) {
+        if self.unsynced + bytes > UNSYNCED_BYTES_MAX && self.failure.is_none() {
+            self.failure = self.file.sync(SyncKind::Data).err();
+            self.unsynced = 0;
+        }
+        self.unsynced += bytes;
+        self.shared.written.add(bytes);
+        let is_stopping = || self.shared.is_stopping.load(Ordering::Relaxed);
+        let Some(limiter) = self.limiter.as_ref().filter(|_| !is_stopping()) else {
+            return;
+        };
+        limiter.request(bytes, IoPriority::Low);
+        let begun = self.shared.clock.monotonic_nanos();
+        while self.shared.foreground.load(Ordering::Relaxed) > 0 && !is_stopping() {
+            let waited = self.shared.clock.monotonic_nanos().saturating_sub(begun);
+            if waited >= YIELD.as_nanos() as u64 {
+                return;
+            }
+            self.shared.clock.sleep(YIELD_STEP);
+        }
+    }
+}

@@ -1,0 +1,516 @@
+//! The sockets of a store: one connection with each other store, and those of clients.
+//!
+//! ```text
+//!   accept, dial ──> hello ──> a peer: messages of replicas      a client: requests, answers
+//! ```
+//!
+//! Of two stores the one with the lower number dials, again and again with pauses that grow. Whoever is of
+//! another cluster, is not what it should be, or sends what cannot be, is told so and closed; the reason is said.
+//!
+//! What is to be sent to a peer is gathered during a turn and leaves at its end, as one write where the socket
+//! takes it. A peer that is slow has a queue with a bound. What is over it is dropped, and Raft sends it again;
+//! signs of life have a queue of their own. A client that does not read its answers is closed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::mem;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use base::clock::Clock;
+use base::rng::Rng;
+use base::{Error, Result};
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use super::connection::{Connection, Open, Who};
+use super::core::Event;
+use super::stats::Stats;
+use crate::group::raft::Outgoing;
+use crate::ids::Group;
+use crate::wire::client::{Request, Response};
+use crate::wire::frame::{Frame, Lane, kind};
+use crate::wire::hello::{Hello, Role};
+use crate::wire::link::{Link, failed};
+use crate::wire::raft::{self, Gather};
+use crate::wire::session;
+
+/// What the poller names that is no connection.
+pub(super) const LISTENER: u64 = u64::MAX;
+/// The most connections.
+const CONNECTIONS_MAX: usize = 1024;
+/// How long the other side may take to say hello, ns.
+const HELLO_NANOS_MAX: u64 = 5_000_000_000;
+/// The first pause before a peer is dialed again, ns, and the longest.
+const PAUSE_NANOS: u64 = 50_000_000;
+const PAUSE_NANOS_MAX: u64 = 2_000_000_000;
+/// The most bytes that wait for a connection, by lane.
+const LANE_BYTES_MAX: [usize; 4] = [1 << 20, 32 << 20, 16 << 20, 16 << 20];
+
+/// Where what happens is said.
+pub type Say = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Another store.
+#[derive(Debug)]
+struct Peer {
+    address: SocketAddr,
+    /// The connection that said hello.
+    connection: Option<u64>,
+    /// Somebody is being dialed.
+    dialing: bool,
+    /// Failures since the last hello.
+    failures: u32,
+    dial_at: u64,
+    /// What is to be sent at the end of this turn, by lane.
+    gathers: [Gather; 2],
+    frames: Vec<Frame>,
+    touched: bool,
+}
+
+/// See the module.
+pub(super) struct Links {
+    me: Hello,
+    poller: OwnedFd,
+    listener: TcpListener,
+    accepts: bool,
+    peers: BTreeMap<u64, Peer>,
+    connections: HashMap<u64, Connection>,
+    next_id: u64,
+    /// Connections with something to send, or to be watched anew.
+    touched: Vec<u64>,
+    /// Peers that something was gathered for.
+    gathered: Vec<u64>,
+    frames: Vec<Frame>,
+    clock: Arc<dyn Clock>,
+    rng: Rng,
+    stats: Arc<Stats>,
+    say: Say,
+}
+
+impl Links {
+    /// Listens already; peers by their numbers. Errors: the system's.
+    pub(super) fn new(
+        me: Hello,
+        listener: TcpListener,
+        peers: &BTreeMap<u64, SocketAddr>,
+        clock: Arc<dyn Clock>,
+        stats: Arc<Stats>,
+        say: Say,
+    ) -> Result<Self> {
+        let poller = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(poll_failed)?;
+        let set = listener.set_nonblocking(true);
+        set.map_err(|e| failed("set up a listening socket", e))?;
+        let data = EventData::new_u64(LISTENER);
+        epoll::add(&poller, &listener, data, EventFlags::IN).map_err(poll_failed)?;
+        let peer = |address: &SocketAddr| Peer {
+            address: *address,
+            connection: None,
+            dialing: false,
+            failures: 0,
+            dial_at: 0,
+            gathers: [Gather::new(Lane::Heartbeat), Gather::new(Lane::Foreground)],
+            frames: Vec::new(),
+            touched: false,
+        };
+        let others = peers.iter().filter(|(id, _)| **id != me.id);
+        Ok(Self {
+            rng: Rng::new(clock.wall_micros() ^ me.id),
+            me,
+            poller,
+            listener,
+            accepts: true,
+            peers: others.map(|(&id, a)| (id, peer(a))).collect(),
+            connections: HashMap::new(),
+            next_id: 1,
+            touched: Vec::new(),
+            gathered: Vec::new(),
+            frames: Vec::new(),
+            clock,
+            stats,
+            say,
+        })
+    }
+
+    /// What waits for the sockets.
+    pub(super) fn poller(&self) -> &OwnedFd {
+        &self.poller
+    }
+
+    fn say(&self, text: &str) {
+        (self.say)(text);
+    }
+
+    /// Takes everybody who has come.
+    pub(super) fn accept(&mut self, now: u64) -> Result<()> {
+        loop {
+            if self.connections.len() >= CONNECTIONS_MAX {
+                return self.stop_accepting();
+            }
+            match self.listener.accept() {
+                Ok((socket, _)) => match Link::accepted(socket, self.me, options()) {
+                    Ok(link) => self.admit(link, None, now)?,
+                    Err(e) => self.say(&format!("a connection was not taken: {e}")),
+                },
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
+                Err(e) if is_about_the_client(&e) => {}
+                // No descriptors, no memory: the next tick tries again.
+                Err(e) => {
+                    self.say(&format!("no connection is taken for now: {e}"));
+                    return self.stop_accepting();
+                }
+            }
+        }
+    }
+
+    fn stop_accepting(&mut self) -> Result<()> {
+        self.accepts = false;
+        epoll::delete(&self.poller, &self.listener).map_err(poll_failed)
+    }
+
+    fn admit(&mut self, link: Link, dialed: Option<u64>, now: u64) -> Result<()> {
+        let id = self.next_id;
+        self.next_id += 1;
+        let data = EventData::new_u64(id);
+        epoll::add(&self.poller, &link, data, EventFlags::empty()).map_err(poll_failed)?;
+        self.connections
+            .insert(id, Connection::new(link, dialed, now));
+        self.touch(id);
+        Ok(())
+    }
+
+    fn touch(&mut self, id: u64) {
+        if let Some(connection) = self.connections.get_mut(&id)
+            && !mem::replace(&mut connection.touched, true)
+        {
+            self.touched.push(id);
+        }
+    }
+
+    /// Dials who is to be dialed, and closes who does not say hello.
+    pub(super) fn tick(&mut self, now: u64) -> Result<()> {
+        if !self.accepts && self.connections.len() < CONNECTIONS_MAX {
+            self.accepts = true;
+            let data = EventData::new_u64(LISTENER);
+            epoll::add(&self.poller, &self.listener, data, EventFlags::IN).map_err(poll_failed)?;
+        }
+        let me = self.me.id;
+        let due = |(id, p): &(&u64, &Peer)| {
+            **id > me && p.connection.is_none() && !p.dialing && p.dial_at <= now
+        };
+        let due: Vec<u64> = self.peers.iter().filter(due).map(|(&id, _)| id).collect();
+        for id in due {
+            self.dial(id, now)?;
+        }
+        let silent = self.connections.iter().filter(|(_, c)| {
+            c.who == Who::Unknown && now.saturating_sub(c.since) > HELLO_NANOS_MAX
+        });
+        let silent: Vec<u64> = silent.map(|(&id, _)| id).collect();
+        for id in silent {
+            self.close(id, &Error::aborted("wire: no hello came"), now);
+        }
+        let connected = self.peers.values().filter(|p| p.connection.is_some());
+        self.stats.peers.set(connected.count() as u64);
+        Ok(())
+    }
+
+    fn dial(&mut self, id: u64, now: u64) -> Result<()> {
+        let Some(peer) = self.peers.get_mut(&id) else {
+            return Ok(());
+        };
+        match Link::dial(peer.address, self.me, options()) {
+            Ok(link) => {
+                peer.dialing = true;
+                self.admit(link, Some(id), now)
+            }
+            Err(e) => {
+                self.dial_failed(id, &e, now);
+                Ok(())
+            }
+        }
+    }
+
+    fn dial_failed(&mut self, id: u64, why: &Error, now: u64) {
+        let Some(peer) = self.peers.get_mut(&id) else {
+            return;
+        };
+        peer.dialing = false;
+        let pause = (PAUSE_NANOS << peer.failures.min(8)).min(PAUSE_NANOS_MAX);
+        peer.dial_at = now + pause / 2 + self.rng.below(pause / 2 + 1);
+        peer.failures += 1;
+        if peer.failures == 1 {
+            let text = format!("store {id} at {} is not reached: {why}", peer.address);
+            self.say(&text);
+        }
+    }
+
+    /// A socket has bytes, or room, or is broken: what came goes to `inbox`.
+    pub(super) fn ready(&mut self, id: u64, flags: EventFlags, now: u64, inbox: &mut Vec<Event>) {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
+        let mut outcome = Ok(());
+        if broken || flags.contains(EventFlags::OUT) {
+            outcome = connection.link.writable();
+        }
+        let mut frames = mem::take(&mut self.frames);
+        if outcome.is_ok() && (broken || flags.contains(EventFlags::IN)) {
+            outcome = connection.link.read(&mut frames);
+        }
+        self.touch(id);
+        // What came before the end is heard.
+        let heard = self.greet(id).and_then(|who| {
+            let all = frames.drain(..);
+            all.into_iter()
+                .try_for_each(|frame| self.hear(id, who, frame, now, inbox))
+        });
+        frames.clear();
+        self.frames = frames;
+        if let Err(e) = &heard
+            && let Some(connection) = self.connections.get_mut(&id)
+        {
+            connection.link.refuse(e);
+        }
+        if let Err(e) = heard.and(outcome) {
+            self.close(id, &e, now);
+        }
+    }
+
+    /// Finds out who is there, once it has said so. Errors: it is nobody who is served.
+    fn greet(&mut self, id: u64) -> Result<Who> {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return Ok(Who::Unknown);
+        };
+        let Some(hello) = connection.link.peer().copied() else {
+            return Ok(Who::Unknown);
+        };
+        if connection.who != Who::Unknown {
+            return Ok(connection.who);
+        }
+        let no = |text: String| Err(Error::invalid_argument(format!("wire: {text}")));
+        let (they, dialed) = (hello.id, connection.dialed);
+        match (hello.role, dialed) {
+            (Role::Client, None) => {
+                connection.who = Who::Client(they);
+                return Ok(connection.who);
+            }
+            (Role::Chunk, Some(want)) if they != want => {
+                return no(format!("store {they} is where store {want} should be"));
+            }
+            (Role::Chunk, None) if they >= self.me.id => {
+                return no(format!(
+                    "store {they} dialed store {}: the lower number dials",
+                    self.me.id
+                ));
+            }
+            (Role::Chunk, _) => {}
+            (role, _) => return no(format!("a {role:?} has nothing to say to a store here")),
+        }
+        let Some(peer) = self.peers.get_mut(&they) else {
+            return no(format!("store {they} is not of this cluster"));
+        };
+        connection.who = Who::Peer(they);
+        let older = peer.connection.replace(id);
+        (peer.failures, peer.dialing) = (0, false);
+        let text = format!("store {they} is connected");
+        if let Some(older) = older {
+            self.forget(older);
+        }
+        self.say(&text);
+        Ok(Who::Peer(they))
+    }
+
+    fn hear(
+        &mut self,
+        id: u64,
+        who: Who,
+        frame: Frame,
+        now: u64,
+        inbox: &mut Vec<Event>,
+    ) -> Result<()> {
+        match (who, frame.kind) {
+            (Who::Client(_), kind::REQUEST) => {
+                let request = Request::of(frame)?;
+                if let Some(connection) = self.connections.get_mut(&id) {
+                    connection.begin(&request, now);
+                }
+                inbox.push(Event::Request {
+                    client: id,
+                    request,
+                });
+                Ok(())
+            }
+            (Who::Peer(peer), kind::RAFT) => {
+                for received in raft::decode(frame)? {
+                    if (received.message.from, received.message.to) != (peer, self.me.id) {
+                        return Err(Error::corruption(format!(
+                            "wire: store {peer} sent a message from {} to {}",
+                            received.message.from, received.message.to
+                        )));
+                    }
+                    inbox.push(Event::Message {
+                        group: received.group,
+                        message: received.message,
+                        payloads: received.payloads,
+                    });
+                }
+                Ok(())
+            }
+            (_, kind) => Err(Error::corruption(format!(
+                "wire: a message of kind {kind} has no place here"
+            ))),
+        }
+    }
+
+    /// Ends a connection, and says why.
+    fn close(&mut self, id: u64, why: &Error, now: u64) {
+        let Some(connection) = self.forget(id) else {
+            return;
+        };
+        let address = connection.link.address();
+        match (connection.who, connection.dialed) {
+            (Who::Peer(peer), _) => {
+                if let Some(peer) = self.peers.get_mut(&peer)
+                    && peer.connection == Some(id)
+                {
+                    peer.connection = None;
+                    peer.dial_at = now + PAUSE_NANOS;
+                }
+                self.say(&format!("store {peer} is gone: {why}"));
+            }
+            (Who::Unknown, Some(peer)) => self.dial_failed(peer, why, now),
+            (Who::Client(_), _) if why.kind() == base::ErrorKind::Aborted => {}
+            (Who::Client(client), _) => {
+                self.say(&format!("client {client} at {address} is closed: {why}"));
+            }
+            (Who::Unknown, None) => self.say(&format!("{address} is closed: {why}")),
+        }
+    }
+
+    fn forget(&mut self, id: u64) -> Option<Connection> {
+        let connection = self.connections.remove(&id)?;
+        // A closed socket leaves the poller by itself.
+        epoll::delete(&self.poller, &connection.link).unwrap_or_default();
+        Some(connection)
+    }
+
+    /// A message for another replica, to leave at the end of the turn. What cannot leave is dropped.
+    pub(super) fn send(&mut self, group: Group, outgoing: &Outgoing) {
+        let Some(peer) = self.peers.get_mut(&outgoing.to) else {
+            return;
+        };
+        if peer.connection.is_none() {
+            return;
+        }
+        let lane = raft::lane_of(&outgoing.message.body);
+        let [beats, others] = &mut peer.gathers;
+        let gather = if lane == Lane::Heartbeat {
+            beats
+        } else {
+            others
+        };
+        let (message, payloads) = (&outgoing.message, &outgoing.payloads);
+        let ends = (self.me.id, outgoing.to);
+        let added = gather.add(ends, group, message, payloads, &mut peer.frames);
+        if !mem::replace(&mut peer.touched, true) {
+            self.gathered.push(outgoing.to);
+        }
+        if let Err(e) = added {
+            self.say(&format!("store {}: {e}", outgoing.to));
+        }
+    }
+
+    /// The answer to a client: its request, if it is there still.
+    pub(super) fn reply(&mut self, client: u64, response: Response) -> Option<Open> {
+        let connection = self.connections.get_mut(&client)?;
+        let open = connection.end(response.id);
+        let Who::Client(name) = connection.who else {
+            return open;
+        };
+        let sent = connection.link.send(response.frame(self.me.id, name));
+        let why = match sent {
+            Ok(None) => {
+                self.touch(client);
+                return open;
+            }
+            Ok(Some(_)) => Error::busy("wire: it does not read its answers"),
+            Err(e) => e,
+        };
+        self.close(client, &why, self.clock.monotonic_nanos());
+        open
+    }
+
+    /// A request of a client that has no answer yet.
+    pub(super) fn open(&mut self, client: u64, id: u64) -> Option<&mut Open> {
+        self.connections.get_mut(&client)?.open.get_mut(&id)
+    }
+
+    /// The end of a turn: what is to be sent leaves.
+    pub(super) fn flush(&mut self, now: u64) -> Result<()> {
+        for to in mem::take(&mut self.gathered) {
+            self.flush_peer(to);
+        }
+        let mut touched = mem::take(&mut self.touched);
+        for id in touched.drain(..) {
+            let Some(connection) = self.connections.get_mut(&id) else {
+                continue;
+            };
+            connection.touched = false;
+            if let Err(e) = connection.link.write() {
+                self.close(id, &e, now);
+                continue;
+            }
+            let wants = connection.wants_input();
+            if let Some(flags) = connection.link.watch(wants) {
+                let data = EventData::new_u64(id);
+                epoll::modify(&self.poller, &connection.link, data, flags).map_err(poll_failed)?;
+            }
+        }
+        self.touched = touched;
+        Ok(())
+    }
+
+    fn flush_peer(&mut self, to: u64) {
+        let Some(peer) = self.peers.get_mut(&to) else {
+            return;
+        };
+        peer.touched = false;
+        let mut frames = mem::take(&mut peer.frames);
+        for gather in &mut peer.gathers {
+            frames.extend(gather.frame(self.me.id, to));
+        }
+        let Some(id) = peer.connection else {
+            return;
+        };
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        for frame in frames.drain(..) {
+            match connection.link.send(frame) {
+                Ok(None) => {}
+                Ok(Some(_)) => self.stats.dropped_messages.add(1),
+                Err(e) => (self.say)(&format!("store {to}: {e}")),
+            }
+        }
+        peer.frames = frames;
+        self.touch(id);
+    }
+}
+
+fn options() -> session::Options {
+    session::Options {
+        lane_bytes_max: LANE_BYTES_MAX,
+    }
+}
+
+/// Whether a failed accept says nothing about the next one.
+fn is_about_the_client(e: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, NotConnected};
+    matches!(
+        e.kind(),
+        ConnectionAborted | ConnectionReset | Interrupted | NotConnected
+    )
+}
+
+pub(super) fn poll_failed(e: rustix::io::Errno) -> Error {
+    failed("poll sockets", e.into())
+}

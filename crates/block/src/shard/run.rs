@@ -1,0 +1,380 @@
+//! A store's thread: it waits for sockets, the disk and the clock, and does what the core says.
+//!
+//! ```text
+//!   turn:  wait ── sockets: requests, messages ─┐
+//!               ── the queue: batches, reads ───┼── Core: all of it in one step ── commands
+//!               ── the flusher, a tick ─────────┘                                    │
+//!          one write of the log, reads ── one submit <──────────────────────────────┤
+//!          answers, messages ── one writev for each socket <────────────────────────┘
+//! ```
+//!
+//! Everything that is there is taken before the core looks for what to do. So one write of the log has what many
+//! clients asked for, and while it is on its way the next gathers. Nothing on the way of a write goes to another
+//! thread.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::clock::Clock;
+use base::rng::Rng;
+use base::threads::Threads;
+use base::{Error, Result};
+use io::AlignedBuf;
+use io::buffer::PAGE;
+use io::queue::{Act, Done, Queue, QueueKind, Request};
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use super::core::{Assignment, Command, Core, Event};
+use super::flusher::Flusher;
+use super::layout::Opened;
+use super::links::{LISTENER, Links, Say, poll_failed};
+use super::member::TICK;
+use super::stats::Stats;
+use crate::ids::{Group, Uuid};
+use crate::raftlog::Append;
+use crate::store::data::Reader;
+use crate::store::flush::Policy;
+use crate::wake::Wake;
+use crate::wire::client::{Outcome, Response};
+use crate::wire::hello::{Hello, Role};
+
+/// What the poller names beside connections and the listener.
+const QUEUE: u64 = u64::MAX - 1;
+const FLUSHER: u64 = u64::MAX - 2;
+const STOP: u64 = u64::MAX - 3;
+/// Events of one wait.
+const EVENTS_MAX: usize = 256;
+/// Reads and writes on their way.
+const QUEUE_DEPTH: u32 = 512;
+/// Marks the tokens of batches in the queue.
+const BATCH: u64 = 1 << 63;
+/// Ticks between two looks at what changes slowly.
+const SLOW_TICKS: u64 = 10;
+
+/// What a store's thread is made of.
+pub struct Options {
+    /// The cluster.
+    pub cluster: Uuid,
+    /// The store's number, by which others dial it and which its replicas have.
+    pub id: u64,
+    /// Listens for the others and for clients.
+    pub listener: TcpListener,
+    /// Where all stores are.
+    pub peers: BTreeMap<u64, SocketAddr>,
+    /// The groups that it has replicas of.
+    pub groups: Vec<Assignment>,
+    /// When to write back.
+    pub policy: Policy,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Threads.
+    pub threads: Arc<dyn Threads>,
+    /// Where what happens is said.
+    pub say: Say,
+}
+
+/// See the module.
+pub struct Server {
+    core: Core,
+    links: Links,
+    queue: Queue,
+    flusher: Flusher,
+    reader: Reader,
+    groups: Vec<Group>,
+    stop: Wake,
+    clock: Arc<dyn Clock>,
+    stats: Arc<Stats>,
+    inbox: Vec<Event>,
+    done: Vec<Done>,
+    /// Batches on their way, and the writes that are in each.
+    batches: HashMap<u64, (Append, Vec<(u64, u64)>)>,
+    next_batch: u64,
+    /// Writes that are not on their way to the log yet.
+    unlogged: Vec<(u64, u64)>,
+    next_tick: u64,
+    ticks: u64,
+}
+
+impl Server {
+    /// The thread of a store that is open; it does nothing until it is run. Errors: the store's; the system has
+    /// no more descriptors or threads.
+    pub fn new(opened: Opened, options: Options) -> Result<Self> {
+        let Opened { store, log, data } = opened;
+        let clock = options.clock;
+        let stats = Arc::new(Stats::default());
+        let reader = data.reader();
+        stats.slots.set(u64::from(reader.slots()));
+        stats.free_slots.set(reader.free_slots() as u64);
+        let mut rng = Rng::new(clock.wall_micros() ^ options.id.rotate_left(32));
+        let core = Core::open(
+            store,
+            log,
+            data.reader(),
+            options.policy,
+            &options.groups,
+            &mut rng,
+        )?;
+        let threads = &*options.threads;
+        let written = Arc::clone(&stats.flusher_bytes);
+        let flusher = Flusher::start(data, Arc::clone(&clock), threads, written)?;
+        let queue = Queue::new(QueueKind::Auto, QUEUE_DEPTH, threads)?;
+        let me = Hello::new(options.cluster, Role::Chunk, options.id);
+        let links = Links::new(
+            me,
+            options.listener,
+            &options.peers,
+            Arc::clone(&clock),
+            Arc::clone(&stats),
+            options.say,
+        )?;
+        let stop = Wake::new()?;
+        let watch = |fd: &dyn AsFd, name| {
+            let data = EventData::new_u64(name);
+            epoll::add(links.poller(), fd.as_fd(), data, EventFlags::IN).map_err(poll_failed)
+        };
+        watch(&queue.event(), QUEUE)?;
+        watch(&flusher.event(), FLUSHER)?;
+        watch(&stop, STOP)?;
+        Ok(Self {
+            core,
+            links,
+            queue,
+            flusher,
+            reader,
+            groups: options.groups.iter().map(|a| a.group).collect(),
+            stop,
+            clock,
+            stats,
+            inbox: Vec::new(),
+            done: Vec::new(),
+            batches: HashMap::new(),
+            next_batch: BATCH,
+            unlogged: Vec::new(),
+            next_tick: 0,
+            ticks: 0,
+        })
+    }
+
+    /// What ends it.
+    pub fn stop_handle(&self) -> Wake {
+        self.stop.clone()
+    }
+
+    /// What it counts.
+    pub fn stats(&self) -> Arc<Stats> {
+        Arc::clone(&self.stats)
+    }
+
+    /// Runs until it is stopped; what is on its way to the disk has arrived then. Errors: the store is out.
+    pub fn run(mut self) -> Result<()> {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        loop {
+            let wait = self.wait_time();
+            let poller = self.links.poller();
+            match epoll::wait(poller, spare_capacity(&mut events), Some(&wait)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(poll_failed(e)),
+            }
+            let now = self.clock.monotonic_nanos();
+            let mut disk = false;
+            for event in events.drain(..) {
+                match event.data.u64() {
+                    LISTENER => self.links.accept(now)?,
+                    QUEUE => disk = true,
+                    FLUSHER => self.flusher_answers(),
+                    STOP => return Ok(()),
+                    id => self.links.ready(id, event.flags, now, &mut self.inbox),
+                }
+            }
+            if disk {
+                self.collect(now)?;
+            }
+            self.tick(now)?;
+            self.step(now)?;
+            self.links.flush(now)?;
+        }
+    }
+
+    fn wait_time(&self) -> Timespec {
+        let now = self.clock.boot_nanos();
+        let left = if self.inbox.is_empty() {
+            self.next_tick.saturating_sub(now)
+        } else {
+            0
+        };
+        Timespec {
+            tv_sec: (left / 1_000_000_000) as _,
+            tv_nsec: (left % 1_000_000_000) as _,
+        }
+    }
+
+    fn tick(&mut self, now: u64) -> Result<()> {
+        let boot = self.clock.boot_nanos();
+        if boot < self.next_tick {
+            return Ok(());
+        }
+        // Ticks that were missed are not made up for.
+        self.next_tick = boot + TICK.as_nanos() as u64;
+        self.ticks += 1;
+        self.inbox.push(Event::Tick);
+        if self.ticks.is_multiple_of(SLOW_TICKS) {
+            let free = self.reader.free_slots();
+            self.stats.free_slots.set(free as u64);
+        }
+        self.stats.look_at(&self.core, &self.groups);
+        self.links.tick(now)
+    }
+
+    /// What the disk has done.
+    fn collect(&mut self, now: u64) -> Result<()> {
+        self.queue.clear_event()?;
+        self.queue.wait(0, &mut self.done)?;
+        for done in self.done.drain(..) {
+            if let Some((append, writes)) = self.batches.remove(&done.token) {
+                for (client, id) in writes {
+                    if let Some(open) = self.links.open(client, id) {
+                        open.landed = now;
+                    }
+                }
+                let outcome = done.result.map(drop);
+                self.inbox.push(Event::Landed(append, outcome));
+            } else {
+                let result = read_of(done.result, done.buf);
+                self.inbox.push(Event::Read(done.token, result));
+            }
+        }
+        self.flusher.foreground(self.batches.len());
+        Ok(())
+    }
+
+    fn flusher_answers(&mut self) {
+        let from = self.inbox.len();
+        self.flusher.answers(&mut self.inbox);
+        for event in self.inbox.iter().skip(from) {
+            match event {
+                Event::WrittenBack(tickets) => self.stats.checkpoints.add(tickets.len() as u64),
+                _ => self.stats.flusher_failures.add(1),
+            }
+        }
+    }
+
+    /// Brings everything that came to the core, and does what it says.
+    fn step(&mut self, now: u64) -> Result<()> {
+        if self.inbox.is_empty() {
+            return Ok(());
+        }
+        for event in &self.inbox {
+            if let Event::Request { client, request } = event
+                && request.what.is_change()
+            {
+                self.unlogged.push((*client, request.id));
+            }
+        }
+        let boot = Duration::from_nanos(self.clock.boot_nanos());
+        self.core.step_all(boot, self.inbox.drain(..));
+        while let Some(command) = self.core.next_command() {
+            self.execute(command, now)?;
+        }
+        self.queue.submit()?;
+        self.core.failure().map_or(Ok(()), |e| Err(e.duplicate()))
+    }
+
+    fn execute(&mut self, command: Command, now: u64) -> Result<()> {
+        match command {
+            Command::Log(append) => self.log(append, now),
+            Command::Send { group, outgoing } => {
+                self.links.send(group, &outgoing);
+                Ok(())
+            }
+            Command::Reply { client, response } => {
+                self.reply(client, response, now);
+                Ok(())
+            }
+            Command::Read { token, offset, len } => {
+                let request = Request {
+                    token,
+                    file: Arc::clone(self.reader.file()),
+                    offset,
+                    act: Act::Read(AlignedBuf::zeroed(len, PAGE)?),
+                };
+                self.queue.push(request)
+            }
+            Command::WriteBack(marked, speed) => {
+                self.flusher.begin(marked, speed);
+                Ok(())
+            }
+        }
+    }
+
+    fn log(&mut self, mut append: Append, now: u64) -> Result<()> {
+        let token = self.next_batch;
+        self.next_batch += 1;
+        self.stats.log_batches.add(1);
+        self.stats.log_bytes.add(append.bytes());
+        let Some(request) = append.request(token) else {
+            let outcome = append.run();
+            self.inbox.push(Event::Landed(append, outcome));
+            return Ok(());
+        };
+        for &(client, id) in &self.unlogged {
+            if let Some(open) = self.links.open(client, id) {
+                open.logged = now;
+            }
+        }
+        let writes = std::mem::take(&mut self.unlogged);
+        self.batches.insert(token, (append, writes));
+        self.flusher.foreground(self.batches.len());
+        self.queue.push(request)
+    }
+
+    fn reply(&mut self, client: u64, response: Response, now: u64) {
+        let is_refused = matches!(response.outcome, Outcome::Refused(_));
+        let Some(open) = self.links.reply(client, response) else {
+            return;
+        };
+        let stats = &self.stats;
+        if is_refused {
+            stats.refusals.add(1);
+            return;
+        }
+        let end = self.clock.monotonic_nanos();
+        let took = end.saturating_sub(open.since);
+        if open.is_read {
+            stats.reads.add(1);
+            stats.read_bytes.add(u64::from(open.bytes));
+            stats.read_time.note(took);
+        } else if open.is_write {
+            stats.writes.add(1);
+            stats.written_bytes.add(u64::from(open.bytes));
+            stats.write_time.note(took);
+            if open.landed > 0 {
+                stats
+                    .queue_time
+                    .note(open.logged.saturating_sub(open.since));
+                stats.log_time.note(open.landed.saturating_sub(open.logged));
+                stats.peers_time.note(now.saturating_sub(open.landed));
+                stats.apply_time.note(end.saturating_sub(now));
+            }
+        } else {
+            stats.others.add(1);
+        }
+    }
+}
+
+/// What a read has brought. Errors: less than was asked for.
+fn read_of(result: Result<usize>, buf: Option<AlignedBuf>) -> Result<AlignedBuf> {
+    let n = result?;
+    let buf = buf.ok_or_else(|| Error::broken("a read without its memory"))?;
+    if n < buf.len() {
+        return Err(Error::corruption(format!(
+            "the data file gave {n} of {} bytes",
+            buf.len()
+        )));
+    }
+    Ok(buf)
+}

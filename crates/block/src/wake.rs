@@ -1,0 +1,42 @@
+//! What wakes a thread that waits for descriptors.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use base::{Error, Result};
+use rustix::event::{EventfdFlags, eventfd};
+
+/// Readable from the first [`Wake::wake`] on, until it is cleared. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Wake(Arc<OwnedFd>);
+
+impl Wake {
+    /// A new one. Errors: the system has no descriptor left.
+    pub fn new() -> Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let fd = eventfd(0, flags).map_err(|e| {
+            let why = format!("cannot make an eventfd: {e}");
+            Error::new(base::ErrorKind::IoError, why).because(std::io::Error::from(e))
+        })?;
+        Ok(Self(Arc::new(fd)))
+    }
+
+    /// Wakes it, from any thread.
+    pub fn wake(&self) {
+        // It can fail for a counter that is full only, and then it is readable already.
+        rustix::io::write(&*self.0, &1_u64.to_ne_bytes()).unwrap_or_default();
+    }
+
+    /// It is not readable any more, until it is woken again.
+    pub fn clear(&self) {
+        let mut count = [0; 8];
+        // It fails where nobody has woken it.
+        rustix::io::read(&*self.0, &mut count).unwrap_or_default();
+    }
+}
+
+impl AsFd for Wake {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

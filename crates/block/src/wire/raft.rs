@@ -1,0 +1,594 @@
+//! What replicas say to each other, in frames.
+//!
+//! ```text
+//!   fields:  message message …                           payload: the blocks of all entries, in order
+//!   message: 0+1 what  1+1 flags  2+2 zero  4+4 group  8+8 from  16+8 to  24+8 term, then by what it is
+//!     1 append              8 index  8 its term  8 commit  4 entries, then each of them:
+//!                             8 term  4 bytes inline, with bit 31 in a change of the members
+//!                             4 bytes of the payload, then what is inline
+//!     2 append response     8 index  8 commit; flag 1: 8 index  8 term where the logs may agree
+//!     3 vote                8 index  8 its term  8 commit  8 its term; flag 1: asks only, flag 2: transfer
+//!     4 vote response       8 commit  8 its term; flag 1: was asked only, flag 2: refused
+//!     5 heartbeat           8 commit  8 round; flag 1: 8 replica  8 context of a read
+//!     6 heartbeat response  the same
+//!     7 read index          8 replica  8 context
+//!     8 read index response 8 replica  8 context  8 index
+//!     9 leader now          nothing
+//! ```
+//!
+//! The messages of one turn to one peer share frames, a frame for each lane: signs of life and elections have
+//! their own, so that no append keeps them away. An append that is too long for a frame becomes several, each
+//! behind the last entry of the one before: for Raft that is the same.
+
+use base::coding::{Decoder, put_u32, put_u64};
+use base::{Error, Result};
+use bytes::Bytes;
+
+use super::frame::{FIELDS_BYTES_MAX, Frame, Lane, PAYLOAD_BYTES_MAX, kind};
+use crate::group::message::{Body, Entry, Message, Read};
+use crate::ids::{Group, Index, Term};
+
+/// Marks an entry that changes the members.
+const CHANGE: u32 = 1 << 31;
+/// Bytes of a message before what depends on its kind.
+const HEAD: usize = 32;
+/// The most bytes of a message without entries.
+const PLAIN_BYTES_MAX: usize = HEAD + 40;
+/// Bytes of an entry before what is inline.
+const ENTRY: usize = 16;
+
+/// The lane of a message.
+pub fn lane_of(body: &Body) -> Lane {
+    match body {
+        Body::Heartbeat { .. }
+        | Body::HeartbeatResponse { .. }
+        | Body::Vote { .. }
+        | Body::VoteResponse { .. }
+        | Body::TimeoutNow => Lane::Heartbeat,
+        Body::Append { .. }
+        | Body::AppendResponse { .. }
+        | Body::ReadIndex { .. }
+        | Body::ReadIndexResponse { .. } => Lane::Foreground,
+    }
+}
+
+/// Gathers messages to one peer, in frames of one lane.
+#[derive(Debug)]
+pub struct Gather {
+    lane: Lane,
+    fields: Vec<u8>,
+    payload: Vec<Bytes>,
+    payload_bytes: usize,
+}
+
+impl Gather {
+    /// Nothing yet.
+    pub fn new(lane: Lane) -> Self {
+        Self {
+            lane,
+            fields: Vec::new(),
+            payload: Vec::new(),
+            payload_bytes: 0,
+        }
+    }
+
+    /// Whether nothing was added since the last frame.
+    pub fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    /// What was added, as a frame from one store to another; `None`: nothing.
+    pub fn frame(&mut self, sender: u64, receiver: u64) -> Option<Frame> {
+        if self.fields.is_empty() {
+            return None;
+        }
+        self.payload_bytes = 0;
+        Some(Frame {
+            sender,
+            receiver,
+            payload: std::mem::take(&mut self.payload),
+            ..Frame::new(kind::RAFT, self.lane, std::mem::take(&mut self.fields))
+        })
+    }
+
+    /// Adds a message with the payloads of its entries; frames that are full go to `out`. Errors: an entry is
+    /// over the bounds of frames, or has no payload.
+    pub fn add(
+        &mut self,
+        (sender, receiver): (u64, u64),
+        group: Group,
+        message: &Message,
+        payloads: &[Bytes],
+        out: &mut Vec<Frame>,
+    ) -> Result<()> {
+        if !self.has_room(PLAIN_BYTES_MAX, 0) {
+            out.extend(self.frame(sender, receiver));
+        }
+        let Body::Append {
+            index,
+            log_term,
+            commit,
+            entries,
+        } = &message.body
+        else {
+            put_plain(&mut self.fields, group, message);
+            return Ok(());
+        };
+        if entries.len() != payloads.len() {
+            return Err(Error::broken("an append whose entries lack payloads"));
+        }
+        let (mut before, mut rest) = ((*index, *log_term), entries.iter().zip(payloads).peekable());
+        loop {
+            put_head(&mut self.fields, 1, 0, group, message);
+            put_u64(&mut self.fields, before.0.0);
+            put_u64(&mut self.fields, before.1.0);
+            put_u64(&mut self.fields, commit.0);
+            let count_at = self.fields.len();
+            put_u32(&mut self.fields, 0);
+            let mut count = 0_u32;
+            while let Some((entry, payload)) =
+                rest.next_if(|(e, p)| self.has_room(ENTRY + e.inline.len(), p.len()))
+            {
+                self.put_entry(entry, payload);
+                before = (entry.index, entry.term);
+                count += 1;
+            }
+            if let Some(place) = self.fields.get_mut(count_at..count_at + 4) {
+                place.copy_from_slice(&count.to_le_bytes());
+            }
+            let Some((entry, payload)) = rest.peek() else {
+                return Ok(());
+            };
+            let bytes = PLAIN_BYTES_MAX + ENTRY + entry.inline.len();
+            if bytes > FIELDS_BYTES_MAX || payload.len() > PAYLOAD_BYTES_MAX {
+                return Err(Error::broken(format!(
+                    "entry {} of group {group} with {} + {} bytes does not fit a frame",
+                    entry.index,
+                    entry.inline.len(),
+                    payload.len()
+                )));
+            }
+            out.extend(self.frame(sender, receiver));
+        }
+    }
+
+    fn has_room(&self, fields: usize, payload: usize) -> bool {
+        self.fields.len() + fields <= FIELDS_BYTES_MAX
+            && self.payload_bytes + payload <= PAYLOAD_BYTES_MAX
+    }
+
+    fn put_entry(&mut self, entry: &Entry, payload: &Bytes) {
+        put_u64(&mut self.fields, entry.term.0);
+        let flag = if entry.is_change { CHANGE } else { 0 };
+        put_u32(&mut self.fields, entry.inline.len() as u32 | flag);
+        put_u32(&mut self.fields, payload.len() as u32);
+        self.fields.extend_from_slice(&entry.inline);
+        if !payload.is_empty() {
+            self.payload_bytes += payload.len();
+            self.payload.push(payload.clone());
+        }
+    }
+}
+
+fn put_head(out: &mut Vec<u8>, what: u8, flags: u8, group: Group, message: &Message) {
+    out.extend_from_slice(&[what, flags, 0, 0]);
+    put_u32(out, group.0);
+    put_u64(out, message.from);
+    put_u64(out, message.to);
+    put_u64(out, message.term.0);
+}
+
+/// A message without entries.
+fn put_plain(out: &mut Vec<u8>, group: Group, message: &Message) {
+    let mut put = |what: u8, flags: u8, numbers: &[u64]| {
+        put_head(out, what, flags, group, message);
+        for &number in numbers {
+            put_u64(out, number);
+        }
+    };
+    let bits = |first: bool, second: bool| u8::from(first) | (u8::from(second) << 1);
+    match &message.body {
+        // With entries: see `Gather::add`.
+        Body::Append { .. } => {}
+        Body::AppendResponse {
+            index,
+            commit,
+            reject,
+        } => match reject {
+            Some((at, term)) => put(2, 1, &[index.0, commit.0, at.0, term.0]),
+            None => put(2, 0, &[index.0, commit.0]),
+        },
+        Body::Vote {
+            pre,
+            transfer,
+            index,
+            log_term,
+            commit,
+            commit_term,
+        } => {
+            let numbers = [index.0, log_term.0, commit.0, commit_term.0];
+            put(3, bits(*pre, *transfer), &numbers);
+        }
+        Body::VoteResponse {
+            pre,
+            reject,
+            commit,
+            commit_term,
+        } => put(4, bits(*pre, *reject), &[commit.0, commit_term.0]),
+        Body::Heartbeat {
+            commit,
+            round,
+            read,
+        } => match read {
+            Some(read) => put(5, 1, &[commit.0, *round, read.replica, read.context]),
+            None => put(5, 0, &[commit.0, *round]),
+        },
+        Body::HeartbeatResponse {
+            commit,
+            round,
+            read,
+        } => match read {
+            Some(read) => put(6, 1, &[commit.0, *round, read.replica, read.context]),
+            None => put(6, 0, &[commit.0, *round]),
+        },
+        Body::ReadIndex { read } => put(7, 0, &[read.replica, read.context]),
+        Body::ReadIndexResponse { read, index } => {
+            put(8, 0, &[read.replica, read.context, index.0]);
+        }
+        Body::TimeoutNow => put(9, 0, &[]),
+    }
+}
+
+/// A message with its group and the payloads of its entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// The group.
+    pub group: Group,
+    /// What is said.
+    pub message: Message,
+    /// The payload of each entry of an append.
+    pub payloads: Vec<Bytes>,
+}
+
+/// The messages of a frame. Errors: Corruption; nothing of the frame is given out then. The checksums of
+/// entries are not compared with their payloads: that is for who stores them.
+pub fn decode(frame: Frame) -> Result<Vec<Received>> {
+    let (sender, bytes) = (frame.sender, frame.fields.len());
+    read(frame).ok_or_else(|| {
+        Error::corruption(format!(
+            "wire: {bytes} bytes of store {sender} are no messages of replicas"
+        ))
+    })
+}
+
+fn read(frame: Frame) -> Option<Vec<Received>> {
+    let fields = (frame.kind == kind::RAFT).then_some(frame.fields)?;
+    // What is received is in one piece.
+    let mut payload = match frame.payload.len() {
+        0 | 1 => frame.payload.into_iter().next().unwrap_or_default(),
+        _ => frame.payload.concat().into(),
+    };
+    let mut d = Decoder::new(&fields);
+    let mut out = Vec::new();
+    while !d.is_empty() {
+        out.push(read_message(&fields, &mut d, &mut payload)?);
+    }
+    (payload.is_empty() && !out.is_empty()).then_some(out)
+}
+
+fn read_message(fields: &Bytes, d: &mut Decoder<'_>, payload: &mut Bytes) -> Option<Received> {
+    let (what, flags, zero, group) = (d.u8()?, d.u8()?, d.u16()?, Group(d.u32()?));
+    let (from, to, term) = (d.u64()?, d.u64()?, Term(d.u64()?));
+    let mut payloads = Vec::new();
+    let body = match what {
+        1 => {
+            let (index, log_term, commit) = (Index(d.u64()?), Term(d.u64()?), Index(d.u64()?));
+            let count = d.u32()? as usize;
+            let mut entries = Vec::with_capacity(count.min(d.len() / ENTRY));
+            for nth in 0..count {
+                let (entry, bytes) = read_entry(fields, d, payload)?;
+                let index = Index(index.0.checked_add(1 + nth as u64)?);
+                entries.push(Entry { index, ..entry });
+                payloads.push(bytes);
+            }
+            Body::Append {
+                index,
+                log_term,
+                commit,
+                entries,
+            }
+        }
+        _ => read_plain(what, flags, d)?,
+    };
+    let known = match what {
+        2 | 5 | 6 => 1,
+        3 | 4 => 3,
+        _ => 0,
+    };
+    let message = Message {
+        from,
+        to,
+        term,
+        body,
+    };
+    (zero == 0 && flags & !known == 0).then_some(Received {
+        group,
+        message,
+        payloads,
+    })
+}
+
+/// What a message without entries says.
+fn read_plain(what: u8, flags: u8, d: &mut Decoder<'_>) -> Option<Body> {
+    let (first, second) = (flags & 1 != 0, flags & 2 != 0);
+    Some(match what {
+        2 => Body::AppendResponse {
+            index: Index(d.u64()?),
+            commit: Index(d.u64()?),
+            reject: if first {
+                Some((Index(d.u64()?), Term(d.u64()?)))
+            } else {
+                None
+            },
+        },
+        3 => Body::Vote {
+            pre: first,
+            transfer: second,
+            index: Index(d.u64()?),
+            log_term: Term(d.u64()?),
+            commit: Index(d.u64()?),
+            commit_term: Term(d.u64()?),
+        },
+        4 => Body::VoteResponse {
+            pre: first,
+            reject: second,
+            commit: Index(d.u64()?),
+            commit_term: Term(d.u64()?),
+        },
+        5 => Body::Heartbeat {
+            commit: Index(d.u64()?),
+            round: d.u64()?,
+            read: if first { Some(read_read(d)?) } else { None },
+        },
+        6 => Body::HeartbeatResponse {
+            commit: Index(d.u64()?),
+            round: d.u64()?,
+            read: if first { Some(read_read(d)?) } else { None },
+        },
+        7 => Body::ReadIndex {
+            read: read_read(d)?,
+        },
+        8 => Body::ReadIndexResponse {
+            read: read_read(d)?,
+            index: Index(d.u64()?),
+        },
+        9 => Body::TimeoutNow,
+        _ => return None,
+    })
+}
+
+fn read_entry(fields: &Bytes, d: &mut Decoder<'_>, payload: &mut Bytes) -> Option<(Entry, Bytes)> {
+    let (term, word, bytes) = (Term(d.u64()?), d.u32()?, d.u32()? as usize);
+    let at = fields.len() - d.len();
+    let inline = d.bytes((word & !CHANGE) as usize)?;
+    let inline = fields.slice(at..at + inline.len());
+    let payload = (bytes <= payload.len()).then(|| payload.split_to(bytes))?;
+    let entry = Entry {
+        index: Index(0),
+        term,
+        is_change: word & CHANGE != 0,
+        inline,
+    };
+    Some((entry, payload))
+}
+
+fn read_read(d: &mut Decoder<'_>) -> Option<Read> {
+    let (replica, context) = (d.u64()?, d.u64()?);
+    Some(Read { replica, context })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_body() -> impl Strategy<Value = Body> {
+        let n = any::<u64>;
+        let read = || proptest::option::of((n(), n())).prop_map(|r| r.map(to_read));
+        prop_oneof![
+            (n(), n(), proptest::option::of((n(), n()))).prop_map(|(index, commit, reject)| {
+                Body::AppendResponse {
+                    index: Index(index),
+                    commit: Index(commit),
+                    reject: reject.map(|(at, term)| (Index(at), Term(term))),
+                }
+            }),
+            (any::<bool>(), any::<bool>(), n(), n()).prop_map(|(pre, transfer, a, b)| Body::Vote {
+                pre,
+                transfer,
+                index: Index(a),
+                log_term: Term(b),
+                commit: Index(a ^ 5),
+                commit_term: Term(b ^ 9),
+            }),
+            (any::<bool>(), any::<bool>(), n(), n()).prop_map(|(pre, reject, a, b)| {
+                Body::VoteResponse {
+                    pre,
+                    reject,
+                    commit: Index(a),
+                    commit_term: Term(b),
+                }
+            }),
+            (n(), n(), read()).prop_map(|(commit, round, read)| Body::Heartbeat {
+                commit: Index(commit),
+                round,
+                read,
+            }),
+            (n(), n(), read()).prop_map(|(commit, round, read)| Body::HeartbeatResponse {
+                commit: Index(commit),
+                round,
+                read,
+            }),
+            (n(), n()).prop_map(|r| Body::ReadIndex { read: to_read(r) }),
+            (n(), n(), n()).prop_map(|(a, b, index)| Body::ReadIndexResponse {
+                read: to_read((a, b)),
+                index: Index(index),
+            }),
+            Just(Body::TimeoutNow),
+        ]
+    }
+
+    fn to_read((replica, context): (u64, u64)) -> Read {
+        Read { replica, context }
+    }
+
+    /// An append behind entry 7 whose entries have so many bytes inline and so many blocks.
+    fn append(sizes: &[(usize, usize)]) -> (Message, Vec<Bytes>) {
+        let entries = sizes.iter().enumerate().map(|(n, &(inline, _))| Entry {
+            index: Index(8 + n as u64),
+            term: Term(3 + n as u64 / 4),
+            is_change: n % 3 == 2,
+            inline: vec![n as u8; inline].into(),
+        });
+        let body = Body::Append {
+            index: Index(7),
+            log_term: Term(2),
+            commit: Index(6),
+            entries: entries.collect(),
+        };
+        let payloads = sizes.iter().enumerate();
+        let payloads = payloads.map(|(n, &(_, blocks))| vec![n as u8; blocks * 4096].into());
+        (message(body), payloads.collect())
+    }
+
+    fn message(body: Body) -> Message {
+        Message {
+            from: 1,
+            to: 2,
+            term: Term(9),
+            body,
+        }
+    }
+
+    fn through(messages: &[(Message, Vec<Bytes>)]) -> Vec<Received> {
+        let mut gather = Gather::new(Lane::Foreground);
+        let mut frames = Vec::new();
+        for (message, payloads) in messages {
+            let ends = (1, 2);
+            gather
+                .add(ends, Group(5), message, payloads, &mut frames)
+                .unwrap();
+        }
+        frames.extend(gather.frame(1, 2));
+        assert!(gather.is_empty());
+        let all = frames.into_iter().flat_map(|frame| {
+            assert!(frame.encode().is_ok(), "over the bounds");
+            assert_eq!((frame.sender, frame.receiver), (1, 2));
+            decode(frame).unwrap()
+        });
+        all.collect()
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_said_is_heard(
+            bodies in proptest::collection::vec(any_body(), 1..50),
+            sizes in proptest::collection::vec((0_usize..200, 0_usize..3), 0..20),
+        ) {
+            let mut said: Vec<_> = bodies.into_iter().map(|b| (message(b), vec![])).collect();
+            said.insert(said.len() / 2, append(&sizes));
+            let heard = through(&said);
+            prop_assert_eq!(heard.len(), said.len());
+            for (heard, (message, payloads)) in heard.into_iter().zip(said) {
+                prop_assert_eq!(heard, Received { group: Group(5), message, payloads });
+            }
+        }
+
+        #[test]
+        fn hostile_bytes_are_refused_or_read(
+            mut fields in proptest::collection::vec(any::<u8>(), 0..300),
+            what in 0_u8..11,
+            payload in 0_usize..9000,
+        ) {
+            if let Some(first) = fields.first_mut() {
+                *first = what;
+            }
+            let frame = Frame {
+                payload: vec![vec![0; payload].into()],
+                ..Frame::new(kind::RAFT, Lane::Foreground, fields)
+            };
+            if let Err(e) = decode(frame) {
+                prop_assert!(e.is_corruption());
+            }
+        }
+
+        #[test]
+        fn cut_and_changed_messages_are_no_panic(
+            cut in 0_usize..400, at in 0_usize..400, byte in any::<u8>(),
+        ) {
+            let mut gather = Gather::new(Lane::Foreground);
+            let (message, payloads) = append(&[(60, 1), (9, 0), (70, 2)]);
+            gather.add((1, 2), Group(5), &message, &payloads, &mut vec![]).unwrap();
+            let mut frame = gather.frame(1, 2).unwrap();
+            let mut fields = frame.fields.to_vec();
+            if let Some(place) = fields.get_mut(at) {
+                *place = byte;
+            }
+            fields.truncate(fields.len().max(cut) - cut.min(fields.len()));
+            frame.fields = fields.into();
+            if let Err(e) = decode(frame) {
+                prop_assert!(e.is_corruption());
+            }
+        }
+    }
+
+    /// A long append arrives in pieces that follow each other, and nothing is copied on the way out.
+    #[test]
+    fn a_long_append_is_cut() {
+        let (said, payloads) = append(&[(1080, 256); 7]);
+        let mut gather = Gather::new(Lane::Foreground);
+        let mut frames = Vec::new();
+        gather
+            .add((1, 2), Group(5), &said, &payloads, &mut frames)
+            .unwrap();
+        let sent = frames.iter().flat_map(|f| &f.payload);
+        assert!(sent.zip(&payloads).all(|(a, b)| a.as_ptr() == b.as_ptr()));
+        let heard = through(&[(said.clone(), payloads)]);
+        assert!(heard.len() > 3, "{}", heard.len());
+        let Body::Append { entries: want, .. } = said.body else {
+            panic!("no append");
+        };
+        let (mut got, mut before) = (Vec::new(), (Index(7), Term(2)));
+        for received in heard {
+            let Body::Append {
+                index,
+                log_term,
+                commit,
+                entries,
+            } = received.message.body
+            else {
+                panic!("no append");
+            };
+            assert_eq!((index, log_term, commit.0), (before.0, before.1, 6));
+            if let Some(last) = entries.last() {
+                before = (last.index, last.term);
+            }
+            got.extend(entries);
+        }
+        assert_eq!(got, want);
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_an_error() {
+        let mut gather = Gather::new(Lane::Foreground);
+        for (inline, blocks) in [(FIELDS_BYTES_MAX, 0), (1, 1000)] {
+            let (message, payloads) = append(&[(inline, blocks)]);
+            let added = gather.add((1, 2), Group(1), &message, &payloads, &mut vec![]);
+            assert!(added.is_err());
+        }
+        let (message, _) = append(&[(1, 1)]);
+        let added = gather.add((1, 2), Group(1), &message, &[], &mut vec![]);
+        assert!(added.is_err());
+    }
+}
