@@ -31,6 +31,7 @@
 //!
 //! Deterministic: the same calls give the same events, and images depend on the generator alone.
 
+mod content;
 mod fault;
 mod file;
 mod image;
@@ -232,6 +233,8 @@ struct State {
     faults: Faults,
     crash: Option<(u64, CrashWhen)>,
     crashed: bool,
+    /// Nothing becomes durable any more.
+    fading: bool,
     watcher: Option<Arc<dyn Watcher>>,
     micros: u64,
     garbage: Garbage,
@@ -264,6 +267,7 @@ impl State {
             faults: Faults::default(),
             crash: None,
             crashed: false,
+            fading: false,
             watcher: None,
             micros: 1_700_000_000_000_000,
         }
@@ -386,6 +390,17 @@ impl SimDisk {
         self.lock_state().crashed = true;
     }
 
+    /// Whether the machine has ended.
+    pub fn is_crashed(&self) -> bool {
+        self.lock_state().crashed
+    }
+
+    /// The power goes: from now on nothing becomes durable, whatever syncs say. What is done now is pending in
+    /// a [`SimDisk::crash_image`]: calls that were on their way when the power went.
+    pub fn fade(&self) {
+        self.lock_state().fading = true;
+    }
+
     /// Makes operation `n` from now, counting from 1, and with [`Repeat::Forever`] every later
     /// one, fail; operations that cannot fail this way are passed over.
     pub fn fail_at(&self, n: u64, fault: Fault, repeat: Repeat) {
@@ -462,7 +477,9 @@ impl SimDisk {
             state.crashed = true;
         }
         state.check_alive(call.act, call.path)?;
-        commit(state, &value);
+        if !state.fading {
+            commit(state, &value);
+        }
         self.show(state, event.as_ref(), Phase::After);
         state.crashed |= when.is_some();
         state.check_alive(call.act, call.path)?;

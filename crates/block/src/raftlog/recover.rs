@@ -65,6 +65,9 @@ pub(super) fn open(
         }
     }
     groups.found()?;
+    // Checkpoints that were found are durable: what they cover goes as soon as there is no room for it.
+    let proven = groups.iter().map(|(group, log)| (group, log.synced().0));
+    let proven = proven.filter(|(_, through)| through.0 > 0).collect();
     let highest = used.last().map_or(0, |&n| n).max(newest);
     let mut rng = Rng::new(options.seed);
     let current = Current::begin(&mut files, &mut rng, &options, highest + 1, predecessor)?;
@@ -83,7 +86,7 @@ pub(super) fn open(
         again: VecDeque::new(),
         in_memory: VecDeque::new(),
         count: 0,
-        proven: BTreeMap::new(),
+        proven,
         pinned: BTreeMap::new(),
     })
 }

@@ -289,6 +289,7 @@ impl Core {
             return Ok(());
         }
         self.last_tick = Some(now);
+        self.cut_proven()?;
         let (data, out) = (&self.data, &mut self.commands);
         let mut members = self.members.values_mut();
         members.try_for_each(|m| m.tick(now, data, out))
@@ -366,9 +367,7 @@ impl Core {
             let group = token.group();
             if let Some(member) = self.members.get_mut(&group) {
                 member.checkpoint_is_durable(token.through());
-                // A copy may take longer than the log lasts: then there is another, of what has changed.
-                let pin = member.pinned().filter(|_| self.log.fill() < PIN_FILL_MAX);
-                self.log.keep_behind(group, pin);
+                self.log.keep_behind(group, pin_of(member, &self.log));
                 // Followers that lag get a copy rather than that the log runs full.
                 let kept = if self.log.fill() > 0.5 { 0 } else { CATCH_UP };
                 let keep_from = Index(token.through().0.saturating_sub(kept) + 1);
@@ -376,17 +375,28 @@ impl Core {
                 member.truncated(through);
             }
         }
-        if self.log.fill() > 0.5 {
-            for (group, through) in self.log.truncate_proven()? {
-                if let Some(member) = self.members.get_mut(&group) {
-                    member.truncated(through);
-                }
-            }
-        }
+        self.cut_proven()?;
         if let Some(again) = landed.again {
             self.commands.push_back(Command::Log(again));
         }
         self.store.note_log_file(&self.log)
+    }
+
+    /// Gives up what is kept for followers, if the log runs full.
+    fn cut_proven(&mut self) -> Result<()> {
+        if self.log.fill() <= 0.5 {
+            return Ok(());
+        }
+        for (&group, member) in &self.members {
+            self.log.keep_behind(group, pin_of(member, &self.log));
+        }
+        for (group, through) in self.log.truncate_proven()? {
+            if let Some(member) = self.members.get_mut(&group) {
+                member.truncated(through);
+            }
+        }
+        self.is_blocked &= !self.log.has_room(BATCH_REST);
+        Ok(())
     }
 
     fn written_back(&mut self, tickets: Vec<(SyncTicket, SyncSlot)>) -> Result<()> {
@@ -484,6 +494,12 @@ impl Core {
             self.commands.push_back(Command::WriteBack(marked, speed));
         }
     }
+}
+
+/// Behind where the log is kept for copies that a leader makes. They may take longer than the log lasts: then there
+/// are others, of what has changed since.
+fn pin_of(member: &Member, log: &RaftLog) -> Option<Index> {
+    member.pinned().filter(|_| log.fill() < PIN_FILL_MAX)
 }
 
 /// Errors: the store has not the room that its groups may need.

@@ -5,6 +5,7 @@
 //! soak switches --switches 2000 --seed 1            turns with RocksDB on one directory
 //! soak ttl --ops 200000 --sets 20 --seed 1          values that expire
 //! soak chaos --minutes 10 --seed 1                  many threads, and everything goes wrong
+//! soak block --minutes 10 --seed 1                  simulated clusters of block stores
 //! ```
 //!
 //! Progress goes to standard error, the result to standard output. The first failure ends the run with
@@ -17,12 +18,14 @@
 )]
 
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
 use sim::chaos;
+use sim::cluster::coverage::Coverage;
+use sim::cluster::run;
 use sim::model::{self, Counts, Plan};
 use sim::oracle;
 use sim::turns;
@@ -44,6 +47,8 @@ enum Task {
     Ttl(Ttl),
     /// Everything at once from many threads, while calls of the disk fail and users' code panics
     Chaos(Chaos),
+    /// Simulated clusters of block stores, while nodes, networks, clocks and disks fail
+    Block(Block),
 }
 
 #[derive(clap::Args)]
@@ -124,12 +129,32 @@ struct Chaos {
     options: String,
 }
 
+#[derive(clap::Args)]
+struct Block {
+    /// How long, unless the seeds end before
+    #[arg(long)]
+    minutes: Option<f64>,
+    /// Seeds, at most; 1000 if no time is said either
+    #[arg(long)]
+    seeds: Option<u64>,
+    /// The first seed
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Threads
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=64))]
+    threads: u64,
+    /// Go on behind a failure, and tell of each in a line
+    #[arg(long)]
+    keep_going: bool,
+}
+
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Model(a) => run_model(&a),
         Task::Switches(a) => run_switches(&a),
         Task::Ttl(a) => run_ttl(&a),
         Task::Chaos(a) => run_chaos(&a),
+        Task::Block(a) => run_block(&a),
     };
     match done {
         Ok(text) => {
@@ -300,4 +325,67 @@ fn run_chaos(a: &Chaos) -> Result<String, String> {
         );
     }
     Ok(format!("chaos: all held; {}", told(&tally)))
+}
+
+/// Runs of a seed that fails until it is as small as it gets.
+const REDUCING_RUNS: usize = 200;
+
+fn run_block(a: &Block) -> Result<String, String> {
+    let seeds = a
+        .seeds
+        .unwrap_or(if a.minutes.is_some() { u64::MAX } else { 1000 });
+    let limit = a.minutes.map(|minutes| minutes * 60.0);
+    let (begun, next) = (Instant::now(), AtomicU64::new(0));
+    let total: Mutex<(Coverage, Vec<(u64, String)>)> = Mutex::default();
+    let lock = || total.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_over = || {
+        let is_late = limit.is_some_and(|limit| seconds_since(begun) >= limit);
+        is_late || (!a.keep_going && !lock().1.is_empty())
+    };
+    let work = || {
+        while !is_over() {
+            let n = next.fetch_add(1, Ordering::Relaxed);
+            if n >= seeds {
+                return;
+            }
+            let seed = a.seed.wrapping_add(n);
+            let done = run::run(seed);
+            let mut total = lock();
+            match done {
+                Ok(done) => total.0.add(&done.coverage),
+                Err(e) => {
+                    eprintln!("seed {seed}: {}", e.lines().next().unwrap_or_default());
+                    total.1.push((seed, e));
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..a.threads).map(|_| scope.spawn(work)).collect();
+        let mut told = Instant::now();
+        while !workers
+            .iter()
+            .all(std::thread::ScopedJoinHandle::is_finished)
+        {
+            std::thread::sleep(Duration::from_millis(50));
+            if told.elapsed() >= PROGRESS {
+                told = Instant::now();
+                let (done, now) = (lock().0.runs, seconds_since(begun));
+                let part = limit.map_or(done as f64 / seeds as f64, |limit| now / limit);
+                eprintln!("{} {done} seeds, {:.1}/s", bar(part), done as f64 / now);
+            }
+        }
+    });
+    let (coverage, mut failed) = std::mem::take(&mut *lock());
+    let seconds = seconds_since(begun);
+    let told = format!("{seconds:.1} s\n{coverage}");
+    failed.sort();
+    let count = failed.len();
+    match failed.into_iter().next() {
+        None => Ok(format!("block: all held; {told}")),
+        Some((seed, e)) => {
+            let failure = run::explain(seed, e, REDUCING_RUNS);
+            Err(format!("{failure}\nblock: {count} seeds FAILED; {told}"))
+        }
+    }
 }

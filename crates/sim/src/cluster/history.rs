@@ -17,6 +17,7 @@
 //! the number of its call; the time of the simulation is kept for people. A history with equal times
 //! would be a weaker one: an operation that starts when another ends counts as concurrent with it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// What a block holds before anything is written, and after a trim.
@@ -116,6 +117,8 @@ pub struct Ticket(usize);
 #[derive(Clone, Debug, Default)]
 pub struct History {
     operations: Vec<Operation>,
+    /// Places of operations, and the moment by which they have happened or never will.
+    ended_by: Vec<(usize, u64)>,
     moments: u64,
     last_nanos: u64,
 }
@@ -160,6 +163,41 @@ impl History {
         operation.nanos[1] = now;
     }
 
+    /// The moment of this call: what ended before has ended before it.
+    pub fn mark(&mut self, now: u64) -> u64 {
+        self.moment(now)
+    }
+
+    /// Of operations without an answer, what nobody was told but is known: those that began before `moment`
+    /// have happened by then or never will, and the others never will.
+    ///
+    /// Whether such a write has happened, its value says: if somebody has read it.
+    pub fn end_by(&mut self, tickets: &[Ticket], moment: u64) {
+        for ticket in tickets {
+            self.ended_by.push((ticket.0, moment));
+        }
+    }
+
+    /// Everything so far, as [`History::operations`] has it, with what [`History::end_by`] has said.
+    pub fn judged(&self) -> Vec<Operation> {
+        let mut all = self.operations.clone();
+        let answered = all.iter().filter(|o| o.is_answered());
+        let reads = answered.filter(|o| o.action == Action::Read);
+        let read: BTreeSet<(u64, u64)> = reads.map(|o| (o.block, o.value)).collect();
+        for &(nth, moment) in &self.ended_by {
+            let Some(o) = all.get_mut(nth) else { continue };
+            if o.action != Action::Write || o.value == ZERO {
+                continue;
+            }
+            if o.start > moment {
+                o.outcome = Outcome::Refused;
+            } else if o.outcome == Outcome::Unanswered && read.contains(&(o.block, o.value)) {
+                o.outcome = Outcome::Answered(moment);
+            }
+        }
+        all
+    }
+
     /// Everything so far, in the order in which it was asked for.
     pub fn operations(&self) -> &[Operation] {
         &self.operations
@@ -191,5 +229,53 @@ impl History {
         let open = operation.outcome == Outcome::Unanswered;
         assert!(open, "ended twice: {operation}");
         operation
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::linear;
+
+    /// What a client asked for that was replaced: before that, after that, with and without a read.
+    fn history(reads_at_once: bool, late: bool) -> History {
+        let mut history = History::default();
+        let old = [history.write(1, 0, 5, 1)];
+        if reads_at_once {
+            let read = history.read(2, 0, 2);
+            history.returned(read, 5, 3);
+        }
+        let moment = history.mark(4);
+        let new = [history.write(1, 0, 6, 5)];
+        history.end_by(&old, moment);
+        history.end_by(&new, moment);
+        let read = history.read(2, 0, 6);
+        history.returned(read, if late { 6 } else { ZERO }, 7);
+        history
+    }
+
+    #[test]
+    fn a_replaced_client_changes_nothing_later() {
+        let check = |h: &History| linear::check(&h.judged());
+        assert!(check(&history(false, false)).is_ok());
+        let e = check(&history(false, true)).unwrap_err().to_string();
+        assert!(e.contains("refused"), "{e}");
+        let e = check(&history(true, false)).unwrap_err().to_string();
+        assert!(e.contains("block 0"), "{e}");
+
+        let mut history = History::default();
+        let old = [history.write(1, 0, 5, 1)];
+        let moment = history.mark(2);
+        history.end_by(&old, moment);
+        let read = history.read(2, 0, 3);
+        history.returned(read, ZERO, 4);
+        let read = history.read(2, 0, 5);
+        history.returned(read, 5, 6);
+        assert!(linear::check(history.operations()).is_ok());
+        let e = check(&history).unwrap_err().to_string();
+        assert!(
+            e.contains("value 5"),
+            "applied behind the newer attachment: {e}"
+        );
     }
 }

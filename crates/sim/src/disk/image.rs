@@ -105,7 +105,7 @@ impl SimDisk {
             let real = to.join(path.strip_prefix("/").unwrap_or(path));
             match node {
                 Node::Dir => std::fs::create_dir_all(real)?,
-                Node::File(i) => std::fs::write(real, state.inodes[*i].content())?,
+                Node::File(i) => std::fs::write(real, state.inodes[*i].content().to_vec())?,
             }
         }
         Ok(())

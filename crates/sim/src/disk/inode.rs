@@ -7,6 +7,7 @@ use std::sync::Arc;
 use base::rng::Rng;
 
 use super::Garbage;
+use super::content::Content;
 
 /// Something that was done to the file and is not durable.
 #[derive(Clone, Debug)]
@@ -36,8 +37,8 @@ enum Change {
 /// A file's content.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Inode {
-    now: Arc<Vec<u8>>,
-    durable: Arc<Vec<u8>>,
+    now: Content,
+    durable: Content,
     pending: Vec<Pending>,
     /// Sectors that became durable although older operations on them are pending: those are void.
     clean: BTreeMap<u64, u64>,
@@ -65,52 +66,42 @@ impl Choice<'_> {
 
 impl Inode {
     /// A file whose content is durable.
-    pub(super) fn settled(content: Arc<Vec<u8>>) -> Self {
+    pub(super) fn settled(content: Content) -> Self {
         Self {
-            now: Arc::clone(&content),
+            now: content.clone(),
             durable: content,
             ..Self::default()
         }
     }
 
     pub(super) fn len(&self) -> u64 {
-        self.now.len() as u64
+        self.now.len()
     }
 
-    pub(super) fn content(&self) -> &[u8] {
+    pub(super) fn content(&self) -> &Content {
         &self.now
     }
 
     /// Flips bits of one byte, whatever the process does.
-    pub(super) fn flip(&mut self, at: usize, bits: u8) {
+    pub(super) fn flip(&mut self, at: u64, bits: u8) {
         for content in [&mut self.now, &mut self.durable] {
-            if let Some(byte) = Arc::make_mut(content).get_mut(at) {
-                *byte ^= bits;
-            }
+            content.flip(at, bits);
         }
     }
 
     pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> usize {
-        let start = (offset.min(self.len())) as usize;
-        let n = buf.len().min(self.now.len() - start);
-        buf[..n].copy_from_slice(&self.now[start..start + n]);
-        n
+        self.now.read(buf, offset)
     }
 
     pub(super) fn write(&mut self, sequence: u64, data: &[u8], offset: u64) {
-        let end = offset as usize + data.len();
-        let now = Arc::make_mut(&mut self.now);
-        if now.len() < end {
-            now.resize(end, 0);
-        }
-        now[offset as usize..end].copy_from_slice(data);
+        self.now.write(data, offset);
         let data = Arc::from(data);
         self.pend(sequence, Change::Write { offset, data });
     }
 
     pub(super) fn set_len(&mut self, sequence: u64, len: u64) {
         let old = self.len();
-        Arc::make_mut(&mut self.now).resize(len as usize, 0);
+        self.now.resize(len);
         if len > old {
             self.pend(sequence, Change::Extend(len));
         } else if len < old {
@@ -159,7 +150,7 @@ impl Inode {
             // The length is in the journal: it is committed as it is now.
             let stuck = self.pending.iter().any(|p| p.stuck);
             if !stuck {
-                self.durable = Arc::clone(&self.now);
+                self.durable = self.now.clone();
                 self.pending.clear();
                 self.clean.clear();
                 return;
@@ -174,7 +165,7 @@ impl Inode {
                 _ => None,
             })
             .collect();
-        Arc::make_mut(&mut self.durable).resize(self.now.len(), 0);
+        self.durable.resize(self.now.len());
         for range in written {
             self.commit_range(sequence, range, sector);
         }
@@ -211,13 +202,12 @@ impl Inode {
             // Committing the length commits what the journal has before it.
             self.sync(sequence, sector);
         }
-        let durable = Arc::make_mut(&mut self.durable);
-        if durable.len() < range.end as usize {
-            durable.resize(range.end as usize, 0);
+        if self.durable.len() < range.end {
+            self.durable.resize(range.end);
         }
         self.commit_range(sequence, range, sector);
         let clean = &self.clean;
-        let len = self.durable.len() as u64;
+        let len = self.durable.len();
         self.pending.retain(|p| match &p.change {
             Change::Write { offset, data } => {
                 let end = offset + data.len() as u64;
@@ -234,26 +224,25 @@ impl Inode {
     }
 
     fn commit_range(&mut self, sequence: u64, range: Range<u64>, sector: u64) {
-        let durable = Arc::make_mut(&mut self.durable);
-        let end = range.end.next_multiple_of(sector).min(durable.len() as u64);
-        let end = end.min(self.now.len() as u64) as usize;
-        let start = (range.start - range.start % sector) as usize;
+        let end = range.end.next_multiple_of(sector);
+        let end = end.min(self.durable.len()).min(self.now.len());
+        let start = range.start - range.start % sector;
         if start >= end {
             return;
         }
-        durable[start..end].copy_from_slice(&self.now[start..end]);
+        self.durable.copy(&self.now, start, end);
         for s in sectors(&range, sector) {
             self.clean.insert(s, sequence);
         }
     }
 
     /// The content after a power cut.
-    pub(super) fn after_crash(&self, choice: &mut Choice<'_>) -> Arc<Vec<u8>> {
+    pub(super) fn after_crash(&self, choice: &mut Choice<'_>) -> Content {
+        let mut out = self.durable.clone();
         if self.pending.is_empty() {
-            return Arc::clone(&self.durable);
+            return out;
         }
-        let mut out = Vec::clone(&self.durable);
-        let mut len = out.len() as u64;
+        let mut len = out.len();
         // Changes of the length are journalled in order: after the first lost one all are.
         let mut lengths_lost = false;
         let mut lost_from = u64::MAX;
@@ -265,7 +254,7 @@ impl Inode {
                 Change::Extend(to) if !lengths_lost => len = len.max(*to),
                 Change::Extend(_) => {}
                 Change::Shrink(to) if !lengths_lost => {
-                    out.truncate(*to as usize);
+                    out.resize(out.len().min(*to));
                     len = *to;
                 }
                 // What is written later goes to new blocks, which are lost with the change.
@@ -295,7 +284,7 @@ impl Inode {
                             None => !late && choice.takes(choice.data_permille),
                         };
                         if taken {
-                            put(&mut out, at, piece);
+                            out.write(piece, at);
                         } else {
                             stopped.insert(s);
                             if let Some(of_today) = choice.garbage {
@@ -307,8 +296,8 @@ impl Inode {
                 }
             }
         }
-        out.resize(len as usize, 0);
-        Arc::new(out)
+        out.resize(len);
+        out
     }
 }
 
@@ -317,17 +306,9 @@ fn sectors(range: &Range<u64>, sector: u64) -> Range<u64> {
     range.start / sector..range.end.div_ceil(sector)
 }
 
-fn put(out: &mut Vec<u8>, at: u64, piece: &[u8]) {
-    let end = at as usize + piece.len();
-    if out.len() < end {
-        out.resize(end, 0);
-    }
-    out[at as usize..end].copy_from_slice(piece);
-}
-
 /// A write that was in flight may leave anything, if the disk is such a disk.
 fn destroy(
-    out: &mut Vec<u8>,
+    out: &mut Content,
     bytes: Range<u64>,
     sector: u64,
     garbage: Garbage,
@@ -342,5 +323,5 @@ fn destroy(
     };
     let mut junk = vec![0; (range.end - range.start) as usize];
     choice.rng.fill(&mut junk);
-    put(out, range.start, &junk);
+    out.write(&junk, range.start);
 }

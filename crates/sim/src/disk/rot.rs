@@ -29,17 +29,12 @@ impl SimDisk {
         }
         let (path, inode) = files.swap_remove(rng.below(files.len() as u64) as usize);
         let inode = &mut state.inodes[inode];
-        let start = rng.below(inode.len()) as usize;
+        let start = rng.below(inode.len());
         let content = inode.content();
-        let (before, behind) = content.split_at(start);
-        let written = |bytes: &[u8]| bytes.iter().position(|&b| b != 0);
-        let at = match (written(behind), written(before)) {
-            (Some(i), _) => start + i,
-            (None, Some(i)) => i,
-            (None, None) => start,
-        };
+        let next = content.next_written(start);
+        let at = next.or_else(|| content.next_written(0)).unwrap_or(start);
         inode.flip(at, 1 << rng.below(8));
-        Some((path, at as u64))
+        Some((path, at))
     }
 }
 

@@ -308,3 +308,18 @@ fn a_directory_gets_another_name_with_all_that_is_in_it() {
     let after = disk.crash_image(&mut rng, CrashKind::Nothing);
     assert_eq!(read(&after, new).as_deref(), Some(&b"text"[..]));
 }
+
+#[test]
+fn when_the_power_goes_nothing_more_becomes_durable() {
+    let disk = disk();
+    let file = disk.open(&p("a"), OpenHow::CREATE_NEW).unwrap();
+    disk.sync_dir(dir()).unwrap();
+    write_all_at(&*file, &[1; 1024], 0, WriteSync::Dsync).unwrap();
+    assert_eq!(outcomes(&disk, "a").len(), 1);
+    disk.fade();
+    write_all_at(&*file, &[2; 1024], 0, WriteSync::Dsync).unwrap();
+    file.sync(SyncKind::Data).unwrap();
+    // Each of the two sectors is old or new.
+    assert_eq!(outcomes(&disk, "a").len(), 4);
+    assert!(!disk.is_crashed());
+}

@@ -1,0 +1,329 @@
+//! What must hold, while it happens and in the end.
+
+use std::collections::BTreeMap;
+
+use base::checksum::crc32c;
+use block::group::apply::Found;
+use block::ids::{Block, Chunk, Group, Index};
+use block::raftlog::groups::GroupLog;
+use block::store::data::{Held, Reader};
+use block::store::dirty::{Content, Key};
+
+use super::super::history::{Action, Operation, Outcome, Ticket};
+use super::super::linear;
+use super::{ANSWERED_BY, BUSY_IN_CALM, World};
+
+/// What was seen of replicas at some entry: the first that had applied it, and what its blocks were.
+#[derive(Default)]
+pub(super) struct Seen {
+    /// Of a group at an entry.
+    blocks: BTreeMap<(Group, u64), (u64, u64)>,
+    /// A group's state at a checkpoint.
+    states: BTreeMap<(Group, u64), (u64, u32)>,
+    /// When a newer attachment had its answer, by client.
+    pub(super) replaced: BTreeMap<u32, u64>,
+    /// The changes of clients that are gone.
+    changes: Vec<(u32, Vec<Ticket>)>,
+}
+
+/// Adds to a fingerprint.
+fn mix(hash: u64, value: u64) -> u64 {
+    (hash ^ value)
+        .wrapping_mul(0x0100_0000_01b3)
+        .rotate_left(29)
+}
+
+/// Dirty bytes beyond the policy's, for what was on its way when it said no.
+const DIRTY_SLACK: u64 = 2 << 20;
+
+impl World {
+    /// The blocks of a group, as its volumes have them.
+    fn keys(&self, group: Group) -> Vec<Key> {
+        let mut keys = Vec::new();
+        for map in &self.shape.volumes {
+            for piece in map.pieces(0, map.size()).filter(|p| p.group == group) {
+                let first = piece.offset_in_chunk / 4096;
+                keys.extend((first..first + piece.len.div_ceil(4096)).map(|block| Key {
+                    tree: map.tree(),
+                    layer: map.layer(),
+                    chunk: Chunk(piece.chunk.0),
+                    block: Block(block),
+                }));
+            }
+        }
+        keys
+    }
+
+    /// Compares replicas at the same entry, and looks at what stores keep.
+    pub(super) fn look(&mut self) {
+        for group in self.shape.groups.keys().copied().collect::<Vec<_>>() {
+            let keys = self.keys(group);
+            for n in 0..self.nodes.len() {
+                if self.nodes[n].runs(group) {
+                    self.look_at(n, group, &keys);
+                }
+            }
+        }
+        for n in 0..self.nodes.len() {
+            let most = self.shape.policy.dirty_bytes_max + DIRTY_SLACK;
+            let Some(process) = &mut self.nodes[n].process else {
+                continue;
+            };
+            let file = process.core.log().file_number();
+            self.coverage.log_files += file - process.log_file;
+            process.log_file = file;
+            let dirty = process.core.dirty_bytes();
+            if dirty > most {
+                self.fail(format!("{} has {dirty} dirty bytes", self.nodes[n].id));
+            }
+        }
+        let fenced = self
+            .clients
+            .iter()
+            .filter(|(_, c)| c.is_replaced && c.is_fenced());
+        for id in fenced.map(|(&id, _)| id).collect::<Vec<_>>() {
+            if let Some(client) = self.clients.get(&id) {
+                self.seen.changes.push((id, client.changes().to_vec()));
+            }
+            self.forget_client(id);
+        }
+    }
+
+    fn look_at(&mut self, n: usize, group: Group, keys: &[Key]) {
+        let Some(process) = &self.nodes[n].process else {
+            return;
+        };
+        let Some(member) = process.core.member(group) else {
+            return;
+        };
+        let name = n as u64 + 1;
+        let node = member.node();
+        if node.has_applied_own_term() && self.leaders.insert((group, node.term().0)) {
+            self.coverage.leaders += 1;
+        }
+        for p in node.progress() {
+            if p.needs_copy && self.stranded.insert((group, p.id)) {
+                self.coverage.stranded += 1;
+            }
+        }
+        let of_log = process.core.log().groups().get(group);
+        let first = of_log.map_or(0, |g| g.first().0);
+        let before = self.firsts.insert((group, name), first);
+        self.coverage.truncations += u64::from(before.is_some_and(|b| b < first));
+        let reader = process.reader();
+        let applied = member.replica().applied().0;
+        let is_whole = is_whole(&reader, group, Index(applied));
+        let mut hash = 1;
+        for map in &self.shape.volumes {
+            hash = mix(hash, u64::from(member.replica().epoch(map.tree()).0));
+        }
+        for key in keys {
+            let crc = match member.replica().find(key, &reader) {
+                Found::Here(Content::Data { crc, .. }) | Found::File(Held::There { crc, .. }) => {
+                    u64::from(crc) + 1
+                }
+                _ => 0,
+            };
+            hash = mix(hash, crc);
+        }
+        let state = of_log.map(|g| (g.synced().0.0, crc32c(g.state())));
+        let blocks = &mut self.seen.blocks;
+        let wrong = is_whole
+            .then(|| differs(blocks, (group, applied), (name, hash), "blocks"))
+            .flatten();
+        let state = state.filter(|s| s.0 > 0).and_then(|(at, crc)| {
+            differs(&mut self.seen.states, (group, at), (name, crc), "state")
+        });
+        self.coverage.compared += 1;
+        if let Some(wrong) = wrong.or(state) {
+            self.fail(wrong);
+        }
+    }
+
+    /// Whether every volume was read from its beginning to its end, and nothing is open.
+    pub(super) fn is_done(&self) -> bool {
+        self.final_reads.iter().all(|(_, is_read)| *is_read)
+    }
+
+    /// Replicas of a group that run, and need no copy.
+    fn sound(&self, group: Group) -> usize {
+        let stores = self.shape.groups.get(&group).into_iter().flatten();
+        let sound = stores.filter(|&&name| {
+            self.nodes[name as usize - 1].runs(group) && !self.stranded.contains(&(group, name))
+        });
+        sound.count()
+    }
+
+    /// Whether a volume has a group without a quorum.
+    fn lacks_quorum(&self, volume: usize) -> bool {
+        let groups = self.shape.volumes[volume].groups();
+        groups.iter().any(|&g| self.sound(g) < 2)
+    }
+
+    /// What was open when clients asked for no more must have its answer.
+    pub(super) fn check_answered(&mut self) {
+        for volume in 0..self.current.len() {
+            let Some(client) = self.clients.get(&self.current[volume]) else {
+                continue;
+            };
+            if self.final_reads[volume].1 || self.lacks_quorum(volume) {
+                continue;
+            }
+            let seconds = (BUSY_IN_CALM + ANSWERED_BY) / 1_000_000_000;
+            let (open, stuck) = (client.open(), client.stuck_since());
+            let text = format!(
+                "no progress: {seconds} s after everything was well {open} operations of client {} are open, \
+                 stuck since {stuck:?}",
+                client.node.0
+            );
+            self.fail(text + &self.state_of_groups());
+            return;
+        }
+    }
+
+    /// A line for each replica.
+    pub(super) fn state_of_groups(&self) -> String {
+        let mut out = String::new();
+        for (&group, stores) in &self.shape.groups {
+            for &name in stores {
+                let node = &self.nodes[name as usize - 1];
+                out += &format!("\n  group {group} {}: ", node.id);
+                let Some(process) = &node.process else {
+                    out += if node.is_retired { "retired" } else { "down" };
+                    continue;
+                };
+                if let Some(member) = process.core.member(group) {
+                    let raft = member.node();
+                    let of_log = process.core.log().groups().get(group);
+                    let first = of_log.map_or(Index(0), GroupLog::first);
+                    let file = of_log.and_then(|g| g.entry(first)).map(|e| e.file);
+                    out += &format!(
+                        "{:?} term {} leader {:?} applied {} commit {} last {} log {:.2} full, {} dirty, {} in flight, first entry {first} in \
+                         file {file:?} of {}, synced {:?} {:?}",
+                        raft.role(),
+                        raft.term(),
+                        raft.leader(),
+                        member.replica().applied(),
+                        raft.commit(),
+                        raft.last(),
+                        process.core.log().fill(),
+                        process.core.dirty_bytes(),
+                        process.core.log().flying(),
+                        process.core.log().file_number(),
+                        of_log.map(GroupLog::synced),
+                        raft.progress(),
+                    );
+                }
+            }
+        }
+        out
+    }
+
+    /// Looks at everything once more. Errors: what must not be.
+    pub(super) fn finish(&mut self) -> Result<(), String> {
+        self.coverage.runs = 1;
+        self.coverage.seconds = self.now / 1_000_000_000;
+        let counts = self.network.counts();
+        self.coverage.messages = counts.sent;
+        self.coverage.lost = counts.lost;
+        self.coverage.duplicated = counts.duplicated;
+        if self.violation.is_none() && !self.is_done() {
+            if (0..self.current.len()).any(|v| self.lacks_quorum(v)) {
+                self.coverage.without_quorum = 1;
+            } else {
+                let state = self.state_of_groups();
+                self.fail(format!("not all volumes could be read in the end{state}"));
+            }
+        }
+        if self.violation.is_none() {
+            self.look();
+            self.scrub();
+        }
+        if let Some(violation) = self.violation.take() {
+            return Err(violation);
+        }
+        self.judge()
+    }
+
+    /// Every block that a data file has is what its page says.
+    fn scrub(&mut self) {
+        let mut wrong = None;
+        for (&group, stores) in &self.shape.groups {
+            let keys = self.keys(group);
+            for &name in stores {
+                let node = &self.nodes[name as usize - 1];
+                let Some(process) = node.process.as_ref().filter(|_| !node.is_damaged) else {
+                    continue;
+                };
+                let reader = process.reader();
+                let Some(member) = process.core.member(group) else {
+                    continue;
+                };
+                if !is_whole(&reader, group, member.replica().applied()) {
+                    continue;
+                }
+                for key in &keys {
+                    // What is dirty, or on its way, is of no account.
+                    if let Found::File(Held::There { offset, crc }) =
+                        member.replica().find(key, &reader)
+                        && node.read_block(offset).is_none_or(|b| crc32c(&b) != crc)
+                    {
+                        wrong = Some(format!("{}: {key:?} is not what its page says", node.id));
+                    }
+                }
+            }
+        }
+        if let Some(wrong) = wrong {
+            self.fail(wrong);
+        }
+    }
+
+    /// Whether one copy of each register could have answered so.
+    fn judge(&mut self) -> Result<(), String> {
+        if let Some(violation) = self.violation.take() {
+            return Err(violation);
+        }
+        for client in self.clients.values() {
+            self.seen
+                .changes
+                .push((client.node.0, client.changes().to_vec()));
+        }
+        for (client, changes) in &self.seen.changes {
+            if let Some(&moment) = self.seen.replaced.get(client) {
+                self.history.end_by(changes, moment);
+            }
+        }
+        let judged = self.history.judged();
+        let unanswered =
+            |o: &&Operation| o.action == Action::Write && o.outcome == Outcome::Unanswered;
+        self.coverage.unanswered = judged.iter().filter(unanswered).count() as u64;
+        let tally = linear::check(&judged).map_err(|v| v.to_string())?;
+        self.coverage.registers = tally.blocks as u64;
+        self.coverage.undecided = tally.undecided.len() as u64;
+        Ok(())
+    }
+}
+
+/// Whether nothing of the data file is newer than what the replica has applied. Behind a crash it may hold any part of
+/// what is applied again.
+fn is_whole(reader: &Reader, group: Group, applied: Index) -> bool {
+    let last = reader.last_indices().get(&group).copied();
+    last.is_none_or(|last| last <= applied)
+}
+
+/// Notes what a replica has at an entry: what differs from another's.
+fn differs<T: Copy + PartialEq>(
+    seen: &mut BTreeMap<(Group, u64), (u64, T)>,
+    at: (Group, u64),
+    mine: (u64, T),
+    what: &str,
+) -> Option<String> {
+    let first = *seen.entry(at).or_insert(mine);
+    (first.1 != mine.1).then(|| {
+        let (group, index) = at;
+        format!(
+            "stores {} and {} have another {what} of group {group} at entry {index}",
+            first.0, mine.0
+        )
+    })
+}

@@ -1,0 +1,162 @@
+//! What a plan does to the stores.
+
+use super::super::apply;
+use super::super::node::NodeId;
+use super::super::plan::{DiskFault, Fault};
+use super::{Due, FIRST_CLIENT, MILLI, TRIED_AGAIN, World};
+
+/// How long a crash waits for its moment.
+const ARMED: u64 = 300 * MILLI;
+
+impl World {
+    pub(super) fn do_fault(&mut self, i: usize) {
+        let fault = self.steps[i].fault.clone();
+        self.say(format_args!("FAULT {fault}"));
+        let stores = self.shape.stores();
+        match &fault {
+            Fault::Crash { node, power } => return self.crash_soon(node.0 as usize, *power),
+            Fault::PowerCut => {
+                for n in 0..self.nodes.len() {
+                    self.crash(n, true);
+                }
+                return;
+            }
+            Fault::Restart { node } => return self.start(node.0 as usize),
+            Fault::RestartAll => return (0..self.nodes.len()).for_each(|n| self.start(n)),
+            Fault::Partition { side } => self.cut_clients(side),
+            Fault::ClockForward { node, nanos } => {
+                // A timer counts what has passed, and not what the clock says.
+                if let Some(process) = &mut self.nodes[node.0 as usize].process {
+                    process.next_tick += nanos;
+                }
+            }
+            Fault::HealDisk { node } => self.heal_disk(node.0 as usize),
+            Fault::Disk { node, fault } => return self.disk_fault(node.0 as usize, *fault, i),
+            Fault::Calm => return self.calm(i),
+            _ => {}
+        }
+        apply::to_network(&fault, self.now, &stores, &mut self.network);
+        for node in &self.nodes {
+            apply::to_clock(&fault, self.now, node.id, &node.clock, &mut self.pauses);
+        }
+    }
+
+    /// Each client is on one side of a partition too.
+    fn cut_clients(&mut self, side: &[NodeId]) {
+        let clients: Vec<u32> = self.clients.keys().copied().collect();
+        for client in clients {
+            let is_inside = self.rng.one_in(2);
+            for store in self.shape.stores() {
+                if side.contains(&store) != is_inside {
+                    self.network.cut(self.now, NodeId(client), store);
+                    self.network.cut(self.now, store, NodeId(client));
+                }
+            }
+        }
+    }
+
+    fn disk_fault(&mut self, n: usize, fault: DiskFault, i: usize) {
+        let steps = &self.steps[i].fault;
+        let node = &mut self.nodes[n];
+        match fault {
+            DiskFault::NoSpace => return node.set_no_space(true),
+            DiskFault::SyncError | DiskFault::Rot { .. } => node.is_damaged = true,
+            DiskFault::ReadError | DiskFault::WriteError => {}
+        }
+        let rots = |path: &std::path::Path| !path.ends_with("LOCK");
+        let (id, disk) = (node.id, node.disk.clone());
+        if let Some((path, at)) = apply::to_disk(steps, id, &disk, rots) {
+            self.say(format_args!("{id}: {} has rotted at {at}", path.display()));
+        }
+    }
+
+    fn heal_disk(&mut self, n: usize) {
+        let node = &mut self.nodes[n];
+        node.note_fault(&mut self.coverage);
+        node.set_no_space(false);
+        node.disk.clear_faults();
+    }
+
+    /// Everything is well; a disk that has lost something is taken out.
+    fn calm(&mut self, i: usize) {
+        self.is_calm = true;
+        let fault = self.steps[i].fault.clone();
+        let stores = self.shape.stores();
+        apply::to_network(&fault, self.now, &stores, &mut self.network);
+        for n in 0..self.nodes.len() {
+            self.heal_disk(n);
+            let node = &mut self.nodes[n];
+            apply::to_clock(&fault, self.now, node.id, &node.clock, &mut self.pauses);
+            if node.is_damaged {
+                node.is_retired = true;
+                if node.process.is_some() {
+                    self.crash(n, false);
+                }
+                let id = self.nodes[n].id;
+                self.network.node_down(self.now, id, true);
+            } else {
+                self.start(n);
+            }
+        }
+        // Timers of those that stood still.
+        for n in 0..self.nodes.len() {
+            let life = self.nodes[n].life;
+            self.after(0, Due::Tick(n, life));
+        }
+    }
+
+    /// Crashes now, or inside of an act on the disk, or while a job is on its way to the device.
+    fn crash_soon(&mut self, n: usize, power: bool) {
+        let how = self.rng.below(4);
+        let node = &mut self.nodes[n];
+        match how {
+            _ if node.process.is_none() => return self.crash(n, power),
+            0 => return self.crash(n, power),
+            1 => node.arm(power),
+            _ => node.waits_for = Some((how == 2, power)),
+        }
+        let life = node.life;
+        self.after(ARMED, Due::Crash(n, life, power));
+    }
+
+    /// The machine has ended inside of a call of its disk.
+    pub(super) fn struck(&mut self, n: usize) {
+        self.coverage.armed += 1;
+        let power = self.nodes[n].armed.unwrap_or(true);
+        self.crash(n, power);
+        // What its plan says comes later; without that nobody would start it.
+        self.after(TRIED_AGAIN, Due::Start(n));
+    }
+
+    pub(super) fn crash(&mut self, n: usize, power: bool) {
+        let id = self.nodes[n].id;
+        self.say(format_args!("{id} crashes, power: {power}"));
+        self.nodes[n].crash(power, &mut self.coverage);
+        self.pauses.resume(id);
+        self.network.node_down(self.now, id, !power);
+        if self.is_calm {
+            self.after(TRIED_AGAIN, Due::Start(n));
+        }
+    }
+
+    /// A store that is out: its process ends, and is tried again later.
+    pub(super) fn out(&mut self, n: usize, why: &str) {
+        let node = &mut self.nodes[n];
+        node.note_fault(&mut self.coverage);
+        let (id, is_excused) = (node.id, node.is_excused());
+        self.say(format_args!("{id} is out: {why}"));
+        if !is_excused {
+            return self.fail(format!("{id} is out without a fault of its disk: {why}"));
+        }
+        self.coverage.outs += 1;
+        self.crash(n, false);
+        self.after(TRIED_AGAIN, Due::Start(n));
+    }
+
+    /// A client that is gone.
+    pub(super) fn forget_client(&mut self, id: u32) {
+        debug_assert!(id >= FIRST_CLIENT, "client {id}");
+        self.network.node_down(self.now, NodeId(id), true);
+        self.clients.remove(&id);
+    }
+}
