@@ -217,6 +217,16 @@ impl Replica {
         self.dirty.is_settled()
     }
 
+    /// Whether a block is on its way to the data file.
+    pub fn is_flying(&self, key: &Key) -> bool {
+        self.dirty.is_flying(key)
+    }
+
+    /// A block is in its place, as the entry at `index` wrote it.
+    pub fn placed(&mut self, key: &Key, index: Index) {
+        self.dirty.placed(key, index);
+    }
+
     /// Begins to take a copy from a peer, see [`Dirty::begin_copy`]; nothing is applied until it ends.
     pub fn begin_copy(&mut self) -> bool {
         let begins = self.under_way.is_none() && self.dirty.begin_copy();

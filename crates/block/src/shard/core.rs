@@ -31,7 +31,8 @@ use crate::group::volumes::ENCODED_MAX as VOLUMES_MAX;
 use crate::ids::{Group, Index};
 use crate::raftlog::{Append, BatchId, Checkpoint, RaftLog};
 use crate::store::data::Reader;
-use crate::store::flush::{ApplySync, Policy, Speed, State};
+use crate::store::flush::{Policy, Speed, State};
+use crate::store::in_place::InPlace;
 use crate::store::sync::{Failed, Marked, SyncSlot, SyncTicket};
 use crate::wire::client::{Request, Response};
 
@@ -75,6 +76,8 @@ pub enum Event {
     Landed(Append, Result<()>),
     /// A read of the data file is done.
     Read(u64, Result<AlignedBuf>),
+    /// Blocks are in their place, durably, or are not.
+    InPlace(u64, Result<()>),
     /// What was to be written back is durable.
     WrittenBack(Vec<(SyncTicket, SyncSlot)>),
     /// It could not be written; the bytes are here still.
@@ -110,6 +113,13 @@ pub enum Command {
         offset: u64,
         /// How many bytes.
         len: usize,
+    },
+    /// Write blocks to their place, durably: then [`Event::InPlace`] with the token.
+    InPlace {
+        /// Names the write.
+        token: u64,
+        /// What, and where.
+        place: InPlace,
     },
     /// Write back and sync: then [`Event::WrittenBack`], or one of the others.
     WriteBack(Vec<Marked>, Speed),
@@ -161,7 +171,7 @@ impl Core {
     /// behind it is applied again before anything of it is served.
     ///
     /// Errors: the store has too few slots, or too short a log, for these groups; Corruption, where the log does not
-    /// have what a replica needs; `NotSupported` for a mode that is not built.
+    /// have what a replica needs.
     pub fn open(
         store: Store,
         log: RaftLog,
@@ -171,12 +181,6 @@ impl Core {
         rng: &mut Rng,
     ) -> Result<Self> {
         policy.check()?;
-        if policy.apply_sync == ApplySync::Odsync {
-            return Err(Error::not_supported(
-                "apply_sync=odsync, where each block is written in place before the answer, is not built yet",
-            )
-            .hint("choose background or snapshot"));
-        }
         check_room(&log, &data, groups)?;
         let mut members = BTreeMap::new();
         for a in groups {
@@ -188,7 +192,7 @@ impl Core {
                 },
                 ..Config::new(Rng::new(rng.next_u64()))
             };
-            let member = Member::open(a, &log, &data, config)?;
+            let member = Member::open(a, &log, &data, config, policy.apply_sync)?;
             members.insert(a.group, member);
         }
         Ok(Self {
@@ -272,6 +276,13 @@ impl Core {
                 let group = Group(token as u32);
                 if let Some(member) = self.members.get_mut(&group) {
                     member.read_done(token, result, &self.data, &mut self.commands);
+                }
+                Ok(())
+            }
+            Event::InPlace(token, result) => {
+                let group = Group(token as u32);
+                if let Some(member) = self.members.get_mut(&group) {
+                    member.in_place_done(token, &result, &mut self.commands);
                 }
                 Ok(())
             }
@@ -417,6 +428,9 @@ impl Core {
         loop {
             self.gather()?;
             self.flush(now);
+            for member in self.members.values_mut() {
+                member.in_place_on(&self.data, &mut self.commands);
+            }
             if !self.append()? {
                 return Ok(());
             }

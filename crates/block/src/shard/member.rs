@@ -11,6 +11,7 @@
 //! write to a chunk beyond that. What is in the log has its place everywhere, and is applied without a question.
 
 mod copies;
+mod in_place;
 mod locks;
 mod reads;
 
@@ -32,9 +33,11 @@ use crate::raftlog::batch::Item;
 use crate::raftlog::groups::GroupLog;
 use crate::raftlog::{Checkpoint, RaftLog};
 use crate::store::data::{ChunkKey, Reader};
+use crate::store::flush::ApplySync;
 use crate::store::sync::{Marked, SyncSlot, SyncTicket};
 use crate::wire::client::{Outcome, Reason, Request, Response, Span, What, crcs_at};
 use copies::{Giving, Taking};
+use in_place::InPlaceWrites;
 use locks::{Lock, Locks};
 use reads::{Purpose, Reading};
 
@@ -104,6 +107,8 @@ pub struct Member {
     /// Copies for followers, by replica; and the one that this follower gets.
     giving: BTreeMap<u64, Giving>,
     taking: Option<Taking>,
+    /// Writes to their place before the answer.
+    in_place: InPlaceWrites,
     /// Who is to be told that a copy may come.
     answers: Vec<(u64, Copy)>,
     copies_begun: u64,
@@ -131,6 +136,7 @@ impl Member {
         log: &RaftLog,
         data: &Reader,
         config: Config,
+        apply_sync: ApplySync,
     ) -> Result<Self> {
         let replica = Self::replica_of(a.group, &a.members, log)?;
         let (members, applied) = (replica.members(), replica.applied());
@@ -157,6 +163,7 @@ impl Member {
             first_members: a.members.clone(),
             giving: BTreeMap::new(),
             taking: None,
+            in_place: InPlaceWrites::new(apply_sync == ApplySync::Odsync),
             answers: Vec::new(),
             copies_begun: 0,
             copies_done: 0,
@@ -257,7 +264,7 @@ impl Member {
     }
 
     pub(super) fn mark(&mut self) -> Option<Marked> {
-        if !self.has_applied || !self.may_mark() {
+        if !self.has_applied || !self.may_mark() || !self.in_place.may_mark() {
             return None;
         }
         let marked = self.replica.mark()?;
@@ -371,7 +378,15 @@ impl Member {
                 self.chunks.insert(chunk);
             }
         }
-        let Some(waiting) = self.waiting.remove(&entry.index) else {
+        let waiting = self.waiting.remove(&entry.index);
+        let goes_in_place =
+            self.in_place.is_on && applied.verdict == Verdict::Apply && !entry.payload.is_empty();
+        if goes_in_place {
+            let mine = waiting.as_ref().filter(|w| w.term == entry.term);
+            let client = mine.map(|w| (w.client, w.id));
+            self.write_in_place(entry.index, applied.range, entry.payload.clone(), client);
+        }
+        let Some(waiting) = waiting else {
             return Ok(());
         };
         if let Some(lock) = waiting.lock {
@@ -389,7 +404,9 @@ impl Member {
         } else {
             Outcome::Refused(self.not_leader())
         };
-        reply(out, waiting.client, waiting.id, outcome);
+        if !goes_in_place || outcome != Outcome::Done {
+            reply(out, waiting.client, waiting.id, outcome);
+        }
         Ok(())
     }
 

@@ -307,6 +307,10 @@ impl Map {
             let Content::Data { bytes, .. } = &write.content else {
                 continue;
             };
+            if write.in_place {
+                end = None;
+                continue;
+            }
             let at = block_at(slot, &write.key);
             match plan.runs.last_mut() {
                 Some((_, run)) if end == Some(at) && run.len() < RUN_BLOCKS => run.push(bytes),
@@ -369,6 +373,12 @@ impl Reader {
     /// How many slots there are.
     pub fn slots(&self) -> u32 {
         lock(&self.index).slots
+    }
+
+    /// Where a block lies; its chunk has a slot from then on. Errors: none is free.
+    pub(super) fn claim(&self, group: Group, key: &Key) -> Result<u64> {
+        let slot = lock(&self.index).slot_for(ChunkKey::of(group, key))?;
+        Ok(block_at(slot, key))
     }
 
     /// The chunks of a group that have a slot.

@@ -72,6 +72,8 @@ pub struct Write {
     pub index: Index,
     /// The entry's term.
     pub term: Term,
+    /// The data file has the bytes already, and only the page is to be written.
+    pub in_place: bool,
 }
 
 /// A block that is dirty, or on its way, or both.
@@ -176,6 +178,7 @@ impl Dirty {
             content,
             index,
             term,
+            in_place: false,
         };
         let is_first = if let Some(entry) = self.blocks.get_mut(&key) {
             self.bytes -= entry.newest.content.bytes();
@@ -239,6 +242,18 @@ impl Dirty {
     /// The blocks of a chunk, or of all, that are here.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.blocks.keys()
+    }
+
+    /// Whether a block is on its way to the data file.
+    pub fn is_flying(&self, key: &Key) -> bool {
+        self.blocks.get(key).is_some_and(|e| e.flying)
+    }
+
+    /// The data file has a block as the entry at `index` wrote it, durably; its page does not know of it.
+    pub fn placed(&mut self, key: &Key, index: Index) {
+        if let Some(entry) = self.blocks.get_mut(key).filter(|e| e.newest.index == index) {
+            entry.newest.in_place = true;
+        }
     }
 
     /// What a block holds, if it is here.
