@@ -25,7 +25,7 @@ use super::layout::Store;
 use super::member::{CATCH_UP, Inbox, Member, TICK};
 use crate::group::members::ENCODED_MAX as MEMBERS_MAX;
 use crate::group::members::Members;
-use crate::group::message::Message;
+use crate::group::message::{Body, Message};
 use crate::group::raft::{Config, Outgoing};
 use crate::group::volumes::ENCODED_MAX as VOLUMES_MAX;
 use crate::ids::{Group, Index};
@@ -315,12 +315,22 @@ impl Core {
         self.is_blocked || self.held.bytes() >= HELD_BYTES_MAX
     }
 
-    /// A peer's message. One that cannot be is dropped: the peer is broken, and not this store. So is one with
-    /// entries for which there is no room; its leader sends them again.
-    fn message(&mut self, group: Group, message: Message, payloads: Vec<Bytes>) -> Result<()> {
+    /// A peer's message. One that cannot be is dropped: the peer is broken, and not this store. Entries for
+    /// which there is no room are left out; the leader sends them again. The rest of their message is not: without it
+    /// the leader would not know which entries are here, so none of them could be committed, and room never come.
+    fn message(
+        &mut self,
+        group: Group,
+        mut message: Message,
+        mut payloads: Vec<Bytes>,
+    ) -> Result<()> {
         let dirty_max = self.policy.dirty_bytes_max + self.policy.dirty_bytes_max / 4;
-        if !payloads.is_empty() && (self.is_full() || self.dirty_bytes() >= dirty_max) {
-            return Ok(());
+        if !payloads.is_empty()
+            && (self.is_full() || self.dirty_bytes() >= dirty_max)
+            && let Body::Append { entries, .. } = &mut message.body
+        {
+            entries.clear();
+            payloads.clear();
         }
         let Some(member) = self.members.get_mut(&group) else {
             return Ok(());
@@ -373,14 +383,14 @@ impl Core {
 
     /// Gives up what is kept for followers, if the log runs full.
     fn cut_proven(&mut self) -> Result<()> {
-        if self.log.fill() <= 0.5 {
-            return Ok(());
-        }
-        for (group, through) in self.log.truncate_proven()? {
-            if let Some(member) = self.members.get_mut(&group) {
-                member.truncated(through);
+        if self.log.fill() > 0.5 {
+            for (group, through) in self.log.truncate_proven()? {
+                if let Some(member) = self.members.get_mut(&group) {
+                    member.truncated(through);
+                }
             }
         }
+        // Nothing may be there to be appended, which would find that out.
         self.is_blocked &= !self.log.has_room(BATCH_REST);
         Ok(())
     }
