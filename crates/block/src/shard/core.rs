@@ -330,17 +330,27 @@ impl Core {
         self.is_blocked || self.held.bytes() >= HELD_BYTES_MAX
     }
 
-    /// A peer's message. One that cannot be is dropped: the peer is broken, and not this store. So is one with
-    /// entries for which there is no room; its leader sends them again.
-    fn message(&mut self, group: Group, message: Message, payloads: Vec<Bytes>) -> Result<()> {
+    /// A peer's message. One that cannot be is dropped: the peer is broken, and not this store. Entries for
+    /// which there is no room are left out; the leader sends them again. The rest of their message is not: without it
+    /// the leader would not know which entries are here, so none of them could be committed, and room never come.
+    fn message(
+        &mut self,
+        group: Group,
+        mut message: Message,
+        mut payloads: Vec<Bytes>,
+    ) -> Result<()> {
         let dirty_max = self.policy.dirty_bytes_max + self.policy.dirty_bytes_max / 4;
-        let brings = match &message.body {
-            Body::Append { entries, .. } => !entries.is_empty(),
-            Body::Copy { step, .. } => matches!(step, CopyStep::Blocks { .. }),
-            _ => false,
-        };
-        if brings && (self.is_full() || self.dirty_bytes() >= dirty_max) {
-            return Ok(());
+        let is_full = self.is_full() || self.dirty_bytes() >= dirty_max;
+        match &mut message.body {
+            Body::Append { entries, .. } if is_full => {
+                entries.clear();
+                payloads.clear();
+            }
+            // The leader says it again.
+            Body::Copy { step, .. } if is_full && matches!(step, CopyStep::Blocks { .. }) => {
+                return Ok(());
+            }
+            _ => {}
         }
         let Some(member) = self.members.get_mut(&group) else {
             return Ok(());
@@ -395,17 +405,17 @@ impl Core {
 
     /// Gives up what is kept for followers, if the log runs full.
     fn cut_proven(&mut self) -> Result<()> {
-        if self.log.fill() <= 0.5 {
-            return Ok(());
-        }
-        for (&group, member) in &self.members {
-            self.log.keep_behind(group, pin_of(member, &self.log));
-        }
-        for (group, through) in self.log.truncate_proven()? {
-            if let Some(member) = self.members.get_mut(&group) {
-                member.truncated(through);
+        if self.log.fill() > 0.5 {
+            for (&group, member) in &self.members {
+                self.log.keep_behind(group, pin_of(member, &self.log));
+            }
+            for (group, through) in self.log.truncate_proven()? {
+                if let Some(member) = self.members.get_mut(&group) {
+                    member.truncated(through);
+                }
             }
         }
+        // Nothing may be there to be appended, which would find that out.
         self.is_blocked &= !self.log.has_room(BATCH_REST);
         Ok(())
     }

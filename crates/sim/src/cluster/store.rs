@@ -15,7 +15,7 @@ use base::Result;
 use base::rng::Rng;
 use base::sync::{Mutex, PoisonError};
 use block::group::members::Members;
-use block::ids::{BLOCK, Group, Uuid};
+use block::ids::{BLOCK, Group, Index, Uuid};
 use block::raftlog::Append;
 use block::shard::core::{Assignment, Core, Event};
 use block::shard::layout::{Make, Opened, Store, make};
@@ -107,6 +107,8 @@ pub struct Node {
     pub is_damaged: bool,
     /// It has met a fault since the process began.
     pub met_fault: bool,
+    /// Up to where its processes had applied the entries of each group.
+    applied: BTreeMap<Group, Index>,
     /// It never starts again.
     pub is_retired: bool,
     no_space: bool,
@@ -155,6 +157,7 @@ impl Node {
             waits_for: None,
             is_damaged: false,
             met_fault: false,
+            applied: BTreeMap::new(),
             is_retired: false,
             no_space: false,
             rng: Rng::new(shape.seed ^ u64::from(id.0 + 1) << 32 ^ 0x5704e),
@@ -181,6 +184,9 @@ impl Node {
             chunks_max: shape.chunks_of(group),
         });
         let mine: Vec<Assignment> = mine.collect();
+        for assignment in &mine {
+            self.applied.entry(assignment.group).or_default();
+        }
         let log_file = log.file_number();
         let reader = data.reader();
         let core = Core::open(store, log, reader, shape.policy, &mine, &mut self.rng)?;
@@ -266,6 +272,12 @@ impl Node {
     /// The process ends, and the machine if it loses its power; its disk is what is left.
     pub fn crash(&mut self, power: bool, coverage: &mut Coverage) {
         let mut jobs: Vec<Job> = std::mem::take(&mut self.jobs).into_values().collect();
+        if let Some(core) = self.process.as_ref().map(|p| &p.core) {
+            for (group, before) in &mut self.applied {
+                let member = core.member(*group);
+                *before = member.map_or(*before, |m| m.replica().applied().max(*before));
+            }
+        }
         if let Some(process) = self.process.take().filter(|_| !self.disk.is_crashed()) {
             self.cut_jobs(process, &mut jobs, power, coverage);
         }
@@ -382,6 +394,14 @@ impl Node {
     /// Whether a fault of the disk explains why the store is out, or does not open.
     pub fn is_excused(&self) -> bool {
         self.met_fault || self.is_damaged
+    }
+
+    /// Whether a replica at this entry has all that processes before had applied. Until then its data file may hold
+    /// any part of that.
+    pub fn is_replayed(&self, group: Group, applied: Index) -> bool {
+        self.applied
+            .get(&group)
+            .is_none_or(|&before| before <= applied)
     }
 
     /// Whether it has a replica of the group and runs.

@@ -6,7 +6,7 @@ use base::checksum::crc32c;
 use block::group::apply::Found;
 use block::ids::{Block, Chunk, Group, Index};
 use block::raftlog::groups::GroupLog;
-use block::store::data::{Held, Reader};
+use block::store::data::Held;
 use block::store::dirty::{Content, Key};
 
 use super::super::history::{Action, Operation, Outcome, Ticket};
@@ -112,7 +112,8 @@ impl World {
         self.coverage.truncations += u64::from(before.is_some_and(|b| b < first));
         let reader = process.reader();
         let applied = member.replica().applied().0;
-        let is_whole = is_whole(&reader, group, Index(applied));
+        let is_whole =
+            !self.nodes[n].is_damaged && self.nodes[n].is_replayed(group, Index(applied));
         let mut hash = 1;
         for map in &self.shape.volumes {
             hash = mix(hash, u64::from(member.replica().epoch(map.tree()).0));
@@ -145,19 +146,32 @@ impl World {
         self.final_reads.iter().all(|(_, is_read)| *is_read)
     }
 
-    /// Replicas of a group that run, and need no copy.
+    /// Replicas of a group that run, on stores of which none needs a copy: what one cannot commit fills the log of
+    /// its store, and then no other takes anything either.
     fn sound(&self, group: Group) -> usize {
         let stores = self.shape.groups.get(&group).into_iter().flatten();
         let sound = stores.filter(|&&name| {
-            self.nodes[name as usize - 1].runs(group) && !self.stranded.contains(&(group, name))
+            let is_stranded = self.stranded.iter().any(|s| s.1 == name);
+            self.nodes[name as usize - 1].runs(group) && !is_stranded
         });
         sound.count()
+    }
+
+    /// Whether a store leads a group, and takes nothing as another of its replicas needs a copy: it never hands its
+    /// leadership over.
+    fn is_led_in_vain(&self, group: Group) -> bool {
+        self.stranded.iter().any(|&(_, name)| {
+            let process = self.nodes[name as usize - 1].process.as_ref();
+            let member = process.and_then(|p| p.core.member(group));
+            member.is_some_and(|m| m.node().leader() == Some(name))
+        })
     }
 
     /// Whether a volume has a group without a quorum.
     fn lacks_quorum(&self, volume: usize) -> bool {
         let groups = self.shape.volumes[volume].groups();
-        groups.iter().any(|&g| self.sound(g) < 2)
+        let mut groups = groups.iter();
+        groups.any(|&g| self.sound(g) < 2 || self.is_led_in_vain(g))
     }
 
     /// What was open when clients asked for no more must have its answer.
@@ -259,7 +273,7 @@ impl World {
                 let Some(member) = process.core.member(group) else {
                     continue;
                 };
-                if !is_whole(&reader, group, member.replica().applied()) {
+                if !node.is_replayed(group, member.replica().applied()) {
                     continue;
                 }
                 for key in &keys {
@@ -302,13 +316,6 @@ impl World {
         self.coverage.undecided = tally.undecided.len() as u64;
         Ok(())
     }
-}
-
-/// Whether nothing of the data file is newer than what the replica has applied. Behind a crash it may hold any part of
-/// what is applied again.
-fn is_whole(reader: &Reader, group: Group, applied: Index) -> bool {
-    let last = reader.last_indices().get(&group).copied();
-    last.is_none_or(|last| last <= applied)
 }
 
 /// Notes what a replica has at an entry: what differs from another's.

@@ -1,5 +1,7 @@
 //! What a plan does to the stores.
 
+use block::store::data::SLOT_BYTES;
+
 use super::super::apply;
 use super::super::node::NodeId;
 use super::super::plan::{DiskFault, Fault};
@@ -7,6 +9,9 @@ use super::{Due, FIRST_CLIENT, MILLI, TRIED_AGAIN, World};
 
 /// How long a crash waits for its moment.
 const ARMED: u64 = 300 * MILLI;
+
+/// Bytes of a slot's pages, which come before its blocks.
+const PAGES: u64 = 64 << 10;
 
 impl World {
     pub(super) fn do_fault(&mut self, i: usize) {
@@ -67,6 +72,10 @@ impl World {
         let (id, disk) = (node.id, node.disk.clone());
         if let Some((path, at)) = apply::to_disk(steps, id, &disk, rots) {
             self.say(format_args!("{id}: {} has rotted at {at}", path.display()));
+            // Of an extent's pages the older is taken then, and what was new in the other is not missed.
+            if path.ends_with("data") && at % SLOT_BYTES < PAGES {
+                self.retire(n);
+            }
         }
     }
 
@@ -88,12 +97,7 @@ impl World {
             let node = &mut self.nodes[n];
             apply::to_clock(&fault, self.now, node.id, &node.clock, &mut self.pauses);
             if node.is_damaged {
-                node.is_retired = true;
-                if node.process.is_some() {
-                    self.crash(n, false);
-                }
-                let id = self.nodes[n].id;
-                self.network.node_down(self.now, id, true);
+                self.retire(n);
             } else {
                 self.start(n);
             }
@@ -103,6 +107,15 @@ impl World {
             let life = self.nodes[n].life;
             self.after(0, Due::Tick(n, life));
         }
+    }
+
+    /// A node never runs again.
+    fn retire(&mut self, n: usize) {
+        self.nodes[n].is_retired = true;
+        if self.nodes[n].process.is_some() {
+            self.crash(n, false);
+        }
+        self.network.node_down(self.now, self.nodes[n].id, true);
     }
 
     /// Crashes now, or inside of an act on the disk, or while a job is on its way to the device.
