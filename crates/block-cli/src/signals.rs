@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT: the first ends a process in order, the second at once.
+//! SIGTERM and SIGINT: the first ends a process in order; a second SIGINT at once.
 
 use base::threads::Threads;
 use base::{Error, ErrorKind, Result};
@@ -17,7 +17,7 @@ pub(crate) fn on_stop(threads: &dyn Threads, stop: impl Fn() + Send + 'static) -
         if signals.next().is_some() {
             stop();
         }
-        if signals.next().is_some() {
+        if signals.any(|signal| signal == SIGINT) {
             crate::say("ended at once by a second signal");
             std::process::exit(1);
         }

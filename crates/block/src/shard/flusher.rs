@@ -8,7 +8,8 @@
 //! not known, and the answer says so.
 //!
 //! **Pace.** A paced write-back keeps to its rate, and lets the log's writes go first: before each write it waits,
-//! for 2 ms at most, until none is on its way. One that must be quick does not wait.
+//! for 2 ms at most, until none is on its way. One that must be quick does not wait; nor does one that was begun
+//! slowly, once log or map have become fuller: see [`Flusher::hurry`].
 //!
 //! **Syncs.** Each 16 MiB are made durable by themselves, so that the sync that everybody waits for never has
 //! more to do than that. What such a sync covers is written again by the replay after a crash, like all that is
@@ -47,6 +48,8 @@ struct Shared {
     wake: Wake,
     /// Writes of the log that are on their way.
     foreground: AtomicU32,
+    /// Nobody waits for anything any more.
+    is_hurried: AtomicBool,
     is_stopping: AtomicBool,
     clock: Arc<dyn Clock>,
     written: Arc<Counter>,
@@ -83,6 +86,7 @@ impl Flusher {
             answers: Mutex::new(Vec::new()),
             wake: Wake::new()?,
             foreground: AtomicU32::new(0),
+            is_hurried: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             clock,
             written,
@@ -119,6 +123,11 @@ impl Flusher {
     pub fn foreground(&self, writes: usize) {
         let writes = u32::try_from(writes).unwrap_or(u32::MAX);
         self.shared.foreground.store(writes, Ordering::Relaxed);
+    }
+
+    /// Whether what is being written back must be quick.
+    pub fn hurry(&self, is_hurried: bool) {
+        self.shared.is_hurried.store(is_hurried, Ordering::Relaxed);
     }
 
     /// Readable while there are answers.
@@ -215,13 +224,16 @@ impl Pace<'_> {
         }
         self.unsynced += bytes;
         self.shared.written.add(bytes);
-        let is_stopping = || self.shared.is_stopping.load(Ordering::Relaxed);
-        let Some(limiter) = self.limiter.as_ref().filter(|_| !is_stopping()) else {
+        let is_quick = || {
+            let shared = self.shared;
+            shared.is_hurried.load(Ordering::Relaxed) || shared.is_stopping.load(Ordering::Relaxed)
+        };
+        let Some(limiter) = self.limiter.as_ref().filter(|_| !is_quick()) else {
             return;
         };
         limiter.request(bytes, IoPriority::Low);
         let begun = self.shared.clock.monotonic_nanos();
-        while self.shared.foreground.load(Ordering::Relaxed) > 0 && !is_stopping() {
+        while self.shared.foreground.load(Ordering::Relaxed) > 0 && !is_quick() {
             let waited = self.shared.clock.monotonic_nanos().saturating_sub(begun);
             if waited >= YIELD.as_nanos() as u64 {
                 return;
