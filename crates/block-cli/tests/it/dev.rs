@@ -1,5 +1,7 @@
 //! `dev`: begun, used, ended by SIGTERM, begun again; and what is in its way.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -28,6 +30,20 @@ fn start(dir: &Path) -> (Child, String) {
         uri.ends_with('\n')
     });
     (child, uri.trim().to_owned())
+}
+
+/// What the first store of a cluster file gives Prometheus.
+fn metrics_of(file: &Path) -> String {
+    let text = std::fs::read_to_string(file).unwrap();
+    let line = text.lines().find(|l| l.starts_with("metrics")).unwrap();
+    let mut socket = TcpStream::connect(line.split('"').nth(1).unwrap()).unwrap();
+    socket
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    answer
 }
 
 fn end(mut child: Child) -> Option<i32> {
@@ -73,6 +89,15 @@ fn a_cluster_on_one_machine() {
     ]);
     let rates: serde_json::Value = serde_json::from_slice(&top.stdout).unwrap();
     assert_eq!(rates["stores"].as_array().unwrap().len(), 3);
+    let metrics = metrics_of(&file);
+    for word in [
+        "ironstone_block_requests_total{store=\"1\",kind=\"write\"}",
+        "ironstone_block_write_part_seconds_bucket{store=\"1\",part=\"log\",le=\"+Inf\"}",
+        "ironstone_block_leaders{store=\"1\"}",
+        "ironstone_block_flusher_bytes_total",
+    ] {
+        assert!(metrics.contains(word), "{word}: {metrics}");
+    }
     assert_eq!(end(child), Some(0));
     let other = run(&["dev", "--size", "128M", "--port", "0", "--dir", text]);
     let said = String::from_utf8_lossy(&other.stderr).into_owned();

@@ -242,3 +242,74 @@ impl Pace<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use base::clock::SystemClock;
+    use base::threads::SystemThreads;
+    use io::FileSystem;
+    use io::posix::Posix;
+
+    use super::super::layout::{Make, Store, make};
+    use super::*;
+    use crate::ids::Uuid;
+
+    /// The system's time, until somebody waits by it.
+    #[derive(Debug)]
+    struct Broken;
+
+    impl Clock for Broken {
+        fn wall_micros(&self) -> u64 {
+            0
+        }
+
+        fn monotonic_nanos(&self) -> u64 {
+            panic!("no time");
+        }
+    }
+
+    fn answer(flusher: &Flusher) -> Event {
+        let clock = SystemClock::shared();
+        let mut out = Vec::new();
+        for _ in 0..2000 {
+            flusher.answers(&mut out);
+            if let Some(event) = out.pop() {
+                return event;
+            }
+            clock.sleep(Duration::from_millis(5));
+        }
+        panic!("it does not answer");
+    }
+
+    /// Each start is answered: when nothing is to be done, when the thread panics, and when it is gone.
+    #[test]
+    fn whatever_happens_it_answers() {
+        let dir = tempfile::tempdir().unwrap();
+        let fs: Arc<dyn FileSystem> = Posix::shared();
+        let what = Make {
+            store: Uuid([1; 16]),
+            cluster: Uuid([2; 16]),
+            slots: 1,
+            log_files: 4,
+            log_file_bytes: 4 << 20,
+            allow_in_memory: true,
+        };
+        let dir = dir.path().join("s");
+        make(&fs, &dir, &what, &mut |_| ()).unwrap();
+        let opened = Store::open(&fs, &dir, what.cluster, 1, 1).unwrap();
+        let written = Arc::new(Counter::default());
+        let flusher =
+            Flusher::start(opened.data, Arc::new(Broken), &SystemThreads, written).unwrap();
+        flusher.begin(Vec::new(), Speed::Full);
+        let done = answer(&flusher);
+        assert!(
+            matches!(&done, Event::WrittenBack(t) if t.is_empty()),
+            "{done:?}"
+        );
+        for _ in 0..2 {
+            flusher.begin(Vec::new(), Speed::Paced(1));
+            let failed = answer(&flusher);
+            assert!(matches!(failed, Event::NotSynced(_)), "{failed:?}");
+        }
+    }
+}
