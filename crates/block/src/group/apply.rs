@@ -24,7 +24,7 @@ use super::raft::Committed;
 use super::volumes::{Verdict, Volumes};
 use crate::ids::{Epoch, Group, Index, Term, Tree};
 use crate::raftlog::Checkpoint;
-use crate::store::data::{Held, Reader};
+use crate::store::data::{ChunkKey, Held, Reader};
 use crate::store::dirty::{Content, Dirty, Key};
 use crate::store::sync::{Marked, SyncSlot, SyncTicket};
 
@@ -47,7 +47,8 @@ pub struct Applied {
 struct Under {
     through: Index,
     term: Term,
-    state: Bytes,
+    /// `None`: blocks of a copy, which alone are no checkpoint.
+    state: Option<Bytes>,
 }
 
 /// Where a block's content is.
@@ -69,6 +70,8 @@ pub struct Replica {
     /// The term of the last entry that was applied.
     term: Term,
     under_way: Option<Under>,
+    /// Blocks of a copy come.
+    is_copying: bool,
 }
 
 impl Replica {
@@ -91,6 +94,7 @@ impl Replica {
             members,
             term: synced.1,
             under_way: None,
+            is_copying: false,
         })
     }
 
@@ -167,20 +171,84 @@ impl Replica {
         self.under_way = Some(Under {
             through: self.applied(),
             term: self.term,
-            state: encode(&self.members, &self.volumes),
+            state: (!self.is_copying).then(|| self.state()),
         });
         Some(marked)
     }
 
-    /// What was marked is durable: the checkpoint that says so, for the log. Errors: the ticket is of
-    /// something else.
-    pub fn settle(&mut self, ticket: SyncTicket, slot: SyncSlot) -> Result<Checkpoint> {
+    /// What was marked is durable: the checkpoint that says so, for the log; `None` for a part of a copy. Errors: the
+    /// ticket is of something else.
+    pub fn settle(&mut self, ticket: SyncTicket, slot: SyncSlot) -> Result<Option<Checkpoint>> {
         let under = self.under_way.take();
         let Some(under) = under.filter(|u| u.through == ticket.through()) else {
             return Err(Error::broken("a ticket for what was not marked"));
         };
         self.dirty.settle(&ticket, slot);
-        Ok(Checkpoint::at(ticket, under.term, under.state))
+        let checkpoint = |state| Checkpoint::at(ticket, under.term, state);
+        Ok(under.state.map(checkpoint))
+    }
+
+    /// The group's state behind what is applied.
+    pub fn state(&self) -> Bytes {
+        encode(&self.members, &self.volumes)
+    }
+
+    /// The term of the last entry that was applied.
+    pub fn term(&self) -> Term {
+        self.term
+    }
+
+    /// Chunks with blocks that are not durable in the data file yet.
+    pub fn dirty_chunks(&self) -> impl Iterator<Item = ChunkKey> {
+        let group = self.dirty.group();
+        self.dirty.keys().map(move |key| ChunkKey::of(group, key))
+    }
+
+    /// Those blocks of one chunk.
+    pub fn dirty_blocks(&self, chunk: &ChunkKey) -> impl Iterator<Item = u32> {
+        let (group, chunk) = (self.dirty.group(), *chunk);
+        let of = self.dirty.keys();
+        let of = of.filter(move |key| ChunkKey::of(group, key) == chunk);
+        of.map(|key| key.block.0)
+    }
+
+    /// Whether nothing is on its way to the data file.
+    pub fn is_settled(&self) -> bool {
+        self.dirty.is_settled()
+    }
+
+    /// Whether a block is on its way to the data file.
+    pub fn is_flying(&self, key: &Key) -> bool {
+        self.dirty.is_flying(key)
+    }
+
+    /// A block is in its place, as the entry at `index` wrote it.
+    pub fn placed(&mut self, key: &Key, index: Index) {
+        self.dirty.placed(key, index);
+    }
+
+    /// Begins to take a copy from a peer, see [`Dirty::begin_copy`]; nothing is applied until it ends.
+    pub fn begin_copy(&mut self) -> bool {
+        let begins = self.under_way.is_none() && self.dirty.begin_copy();
+        self.is_copying |= begins;
+        begins
+    }
+
+    /// Takes blocks of a copy of everything up to `through`.
+    pub fn take_copied(&mut self, blocks: Vec<(Key, Content)>, through: Index, term: Term) {
+        self.dirty.take_copied(blocks, through, term);
+    }
+
+    /// All of a copy has come, with the group's state there; the next mark is of everything up to there. False:
+    /// something is on its way to the data file. Errors: the state cannot be read.
+    pub fn end_copy(&mut self, at: (Index, Term), state: &Bytes) -> Result<bool> {
+        let (members, volumes) = decode(state)?;
+        if self.under_way.is_some() || !self.dirty.end_copy(at.0) {
+            return Ok(false);
+        }
+        (self.members, self.volumes, self.term) = (members, volumes, at.1);
+        self.is_copying = false;
+        Ok(true)
     }
 
     /// What was marked could not be written.
@@ -196,6 +264,11 @@ impl Replica {
             None => Found::File(data.held(self.dirty.group(), key)),
         }
     }
+}
+
+/// Errors: these bytes are no group's state.
+pub fn check_state(state: &Bytes) -> Result<()> {
+    decode(state).map(drop)
 }
 
 fn encode(members: &Members, volumes: &Volumes) -> Bytes {
@@ -328,7 +401,7 @@ mod tests {
                     let done = data.write_back(vec![marked], &mut |_| ()).unwrap().sync();
                     for (ticket, slot) in done.unwrap() {
                         let through = ticket.through();
-                        let c = replica.settle(ticket, slot).unwrap();
+                        let c = replica.settle(ticket, slot).unwrap().unwrap();
                         checkpoint = (through, c.term(), c.state().clone());
                     }
                 }

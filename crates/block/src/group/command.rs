@@ -90,7 +90,8 @@ impl Range {
         })
     }
 
-    fn is_possible(self) -> bool {
+    /// Whether its blocks are in the chunk.
+    pub fn is_possible(self) -> bool {
         self.first.0 <= CHUNK_BLOCKS && self.first.0 + u32::from(self.blocks) <= CHUNK_BLOCKS
     }
 }

@@ -3,9 +3,11 @@
 
 use bytes::Bytes;
 
+use super::command::Range;
 use crate::ids::{Index, Term};
 
-/// A message to another replica of the group. The payloads of an append's entries travel beside it.
+/// A message to another replica of the group. The payloads of an append's entries, and the bytes of a copy, travel
+/// beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     /// Who sends it.
@@ -38,6 +40,45 @@ pub struct Read {
     pub replica: u64,
     /// Its own number for it.
     pub context: u64,
+}
+
+/// Which copy of a group: see the shard's `member/copies.rs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copy {
+    /// Up to which entry it has everything.
+    pub through: Index,
+    /// That entry's term.
+    pub term: Term,
+}
+
+/// A step of a copy from a leader to a follower.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CopyStep {
+    /// The leader makes one.
+    Offer,
+    /// The follower waits for it.
+    Ready {
+        /// What it has: changes up to there are left out.
+        from: Index,
+    },
+    /// Blocks; the bytes of those that have some are the message's payload.
+    Blocks {
+        /// Counts these steps.
+        number: u64,
+        /// Which blocks.
+        range: Range,
+        /// The CRC-32C of each. `None`: it is zero.
+        crcs: Vec<Option<u32>>,
+    },
+    /// The follower has them.
+    Taken {
+        /// Which step.
+        number: u64,
+    },
+    /// There are no more. The payload is the group's state.
+    End,
+    /// The follower has a checkpoint there.
+    Done,
 }
 
 /// What a message says.
@@ -121,4 +162,11 @@ pub enum Body {
     },
     /// The leader wants the receiver to be the leader.
     TimeoutNow,
+    /// A copy of what the log does not have any more. Raft is not told.
+    Copy {
+        /// Which.
+        copy: Copy,
+        /// What of it.
+        step: CopyStep,
+    },
 }

@@ -383,7 +383,7 @@ impl Node {
         self.raw.mut_store().truncate(through.0.min(applied));
     }
 
-    /// The copy that [`Ready::needs_copy`] asked for has been made, or not.
+    /// The copy that [`Ready::needs_copy`] asked for has been made, or not; it may be asked for again.
     pub fn copied(&mut self, to: u64, is_made: bool) {
         let status = if is_made {
             raft::SnapshotStatus::Finish

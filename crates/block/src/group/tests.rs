@@ -220,7 +220,7 @@ fn a_follower_behind_the_log_is_copied() {
     c.checkpoint(behind, through, term, through + 1);
     let members = c.first_members.clone();
     let running = c.on(behind);
-    running.node.installed(&running.log, &members).unwrap();
+    assert!(running.node.reopen(&running.log, &members).unwrap());
     running.applied = through;
     c.on(leader).node.copied(behind, true);
     c.settle();

@@ -50,6 +50,8 @@ pub enum Kind {
     GroupState = 4,
     /// The group is not here any more.
     Purge = 5,
+    /// A copy from a peer has begun: the data file may have blocks of entries up to there.
+    Copying = 6,
 }
 
 impl Kind {
@@ -60,6 +62,7 @@ impl Kind {
             Self::Checkpoint,
             Self::GroupState,
             Self::Purge,
+            Self::Copying,
         ]
         .into_iter()
         .find(|&kind| kind as u8 == byte)

@@ -96,6 +96,8 @@ pub struct GroupLog {
     synced: (Index, Term),
     /// Members, epochs and windows at that place.
     state: Bytes,
+    /// The data file may have blocks of entries up to here, of a copy from a peer.
+    copying: Index,
     /// Entries up to here are dropped; the term of the last of them.
     truncated: (Index, Term),
     entries: VecDeque<Entry>,
@@ -127,10 +129,42 @@ impl GroupLog {
         Index(self.truncated.0.0 + self.entries.len() as u64)
     }
 
+    /// The last entry of which the data file may have something.
+    pub fn last_in_data(&self) -> Index {
+        self.last().max(self.copying)
+    }
+
     /// An entry, if it is kept.
     pub fn entry(&self, index: Index) -> Option<&Entry> {
         let nth = index.0.checked_sub(self.first().0)?;
         self.entries.get(nth as usize)
+    }
+
+    /// Takes what is no entry. Returns entries that are of no use any more.
+    fn take_state(&mut self, item: &Item) -> Result<VecDeque<Entry>> {
+        match item.kind {
+            Kind::HardState => {
+                self.hard = HardState::of_item(item)
+                    .ok_or_else(|| cannot_be(item, "a hard state of another size"))?;
+            }
+            Kind::Checkpoint => {
+                self.synced = (item.index, item.term);
+                if item.index >= self.copying {
+                    self.copying = Index(0);
+                }
+                // A copy from a peer begins a log anew behind what it has, or instead of what never was committed.
+                let other = self.entry(item.index).is_some_and(|e| e.term != item.term);
+                if item.index > self.last() || other {
+                    self.truncated = self.synced;
+                    return Ok(std::mem::take(&mut self.entries));
+                }
+            }
+            Kind::GroupState if item.flags & MORE == 0 => self.state = item.inline.clone(),
+            Kind::GroupState => self.state = [&self.state[..], &item.inline[..]].concat().into(),
+            Kind::Copying => self.copying = item.index.max(self.copying),
+            Kind::Entry | Kind::Purge => {}
+        }
+        Ok(VecDeque::new())
     }
 
     fn entry_mut(&mut self, index: Index) -> Option<&mut Entry> {
@@ -244,44 +278,26 @@ impl Groups {
     /// Takes what a batch holds, when it is appended or found by a scan. Errors: Corruption, where it does
     /// not go on with what is here.
     pub fn take(&mut self, item: &Item, file: u64, payload: Payload) -> Result<()> {
-        if item.kind == Kind::Purge {
-            if let Some(gone) = self.all.remove(&item.group) {
-                for entry in gone.entries {
+        match item.kind {
+            Kind::Entry => self.take_entry(item, file, payload),
+            Kind::Purge => {
+                for entry in self.all.remove(&item.group).unwrap_or_default().entries {
                     self.forget(entry);
                 }
+                Ok(())
             }
-            return Ok(());
-        }
-        let group = self.all.entry(item.group).or_default();
-        match item.kind {
-            Kind::Entry => {}
-            Kind::HardState => {
-                group.hard = HardState::of_item(item)
-                    .ok_or_else(|| cannot_be(item, "a hard state of another size"))?;
-                return Ok(());
-            }
-            Kind::Checkpoint => {
-                group.synced = (item.index, item.term);
-                // A copy from a peer begins a log anew behind what it has.
-                if item.index > group.last() {
-                    let gone = std::mem::take(&mut group.entries);
-                    group.truncated = group.synced;
-                    for entry in gone {
-                        self.forget(entry);
-                    }
+            _ => {
+                let gone = self.all.entry(item.group).or_default().take_state(item)?;
+                for entry in gone {
+                    self.forget(entry);
                 }
-                return Ok(());
+                Ok(())
             }
-            Kind::GroupState => {
-                group.state = if item.flags & MORE == 0 {
-                    item.inline.clone()
-                } else {
-                    [&group.state[..], &item.inline[..]].concat().into()
-                };
-                return Ok(());
-            }
-            Kind::Purge => return Ok(()),
         }
+    }
+
+    fn take_entry(&mut self, item: &Item, file: u64, payload: Payload) -> Result<()> {
+        let group = self.all.entry(item.group).or_default();
         if item.index <= group.truncated.0 {
             return Ok(()); // an older file's, dropped since
         }
@@ -347,6 +363,10 @@ impl Groups {
             out.push(log.hard.to_item(group));
             out.push(item(Kind::Checkpoint, log.synced, Bytes::new()));
             out.extend(Item::states(group, log.synced, &log.state));
+            if log.copying > log.synced.0 {
+                let at = (log.copying, Term(0));
+                out.push(item(Kind::Copying, at, Bytes::new()));
+            }
         }
         out
     }

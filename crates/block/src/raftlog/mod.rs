@@ -82,6 +82,8 @@ pub struct RaftLog {
     count: u64,
     /// Up to where tokens have proved that the data file has a group's entries.
     proven: BTreeMap<Group, Index>,
+    /// Behind where entries are kept for copies that are being made.
+    pinned: BTreeMap<Group, Index>,
 }
 
 /// The file that is written.
@@ -180,6 +182,11 @@ impl Checkpoint {
             term,
             state,
         }
+    }
+
+    /// The group.
+    pub fn group(&self) -> Group {
+        self.group
     }
 
     /// The term of the last entry that it covers.
@@ -309,7 +316,7 @@ impl RaftLog {
         self.left_behind(bytes).is_some_and(|left| left >= reserved)
     }
 
-    /// Appends a batch of entries, hard states, purges, and checkpoints; it is one durable write.
+    /// Appends a batch of entries, hard states, purges, notes of copies, and checkpoints; it is one durable write.
     ///
     /// Errors: a flight must land before ([`RaftLog::can_append`]); the items cannot be; there is no room
     /// ([`RaftLog::has_room`]), where nothing is appended; or a new file could not be begun, and the log is at its
@@ -319,7 +326,7 @@ impl RaftLog {
         items: Vec<Item>,
         checkpoints: &[Checkpoint],
     ) -> Result<(BatchId, Append)> {
-        let mine = |i: &Item| matches!(i.kind, Kind::Entry | Kind::HardState | Kind::Purge);
+        let mine = |i: &Item| !matches!(i.kind, Kind::Checkpoint | Kind::GroupState);
         if !items.iter().all(mine) {
             return Err(Error::broken("a checkpoint without a ticket"));
         }
@@ -484,26 +491,43 @@ impl RaftLog {
     }
 
     /// Drops entries that the data file has durably, as the token proves, but those from `keep_from` on, which
-    /// a follower may need; and files that no group needs then. Errors: a file could not be given back.
-    pub fn truncate(&mut self, token: TruncateToken, keep_from: Index) -> Result<()> {
+    /// a follower may need; and files that no group needs then. Returns up to where entries are dropped. Errors: a
+    /// file could not be given back.
+    pub fn truncate(&mut self, token: TruncateToken, keep_from: Index) -> Result<Index> {
         let through = token.through.min(Index(keep_from.0.saturating_sub(1)));
+        let through = through.min(self.pin(token.group));
         self.proven.insert(token.group, token.through);
         self.groups.unload(token.group, token.through);
         let groups = &self.groups;
         self.in_memory.retain(|&(g, i)| groups.is_in_memory(g, i));
         self.groups.truncate(token.group, through);
-        self.free_files()
+        self.free_files()?;
+        Ok(through)
     }
 
     /// Drops all that tokens have proved, of every group: one that is idle would keep its files for followers that
     /// may never ask. Returns up to where each group's entries are dropped now.
     pub fn truncate_proven(&mut self) -> Result<Vec<(Group, Index)>> {
         let proven: Vec<(Group, Index)> = self.proven.iter().map(|(&g, &i)| (g, i)).collect();
+        let may = |(group, through): (Group, Index)| (group, through.min(self.pin(group)));
+        let proven: Vec<(Group, Index)> = proven.into_iter().map(may).collect();
         for &(group, through) in &proven {
             self.groups.truncate(group, through);
         }
         self.free_files()?;
         Ok(proven)
+    }
+
+    /// Keeps a group's entries behind `through`, for a copy that is being made; `None`: no longer.
+    pub fn keep_behind(&mut self, group: Group, through: Option<Index>) {
+        match through {
+            Some(through) => drop(self.pinned.insert(group, through)),
+            None => drop(self.pinned.remove(&group)),
+        }
+    }
+
+    fn pin(&self, group: Group) -> Index {
+        self.pinned.get(&group).copied().unwrap_or(Index(u64::MAX))
     }
 
     /// Gives back files that no group needs.

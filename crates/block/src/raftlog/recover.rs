@@ -87,6 +87,7 @@ pub(super) fn open(
         in_memory: VecDeque::new(),
         count: 0,
         proven,
+        pinned: BTreeMap::new(),
     })
 }
 

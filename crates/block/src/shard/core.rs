@@ -25,13 +25,14 @@ use super::layout::Store;
 use super::member::{CATCH_UP, Inbox, Member, TICK};
 use crate::group::members::ENCODED_MAX as MEMBERS_MAX;
 use crate::group::members::Members;
-use crate::group::message::{Body, Message};
+use crate::group::message::{Body, CopyStep, Message};
 use crate::group::raft::{Config, Outgoing};
 use crate::group::volumes::ENCODED_MAX as VOLUMES_MAX;
 use crate::ids::{Group, Index};
 use crate::raftlog::{Append, BatchId, Checkpoint, RaftLog};
 use crate::store::data::Reader;
-use crate::store::flush::{ApplySync, Policy, Speed, State};
+use crate::store::flush::{Policy, Speed, State};
+use crate::store::in_place::InPlace;
 use crate::store::sync::{Failed, Marked, SyncSlot, SyncTicket};
 use crate::wire::client::{Request, Response};
 
@@ -39,6 +40,8 @@ use crate::wire::client::{Request, Response};
 const BATCH_BYTES_MAX: u64 = 8 << 20;
 /// With so many bytes on their way to the log, it takes nothing more from clients and leaders.
 const HELD_BYTES_MAX: u64 = 32 << 20;
+/// How full the log may be while it is kept for copies.
+const PIN_FILL_MAX: f64 = 0.7;
 /// The most groups of a store: all their states go to one batch.
 const GROUPS_MAX: u64 = 96;
 /// What a batch has besides its items, at most: its head, and what fills units up.
@@ -73,6 +76,8 @@ pub enum Event {
     Landed(Append, Result<()>),
     /// A read of the data file is done.
     Read(u64, Result<AlignedBuf>),
+    /// Blocks are in their place, durably, or are not.
+    InPlace(u64, Result<()>),
     /// What was to be written back is durable.
     WrittenBack(Vec<(SyncTicket, SyncSlot)>),
     /// It could not be written; the bytes are here still.
@@ -108,6 +113,13 @@ pub enum Command {
         offset: u64,
         /// How many bytes.
         len: usize,
+    },
+    /// Write blocks to their place, durably: then [`Event::InPlace`] with the token.
+    InPlace {
+        /// Names the write.
+        token: u64,
+        /// What, and where.
+        place: InPlace,
     },
     /// Write back and sync: then [`Event::WrittenBack`], or one of the others.
     WriteBack(Vec<Marked>, Speed),
@@ -159,7 +171,7 @@ impl Core {
     /// behind it is applied again before anything of it is served.
     ///
     /// Errors: the store has too few slots, or too short a log, for these groups; Corruption, where the log does not
-    /// have what a replica needs; `NotSupported` for a mode that is not built.
+    /// have what a replica needs.
     pub fn open(
         store: Store,
         log: RaftLog,
@@ -169,12 +181,6 @@ impl Core {
         rng: &mut Rng,
     ) -> Result<Self> {
         policy.check()?;
-        if policy.apply_sync == ApplySync::Odsync {
-            return Err(Error::not_supported(
-                "apply_sync=odsync, where each block is written in place before the answer, is not built yet",
-            )
-            .hint("choose background or snapshot"));
-        }
         check_room(&log, &data, groups)?;
         let mut members = BTreeMap::new();
         for a in groups {
@@ -186,7 +192,7 @@ impl Core {
                 },
                 ..Config::new(Rng::new(rng.next_u64()))
             };
-            let member = Member::open(a, &log, &data, config)?;
+            let member = Member::open(a, &log, &data, config, policy.apply_sync)?;
             members.insert(a.group, member);
         }
         Ok(Self {
@@ -273,6 +279,13 @@ impl Core {
                 }
                 Ok(())
             }
+            Event::InPlace(token, result) => {
+                let group = Group(token as u32);
+                if let Some(member) = self.members.get_mut(&group) {
+                    member.in_place_done(token, &result, &mut self.commands);
+                }
+                Ok(())
+            }
             Event::WrittenBack(tickets) => self.written_back(tickets),
             Event::NotWritten(failed) => self.not_written(now, failed),
             Event::NotSynced(e) => Err(e),
@@ -288,7 +301,9 @@ impl Core {
         }
         self.last_tick = Some(now);
         self.cut_proven()?;
-        self.members.values_mut().try_for_each(|m| m.tick(now))
+        let (data, out) = (&self.data, &mut self.commands);
+        let mut members = self.members.values_mut();
+        members.try_for_each(|m| m.tick(now, data, out))
     }
 
     /// Nothing is lost, as the blocks are in the log and here. It is tried again, after a pause. Errors: it has
@@ -325,17 +340,22 @@ impl Core {
         mut payloads: Vec<Bytes>,
     ) -> Result<()> {
         let dirty_max = self.policy.dirty_bytes_max + self.policy.dirty_bytes_max / 4;
-        if !payloads.is_empty()
-            && (self.is_full() || self.dirty_bytes() >= dirty_max)
-            && let Body::Append { entries, .. } = &mut message.body
-        {
-            entries.clear();
-            payloads.clear();
+        let is_full = self.is_full() || self.dirty_bytes() >= dirty_max;
+        match &mut message.body {
+            Body::Append { entries, .. } if is_full => {
+                entries.clear();
+                payloads.clear();
+            }
+            // The leader says it again.
+            Body::Copy { step, .. } if is_full && matches!(step, CopyStep::Blocks { .. }) => {
+                return Ok(());
+            }
+            _ => {}
         }
         let Some(member) = self.members.get_mut(&group) else {
             return Ok(());
         };
-        match member.message(message, payloads) {
+        match member.message(message, payloads, &self.data, &mut self.commands) {
             Err(e) if !e.is_corruption() => Err(e),
             _ => Ok(()),
         }
@@ -367,11 +387,13 @@ impl Core {
         for token in landed.tokens {
             let group = token.group();
             if let Some(member) = self.members.get_mut(&group) {
+                member.checkpoint_is_durable(token.through());
+                self.log.keep_behind(group, pin_of(member, &self.log));
                 // Followers that lag get a copy rather than that the log runs full.
                 let kept = if self.log.fill() > 0.5 { 0 } else { CATCH_UP };
                 let keep_from = Index(token.through().0.saturating_sub(kept) + 1);
-                self.log.truncate(token, keep_from)?;
-                member.truncated(Index(keep_from.0.saturating_sub(1)));
+                let through = self.log.truncate(token, keep_from)?;
+                member.truncated(through);
             }
         }
         self.cut_proven()?;
@@ -384,6 +406,9 @@ impl Core {
     /// Gives up what is kept for followers, if the log runs full.
     fn cut_proven(&mut self) -> Result<()> {
         if self.log.fill() > 0.5 {
+            for (&group, member) in &self.members {
+                self.log.keep_behind(group, pin_of(member, &self.log));
+            }
             for (group, through) in self.log.truncate_proven()? {
                 if let Some(member) = self.members.get_mut(&group) {
                     member.truncated(through);
@@ -402,7 +427,7 @@ impl Core {
             if let Some(member) = self.members.get_mut(&ticket.group()) {
                 let commit = member.node().commit_item();
                 self.held.push(ticket.group(), vec![commit], None);
-                self.checkpoints.push_back(member.settle(ticket, slot)?);
+                self.checkpoints.extend(member.settle(ticket, slot)?);
             }
         }
         Ok(())
@@ -413,6 +438,9 @@ impl Core {
         loop {
             self.gather()?;
             self.flush(now);
+            for member in self.members.values_mut() {
+                member.in_place_on(&self.data, &mut self.commands);
+            }
             if !self.append()? {
                 return Ok(());
             }
@@ -422,6 +450,13 @@ impl Core {
     /// Collects what the groups have for the log, and does what else they say: nothing of that waits for the log.
     fn gather(&mut self) -> Result<()> {
         for (&group, member) in &mut self.members {
+            // What the log says of a checkpoint is not the last word while one is on its way.
+            if !self.checkpoints.iter().any(|c| c.group() == group)
+                && let Some((number, item)) =
+                    member.copy_on(&self.log, &self.data, &mut self.commands)?
+            {
+                self.held.push(group, vec![item], Some(number));
+            }
             while let Some(ready) = member.ready(&self.log, &self.data, &mut self.commands)? {
                 self.held.push(group, ready.items, Some(ready.number));
             }
@@ -483,6 +518,12 @@ impl Core {
             self.commands.push_back(Command::WriteBack(marked, speed));
         }
     }
+}
+
+/// Behind where the log is kept for copies that a leader makes. They may take longer than the log lasts: then there
+/// are others, of what has changed since.
+fn pin_of(member: &Member, log: &RaftLog) -> Option<Index> {
+    member.pinned().filter(|_| log.fill() < PIN_FILL_MAX)
 }
 
 /// Errors: the store has not the room that its groups may need.

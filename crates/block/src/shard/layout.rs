@@ -242,7 +242,8 @@ impl Store {
     fn check_pages(&self, log: &RaftLog, data: &Data) -> Result<()> {
         let reader = data.reader();
         for (group, last) in reader.last_indices() {
-            let known = log.groups().get(group).map(raftlog::groups::GroupLog::last);
+            let found = log.groups().get(group);
+            let known = found.map(raftlog::groups::GroupLog::last_in_data);
             if known.is_some_and(|known| known >= last) {
                 continue;
             }

@@ -10,6 +10,8 @@
 //! **Space**: a group has so many chunks at most, and each of its stores as many slots for it. The leader refuses a
 //! write to a chunk beyond that. What is in the log has its place everywhere, and is applied without a question.
 
+mod copies;
+mod in_place;
 mod locks;
 mod reads;
 
@@ -22,17 +24,22 @@ use bytes::Bytes;
 use super::core::{Assignment, Command};
 use crate::group::apply::Replica;
 use crate::group::command::{self, Op, Range};
-use crate::group::members::Change;
-use crate::group::message::{Body, Entry, Message};
+use crate::group::members::{Change, Members};
+use crate::group::message::{Body, Copy, Entry, Message};
 use crate::group::raft::{Config, Node, Ready, Refused, Role};
 use crate::group::volumes::Verdict;
 use crate::ids::{BLOCK, Block, Group, Index, Term};
+use crate::raftlog::batch::Item;
+use crate::raftlog::groups::GroupLog;
 use crate::raftlog::{Checkpoint, RaftLog};
 use crate::store::data::{ChunkKey, Reader};
+use crate::store::flush::ApplySync;
 use crate::store::sync::{Marked, SyncSlot, SyncTicket};
 use crate::wire::client::{Outcome, Reason, Request, Response, Span, What, crcs_at};
+use copies::{Giving, Taking};
+use in_place::InPlaceWrites;
 use locks::{Lock, Locks};
-use reads::Reading;
+use reads::{Purpose, Reading};
 
 /// Time between two ticks.
 pub const TICK: Duration = Duration::from_millis(100);
@@ -95,6 +102,18 @@ pub struct Member {
     tokens: BTreeMap<u64, (u64, usize, usize)>,
     next_token: u64,
     has_applied: bool,
+    /// The replicas that the group was made with.
+    first_members: Members,
+    /// Copies for followers, by replica; and the one that this follower gets.
+    giving: BTreeMap<u64, Giving>,
+    taking: Option<Taking>,
+    /// Writes to their place before the answer.
+    in_place: InPlaceWrites,
+    /// Who is to be told that a copy may come.
+    answers: Vec<(u64, Copy)>,
+    copies_begun: u64,
+    copies_done: u64,
+    copied_bytes: u64,
 }
 
 fn reply(out: &mut VecDeque<Command>, client: u64, id: u64, outcome: Outcome) {
@@ -117,12 +136,11 @@ impl Member {
         log: &RaftLog,
         data: &Reader,
         config: Config,
+        apply_sync: ApplySync,
     ) -> Result<Self> {
-        let found = log.groups().get(a.group);
-        let synced = found.map_or_else(Default::default, crate::raftlog::groups::GroupLog::synced);
-        let state = found.map_or_else(Bytes::new, |g| g.state().clone());
-        let replica = Replica::at(a.group, synced, &state, &a.members)?;
-        let node = Node::open(a.group, a.replica, replica.members(), log, synced.0, config)?;
+        let replica = Self::replica_of(a.group, &a.members, log)?;
+        let (members, applied) = (replica.members(), replica.applied());
+        let node = Node::open(a.group, a.replica, members, log, applied, config)?;
         Ok(Self {
             group: a.group,
             node,
@@ -142,7 +160,28 @@ impl Member {
             tokens: BTreeMap::new(),
             next_token: 1,
             has_applied: false,
+            first_members: a.members.clone(),
+            giving: BTreeMap::new(),
+            taking: None,
+            in_place: InPlaceWrites::new(apply_sync == ApplySync::Odsync),
+            answers: Vec::new(),
+            copies_begun: 0,
+            copies_done: 0,
+            copied_bytes: 0,
         })
+    }
+
+    /// A replica at the last checkpoint that is durable in the log.
+    fn replica_of(group: Group, first: &Members, log: &RaftLog) -> Result<Replica> {
+        let found = log.groups().get(group);
+        let synced = found.map_or_else(Default::default, GroupLog::synced);
+        let state = found.map_or_else(Bytes::new, |g| g.state().clone());
+        Replica::at(group, synced, &state, first)
+    }
+
+    /// How many copies for followers it has begun and ended, and the bytes of them.
+    pub fn copies(&self) -> (u64, u64, u64) {
+        (self.copies_begun, self.copies_done, self.copied_bytes)
     }
 
     /// Its Raft.
@@ -163,7 +202,13 @@ impl Member {
         self.has_applied
     }
 
-    pub(super) fn tick(&mut self, now: Duration) -> Result<()> {
+    pub(super) fn tick(
+        &mut self,
+        now: Duration,
+        data: &Reader,
+        out: &mut VecDeque<Command>,
+    ) -> Result<()> {
+        self.copies_tick(data, out);
         self.round += 1;
         self.rounds.push_back((self.round, now));
         if self.rounds.len() > 4 * ELECTION_TICKS as usize {
@@ -173,7 +218,22 @@ impl Member {
         self.node.tick()
     }
 
-    pub(super) fn message(&mut self, message: Message, payloads: Vec<Bytes>) -> Result<()> {
+    pub(super) fn message(
+        &mut self,
+        message: Message,
+        payloads: Vec<Bytes>,
+        data: &Reader,
+        out: &mut VecDeque<Command>,
+    ) -> Result<()> {
+        match &message.body {
+            Body::Copy { .. } => return self.copy_step(message, payloads, data, out),
+            // The log reaches this follower: it goes on at its checkpoint, and is asked again.
+            Body::Append { .. } if self.is_taking() => {
+                self.take_no_more();
+                return Ok(());
+            }
+            _ => {}
+        }
         if let Body::Append { entries, .. } = &message.body {
             // What is in the log is applied one day: what cannot be must not come there.
             let is_whole = |(entry, payload): (&Entry, &Bytes)| {
@@ -194,6 +254,9 @@ impl Member {
     }
 
     pub(super) fn persisted(&mut self, number: u64, out: &mut VecDeque<Command>) {
+        if number == copies::NOTE {
+            return self.noted();
+        }
         for outgoing in self.node.persisted(number) {
             let group = self.group;
             out.push_back(Command::Send { group, outgoing });
@@ -201,7 +264,7 @@ impl Member {
     }
 
     pub(super) fn mark(&mut self) -> Option<Marked> {
-        if !self.has_applied {
+        if !self.has_applied || !self.may_mark() || !self.in_place.may_mark() {
             return None;
         }
         let marked = self.replica.mark()?;
@@ -209,7 +272,11 @@ impl Member {
         Some(marked)
     }
 
-    pub(super) fn settle(&mut self, ticket: SyncTicket, slot: SyncSlot) -> Result<Checkpoint> {
+    pub(super) fn settle(
+        &mut self,
+        ticket: SyncTicket,
+        slot: SyncSlot,
+    ) -> Result<Option<Checkpoint>> {
         self.replica.settle(ticket, slot)
     }
 
@@ -232,6 +299,22 @@ impl Member {
         let lease = TICK * (ELECTION_TICKS - 1) * 9 / 10;
         let is_within = begun.is_some_and(|begun| now < begun + lease);
         is_within && self.node.has_applied_own_term() && !self.node.is_transferring()
+    }
+
+    /// Goes on with a copy that it gets; returns what is for the log, and the number to tell.
+    pub(super) fn copy_on(
+        &mut self,
+        log: &RaftLog,
+        data: &Reader,
+        out: &mut VecDeque<Command>,
+    ) -> Result<Option<(u64, Item)>> {
+        if self
+            .takes_from()
+            .is_some_and(|leader| self.node.leader() != Some(leader))
+        {
+            self.take_no_more();
+        }
+        self.take_on(log, data, out)
     }
 
     /// What is to be done next; `None`: nothing. Applies what is committed.
@@ -257,6 +340,9 @@ impl Member {
                 "a follower needs an entry that cannot be read: repair the store from its peers",
             ));
         }
+        for (to, _) in std::mem::take(&mut ready.needs_copy) {
+            self.give(to, out);
+        }
         for entry in std::mem::take(&mut ready.committed) {
             self.apply(&entry, out)?;
         }
@@ -278,6 +364,10 @@ impl Member {
         entry: &crate::group::raft::Committed,
         out: &mut VecDeque<Command>,
     ) -> Result<()> {
+        if self.is_taking() {
+            // The copy has it, or the log is read again from the checkpoint on.
+            return self.node.applied(entry.index);
+        }
         let applied = self.replica.apply(entry)?;
         self.has_applied = true;
         self.node.applied(entry.index)?;
@@ -288,7 +378,15 @@ impl Member {
                 self.chunks.insert(chunk);
             }
         }
-        let Some(waiting) = self.waiting.remove(&entry.index) else {
+        let waiting = self.waiting.remove(&entry.index);
+        let goes_in_place =
+            self.in_place.is_on && applied.verdict == Verdict::Apply && !entry.payload.is_empty();
+        if goes_in_place {
+            let mine = waiting.as_ref().filter(|w| w.term == entry.term);
+            let client = mine.map(|w| (w.client, w.id));
+            self.write_in_place(entry.index, applied.range, entry.payload.clone(), client);
+        }
+        let Some(waiting) = waiting else {
             return Ok(());
         };
         if let Some(lock) = waiting.lock {
@@ -306,7 +404,9 @@ impl Member {
         } else {
             Outcome::Refused(self.not_leader())
         };
-        reply(out, waiting.client, waiting.id, outcome);
+        if !goes_in_place || outcome != Outcome::Done {
+            reply(out, waiting.client, waiting.id, outcome);
+        }
         Ok(())
     }
 
@@ -322,6 +422,7 @@ impl Member {
             refuse(out, w.client, w.id, reason.clone());
         }
         self.new_chunks.clear();
+        self.give_no_more();
         for a in self.locks.clear() {
             refuse(out, a.client, a.request.id, reason.clone());
         }
@@ -334,11 +435,13 @@ impl Member {
         // What was read to be merged may be written over before this replica leads again.
         let (merges, reads) = std::mem::take(&mut self.reading)
             .into_iter()
-            .partition(|(_, r)| r.request.what.is_change());
+            .partition(|(_, r)| r.is_merge());
         let merges: BTreeMap<u64, Reading> = merges;
         self.reading = reads;
         for (_, r) in merges {
-            refuse(out, r.client, r.request.id, reason.clone());
+            if let Purpose::Client(a) = r.purpose {
+                refuse(out, a.client, a.request.id, reason.clone());
+            }
         }
     }
 
@@ -350,7 +453,7 @@ impl Member {
             out,
         } = inbox;
         let id = request.id;
-        if self.node.role() != Role::Leader {
+        if self.node.role() != Role::Leader || self.is_taking() {
             return refuse(out, client, id, self.not_leader());
         }
         let epoch = self.replica.epoch(request.tree);

@@ -53,6 +53,8 @@ const EVENTS_MAX: usize = 256;
 const QUEUE_DEPTH: u32 = 512;
 /// Marks the tokens of batches in the queue.
 const BATCH: u64 = 1 << 63;
+/// Marks the tokens of writes to their place.
+const IN_PLACE: u64 = 1 << 62;
 /// Ticks between two looks at what changes slowly.
 const SLOW_TICKS: u64 = 10;
 
@@ -243,6 +245,10 @@ impl Server {
                 }
                 let outcome = done.result.map(drop);
                 self.inbox.push(Event::Landed(append, outcome));
+            } else if done.token & IN_PLACE != 0 {
+                let result = done.result.map(drop);
+                self.inbox
+                    .push(Event::InPlace(done.token & !IN_PLACE, result));
             } else {
                 let result = read_of(done.result, done.buf);
                 self.inbox.push(Event::Read(done.token, result));
@@ -304,6 +310,7 @@ impl Server {
                 };
                 self.queue.push(request)
             }
+            Command::InPlace { token, place } => self.queue.push(place.request(token | IN_PLACE)),
             Command::WriteBack(marked, speed) => {
                 self.flusher.begin(marked, speed);
                 Ok(())

@@ -307,6 +307,10 @@ impl Map {
             let Content::Data { bytes, .. } = &write.content else {
                 continue;
             };
+            if write.in_place {
+                end = None;
+                continue;
+            }
             let at = block_at(slot, &write.key);
             match plan.runs.last_mut() {
                 Some((_, run)) if end == Some(at) && run.len() < RUN_BLOCKS => run.push(bytes),
@@ -371,11 +375,37 @@ impl Reader {
         lock(&self.index).slots
     }
 
+    /// Where a block lies; its chunk has a slot from then on. Errors: none is free.
+    pub(super) fn claim(&self, group: Group, key: &Key) -> Result<u64> {
+        let slot = lock(&self.index).slot_for(ChunkKey::of(group, key))?;
+        Ok(block_at(slot, key))
+    }
+
     /// The chunks of a group that have a slot.
     pub fn chunks_of(&self, group: Group) -> Vec<ChunkKey> {
         let index = lock(&self.index);
         let of = index.chunks.keys().filter(|c| c.group == group);
         of.copied().collect()
+    }
+
+    /// The blocks of a chunk in regions that entries behind `index` have changed.
+    pub fn changed_after(&self, chunk: &ChunkKey, index: Index) -> Vec<u32> {
+        let map = lock(&self.index);
+        let Some(&slot) = map.chunks.get(chunk) else {
+            return Vec::new();
+        };
+        let mut out = Vec::new();
+        for extent in 0..CHUNK_EXTENTS {
+            let Some(page) = map.pages.get(&(slot, extent)) else {
+                continue;
+            };
+            for (region, _) in (0..).zip(page.regions).filter(|(_, last)| *last > index) {
+                let from = region * page::REGION_BLOCKS;
+                let blocks = (from..from + page::REGION_BLOCKS).filter(|&n| page.present.has(n));
+                out.extend(blocks.map(|n| u32::from(extent) * EXTENT_BLOCKS + n));
+            }
+        }
+        out
     }
 
     /// The last entry of each group of which something is in a page.

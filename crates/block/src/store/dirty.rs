@@ -72,6 +72,8 @@ pub struct Write {
     pub index: Index,
     /// The entry's term.
     pub term: Term,
+    /// The data file has the bytes already, and only the page is to be written.
+    pub in_place: bool,
 }
 
 /// A block that is dirty, or on its way, or both.
@@ -164,29 +166,93 @@ impl Dirty {
         );
         self.applied = index;
         for (key, content) in blocks {
-            self.bytes += content.bytes();
-            let newest = Write {
-                key,
-                content,
-                index,
-                term,
+            self.put(key, content, (index, term), index);
+        }
+    }
+
+    /// Puts a block in, as an entry wrote it; `first`: behind what S stays while it is dirty.
+    fn put(&mut self, key: Key, content: Content, (index, term): (Index, Term), first: Index) {
+        self.bytes += content.bytes();
+        let newest = Write {
+            key,
+            content,
+            index,
+            term,
+            in_place: false,
+        };
+        let is_first = if let Some(entry) = self.blocks.get_mut(&key) {
+            self.bytes -= entry.newest.content.bytes();
+            entry.newest = newest;
+            entry.first.replace(entry.first.unwrap_or(first)).is_none()
+        } else {
+            let entry = Entry {
+                newest,
+                first: Some(first),
+                flying: false,
             };
-            let is_first = if let Some(entry) = self.blocks.get_mut(&key) {
-                self.bytes -= entry.newest.content.bytes();
-                entry.newest = newest;
-                entry.first.replace(entry.first.unwrap_or(index)).is_none()
-            } else {
-                let entry = Entry {
-                    newest,
-                    first: Some(index),
-                    flying: false,
-                };
-                self.blocks.insert(key, entry);
-                true
-            };
-            if is_first {
-                *self.firsts.entry(index).or_default() += 1;
-            }
+            self.blocks.insert(key, entry);
+            true
+        };
+        if is_first {
+            *self.firsts.entry(first).or_default() += 1;
+        }
+    }
+
+    /// Forgets everything and begins a copy from a peer: the data file keeps what it has up to S. False: something is
+    /// on its way to it.
+    pub fn begin_copy(&mut self) -> bool {
+        if self.slot.is_none() {
+            return false;
+        }
+        self.applied = self.synced();
+        self.blocks.clear();
+        self.firsts.clear();
+        self.bytes = 0;
+        true
+    }
+
+    /// Takes blocks of a copy of everything up to `through`. They are dirty, and S stays where it is.
+    pub fn take_copied(
+        &mut self,
+        blocks: impl IntoIterator<Item = (Key, Content)>,
+        through: Index,
+        term: Term,
+    ) {
+        let first = Index(self.applied.0 + 1);
+        for (key, content) in blocks {
+            self.put(key, content, (through, term), first);
+        }
+    }
+
+    /// All of a copy has come: with what is here, the replica has everything up to `through`. False: something is on
+    /// its way to the data file.
+    pub fn end_copy(&mut self, through: Index) -> bool {
+        if self.slot.is_none() {
+            return false;
+        }
+        self.applied = through.max(self.applied);
+        true
+    }
+
+    /// Whether nothing is on its way to the data file.
+    pub fn is_settled(&self) -> bool {
+        self.slot.is_some()
+    }
+
+    /// The blocks of a chunk, or of all, that are here.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.blocks.keys()
+    }
+
+    /// Whether a block is on its way to the data file.
+    pub fn is_flying(&self, key: &Key) -> bool {
+        self.blocks.get(key).is_some_and(|e| e.flying)
+    }
+
+    /// The data file has a block as the entry at `index` wrote it, durably; its page does not know of it.
+    pub fn placed(&mut self, key: &Key, index: Index) {
+        if let Some(entry) = self.blocks.get_mut(key).filter(|e| e.newest.index == index) {
+            entry.newest.in_place = true;
         }
     }
 

@@ -4,6 +4,7 @@
 pub mod data;
 pub mod dirty;
 pub mod flush;
+pub mod in_place;
 pub mod page;
 pub mod superblock;
 pub mod sync;

@@ -14,6 +14,10 @@
 //!     7 read index          8 replica  8 context
 //!     8 read index response 8 replica  8 context  8 index
 //!     9 leader now          nothing
+//!    10 copy                8 through  8 its term  4 step  4 bytes of the payload, then
+//!                             step 1 offer, 5 end, 6 done: nothing; 2 ready: 8 from; 4 taken: 8 number
+//!                             step 3 blocks: 8 number  8 tree  8 layer  4 chunk  4 first block  4 blocks, then of
+//!                             each block 1 is there  3 zero  4 crc
 //! ```
 //!
 //! The messages of one turn to one peer share frames, a frame for each lane: signs of life and elections have
@@ -25,8 +29,9 @@ use base::{Error, Result};
 use bytes::Bytes;
 
 use super::frame::{FIELDS_BYTES_MAX, Frame, Lane, PAYLOAD_BYTES_MAX, kind};
-use crate::group::message::{Body, Entry, Message, Read};
-use crate::ids::{Group, Index, Term};
+use crate::group::command::Range;
+use crate::group::message::{Body, Copy, CopyStep, Entry, Message, Read};
+use crate::ids::{Block, Chunk, Group, Index, Layer, Term, Tree};
 
 /// Marks an entry that changes the members.
 const CHANGE: u32 = 1 << 31;
@@ -49,6 +54,7 @@ pub fn lane_of(body: &Body) -> Lane {
         | Body::AppendResponse { .. }
         | Body::ReadIndex { .. }
         | Body::ReadIndexResponse { .. } => Lane::Foreground,
+        Body::Copy { .. } => Lane::Repair,
     }
 }
 
@@ -104,6 +110,16 @@ impl Gather {
         if !self.has_room(PLAIN_BYTES_MAX, 0) {
             out.extend(self.frame(sender, receiver));
         }
+        if let Body::Copy { copy, step } = &message.body {
+            return self.add_copy(
+                (sender, receiver),
+                group,
+                message,
+                (copy, step),
+                payloads,
+                out,
+            );
+        }
         let Body::Append {
             index,
             log_term,
@@ -152,6 +168,59 @@ impl Gather {
         }
     }
 
+    fn add_copy(
+        &mut self,
+        (sender, receiver): (u64, u64),
+        group: Group,
+        message: &Message,
+        (copy, step): (&Copy, &CopyStep),
+        payloads: &[Bytes],
+        out: &mut Vec<Frame>,
+    ) -> Result<()> {
+        let mut fields = Vec::new();
+        let payload_bytes = payloads.iter().map(Bytes::len).sum();
+        put_head(&mut fields, 10, 0, group, message);
+        put_u64(&mut fields, copy.through.0);
+        put_u64(&mut fields, copy.term.0);
+        put_u32(&mut fields, step_code(step));
+        put_u32(&mut fields, payload_bytes as u32);
+        match step {
+            CopyStep::Offer | CopyStep::End | CopyStep::Done => {}
+            CopyStep::Ready { from } => put_u64(&mut fields, from.0),
+            CopyStep::Taken { number } => put_u64(&mut fields, *number),
+            CopyStep::Blocks {
+                number,
+                range,
+                crcs,
+            } => {
+                put_u64(&mut fields, *number);
+                put_u64(&mut fields, range.tree.0);
+                put_u64(&mut fields, range.layer.0);
+                put_u32(&mut fields, range.chunk.0);
+                put_u32(&mut fields, range.first.0);
+                put_u32(&mut fields, crcs.len() as u32);
+                for crc in crcs {
+                    fields.extend_from_slice(&[u8::from(crc.is_some()), 0, 0, 0]);
+                    put_u32(&mut fields, crc.unwrap_or_default());
+                }
+            }
+        }
+        if fields.len() > FIELDS_BYTES_MAX || payload_bytes > PAYLOAD_BYTES_MAX {
+            return Err(Error::broken(format!(
+                "a step of a copy of group {group} with {} + {payload_bytes} bytes does not fit a frame",
+                fields.len()
+            )));
+        }
+        if !self.has_room(fields.len(), payload_bytes) {
+            out.extend(self.frame(sender, receiver));
+        }
+        self.fields.extend_from_slice(&fields);
+        self.payload_bytes += payload_bytes;
+        let with = payloads.iter().filter(|p| !p.is_empty());
+        self.payload.extend(with.cloned());
+        Ok(())
+    }
+
     fn has_room(&self, fields: usize, payload: usize) -> bool {
         self.fields.len() + fields <= FIELDS_BYTES_MAX
             && self.payload_bytes + payload <= PAYLOAD_BYTES_MAX
@@ -188,8 +257,8 @@ fn put_plain(out: &mut Vec<u8>, group: Group, message: &Message) {
     };
     let bits = |first: bool, second: bool| u8::from(first) | (u8::from(second) << 1);
     match &message.body {
-        // With entries: see `Gather::add`.
-        Body::Append { .. } => {}
+        // With more than numbers: see `Gather::add`.
+        Body::Append { .. } | Body::Copy { .. } => {}
         Body::AppendResponse {
             index,
             commit,
@@ -298,6 +367,11 @@ fn read_message(fields: &Bytes, d: &mut Decoder<'_>, payload: &mut Bytes) -> Opt
                 entries,
             }
         }
+        10 => {
+            let (body, bytes) = read_copy(d, payload)?;
+            payloads.extend((!bytes.is_empty()).then_some(bytes));
+            body
+        }
         _ => read_plain(what, flags, d)?,
     };
     let known = match what {
@@ -316,6 +390,61 @@ fn read_message(fields: &Bytes, d: &mut Decoder<'_>, payload: &mut Bytes) -> Opt
         message,
         payloads,
     })
+}
+
+fn step_code(step: &CopyStep) -> u32 {
+    match step {
+        CopyStep::Offer => 1,
+        CopyStep::Ready { .. } => 2,
+        CopyStep::Blocks { .. } => 3,
+        CopyStep::Taken { .. } => 4,
+        CopyStep::End => 5,
+        CopyStep::Done => 6,
+    }
+}
+
+fn read_copy(d: &mut Decoder<'_>, payload: &mut Bytes) -> Option<(Body, Bytes)> {
+    let copy = Copy {
+        through: Index(d.u64()?),
+        term: Term(d.u64()?),
+    };
+    let (code, bytes) = (d.u32()?, d.u32()? as usize);
+    let bytes = (bytes <= payload.len()).then(|| payload.split_to(bytes))?;
+    let step = match code {
+        1 => CopyStep::Offer,
+        2 => CopyStep::Ready {
+            from: Index(d.u64()?),
+        },
+        3 => {
+            let number = d.u64()?;
+            let (tree, layer) = (Tree(d.u64()?), Layer(d.u64()?));
+            let (chunk, first) = (Chunk(d.u32()?), Block(d.u32()?));
+            let blocks = u16::try_from(d.u32()?).ok()?;
+            let range = Range {
+                tree,
+                layer,
+                chunk,
+                first,
+                blocks,
+            };
+            let mut crcs = Vec::with_capacity(usize::from(blocks).min(d.len() / 8));
+            for _ in 0..blocks {
+                let (is_there, zero, crc) = (d.u8()?, d.bytes(3)?, d.u32()?);
+                let possible = zero == [0; 3] && (is_there == 1 || (is_there == 0 && crc == 0));
+                crcs.push(possible.then(|| (is_there == 1).then_some(crc))?);
+            }
+            CopyStep::Blocks {
+                number,
+                range,
+                crcs,
+            }
+        }
+        4 => CopyStep::Taken { number: d.u64()? },
+        5 => CopyStep::End,
+        6 => CopyStep::Done,
+        _ => return None,
+    };
+    Some((Body::Copy { copy, step }, bytes))
 }
 
 /// What a message without entries says.
@@ -441,6 +570,64 @@ mod tests {
 
     fn to_read((replica, context): (u64, u64)) -> Read {
         Read { replica, context }
+    }
+
+    #[test]
+    fn steps_of_copies_are_read_as_they_were_said() {
+        let range = Range {
+            tree: Tree(7),
+            layer: Layer(8),
+            chunk: Chunk(9),
+            first: Block(10),
+            blocks: 3,
+        };
+        let blocks = CopyStep::Blocks {
+            number: 77,
+            range,
+            crcs: vec![Some(5), None, Some(0)],
+        };
+        let copy = Copy {
+            through: Index(123),
+            term: Term(4),
+        };
+        let steps = [
+            (CopyStep::Offer, vec![]),
+            (CopyStep::Ready { from: Index(99) }, vec![]),
+            (blocks, vec![Bytes::from(vec![1; 8192])]),
+            (CopyStep::Taken { number: 77 }, vec![]),
+            (CopyStep::End, vec![Bytes::from_static(b"state")]),
+            (CopyStep::Done, vec![]),
+        ];
+        let mut gather = Gather::new(Lane::Repair);
+        let mut out = Vec::new();
+        for (step, payloads) in &steps {
+            let body = Body::Copy {
+                copy,
+                step: step.clone(),
+            };
+            let message = message(body);
+            assert_eq!(lane_of(&message.body), Lane::Repair);
+            gather
+                .add((1, 2), Group(5), &message, payloads, &mut out)
+                .unwrap();
+        }
+        out.extend(gather.frame(1, 2));
+        assert_eq!(out.len(), 1);
+        let frame = out.remove(0);
+        let whole = frame.fields.clone();
+        let read = decode(frame).unwrap();
+        assert_eq!(read.len(), steps.len());
+        for (read, (step, payloads)) in read.into_iter().zip(&steps) {
+            let Body::Copy { copy: c, step: s } = read.message.body else {
+                panic!("{:?}", read.message);
+            };
+            assert_eq!((c, &s, &read.payloads), (copy, step, payloads));
+        }
+        for len in 0..whole.len() {
+            let cut = Frame::new(kind::RAFT, Lane::Repair, whole.get(..len).unwrap().to_vec());
+            let read = decode(cut).map_or(0, |read| read.len());
+            assert!(read < steps.len(), "{len}");
+        }
     }
 
     /// An append behind entry 7 whose entries have so many bytes inline and so many blocks.

@@ -173,10 +173,10 @@ impl Shape {
     }
 
     fn policy(rng: &mut Rng) -> Policy {
-        let mode = if rng.one_in(4) {
-            ApplySync::Snapshot
-        } else {
-            ApplySync::Background
+        let mode = match rng.below(8) {
+            0 => ApplySync::Odsync,
+            1 | 2 => ApplySync::Snapshot,
+            _ => ApplySync::Background,
         };
         Policy {
             checkpoint_bytes: (16 << 10) << rng.below(4),

@@ -22,6 +22,7 @@ use block::shard::layout::{Make, Opened, Store, make};
 use block::shard::member::TICK;
 use block::store::data::{Data, Reader};
 use block::store::flush::Speed;
+use block::store::in_place::InPlace;
 use block::store::sync::Marked;
 use io::{AlignedBuf, FileSystem, OpenHow, SyncKind};
 
@@ -51,6 +52,13 @@ pub enum Job {
         offset: u64,
         /// In bytes.
         len: usize,
+    },
+    /// Blocks for their place.
+    InPlace {
+        /// The core's name for it.
+        token: u64,
+        /// What, and where.
+        place: InPlace,
     },
     /// A write-back with its sync.
     WriteBack(Vec<Marked>, Speed),
@@ -195,7 +203,7 @@ impl Node {
     pub fn put(&mut self, shape: &Shape, job: Job) -> (u64, u64) {
         let device = &shape.device;
         let nanos = match &job {
-            Job::Log(_) => device.log.draw(&mut self.rng),
+            Job::Log(_) | Job::InPlace { .. } => device.log.draw(&mut self.rng),
             Job::Read { .. } => device.read.draw(&mut self.rng),
             Job::WriteBack(marked, speed) => {
                 let blocks: u64 = marked.iter().map(|m| m.writes().len() as u64).sum();
@@ -234,6 +242,7 @@ impl Node {
                 coverage.block_reads += 1;
                 Event::Read(token, read(&process.data, offset, len))
             }
+            Job::InPlace { token, place } => Event::InPlace(token, place.run()),
             Job::WriteBack(marked, _) => match process.data.write_back(marked, &mut |_| ()) {
                 Ok(written) => match written.sync() {
                     Ok(tickets) => {
@@ -319,11 +328,17 @@ impl Node {
         }
         while !jobs.is_empty() {
             let at = self.rng.below(jobs.len() as u64) as usize;
-            if let Job::Log(append) = jobs.swap_remove(at)
-                && !self.rng.one_in(3)
-            {
-                coverage.torn_batches += u64::from(power);
-                drop(append.run());
+            let job = jobs.swap_remove(at);
+            if self.rng.one_in(3) {
+                continue;
+            }
+            match job {
+                Job::Log(append) => {
+                    coverage.torn_batches += u64::from(power);
+                    drop(append.run());
+                }
+                Job::InPlace { place, .. } => drop(place.run()),
+                Job::Read { .. } | Job::WriteBack(..) => {}
             }
         }
         if let Some(marked) = write_back {

@@ -415,6 +415,7 @@ impl World {
             }
             Command::Log(append) => self.put(n, Job::Log(append)),
             Command::Read { token, offset, len } => self.put(n, Job::Read { token, offset, len }),
+            Command::InPlace { token, place } => self.put(n, Job::InPlace { token, place }),
             Command::WriteBack(marked, speed) => {
                 self.say(format_args!("{id} writes back, {speed:?}"));
                 self.put(n, Job::WriteBack(marked, speed));
@@ -428,7 +429,7 @@ impl World {
         let is_write_back = match &job {
             Job::WriteBack(..) => Some(true),
             Job::Log(_) => Some(false),
-            Job::Read { .. } => None,
+            Job::Read { .. } | Job::InPlace { .. } => None,
         };
         let (job, nanos) = node.put(&self.shape, job);
         let crash = is_write_back.and_then(|is| node.crash_within(is, nanos));

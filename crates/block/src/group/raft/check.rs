@@ -32,6 +32,9 @@ pub(super) fn message(raw: &RawNode<Heads>, m: &Message, payloads: &[Bytes]) -> 
     if m.from == 0 || m.from == raft.id || m.to != raft.id {
         return bad("it is from or to somebody else");
     }
+    if matches!(m.body, Body::Copy { .. }) {
+        return Ok(false);
+    }
     let forwarded = matches!(m.body, Body::ReadIndex { .. });
     if (m.term.0 == 0) != forwarded || m.term.0 > NUMBER_MAX {
         return bad("a term that cannot be");

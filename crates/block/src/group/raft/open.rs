@@ -78,25 +78,28 @@ impl Node {
         Ok(node)
     }
 
-    /// Goes on behind a copy from a peer: the checkpoint that says so is durable in the log. The replica is as
-    /// after a restart, and gives no votes for a while.
+    /// Whether [`Node::reopen`] does something: all readies are durable.
+    pub fn may_reopen(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Goes on at the checkpoint that is durable in the log, behind a copy from a peer or one that was broken off.
+    /// The replica is as after a restart, and gives no votes for a while. False: readies are not durable.
     ///
-    /// Errors: Busy, while readies are not durable; Corruption as in [`Node::open`].
-    pub fn installed(&mut self, log: &RaftLog, members: &Members) -> Result<()> {
-        if !self.waiting.is_empty() {
-            return Err(Error::busy("readies of the replica are on their way"));
+    /// Errors: Corruption as in [`Node::open`].
+    pub fn reopen(&mut self, log: &RaftLog, members: &Members) -> Result<bool> {
+        if !self.may_reopen() {
+            return Ok(false);
         }
-        let applied = log.groups().get(self.group).map(|g| g.synced().0);
-        let Some(applied) = applied.filter(|&a| a >= self.commit()) else {
-            return Err(Error::broken("a copy is behind what the replica has"));
-        };
+        let found = log.groups().get(self.group);
+        let applied = found.map_or(Index(0), |g| g.synced().0);
         let numbers = self.first_number + self.given;
         let id = self.id();
         let mut next = Self::open(self.group, id, members, log, applied, self.config.clone())?;
         next.first_number = numbers;
         next.told = self.told;
         *self = next;
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -15,6 +15,7 @@ use crate::store::data::Data;
 use crate::store::flush::ApplySync;
 use crate::wire::client::{Outcome, Piece, Reason, Span, What};
 
+mod copies;
 mod limits;
 
 const CLUSTER: Uuid = Uuid([7; 16]);
@@ -55,7 +56,12 @@ impl Cluster {
             };
             make(&Posix::shared(), &dir.path().join("s"), &what, &mut |_| ()).unwrap();
         }
-        let mode = [ApplySync::Background, ApplySync::Snapshot][seed as usize % 2];
+        let modes = [
+            ApplySync::Background,
+            ApplySync::Snapshot,
+            ApplySync::Odsync,
+        ];
+        let mode = modes[seed as usize % 3];
         let mut cluster = Self {
             rng: Rng::new(seed),
             dirs,
@@ -112,6 +118,7 @@ impl Cluster {
         for (_, command) in self.todo.extract_if(.., |(by, _)| *by == n) {
             match command {
                 Command::Log(append) if self.rng.one_in(2) => append.run().unwrap(),
+                Command::InPlace { place, .. } if self.rng.one_in(2) => place.run().unwrap(),
                 Command::WriteBack(marked, _) if self.rng.one_in(2) => {
                     let data = &mut self.up[n].as_mut().unwrap().data;
                     drop(data.write_back(marked, &mut |_| ()));
@@ -178,6 +185,7 @@ impl Cluster {
                 let read = io::read_exact_at(&**reader.file(), &mut buf, offset);
                 Event::Read(token, read.map(|()| buf))
             }
+            Command::InPlace { token, place } => Event::InPlace(token, place.run()),
             Command::WriteBack(marked, _) => {
                 let data = &mut self.up[n].as_mut().unwrap().data;
                 let written = data.write_back(marked, &mut |_| ()).unwrap();
@@ -418,18 +426,4 @@ fn bytes_with_another_checksum_are_refused() {
         );
     }
     client.check(&mut c, false);
-}
-
-#[test]
-fn a_mode_that_is_not_built_says_so() {
-    let mut c = Cluster::new(3);
-    c.kill(0);
-    let fs: Arc<dyn FileSystem> = Posix::shared();
-    let dir = c.dirs[0].path().join("s");
-    let opened = Store::open(&fs, &dir, CLUSTER, 2, 1).unwrap();
-    let (store, log, reader) = (opened.store, opened.log, opened.data.reader());
-    let policy = Policy::of(ApplySync::Odsync);
-    let e = Core::open(store, log, reader, policy, &[], &mut c.rng).unwrap_err();
-    assert_eq!(e.kind(), base::ErrorKind::NotSupported);
-    assert!(e.to_string().contains("apply_sync=odsync"), "{e}");
 }

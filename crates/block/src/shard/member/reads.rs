@@ -32,11 +32,33 @@ enum Part {
     },
 }
 
+impl Part {
+    fn bytes(self) -> Option<Bytes> {
+        match self {
+            Self::Here(bytes) => Some(bytes),
+            Self::Hole | Self::Coming { .. } => None,
+        }
+    }
+}
+
+/// What blocks are read for.
+#[derive(Debug)]
+pub(super) enum Purpose {
+    /// A client reads them, or changes parts of them.
+    Client(Asked),
+    /// A copy of the group.
+    Copy {
+        /// For whom.
+        to: u64,
+        /// Which step of it.
+        number: u64,
+    },
+}
+
 /// Blocks that are being read.
 #[derive(Debug)]
 pub(super) struct Reading {
-    pub(super) client: u64,
-    pub(super) request: Request,
+    pub(super) purpose: Purpose,
     range: Range,
     parts: Vec<Part>,
     /// Reads of the data file that are on their way.
@@ -44,22 +66,38 @@ pub(super) struct Reading {
     failed: Option<Reason>,
 }
 
+impl Reading {
+    /// Whether parts of the blocks will be changed.
+    pub(super) fn is_merge(&self) -> bool {
+        matches!(&self.purpose, Purpose::Client(a) if a.request.what.is_change())
+    }
+}
+
 impl Member {
-    /// Looks where the blocks are, and asks for those in the data file.
+    /// Serves a read, or what is read for a change of parts.
     pub(super) fn serve(&mut self, asked: Asked, data: &Reader, out: &mut VecDeque<Command>) {
-        let Asked { client, request } = asked;
-        let span = request.what.span();
-        let range = range_of(&request, span);
-        if let What::Status(_) = request.what {
+        let span = asked.request.what.span();
+        let range = range_of(&asked.request, span);
+        if let What::Status(_) = asked.request.what {
             let runs = self.runs(range, span, data);
-            return reply(out, client, request.id, Outcome::Status(runs));
+            return reply(out, asked.client, asked.request.id, Outcome::Status(runs));
         }
+        self.read_for(Purpose::Client(asked), range, data, out);
+    }
+
+    /// Looks where the blocks are, and asks for those in the data file.
+    pub(super) fn read_for(
+        &mut self,
+        purpose: Purpose,
+        range: Range,
+        data: &Reader,
+        out: &mut VecDeque<Command>,
+    ) {
         let parts: Vec<Part> = range.keys().map(|key| self.part(&key, data)).collect();
         self.next_token += 1;
         let id = self.next_token;
         let mut reading = Reading {
-            client,
-            request,
+            purpose,
             range,
             parts,
             left: 0,
@@ -205,13 +243,23 @@ impl Member {
     /// All blocks are there.
     fn has_read(&mut self, reading: Reading, out: &mut VecDeque<Command>) {
         let Reading {
-            client,
-            request,
+            purpose,
             range,
             parts,
             failed,
             ..
         } = reading;
+        let Asked { client, request } = match purpose {
+            Purpose::Client(asked) => asked,
+            // What cannot be read is tried again, until the copy is given up.
+            Purpose::Copy { to, number } if failed.is_some() => {
+                return self.give_again(to, number);
+            }
+            Purpose::Copy { to, number } => {
+                let blocks: Vec<Option<Bytes>> = parts.into_iter().map(Part::bytes).collect();
+                return self.give_blocks((to, number), range, &blocks, out);
+            }
+        };
         let span = request.what.span();
         if let Some(reason) = failed {
             if request.what.is_change() {

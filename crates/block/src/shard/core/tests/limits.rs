@@ -5,7 +5,7 @@ use crate::group::message::Body;
 use crate::ids::{Index, Term};
 use crate::raftlog::batch::{Item, Kind};
 
-fn span(chunk: u32, offset: u32, len: u32) -> Span {
+pub(super) fn span(chunk: u32, offset: u32, len: u32) -> Span {
     Span {
         chunk: Chunk(chunk),
         offset,
@@ -13,7 +13,7 @@ fn span(chunk: u32, offset: u32, len: u32) -> Span {
     }
 }
 
-fn write(span: Span, byte: u8) -> What {
+pub(super) fn write(span: Span, byte: u8) -> What {
     let mut payload = AlignedBuf::zeroed(span.len as usize, 4096).unwrap();
     payload.fill(byte);
     let crcs: Vec<u32> = crate::wire::client::crcs_at(span.offset, &payload).collect();
@@ -24,7 +24,7 @@ fn write(span: Span, byte: u8) -> What {
     }
 }
 
-fn attached(seed: u64) -> (Cluster, Client) {
+pub(super) fn attached(seed: u64) -> (Cluster, Client) {
     let mut c = Cluster::new(seed);
     let mut client = Client::new(1);
     assert_eq!(client.ask(&mut c, &What::Attach, false), Outcome::Done);
@@ -223,7 +223,7 @@ fn a_read_beside_a_write_back_finds_the_newer_bytes() {
 }
 
 /// Runs until nothing of a store is dirty.
-fn settle(c: &mut Cluster, n: usize) {
+pub(super) fn settle(c: &mut Cluster, n: usize) {
     for _ in 0..20_000 {
         if c.core(n).dirty_bytes() == 0 {
             return;
@@ -482,4 +482,57 @@ fn hard_states_and_entries_are_all_that_groups_give() {
     core.step(now, Event::Tick);
     let e = core.failure().unwrap().to_string();
     assert!(e.contains("without a ticket"), "{e}");
+}
+
+/// `apply_sync=odsync`: blocks are in their place when their write is answered, and a write-back leaves them out.
+#[test]
+fn what_is_answered_in_mode_odsync_is_in_its_place() {
+    let (mut c, mut client) = attached(2);
+    assert_eq!(c.policy.apply_sync, ApplySync::Odsync);
+    for n in 0..4 {
+        let what = write(span(0, n << 14, 8192), n as u8 + 1);
+        let leader = client.at;
+        assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
+        assert_eq!(client.at, leader);
+        let data = c.dirs[leader].path().join("s").join("data");
+        let bytes = std::fs::read(data).unwrap();
+        let block = vec![n as u8 + 1; 8192];
+        assert!(
+            bytes
+                .chunks(4096)
+                .collect::<Vec<_>>()
+                .windows(2)
+                .any(|w| w.concat() == block)
+        );
+    }
+    // All that is left for the write-back are pages.
+    let leader = client.at;
+    let mut bytes = 0;
+    while c.core(leader).dirty_bytes() > 0 {
+        let mine = |(n, command): &(usize, Command)| {
+            *n == leader && matches!(command, Command::WriteBack(..))
+        };
+        let Some(at) = c.todo.iter().position(mine) else {
+            c.turn();
+            continue;
+        };
+        let (_, Command::WriteBack(marked, _)) = c.todo.remove(at) else {
+            unreachable!()
+        };
+        let data = &mut c.up[leader].as_mut().unwrap().data;
+        let written = data.write_back(marked, &mut |n| bytes += n).unwrap();
+        let tickets = written.sync().unwrap();
+        c.event(leader, Event::WrittenBack(tickets));
+    }
+    assert_eq!(bytes, 4096, "one page");
+    for n in 0..4 {
+        let outcome = client.ask(&mut c, &What::Read(span(0, n << 14, 8192)), false);
+        let Outcome::Data { pieces, .. } = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert!(
+            matches!(&pieces[..], [Piece::Data(b)] if b.iter().all(|&b| b == n as u8 + 1))
+                || pieces.len() == 2
+        );
+    }
 }

@@ -1,0 +1,147 @@
+//! Followers that the log does not reach any more.
+
+use super::limits::{attached, settle, span, write};
+use super::*;
+use crate::group::apply::Found;
+use crate::store::data::Held;
+use crate::store::dirty::{Content, Key};
+
+/// What each store holds of a block, from memory or the file.
+fn content(c: &mut Cluster, n: usize, chunk: u32, block: u32) -> Vec<u8> {
+    let process = c.up[n].as_ref().unwrap();
+    let key = Key {
+        tree: Tree(1),
+        layer: Layer(1),
+        chunk: Chunk(chunk),
+        block: crate::ids::Block(block),
+    };
+    let reader = process.data.reader();
+    let replica = process.core.member(GROUP).unwrap().replica();
+    match replica.find(&key, &reader) {
+        Found::Here(Content::Data { bytes, .. }) => bytes.to_vec(),
+        Found::Here(Content::Zero) | Found::File(Held::Zero | Held::Absent) => vec![0; 4096],
+        Found::File(Held::There { offset, crc }) => {
+            let mut block = AlignedBuf::zeroed(4096, 4096).unwrap();
+            io::read_exact_at(&**reader.file(), &mut block, offset).unwrap();
+            assert_eq!(base::checksum::crc32c(&block), crc);
+            block.to_vec()
+        }
+    }
+}
+
+fn applied(c: &mut Cluster, n: usize) -> u64 {
+    c.core(n).member(GROUP).unwrap().replica().applied().0
+}
+
+/// Runs until all stores have applied the same.
+fn even(c: &mut Cluster) {
+    for _ in 0..200_000 {
+        let first = applied(c, 0);
+        let node = |c: &mut Cluster, n: usize| c.core(n).member(GROUP).unwrap().node().commit().0;
+        if (0..3).all(|n| applied(c, n) == first && node(c, n) == first) {
+            return;
+        }
+        c.turn();
+    }
+    let all: Vec<u64> = (0..3).map(|n| applied(c, n)).collect();
+    panic!("{all:?}");
+}
+
+fn same_blocks(c: &mut Cluster) {
+    for chunk in 0..CHUNKS {
+        for block in 0..1024 {
+            let first = content(c, 0, chunk, block);
+            for n in 1..3 {
+                assert!(content(c, n, chunk, block) == first, "{n}: {chunk} {block}");
+            }
+        }
+    }
+}
+
+/// Writes more than a log holds.
+fn write_much(c: &mut Cluster, client: &mut Client, round: u32) {
+    for n in 0..60 {
+        let at = ((n * 7 + round) % 8) << 19;
+        let what = write(span(n % CHUNKS, at, 512 << 10), (n + round) as u8 + 1);
+        assert_eq!(client.ask(c, &what, false), Outcome::Done);
+    }
+}
+
+#[test]
+fn a_follower_behind_the_log_gets_what_has_changed() {
+    for seed in [2, 3] {
+        let (mut c, mut client) = attached(seed);
+        assert_eq!(
+            client.ask(&mut c, &write(span(1, 3 << 20, 4096), 9), false),
+            Outcome::Done
+        );
+        even(&mut c);
+        let behind = (c.leader().unwrap() + 1) % 3;
+        for n in 0..3 {
+            settle(&mut c, n);
+        }
+        c.kill(behind);
+        write_much(&mut c, &mut client, 1);
+        let what = What::Zero(span(0, 0, 70_000));
+        assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
+        c.start(behind);
+        even(&mut c);
+        (0..500).for_each(|_| c.turn());
+        let copies = (0..3).map(|n| c.core(n).member(GROUP).unwrap().copies());
+        let copies: Vec<_> = copies.collect();
+        assert!(
+            copies.iter().any(|&(_, done, bytes)| done > 0 && bytes > 0),
+            "{copies:?}"
+        );
+        same_blocks(&mut c);
+        // It goes on by the log, and stands after a restart.
+        client.change(&mut c, false);
+        even(&mut c);
+        c.kill(behind);
+        c.start(behind);
+        client.change(&mut c, false);
+        even(&mut c);
+        same_blocks(&mut c);
+    }
+}
+
+/// Messages are lost, and stores are killed while a copy is on its way: it is made in the end.
+#[test]
+fn a_copy_that_is_broken_off_is_made_again() {
+    let mut done = 0;
+    for seed in 0..8 {
+        let (mut c, mut client) = attached(seed);
+        even(&mut c);
+        let behind = (c.leader().unwrap() + 1) % 3;
+        c.kill(behind);
+        write_much(&mut c, &mut client, seed as u32);
+        c.drop_permille = 30 * (seed % 3);
+        c.start(behind);
+        for round in 0..6 {
+            let turns = c.rng.below(1500);
+            (0..turns).for_each(|_| c.turn());
+            match (round + seed) % 3 {
+                0 => {
+                    c.kill(behind);
+                    c.start(behind);
+                }
+                1 => {
+                    if let Some(leader) = c.leader() {
+                        done += c.core(leader).member(GROUP).unwrap().copies().1;
+                        c.kill(leader);
+                        c.start(leader);
+                    }
+                }
+                _ => client.change(&mut c, false),
+            }
+        }
+        c.drop_permille = 0;
+        even(&mut c);
+        same_blocks(&mut c);
+        client.change(&mut c, false);
+        done += (0..3)
+            .map(|n| c.core(n).member(GROUP).unwrap().copies().1)
+            .sum::<u64>();
+    }
+    assert!(done >= 4, "{done}");
+}
