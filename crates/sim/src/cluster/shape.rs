@@ -16,6 +16,9 @@ use super::values::BLOCK_UNITS;
 
 /// Replicas of a group.
 const REPLICAS: u32 = 3;
+/// Files of a short log. With fewer, stores run full in ways that they do not get out of by themselves: each opening
+/// takes a file, and leaders that are full keep their leadership.
+const LOG_FILES_MIN: u32 = 7;
 /// Nanoseconds of a millisecond.
 pub const MILLI: u64 = 1_000_000;
 /// Nanoseconds of a second.
@@ -107,7 +110,7 @@ impl Shape {
             groups,
             volumes,
             log_files: if is_tight {
-                4 + rng.below(2) as u32
+                LOG_FILES_MIN + rng.below(2) as u32
             } else {
                 12
             },

@@ -104,7 +104,7 @@ impl Member {
     }
 
     /// Whether what comes from the log is not applied now.
-    pub(super) fn is_taking(&self) -> bool {
+    pub fn is_taking(&self) -> bool {
         self.taking.is_some()
     }
 

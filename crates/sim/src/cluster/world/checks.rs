@@ -20,6 +20,10 @@ pub(super) struct Seen {
     blocks: BTreeMap<(Group, u64), (u64, u64)>,
     /// A group's state at a checkpoint.
     states: BTreeMap<(Group, u64), (u64, u32)>,
+    /// What each replica's process has done to copies.
+    copies: BTreeMap<(Group, u64), (u64, (u64, u64, u64))>,
+    /// Up to where the blocks of a replica may be newer than what it has applied, as a copy was made.
+    too_new: BTreeMap<(Group, u64), u64>,
     /// When a newer attachment had its answer, by client.
     pub(super) replaced: BTreeMap<u32, u64>,
     /// The changes of clients that are gone.
@@ -58,6 +62,7 @@ impl World {
     pub(super) fn look(&mut self) {
         for group in self.shape.groups.keys().copied().collect::<Vec<_>>() {
             let keys = self.keys(group);
+            self.note_copies(group);
             for n in 0..self.nodes.len() {
                 if self.nodes[n].runs(group) {
                     self.look_at(n, group, &keys);
@@ -89,6 +94,48 @@ impl World {
         }
     }
 
+    /// Whether the blocks of a replica are those of the entry that it has applied.
+    fn is_whole(&self, n: usize, group: Group, applied: Index) -> bool {
+        let copied = self.seen.too_new.get(&(group, n as u64 + 1));
+        self.nodes[n].is_replayed(group, applied) && copied.is_none_or(|&c| c <= applied.0)
+    }
+
+    /// Notes which replicas get a copy: until they have applied what others have now, their blocks may be newer than
+    /// they should be.
+    fn note_copies(&mut self, group: Group) {
+        let mut newest = 0;
+        let mut copied = Vec::new();
+        for (node, name) in self.nodes.iter().zip(1..) {
+            let Some(member) = node.process.as_ref().and_then(|p| p.core.member(group)) else {
+                continue;
+            };
+            newest = newest.max(member.replica().applied().0);
+            let counts = (node.life, member.copies());
+            let before = self.seen.copies.insert((group, name), counts);
+            if member.is_taking() {
+                copied.push(name);
+            }
+            // It has given one, to whomever.
+            if before.is_some_and(|b| b.0 == counts.0 && b.1 != counts.1) {
+                copied.extend(self.shape.groups.get(&group).into_iter().flatten());
+            }
+            if member.node().has_applied_own_term() {
+                for p in member.node().progress() {
+                    if !p.needs_copy {
+                        self.stranded.remove(&(group, p.id));
+                    } else if self.stranded.insert((group, p.id)) {
+                        self.coverage.stranded += 1;
+                    }
+                }
+            }
+        }
+        let stranded = self.stranded.iter().filter(|s| s.0 == group);
+        copied.extend(stranded.map(|s| s.1));
+        for name in copied {
+            self.seen.too_new.insert((group, name), newest);
+        }
+    }
+
     fn look_at(&mut self, n: usize, group: Group, keys: &[Key]) {
         let Some(process) = &self.nodes[n].process else {
             return;
@@ -101,19 +148,13 @@ impl World {
         if node.has_applied_own_term() && self.leaders.insert((group, node.term().0)) {
             self.coverage.leaders += 1;
         }
-        for p in node.progress() {
-            if p.needs_copy && self.stranded.insert((group, p.id)) {
-                self.coverage.stranded += 1;
-            }
-        }
         let of_log = process.core.log().groups().get(group);
         let first = of_log.map_or(0, |g| g.first().0);
         let before = self.firsts.insert((group, name), first);
         self.coverage.truncations += u64::from(before.is_some_and(|b| b < first));
         let reader = process.reader();
         let applied = member.replica().applied().0;
-        let is_whole =
-            !self.nodes[n].is_damaged && self.nodes[n].is_replayed(group, Index(applied));
+        let is_whole = !self.nodes[n].is_damaged && self.is_whole(n, group, Index(applied));
         let mut hash = 1;
         for map in &self.shape.volumes {
             hash = mix(hash, u64::from(member.replica().epoch(map.tree()).0));
@@ -273,7 +314,7 @@ impl World {
                 let Some(member) = process.core.member(group) else {
                     continue;
                 };
-                if !node.is_replayed(group, member.replica().applied()) {
+                if !self.is_whole(name as usize - 1, group, member.replica().applied()) {
                     continue;
                 }
                 for key in &keys {

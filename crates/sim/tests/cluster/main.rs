@@ -1,0 +1,75 @@
+//! Simulated clusters of block stores: some seeds in the normal run of tests, and a run that is the same twice.
+//!
+//! `IRONSTONE_CLUSTER_SEEDS=n` runs so many seeds; `IRONSTONE_CLUSTER_SEED=s` runs the one that a failure names.
+//! `cargo xtask soak block` runs many, with optimisation.
+#![expect(clippy::print_stdout, reason = "the counts are what a run is for")]
+#![expect(clippy::disallowed_methods, reason = "seeds run side by side")]
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Mutex, PoisonError};
+
+    use sim::cluster::coverage::Coverage;
+    use sim::cluster::run;
+
+    /// Seeds of the normal run.
+    const SEEDS: u64 = 40;
+    /// Runs of a seed that fails until it is as small as it gets.
+    const REDUCING_RUNS: usize = 40;
+
+    fn from_environment(name: &str) -> Option<u64> {
+        std::env::var(name).ok()?.parse().ok()
+    }
+
+    /// What may not happen in few seeds.
+    const RARE: [&str; 4] = [
+        "registers undecided",
+        "runs without a quorum, checked for safety only",
+        "replicas that need a copy",
+        "messages doubled",
+    ];
+
+    #[test]
+    fn clusters_keep_what_they_have_answered() {
+        let only = from_environment("IRONSTONE_CLUSTER_SEED");
+        let count = from_environment("IRONSTONE_CLUSTER_SEEDS").unwrap_or(SEEDS);
+        let seeds: Vec<u64> = only.map_or_else(|| (1..=count).collect(), |seed| vec![seed]);
+        let next = AtomicU64::new(0);
+        let total: Mutex<(Coverage, Vec<(u64, String)>)> = Mutex::default();
+        let lock = || total.lock().unwrap_or_else(PoisonError::into_inner);
+        let work = || {
+            while let Some(&seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
+                let done = run::run(seed);
+                match done {
+                    Ok(done) => lock().0.add(&done.coverage),
+                    Err(e) => lock().1.push((seed, e)),
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(work);
+            }
+        });
+        let (coverage, mut failed) = std::mem::take(&mut *lock());
+        failed.sort();
+        println!("{coverage}");
+        if let Some((seed, e)) = failed.into_iter().next() {
+            panic!("{}", run::explain(seed, e, REDUCING_RUNS));
+        }
+        if seeds.len() >= SEEDS as usize {
+            for (what, count) in coverage.all() {
+                assert!(count > 0 || RARE.contains(&what), "0 {what}\n{coverage}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_seed_does_the_same_twice() {
+        for seed in [3, 8, 11] {
+            let (first, again) = (run::run(seed), run::run(seed));
+            assert_eq!(first, again, "seed {seed}");
+        }
+    }
+}
