@@ -66,7 +66,7 @@ pub(crate) fn run(args: &cli::Chunk) -> Result<()> {
             id,
             listener,
             peers: cluster.addresses()?,
-            groups: cluster.assignments(id),
+            groups: cluster.assignments(id)?,
             policy: cluster.policy()?,
             clock,
             threads: SystemThreads::shared(),

@@ -327,13 +327,19 @@ impl Cluster {
         all.map(|g| (Group(g.id), g.replicas.clone())).collect()
     }
 
-    /// The groups of a store.
-    pub(crate) fn assignments(&self, store: u64) -> Vec<Assignment> {
+    /// The groups of a store. Errors: more chunks than can be.
+    pub(crate) fn assignments(&self, store: u64) -> Result<Vec<Assignment>> {
         let of = self.group.iter().filter(|g| g.replicas.contains(&store));
-        of.map(|g| Assignment {
-            group: Group(g.id),
-            replica: store,
-            members: Members::of(&g.replicas),
+        of.map(|g| {
+            let chunks = self.chunks_in(g.id)?;
+            let too_many =
+                || Error::invalid_argument(format!("group {} has {chunks} chunks", g.id));
+            Ok(Assignment {
+                group: Group(g.id),
+                replica: store,
+                members: Members::of(&g.replicas),
+                chunks_max: u32::try_from(chunks).map_err(|_| too_many())?,
+            })
         })
         .collect()
     }
@@ -353,18 +359,17 @@ impl Cluster {
 
     /// How many chunks of all volumes a store may get.
     pub(crate) fn chunks_of(&self, store: u64) -> Result<u64> {
-        let mine: BTreeSet<u32> = self
-            .group
-            .iter()
-            .filter(|g| g.replicas.contains(&store))
-            .map(|g| g.id)
-            .collect();
+        let mine = self.group.iter().filter(|g| g.replicas.contains(&store));
+        mine.map(|g| self.chunks_in(g.id)).sum()
+    }
+
+    /// How many chunks of the volumes a group has.
+    fn chunks_in(&self, group: u32) -> Result<u64> {
         let mut all = 0;
         for volume in &self.volume {
-            let map = map_of(volume)?;
-            let chunks = map.chunks();
+            let chunks = map_of(volume)?.chunks();
             let groups = volume.groups.len() as u64;
-            for (nth, _) in (0..).zip(&volume.groups).filter(|(_, g)| mine.contains(g)) {
+            for (nth, _) in (0..).zip(&volume.groups).filter(|(_, g)| **g == group) {
                 all += (chunks + groups - 1 - nth) / groups;
             }
         }

@@ -61,6 +61,7 @@ fn name(kind: Kind) -> &'static str {
         Kind::Checkpoint => "checkpoint",
         Kind::GroupState => "group state",
         Kind::Purge => "purge",
+        Kind::Copying => "copy begun",
     }
 }
 

@@ -13,6 +13,9 @@ use super::super::history::{Action, Operation, Outcome, Ticket};
 use super::super::linear;
 use super::{ANSWERED_BY, BUSY_IN_CALM, World};
 
+/// The life of a process, and what it has done to copies: begun, ended, bytes.
+type Copies = (u64, (u64, u64, u64));
+
 /// What was seen of replicas at some entry: the first that had applied it, and what its blocks were.
 #[derive(Default)]
 pub(super) struct Seen {
@@ -21,7 +24,7 @@ pub(super) struct Seen {
     /// A group's state at a checkpoint.
     states: BTreeMap<(Group, u64), (u64, u32)>,
     /// What each replica's process has done to copies.
-    copies: BTreeMap<(Group, u64), (u64, (u64, u64, u64))>,
+    copies: BTreeMap<(Group, u64), Copies>,
     /// Up to where the blocks of a replica may be newer than what it has applied, as a copy was made.
     too_new: BTreeMap<(Group, u64), u64>,
     /// When a newer attachment had its answer, by client.
