@@ -11,17 +11,17 @@
 
 mod browser;
 mod compare;
-mod data;
+pub(crate) mod data;
 mod device;
-mod files;
+pub(crate) mod files;
 mod log;
-mod machine;
+pub(crate) mod machine;
 mod output;
-mod page;
+pub(crate) mod page;
 mod peers;
-mod progress;
-mod run;
-mod session;
+pub(crate) mod progress;
+pub(crate) mod run;
+pub(crate) mod session;
 mod suite;
 mod table;
 

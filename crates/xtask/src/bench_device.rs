@@ -17,15 +17,15 @@
 //!
 //! Exit status: 0 done; 1 something failed; 2 this machine lacks what it takes, which is named.
 
-mod disk;
+pub(crate) mod disk;
 mod floor;
 mod modes;
 mod report;
 mod run;
-mod stat;
-mod throttle;
+pub(crate) mod stat;
+pub(crate) mod throttle;
 mod trace;
-mod watch;
+pub(crate) mod watch;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ use run::{Engine, Run};
 use throttle::Controller;
 
 /// Writes a second of the slow disk: a hard disk at 14,400 rpm, about.
-const SLOW: u32 = 240;
+pub(crate) const SLOW: u32 = 240;
 
 /// Puts of the quick check.
 const COUNT_PUTS: u64 = 2000;
@@ -109,7 +109,7 @@ pub(crate) struct Arguments {
 }
 
 /// Why there is no result.
-enum Stop {
+pub(crate) enum Stop {
     /// The machine lacks this.
     Needs(Vec<String>),
     Failed(String),
@@ -161,7 +161,7 @@ fn guarded(arguments: &Arguments) -> Result<(), Stop> {
         eprintln!("removed {left}, left by a run that crashed");
     }
     let (driver, peer) = programs(arguments)?;
-    let watcher = watch::Watcher::start()?;
+    let watcher = watch::Watcher::start(&["bench-device", "--watch"])?;
     let session = Session {
         arguments,
         fs,
@@ -238,7 +238,7 @@ fn requirements(wanted: &[Fs]) -> Result<Vec<Fs>, Stop> {
 }
 
 /// Whether `/proc/self/status` says that the effective user is root: `Uid: real effective …`.
-fn is_root(status: &str) -> bool {
+pub(crate) fn is_root(status: &str) -> bool {
     status
         .lines()
         .find_map(|line| line.strip_prefix("Uid:"))
@@ -247,7 +247,7 @@ fn is_root(status: &str) -> bool {
 }
 
 /// Whether a program is in `PATH`, or where Debian keeps those for root.
-fn is_installed(tool: &str) -> bool {
+pub(crate) fn is_installed(tool: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/sbin".into(), "/sbin".into()])
@@ -310,7 +310,7 @@ impl Session<'_> {
         for &fs in &self.fs {
             for &cache in &self.arguments.cache {
                 eprintln!("making a device: {} {}", fs.name(), cache.name());
-                let disk = Disk::make(&self.dir, fs, cache, self.arguments.image_mib)?;
+                let disk = Disk::make(&self.dir, fs.name(), fs, cache, self.arguments.image_mib)?;
                 let names = (fs.name(), cache.name());
                 self.disk(&disk, names, None, &mut report)?;
                 if let Some(controller) = &slow {
@@ -455,7 +455,7 @@ impl Session<'_> {
     fn count(&self) -> Result<(), Stop> {
         let fs = self.fs.first().copied().unwrap_or(Fs::Ext4);
         for cache in [Cache::WriteBack, Cache::WriteThrough] {
-            let disk = Disk::make(&self.dir, fs, cache, self.arguments.image_mib)?;
+            let disk = Disk::make(&self.dir, fs.name(), fs, cache, self.arguments.image_mib)?;
             let mut floor = self.floor(&disk)?;
             floor.slice(COUNT_PUTS, self.arguments.run_seconds)?;
             let raw = floor.figures();

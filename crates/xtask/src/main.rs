@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, reason = "a program that prints its results")]
 
 mod bench;
+mod bench_block;
 mod bench_bulkload;
 mod bench_device;
 mod bench_driver;
@@ -57,6 +58,7 @@ enum Task {
     BenchmarkSh(benchmark_sh::Arguments),
     /// Count what a synced put costs the device, beside RocksDB and the raw device; needs root
     BenchDevice(bench_device::Arguments),
+    BenchBlock(bench_block::Arguments),
     /// Count the instructions of the hot leaves; fails where they are more than stored
     Counts(counts::Arguments),
     /// Plant bugs, one at a time, and see that a test finds each; takes an hour
@@ -88,6 +90,7 @@ fn main() -> ExitCode {
         Task::BenchBulkload(arguments) => bench_bulkload::run(&arguments),
         Task::BenchDriver(arguments) => bench_driver::run(&arguments),
         Task::BenchmarkSh(arguments) => benchmark_sh::run(&arguments),
+        Task::BenchBlock(arguments) => return bench_block::run(&arguments),
         Task::BenchDevice(arguments) => return bench_device::run(&arguments),
         Task::Counts(arguments) => counts::run(&arguments),
         Task::Mutants(arguments) => mutants::run(&arguments),

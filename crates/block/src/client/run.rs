@@ -124,6 +124,10 @@ pub struct Remote {
     ready: Vec<(Token, Completion)>,
     news: Vec<News>,
     done: Vec<(Token, Result<Reply, Errno>)>,
+    /// Whether the next call looks at the sockets: the server calls until nothing is left, and waits then.
+    is_fresh: bool,
+    /// Something was asked for since the last call.
+    has_begun: bool,
     stats: Arc<Stats>,
     say: Say,
 }
@@ -157,6 +161,8 @@ impl Remote {
             ready: Vec::new(),
             news: Vec::new(),
             done: Vec::new(),
+            is_fresh: true,
+            has_begun: false,
             stats: Arc::new(Stats::default()),
             say,
         };
@@ -225,29 +231,10 @@ impl Remote {
 
     /// Looks at the sockets and timers, and does what has become possible.
     fn turn(&mut self, now: u64) -> Result<()> {
-        let mut events = Vec::with_capacity(EVENTS_MAX);
-        let at_once = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        let poller = self.stores.poller();
-        match epoll::wait(poller, spare_capacity(&mut events), Some(&at_once)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(poll_failed(e)),
-        }
         let mut news = std::mem::take(&mut self.news);
-        for event in events {
-            match event.data.u64() {
-                TIMER => {
-                    let mut count = [0; 8];
-                    // It fails where it was set anew meanwhile.
-                    rustix::io::read(&self.timer, &mut count).unwrap_or_default();
-                    self.armed = u64::MAX;
-                }
-                name => self.stores.ready(name, event.flags, now, &mut news),
-            }
+        if self.is_fresh {
+            self.look(now, &mut news)?;
         }
-        self.stores.tick(now, &mut news)?;
         for attached in self.attached.values_mut() {
             attached.volume.tick(now);
         }
@@ -264,8 +251,35 @@ impl Remote {
         }
         self.news = news;
         self.collect(now);
-        self.stats.stores.set(self.stores.greeted() as u64);
         self.arm(now)
+    }
+
+    /// Looks at the sockets.
+    fn look(&mut self, now: u64, news: &mut Vec<News>) -> Result<()> {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let poller = self.stores.poller();
+        match epoll::wait(poller, spare_capacity(&mut events), Some(&at_once)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(poll_failed(e)),
+        }
+        for event in events {
+            match event.data.u64() {
+                TIMER => {
+                    let mut count = [0; 8];
+                    // It fails where it was set anew meanwhile.
+                    rustix::io::read(&self.timer, &mut count).unwrap_or_default();
+                    self.armed = u64::MAX;
+                }
+                name => self.stores.ready(name, event.flags, now, news),
+            }
+        }
+        self.stores.tick(now, news)?;
+        self.stats.stores.set(self.stores.greeted() as u64);
+        Ok(())
     }
 
     fn take(&mut self, news: News) {
@@ -493,6 +507,7 @@ impl Exports for Remote {
             is_write,
         };
         self.begun.insert(token, begun);
+        self.has_begun = true;
         attached.volume.tick(now);
         attached.volume.submit(token, op);
     }
@@ -503,6 +518,7 @@ impl Exports for Remote {
             // Nothing was lost: the next call tries again.
             (self.say)(&e.to_string());
         }
+        self.is_fresh = self.ready.is_empty() && !std::mem::take(&mut self.has_begun);
         out.append(&mut self.ready);
     }
 

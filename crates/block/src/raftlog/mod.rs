@@ -54,7 +54,7 @@ pub struct Options {
     pub depth: u32,
     /// Bytes of a file.
     pub file_bytes: u64,
-    /// So many files' bytes are for batches without entries only: checkpoints always have room.
+    /// So many files' bytes are for batches without payloads only: checkpoints always have room.
     pub reserved_files: usize,
     /// Bytes of payloads that stay in memory; beyond that the oldest are read from their files.
     pub memory_bytes: u64,
@@ -309,7 +309,7 @@ impl RaftLog {
         spare.checked_sub(file_head::LEN as u64 + states + bytes)
     }
 
-    /// Whether a batch of `bytes` with entries has room, or the log must be cut before. One without entries may
+    /// Whether a batch of `bytes` with payloads has room, or the log must be cut before. One without payloads may
     /// use what is reserved.
     pub fn has_room(&self, bytes: u64) -> bool {
         let reserved = self.options.reserved_files as u64 * self.options.file_bytes;
@@ -335,14 +335,15 @@ impl RaftLog {
             through: c.through,
         });
         let tokens = tokens.collect();
-        let has_entries = items.iter().any(|i| i.kind == Kind::Entry);
+        // Without the empty entry of a new leader nothing is committed, and room never comes.
+        let has_payloads = items.iter().any(|i| !i.payload.is_empty());
         let mut items = items;
         items.extend(checkpoints.iter().flat_map(Checkpoint::items));
         let bytes = batch::bytes(&items, self.options.unit as usize);
         if !self.can_append(bytes) {
             return Err(Error::broken("a batch too many was appended"));
         }
-        self.check_room(items.len(), bytes, has_entries)?;
+        self.check_room(items.len(), bytes, has_payloads)?;
         if !self.fits(bytes) {
             self.begin_file(self.current.log.size())?;
         }
@@ -353,7 +354,7 @@ impl RaftLog {
     }
 
     /// Errors: there is no room for this.
-    fn check_room(&self, items: usize, bytes: u64, has_entries: bool) -> Result<()> {
+    fn check_room(&self, items: usize, bytes: u64, has_payloads: bool) -> Result<()> {
         if !self.fits(bytes) {
             let states = batch::bytes(&self.groups.states(), self.options.unit as usize);
             let most = self.options.file_bytes - file_head::LEN as u64;
@@ -363,7 +364,7 @@ impl RaftLog {
                 )));
             }
         }
-        if self.left_behind(bytes).is_none() || (has_entries && !self.has_room(bytes)) {
+        if self.left_behind(bytes).is_none() || (has_payloads && !self.has_room(bytes)) {
             return Err(Error::new(
                 base::ErrorKind::NoSpace,
                 "the log is full: nothing is written back fast enough",
@@ -518,6 +519,24 @@ impl RaftLog {
         Ok(proven)
     }
 
+    /// Writes entries of other files to this one, which is new, and gives those files back.
+    fn take_gathered(&mut self, gathered: recover::Gathered) -> Result<()> {
+        self.count += 1;
+        let append = self.start(Lost {
+            id: BatchId(self.count),
+            items: gathered.items,
+            tokens: Vec::new(),
+        })?;
+        append.run()?;
+        let landed = self.landed(append, Ok(()))?;
+        debug_assert!(landed.again.is_none() && landed.durable.len() == 1);
+        for number in gathered.files {
+            self.files.free(number)?;
+            self.older.remove(&number);
+        }
+        Ok(())
+    }
+
     /// Keeps a group's entries behind `through`, for a copy that is being made; `None`: no longer.
     pub fn keep_behind(&mut self, group: Group, through: Option<Index>) {
         match through {
@@ -555,31 +574,48 @@ impl RaftLog {
         if let Some(here) = &entry.payload.here {
             return Ok(here.clone());
         }
-        let Payload { offset, bytes, .. } = entry.payload;
         let file = if entry.file == self.current.number {
             Some(self.current.log.file())
         } else {
             self.older.get(&entry.file)
         };
         let file = file.ok_or_else(|| Error::broken("an entry's file is not in use"))?;
-        let mut buf = AlignedBuf::zeroed((bytes as usize).next_multiple_of(PAGE), PAGE)?;
-        io::read_exact_at(&**file, &mut buf, offset)?;
-        buf.resize(bytes as usize)?;
-        let item = Item {
-            kind: Kind::Entry,
-            flags: 0,
-            group,
-            index,
-            term: entry.term,
-            inline: entry.inline.clone(),
-            payload: buf.into(),
-        };
-        if !item.payload_is_whole() {
-            let what = format!("entry {index} of group {group} has another checksum");
-            return Err(Error::corruption(what).file(file.path()).offset(offset));
-        }
-        Ok(item.payload)
+        Ok(read_entry(&**file, group, index, entry)?.payload)
     }
+
+    /// The number of the newest file that has a durable batch; 0: none.
+    pub fn durable_file_number(&self) -> u64 {
+        if self.current.log.durable().0 > file_head::LEN as u64 {
+            return self.current.number;
+        }
+        self.older.last_key_value().map_or(0, |(&number, _)| number)
+    }
+}
+
+/// An entry with its bytes, from the file that it is in. Errors: it cannot be read, or has something else.
+fn read_entry(file: &dyn File, group: Group, index: Index, entry: &groups::Entry) -> Result<Item> {
+    let Payload { offset, bytes, .. } = entry.payload;
+    let mut payload = Bytes::new();
+    if bytes > 0 {
+        let mut buf = AlignedBuf::zeroed((bytes as usize).next_multiple_of(PAGE), PAGE)?;
+        io::read_exact_at(file, &mut buf, offset)?;
+        buf.resize(bytes as usize)?;
+        payload = buf.into();
+    }
+    let item = Item {
+        kind: Kind::Entry,
+        flags: entry.flags,
+        group,
+        index,
+        term: entry.term,
+        inline: entry.inline.clone(),
+        payload,
+    };
+    if !item.payload_is_whole() {
+        let what = format!("entry {index} of group {group} has another checksum");
+        return Err(Error::corruption(what).file(file.path()).offset(offset));
+    }
+    Ok(item)
 }
 
 impl Current {

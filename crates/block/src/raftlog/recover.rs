@@ -21,7 +21,8 @@ use super::batch::Item;
 use super::files::{Files, Found};
 use super::groups::{Groups, Payload};
 use super::scan::Scan;
-use super::{Current, Options, RaftLog, batch, file_head};
+use super::{Current, Options, RaftLog, batch, file_head, read_entry};
+use crate::ids::Index;
 
 /// A file of the chain.
 struct Link {
@@ -39,9 +40,8 @@ pub(super) fn open(
     newest: u64,
 ) -> Result<RaftLog> {
     let Found { mut files, used } = Files::open(fs, dir)?;
-    let chain = chain(&files, &used, &options)?;
-    let last = chain.last().map_or(0, |l| l.number);
-    if last < newest {
+    let (chain, begun) = chain(&files, &used, &options)?;
+    if begun < newest {
         return Err(Error::corruption(format!(
             "file {newest:06}.log of the log was begun, and is missing"
         ))
@@ -50,32 +50,36 @@ pub(super) fn open(
     }
     let mut groups = Groups::find();
     let mut older = BTreeMap::new();
-    let mut predecessor = (0, 0);
+    let mut ends = BTreeMap::new();
     // A process that was killed may have left batches that are written, and not durable. What is read here is
     // acted upon, so a power cut must not take it any more. Those before the last are known to be durable.
     if let Some(last) = chain.last() {
         last.file.sync(SyncKind::Data)?;
     }
     for link in chain {
-        let end = replay(&link, &options, &mut groups)?;
-        // One that has no batch is left out: openings that come to nothing must not use the files up.
-        if end > file_head::LEN as u64 {
-            predecessor = (link.number, end);
-            older.insert(link.number, link.file);
-        }
+        ends.insert(link.number, replay(&link, &options, &mut groups)?);
+        older.insert(link.number, link.file);
     }
     groups.found()?;
     // Checkpoints that were found are durable: what they cover goes as soon as there is no room for it.
     let proven = groups.iter().map(|(group, log)| (group, log.synced().0));
     let proven = proven.filter(|(_, through)| through.0 > 0).collect();
-    let highest = used.last().map_or(0, |&n| n).max(newest);
-    let mut rng = Rng::new(options.seed);
-    let current = Current::begin(&mut files, &mut rng, &options, highest + 1, predecessor)?;
-    // Not before: until then the last of them may be the only one that is known to have been begun.
+    // Those that hold nothing are no links, and the superblock names none of them.
     for number in used.iter().filter(|n| !older.contains_key(n)) {
         files.free(*number)?;
     }
-    Ok(RaftLog {
+    let gathered = if files.spare() <= options.reserved_files + 1 {
+        gather(&groups, &older, &options)?
+    } else {
+        Gathered::default()
+    };
+    let kept = |n: &u64| !gathered.files.contains(n);
+    let predecessor = ends.iter().rfind(|(n, _)| kept(n));
+    let predecessor = predecessor.map_or((0, 0), |(&number, &end)| (number, end));
+    let highest = used.last().map_or(0, |&n| n).max(newest);
+    let mut rng = Rng::new(options.seed);
+    let current = Current::begin(&mut files, &mut rng, &options, highest + 1, predecessor)?;
+    let mut log = RaftLog {
         options,
         files,
         rng,
@@ -88,11 +92,70 @@ pub(super) fn open(
         count: 0,
         proven,
         pinned: BTreeMap::new(),
-    })
+    };
+    if !gathered.files.is_empty() {
+        log.take_gathered(gathered)?;
+    }
+    Ok(log)
+}
+
+/// Entries that are written again to the file that an opening begins, and the files that are of no use then.
+#[derive(Default)]
+pub(super) struct Gathered {
+    pub(super) items: Vec<Item>,
+    pub(super) files: Vec<u64>,
+}
+
+/// Each opening takes a file, and leaves little in it if the store is killed soon. Where not enough files are spare,
+/// what the newest of them hold goes to one: as many as fit.
+fn gather(
+    groups: &Groups,
+    older: &BTreeMap<u64, Arc<dyn File>>,
+    options: &Options,
+) -> Result<Gathered> {
+    let unit = options.unit as usize;
+    let states = batch::bytes(&groups.states(), unit);
+    let most = options.file_bytes - file_head::LEN as u64 - states - unit as u64;
+    let most = most.min(batch::BATCH_BYTES_MAX / 2);
+    let mut out = Gathered::default();
+    for &number in older.keys().rev() {
+        let items = entries_from(number, groups, older)?;
+        if batch::bytes(&items, unit) > most {
+            break;
+        }
+        out.items = items;
+        out.files.push(number);
+    }
+    Ok(out)
+}
+
+/// The entries of file `number`, and of each group all behind the first of them: an entry that is written again
+/// ends the group's log.
+fn entries_from(
+    number: u64,
+    groups: &Groups,
+    older: &BTreeMap<u64, Arc<dyn File>>,
+) -> Result<Vec<Item>> {
+    let mut out = Vec::new();
+    for (group, log) in groups.iter() {
+        let indices = (log.first().0..=log.last().0).map(Index);
+        let is_before = |i: &Index| log.entry(*i).is_none_or(|e| e.file < number);
+        for index in indices.skip_while(is_before) {
+            let Some(entry) = log.entry(index) else {
+                continue;
+            };
+            let file = older.get(&entry.file);
+            let file = file.ok_or_else(|| Error::broken("an entry's file is not in use"))?;
+            out.push(read_entry(&**file, group, index, entry)?);
+        }
+    }
+    Ok(out)
 }
 
 /// The files that count, oldest first.
-fn chain(files: &Files, used: &[u64], options: &Options) -> Result<Vec<Link>> {
+/// The number of the newest that was begun, too: it may hold nothing, and is no link then.
+fn chain(files: &Files, used: &[u64], options: &Options) -> Result<(Vec<Link>, u64)> {
+    let mut begun = 0;
     let mut chain: Vec<Link> = Vec::new();
     let mut next: Option<(u64, u64)> = None;
     for &number in used.iter().rev() {
@@ -122,12 +185,16 @@ fn chain(files: &Files, used: &[u64], options: &Options) -> Result<Vec<Link>> {
             ))
             .file(file.path()));
         }
+        begun = number.max(begun);
+        if next.is_none() && Scan::begin(&*file)?.next_batch()?.is_none() {
+            continue;
+        }
         let end = next.map(|(_, end)| end);
         chain.push(Link { number, file, end });
         next = Some((head.predecessor, head.predecessor_end));
     }
     chain.reverse();
-    Ok(chain)
+    Ok((chain, begun))
 }
 
 /// Takes what a file holds, and returns where it ends.

@@ -226,7 +226,7 @@ fn a_store_is_opened_any_number_of_times() {
         newest = log.file_number();
         assert_eq!(kept(&log, A), [(1, 1)]);
     }
-    assert_eq!(dir.open(20).files.spare(), 2);
+    assert!(dir.open(20).files.spare() >= 2);
 }
 
 #[test]
@@ -518,4 +518,26 @@ fn payloads_in_memory_are_bounded_and_read_from_the_file_then() {
     // What is written over counts no more.
     write(&mut log, vec![entry(A, 50, 2, 0)]);
     assert_eq!(log.bytes_in_memory(), 0);
+}
+
+/// Each opening took a file. A store that was killed again and again, with entries that were not written back, could not
+/// be opened any more.
+#[test]
+fn a_store_that_is_killed_again_and_again_can_be_opened() {
+    let dir = Dir::new(5);
+    for round in 1..40 {
+        let mut log = dir.open(round);
+        let last = log.groups().get(A).map_or(0, |g| g.last().0);
+        assert_eq!(last, round - 1);
+        write(&mut log, vec![entry(A, last + 1, round, 0)]);
+        // Both groups have some in each file.
+        let last = log.groups().get(B).map_or(0, |g| g.last().0);
+        if log.has_room(20 << 10) {
+            write(&mut log, vec![entry(B, last + 1, 1, 2)]);
+        }
+        for index in 1..=last {
+            let bytes = log.payload(B, Index(index)).unwrap();
+            assert_eq!(bytes, entry(B, index, 1, 2).payload, "{round}");
+        }
+    }
 }

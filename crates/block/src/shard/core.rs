@@ -42,6 +42,8 @@ const BATCH_BYTES_MAX: u64 = 8 << 20;
 const HELD_BYTES_MAX: u64 = 32 << 20;
 /// How full the log may be while it is kept for copies.
 const PIN_FILL_MAX: f64 = 0.7;
+/// Behind so many ticks without room in its log a store gives the groups that it leads to others.
+const BLOCKED_TICKS_MAX: u32 = 20;
 /// The most groups of a store: all their states go to one batch.
 const GROUPS_MAX: u64 = 96;
 /// What a batch has besides its items, at most: its head, and what fills units up.
@@ -163,6 +165,8 @@ pub struct Core {
     flush_failures: u32,
     flush_after: Duration,
     last_tick: Option<Duration>,
+    /// Ticks since the log has had room.
+    blocked_ticks: u32,
     failure: Option<Error>,
 }
 
@@ -211,6 +215,7 @@ impl Core {
             flush_failures: 0,
             flush_after: Duration::ZERO,
             last_tick: None,
+            blocked_ticks: 0,
             failure: None,
         })
     }
@@ -301,6 +306,15 @@ impl Core {
         }
         self.last_tick = Some(now);
         self.cut_proven()?;
+        self.blocked_ticks = if self.is_blocked {
+            self.blocked_ticks + 1
+        } else {
+            0
+        };
+        if self.blocked_ticks > BLOCKED_TICKS_MAX {
+            self.blocked_ticks = 0;
+            self.members.values_mut().for_each(Member::hand_over);
+        }
         let (data, out) = (&self.data, &mut self.commands);
         let mut members = self.members.values_mut();
         members.try_for_each(|m| m.tick(now, data, out))
@@ -342,9 +356,11 @@ impl Core {
         let dirty_max = self.policy.dirty_bytes_max + self.policy.dirty_bytes_max / 4;
         let is_full = self.is_full() || self.dirty_bytes() >= dirty_max;
         match &mut message.body {
+            // Those without payloads have always room; among them is a new leader's, which lets others be committed.
             Body::Append { entries, .. } if is_full => {
-                entries.clear();
-                payloads.clear();
+                let fit = payloads.iter().take_while(|p| p.is_empty()).count();
+                entries.truncate(fit);
+                payloads.truncate(fit);
             }
             // The leader says it again.
             Body::Copy { step, .. } if is_full && matches!(step, CopyStep::Blocks { .. }) => {

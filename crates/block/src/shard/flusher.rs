@@ -8,7 +8,8 @@
 //! not known, and the answer says so.
 //!
 //! **Pace.** A paced write-back keeps to its rate, and lets the log's writes go first: before each write it waits,
-//! for 2 ms at most, until none is on its way. One that must be quick does not wait.
+//! for 2 ms at most, until none is on its way. One that must be quick does not wait; nor does one that was begun
+//! slowly, once log or map have become fuller: see [`Flusher::hurry`].
 //!
 //! **Syncs.** Each 16 MiB are made durable by themselves, so that the sync that everybody waits for never has
 //! more to do than that. What such a sync covers is written again by the replay after a crash, like all that is
@@ -47,6 +48,8 @@ struct Shared {
     wake: Wake,
     /// Writes of the log that are on their way.
     foreground: AtomicU32,
+    /// Nobody waits for anything any more.
+    is_hurried: AtomicBool,
     is_stopping: AtomicBool,
     clock: Arc<dyn Clock>,
     written: Arc<Counter>,
@@ -83,6 +86,7 @@ impl Flusher {
             answers: Mutex::new(Vec::new()),
             wake: Wake::new()?,
             foreground: AtomicU32::new(0),
+            is_hurried: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             clock,
             written,
@@ -119,6 +123,11 @@ impl Flusher {
     pub fn foreground(&self, writes: usize) {
         let writes = u32::try_from(writes).unwrap_or(u32::MAX);
         self.shared.foreground.store(writes, Ordering::Relaxed);
+    }
+
+    /// Whether what is being written back must be quick.
+    pub fn hurry(&self, is_hurried: bool) {
+        self.shared.is_hurried.store(is_hurried, Ordering::Relaxed);
     }
 
     /// Readable while there are answers.
@@ -215,18 +224,92 @@ impl Pace<'_> {
         }
         self.unsynced += bytes;
         self.shared.written.add(bytes);
-        let is_stopping = || self.shared.is_stopping.load(Ordering::Relaxed);
-        let Some(limiter) = self.limiter.as_ref().filter(|_| !is_stopping()) else {
+        let is_quick = || {
+            let shared = self.shared;
+            shared.is_hurried.load(Ordering::Relaxed) || shared.is_stopping.load(Ordering::Relaxed)
+        };
+        let Some(limiter) = self.limiter.as_ref().filter(|_| !is_quick()) else {
             return;
         };
         limiter.request(bytes, IoPriority::Low);
         let begun = self.shared.clock.monotonic_nanos();
-        while self.shared.foreground.load(Ordering::Relaxed) > 0 && !is_stopping() {
+        while self.shared.foreground.load(Ordering::Relaxed) > 0 && !is_quick() {
             let waited = self.shared.clock.monotonic_nanos().saturating_sub(begun);
             if waited >= YIELD.as_nanos() as u64 {
                 return;
             }
             self.shared.clock.sleep(YIELD_STEP);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::clock::SystemClock;
+    use base::threads::SystemThreads;
+    use io::FileSystem;
+    use io::posix::Posix;
+
+    use super::super::layout::{Make, Store, make};
+    use super::*;
+    use crate::ids::Uuid;
+
+    /// The system's time, until somebody waits by it.
+    #[derive(Debug)]
+    struct Broken;
+
+    impl Clock for Broken {
+        fn wall_micros(&self) -> u64 {
+            0
+        }
+
+        fn monotonic_nanos(&self) -> u64 {
+            panic!("no time");
+        }
+    }
+
+    fn answer(flusher: &Flusher) -> Event {
+        let clock = SystemClock::shared();
+        let mut out = Vec::new();
+        for _ in 0..2000 {
+            flusher.answers(&mut out);
+            if let Some(event) = out.pop() {
+                return event;
+            }
+            clock.sleep(Duration::from_millis(5));
+        }
+        panic!("it does not answer");
+    }
+
+    /// Each start is answered: when nothing is to be done, when the thread panics, and when it is gone.
+    #[test]
+    fn whatever_happens_it_answers() {
+        let dir = tempfile::tempdir().unwrap();
+        let fs: Arc<dyn FileSystem> = Posix::shared();
+        let what = Make {
+            store: Uuid([1; 16]),
+            cluster: Uuid([2; 16]),
+            slots: 1,
+            log_files: 4,
+            log_file_bytes: 4 << 20,
+            allow_in_memory: true,
+        };
+        let dir = dir.path().join("s");
+        make(&fs, &dir, &what, &mut |_| ()).unwrap();
+        let opened = Store::open(&fs, &dir, what.cluster, 1, 1).unwrap();
+        let written = Arc::new(Counter::default());
+        let flusher =
+            Flusher::start(opened.data, Arc::new(Broken), &SystemThreads, written).unwrap();
+        flusher.begin(Vec::new(), Speed::Full);
+        let done = answer(&flusher);
+        assert!(
+            matches!(&done, Event::WrittenBack(t) if t.is_empty()),
+            "{done:?}"
+        );
+        for _ in 0..2 {
+            flusher.begin(Vec::new(), Speed::Paced(1));
+            let failed = answer(&flusher);
+            assert!(matches!(failed, Event::NotSynced(_)), "{failed:?}");
         }
     }
 }

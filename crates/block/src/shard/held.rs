@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::ids::Group;
-use crate::raftlog::batch::{self, Item, Kind};
+use crate::raftlog::batch::{self, Item};
 
 /// A group gives so many bytes in its turn, at least one item.
 const TURN_BYTES: u64 = 1 << 20;
@@ -16,7 +16,7 @@ const TURN_BYTES: u64 = 1 << 20;
 struct Part {
     items: Vec<Item>,
     bytes: u64,
-    has_entries: bool,
+    has_payloads: bool,
     /// Its ready, where this is the last part of it.
     number: Option<u64>,
 }
@@ -52,7 +52,7 @@ impl Held {
             if !part.items.is_empty() && part.bytes + bytes > TURN_BYTES {
                 self.push_part(group, std::mem::replace(&mut part, Part::empty()));
             }
-            part.has_entries |= item.kind == Kind::Entry;
+            part.has_payloads |= !item.payload.is_empty();
             part.bytes += bytes;
             part.items.push(item);
         }
@@ -67,9 +67,9 @@ impl Held {
         self.groups.entry(group).or_default().push_back(part);
     }
 
-    /// Items of at most `bytes_max`, in turns from the group behind the last on; only such without entries where
-    /// the log has no room for those. `None`: there are none.
-    pub(super) fn take(&mut self, bytes_max: u64, with_entries: bool) -> Option<Batch> {
+    /// Items of at most `bytes_max`, in turns from the group behind the last on; only such without payloads
+    /// where the log has no room for those. `None`: there are none.
+    pub(super) fn take(&mut self, bytes_max: u64, with_payloads: bool) -> Option<Batch> {
         let mut out = Batch::default();
         let mut bytes = 0;
         let mut order: VecDeque<Group> = self.groups.keys().copied().collect();
@@ -79,7 +79,7 @@ impl Held {
                 continue;
             };
             let fits = |p: &&mut Part| {
-                (with_entries || !p.has_entries) && (bytes == 0 || bytes + p.bytes <= bytes_max)
+                (with_payloads || !p.has_payloads) && (bytes == 0 || bytes + p.bytes <= bytes_max)
             };
             let Some(part) = queue.front_mut().filter(fits).map(Part::take) else {
                 continue;
@@ -104,7 +104,7 @@ impl Part {
         Self {
             items: Vec::new(),
             bytes: 0,
-            has_entries: false,
+            has_payloads: false,
             number: None,
         }
     }
@@ -121,6 +121,7 @@ mod tests {
 
     use super::*;
     use crate::ids::{BLOCK, Index, Term};
+    use crate::raftlog::batch::Kind;
     use crate::raftlog::groups::HardState;
 
     fn entry(group: u32, index: u64, blocks: usize) -> Item {

@@ -231,10 +231,12 @@ impl Store {
     /// Notes which file of the log is the newest, when that has changed: should it be missing at the next open,
     /// that is found.
     pub fn note_log_file(&mut self, log: &RaftLog) -> Result<()> {
-        if self.superblock.log_number == log.file_number() {
+        // One without a batch may go again unnoticed.
+        let newest = log.durable_file_number();
+        if self.superblock.log_number == newest {
             return Ok(());
         }
-        self.superblock.log_number = log.file_number();
+        self.superblock.log_number = newest;
         self.superblock.write(&*self.superblock_file)
     }
 

@@ -285,6 +285,19 @@ impl Member {
         self.has_applied = true;
     }
 
+    /// Gives the group to the follower that has most of its entries, if one is there.
+    pub(super) fn hand_over(&mut self) {
+        let progress = self.node.progress();
+        let voters = &self.node.members().voters;
+        let others = progress
+            .iter()
+            .filter(|p| p.is_active && !p.needs_copy && voters.contains(&p.id));
+        if let Some(best) = others.max_by_key(|p| p.matched).map(|p| p.id) {
+            let given = self.node.transfer_leader(best);
+            debug_assert!(given.is_ok(), "{given:?}");
+        }
+    }
+
     pub(super) fn truncated(&mut self, through: Index) {
         self.node.truncated(through);
     }

@@ -8,11 +8,15 @@
 //!          answers, messages ── one writev for each socket <────────────────────────┘
 //! ```
 //!
+//! **Full.** While the log or the map of dirty blocks has hardly any room, writes wait here, in order, and not at
+//! the core, which would refuse them. How many can wait is bounded by what a connection may have open. Once either
+//! is half full the flusher must be quick.
+//!
 //! Everything that is there is taken before the core looks for what to do. So one write of the log has what many
 //! clients asked for, and while it is on its way the next gathers. Nothing on the way of a write goes to another
 //! thread.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -55,6 +59,9 @@ const QUEUE_DEPTH: u32 = 512;
 const BATCH: u64 = 1 << 63;
 /// Marks the tokens of writes to their place.
 const IN_PLACE: u64 = 1 << 62;
+/// How full log or map are when writes wait, and when the flusher hurries.
+const FULL: f64 = 0.97;
+const HALF: f64 = 0.5;
 /// Ticks between two looks at what changes slowly.
 const SLOW_TICKS: u64 = 10;
 
@@ -92,6 +99,11 @@ pub struct Server {
     clock: Arc<dyn Clock>,
     stats: Arc<Stats>,
     inbox: Vec<Event>,
+    /// Writes that wait for room.
+    held: VecDeque<Event>,
+    dirty_bytes_max: u64,
+    /// Something waits to be sent to the disk.
+    has_pushed: bool,
     done: Vec<Done>,
     /// Batches on their way, and the writes that are in each.
     batches: HashMap<u64, (Append, Vec<(u64, u64)>)>,
@@ -153,6 +165,9 @@ impl Server {
             clock,
             stats,
             inbox: Vec::new(),
+            held: VecDeque::new(),
+            dirty_bytes_max: options.policy.dirty_bytes_max,
+            has_pushed: false,
             done: Vec::new(),
             batches: HashMap::new(),
             next_batch: BATCH,
@@ -269,8 +284,28 @@ impl Server {
         }
     }
 
+    /// Keeps writes back while there is no room, and lets go those that waited.
+    fn hold(&mut self) {
+        let map = self.core.dirty_bytes() as f64 / self.dirty_bytes_max as f64;
+        let fill = map.max(self.core.log().fill());
+        self.flusher.hurry(fill >= HALF);
+        if fill < FULL {
+            if !self.held.is_empty() {
+                // They came before.
+                let newer = std::mem::take(&mut self.inbox);
+                self.inbox.extend(self.held.drain(..));
+                self.inbox.extend(newer);
+            }
+            return;
+        }
+        let is_change =
+            |e: &mut Event| matches!(e, Event::Request { request, .. } if request.what.is_change());
+        self.held.extend(self.inbox.extract_if(.., is_change));
+    }
+
     /// Brings everything that came to the core, and does what it says.
     fn step(&mut self, now: u64) -> Result<()> {
+        self.hold();
         if self.inbox.is_empty() {
             return Ok(());
         }
@@ -286,7 +321,9 @@ impl Server {
         while let Some(command) = self.core.next_command() {
             self.execute(command, now)?;
         }
-        self.queue.submit()?;
+        if std::mem::take(&mut self.has_pushed) {
+            self.queue.submit()?;
+        }
         self.core.failure().map_or(Ok(()), |e| Err(e.duplicate()))
     }
 
@@ -308,9 +345,13 @@ impl Server {
                     offset,
                     act: Act::Read(AlignedBuf::zeroed(len, PAGE)?),
                 };
+                self.has_pushed = true;
                 self.queue.push(request)
             }
-            Command::InPlace { token, place } => self.queue.push(place.request(token | IN_PLACE)),
+            Command::InPlace { token, place } => {
+                self.has_pushed = true;
+                self.queue.push(place.request(token | IN_PLACE))
+            }
             Command::WriteBack(marked, speed) => {
                 self.flusher.begin(marked, speed);
                 Ok(())
@@ -336,6 +377,7 @@ impl Server {
         let writes = std::mem::take(&mut self.unlogged);
         self.batches.insert(token, (append, writes));
         self.flusher.foreground(self.batches.len());
+        self.has_pushed = true;
         self.queue.push(request)
     }
 

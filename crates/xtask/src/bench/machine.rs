@@ -8,7 +8,7 @@ use super::data::Fact;
 use super::device::Block;
 
 /// What is known of the machine, and of the device and file system that hold `dir`.
-pub(super) fn facts(dir: &Path) -> Vec<Fact> {
+pub(crate) fn facts(dir: &Path) -> Vec<Fact> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let model = field(&read("/proc/cpuinfo"), "model name");
@@ -82,12 +82,12 @@ fn file_system(mounts: &str, dir: &Path) -> Option<(String, String)> {
 }
 
 /// The date and time: `2026-11-23T10:20:30Z`.
-pub(super) fn date() -> String {
+pub(crate) fn date() -> String {
     printed(Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%SZ"])).unwrap_or_default()
 }
 
 /// The commit of the source tree; `-dirty` behind it if files differ. `None`: no git, or no repository.
-pub(super) fn commit() -> Option<String> {
+pub(crate) fn commit() -> Option<String> {
     let git = |arguments: &[&str]| {
         let mut command = Command::new("git");
         printed(command.current_dir(crate::root()).args(arguments))

@@ -5,21 +5,21 @@
 //! follows the reader's choice of light or dark, and is as wide as its window. Whatever a plot shows
 //! stands also in a table or in the plot's label.
 
-mod curves;
-mod format;
+pub(crate) mod curves;
+pub(crate) mod format;
 mod markdown;
 mod rows;
-mod tables;
+pub(crate) mod tables;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::data::{Benchmark, Engine, Report, Run};
 use curves::{class, mark};
 
-const STYLE: &str = include_str!("page/style.css");
+pub(crate) const STYLE: &str = include_str!("page/style.css");
 
 /// What the browser may fetch: nothing.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+pub(crate) const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// The page of a report.
 pub(super) fn html(report: &Report) -> String {

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 ///
 /// What is left is told from two kinds of runs: those that last as long as they are told to, and
 /// the others, which take as long as those of them that are done.
-pub(super) struct Progress {
+pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     clock: Arc<dyn Clock>,
     runs: u64,
@@ -23,14 +23,14 @@ pub(super) struct Progress {
 
 /// Runs that last a given time.
 #[derive(Clone, Copy)]
-pub(super) struct Timed {
+pub(crate) struct Timed {
     /// How many are to come.
-    pub(super) left: u64,
-    pub(super) seconds: u32,
+    pub(crate) left: u64,
+    pub(crate) seconds: u32,
 }
 
 impl Progress {
-    pub(super) fn new(runs: u64, timed: Timed) -> Self {
+    pub(crate) fn new(runs: u64, timed: Timed) -> Self {
         let clock = SystemClock::shared();
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(Some(runs), ProgressDrawTarget::stderr());
@@ -51,7 +51,7 @@ impl Progress {
     }
 
     /// Something begins that is no run of its own.
-    pub(super) fn say(&self, text: &str) {
+    pub(crate) fn say(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.set_prefix(text.to_owned()),
             None => eprintln!("{text}"),
@@ -59,7 +59,7 @@ impl Progress {
     }
 
     /// A run begins.
-    pub(super) fn begin(&mut self, what: &str) {
+    pub(crate) fn begin(&mut self, what: &str) {
         self.begun = self.clock.monotonic_nanos();
         if let Some(bar) = &self.bar {
             bar.set_prefix(what.to_owned());
@@ -67,7 +67,7 @@ impl Progress {
     }
 
     /// A run has ended.
-    pub(super) fn ran(&mut self, timed: bool) {
+    pub(crate) fn ran(&mut self, timed: bool) {
         self.done += 1;
         if timed {
             self.timed.left = self.timed.left.saturating_sub(1);
@@ -82,7 +82,7 @@ impl Progress {
     }
 
     /// A pair has ended, with this result.
-    pub(super) fn result(&self, text: &str) {
+    pub(crate) fn result(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
             None => eprintln!("{text}; {}", self.left()),
@@ -99,7 +99,7 @@ impl Progress {
         format!("run {done} of {runs}, about {} left", length(seconds))
     }
 
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }

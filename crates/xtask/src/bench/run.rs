@@ -117,7 +117,7 @@ fn text(command: &Command) -> String {
 }
 
 /// A text without the path of the source tree.
-pub(super) fn relative(text: &str, root: &str) -> String {
+pub(crate) fn relative(text: &str, root: &str) -> String {
     text.replace(&format!("{}/", Path::new(root).display()), "")
 }
 

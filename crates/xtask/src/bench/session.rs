@@ -48,10 +48,10 @@ const EXTRAS: [(&str, &str, bool); 4] = [
 const LACKING: i32 = 2;
 
 /// Set by Ctrl-C and by a request to end.
-pub(super) struct Interrupt(Arc<AtomicBool>);
+pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    pub(super) fn watch() -> Result<Self, String> {
+    pub(crate) fn watch() -> Result<Self, String> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             signal_hook::flag::register(signal, Arc::clone(&flag))
@@ -60,7 +60,7 @@ impl Interrupt {
         Ok(Self(flag))
     }
 
-    fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         if self.0.load(Ordering::Relaxed) {
             return Err("interrupted".to_owned());
         }
@@ -68,7 +68,7 @@ impl Interrupt {
     }
 
     /// An interrupt ends db_bench too; then that is not what to tell.
-    fn or(&self, failed: String) -> String {
+    pub(crate) fn or(&self, failed: String) -> String {
         self.check().err().unwrap_or(failed)
     }
 }

@@ -21,6 +21,10 @@ use super::trace::{self, Trace};
 const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// How the names of images end, and those of mount points begin.
+const IMAGE: &str = "img";
+const MOUNT: &str = "mnt-";
+
 /// Seconds that mkfs, mount, umount or losetup may take.
 const TOOL_SECONDS: u32 = 120;
 
@@ -99,12 +103,18 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Makes one in `dir`. The image is written with zeros first, so that the file system below
+    /// Makes one in `dir`, whose files have this name. The image is written with zeros first, so that the file system below
     /// has nothing to allocate while the one above is measured. What was made before an error is
     /// left to [`sweep`].
-    pub(crate) fn make(dir: &Path, fs: Fs, cache: Cache, mebibytes: u64) -> Result<Self, String> {
-        let image = dir.join(format!("{}.img", fs.name()));
-        let mount = dir.join(format!("mnt-{}", fs.name()));
+    pub(crate) fn make(
+        dir: &Path,
+        name: &str,
+        fs: Fs,
+        cache: Cache,
+        mebibytes: u64,
+    ) -> Result<Self, String> {
+        let image = dir.join(format!("{name}.{IMAGE}"));
+        let mount = dir.join(format!("{MOUNT}{name}"));
         zeros(&image, mebibytes << 20)?;
         fs::create_dir_all(&mount).map_err(|e| format!("{}: {e}", mount.display()))?;
         let path = tool(
@@ -131,7 +141,7 @@ impl Disk {
                 cache.kernel()
             ));
         }
-        let trace = Trace::start(dir, &number(&device)?);
+        let trace = Trace::start(dir, &device, &number(&device)?);
         Ok(Self {
             counters: Counters::new(device.clone(), trace),
             device,
@@ -209,10 +219,14 @@ pub(crate) fn sweep(dir: &Path) -> Result<Vec<String>, String> {
     if !failed.is_empty() {
         return Err(failed.join("; "));
     }
-    for fs in [Fs::Ext4, Fs::Xfs] {
-        // Not there is as good as removed; a folder that something is mounted on stays.
-        fs::remove_file(dir.join(format!("{}.img", fs.name()))).ok();
-        fs::remove_dir(dir.join(format!("mnt-{}", fs.name()))).ok();
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        // A folder that something is mounted on stays.
+        if path.extension().is_some_and(|e| e == IMAGE) {
+            fs::remove_file(path).ok();
+        } else if entry.file_name().to_string_lossy().starts_with(MOUNT) {
+            fs::remove_dir(path).ok();
+        }
     }
     Ok(done)
 }

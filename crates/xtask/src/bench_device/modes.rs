@@ -101,6 +101,7 @@ pub(super) fn measure(session: &Session<'_>) -> Result<(), Stop> {
         Ok(controller) => {
             let disk = Disk::make(
                 &session.dir,
+                Fs::Ext4.name(),
                 Fs::Ext4,
                 Cache::WriteBack,
                 session.arguments.image_mib,

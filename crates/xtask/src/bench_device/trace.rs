@@ -9,8 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The trace instance, which is ours alone.
-const INSTANCE: &str = "ironstone-bench-device";
+/// How the trace instances that are ours alone begin; the device's name follows.
+const INSTANCE: &str = "ironstone-bench-device-";
 
 /// Where tracefs is mounted in the run's folder, where it is not mounted at all.
 const MOUNT: &str = "mnt-trace";
@@ -21,12 +21,12 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Starts counting for a device (`7:0`). `None`, with nothing left behind, where the kernel
+    /// Starts counting for a device (`loop0`, `7:0`). `None`, with nothing left behind, where the kernel
     /// has no such trace.
-    pub(crate) fn start(dir: &Path, number: &str) -> Option<Self> {
+    pub(crate) fn start(dir: &Path, name: &str, number: &str) -> Option<Self> {
         let device = device_number(number)?;
         let root = root(dir)?;
-        let instance = root.join("instances").join(INSTANCE);
+        let instance = root.join("instances").join(format!("{INSTANCE}{name}"));
         let trace = Self {
             instance: instance.clone(),
         };
@@ -37,7 +37,7 @@ impl Trace {
             .and_then(|()| fs::write(event.join("filter"), filter))
             .and_then(|()| fs::write(event.join("enable"), "1"));
         if set.is_err() || trace.writes().is_none() {
-            end(dir);
+            remove(&instance);
             return None;
         }
         Some(trace)
@@ -56,16 +56,22 @@ impl Trace {
 /// Ends what a run, this or a crashed one, has started.
 pub(crate) fn end(dir: &Path) {
     let Some(root) = mounted() else { return };
-    let instance = root.join("instances").join(INSTANCE);
-    if instance.exists() {
-        // What cannot be removed is found again, and used again, by the next run.
-        fs::write(instance.join("events/block/block_rq_issue/enable"), "0").ok();
-        fs::remove_dir(&instance).ok();
+    let instances = fs::read_dir(root.join("instances")).into_iter().flatten();
+    for entry in instances.flatten() {
+        if entry.file_name().to_string_lossy().starts_with(INSTANCE) {
+            remove(&entry.path());
+        }
     }
     if root == dir.join(MOUNT) {
         Command::new("umount").arg(&root).output().ok();
     }
     fs::remove_dir(dir.join(MOUNT)).ok();
+}
+
+/// What cannot be removed is found again, and used again, by the next run.
+fn remove(instance: &Path) {
+    fs::write(instance.join("events/block/block_rq_issue/enable"), "0").ok();
+    fs::remove_dir(instance).ok();
 }
 
 /// Where tracefs is mounted; mounts it in `dir` if it is nowhere.

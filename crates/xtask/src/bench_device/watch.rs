@@ -34,10 +34,11 @@ pub(crate) fn lock(dir: &Path) -> Result<Box<dyn FileLock>, Stop> {
 pub(crate) struct Watcher(Child);
 
 impl Watcher {
-    pub(crate) fn start() -> Result<Self, String> {
+    /// Starts this program with `arguments`, whose command calls [`wait`].
+    pub(crate) fn start(arguments: &[&str]) -> Result<Self, String> {
         let program = std::env::current_exe().map_err(|e| e.to_string())?;
         Command::new(program)
-            .args(["bench-device", "--watch"])
+            .args(arguments)
             .stdin(Stdio::piped())
             .process_group(0)
             .spawn()
@@ -75,7 +76,7 @@ pub(crate) fn wait(dir: &Path) -> Result<(), Stop> {
             continue;
         };
         for left in disk::sweep(dir)? {
-            eprintln!("bench-device: the run was ended; removed {left}");
+            eprintln!("the run was ended; removed {left}");
         }
         return Ok(());
     }

@@ -40,6 +40,7 @@ fn write(opened: &mut Opened, index: u64) {
     let (_, append) = opened.log.append(vec![entry], &[]).unwrap();
     let outcome = append.run();
     assert_eq!(opened.log.landed(append, outcome).unwrap().durable.len(), 1);
+    opened.store.note_log_file(&opened.log).unwrap();
 }
 
 #[test]

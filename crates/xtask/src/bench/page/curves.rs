@@ -15,7 +15,7 @@ use crate::spread::Spread;
 const WIDTH: f64 = 360.0;
 const HEIGHT: f64 = 216.0;
 /// The area of the curves: left, top, right, bottom.
-const AREA: (f64, f64, f64, f64) = (54.0, 12.0, 350.0, 180.0);
+pub(crate) const AREA: (f64, f64, f64, f64) = (54.0, 12.0, 350.0, 180.0);
 
 /// Percentiles of one benchmark, medians over the runs, with the range between runs; `None` without.
 pub(super) fn latency(benchmark: &Benchmark) -> Option<Markup> {
@@ -223,28 +223,28 @@ fn area(samples: &[Levels], level: usize, frame: &Frame) -> String {
 }
 
 /// Linear axes from 0.
-struct Frame {
+pub(crate) struct Frame {
     end: f64,
     most: f64,
 }
 
 impl Frame {
-    fn new(end: f64, most: f64) -> Self {
+    pub(crate) fn new(end: f64, most: f64) -> Self {
         Self {
             end: end.max(1e-3),
             most: most * 1.06,
         }
     }
 
-    fn x(&self, value: f64) -> f64 {
+    pub(crate) fn x(&self, value: f64) -> f64 {
         AREA.0 + value / self.end * (AREA.2 - AREA.0)
     }
 
-    fn y(&self, value: f64) -> f64 {
+    pub(crate) fn y(&self, value: f64) -> f64 {
         AREA.3 - value / self.most * (AREA.3 - AREA.1)
     }
 
-    fn axes(&self, unit: &str) -> Markup {
+    pub(crate) fn axes(&self, unit: &str) -> Markup {
         let (left, _, right, bottom) = AREA;
         html! {
             @for tick in ticks(self.most) {
@@ -287,7 +287,7 @@ fn ticks(most: f64) -> Vec<f64> {
 }
 
 /// One small plot.
-fn panel(name: &str, label: &str, inner: Markup) -> Markup {
+pub(crate) fn panel(name: &str, label: &str, inner: Markup) -> Markup {
     html! {
         figure.panel {
             figcaption { (name) }
@@ -317,12 +317,12 @@ pub(super) fn mark(engine: Engine, x: f64, y: f64, title: &str) -> Markup {
     }
 }
 
-fn line(points: impl Iterator<Item = (f64, f64)>) -> Markup {
+pub(crate) fn line(points: impl Iterator<Item = (f64, f64)>) -> Markup {
     let points: Vec<String> = points.map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
     html! { polyline.line points=(points.join(" ")) {} }
 }
 
-fn place(value: f64) -> String {
+pub(crate) fn place(value: f64) -> String {
     format!("{value:.1}")
 }
 

@@ -1,12 +1,12 @@
 //! Figures as people read them.
 
 /// A figure, or a dash where there is none.
-pub(super) fn or_dash(text: Option<String>) -> String {
+pub(crate) fn or_dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "–".to_owned())
 }
 
 /// Three significant digits, with k, M or G: `1.23M`.
-pub(super) fn short(value: f64) -> String {
+pub(crate) fn short(value: f64) -> String {
     let (scaled, unit) = match value.abs() {
         v if v >= 999.5e6 => (value / 1e9, "G"),
         v if v >= 999.5e3 => (value / 1e6, "M"),
@@ -17,7 +17,7 @@ pub(super) fn short(value: f64) -> String {
 }
 
 /// Three significant digits.
-pub(super) fn digits(value: f64) -> String {
+pub(crate) fn digits(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
         v if v >= 99.95 => format!("{value:.0}"),
@@ -29,12 +29,12 @@ pub(super) fn digits(value: f64) -> String {
 }
 
 /// A whole number.
-pub(super) fn whole(value: f64) -> String {
+pub(crate) fn whole(value: f64) -> String {
     format!("{value:.0}")
 }
 
 /// A figure at a tick of an axis, which is round: without zeros behind the point.
-pub(super) fn tick(figure: String) -> String {
+pub(crate) fn tick(figure: String) -> String {
     let number = |c: char| c.is_ascii_digit() || c == '.';
     let end = figure.find(|c| !number(c)).unwrap_or(figure.len());
     let (digits, unit) = figure.split_at(end);
@@ -48,7 +48,7 @@ pub(super) fn tick(figure: String) -> String {
 }
 
 /// Microseconds with the unit that fits: `20.4 ms`.
-pub(super) fn micros(value: f64) -> String {
+pub(crate) fn micros(value: f64) -> String {
     match value {
         v if v >= 999_500.0 => format!("{} s", digits(v / 1e6)),
         v if v >= 999.5 => format!("{} ms", digits(v / 1e3)),
@@ -58,7 +58,7 @@ pub(super) fn micros(value: f64) -> String {
 }
 
 /// Bytes with the unit that fits.
-pub(super) fn bytes(value: f64) -> String {
+pub(crate) fn bytes(value: f64) -> String {
     match value {
         v if v >= 1023.5 * 1048576.0 => format!("{} GiB", digits(v / f64::from(1 << 30))),
         v if v >= 1023.5 * 1024.0 => format!("{} MiB", digits(v / 1048576.0)),

@@ -6,7 +6,7 @@ use super::format::{bytes, digits, micros, or_dash, short, whole};
 use crate::bench::data::{Benchmark, Engine, Latency, Level, Pair, Report, Run};
 
 /// A table that scrolls by itself where it is wider than the page.
-fn scroll(label: &str, inner: Markup) -> Markup {
+pub(crate) fn scroll(label: &str, inner: Markup) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(label) { table { (inner) } }
     }
@@ -31,7 +31,7 @@ fn heads(names: &[&str]) -> Markup {
 }
 
 /// Behind a line to open.
-fn folded(title: &str, inner: Markup) -> Markup {
+pub(crate) fn folded(title: &str, inner: Markup) -> Markup {
     html! { details { summary { (title) } (inner) } }
 }
 

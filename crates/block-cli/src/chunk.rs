@@ -1,0 +1,153 @@
+//! `chunk`: a store in a process.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::Arc;
+
+use base::clock::{Clock, SystemClock};
+use base::metrics::Metrics;
+use base::rng::Rng;
+use base::threads::SystemThreads;
+use base::{Error, ErrorKind, Result};
+use block::ids::Uuid;
+use block::shard::layout::{Store, make};
+use block::shard::run::{Options, Server};
+use block::shard::stats::Stats;
+use indicatif::{ProgressBar, ProgressStyle};
+use io::FileSystem;
+use io::posix::Posix;
+
+use crate::cli;
+use crate::cluster::{Cluster, address};
+use crate::http::{self, Pages};
+use crate::{say, signals, status};
+
+/// Runs a store until it is told to end. Errors: the store is out.
+pub(crate) fn run(args: &cli::Chunk) -> Result<()> {
+    if args.common.with_parent {
+        signals::end_with_parent()?;
+    }
+    let cluster = Cluster::read(&args.common.cluster)?;
+    let of = cluster.find(args.store)?;
+    let dir = cluster.dir_of(of);
+    let fs: Arc<dyn FileSystem> = Posix::shared();
+    let clock = SystemClock::shared();
+    if args.make && !fs.exists(&dir.join("STORE"))? {
+        make_store(&fs, &cluster, args.store, &dir, &*clock)?;
+    }
+    let listen = address(&of.address)?;
+    http::check_open("a store", listen, args.common.insecure)?;
+    let opened = Store::open(
+        &fs,
+        &dir,
+        cluster.uuid()?,
+        cluster.storage.log_depth,
+        seed(&*clock),
+    )
+    .map_err(|e| match e.kind() {
+        ErrorKind::NotFound => e.hint("let --make make it, or mount its disk"),
+        _ => e,
+    })?;
+    let failed = |e: std::io::Error| {
+        Error::new(
+            ErrorKind::IoError,
+            format!("cannot listen on {listen}: {e}"),
+        )
+        .hint("is another process there? see `address` of the store in the cluster file")
+        .because(e)
+    };
+    let listener = TcpListener::bind(listen).map_err(failed)?;
+    let listen = listener.local_addr().map_err(failed)?;
+    let id = args.store;
+    let server = Server::new(
+        opened,
+        Options {
+            cluster: cluster.uuid()?,
+            id,
+            listener,
+            peers: cluster.addresses()?,
+            groups: cluster.assignments(id),
+            policy: cluster.policy()?,
+            clock,
+            threads: SystemThreads::shared(),
+            say: Arc::new(move |text| say(&format!("chunk {id}: {text}"))),
+        },
+    )?;
+    let metrics = args.common.metrics.as_ref().or(of.metrics.as_ref());
+    let mut also = String::new();
+    if let Some(text) = metrics {
+        let pages = Arc::new(ChunkPages {
+            store: id,
+            address: listen.to_string(),
+            stats: server.stats(),
+        });
+        let bound = http::serve(address(text)?, args.common.insecure, pages, &SystemThreads)?;
+        also = format!(", http://{bound}/metrics");
+    }
+    let stop = server.stop_handle();
+    signals::on_stop(&SystemThreads, move || stop.wake())?;
+    say(&format!("chunk {id}: listens on {listen}{also}"));
+    server.run()?;
+    say(&format!("chunk {id}: ended"));
+    Ok(())
+}
+
+/// Makes a store, with a progress bar where somebody sees it.
+pub(crate) fn make_store(
+    fs: &Arc<dyn FileSystem>,
+    cluster: &Cluster,
+    id: u64,
+    dir: &Path,
+    clock: &dyn Clock,
+) -> Result<()> {
+    let mut rng = Rng::new(seed(clock));
+    let mut uuid = [0; 16];
+    rng.fill(&mut uuid);
+    let what = cluster.make(Uuid(uuid))?;
+    let needed = cluster.chunks_of(id)?;
+    if needed > u64::from(what.slots) {
+        return Err(Error::invalid_argument(format!(
+            "the volumes may take {needed} chunks of store {id}, which has place for {}",
+            what.slots
+        ))
+        .hint("raise [storage] capacity, or make volumes smaller"));
+    }
+    let log_bytes = u64::from(what.log_files) * what.log_file_bytes;
+    let bar = ProgressBar::new(log_bytes).with_message(format!("store {id}: the log"));
+    let style = "{msg} [{bar:30}] {binary_bytes}/{binary_total_bytes}, {eta} left";
+    if let Ok(style) = ProgressStyle::with_template(style) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    make(fs, dir, &what, &mut |bytes| bar.set_position(bytes))?;
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// A number that no other process has.
+pub(crate) fn seed(clock: &dyn Clock) -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    // Keyed by the system's random numbers.
+    let mut hasher = std::hash::RandomState::new().build_hasher();
+    hasher.write_u64(clock.wall_micros());
+    hasher.write_u32(std::process::id());
+    hasher.finish()
+}
+
+struct ChunkPages {
+    store: u64,
+    address: String,
+    stats: Arc<Stats>,
+}
+
+impl Pages for ChunkPages {
+    fn metrics(&self) -> String {
+        let mut metrics = Metrics::default();
+        self.stats.write(&self.store.to_string(), &mut metrics);
+        metrics.text()
+    }
+
+    fn status(&self) -> String {
+        let status = status::Chunk::of(self.store, &self.address, &self.stats);
+        serde_json::to_string(&status).unwrap_or_default()
+    }
+}

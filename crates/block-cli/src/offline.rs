@@ -1,0 +1,59 @@
+//! A store that no process has open.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base::{Error, ErrorKind, Result};
+use block::store::superblock::Superblock;
+use io::posix::Posix;
+use io::{File, FileLock, FileSystem, OpenHow};
+
+/// Held while it is looked at.
+pub(crate) struct Offline {
+    pub(crate) fs: Arc<dyn FileSystem>,
+    pub(crate) dir: PathBuf,
+    pub(crate) superblock: Superblock,
+    _lock: Box<dyn FileLock>,
+}
+
+impl Offline {
+    /// Errors: there is no store; a process has it open, which is named.
+    pub(crate) fn open(dir: &Path) -> Result<Self> {
+        let fs: Arc<dyn FileSystem> = Posix::shared();
+        let path = dir.join("STORE");
+        if !fs.exists(&path)? {
+            return Err(Error::new(ErrorKind::NotFound, "there is no store")
+                .file(dir)
+                .hint("name the directory of a store, which has a file STORE"));
+        }
+        let lock = fs.lock(&dir.join("LOCK")).map_err(|e| match e.kind() {
+            ErrorKind::Busy => e.hint("a process has the store open: end it first"),
+            _ => e,
+        })?;
+        let superblock = Superblock::read(&*fs.open(&path, OpenHow::READ)?)?;
+        Ok(Self {
+            fs,
+            dir: dir.to_path_buf(),
+            superblock,
+            _lock: lock,
+        })
+    }
+
+    /// Files of the log that are in use, the oldest first.
+    pub(crate) fn logs(&self) -> Result<Vec<(u64, Arc<dyn File>)>> {
+        let dir = self.dir.join("log");
+        let mut all = Vec::new();
+        for name in self.fs.list(&dir)? {
+            let text = name.to_string_lossy();
+            let number = text.strip_suffix(".log").and_then(|n| n.parse().ok());
+            if let Some(number) = number {
+                all.push((
+                    number,
+                    self.fs.open(&dir.join(&name), OpenHow::READ.direct())?,
+                ));
+            }
+        }
+        all.sort_by_key(|(number, _)| *number);
+        Ok(all)
+    }
+}
