@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use base::checksum::crc32c;
 use block::group::apply::Found;
-use block::ids::{Block, Chunk, Group, Index};
+use block::ids::{BLOCK, Block, Chunk, Group, Index};
 use block::raftlog::groups::GroupLog;
 use block::shard::member::Member;
 use block::store::data::Held;
@@ -13,6 +13,9 @@ use block::store::dirty::{Content, Key};
 use super::super::history::{Action, Operation, Outcome, Ticket};
 use super::super::linear;
 use super::{ANSWERED_BY, BUSY_IN_CALM, World};
+
+/// The life of a process, and how many copies it has begun and ended, and their bytes.
+type Copies = (u64, (u64, u64, u64));
 
 /// What was seen of replicas at some entry: the first that had applied it, and what its blocks were.
 #[derive(Default)]
@@ -24,7 +27,7 @@ pub(super) struct Seen {
     /// A group's state at a checkpoint.
     states: BTreeMap<(Group, u64), (u64, u32)>,
     /// What each replica's process has done to copies.
-    copies: BTreeMap<(Group, u64), (u64, (u64, u64, u64))>,
+    copies: BTreeMap<(Group, u64), Copies>,
     /// The newest entry of each group that any replica has applied.
     newest: BTreeMap<Group, u64>,
     /// Up to where the blocks of a replica may be newer than what it has applied, as a copy was made.
@@ -168,13 +171,15 @@ impl World {
         let is_whole = !self.nodes[n].is_damaged && self.is_whole(n, group, Index(applied));
         let mut hash = 1;
         let mut all = Vec::new();
+        let zeros = crc32c(&[0; BLOCK]);
         for map in &self.shape.volumes {
             hash = mix(hash, u64::from(member.replica().epoch(map.tree()).0));
         }
         for key in keys {
             let crc = match member.replica().find(key, &reader) {
                 Found::Here(Content::Data { crc, .. }) | Found::File(Held::There { crc, .. }) => {
-                    u64::from(crc) + 1
+                    // A copy says of a block of zeros what it holds.
+                    if crc == zeros { 0 } else { u64::from(crc) }
                 }
                 _ => 0,
             };
