@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use base::checksum::crc32c;
 use block::group::apply::Found;
-use block::ids::{Block, Chunk, Group, Index};
+use block::ids::{BLOCK, Block, Chunk, Group, Index};
 use block::raftlog::groups::GroupLog;
+use block::shard::member::Member;
 use block::store::data::Held;
 use block::store::dirty::{Content, Key};
 
@@ -13,7 +14,7 @@ use super::super::history::{Action, Operation, Outcome, Ticket};
 use super::super::linear;
 use super::{ANSWERED_BY, BUSY_IN_CALM, World};
 
-/// The life of a process, and what it has done to copies: begun, ended, bytes.
+/// The life of a process, and how many copies it has begun and ended, and their bytes.
 type Copies = (u64, (u64, u64, u64));
 
 /// What was seen of replicas at some entry: the first that had applied it, and what its blocks were.
@@ -21,10 +22,14 @@ type Copies = (u64, (u64, u64, u64));
 pub(super) struct Seen {
     /// Of a group at an entry.
     blocks: BTreeMap<(Group, u64), (u64, u64)>,
+    /// The same, with each block's crc, where a trace is kept.
+    details: BTreeMap<(Group, u64), Vec<(Key, u64)>>,
     /// A group's state at a checkpoint.
     states: BTreeMap<(Group, u64), (u64, u32)>,
     /// What each replica's process has done to copies.
     copies: BTreeMap<(Group, u64), Copies>,
+    /// The newest entry of each group that any replica has applied.
+    newest: BTreeMap<Group, u64>,
     /// Up to where the blocks of a replica may be newer than what it has applied, as a copy was made.
     too_new: BTreeMap<(Group, u64), u64>,
     /// When a newer attachment had its answer, by client.
@@ -100,13 +105,18 @@ impl World {
     /// Whether the blocks of a replica are those of the entry that it has applied.
     fn is_whole(&self, n: usize, group: Group, applied: Index) -> bool {
         let copied = self.seen.too_new.get(&(group, n as u64 + 1));
-        self.nodes[n].is_replayed(group, applied) && copied.is_none_or(|&c| c <= applied.0)
+        let process = self.nodes[n].process.as_ref();
+        let member = process.and_then(|p| p.core.member(group));
+        self.nodes[n].is_replayed(group, applied)
+            && copied.is_none_or(|&c| c <= applied.0)
+            && !member.is_some_and(Member::is_taking)
     }
 
     /// Notes which replicas get a copy: until they have applied what others have now, their blocks may be newer than
     /// they should be.
     fn note_copies(&mut self, group: Group) {
-        let mut newest = 0;
+        // Also of what a crash has taken back, and replicas apply again.
+        let mut newest = self.seen.newest.get(&group).copied().unwrap_or(0);
         let mut copied = Vec::new();
         for (node, name) in self.nodes.iter().zip(1..) {
             let Some(member) = node.process.as_ref().and_then(|p| p.core.member(group)) else {
@@ -137,6 +147,7 @@ impl World {
         for name in copied {
             self.seen.too_new.insert((group, name), newest);
         }
+        self.seen.newest.insert(group, newest);
     }
 
     fn look_at(&mut self, n: usize, group: Group, keys: &[Key]) {
@@ -159,17 +170,21 @@ impl World {
         let applied = member.replica().applied().0;
         let is_whole = !self.nodes[n].is_damaged && self.is_whole(n, group, Index(applied));
         let mut hash = 1;
+        let mut all = Vec::new();
+        let zeros = crc32c(&[0; BLOCK]);
         for map in &self.shape.volumes {
             hash = mix(hash, u64::from(member.replica().epoch(map.tree()).0));
         }
         for key in keys {
             let crc = match member.replica().find(key, &reader) {
                 Found::Here(Content::Data { crc, .. }) | Found::File(Held::There { crc, .. }) => {
-                    u64::from(crc) + 1
+                    // A copy says of a block of zeros what it holds.
+                    if crc == zeros { 0 } else { u64::from(crc) }
                 }
                 _ => 0,
             };
             hash = mix(hash, crc);
+            all.push((*key, crc));
         }
         let state = of_log.map(|g| (g.synced().0.0, crc32c(g.state())));
         let blocks = &mut self.seen.blocks;
@@ -180,8 +195,23 @@ impl World {
             differs(&mut self.seen.states, (group, at), (name, crc), "state")
         });
         self.coverage.compared += 1;
+        if self.trace.is_some() {
+            self.tell_difference((group, applied), name, &all, wrong.is_some());
+        }
         if let Some(wrong) = wrong.or(state) {
             self.fail(wrong);
+        }
+    }
+
+    /// Keeps the blocks of a replica at an entry, and says which of them differ from those of another.
+    fn tell_difference(&mut self, at: (Group, u64), name: u64, all: &[(Key, u64)], differs: bool) {
+        let first = self.seen.details.entry(at).or_insert_with(|| all.to_vec());
+        let pairs = first.iter().zip(all).filter(|(a, b)| a != b);
+        let pairs: Vec<(Key, u64, u64)> = pairs.map(|(a, b)| (a.0, a.1, b.1)).collect();
+        for (key, first, mine) in pairs.into_iter().filter(|_| differs) {
+            self.say(format_args!(
+                "{key:?} was {first:#x}, and is {mine:#x} on store {name}"
+            ));
         }
     }
 
