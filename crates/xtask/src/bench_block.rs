@@ -341,8 +341,8 @@ fn image_mib(task: Task, options: &Options) -> u64 {
     let asked = |kind: &&Kind| options.targets.is_empty() || options.targets.contains(kind);
     let kinds = task.targets(Disks::LoopVolatile).iter().filter(asked);
     let volume = options.size >> 20;
-    // The first copy's disk also has, for a moment, a cluster as the program makes it.
-    kinds.count() as u64 * (volume + volume / 8 + 1280) + 4 * (volume / 4 + 1024)
+    // Each has a log of 1 GiB; the files of other writers are beside them.
+    kinds.count() as u64 * (volume + volume / 8 + 1280) + 1024
 }
 
 /// Removes what a run has made in its folder, this one or one that crashed.

@@ -217,8 +217,8 @@ impl Judge<'_> {
         );
         let settings = &self.report.settings;
         if settings.size_bytes < VOLUME_BYTES || settings.count_bytes < PAYLOAD_BYTES {
-            written.note += "; holds for a volume of 10 GiB and 1 GiB written";
-            if written.verdict == Verdict::Fails {
+            written.note += "; judged for a volume of 10 GiB and 1 GiB written";
+            if matches!(written.verdict, Verdict::Holds | Verdict::Fails) {
                 written.verdict = Verdict::NotMeasured;
             }
         }

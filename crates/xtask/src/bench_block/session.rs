@@ -23,10 +23,12 @@ use crate::bench::session::Interrupt;
 use crate::bench_device::Stop;
 use crate::bench_device::stat::Stat;
 
-/// How long a target may take to write back what it has, and how long it may stand still before that is
-/// taken for all that it will.
-const SETTLE: Duration = Duration::from_secs(60);
+/// How long a target may take to write back what it has.
+const SETTLE: Duration = Duration::from_secs(120);
+/// How long it may stand still before that is taken for all that it will write back: between jobs, and
+/// where all of it is counted. A store makes a checkpoint every 30 seconds.
 const STILL: Duration = Duration::from_secs(2);
+const STILL_COUNTED: Duration = Duration::from_secs(40);
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Bytes of each file that is written without a server.
@@ -356,7 +358,7 @@ impl Run<'_> {
     ) -> Result<Measurement, Stop> {
         let found = self.targets.iter().find(|t| t.kind == kind);
         let target = found.ok_or_else(|| format!("{} does not run", kind.name()))?;
-        self.settle(target)?;
+        self.settle(target, if is_counted { STILL_COUNTED } else { STILL })?;
         let pids = target.pids();
         let before = Before {
             cpu: process::cpu_micros(&pids),
@@ -367,7 +369,7 @@ impl Run<'_> {
         let figures = fio::run(job, &at, self.settings.range_bytes, until, self.beside)?;
         let cpu = process::cpu_micros(&pids) - before.cpu;
         if is_counted {
-            self.settle(target)?;
+            self.settle(target, STILL_COUNTED)?;
         }
         let (counts, stat) = (target.counts(), self.place.stat()?);
         let operations = figures.operations.max(1) as f64;
@@ -390,7 +392,7 @@ impl Run<'_> {
     }
 
     /// Waits until a target has written back what it will, so that its work is not in the next one's time.
-    fn settle(&self, target: &Target) -> Result<(), Stop> {
+    fn settle(&self, target: &Target, still: Duration) -> Result<(), Stop> {
         let dirty = || target.counts().sum("ironstone_block_dirty_bytes");
         let begun = self.clock.monotonic_nanos();
         let (mut last, mut since) = (dirty(), begun);
@@ -402,7 +404,7 @@ impl Run<'_> {
                 (last, since) = (found, now);
             }
             let after = |begun: u64, limit: Duration| u128::from(now - begun) > limit.as_nanos();
-            if after(since, STILL) || after(begun, SETTLE) {
+            if after(since, still) || after(begun, SETTLE) {
                 break;
             }
         }

@@ -168,11 +168,17 @@ impl Target {
             .ironstone
             .as_ref()
             .map_err(|e| Absent::NotBuilt(e.clone()))?;
-        let dir = setup.copies[0].join(mode);
+        let is_one_disk = setup.copies[0] == setup.copies[1];
+        let dir = if is_one_disk {
+            setup.copies[0]
+        } else {
+            setup.beside
+        }
+        .join(mode);
         self.made.push(dir.clone());
         make_dir(&dir)?;
         let file = dir.join("cluster.toml");
-        if setup.copies[0] != setup.copies[1] {
+        if !is_one_disk {
             // A cluster as the program itself makes it, whose stores are then put where they belong.
             drop(Self::dev(program, &dir, mode, setup)?);
             let text = fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
