@@ -721,3 +721,39 @@ fn what_is_answered_in_mode_odsync_is_in_its_place() {
         );
     }
 }
+
+/// A write-back that takes a block while a write of it is on its way to its place may come before that, and what is newer
+/// would be written over.
+#[test]
+fn a_write_back_waits_for_writes_to_their_place() {
+    let (mut c, mut client) = attached(2);
+    let leader = c.leader().unwrap();
+    let asked = request(&mut client, write(span(0, 0, 4096), 1));
+    let event = Event::Request {
+        client: 1,
+        request: asked,
+    };
+    c.event(leader, event);
+    let in_place = loop {
+        let is_mine = |(n, command): &(usize, Command)| {
+            *n == leader && matches!(command, Command::InPlace { .. })
+        };
+        if let Some(at) = c.todo.iter().position(is_mine) {
+            break c.todo.remove(at);
+        }
+        c.turn();
+    };
+    let writes_back = |c: &Cluster| {
+        let mut todo = c.todo.iter();
+        todo.any(|(n, command)| *n == leader && matches!(command, Command::WriteBack(..)))
+    };
+    let until = c.now + 2 * c.policy.checkpoint_interval;
+    while c.now < until {
+        c.turn();
+        assert!(!writes_back(&c));
+    }
+    c.todo.push(in_place);
+    while !writes_back(&c) {
+        c.turn();
+    }
+}
