@@ -61,7 +61,7 @@ impl Dir {
     /// A ticket for everything of a group up to `through`.
     fn ticket(&self, group: Group, through: u64) -> SyncTicket {
         let mut data = Data::open(Arc::clone(&self.data), 1).unwrap();
-        let marked = Dirty::after(group, Index(through)).mark().unwrap();
+        let marked = Dirty::after(group, Index(through)).mark(u64::MAX).unwrap();
         let written = data.write_back(vec![marked], &mut |_| ()).unwrap();
         written.sync().unwrap().pop().unwrap().0
     }

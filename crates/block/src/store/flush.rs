@@ -12,6 +12,12 @@ use std::time::Duration;
 
 use base::{Error, Result};
 
+/// The most bytes of a part of a round that goes in the background.
+const PART_BYTES: u64 = 16 << 20;
+/// How full log or map are where clients begin to wait, and how many changes may be on their way then.
+const CROWDED: f64 = 0.6;
+const CHANGES_MAX: f64 = 256.0;
+
 /// What happens to a block between its commit and its answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ApplySync {
@@ -90,21 +96,36 @@ impl Policy {
             ApplySync::Background => {
                 let much = state.dirty_bytes >= self.checkpoint_bytes;
                 let wanted = much || full >= 0.5 || (late && state.has_applied);
-                wanted.then(|| Self::speed(full, state))
+                wanted.then(|| self.speed(state))
             }
         }
     }
 
-    /// At half full, what came since the last checkpoint goes in the time that it took to come; the fuller,
-    /// the faster.
-    fn speed(full: f64, state: &State) -> Speed {
-        if full >= 0.75 {
+    /// At half full, more goes than comes; the fuller, the faster.
+    pub fn speed(&self, state: &State) -> Speed {
+        let map = state.dirty_bytes as f64 / self.dirty_bytes_max as f64;
+        let full = map.max(state.log_fill);
+        if full >= 0.75 || self.apply_sync != ApplySync::Background {
             return Speed::Full;
         }
-        let seconds = state.since_last.as_secs_f64().max(0.1);
-        let came = state.dirty_bytes as f64 / seconds;
         let factor = 1.25 + full * 2.0;
-        Speed::Paced((came * factor) as u64 + (1 << 20))
+        Speed::Paced((state.rate as f64 * factor) as u64 + (1 << 20))
+    }
+
+    /// The most bytes of a part of a round: a snapshot writes everything at once.
+    pub fn part_bytes(&self) -> u64 {
+        match self.apply_sync {
+            ApplySync::Background => PART_BYTES,
+            ApplySync::Snapshot | ApplySync::Odsync => u64::MAX,
+        }
+    }
+
+    /// How many changes of clients may be on their way, the fewer the fuller log and map: so that those that come
+    /// wait a little, rather than all of them for long. `None`: any number.
+    pub fn changes_max(&self, state: &State) -> Option<usize> {
+        let map = state.dirty_bytes as f64 / self.dirty_bytes_max as f64;
+        let room = (1.0 - map.max(state.log_fill)) / (1.0 - CROWDED);
+        (room < 1.0).then(|| (room.max(0.0).powi(2) * CHANGES_MAX) as usize)
     }
 }
 
@@ -117,6 +138,8 @@ pub struct State {
     pub dirty_bytes: u64,
     /// Time since the last checkpoint was begun.
     pub since_last: Duration,
+    /// Bytes that come in a second.
+    pub rate: u64,
     /// Something was applied since.
     pub has_applied: bool,
 }
@@ -139,6 +162,7 @@ mod tests {
             log_fill,
             dirty_bytes: dirty_mib << 20,
             since_last: Duration::from_secs(seconds),
+            rate: (dirty_mib << 20) / seconds.max(1),
             has_applied: dirty_mib > 0,
         }
     }
@@ -169,6 +193,21 @@ mod tests {
         }
         assert_eq!(p.due(&state(0.75, 1, 1)), Some(Speed::Full));
         assert_eq!(p.due(&state(0.1, 200, 1)), Some(Speed::Full));
+    }
+
+    /// All clients waited together for a whole write-back, when the map was full.
+    #[test]
+    fn the_fuller_the_fewer_changes_are_on_their_way() {
+        let p = Policy::of(ApplySync::Background);
+        assert_eq!(p.changes_max(&state(0.5, 64, 1)), None);
+        let mut last = 256;
+        for mib in [160, 180, 200, 220, 240] {
+            let max = p.changes_max(&state(0.1, mib, 1)).unwrap();
+            assert!(max < last, "{mib}: {max}");
+            last = max;
+        }
+        assert_eq!(p.changes_max(&state(0.1, 256, 1)), Some(0));
+        assert_eq!(p.changes_max(&state(1.0, 1, 1)), Some(0));
     }
 
     #[test]
