@@ -418,7 +418,7 @@ fn an_idle_group_keeps_no_files() {
         write(&mut log, vec![entry(A, i, 1, 2)]);
         if log.fill() > 0.5 {
             checkpoint(&mut log, dir.ticket(A, i), i + 1);
-            log.truncate_proven().unwrap();
+            log.truncate_proven(0.0).unwrap();
         }
     }
     assert!(kept(&log, B).is_empty());

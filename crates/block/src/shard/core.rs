@@ -22,7 +22,7 @@ use io::AlignedBuf;
 
 use super::held::Held;
 use super::layout::Store;
-use super::member::{CATCH_UP, Inbox, Member, TICK};
+use super::member::{Inbox, Member, TICK};
 use crate::group::members::ENCODED_MAX as MEMBERS_MAX;
 use crate::group::members::Members;
 use crate::group::message::{Body, CopyStep, Message};
@@ -43,6 +43,8 @@ const HELD_BYTES_MAX: u64 = 32 << 20;
 /// The most changes of clients that wait for room, and their bytes.
 const PENDING_MAX: usize = 8192;
 const PENDING_BYTES_MAX: u64 = 64 << 20;
+/// How full the log may be with entries that are kept for followers that lag.
+const KEPT_FILL_MAX: f64 = 0.5;
 /// How full the log may be while it is kept for copies.
 const PIN_FILL_MAX: f64 = 0.7;
 /// Behind so many ticks without room in its log a store gives the groups that it leads to others.
@@ -161,6 +163,7 @@ pub struct Core {
     is_blocked: bool,
     flying: BTreeMap<BatchId, Numbers>,
     commands: VecDeque<Command>,
+    checkpoints_made: u64,
     /// Changes of clients that wait for room, in order.
     pending: VecDeque<(u64, Request)>,
     /// Bytes of them, and bytes that have come since the last tick and in a second.
@@ -219,6 +222,7 @@ impl Core {
             is_blocked: false,
             flying: BTreeMap::new(),
             commands: VecDeque::new(),
+            checkpoints_made: 0,
             pending: VecDeque::new(),
             pending_bytes: 0,
             came: 0,
@@ -251,6 +255,16 @@ impl Core {
     /// Bytes of blocks that the data file does not have durably.
     pub fn dirty_bytes(&self) -> u64 {
         self.members.values().map(Member::dirty_bytes).sum()
+    }
+
+    /// How many checkpoints of groups were made.
+    pub fn checkpoints(&self) -> u64 {
+        self.checkpoints_made
+    }
+
+    /// Changes of clients that wait for room.
+    pub fn waiting(&self) -> usize {
+        self.pending.len()
     }
 
     /// What there is to do, oldest first.
@@ -318,7 +332,8 @@ impl Core {
             return Ok(());
         }
         if let Some(last) = self.last_tick.replace(now) {
-            let came = std::mem::take(&mut self.came) as f64 / (now - last).as_secs_f64();
+            let came =
+                std::mem::take(&mut self.came) as f64 / now.saturating_sub(last).as_secs_f64();
             self.rate = (self.rate as f64 * 0.95 + came * 0.05) as u64;
         }
         self.cut_proven()?;
@@ -465,12 +480,7 @@ impl Core {
             let group = token.group();
             if let Some(member) = self.members.get_mut(&group) {
                 member.checkpoint_is_durable(token.through());
-                self.log.keep_behind(group, pin_of(member, &self.log));
-                // Followers that lag get a copy rather than that the log runs full.
-                let kept = if self.log.fill() > 0.5 { 0 } else { CATCH_UP };
-                let keep_from = Index(token.through().0.saturating_sub(kept) + 1);
-                let through = self.log.truncate(token, keep_from)?;
-                member.truncated(through);
+                self.log.prove(token);
             }
         }
         self.cut_proven()?;
@@ -480,13 +490,13 @@ impl Core {
         self.store.note_log_file(&self.log)
     }
 
-    /// Gives up what is kept for followers, if the log runs full.
+    /// Entries are kept for followers that lag while the log is less than half full; beyond that they get a copy.
     fn cut_proven(&mut self) -> Result<()> {
-        if self.log.fill() > 0.5 {
+        if self.log.fill() > KEPT_FILL_MAX {
             for (&group, member) in &self.members {
                 self.log.keep_behind(group, pin_of(member, &self.log));
             }
-            for (group, through) in self.log.truncate_proven()? {
+            for (group, through) in self.log.truncate_proven(KEPT_FILL_MAX)? {
                 if let Some(member) = self.members.get_mut(&group) {
                     member.truncated(through);
                 }
@@ -504,7 +514,9 @@ impl Core {
             if let Some(member) = self.members.get_mut(&ticket.group()) {
                 let commit = member.node().commit_item();
                 self.held.push(ticket.group(), vec![commit], None);
-                self.checkpoints.extend(member.settle(ticket, slot)?);
+                let checkpoint = member.settle(ticket, slot)?;
+                self.checkpoints_made += u64::from(checkpoint.is_some());
+                self.checkpoints.extend(checkpoint);
             }
         }
         Ok(())

@@ -43,7 +43,6 @@ struct Shared {
     /// Writes of the log that are on their way.
     foreground: AtomicU32,
     /// Nobody waits for anything any more.
-    is_hurried: AtomicBool,
     is_stopping: AtomicBool,
     clock: Arc<dyn Clock>,
     written: Arc<Counter>,
@@ -80,7 +79,6 @@ impl Flusher {
             answers: Mutex::new(Vec::new()),
             wake: Wake::new()?,
             foreground: AtomicU32::new(0),
-            is_hurried: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             clock,
             written,
@@ -117,11 +115,6 @@ impl Flusher {
     pub fn foreground(&self, writes: usize) {
         let writes = u32::try_from(writes).unwrap_or(u32::MAX);
         self.shared.foreground.store(writes, Ordering::Relaxed);
-    }
-
-    /// Whether what is being written back must be quick.
-    pub fn hurry(&self, is_hurried: bool) {
-        self.shared.is_hurried.store(is_hurried, Ordering::Relaxed);
     }
 
     /// Readable while there are answers.
@@ -201,10 +194,7 @@ struct Pace<'a> {
 impl Pace<'_> {
     fn before(&self, bytes: u64) {
         self.shared.written.add(bytes);
-        let is_quick = || {
-            let shared = self.shared;
-            shared.is_hurried.load(Ordering::Relaxed) || shared.is_stopping.load(Ordering::Relaxed)
-        };
+        let is_quick = || self.shared.is_stopping.load(Ordering::Relaxed);
         let Some(limiter) = self.limiter.as_ref().filter(|_| !is_quick()) else {
             return;
         };

@@ -47,9 +47,6 @@ pub const TICK: Duration = Duration::from_millis(100);
 const ELECTION_TICKS: u32 = 10;
 /// The most blocks of one write: 1 MiB.
 const WRITE_BLOCKS_MAX: u16 = 256;
-/// Entries that are kept for followers that lag, behind the checkpoint.
-pub(super) const CATCH_UP: u64 = 4096;
-
 /// What a request comes with.
 pub(super) struct Inbox<'a> {
     pub(super) now: Duration,

@@ -149,6 +149,35 @@ fn found(disk: &Disk, dirty: &Dirty, data: &Data, key: &Key) -> Vec<u8> {
     }
 }
 
+/// A round of write-back in parts, with other entries applied meanwhile; returns how many.
+fn round(
+    data: &mut Data,
+    dirty: &mut Dirty,
+    part: u64,
+    apply: &mut dyn FnMut(&mut Dirty) -> u64,
+) -> u64 {
+    let (before, mut during) = (dirty.applied(), 0);
+    loop {
+        let marked = dirty.mark(part).unwrap();
+        assert!(dirty.mark(part).is_none(), "one is out");
+        assert!(part == u64::MAX || marked.writes().len() <= 15);
+        during += apply(dirty);
+        let synced = dirty.synced();
+        assert!(synced <= before);
+        let written = data.write_back(vec![marked], &mut |_| ()).unwrap();
+        for (ticket, slot) in written.sync().unwrap() {
+            // Only the end of a round says that all before it is durable.
+            let through = ticket.through();
+            assert!(ticket.group() == GROUP && (through == before || through <= synced));
+            dirty.settle(&ticket, slot);
+        }
+        if !dirty.is_in_round() {
+            return during;
+        }
+        assert!(dirty.synced() < before);
+    }
+}
+
 /// Random writes and checkpoints, some with writes between mark and ticket: S, the map and the file are what
 /// they should be, also after the file is opened again.
 #[test]
@@ -192,33 +221,13 @@ fn what_is_settled_is_in_the_file_and_the_rest_in_the_map() {
         } else {
             1 + rng.below(60 << 10)
         };
-        let mut during = 0;
-        loop {
-            let marked = dirty.mark(part).unwrap();
-            assert!(dirty.mark(part).is_none(), "one is out");
-            assert!(part == u64::MAX || marked.writes().len() <= 15);
-            for _ in 0..rng.below(10) {
-                apply(&mut rng, &mut dirty, &mut model);
-                during += 1;
+        let during = round(&mut data, &mut dirty, part, &mut |dirty| {
+            let more = rng.below(10);
+            for _ in 0..more {
+                apply(&mut rng, dirty, &mut model);
             }
-            let synced = dirty.synced();
-            assert!(synced <= before);
-            let tickets = data
-                .write_back(vec![marked], &mut |_| ())
-                .unwrap()
-                .sync()
-                .unwrap();
-            for (ticket, slot) in tickets {
-                // Only the end of a round says that all before it is durable.
-                let through = ticket.through();
-                assert!(ticket.group() == GROUP && (through == before || through <= synced));
-                dirty.settle(&ticket, slot);
-            }
-            if !dirty.is_in_round() {
-                break;
-            }
-            assert!(dirty.synced() < before);
-        }
+            more
+        });
         assert!(dirty.synced() >= before);
         if during == 0 {
             assert!(dirty.is_empty() && dirty.bytes() == 0 && dirty.synced() == before);
