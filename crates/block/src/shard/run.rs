@@ -16,7 +16,7 @@
 //! clients asked for, and while it is on its way the next gathers. Nothing on the way of a write goes to another
 //! thread.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::sync::Arc;
