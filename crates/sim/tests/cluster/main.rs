@@ -3,7 +3,6 @@
 //! `IRONSTONE_CLUSTER_SEEDS=n` runs so many seeds; `IRONSTONE_CLUSTER_SEED=s` runs the one that a failure names.
 //! `cargo xtask soak block` runs many, with optimisation.
 #![expect(clippy::print_stdout, reason = "the counts are what a run is for")]
-#![expect(clippy::disallowed_methods, reason = "seeds run side by side")]
 
 #[cfg(test)]
 mod tests {
