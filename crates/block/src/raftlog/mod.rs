@@ -267,7 +267,24 @@ impl RaftLog {
     pub fn fill(&self) -> f64 {
         let files = self.older.len() + 1 + self.files.spare();
         let all = files.saturating_sub(self.options.reserved_files).max(1) as u64;
-        let used = self.older.len() as u64 * self.options.file_bytes + self.current.log.size();
+        self.fill_of(self.older.len(), all)
+    }
+
+    /// The same without what is proved to be in the data file, which can go at any time.
+    pub fn fill_unproven(&self) -> f64 {
+        let first = self.groups.iter().filter_map(|(group, log)| {
+            let proven = self.proven.get(&group).copied().unwrap_or_default();
+            let next = log.entry(Index(proven.0 + 1).max(log.first()));
+            next.map(|e| e.file)
+        });
+        let first = first.min().unwrap_or(self.current.number);
+        let files = self.older.len() + 1 + self.files.spare();
+        let all = files.saturating_sub(self.options.reserved_files).max(1) as u64;
+        self.fill_of(self.older.range(first..).count(), all)
+    }
+
+    fn fill_of(&self, older: usize, all: u64) -> f64 {
+        let used = older as u64 * self.options.file_bytes + self.current.log.size();
         (used as f64 / (all * self.options.file_bytes) as f64).min(1.0)
     }
 

@@ -459,7 +459,7 @@ impl Core {
 
     fn state(&self, now: Duration) -> State {
         State {
-            log_fill: self.log.fill(),
+            log_fill: self.log.fill_unproven(),
             dirty_bytes: self.dirty_bytes(),
             since_last: now.saturating_sub(self.last_flush),
             rate: self.rate,

@@ -14,6 +14,8 @@ use base::{Error, Result};
 
 /// The most bytes of a part of a round that goes in the background.
 const PART_BYTES: u64 = 16 << 20;
+/// How full the map is when a snapshot is begun: changes that are on their way then have room still.
+const SNAPSHOT_FULL: f64 = 0.9;
 /// How full log or map are where clients begin to wait, and how many changes may be on their way then.
 const CROWDED: f64 = 0.6;
 const CHANGES_MAX: f64 = 256.0;
@@ -90,7 +92,7 @@ impl Policy {
         let late = state.since_last >= self.checkpoint_interval;
         match self.apply_sync {
             ApplySync::Snapshot | ApplySync::Odsync => {
-                (map >= 1.0 || state.log_fill >= 0.5 || (late && state.has_applied))
+                (map >= SNAPSHOT_FULL || state.log_fill >= 0.5 || (late && state.has_applied))
                     .then_some(Speed::Full)
             }
             ApplySync::Background => {
@@ -125,14 +127,21 @@ impl Policy {
     pub fn changes_max(&self, state: &State) -> Option<usize> {
         let map = state.dirty_bytes as f64 / self.dirty_bytes_max as f64;
         let room = (1.0 - map.max(state.log_fill)) / (1.0 - CROWDED);
-        (room < 1.0).then(|| (room.max(0.0).powi(2) * CHANGES_MAX) as usize)
+        let max = (room.max(0.0).powi(2) * CHANGES_MAX).ceil() as usize;
+        // A snapshot is not begun before the map is full: nobody slows down for it.
+        let from = if self.apply_sync == ApplySync::Background {
+            1.0
+        } else {
+            0.0
+        };
+        (room <= from).then_some(max)
     }
 }
 
 /// What [`Policy::due`] looks at.
 #[derive(Clone, Copy, Debug)]
 pub struct State {
-    /// How full the log is, 0 to 1.
+    /// How full the log is with what is not written back, 0 to 1.
     pub log_fill: f64,
     /// Bytes of dirty blocks.
     pub dirty_bytes: u64,
@@ -199,7 +208,7 @@ mod tests {
     #[test]
     fn the_fuller_the_fewer_changes_are_on_their_way() {
         let p = Policy::of(ApplySync::Background);
-        assert_eq!(p.changes_max(&state(0.5, 64, 1)), None);
+        assert_eq!(p.changes_max(&state(0.5, 64, 1)), None, "room for all");
         let mut last = 256;
         for mib in [160, 180, 200, 220, 240] {
             let max = p.changes_max(&state(0.1, mib, 1)).unwrap();
@@ -208,6 +217,12 @@ mod tests {
         }
         assert_eq!(p.changes_max(&state(0.1, 256, 1)), Some(0));
         assert_eq!(p.changes_max(&state(1.0, 1, 1)), Some(0));
+        // As long as there is room, something goes on: else a map that is nearly full would stay so.
+        assert_eq!(p.changes_max(&state(0.0, 255, 1)), Some(1));
+        let p = Policy::of(ApplySync::Snapshot);
+        assert_eq!(p.changes_max(&state(0.4, 255, 1)), None);
+        assert_eq!(p.changes_max(&state(0.4, 256, 1)), Some(0));
+        assert_eq!(p.due(&state(0.4, 240, 1)), Some(Speed::Full));
     }
 
     #[test]
