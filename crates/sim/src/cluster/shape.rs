@@ -16,9 +16,8 @@ use super::values::BLOCK_UNITS;
 
 /// Replicas of a group.
 const REPLICAS: u32 = 3;
-/// Files of a short log. With fewer, stores run full in ways that they do not get out of by themselves: each opening
-/// takes a file, and leaders that are full keep their leadership.
-const LOG_FILES_MIN: u32 = 7;
+/// Files of a short log.
+const LOG_FILES_MIN: u32 = 4;
 /// Nanoseconds of a millisecond.
 pub const MILLI: u64 = 1_000_000;
 /// Nanoseconds of a second.
