@@ -4,8 +4,8 @@
 //!   turn:  wait ── sockets: requests, messages ─┐
 //!               ── the queue: batches, reads ───┼── Core: all of it in one step ── commands
 //!               ── the flusher, a tick ─────────┘                                    │
-//!          one write of the log, reads ── one submit <──────────────────────────────┤
-//!          answers, messages ── one writev for each socket <────────────────────────┘
+//!          answers, messages ── one writev for each socket <────────────────────────┤
+//!          one write of the log, reads ── one submit <──────────────────────────────┘
 //! ```
 //!
 //! **Full.** While the log or the map of dirty blocks has hardly any room, writes wait here, in order, and not at
@@ -205,7 +205,11 @@ impl Server {
             }
             self.tick(now)?;
             self.step(now)?;
+            // Followers first: what they do takes longer than our own write.
             self.links.flush(now)?;
+            if std::mem::take(&mut self.has_pushed) {
+                self.queue.submit()?;
+            }
         }
     }
 
@@ -289,9 +293,6 @@ impl Server {
         self.core.step_all(boot, self.inbox.drain(..));
         while let Some(command) = self.core.next_command() {
             self.execute(command, now)?;
-        }
-        if std::mem::take(&mut self.has_pushed) {
-            self.queue.submit()?;
         }
         self.core.failure().map_or(Ok(()), |e| Err(e.duplicate()))
     }
