@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::clock::{Clock, SystemClock};
 use base::metrics::Metrics;
@@ -10,7 +11,7 @@ use base::rng::Rng;
 use base::threads::SystemThreads;
 use base::{Error, ErrorKind, Result};
 use block::ids::Uuid;
-use block::shard::layout::{Store, make};
+use block::shard::layout::{Opened, Store, make};
 use block::shard::run::{Options, Server};
 use block::shard::stats::Stats;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -21,6 +22,10 @@ use crate::cli;
 use crate::cluster::{Cluster, address};
 use crate::http::{self, Pages};
 use crate::{say, signals, status};
+
+/// How often a store is tried that another process holds, and the pause between.
+const LOCK_TRIES: u32 = 50;
+const LOCK_PAUSE: Duration = Duration::from_millis(100);
 
 /// Runs a store until it is told to end. Errors: the store is out.
 pub(crate) fn run(args: &cli::Chunk) -> Result<()> {
@@ -37,17 +42,7 @@ pub(crate) fn run(args: &cli::Chunk) -> Result<()> {
     }
     let listen = address(&of.address)?;
     http::check_open("a store", listen, args.common.insecure)?;
-    let opened = Store::open(
-        &fs,
-        &dir,
-        cluster.uuid()?,
-        cluster.storage.log_depth,
-        seed(&*clock),
-    )
-    .map_err(|e| match e.kind() {
-        ErrorKind::NotFound => e.hint("let --make make it, or mount its disk"),
-        _ => e,
-    })?;
+    let opened = open(&fs, &cluster, &dir, &*clock)?;
     let failed = |e: std::io::Error| {
         Error::new(
             ErrorKind::IoError,
@@ -90,6 +85,32 @@ pub(crate) fn run(args: &cli::Chunk) -> Result<()> {
     server.run()?;
     say(&format!("chunk {id}: ended"));
     Ok(())
+}
+
+/// Opens a store. One whose process was killed a moment ago may be held for a little while.
+fn open(
+    fs: &Arc<dyn FileSystem>,
+    cluster: &Cluster,
+    dir: &Path,
+    clock: &dyn Clock,
+) -> Result<Opened> {
+    let (uuid, depth) = (cluster.uuid()?, cluster.storage.log_depth);
+    let mut tries = 0;
+    loop {
+        match Store::open(fs, dir, uuid, depth, seed(clock)) {
+            Err(e) if e.kind() == ErrorKind::Busy && tries < LOCK_TRIES => {
+                if tries == 0 {
+                    say(&format!("waits for 5 s at most: {e}"));
+                }
+                tries += 1;
+                clock.sleep(LOCK_PAUSE);
+            }
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                return Err(e.hint("let --make make it, or mount its disk"));
+            }
+            opened => return opened,
+        }
+    }
 }
 
 /// Makes a store, with a progress bar where somebody sees it.

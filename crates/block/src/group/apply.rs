@@ -161,29 +161,36 @@ impl Replica {
         )))
     }
 
-    /// Takes all that is dirty, to be written back. `None`: the last is not settled, or nothing was applied
-    /// since the last checkpoint.
-    pub fn mark(&mut self) -> Option<Marked> {
-        if self.under_way.is_some() {
-            return None;
+    /// Takes a part of what is dirty, to be written back: see [`Dirty::mark`]. `None`: the last is not settled.
+    pub fn mark(&mut self, bytes_max: u64) -> Option<Marked> {
+        let begins = !self.dirty.is_in_round();
+        let marked = self.dirty.mark(bytes_max)?;
+        if begins {
+            self.under_way = Some(Under {
+                through: self.applied(),
+                term: self.term,
+                state: (!self.is_copying).then(|| self.state()),
+            });
         }
-        let marked = self.dirty.mark()?;
-        self.under_way = Some(Under {
-            through: self.applied(),
-            term: self.term,
-            state: (!self.is_copying).then(|| self.state()),
-        });
         Some(marked)
     }
 
-    /// What was marked is durable: the checkpoint that says so, for the log; `None` for a part of a copy. Errors: the
-    /// ticket is of something else.
+    /// Whether a round of write-back is under way.
+    pub fn is_in_round(&self) -> bool {
+        self.dirty.is_in_round()
+    }
+
+    /// What was marked is durable: at the end of a round, the checkpoint that says so, for the log; `None` before, and
+    /// for a part of a copy. Errors: the ticket is of something else.
     pub fn settle(&mut self, ticket: SyncTicket, slot: SyncSlot) -> Result<Option<Checkpoint>> {
+        self.dirty.settle(&ticket, slot);
+        if self.dirty.is_in_round() {
+            return Ok(None);
+        }
         let under = self.under_way.take();
         let Some(under) = under.filter(|u| u.through == ticket.through()) else {
             return Err(Error::broken("a ticket for what was not marked"));
         };
-        self.dirty.settle(&ticket, slot);
         let checkpoint = |state| Checkpoint::at(ticket, under.term, state);
         Ok(under.state.map(checkpoint))
     }
@@ -229,8 +236,11 @@ impl Replica {
 
     /// Begins to take a copy from a peer, see [`Dirty::begin_copy`]; nothing is applied until it ends.
     pub fn begin_copy(&mut self) -> bool {
-        let begins = self.under_way.is_none() && self.dirty.begin_copy();
-        self.is_copying |= begins;
+        let begins = self.dirty.begin_copy();
+        if begins {
+            self.under_way = None;
+            self.is_copying = true;
+        }
         begins
     }
 
@@ -243,9 +253,10 @@ impl Replica {
     /// something is on its way to the data file. Errors: the state cannot be read.
     pub fn end_copy(&mut self, at: (Index, Term), state: &Bytes) -> Result<bool> {
         let (members, volumes) = decode(state)?;
-        if self.under_way.is_some() || !self.dirty.end_copy(at.0) {
+        if !self.dirty.end_copy(at.0) {
             return Ok(false);
         }
+        self.under_way = None;
         (self.members, self.volumes, self.term) = (members, volumes, at.1);
         self.is_copying = false;
         Ok(true)
@@ -396,13 +407,16 @@ mod tests {
                     assert_eq!(replica.apply(e).unwrap().index, e.index);
                 }
                 if !rng.one_in(3) {
-                    let marked = replica.mark().unwrap();
-                    assert!(replica.mark().is_none());
+                    // A round may be under way still: it ends in a later turn.
+                    let part = if rng.one_in(2) { u64::MAX } else { 32 << 10 };
+                    let marked = replica.mark(part).unwrap();
+                    assert!(replica.mark(part).is_none());
                     let done = data.write_back(vec![marked], &mut |_| ()).unwrap().sync();
                     for (ticket, slot) in done.unwrap() {
                         let through = ticket.through();
-                        let c = replica.settle(ticket, slot).unwrap().unwrap();
-                        checkpoint = (through, c.term(), c.state().clone());
+                        if let Some(c) = replica.settle(ticket, slot).unwrap() {
+                            checkpoint = (through, c.term(), c.state().clone());
+                        }
                     }
                 }
                 if rng.one_in(4) {

@@ -167,6 +167,12 @@ impl GroupLog {
         Ok(VecDeque::new())
     }
 
+    /// The last entry of files up to number `file`; the one before the first if there is none.
+    pub fn last_in(&self, file: u64) -> Index {
+        let count = self.entries.partition_point(|e| e.file <= file);
+        Index(self.truncated.0.0 + count as u64)
+    }
+
     fn entry_mut(&mut self, index: Index) -> Option<&mut Entry> {
         let nth = index.0.checked_sub(self.first().0)?;
         self.entries.get_mut(nth as usize)

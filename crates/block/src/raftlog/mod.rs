@@ -12,7 +12,7 @@
 //! only. A new file is begun at each open, so nothing that lies behind a cut ever comes back. A write that
 //! fails ends its file, and what was not durable is written to a new one, with everything appended since.
 //!
-//! What is dropped from the log must be in the data file: see [`RaftLog::truncate`].
+//! What is dropped from the log must be in the data file: see [`RaftLog::prove`].
 #![deny(clippy::indexing_slicing)]
 
 pub mod batch;
@@ -267,7 +267,24 @@ impl RaftLog {
     pub fn fill(&self) -> f64 {
         let files = self.older.len() + 1 + self.files.spare();
         let all = files.saturating_sub(self.options.reserved_files).max(1) as u64;
-        let used = self.older.len() as u64 * self.options.file_bytes + self.current.log.size();
+        self.fill_of(self.older.len(), all)
+    }
+
+    /// The same without what is proved to be in the data file, which can go at any time.
+    pub fn fill_unproven(&self) -> f64 {
+        let first = self.groups.iter().filter_map(|(group, log)| {
+            let proven = self.proven.get(&group).copied().unwrap_or_default();
+            let next = log.entry(Index(proven.0 + 1).max(log.first()));
+            next.map(|e| e.file)
+        });
+        let first = first.min().unwrap_or(self.current.number);
+        let files = self.older.len() + 1 + self.files.spare();
+        let all = files.saturating_sub(self.options.reserved_files).max(1) as u64;
+        self.fill_of(self.older.range(first..).count(), all)
+    }
+
+    fn fill_of(&self, older: usize, all: u64) -> f64 {
+        let used = older as u64 * self.options.file_bytes + self.current.log.size();
         (used as f64 / (all * self.options.file_bytes) as f64).min(1.0)
     }
 
@@ -491,32 +508,46 @@ impl RaftLog {
         }
     }
 
-    /// Drops entries that the data file has durably, as the token proves, but those from `keep_from` on, which
-    /// a follower may need; and files that no group needs then. Returns up to where entries are dropped. Errors: a
-    /// file could not be given back.
-    pub fn truncate(&mut self, token: TruncateToken, keep_from: Index) -> Result<Index> {
-        let through = token.through.min(Index(keep_from.0.saturating_sub(1)));
-        let through = through.min(self.pin(token.group));
-        self.proven.insert(token.group, token.through);
+    /// Takes the proof that the data file has a group's entries durably. They are kept as long as there is room, for
+    /// followers that lag, but not in memory.
+    pub fn prove(&mut self, token: TruncateToken) {
         self.groups.unload(token.group, token.through);
         let groups = &self.groups;
         self.in_memory.retain(|&(g, i)| groups.is_in_memory(g, i));
-        self.groups.truncate(token.group, through);
-        self.free_files()?;
-        Ok(through)
+        self.proven.insert(token.group, token.through);
     }
 
-    /// Drops all that tokens have proved, of every group: one that is idle would keep its files for followers that
-    /// may never ask. Returns up to where each group's entries are dropped now.
-    pub fn truncate_proven(&mut self) -> Result<Vec<(Group, Index)>> {
-        let proven: Vec<(Group, Index)> = self.proven.iter().map(|(&g, &i)| (g, i)).collect();
-        let may = |(group, through): (Group, Index)| (group, through.min(self.pin(group)));
-        let proven: Vec<(Group, Index)> = proven.into_iter().map(may).collect();
-        for &(group, through) in &proven {
-            self.groups.truncate(group, through);
-        }
+    /// Drops what is proved, oldest files first, until the log is at most so full, and gives back files that no group
+    /// needs. Returns up to where each group's entries are dropped now. Errors: a file could not be given back.
+    pub fn truncate_proven(&mut self, fill_max: f64) -> Result<Vec<(Group, Index)>> {
+        let mut dropped = BTreeMap::new();
         self.free_files()?;
-        Ok(proven)
+        while self.fill() > fill_max
+            && let Some(&oldest) = self.older.keys().next()
+        {
+            let proven: Vec<(Group, Index)> = self.proven.iter().map(|(&g, &i)| (g, i)).collect();
+            for (group, through) in proven {
+                let end = self.groups.get(group).map(|g| g.last_in(oldest));
+                let through = through.min(self.pin(group)).min(end.unwrap_or_default());
+                self.groups.truncate(group, through);
+                dropped.insert(group, through);
+            }
+            self.free_files()?;
+            if self.older.contains_key(&oldest) {
+                break;
+            }
+        }
+        Ok(dropped.into_iter().collect())
+    }
+
+    /// Drops what a token proves but for the entries from `keep_from` on, whatever room there is.
+    #[cfg(test)]
+    pub(crate) fn truncate(&mut self, token: TruncateToken, keep_from: Index) -> Result<()> {
+        let (group, through) = (token.group, token.through);
+        self.prove(token);
+        let through = through.min(Index(keep_from.0.saturating_sub(1)));
+        self.groups.truncate(group, through);
+        self.free_files()
     }
 
     /// Writes entries of other files to this one, which is new, and gives those files back.

@@ -22,7 +22,7 @@ use io::AlignedBuf;
 
 use super::held::Held;
 use super::layout::Store;
-use super::member::{CATCH_UP, Inbox, Member, TICK};
+use super::member::{Inbox, Member, TICK};
 use crate::group::members::ENCODED_MAX as MEMBERS_MAX;
 use crate::group::members::Members;
 use crate::group::message::{Body, CopyStep, Message};
@@ -34,12 +34,17 @@ use crate::store::data::Reader;
 use crate::store::flush::{Policy, Speed, State};
 use crate::store::in_place::InPlace;
 use crate::store::sync::{Failed, Marked, SyncSlot, SyncTicket};
-use crate::wire::client::{Request, Response};
+use crate::wire::client::{Request, Response, What};
 
 /// The most bytes of one batch.
 const BATCH_BYTES_MAX: u64 = 8 << 20;
 /// With so many bytes on their way to the log, it takes nothing more from clients and leaders.
 const HELD_BYTES_MAX: u64 = 32 << 20;
+/// The most changes of clients that wait for room, and their bytes.
+const PENDING_MAX: usize = 8192;
+const PENDING_BYTES_MAX: u64 = 64 << 20;
+/// How full the log may be with entries that are kept for followers that lag.
+const KEPT_FILL_MAX: f64 = 0.5;
 /// How full the log may be while it is kept for copies.
 const PIN_FILL_MAX: f64 = 0.7;
 /// Behind so many ticks without room in its log a store gives the groups that it leads to others.
@@ -158,6 +163,13 @@ pub struct Core {
     is_blocked: bool,
     flying: BTreeMap<BatchId, Numbers>,
     commands: VecDeque<Command>,
+    checkpoints_made: u64,
+    /// Changes of clients that wait for room, in order.
+    pending: VecDeque<(u64, Request)>,
+    /// Bytes of them, and bytes that have come since the last tick and in a second.
+    pending_bytes: u64,
+    came: u64,
+    rate: u64,
     /// When the last write-back began; one is out.
     last_flush: Duration,
     is_flushing: bool,
@@ -210,6 +222,11 @@ impl Core {
             is_blocked: false,
             flying: BTreeMap::new(),
             commands: VecDeque::new(),
+            checkpoints_made: 0,
+            pending: VecDeque::new(),
+            pending_bytes: 0,
+            came: 0,
+            rate: 0,
             last_flush: Duration::ZERO,
             is_flushing: false,
             flush_failures: 0,
@@ -238,6 +255,16 @@ impl Core {
     /// Bytes of blocks that the data file does not have durably.
     pub fn dirty_bytes(&self) -> u64 {
         self.members.values().map(Member::dirty_bytes).sum()
+    }
+
+    /// How many checkpoints of groups were made.
+    pub fn checkpoints(&self) -> u64 {
+        self.checkpoints_made
+    }
+
+    /// Changes of clients that wait for room.
+    pub fn waiting(&self) -> usize {
+        self.pending.len()
     }
 
     /// What there is to do, oldest first.
@@ -304,7 +331,11 @@ impl Core {
         if earliest.is_some_and(|earliest| now < earliest) {
             return Ok(());
         }
-        self.last_tick = Some(now);
+        if let Some(last) = self.last_tick.replace(now) {
+            let came =
+                std::mem::take(&mut self.came) as f64 / now.saturating_sub(last).as_secs_f64();
+            self.rate = (self.rate as f64 * 0.95 + came * 0.05) as u64;
+        }
         self.cut_proven()?;
         self.blocked_ticks = if self.is_blocked {
             self.blocked_ticks + 1
@@ -378,16 +409,61 @@ impl Core {
     }
 
     fn request(&mut self, now: Duration, client: u64, request: Request) {
-        let is_full = self.is_full() || self.dirty_bytes() >= self.policy.dirty_bytes_max;
+        let bytes = request.what.payload_bytes();
+        let brings = request.what.is_change() || request.what == What::Attach;
+        if !brings {
+            return self.admit(now, client, request);
+        }
+        self.came += bytes;
+        let is_crowded =
+            self.pending.len() >= PENDING_MAX || self.pending_bytes >= PENDING_BYTES_MAX;
+        if is_crowded {
+            let id = request.id;
+            return super::member::refuse_busy(client, id, &mut self.commands);
+        }
+        self.pending_bytes += bytes;
+        self.pending.push_back((client, request));
+    }
+
+    /// Lets changes begin that there is room for.
+    fn admit_changes(&mut self, now: Duration) {
+        let mut open = None;
+        while !self.pending.is_empty() && !self.is_full() {
+            if let Some(max) = self.policy.changes_max(&self.state(now)) {
+                let open =
+                    *open.get_or_insert_with(|| self.members.values().map(Member::changes).sum());
+                if open >= max {
+                    return;
+                }
+            }
+            let Some((client, request)) = self.pending.pop_front() else {
+                return;
+            };
+            self.pending_bytes -= request.what.payload_bytes();
+            open = open.map(|open: usize| open + 1);
+            self.admit(now, client, request);
+        }
+    }
+
+    fn admit(&mut self, now: Duration, client: u64, request: Request) {
         let inbox = Inbox {
             now,
-            is_full,
             data: &self.data,
             out: &mut self.commands,
         };
         match self.members.get_mut(&request.group) {
             Some(member) => member.request(inbox, client, request),
             None => super::member::refuse_unknown(client, request.id, &mut self.commands),
+        }
+    }
+
+    fn state(&self, now: Duration) -> State {
+        State {
+            log_fill: self.log.fill_unproven(),
+            dirty_bytes: self.dirty_bytes(),
+            since_last: now.saturating_sub(self.last_flush),
+            rate: self.rate,
+            has_applied: self.members.values().any(Member::has_applied),
         }
     }
 
@@ -404,12 +480,7 @@ impl Core {
             let group = token.group();
             if let Some(member) = self.members.get_mut(&group) {
                 member.checkpoint_is_durable(token.through());
-                self.log.keep_behind(group, pin_of(member, &self.log));
-                // Followers that lag get a copy rather than that the log runs full.
-                let kept = if self.log.fill() > 0.5 { 0 } else { CATCH_UP };
-                let keep_from = Index(token.through().0.saturating_sub(kept) + 1);
-                let through = self.log.truncate(token, keep_from)?;
-                member.truncated(through);
+                self.log.prove(token);
             }
         }
         self.cut_proven()?;
@@ -419,13 +490,13 @@ impl Core {
         self.store.note_log_file(&self.log)
     }
 
-    /// Gives up what is kept for followers, if the log runs full.
+    /// Entries are kept for followers that lag while the log is less than half full; beyond that they get a copy.
     fn cut_proven(&mut self) -> Result<()> {
-        if self.log.fill() > 0.5 {
+        if self.log.fill() > KEPT_FILL_MAX {
             for (&group, member) in &self.members {
                 self.log.keep_behind(group, pin_of(member, &self.log));
             }
-            for (group, through) in self.log.truncate_proven()? {
+            for (group, through) in self.log.truncate_proven(KEPT_FILL_MAX)? {
                 if let Some(member) = self.members.get_mut(&group) {
                     member.truncated(through);
                 }
@@ -443,7 +514,9 @@ impl Core {
             if let Some(member) = self.members.get_mut(&ticket.group()) {
                 let commit = member.node().commit_item();
                 self.held.push(ticket.group(), vec![commit], None);
-                self.checkpoints.extend(member.settle(ticket, slot)?);
+                let checkpoint = member.settle(ticket, slot)?;
+                self.checkpoints_made += u64::from(checkpoint.is_some());
+                self.checkpoints.extend(checkpoint);
             }
         }
         Ok(())
@@ -452,6 +525,7 @@ impl Core {
     /// Does what has become possible.
     fn pump(&mut self, now: Duration) -> Result<()> {
         loop {
+            self.admit_changes(now);
             self.gather()?;
             self.flush(now);
             for member in self.members.values_mut() {
@@ -515,22 +589,33 @@ impl Core {
 
     /// Begins to write back, if it is time.
     fn flush(&mut self, now: Duration) {
-        let state = State {
-            log_fill: self.log.fill(),
-            dirty_bytes: self.dirty_bytes(),
-            since_last: now.saturating_sub(self.last_flush),
-            has_applied: self.members.values().any(Member::has_applied),
-        };
-        let may = !self.is_flushing && (self.flush_failures == 0 || now >= self.flush_after);
-        let due = self.policy.due(&state).filter(|_| may);
-        // Nothing else makes room.
-        let Some(speed) = due.or((may && self.is_blocked).then_some(Speed::Full)) else {
+        if self.is_flushing || (self.flush_failures > 0 && now < self.flush_after) {
+            return;
+        }
+        let state = self.state(now);
+        let in_rounds = self.members.values().filter(|m| m.is_in_round()).count();
+        let speed = if in_rounds > 0 {
+            self.policy.speed(&state)
+        } else if let Some(speed) = self.policy.due(&state) {
+            self.last_flush = now;
+            speed
+        } else if self.is_blocked {
+            // Nothing else makes room.
+            Speed::Full
+        } else {
             return;
         };
-        let marked: Vec<Marked> = self.members.values_mut().filter_map(Member::mark).collect();
+        let sharers = if in_rounds > 0 {
+            in_rounds
+        } else {
+            self.members.len()
+        };
+        let bytes_max = self.policy.part_bytes() / sharers.max(1) as u64;
+        let members = self.members.values_mut();
+        let marked = members.filter_map(|m| m.mark(bytes_max, in_rounds == 0));
+        let marked: Vec<Marked> = marked.collect();
         if !marked.is_empty() {
             self.is_flushing = true;
-            self.last_flush = now;
             self.commands.push_back(Command::WriteBack(marked, speed));
         }
     }

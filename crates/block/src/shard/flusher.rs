@@ -1,7 +1,7 @@
 //! The thread that writes back: the only owner of the data file.
 //!
 //! ```text
-//!   start(marked, speed) ──> write, paced ── sync each 16 MiB ──> last sync ──> WrittenBack, or why not
+//!   begin(marked, speed) ──> write, paced ──> sync ──> WrittenBack, or why not
 //! ```
 //!
 //! Each start is answered exactly once, whatever happens: where the thread panics, what the data file holds is
@@ -10,10 +10,6 @@
 //! **Pace.** A paced write-back keeps to its rate, and lets the log's writes go first: before each write it waits,
 //! for 2 ms at most, until none is on its way. One that must be quick does not wait; nor does one that was begun
 //! slowly, once log or map have become fuller: see [`Flusher::hurry`].
-//!
-//! **Syncs.** Each 16 MiB are made durable by themselves, so that the sync that everybody waits for never has
-//! more to do than that. What such a sync covers is written again by the replay after a crash, like all that is
-//! not in a checkpoint, so it needs no ticket.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -26,7 +22,7 @@ use base::sync::thread::JoinHandle;
 use base::sync::{Mutex, PoisonError};
 use base::threads::Threads;
 use base::{Error, Result};
-use io::{File, IoPriority, RateLimiter, RateLimiterOptions, SyncKind};
+use io::{IoPriority, RateLimiter, RateLimiterOptions};
 
 use super::core::Event;
 use crate::stats::Counter;
@@ -35,8 +31,6 @@ use crate::store::flush::Speed;
 use crate::store::sync::Marked;
 use crate::wake::Wake;
 
-/// Bytes behind which what was written is synced.
-const UNSYNCED_BYTES_MAX: u64 = 16 << 20;
 /// How long a paced write waits for writes of the log, at most, and how often it looks.
 const YIELD: Duration = Duration::from_millis(2);
 const YIELD_STEP: Duration = Duration::from_micros(100);
@@ -49,7 +43,6 @@ struct Shared {
     /// Writes of the log that are on their way.
     foreground: AtomicU32,
     /// Nobody waits for anything any more.
-    is_hurried: AtomicBool,
     is_stopping: AtomicBool,
     clock: Arc<dyn Clock>,
     written: Arc<Counter>,
@@ -86,7 +79,6 @@ impl Flusher {
             answers: Mutex::new(Vec::new()),
             wake: Wake::new()?,
             foreground: AtomicU32::new(0),
-            is_hurried: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             clock,
             written,
@@ -123,11 +115,6 @@ impl Flusher {
     pub fn foreground(&self, writes: usize) {
         let writes = u32::try_from(writes).unwrap_or(u32::MAX);
         self.shared.foreground.store(writes, Ordering::Relaxed);
-    }
-
-    /// Whether what is being written back must be quick.
-    pub fn hurry(&self, is_hurried: bool) {
-        self.shared.is_hurried.store(is_hurried, Ordering::Relaxed);
     }
 
     /// Readable while there are answers.
@@ -176,10 +163,8 @@ fn run(mut data: Data, todo: &Receiver<Job>, shared: &Shared) {
 }
 
 fn write_back(data: &mut Data, marked: Vec<Marked>, speed: Speed, shared: &Shared) -> Event {
-    let file = Arc::clone(data.reader().file());
-    let mut pace = Pace {
+    let pace = Pace {
         shared,
-        file: &*file,
         limiter: match speed {
             Speed::Full => None,
             Speed::Paced(rate) => {
@@ -190,14 +175,8 @@ fn write_back(data: &mut Data, marked: Vec<Marked>, speed: Speed, shared: &Share
                 Some(RateLimiter::new(options, Arc::clone(&shared.clock)))
             }
         },
-        unsynced: 0,
-        failure: None,
     };
-    let written = data.write_back(marked, &mut |bytes| pace.before(bytes));
-    if let Some(e) = pace.failure {
-        return Event::NotSynced(e);
-    }
-    match written {
+    match data.write_back(marked, &mut |bytes| pace.before(bytes)) {
         Err(failed) => Event::NotWritten(failed),
         Ok(written) => match written.sync() {
             Ok(tickets) => Event::WrittenBack(tickets),
@@ -209,25 +188,13 @@ fn write_back(data: &mut Data, marked: Vec<Marked>, speed: Speed, shared: &Share
 /// What happens before each write.
 struct Pace<'a> {
     shared: &'a Shared,
-    file: &'a dyn File,
     limiter: Option<RateLimiter>,
-    unsynced: u64,
-    /// Of a sync: nothing that is written behind it counts.
-    failure: Option<Error>,
 }
 
 impl Pace<'_> {
-    fn before(&mut self, bytes: u64) {
-        if self.unsynced + bytes > UNSYNCED_BYTES_MAX && self.failure.is_none() {
-            self.failure = self.file.sync(SyncKind::Data).err();
-            self.unsynced = 0;
-        }
-        self.unsynced += bytes;
+    fn before(&self, bytes: u64) {
         self.shared.written.add(bytes);
-        let is_quick = || {
-            let shared = self.shared;
-            shared.is_hurried.load(Ordering::Relaxed) || shared.is_stopping.load(Ordering::Relaxed)
-        };
+        let is_quick = || self.shared.is_stopping.load(Ordering::Relaxed);
         let Some(limiter) = self.limiter.as_ref().filter(|_| !is_quick()) else {
             return;
         };

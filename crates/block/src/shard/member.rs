@@ -47,14 +47,9 @@ pub const TICK: Duration = Duration::from_millis(100);
 const ELECTION_TICKS: u32 = 10;
 /// The most blocks of one write: 1 MiB.
 const WRITE_BLOCKS_MAX: u16 = 256;
-/// Entries that are kept for followers that lag, behind the checkpoint.
-pub(super) const CATCH_UP: u64 = 4096;
-
 /// What a request comes with.
 pub(super) struct Inbox<'a> {
     pub(super) now: Duration,
-    /// The log or the map has no room.
-    pub(super) is_full: bool,
     pub(super) data: &'a Reader,
     pub(super) out: &'a mut VecDeque<Command>,
 }
@@ -128,6 +123,11 @@ fn refuse(out: &mut VecDeque<Command>, client: u64, id: u64, reason: Reason) {
 /// The store has no replica of the group.
 pub(super) fn refuse_unknown(client: u64, id: u64, out: &mut VecDeque<Command>) {
     refuse(out, client, id, Reason::NotLeader { hint: None });
+}
+
+/// Too many requests wait.
+pub(super) fn refuse_busy(client: u64, id: u64, out: &mut VecDeque<Command>) {
+    refuse(out, client, id, Reason::Busy);
 }
 
 impl Member {
@@ -263,13 +263,28 @@ impl Member {
         }
     }
 
-    pub(super) fn mark(&mut self) -> Option<Marked> {
-        if !self.has_applied || !self.may_mark() || !self.in_place.may_mark() {
+    /// Whether a round of write-back is under way.
+    pub(super) fn is_in_round(&self) -> bool {
+        self.replica.is_in_round()
+    }
+
+    /// Takes a part of what is dirty: of the round that is under way, or of a new one if one may begin.
+    pub(super) fn mark(&mut self, bytes_max: u64, may_begin: bool) -> Option<Marked> {
+        let is_in_round = self.is_in_round();
+        let wants = is_in_round || (may_begin && self.has_applied);
+        if !wants || !self.may_mark() || !self.in_place.may_mark() {
             return None;
         }
-        let marked = self.replica.mark()?;
-        self.has_applied = false;
+        let marked = self.replica.mark(bytes_max)?;
+        if !is_in_round {
+            self.has_applied = false;
+        }
         Some(marked)
+    }
+
+    /// Changes of clients that are on their way.
+    pub(super) fn changes(&self) -> usize {
+        self.waiting.len() + self.reading.len()
     }
 
     pub(super) fn settle(
@@ -459,12 +474,7 @@ impl Member {
     }
 
     pub(super) fn request(&mut self, inbox: Inbox<'_>, client: u64, request: Request) {
-        let Inbox {
-            now,
-            is_full,
-            data,
-            out,
-        } = inbox;
+        let Inbox { now, data, out } = inbox;
         let id = request.id;
         if self.node.role() != Role::Leader || self.is_taking() {
             return refuse(out, client, id, self.not_leader());
@@ -488,7 +498,6 @@ impl Member {
                     self.new_reads.push(asked);
                 }
             }
-            _ if is_full => refuse(out, client, id, Reason::Busy),
             What::Attach => {
                 self.propose(client, &request, Op::Epoch, None, &[], Bytes::new(), out);
             }

@@ -4,8 +4,8 @@
 //!   turn:  wait ── sockets: requests, messages ─┐
 //!               ── the queue: batches, reads ───┼── Core: all of it in one step ── commands
 //!               ── the flusher, a tick ─────────┘                                    │
-//!          one write of the log, reads ── one submit <──────────────────────────────┤
-//!          answers, messages ── one writev for each socket <────────────────────────┘
+//!          answers, messages ── one writev for each socket <────────────────────────┤
+//!          one write of the log, reads ── one submit <──────────────────────────────┘
 //! ```
 //!
 //! **Full.** While the log or the map of dirty blocks has hardly any room, writes wait here, in order, and not at
@@ -16,7 +16,7 @@
 //! clients asked for, and while it is on its way the next gathers. Nothing on the way of a write goes to another
 //! thread.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -59,9 +59,6 @@ const QUEUE_DEPTH: u32 = 512;
 const BATCH: u64 = 1 << 63;
 /// Marks the tokens of writes to their place.
 const IN_PLACE: u64 = 1 << 62;
-/// How full log or map are when writes wait, and when the flusher hurries.
-const FULL: f64 = 0.97;
-const HALF: f64 = 0.5;
 /// Ticks between two looks at what changes slowly.
 const SLOW_TICKS: u64 = 10;
 
@@ -99,9 +96,6 @@ pub struct Server {
     clock: Arc<dyn Clock>,
     stats: Arc<Stats>,
     inbox: Vec<Event>,
-    /// Writes that wait for room.
-    held: VecDeque<Event>,
-    dirty_bytes_max: u64,
     /// Something waits to be sent to the disk.
     has_pushed: bool,
     done: Vec<Done>,
@@ -165,8 +159,6 @@ impl Server {
             clock,
             stats,
             inbox: Vec::new(),
-            held: VecDeque::new(),
-            dirty_bytes_max: options.policy.dirty_bytes_max,
             has_pushed: false,
             done: Vec::new(),
             batches: HashMap::new(),
@@ -213,7 +205,11 @@ impl Server {
             }
             self.tick(now)?;
             self.step(now)?;
+            // Followers first: what they do takes longer than our own write.
             self.links.flush(now)?;
+            if std::mem::take(&mut self.has_pushed) {
+                self.queue.submit()?;
+            }
         }
     }
 
@@ -276,36 +272,13 @@ impl Server {
     fn flusher_answers(&mut self) {
         let from = self.inbox.len();
         self.flusher.answers(&mut self.inbox);
-        for event in self.inbox.iter().skip(from) {
-            match event {
-                Event::WrittenBack(tickets) => self.stats.checkpoints.add(tickets.len() as u64),
-                _ => self.stats.flusher_failures.add(1),
-            }
-        }
-    }
-
-    /// Keeps writes back while there is no room, and lets go those that waited.
-    fn hold(&mut self) {
-        let map = self.core.dirty_bytes() as f64 / self.dirty_bytes_max as f64;
-        let fill = map.max(self.core.log().fill());
-        self.flusher.hurry(fill >= HALF);
-        if fill < FULL {
-            if !self.held.is_empty() {
-                // They came before.
-                let newer = std::mem::take(&mut self.inbox);
-                self.inbox.extend(self.held.drain(..));
-                self.inbox.extend(newer);
-            }
-            return;
-        }
-        let is_change =
-            |e: &mut Event| matches!(e, Event::Request { request, .. } if request.what.is_change());
-        self.held.extend(self.inbox.extract_if(.., is_change));
+        let failed = |e: &&Event| !matches!(e, Event::WrittenBack(_));
+        let failures = self.inbox.iter().skip(from).filter(failed).count();
+        self.stats.flusher_failures.add(failures as u64);
     }
 
     /// Brings everything that came to the core, and does what it says.
     fn step(&mut self, now: u64) -> Result<()> {
-        self.hold();
         if self.inbox.is_empty() {
             return Ok(());
         }
@@ -320,9 +293,6 @@ impl Server {
         self.core.step_all(boot, self.inbox.drain(..));
         while let Some(command) = self.core.next_command() {
             self.execute(command, now)?;
-        }
-        if std::mem::take(&mut self.has_pushed) {
-            self.queue.submit()?;
         }
         self.core.failure().map_or(Ok(()), |e| Err(e.duplicate()))
     }

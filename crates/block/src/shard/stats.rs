@@ -72,6 +72,8 @@ pub struct Stats {
     pub dropped_messages: Counter,
     /// Bytes of blocks that the data file does not have durably.
     pub dirty_bytes: Counter,
+    /// Changes of clients that wait for room.
+    pub waiting: Counter,
     /// How full the log is, in millionths.
     pub log_fill_ppm: Counter,
     /// Slots of the data file that no chunk has.
@@ -95,6 +97,8 @@ impl Stats {
     /// Notes how the store is.
     pub(super) fn look_at(&self, core: &Core, groups: &[Group]) {
         self.dirty_bytes.set(core.dirty_bytes());
+        self.checkpoints.set(core.checkpoints());
+        self.waiting.set(core.waiting() as u64);
         self.log_fill_ppm.set((core.log().fill() * 1e6) as u64);
         let mut all = Vec::with_capacity(groups.len());
         for &group in groups {
@@ -209,12 +213,17 @@ impl Stats {
         ]
     }
 
-    fn gauges(&self) -> [(&'static str, &'static str, &Counter); 5] {
+    fn gauges(&self) -> [(&'static str, &'static str, &Counter); 6] {
         [
             (
                 "ironstone_block_dirty_bytes",
                 "Bytes of blocks that the data file does not have durably",
                 &self.dirty_bytes,
+            ),
+            (
+                "ironstone_block_waiting_requests",
+                "Changes of clients that wait for room",
+                &self.waiting,
             ),
             (
                 "ironstone_block_free_slots",

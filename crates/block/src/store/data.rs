@@ -9,12 +9,13 @@
 //! whatever is on its way is applied again from the log before anything is served.
 
 use std::collections::BTreeMap;
-use std::io::IoSlice;
 use std::sync::Arc;
 
 use base::sync::{Mutex, MutexGuard, PoisonError};
+use base::threads::SystemThreads;
 use base::{Error, ErrorKind, Result};
 use bytes::Bytes;
+use io::queue::{Act, Queue, QueueKind, Request};
 use io::{AlignedBuf, File, SyncKind, WriteSync, buffer::PAGE};
 
 use super::dirty::{Content, Key, Write};
@@ -29,7 +30,9 @@ const HEAD: u64 = CHUNK_EXTENTS as u64 * 2 * page::LEN as u64;
 pub const SLOT_BYTES: u64 = HEAD + CHUNK_BLOCKS as u64 * BLOCK as u64;
 /// The generation of an extent's first page.
 const FIRST_GENERATION: u64 = 1;
-/// The most blocks that are written at once: 1 MiB.
+/// Writes that are on their way at once.
+const WRITES_MAX: usize = 8;
+/// The most blocks of one write: 1 MiB.
 const RUN_BLOCKS: usize = 256;
 
 /// A chunk of a layer, as a group has it.
@@ -103,6 +106,8 @@ pub struct Data {
     index: Arc<Mutex<Map>>,
     /// Pages written since the last sync. Until then the durable one of an extent must not be written over.
     written: BTreeMap<(Slot, u8), Page>,
+    /// Made for the first write.
+    queue: Option<Queue>,
     /// A failed sync: what the file holds is not known any more.
     failure: Option<Error>,
 }
@@ -166,6 +171,7 @@ impl Data {
             file,
             index: Arc::new(Mutex::new(index)),
             written: BTreeMap::new(),
+            queue: None,
             failure: None,
         })
     }
@@ -183,9 +189,9 @@ impl Data {
         self.failure.as_ref().map_or(Ok(()), |e| Err(e.duplicate()))
     }
 
-    /// Writes blocks of a group, in their order, and the pages of their extents; `pace` is told the bytes
-    /// before each write, and may wait. An error leaves some of them written, which is of no account: they
-    /// are dirty still.
+    /// Writes blocks of a group, in their order, and the pages of their extents, a few at once; `pace` is told the
+    /// bytes before, and may wait. An error leaves some of them written, which is of no account: they are dirty
+    /// still.
     pub(super) fn write(
         &mut self,
         group: Group,
@@ -196,33 +202,31 @@ impl Data {
         let plan = lock(&self.index)
             .plan(&self.written, group, writes)
             .map_err(|e| e.or_file(self.file.path()))?;
-        for (at, run) in plan.runs {
-            pace((run.len() * BLOCK) as u64);
-            let mut slices: Vec<IoSlice<'_>> = run.into_iter().map(|b| IoSlice::new(b)).collect();
-            io::write_all_vectored_at(&*self.file, &mut slices, at, WriteSync::None)?;
-        }
-        for ((slot, extent), page) in plan.pages {
-            pace(page::LEN as u64);
-            self.write_page((slot, extent), &page)?;
-            if page.generation == FIRST_GENERATION {
+        let mut queue = match self.queue.take() {
+            Some(queue) => queue,
+            None => Queue::new(QueueKind::Auto, WRITES_MAX as u32, &SystemThreads)?,
+        };
+        let blocks = plan.runs.into_iter().map(|(at, run)| {
+            let slices: Vec<Bytes> = run.into_iter().cloned().collect();
+            Ok((at, slices))
+        });
+        let mut result = write_all(&self.file, &mut queue, blocks, pace);
+        if result.is_ok() {
+            let pages = plan.pages.iter().flat_map(|(&place, page)| {
                 // An extent whose only page is damaged would look like one that was never written.
-                let before = Page {
+                let before = (page.generation == FIRST_GENERATION).then(|| Page {
                     generation: FIRST_GENERATION - 1,
                     ..page.clone()
-                };
-                self.write_page((slot, extent), &before)?;
-            }
-            self.written.insert((slot, extent), page);
+                });
+                let second = before.map(|page| page_at(place, &page));
+                [Some(page_at(place, page)), second].into_iter().flatten()
+            });
+            result = write_all(&self.file, &mut queue, pages, pace);
         }
+        self.queue = Some(queue);
+        result?;
+        self.written.extend(plan.pages);
         Ok(())
-    }
-
-    fn write_page(&self, (slot, extent): (Slot, u8), page: &Page) -> Result<()> {
-        let mut bytes = AlignedBuf::new(PAGE);
-        bytes.extend_from_slice(&page.encode())?;
-        let nth = u64::from(extent) * 2 + page.copy();
-        let at = u64::from(slot.0) * SLOT_BYTES + nth * page::LEN as u64;
-        io::write_all_at(&*self.file, &bytes, at, WriteSync::None)
     }
 
     /// Makes what was written durable. An error is kept: nothing of the file is trusted any more.
@@ -235,6 +239,47 @@ impl Data {
         }
         synced
     }
+}
+
+/// A page's bytes, and where they go.
+fn page_at((slot, extent): (Slot, u8), page: &Page) -> Result<(u64, Vec<Bytes>)> {
+    let mut bytes = AlignedBuf::new(PAGE);
+    bytes.extend_from_slice(&page.encode())?;
+    let nth = u64::from(extent) * 2 + page.copy();
+    let at = u64::from(slot.0) * SLOT_BYTES + nth * page::LEN as u64;
+    Ok((at, vec![bytes.into()]))
+}
+
+/// Writes each to its place, [`WRITES_MAX`] at once. None is on its way any more when it returns. Errors: the first.
+fn write_all(
+    file: &Arc<dyn File>,
+    queue: &mut Queue,
+    writes: impl Iterator<Item = Result<(u64, Vec<Bytes>)>>,
+    pace: &mut dyn FnMut(u64),
+) -> Result<()> {
+    let mut writes = writes.peekable();
+    let mut done = Vec::new();
+    while writes.peek().is_some() {
+        let mut some = Vec::with_capacity(WRITES_MAX);
+        for write in writes.by_ref().take(WRITES_MAX) {
+            some.push(write?);
+        }
+        let bytes = some.iter().flat_map(|(_, slices)| slices);
+        pace(bytes.map(|b| b.len() as u64).sum());
+        for (offset, slices) in some {
+            queue.push(Request {
+                token: 0,
+                file: Arc::clone(file),
+                offset,
+                act: Act::Write(slices, WriteSync::None),
+            })?;
+        }
+        queue.wait(queue.len(), &mut done)?;
+        for done in done.drain(..) {
+            done.result?;
+        }
+    }
+    Ok(())
 }
 
 impl Map {

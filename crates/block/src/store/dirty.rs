@@ -1,7 +1,8 @@
 //! What a replica has applied and its data file does not have durably yet: the dirty map.
 //!
-//! Apply puts blocks in and does no I/O. Reads look here first. Write-back takes everything that is dirty at
-//! one moment, a [`Marked`], and a block stays here, readable, until the fdatasync behind it has returned.
+//! Apply puts blocks in and does no I/O. Reads look here first. Write-back goes in rounds: one takes everything that is
+//! dirty at one moment, in parts, each a [`Marked`]. A block stays here, readable, until the fdatasync behind it has
+//! returned.
 //!
 //! ```text
 //!          S                        applied
@@ -15,6 +16,7 @@
 //! writes whole blocks. So the log may be dropped up to S, and no further.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use bytes::Bytes;
 
@@ -99,6 +101,8 @@ pub struct Dirty {
     slot: Option<SyncSlot>,
     /// What the entries on their way begin with.
     from: Option<Index>,
+    /// What the round covers that is under way, and the last block of it that was marked.
+    round: Option<(Index, Option<Key>)>,
     bytes: u64,
 }
 
@@ -112,6 +116,7 @@ impl Dirty {
             applied: synced,
             slot: Some(SyncSlot::only_one_of(group)),
             from: None,
+            round: None,
             bytes: 0,
         }
     }
@@ -205,6 +210,7 @@ impl Dirty {
             return false;
         }
         self.applied = self.synced();
+        self.round = None;
         self.blocks.clear();
         self.firsts.clear();
         self.bytes = 0;
@@ -231,6 +237,7 @@ impl Dirty {
             return false;
         }
         self.applied = through.max(self.applied);
+        self.round = None;
         true
     }
 
@@ -261,19 +268,40 @@ impl Dirty {
         self.blocks.get(key).map(|e| &e.newest.content)
     }
 
-    /// Takes everything that is dirty to be written back. It stays here until the ticket for it comes
-    /// ([`Dirty::settle`]) or it comes back ([`Dirty::give_back`]). `None`: the last one is still out.
-    pub fn mark(&mut self) -> Option<Marked> {
+    /// Takes a part of what is dirty to be written back: about so many bytes, in the order of blocks. The first part
+    /// begins a round of all that is dirty then; the last ends it, and its ticket covers everything that was applied
+    /// when the round began. It stays here until the ticket for it comes ([`Dirty::settle`]) or it comes back
+    /// ([`Dirty::give_back`]). `None`: the last one is still out.
+    pub fn mark(&mut self, bytes_max: u64) -> Option<Marked> {
         let slot = self.slot.take()?;
-        self.from = self.firsts.pop_first().map(|(first, _)| first);
-        self.firsts.clear();
-        let mut writes = Vec::with_capacity(self.blocks.len());
-        for entry in self.blocks.values_mut() {
+        let synced = self.synced();
+        let (through, from) = self.round.unwrap_or((self.applied, None));
+        let from = from.map_or(Bound::Unbounded, Bound::Excluded);
+        let (mut writes, mut bytes, mut last) = (Vec::new(), 0, None);
+        let mut is_last = true;
+        for (key, entry) in self.blocks.range_mut((from, Bound::Unbounded)) {
+            let Some(first) = entry.first.filter(|first| *first <= through) else {
+                continue;
+            };
+            if bytes >= bytes_max {
+                is_last = false;
+                break;
+            }
+            bytes += BLOCK as u64;
+            last = Some(*key);
             entry.first = None;
             entry.flying = true;
             writes.push(entry.newest.clone());
+            self.from = Some(self.from.map_or(first, |from| from.min(first)));
+            forget(&mut self.firsts, first);
         }
-        Some(slot.mark(self.applied, writes))
+        self.round = Some((through, last.or(self.round.and_then(|(_, key)| key))));
+        Some(slot.mark(if is_last { through } else { synced }, writes))
+    }
+
+    /// Whether a round has begun, and not all of it is marked and settled.
+    pub fn is_in_round(&self) -> bool {
+        self.round.is_some()
     }
 
     /// What was marked is durable.
@@ -295,6 +323,12 @@ impl Dirty {
         });
         self.slot = Some(slot);
         self.from = None;
+        if self
+            .round
+            .is_some_and(|(through, _)| through == ticket.through())
+        {
+            self.round = None;
+        }
     }
 
     /// What was marked could not be written, and is dirty again.
@@ -302,12 +336,13 @@ impl Dirty {
         let (slot, writes) = marked.take_apart();
         base::invariant!(slot.is_of(self.group) && self.slot.is_none());
         let from = self.from.take().unwrap_or(self.applied);
+        self.round = None;
         for key in writes.iter().map(|w| &w.key) {
             let Some(entry) = self.blocks.get_mut(key) else {
                 continue;
             };
             if let Some(later) = entry.first.replace(from) {
-                self.forget_first(later);
+                forget(&mut self.firsts, later);
             }
             *self.firsts.entry(from).or_default() += 1;
             if let Some(entry) = self.blocks.get_mut(key) {
@@ -316,13 +351,13 @@ impl Dirty {
         }
         self.slot = Some(slot);
     }
+}
 
-    fn forget_first(&mut self, first: Index) {
-        if let Some(count) = self.firsts.get_mut(&first) {
-            *count -= 1;
-            if *count == 0 {
-                self.firsts.remove(&first);
-            }
+fn forget(firsts: &mut BTreeMap<Index, usize>, first: Index) {
+    if let Some(count) = firsts.get_mut(&first) {
+        *count -= 1;
+        if *count == 0 {
+            firsts.remove(&first);
         }
     }
 }

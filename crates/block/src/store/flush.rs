@@ -12,6 +12,14 @@ use std::time::Duration;
 
 use base::{Error, Result};
 
+/// The most bytes of a part of a round that goes in the background.
+const PART_BYTES: u64 = 16 << 20;
+/// How full the map is when a snapshot is begun: changes that are on their way then have room still.
+const SNAPSHOT_FULL: f64 = 0.9;
+/// How full log or map are where clients begin to wait, and how many changes may be on their way then.
+const CROWDED: f64 = 0.6;
+const CHANGES_MAX: f64 = 256.0;
+
 /// What happens to a block between its commit and its answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ApplySync {
@@ -84,39 +92,63 @@ impl Policy {
         let late = state.since_last >= self.checkpoint_interval;
         match self.apply_sync {
             ApplySync::Snapshot | ApplySync::Odsync => {
-                (map >= 1.0 || state.log_fill >= 0.5 || (late && state.has_applied))
+                (map >= SNAPSHOT_FULL || state.log_fill >= 0.5 || (late && state.has_applied))
                     .then_some(Speed::Full)
             }
             ApplySync::Background => {
                 let much = state.dirty_bytes >= self.checkpoint_bytes;
                 let wanted = much || full >= 0.5 || (late && state.has_applied);
-                wanted.then(|| Self::speed(full, state))
+                wanted.then(|| self.speed(state))
             }
         }
     }
 
-    /// At half full, what came since the last checkpoint goes in the time that it took to come; the fuller,
-    /// the faster.
-    fn speed(full: f64, state: &State) -> Speed {
-        if full >= 0.75 {
+    /// At half full, more goes than comes; the fuller, the faster.
+    pub fn speed(&self, state: &State) -> Speed {
+        let map = state.dirty_bytes as f64 / self.dirty_bytes_max as f64;
+        let full = map.max(state.log_fill);
+        if full >= 0.75 || self.apply_sync != ApplySync::Background {
             return Speed::Full;
         }
-        let seconds = state.since_last.as_secs_f64().max(0.1);
-        let came = state.dirty_bytes as f64 / seconds;
         let factor = 1.25 + full * 2.0;
-        Speed::Paced((came * factor) as u64 + (1 << 20))
+        Speed::Paced((state.rate as f64 * factor) as u64 + (1 << 20))
+    }
+
+    /// The most bytes of a part of a round: a snapshot writes everything at once.
+    pub fn part_bytes(&self) -> u64 {
+        match self.apply_sync {
+            ApplySync::Background => PART_BYTES,
+            ApplySync::Snapshot | ApplySync::Odsync => u64::MAX,
+        }
+    }
+
+    /// How many changes of clients may be on their way, the fewer the fuller log and map: so that those that come
+    /// wait a little, rather than all of them for long. `None`: any number.
+    pub fn changes_max(&self, state: &State) -> Option<usize> {
+        let map = state.dirty_bytes as f64 / self.dirty_bytes_max as f64;
+        let room = (1.0 - map.max(state.log_fill)) / (1.0 - CROWDED);
+        let max = (room.max(0.0).powi(2) * CHANGES_MAX).ceil() as usize;
+        // A snapshot is not begun before the map is full: nobody slows down for it.
+        let from = if self.apply_sync == ApplySync::Background {
+            1.0
+        } else {
+            0.0
+        };
+        (room <= from).then_some(max)
     }
 }
 
 /// What [`Policy::due`] looks at.
 #[derive(Clone, Copy, Debug)]
 pub struct State {
-    /// How full the log is, 0 to 1.
+    /// How full the log is with what is not written back, 0 to 1.
     pub log_fill: f64,
     /// Bytes of dirty blocks.
     pub dirty_bytes: u64,
     /// Time since the last checkpoint was begun.
     pub since_last: Duration,
+    /// Bytes that come in a second.
+    pub rate: u64,
     /// Something was applied since.
     pub has_applied: bool,
 }
@@ -139,6 +171,7 @@ mod tests {
             log_fill,
             dirty_bytes: dirty_mib << 20,
             since_last: Duration::from_secs(seconds),
+            rate: (dirty_mib << 20) / seconds.max(1),
             has_applied: dirty_mib > 0,
         }
     }
@@ -169,6 +202,27 @@ mod tests {
         }
         assert_eq!(p.due(&state(0.75, 1, 1)), Some(Speed::Full));
         assert_eq!(p.due(&state(0.1, 200, 1)), Some(Speed::Full));
+    }
+
+    /// All clients waited together for a whole write-back, when the map was full.
+    #[test]
+    fn the_fuller_the_fewer_changes_are_on_their_way() {
+        let p = Policy::of(ApplySync::Background);
+        assert_eq!(p.changes_max(&state(0.5, 64, 1)), None, "room for all");
+        let mut last = 256;
+        for mib in [160, 180, 200, 220, 240] {
+            let max = p.changes_max(&state(0.1, mib, 1)).unwrap();
+            assert!(max < last, "{mib}: {max}");
+            last = max;
+        }
+        assert_eq!(p.changes_max(&state(0.1, 256, 1)), Some(0));
+        assert_eq!(p.changes_max(&state(1.0, 1, 1)), Some(0));
+        // As long as there is room, something goes on: else a map that is nearly full would stay so.
+        assert_eq!(p.changes_max(&state(0.0, 255, 1)), Some(1));
+        let p = Policy::of(ApplySync::Snapshot);
+        assert_eq!(p.changes_max(&state(0.4, 255, 1)), None);
+        assert_eq!(p.changes_max(&state(0.4, 256, 1)), Some(0));
+        assert_eq!(p.due(&state(0.4, 240, 1)), Some(Speed::Full));
     }
 
     #[test]

@@ -117,7 +117,7 @@ impl File for Disk {
 
 /// Writes everything dirty back and settles it.
 fn write_back(data: &mut Data, dirty: &mut Dirty) -> Index {
-    let marked = dirty.mark().unwrap();
+    let marked = dirty.mark(u64::MAX).unwrap();
     let tickets = data
         .write_back(vec![marked], &mut |_| ())
         .unwrap()
@@ -146,6 +146,35 @@ fn found(disk: &Disk, dirty: &Dirty, data: &Data, key: &Key) -> Vec<u8> {
             assert_eq!(crc32c(&block), crc);
             block
         }
+    }
+}
+
+/// A round of write-back in parts, with other entries applied meanwhile; returns how many.
+fn round(
+    data: &mut Data,
+    dirty: &mut Dirty,
+    part: u64,
+    apply: &mut dyn FnMut(&mut Dirty) -> u64,
+) -> u64 {
+    let (before, mut during) = (dirty.applied(), 0);
+    loop {
+        let marked = dirty.mark(part).unwrap();
+        assert!(dirty.mark(part).is_none(), "one is out");
+        assert!(part == u64::MAX || marked.writes().len() <= 15);
+        during += apply(dirty);
+        let synced = dirty.synced();
+        assert!(synced <= before);
+        let written = data.write_back(vec![marked], &mut |_| ()).unwrap();
+        for (ticket, slot) in written.sync().unwrap() {
+            // Only the end of a round says that all before it is durable.
+            let through = ticket.through();
+            assert!(ticket.group() == GROUP && (through == before || through <= synced));
+            dirty.settle(&ticket, slot);
+        }
+        if !dirty.is_in_round() {
+            return during;
+        }
+        assert!(dirty.synced() < before);
     }
 }
 
@@ -187,22 +216,18 @@ fn what_is_settled_is_in_the_file_and_the_rest_in_the_map() {
             apply(&mut rng, &mut dirty, &mut model);
         }
         let before = dirty.applied();
-        let marked = dirty.mark().unwrap();
-        assert!(dirty.mark().is_none(), "one is out");
-        let during = rng.below(10);
-        for _ in 0..during {
-            apply(&mut rng, &mut dirty, &mut model);
-        }
-        assert!(dirty.synced() <= before);
-        let tickets = data
-            .write_back(vec![marked], &mut |_| ())
-            .unwrap()
-            .sync()
-            .unwrap();
-        for (ticket, slot) in tickets {
-            assert_eq!((ticket.group(), ticket.through()), (GROUP, before));
-            dirty.settle(&ticket, slot);
-        }
+        let part = if rng.one_in(2) {
+            u64::MAX
+        } else {
+            1 + rng.below(60 << 10)
+        };
+        let during = round(&mut data, &mut dirty, part, &mut |dirty| {
+            let more = rng.below(10);
+            for _ in 0..more {
+                apply(&mut rng, dirty, &mut model);
+            }
+            more
+        });
         assert!(dirty.synced() >= before);
         if during == 0 {
             assert!(dirty.is_empty() && dirty.bytes() == 0 && dirty.synced() == before);
@@ -234,7 +259,7 @@ fn a_block_written_on_its_way_stays_dirty() {
     );
     dirty.apply(Index(12), TERM, []);
     assert_eq!(dirty.synced(), Index(10));
-    let marked = dirty.mark().unwrap();
+    let marked = dirty.mark(u64::MAX).unwrap();
     dirty.apply(Index(13), TERM, [(key(0, 1), content(2))]);
     assert_eq!(dirty.synced(), Index(10), "the ticket is not there");
     let tickets = data
@@ -267,7 +292,7 @@ fn what_could_not_be_written_is_tried_again() {
     );
     disk.writes_fail.store(true, Ordering::Relaxed);
     for later in [3, 4] {
-        let marked = dirty.mark().unwrap();
+        let marked = dirty.mark(u64::MAX).unwrap();
         dirty.apply(Index(later), TERM, [(key(0, 1), content(later as u8))]);
         let failed = data.write_back(vec![marked], &mut |_| ()).unwrap_err();
         assert!(
@@ -303,19 +328,19 @@ fn a_failed_sync_spoils_the_file() {
     let mut dirty = Dirty::after(GROUP, Index(0));
     dirty.apply(Index(1), TERM, [(key(0, 1), content(1))]);
     disk.syncs_fail.store(true, Ordering::Relaxed);
-    let marked = dirty.mark().unwrap();
+    let marked = dirty.mark(u64::MAX).unwrap();
     data.write_back(vec![marked], &mut |_| ())
         .unwrap()
         .sync()
         .unwrap_err();
     disk.syncs_fail.store(false, Ordering::Relaxed);
-    assert!(dirty.mark().is_none(), "the slot went with it");
+    assert!(dirty.mark(u64::MAX).is_none(), "the slot went with it");
     assert_eq!(dirty.synced(), Index(0));
     assert!(dirty.get(&key(0, 1)).is_some(), "it is readable still");
     let mut other = Dirty::after(Group(6), Index(0));
     other.apply(Index(1), TERM, [(key(0, 2), content(1))]);
     let failed = data
-        .write_back(vec![other.mark().unwrap()], &mut |_| ())
+        .write_back(vec![other.mark(u64::MAX).unwrap()], &mut |_| ())
         .unwrap_err();
     assert!(
         failed.error.to_string().contains("sync"),
@@ -335,7 +360,7 @@ fn a_full_or_wrong_file_is_named() {
         [(key(0, 1), content(1)), (key(1, 1), content(1))],
     );
     let failed = data
-        .write_back(vec![dirty.mark().unwrap()], &mut |_| ())
+        .write_back(vec![dirty.mark(u64::MAX).unwrap()], &mut |_| ())
         .unwrap_err();
     assert_eq!(failed.error.kind(), base::ErrorKind::NoSpace);
     let e = Data::open(Arc::clone(&disk) as _, 2)

@@ -128,6 +128,14 @@ impl What {
         }
     }
 
+    /// Bytes that are to be written.
+    pub fn payload_bytes(&self) -> u64 {
+        match self {
+            Self::Write { payload, .. } => payload.len() as u64,
+            _ => 0,
+        }
+    }
+
     /// Whether it changes anything: then its seq is not 0.
     pub fn is_change(&self) -> bool {
         matches!(self, Self::Write { .. } | Self::Zero(_) | Self::Trim(_))

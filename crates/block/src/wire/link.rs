@@ -28,6 +28,8 @@ const SILENT_MS_MAX: u32 = 10_000;
 #[derive(Debug)]
 pub struct Link {
     socket: TcpStream,
+    /// Where the other side is, for messages.
+    address: String,
     session: Session,
     /// It is not known yet whether somebody is there.
     connecting: bool,
@@ -53,17 +55,25 @@ impl Link {
             Err(Errno::INPROGRESS | Errno::INTR) => true,
             Err(e) => return Err(failed(&format!("connect to {address}"), e.into())),
         };
-        Self::new(socket.into(), connecting, me, options)
+        Self::new(socket.into(), address.to_string(), connecting, me, options)
     }
 
     /// Of somebody who was accepted. Errors: the system's.
     pub fn accepted(socket: TcpStream, me: Hello, options: Options) -> Result<Self> {
         let blocking = socket.set_nonblocking(true);
         blocking.map_err(|e| failed("set up a socket", e))?;
-        Self::new(socket, false, me, options)
+        let address = socket.peer_addr();
+        let address = address.map_or_else(|_| "?".to_owned(), |a| a.to_string());
+        Self::new(socket, address, false, me, options)
     }
 
-    fn new(socket: TcpStream, connecting: bool, me: Hello, options: Options) -> Result<Self> {
+    fn new(
+        socket: TcpStream,
+        address: String,
+        connecting: bool,
+        me: Hello,
+        options: Options,
+    ) -> Result<Self> {
         let set = |what, done: rustix::io::Result<()>| done.map_err(|e| failed(what, e.into()));
         set("set TCP_NODELAY", sockopt::set_tcp_nodelay(&socket, true))?;
         set(
@@ -74,6 +84,7 @@ impl Link {
         set("set TCP_USER_TIMEOUT", timeout)?;
         Ok(Self {
             socket,
+            address,
             session: Session::new(me, options)?,
             connecting,
             blocked: connecting,
@@ -92,9 +103,8 @@ impl Link {
     }
 
     /// Where the other side is, for messages.
-    pub fn address(&self) -> String {
-        let address = self.socket.peer_addr();
-        address.map_or_else(|_| "?".to_owned(), |a| a.to_string())
+    pub fn address(&self) -> &str {
+        &self.address
     }
 
     /// What a poller should watch it for, where that has changed since the last call.

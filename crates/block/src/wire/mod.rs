@@ -16,3 +16,4 @@ pub mod hello;
 pub mod link;
 pub mod raft;
 pub mod session;
+mod slab;

@@ -20,12 +20,11 @@ use std::io::IoSlice;
 use std::mem;
 
 use base::{Error, Result};
-use bytes::{Buf, Bytes};
-use io::AlignedBuf;
-use io::buffer::PAGE;
+use bytes::{Buf, Bytes, BytesMut};
 
 use super::frame::{FIELDS_BYTES_MAX, Frame, HEAD, Head, Lane, kind};
 use super::hello::{self, Agreed, Hello};
+use super::slab::Slab;
 
 /// Bytes of the stage: the longest head and fields, and as much again.
 const STAGE_BYTES: usize = 2 * FIELDS_BYTES_MAX;
@@ -53,7 +52,7 @@ enum Input {
     Head,
     Payload {
         frame: Frame,
-        buf: AlignedBuf,
+        buf: BytesMut,
         filled: usize,
     },
     /// Nothing is taken any more.
@@ -74,6 +73,7 @@ pub struct Session {
     me: Hello,
     peer: Option<(Hello, Agreed)>,
     stage: Vec<u8>,
+    slab: Slab,
     /// What of the stage is not taken yet.
     from: usize,
     to: usize,
@@ -93,6 +93,7 @@ impl Session {
             me,
             peer: None,
             stage: vec![0; STAGE_BYTES],
+            slab: Slab::default(),
             from: 0,
             to: 0,
             input: Input::Head,
@@ -186,7 +187,7 @@ impl Session {
             return Ok(None);
         };
         if !buf.is_empty() {
-            frame.payload.push(buf.into());
+            frame.payload.push(buf.freeze());
         }
         Ok(Some(frame))
     }
@@ -206,7 +207,7 @@ impl Session {
         self.from += HEAD + head.fields_bytes;
         self.input = Input::Payload {
             frame,
-            buf: AlignedBuf::zeroed(head.payload_bytes, PAGE)?,
+            buf: self.slab.take(head.payload_bytes),
             filled: 0,
         };
         Ok(true)
@@ -324,6 +325,8 @@ impl Session {
 #[expect(clippy::indexing_slicing, reason = "a test may panic")]
 mod tests {
     use base::rng::Rng;
+
+    use io::buffer::PAGE;
 
     use super::*;
     use crate::ids::Uuid;

@@ -285,7 +285,10 @@ h.shutdown()
 print('all is well')
 ";
     let script = format!("uri = '{}'\n{script}", ours.uri("vol"));
-    let text = run(&nbdsh, &["-c", &script]);
+    // The system's Python, which has the library's module.
+    let nbdsh = nbdsh.to_string_lossy();
+    let env = Path::new("/usr/bin/env");
+    let text = run(env, &["PATH=/usr/bin:/bin", &nbdsh, "-c", &script]);
     assert!(text.contains("all is well"), "{text}");
 }
 

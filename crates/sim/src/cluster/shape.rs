@@ -16,9 +16,8 @@ use super::values::BLOCK_UNITS;
 
 /// Replicas of a group.
 const REPLICAS: u32 = 3;
-/// Files of a short log. With fewer, stores run full in ways that they do not get out of by themselves: each opening
-/// takes a file, and leaders that are full keep their leadership.
-const LOG_FILES_MIN: u32 = 7;
+/// Files of a short log.
+const LOG_FILES_MIN: u32 = 4;
 /// Nanoseconds of a millisecond.
 pub const MILLI: u64 = 1_000_000;
 /// Nanoseconds of a second.
@@ -98,6 +97,11 @@ impl Shape {
         let volumes: Vec<Map> = volumes.collect();
         // A short log is cut all the time, and leaves followers behind that would need a copy.
         let is_tight = rng.one_in(3);
+        let mode = if rng.one_in(3) {
+            Mode::Datagrams
+        } else {
+            Mode::Connections
+        };
         let mut faults = Setup::new(nodes);
         faults.faults = 6 + rng.below(24) as usize;
         faults.storm_nanos = 36 * SECOND;
@@ -115,12 +119,8 @@ impl Shape {
                 12
             },
             policy: Self::policy(&mut rng),
-            mode: if rng.one_in(3) {
-                Mode::Datagrams
-            } else {
-                Mode::Connections
-            },
-            link: Self::link(&mut rng),
+            mode,
+            link: Self::link(mode, &mut rng),
             device: Self::device(&mut rng),
             slots: 2 + rng.below(7) as usize,
             think: delay(MILLI, (40 + rng.below(120)) * MILLI, (10, SECOND)),
@@ -189,8 +189,17 @@ impl Shape {
         }
     }
 
-    fn link(rng: &mut Rng) -> Link {
+    fn link(mode: Mode, rng: &mut Rng) -> Link {
         let usual = Link::default();
+        if mode == Mode::Datagrams {
+            // Copies that come when newer requests were answered.
+            return Link {
+                delay: delay(50_000, 100_000 << rng.below(5), (150, 100 * MILLI)),
+                drop_permille: rng.below(10) as u32,
+                duplicate_permille: 50 + rng.below(200) as u32,
+                ..usual
+            };
+        }
         if rng.one_in(2) {
             return usual;
         }

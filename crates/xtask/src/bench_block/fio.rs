@@ -82,12 +82,22 @@ pub(super) fn run(
     arguments.push(format!("--output={}", report.display()));
     arguments.push(format!("--write_iops_log={}", log.display()));
     // fio makes files of its own where it stands.
-    Process::start(Path::new("fio"), &arguments, &dir.join("fio.log"))?.finish()?;
+    Process::start(Path::new("fio"), &arguments, &dir.join("fio.log"))?
+        .finish(seconds_max(job, until))?;
     let text = fs::read_to_string(&report).map_err(|e| format!("{}: {e}", report.display()))?;
     let mut figures = parse(&text, job.rw.contains("write"))?;
     let log = fs::read_to_string(dir.join("fio_iops.1.log")).unwrap_or_default();
     figures.seconds = seconds(&log);
     Ok(figures)
+}
+
+/// Seconds after which a job is given up: a target may stand still for ever.
+fn seconds_max(job: &Job, until: Until) -> u64 {
+    120 + match until {
+        Until::Seconds(seconds) => u64::from(seconds),
+        // 4 MiB and 100 operations a second, at the least.
+        Until::Bytes(bytes) => bytes / (4 << 20) + bytes / job.block_bytes / 100,
+    }
 }
 
 fn arguments(job: &Job, at: &Where<'_>, range: u64, until: Until) -> Vec<String> {

@@ -102,19 +102,22 @@ impl Process {
         all
     }
 
-    /// Waits for its end.
-    pub(super) fn finish(&mut self) -> Result<(), String> {
-        let status = self
-            .child
-            .wait()
-            .map_err(|e| format!("{}: {e}", self.name))?;
-        if status.success() {
-            return Ok(());
+    /// Waits for its end. Errors: it has failed, or has not ended by then.
+    pub(super) fn finish(&mut self, seconds: u64) -> Result<(), String> {
+        for _ in 0..u128::from(seconds) * 1000 / TICK.as_millis() {
+            let status = self.child.try_wait();
+            match status.map_err(|e| format!("{}: {e}", self.name))? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => {
+                    let said = self.said();
+                    return Err(format!("{} failed ({status}): {}", self.name, said.trim()));
+                }
+                None => std::thread::sleep(TICK),
+            }
         }
         Err(format!(
-            "{} failed ({status}): {}",
-            self.name,
-            self.said().trim()
+            "{} is not done after {seconds} s, and is ended",
+            self.name
         ))
     }
 
@@ -265,6 +268,10 @@ mod tests {
             "{ended}"
         );
         drop(process);
+        let arguments = ["1000".to_owned()];
+        let mut long = Process::start(Path::new("sleep"), &arguments, &dir.join("log")).unwrap();
+        assert!(long.finish(1).unwrap_err().contains("not done after 1 s"));
+        drop(long);
         fs::remove_dir_all(&dir).unwrap();
     }
 }

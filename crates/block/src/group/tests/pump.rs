@@ -416,7 +416,7 @@ impl Cluster {
         let running = self.on(id);
         assert!(running.flights.is_empty() && running.pending.is_none());
         let mut data = Data::open(file, 1).unwrap();
-        let marked = Dirty::after(GROUP, Index(through)).mark().unwrap();
+        let marked = Dirty::after(GROUP, Index(through)).mark(u64::MAX).unwrap();
         let written = data.write_back(vec![marked], &mut |_| ()).unwrap();
         let ticket = written.sync().unwrap().pop().unwrap().0;
         let mut state = Vec::new();

@@ -124,7 +124,7 @@ fn a_page_newer_than_the_log_is_refused() {
         crc: 1,
     };
     dirty.apply(Index(2), Term(1), [(key, content)]);
-    let marked = dirty.mark().unwrap();
+    let marked = dirty.mark(u64::MAX).unwrap();
     let written = opened.data.write_back(vec![marked], &mut |_| ()).unwrap();
     assert_eq!(written.sync().unwrap().len(), 1);
     drop(opened);

@@ -709,7 +709,10 @@ fn what_is_answered_in_mode_odsync_is_in_its_place() {
         let tickets = written.sync().unwrap();
         c.event(leader, Event::WrittenBack(tickets));
     }
-    assert_eq!(bytes, 4096, "one page");
+    assert_eq!(
+        bytes, 8192,
+        "the first page of an extent goes to both places"
+    );
     for n in 0..4 {
         let outcome = client.ask(&mut c, &What::Read(span(0, n << 14, 8192)), false);
         let Outcome::Data { pieces, .. } = outcome else {
