@@ -434,7 +434,7 @@ fn what_an_opening_finds_proven_makes_room() {
     drop(log);
     let mut log = dir.open(2);
     assert_eq!(kept(&log, B).len(), 1, "kept for followers");
-    log.truncate_proven().unwrap();
+    log.truncate_proven(0.0).unwrap();
     assert!(kept(&log, B).is_empty());
 }
 
@@ -573,7 +573,7 @@ fn a_file_stays_until_the_states_behind_it_are_durable() {
         .append(vec![entry(A, last + 1, 1, blocks)], &[])
         .unwrap();
     assert!(log.file_number() > number);
-    log.truncate_proven().unwrap();
+    log.truncate_proven(0.0).unwrap();
     // It never arrives.
     drop(append);
     drop(log);

@@ -470,7 +470,7 @@ fn the_durable_page_stays_until_the_next_is_durable() {
         // Each has a map of its own: the slot goes with what is written and never synced.
         let mut dirty = Dirty::after(GROUP, Index(index - 1));
         dirty.apply(Index(index), TERM, [(key(0, 1), content(2))]);
-        let marked = dirty.mark().unwrap();
+        let marked = dirty.mark(u64::MAX).unwrap();
         drop(data.write_back(vec![marked], &mut |_| ()).unwrap());
         let after = pages();
         assert!(after[durable] == before[durable] && after[1 - durable] != before[1 - durable]);

@@ -3,6 +3,7 @@
 use super::limits::{attached, settle, span, write};
 use super::*;
 use crate::group::apply::Found;
+use crate::group::message::{Body, CopyStep};
 use crate::store::data::Held;
 use crate::store::dirty::{Content, Key};
 
@@ -225,8 +226,20 @@ fn a_store_that_is_killed_within_a_copy_opens() {
         let log = process.core.log().groups().get(GROUP);
         last.get(&GROUP) > log.map(|g| g.last()).as_ref()
     };
+    // It does not end.
+    let is_answer = |event: &Event| match event {
+        Event::Message { message, .. } => matches!(
+            message.body,
+            Body::Copy {
+                step: CopyStep::Taken { .. },
+                ..
+            }
+        ),
+        _ => false,
+    };
     while !is_newer(&mut c) {
         c.turn();
+        c.wire.retain(|(_, event)| !is_answer(event));
     }
     c.kill(behind);
     c.start(behind);
