@@ -8,8 +8,7 @@
 //! not known, and the answer says so.
 //!
 //! **Pace.** A paced write-back keeps to its rate, and lets the log's writes go first: before each write it waits,
-//! for 2 ms at most, until none is on its way. One that must be quick does not wait; nor does one that was begun
-//! slowly, once log or map have become fuller: see [`Flusher::hurry`].
+//! for 2 ms at most, until none is on its way. One that must be quick does not wait.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

@@ -251,6 +251,12 @@ impl Dirty {
         self.blocks.keys()
     }
 
+    /// Takes the content of a block as the last entry that was applied has left it: it is dirty again, as if that
+    /// entry had written it.
+    pub fn restore(&mut self, key: Key, content: Content, term: Term) {
+        self.put(key, content, (self.applied, term), self.applied);
+    }
+
     /// Whether a block is on its way to the data file.
     pub fn is_flying(&self, key: &Key) -> bool {
         self.blocks.get(key).is_some_and(|e| e.flying)
