@@ -224,6 +224,11 @@ impl Replica {
         self.dirty.is_settled()
     }
 
+    /// Puts the content of a block back that the data file has lost: it is written back again.
+    pub fn restore(&mut self, key: Key, content: Content) {
+        self.dirty.restore(key, content, self.term);
+    }
+
     /// Whether a block is on its way to the data file.
     pub fn is_flying(&self, key: &Key) -> bool {
         self.dirty.is_flying(key)

@@ -5,6 +5,7 @@ use bytes::Bytes;
 
 use super::command::Range;
 use crate::ids::{Index, Term};
+use crate::store::dirty::Key;
 
 /// A message to another replica of the group. The payloads of an append's entries, and the bytes of a copy, travel
 /// beside it.
@@ -162,6 +163,20 @@ pub enum Body {
     },
     /// The leader wants the receiver to be the leader.
     TimeoutNow,
+    /// A replica cannot read a block, and asks for it. Raft is not told.
+    Ask {
+        /// Which.
+        key: Key,
+        /// With this content's CRC-32C.
+        crc: u32,
+    },
+    /// The block that was asked for is the message's payload.
+    Have {
+        /// Which.
+        key: Key,
+        /// Its CRC-32C.
+        crc: u32,
+    },
     /// A copy of what the log does not have any more. Raft is not told.
     Copy {
         /// Which.

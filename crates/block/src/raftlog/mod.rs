@@ -326,6 +326,11 @@ impl RaftLog {
         spare.checked_sub(file_head::LEN as u64 + states + bytes)
     }
 
+    /// Whether a batch of `bytes` without payloads has room, in what is reserved at worst.
+    pub fn has_place(&self, bytes: u64) -> bool {
+        self.left_behind(bytes).is_some()
+    }
+
     /// Whether a batch of `bytes` with payloads has room, or the log must be cut before. One without payloads may
     /// use what is reserved.
     pub fn has_room(&self, bytes: u64) -> bool {

@@ -51,6 +51,8 @@ const PIN_FILL_MAX: f64 = 0.7;
 const BLOCKED_TICKS_MAX: u32 = 20;
 /// The most groups of a store: all their states go to one batch.
 const GROUPS_MAX: u64 = 96;
+/// The most bytes of a batch without payloads where the log has no room.
+const SMALL_BYTES_MAX: u64 = 64 << 10;
 /// What a batch has besides its items, at most: its head, and what fills units up.
 const BATCH_REST: u64 = 8 << 10;
 /// So often in a row blocks may fail to be written back before the store is out.
@@ -572,10 +574,20 @@ impl Core {
         if count == 0 && self.held.bytes() == 0 {
             return Ok(false);
         }
-        if !self.log.can_append(with + most + BATCH_REST) {
+        let bytes = with + most + BATCH_REST;
+        if !self.log.can_append(bytes) {
             return Ok(false);
         }
-        self.is_blocked = !self.log.has_room(with + most + BATCH_REST);
+        self.is_blocked = !self.log.has_room(bytes);
+        // What has no payload is small, and may use what is reserved as long as there is something.
+        let most = if self.is_blocked {
+            most.min(SMALL_BYTES_MAX)
+        } else {
+            most
+        };
+        if !self.log.has_place(with + most + BATCH_REST) {
+            return Ok(false);
+        }
         let batch = self.held.take(most, !self.is_blocked).unwrap_or_default();
         if batch.items.is_empty() && count == 0 {
             return Ok(false);

@@ -4,14 +4,14 @@
 //!   begin(marked, speed) ──> write, paced ──> sync ──> WrittenBack, or why not
 //! ```
 //!
-//! Each start is answered exactly once, whatever happens: where the thread panics, what the data file holds is
-//! not known, and the answer says so.
+//! Each start is answered exactly once, whatever happens: where writing panics, what the data file holds is not known,
+//! and this answer and all later ones say so.
 //!
 //! **Pace.** A paced write-back keeps to its rate, and lets the log's writes go first: before each write it waits,
-//! for 2 ms at most, until none is on its way. One that must be quick does not wait; nor does one that was begun
-//! slowly, once log or map have become fuller: see [`Flusher::hurry`].
+//! for 2 ms at most, until none is on its way. One that must be quick does not wait.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -138,27 +138,18 @@ fn ended() -> Error {
     Error::broken("the thread that writes back has ended")
 }
 
-/// Answers in its stead where the thread panics.
-struct Guard<'a> {
-    shared: &'a Shared,
-    answer: Option<Event>,
-}
-
-impl Drop for Guard<'_> {
-    fn drop(&mut self) {
-        let event = self.answer.take();
-        self.shared
-            .answer(event.unwrap_or_else(|| Event::NotSynced(ended())));
-    }
-}
-
+/// The thread lives on behind a panic: a job that came while it ended would never be answered.
 fn run(mut data: Data, todo: &Receiver<Job>, shared: &Shared) {
+    let mut is_spoilt = false;
     while let Ok((marked, speed)) = todo.recv() {
-        let mut guard = Guard {
-            shared,
-            answer: None,
+        let write = AssertUnwindSafe(|| write_back(&mut data, marked, speed, shared));
+        let done = if is_spoilt {
+            None
+        } else {
+            catch_unwind(write).ok()
         };
-        guard.answer = Some(write_back(&mut data, marked, speed, shared));
+        is_spoilt = done.is_none();
+        shared.answer(done.unwrap_or_else(|| Event::NotSynced(ended())));
     }
 }
 

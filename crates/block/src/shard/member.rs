@@ -14,6 +14,7 @@ mod copies;
 mod in_place;
 mod locks;
 mod reads;
+mod repair;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -40,6 +41,7 @@ use copies::{Giving, Taking};
 use in_place::InPlaceWrites;
 use locks::{Lock, Locks};
 use reads::{Purpose, Reading};
+use repair::Repairs;
 
 /// Time between two ticks.
 pub const TICK: Duration = Duration::from_millis(100);
@@ -104,6 +106,8 @@ pub struct Member {
     taking: Option<Taking>,
     /// Writes to their place before the answer.
     in_place: InPlaceWrites,
+    /// Blocks that are asked of other replicas.
+    repairs: Repairs,
     /// Who is to be told that a copy may come.
     answers: Vec<(u64, Copy)>,
     copies_begun: u64,
@@ -163,6 +167,7 @@ impl Member {
             first_members: a.members.clone(),
             giving: BTreeMap::new(),
             taking: None,
+            repairs: Repairs::default(),
             in_place: InPlaceWrites::new(apply_sync == ApplySync::Odsync),
             answers: Vec::new(),
             copies_begun: 0,
@@ -209,6 +214,7 @@ impl Member {
         out: &mut VecDeque<Command>,
     ) -> Result<()> {
         self.copies_tick(data, out);
+        self.repairs_tick(out);
         self.round += 1;
         self.rounds.push_back((self.round, now));
         if self.rounds.len() > 4 * ELECTION_TICKS as usize {
@@ -227,6 +233,15 @@ impl Member {
     ) -> Result<()> {
         match &message.body {
             Body::Copy { .. } => return self.copy_step(message, payloads, data, out),
+            &Body::Ask { key, crc } => {
+                self.asked_for_block(message.from, key, crc, data, out);
+                return Ok(());
+            }
+            &Body::Have { key, crc } => {
+                let bytes = payloads.into_iter().next().unwrap_or_default();
+                self.has_block(key, crc, bytes, data, out);
+                return Ok(());
+            }
             // The log reaches this follower: it goes on at its checkpoint, and is asked again.
             Body::Append { .. } if self.is_taking() => {
                 self.take_no_more();

@@ -103,6 +103,8 @@ pub struct Dirty {
     from: Option<Index>,
     /// What the round covers that is under way, and the last block of it that was marked.
     round: Option<(Index, Option<Key>)>,
+    /// Blocks of a copy come: they stand behind what is applied.
+    is_copying: bool,
     bytes: u64,
 }
 
@@ -117,6 +119,7 @@ impl Dirty {
             slot: Some(SyncSlot::only_one_of(group)),
             from: None,
             round: None,
+            is_copying: false,
             bytes: 0,
         }
     }
@@ -210,6 +213,7 @@ impl Dirty {
             return false;
         }
         self.applied = self.synced();
+        self.is_copying = true;
         self.round = None;
         self.blocks.clear();
         self.firsts.clear();
@@ -237,6 +241,7 @@ impl Dirty {
             return false;
         }
         self.applied = through.max(self.applied);
+        self.is_copying = false;
         self.round = None;
         true
     }
@@ -249,6 +254,12 @@ impl Dirty {
     /// The blocks of a chunk, or of all, that are here.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.blocks.keys()
+    }
+
+    /// Takes the content of a block as the last entry that was applied has left it: it is dirty again, as if that
+    /// entry had written it.
+    pub fn restore(&mut self, key: Key, content: Content, term: Term) {
+        self.put(key, content, (self.applied, term), self.applied);
     }
 
     /// Whether a block is on its way to the data file.
@@ -276,11 +287,12 @@ impl Dirty {
         let slot = self.slot.take()?;
         let synced = self.synced();
         let (through, from) = self.round.unwrap_or((self.applied, None));
+        let until = Index(through.0 + u64::from(self.is_copying));
         let from = from.map_or(Bound::Unbounded, Bound::Excluded);
         let (mut writes, mut bytes, mut last) = (Vec::new(), 0, None);
         let mut is_last = true;
         for (key, entry) in self.blocks.range_mut((from, Bound::Unbounded)) {
-            let Some(first) = entry.first.filter(|first| *first <= through) else {
+            let Some(first) = entry.first.filter(|first| *first <= until) else {
                 continue;
             };
             if bytes >= bytes_max {

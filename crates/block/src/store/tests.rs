@@ -486,3 +486,21 @@ fn an_opening_makes_durable_what_it_believes() {
     let e = Data::open(Arc::clone(&disk) as _, 1).unwrap_err();
     assert!(e.to_string().contains("sync"), "{e}");
 }
+
+/// Blocks of a copy stayed in memory until its end. A follower takes no more beyond 32 MiB, so a larger copy never ended.
+#[test]
+fn blocks_of_a_copy_are_written_back_before_it_ends() {
+    let disk = Disk::new(1);
+    let mut data = disk.open(1);
+    let mut dirty = Dirty::after(GROUP, Index(10));
+    assert!(dirty.begin_copy());
+    for block in 0..4 {
+        let blocks = (0..8).map(|n| (key(0, block * 8 + n), content(2)));
+        dirty.take_copied(blocks, Index(20), TERM);
+        assert_eq!(write_back(&mut data, &mut dirty), Index(10));
+        assert_eq!((dirty.bytes(), dirty.synced()), (0, Index(10)));
+    }
+    assert_eq!(data.reader().last_indices().get(&GROUP), Some(&Index(20)));
+    assert!(dirty.end_copy(Index(20)));
+    assert_eq!(write_back(&mut data, &mut dirty), Index(20));
+}

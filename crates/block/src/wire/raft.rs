@@ -14,6 +14,7 @@
 //!     7 read index          8 replica  8 context
 //!     8 read index response 8 replica  8 context  8 index
 //!     9 leader now          nothing
+//!    11 ask, 12 have        8 tree  8 layer  4 chunk  4 block  4 crc  4 bytes of the payload
 //!    10 copy                8 through  8 its term  4 step  4 bytes of the payload, then
 //!                             step 1 offer, 5 end, 6 done: nothing; 2 ready: 8 from; 4 taken: 8 number
 //!                             step 3 blocks: 8 number  8 tree  8 layer  4 chunk  4 first block  4 blocks, then of
@@ -32,6 +33,7 @@ use super::frame::{FIELDS_BYTES_MAX, Frame, Lane, PAYLOAD_BYTES_MAX, kind};
 use crate::group::command::Range;
 use crate::group::message::{Body, Copy, CopyStep, Entry, Message, Read};
 use crate::ids::{Block, Chunk, Group, Index, Layer, Term, Tree};
+use crate::store::dirty::Key;
 
 /// Marks an entry that changes the members.
 const CHANGE: u32 = 1 << 31;
@@ -39,6 +41,8 @@ const CHANGE: u32 = 1 << 31;
 const HEAD: usize = 32;
 /// The most bytes of a message without entries.
 const PLAIN_BYTES_MAX: usize = HEAD + 40;
+/// Bytes of what names a block and its content.
+const KEYED: usize = 32;
 /// Bytes of an entry before what is inline.
 const ENTRY: usize = 16;
 
@@ -54,7 +58,7 @@ pub fn lane_of(body: &Body) -> Lane {
         | Body::AppendResponse { .. }
         | Body::ReadIndex { .. }
         | Body::ReadIndexResponse { .. } => Lane::Foreground,
-        Body::Copy { .. } => Lane::Repair,
+        Body::Copy { .. } | Body::Ask { .. } | Body::Have { .. } => Lane::Repair,
     }
 }
 
@@ -109,6 +113,16 @@ impl Gather {
     ) -> Result<()> {
         if !self.has_room(PLAIN_BYTES_MAX, 0) {
             out.extend(self.frame(sender, receiver));
+        }
+        if let Body::Ask { key, crc } | Body::Have { key, crc } = &message.body {
+            return self.add_block(
+                (sender, receiver),
+                group,
+                message,
+                (key, *crc),
+                payloads,
+                out,
+            );
         }
         if let Body::Copy { copy, step } = &message.body {
             return self.add_copy(
@@ -168,6 +182,34 @@ impl Gather {
         }
     }
 
+    fn add_block(
+        &mut self,
+        ends: (u64, u64),
+        group: Group,
+        message: &Message,
+        (key, crc): (&Key, u32),
+        payloads: &[Bytes],
+        out: &mut Vec<Frame>,
+    ) -> Result<()> {
+        let code = if matches!(message.body, Body::Ask { .. }) {
+            11
+        } else {
+            12
+        };
+        let mut fields = Vec::with_capacity(HEAD + KEYED);
+        put_head(&mut fields, code, 0, group, message);
+        put_u64(&mut fields, key.tree.0);
+        put_u64(&mut fields, key.layer.0);
+        put_u32(&mut fields, key.chunk.0);
+        put_u32(&mut fields, key.block.0);
+        put_u32(&mut fields, crc);
+        put_u32(
+            &mut fields,
+            payloads.iter().map(Bytes::len).sum::<usize>() as u32,
+        );
+        self.add_with(ends, &fields, payloads, out)
+    }
+
     fn add_copy(
         &mut self,
         (sender, receiver): (u64, u64),
@@ -178,7 +220,7 @@ impl Gather {
         out: &mut Vec<Frame>,
     ) -> Result<()> {
         let mut fields = Vec::new();
-        let payload_bytes = payloads.iter().map(Bytes::len).sum();
+        let payload_bytes = payloads.iter().map(Bytes::len).sum::<usize>();
         put_head(&mut fields, 10, 0, group, message);
         put_u64(&mut fields, copy.through.0);
         put_u64(&mut fields, copy.term.0);
@@ -205,16 +247,28 @@ impl Gather {
                 }
             }
         }
+        self.add_with((sender, receiver), &fields, payloads, out)
+    }
+
+    /// Adds a message as it is, to this frame or the next.
+    fn add_with(
+        &mut self,
+        (sender, receiver): (u64, u64),
+        fields: &[u8],
+        payloads: &[Bytes],
+        out: &mut Vec<Frame>,
+    ) -> Result<()> {
+        let payload_bytes = payloads.iter().map(Bytes::len).sum();
         if fields.len() > FIELDS_BYTES_MAX || payload_bytes > PAYLOAD_BYTES_MAX {
             return Err(Error::broken(format!(
-                "a step of a copy of group {group} with {} + {payload_bytes} bytes does not fit a frame",
+                "a message with {} + {payload_bytes} bytes does not fit a frame",
                 fields.len()
             )));
         }
         if !self.has_room(fields.len(), payload_bytes) {
             out.extend(self.frame(sender, receiver));
         }
-        self.fields.extend_from_slice(&fields);
+        self.fields.extend_from_slice(fields);
         self.payload_bytes += payload_bytes;
         let with = payloads.iter().filter(|p| !p.is_empty());
         self.payload.extend(with.cloned());
@@ -258,7 +312,7 @@ fn put_plain(out: &mut Vec<u8>, group: Group, message: &Message) {
     let bits = |first: bool, second: bool| u8::from(first) | (u8::from(second) << 1);
     match &message.body {
         // With more than numbers: see `Gather::add`.
-        Body::Append { .. } | Body::Copy { .. } => {}
+        Body::Append { .. } | Body::Copy { .. } | Body::Ask { .. } | Body::Have { .. } => {}
         Body::AppendResponse {
             index,
             commit,
@@ -365,6 +419,24 @@ fn read_message(fields: &Bytes, d: &mut Decoder<'_>, payload: &mut Bytes) -> Opt
                 log_term,
                 commit,
                 entries,
+            }
+        }
+        11 | 12 => {
+            let (tree, layer) = (Tree(d.u64()?), Layer(d.u64()?));
+            let (chunk, block) = (Chunk(d.u32()?), Block(d.u32()?));
+            let key = Key {
+                tree,
+                layer,
+                chunk,
+                block,
+            };
+            let (crc, bytes) = (d.u32()?, d.u32()? as usize);
+            let bytes = (bytes <= payload.len()).then(|| payload.split_to(bytes))?;
+            payloads.extend((!bytes.is_empty()).then_some(bytes));
+            if what == 11 {
+                Body::Ask { key, crc }
+            } else {
+                Body::Have { key, crc }
             }
         }
         10 => {
@@ -570,6 +642,28 @@ mod tests {
 
     fn to_read((replica, context): (u64, u64)) -> Read {
         Read { replica, context }
+    }
+
+    #[test]
+    fn blocks_are_asked_for_and_given() {
+        let key = Key {
+            tree: Tree(1),
+            layer: Layer(2),
+            chunk: Chunk(3),
+            block: Block(4),
+        };
+        for (body, payloads) in [
+            (Body::Ask { key, crc: 7 }, vec![]),
+            (Body::Have { key, crc: 7 }, vec![Bytes::from(vec![9; 4096])]),
+        ] {
+            let (mut gather, mut out) = (Gather::new(Lane::Repair), Vec::new());
+            let message = message(body);
+            gather
+                .add((1, 2), Group(5), &message, &payloads, &mut out)
+                .unwrap();
+            let read = decode(gather.frame(1, 2).unwrap()).unwrap().remove(0);
+            assert_eq!((read.message, read.payloads), (message, payloads));
+        }
     }
 
     #[test]

@@ -32,7 +32,10 @@ pub(super) fn message(raw: &RawNode<Heads>, m: &Message, payloads: &[Bytes]) -> 
     if m.from == 0 || m.from == raft.id || m.to != raft.id {
         return bad("it is from or to somebody else");
     }
-    if matches!(m.body, Body::Copy { .. }) {
+    if matches!(
+        m.body,
+        Body::Copy { .. } | Body::Ask { .. } | Body::Have { .. }
+    ) {
         return Ok(false);
     }
     let forwarded = matches!(m.body, Body::ReadIndex { .. });

@@ -46,6 +46,13 @@ impl Part {
 pub(super) enum Purpose {
     /// A client reads them, or changes parts of them.
     Client(Asked),
+    /// Another replica, which has lost it.
+    Other {
+        /// Which.
+        to: u64,
+        /// The crc of what it has lost.
+        crc: u32,
+    },
     /// A copy of the group.
     Copy {
         /// For whom.
@@ -203,13 +210,46 @@ impl Member {
                     self.block_read(id, &mut reading, nth, block, data, out);
                 }
             }
-            Err(e) => reading.failed = Some(Reason::Io(e.to_string())),
+            // Another replica may have what cannot be read here.
+            Err(e) if !self.can_ask() => reading.failed = Some(Reason::Io(e.to_string())),
+            Err(_) => {
+                for nth in first..first + count {
+                    self.block_read(id, &mut reading, nth, Bytes::new(), data, out);
+                }
+            }
         }
+        self.go_on(id, reading, out);
+    }
+
+    fn go_on(&mut self, id: u64, reading: Reading, out: &mut VecDeque<Command>) {
         if reading.left == 0 {
             self.has_read(reading, out);
         } else {
             self.reading.insert(id, reading);
         }
+    }
+
+    fn can_ask(&self) -> bool {
+        self.node.members().voters.len() > 1
+    }
+
+    /// Another replica had the block of part `nth`, or none has.
+    pub(super) fn part_is_here(
+        &mut self,
+        id: u64,
+        nth: usize,
+        bytes: Option<Bytes>,
+        out: &mut VecDeque<Command>,
+    ) {
+        let Some(mut reading) = self.reading.remove(&id) else {
+            return;
+        };
+        reading.left -= 1;
+        match (bytes, reading.parts.get_mut(nth)) {
+            (Some(bytes), Some(part)) => *part = Part::Here(bytes),
+            _ => reading.failed = Some(Reason::Corrupt),
+        }
+        self.go_on(id, reading, out);
     }
 
     fn block_read(
@@ -230,12 +270,20 @@ impl Member {
             _ => {
                 // It may have been written back while it was read: then it is found elsewhere, or with another crc.
                 let now = self.part(&key, data);
-                if now == *part {
-                    reading.failed = Some(Reason::Corrupt);
-                    return;
-                }
+                let is_same = now == *part;
                 *part = now;
-                self.ask_for(id, reading, nth..nth + 1, out);
+                match *part {
+                    Part::Coming { crc, .. } if is_same => {
+                        // What others ask for is theirs to find elsewhere.
+                        if matches!(reading.purpose, Purpose::Other { .. }) || !self.can_ask() {
+                            reading.failed = Some(Reason::Corrupt);
+                            return;
+                        }
+                        reading.left += 1;
+                        self.ask_for_block(key, crc, (id, nth), out);
+                    }
+                    _ => self.ask_for(id, reading, nth..nth + 1, out),
+                }
             }
         }
     }
@@ -252,6 +300,11 @@ impl Member {
         let Asked { client, request } = match purpose {
             Purpose::Client(asked) => asked,
             // What cannot be read is tried again, until the copy is given up.
+            Purpose::Other { .. } if failed.is_some() => return,
+            Purpose::Other { to, crc } => {
+                let block = parts.into_iter().next().and_then(Part::bytes);
+                return self.answer_block((to, crc), range, block, out);
+            }
             Purpose::Copy { to, number } if failed.is_some() => {
                 return self.give_again(to, number);
             }

@@ -250,6 +250,14 @@ fn damage_is_answered_as_damage() {
     let file = Posix.open(&data, io::OpenHow::UPDATE).unwrap();
     io::write_all_at(&*file, &[9; 16], at as u64 + 50, io::WriteSync::None).unwrap();
     file.sync(io::SyncKind::All).unwrap();
+    (0..3).filter(|n| *n != leader).for_each(|n| {
+        let data = c.dirs[n].path().join("s").join("data");
+        let bytes = std::fs::read(&data).unwrap();
+        let file = Posix.open(&data, io::OpenHow::UPDATE).unwrap();
+        if let Some(at) = bytes.windows(4096).position(|w| w.iter().all(|&b| b == 1)) {
+            io::write_all_at(&*file, &[9; 16], at as u64 + 50, io::WriteSync::None).unwrap();
+        }
+    });
     for what in [What::Read(span(0, 0, 4096)), write(span(0, 9, 9), 1)] {
         let outcome = client.ask(&mut c, &what, false);
         assert_eq!(outcome, Outcome::Refused(Reason::Corrupt), "{what:?}");
@@ -257,6 +265,58 @@ fn damage_is_answered_as_damage() {
     }
     let what = write(span(0, 0, 4096), 3);
     assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
+}
+
+/// A block that was damaged on one disk was answered as damage, though two others had it.
+#[test]
+fn a_damaged_block_is_repaired_from_another_replica() {
+    for unreadable in [false, true] {
+        let (mut c, mut client) = attached(6);
+        let what = write(span(0, 0, 12 << 10), 1);
+        assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
+        let leader = c.leader().unwrap();
+        settle(&mut c, leader);
+        let asked = request(&mut client, What::Read(span(0, 0, 12 << 10)));
+        let (id, now) = (asked.id, c.now);
+        c.core(leader).step(
+            now,
+            Event::Request {
+                client: 1,
+                request: asked,
+            },
+        );
+        while let Some(command) = c.core(leader).next_command() {
+            let Command::Read { token, len, .. } = command else {
+                c.todo.push((leader, command));
+                continue;
+            };
+            let mut buf = AlignedBuf::zeroed(len, 4096).unwrap();
+            buf.fill(1);
+            buf[5000] = 7;
+            let result = if unreadable {
+                Err(Error::aborted("planted"))
+            } else {
+                Ok(buf)
+            };
+            let now = c.now;
+            c.core(leader).step(now, Event::Read(token, result));
+        }
+        let answer = loop {
+            if let Some(at) = c.answers.iter().position(|a| a.id == id) {
+                break c.answers.swap_remove(at);
+            }
+            c.turn();
+        };
+        let Outcome::Data { pieces, .. } = answer.outcome else {
+            panic!("{:?}", answer.outcome);
+        };
+        let is_right = |p: &Piece| matches!(p, Piece::Data(b) if b.iter().all(|&b| b == 1));
+        assert!(pieces.iter().all(is_right));
+        let repaired = c.core(leader).member(GROUP).unwrap().repaired();
+        assert_eq!(repaired, if unreadable { 3 } else { 1 });
+        // It is written back again.
+        settle(&mut c, leader);
+    }
 }
 
 /// A write-back that failed was begun again at once, without end.

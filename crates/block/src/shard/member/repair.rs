@@ -1,0 +1,193 @@
+//! A block that cannot be read, or is not what its page says, is asked of the other replicas. What has the right
+//! checksum is served, and written back here again.
+//!
+//! The checksum says which content is meant, so it is of no account who leads, and how far the other has applied.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use base::checksum::crc32c;
+use bytes::Bytes;
+
+use super::super::core::Command;
+use super::Member;
+use super::reads::Purpose;
+use crate::group::apply::Found;
+use crate::group::command::Range;
+use crate::group::message::{Body, Message};
+use crate::group::raft::Outgoing;
+use crate::store::data::{Held, Reader};
+use crate::store::dirty::{Content, Key};
+
+/// Ticks behind which nobody has it.
+const GIVE_UP_TICKS: u32 = 10;
+
+/// Blocks that are asked for.
+#[derive(Debug, Default)]
+pub(super) struct Repairs {
+    open: BTreeMap<Key, Repair>,
+    pub(super) done: u64,
+}
+
+#[derive(Debug)]
+struct Repair {
+    crc: u32,
+    /// Which parts of which readings wait for it.
+    waits: Vec<(u64, usize)>,
+    ticks: u32,
+}
+
+impl Member {
+    /// Blocks that were repaired from other replicas since the start.
+    pub fn repaired(&self) -> u64 {
+        self.repairs.done
+    }
+
+    /// Asks the other replicas for a block; part `nth` of reading `id` waits for it.
+    pub(super) fn ask_for_block(
+        &mut self,
+        key: Key,
+        crc: u32,
+        (id, nth): (u64, usize),
+        out: &mut VecDeque<Command>,
+    ) {
+        let is_asked = |r: &&mut Repair| r.crc == crc;
+        if let Some(repair) = self.repairs.open.get_mut(&key).filter(is_asked) {
+            repair.waits.push((id, nth));
+            return;
+        }
+        let repair = Repair {
+            crc,
+            waits: vec![(id, nth)],
+            ticks: 0,
+        };
+        if let Some(other) = self.repairs.open.insert(key, repair) {
+            self.give_repair_up(&other, out);
+        }
+        let voters = &self.node.members().voters;
+        let others: Vec<u64> = voters
+            .iter()
+            .copied()
+            .filter(|&v| v != self.node.id())
+            .collect();
+        for to in others {
+            self.send_block_message(to, Body::Ask { key, crc }, vec![], out);
+        }
+    }
+
+    fn send_block_message(
+        &self,
+        to: u64,
+        body: Body,
+        payloads: Vec<Bytes>,
+        out: &mut VecDeque<Command>,
+    ) {
+        let message = Message {
+            from: self.node.id(),
+            to,
+            term: self.node.term(),
+            body,
+        };
+        let outgoing = Outgoing {
+            to,
+            message,
+            payloads,
+        };
+        let group = self.group;
+        out.push_back(Command::Send { group, outgoing });
+    }
+
+    /// Another replica asks for a block.
+    pub(super) fn asked_for_block(
+        &mut self,
+        to: u64,
+        key: Key,
+        crc: u32,
+        data: &Reader,
+        out: &mut VecDeque<Command>,
+    ) {
+        match self.replica.find(&key, data) {
+            Found::Here(Content::Data { bytes, crc: mine }) if mine == crc => {
+                self.send_block_message(to, Body::Have { key, crc }, vec![bytes], out);
+            }
+            Found::File(Held::There { crc: mine, .. }) if mine == crc => {
+                let range = Range {
+                    tree: key.tree,
+                    layer: key.layer,
+                    chunk: key.chunk,
+                    first: key.block,
+                    blocks: 1,
+                };
+                self.read_for(Purpose::Other { to, crc }, range, data, out);
+            }
+            _ => {}
+        }
+    }
+
+    /// A block that another replica asked for was read.
+    pub(super) fn answer_block(
+        &mut self,
+        (to, crc): (u64, u32),
+        range: Range,
+        block: Option<Bytes>,
+        out: &mut VecDeque<Command>,
+    ) {
+        if let (Some(bytes), Some(key)) = (block, range.keys().next())
+            && crc32c(&bytes) == crc
+        {
+            self.send_block_message(to, Body::Have { key, crc }, vec![bytes], out);
+        }
+    }
+
+    /// Another replica has a block that was asked for.
+    pub(super) fn has_block(
+        &mut self,
+        key: Key,
+        crc: u32,
+        bytes: Bytes,
+        data: &Reader,
+        out: &mut VecDeque<Command>,
+    ) {
+        if crc32c(&bytes) != crc || self.repairs.open.get(&key).is_none_or(|r| r.crc != crc) {
+            return;
+        }
+        let Some(repair) = self.repairs.open.remove(&key) else {
+            return;
+        };
+        let is_damaged =
+            |held: &Found| matches!(held, Found::File(Held::There { crc: c, .. }) if *c == crc);
+        if is_damaged(&self.replica.find(&key, data)) {
+            let content = Content::Data {
+                bytes: bytes.clone(),
+                crc,
+            };
+            self.replica.restore(key, content);
+            self.has_applied = true;
+            self.repairs.done += 1;
+        }
+        for (id, nth) in repair.waits {
+            self.part_is_here(id, nth, Some(bytes.clone()), out);
+        }
+    }
+
+    /// A tick has gone: nobody has what was asked for long ago.
+    pub(super) fn repairs_tick(&mut self, out: &mut VecDeque<Command>) {
+        if self.repairs.open.is_empty() {
+            return;
+        }
+        let all = std::mem::take(&mut self.repairs.open);
+        for (key, mut repair) in all {
+            repair.ticks += 1;
+            if repair.ticks > GIVE_UP_TICKS {
+                self.give_repair_up(&repair, out);
+            } else {
+                self.repairs.open.insert(key, repair);
+            }
+        }
+    }
+
+    fn give_repair_up(&mut self, repair: &Repair, out: &mut VecDeque<Command>) {
+        for &(id, nth) in &repair.waits {
+            self.part_is_here(id, nth, None, out);
+        }
+    }
+}
