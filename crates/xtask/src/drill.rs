@@ -300,7 +300,7 @@ impl<'a> Part<'a> {
 
     fn cut_leader(&mut self, nth: u32) -> Result<(), String> {
         let leader = self.cluster.leader()?;
-        let cut = Cut::ALL[nth as usize % Cut::ALL.len()];
+        let cut = Cut::ALL[(nth as usize - 1) % Cut::ALL.len()];
         let address = self.cluster.address(leader).ok_or("no address")?;
         let space = Net::store(leader);
         let volume_bytes = self.arguments.volume_mib << 20;

@@ -109,7 +109,7 @@ impl Cluster {
         text + &format!(
             "[[volume]]\nid = 1\nname = \"{VOLUME}\"\nsize = \"{volume_bytes}\"\ngroups = [{}]\n\
              [nbd]\nlisten = \"unix:{}\"\n\
-             [storage]\ncapacity = \"{capacity}\"\nlog = \"64M\"\ncheckpoint = \"4M\"\n",
+             [storage]\ncapacity = \"{capacity}\"\nlog = \"64M\"\n",
             all.join(", "),
             self.socket().display()
         )
@@ -291,19 +291,17 @@ impl Cluster {
         (!committed.is_empty()).then_some(committed)
     }
 
-    /// Waits until all stores have what is committed now.
+    /// Waits until each store has what was committed a moment ago, while clients go on.
     pub(super) fn catch_up(&self) -> Result<(), String> {
         let mut goal = None;
         self.wait("all stores have caught up", |c| {
-            if goal.is_none() {
-                goal = c.committed();
-            }
-            let Some(goal) = &goal else { return false };
+            let before = std::mem::replace(&mut goal, c.committed());
+            let Some(before) = before else { return false };
             (1..=STORES).all(|store| {
                 let Some(status) = c.status(store) else {
                     return false;
                 };
-                goal.iter().all(|(id, most)| {
+                before.iter().all(|(id, most)| {
                     let groups = status["groups"].as_array().into_iter().flatten();
                     let mut of = groups.filter(|g| g["group"] == *id);
                     of.any(|g| g["applied"].as_u64() >= Some(*most))
