@@ -11,6 +11,7 @@ mod bench_requests;
 mod bench_sustained;
 mod benchmark_sh;
 mod counts;
+mod drill;
 mod driver;
 mod fuzz;
 mod generate;

@@ -95,12 +95,19 @@ impl Cluster {
 
     /// The same, with other lines for `[storage]`.
     pub(crate) fn start_with(storage: &str) -> Self {
+        Self::start_on(storage, None)
+    }
+
+    /// The same; the third store may be in a directory elsewhere.
+    pub(crate) fn start_on(storage: &str, third: Option<&Path>) -> Self {
         let dir = folder();
         let ports = free_ports(7);
         let mut text = "cluster = \"0d1c5c2e-9d3a-4f4b-8a64-0d6f2f0c7a11\"\n".to_owned();
         for id in 1..=3 {
+            let own = PathBuf::from(format!("store-{id}"));
+            let at = third.filter(|_| id == 3).unwrap_or(&own).display();
             text.push_str(&format!(
-                "[[store]]\nid = {id}\ndir = \"store-{id}\"\naddress = \"127.0.0.1:{}\"\nmetrics = \"127.0.0.1:{}\"\n",
+                "[[store]]\nid = {id}\ndir = \"{at}\"\naddress = \"127.0.0.1:{}\"\nmetrics = \"127.0.0.1:{}\"\n",
                 ports[id - 1],
                 ports[id + 2]
             ));
@@ -194,11 +201,21 @@ impl Cluster {
         child.wait().unwrap();
     }
 
+    /// Sends a signal.
+    pub(crate) fn signal(&self, name: &str, signal: &str) {
+        let pid = self.children[name].id().to_string();
+        tool(Path::new("/bin/kill"), &[signal, &pid]);
+    }
+
     /// SIGTERM: how it ended.
     pub(crate) fn end(&mut self, name: &str) -> Option<i32> {
+        self.signal(name, "-TERM");
+        self.ended(name)
+    }
+
+    /// Waits until a process has ended: how.
+    pub(crate) fn ended(&mut self, name: &str) -> Option<i32> {
         let mut child = self.children.remove(name).unwrap();
-        let pid = child.id().to_string();
-        tool(Path::new("/bin/kill"), &["-TERM", &pid]);
         let mut status = None;
         wait_for("a process ends", || {
             status = child.try_wait().unwrap();
@@ -243,6 +260,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         for (name, child) in &mut self.children {
+            // SIGKILL ends one that is stopped, too.
             drop(child.kill());
             drop(child.wait());
             if std::thread::panicking() {

@@ -5,8 +5,12 @@
     reason = "a test fails by panicking and prints what it skips"
 )]
 
+mod bad;
 mod cluster;
 mod dev;
+mod disks;
 mod files;
 mod loads;
+mod mounts;
 mod strangers;
+mod tools;

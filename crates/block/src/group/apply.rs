@@ -234,6 +234,21 @@ impl Replica {
         self.dirty.is_flying(key)
     }
 
+    /// The entry that wrote a block last, if it is not durable in the data file.
+    pub fn newest(&self, key: &Key) -> Option<Index> {
+        self.dirty.newest(key)
+    }
+
+    /// Whether nothing waits to be written back.
+    pub fn is_clean(&self) -> bool {
+        self.dirty.is_empty() && !self.dirty.is_in_round() && self.dirty.is_settled()
+    }
+
+    /// Whether blocks of a copy come.
+    pub fn is_copying(&self) -> bool {
+        self.is_copying
+    }
+
     /// A block is in its place, as the entry at `index` wrote it.
     pub fn placed(&mut self, key: &Key, index: Index) {
         self.dirty.placed(key, index);

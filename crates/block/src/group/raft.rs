@@ -152,6 +152,8 @@ pub struct Node {
     silent: usize,
     /// The election timeout, and for which term, role and leader it was drawn.
     timeout: (usize, u64, StateRole, u64),
+    /// The term in which the leader was last to be transferred; 0: none.
+    transfer_term: u64,
     /// The leader's round, and the latest that others have answered.
     round: u64,
     rounds: BTreeMap<u64, u64>,
@@ -328,6 +330,7 @@ impl Node {
         let best = self.members.voters.iter().copied();
         if let Some(best) = best.max_by_key(|&id| (matched(id), id)) {
             self.raw.transfer_leader(best);
+            self.transfer_term = self.raw.raft.term;
         }
     }
 
@@ -348,6 +351,7 @@ impl Node {
             return Err(Refused::Invalid("only a voter can lead"));
         }
         self.raw.transfer_leader(to);
+        self.transfer_term = self.raw.raft.term;
         Ok(())
     }
 
@@ -465,9 +469,9 @@ impl Node {
         self.role() == Role::Leader && self.raw.raft.apply_to_current_term()
     }
 
-    /// Whether a transfer of the leader is on its way.
+    /// Whether a transfer of the leader was begun in this term. It may arrive long after it was given up.
     pub fn is_transferring(&self) -> bool {
-        self.raw.raft.lead_transferee.is_some()
+        self.raw.raft.lead_transferee.is_some() || self.transfer_term == self.raw.raft.term
     }
 
     /// Bytes that are proposed and not committed.

@@ -403,6 +403,16 @@ impl RaftLog {
         let mut all = Vec::new();
         if current.sequence == 0 {
             all = self.groups.states();
+            // Of entries in batches that are written again later it is not durable that they are committed.
+            for later in self.again.iter().flat_map(|lost| &lost.items) {
+                let before = Index(later.index.0.saturating_sub(1));
+                let of = |i: &&mut Item| i.kind == Kind::HardState && i.group == later.group;
+                if later.kind == Kind::Entry
+                    && let Some(hard) = all.iter_mut().find(of)
+                {
+                    hard.index = hard.index.min(before);
+                }
+            }
         }
         let states = all.len();
         all.extend(items.iter().cloned());

@@ -43,6 +43,8 @@ const HELD_BYTES_MAX: u64 = 32 << 20;
 /// The most changes of clients that wait for room, and their bytes.
 const PENDING_MAX: usize = 8192;
 const PENDING_BYTES_MAX: u64 = 64 << 20;
+/// The most writes to their place that wait for others.
+const IN_PLACE_MAX: usize = 4096;
 /// How full the log may be with entries that are kept for followers that lag.
 const KEPT_FILL_MAX: f64 = 0.5;
 /// How full the log may be while it is kept for copies.
@@ -374,7 +376,8 @@ impl Core {
 
     /// Whether clients and leaders must wait until something is written.
     fn is_full(&self) -> bool {
-        self.is_blocked || self.held.bytes() >= HELD_BYTES_MAX
+        let in_place: usize = self.members.values().map(Member::waiting_in_place).sum();
+        self.is_blocked || self.held.bytes() >= HELD_BYTES_MAX || in_place >= IN_PLACE_MAX
     }
 
     /// A peer's message. One that cannot be is dropped: the peer is broken, and not this store. Entries for
@@ -395,12 +398,15 @@ impl Core {
                 entries.truncate(fit);
                 payloads.truncate(fit);
             }
-            // The leader says it again.
-            Body::Copy { step, .. } if is_full && matches!(step, CopyStep::Blocks { .. }) => {
-                return Ok(());
-            }
+            // The leader says it again. Blocks need no room in the log, and a copy makes some when it ends.
+            Body::Copy { step, .. } => match step {
+                CopyStep::Blocks { .. } if self.dirty_bytes() >= dirty_max => return Ok(()),
+                CopyStep::Offer if self.is_blocked => return Ok(()),
+                _ => {}
+            },
             _ => {}
         }
+        self.came += payloads.iter().map(|p| p.len() as u64).sum::<u64>();
         let Some(member) = self.members.get_mut(&group) else {
             return Ok(());
         };
@@ -605,13 +611,14 @@ impl Core {
             return;
         }
         let state = self.state(now);
-        let in_rounds = self.members.values().filter(|m| m.is_in_round()).count();
+        let goes_on = |m: &&Member| m.is_in_round() && m.may_mark();
+        let in_rounds = self.members.values().filter(goes_on).count();
         let speed = if in_rounds > 0 {
             self.policy.speed(&state)
         } else if let Some(speed) = self.policy.due(&state) {
             self.last_flush = now;
             speed
-        } else if self.is_blocked {
+        } else if self.is_blocked || self.members.values().any(Member::wants_write_back) {
             // Nothing else makes room.
             Speed::Full
         } else {
@@ -622,7 +629,7 @@ impl Core {
         } else {
             self.members.len()
         };
-        let bytes_max = self.policy.part_bytes() / sharers.max(1) as u64;
+        let bytes_max = self.policy.part_bytes(speed) / sharers.max(1) as u64;
         let members = self.members.values_mut();
         let marked = members.filter_map(|m| m.mark(bytes_max, in_rounds == 0));
         let marked: Vec<Marked> = marked.collect();

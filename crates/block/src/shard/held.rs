@@ -11,6 +11,9 @@ use crate::raftlog::batch::{self, Item};
 /// A group gives so many bytes in its turn, at least one item.
 const TURN_BYTES: u64 = 1 << 20;
 
+/// The same where they have no payloads, as there may be little room for them.
+const SMALL_BYTES: u64 = 32 << 10;
+
 /// Items of a group that go to one batch.
 #[derive(Debug)]
 struct Part {
@@ -49,7 +52,12 @@ impl Held {
         let mut part = Part::empty();
         for item in items {
             let bytes = batch::bytes(std::slice::from_ref(&item), 1);
-            if !part.items.is_empty() && part.bytes + bytes > TURN_BYTES {
+            let most = if part.has_payloads || !item.payload.is_empty() {
+                TURN_BYTES
+            } else {
+                SMALL_BYTES
+            };
+            if !part.items.is_empty() && part.bytes + bytes > most {
                 self.push_part(group, std::mem::replace(&mut part, Part::empty()));
             }
             part.has_payloads |= !item.payload.is_empty();
@@ -79,7 +87,8 @@ impl Held {
                 continue;
             };
             let fits = |p: &&mut Part| {
-                (with_payloads || !p.has_payloads) && (bytes == 0 || bytes + p.bytes <= bytes_max)
+                let is_first = bytes == 0 && with_payloads;
+                (with_payloads || !p.has_payloads) && (is_first || bytes + p.bytes <= bytes_max)
             };
             let Some(part) = queue.front_mut().filter(fits).map(Part::take) else {
                 continue;

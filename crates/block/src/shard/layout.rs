@@ -7,6 +7,7 @@
 //!   data    slots of one chunk each
 //! ```
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -79,7 +80,7 @@ impl Make {
 /// Makes a store in `dir`, which is made too, or is empty. `said` is told the bytes of the log that are
 /// written so far.
 ///
-/// Errors: something is there; the file system cannot hold a store.
+/// Errors: something is there; the file system cannot hold a store. Nothing is left then.
 pub fn make(
     fs: &Arc<dyn FileSystem>,
     dir: &Path,
@@ -87,11 +88,53 @@ pub fn make(
     said: &mut dyn FnMut(u64),
 ) -> Result<()> {
     what.check()?;
-    io::create_dirs(&**fs, dir)?;
+    let is_new = !fs.exists(dir)?;
+    io::create_dirs(&**fs, dir).map_err(read_only)?;
+    check_empty(&**fs, dir)?;
+    let made = unit_of(&**fs, dir, what.allow_in_memory).and_then(|unit| {
+        let made = fill(fs, dir, what, unit, said);
+        made.inspect_err(|_| clear(&**fs, dir))
+    });
+    made.map_err(|e| {
+        if is_new {
+            drop(fs.remove_dir(dir));
+        }
+        on_such_a_disk(e, what)
+    })
+}
+
+/// Errors: a store is there, or what was one. What a `make` has left that was killed is of no account.
+fn check_empty(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
     if fs.exists(&dir.join(STORE))? {
-        return Err(Error::invalid_argument("there is a store already").file(dir.join(STORE)));
+        return Err(Error::invalid_argument("there is a store already")
+            .file(dir.join(STORE))
+            .hint("open it, or choose another directory"));
     }
-    let unit = unit_of(&**fs, dir, what.allow_in_memory)?;
+    let (log, data) = (dir.join(LOG), dir.join(DATA));
+    let left = if fs.exists(&log)? {
+        let names = fs.list(&log)?;
+        let used = |n: &&OsString| n.as_encoded_bytes().ends_with(b".log");
+        names.iter().find(used).map(|n| log.join(n))
+    } else {
+        // The log is made before it.
+        fs.exists(&data)?.then_some(data)
+    };
+    left.map_or(Ok(()), |file| {
+        Err(
+            Error::corruption("there is a part of a store whose file STORE is missing")
+                .file(file)
+                .hint("bring STORE back, or choose another directory"),
+        )
+    })
+}
+
+fn fill(
+    fs: &Arc<dyn FileSystem>,
+    dir: &Path,
+    what: &Make,
+    unit: u32,
+    said: &mut dyn FnMut(u64),
+) -> Result<()> {
     Files::make(
         fs,
         &dir.join(LOG),
@@ -116,6 +159,43 @@ pub fn make(
     };
     superblock.write(&*store)?;
     fs.sync_dir(dir)
+}
+
+/// Removes what a `make` that failed has left. What cannot be removed stays: the error that is told is the first.
+fn clear(fs: &dyn FileSystem, dir: &Path) {
+    let log = dir.join(LOG);
+    let mut files = vec![dir.join(STORE), dir.join(DATA)];
+    files.extend(
+        fs.list(&log)
+            .unwrap_or_default()
+            .iter()
+            .map(|n| log.join(n)),
+    );
+    for file in files {
+        drop(fs.remove(&file));
+    }
+    drop(fs.remove_dir(&log));
+}
+
+/// An error of a `make`, with what to do about the disk.
+fn on_such_a_disk(e: Error, what: &Make) -> Error {
+    let mib = what.bytes().div_ceil(1 << 20);
+    match e.kind() {
+        ErrorKind::NoSpace => e.hint(format!(
+            "the store takes {mib} MiB: choose a larger disk, or make capacity or log smaller"
+        )),
+        _ => read_only(e),
+    }
+}
+
+/// An error with the remedy, if it comes from a file system that nothing can be written to.
+fn read_only(e: Error) -> Error {
+    let source = std::error::Error::source(&e).and_then(|s| s.downcast_ref::<std::io::Error>());
+    if source.is_some_and(|s| s.kind() == std::io::ErrorKind::ReadOnlyFilesystem) {
+        return e
+            .hint("the file system is read-only: see dmesg, check it, and mount it for writing");
+    }
+    e
 }
 
 /// What the device under `dir` writes as a whole. Errors: no store can be there.
@@ -184,7 +264,10 @@ impl Store {
                 .file(dir)
                 .hint("make one, or mount its disk"));
         }
-        let lock = fs.lock(&dir.join(LOCK))?;
+        let lock = fs.lock(&dir.join(LOCK)).map_err(|e| match e.kind() {
+            ErrorKind::Busy => e.hint("another process has the store open: end it first"),
+            _ => read_only(e),
+        })?;
         let superblock_file = fs.open(&path, OpenHow::UPDATE)?;
         let superblock = Superblock::read(&*superblock_file)?;
         if superblock.cluster != cluster {
@@ -192,7 +275,8 @@ impl Store {
                 "the store is of cluster {}, and not of {cluster}",
                 superblock.cluster
             ))
-            .file(path));
+            .file(path)
+            .hint("see `cluster` in the cluster file, and the store's directory"));
         }
         let options = raftlog::Options {
             store: superblock.store,

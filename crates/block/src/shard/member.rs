@@ -108,6 +108,8 @@ pub struct Member {
     in_place: InPlaceWrites,
     /// Blocks that are asked of other replicas.
     repairs: Repairs,
+    /// Counts the notes of copies.
+    notes: u64,
     /// Who is to be told that a copy may come.
     answers: Vec<(u64, Copy)>,
     copies_begun: u64,
@@ -167,6 +169,7 @@ impl Member {
             first_members: a.members.clone(),
             giving: BTreeMap::new(),
             taking: None,
+            notes: 0,
             repairs: Repairs::default(),
             in_place: InPlaceWrites::new(apply_sync == ApplySync::Odsync),
             answers: Vec::new(),
@@ -269,8 +272,8 @@ impl Member {
     }
 
     pub(super) fn persisted(&mut self, number: u64, out: &mut VecDeque<Command>) {
-        if number == copies::NOTE {
-            return self.noted();
+        if number >= copies::NOTE {
+            return self.noted(number);
         }
         for outgoing in self.node.persisted(number) {
             let group = self.group;
@@ -297,9 +300,15 @@ impl Member {
         Some(marked)
     }
 
+    /// Writes to their place that wait for others.
+    pub(super) fn waiting_in_place(&self) -> usize {
+        self.in_place.waiting()
+    }
+
     /// Changes of clients that are on their way.
     pub(super) fn changes(&self) -> usize {
-        self.waiting.len() + self.reading.len()
+        let merges = self.reading.values().filter(|r| r.is_merge());
+        self.waiting.len() + merges.count()
     }
 
     pub(super) fn settle(
@@ -648,6 +657,9 @@ impl Member {
             Err(reason) => {
                 if let Some(lock) = lock {
                     self.locks.end(lock);
+                    for key in lock.range.keys().take(1) {
+                        self.new_chunks.remove(&ChunkKey::of(self.group, &key));
+                    }
                 }
                 refuse(out, client, request.id, reason);
             }

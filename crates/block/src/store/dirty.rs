@@ -88,6 +88,17 @@ struct Entry {
     flying: bool,
 }
 
+/// A round of write-back.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    /// What it covers.
+    through: Index,
+    /// The last block of it that was marked.
+    last: Option<Key>,
+    /// Nothing is left of it but what is on its way.
+    is_last: bool,
+}
+
 /// The dirty map of one replica.
 #[derive(Debug)]
 pub struct Dirty {
@@ -101,9 +112,9 @@ pub struct Dirty {
     slot: Option<SyncSlot>,
     /// What the entries on their way begin with.
     from: Option<Index>,
-    /// What the round covers that is under way, and the last block of it that was marked.
-    round: Option<(Index, Option<Key>)>,
-    /// Blocks of a copy come: they stand behind what is applied.
+    /// The round that is under way.
+    round: Option<Round>,
+    /// Blocks of a copy come.
     is_copying: bool,
     bytes: u64,
 }
@@ -213,8 +224,8 @@ impl Dirty {
             return false;
         }
         self.applied = self.synced();
-        self.is_copying = true;
         self.round = None;
+        self.is_copying = true;
         self.blocks.clear();
         self.firsts.clear();
         self.bytes = 0;
@@ -241,8 +252,8 @@ impl Dirty {
             return false;
         }
         self.applied = through.max(self.applied);
-        self.is_copying = false;
         self.round = None;
+        self.is_copying = false;
         true
     }
 
@@ -260,6 +271,11 @@ impl Dirty {
     /// entry had written it.
     pub fn restore(&mut self, key: Key, content: Content, term: Term) {
         self.put(key, content, (self.applied, term), self.applied);
+    }
+
+    /// The entry that wrote a block last, if it is here.
+    pub fn newest(&self, key: &Key) -> Option<Index> {
+        self.blocks.get(key).map(|e| e.newest.index)
     }
 
     /// Whether a block is on its way to the data file.
@@ -286,29 +302,35 @@ impl Dirty {
     pub fn mark(&mut self, bytes_max: u64) -> Option<Marked> {
         let slot = self.slot.take()?;
         let synced = self.synced();
-        let (through, from) = self.round.unwrap_or((self.applied, None));
-        let until = Index(through.0 + u64::from(self.is_copying));
-        let from = from.map_or(Bound::Unbounded, Bound::Excluded);
-        let (mut writes, mut bytes, mut last) = (Vec::new(), 0, None);
-        let mut is_last = true;
+        let mut round = self.round.unwrap_or(Round {
+            through: self.applied,
+            last: None,
+            is_last: false,
+        });
+        let from = round.last.map_or(Bound::Unbounded, Bound::Excluded);
+        let (mut writes, mut bytes) = (Vec::new(), 0);
+        round.is_last = true;
         for (key, entry) in self.blocks.range_mut((from, Bound::Unbounded)) {
-            let Some(first) = entry.first.filter(|first| *first <= until) else {
+            // What a copy brings lies behind everything that is applied.
+            let counts = |first: &Index| self.is_copying || *first <= round.through;
+            let Some(first) = entry.first.filter(counts) else {
                 continue;
             };
             if bytes >= bytes_max {
-                is_last = false;
+                round.is_last = false;
                 break;
             }
             bytes += BLOCK as u64;
-            last = Some(*key);
+            round.last = Some(*key);
             entry.first = None;
             entry.flying = true;
             writes.push(entry.newest.clone());
             self.from = Some(self.from.map_or(first, |from| from.min(first)));
             forget(&mut self.firsts, first);
         }
-        self.round = Some((through, last.or(self.round.and_then(|(_, key)| key))));
-        Some(slot.mark(if is_last { through } else { synced }, writes))
+        self.round = Some(round);
+        let covers_all = round.is_last && !self.is_copying;
+        Some(slot.mark(if covers_all { round.through } else { synced }, writes))
     }
 
     /// Whether a round has begun, and not all of it is marked and settled.
@@ -335,10 +357,7 @@ impl Dirty {
         });
         self.slot = Some(slot);
         self.from = None;
-        if self
-            .round
-            .is_some_and(|(through, _)| through == ticket.through())
-        {
+        if self.round.is_some_and(|round| round.is_last) {
             self.round = None;
         }
     }

@@ -115,10 +115,12 @@ impl Policy {
     }
 
     /// The most bytes of a part of a round: a snapshot writes everything at once.
-    pub fn part_bytes(&self) -> u64 {
-        match self.apply_sync {
-            ApplySync::Background => PART_BYTES,
-            ApplySync::Snapshot | ApplySync::Odsync => u64::MAX,
+    /// One that is paced takes about a second, so that the next may be faster.
+    pub fn part_bytes(&self, speed: Speed) -> u64 {
+        match (self.apply_sync, speed) {
+            (ApplySync::Background, Speed::Full) => PART_BYTES,
+            (ApplySync::Background, Speed::Paced(rate)) => rate.clamp(1 << 20, PART_BYTES),
+            (ApplySync::Snapshot | ApplySync::Odsync, _) => u64::MAX,
         }
     }
 

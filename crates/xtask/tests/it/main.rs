@@ -5,6 +5,7 @@
 mod bench_block;
 mod bench_device;
 mod bench_page;
+mod drill;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -68,6 +68,7 @@ impl Node {
             waiting: VecDeque::new(),
             first_number: 0,
             given: 0,
+            transfer_term: 0,
             timeout: (0, 0, StateRole::Follower, 0),
             round: 0,
             rounds: BTreeMap::new(),
@@ -95,6 +96,8 @@ impl Node {
         let applied = found.map_or(Index(0), |g| g.synced().0);
         let numbers = self.first_number + self.given;
         let id = self.id();
+        // Also where the group was new when the store was opened.
+        self.config.silent_ticks = self.config.election_ticks;
         let mut next = Self::open(self.group, id, members, log, applied, self.config.clone())?;
         next.first_number = numbers;
         next.told = self.told;

@@ -224,7 +224,12 @@ impl Node {
                 match self.payload(entry, log) {
                     Ok(payload) => payloads.push(payload),
                     Err(e) => {
-                        ready.unreadable.push(e);
+                        // Where the log was cut since raft has built the message, the follower needs a copy: it says
+                        // so when it misses the entries.
+                        let group = log.groups().get(self.group);
+                        if group.is_some_and(|g| entry.index >= g.first().0) {
+                            ready.unreadable.push(e);
+                        }
                         return None;
                     }
                 }

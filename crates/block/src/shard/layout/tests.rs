@@ -58,7 +58,10 @@ fn a_store_is_made_and_opened_again() {
     write(&mut first, 1);
     let number = first.log.file_number();
     let second = open(&at).unwrap_err().to_string();
-    assert!(second.contains("LOCK"), "{second}");
+    assert!(
+        second.contains("LOCK") && second.contains("end it first"),
+        "{second}"
+    );
     drop(first);
     let again = open(&at).unwrap();
     assert!(again.log.file_number() > number);
@@ -85,7 +88,11 @@ fn what_is_no_store_or_another_is_refused() {
         .to_string();
     assert!(e.contains("a store already"), "{e}");
     let other = Store::open(&fs, &a, Uuid([8; 16]), 2, 1).unwrap_err();
-    assert!(other.to_string().contains("of cluster 07070707"), "{other}");
+    let other = other.to_string();
+    assert!(
+        other.contains("of cluster 07070707") && other.contains("cluster file"),
+        "{other}"
+    );
     // The logs are swapped.
     let away = dir.path().join("away");
     for (from, to) in [
@@ -188,4 +195,49 @@ fn memory_is_no_place_for_a_store() {
     };
     let e = make(&Posix::shared(), dir.path(), &careful, &mut |_| ()).unwrap_err();
     assert!(e.to_string().contains("lives in memory"), "{e}");
+    // What was not made is not there; what was there stays.
+    let at = dir.path().join("new");
+    assert!(make(&Posix::shared(), &at, &careful, &mut |_| ()).is_err());
+    assert!(!at.exists() && dir.path().exists());
+}
+
+/// Without `STORE` the rest would be taken for nothing, and written over.
+#[test]
+fn what_is_left_of_a_store_is_not_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    new(dir.path(), 1);
+    write(&mut open(dir.path()).unwrap(), 1);
+    std::fs::remove_file(dir.path().join(STORE)).unwrap();
+    let again = || {
+        let e = make(&Posix::shared(), dir.path(), &what(2), &mut |_| ());
+        e.unwrap_err().to_string()
+    };
+    let e = again();
+    assert!(e.contains(".log") && e.contains("bring STORE back"), "{e}");
+    let log = dir.path().join(LOG);
+    std::fs::remove_dir_all(&log).unwrap();
+    let e = again();
+    assert!(e.contains("data") && e.contains("bring STORE back"), "{e}");
+    // A `make` that was killed has left spare files, which are made again.
+    std::fs::create_dir(&log).unwrap();
+    std::fs::write(log.join("spare-0"), "half").unwrap();
+    new(dir.path(), 2);
+    assert_eq!(open(dir.path()).unwrap().store.uuid(), Uuid([2; 16]));
+}
+
+#[test]
+fn a_data_file_that_is_missing_or_cut_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    new(dir.path(), 1);
+    drop(open(dir.path()).unwrap());
+    let data = dir.path().join(DATA);
+    std::fs::rename(&data, dir.path().join("away")).unwrap();
+    let e = open(dir.path()).unwrap_err().to_string();
+    assert!(e.contains("data"), "{e}");
+    std::fs::write(&data, vec![0; 4096]).unwrap();
+    let e = open(dir.path()).unwrap_err().to_string();
+    assert!(
+        e.contains("the file has 4096") && e.contains("another store's"),
+        "{e}"
+    );
 }

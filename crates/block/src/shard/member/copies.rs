@@ -47,8 +47,10 @@ const AGAIN_TICKS: u32 = 5;
 const GIVE_UP_TICKS: u32 = 100;
 /// Bytes that a follower keeps in memory; beyond that it answers nothing.
 const TAKEN_BYTES_MAX: u64 = 32 << 20;
-/// The number under which the note of a copy is told to be durable.
-pub(super) const NOTE: u64 = u64::MAX;
+/// The numbers under which notes of copies are told to be durable begin here.
+pub(super) const NOTE: u64 = 1 << 63;
+/// Bytes of a copy behind which they are written back.
+const WRITTEN_BACK_BYTES: u64 = 8 << 20;
 
 /// A copy that a leader makes for a follower.
 #[derive(Debug)]
@@ -78,7 +80,7 @@ pub(super) struct Taking {
 #[derive(Debug, PartialEq, Eq)]
 enum Stage {
     /// Something is on its way to the data file, or the note to the log.
-    Offered { is_noted: bool },
+    Offered { note: Option<u64> },
     /// Blocks come.
     Open,
     /// All have come: the state at the end.
@@ -397,9 +399,12 @@ impl Member {
         if copy.through <= self.replica.synced() {
             return self.say(leader, copy, CopyStep::Done, vec![], out);
         }
+        if !self.node.may_reopen() {
+            return;
+        }
         let is_closing = |t: &Taking| matches!(t.stage, Stage::Closing | Stage::Durable);
         if !self.taking.as_ref().is_some_and(is_closing) {
-            let stage = Stage::Offered { is_noted: false };
+            let stage = Stage::Offered { note: None };
             self.taking = Some(Taking {
                 leader,
                 copy,
@@ -409,10 +414,9 @@ impl Member {
     }
 
     /// The note of a copy is durable.
-    pub(super) fn noted(&mut self) {
+    pub(super) fn noted(&mut self, number: u64) {
         if let Some(taking) = &mut self.taking
-            && let Stage::Offered { is_noted } = &mut taking.stage
-            && *is_noted
+            && taking.stage == (Stage::Offered { note: Some(number) })
         {
             taking.stage = Stage::Open;
             let (leader, copy) = (taking.leader, taking.copy);
@@ -455,13 +459,17 @@ impl Member {
         };
         let copy = taking.copy;
         match &mut taking.stage {
-            Stage::Offered { is_noted: false } => {
-                if !self.replica.begin_copy() {
+            Stage::Offered { note: None } => {
+                // All that it has is in the data file, and its checkpoint keeps little of the log.
+                let is_idle = self.replica.is_clean() || self.replica.is_copying();
+                if !is_idle || !self.in_place.is_idle() || !self.replica.begin_copy() {
                     return Ok(None);
                 }
-                taking.stage = Stage::Offered { is_noted: true };
+                self.notes += 1;
+                let number = NOTE | self.notes;
+                taking.stage = Stage::Offered { note: Some(number) };
                 self.has_applied = false;
-                return Ok(Some((NOTE, note(self.group, copy))));
+                return Ok(Some((number, note(self.group, copy))));
             }
             Stage::Ended(state) => {
                 if self.replica.end_copy((copy.through, copy.term), state)? {
@@ -478,7 +486,8 @@ impl Member {
                 }
             }
             Stage::Off => {
-                if !self.replica.is_settled() || !self.node.may_reopen() {
+                let is_idle = self.replica.is_settled() && self.in_place.is_idle();
+                if !is_idle || !self.node.may_reopen() {
                     return Ok(None);
                 }
                 let again = Self::replica_of(self.group, &self.first_members, log)?;
@@ -495,10 +504,26 @@ impl Member {
     }
 
     /// Whether write-back may take what is dirty.
-    pub(super) fn may_mark(&self) -> bool {
-        self.taking
-            .as_ref()
-            .is_none_or(|t| matches!(t.stage, Stage::Open | Stage::Closing))
+    pub(in super::super) fn may_mark(&self) -> bool {
+        let may = |t: &Taking| {
+            matches!(
+                t.stage,
+                Stage::Offered { note: None } | Stage::Open | Stage::Closing
+            )
+        };
+        self.taking.as_ref().is_none_or(may)
+    }
+
+    /// Whether a copy waits for what is dirty to be written back.
+    pub(in super::super) fn wants_write_back(&self) -> bool {
+        let Some(taking) = &self.taking else {
+            return false;
+        };
+        let most = match taking.stage {
+            Stage::Offered { note: None } | Stage::Closing => 0,
+            _ => WRITTEN_BACK_BYTES,
+        };
+        self.has_applied && self.may_mark() && self.replica.dirty_bytes() >= most
     }
 
     /// The leader of the copy that this follower gets.

@@ -47,6 +47,16 @@ impl InPlaceWrites {
         }
     }
 
+    /// Whether none is on its way, and none waits.
+    pub(super) fn is_idle(&self) -> bool {
+        self.open.is_empty() && self.queue.is_empty()
+    }
+
+    /// How many wait for others.
+    pub(super) fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
     /// Whether a write-back may begin; if not, it may soon.
     pub(super) fn may_mark(&mut self) -> bool {
         self.holds = !self.open.is_empty();
@@ -90,6 +100,12 @@ impl Member {
             if self.in_place.holds || !writing.range.keys().all(|k| is_free(&k)) {
                 waits.extend(writing.range.keys());
                 later.push_back(writing);
+                continue;
+            }
+            // A newer one has come, or all was written back meanwhile: this one would arrive behind that.
+            let is_newest = |k: &Key| self.replica.newest(k) == Some(writing.index);
+            if !writing.range.keys().all(|k| is_newest(&k)) {
+                answer(&writing, out);
                 continue;
             }
             let first = writing.range.keys().next();

@@ -1,0 +1,192 @@
+//! What is in a store's way, by its users or its disk: an error that names the thing and the remedy, and everything
+//! else goes on.
+
+use std::path::Path;
+use std::process::Output;
+use std::time::Duration;
+
+use base::clock::SystemClock;
+
+use crate::cluster::{Cluster, find, folder, run, tool, wait_for};
+use crate::disks::{Disk, can_mount, sh};
+
+/// A cluster of one store in a directory.
+fn file_of(folder: &Path, store: &Path, storage: &str) -> String {
+    let text = format!(
+        "cluster = \"0d1c5c2e-9d3a-4f4b-8a64-0d6f2f0c7a11\"\n[[store]]\nid = 1\ndir = \"{}\"\n\
+         address = \"127.0.0.1:0\"\n[storage]\n{storage}",
+        store.display()
+    );
+    let path = folder.join("cluster.toml");
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn chunk(file: &str, more: &[&str]) -> Output {
+    run(&[&["chunk", "--store", "1", "--cluster", file], more].concat())
+}
+
+fn refused(out: &Output, words: &[&str]) {
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(1), "{text}");
+    assert!(words.iter().all(|w| text.contains(w)), "{words:?}: {text}");
+}
+
+#[test]
+fn a_second_opener_is_told_who_has_the_store() {
+    let cluster = Cluster::start();
+    let out = chunk(&cluster.file(), &[]);
+    let pid = cluster.status()["chunks"][0]["pid"].to_string();
+    refused(&out, &["LOCK", &pid, "end it first"]);
+    cluster.wait_until_well();
+}
+
+#[test]
+fn a_store_is_not_made_in_memory() {
+    let Ok(memory) = tempfile::tempdir_in("/dev/shm") else {
+        println!("SKIPPED: no /dev/shm");
+        return;
+    };
+    let store = memory.path().join("store");
+    let file = file_of(memory.path(), &store, "capacity = \"64M\"\nlog = \"32M\"\n");
+    let out = chunk(&file, &["--make"]);
+    refused(&out, &["lives in memory", "on a disk", "/dev/shm"]);
+    assert!(!store.exists());
+}
+
+/// What does not fit is not made, and nothing of it is left: neither of the log nor, where the log fits, of the data
+/// file.
+#[test]
+fn a_disk_too_small_is_said_and_left_as_it_was() {
+    if !can_mount() {
+        return;
+    }
+    let folder = folder();
+    let disk = Disk::new(96 << 20);
+    let names = |at: &Path| std::fs::read_dir(at).unwrap().count();
+    let before = names(&disk.path());
+    for (storage, mib) in [
+        ("capacity = \"64M\"\nlog = \"256M\"\n", "305 MiB"),
+        ("capacity = \"512M\"\nlog = \"32M\"\n", "530 MiB"),
+    ] {
+        let store = disk.path().join("store");
+        let file = file_of(folder.path(), &store, storage);
+        let out = chunk(&file, &["--make"]);
+        refused(&out, &["No space left", mib, "a larger disk", "store"]);
+        assert!(!store.exists());
+        // The disk's own directory, which was there.
+        let file = file_of(folder.path(), &disk.path(), storage);
+        let out = chunk(&file, &["--make"]);
+        refused(&out, &["No space left"]);
+        assert_eq!(names(&disk.path()), before);
+    }
+}
+
+#[test]
+fn a_store_on_a_disk_that_is_read_only_is_not_opened() {
+    if !can_mount() {
+        return;
+    }
+    let folder = folder();
+    let mut disk = Disk::new(256 << 20);
+    let store = disk.path().join("store");
+    let storage = "capacity = \"64M\"\nlog = \"32M\"\n";
+    // An address that is taken: made, opened, and ended at once.
+    let file = file_of(folder.path(), &store, storage);
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("127.0.0.1:0", "0.0.0.0:0")).unwrap();
+    refused(&chunk(&file, &["--make"]), &["--insecure"]);
+    assert!(store.join("STORE").exists());
+    let file = file_of(folder.path(), &store, storage);
+    let at = disk.path();
+    sh("mount", &["-o", "remount,ro", at.to_str().unwrap()]);
+    refused(&chunk(&file, &[]), &["LOCK", "read-only", "mount it"]);
+    let other = file_of(folder.path(), &at.join("other"), storage);
+    refused(
+        &chunk(&other, &["--make"]),
+        &["other", "read-only", "mount it"],
+    );
+    disk.unmount();
+}
+
+/// The file system of a store finds an error and goes read-only, while a client writes: the store says so and ends,
+/// the volume lives, and when the disk is mended the store comes back.
+#[test]
+fn a_disk_that_goes_read_only_ends_its_store_alone() {
+    let Some(qemu_io) = find("qemu-io", "qemu-utils") else {
+        return;
+    };
+    if !can_mount() {
+        return;
+    }
+    let mut disk = Disk::new(512 << 20);
+    let fault = format!("/sys/fs/ext4/{}/trigger_fs_error", disk.device());
+    if !Path::new(&fault).exists() {
+        println!("SKIPPED: no {fault}: a kernel without it");
+        return;
+    }
+    let at = disk.path().join("store");
+    let mut cluster = Cluster::start_on("log = \"64M\"\ncheckpoint = \"4M\"\n", Some(&at));
+    let io = |cluster: &Cluster, command: &str| {
+        tool(&qemu_io, &["-f", "raw", "-c", command, &cluster.uri()]);
+    };
+    io(&cluster, "write -P 1 0 8M");
+    std::fs::write(&fault, "a test").unwrap();
+    io(&cluster, "write -P 2 0 24M");
+    io(&cluster, "read -P 2 0 24M");
+    assert_eq!(cluster.ended("chunk-3"), Some(1));
+    let said = cluster.said("chunk-3");
+    assert!(
+        said.contains("error: ") && said.to_lowercase().contains("read-only"),
+        "{said}"
+    );
+    disk.unmount();
+    disk.mend();
+    disk.mount("errors=remount-ro");
+    cluster.start_store(3);
+    cluster.wait_until_well();
+    io(&cluster, "read -P 2 0 24M");
+    // Before its disk goes.
+    drop(cluster);
+}
+
+/// A leader that is stopped for ten seconds has lost its groups; what it thought is not what it says afterwards.
+#[test]
+fn a_leader_that_was_stopped_serves_nothing_old() {
+    let Some(qemu_io) = find("qemu-io", "qemu-utils") else {
+        return;
+    };
+    let cluster = Cluster::start();
+    let clock = SystemClock::shared();
+    let io = |commands: &[&str]| {
+        let mut args = vec!["-f", "raw"];
+        for command in commands {
+            args.extend(["-c", command]);
+        }
+        let uri = cluster.uri();
+        args.push(&uri);
+        tool(&qemu_io, &args);
+    };
+    io(&["write -P 1 0 4M"]);
+    let leader = cluster.leader(1);
+    let name = format!("chunk-{leader}");
+    let stopped_at = clock.monotonic_nanos();
+    cluster.signal(&name, "-STOP");
+    io(&["write -P 2 0 4M", "read -P 2 0 4M"]);
+    let stopped = Duration::from_nanos(clock.monotonic_nanos() - stopped_at);
+    println!("writes went on after {stopped:?}");
+    clock.sleep(Duration::from_secs(10).saturating_sub(stopped));
+    cluster.signal(&name, "-CONT");
+    for _ in 0..20 {
+        io(&["read -P 2 0 4M"]);
+    }
+    io(&["write -P 3 100 4M", "read -P 3 100 4M", "read -P 2 0 100"]);
+    cluster.wait_until_well();
+    wait_for("all replicas have applied the same", || {
+        let status = cluster.status();
+        let chunks = status["chunks"].as_array().unwrap();
+        let of =
+            |n: usize| -> Vec<_> { chunks.iter().map(|c| &c["groups"][n]["applied"]).collect() };
+        [of(0), of(1)].iter().all(|a| a.iter().all(|b| *b == a[0]))
+    });
+}

@@ -1,0 +1,36 @@
+//! A short form of `soak drill`, without root: a few kills of processes under load.
+
+use std::path::Path;
+use std::process::Command;
+
+/// The program of the same build; built here where it is not there.
+fn program() -> String {
+    let xtask = Path::new(env!("CARGO_BIN_EXE_xtask"));
+    let program = xtask.with_file_name("ironstone-block");
+    if !program.exists() {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        build.args(["build", "--package", "ironstone-block-cli"]);
+        assert!(build.status().unwrap().success());
+    }
+    program.display().to_string()
+}
+
+#[test]
+fn killed_processes_lose_nothing_and_gaps_are_short() {
+    let _alone = crate::alone();
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/drill-test");
+    let output = Command::new(env!("CARGO_BIN_EXE_xtask"))
+        .args(["soak", "drill", "--kills=2", "--partitions=0", "--all=3"])
+        // A debug build on a machine that runs other tests.
+        .args(["--gap-ms=15000", "--volume-mib=64"])
+        .arg(format!("--program={}", program()))
+        .arg(format!("--dir={}", dir.display()))
+        .output()
+        .unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    assert!(output.status.success(), "{text}");
+    assert_eq!(text.matches("linearizable").count(), 2, "{text}");
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0, "{text}");
+}
