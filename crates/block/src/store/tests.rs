@@ -504,3 +504,21 @@ fn blocks_of_a_copy_are_written_back_before_it_ends() {
     assert!(dirty.end_copy(Index(20)));
     assert_eq!(write_back(&mut data, &mut dirty), Index(20));
 }
+
+/// Only the ticket of the last part of a round says that everything is durable which the round covers.
+#[test]
+fn a_part_of_a_round_proves_nothing_of_the_rest() {
+    let disk = Disk::new(1);
+    let mut data = disk.open(1);
+    let mut dirty = Dirty::after(GROUP, Index(10));
+    let blocks = (0..3).map(|block| (key(0, block), content(1)));
+    dirty.apply(Index(11), TERM, blocks);
+    for through in [10, 10, 11] {
+        let marked = dirty.mark(BLOCK as u64).unwrap();
+        let written = data.write_back(vec![marked], &mut |_| ()).unwrap();
+        let (ticket, slot) = written.sync().unwrap().pop().unwrap();
+        assert_eq!(ticket.through(), Index(through));
+        dirty.settle(&ticket, slot);
+        assert_eq!(dirty.synced(), Index(through));
+    }
+}

@@ -785,27 +785,31 @@ fn what_is_answered_in_mode_odsync_is_in_its_place() {
     }
 }
 
+/// Writes a block until a write of it to its place is on its way, and takes that away.
+fn hold_in_place(c: &mut Cluster, client: &mut Client, n: usize) -> (usize, Command) {
+    loop {
+        let request = request(client, write(span(0, 0, 4096), 1));
+        let id = request.id;
+        c.event(n, Event::Request { client: 1, request });
+        while !c.answers.iter().any(|a| a.id == id) {
+            let is_mine = |(by, command): &(usize, Command)| {
+                *by == n && matches!(command, Command::InPlace { .. })
+            };
+            if let Some(at) = c.todo.iter().position(is_mine) {
+                return c.todo.remove(at);
+            }
+            c.turn();
+        }
+    }
+}
+
 /// A write-back that takes a block while a write of it is on its way to its place may come before that, and what is newer
 /// would be written over.
 #[test]
 fn a_write_back_waits_for_writes_to_their_place() {
     let (mut c, mut client) = attached(2);
     let leader = c.leader().unwrap();
-    let asked = request(&mut client, write(span(0, 0, 4096), 1));
-    let event = Event::Request {
-        client: 1,
-        request: asked,
-    };
-    c.event(leader, event);
-    let in_place = loop {
-        let is_mine = |(n, command): &(usize, Command)| {
-            *n == leader && matches!(command, Command::InPlace { .. })
-        };
-        if let Some(at) = c.todo.iter().position(is_mine) {
-            break c.todo.remove(at);
-        }
-        c.turn();
-    };
+    let in_place = hold_in_place(&mut c, &mut client, leader);
     let until = c.now + 2 * c.policy.checkpoint_interval;
     while c.now < until {
         c.turn();
@@ -820,31 +824,17 @@ fn a_write_back_waits_for_writes_to_their_place() {
 fn writes_to_one_place_go_one_behind_the_other() {
     let (mut c, mut client) = attached(2);
     let leader = c.leader().unwrap();
-    let both = [1, 2].map(|byte| Event::Request {
-        client: 1,
-        request: request(&mut client, write(span(0, 0, 4096), byte)),
-    });
-    let now = c.now;
-    c.core(leader).step_all(now, both);
-    while let Some(command) = c.core(leader).next_command() {
-        c.todo.push((leader, command));
-    }
-    let first = loop {
-        let is_mine = |(n, command): &(usize, Command)| {
-            *n == leader && matches!(command, Command::InPlace { .. })
-        };
-        if let Some(at) = c.todo.iter().position(is_mine) {
-            break c.todo.remove(at);
-        }
-        c.turn();
-    };
-    let is_done = |a: &Response| a.outcome == Outcome::Done;
+    let first = hold_in_place(&mut c, &mut client, leader);
+    let request = request(&mut client, write(span(0, 0, 4096), 2));
+    let id = request.id;
+    c.event(leader, Event::Request { client: 1, request });
+    let is_answered = |c: &Cluster| c.answers.iter().any(|a| a.id == id);
     for _ in 0..1000 {
         c.turn();
-        assert!(!c.answers.iter().any(is_done));
+        assert!(!is_answered(&c));
     }
     c.todo.push(first);
-    while c.answers.iter().filter(|a| is_done(a)).count() < 2 {
+    while !is_answered(&c) {
         c.turn();
     }
 }
