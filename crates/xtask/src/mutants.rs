@@ -1,7 +1,8 @@
 //! `cargo xtask mutants`: bugs are planted, and a test must find each.
 //!
-//! A mutant is a text file in `mutants/`: what is planted, which test must fail, and which lines of
-//! which file are replaced. `PLANTED` in the lines instead is whether this mutant is the one.
+//! A mutant is a text file: what is planted, which test must fail, and which lines of which file are
+//! replaced. `PLANTED` in the lines instead is whether this mutant is the one. Those of the engine are in
+//! `mutants/`, those of the block store (`cargo xtask mutants block`) in `mutants/block/`.
 //!
 //! ```text
 //! planted: acknowledged before the sync
@@ -14,6 +15,9 @@
 //!         log.sync()?;
 //!     }
 //! ```
+//!
+//! A bug that takes several places has `file:`, `--- before` and `--- after` for each. One of them has to say
+//! `PLANTED`; the others make room for it, such as a way around a private constructor.
 //!
 //! A line `cfg: loom` says that the test is built with `--cfg loom`: it runs models of what memory orders allow.
 //!
@@ -31,6 +35,9 @@ use crate::{loom, root};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
+    /// Whose mutants
+    #[arg(value_enum, default_value_t = Set::Engine)]
+    set: Set,
     /// Only mutants whose name contains one of these, with commas between
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
@@ -42,8 +49,37 @@ pub(crate) struct Arguments {
     list: bool,
 }
 
+/// Mutants that are run together. All are planted, so that both sets use the same builds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Set {
+    /// The engine and what is below it
+    Engine,
+    /// The block store
+    Block,
+}
+
+impl Set {
+    const ALL: [Self; 2] = [Self::Engine, Self::Block];
+
+    fn dir(self) -> &'static str {
+        match self {
+            Self::Engine => "mutants",
+            Self::Block => "mutants/block",
+        }
+    }
+}
+
+/// Lines of a file that are replaced.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    file: PathBuf,
+    before: String,
+    after: String,
+}
+
 /// A bug to plant.
 struct Mutant {
+    set: Set,
     /// The name of its file, without the ending.
     name: String,
     planted: String,
@@ -51,55 +87,88 @@ struct Mutant {
     cfg: Option<String>,
     /// Arguments for `cargo test`.
     killer: Vec<String>,
-    file: PathBuf,
-    before: String,
-    after: String,
+    places: Vec<Place>,
 }
 
 impl Mutant {
-    fn read(path: &Path) -> Result<Self, String> {
+    fn read(set: Set, path: &Path) -> Result<Self, String> {
         let text = read(path)?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        Self::parse(&name, &text).map_err(|e| format!("{}: {e}", path.display()))
+        Self::parse(set, &name, &text).map_err(|e| format!("{}: {e}", path.display()))
     }
 
-    fn parse(name: &str, text: &str) -> Result<Self, String> {
-        let (head, lines) = text
+    fn parse(set: Set, name: &str, text: &str) -> Result<Self, String> {
+        let (head, _) = text
             .split_once("--- before\n")
             .ok_or("there is no line `--- before`")?;
-        let (before, after) = lines
-            .split_once("--- after\n")
-            .ok_or("there is no line `--- after`")?;
-        let optional = |key: &str| {
-            let line = head.lines().find_map(|l| l.strip_prefix(key));
-            line.map(str::trim).filter(|v| !v.is_empty())
-        };
-        let field = |key| optional(key).ok_or(format!("there is no line `{key} …`"));
-        let killer = field("killed by:")?.split_whitespace();
+        let killer = field(head, "killed by:")?.split_whitespace();
         Ok(Self {
+            set,
             name: name.to_owned(),
-            planted: field("planted:")?.to_owned(),
-            cfg: optional("cfg:").map(str::to_owned),
+            planted: field(head, "planted:")?.to_owned(),
+            cfg: optional(head, "cfg:").map(str::to_owned),
             killer: killer.map(str::to_owned).collect(),
-            file: field("file:")?.into(),
-            before: before.to_owned(),
-            after: after.to_owned(),
+            places: places(text)?,
         })
     }
 
-    /// The text of its file with the bug in it.
-    fn planted_in(&self, text: &str) -> Result<String, String> {
-        let awake = format!("::base::planted({:?})", self.name);
-        match text.matches(&self.before).count() {
-            1 => Ok(text.replacen(&self.before, &self.after.replace("PLANTED", &awake), 1)),
-            n => Err(format!(
-                "{}: the lines before stand {n} times in {}; bring mutants/{}.txt up to date",
-                self.name,
-                self.file.display(),
-                self.name
-            )),
-        }
+    /// Where it is told from.
+    fn path(&self) -> String {
+        format!("{}/{}.txt", self.set.dir(), self.name)
     }
+
+    /// The files of the tree with the bug in them.
+    fn plant(&self, root: &Path, files: &mut BTreeMap<PathBuf, String>) -> Result<(), String> {
+        let awake = format!("::base::planted({:?})", self.name);
+        for place in &self.places {
+            let file = &place.file;
+            let text = match files.remove(file) {
+                Some(text) => text,
+                None => read(&root.join(file))?,
+            };
+            let found = text.matches(&place.before).count();
+            if found != 1 {
+                return Err(format!(
+                    "{}: the lines before stand {found} times in {}; bring {} up to date",
+                    self.name,
+                    file.display(),
+                    self.path()
+                ));
+            }
+            let after = place.after.replace("PLANTED", &awake);
+            files.insert(file.clone(), text.replacen(&place.before, &after, 1));
+        }
+        Ok(())
+    }
+}
+
+fn optional<'t>(head: &'t str, key: &str) -> Option<&'t str> {
+    let line = head.lines().find_map(|l| l.strip_prefix(key));
+    line.map(str::trim).filter(|v| !v.is_empty())
+}
+
+fn field<'t>(head: &'t str, key: &str) -> Result<&'t str, String> {
+    optional(head, key).ok_or(format!("there is no line `{key} …`"))
+}
+
+/// The lines of each file that are replaced: `file:` comes before the two of them.
+fn places(text: &str) -> Result<Vec<Place>, String> {
+    let mut out = Vec::new();
+    let mut rest = text;
+    while let Some((head, lines)) = rest.split_once("--- before\n") {
+        let (before, after) = lines
+            .split_once("--- after\n")
+            .ok_or("there is no line `--- after`")?;
+        let end = after.find("\nfile: ").map_or(after.len(), |end| end + 1);
+        let (after, next) = after.split_at(end);
+        rest = next;
+        out.push(Place {
+            file: field(head, "file:")?.into(),
+            before: before.to_owned(),
+            after: after.to_owned(),
+        });
+    }
+    Ok(out)
 }
 
 /// Says which mutant is awake.
@@ -126,11 +195,7 @@ fn plant(root: &Path, mutants: &[Mutant]) -> Result<BTreeMap<PathBuf, String>, S
     let hooked = read(&root.join(HOOK_FILE))? + &hook();
     files.insert(PathBuf::from(HOOK_FILE), hooked);
     for mutant in mutants {
-        let text = match files.remove(&mutant.file) {
-            Some(text) => text,
-            None => read(&root.join(&mutant.file))?,
-        };
-        files.insert(mutant.file.clone(), mutant.planted_in(&text)?);
+        mutant.plant(root, &mut files)?;
     }
     Ok(files)
 }
@@ -160,6 +225,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let is_wanted = |m: &Mutant| wanted.iter().any(|w| m.name.contains(w));
     let mutants: Vec<Mutant> = all
         .into_iter()
+        .filter(|m| m.set == arguments.set)
         .filter(|m| wanted.is_empty() || is_wanted(m))
         .collect();
     if mutants.is_empty() {
@@ -203,7 +269,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
 
 /// A line of the table.
 fn row(mutant: &Mutant, fate: &Fate, taken: Duration) -> String {
-    let place = mutant.file.to_string_lossy();
+    let is_awake = |p: &&Place| p.after.contains("PLANTED");
+    let place = mutant.places.iter().find(is_awake);
+    let place = place.map_or_else(String::new, |p| p.file.display().to_string());
     let place = place.trim_start_matches("crates/").replace("/src/", "/");
     let test = mutant.killer.last().map_or("", String::as_str);
     format!(
@@ -214,14 +282,25 @@ fn row(mutant: &Mutant, fate: &Fate, taken: Duration) -> String {
     )
 }
 
-/// All mutants, by name.
+/// All mutants, by set and name.
 fn all(root: &Path) -> Result<Vec<Mutant>, String> {
-    let dir = root.join("mutants");
-    let entries = fs::read_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-    let mut paths: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
-    paths.retain(|p| p.extension().is_some_and(|e| e == "txt"));
-    paths.sort();
-    paths.iter().map(|p| Mutant::read(p)).collect()
+    let mut all: Vec<Mutant> = Vec::new();
+    for set in Set::ALL {
+        let dir = root.join(set.dir());
+        let entries = fs::read_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
+        paths.retain(|p| p.extension().is_some_and(|e| e == "txt"));
+        paths.sort();
+        for path in paths {
+            let mutant = Mutant::read(set, &path)?;
+            if let Some(other) = all.iter().find(|m| m.name == mutant.name) {
+                let (a, b) = (other.path(), mutant.path());
+                return Err(format!("{a} and {b} have the same name"));
+            }
+            all.push(mutant);
+        }
+    }
+    Ok(all)
 }
 
 /// Beyond its usual time a test may take so much longer before it counts as hanging: more than the tests
@@ -274,6 +353,8 @@ impl Bench {
             .env("CARGO_INCREMENTAL", "1")
             .env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only")
             .env("IRONSTONE_CRASH_STATES", "20000")
+            .env("IRONSTONE_CLUSTER_SEEDS", "100")
+            .env("IRONSTONE_CLUSTER_REDUCE", "0")
             .env(VARIABLE, awake)
             .stdin(Stdio::null());
         if let Some(cfg) = &mutant.cfg {
@@ -405,16 +486,57 @@ mod tests {
         let files = plant(&root(), &mutants).unwrap();
         for mutant in &mutants {
             let awake = format!("::base::planted({:?})", mutant.name);
-            let text = files.get(&mutant.file).unwrap();
-            assert!(text.contains(&awake), "{}: nothing is PLANTED", mutant.name);
-            assert!(mutant.killer.len() >= 3, "{}: which test?", mutant.name);
+            let is_awake = |p: &Place| files[&p.file].contains(&awake);
+            let name = &mutant.name;
+            assert!(
+                mutant.places.iter().any(is_awake),
+                "{name}: nothing is PLANTED"
+            );
+            assert!(mutant.killer.len() >= 3, "{name}: which test?");
+        }
+        for set in Set::ALL {
+            assert!(mutants.iter().any(|m| m.set == set), "{set:?}");
         }
     }
 
     #[test]
     fn what_is_missing_is_named() {
-        let e = Mutant::parse("m", "planted: x\n--- before\na\n--- after\nb\n");
+        let parse = |text| Mutant::parse(Set::Engine, "m", text);
+        let e = parse("planted: x\n--- before\na\n--- after\nb\n");
         assert!(e.is_err_and(|e| e.contains("killed by:")));
-        assert!(Mutant::parse("m", "planted: x\n").is_err());
+        assert!(parse("planted: x\n").is_err());
+        let e = parse("planted: x\nkilled by: t\nfile: f\n--- before\na\n");
+        assert!(e.is_err_and(|e| e.contains("--- after")));
+        let e = parse("planted: x\nkilled by: t\n--- before\na\n--- after\nb\n");
+        assert!(e.is_err_and(|e| e.contains("file:")));
+    }
+
+    #[test]
+    fn a_bug_may_take_several_places() {
+        let text = "planted: x\nkilled by: -p t\nfile: a.rs\n--- before\n    one\n--- after\n    1\n\
+                    file: b.rs\n--- before\ntwo\n--- after\n    PLANTED\n    file: no\n";
+        let mutant = Mutant::parse(Set::Block, "m", text).unwrap();
+        let place = |file: &str, before: &str, after: &str| Place {
+            file: file.into(),
+            before: before.to_owned(),
+            after: after.to_owned(),
+        };
+        let expected = [
+            place("a.rs", "    one\n", "    1\n"),
+            place("b.rs", "two\n", "    PLANTED\n    file: no\n"),
+        ];
+        assert_eq!(mutant.places, expected);
+        let mut files = BTreeMap::from([
+            (PathBuf::from("a.rs"), "0\n    one\n2\n".to_owned()),
+            (PathBuf::from("b.rs"), "two\n".to_owned()),
+        ]);
+        mutant.plant(Path::new("nowhere"), &mut files).unwrap();
+        assert_eq!(files[Path::new("a.rs")], "0\n    1\n2\n");
+        assert!(files[Path::new("b.rs")].contains("::base::planted(\"m\")"));
+        let e = mutant.plant(Path::new("nowhere"), &mut files).unwrap_err();
+        assert!(
+            e.contains("0 times") && e.contains("mutants/block/m.txt"),
+            "{e}"
+        );
     }
 }

@@ -424,6 +424,20 @@ fn an_idle_group_keeps_no_files() {
     assert!(kept(&log, B).is_empty());
 }
 
+/// Behind an opening nobody knew what checkpoints had proved: what an idle group kept for followers filled the log.
+#[test]
+fn what_an_opening_finds_proven_makes_room() {
+    let dir = Dir::new(6);
+    let mut log = dir.open(1);
+    write(&mut log, vec![entry(B, 1, 1, 1)]);
+    checkpoint(&mut log, dir.ticket(B, 1), 1);
+    drop(log);
+    let mut log = dir.open(2);
+    assert_eq!(kept(&log, B).len(), 1, "kept for followers");
+    log.truncate_proven(0.0).unwrap();
+    assert!(kept(&log, B).is_empty());
+}
+
 /// The second of two batches had not landed when the first had failed, and a third was appended.
 #[test]
 fn nothing_is_appended_between_a_failure_and_the_last_landing() {
@@ -540,4 +554,29 @@ fn a_store_that_is_killed_again_and_again_can_be_opened() {
             assert_eq!(bytes, entry(B, index, 1, 2).payload, "{round}");
         }
     }
+}
+
+/// The states in a new file were on their way, and the file before it was given back: after a crash there were none.
+#[test]
+fn a_file_stays_until_the_states_behind_it_are_durable() {
+    let dir = Dir::new(6);
+    let mut log = dir.open(1);
+    let mut last = 0;
+    while log.current.log.size() < FILE_BYTES / 4 * 3 {
+        last += 1;
+        write(&mut log, vec![entry(A, last, 1, 1)]);
+    }
+    checkpoint(&mut log, dir.ticket(A, last), 1);
+    let (number, newest) = (log.file_number(), log.durable_file_number());
+    let blocks = log.batch_bytes_max() as usize / BLOCK - 1;
+    let (_, append) = log
+        .append(vec![entry(A, last + 1, 1, blocks)], &[])
+        .unwrap();
+    assert!(log.file_number() > number);
+    log.truncate_proven(0.0).unwrap();
+    // It never arrives.
+    drop(append);
+    drop(log);
+    let log = dir.try_open(2, newest).unwrap();
+    assert_eq!(log.groups().get(A).unwrap().synced().0, Index(last));
 }

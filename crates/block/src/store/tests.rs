@@ -433,3 +433,74 @@ fn an_extent_with_one_damaged_page_is_no_extent_that_was_never_written() {
         }
     }
 }
+
+/// What is dirty when a copy begins is forgotten: the copy is of all that has changed since the checkpoint, and not of
+/// what was not applied.
+#[test]
+fn a_copy_begins_at_what_is_synced() {
+    let disk = Disk::new(1);
+    let mut data = disk.open(1);
+    let mut dirty = Dirty::after(GROUP, Index(10));
+    dirty.apply(Index(11), TERM, [(key(0, 1), content(1))]);
+    assert!(dirty.begin_copy());
+    assert_eq!((dirty.applied(), dirty.synced()), (Index(10), Index(10)));
+    dirty.take_copied([(key(0, 2), content(2))], Index(20), TERM);
+    assert_eq!(dirty.synced(), Index(10));
+    assert!(dirty.end_copy(Index(20)));
+    assert_eq!((dirty.applied(), dirty.synced()), (Index(20), Index(10)));
+    assert_eq!(write_back(&mut data, &mut dirty), Index(20));
+    assert_eq!(dirty.synced(), Index(20));
+}
+
+/// A page that was written and not synced is written over by the next; the durable one stays until a sync.
+#[test]
+fn the_durable_page_stays_until_the_next_is_durable() {
+    let disk = Disk::new(1);
+    let mut data = disk.open(1);
+    let mut dirty = Dirty::after(GROUP, Index(0));
+    for index in 1..4 {
+        dirty.apply(Index(index), TERM, [(key(0, 1), content(1))]);
+        write_back(&mut data, &mut dirty);
+    }
+    let pages = || [disk.block(0), disk.block(BLOCK as u64)];
+    let before = pages();
+    let generation = |page: &Vec<u8>| Page::decode(page).unwrap().generation;
+    let durable = usize::from(generation(&before[0]) < generation(&before[1]));
+    for index in 4..8 {
+        // Each has a map of its own: the slot goes with what is written and never synced.
+        let mut dirty = Dirty::after(GROUP, Index(index - 1));
+        dirty.apply(Index(index), TERM, [(key(0, 1), content(2))]);
+        let marked = dirty.mark(u64::MAX).unwrap();
+        drop(data.write_back(vec![marked], &mut |_| ()).unwrap());
+        let after = pages();
+        assert!(after[durable] == before[durable] && after[1 - durable] != before[1 - durable]);
+    }
+}
+
+/// What a killed process has written may not be durable. Its pages count from an opening on, and the next page of an
+/// extent goes to the place of the one before.
+#[test]
+fn an_opening_makes_durable_what_it_believes() {
+    let disk = Disk::new(1);
+    disk.syncs_fail.store(true, Ordering::Relaxed);
+    let e = Data::open(Arc::clone(&disk) as _, 1).unwrap_err();
+    assert!(e.to_string().contains("sync"), "{e}");
+}
+
+/// Blocks of a copy stayed in memory until its end. A follower takes no more beyond 32 MiB, so a larger copy never ended.
+#[test]
+fn blocks_of_a_copy_are_written_back_before_it_ends() {
+    let disk = Disk::new(1);
+    let mut data = disk.open(1);
+    let mut dirty = Dirty::after(GROUP, Index(10));
+    assert!(dirty.begin_copy());
+    for block in 0..4 {
+        let blocks = (0..8).map(|n| (key(0, block * 8 + n), content(2)));
+        dirty.take_copied(blocks, Index(20), TERM);
+        assert_eq!(write_back(&mut data, &mut dirty), Index(10));
+        assert_eq!((dirty.bytes(), dirty.synced()), (0, Index(10)));
+    }
+    assert_eq!(data.reader().last_indices().get(&GROUP), Some(&Index(20)));
+    assert!(dirty.end_copy(Index(20)));
+    assert_eq!(write_back(&mut data, &mut dirty), Index(20));
+}

@@ -24,7 +24,8 @@ use block::store::data::{Data, Reader};
 use block::store::flush::Speed;
 use block::store::in_place::InPlace;
 use block::store::sync::Marked;
-use io::{AlignedBuf, FileSystem, OpenHow, SyncKind};
+use io::queue::{Act, Request};
+use io::{AlignedBuf, FileSystem, OpenHow, SyncKind, WriteSync};
 
 use super::clocks::NodeClock;
 use super::coverage::Coverage;
@@ -333,11 +334,15 @@ impl Node {
                 continue;
             }
             match job {
-                Job::Log(append) => {
+                Job::Log(mut append) => {
                     coverage.torn_batches += u64::from(power);
-                    drop(append.run());
+                    match append.request(0).filter(|_| !power) {
+                        Some(request) => left_behind(request),
+                        None => drop(append.run()),
+                    }
                 }
-                Job::InPlace { place, .. } => drop(place.run()),
+                Job::InPlace { place, .. } if power => drop(place.run()),
+                Job::InPlace { token, place } => left_behind(place.request(token)),
                 Job::Read { .. } | Job::WriteBack(..) => {}
             }
         }
@@ -413,6 +418,22 @@ impl Node {
     /// Reads a block of the data file, as it is.
     pub fn read_block(&self, offset: u64) -> Option<AlignedBuf> {
         read(&self.process.as_ref()?.data, offset, BLOCK).ok()
+    }
+}
+
+/// A durable write of a process that is killed: the system has taken it, and nobody waits until it is durable.
+fn left_behind(request: Request) {
+    if let Act::Write(slices, _) = request.act {
+        let mut at = request.offset;
+        for slice in slices {
+            drop(io::write_all_at(
+                &*request.file,
+                &slice,
+                at,
+                WriteSync::None,
+            ));
+            at += slice.len() as u64;
+        }
     }
 }
 

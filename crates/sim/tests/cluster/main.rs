@@ -1,7 +1,8 @@
 //! Simulated clusters of block stores: some seeds in the normal run of tests, and a run that is the same twice.
 //!
-//! `IRONSTONE_CLUSTER_SEEDS=n` runs so many seeds; `IRONSTONE_CLUSTER_SEED=s` runs the one that a failure names.
-//! `cargo xtask soak block` runs many, with optimisation.
+//! `IRONSTONE_CLUSTER_SEEDS=n` runs so many seeds, until one fails; `IRONSTONE_CLUSTER_SEED=s` runs the one that a
+//! failure names. `IRONSTONE_CLUSTER_REDUCE=n`: so often a seed that fails is run again, to leave out what it does not
+//! need. `cargo xtask soak block` runs many, with optimisation.
 #![expect(clippy::print_stdout, reason = "the counts are what a run is for")]
 
 #[cfg(test)]
@@ -15,7 +16,7 @@ mod tests {
     /// Seeds of the normal run.
     const SEEDS: u64 = 40;
     /// Runs of a seed that fails until it is as small as it gets.
-    const REDUCING_RUNS: usize = 40;
+    const REDUCING_RUNS: u64 = 40;
 
     fn from_environment(name: &str) -> Option<u64> {
         std::env::var(name).ok()?.parse().ok()
@@ -32,6 +33,7 @@ mod tests {
     #[test]
     fn clusters_keep_what_they_have_answered() {
         let only = from_environment("IRONSTONE_CLUSTER_SEED");
+        let tries = from_environment("IRONSTONE_CLUSTER_REDUCE").unwrap_or(REDUCING_RUNS);
         let count = from_environment("IRONSTONE_CLUSTER_SEEDS").unwrap_or(SEEDS);
         let seeds: Vec<u64> = only.map_or_else(|| (1..=count).collect(), |seed| vec![seed]);
         let next = AtomicU64::new(0);
@@ -42,7 +44,11 @@ mod tests {
                 let done = run::run(seed);
                 match done {
                     Ok(done) => lock().0.add(&done.coverage),
-                    Err(e) => lock().1.push((seed, e)),
+                    Err(e) => {
+                        lock().1.push((seed, e));
+                        // Those before it end: the first of all that fail is told.
+                        next.store(u64::MAX / 2, Ordering::Relaxed);
+                    }
                 }
             }
         };
@@ -54,8 +60,10 @@ mod tests {
         let (coverage, mut failed) = std::mem::take(&mut *lock());
         failed.sort();
         println!("{coverage}");
-        if let Some((seed, e)) = failed.into_iter().next() {
-            panic!("{}", run::explain(seed, e, REDUCING_RUNS));
+        match failed.into_iter().next() {
+            Some((seed, e)) if tries == 0 => panic!("seed {seed}: {e}"),
+            Some((seed, e)) => panic!("{}", run::explain(seed, e, tries as usize)),
+            None => {}
         }
         if seeds.len() >= SEEDS as usize {
             for (what, count) in coverage.all() {

@@ -552,6 +552,26 @@ fn done(volume: &mut Volume, send: &Send) {
     answer(volume, send, Outcome::Done);
 }
 
+/// Nothing is asked of any group before all of them refuse what older attachments ask for.
+#[test]
+fn a_volume_is_attached_when_all_its_groups_have_the_epoch() {
+    let groups = vec![Group(1), Group(2)];
+    let replicas = groups.iter().map(|&g| (g, vec![1, 2, 3])).collect();
+    let ids = (Tree(1), Layer(1));
+    let map = Map::new(64 << 20, ids, Striping::default(), groups).unwrap();
+    let id = (Epoch(2), Attachment(2));
+    let mut volume = Volume::new(map, &replicas, id, options(), 0).unwrap();
+    write(&mut volume, 0, 0);
+    write(&mut volume, 1, 1 << 20);
+    let attach = sends(&mut volume);
+    assert_eq!(attach.len(), 2);
+    done(&mut volume, &attach[0]);
+    assert!(!volume.is_attached() && sends(&mut volume).is_empty());
+    done(&mut volume, &attach[1]);
+    assert!(volume.is_attached());
+    assert_eq!(sends(&mut volume).len(), 2);
+}
+
 #[test]
 fn numbers_stay_in_the_window_when_one_is_not_answered() {
     let mut volume = by_hand(64 << 20, options());

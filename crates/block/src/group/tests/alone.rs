@@ -23,6 +23,11 @@ fn take(running: &mut Running) -> Ready {
 
 /// Appends entries of some terms from the start of the log on.
 fn append(running: &mut Running, from: u64, term: u64, terms: &[u64]) {
+    append_committed(running, from, (term, 0), terms);
+}
+
+/// The same, of which so many are committed.
+fn append_committed(running: &mut Running, from: u64, (term, commit): (u64, u64), terms: &[u64]) {
     let mut entries = Vec::new();
     let mut payloads = Vec::new();
     for (index, &term) in (1..).zip(terms) {
@@ -42,11 +47,25 @@ fn append(running: &mut Running, from: u64, term: u64, terms: &[u64]) {
         body: Body::Append {
             index: Index(0),
             log_term: Term(0),
-            commit: Index(0),
+            commit: Index(commit),
             entries,
         },
     };
     running.node.step(message, payloads).unwrap();
+}
+
+/// What a checkpoint says to be committed may be in the log before the entries are. A store whose log ends before what
+/// it says to be committed does not open.
+#[test]
+fn what_is_not_durable_is_not_said_to_be_committed() {
+    let mut c = Cluster::new(1, &[1, 2, 3], &[]);
+    let running = c.on(1);
+    append_committed(running, 2, (5, 2), &[5, 5]);
+    assert_eq!(running.node.commit(), Index(2));
+    assert_eq!(running.node.commit_item().index, Index(0));
+    let ready = take(running);
+    assert_eq!(running.node.persisted(ready.number).len(), 1);
+    assert_eq!(running.node.commit_item().index, Index(2));
 }
 
 /// Entries came, others over them, and the first ones again, all before the first were durable. Raft would take

@@ -3,6 +3,7 @@
 use super::limits::{attached, settle, span, write};
 use super::*;
 use crate::group::apply::Found;
+use crate::group::message::{Body, CopyStep};
 use crate::store::data::Held;
 use crate::store::dirty::{Content, Key};
 
@@ -207,4 +208,104 @@ fn an_append_of_entries_that_are_dropped_meanwhile_is_left_out() {
     core.log.truncate_proven(-1.0).unwrap();
     core.pump(now).unwrap();
     assert!(core.failure().is_none());
+}
+
+/// The log was cut while a copy was made: behind it the follower needed another, and so on as long as clients wrote.
+#[test]
+fn the_log_is_kept_behind_a_copy() {
+    let (mut c, mut client) = attached(3);
+    even(&mut c);
+    let leader = c.leader().unwrap();
+    let behind = (leader + 1) % 3;
+    c.kill(behind);
+    write_much(&mut c, &mut client, 1);
+    let pinned = |c: &mut Cluster| c.core(leader).member(GROUP).unwrap().pinned();
+    let first = |c: &mut Cluster| c.core(leader).log().groups().get(GROUP).unwrap().first();
+    settle(&mut c, leader);
+    c.start(behind);
+    while pinned(&mut c).is_none() {
+        c.turn();
+    }
+    // The copy stands still.
+    c.kill(behind);
+    let mut cut = 0;
+    for n in 0..40 {
+        let fill = c.core(leader).log().fill();
+        if fill > 0.6 {
+            break;
+        }
+        cut += u32::from(fill > 0.5);
+        let what = write(span(n % CHUNKS, 0, 256 << 10), n as u8 + 1);
+        assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
+        settle(&mut c, leader);
+        let through = pinned(&mut c).unwrap();
+        assert!(first(&mut c).0 <= through.0 + 1, "{n}");
+    }
+    assert!(cut > 0);
+}
+
+/// What a leader had in memory only was left out of a copy, though the log behind the copy does not have it.
+#[test]
+fn what_the_leader_has_not_written_back_is_copied_too() {
+    let (mut c, mut client) = attached(3);
+    even(&mut c);
+    let leader = c.leader().unwrap();
+    let behind = (leader + 1) % 3;
+    c.kill(behind);
+    write_much(&mut c, &mut client, 1);
+    settle(&mut c, leader);
+    let what = write(span(0, 4 << 20, 8192), 9);
+    assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
+    c.start(behind);
+    let copied = |c: &mut Cluster| c.core(leader).member(GROUP).unwrap().copies().1;
+    while copied(&mut c) == 0 {
+        let held: Vec<_> = c
+            .todo
+            .extract_if(.., |(n, command)| {
+                *n == leader && matches!(command, Command::WriteBack(..))
+            })
+            .collect();
+        c.turn();
+        c.todo.extend(held);
+        assert_eq!(c.leader().unwrap_or(leader), leader);
+    }
+    even(&mut c);
+    assert_eq!(content(&mut c, behind, 0, 1024), vec![9; 4096]);
+    same_blocks(&mut c);
+}
+
+/// A store that was killed while it got a copy had blocks that were newer than its log, and did not open.
+#[test]
+fn a_store_that_is_killed_within_a_copy_opens() {
+    let (mut c, mut client) = attached(3);
+    even(&mut c);
+    let behind = (c.leader().unwrap() + 1) % 3;
+    c.kill(behind);
+    write_much(&mut c, &mut client, 1);
+    c.start(behind);
+    let is_newer = |c: &mut Cluster| {
+        let process = c.up[behind].as_ref().unwrap();
+        let last = process.data.reader().last_indices();
+        let log = process.core.log().groups().get(GROUP);
+        last.get(&GROUP) > log.map(|g| g.last()).as_ref()
+    };
+    // It does not end.
+    let is_answer = |event: &Event| match event {
+        Event::Message { message, .. } => matches!(
+            message.body,
+            Body::Copy {
+                step: CopyStep::Taken { .. },
+                ..
+            }
+        ),
+        _ => false,
+    };
+    while !is_newer(&mut c) {
+        c.turn();
+        c.wire.retain(|(_, event)| !is_answer(event));
+    }
+    c.kill(behind);
+    c.start(behind);
+    even(&mut c);
+    same_blocks(&mut c);
 }

@@ -387,6 +387,130 @@ fn missed_ticks_are_no_time_since_the_last_heartbeat() {
     assert!(!std::iter::from_fn(|| core.next_command()).any(is_vote));
 }
 
+/// A leader that gave its group away answered from its lease, while the other had the group already.
+#[test]
+fn a_leader_that_gives_its_group_away_has_no_lease() {
+    let (mut c, mut client) = attached(4);
+    let what = write(span(0, 0, 4096), 1);
+    assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
+    let leader = c.leader().unwrap();
+    while !is_served(&mut c, leader, &mut client) {
+        c.turn();
+    }
+    let member = c.core(leader).members.get_mut(&GROUP).unwrap();
+    member.hand_over();
+    assert!(member.node().is_transferring());
+    assert!(!is_served(&mut c, leader, &mut client));
+}
+
+/// Whether a store answers a read, or reads for it, at once.
+fn is_served(c: &mut Cluster, n: usize, client: &mut Client) -> bool {
+    let request = request(client, What::Read(span(0, 0, 4096)));
+    let now = c.now;
+    c.core(n).step(now, Event::Request { client: 1, request });
+    let mut is_served = false;
+    while let Some(command) = c.core(n).next_command() {
+        is_served |= matches!(command, Command::Read { .. } | Command::Reply { .. });
+        c.todo.push((n, command));
+    }
+    is_served
+}
+
+/// The lease of a leader that nobody answers is over before anybody else can be elected, and before it resigns.
+#[test]
+fn a_leader_that_nobody_answers_has_no_lease() {
+    let (mut c, mut client) = attached(4);
+    let leader = c.leader().unwrap();
+    while !is_served(&mut c, leader, &mut client) {
+        c.turn();
+    }
+    // Ten ticks behind the last heartbeat somebody else may be elected.
+    for _ in 0..9 {
+        c.now += TICK;
+        c.event(leader, Event::Tick);
+        c.wire.clear();
+    }
+    let node = c.core(leader).member(GROUP).unwrap().node();
+    assert!(node.has_applied_own_term());
+    assert!(!is_served(&mut c, leader, &mut client));
+}
+
+/// A new leader has a lease as soon as its heartbeats are answered, and may not know yet what was committed before.
+#[test]
+fn a_new_leader_reads_when_it_has_applied_an_entry_of_its_own() {
+    let (mut c, mut client) = attached(4);
+    let what = write(span(0, 0, 4096), 1);
+    assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
+    let old = c.leader().unwrap();
+    c.kill(old);
+    let node = |c: &Cluster, n: usize| {
+        let process = c.up[n].as_ref()?;
+        let node = process.core.member(GROUP)?.node();
+        (node.role() == crate::group::raft::Role::Leader).then(|| node.quorum_acked_round())
+    };
+    let new = loop {
+        let leads = (0..3).find(|&n| node(&c, n).is_some());
+        // What it writes to its log from now on does not land.
+        let held: Vec<_> = c
+            .todo
+            .extract_if(.., |(n, command)| {
+                leads == Some(*n) && matches!(command, Command::Log(_))
+            })
+            .collect();
+        if let Some(n) = leads
+            && node(&c, n).flatten() > Some(0)
+        {
+            c.todo.extend(held);
+            break n;
+        }
+        c.turn();
+        c.todo.extend(held);
+    };
+    let is_ready = |c: &mut Cluster| {
+        let member = c.core(new).member(GROUP).unwrap();
+        member.node().has_applied_own_term()
+    };
+    assert!(!is_ready(&mut c));
+    assert!(!is_served(&mut c, new, &mut client));
+    while !is_ready(&mut c) {
+        c.turn();
+    }
+}
+
+/// The second of two changes of parts of one block was merged with what the block held before the first.
+#[test]
+fn parts_of_one_block_that_come_at_once_are_all_there() {
+    let (mut c, mut client) = attached(4);
+    let leader = c.leader().unwrap();
+    let parts = [0, 1024, 2048, 3072];
+    let events = parts.map(|at| Event::Request {
+        client: 1,
+        request: request(&mut client, write(span(0, at, 1024), (at / 1024) as u8 + 1)),
+    });
+    let now = c.now;
+    c.core(leader).step_all(now, events);
+    while let Some(command) = c.core(leader).next_command() {
+        c.todo.push((leader, command));
+    }
+    let mut done = 0;
+    while done < parts.len() {
+        c.turn();
+        let answers = c.answers.drain(..);
+        done += answers.filter(|a| a.outcome == Outcome::Done).count();
+    }
+    client.at = leader;
+    let outcome = client.ask(&mut c, &What::Read(span(0, 0, 4096)), false);
+    let Outcome::Data { pieces, .. } = outcome else {
+        panic!("{outcome:?}");
+    };
+    let [Piece::Data(bytes)] = &pieces[..] else {
+        panic!("{pieces:?}");
+    };
+    for at in parts {
+        assert_eq!(bytes[at as usize], (at / 1024) as u8 + 1);
+    }
+}
+
 /// An entry that no replica can apply went into the log, and took each store out that read it.
 #[test]
 fn an_entry_that_cannot_be_applied_does_not_come_into_the_log() {
@@ -485,6 +609,67 @@ fn a_log_without_room_keeps_nothing_else_waiting() {
     // And it goes on once blocks are written back.
     let outcome = client.ask(&mut c, &write(span(0, 0, 4096), 7), false);
     assert_eq!(outcome, Outcome::Done);
+}
+
+/// A full store dropped appends as a whole. So their leader never knew which entries were there, none of them was
+/// committed, and the log never had room again.
+#[test]
+fn a_full_follower_says_what_it_has() {
+    let (mut c, _) = attached(4);
+    let leader = c.leader().unwrap();
+    let follower = (leader + 1) % 3;
+    let node = c.core(leader).member(GROUP).unwrap().node();
+    let (term, last) = (node.term(), node.last());
+    while c.core(follower).member(GROUP).unwrap().node().commit() < last {
+        c.turn();
+    }
+    let message = Message {
+        from: leader as u64 + 1,
+        to: follower as u64 + 1,
+        term,
+        body: Body::Append {
+            index: last,
+            log_term: term,
+            commit: last,
+            entries: vec![crate::group::message::Entry {
+                index: Index(last.0 + 1),
+                term,
+                is_change: false,
+                inline: Bytes::from_static(b"left out"),
+            }],
+        },
+    };
+    let event = Event::Message {
+        group: GROUP,
+        message,
+        payloads: vec![vec![0; 4096].into()],
+    };
+    let now = c.now;
+    let core = c.core(follower);
+    core.is_blocked = true;
+    core.step(now, event);
+    let says = |command: Command| match command {
+        Command::Send { outgoing, .. } => match outgoing.message.body {
+            Body::AppendResponse { index, reject, .. } => Some((index, reject)),
+            _ => None,
+        },
+        _ => None,
+    };
+    let said: Vec<_> = std::iter::from_fn(|| core.next_command())
+        .filter_map(says)
+        .collect();
+    assert_eq!(said, [(last, None)]);
+}
+
+/// A store that had no room took no entries until it had something else to append, which followers may never have.
+#[test]
+fn a_log_that_has_room_again_takes_entries_again() {
+    let (mut c, _) = attached(4);
+    let now = c.now + TICK;
+    let core = c.core(0);
+    core.is_blocked = true;
+    core.step(now, Event::Tick);
+    assert!(!core.is_full());
 }
 
 fn pump_without_write_back(c: &mut Cluster) {
@@ -598,4 +783,34 @@ fn what_is_answered_in_mode_odsync_is_in_its_place() {
                 || pieces.len() == 2
         );
     }
+}
+
+/// A write-back that takes a block while a write of it is on its way to its place may come before that, and what is newer
+/// would be written over.
+#[test]
+fn a_write_back_waits_for_writes_to_their_place() {
+    let (mut c, mut client) = attached(2);
+    let leader = c.leader().unwrap();
+    let asked = request(&mut client, write(span(0, 0, 4096), 1));
+    let event = Event::Request {
+        client: 1,
+        request: asked,
+    };
+    c.event(leader, event);
+    let in_place = loop {
+        let is_mine = |(n, command): &(usize, Command)| {
+            *n == leader && matches!(command, Command::InPlace { .. })
+        };
+        if let Some(at) = c.todo.iter().position(is_mine) {
+            break c.todo.remove(at);
+        }
+        c.turn();
+    };
+    let until = c.now + 2 * c.policy.checkpoint_interval;
+    while c.now < until {
+        c.turn();
+        assert!(c.core(leader).dirty_bytes() > 0);
+    }
+    c.todo.push(in_place);
+    settle(&mut c, leader);
 }
