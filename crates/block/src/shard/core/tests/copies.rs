@@ -147,69 +147,6 @@ fn a_copy_that_is_broken_off_is_made_again() {
     assert!(done >= 4, "{done}");
 }
 
-/// A copy of more than a follower keeps in memory could not end: what came was written back only with the end of it.
-#[test]
-fn a_copy_may_be_larger_than_memory() {
-    let (mut c, mut client) = attached(2 + 1);
-    even(&mut c);
-    let behind = (c.leader().unwrap() + 1) % 3;
-    c.kill(behind);
-    for n in 0..48 {
-        let what = write(span(n % CHUNKS, (n / CHUNKS) << 19, 512 << 10), n as u8 + 1);
-        assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
-    }
-    c.start(behind);
-    even(&mut c);
-    let copied = (0..3).map(|n| c.core(n).member(GROUP).unwrap().copies().2);
-    assert!(copied.sum::<u64>() >= 20 << 20);
-    for n in 0..48 {
-        let block = (n / CHUNKS) * 128 + n % 128;
-        assert!(
-            content(&mut c, behind, n % CHUNKS, block) == vec![n as u8 + 1; 4096],
-            "{n}"
-        );
-    }
-}
-
-/// Raft had built an append of entries that the log then dropped, before their bytes were asked for: the leader was out.
-#[test]
-fn an_append_of_entries_that_are_dropped_meanwhile_is_left_out() {
-    let (mut c, mut client) = attached(4);
-    even(&mut c);
-    let leader = c.leader().unwrap();
-    for n in 0..4 {
-        let what = write(span(0, n << 19, 512 << 10), 1);
-        assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
-    }
-    even(&mut c);
-    settle(&mut c, leader);
-    (0..200).for_each(|_| c.turn());
-    let now = c.now;
-    let term = c.core(leader).member(GROUP).unwrap().node().term();
-    let follower = (leader + 1) % 3;
-    // A follower says that it lacks the last entries; then the log is cut, in the same step.
-    let applied = applied(&mut c, leader);
-    let rejects = Event::Message {
-        group: GROUP,
-        message: Message {
-            from: follower as u64 + 1,
-            to: leader as u64 + 1,
-            term,
-            body: Body::AppendResponse {
-                index: crate::ids::Index(applied),
-                commit: crate::ids::Index(1),
-                reject: Some((crate::ids::Index(applied), term)),
-            },
-        },
-        payloads: vec![],
-    };
-    let core = c.core(leader);
-    core.take(now, rejects).unwrap();
-    core.log.truncate_proven(-1.0).unwrap();
-    core.pump(now).unwrap();
-    assert!(core.failure().is_none());
-}
-
 /// The log was cut while a copy was made: behind it the follower needed another, and so on as long as clients wrote.
 #[test]
 fn the_log_is_kept_behind_a_copy() {
@@ -308,4 +245,67 @@ fn a_store_that_is_killed_within_a_copy_opens() {
     c.start(behind);
     even(&mut c);
     same_blocks(&mut c);
+}
+
+/// A copy of more than a follower keeps in memory could not end: what came was written back only with the end of it.
+#[test]
+fn a_copy_may_be_larger_than_memory() {
+    let (mut c, mut client) = attached(2 + 1);
+    even(&mut c);
+    let behind = (c.leader().unwrap() + 1) % 3;
+    c.kill(behind);
+    for n in 0..48 {
+        let what = write(span(n % CHUNKS, (n / CHUNKS) << 19, 512 << 10), n as u8 + 1);
+        assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
+    }
+    c.start(behind);
+    even(&mut c);
+    let copied = (0..3).map(|n| c.core(n).member(GROUP).unwrap().copies().2);
+    assert!(copied.sum::<u64>() >= 20 << 20);
+    for n in 0..48 {
+        let block = (n / CHUNKS) * 128 + n % 128;
+        assert!(
+            content(&mut c, behind, n % CHUNKS, block) == vec![n as u8 + 1; 4096],
+            "{n}"
+        );
+    }
+}
+
+/// Raft had built an append of entries that the log then dropped, before their bytes were asked for: the leader was out.
+#[test]
+fn an_append_of_entries_that_are_dropped_meanwhile_is_left_out() {
+    let (mut c, mut client) = attached(4);
+    even(&mut c);
+    let leader = c.leader().unwrap();
+    for n in 0..4 {
+        let what = write(span(0, n << 19, 512 << 10), 1);
+        assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
+    }
+    even(&mut c);
+    settle(&mut c, leader);
+    (0..200).for_each(|_| c.turn());
+    let now = c.now;
+    let term = c.core(leader).member(GROUP).unwrap().node().term();
+    let follower = (leader + 1) % 3;
+    // A follower says that it lacks the last entries; then the log is cut, in the same step.
+    let applied = applied(&mut c, leader);
+    let rejects = Event::Message {
+        group: GROUP,
+        message: Message {
+            from: follower as u64 + 1,
+            to: leader as u64 + 1,
+            term,
+            body: Body::AppendResponse {
+                index: crate::ids::Index(applied),
+                commit: crate::ids::Index(1),
+                reject: Some((crate::ids::Index(applied), term)),
+            },
+        },
+        payloads: vec![],
+    };
+    let core = c.core(leader);
+    core.take(now, rejects).unwrap();
+    core.log.truncate_proven(-1.0).unwrap();
+    core.pump(now).unwrap();
+    assert!(core.failure().is_none());
 }

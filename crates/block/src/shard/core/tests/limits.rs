@@ -814,3 +814,37 @@ fn a_write_back_waits_for_writes_to_their_place() {
     c.todo.push(in_place);
     settle(&mut c, leader);
 }
+
+/// Two writes of a block were on their way to its place at once, and the older one could come last.
+#[test]
+fn writes_to_one_place_go_one_behind_the_other() {
+    let (mut c, mut client) = attached(2);
+    let leader = c.leader().unwrap();
+    let both = [1, 2].map(|byte| Event::Request {
+        client: 1,
+        request: request(&mut client, write(span(0, 0, 4096), byte)),
+    });
+    let now = c.now;
+    c.core(leader).step_all(now, both);
+    while let Some(command) = c.core(leader).next_command() {
+        c.todo.push((leader, command));
+    }
+    let first = loop {
+        let is_mine = |(n, command): &(usize, Command)| {
+            *n == leader && matches!(command, Command::InPlace { .. })
+        };
+        if let Some(at) = c.todo.iter().position(is_mine) {
+            break c.todo.remove(at);
+        }
+        c.turn();
+    };
+    let is_done = |a: &Response| a.outcome == Outcome::Done;
+    for _ in 0..1000 {
+        c.turn();
+        assert!(!c.answers.iter().any(is_done));
+    }
+    c.todo.push(first);
+    while c.answers.iter().filter(|a| is_done(a)).count() < 2 {
+        c.turn();
+    }
+}
