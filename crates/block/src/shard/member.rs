@@ -27,7 +27,7 @@ use crate::group::apply::Replica;
 use crate::group::command::{self, Op, Range};
 use crate::group::members::{Change, Members};
 use crate::group::message::{Body, Copy, Entry, Message};
-use crate::group::raft::{Config, Node, Ready, Refused, Role};
+use crate::group::raft::{Config, Node, Outgoing, Ready, Refused, Role};
 use crate::group::volumes::Verdict;
 use crate::ids::{BLOCK, Block, Group, Index, Term};
 use crate::raftlog::batch::Item;
@@ -225,6 +225,23 @@ impl Member {
         }
         self.node.heartbeat_round(self.round);
         self.node.tick()
+    }
+
+    /// Says something to another replica that Raft is not told.
+    fn send(&self, to: u64, body: Body, payloads: Vec<Bytes>, out: &mut VecDeque<Command>) {
+        let message = Message {
+            from: self.node.id(),
+            to,
+            term: self.node.term(),
+            body,
+        };
+        let outgoing = Outgoing {
+            to,
+            message,
+            payloads,
+        };
+        let group = self.group;
+        out.push_back(Command::Send { group, outgoing });
     }
 
     pub(super) fn message(

@@ -30,7 +30,7 @@ use super::Member;
 use super::reads::Purpose;
 use crate::group::command::Range;
 use crate::group::message::{Body, Copy, CopyStep, Message};
-use crate::group::raft::{Outgoing, Role};
+use crate::group::raft::Role;
 use crate::ids::{BLOCK, Block, Group, Index, Term};
 use crate::raftlog::RaftLog;
 use crate::raftlog::batch::{Item, Kind};
@@ -118,19 +118,7 @@ impl Member {
         payloads: Vec<Bytes>,
         out: &mut VecDeque<Command>,
     ) {
-        let message = Message {
-            from: self.node.id(),
-            to,
-            term: self.node.term(),
-            body: Body::Copy { copy, step },
-        };
-        let group = self.group;
-        let outgoing = Outgoing {
-            to,
-            message,
-            payloads,
-        };
-        out.push_back(Command::Send { group, outgoing });
+        self.send(to, Body::Copy { copy, step }, payloads, out);
     }
 
     /// Begins a copy of what is applied now.

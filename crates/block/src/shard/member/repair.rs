@@ -13,8 +13,7 @@ use super::Member;
 use super::reads::Purpose;
 use crate::group::apply::Found;
 use crate::group::command::Range;
-use crate::group::message::{Body, Message};
-use crate::group::raft::Outgoing;
+use crate::group::message::Body;
 use crate::store::data::{Held, Reader};
 use crate::store::dirty::{Content, Key};
 
@@ -70,30 +69,8 @@ impl Member {
             .filter(|&v| v != self.node.id())
             .collect();
         for to in others {
-            self.send_block_message(to, Body::Ask { key, crc }, vec![], out);
+            self.send(to, Body::Ask { key, crc }, vec![], out);
         }
-    }
-
-    fn send_block_message(
-        &self,
-        to: u64,
-        body: Body,
-        payloads: Vec<Bytes>,
-        out: &mut VecDeque<Command>,
-    ) {
-        let message = Message {
-            from: self.node.id(),
-            to,
-            term: self.node.term(),
-            body,
-        };
-        let outgoing = Outgoing {
-            to,
-            message,
-            payloads,
-        };
-        let group = self.group;
-        out.push_back(Command::Send { group, outgoing });
     }
 
     /// Another replica asks for a block.
@@ -107,7 +84,7 @@ impl Member {
     ) {
         match self.replica.find(&key, data) {
             Found::Here(Content::Data { bytes, crc: mine }) if mine == crc => {
-                self.send_block_message(to, Body::Have { key, crc }, vec![bytes], out);
+                self.send(to, Body::Have { key, crc }, vec![bytes], out);
             }
             Found::File(Held::There { crc: mine, .. }) if mine == crc => {
                 let range = Range {
@@ -134,7 +111,7 @@ impl Member {
         if let (Some(bytes), Some(key)) = (block, range.keys().next())
             && crc32c(&bytes) == crc
         {
-            self.send_block_message(to, Body::Have { key, crc }, vec![bytes], out);
+            self.send(to, Body::Have { key, crc }, vec![bytes], out);
         }
     }
 
