@@ -29,8 +29,8 @@ const LOCK_PAUSE: Duration = Duration::from_millis(100);
 
 /// Runs a store until it is told to end. Errors: the store is out.
 pub(crate) fn run(args: &cli::Chunk) -> Result<()> {
-    if args.common.with_parent {
-        signals::end_with_parent()?;
+    if let Some(parent) = args.common.with_parent {
+        signals::end_with_parent(parent)?;
     }
     let cluster = Cluster::read(&args.common.cluster)?;
     let of = cluster.find(args.store)?;

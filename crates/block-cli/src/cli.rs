@@ -47,9 +47,9 @@ pub(crate) struct Common {
     /// Listen on addresses that other machines reach, without TLS: everybody there reads and writes everything.
     #[arg(long)]
     pub(crate) insecure: bool,
-    /// End when the process that started this one is gone.
-    #[arg(long, hide = true)]
-    pub(crate) with_parent: bool,
+    /// End when this process, which has started this one, is gone.
+    #[arg(long, hide = true, value_name = "PID")]
+    pub(crate) with_parent: Option<u32>,
 }
 
 #[derive(Debug, Args)]

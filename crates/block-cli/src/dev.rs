@@ -295,7 +295,8 @@ impl Children {
             .args(args)
             .arg("--cluster")
             .arg(cluster)
-            .arg("--with-parent");
+            .arg("--with-parent")
+            .arg(std::process::id().to_string());
         if insecure {
             command.arg("--insecure");
         }

@@ -19,8 +19,8 @@ use crate::{chunk, cli, say, signals, status};
 
 /// Serves until it is told to end.
 pub(crate) fn run(args: &cli::Nbd) -> Result<()> {
-    if args.common.with_parent {
-        signals::end_with_parent()?;
+    if let Some(parent) = args.common.with_parent {
+        signals::end_with_parent(parent)?;
     }
     let cluster = Cluster::read(&args.common.cluster)?;
     let listen = args.listen.as_ref().or(cluster.nbd.listen.as_ref());

@@ -28,12 +28,11 @@ pub(crate) fn on_stop(threads: &dyn Threads, stop: impl Fn() + Send + 'static) -
 }
 
 /// Lets this process be told to end when its parent is gone.
-pub(crate) fn end_with_parent() -> Result<()> {
-    let parent = getppid();
+pub(crate) fn end_with_parent(parent: u32) -> Result<()> {
     let set = set_parent_process_death_signal(Some(Signal::TERM));
     set.map_err(|e| Error::new(ErrorKind::IoError, format!("cannot watch the parent: {e}")))?;
     // It may have gone before.
-    if getppid() != parent {
+    if getppid().map(|pid| pid.as_raw_nonzero().get() as u32) != Some(parent) {
         return Err(Error::aborted("the process that started this one is gone"));
     }
     Ok(())

@@ -7,9 +7,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use base::{Error, Result};
-use rustix::net::sockopt::set_socket_keepalive;
+use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle, set_tcp_keepintvl};
+
+/// After how long without a word the system asks whether a client is there.
+const KEEP_IDLE: Duration = Duration::from_secs(30);
 
 /// Where clients come in.
 #[derive(Debug)]
@@ -81,8 +85,10 @@ impl Listener {
                 let (stream, _) = l.accept()?;
                 stream.set_nonblocking(true)?;
                 stream.set_nodelay(true)?;
-                // A client whose machine is gone is noticed some day.
+                // A client whose machine is gone is noticed although nothing is sent to it.
                 set_socket_keepalive(&stream, true)?;
+                set_tcp_keepidle(&stream, KEEP_IDLE)?;
+                set_tcp_keepintvl(&stream, KEEP_IDLE / 3)?;
                 Ok(Socket::Tcp(stream))
             }
             Kind::Unix(l) => {

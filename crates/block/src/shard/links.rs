@@ -147,7 +147,11 @@ impl Links {
             }
             match self.listener.accept() {
                 Ok((socket, _)) => match Link::accepted(socket, self.me, options()) {
-                    Ok(link) => self.admit(link, None, now)?,
+                    Ok(link) => {
+                        if let Err(e) = self.admit(link, None, now) {
+                            self.say(&format!("a connection was not taken: {e}"));
+                        }
+                    }
                     Err(e) => self.say(&format!("a connection was not taken: {e}")),
                 },
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
@@ -198,7 +202,7 @@ impl Links {
         };
         let due: Vec<u64> = self.peers.iter().filter(due).map(|(&id, _)| id).collect();
         for id in due {
-            self.dial(id, now)?;
+            self.dial(id, now);
         }
         let silent = self.connections.iter().filter(|(_, c)| {
             c.who == Who::Unknown && now.saturating_sub(c.since) > HELLO_NANOS_MAX
@@ -212,19 +216,15 @@ impl Links {
         Ok(())
     }
 
-    fn dial(&mut self, id: u64, now: u64) -> Result<()> {
+    fn dial(&mut self, id: u64, now: u64) {
         let Some(peer) = self.peers.get_mut(&id) else {
-            return Ok(());
+            return;
         };
-        match Link::dial(peer.address, self.me, options()) {
-            Ok(link) => {
-                peer.dialing = true;
-                self.admit(link, Some(id), now)
-            }
-            Err(e) => {
-                self.dial_failed(id, &e, now);
-                Ok(())
-            }
+        peer.dialing = true;
+        let link = Link::dial(peer.address, self.me, options());
+        // Where there is no room for one more, the others go on.
+        if let Err(e) = link.and_then(|link| self.admit(link, Some(id), now)) {
+            self.dial_failed(id, &e, now);
         }
     }
 

@@ -217,7 +217,7 @@ impl Member {
         out: &mut VecDeque<Command>,
     ) -> Result<()> {
         self.copies_tick(data, out);
-        self.repairs_tick(out);
+        self.repairs_tick(data, out);
         self.round += 1;
         self.rounds.push_back((self.round, now));
         if self.rounds.len() > 4 * ELECTION_TICKS as usize {
@@ -394,6 +394,11 @@ impl Member {
         out: &mut VecDeque<Command>,
     ) -> Result<Option<Ready>> {
         self.ask_for_reads();
+        while !self.locks.is_quiet()
+            && let Some((asked, lock)) = self.locks.next()
+        {
+            self.begin_change(asked, lock, data, out);
+        }
         let Some(mut ready) = self.node.ready(log)? else {
             return Ok(None);
         };
@@ -414,11 +419,6 @@ impl Member {
         }
         for entry in std::mem::take(&mut ready.committed) {
             self.apply(&entry, out)?;
-        }
-        while !self.locks.is_quiet()
-            && let Some((asked, lock)) = self.locks.next()
-        {
-            self.begin_change(asked, lock, data, out);
         }
         for (context, index) in std::mem::take(&mut ready.reads) {
             let reads = self.asked.remove(&context).unwrap_or_default();
@@ -608,21 +608,47 @@ impl Member {
         self.propose(client, &request, op, Some(lock), &crcs, payload, out);
     }
 
-    /// Why blocks of a new chunk cannot be written, if it is one. So applying never lacks space, on any replica.
-    fn refuses_chunk(&mut self, range: Range) -> Option<Reason> {
-        let chunk = ChunkKey::of(self.group, &range.keys().next()?);
+    /// Counts the chunk of blocks that are to be written, if it is new; returns it then. So applying never lacks space,
+    /// on any replica. Errors: it cannot be written.
+    fn count_chunk(&mut self, range: Range) -> Result<Option<ChunkKey>, Reason> {
+        let Some(key) = range.keys().next() else {
+            return Ok(None);
+        };
+        let chunk = ChunkKey::of(self.group, &key);
         if self.chunks.contains(&chunk) || self.new_chunks.contains(&chunk) {
-            return None;
+            return Ok(None);
         }
         // What leaders before have granted is known then.
         if !self.node.has_applied_own_term() {
-            return Some(Reason::Busy);
+            return Err(Reason::Busy);
         }
         if self.chunks.len() + self.new_chunks.len() >= self.chunks_max as usize {
-            return Some(Reason::NoSpace);
+            return Err(Reason::NoSpace);
         }
         self.new_chunks.insert(chunk);
-        None
+        Ok(Some(chunk))
+    }
+
+    fn propose_entry(
+        &mut self,
+        command: command::Command,
+        crcs: &[u32],
+        payload: Bytes,
+    ) -> Result<(Index, Term), Reason> {
+        let new = if command.op == Op::Write {
+            self.count_chunk(command.range)?
+        } else {
+            None
+        };
+        let proposed = self.node.propose(command.encode(crcs), payload);
+        if let (Err(_), Some(chunk)) = (&proposed, new) {
+            self.new_chunks.remove(&chunk);
+        }
+        proposed.map_err(|refused| match refused {
+            Refused::NotLeader { leader } => Reason::NotLeader { hint: leader },
+            Refused::Busy => Reason::Busy,
+            Refused::Invalid(why) => Reason::Io(why.to_owned()),
+        })
     }
 
     #[expect(clippy::too_many_arguments, reason = "an entry is made of them")]
@@ -645,23 +671,7 @@ impl Member {
             origin: request.origin,
             range,
         };
-        let no_chunk = if op == Op::Write {
-            self.refuses_chunk(range)
-        } else {
-            None
-        };
-        let proposed = match no_chunk {
-            Some(reason) => Err(reason),
-            None => self
-                .node
-                .propose(command.encode(crcs), payload)
-                .map_err(|r| match r {
-                    Refused::NotLeader { leader } => Reason::NotLeader { hint: leader },
-                    Refused::Busy => Reason::Busy,
-                    Refused::Invalid(why) => Reason::Io(why.to_owned()),
-                }),
-        };
-        match proposed {
+        match self.propose_entry(command, crcs, payload) {
             Ok((index, term)) => {
                 let waiting = Waiting {
                     term,
@@ -674,9 +684,6 @@ impl Member {
             Err(reason) => {
                 if let Some(lock) = lock {
                     self.locks.end(lock);
-                    for key in lock.range.keys().take(1) {
-                        self.new_chunks.remove(&ChunkKey::of(self.group, &key));
-                    }
                 }
                 refuse(out, client, request.id, reason);
             }

@@ -55,10 +55,6 @@ const STOP: u64 = u64::MAX - 3;
 const EVENTS_MAX: usize = 256;
 /// Reads and writes on their way.
 const QUEUE_DEPTH: u32 = 512;
-/// Marks the tokens of batches in the queue.
-const BATCH: u64 = 1 << 63;
-/// Marks the tokens of writes to their place.
-const IN_PLACE: u64 = 1 << 62;
 /// The most writes whose time until the log is measured.
 const UNLOGGED_MAX: usize = 8192;
 /// Ticks between two looks at what changes slowly.
@@ -86,6 +82,16 @@ pub struct Options {
     pub say: Say,
 }
 
+/// What is on its way in the queue.
+enum Job {
+    /// A batch of the log, and the writes that are in it.
+    Log(Append, Vec<(u64, u64)>),
+    /// A read, by the core's name.
+    Read(u64),
+    /// A write to its place, by the core's name.
+    InPlace(u64),
+}
+
 /// See the module.
 pub struct Server {
     core: Core,
@@ -101,9 +107,11 @@ pub struct Server {
     /// Something waits to be sent to the disk.
     has_pushed: bool,
     done: Vec<Done>,
-    /// Batches on their way, and the writes that are in each.
-    batches: HashMap<u64, (Append, Vec<(u64, u64)>)>,
-    next_batch: u64,
+    /// What is on its way in the queue, by numbers of its own.
+    jobs: HashMap<u64, Job>,
+    next_job: u64,
+    /// Batches among them.
+    batches: usize,
     /// Writes that are not on their way to the log yet.
     unlogged: Vec<(u64, u64)>,
     next_tick: u64,
@@ -163,8 +171,9 @@ impl Server {
             inbox: Vec::new(),
             has_pushed: false,
             done: Vec::new(),
-            batches: HashMap::new(),
-            next_batch: BATCH,
+            jobs: HashMap::new(),
+            next_job: 0,
+            batches: 0,
             unlogged: Vec::new(),
             next_tick: 0,
             ticks: 0,
@@ -250,24 +259,29 @@ impl Server {
         self.queue.clear_event()?;
         self.queue.wait(0, &mut self.done)?;
         for done in self.done.drain(..) {
-            if let Some((append, writes)) = self.batches.remove(&done.token) {
-                for (client, id) in writes {
-                    if let Some(open) = self.links.open(client, id) {
-                        open.landed = now;
+            match self.jobs.remove(&done.token) {
+                Some(Job::Log(append, writes)) => {
+                    self.batches -= 1;
+                    for (client, id) in writes {
+                        if let Some(open) = self.links.open(client, id) {
+                            open.landed = now;
+                        }
                     }
+                    let outcome = done.result.map(drop);
+                    self.inbox.push(Event::Landed(append, outcome));
                 }
-                let outcome = done.result.map(drop);
-                self.inbox.push(Event::Landed(append, outcome));
-            } else if done.token & IN_PLACE != 0 {
-                let result = done.result.map(drop);
-                self.inbox
-                    .push(Event::InPlace(done.token & !IN_PLACE, result));
-            } else {
-                let result = read_of(done.result, done.buf);
-                self.inbox.push(Event::Read(done.token, result));
+                Some(Job::InPlace(token)) => {
+                    let result = done.result.map(drop);
+                    self.inbox.push(Event::InPlace(token, result));
+                }
+                Some(Job::Read(token)) => {
+                    let result = read_of(done.result, done.buf);
+                    self.inbox.push(Event::Read(token, result));
+                }
+                None => base::invariant!(false, "nobody asked for this"),
             }
         }
-        self.flusher.foreground(self.batches.len());
+        self.flusher.foreground(self.batches);
         Ok(())
     }
 
@@ -313,19 +327,25 @@ impl Server {
                 self.reply(client, response, now);
                 Ok(())
             }
-            Command::Read { token, offset, len } => {
-                let request = Request {
-                    token,
-                    file: Arc::clone(self.reader.file()),
-                    offset,
-                    act: Act::Read(AlignedBuf::zeroed(len, PAGE)?),
-                };
-                self.has_pushed = true;
-                self.queue.push(request)
-            }
+            Command::Read { token, offset, len } => match AlignedBuf::zeroed(len, PAGE) {
+                Ok(buf) => {
+                    let job = self.job(Job::Read(token));
+                    self.queue.push(Request {
+                        token: job,
+                        file: Arc::clone(self.reader.file()),
+                        offset,
+                        act: Act::Read(buf),
+                    })
+                }
+                // Without memory this read fails, and nothing else.
+                Err(e) => {
+                    self.inbox.push(Event::Read(token, Err(e)));
+                    Ok(())
+                }
+            },
             Command::InPlace { token, place } => {
-                self.has_pushed = true;
-                self.queue.push(place.request(token | IN_PLACE))
+                let job = self.job(Job::InPlace(token));
+                self.queue.push(place.request(job))
             }
             Command::WriteBack(marked, speed) => {
                 self.flusher.begin(marked, speed);
@@ -334,9 +354,17 @@ impl Server {
         }
     }
 
+    /// Something goes to the queue, under this number.
+    fn job(&mut self, job: Job) -> u64 {
+        self.has_pushed = true;
+        self.next_job += 1;
+        self.jobs.insert(self.next_job, job);
+        self.next_job
+    }
+
     fn log(&mut self, mut append: Append, now: u64) -> Result<()> {
-        let token = self.next_batch;
-        self.next_batch += 1;
+        self.next_job += 1;
+        let token = self.next_job;
         self.stats.log_batches.add(1);
         self.stats.log_bytes.add(append.bytes());
         let Some(request) = append.request(token) else {
@@ -350,8 +378,9 @@ impl Server {
             }
         }
         let writes = std::mem::take(&mut self.unlogged);
-        self.batches.insert(token, (append, writes));
-        self.flusher.foreground(self.batches.len());
+        self.jobs.insert(token, Job::Log(append, writes));
+        self.batches += 1;
+        self.flusher.foreground(self.batches);
         self.has_pushed = true;
         self.queue.push(request)
     }

@@ -7,6 +7,7 @@
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use base::{Error, Result};
 use rustix::event::epoll::EventFlags;
@@ -21,6 +22,8 @@ use super::session::{Options, Session};
 const READS_MAX: u32 = 16;
 /// The most slices of a `writev`.
 const SLICES_MAX: usize = 256;
+/// After how long without a word the system asks whether a peer is there.
+const KEEP_IDLE: Duration = Duration::from_secs(30);
 /// After how long the system gives up a peer that acknowledges nothing, ms.
 const SILENT_MS_MAX: u32 = 10_000;
 
@@ -79,6 +82,15 @@ impl Link {
         set(
             "set SO_KEEPALIVE",
             sockopt::set_socket_keepalive(&socket, true),
+        )?;
+        // A host that is gone is noticed although nothing is sent to it.
+        set(
+            "set TCP_KEEPIDLE",
+            sockopt::set_tcp_keepidle(&socket, KEEP_IDLE),
+        )?;
+        set(
+            "set TCP_KEEPINTVL",
+            sockopt::set_tcp_keepintvl(&socket, KEEP_IDLE / 3),
         )?;
         let timeout = sockopt::set_tcp_user_timeout(&socket, SILENT_MS_MAX);
         set("set TCP_USER_TIMEOUT", timeout)?;

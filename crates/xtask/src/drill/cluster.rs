@@ -164,7 +164,11 @@ impl Cluster {
         };
         command
             .args(arguments)
-            .args(["--with-parent", "--cluster"])
+            .args([
+                "--with-parent",
+                &std::process::id().to_string(),
+                "--cluster",
+            ])
             .arg(self.file());
         if space.is_some() {
             command.arg("--insecure");

@@ -133,7 +133,8 @@ impl Member {
             from: None,
             chunks: VecDeque::new(),
             ranges: VecDeque::new(),
-            next: 1,
+            // Late answers to an earlier one mean nothing.
+            next: (self.copies_begun << 32) + 1,
             open: BTreeMap::new(),
             silent: 0,
             said: 0,
@@ -245,7 +246,9 @@ impl Member {
         let Some(giving) = self.giving.get_mut(&to) else {
             return;
         };
-        let Some((_, since)) = giving.open.get_mut(&number) else {
+        // An earlier copy may have had a step of this number.
+        let open = giving.open.get_mut(&number);
+        let Some((_, since)) = open.filter(|(r, _)| *r == range) else {
             return;
         };
         *since = Some(0);

@@ -239,14 +239,25 @@ impl Member {
         id: u64,
         nth: usize,
         bytes: Option<Bytes>,
+        data: &Reader,
         out: &mut VecDeque<Command>,
     ) {
         let Some(mut reading) = self.reading.remove(&id) else {
             return;
         };
         reading.left -= 1;
-        match (bytes, reading.parts.get_mut(nth)) {
-            (Some(bytes), Some(part)) => *part = Part::Here(bytes),
+        let now = reading
+            .range
+            .keys()
+            .nth(nth)
+            .map(|key| self.part(&key, data));
+        match (bytes, reading.parts.get_mut(nth), now) {
+            (Some(bytes), Some(part), _) => *part = Part::Here(bytes),
+            // It was written meanwhile.
+            (None, Some(part), Some(now)) if *part != now => {
+                *part = now;
+                self.ask_for(id, &mut reading, nth..nth + 1, out);
+            }
             _ => reading.failed = Some(Reason::Corrupt),
         }
         self.go_on(id, reading, out);
@@ -280,7 +291,7 @@ impl Member {
                             return;
                         }
                         reading.left += 1;
-                        self.ask_for_block(key, crc, (id, nth), out);
+                        self.ask_for_block(key, crc, (id, nth), data, out);
                     }
                     _ => self.ask_for(id, reading, nth..nth + 1, out),
                 }

@@ -47,6 +47,7 @@ impl Member {
         key: Key,
         crc: u32,
         (id, nth): (u64, usize),
+        data: &Reader,
         out: &mut VecDeque<Command>,
     ) {
         let is_asked = |r: &&mut Repair| r.crc == crc;
@@ -60,7 +61,7 @@ impl Member {
             ticks: 0,
         };
         if let Some(other) = self.repairs.open.insert(key, repair) {
-            self.give_repair_up(&other, out);
+            self.give_repair_up(&other, data, out);
         }
         let voters = &self.node.members().voters;
         let others: Vec<u64> = voters
@@ -142,12 +143,12 @@ impl Member {
             self.repairs.done += 1;
         }
         for (id, nth) in repair.waits {
-            self.part_is_here(id, nth, Some(bytes.clone()), out);
+            self.part_is_here(id, nth, Some(bytes.clone()), data, out);
         }
     }
 
     /// A tick has gone: nobody has what was asked for long ago.
-    pub(super) fn repairs_tick(&mut self, out: &mut VecDeque<Command>) {
+    pub(super) fn repairs_tick(&mut self, data: &Reader, out: &mut VecDeque<Command>) {
         if self.repairs.open.is_empty() {
             return;
         }
@@ -155,16 +156,16 @@ impl Member {
         for (key, mut repair) in all {
             repair.ticks += 1;
             if repair.ticks > GIVE_UP_TICKS {
-                self.give_repair_up(&repair, out);
+                self.give_repair_up(&repair, data, out);
             } else {
                 self.repairs.open.insert(key, repair);
             }
         }
     }
 
-    fn give_repair_up(&mut self, repair: &Repair, out: &mut VecDeque<Command>) {
+    fn give_repair_up(&mut self, repair: &Repair, data: &Reader, out: &mut VecDeque<Command>) {
         for &(id, nth) in &repair.waits {
-            self.part_is_here(id, nth, None, out);
+            self.part_is_here(id, nth, None, data, out);
         }
     }
 }

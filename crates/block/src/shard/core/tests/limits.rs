@@ -838,3 +838,45 @@ fn writes_to_one_place_go_one_behind_the_other() {
         c.turn();
     }
 }
+
+/// A damaged block was written anew while others were asked for what it had held: the read was answered as damage,
+/// though the newer bytes were here.
+#[test]
+fn a_read_that_waits_for_a_repair_finds_what_was_written_meanwhile() {
+    let (mut c, mut client) = attached(6);
+    let what = write(span(0, 0, 4096), 1);
+    assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
+    let leader = c.leader().unwrap();
+    settle(&mut c, leader);
+    let asked = request(&mut client, What::Read(span(0, 0, 4096)));
+    let (id, now) = (asked.id, c.now);
+    let event = Event::Request {
+        client: 1,
+        request: asked,
+    };
+    c.core(leader).step(now, event);
+    while let Some(command) = c.core(leader).next_command() {
+        match command {
+            Command::Read { token, .. } => {
+                let failed = Event::Read(token, Err(Error::aborted("planted")));
+                c.core(leader).step(now, failed);
+            }
+            // Nobody hears what is asked.
+            Command::Send { outgoing, .. } if matches!(outgoing.message.body, Body::Ask { .. }) => {
+            }
+            other => c.todo.push((leader, other)),
+        }
+    }
+    let what = write(span(0, 0, 4096), 2);
+    assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
+    let answer = loop {
+        if let Some(at) = c.answers.iter().position(|a| a.id == id) {
+            break c.answers.swap_remove(at);
+        }
+        c.turn();
+    };
+    let Outcome::Data { pieces, .. } = answer.outcome else {
+        panic!("{:?}", answer.outcome);
+    };
+    assert!(matches!(&pieces[..], [Piece::Data(b)] if b.iter().all(|&b| b == 2)));
+}
