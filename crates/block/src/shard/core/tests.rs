@@ -16,6 +16,7 @@ use crate::store::flush::ApplySync;
 use crate::wire::client::{Outcome, Piece, Reason, Span, What};
 
 mod copies;
+mod damage;
 mod limits;
 
 const CLUSTER: Uuid = Uuid([7; 16]);

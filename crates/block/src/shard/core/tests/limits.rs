@@ -31,7 +31,7 @@ pub(super) fn attached(seed: u64) -> (Cluster, Client) {
     (c, client)
 }
 
-fn request(client: &mut Client, what: What) -> Request {
+pub(super) fn request(client: &mut Client, what: What) -> Request {
     let seq = if what.is_change() { client.next } else { 0 };
     client.next += u64::from(seq > 0);
     client.next_id += 1;
@@ -158,70 +158,6 @@ fn a_store_with_too_few_slots_for_its_groups_is_refused() {
     open(&[assignment(1, CHUNKS)]).unwrap();
 }
 
-/// A read of a block that was written back meanwhile found other bytes than it looked for, and said damage.
-#[test]
-fn a_read_beside_a_write_back_finds_the_newer_bytes() {
-    for settled in [false, true] {
-        let (mut c, mut client) = attached(6);
-        let what = write(span(0, 0, 8192), 1);
-        assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
-        let leader = c.leader().unwrap();
-        settle(&mut c, leader);
-        let asked = request(&mut client, What::Read(span(0, 0, 8192)));
-        let id = asked.id;
-        let (now, client_id) = (c.now, 1);
-        c.core(leader).step(
-            now,
-            Event::Request {
-                client: client_id,
-                request: asked,
-            },
-        );
-        let mut read = None;
-        while let Some(command) = c.core(leader).next_command() {
-            match command {
-                Command::Read { .. } => {
-                    assert!(read.replace(command).is_none(), "one for both blocks");
-                }
-                other => c.todo.push((leader, other)),
-            }
-        }
-        let Some(Command::Read { token, offset, len }) = read else {
-            panic!("it is in the data file");
-        };
-        assert_eq!(len, 8192);
-        // The first block is written again, and written back.
-        let what = write(span(0, 0, 4096), 2);
-        assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
-        if settled {
-            settle(&mut c, leader);
-        }
-        let mut buf = AlignedBuf::zeroed(len, 4096).unwrap();
-        let reader = c.up[leader].as_ref().unwrap().data.reader();
-        io::read_exact_at(&**reader.file(), &mut buf, offset).unwrap();
-        // As it may be found while it is written.
-        buf[..512].fill(2);
-        buf[512..4096].fill(1);
-        c.event(leader, Event::Read(token, Ok(buf)));
-        let answer = loop {
-            if let Some(at) = c.answers.iter().position(|a| a.id == id) {
-                break c.answers.swap_remove(at);
-            }
-            c.turn();
-        };
-        let Outcome::Data { pieces, .. } = answer.outcome else {
-            panic!("{:?}", answer.outcome);
-        };
-        let mut all = Vec::new();
-        for piece in pieces {
-            if let Piece::Data(bytes) = piece {
-                all.extend_from_slice(&bytes);
-            }
-        }
-        assert_eq!(all, [vec![2; 4096], vec![1; 4096]].concat());
-    }
-}
-
 /// Runs until nothing of a store is dirty.
 pub(super) fn settle(c: &mut Cluster, n: usize) {
     for _ in 0..20_000 {
@@ -231,92 +167,6 @@ pub(super) fn settle(c: &mut Cluster, n: usize) {
         c.turn();
     }
     panic!("never written back");
-}
-
-/// Bytes that are damaged on disk are named as such, and nothing waits for them for ever.
-#[test]
-fn damage_is_answered_as_damage() {
-    let (mut c, mut client) = attached(6);
-    let what = write(span(0, 0, 4096), 1);
-    assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
-    let leader = c.leader().unwrap();
-    settle(&mut c, leader);
-    let data = c.dirs[leader].path().join("s").join("data");
-    let bytes = std::fs::read(&data).unwrap();
-    let at = bytes
-        .windows(4096)
-        .position(|w| w.iter().all(|&b| b == 1))
-        .unwrap();
-    let file = Posix.open(&data, io::OpenHow::UPDATE).unwrap();
-    io::write_all_at(&*file, &[9; 16], at as u64 + 50, io::WriteSync::None).unwrap();
-    file.sync(io::SyncKind::All).unwrap();
-    (0..3).filter(|n| *n != leader).for_each(|n| {
-        let data = c.dirs[n].path().join("s").join("data");
-        let bytes = std::fs::read(&data).unwrap();
-        let file = Posix.open(&data, io::OpenHow::UPDATE).unwrap();
-        if let Some(at) = bytes.windows(4096).position(|w| w.iter().all(|&b| b == 1)) {
-            io::write_all_at(&*file, &[9; 16], at as u64 + 50, io::WriteSync::None).unwrap();
-        }
-    });
-    for what in [What::Read(span(0, 0, 4096)), write(span(0, 9, 9), 1)] {
-        let outcome = client.ask(&mut c, &what, false);
-        assert_eq!(outcome, Outcome::Refused(Reason::Corrupt), "{what:?}");
-        client.next -= u64::from(what.is_change());
-    }
-    let what = write(span(0, 0, 4096), 3);
-    assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
-}
-
-/// A block that was damaged on one disk was answered as damage, though two others had it.
-#[test]
-fn a_damaged_block_is_repaired_from_another_replica() {
-    for unreadable in [false, true] {
-        let (mut c, mut client) = attached(6);
-        let what = write(span(0, 0, 12 << 10), 1);
-        assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
-        let leader = c.leader().unwrap();
-        settle(&mut c, leader);
-        let asked = request(&mut client, What::Read(span(0, 0, 12 << 10)));
-        let (id, now) = (asked.id, c.now);
-        c.core(leader).step(
-            now,
-            Event::Request {
-                client: 1,
-                request: asked,
-            },
-        );
-        while let Some(command) = c.core(leader).next_command() {
-            let Command::Read { token, len, .. } = command else {
-                c.todo.push((leader, command));
-                continue;
-            };
-            let mut buf = AlignedBuf::zeroed(len, 4096).unwrap();
-            buf.fill(1);
-            buf[5000] = 7;
-            let result = if unreadable {
-                Err(Error::aborted("planted"))
-            } else {
-                Ok(buf)
-            };
-            let now = c.now;
-            c.core(leader).step(now, Event::Read(token, result));
-        }
-        let answer = loop {
-            if let Some(at) = c.answers.iter().position(|a| a.id == id) {
-                break c.answers.swap_remove(at);
-            }
-            c.turn();
-        };
-        let Outcome::Data { pieces, .. } = answer.outcome else {
-            panic!("{:?}", answer.outcome);
-        };
-        let is_right = |p: &Piece| matches!(p, Piece::Data(b) if b.iter().all(|&b| b == 1));
-        assert!(pieces.iter().all(is_right));
-        let repaired = c.core(leader).member(GROUP).unwrap().repaired();
-        assert_eq!(repaired, if unreadable { 3 } else { 1 });
-        // It is written back again.
-        settle(&mut c, leader);
-    }
 }
 
 /// A write-back that failed was begun again at once, without end.
@@ -837,46 +687,4 @@ fn writes_to_one_place_go_one_behind_the_other() {
     while !is_answered(&c) {
         c.turn();
     }
-}
-
-/// A damaged block was written anew while others were asked for what it had held: the read was answered as damage,
-/// though the newer bytes were here.
-#[test]
-fn a_read_that_waits_for_a_repair_finds_what_was_written_meanwhile() {
-    let (mut c, mut client) = attached(6);
-    let what = write(span(0, 0, 4096), 1);
-    assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
-    let leader = c.leader().unwrap();
-    settle(&mut c, leader);
-    let asked = request(&mut client, What::Read(span(0, 0, 4096)));
-    let (id, now) = (asked.id, c.now);
-    let event = Event::Request {
-        client: 1,
-        request: asked,
-    };
-    c.core(leader).step(now, event);
-    while let Some(command) = c.core(leader).next_command() {
-        match command {
-            Command::Read { token, .. } => {
-                let failed = Event::Read(token, Err(Error::aborted("planted")));
-                c.core(leader).step(now, failed);
-            }
-            // Nobody hears what is asked.
-            Command::Send { outgoing, .. } if matches!(outgoing.message.body, Body::Ask { .. }) => {
-            }
-            other => c.todo.push((leader, other)),
-        }
-    }
-    let what = write(span(0, 0, 4096), 2);
-    assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
-    let answer = loop {
-        if let Some(at) = c.answers.iter().position(|a| a.id == id) {
-            break c.answers.swap_remove(at);
-        }
-        c.turn();
-    };
-    let Outcome::Data { pieces, .. } = answer.outcome else {
-        panic!("{:?}", answer.outcome);
-    };
-    assert!(matches!(&pieces[..], [Piece::Data(b)] if b.iter().all(|&b| b == 2)));
 }
