@@ -171,7 +171,8 @@ impl Cluster {
             .open(log);
         let child = Command::new(BIN)
             .args(args)
-            .args(["--with-parent", "--cluster", &self.file()])
+            .args(["--cluster", &self.file()])
+            .args(["--with-parent", &std::process::id().to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log.unwrap())

@@ -136,7 +136,8 @@ fn a_second_server_fences_the_first() {
     let cluster = Cluster::start();
     let socket = cluster.dir.path().join("second");
     let mut second = Command::new(crate::cluster::BIN)
-        .args(["nbd", "--with-parent", "--cluster", &cluster.file()])
+        .args(["nbd", "--cluster", &cluster.file()])
+        .args(["--with-parent", &std::process::id().to_string()])
         .arg("--listen")
         .arg(format!("unix:{}", socket.display()))
         .args(["--metrics", "127.0.0.1:0"])

@@ -264,14 +264,13 @@ fn detach(device: &str, controller: Option<&Controller>) -> Result<(), String> {
         retry(|| tool(Command::new("umount").arg(&point)).map(drop))?;
     }
     let path = format!("/dev/{device}");
+    // Whoever attaches a file next may be given the same device at once.
+    let attached = || fs::read_to_string(format!("/sys/block/{device}/loop/backing_file")).ok();
+    let mine = attached();
     tool(Command::new("losetup").arg("--detach").arg(&path))?;
-    let attached = format!("/sys/block/{device}/loop/backing_file");
-    retry(|| {
-        if Path::new(&attached).exists() {
-            Err(format!("{path} is still in use"))
-        } else {
-            Ok(())
-        }
+    retry(|| match attached() {
+        Some(now) if Some(&now) == mine.as_ref() => Err(format!("{path} is still in use")),
+        _ => Ok(()),
     })
 }
 
