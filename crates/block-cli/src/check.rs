@@ -15,6 +15,7 @@ use block::raftlog::batch::{Item, Kind};
 use block::raftlog::scan::Scan;
 use block::store::data::SLOT_BYTES;
 use block::store::page::{self, Page};
+use block::store::trailer::Trailer;
 use io::{AlignedBuf, File, OpenHow, buffer::PAGE};
 
 use crate::offline::Offline;
@@ -47,6 +48,11 @@ pub(crate) fn run(args: &cli::Offline) -> Result<ExitCode> {
     }
     let path = store.dir.join("data");
     let data = store.fs.open(&path, OpenHow::READ.direct())?;
+    let block = &store.superblock;
+    let trailer = Trailer::read(&*data, u64::from(block.slots) * SLOT_BYTES);
+    if let Err(e) = trailer.and_then(|t| t.check(block.store, block.openings)) {
+        report.damage.push(format!("data: {e}"));
+    }
     for slot in 0..store.superblock.slots {
         if let Err(e) = check_slot(&*data, slot, &in_log, &mut report) {
             report.damage.push(format!("slot {slot}: {e}"));

@@ -4,7 +4,7 @@
 //!   STORE   what the store is, two copies      written last when a store is made: without it there is none
 //!   LOCK    one process at a time
 //!   log/    the log's files, all made with the store
-//!   data    slots of one chunk each
+//!   data    slots of one chunk each, and whose they are
 //! ```
 
 use std::ffi::OsString;
@@ -19,6 +19,7 @@ use crate::raftlog::files::Files;
 use crate::raftlog::{self, RaftLog};
 use crate::store::data::{Data, SLOT_BYTES};
 use crate::store::superblock::Superblock;
+use crate::store::trailer::{self, Trailer};
 
 /// Name of the superblock's file.
 const STORE: &str = "STORE";
@@ -73,7 +74,8 @@ impl Make {
 
     /// Bytes that the store takes.
     pub fn bytes(&self) -> u64 {
-        u64::from(self.slots) * SLOT_BYTES + u64::from(self.log_files) * self.log_file_bytes
+        let log = u64::from(self.log_files) * self.log_file_bytes;
+        u64::from(self.slots) * SLOT_BYTES + trailer::LEN + log
     }
 }
 
@@ -143,7 +145,13 @@ fn fill(
         said,
     )?;
     let data = fs.open(&dir.join(DATA), OpenHow::CREATE_TRUNCATE)?;
-    data.allocate(0, u64::from(what.slots) * SLOT_BYTES, false)?;
+    let slots = u64::from(what.slots) * SLOT_BYTES;
+    data.allocate(0, slots + trailer::LEN, false)?;
+    let trailer = Trailer {
+        store: what.store,
+        openings: 0,
+    };
+    trailer.write(&*data, slots)?;
     data.sync(SyncKind::All)?;
     let store = fs.open(&dir.join(STORE), OpenHow::CREATE_TRUNCATE)?;
     let mut superblock = Superblock {
@@ -156,6 +164,7 @@ fn fill(
         needed: 0,
         optional: 0,
         log_number: 0,
+        openings: 0,
     };
     superblock.write(&*store)?;
     fs.sync_dir(dir)
@@ -289,16 +298,17 @@ impl Store {
         };
         let newest = superblock.log_number;
         let log = RaftLog::open(Arc::clone(fs), &dir.join(LOG), options, newest)?;
-        let data = fs.open(&dir.join(DATA), OpenHow::UPDATE.direct())?;
-        let data = Data::open(data, superblock.slots)?;
+        let data_file = fs.open(&dir.join(DATA), OpenHow::UPDATE.direct())?;
         let mut store = Self {
             dir: dir.to_path_buf(),
             superblock,
             superblock_file,
             _lock: lock,
         };
-        store.note_log_file(&log)?;
+        store.check_trailer(&*data_file)?;
+        let data = Data::open(Arc::clone(&data_file), superblock.slots)?;
         store.check_pages(&log, &data)?;
+        store.note_opening(&*data_file, &log)?;
         Ok(Opened { store, log, data })
     }
 
@@ -322,6 +332,27 @@ impl Store {
         }
         self.superblock.log_number = newest;
         self.superblock.write(&*self.superblock_file)
+    }
+
+    /// Errors: the data file is another store's, or from another time.
+    fn check_trailer(&self, data: &dyn File) -> Result<()> {
+        let block = &self.superblock;
+        let trailer = Trailer::read(data, u64::from(block.slots) * SLOT_BYTES)?;
+        let checked = trailer.check(block.store, block.openings);
+        checked.map_err(|e| e.or_file(data.path()))
+    }
+
+    /// Counts this opening: first in the data file, which may be one ahead for that.
+    fn note_opening(&mut self, data: &dyn File, log: &RaftLog) -> Result<()> {
+        let block = &mut self.superblock;
+        block.openings += 1;
+        let trailer = Trailer {
+            store: block.store,
+            openings: block.openings,
+        };
+        trailer.write(data, u64::from(block.slots) * SLOT_BYTES)?;
+        block.log_number = log.durable_file_number();
+        block.write(&*self.superblock_file)
     }
 
     /// Errors: a page is newer than the log's end, so the log is not this data file's, or has lost its end.

@@ -11,3 +11,4 @@ pub mod sync;
 #[cfg(test)]
 #[expect(clippy::indexing_slicing, reason = "a test may panic")]
 mod tests;
+pub mod trailer;

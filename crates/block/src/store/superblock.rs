@@ -4,7 +4,7 @@
 //!   0+4 "ISst"   4+4 crc of the rest   8+4 version   12+4 unit   16+8 generation
 //!   24+16 store  40+16 cluster   56+8 log_bytes   64+4 slots   68+4 zero
 //!   72+8 features that must be known   80+8 features that need not be
-//!   88+8 the newest file of the log that was begun   96… zeros
+//!   88+8 the newest file of the log that was begun   96+8 openings   104… zeros
 //! ```
 //!
 //! Little-endian; the crc is CRC-32C.
@@ -45,6 +45,8 @@ pub struct Superblock {
     pub optional: u64,
     /// The number of a file of the log that was begun, and none after it; 0: none was.
     pub log_number: u64,
+    /// How often the store was opened; see [`trailer`](super::trailer).
+    pub openings: u64,
 }
 
 impl Superblock {
@@ -62,6 +64,7 @@ impl Superblock {
         put_u64(&mut body, self.needed);
         put_u64(&mut body, self.optional);
         put_u64(&mut body, self.log_number);
+        put_u64(&mut body, self.openings);
         sealed::seal(MAGIC, body)
     }
 
@@ -95,6 +98,7 @@ impl Superblock {
         let cluster = Uuid(d.bytes(16)?.try_into().ok()?);
         let (log_bytes, slots, _) = (d.u64()?, d.u32()?, d.u32()?);
         let (needed, optional, log_number) = (d.u64()?, d.u64()?, d.u64()?);
+        let openings = d.u64()?;
         (unit.is_power_of_two() && (512..=PAGE as u32).contains(&unit)).then_some(Self {
             unit,
             generation,
@@ -105,6 +109,7 @@ impl Superblock {
             needed,
             optional,
             log_number,
+            openings,
         })
     }
 
@@ -161,6 +166,7 @@ mod tests {
             needed: 0,
             optional: 6,
             log_number: 17,
+            openings: 5,
         }
     }
 

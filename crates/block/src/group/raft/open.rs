@@ -44,6 +44,9 @@ impl Node {
             pre_vote: true,
             max_committed_size_per_ready: config.committed_inline_bytes,
             batch_append: true,
+            // Followers hear of a commit with the next entries, or a heartbeat: each write would wake them, and by
+            // their answers this leader, twice otherwise.
+            skip_bcast_commit: true,
             ..raft::Config::default()
         };
         if id == 0 {

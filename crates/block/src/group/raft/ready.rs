@@ -116,9 +116,10 @@ impl Node {
             && !votes
             && !self.waiting.iter().any(|w| w.votes && !w.landed);
         let mut after = Vec::new();
-        for message in messages {
+        for message in &mut messages {
             let may = at_once && leaves_at_once(message.get_msg_type());
-            if let Some(outgoing) = self.outgoing(&message, log, &mut out) {
+            self.rejoin(message);
+            if let Some(outgoing) = self.outgoing(message, log, &mut out) {
                 (if may { &mut out.now } else { &mut after }).push(outgoing);
             }
         }
@@ -204,6 +205,21 @@ impl Node {
             term: self.term(),
         };
         (std::mem::replace(&mut self.told, now) != now).then_some(now)
+    }
+
+    /// Raft adds entries to an append without any that waits to be sent, also where that names another entry as the one
+    /// before them: the follower would refuse it.
+    fn rejoin(&self, message: &mut eraftpb::Message) {
+        let first = message.get_entries().first();
+        let is_append = message.get_msg_type() == MessageType::MsgAppend;
+        let Some(before) = first.filter(|_| is_append).map(|e| e.index - 1) else {
+            return;
+        };
+        if message.index != before
+            && let Ok(term) = self.raw.raft.raft_log.term(before)
+        {
+            (message.index, message.log_term) = (before, term);
+        }
     }
 
     /// A message with its payloads. `None`: it is not sent.

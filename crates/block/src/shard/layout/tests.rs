@@ -180,7 +180,8 @@ fn sizes_that_cannot_be_are_refused() {
         assert!(e.to_string().contains(needle), "{e}");
         assert!(!at.exists());
     }
-    assert_eq!(what(1).bytes(), 2 * SLOT_BYTES + (16 << 20));
+    let bytes = 2 * SLOT_BYTES + trailer::LEN + (16 << 20);
+    assert_eq!(what(1).bytes(), bytes);
 }
 
 /// Where there is a file system in memory.
@@ -237,7 +238,54 @@ fn a_data_file_that_is_missing_or_cut_is_refused() {
     std::fs::write(&data, vec![0; 4096]).unwrap();
     let e = open(dir.path()).unwrap_err().to_string();
     assert!(
-        e.contains("the file has 4096") && e.contains("another store's"),
+        e.contains("no copy of the data file's end is whole") && e.contains("as long as"),
         "{e}"
     );
+}
+
+/// Of two stores, none of which has written a page: nothing else would tell their data files apart.
+#[test]
+fn swapped_data_files_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let [a, b] = ["a", "b"].map(|name| dir.path().join(name));
+    for (at, store) in [(&a, 1), (&b, 2)] {
+        new(at, store);
+        write(&mut open(at).unwrap(), 1);
+    }
+    let away = dir.path().join("away");
+    for (from, to) in [(&a.join(DATA), &away), (&b.join(DATA), &a.join(DATA))] {
+        std::fs::rename(from, to).unwrap();
+    }
+    let e = open(&a).unwrap_err().to_string();
+    assert!(
+        e.contains("is store 02020202") && e.contains("each other's place"),
+        "{e}"
+    );
+    std::fs::rename(&away, a.join(DATA)).unwrap();
+    drop(open(&a).unwrap());
+}
+
+/// A copy from before the last opening is refused; a crash between the two counts of an opening is not.
+#[test]
+fn a_data_file_of_another_time_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    new(dir.path(), 1);
+    write(&mut open(dir.path()).unwrap(), 1);
+    let [data, store, old_data, old_store] =
+        [DATA, STORE, "old data", "old STORE"].map(|name| dir.path().join(name));
+    std::fs::copy(&data, &old_data).unwrap();
+    std::fs::copy(&store, &old_store).unwrap();
+    drop(open(dir.path()).unwrap());
+    std::fs::rename(&old_data, &data).unwrap();
+    let e = open(dir.path()).unwrap_err().to_string();
+    assert!(
+        e.contains("opened 2 times, and its data file 1 times") && e.contains("older copy"),
+        "{e}"
+    );
+    // As after a crash: the data file's count is one ahead of STORE's.
+    std::fs::rename(&old_store, &store).unwrap();
+    std::fs::copy(&store, &old_store).unwrap();
+    drop(open(dir.path()).unwrap());
+    std::fs::rename(&old_store, &store).unwrap();
+    drop(open(dir.path()).unwrap());
 }

@@ -4,31 +4,37 @@ use super::limits::{attached, request, settle, span, write};
 use super::*;
 use crate::group::message::Body;
 
+/// A store has applied all that is committed, and written it back.
+fn written_back(c: &mut Cluster, n: usize) {
+    let leader = c.leader().unwrap();
+    for _ in 0..20_000 {
+        let [here, there] =
+            [n, leader].map(|n| c.core(n).member(GROUP).unwrap().replica().applied());
+        if here == there && c.core(n).dirty_bytes() == 0 {
+            return;
+        }
+        c.turn();
+    }
+    panic!("never written back");
+}
+
 /// Bytes that are damaged on disk are named as such, and nothing waits for them for ever.
 #[test]
 fn damage_is_answered_as_damage() {
     let (mut c, mut client) = attached(6);
     let what = write(span(0, 0, 4096), 1);
     assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
-    let leader = c.leader().unwrap();
-    settle(&mut c, leader);
-    let data = c.dirs[leader].path().join("s").join("data");
-    let bytes = std::fs::read(&data).unwrap();
-    let at = bytes
-        .windows(4096)
-        .position(|w| w.iter().all(|&b| b == 1))
-        .unwrap();
-    let file = Posix.open(&data, io::OpenHow::UPDATE).unwrap();
-    io::write_all_at(&*file, &[9; 16], at as u64 + 50, io::WriteSync::None).unwrap();
-    file.sync(io::SyncKind::All).unwrap();
-    (0..3).filter(|n| *n != leader).for_each(|n| {
+    for n in 0..3 {
+        written_back(&mut c, n);
         let data = c.dirs[n].path().join("s").join("data");
         let bytes = std::fs::read(&data).unwrap();
+        let at = bytes
+            .windows(4096)
+            .position(|w| w.iter().all(|&b| b == 1))
+            .unwrap();
         let file = Posix.open(&data, io::OpenHow::UPDATE).unwrap();
-        if let Some(at) = bytes.windows(4096).position(|w| w.iter().all(|&b| b == 1)) {
-            io::write_all_at(&*file, &[9; 16], at as u64 + 50, io::WriteSync::None).unwrap();
-        }
-    });
+        io::write_all_at(&*file, &[9; 16], at as u64 + 50, io::WriteSync::None).unwrap();
+    }
     for what in [What::Read(span(0, 0, 4096)), write(span(0, 9, 9), 1)] {
         let outcome = client.ask(&mut c, &what, false);
         assert_eq!(outcome, Outcome::Refused(Reason::Corrupt), "{what:?}");

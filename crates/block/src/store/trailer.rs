@@ -1,0 +1,176 @@
+//! The end of a data file: whose it is, and how often that store was opened. Two copies of 4 KiB, written in turns.
+//!
+//! ```text
+//!   0+4 "ISdt"   4+4 crc of the rest   8+4 version   12+4 zero   16+16 store   32+8 openings   40… zeros
+//! ```
+//!
+//! Little-endian; the crc is CRC-32C. `STORE` has the same count. So a data file of another store is found, and one
+//! of the same store from before its last opening, though its pages may look right.
+
+use base::coding::{Decoder, put_u32, put_u64};
+use base::{Error, Result};
+use io::{AlignedBuf, File, SyncKind, WriteSync, buffer::PAGE};
+
+use crate::ids::Uuid;
+use crate::sealed;
+
+/// Bytes of both copies.
+pub const LEN: u64 = 2 * sealed::LEN as u64;
+/// The version that this code writes, and the newest that it reads.
+pub const VERSION: u32 = 1;
+const MAGIC: [u8; 4] = *b"ISdt";
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trailer {
+    /// The store that the data file is part of.
+    pub store: Uuid,
+    /// How often it was opened.
+    pub openings: u64,
+}
+
+impl Trailer {
+    fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(sealed::LEN);
+        put_u32(&mut body, VERSION);
+        put_u32(&mut body, 0);
+        body.extend_from_slice(&self.store.0);
+        put_u64(&mut body, self.openings);
+        sealed::seal(MAGIC, body)
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut d = sealed::open(bytes, MAGIC, "the data file's end")?;
+        let version = d.u32().unwrap_or_default();
+        if version != VERSION {
+            return Err(Error::not_supported(format!(
+                "a data file of version {version}: this release knows {VERSION}"
+            ))
+            .hint("open it with the release that wrote it, or a newer one"));
+        }
+        let rest = Self::decode_rest(&mut d);
+        rest.ok_or_else(|| Error::corruption("the data file's end: values that cannot be"))
+    }
+
+    fn decode_rest(d: &mut Decoder<'_>) -> Option<Self> {
+        let _zero = d.u32()?;
+        Some(Self {
+            store: Uuid(d.bytes(16)?.try_into().ok()?),
+            openings: d.u64()?,
+        })
+    }
+
+    /// Reads the newer copy, which begins at `at` of the file. Errors: neither is whole, or one is of a newer
+    /// release; they name the file.
+    pub fn read(file: &dyn File, at: u64) -> Result<Self> {
+        let mut bytes = AlignedBuf::zeroed(LEN as usize, PAGE)?;
+        file.read_at(&mut bytes, at)?;
+        let (first, second) = bytes.split_at(sealed::LEN);
+        let mut newest: Result<Self> =
+            Err(Error::corruption("no copy of the data file's end is whole")
+                .hint("is it a store's data file, as long as it was made?"));
+        for copy in [first, second] {
+            match Self::decode(copy) {
+                Ok(one) if newest.as_ref().is_ok_and(|n| n.openings > one.openings) => {}
+                Ok(one) => newest = Ok(one),
+                Err(e) if e.is_corruption() => {}
+                Err(e) => return Err(e.or_file(file.path())),
+            }
+        }
+        newest.map_err(|e| e.or_file(file.path()).offset(at))
+    }
+
+    /// Writes it over the older copy, and makes it durable.
+    pub fn write(&self, file: &dyn File, at: u64) -> Result<()> {
+        let mut copy = AlignedBuf::new(PAGE);
+        copy.extend_from_slice(&self.encode())?;
+        let at = at + self.openings % 2 * sealed::LEN as u64;
+        io::write_all_at(file, &copy, at, WriteSync::None)?;
+        file.sync(SyncKind::Data)
+    }
+
+    /// Errors: the data file is not `store`'s, or not the one that was there at its last opening, the `openings`th.
+    pub fn check(&self, store: Uuid, openings: u64) -> Result<()> {
+        if self.store != store {
+            return Err(Error::corruption(format!(
+                "the data file is store {}'s, and this is store {store}",
+                self.store
+            ))
+            .hint("bring the right one back: were two disks mounted in each other's place?"));
+        }
+        // A crash may have left the count of this file one ahead.
+        if !(openings..=openings.saturating_add(1)).contains(&self.openings) {
+            return Err(Error::corruption(format!(
+                "the store was opened {openings} times, and its data file {} times",
+                self.openings
+            ))
+            .hint("was one of STORE and data brought from an older copy?"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use io::posix::Posix;
+    use io::{FileSystem, OpenHow};
+
+    use super::*;
+
+    fn trailer(openings: u64) -> Trailer {
+        Trailer {
+            store: Uuid([7; 16]),
+            openings,
+        }
+    }
+
+    /// A copy that is torn leaves the other one; with both gone the file is named.
+    #[test]
+    fn the_copies_are_written_in_turns() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = Posix.open(&dir.path().join("data"), OpenHow::CREATE_NEW);
+        let file = file.unwrap();
+        let e = Trailer::read(&*file, 8192).unwrap_err().to_string();
+        assert!(e.contains("data") && e.contains("whole"), "{e}");
+        for openings in 1..5 {
+            trailer(openings).write(&*file, 8192).unwrap();
+            assert_eq!(Trailer::read(&*file, 8192).unwrap(), trailer(openings));
+            if openings > 1 {
+                let at = 8192 + openings % 2 * sealed::LEN as u64;
+                io::write_all_at(&*file, &[0; 700], at, WriteSync::None).unwrap();
+                let left = Trailer::read(&*file, 8192).unwrap();
+                assert_eq!(left, trailer(openings - 1));
+                trailer(openings).write(&*file, 8192).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn another_stores_and_an_older_one_are_refused_by_name() {
+        assert!(trailer(3).check(Uuid([7; 16]), 3).is_ok());
+        assert!(trailer(4).check(Uuid([7; 16]), 3).is_ok(), "a crash");
+        for (store, openings, says) in [(8, 3, "is store 07"), (7, 4, "4 times"), (7, 1, "1 times")]
+        {
+            let e = trailer(3).check(Uuid([store; 16]), openings).unwrap_err();
+            assert!(e.is_corruption() && e.to_string().contains(says), "{e}");
+        }
+    }
+
+    #[test]
+    fn any_flipped_bit_and_newer_versions_are_refused() {
+        let bytes = trailer(3).encode();
+        assert_eq!(Trailer::decode(&bytes).unwrap(), trailer(3));
+        for bit in 0..bytes.len() * 8 {
+            let mut bytes = bytes.clone();
+            if let Some(byte) = bytes.get_mut(bit / 8) {
+                *byte ^= 1 << (bit % 8);
+            }
+            assert!(Trailer::decode(&bytes).is_err(), "bit {bit}");
+        }
+        let mut body = Vec::new();
+        put_u32(&mut body, VERSION + 1);
+        let newer = sealed::seal(MAGIC, body);
+        let e = Trailer::decode(&newer).unwrap_err();
+        assert_eq!(e.kind(), base::ErrorKind::NotSupported);
+    }
+}
