@@ -18,6 +18,7 @@ pub mod client;
 pub mod group;
 pub mod ids;
 pub mod nbd;
+pub mod pages;
 pub mod raftlog;
 mod sealed;
 pub mod shard;

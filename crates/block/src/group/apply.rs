@@ -23,6 +23,7 @@ use super::members::Members;
 use super::raft::Committed;
 use super::volumes::{Verdict, Volumes};
 use crate::ids::{Epoch, Group, Index, Term, Tree};
+use crate::pages::Pages;
 use crate::raftlog::Checkpoint;
 use crate::store::data::{ChunkKey, Held, Reader};
 use crate::store::dirty::{Content, Dirty, Key};
@@ -96,6 +97,18 @@ impl Replica {
             under_way: None,
             is_copying: false,
         })
+    }
+
+    /// Blocks lie in these pages, which others may use too.
+    #[must_use]
+    pub fn lies_in(mut self, pages: &Pages) -> Self {
+        self.dirty.lies_in(pages);
+        self
+    }
+
+    /// Where blocks lie.
+    pub fn pages(&self) -> &Pages {
+        self.dirty.pages()
     }
 
     /// Up to where entries are applied.

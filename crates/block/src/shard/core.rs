@@ -29,6 +29,7 @@ use crate::group::message::{Body, CopyStep, Message};
 use crate::group::raft::{Config, Outgoing};
 use crate::group::volumes::ENCODED_MAX as VOLUMES_MAX;
 use crate::ids::{Group, Index};
+use crate::pages::Pages;
 use crate::raftlog::{Append, BatchId, Checkpoint, RaftLog};
 use crate::store::data::Reader;
 use crate::store::flush::{Policy, Speed, State};
@@ -203,6 +204,7 @@ impl Core {
         policy.check()?;
         check_room(&log, &data, groups)?;
         let mut members = BTreeMap::new();
+        let pages = Pages::default();
         for a in groups {
             let config = Config {
                 silent_ticks: if log.groups().get(a.group).is_some() {
@@ -212,7 +214,7 @@ impl Core {
                 },
                 ..Config::new(Rng::new(rng.next_u64()))
             };
-            let member = Member::open(a, &log, &data, config, policy.apply_sync)?;
+            let member = Member::open(a, &log, &data, config, policy.apply_sync, &pages)?;
             members.insert(a.group, member);
         }
         Ok(Self {

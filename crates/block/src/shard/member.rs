@@ -30,6 +30,7 @@ use crate::group::message::{Body, Copy, Entry, Message};
 use crate::group::raft::{Config, Node, Outgoing, Ready, Refused, Role};
 use crate::group::volumes::Verdict;
 use crate::ids::{BLOCK, Block, Group, Index, Term};
+use crate::pages::Pages;
 use crate::raftlog::batch::Item;
 use crate::raftlog::groups::GroupLog;
 use crate::raftlog::{Checkpoint, RaftLog};
@@ -143,8 +144,9 @@ impl Member {
         data: &Reader,
         config: Config,
         apply_sync: ApplySync,
+        pages: &Pages,
     ) -> Result<Self> {
-        let replica = Self::replica_of(a.group, &a.members, log)?;
+        let replica = Self::replica_of(a.group, &a.members, log)?.lies_in(pages);
         let (members, applied) = (replica.members(), replica.applied());
         let node = Node::open(a.group, a.replica, members, log, applied, config)?;
         Ok(Self {

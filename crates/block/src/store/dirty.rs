@@ -22,6 +22,7 @@ use bytes::Bytes;
 
 use super::sync::{Marked, SyncSlot, SyncTicket};
 use crate::ids::{BLOCK, Block, Chunk, Group, Index, Layer, Term, Tree};
+use crate::pages::Pages;
 
 /// A block of a layer of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,6 +50,10 @@ pub enum Content {
     /// Zeros, which take no space.
     Zero,
 }
+
+/// The most blocks of an entry that get pages of their own; more than that are written back together, and stay where
+/// they came.
+const OWN_PAGES_MAX: usize = 32;
 
 /// What a block takes in the map besides its bytes, about.
 const ENTRY_BYTES: u64 = 256;
@@ -117,6 +122,7 @@ pub struct Dirty {
     /// Blocks of a copy come.
     is_copying: bool,
     bytes: u64,
+    pages: Pages,
 }
 
 impl Dirty {
@@ -132,7 +138,18 @@ impl Dirty {
             round: None,
             is_copying: false,
             bytes: 0,
+            pages: Pages::default(),
         }
+    }
+
+    /// Blocks lie in these pages from now on, which others may use too.
+    pub fn lies_in(&mut self, pages: &Pages) {
+        self.pages = pages.clone();
+    }
+
+    /// Where blocks lie.
+    pub fn pages(&self) -> &Pages {
+        &self.pages
     }
 
     /// The group.
@@ -175,7 +192,7 @@ impl Dirty {
         &mut self,
         index: Index,
         term: Term,
-        blocks: impl IntoIterator<Item = (Key, Content)>,
+        blocks: impl IntoIterator<Item = (Key, Content), IntoIter: ExactSizeIterator>,
     ) {
         base::invariant!(
             index.0 == self.applied.0 + 1,
@@ -184,7 +201,14 @@ impl Dirty {
             self.applied
         );
         self.applied = index;
-        for (key, content) in blocks {
+        let blocks = blocks.into_iter();
+        let is_large = blocks.len() > OWN_PAGES_MAX;
+        for (key, mut content) in blocks {
+            if let Content::Data { bytes, .. } = &mut content
+                && !is_large
+            {
+                *bytes = self.pages.copy(bytes);
+            }
             self.put(key, content, (index, term), index);
         }
     }

@@ -1,11 +1,13 @@
 //! Memory for payloads that come: whole pages, cut from larger pieces.
 //!
 //! An allocation of its own for each block of 4 KiB at a page's boundary takes twice its size, as the allocator's head
-//! of the next one lies between. Blocks that come together are written back together, so a piece is free when the last
-//! of its blocks is.
+//! of the next one lies between. What comes together is forgotten together, but for blocks, which are copied
+//! ([`Pages`](crate::pages::Pages)); so pieces are free in the order in which they were taken.
 
 use bytes::BytesMut;
 use io::buffer::PAGE;
+
+use crate::pages::aligned;
 
 /// Bytes of a piece; larger payloads have one of their own.
 const PIECE: usize = 256 << 10;
@@ -28,14 +30,6 @@ impl Slab {
         }
         self.rest.split_to(whole).split_to(len)
     }
-}
-
-fn aligned(len: usize) -> BytesMut {
-    let mut all = BytesMut::zeroed(len + PAGE);
-    let before = all.as_ptr().align_offset(PAGE);
-    let mut piece = all.split_off(before.min(PAGE));
-    piece.truncate(len);
-    piece
 }
 
 #[cfg(test)]

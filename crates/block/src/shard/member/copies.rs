@@ -483,7 +483,7 @@ impl Member {
                 }
                 let again = Self::replica_of(self.group, &self.first_members, log)?;
                 if self.node.reopen(log, again.members())? {
-                    self.replica = again;
+                    self.replica = again.lies_in(self.replica.pages());
                     self.taking = None;
                     self.has_applied = false;
                     self.chunks = data.chunks_of(self.group).into_iter().collect();
