@@ -69,7 +69,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             requests_max: 256,
-            bytes_max: 64 << 20,
+            bytes_max: 16 << 20,
         }
     }
 }

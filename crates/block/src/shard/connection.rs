@@ -6,7 +6,7 @@ use crate::wire::client::{BYTES_MAX, Request, What};
 use crate::wire::link::Link;
 
 /// The most bytes and requests of a client that are open: until some are answered it is not read from.
-const OPEN_BYTES_MAX: u64 = 64 << 20;
+const OPEN_BYTES_MAX: u64 = 32 << 20;
 const OPEN_MAX: usize = 16 << 10;
 
 /// Who is on the other side.

@@ -446,13 +446,22 @@ impl Core {
                     return;
                 }
             }
-            let Some((client, request)) = self.pending.pop_front() else {
+            let Some((client, request)) = self.take_pending() else {
                 return;
             };
             self.pending_bytes -= request.what.payload_bytes();
             open = open.map(|open: usize| open + 1);
             self.admit(now, client, request);
         }
+    }
+
+    /// The first change that waits, of a group that has not too much on its way already.
+    fn take_pending(&mut self) -> Option<(u64, Request)> {
+        let crowded = self.members.iter().filter(|(_, m)| m.is_crowded());
+        let crowded: Vec<Group> = crowded.map(|(&group, _)| group).collect();
+        let may = |(_, request): &(u64, Request)| !crowded.contains(&request.group);
+        let nth = self.pending.iter().position(may)?;
+        self.pending.remove(nth)
     }
 
     fn admit(&mut self, now: Duration, client: u64, request: Request) {

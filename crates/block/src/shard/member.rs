@@ -50,6 +50,8 @@ pub const TICK: Duration = Duration::from_millis(100);
 const ELECTION_TICKS: u32 = 10;
 /// The most blocks of one write: 1 MiB.
 const WRITE_BLOCKS_MAX: u16 = 256;
+/// Bytes of entries that a leader has proposed and that are not committed, beyond which changes wait.
+const UNCOMMITTED_BYTES_MAX: usize = 16 << 20;
 /// What a request comes with.
 pub(super) struct Inbox<'a> {
     pub(super) now: Duration,
@@ -322,6 +324,12 @@ impl Member {
     /// Writes to their place that wait for others.
     pub(super) fn waiting_in_place(&self) -> usize {
         self.in_place.waiting()
+    }
+
+    /// Whether more changes of clients must wait: what is on its way would only wait for other replicas, and what a
+    /// slow one does not take is sent again.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.node.role() == Role::Leader && self.node.uncommitted_bytes() >= UNCOMMITTED_BYTES_MAX
     }
 
     /// Changes of clients that are on their way.

@@ -51,10 +51,6 @@ pub enum Content {
     Zero,
 }
 
-/// The most blocks of an entry that get pages of their own; more than that are written back together, and stay where
-/// they came.
-const OWN_PAGES_MAX: usize = 32;
-
 /// What a block takes in the map besides its bytes, about.
 const ENTRY_BYTES: u64 = 256;
 
@@ -115,6 +111,8 @@ pub struct Dirty {
     applied: Index,
     /// The right to have blocks on their way. `None`: they are, from the entry in `from` on.
     slot: Option<SyncSlot>,
+    /// The blocks that are.
+    flying: Vec<Key>,
     /// What the entries on their way begin with.
     from: Option<Index>,
     /// The round that is under way.
@@ -134,6 +132,7 @@ impl Dirty {
             firsts: BTreeMap::new(),
             applied: synced,
             slot: Some(SyncSlot::only_one_of(group)),
+            flying: Vec::new(),
             from: None,
             round: None,
             is_copying: false,
@@ -192,7 +191,7 @@ impl Dirty {
         &mut self,
         index: Index,
         term: Term,
-        blocks: impl IntoIterator<Item = (Key, Content), IntoIter: ExactSizeIterator>,
+        blocks: impl IntoIterator<Item = (Key, Content)>,
     ) {
         base::invariant!(
             index.0 == self.applied.0 + 1,
@@ -201,21 +200,17 @@ impl Dirty {
             self.applied
         );
         self.applied = index;
-        let blocks = blocks.into_iter();
-        let is_large = blocks.len() > OWN_PAGES_MAX;
-        for (key, mut content) in blocks {
-            if let Content::Data { bytes, .. } = &mut content
-                && !is_large
-            {
-                *bytes = self.pages.copy(bytes);
-            }
+        for (key, content) in blocks {
             self.put(key, content, (index, term), index);
         }
     }
 
     /// Puts a block in, as an entry wrote it; `first`: behind what S stays while it is dirty.
-    fn put(&mut self, key: Key, content: Content, (index, term): (Index, Term), first: Index) {
+    fn put(&mut self, key: Key, mut content: Content, (index, term): (Index, Term), first: Index) {
         self.bytes += content.bytes();
+        if let Content::Data { bytes, .. } = &mut content {
+            *bytes = self.pages.copy(bytes);
+        }
         let newest = Write {
             key,
             content,
@@ -348,6 +343,7 @@ impl Dirty {
             round.last = Some(*key);
             entry.first = None;
             entry.flying = true;
+            self.flying.push(*key);
             writes.push(entry.newest.clone());
             self.from = Some(self.from.map_or(first, |from| from.min(first)));
             forget(&mut self.firsts, first);
@@ -370,15 +366,17 @@ impl Dirty {
             ticket.group(),
             self.group
         );
-        let bytes = &mut self.bytes;
-        self.blocks.retain(|_, entry| {
-            let stays = entry.first.is_some() || !entry.flying;
+        for key in std::mem::take(&mut self.flying) {
+            let Some(entry) = self.blocks.get_mut(&key) else {
+                continue;
+            };
             entry.flying = false;
-            if !stays {
-                *bytes -= entry.newest.content.bytes();
+            // It was written again meanwhile where it is the first of something.
+            if entry.first.is_none() {
+                self.bytes -= entry.newest.content.bytes();
+                self.blocks.remove(&key);
             }
-            stays
-        });
+        }
         self.slot = Some(slot);
         self.from = None;
         if self.round.is_some_and(|round| round.is_last) {
@@ -391,6 +389,7 @@ impl Dirty {
         let (slot, writes) = marked.take_apart();
         base::invariant!(slot.is_of(self.group) && self.slot.is_none());
         let from = self.from.take().unwrap_or(self.applied);
+        self.flying.clear();
         self.round = None;
         for key in writes.iter().map(|w| &w.key) {
             let Some(entry) = self.blocks.get_mut(key) else {
