@@ -12,8 +12,12 @@ use std::time::Duration;
 
 use base::{Error, Result};
 
-/// The most bytes of a part of a round that goes in the background.
-const PART_BYTES: u64 = 16 << 20;
+/// The most and the fewest bytes of a part of a round that goes in the background. The store's thread takes a part
+/// together, and forgets it together: for 8 MiB of single blocks, each takes about a millisecond.
+const PART_BYTES_MAX: u64 = 8 << 20;
+const PART_BYTES_MIN: u64 = 512 << 10;
+/// Parts in a second, about, of a paced round.
+const PARTS_A_SECOND: u64 = 8;
 /// How full the map is when a snapshot is begun: changes that are on their way then have room still.
 const SNAPSHOT_FULL: f64 = 0.9;
 /// How full log or map are where clients begin to wait, and how many changes may be on their way then.
@@ -115,11 +119,13 @@ impl Policy {
     }
 
     /// The most bytes of a part of a round: a snapshot writes everything at once.
-    /// One that is paced takes about a second, so that the next may be faster.
+    /// One that is paced is short, so that the next may be faster.
     pub fn part_bytes(&self, speed: Speed) -> u64 {
         match (self.apply_sync, speed) {
-            (ApplySync::Background, Speed::Full) => PART_BYTES,
-            (ApplySync::Background, Speed::Paced(rate)) => rate.clamp(1 << 20, PART_BYTES),
+            (ApplySync::Background, Speed::Full) => PART_BYTES_MAX,
+            (ApplySync::Background, Speed::Paced(rate)) => {
+                (rate / PARTS_A_SECOND).clamp(PART_BYTES_MIN, PART_BYTES_MAX)
+            }
             (ApplySync::Snapshot | ApplySync::Odsync, _) => u64::MAX,
         }
     }
