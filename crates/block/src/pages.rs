@@ -48,8 +48,11 @@ impl Drop for Page {
 }
 
 impl Pages {
-    /// The same bytes, at most a page, in a page of their own.
+    /// The same bytes, in a page of their own; more than a page has memory of its own.
     pub(crate) fn copy(&self, bytes: &[u8]) -> Bytes {
+        if bytes.len() > PAGE {
+            return Bytes::copy_from_slice(bytes);
+        }
         let mut page = self.with_free(|free| {
             if free.is_empty() {
                 let mut all = aligned(PAGES_AT_ONCE * PAGE);
@@ -57,9 +60,8 @@ impl Pages {
             }
             free.pop().unwrap_or_default()
         });
-        match page.get_mut(..bytes.len()) {
-            Some(to) => to.copy_from_slice(bytes),
-            None => return Bytes::copy_from_slice(bytes),
+        if let Some(to) = page.get_mut(..bytes.len()) {
+            to.copy_from_slice(bytes);
         }
         let page = Page {
             bytes: page,

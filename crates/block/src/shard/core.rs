@@ -23,6 +23,7 @@ use io::AlignedBuf;
 use super::held::Held;
 use super::layout::Store;
 use super::member::{Inbox, Member, TICK};
+use super::pending::Pending;
 use crate::group::members::ENCODED_MAX as MEMBERS_MAX;
 use crate::group::members::Members;
 use crate::group::message::{Body, CopyStep, Message};
@@ -41,9 +42,6 @@ use crate::wire::client::{Request, Response, What};
 const BATCH_BYTES_MAX: u64 = 8 << 20;
 /// With so many bytes on their way to the log, it takes nothing more from clients and leaders.
 const HELD_BYTES_MAX: u64 = 32 << 20;
-/// The most changes of clients that wait for room, and their bytes.
-const PENDING_MAX: usize = 8192;
-const PENDING_BYTES_MAX: u64 = 64 << 20;
 /// The most writes to their place that wait for others.
 const IN_PLACE_MAX: usize = 4096;
 /// How full the log may be with entries that are kept for followers that lag.
@@ -169,10 +167,9 @@ pub struct Core {
     flying: BTreeMap<BatchId, Numbers>,
     commands: VecDeque<Command>,
     checkpoints_made: u64,
-    /// Changes of clients that wait for room, in order.
-    pending: VecDeque<(u64, Request)>,
-    /// Bytes of them, and bytes that have come since the last tick and in a second.
-    pending_bytes: u64,
+    /// Changes of clients that wait for room.
+    pending: Pending,
+    /// Bytes that have come since the last tick and in a second.
     came: u64,
     rate: u64,
     /// When the last write-back began; one is out.
@@ -229,8 +226,7 @@ impl Core {
             flying: BTreeMap::new(),
             commands: VecDeque::new(),
             checkpoints_made: 0,
-            pending: VecDeque::new(),
-            pending_bytes: 0,
+            pending: Pending::default(),
             came: 0,
             rate: 0,
             last_flush: Duration::ZERO,
@@ -425,14 +421,9 @@ impl Core {
             return self.admit(now, client, request);
         }
         self.came += bytes;
-        let is_crowded =
-            self.pending.len() >= PENDING_MAX || self.pending_bytes >= PENDING_BYTES_MAX;
-        if is_crowded {
-            let id = request.id;
-            return super::member::refuse_busy(client, id, &mut self.commands);
+        if let Err(id) = self.pending.push(client, request) {
+            super::member::refuse_busy(client, id, &mut self.commands);
         }
-        self.pending_bytes += bytes;
-        self.pending.push_back((client, request));
     }
 
     /// Lets changes begin that there is room for.
@@ -446,22 +437,13 @@ impl Core {
                     return;
                 }
             }
-            let Some((client, request)) = self.take_pending() else {
+            let may = |group| !self.members.get(&group).is_some_and(Member::is_crowded);
+            let Some((client, request)) = self.pending.pop(may) else {
                 return;
             };
-            self.pending_bytes -= request.what.payload_bytes();
             open = open.map(|open: usize| open + 1);
             self.admit(now, client, request);
         }
-    }
-
-    /// The first change that waits, of a group that has not too much on its way already.
-    fn take_pending(&mut self) -> Option<(u64, Request)> {
-        let crowded = self.members.iter().filter(|(_, m)| m.is_crowded());
-        let crowded: Vec<Group> = crowded.map(|(&group, _)| group).collect();
-        let may = |(_, request): &(u64, Request)| !crowded.contains(&request.group);
-        let nth = self.pending.iter().position(may)?;
-        self.pending.remove(nth)
     }
 
     fn admit(&mut self, now: Duration, client: u64, request: Request) {

@@ -278,6 +278,8 @@ impl Store {
             _ => read_only(e),
         })?;
         let superblock_file = fs.open(&path, OpenHow::UPDATE)?;
+        // A process that was killed may have left a copy that is written, and not durable.
+        superblock_file.sync(SyncKind::All)?;
         let superblock = Superblock::read(&*superblock_file)?;
         if superblock.cluster != cluster {
             return Err(Error::invalid_argument(format!(

@@ -8,6 +8,7 @@ mod held;
 pub mod layout;
 mod links;
 pub mod member;
+mod pending;
 pub mod run;
 pub mod stats;
 

@@ -118,7 +118,9 @@ impl Node {
         let mut after = Vec::new();
         for message in &mut messages {
             let may = at_once && leaves_at_once(message.get_msg_type());
-            self.rejoin(message);
+            if !self.rejoin(message) {
+                continue;
+            }
             if let Some(outgoing) = self.outgoing(message, log, &mut out) {
                 (if may { &mut out.now } else { &mut after }).push(outgoing);
             }
@@ -208,18 +210,20 @@ impl Node {
     }
 
     /// Raft adds entries to an append without any that waits to be sent, also where that names another entry as the one
-    /// before them: the follower would refuse it.
-    fn rejoin(&self, message: &mut eraftpb::Message) {
+    /// before them: the follower would refuse it. False: what it should name is not known any more, and the follower asks for
+    /// it once it misses the entries.
+    fn rejoin(&self, message: &mut eraftpb::Message) -> bool {
         let first = message.get_entries().first();
         let is_append = message.get_msg_type() == MessageType::MsgAppend;
-        let Some(before) = first.filter(|_| is_append).map(|e| e.index - 1) else {
-            return;
+        let before = first.filter(|_| is_append).map(|e| e.index - 1);
+        let Some(before) = before.filter(|&before| message.index != before) else {
+            return true;
         };
-        if message.index != before
-            && let Ok(term) = self.raw.raft.raft_log.term(before)
-        {
+        let term = self.raw.raft.raft_log.term(before);
+        if let Ok(term) = term {
             (message.index, message.log_term) = (before, term);
         }
+        term.is_ok()
     }
 
     /// A message with its payloads. `None`: it is not sent.

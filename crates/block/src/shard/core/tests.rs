@@ -40,6 +40,8 @@ struct Cluster {
     wire: Vec<(usize, Event)>,
     answers: Vec<Response>,
     drop_permille: u64,
+    /// Nobody hears when a block is asked for.
+    asks_are_lost: bool,
     policy: Policy,
 }
 
@@ -72,6 +74,7 @@ impl Cluster {
             wire: Vec::new(),
             answers: Vec::new(),
             drop_permille: 0,
+            asks_are_lost: false,
             policy: Policy {
                 checkpoint_bytes: 64 << 10,
                 checkpoint_interval: Duration::from_secs(2),
@@ -160,6 +163,10 @@ impl Cluster {
         let which = self.rng.below(todo + wire);
         if which < wire {
             let (to, event) = self.wire.swap_remove(which as usize);
+            let is_ask = |e: &Event| matches!(e, Event::Message { message, .. } if matches!(message.body, Body::Ask { .. }));
+            if self.asks_are_lost && is_ask(&event) {
+                return;
+            }
             if self.rng.below(1000) >= self.drop_permille {
                 self.event(to, event);
             }

@@ -63,6 +63,10 @@ impl Member {
         if let Some(other) = self.repairs.open.insert(key, repair) {
             self.give_repair_up(&other, data, out);
         }
+        self.ask(key, crc, out);
+    }
+
+    fn ask(&mut self, key: Key, crc: u32, out: &mut VecDeque<Command>) {
         let voters = &self.node.members().voters;
         let others: Vec<u64> = voters
             .iter()
@@ -147,7 +151,8 @@ impl Member {
         }
     }
 
-    /// A tick has gone: nobody has what was asked for long ago.
+    /// A tick has gone: nobody has what was asked for long ago. Others are asked again: what was asked may be lost, and
+    /// who has not applied the content yet says nothing.
     pub(super) fn repairs_tick(&mut self, data: &Reader, out: &mut VecDeque<Command>) {
         if self.repairs.open.is_empty() {
             return;
@@ -158,6 +163,7 @@ impl Member {
             if repair.ticks > GIVE_UP_TICKS {
                 self.give_repair_up(&repair, data, out);
             } else {
+                self.ask(key, repair.crc, out);
                 self.repairs.open.insert(key, repair);
             }
         }

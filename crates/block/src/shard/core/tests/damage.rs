@@ -2,7 +2,6 @@
 
 use super::limits::{attached, request, settle, span, write};
 use super::*;
-use crate::group::message::Body;
 
 /// A store has applied all that is committed, and written it back.
 fn written_back(c: &mut Cluster, n: usize) {
@@ -96,15 +95,14 @@ fn a_damaged_block_is_repaired_from_another_replica() {
     }
 }
 
-/// A damaged block was written anew while others were asked for what it had held: the read was answered as damage,
-/// though the newer bytes were here.
-#[test]
-fn a_read_that_waits_for_a_repair_finds_what_was_written_meanwhile() {
+/// A block of 4 KiB is written and written back, and read, but the disk fails; nobody hears what is asked then.
+fn read_of_a_damaged_block() -> (Cluster, Client, u64) {
     let (mut c, mut client) = attached(6);
     let what = write(span(0, 0, 4096), 1);
     assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
     let leader = c.leader().unwrap();
     settle(&mut c, leader);
+    c.asks_are_lost = true;
     let asked = request(&mut client, What::Read(span(0, 0, 4096)));
     let (id, now) = (asked.id, c.now);
     let event = Event::Request {
@@ -113,29 +111,52 @@ fn a_read_that_waits_for_a_repair_finds_what_was_written_meanwhile() {
     };
     c.core(leader).step(now, event);
     while let Some(command) = c.core(leader).next_command() {
-        match command {
-            Command::Read { token, .. } => {
-                let failed = Event::Read(token, Err(Error::aborted("planted")));
-                c.core(leader).step(now, failed);
-            }
-            // Nobody hears what is asked.
-            Command::Send { outgoing, .. } if matches!(outgoing.message.body, Body::Ask { .. }) => {
-            }
-            other => c.todo.push((leader, other)),
+        if let Command::Read { token, .. } = command {
+            let failed = Event::Read(token, Err(Error::aborted("planted")));
+            c.core(leader).step(now, failed);
+        } else {
+            c.todo.push((leader, command));
         }
     }
-    let what = write(span(0, 0, 4096), 2);
-    assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
-    let answer = loop {
+    (c, client, id)
+}
+
+fn answer_of(c: &mut Cluster, id: u64) -> Outcome {
+    loop {
         if let Some(at) = c.answers.iter().position(|a| a.id == id) {
-            break c.answers.swap_remove(at);
+            return c.answers.swap_remove(at).outcome;
         }
         c.turn();
-    };
-    let Outcome::Data { pieces, .. } = answer.outcome else {
-        panic!("{:?}", answer.outcome);
+    }
+}
+
+/// A damaged block was written anew while others were asked for what it had held: the read was answered as damage,
+/// though the newer bytes were here.
+#[test]
+fn a_read_that_waits_for_a_repair_finds_what_was_written_meanwhile() {
+    let (mut c, mut client, id) = read_of_a_damaged_block();
+    let what = write(span(0, 0, 4096), 2);
+    assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
+    let Outcome::Data { pieces, .. } = answer_of(&mut c, id) else {
+        panic!("no bytes");
     };
     assert!(matches!(&pieces[..], [Piece::Data(b)] if b.iter().all(|&b| b == 2)));
+}
+
+/// What was asked was lost, or came to a replica that had not applied the content yet: the client was told of damage,
+/// though others had the block.
+#[test]
+fn others_are_asked_again_for_a_damaged_block() {
+    let (mut c, _client, id) = read_of_a_damaged_block();
+    let begun = c.now;
+    while c.now < begun + 3 * TICK {
+        c.turn();
+    }
+    c.asks_are_lost = false;
+    let Outcome::Data { pieces, .. } = answer_of(&mut c, id) else {
+        panic!("no bytes");
+    };
+    assert!(matches!(&pieces[..], [Piece::Data(b)] if b.iter().all(|&b| b == 1)));
 }
 
 /// A read of a block that was written back meanwhile found other bytes than it looked for, and said damage.
