@@ -14,6 +14,7 @@ mod dirs;
 #[path = "../../crates/sim/src/frozen.rs"]
 mod frozen;
 mod mend;
+mod volumes;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -35,6 +36,7 @@ use table::{BlockHandle, CompressionType, Footer, InternalIterator, Reader, Read
 
 pub use database::{database, seeds as database_seeds};
 use frozen::{DIR, Frozen};
+pub use volumes::{nbd, seeds as volume_seeds, store, wire};
 
 /// The number of the log that the bytes of a log are.
 const LOG: u64 = 7;

@@ -148,6 +148,9 @@ impl Seeds {
         for seed in ironstone_fuzz::database_seeds() {
             self.add("database", &seed);
         }
+        for (target, seed) in ironstone_fuzz::volume_seeds() {
+            self.add(target, &seed);
+        }
         self.files()
     }
 

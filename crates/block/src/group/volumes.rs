@@ -69,7 +69,7 @@ impl Volume {
         let lowest = self.lowest_open;
         for (byte, at) in bits.iter().zip((lowest..).step_by(8)) {
             let set = (0..8).filter(|bit| byte >> bit & 1 == 1);
-            self.applied.extend(set.map(|bit| at.saturating_add(bit)));
+            self.applied.extend(set.map(|bit| at + bit));
         }
     }
 }
@@ -182,8 +182,13 @@ impl Volumes {
                 lowest_open: d.u64()?,
                 applied: BTreeSet::new(),
             };
-            let bits = d.u32()? as usize;
-            volume.note_bits(d.bytes(bits)?);
+            // All numbers of the window can be, and no more can have been applied.
+            volume.lowest_open.checked_add(WINDOW)?;
+            let bits = d.u32()?;
+            if u64::from(bits) > WINDOW.div_ceil(8) {
+                return None;
+            }
+            volume.note_bits(d.bytes(bits as usize)?);
             all.insert(tree, volume);
         }
         d.is_empty().then_some(Self(all))
@@ -196,6 +201,29 @@ mod tests {
     use crate::group::command::Range;
 
     const TREE: Tree = Tree(7);
+
+    /// A copy from another store may say anything: numbers at the end of what there is were added up, and overflowed.
+    #[test]
+    fn numbers_that_cannot_be_are_refused() {
+        let volumes = |lowest_open: u64, bits: usize| {
+            let mut out = Vec::new();
+            put_u32(&mut out, VERSION);
+            put_u32(&mut out, 1);
+            put_u64(&mut out, TREE.0);
+            put_u32(&mut out, 1);
+            put_u64(&mut out, 1);
+            put_u64(&mut out, lowest_open);
+            put_u32(&mut out, bits as u32);
+            out.resize(out.len() + bits, 0xff);
+            Volumes::decode(&out)
+        };
+        let bits_max = WINDOW as usize / 8;
+        assert!(volumes(u64::MAX - WINDOW, bits_max).is_ok());
+        for (lowest_open, bits) in [(u64::MAX, 1), (u64::MAX - WINDOW + 1, 9), (1, bits_max + 1)] {
+            let e = volumes(lowest_open, bits).unwrap_err();
+            assert!(e.is_corruption(), "{lowest_open} {bits}: {e}");
+        }
+    }
 
     fn command(op: Op, epoch: u32, seq: u64, lowest_open: u64) -> Command {
         Command {
