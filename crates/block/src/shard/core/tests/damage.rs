@@ -77,15 +77,7 @@ fn a_damaged_block_is_repaired_from_another_replica() {
             let now = c.now;
             c.core(leader).step(now, Event::Read(token, result));
         }
-        let answer = loop {
-            if let Some(at) = c.answers.iter().position(|a| a.id == id) {
-                break c.answers.swap_remove(at);
-            }
-            c.turn();
-        };
-        let Outcome::Data { pieces, .. } = answer.outcome else {
-            panic!("{:?}", answer.outcome);
-        };
+        let pieces = pieces_of(&mut c, id);
         let is_right = |p: &Piece| matches!(p, Piece::Data(b) if b.iter().all(|&b| b == 1));
         assert!(pieces.iter().all(is_right));
         let repaired = c.core(leader).member(GROUP).unwrap().repaired();
@@ -121,12 +113,17 @@ fn read_of_a_damaged_block() -> (Cluster, Client, u64) {
     (c, client, id)
 }
 
-fn answer_of(c: &mut Cluster, id: u64) -> Outcome {
-    loop {
+/// What a read has brought, once it is answered.
+fn pieces_of(c: &mut Cluster, id: u64) -> Vec<Piece> {
+    let answer = loop {
         if let Some(at) = c.answers.iter().position(|a| a.id == id) {
-            return c.answers.swap_remove(at).outcome;
+            break c.answers.swap_remove(at);
         }
         c.turn();
+    };
+    match answer.outcome {
+        Outcome::Data { pieces, .. } => pieces,
+        other => panic!("{other:?}"),
     }
 }
 
@@ -137,9 +134,7 @@ fn a_read_that_waits_for_a_repair_finds_what_was_written_meanwhile() {
     let (mut c, mut client, id) = read_of_a_damaged_block();
     let what = write(span(0, 0, 4096), 2);
     assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
-    let Outcome::Data { pieces, .. } = answer_of(&mut c, id) else {
-        panic!("no bytes");
-    };
+    let pieces = pieces_of(&mut c, id);
     assert!(matches!(&pieces[..], [Piece::Data(b)] if b.iter().all(|&b| b == 2)));
 }
 
@@ -153,9 +148,7 @@ fn others_are_asked_again_for_a_damaged_block() {
         c.turn();
     }
     c.asks_are_lost = false;
-    let Outcome::Data { pieces, .. } = answer_of(&mut c, id) else {
-        panic!("no bytes");
-    };
+    let pieces = pieces_of(&mut c, id);
     assert!(matches!(&pieces[..], [Piece::Data(b)] if b.iter().all(|&b| b == 1)));
 }
 
@@ -204,15 +197,7 @@ fn a_read_beside_a_write_back_finds_the_newer_bytes() {
         buf[..512].fill(2);
         buf[512..4096].fill(1);
         c.event(leader, Event::Read(token, Ok(buf)));
-        let answer = loop {
-            if let Some(at) = c.answers.iter().position(|a| a.id == id) {
-                break c.answers.swap_remove(at);
-            }
-            c.turn();
-        };
-        let Outcome::Data { pieces, .. } = answer.outcome else {
-            panic!("{:?}", answer.outcome);
-        };
+        let pieces = pieces_of(&mut c, id);
         let mut all = Vec::new();
         for piece in pieces {
             if let Piece::Data(bytes) = piece {
