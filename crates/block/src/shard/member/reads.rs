@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 
-use base::checksum::crc32c;
 use base::{Error, Result};
 use bytes::Bytes;
 use io::{AlignedBuf, buffer::PAGE};
 
 use super::super::core::Command;
 use super::locks::Lock;
+use super::repair::is_block;
 use super::{Asked, Member, range_of, refuse, reply};
 use crate::group::apply::Found;
 use crate::group::command::{self, Op, Range};
@@ -277,7 +277,7 @@ impl Member {
             return;
         };
         match *part {
-            Part::Coming { crc, .. } if crc32c(&block) == crc => *part = Part::Here(block),
+            Part::Coming { crc, .. } if is_block(&block, crc) => *part = Part::Here(block),
             _ => {
                 // It may have been written back while it was read: then it is found elsewhere, or with another crc.
                 let now = self.part(&key, data);

@@ -14,6 +14,7 @@ use super::reads::Purpose;
 use crate::group::apply::Found;
 use crate::group::command::Range;
 use crate::group::message::Body;
+use crate::ids::BLOCK;
 use crate::store::data::{Held, Reader};
 use crate::store::dirty::{Content, Key};
 
@@ -33,6 +34,11 @@ struct Repair {
     /// Which parts of which readings wait for it.
     waits: Vec<(u64, usize)>,
     ticks: u32,
+}
+
+/// Whether these are a block with this checksum: that of no bytes at all is 0, which a block may have too.
+pub(super) fn is_block(bytes: &[u8], crc: u32) -> bool {
+    bytes.len() == BLOCK && crc32c(bytes) == crc
 }
 
 impl Member {
@@ -114,7 +120,7 @@ impl Member {
         out: &mut VecDeque<Command>,
     ) {
         if let (Some(bytes), Some(key)) = (block, range.keys().next())
-            && crc32c(&bytes) == crc
+            && is_block(&bytes, crc)
         {
             self.send(to, Body::Have { key, crc }, vec![bytes], out);
         }
@@ -129,7 +135,7 @@ impl Member {
         data: &Reader,
         out: &mut VecDeque<Command>,
     ) {
-        if crc32c(&bytes) != crc || self.repairs.open.get(&key).is_none_or(|r| r.crc != crc) {
+        if !is_block(&bytes, crc) || self.repairs.open.get(&key).is_none_or(|r| r.crc != crc) {
             return;
         }
         let Some(repair) = self.repairs.open.remove(&key) else {
@@ -173,5 +179,19 @@ impl Member {
         for &(id, nth) in &repair.waits {
             self.part_is_here(id, nth, None, data, out);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A read that failed brings no bytes; a block with the checksum 0 was taken to be among them.
+    #[test]
+    fn no_bytes_are_no_block() {
+        assert_eq!(crc32c(&[]), 0);
+        assert!(!is_block(&[], 0));
+        let block = [3; BLOCK];
+        assert!(is_block(&block, crc32c(&block)) && !is_block(&block, 0));
     }
 }
