@@ -27,7 +27,7 @@ use super::pending::Pending;
 use crate::group::members::ENCODED_MAX as MEMBERS_MAX;
 use crate::group::members::Members;
 use crate::group::message::{Body, CopyStep, Message};
-use crate::group::raft::{Config, Outgoing};
+use crate::group::raft::{Config, Outgoing, Role};
 use crate::group::volumes::ENCODED_MAX as VOLUMES_MAX;
 use crate::ids::{Group, Index};
 use crate::pages::Pages;
@@ -417,7 +417,8 @@ impl Core {
     fn request(&mut self, now: Duration, client: u64, request: Request) {
         let bytes = request.what.payload_bytes();
         let brings = request.what.is_change() || request.what == What::Attach;
-        if !brings {
+        // Who does not lead says so at once: that needs no room.
+        if !brings || !leads(&self.members, request.group) {
             return self.admit(now, client, request);
         }
         self.came += bytes;
@@ -428,6 +429,10 @@ impl Core {
 
     /// Lets changes begin that there is room for.
     fn admit_changes(&mut self, now: Duration) {
+        // A group that was handed over is not kept waiting here.
+        while let Some((client, request)) = self.pending.pop(|g| !leads(&self.members, g)) {
+            self.admit(now, client, request);
+        }
         let mut open = None;
         while !self.pending.is_empty() && !self.is_full() {
             if let Some(max) = self.policy.changes_max(&self.state(now)) {
@@ -631,6 +636,11 @@ impl Core {
             self.commands.push_back(Command::WriteBack(marked, speed));
         }
     }
+}
+
+fn leads(members: &BTreeMap<Group, Member>, group: Group) -> bool {
+    let member = members.get(&group);
+    member.is_some_and(|m| m.node().role() == Role::Leader)
 }
 
 /// Behind where the log is kept for copies that a leader makes. They may take longer than the log lasts: then there
