@@ -23,7 +23,7 @@ use io::AlignedBuf;
 use super::held::Held;
 use super::layout::Store;
 use super::member::{Inbox, Member, TICK};
-use super::pending::Pending;
+use super::pending::{Open, Pending};
 use crate::group::members::ENCODED_MAX as MEMBERS_MAX;
 use crate::group::members::Members;
 use crate::group::message::{Body, CopyStep, Message};
@@ -435,18 +435,22 @@ impl Core {
         }
         let mut open = None;
         while !self.pending.is_empty() && !self.is_full() {
-            if let Some(max) = self.policy.changes_max(&self.state(now)) {
-                let open =
-                    *open.get_or_insert_with(|| self.members.values().map(Member::changes).sum());
-                if open >= max {
-                    return;
-                }
+            let max = self.policy.changes_max(&self.state(now));
+            if max.is_some() && open.is_none() {
+                let counts = self.members.iter().map(|(&g, m)| (g, m.changes()));
+                open = Some(Open::new(counts));
             }
-            let may = |group| !self.members.get(&group).is_some_and(Member::is_crowded);
+            let may = |group| {
+                let has_place = |(max, open): (usize, &Open)| open.has_place(group, max);
+                !self.members.get(&group).is_some_and(Member::is_crowded)
+                    && max.zip(open.as_ref()).is_none_or(has_place)
+            };
             let Some((client, request)) = self.pending.pop(may) else {
                 return;
             };
-            open = open.map(|open: usize| open + 1);
+            if let Some(open) = &mut open {
+                open.begin(request.group);
+            }
             self.admit(now, client, request);
         }
     }

@@ -80,6 +80,44 @@ impl Pending {
     }
 }
 
+/// Changes of clients that are on their way, of each group, where only so many may be.
+#[derive(Debug)]
+pub(super) struct Open {
+    groups: BTreeMap<Group, usize>,
+    all: usize,
+    /// Groups that have some.
+    busy: usize,
+}
+
+impl Open {
+    /// So many of each group.
+    pub(super) fn new(groups: impl Iterator<Item = (Group, usize)>) -> Self {
+        let groups: BTreeMap<Group, usize> = groups.filter(|&(_, count)| count > 0).collect();
+        Self {
+            all: groups.values().sum(),
+            busy: groups.len(),
+            groups,
+        }
+    }
+
+    /// Whether one more of a group may begin, where `max` of all may be on their way. A group has its share even if
+    /// others, which may wait for a replica that does not answer, have all places. So at most `max` times
+    /// 1 + 1/2 + … + 1/groups are on their way.
+    pub(super) fn has_place(&self, group: Group, max: usize) -> bool {
+        let count = self.groups.get(&group).copied().unwrap_or(0);
+        let sharers = self.busy + usize::from(count == 0);
+        self.all < max || count < max.div_ceil(sharers)
+    }
+
+    /// One begins.
+    pub(super) fn begin(&mut self, group: Group) {
+        let count = self.groups.entry(group).or_default();
+        self.busy += usize::from(*count == 0);
+        *count += 1;
+        self.all += 1;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,5 +160,24 @@ mod tests {
         assert_eq!(next(&mut pending, |g| g != Group(1)), None);
         while next(&mut pending, |_| true).is_some() {}
         assert!(pending.is_empty() && pending.bytes == 0);
+    }
+    /// All places were one group's, which waited for its replicas, and nothing of the others began.
+    #[test]
+    fn each_group_has_its_share_of_the_places() {
+        let mut open = Open::new([(Group(1), 0), (Group(2), 0), (Group(3), 0)].into_iter());
+        let fill = |open: &mut Open, group: u32, max: usize| {
+            let mut count = 0;
+            while open.has_place(Group(group), max) {
+                open.begin(Group(group));
+                count += 1;
+            }
+            count
+        };
+        assert_eq!(fill(&mut open, 1, 12), 12, "one alone has all");
+        assert_eq!(fill(&mut open, 2, 12), 6);
+        assert_eq!(fill(&mut open, 3, 12), 4);
+        assert_eq!(fill(&mut open, 1, 12), 0);
+        assert_eq!(fill(&mut open, 4, 1), 1, "something goes on");
+        assert_eq!(fill(&mut open, 5, 0), 0, "there is no room at all");
     }
 }

@@ -18,6 +18,7 @@ use crate::wire::client::{Outcome, Piece, Reason, Span, What};
 mod copies;
 mod damage;
 mod limits;
+mod room;
 
 const CLUSTER: Uuid = Uuid([7; 16]);
 const GROUP: Group = Group(1);
@@ -43,17 +44,22 @@ struct Cluster {
     /// Nobody hears when a block is asked for.
     asks_are_lost: bool,
     policy: Policy,
+    groups: Vec<Group>,
 }
 
 impl Cluster {
     fn new(seed: u64) -> Self {
+        Self::with_groups(seed, &[GROUP])
+    }
+
+    fn with_groups(seed: u64, groups: &[Group]) -> Self {
         let dirs: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
         for (n, dir) in dirs.iter().enumerate() {
             let what = Make {
                 store: Uuid([n as u8 + 1; 16]),
                 cluster: CLUSTER,
-                slots: CHUNKS,
-                log_files: 6,
+                slots: CHUNKS * groups.len() as u32,
+                log_files: 6 * groups.len() as u32,
                 log_file_bytes: 4 << 20,
                 allow_in_memory: true,
             };
@@ -81,6 +87,7 @@ impl Cluster {
                 dirty_bytes_max: 4 << 20,
                 ..Policy::of(mode)
             },
+            groups: groups.to_vec(),
         };
         (0..3).for_each(|n| cluster.start(n));
         cluster
@@ -95,21 +102,15 @@ impl Cluster {
         let seed = self.rng.next_u64();
         let opened = Store::open(&fs, &self.dirs[n].path().join("s"), CLUSTER, 2, seed).unwrap();
         let Opened { store, log, data } = opened;
-        let assignment = Assignment {
-            group: GROUP,
+        let assign = |&group| Assignment {
+            group,
             replica: n as u64 + 1,
             members: Members::of(&[1, 2, 3]),
             chunks_max: CHUNKS,
         };
+        let groups: Vec<Assignment> = self.groups.iter().map(assign).collect();
         let reader = data.reader();
-        let core = Core::open(
-            store,
-            log,
-            reader,
-            self.policy,
-            &[assignment],
-            &mut self.rng,
-        );
+        let core = Core::open(store, log, reader, self.policy, &groups, &mut self.rng);
         self.up[n] = Some(Process {
             core: core.unwrap(),
             data,
@@ -204,12 +205,17 @@ impl Cluster {
     }
 
     fn leader(&self) -> Option<usize> {
-        let leads = |p: &Process| p.core.member(GROUP).unwrap().node().has_applied_own_term();
+        self.leader_of(GROUP)
+    }
+
+    fn leader_of(&self, group: Group) -> Option<usize> {
+        let leads = |p: &Process| p.core.member(group).unwrap().node().has_applied_own_term();
         self.up.iter().position(|p| p.as_ref().is_some_and(leads))
     }
 }
 
 struct Client {
+    group: Group,
     epoch: u32,
     next: u64,
     next_id: u64,
@@ -219,7 +225,12 @@ struct Client {
 
 impl Client {
     fn new(epoch: u32) -> Self {
+        Self::of(GROUP, epoch)
+    }
+
+    fn of(group: Group, epoch: u32) -> Self {
         Self {
+            group,
             epoch,
             next: 1,
             next_id: u64::from(epoch) << 32,
@@ -243,7 +254,7 @@ impl Client {
             let id = self.next_id;
             let request = Request {
                 id,
-                group: GROUP,
+                group: self.group,
                 tree: Tree(1),
                 layer: Layer(1),
                 origin,
@@ -270,7 +281,7 @@ impl Client {
                 Some(Outcome::Refused(Reason::Busy)) => {}
                 Some(Outcome::Refused(Reason::NotLeader { hint: None })) | None => {
                     (0..200).for_each(|_| c.turn());
-                    self.at = c.leader().unwrap_or((self.at + 1) % 3);
+                    self.at = c.leader_of(self.group).unwrap_or((self.at + 1) % 3);
                 }
                 Some(outcome) => return outcome,
             }

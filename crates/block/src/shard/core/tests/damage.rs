@@ -2,6 +2,7 @@
 
 use super::limits::{attached, request, settle, span, write};
 use super::*;
+use base::checksum::crc32c;
 
 /// A store has applied all that is committed, and written it back.
 fn written_back(c: &mut Cluster, n: usize) {
@@ -88,9 +89,15 @@ fn a_damaged_block_is_repaired_from_another_replica() {
 }
 
 /// A block of 4 KiB is written and written back, and read, but the disk fails; nobody hears what is asked then.
-fn read_of_a_damaged_block() -> (Cluster, Client, u64) {
+fn read_of_a_damaged_block(block: &[u8; 4096]) -> (Cluster, Client, u64) {
     let (mut c, mut client) = attached(6);
-    let what = write(span(0, 0, 4096), 1);
+    let mut payload = AlignedBuf::zeroed(4096, 4096).unwrap();
+    payload.copy_from_slice(block);
+    let what = What::Write {
+        span: span(0, 0, 4096),
+        crcs: vec![crc32c(block)].into(),
+        payload: payload.into(),
+    };
     assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
     let leader = c.leader().unwrap();
     settle(&mut c, leader);
@@ -131,7 +138,7 @@ fn pieces_of(c: &mut Cluster, id: u64) -> Vec<Piece> {
 /// though the newer bytes were here.
 #[test]
 fn a_read_that_waits_for_a_repair_finds_what_was_written_meanwhile() {
-    let (mut c, mut client, id) = read_of_a_damaged_block();
+    let (mut c, mut client, id) = read_of_a_damaged_block(&[1; 4096]);
     let what = write(span(0, 0, 4096), 2);
     assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
     let pieces = pieces_of(&mut c, id);
@@ -142,7 +149,7 @@ fn a_read_that_waits_for_a_repair_finds_what_was_written_meanwhile() {
 /// though others had the block.
 #[test]
 fn others_are_asked_again_for_a_damaged_block() {
-    let (mut c, _client, id) = read_of_a_damaged_block();
+    let (mut c, _client, id) = read_of_a_damaged_block(&[1; 4096]);
     let begun = c.now;
     while c.now < begun + 3 * TICK {
         c.turn();
@@ -150,6 +157,18 @@ fn others_are_asked_again_for_a_damaged_block() {
     c.asks_are_lost = false;
     let pieces = pieces_of(&mut c, id);
     assert!(matches!(&pieces[..], [Piece::Data(b)] if b.iter().all(|&b| b == 1)));
+}
+
+/// No bytes at all have the checksum 0. A block that has it too was answered with no bytes, where the disk failed.
+#[test]
+fn no_bytes_are_no_block() {
+    let mut block = [1; 4096];
+    block[4092..].copy_from_slice(&[0x6e, 0x59, 0xca, 0xf1]);
+    assert_eq!(crc32c(&block), 0);
+    let (mut c, _client, id) = read_of_a_damaged_block(&block);
+    c.asks_are_lost = false;
+    let pieces = pieces_of(&mut c, id);
+    assert!(matches!(&pieces[..], [Piece::Data(b)] if b[..] == block));
 }
 
 /// A read of a block that was written back meanwhile found other bytes than it looked for, and said damage.

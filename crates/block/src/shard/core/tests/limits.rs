@@ -37,7 +37,7 @@ pub(super) fn request(client: &mut Client, what: What) -> Request {
     client.next_id += 1;
     Request {
         id: client.next_id,
-        group: GROUP,
+        group: client.group,
         tree: Tree(1),
         layer: Layer(1),
         origin: Origin {
@@ -401,138 +401,6 @@ fn an_entry_that_cannot_be_applied_does_not_come_into_the_log() {
         c.core(follower).member(GROUP).unwrap().node().last(),
         before
     );
-}
-
-/// A log without room kept heartbeats, votes and applies of all groups back.
-#[test]
-fn a_log_without_room_keeps_nothing_else_waiting() {
-    let (mut c, mut client) = attached(4);
-    let leader = c.leader().unwrap();
-    // Nothing is written back from here on.
-    let mut n = 0;
-    let mut answer = Outcome::Done;
-    for _ in 0..200 {
-        let chunk = n % CHUNKS;
-        let what = write(span(chunk, (n % 8) << 19, 512 << 10), n as u8);
-        let asked = request(&mut client, what);
-        let id = asked.id;
-        let now = c.now;
-        c.core(leader).step(
-            now,
-            Event::Request {
-                client: 1,
-                request: asked,
-            },
-        );
-        let mut found = None;
-        for _ in 0..300 {
-            pump_without_write_back(&mut c);
-            if let Some(at) = c.answers.iter().position(|a| a.id == id) {
-                found = Some(c.answers.swap_remove(at).outcome);
-                break;
-            }
-        }
-        n += 1;
-        match found {
-            Some(Outcome::Done) => {}
-            other => {
-                answer = other.unwrap_or(Outcome::Refused(Reason::Busy));
-                break;
-            }
-        }
-    }
-    assert_eq!(answer, Outcome::Refused(Reason::Busy), "after {n}");
-    // The leader stays the leader, and reads are served.
-    let term = c.core(leader).member(GROUP).unwrap().node().term();
-    for _ in 0..100 {
-        c.now += TICK;
-        (0..3).for_each(|n| c.event(n, Event::Tick));
-        for _ in 0..40 {
-            pump_without_write_back(&mut c);
-        }
-    }
-    let node = c.core(leader).member(GROUP).unwrap().node();
-    assert_eq!((node.term(), node.has_applied_own_term()), (term, true));
-    client.at = leader;
-    let outcome = client.ask(&mut c, &What::Read(span(0, 0, 4096)), false);
-    assert!(matches!(outcome, Outcome::Data { .. }), "{outcome:?}");
-    // And it goes on once blocks are written back.
-    let outcome = client.ask(&mut c, &write(span(0, 0, 4096), 7), false);
-    assert_eq!(outcome, Outcome::Done);
-}
-
-/// A full store dropped appends as a whole. So their leader never knew which entries were there, none of them was
-/// committed, and the log never had room again.
-#[test]
-fn a_full_follower_says_what_it_has() {
-    let (mut c, _) = attached(4);
-    let leader = c.leader().unwrap();
-    let follower = (leader + 1) % 3;
-    let node = c.core(leader).member(GROUP).unwrap().node();
-    let (term, last) = (node.term(), node.last());
-    while c.core(follower).member(GROUP).unwrap().node().commit() < last {
-        c.turn();
-    }
-    let message = Message {
-        from: leader as u64 + 1,
-        to: follower as u64 + 1,
-        term,
-        body: Body::Append {
-            index: last,
-            log_term: term,
-            commit: last,
-            entries: vec![crate::group::message::Entry {
-                index: Index(last.0 + 1),
-                term,
-                is_change: false,
-                inline: Bytes::from_static(b"left out"),
-            }],
-        },
-    };
-    let event = Event::Message {
-        group: GROUP,
-        message,
-        payloads: vec![vec![0; 4096].into()],
-    };
-    let now = c.now;
-    let core = c.core(follower);
-    core.is_blocked = true;
-    core.step(now, event);
-    let says = |command: Command| match command {
-        Command::Send { outgoing, .. } => match outgoing.message.body {
-            Body::AppendResponse { index, reject, .. } => Some((index, reject)),
-            _ => None,
-        },
-        _ => None,
-    };
-    let said: Vec<_> = std::iter::from_fn(|| core.next_command())
-        .filter_map(says)
-        .collect();
-    assert_eq!(said, [(last, None)]);
-}
-
-/// A store that had no room took no entries until it had something else to append, which followers may never have.
-#[test]
-fn a_log_that_has_room_again_takes_entries_again() {
-    let (mut c, _) = attached(4);
-    let now = c.now + TICK;
-    let core = c.core(0);
-    core.is_blocked = true;
-    core.step(now, Event::Tick);
-    assert!(!core.is_full());
-}
-
-fn pump_without_write_back(c: &mut Cluster) {
-    let held: Vec<_> = c
-        .todo
-        .extract_if(.., |(_, command)| matches!(command, Command::WriteBack(..)))
-        .collect();
-    if c.todo.is_empty() && c.wire.is_empty() {
-        c.todo.extend(held);
-        return;
-    }
-    c.turn();
-    c.todo.extend(held);
 }
 
 /// Commits alone were never written: after a restart a group knew of none that its leader had not told again.
