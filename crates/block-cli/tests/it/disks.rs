@@ -85,8 +85,12 @@ pub(crate) struct Mount {
 
 impl Mount {
     pub(crate) fn new(device: &str, at: &Path, options: &str) -> Self {
+        Self::of("ext4", device, at, options)
+    }
+
+    pub(crate) fn of(kind: &str, device: &str, at: &Path, options: &str) -> Self {
         let point = at.to_str().unwrap();
-        sh("mount", &["-t", "ext4", "-o", options, device, point]);
+        sh("mount", &["-t", kind, "-o", options, device, point]);
         Self {
             at: at.to_path_buf(),
             is_mounted: true,
@@ -119,6 +123,20 @@ pub(crate) struct Disk {
 
 impl Disk {
     pub(crate) fn new(bytes: u64) -> Self {
+        let mut disk = Self::not_mounted(bytes, "mkfs.ext4", &["-q", "-F"]);
+        disk.mount("errors=remount-ro");
+        disk
+    }
+
+    /// With a file system of another kind, `mkfs.` of which is there.
+    pub(crate) fn of(kind: &str, bytes: u64) -> Self {
+        let mut disk = Self::not_mounted(bytes, &format!("mkfs.{kind}"), &["-q", "-f"]);
+        let device = &disk.device.device;
+        disk.mount = Some(Mount::of(kind, device, &disk.path(), "rw"));
+        disk
+    }
+
+    fn not_mounted(bytes: u64, mkfs: &str, options: &[&str]) -> Self {
         let folder = folder();
         let (image, at) = (folder.path().join("image"), folder.path().join("disk"));
         std::fs::write(&image, "").unwrap();
@@ -127,14 +145,12 @@ impl Disk {
             &["-s", &bytes.to_string(), image.to_str().unwrap()],
         );
         std::fs::create_dir(at).unwrap();
-        sh("mkfs.ext4", &["-q", "-F", image.to_str().unwrap()]);
-        let mut disk = Self {
+        sh(mkfs, &[options, &[image.to_str().unwrap()]].concat());
+        Self {
             mount: None,
             device: Loop::of(&image),
             folder,
-        };
-        disk.mount("errors=remount-ro");
-        disk
+        }
     }
 
     /// Where it is mounted.
