@@ -1,16 +1,18 @@
 //! The block store: what NBD clients, other processes and disks say.
 
 use base::checksum::crc32c;
-use block::group::command::Command;
+use block::group::command::{Command, Range};
 use block::group::members::{Change, Members};
+use block::group::message::{Body, Copy, CopyStep, Entry, Message, Read};
 use block::group::volumes::Volumes;
-use block::ids::{Chunk, Epoch, Group, Layer, Tree, Uuid};
+use block::ids::{Block, Chunk, Epoch, Group, Index, Layer, Term, Tree, Uuid};
 use block::nbd::codec::Errno;
 use block::nbd::command::{ExportId, ExportInfo, Extent, Op, Reply};
 use block::nbd::handshake::Ask;
 use block::nbd::session::{Event, Options, Session};
 use block::raftlog::batch;
 use block::raftlog::file_head::FileHead;
+use block::store::dirty::Key;
 use block::store::page::{self, Owner, Page};
 use block::store::superblock::Superblock;
 use block::wire::client::{Outcome, Request, Response, Span, What};
@@ -150,7 +152,30 @@ fn frame_of(frame: Frame) {
             }
         }
         kind::RESPONSE => drop(Response::of(frame)),
-        _ => drop(raft::decode(frame)),
+        _ => {
+            let received = raft::decode(frame).unwrap_or_default();
+            received.into_iter().for_each(message_of);
+        }
+    }
+}
+
+/// What another replica says is the same when it is written and read again.
+fn message_of(received: raft::Received) {
+    let raft::Received {
+        group,
+        message,
+        payloads,
+    } = &received;
+    let mut gather = raft::Gather::new(raft::lane_of(&message.body));
+    let mut frames = Vec::new();
+    if gather.add((1, 2), *group, message, payloads, &mut frames).is_ok() {
+        frames.extend(gather.frame(1, 2));
+        let again = frames.into_iter().flat_map(|frame| {
+            let bytes = frame.payload.concat();
+            let payload = if bytes.is_empty() { vec![] } else { vec![bytes.into()] };
+            raft::decode(Frame { payload, ..frame }).expect("what was written is read")
+        });
+        assert_eq!(again.collect::<Vec<_>>(), [received]);
     }
 }
 
@@ -283,6 +308,7 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     stream.extend_from_slice(&response.frame(2, 1).encode().expect("it is short"));
     stream.push(1);
     out.push(("wire", stream));
+    out.push(("wire", replicas_seed()));
     let owner = Owner {
         group: Group(1),
         tree: Tree(1),
@@ -299,6 +325,147 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let nothing = Command::nothing().encode(&[]);
     out.push(("store", [&nothing[..], &[5]].concat()));
     out
+}
+
+/// One message of each kind from another replica.
+fn replicas_seed() -> Vec<u8> {
+    let read = Read {
+        replica: 1,
+        context: 9,
+    };
+    let key = Key {
+        tree: Tree(1),
+        layer: Layer(1),
+        chunk: Chunk(0),
+        block: Block(3),
+    };
+    let block = Bytes::from(vec![7; 4096]);
+    let crc = crc32c(&block);
+    let range = Range {
+        tree: Tree(1),
+        layer: Layer(1),
+        blocks: 2,
+        ..Range::default()
+    };
+    let entry = Entry {
+        index: Index(6),
+        term: Term(2),
+        is_change: false,
+        inline: Command::nothing().encode(&[]).into(),
+    };
+    let steps = [
+        (CopyStep::Offer, None),
+        (CopyStep::Ready { from: Index(2) }, None),
+        (
+            CopyStep::Blocks {
+                number: 1,
+                range,
+                crcs: vec![Some(crc), None],
+            },
+            Some(block.clone()),
+        ),
+        (CopyStep::Taken { number: 1 }, None),
+        (CopyStep::End, Some(Volumes::default().encode().into())),
+        (CopyStep::Done, None),
+    ];
+    let copy = Copy {
+        through: Index(5),
+        term: Term(2),
+    };
+    let steps = steps.map(|(step, payload)| (Body::Copy { copy, step }, payload));
+    let bodies = [
+        (
+            Body::Append {
+                index: Index(5),
+                log_term: Term(2),
+                commit: Index(5),
+                entries: vec![entry],
+            },
+            Some(Bytes::new()),
+        ),
+        (
+            Body::AppendResponse {
+                index: Index(5),
+                commit: Index(4),
+                reject: Some((Index(3), Term(1))),
+            },
+            None,
+        ),
+        (
+            Body::Vote {
+                pre: true,
+                transfer: false,
+                index: Index(5),
+                log_term: Term(2),
+                commit: Index(4),
+                commit_term: Term(2),
+            },
+            None,
+        ),
+        (
+            Body::VoteResponse {
+                pre: false,
+                reject: true,
+                commit: Index(4),
+                commit_term: Term(2),
+            },
+            None,
+        ),
+        (
+            Body::Heartbeat {
+                commit: Index(4),
+                round: 3,
+                read: Some(read),
+            },
+            None,
+        ),
+        (
+            Body::HeartbeatResponse {
+                commit: Index(4),
+                round: 3,
+                read: None,
+            },
+            None,
+        ),
+        (Body::ReadIndex { read }, None),
+        (
+            Body::ReadIndexResponse {
+                read,
+                index: Index(4),
+            },
+            None,
+        ),
+        (Body::TimeoutNow, None),
+        (Body::Ask { key, crc }, None),
+        (Body::Have { key, crc }, Some(block)),
+    ];
+    let mut stream = Vec::new();
+    for (body, payload) in bodies.into_iter().chain(steps) {
+        let term = match body {
+            Body::ReadIndex { .. } => Term(0),
+            _ => Term(2),
+        };
+        let mut gather = raft::Gather::new(raft::lane_of(&body));
+        let message = Message {
+            from: 1,
+            to: 2,
+            term,
+            body,
+        };
+        let payloads: Vec<Bytes> = payload.into_iter().collect();
+        let mut frames = Vec::new();
+        let added = gather.add((1, 2), Group(1), &message, &payloads, &mut frames);
+        added.expect("it is short");
+        for frame in frames.into_iter().chain(gather.frame(1, 2)) {
+            stream.extend_from_slice(&frame.encode().expect("it is short"));
+            frame
+                .payload
+                .iter()
+                .for_each(|p| stream.extend_from_slice(p));
+        }
+    }
+    stream.push(1);
+    stream
 }
 
 fn span(offset: u32, len: u32) -> Span {

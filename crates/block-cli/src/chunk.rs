@@ -32,6 +32,7 @@ pub(crate) fn run(args: &cli::Chunk) -> Result<()> {
     if let Some(parent) = args.common.with_parent {
         signals::end_with_parent(parent)?;
     }
+    io::posix::raise_descriptor_limit();
     let cluster = Cluster::read(&args.common.cluster)?;
     let of = cluster.find(args.store)?;
     let dir = cluster.dir_of(of);

@@ -59,7 +59,8 @@ pub(crate) struct Chunk {
     /// Which store of the cluster file.
     #[arg(long, value_name = "ID")]
     pub(crate) store: u64,
-    /// Make the store if there is none in its directory.
+    /// Make the store if there is none in its directory: for a new cluster. The others do not listen to a store that
+    /// is made in place of one that was lost.
     #[arg(long)]
     pub(crate) make: bool,
 }

@@ -24,8 +24,9 @@ use base::{Error, ErrorKind, Result};
 use block::client::map::Striping;
 use block::ids::Uuid;
 use block::store::data::SLOT_BYTES;
-use io::FileSystem;
+use block::store::superblock::Superblock;
 use io::posix::Posix;
+use io::{FileSystem, OpenHow};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cluster::{Cluster, GroupEntry, Nbd, Storage, Store, Volume};
@@ -115,10 +116,19 @@ fn prepare(args: &cli::Dev, fs: &Arc<dyn FileSystem>, clock: &dyn Clock) -> Resu
     std::fs::write(&new, text).map_err(|e| Error::io("write", &new, e))?;
     fs.rename(&new, &path)?;
     let cluster = Cluster::read(&path)?;
+    let was_used = was_used(fs, &cluster)?;
     for store in &cluster.store {
         let dir = cluster.dir_of(store);
         if fs.exists(&dir.join("STORE"))? {
             continue;
+        }
+        if was_used {
+            return Err(Error::new(ErrorKind::NotFound, "there is no store any more")
+                .file(&dir)
+                .hint(
+                    "bring it back, as another in its place lacks what this one has acknowledged; or begin anew with \
+                     another --dir",
+                ));
         }
         if fs.exists(&dir)? {
             // STORE is written last: what is there was never a store.
@@ -127,6 +137,17 @@ fn prepare(args: &cli::Dev, fs: &Arc<dyn FileSystem>, clock: &dyn Clock) -> Resu
         chunk::make_store(fs, &cluster, store.id, &dir, clock)?;
     }
     Ok(cluster)
+}
+
+/// Whether a store of the cluster was ever opened: it may have acknowledged something, and so may the others.
+fn was_used(fs: &Arc<dyn FileSystem>, cluster: &Cluster) -> Result<bool> {
+    for store in &cluster.store {
+        let path = cluster.dir_of(store).join("STORE");
+        if fs.exists(&path)? && Superblock::read(&*fs.open(&path, OpenHow::READ)?)?.openings > 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn new_cluster(args: &cli::Dev, clock: &dyn Clock) -> Result<Cluster> {

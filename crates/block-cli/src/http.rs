@@ -48,6 +48,8 @@ pub(crate) fn serve(
         .map_err(|e| failed("set up", e))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
+        // axum sleeps where no connection can be accepted.
+        .enable_time()
         .build()
         .map_err(|e| failed("serve", e))?;
     let run = move || {

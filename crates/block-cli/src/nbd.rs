@@ -22,6 +22,7 @@ pub(crate) fn run(args: &cli::Nbd) -> Result<()> {
     if let Some(parent) = args.common.with_parent {
         signals::end_with_parent(parent)?;
     }
+    io::posix::raise_descriptor_limit();
     let cluster = Cluster::read(&args.common.cluster)?;
     let listen = args.listen.as_ref().or(cluster.nbd.listen.as_ref());
     let listen = listen.ok_or_else(|| {

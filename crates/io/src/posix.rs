@@ -110,6 +110,18 @@ fn no_direct_io(path: &Path) -> Error {
         .hint("use buffered I/O here, or put the database on ext4 or xfs")
 }
 
+/// Lets the process have as many descriptors open as its hard limit says: the soft one is 1,024 where nobody has set
+/// another, for programs that use `select`. Where the system says no, it stays as it is.
+pub fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    setrlimit(Resource::Nofile, raised).unwrap_or_default();
+}
+
 /// How many descriptors the process may have open; `None` is without limit.
 ///
 /// ```

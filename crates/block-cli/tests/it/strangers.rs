@@ -4,7 +4,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use block::ids::Uuid;
+use block::group::command::Origin;
+use block::ids::{Attachment, Chunk, Epoch, Group, Layer, Tree, Uuid};
+use block::wire::client::{Outcome, Piece, Request, Response, Span, What, crcs_at};
 use block::wire::frame::{Frame, HEAD, Head, Lane, kind};
 use block::wire::hello::{Hello, Role};
 
@@ -43,6 +45,156 @@ fn refusal(mut bytes: &[u8]) -> Option<String> {
         bytes = &bytes[HEAD + head.fields_bytes + head.payload_bytes..];
     }
     None
+}
+
+/// A store was lost with its disk, and made anew under its number: it voted, though it lacked what it had acknowledged,
+/// so a leader could be elected that lacked it too.
+#[test]
+fn a_store_that_was_made_anew_is_not_listened_to() {
+    let mut cluster = Cluster::start();
+    cluster.kill("chunk-3");
+    let store = cluster.dir.path().join("store-3");
+    let away = cluster.dir.path().join("away");
+    std::fs::rename(&store, &away).unwrap();
+    cluster.start_store(3);
+    let word = "made anew, it lacks what it has acknowledged";
+    for name in ["chunk-1", "chunk-2", "chunk-3"] {
+        wait_for("everybody says so", || cluster.said(name).contains(word));
+    }
+    assert_eq!(cluster.status()["well"], false);
+    // The others know which it was after a restart too.
+    cluster.kill("chunk-1");
+    let begun = cluster.said("chunk-1").len();
+    cluster.start_store(1);
+    wait_for("it says so again", || {
+        cluster.said("chunk-1")[begun..].contains(word)
+    });
+    cluster.kill("chunk-3");
+    std::fs::remove_dir_all(&store).unwrap();
+    std::fs::rename(&away, &store).unwrap();
+    cluster.start_store(3);
+    cluster.wait_until_well();
+}
+
+/// A client that speaks with a store.
+struct Wire {
+    socket: TcpStream,
+    bytes: Vec<u8>,
+}
+
+impl Wire {
+    fn connect(port: u16, id: u64) -> Self {
+        let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let patience = Some(Duration::from_secs(20));
+        socket.set_read_timeout(patience).unwrap();
+        socket.write_all(&hello(Role::Client, id)).unwrap();
+        let mut wire = Self {
+            socket,
+            bytes: Vec::new(),
+        };
+        assert_eq!(wire.frame().kind, kind::HELLO);
+        wire
+    }
+
+    fn frame(&mut self) -> Frame {
+        let mut buf = vec![0; 1 << 20];
+        loop {
+            if let Some(head) = Head::decode(&self.bytes).unwrap() {
+                let payload = HEAD + head.fields_bytes;
+                let end = payload + head.payload_bytes;
+                if self.bytes.len() >= end {
+                    let mut frame = head.frame(&self.bytes).unwrap().unwrap();
+                    if payload < end {
+                        frame.payload = vec![self.bytes[payload..end].to_vec().into()];
+                    }
+                    self.bytes.drain(..end);
+                    return frame;
+                }
+            }
+            let n = self.socket.read(&mut buf).unwrap();
+            assert!(n > 0, "it has closed the connection");
+            self.bytes.extend_from_slice(&buf[..n]);
+        }
+    }
+
+    fn send(&mut self, requests: &[Request]) {
+        let mut bytes = Vec::new();
+        for request in requests {
+            let frame = request.clone().frame(9, 1);
+            bytes.extend_from_slice(&frame.encode().unwrap());
+            frame
+                .payload
+                .iter()
+                .for_each(|p| bytes.extend_from_slice(p));
+        }
+        self.socket.write_all(&bytes).unwrap();
+    }
+
+    fn answer(&mut self) -> Response {
+        Response::of(self.frame()).unwrap()
+    }
+}
+
+/// A client that asked for more than 32 MiB at once, and took every answer, was cut off: all answers of a turn had to
+/// fit. And requests with one number counted once.
+#[test]
+fn a_client_that_asks_for_much_at_once_gets_it() {
+    const MIB: u32 = 1 << 20;
+    const READS: u64 = 96;
+    let cluster = Cluster::start_with("log = \"256M\"\n");
+    let leader = cluster.leader(1);
+    let mut wire = Wire::connect(cluster.addresses[leader as usize - 1], 9);
+    let request = |id: u64, seq: u64, what: What| Request {
+        id,
+        group: Group(1),
+        tree: Tree(77),
+        layer: Layer(1),
+        origin: Origin {
+            epoch: Epoch(1),
+            attachment: Attachment(1),
+            seq,
+            lowest_open: seq.max(1),
+        },
+        what,
+    };
+    let span = |nth: u64| Span {
+        chunk: Chunk(0),
+        offset: nth as u32 % 8 * MIB,
+        len: MIB,
+    };
+    wire.send(&[request(1, 0, What::Attach)]);
+    assert_eq!(wire.answer().outcome, Outcome::Done);
+    for nth in 0..8 {
+        let payload = vec![nth as u8 + 1; MIB as usize];
+        let what = What::Write {
+            span: span(nth),
+            crcs: crcs_at(0, &payload).collect(),
+            payload: payload.into(),
+        };
+        wire.send(&[request(nth, nth + 1, what)]);
+        assert_eq!(wire.answer().outcome, Outcome::Done);
+    }
+    for is_one in [false, true] {
+        let id = |nth| if is_one { 1000 } else { 1000 + nth };
+        let reads = (0..READS).map(|nth| request(id(nth), 0, What::Read(span(nth))));
+        wire.send(&reads.collect::<Vec<_>>());
+        for _ in 0..READS {
+            let answer = wire.answer();
+            let Outcome::Data { pieces, .. } = answer.outcome else {
+                panic!("{:?}", answer.id);
+            };
+            let bytes = pieces.iter().map(|p| match p {
+                Piece::Data(bytes) => bytes.len(),
+                Piece::Hole(_) => 0,
+            });
+            assert_eq!(bytes.sum::<usize>(), MIB as usize);
+        }
+    }
+    assert!(
+        !cluster
+            .said(&format!("chunk-{leader}"))
+            .contains("client 9")
+    );
 }
 
 #[test]

@@ -40,13 +40,13 @@ pub(super) fn open(
     newest: u64,
 ) -> Result<RaftLog> {
     let Found { mut files, used } = Files::open(fs, dir)?;
-    let (chain, begun) = chain(&files, &used, &options)?;
+    let (chain, begun) = chain(&files, &used, &options, newest)?;
     if begun < newest {
         return Err(Error::corruption(format!(
             "file {newest:06}.log of the log was begun, and is missing"
         ))
         .file(dir)
-        .hint("bring the file back, or remove the store and let its peers fill a new one"));
+        .hint("bring the file back: without it the store lacks what it has acknowledged"));
     }
     let mut groups = Groups::find();
     let mut older = BTreeMap::new();
@@ -153,8 +153,9 @@ fn entries_from(
 }
 
 /// The files that count, oldest first.
-/// The number of the newest that was begun, too: it may hold nothing, and is no link then.
-fn chain(files: &Files, used: &[u64], options: &Options) -> Result<(Vec<Link>, u64)> {
+/// The number of the newest that was begun, too: it may hold nothing, and is no link then. File `newest` has a batch
+/// that is durable.
+fn chain(files: &Files, used: &[u64], options: &Options, newest: u64) -> Result<(Vec<Link>, u64)> {
     let mut begun = 0;
     let mut chain: Vec<Link> = Vec::new();
     let mut next: Option<(u64, u64)> = None;
@@ -187,6 +188,13 @@ fn chain(files: &Files, used: &[u64], options: &Options) -> Result<(Vec<Link>, u
         }
         begun = number.max(begun);
         if next.is_none() && Scan::begin(&*file)?.next_batch()?.is_none() {
+            if number == newest {
+                return Err(Error::corruption(
+                    "its first batch was durable, and is not whole any more",
+                )
+                .file(file.path())
+                .hint("a file of the log is damaged"));
+            }
             continue;
         }
         let end = next.map(|(_, end)| end);

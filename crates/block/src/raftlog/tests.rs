@@ -273,6 +273,24 @@ fn a_file_that_is_missing_or_damaged_is_named() {
     refused("another file", "is missing");
 }
 
+/// The only batch of the newest file was damaged, and passed for one that had not arrived.
+#[test]
+fn damage_to_the_first_batch_of_a_file_that_was_durable_is_named() {
+    let dir = Dir::new(8);
+    let mut log = dir.open(1);
+    write(&mut log, vec![entry(A, 1, 1, 1)]);
+    let (number, newest) = (log.file_number(), log.durable_file_number());
+    assert_eq!(number, newest);
+    drop(log);
+    dir.overwrite(number, 4096 + 77, b"?");
+    let e = dir.try_open(7, newest).unwrap_err();
+    let text = e.to_string();
+    assert!(e.is_corruption() && text.contains("was durable"), "{text}");
+    assert!(text.contains(&format!("{number:06}.log")), "{text}");
+    // Where the store was not told of it, nothing of it was answered.
+    drop(dir.try_open(8, number - 1).unwrap());
+}
+
 /// Another store's log was brought here.
 #[test]
 fn a_log_of_another_store_is_refused() {

@@ -1,11 +1,13 @@
 //! Connections of a store: who is on the other side, and what a client waits for.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use crate::wire::client::{BYTES_MAX, Request, What};
+use crate::wire::frame::{Frame, Lane};
 use crate::wire::link::Link;
 
-/// The most bytes and requests of a client that are open: until some are answered it is not read from.
+/// The most bytes and requests of a client that are open, or whose answers it has not taken: until there are fewer it
+/// is not heard.
 const OPEN_BYTES_MAX: u64 = 32 << 20;
 const OPEN_MAX: usize = 16 << 10;
 
@@ -43,7 +45,11 @@ pub(super) struct Connection {
     /// Whether it is on the list of those that have something to send.
     pub(super) touched: bool,
     pub(super) open: HashMap<u64, Open>,
+    /// Those that have the number of a later one.
+    doubles: Vec<(u64, Open)>,
     open_bytes: u64,
+    /// What was read, and is not heard yet.
+    pub(super) unheard: VecDeque<Frame>,
 }
 
 impl Connection {
@@ -55,7 +61,9 @@ impl Connection {
             since,
             touched: false,
             open: HashMap::new(),
+            doubles: Vec::new(),
             open_bytes: 0,
+            unheard: VecDeque::new(),
         }
     }
 
@@ -79,19 +87,31 @@ impl Connection {
         };
         self.open_bytes += u64::from(bytes);
         if let Some(older) = self.open.insert(request.id, open) {
-            self.open_bytes -= u64::from(older.bytes);
+            self.doubles.push((request.id, older));
         }
     }
 
     /// A request is answered.
     pub(super) fn end(&mut self, id: u64) -> Option<Open> {
-        let open = self.open.remove(&id)?;
+        let double = self.doubles.iter().position(|(double, _)| *double == id);
+        let open = match double {
+            Some(at) => self.doubles.swap_remove(at).1,
+            None => self.open.remove(&id)?,
+        };
         self.open_bytes -= u64::from(open.bytes);
         Some(open)
     }
 
+    /// Whether one more frame of it may be heard.
+    pub(super) fn is_heard(&self) -> bool {
+        let untaken = self.link.session().queued_bytes(Lane::Foreground) as u64;
+        let is_client = matches!(self.who, Who::Client(_));
+        let count = self.open.len() + self.doubles.len();
+        !is_client || (self.open_bytes + untaken < OPEN_BYTES_MAX && count < OPEN_MAX)
+    }
+
     /// Whether it is read from.
     pub(super) fn wants_input(&self) -> bool {
-        self.open_bytes < OPEN_BYTES_MAX && self.open.len() < OPEN_MAX
+        self.unheard.is_empty() && self.is_heard()
     }
 }

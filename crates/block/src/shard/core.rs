@@ -29,7 +29,7 @@ use crate::group::members::Members;
 use crate::group::message::{Body, CopyStep, Message};
 use crate::group::raft::{Config, Outgoing, Role};
 use crate::group::volumes::ENCODED_MAX as VOLUMES_MAX;
-use crate::ids::{Group, Index};
+use crate::ids::{Group, Index, Uuid};
 use crate::pages::Pages;
 use crate::raftlog::{Append, BatchId, Checkpoint, RaftLog};
 use crate::store::data::Reader;
@@ -66,6 +66,8 @@ const WRITE_BACK_PAUSE: Duration = Duration::from_millis(500);
 pub enum Event {
     /// A tenth of a second has gone.
     Tick,
+    /// The store will end soon: groups that it leads go to others, so that nobody waits for an election.
+    Leave,
     /// Another replica of a group says something.
     Message {
         /// The group.
@@ -249,6 +251,17 @@ impl Core {
         self.members.get(&group)
     }
 
+    /// Whether a group that this store leads is on its way to another.
+    pub fn gives_away(&self) -> bool {
+        let gives = |m: &Member| m.node().role() == Role::Leader && m.node().is_transferring();
+        self.members.values().any(gives)
+    }
+
+    /// Notes which store another number is; see [`Store::note_peer`].
+    pub fn note_peer(&mut self, number: u64, peer: Uuid) -> Result<()> {
+        self.store.note_peer(number, peer)
+    }
+
     /// The log.
     pub fn log(&self) -> &RaftLog {
         &self.log
@@ -296,6 +309,10 @@ impl Core {
     fn take(&mut self, now: Duration, event: Event) -> Result<()> {
         match event {
             Event::Tick => self.tick(now),
+            Event::Leave => {
+                self.members.values_mut().for_each(Member::hand_over);
+                Ok(())
+            }
             Event::Message {
                 group,
                 message,
@@ -338,12 +355,13 @@ impl Core {
                 std::mem::take(&mut self.came) as f64 / now.saturating_sub(last).as_secs_f64();
             self.rate = (self.rate as f64 * 0.95 + came * 0.05) as u64;
         }
-        self.cut_proven()?;
+        // As it was when something was to be appended last: a little room may be there, and not enough.
         self.blocked_ticks = if self.is_blocked {
             self.blocked_ticks + 1
         } else {
             0
         };
+        self.cut_proven()?;
         if self.blocked_ticks > BLOCKED_TICKS_MAX {
             self.blocked_ticks = 0;
             self.members.values_mut().for_each(Member::hand_over);

@@ -7,6 +7,7 @@
 //!   data    slots of one chunk each, and whose they are
 //! ```
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::ids::Uuid;
 use crate::raftlog::files::Files;
 use crate::raftlog::{self, RaftLog};
 use crate::store::data::{Data, SLOT_BYTES};
-use crate::store::superblock::Superblock;
+use crate::store::superblock::{PEERS_MAX, Superblock};
 use crate::store::trailer::{self, Trailer};
 
 /// Name of the superblock's file.
@@ -165,6 +166,7 @@ fn fill(
         optional: 0,
         log_number: 0,
         openings: 0,
+        peers: BTreeMap::new(),
     };
     superblock.write(&*store)?;
     fs.sync_dir(dir)
@@ -309,7 +311,7 @@ impl Store {
             _lock: lock,
         };
         store.check_trailer(&*data_file)?;
-        let data = Data::open(Arc::clone(&data_file), superblock.slots)?;
+        let data = Data::open(Arc::clone(&data_file), store.superblock.slots)?;
         store.check_pages(&log, &data)?;
         store.note_opening(&*data_file, &log)?;
         Ok(Opened { store, log, data })
@@ -323,6 +325,21 @@ impl Store {
     /// Where it is.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// The other stores that it has met, by number.
+    pub fn peers(&self) -> &BTreeMap<u64, Uuid> {
+        &self.superblock.peers
+    }
+
+    /// Notes which store another number is, for ever. Errors: the disk's.
+    pub fn note_peer(&mut self, number: u64, peer: Uuid) -> Result<()> {
+        let peers = &mut self.superblock.peers;
+        if peers.len() >= PEERS_MAX || peers.contains_key(&number) {
+            return Ok(());
+        }
+        peers.insert(number, peer);
+        self.superblock.write(&*self.superblock_file)
     }
 
     /// Notes which file of the log is the newest, when that has changed: should it be missing at the next open,

@@ -26,7 +26,7 @@ use super::connection::{Connection, Open, Who};
 use super::core::Event;
 use super::stats::Stats;
 use crate::group::raft::Outgoing;
-use crate::ids::Group;
+use crate::ids::{Group, Uuid};
 use crate::wire::client::{Request, Response};
 use crate::wire::frame::{Frame, Lane, kind};
 use crate::wire::hello::{Hello, Role};
@@ -43,8 +43,8 @@ const HELLO_NANOS_MAX: u64 = 5_000_000_000;
 /// The first pause before a peer is dialed again, ns, and the longest.
 const PAUSE_NANOS: u64 = 50_000_000;
 const PAUSE_NANOS_MAX: u64 = 2_000_000_000;
-/// The most bytes that wait for a connection, by lane.
-const LANE_BYTES_MAX: [usize; 4] = [1 << 20, 32 << 20, 16 << 20, 16 << 20];
+/// The most bytes that wait for a connection, by lane. Answers to a client are fewer: it is not heard before.
+const LANE_BYTES_MAX: [usize; 4] = [1 << 20, 40 << 20, 16 << 20, 16 << 20];
 
 /// Where what happens is said.
 pub type Say = Arc<dyn Fn(&str) + Send + Sync>;
@@ -73,6 +73,9 @@ pub(super) struct Links {
     listener: TcpListener,
     accepts: bool,
     peers: BTreeMap<u64, Peer>,
+    /// Which store each number is, and those that were met for the first time.
+    known: BTreeMap<u64, Uuid>,
+    met: Vec<(u64, Uuid)>,
     connections: HashMap<u64, Connection>,
     next_id: u64,
     /// Connections with something to send, or to be watched anew.
@@ -87,11 +90,12 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// Listens already; peers by their numbers. Errors: the system's.
+    /// Listens already; peers by their numbers, and which stores those were. Errors: the system's.
     pub(super) fn new(
         me: Hello,
         listener: TcpListener,
         peers: &BTreeMap<u64, SocketAddr>,
+        known: BTreeMap<u64, Uuid>,
         clock: Arc<dyn Clock>,
         stats: Arc<Stats>,
         say: Say,
@@ -119,6 +123,8 @@ impl Links {
             listener,
             accepts: true,
             peers: others.map(|(&id, a)| (id, peer(a))).collect(),
+            known,
+            met: Vec::new(),
             connections: HashMap::new(),
             next_id: 1,
             touched: Vec::new(),
@@ -128,6 +134,11 @@ impl Links {
             stats,
             say,
         })
+    }
+
+    /// Stores that were met for the first time since the last call.
+    pub(super) fn met(&mut self) -> Vec<(u64, Uuid)> {
+        mem::take(&mut self.met)
     }
 
     /// What waits for the sockets.
@@ -258,13 +269,16 @@ impl Links {
         }
         self.touch(id);
         // What came before the end is heard.
-        let heard = self.greet(id).and_then(|who| {
-            let all = frames.drain(..);
-            all.into_iter()
-                .try_for_each(|frame| self.hear(id, who, frame, now, inbox))
-        });
-        frames.clear();
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.unheard.extend(frames.drain(..));
+        }
         self.frames = frames;
+        let heard = self.greet(id).and_then(|_| self.hear_all(id, now, inbox));
+        self.end_if(id, heard, outcome, now);
+    }
+
+    /// Ends a connection where something has failed, and tells why what it said is not taken.
+    fn end_if(&mut self, id: u64, heard: Result<()>, outcome: Result<()>, now: u64) {
         if let Err(e) = &heard
             && let Some(connection) = self.connections.get_mut(&id)
         {
@@ -273,6 +287,18 @@ impl Links {
         if let Err(e) = heard.and(outcome) {
             self.close(id, &e, now);
         }
+    }
+
+    /// Hears what was read, as far as there is room for its answers. Errors: it is nothing that may be said here.
+    fn hear_all(&mut self, id: u64, now: u64, inbox: &mut Vec<Event>) -> Result<()> {
+        while let Some(connection) = self.connections.get_mut(&id)
+            && connection.is_heard()
+            && let Some(frame) = connection.unheard.pop_front()
+        {
+            let who = connection.who;
+            self.hear(id, who, frame, now, inbox)?;
+        }
+        Ok(())
     }
 
     /// Finds out who is there, once it has said so. Errors: it is nobody who is served.
@@ -308,6 +334,20 @@ impl Links {
         let Some(peer) = self.peers.get_mut(&they) else {
             return no(format!("store {they} is not of this cluster"));
         };
+        if hello.store == Uuid::default() {
+            return no(format!("store {they} does not say which it is"));
+        }
+        let store = *self.known.entry(they).or_insert_with(|| {
+            self.met.push((they, hello.store));
+            hello.store
+        });
+        if store != hello.store {
+            return no(format!(
+                "store {they} was {store}, and is {} now: made anew, it lacks what it has acknowledged. Bring the old \
+                 one back; a store that is lost cannot be replaced yet",
+                hello.store
+            ));
+        }
         connection.who = Who::Peer(they);
         let older = peer.connection.replace(id);
         (peer.failures, peer.dialing) = (0, false);
@@ -444,8 +484,8 @@ impl Links {
         self.connections.get_mut(&client)?.open.get_mut(&id)
     }
 
-    /// The end of a turn: what is to be sent leaves.
-    pub(super) fn flush(&mut self, now: u64) -> Result<()> {
+    /// The end of a turn: what is to be sent leaves, and what there is room for again is heard.
+    pub(super) fn flush(&mut self, now: u64, inbox: &mut Vec<Event>) -> Result<()> {
         for to in mem::take(&mut self.gathered) {
             self.flush_peer(to);
         }
@@ -459,6 +499,13 @@ impl Links {
                 self.close(id, &e, now);
                 continue;
             }
+            if !connection.unheard.is_empty() {
+                let heard = self.hear_all(id, now, inbox);
+                self.end_if(id, heard, Ok(()), now);
+            }
+            let Some(connection) = self.connections.get_mut(&id) else {
+                continue;
+            };
             let wants = connection.wants_input();
             if let Some(flags) = connection.link.watch(wants) {
                 let data = EventData::new_u64(id);

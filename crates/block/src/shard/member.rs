@@ -87,7 +87,7 @@ pub struct Member {
     /// How many chunks the group may have, those that it has, and those that are on their way to it.
     chunks_max: u32,
     chunks: BTreeSet<ChunkKey>,
-    new_chunks: BTreeSet<ChunkKey>,
+    new_chunks: BTreeMap<ChunkKey, u32>,
     /// Reads that came since the last question for an index, and those behind each question.
     new_reads: Vec<Asked>,
     asked: BTreeMap<u64, Vec<Asked>>,
@@ -159,7 +159,7 @@ impl Member {
             locks: Locks::default(),
             chunks_max: a.chunks_max,
             chunks: data.chunks_of(a.group).into_iter().collect(),
-            new_chunks: BTreeSet::new(),
+            new_chunks: BTreeMap::new(),
             new_reads: Vec::new(),
             asked: BTreeMap::new(),
             due: BTreeMap::new(),
@@ -450,10 +450,10 @@ impl Member {
         let applied = self.replica.apply(entry)?;
         self.has_applied = true;
         self.node.applied(entry.index)?;
-        if applied.verdict == Verdict::Apply && !entry.payload.is_empty() {
-            for key in applied.range.keys().take(1) {
-                let chunk = ChunkKey::of(self.group, &key);
-                self.new_chunks.remove(&chunk);
+        if let (false, Some(key)) = (entry.payload.is_empty(), applied.range.keys().next()) {
+            let chunk = ChunkKey::of(self.group, &key);
+            self.uncount_chunk(chunk);
+            if applied.verdict == Verdict::Apply {
                 self.chunks.insert(chunk);
             }
         }
@@ -569,21 +569,23 @@ impl Member {
         let id = request.id;
         let span = request.what.span();
         let range = range_of(&request, span);
-        if let What::Write { crcs, payload, .. } = &request.what {
-            if range.blocks > WRITE_BLOCKS_MAX {
-                let text = format!(
-                    "a write to {} blocks: {WRITE_BLOCKS_MAX} at most",
-                    range.blocks
-                );
-                return refuse(out, client, id, Reason::Io(text));
-            }
-            if !crcs_at(span.offset, payload).eq(crcs.iter().copied()) {
-                let text = "the bytes have another checksum than the request".to_owned();
-                return refuse(out, client, id, Reason::Io(text));
-            }
-        }
         let is_merge = !(span.offset as usize).is_multiple_of(BLOCK)
             || !(span.len as usize).is_multiple_of(BLOCK);
+        // Zeros of parts of blocks become a write of all of them.
+        let brings = is_merge || matches!(request.what, What::Write { .. });
+        if brings && range.blocks > WRITE_BLOCKS_MAX {
+            let text = format!(
+                "a write to {} blocks: {WRITE_BLOCKS_MAX} at most",
+                range.blocks
+            );
+            return refuse(out, client, id, Reason::Io(text));
+        }
+        if let What::Write { crcs, payload, .. } = &request.what
+            && !crcs_at(span.offset, payload).eq(crcs.iter().copied())
+        {
+            let text = "the bytes have another checksum than the request".to_owned();
+            return refuse(out, client, id, Reason::Io(text));
+        }
         if is_merge && !self.node.has_applied_own_term() {
             return refuse(out, client, id, Reason::Busy);
         }
@@ -625,8 +627,12 @@ impl Member {
             return Ok(None);
         };
         let chunk = ChunkKey::of(self.group, &key);
-        if self.chunks.contains(&chunk) || self.new_chunks.contains(&chunk) {
+        if self.chunks.contains(&chunk) {
             return Ok(None);
+        }
+        if let Some(count) = self.new_chunks.get_mut(&chunk) {
+            *count += 1;
+            return Ok(Some(chunk));
         }
         // What leaders before have granted is known then.
         if !self.node.has_applied_own_term() {
@@ -635,8 +641,18 @@ impl Member {
         if self.chunks.len() + self.new_chunks.len() >= self.chunks_max as usize {
             return Err(Reason::NoSpace);
         }
-        self.new_chunks.insert(chunk);
+        self.new_chunks.insert(chunk, 1);
         Ok(Some(chunk))
+    }
+
+    /// A write to a chunk is applied, or was refused by what came before it.
+    fn uncount_chunk(&mut self, chunk: ChunkKey) {
+        if let Some(count) = self.new_chunks.get_mut(&chunk) {
+            *count -= 1;
+            if *count == 0 {
+                self.new_chunks.remove(&chunk);
+            }
+        }
     }
 
     fn propose_entry(
@@ -652,7 +668,7 @@ impl Member {
         };
         let proposed = self.node.propose(command.encode(crcs), payload);
         if let (Err(_), Some(chunk)) = (&proposed, new) {
-            self.new_chunks.remove(&chunk);
+            self.uncount_chunk(chunk);
         }
         proposed.map_err(|refused| match refused {
             Refused::NotLeader { leader } => Reason::NotLeader { hint: leader },

@@ -8,13 +8,12 @@
 //!          one write of the log, reads ── one submit <──────────────────────────────┘
 //! ```
 //!
-//! **Full.** While the log or the map of dirty blocks has hardly any room, writes wait here, in order, and not at
-//! the core, which would refuse them. How many can wait is bounded by what a connection may have open. Once either
-//! is half full the flusher must be quick.
-//!
 //! Everything that is there is taken before the core looks for what to do. So one write of the log has what many
 //! clients asked for, and while it is on its way the next gathers. Nothing on the way of a write goes to another
 //! thread.
+//!
+//! A store that is stopped gives the groups that it leads to others first: their clients go on within milliseconds,
+//! and not behind an election.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{SocketAddr, TcpListener};
@@ -57,6 +56,8 @@ const EVENTS_MAX: usize = 256;
 const QUEUE_DEPTH: u32 = 512;
 /// The most writes whose time until the log is measured.
 const UNLOGGED_MAX: usize = 8192;
+/// How long a store that is stopped waits for others to lead its groups, nanoseconds.
+const LEAVE_NANOS: u64 = 500_000_000;
 /// Ticks between two looks at what changes slowly.
 const SLOW_TICKS: u64 = 10;
 
@@ -101,6 +102,8 @@ pub struct Server {
     reader: Reader,
     groups: Vec<Group>,
     stop: Wake,
+    /// When it ends at the latest, once it is stopped.
+    leaves_by: Option<u64>,
     clock: Arc<dyn Clock>,
     stats: Arc<Stats>,
     inbox: Vec<Event>,
@@ -126,6 +129,7 @@ impl Server {
         let clock = options.clock;
         let stats = Arc::new(Stats::default());
         let reader = data.reader();
+        let (me, known) = (store.uuid(), store.peers().clone());
         stats.slots.set(u64::from(reader.slots()));
         stats.free_slots.set(reader.free_slots() as u64);
         let mut rng = Rng::new(clock.wall_micros() ^ options.id.rotate_left(32));
@@ -141,11 +145,12 @@ impl Server {
         let written = Arc::clone(&stats.flusher_bytes);
         let flusher = Flusher::start(data, Arc::clone(&clock), threads, written)?;
         let queue = Queue::new(QueueKind::Auto, QUEUE_DEPTH, threads)?;
-        let me = Hello::new(options.cluster, Role::Chunk, options.id);
+        let me = Hello::new(options.cluster, Role::Chunk, options.id).of_store(me);
         let links = Links::new(
             me,
             options.listener,
             &options.peers,
+            known,
             Arc::clone(&clock),
             Arc::clone(&stats),
             options.say,
@@ -166,6 +171,7 @@ impl Server {
             reader,
             groups: options.groups.iter().map(|a| a.group).collect(),
             stop,
+            leaves_by: None,
             clock,
             stats,
             inbox: Vec::new(),
@@ -190,7 +196,8 @@ impl Server {
         Arc::clone(&self.stats)
     }
 
-    /// Runs until it is stopped; what is on its way to the disk has arrived then. Errors: the store is out.
+    /// Runs until it is stopped, and others lead its groups or half a second has gone; what is on its way to the disk
+    /// has arrived then. Errors: the store is out.
     pub fn run(mut self) -> Result<()> {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         loop {
@@ -207,7 +214,7 @@ impl Server {
                     LISTENER => self.links.accept(now)?,
                     QUEUE => disk = true,
                     FLUSHER => self.flusher_answers(),
-                    STOP => return Ok(()),
+                    STOP => self.leave(),
                     id => self.links.ready(id, event.flags, now, &mut self.inbox),
                 }
             }
@@ -215,12 +222,28 @@ impl Server {
                 self.collect(now)?;
             }
             self.tick(now)?;
+            // Before anything that they say.
+            for (number, peer) in self.links.met() {
+                self.core.note_peer(number, peer)?;
+            }
             self.step(now)?;
             // Followers first: what they do takes longer than our own write.
-            self.links.flush(now)?;
+            self.links.flush(now, &mut self.inbox)?;
             if std::mem::take(&mut self.has_pushed) {
                 self.queue.submit()?;
             }
+            let is_over = |by| self.clock.boot_nanos() >= by || !self.core.gives_away();
+            if self.leaves_by.is_some_and(is_over) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn leave(&mut self) {
+        self.stop.clear();
+        if self.leaves_by.is_none() {
+            self.leaves_by = Some(self.clock.boot_nanos() + LEAVE_NANOS);
+            self.inbox.push(Event::Leave);
         }
     }
 

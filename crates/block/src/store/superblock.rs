@@ -4,10 +4,13 @@
 //!   0+4 "ISst"   4+4 crc of the rest   8+4 version   12+4 unit   16+8 generation
 //!   24+16 store  40+16 cluster   56+8 log_bytes   64+4 slots   68+4 zero
 //!   72+8 features that must be known   80+8 features that need not be
-//!   88+8 the newest file of the log that was begun   96+8 openings   104… zeros
+//!   88+8 the newest file of the log that was begun   96+8 openings
+//!   104+4 stores that it knows   108+4 zeros   112… 24 bytes each: 8 number, 16 name
 //! ```
 //!
 //! Little-endian; the crc is CRC-32C.
+
+use std::collections::BTreeMap;
 
 use base::coding::{Decoder, put_u32, put_u64};
 use base::{Error, Result};
@@ -23,9 +26,11 @@ pub const VERSION: u32 = 1;
 /// The features that this code knows and must know.
 const KNOWN: u64 = 0;
 const MAGIC: [u8; 4] = *b"ISst";
+/// The most stores that are known.
+pub const PEERS_MAX: usize = 128;
 
 /// See the module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// Bytes of the unit that the device writes as a whole.
     pub unit: u32,
@@ -47,6 +52,9 @@ pub struct Superblock {
     pub log_number: u64,
     /// How often the store was opened; see [`trailer`](super::trailer).
     pub openings: u64,
+    /// The other stores that it has met, by number: one that is another later was made anew, without what it has
+    /// acknowledged, and is not listened to.
+    pub peers: BTreeMap<u64, Uuid>,
 }
 
 impl Superblock {
@@ -65,6 +73,12 @@ impl Superblock {
         put_u64(&mut body, self.optional);
         put_u64(&mut body, self.log_number);
         put_u64(&mut body, self.openings);
+        put_u32(&mut body, self.peers.len() as u32);
+        put_u32(&mut body, 0);
+        for (number, peer) in &self.peers {
+            put_u64(&mut body, *number);
+            body.extend_from_slice(&peer.0);
+        }
         sealed::seal(MAGIC, body)
     }
 
@@ -99,6 +113,11 @@ impl Superblock {
         let (log_bytes, slots, _) = (d.u64()?, d.u32()?, d.u32()?);
         let (needed, optional, log_number) = (d.u64()?, d.u64()?, d.u64()?);
         let openings = d.u64()?;
+        let (count, _) = (d.u32()? as usize, d.u32()?);
+        let mut peers = BTreeMap::new();
+        for _ in 0..(count <= PEERS_MAX).then_some(count)? {
+            peers.insert(d.u64()?, Uuid(d.bytes(16)?.try_into().ok()?));
+        }
         (unit.is_power_of_two() && (512..=PAGE as u32).contains(&unit)).then_some(Self {
             unit,
             generation,
@@ -110,6 +129,7 @@ impl Superblock {
             optional,
             log_number,
             openings,
+            peers,
         })
     }
 
@@ -167,6 +187,7 @@ mod tests {
             optional: 6,
             log_number: 17,
             openings: 5,
+            peers: [(1, Uuid([8; 16])), (3, Uuid([9; 16]))].into(),
         }
     }
 
@@ -209,7 +230,7 @@ mod tests {
                     (left.generation, left.slots),
                     (generation - 1, block.slots - 1)
                 );
-                let mut copy = block;
+                let mut copy = block.clone();
                 copy.generation -= 1;
                 copy.write(&*file).unwrap();
             }

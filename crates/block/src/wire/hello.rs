@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   0+16 cluster   16+2 version   18+1 role   19+1 zero   20+4 zero   24+8 id
-//!   32+8 features that the other side must know   40+8 features that it may know
+//!   32+8 features that the other side must know   40+8 features that it may know   48+16 the store, or zeros
 //! ```
 //!
 //! What follows is for later releases: it is not read. Whoever is refused is told why, by name, in a message
@@ -65,6 +65,8 @@ pub struct Hello {
     pub role: Role,
     /// By which the cluster names it.
     pub id: u64,
+    /// Which store it is, by the name that was drawn when it was made; zeros: none.
+    pub store: Uuid,
 }
 
 /// What both sides of a connection speak.
@@ -85,12 +87,18 @@ impl Hello {
             features: Features::default(),
             role,
             id,
+            store: Uuid::default(),
         }
+    }
+
+    /// The same, of this store.
+    pub fn of_store(self, store: Uuid) -> Self {
+        Self { store, ..self }
     }
 
     /// As a message.
     pub fn frame(&self) -> Frame {
-        let mut out = Vec::with_capacity(48);
+        let mut out = Vec::with_capacity(64);
         out.extend_from_slice(&self.cluster.0);
         put_u16(&mut out, self.version);
         out.extend_from_slice(&[self.role as u8, 0]);
@@ -98,6 +106,7 @@ impl Hello {
         put_u64(&mut out, self.id);
         put_u64(&mut out, self.features.needed);
         put_u64(&mut out, self.features.optional);
+        out.extend_from_slice(&self.store.0);
         Frame {
             sender: self.id,
             ..Frame::new(kind::HELLO, Lane::Heartbeat, out)
@@ -129,6 +138,7 @@ impl Hello {
                 needed: d.u64()?,
                 optional: d.u64()?,
             },
+            store: Uuid(d.bytes(16)?.try_into().ok()?),
         })
     }
 

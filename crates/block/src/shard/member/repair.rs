@@ -143,7 +143,8 @@ impl Member {
         };
         let is_damaged =
             |held: &Found| matches!(held, Found::File(Held::There { crc: c, .. }) if *c == crc);
-        if is_damaged(&self.replica.find(&key, data)) {
+        // A copy that comes brings what the leader has.
+        if !self.is_taking() && is_damaged(&self.replica.find(&key, data)) {
             let content = Content::Data {
                 bytes: bytes.clone(),
                 crc,

@@ -97,6 +97,68 @@ fn a_write_of_too_many_blocks_is_refused() {
     assert!(text.contains("257 blocks: 256 at most"), "{text}");
 }
 
+/// Zeros of parts of blocks became one entry with all of them. It fitted no frame, so nothing behind it was committed;
+/// where the log's files are small it was the end of its store.
+#[test]
+fn zeros_that_become_a_write_of_too_many_blocks_are_refused() {
+    let (mut c, mut client) = attached(4);
+    for what in [
+        What::Zero(span(0, 1, (16 << 20) - 2)),
+        What::Trim(span(0, 4096, (3 << 20) + 1)),
+    ] {
+        let outcome = client.ask(&mut c, &what, false);
+        let Outcome::Refused(Reason::Io(text)) = outcome else {
+            panic!("{what:?}: {outcome:?}");
+        };
+        assert!(text.contains("blocks: 256 at most"), "{text}");
+        client.next -= 1;
+    }
+    for what in [What::Zero(span(0, 0, 16 << 20)), write(span(0, 0, 4096), 1)] {
+        assert_eq!(client.ask(&mut c, &what, false), Outcome::Done, "{what:?}");
+    }
+}
+
+/// Chunks counted as taken though the first write to them was refused when it was applied: the volume had no space.
+#[test]
+fn writes_that_are_fenced_take_no_chunks() {
+    let (mut c, mut client) = attached(4);
+    let leader = c.leader().unwrap();
+    let now = c.now;
+    // Nobody is attached to this tree, so each is in the log before it is found to be nobody's.
+    for chunk in 0..CHUNKS {
+        let asked = Request {
+            tree: Tree(9),
+            origin: Origin {
+                seq: 1,
+                lowest_open: 1,
+                ..Origin::default()
+            },
+            ..request(&mut client, write(span(chunk, 0, 4096), 7))
+        };
+        client.next -= 1;
+        let event = Event::Request {
+            client: 9,
+            request: asked,
+        };
+        c.core(leader).step(now, event);
+    }
+    while let Some(command) = c.core(leader).next_command() {
+        c.todo.push((leader, command));
+    }
+    for _ in 0..20_000 {
+        if c.answers.len() == CHUNKS as usize {
+            break;
+        }
+        c.turn();
+    }
+    let is_fenced = |a: &Response| matches!(a.outcome, Outcome::Refused(Reason::Fenced { .. }));
+    assert!(c.answers.drain(..).all(|a| is_fenced(&a)));
+    for chunk in 0..CHUNKS {
+        let what = write(span(chunk, 0, 4096), 1);
+        assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
+    }
+}
+
 /// A write to a chunk for which there was no slot was applied, and could never be written back.
 #[test]
 fn a_chunk_beyond_those_granted_is_refused_before_it_is_written() {
@@ -251,6 +313,37 @@ fn a_leader_that_gives_its_group_away_has_no_lease() {
     member.hand_over();
     assert!(member.node().is_transferring());
     assert!(!is_served(&mut c, leader, &mut client));
+}
+
+/// A store that was ended in order left its groups without a leader until an election.
+#[test]
+fn a_store_that_leaves_is_followed_at_once() {
+    let (mut c, mut client) = attached(4);
+    let what = write(span(0, 0, 4096), 1);
+    assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
+    let leader = c.leader().unwrap();
+    let begun = c.now;
+    c.event(leader, Event::Leave);
+    assert!(c.core(leader).gives_away());
+    while c.core(leader).gives_away() {
+        c.turn();
+    }
+    c.kill(leader);
+    while c.leader().is_none() {
+        c.turn();
+    }
+    let took = c.now - begun;
+    assert!(took < 5 * TICK, "an election takes ten at least: {took:?}");
+    assert_eq!(
+        client.ask(&mut c, &write(span(0, 0, 4096), 2), false),
+        Outcome::Done
+    );
+    // Who leads nothing leaves at once.
+    let follower = (0..3)
+        .find(|&n| c.up[n].is_some() && Some(n) != c.leader())
+        .unwrap();
+    c.event(follower, Event::Leave);
+    assert!(!c.core(follower).gives_away());
 }
 
 /// Whether a store answers a read, or reads for it, at once.

@@ -113,6 +113,25 @@ fn a_full_follower_says_what_it_has() {
     assert_eq!(said, [(last, None)]);
 }
 
+/// A store had a little room left, and not enough for what it had to write: it began anew to count each tick how long
+/// it had none, and its groups stayed with it.
+#[test]
+fn a_store_that_has_too_little_room_gives_its_groups_to_others() {
+    let (mut c, _) = attached(4);
+    let leader = c.leader().unwrap();
+    for _ in 0..60 {
+        if c.leader().is_some_and(|n| n != leader) {
+            return;
+        }
+        for _ in 0..60 {
+            // As when something larger than what is left was to be appended.
+            c.core(leader).is_blocked = true;
+            c.turn();
+        }
+    }
+    panic!("it leads still");
+}
+
 /// A store that had no room took no entries until it had something else to append, which followers may never have.
 #[test]
 fn a_log_that_has_room_again_takes_entries_again() {
