@@ -222,7 +222,7 @@ impl Groups {
                     group.synced.0.0 + 1,
                     group.truncated.0
                 ))
-                .hint("a file of the log is missing; repair the replica from its peers"));
+                .hint("a file of the log is missing; bring its own files back, or leave the store out"));
             }
             if group.synced.0 == group.truncated.0 {
                 group.truncated = group.synced;

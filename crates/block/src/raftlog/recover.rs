@@ -15,14 +15,17 @@ use std::sync::Arc;
 use base::rng::Rng;
 use base::{Error, Result};
 use bytes::Bytes;
-use io::{File, FileSystem, SyncKind};
+use io::{File, FileSystem, WriteSync};
 
 use super::batch::Item;
 use super::files::{Files, Found};
 use super::groups::{Groups, Payload};
-use super::scan::Scan;
+use super::scan::{self, Scan};
 use super::{Current, Options, RaftLog, batch, file_head, read_entry};
 use crate::ids::Index;
+
+/// Bytes that are written again at once.
+const WRITE_AGAIN_BYTES: u64 = 1 << 20;
 
 /// A file of the chain.
 struct Link {
@@ -51,13 +54,13 @@ pub(super) fn open(
     let mut groups = Groups::find();
     let mut older = BTreeMap::new();
     let mut ends = BTreeMap::new();
-    // A process that was killed may have left batches that are written, and not durable. What is read here is
-    // acted upon, so a power cut must not take it any more. Those before the last are known to be durable.
-    if let Some(last) = chain.last() {
-        last.file.sync(SyncKind::Data)?;
-    }
     for link in chain {
-        ends.insert(link.number, replay(&link, &options, &mut groups)?);
+        let (durable, end) = replay(&link, &options, &mut groups)?;
+        // Files before the last are known to be durable as far as they count.
+        if link.end.is_none() {
+            write_again(&*link.file, durable, end)?;
+        }
+        ends.insert(link.number, end);
         older.insert(link.number, link.file);
     }
     groups.found()?;
@@ -205,8 +208,24 @@ fn chain(files: &Files, used: &[u64], options: &Options, newest: u64) -> Result<
     Ok((chain, begun))
 }
 
-/// Takes what a file holds, and returns where it ends.
-fn replay(link: &Link, options: &Options, groups: &mut Groups) -> Result<u64> {
+/// Writes what a file holds behind `durable` once more, as it stands. A process that was killed may have left it on its
+/// way to the disk; and where a write or a sync has failed before, it can be read and is not on the disk, whatever a later
+/// sync says. What was read is acted upon, so a power cut must not take it any more.
+fn write_again(file: &dyn File, durable: u64, end: u64) -> Result<()> {
+    let mut at = durable.max(file_head::LEN as u64);
+    while at < end {
+        let piece = scan::read(file, at, (end - at).min(WRITE_AGAIN_BYTES) as usize)?;
+        if piece.is_empty() {
+            return Err(Error::corruption("the file has become shorter").file(file.path()));
+        }
+        io::write_all_at(file, &piece, at, WriteSync::Dsync)?;
+        at += piece.len() as u64;
+    }
+    Ok(())
+}
+
+/// Takes what a file holds; returns up to where it says that it was durable, and where it ends.
+fn replay(link: &Link, options: &Options, groups: &mut Groups) -> Result<(u64, u64)> {
     let mut scan = Scan::begin(&*link.file)?;
     let unit = options.unit as usize;
     while link.end.is_none_or(|end| scan.end() < end) {
@@ -238,8 +257,8 @@ fn replay(link: &Link, options: &Options, groups: &mut Groups) -> Result<u64> {
             scan.end()
         ))
         .file(link.file.path())
-        .hint("repair the replicas of the store from their peers"));
+        .hint("bring its own files back, or leave the store out"));
     }
     debug_assert!(scan.end() >= file_head::LEN as u64);
-    Ok(scan.end())
+    Ok((scan.durable(), scan.end()))
 }

@@ -75,6 +75,11 @@ impl<'a> Scan<'a> {
         self.at
     }
 
+    /// Up to where the batches so far say that the file was durable.
+    pub fn durable(&self) -> u64 {
+        self.durable
+    }
+
     /// The next batch; `None` where the log ends. Errors: Corruption, where it was durable beyond that.
     pub fn next_batch(&mut self) -> Result<Option<Found>> {
         let Some((found, bytes)) = self.whole_batch()? else {
@@ -175,7 +180,7 @@ impl<'a> Scan<'a> {
 }
 
 /// What of `len` bytes at `offset` the file has.
-fn read(file: &dyn File, offset: u64, len: usize) -> Result<AlignedBuf> {
+pub(super) fn read(file: &dyn File, offset: u64, len: usize) -> Result<AlignedBuf> {
     let mut buf = AlignedBuf::zeroed(len.next_multiple_of(PAGE), PAGE)?;
     let n = file.read_at(&mut buf, offset)?;
     buf.resize(n.min(len))?;

@@ -421,7 +421,7 @@ impl Member {
         }
         if let Some(e) = ready.unreadable.pop() {
             return Err(e.hint(
-                "a follower needs an entry that cannot be read: repair the store from its peers",
+                "a follower needs an entry that cannot be read: bring its own files back, or leave the store out",
             ));
         }
         for (to, _) in std::mem::take(&mut ready.needs_copy) {

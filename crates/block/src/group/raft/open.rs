@@ -115,7 +115,7 @@ fn hard_state(group: Group, found: &GroupLog, applied: Index) -> Result<HardStat
     let (first, last) = (found.first(), found.last());
     let missing = |what: &str, index: Index| {
         let why = format!("group {group} has {what} {index}, and its log ends at {last}");
-        Err(Error::corruption(why).hint("repair the replica from its peers"))
+        Err(Error::corruption(why).hint("bring its own files back, or leave the store out"))
     };
     if hard.commit > last {
         return missing("committed entry", hard.commit);
