@@ -209,8 +209,8 @@ fn chain(files: &Files, used: &[u64], options: &Options, newest: u64) -> Result<
 }
 
 /// Writes what a file holds behind `durable` once more, as it stands. A process that was killed may have left it on its
-/// way to the disk; and where a write or a sync has failed before, it can be read and is not on the disk, whatever a later
-/// sync says. What was read is acted upon, so a power cut must not take it any more.
+/// way to the disk; and where a write or a sync has failed before, it can be read and is not on the disk, whatever a
+/// later sync says. What was read is acted upon, so a power cut must not take it any more.
 fn write_again(file: &dyn File, durable: u64, end: u64) -> Result<()> {
     let mut at = durable.max(file_head::LEN as u64);
     while at < end {
