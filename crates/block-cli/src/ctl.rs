@@ -34,7 +34,8 @@ pub(crate) fn look(cluster: &Cluster) -> Found {
     }
 }
 
-/// Prints it. The exit code says whether all processes answered and every group has a leader.
+/// Prints it. The exit code says whether all processes answered, all stores are connected with each other, and every
+/// group has a leader.
 pub(crate) fn status(args: &cli::Status) -> Result<ExitCode> {
     let cluster = Cluster::read(&args.cluster)?;
     let found = look(&cluster);
@@ -45,7 +46,9 @@ pub(crate) fn status(args: &cli::Status) -> Result<ExitCode> {
             .map(|(store, _)| store)
     };
     let headless = cluster.group.iter().filter(|g| leaders(g.id).is_none());
-    let is_well = headless.count() == 0 && found.chunks.iter().all(|(_, c)| c.is_ok());
+    let others = cluster.store.len() as u64 - 1;
+    let is_whole = |c: &Result<_, _>| c.as_ref().is_ok_and(|c: &Chunk| c.peers == others);
+    let is_well = headless.count() == 0 && found.chunks.iter().all(|(_, c)| is_whole(c));
     if args.json {
         let chunks: Vec<_> = found
             .chunks

@@ -38,10 +38,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
 
 /// How packages are built: codecs do not run in models.
 pub(crate) fn profile() -> Vec<String> {
+    // What the workspace's manifest names has to be named here too.
+    let codecs = [
+        "bytes",
+        "crc-fast",
+        "libbz2-rs-sys",
+        "lz4-sys",
+        "raft",
+        "snap",
+        "twox-hash",
+        "zlib-rs",
+        "zstd-sys",
+    ];
+    let codecs = codecs.map(|package| (package, 0));
     let levels = [("'*'", 0), ("loom", 3), ("generator", 3)];
-    let levels = levels.map(|(package, level)| {
+    let levels = codecs.into_iter().chain(levels).map(|(package, level)| {
         let level = format!("profile.dev.package.{package}.opt-level={level}");
         ["--config".to_owned(), level]
     });
-    levels.into_iter().flatten().collect()
+    levels.flatten().collect()
 }

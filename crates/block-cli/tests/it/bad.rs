@@ -8,7 +8,7 @@ use std::time::Duration;
 use base::clock::SystemClock;
 
 use crate::cluster::{Cluster, find, folder, run, tool, wait_for};
-use crate::disks::{Disk, Mount, can_mount, sh};
+use crate::disks::{Disk, can_mount, sh};
 
 /// A cluster of one store in a directory.
 fn file_of(folder: &Path, store: &Path, storage: &str) -> String {
@@ -78,34 +78,6 @@ fn a_store_on_a_copy_on_write_file_system_is_refused() {
     ];
     refused(&out, &words);
     assert!(!store.exists());
-}
-
-/// The root directory of a container is an overlay, which copies a file once, when it is in the image: what a store
-/// makes there is not.
-#[test]
-fn a_store_in_a_container_is_made_and_opened_again() {
-    if !can_mount() {
-        return;
-    }
-    let folder = folder();
-    let disk = Disk::new(256 << 20);
-    let [lower, upper, work, merged] = ["lower", "upper", "work", "merged"].map(|name| {
-        let dir = disk.path().join(name);
-        std::fs::create_dir(&dir).unwrap();
-        dir.to_str().unwrap().to_owned()
-    });
-    let layers = format!("lowerdir={lower},upperdir={upper},workdir={work}");
-    let overlay = Mount::of("overlay", "overlay", Path::new(&merged), &layers);
-    let store = Path::new(&merged).join("store");
-    let file = file_of(folder.path(), &store, "capacity = \"64M\"\nlog = \"32M\"\n");
-    // An address that is not to be taken: made, opened, and ended at once.
-    let text = std::fs::read_to_string(&file).unwrap();
-    std::fs::write(&file, text.replace("127.0.0.1:0", "0.0.0.0:0")).unwrap();
-    for more in [&["--make"][..], &[]] {
-        refused(&chunk(&file, more), &["--insecure"]);
-        assert!(store.join("STORE").exists());
-    }
-    overlay.end();
 }
 
 /// What does not fit is not made, and nothing of it is left: neither of the log nor, where the log fits, of the data

@@ -56,6 +56,21 @@ fn end(mut child: Child) -> Option<i32> {
     status.unwrap().code()
 }
 
+/// Made anew, it would vote without what it has acknowledged.
+fn a_lost_store_is_not_made_anew(dir: &Path) {
+    let lost = dir.join("store-2").join("STORE");
+    let away = dir.join("STORE");
+    std::fs::rename(&lost, &away).unwrap();
+    let text = dir.to_str().unwrap();
+    let out = run(&["dev", "--size", "64M", "--port", "0", "--dir", text]);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(
+        said.contains("store-2") && said.contains("bring it back"),
+        "{said}"
+    );
+    std::fs::rename(&away, &lost).unwrap();
+}
+
 #[test]
 fn a_cluster_on_one_machine() {
     let Some(qemu_io) = find("qemu-io", "qemu-utils") else {
@@ -118,17 +133,7 @@ fn a_cluster_on_one_machine() {
     let (child, uri) = start(&dir);
     io(&uri, "read -P 9 1000 200000");
     assert_eq!(end(child), Some(0));
-    // A store that was lost is not made anew: it would vote without what it has acknowledged.
-    let lost = dir.join("store-2").join("STORE");
-    let away = folder.path().join("STORE");
-    std::fs::rename(&lost, &away).unwrap();
-    let out = run(&["dev", "--size", "64M", "--port", "0", "--dir", text]);
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(
-        said.contains("store-2") && said.contains("bring it back"),
-        "{said}"
-    );
-    std::fs::rename(&away, &lost).unwrap();
+    a_lost_store_is_not_made_anew(&dir);
     let (child, uri) = start(&dir);
     io(&uri, "read -P 9 1000 200000");
     assert_eq!(end(child), Some(0));

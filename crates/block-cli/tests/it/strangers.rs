@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use block::group::command::Origin;
 use block::ids::{Attachment, Chunk, Epoch, Group, Layer, Tree, Uuid};
-use block::wire::client::{Outcome, Piece, Request, Response, Span, What, crcs_at};
+use block::wire::client::{Outcome, Piece, Reason, Request, Response, Span, What, crcs_at};
 use block::wire::frame::{Frame, HEAD, Head, Lane, kind};
 use block::wire::hello::{Hello, Role};
 
@@ -61,7 +61,7 @@ fn a_store_that_was_made_anew_is_not_listened_to() {
     for name in ["chunk-1", "chunk-2", "chunk-3"] {
         wait_for("everybody says so", || cluster.said(name).contains(word));
     }
-    assert_eq!(cluster.status()["well"], false);
+    wait_for("it is not well", || cluster.status()["well"] == false);
     // The others know which it was after a restart too.
     cluster.kill("chunk-1");
     let begun = cluster.said("chunk-1").len();
@@ -139,10 +139,22 @@ impl Wire {
 /// fit. And requests with one number counted once.
 #[test]
 fn a_client_that_asks_for_much_at_once_gets_it() {
+    let cluster = Cluster::start_with("log = \"256M\"\n");
+    // The group may get another leader meanwhile.
+    let served = (1..20).any(|epoch| {
+        let leader = cluster.leader(1);
+        asks_for_much(&cluster, leader, epoch).is_some()
+    });
+    assert!(served);
+    for id in 1..=3 {
+        assert!(!cluster.said(&format!("chunk-{id}")).contains("client 9"));
+    }
+}
+
+/// Nothing where the store does not lead the group, or not any more.
+fn asks_for_much(cluster: &Cluster, leader: u64, epoch: u32) -> Option<()> {
     const MIB: u32 = 1 << 20;
     const READS: u64 = 96;
-    let cluster = Cluster::start_with("log = \"256M\"\n");
-    let leader = cluster.leader(1);
     let mut wire = Wire::connect(cluster.addresses[leader as usize - 1], 9);
     let request = |id: u64, seq: u64, what: What| Request {
         id,
@@ -150,8 +162,8 @@ fn a_client_that_asks_for_much_at_once_gets_it() {
         tree: Tree(77),
         layer: Layer(1),
         origin: Origin {
-            epoch: Epoch(1),
-            attachment: Attachment(1),
+            epoch: Epoch(epoch),
+            attachment: Attachment(u64::from(epoch)),
             seq,
             lowest_open: seq.max(1),
         },
@@ -162,8 +174,13 @@ fn a_client_that_asks_for_much_at_once_gets_it() {
         offset: nth as u32 % 8 * MIB,
         len: MIB,
     };
+    let done = |outcome: Outcome| match outcome {
+        Outcome::Done => Some(()),
+        Outcome::Refused(Reason::NotLeader { .. } | Reason::Busy) => None,
+        other => panic!("{other:?}"),
+    };
     wire.send(&[request(1, 0, What::Attach)]);
-    assert_eq!(wire.answer().outcome, Outcome::Done);
+    done(wire.answer().outcome)?;
     for nth in 0..8 {
         let payload = vec![nth as u8 + 1; MIB as usize];
         let what = What::Write {
@@ -172,16 +189,15 @@ fn a_client_that_asks_for_much_at_once_gets_it() {
             payload: payload.into(),
         };
         wire.send(&[request(nth, nth + 1, what)]);
-        assert_eq!(wire.answer().outcome, Outcome::Done);
+        done(wire.answer().outcome)?;
     }
     for is_one in [false, true] {
         let id = |nth| if is_one { 1000 } else { 1000 + nth };
         let reads = (0..READS).map(|nth| request(id(nth), 0, What::Read(span(nth))));
         wire.send(&reads.collect::<Vec<_>>());
         for _ in 0..READS {
-            let answer = wire.answer();
-            let Outcome::Data { pieces, .. } = answer.outcome else {
-                panic!("{:?}", answer.id);
+            let Outcome::Data { pieces, .. } = wire.answer().outcome else {
+                return None;
             };
             let bytes = pieces.iter().map(|p| match p {
                 Piece::Data(bytes) => bytes.len(),
@@ -190,11 +206,7 @@ fn a_client_that_asks_for_much_at_once_gets_it() {
             assert_eq!(bytes.sum::<usize>(), MIB as usize);
         }
     }
-    assert!(
-        !cluster
-            .said(&format!("chunk-{leader}"))
-            .contains("client 9")
-    );
+    Some(())
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use crate::ids::BLOCK;
 use crate::wire::client::{BYTES_MAX, Request, What};
 use crate::wire::frame::{Frame, Lane};
 use crate::wire::link::Link;
@@ -10,6 +11,10 @@ use crate::wire::link::Link;
 /// is not heard.
 const OPEN_BYTES_MAX: u64 = 32 << 20;
 const OPEN_MAX: usize = 16 << 10;
+/// The same of those whose number another has: each answer is looked for among them.
+const DOUBLES_MAX: usize = 64;
+/// Bytes of an answer about a block, at most.
+const STATUS_BYTES: u32 = 8;
 
 /// Who is on the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +47,8 @@ pub(super) struct Connection {
     pub(super) dialed: Option<u64>,
     /// When it was made.
     pub(super) since: u64,
+    /// It was said before why it is refused.
+    pub(super) is_told: bool,
     /// Whether it is on the list of those that have something to send.
     pub(super) touched: bool,
     pub(super) open: HashMap<u64, Open>,
@@ -59,6 +66,7 @@ impl Connection {
             who: Who::Unknown,
             dialed,
             since,
+            is_told: false,
             touched: false,
             open: HashMap::new(),
             doubles: Vec::new(),
@@ -75,6 +83,7 @@ impl Connection {
         let bytes = match &request.what {
             What::Write { payload, .. } => payload.len() as u32,
             What::Read(span) => span.len.min(BYTES_MAX),
+            What::Status(span) => span.len.min(BYTES_MAX) / BLOCK as u32 * STATUS_BYTES,
             _ => 0,
         };
         let open = Open {
@@ -106,8 +115,8 @@ impl Connection {
     pub(super) fn is_heard(&self) -> bool {
         let untaken = self.link.session().queued_bytes(Lane::Foreground) as u64;
         let is_client = matches!(self.who, Who::Client(_));
-        let count = self.open.len() + self.doubles.len();
-        !is_client || (self.open_bytes + untaken < OPEN_BYTES_MAX && count < OPEN_MAX)
+        let is_few = self.open.len() < OPEN_MAX && self.doubles.len() < DOUBLES_MAX;
+        !is_client || (self.open_bytes + untaken < OPEN_BYTES_MAX && is_few)
     }
 
     /// Whether it is read from.

@@ -222,8 +222,7 @@ fn unit_of(fs: &dyn FileSystem, dir: &Path, allow_in_memory: bool) -> Result<u32
             "choose a directory on a disk",
         );
     }
-    // An overlay copies a file once, when that is in a lower layer: a store's are made in the upper one.
-    if probe.copy_on_write && probe.file_system != "overlayfs" {
+    if probe.copy_on_write {
         return no(
             "writes each block to a new place, which a store's overwrites in place cannot bear",
             "choose a directory on ext4 or xfs",

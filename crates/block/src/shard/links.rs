@@ -59,6 +59,11 @@ struct Peer {
     dialing: bool,
     /// Failures since the last hello.
     failures: u32,
+    /// What was said last of why there is no connection, and whether the other side refuses one.
+    said: String,
+    refuses: bool,
+    /// The store that was refused under this number, which comes again and again.
+    refused: Option<Uuid>,
     dial_at: u64,
     /// What is to be sent at the end of this turn, by lane.
     gathers: [Gather; 2],
@@ -110,6 +115,9 @@ impl Links {
             connection: None,
             dialing: false,
             failures: 0,
+            said: String::new(),
+            refuses: false,
+            refused: None,
             dial_at: 0,
             gathers: [Gather::new(Lane::Heartbeat), Gather::new(Lane::Foreground)],
             frames: Vec::new(),
@@ -247,9 +255,10 @@ impl Links {
         let pause = (PAUSE_NANOS << peer.failures.min(8)).min(PAUSE_NANOS_MAX);
         peer.dial_at = now + pause / 2 + self.rng.below(pause / 2 + 1);
         peer.failures += 1;
-        if peer.failures == 1 {
-            let text = format!("store {id} at {} is not reached: {why}", peer.address);
-            self.say(&text);
+        let text = format!("store {id} at {} is not reached: {why}", peer.address);
+        if peer.failures == 1 || peer.said != text {
+            (self.say)(&text);
+            peer.said = text;
         }
     }
 
@@ -342,6 +351,7 @@ impl Links {
             hello.store
         });
         if store != hello.store {
+            connection.is_told = peer.refused.replace(hello.store) == Some(hello.store);
             return no(format!(
                 "store {they} was {store}, and is {} now: made anew, it lacks what it has acknowledged. Bring the old \
                  one back; a store that is lost cannot be replaced yet",
@@ -351,11 +361,13 @@ impl Links {
         connection.who = Who::Peer(they);
         let older = peer.connection.replace(id);
         (peer.failures, peer.dialing) = (0, false);
-        let text = format!("store {they} is connected");
+        let refuses = peer.refuses;
         if let Some(older) = older {
             self.forget(older);
         }
-        self.say(&text);
+        if !refuses {
+            self.say(&format!("store {they} is connected"));
+        }
         Ok(Who::Peer(they))
     }
 
@@ -408,20 +420,29 @@ impl Links {
         };
         let address = connection.link.address();
         match (connection.who, connection.dialed) {
-            (Who::Peer(peer), _) => {
-                if let Some(peer) = self.peers.get_mut(&peer)
-                    && peer.connection == Some(id)
-                {
+            (Who::Peer(number), _) => {
+                let text = format!("store {number} is gone: {why}");
+                let Some(peer) = self.peers.get_mut(&number) else {
+                    return;
+                };
+                if peer.connection == Some(id) {
                     peer.connection = None;
                     peer.dial_at = now + PAUSE_NANOS;
                 }
-                self.say(&format!("store {peer} is gone: {why}"));
+                // One that refuses comes again and again.
+                let refuses = why.kind() == base::ErrorKind::NotSupported;
+                if !(refuses && peer.said == text) {
+                    (self.say)(&text);
+                    peer.said = text;
+                }
+                peer.refuses = refuses;
             }
             (Who::Unknown, Some(peer)) => self.dial_failed(peer, why, now),
             (Who::Client(_), _) if why.kind() == base::ErrorKind::Aborted => {}
             (Who::Client(client), _) => {
                 self.say(&format!("client {client} at {address} is closed: {why}"));
             }
+            (Who::Unknown, None) if connection.is_told => {}
             (Who::Unknown, None) => self.say(&format!("{address} is closed: {why}")),
         }
     }

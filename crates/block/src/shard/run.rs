@@ -232,7 +232,9 @@ impl Server {
             if std::mem::take(&mut self.has_pushed) {
                 self.queue.submit()?;
             }
-            let is_over = |by| self.clock.boot_nanos() >= by || !self.core.gives_away();
+            // Whom it has chosen waits for its vote, which leaves when the log has it.
+            let is_done = !self.core.gives_away() && self.batches == 0 && self.inbox.is_empty();
+            let is_over = |by| is_done || self.clock.boot_nanos() >= by;
             if self.leaves_by.is_some_and(is_over) {
                 return Ok(());
             }

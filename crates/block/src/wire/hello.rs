@@ -92,6 +92,7 @@ impl Hello {
     }
 
     /// The same, of this store.
+    #[must_use]
     pub fn of_store(self, store: Uuid) -> Self {
         Self { store, ..self }
     }
