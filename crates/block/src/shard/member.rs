@@ -452,9 +452,11 @@ impl Member {
         self.node.applied(entry.index)?;
         if let (false, Some(key)) = (entry.payload.is_empty(), applied.range.keys().next()) {
             let chunk = ChunkKey::of(self.group, &key);
-            self.uncount_chunk(chunk);
             if applied.verdict == Verdict::Apply {
+                self.new_chunks.remove(&chunk);
                 self.chunks.insert(chunk);
+            } else {
+                self.uncount_chunk(chunk);
             }
         }
         let waiting = self.waiting.remove(&entry.index);
@@ -645,7 +647,7 @@ impl Member {
         Ok(Some(chunk))
     }
 
-    /// A write to a chunk is applied, or was refused by what came before it.
+    /// A write to a chunk that is not there is not on its way any more.
     fn uncount_chunk(&mut self, chunk: ChunkKey) {
         if let Some(count) = self.new_chunks.get_mut(&chunk) {
             *count -= 1;

@@ -159,6 +159,45 @@ fn writes_that_are_fenced_take_no_chunks() {
     }
 }
 
+/// A chunk counts once while several first writes to it are on their way, and some of them are applied.
+#[test]
+fn a_chunk_that_many_begin_at_once_counts_once() {
+    let (mut c, mut client) = attached(4);
+    let leader = c.leader().unwrap();
+    let mut answered = 0;
+    for n in 0..40 {
+        let what = write(span(0, n << 12, 4096), 1);
+        let request = request(&mut client, what);
+        c.event(leader, Event::Request { client: 1, request });
+        for _ in 0..4 {
+            c.turn();
+        }
+        answered += c
+            .answers
+            .drain(..)
+            .filter(|a| a.outcome == Outcome::Done)
+            .count();
+        if answered > 0 {
+            break;
+        }
+    }
+    assert!(answered > 0);
+    let last = request(&mut client, write(span(CHUNKS - 1, 0, 4096), 1));
+    let id = last.id;
+    let event = Event::Request {
+        client: 1,
+        request: last,
+    };
+    c.event(leader, event);
+    let outcome = loop {
+        if let Some(at) = c.answers.iter().position(|a| a.id == id) {
+            break c.answers.swap_remove(at).outcome;
+        }
+        c.turn();
+    };
+    assert_eq!(outcome, Outcome::Done);
+}
+
 /// A write to a chunk for which there was no slot was applied, and could never be written back.
 #[test]
 fn a_chunk_beyond_those_granted_is_refused_before_it_is_written() {
