@@ -177,12 +177,16 @@ impl Follows {
         let ended = Arc::new(AtomicBool::new(false));
         let end = Arc::clone(&ended);
         let run = move || {
-            while !end.load(Ordering::Acquire) {
+            // Once at least: a benchmark may be over before this thread has its turn.
+            loop {
                 if let Err(e) = engine.catch_up() {
                     eprintln!("Failed to catch up with primary: {e}");
                     return;
                 }
                 count.fetch_add(1, Ordering::Relaxed);
+                if end.load(Ordering::Acquire) {
+                    return;
+                }
                 std::thread::park_timeout(every);
             }
         };
