@@ -204,6 +204,17 @@ impl Cluster {
         self.event(n, event);
     }
 
+    /// The answer to a request that was made, once it is there.
+    fn answer(&mut self, id: u64) -> Outcome {
+        for _ in 0..100_000 {
+            if let Some(at) = self.answers.iter().position(|a| a.id == id) {
+                return self.answers.swap_remove(at).outcome;
+            }
+            self.turn();
+        }
+        panic!("request {id} is never answered");
+    }
+
     fn leader(&self) -> Option<usize> {
         self.leader_of(GROUP)
     }

@@ -122,13 +122,7 @@ fn read_of_a_damaged_block(block: &[u8; 4096]) -> (Cluster, Client, u64) {
 
 /// What a read has brought, once it is answered.
 fn pieces_of(c: &mut Cluster, id: u64) -> Vec<Piece> {
-    let answer = loop {
-        if let Some(at) = c.answers.iter().position(|a| a.id == id) {
-            break c.answers.swap_remove(at);
-        }
-        c.turn();
-    };
-    match answer.outcome {
+    match c.answer(id) {
         Outcome::Data { pieces, .. } => pieces,
         other => panic!("{other:?}"),
     }

@@ -189,13 +189,7 @@ fn a_chunk_that_many_begin_at_once_counts_once() {
         request: last,
     };
     c.event(leader, event);
-    let outcome = loop {
-        if let Some(at) = c.answers.iter().position(|a| a.id == id) {
-            break c.answers.swap_remove(at).outcome;
-        }
-        c.turn();
-    };
-    assert_eq!(outcome, Outcome::Done);
+    assert_eq!(c.answer(id), Outcome::Done);
 }
 
 /// A write to a chunk for which there was no slot was applied, and could never be written back.
@@ -493,17 +487,16 @@ fn parts_of_one_block_that_come_at_once_are_all_there() {
     }
 }
 
-/// An entry that no replica can apply went into the log, and took each store out that read it.
-#[test]
-fn an_entry_that_cannot_be_applied_does_not_come_into_the_log() {
-    let (mut c, _) = attached(4);
-    let leader = c.leader().unwrap();
-    let follower = (leader + 1) % 3;
-    let (term, last) = {
-        let node = c.core(leader).member(GROUP).unwrap().node();
-        (node.term(), node.last())
-    };
-    let append = |inline: &'static [u8]| Event::Message {
+/// What a leader would send with one entry more, which it has not.
+pub(super) fn one_more(
+    c: &mut Cluster,
+    (leader, follower): (usize, usize),
+    inline: &'static [u8],
+    payload: Bytes,
+) -> Event {
+    let node = c.core(leader).member(GROUP).unwrap().node();
+    let (term, last) = (node.term(), node.last());
+    Event::Message {
         group: GROUP,
         message: Message {
             from: leader as u64 + 1,
@@ -521,14 +514,23 @@ fn an_entry_that_cannot_be_applied_does_not_come_into_the_log() {
                 }],
             },
         },
-        payloads: vec![Bytes::new()],
-    };
+        payloads: vec![payload],
+    }
+}
+
+/// An entry that no replica can apply went into the log, and took each store out that read it.
+#[test]
+fn an_entry_that_cannot_be_applied_does_not_come_into_the_log() {
+    let (mut c, _) = attached(4);
+    let leader = c.leader().unwrap();
+    let follower = (leader + 1) % 3;
+    let append = one_more(&mut c, (leader, follower), b"no command", Bytes::new());
     for _ in 0..200 {
         c.turn();
     }
     let before = c.core(follower).member(GROUP).unwrap().node().last();
     let now = c.now;
-    c.core(follower).step(now, append(b"no command"));
+    c.core(follower).step(now, append);
     assert_eq!(
         c.core(follower).member(GROUP).unwrap().node().last(),
         before

@@ -1,9 +1,8 @@
 //! Room in the log and in the map of dirty blocks: what waits for it, and what does not.
 
-use super::limits::{attached, request, span, write};
+use super::limits::{attached, one_more, request, span, write};
 use super::*;
 use crate::group::message::Body;
-use crate::ids::Index;
 
 /// A log without room kept heartbeats, votes and applies of all groups back.
 #[test]
@@ -70,32 +69,12 @@ fn a_full_follower_says_what_it_has() {
     let (mut c, _) = attached(4);
     let leader = c.leader().unwrap();
     let follower = (leader + 1) % 3;
-    let node = c.core(leader).member(GROUP).unwrap().node();
-    let (term, last) = (node.term(), node.last());
+    let last = c.core(leader).member(GROUP).unwrap().node().last();
     while c.core(follower).member(GROUP).unwrap().node().commit() < last {
         c.turn();
     }
-    let message = Message {
-        from: leader as u64 + 1,
-        to: follower as u64 + 1,
-        term,
-        body: Body::Append {
-            index: last,
-            log_term: term,
-            commit: last,
-            entries: vec![crate::group::message::Entry {
-                index: Index(last.0 + 1),
-                term,
-                is_change: false,
-                inline: Bytes::from_static(b"left out"),
-            }],
-        },
-    };
-    let event = Event::Message {
-        group: GROUP,
-        message,
-        payloads: vec![vec![0; 4096].into()],
-    };
+    let payload = vec![0; 4096].into();
+    let event = one_more(&mut c, (leader, follower), b"left out", payload);
     let now = c.now;
     let core = c.core(follower);
     core.is_blocked = true;
