@@ -59,9 +59,10 @@ struct Peer {
     dialing: bool,
     /// Failures since the last hello.
     failures: u32,
-    /// What was said last of why there is no connection, and whether the other side refuses one.
+    /// What was said last of why there is no connection, and how often the other side has refused one since it last
+    /// sent something.
     said: String,
-    refuses: bool,
+    refusals: u32,
     /// The store that was refused under this number, which comes again and again.
     refused: Option<Uuid>,
     dial_at: u64,
@@ -116,7 +117,7 @@ impl Links {
             dialing: false,
             failures: 0,
             said: String::new(),
-            refuses: false,
+            refusals: 0,
             refused: None,
             dial_at: 0,
             gathers: [Gather::new(Lane::Heartbeat), Gather::new(Lane::Foreground)],
@@ -361,7 +362,7 @@ impl Links {
         connection.who = Who::Peer(they);
         let older = peer.connection.replace(id);
         (peer.failures, peer.dialing) = (0, false);
-        let refuses = peer.refuses;
+        let refuses = peer.refusals > 0;
         if let Some(older) = older {
             self.forget(older);
         }
@@ -399,6 +400,7 @@ impl Links {
                             received.message.from, received.message.to
                         )));
                     }
+                    self.serves(peer);
                     inbox.push(Event::Message {
                         group: received.group,
                         message: received.message,
@@ -410,6 +412,16 @@ impl Links {
             (_, kind) => Err(Error::corruption(format!(
                 "wire: a message of kind {kind} has no place here"
             ))),
+        }
+    }
+
+    /// A store that had refused connections sends something on this one.
+    fn serves(&mut self, number: u64) {
+        if let Some(peer) = self.peers.get_mut(&number)
+            && mem::take(&mut peer.refusals) > 0
+        {
+            peer.said.clear();
+            (self.say)(&format!("store {number} is connected"));
         }
     }
 
@@ -425,17 +437,18 @@ impl Links {
                 let Some(peer) = self.peers.get_mut(&number) else {
                     return;
                 };
+                // One that refuses does so again and again.
+                let refuses = why.kind() == base::ErrorKind::NotSupported;
+                peer.refusals = if refuses { peer.refusals + 1 } else { 0 };
                 if peer.connection == Some(id) {
                     peer.connection = None;
-                    peer.dial_at = now + PAUSE_NANOS;
+                    let pause = PAUSE_NANOS << peer.refusals.min(8);
+                    peer.dial_at = now + pause.min(PAUSE_NANOS_MAX);
                 }
-                // One that refuses comes again and again.
-                let refuses = why.kind() == base::ErrorKind::NotSupported;
                 if !(refuses && peer.said == text) {
                     (self.say)(&text);
                     peer.said = text;
                 }
-                peer.refuses = refuses;
             }
             (Who::Unknown, Some(peer)) => self.dial_failed(peer, why, now),
             (Who::Client(_), _) if why.kind() == base::ErrorKind::Aborted => {}
