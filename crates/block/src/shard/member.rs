@@ -403,6 +403,10 @@ impl Member {
         data: &Reader,
         out: &mut VecDeque<Command>,
     ) -> Result<Option<Ready>> {
+        // What it knows to be committed is not in the log any more; it is opened anew behind the copy.
+        if self.is_taking() && self.node.is_behind(log) {
+            return Ok(None);
+        }
         self.ask_for_reads();
         while !self.locks.is_quiet()
             && let Some((asked, lock)) = self.locks.next()

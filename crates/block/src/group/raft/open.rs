@@ -87,6 +87,13 @@ impl Node {
         self.waiting.is_empty()
     }
 
+    /// Whether the log does not have the next entry to apply any more: it has begun anew, behind a copy that is not durable yet.
+    pub fn is_behind(&self, log: &RaftLog) -> bool {
+        let applied = self.raw.raft.raft_log.applied;
+        let found = log.groups().get(self.group);
+        found.is_some_and(|g| g.first().0 > applied + 1)
+    }
+
     /// Goes on at the checkpoint that is durable in the log, behind a copy from a peer or one that was broken off.
     /// The replica is as after a restart, and gives no votes for a while. False: readies are not durable.
     ///

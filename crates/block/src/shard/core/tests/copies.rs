@@ -4,6 +4,7 @@ use super::limits::{attached, settle, span, write};
 use super::*;
 use crate::group::apply::Found;
 use crate::group::message::{Body, CopyStep};
+use crate::ids::Index;
 use crate::store::data::Held;
 use crate::store::dirty::{Content, Key};
 
@@ -247,6 +248,62 @@ fn a_store_that_is_killed_within_a_copy_opens() {
     same_blocks(&mut c);
 }
 
+/// A heartbeat said that entries are committed which the log had dropped already, as the end of a copy was on its way there:
+/// the follower was out.
+#[test]
+fn entries_that_a_copy_stands_for_may_become_committed_as_it_ends() {
+    let (mut c, mut client) = attached(3);
+    even(&mut c);
+    let leader = c.leader().unwrap();
+    let behind = (leader + 1) % 3;
+    c.kill(behind);
+    write_much(&mut c, &mut client, 1);
+    c.start(behind);
+    let node = |c: &mut Cluster| {
+        let node = c.core(behind).member(GROUP).unwrap().node();
+        (node.commit(), node.last())
+    };
+    let before = node(&mut c);
+    assert!(before.0 < before.1);
+    let begins_anew = |c: &mut Cluster| {
+        let log = c.core(behind).log();
+        log.groups().get(GROUP).unwrap().first() > Index(before.1.0 + 1)
+    };
+    // Nobody says what is committed until the log begins anew.
+    while !begins_anew(&mut c) {
+        for (to, event) in &mut c.wire {
+            if let Event::Message { message, .. } = event
+                && *to == behind
+                && let Body::Heartbeat { commit, .. } | Body::Append { commit, .. } =
+                    &mut message.body
+            {
+                *commit = before.0;
+            }
+        }
+        c.turn();
+    }
+    assert_eq!(node(&mut c), before);
+    let term = c.core(leader).member(GROUP).unwrap().node().term();
+    let message = Message {
+        from: leader as u64 + 1,
+        to: behind as u64 + 1,
+        term,
+        body: Body::Heartbeat {
+            commit: before.1,
+            read: None,
+            round: 0,
+        },
+    };
+    let says = Event::Message {
+        group: GROUP,
+        message,
+        payloads: vec![],
+    };
+    c.event(behind, says);
+    even(&mut c);
+    same_blocks(&mut c);
+}
+
 /// A copy of more than a follower keeps in memory could not end: what came was written back only with the end of it.
 #[test]
 fn a_copy_may_be_larger_than_memory() {
@@ -296,9 +353,9 @@ fn an_append_of_entries_that_are_dropped_meanwhile_is_left_out() {
             to: leader as u64 + 1,
             term,
             body: Body::AppendResponse {
-                index: crate::ids::Index(applied),
-                commit: crate::ids::Index(1),
-                reject: Some((crate::ids::Index(applied), term)),
+                index: Index(applied),
+                commit: Index(1),
+                reject: Some((Index(applied), term)),
             },
         },
         payloads: vec![],
