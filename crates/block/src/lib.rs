@@ -17,8 +17,8 @@
 pub mod client;
 pub mod group;
 pub mod ids;
+pub mod memory;
 pub mod nbd;
-pub mod pages;
 pub mod raftlog;
 mod sealed;
 pub mod shard;

@@ -8,6 +8,7 @@ use base::rng::Rng;
 use base::{Error, Result};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
+use crate::memory::buffers::Buffers;
 use crate::shard::Say;
 use crate::wire::client::Response;
 use crate::wire::frame::Frame;
@@ -48,6 +49,7 @@ pub(super) enum News {
 /// See the module.
 pub(super) struct Stores {
     me: Hello,
+    options: session::Options,
     poller: OwnedFd,
     all: Vec<Store>,
     by_id: BTreeMap<u64, usize>,
@@ -76,6 +78,11 @@ impl Stores {
         };
         Ok(Self {
             me,
+            // What is open is bounded by what a volume sends.
+            options: session::Options {
+                lane_bytes_max: [1 << 20, usize::MAX, 0, 0],
+                buffers: Buffers::default(),
+            },
             poller: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(poll_failed)?,
             all: addresses.iter().map(store).collect(),
             by_id: addresses.keys().copied().zip(0..).collect(),
@@ -127,11 +134,7 @@ impl Stores {
         let Some(store) = self.all.get_mut(nth) else {
             return Ok(());
         };
-        // What is open is bounded by what a volume sends.
-        let options = session::Options {
-            lane_bytes_max: [1 << 20, usize::MAX, 0, 0],
-        };
-        match Link::dial(store.address, self.me, options) {
+        match Link::dial(store.address, self.me, self.options.clone()) {
             Ok(link) => {
                 store.generation = store.generation.wrapping_add(1);
                 let name = (nth as u64) << 32 | u64::from(store.generation);

@@ -23,7 +23,8 @@ use super::members::Members;
 use super::raft::Committed;
 use super::volumes::{Verdict, Volumes};
 use crate::ids::{Epoch, Group, Index, Term, Tree};
-use crate::pages::Pages;
+use crate::memory::buffers::OWN_BYTES_MIN;
+use crate::memory::pages::Pages;
 use crate::raftlog::Checkpoint;
 use crate::store::data::{ChunkKey, Held, Reader};
 use crate::store::dirty::{Content, Dirty, Key};
@@ -153,7 +154,11 @@ impl Replica {
             Verdict::Apply => command.contents(&crcs, &entry.payload),
             _ => Vec::new(),
         };
-        self.dirty.apply(entry.index, entry.term, contents);
+        if entry.payload.len() >= OWN_BYTES_MIN {
+            self.dirty.apply_buffer(entry.index, entry.term, contents);
+        } else {
+            self.dirty.apply(entry.index, entry.term, contents);
+        }
         self.term = entry.term;
         Ok(Applied {
             index: entry.index,

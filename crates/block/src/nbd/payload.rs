@@ -1,4 +1,4 @@
-//! A write's payload on its way into a buffer of its own.
+//! A write's payload on its way into a buffer of its own, which is used again.
 //!
 //! A request's head is 28 bytes and may announce 32 MiB. The buffer is as large as that at once up to 1 MiB,
 //! which is as much as kernels send; beyond, it grows fourfold with what has arrived, at the price of copying
@@ -6,8 +6,8 @@
 
 use base::Result;
 use bytes::Bytes;
-use io::AlignedBuf;
-use io::buffer::PAGE;
+
+use crate::memory::buffers::{Buffer, Buffers};
 
 /// Bytes that are believed before they are there.
 pub(super) const AHEAD_BYTES: usize = 1 << 20;
@@ -22,19 +22,25 @@ pub(super) struct Payload {
     pub(super) fua: bool,
     /// Bytes in all.
     len: usize,
-    buf: AlignedBuf,
+    buf: Buffer,
+    buffers: Buffers,
     filled: usize,
 }
 
 impl Payload {
     /// Of a write of `len` bytes, none of which are there. Fails where memory is short.
-    pub(super) fn new(cookie: u64, offset: u64, fua: bool, len: usize) -> Result<Self> {
+    pub(super) fn new(
+        (cookie, offset, fua): (u64, u64, bool),
+        len: usize,
+        buffers: &Buffers,
+    ) -> Result<Self> {
         Ok(Self {
             cookie,
             offset,
             fua,
             len,
-            buf: AlignedBuf::zeroed(len.min(AHEAD_BYTES), PAGE)?,
+            buf: buffers.take(len.min(AHEAD_BYTES))?,
+            buffers: buffers.clone(),
             filled: 0,
         })
     }
@@ -58,7 +64,7 @@ impl Payload {
     pub(super) fn filled(&mut self, n: usize) -> Result<()> {
         self.filled = (self.filled + n).min(self.buf.len());
         if self.filled == self.buf.len() && self.left() > 0 {
-            let mut more = AlignedBuf::zeroed(self.len.min(self.filled * GROWTH), PAGE)?;
+            let mut more = self.buffers.take(self.len.min(self.filled * GROWTH))?;
             copy(&self.buf, self.filled, &mut more);
             self.buf = more;
         }
@@ -94,6 +100,8 @@ fn copy(from: &[u8], n: usize, to: &mut [u8]) {
 
 #[cfg(test)]
 mod tests {
+    use io::buffer::PAGE;
+
     use super::*;
 
     #[test]
@@ -101,10 +109,11 @@ mod tests {
         let len = 32 << 20;
         let bytes: Vec<u8> = (0..len).map(|i: usize| (i / 4096 + i) as u8).collect();
         for step in [100_000, 1 << 20, len] {
-            let mut payload = Payload::new(1, 2, false, len).unwrap();
+            let buffers = Buffers::default();
+            let mut payload = Payload::new((1, 2, false), len, &buffers).unwrap();
             let mut at = 0;
             while payload.left() > 0 {
-                assert!(payload.buf.capacity() <= AHEAD_BYTES.max(at * GROWTH));
+                assert!(payload.buf.len() <= AHEAD_BYTES.max(at * GROWTH));
                 assert!(!payload.space().is_empty());
                 let end = len.min(at + step);
                 at += payload.take(bytes.get(at..end).unwrap()).unwrap();
@@ -112,7 +121,5 @@ mod tests {
             let all = payload.into_bytes();
             assert!(all == bytes && (all.as_ptr() as usize).is_multiple_of(PAGE));
         }
-        let small = Payload::new(1, 2, false, 512).unwrap();
-        assert_eq!(small.buf.capacity(), PAGE);
     }
 }

@@ -43,7 +43,7 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// Settings of a server. What clients can make it hold is, at the worst, the most connections times the
 /// bytes of each, one request of 32 MiB more, and its stage.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// The most connections.
     pub connections_max: usize,
@@ -234,7 +234,7 @@ impl<E: Exports> Server<E> {
         self.next_id = id.wrapping_add(1);
         let data = EventData::new_u64(u64::from(id));
         epoll::add(&self.poller, &socket, data, EventFlags::empty()).map_err(poll_failed)?;
-        let session = Session::new(self.options.session);
+        let session = Session::new(self.options.session.clone());
         let mut connection = Connection::new(id, socket, session, now);
         touch(&mut self.touched, &mut connection);
         self.connections.insert(id, connection);

@@ -48,6 +48,7 @@ use super::handshake::{Ask, Handshake, Outcome, Step};
 use super::output::{Output, Weight};
 use super::payload::Payload;
 use super::replies::{EXTENTS_MAX, ONE};
+use crate::memory::buffers::Buffers;
 
 /// Bytes of the stage.
 const STAGE_BYTES: usize = 64 << 10;
@@ -56,13 +57,15 @@ const NO_MEMORY: Refused = (Errno::NoMemory, "no memory");
 /// What a request for extents may make the server hold.
 const STATUS_BYTES: u64 = EXTENTS_MAX as u64 * 8;
 
-/// Bounds of one connection.
-#[derive(Clone, Copy, Debug)]
+/// Settings of one connection.
+#[derive(Clone, Debug)]
 pub struct Options {
     /// The most requests on their way, from 1 to 65,535.
     pub requests_max: u32,
     /// The most bytes on their way, of payloads and of what is read; one request may go beyond.
     pub bytes_max: u64,
+    /// Where payloads are read to; best the same for all connections.
+    pub buffers: Buffers,
 }
 
 impl Default for Options {
@@ -70,6 +73,7 @@ impl Default for Options {
         Self {
             requests_max: 256,
             bytes_max: 16 << 20,
+            buffers: Buffers::default(),
         }
     }
 }
@@ -277,7 +281,8 @@ impl Session {
         match admit(&request, export, *agreed) {
             Ok(Admitted::Op(op)) => return Ok((true, Some(self.begin(cookie, op)))),
             Ok(Admitted::Write { offset, fua }) => {
-                *input = match Payload::new(cookie, offset, fua, len) {
+                let fields = (cookie, offset, fua);
+                *input = match Payload::new(fields, len, &self.options.buffers) {
                     Ok(payload) => {
                         self.held.bytes += len as u64;
                         Input::Payload(payload)

@@ -129,6 +129,11 @@ impl GroupLog {
         Index(self.truncated.0.0 + self.entries.len() as u64)
     }
 
+    /// Up to where the data file may have blocks of a copy that has not ended; 0: of none.
+    pub fn copying(&self) -> Index {
+        self.copying
+    }
+
     /// The last entry of which the data file may have something.
     pub fn last_in_data(&self) -> Index {
         self.last().max(self.copying)

@@ -264,10 +264,12 @@ fn a_file_that_is_missing_or_damaged_is_named() {
         dir.overwrite(n, 16, b"another store...");
         refused("a head", "head of a log file");
         std::fs::write(path(n), &whole).unwrap();
-        // Below what a later batch, or file, says was durable.
-        dir.overwrite(n, 4096 + 512 + 77, b"?");
-        refused("a batch", &format!("{n:06}.log"));
-        std::fs::write(path(n), &whole).unwrap();
+        // Below what a later batch, or file, says was durable: in the first one's bytes, and in the second one's.
+        for at in [4096 + 512, 4096 + 4608 + 512] {
+            dir.overwrite(n, at + 77, b"?");
+            refused("a batch", &format!("{n:06}.log"));
+            std::fs::write(path(n), &whole).unwrap();
+        }
     }
     std::fs::copy(path(1), path(newest)).unwrap();
     refused("another file", "is missing");

@@ -30,7 +30,7 @@ use crate::group::message::{Body, CopyStep, Message};
 use crate::group::raft::{Config, Outgoing, Role};
 use crate::group::volumes::ENCODED_MAX as VOLUMES_MAX;
 use crate::ids::{Group, Index, Uuid};
-use crate::pages::Pages;
+use crate::memory::pages::Pages;
 use crate::raftlog::{Append, BatchId, Checkpoint, RaftLog};
 use crate::store::data::Reader;
 use crate::store::flush::{Policy, Speed, State};

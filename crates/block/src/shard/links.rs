@@ -27,6 +27,7 @@ use super::core::Event;
 use super::stats::Stats;
 use crate::group::raft::Outgoing;
 use crate::ids::{Group, Uuid};
+use crate::memory::buffers::Buffers;
 use crate::wire::client::{Request, Response};
 use crate::wire::frame::{Frame, Lane, kind};
 use crate::wire::hello::{Hello, Role};
@@ -75,6 +76,7 @@ struct Peer {
 /// See the module.
 pub(super) struct Links {
     me: Hello,
+    options: session::Options,
     poller: OwnedFd,
     listener: TcpListener,
     accepts: bool,
@@ -128,6 +130,10 @@ impl Links {
         Ok(Self {
             rng: Rng::new(clock.wall_micros() ^ me.id),
             me,
+            options: session::Options {
+                lane_bytes_max: LANE_BYTES_MAX,
+                buffers: Buffers::default(),
+            },
             poller,
             listener,
             accepts: true,
@@ -166,7 +172,7 @@ impl Links {
                 return self.stop_accepting();
             }
             match self.listener.accept() {
-                Ok((socket, _)) => match Link::accepted(socket, self.me, options()) {
+                Ok((socket, _)) => match Link::accepted(socket, self.me, self.options.clone()) {
                     Ok(link) => {
                         if let Err(e) = self.admit(link, None, now) {
                             self.say(&format!("a connection was not taken: {e}"));
@@ -241,7 +247,7 @@ impl Links {
             return;
         };
         peer.dialing = true;
-        let link = Link::dial(peer.address, self.me, options());
+        let link = Link::dial(peer.address, self.me, self.options.clone());
         // Where there is no room for one more, the others go on.
         if let Err(e) = link.and_then(|link| self.admit(link, Some(id), now)) {
             self.dial_failed(id, &e, now);
@@ -574,12 +580,6 @@ impl Links {
         }
         peer.frames = frames;
         self.touch(id);
-    }
-}
-
-fn options() -> session::Options {
-    session::Options {
-        lane_bytes_max: LANE_BYTES_MAX,
     }
 }
 

@@ -30,7 +30,7 @@ use crate::group::message::{Body, Copy, Entry, Message};
 use crate::group::raft::{Config, Node, Outgoing, Ready, Refused, Role};
 use crate::group::volumes::Verdict;
 use crate::ids::{BLOCK, Block, Group, Index, Term};
-use crate::pages::Pages;
+use crate::memory::pages::Pages;
 use crate::raftlog::batch::Item;
 use crate::raftlog::groups::GroupLog;
 use crate::raftlog::{Checkpoint, RaftLog};

@@ -14,15 +14,20 @@
 //! S is one less than the first entry of which something is dirty or on its way. After a crash the data file
 //! has everything up to S, and any part of what follows; entries from S + 1 on are applied again, and each
 //! writes whole blocks. So the log may be dropped up to S, and no further.
+//!
+//! Bytes of small writes are copied to [`Pages`]. Those of a large one stay in the buffer that they came in, as long as all
+//! of its blocks are here: what is left when some are written again, or written back without the others, is copied then.
+//! So memory holds little more than what is counted, and most bytes are never copied.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use bytes::Bytes;
+use io::buffer::PAGE;
 
 use super::sync::{Marked, SyncSlot, SyncTicket};
 use crate::ids::{BLOCK, Block, Chunk, Group, Index, Layer, Term, Tree};
-use crate::pages::Pages;
+use crate::memory::pages::Pages;
 
 /// A block of a layer of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -87,6 +92,50 @@ struct Entry {
     first: Option<Index>,
     /// It is in the [`Marked`] that is out.
     flying: bool,
+    /// Its bytes lie in one buffer with those of its neighbors of the same entry.
+    shares: bool,
+}
+
+impl Entry {
+    fn shares_with(&self, index: Index) -> bool {
+        self.shares && self.newest.index == index
+    }
+}
+
+/// Blocks that go, each run of those that shared a buffer: its first and last, and the entry that wrote them.
+#[derive(Debug, Default)]
+struct Torn(Vec<(Key, Key, Index)>);
+
+impl Torn {
+    /// The block behind those before.
+    fn add(&mut self, key: Key, of: Index) {
+        match self.0.last_mut() {
+            Some((_, last, index)) if *index == of => *last = key,
+            _ => self.0.push((key, key, of)),
+        }
+    }
+}
+
+/// Who writes blocks.
+#[derive(Clone, Copy, Debug)]
+struct By {
+    index: Index,
+    term: Term,
+    /// Behind what S stays while they are dirty.
+    first: Index,
+    /// Their bytes lie in one buffer.
+    shares: bool,
+}
+
+impl By {
+    fn new(index: Index, term: Term) -> Self {
+        Self {
+            index,
+            term,
+            first: index,
+            shares: false,
+        }
+    }
 }
 
 /// A round of write-back.
@@ -193,46 +242,118 @@ impl Dirty {
         term: Term,
         blocks: impl IntoIterator<Item = (Key, Content)>,
     ) {
+        self.apply_by(By::new(index, term), blocks);
+    }
+
+    /// The same, with blocks whose bytes lie in one buffer that has nothing else.
+    ///
+    /// # Panics
+    /// As [`Dirty::apply`].
+    pub fn apply_buffer(
+        &mut self,
+        index: Index,
+        term: Term,
+        blocks: impl IntoIterator<Item = (Key, Content)>,
+    ) {
+        let by = By {
+            shares: true,
+            ..By::new(index, term)
+        };
+        self.apply_by(by, blocks);
+    }
+
+    fn apply_by(&mut self, by: By, blocks: impl IntoIterator<Item = (Key, Content)>) {
         base::invariant!(
-            index.0 == self.applied.0 + 1,
-            "entry {index} of group {} is applied behind {}",
+            by.index.0 == self.applied.0 + 1,
+            "entry {} of group {} is applied behind {}",
+            by.index,
             self.group,
             self.applied
         );
-        self.applied = index;
-        for (key, content) in blocks {
-            self.put(key, content, (index, term), index);
-        }
+        self.applied = by.index;
+        self.put_all(by, blocks);
     }
 
-    /// Puts a block in, as an entry wrote it; `first`: behind what S stays while it is dirty.
-    fn put(&mut self, key: Key, mut content: Content, (index, term): (Index, Term), first: Index) {
+    fn put_all(&mut self, by: By, blocks: impl IntoIterator<Item = (Key, Content)>) {
+        let mut torn = Torn::default();
+        for (key, content) in blocks {
+            if let Some(index) = self.put(by, key, content) {
+                torn.add(key, index);
+            }
+        }
+        self.copy_rest(&torn);
+    }
+
+    /// Puts a block in. Returns which entry wrote what goes, if that shared a buffer.
+    fn put(&mut self, by: By, key: Key, mut content: Content) -> Option<Index> {
         self.bytes += content.bytes();
+        let mut shares = false;
         if let Content::Data { bytes, .. } = &mut content {
-            *bytes = self.pages.copy(bytes);
+            // What is written back must lie at a page's boundary.
+            shares = by.shares && (bytes.as_ptr() as usize).is_multiple_of(PAGE);
+            if !shares {
+                *bytes = self.pages.copy(bytes);
+            }
         }
         let newest = Write {
             key,
             content,
-            index,
-            term,
+            index: by.index,
+            term: by.term,
             in_place: false,
         };
+        let mut torn = None;
         let is_first = if let Some(entry) = self.blocks.get_mut(&key) {
             self.bytes -= entry.newest.content.bytes();
-            entry.newest = newest;
-            entry.first.replace(entry.first.unwrap_or(first)).is_none()
+            torn = entry.shares.then_some(entry.newest.index);
+            (entry.newest, entry.shares) = (newest, shares);
+            let first = entry.first.unwrap_or(by.first);
+            entry.first.replace(first).is_none()
         } else {
             let entry = Entry {
                 newest,
-                first: Some(first),
+                first: Some(by.first),
                 flying: false,
+                shares,
             };
             self.blocks.insert(key, entry);
             true
         };
         if is_first {
-            *self.firsts.entry(first).or_default() += 1;
+            *self.firsts.entry(by.first).or_default() += 1;
+        }
+        torn
+    }
+
+    /// Copies what is left of buffers that have lost blocks. Nothing else lies between the blocks of one.
+    fn copy_rest(&mut self, torn: &Torn) {
+        let (round, is_copying) = (self.round, self.is_copying);
+        let pages = &self.pages;
+        let copy = |entry: &mut Entry| {
+            if let Content::Data { bytes, .. } = &mut entry.newest.content {
+                *bytes = pages.copy(bytes);
+            }
+            entry.shares = false;
+        };
+        for &(first, last, index) in &torn.0 {
+            let before = self.blocks.range_mut(..first).rev();
+            let before = before.map(|(_, e)| e);
+            before.take_while(|e| e.shares_with(index)).for_each(copy);
+            let between = self.blocks.range_mut(first..=last).map(|(_, e)| e);
+            between.filter(|e| e.shares_with(index)).for_each(copy);
+            let behind = (Bound::Excluded(last), Bound::Unbounded);
+            let mut behind = self.blocks.range_mut(behind).map(|(_, e)| e).peekable();
+            // It goes with the next part of the round.
+            let goes = |entry: &Entry| {
+                round.is_some_and(|round| {
+                    let is_next = !round.is_last && round.last == Some(last);
+                    let first = entry.first.is_some_and(|first| first <= round.through);
+                    is_next && (is_copying || first)
+                })
+            };
+            if !behind.peek().is_some_and(|entry| goes(entry)) {
+                behind.take_while(|e| e.shares_with(index)).for_each(copy);
+            }
         }
     }
 
@@ -258,10 +379,11 @@ impl Dirty {
         through: Index,
         term: Term,
     ) {
-        let first = Index(self.applied.0 + 1);
-        for (key, content) in blocks {
-            self.put(key, content, (through, term), first);
-        }
+        let by = By {
+            first: Index(self.applied.0 + 1),
+            ..By::new(through, term)
+        };
+        self.put_all(by, blocks);
     }
 
     /// All of a copy has come: with what is here, the replica has everything up to `through`. False: something is on
@@ -289,7 +411,7 @@ impl Dirty {
     /// Takes the content of a block as the last entry that was applied has left it: it is dirty again, as if that
     /// entry had written it.
     pub fn restore(&mut self, key: Key, content: Content, term: Term) {
-        self.put(key, content, (self.applied, term), self.applied);
+        self.put_all(By::new(self.applied, term), [(key, content)]);
     }
 
     /// The entry that wrote a block last, if it is here.
@@ -366,6 +488,7 @@ impl Dirty {
             ticket.group(),
             self.group
         );
+        let mut torn = Torn::default();
         for key in std::mem::take(&mut self.flying) {
             let Some(entry) = self.blocks.get_mut(&key) else {
                 continue;
@@ -374,9 +497,13 @@ impl Dirty {
             // It was written again meanwhile where it is the first of something.
             if entry.first.is_none() {
                 self.bytes -= entry.newest.content.bytes();
+                if entry.shares {
+                    torn.add(key, entry.newest.index);
+                }
                 self.blocks.remove(&key);
             }
         }
+        self.copy_rest(&torn);
         self.slot = Some(slot);
         self.from = None;
         if self.round.is_some_and(|round| round.is_last) {

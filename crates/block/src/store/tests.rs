@@ -1,12 +1,13 @@
 //! From apply to the ticket, on a real file; what a crash leaves is the simulator's.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use base::checksum::crc32c;
 use base::rng::Rng;
 use base::{Error, Result};
+use bytes::Bytes;
 use io::posix::Posix;
 use io::{Advice, AlignedBuf, File, FileSystem, OpenHow, SyncKind, WriteSync, buffer::PAGE};
 
@@ -34,6 +35,33 @@ fn content(byte: u8) -> Content {
         crc: crc32c(&bytes),
         bytes: bytes.into(),
     }
+}
+
+/// The same blocks with their bytes in one buffer, and whether that is there still.
+fn in_one_buffer(blocks: &[(Key, Content)]) -> (Vec<(Key, Content)>, Weak<AlignedBuf>) {
+    struct Owner(Arc<AlignedBuf>);
+    impl AsRef<[u8]> for Owner {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    let mut all = AlignedBuf::new(PAGE);
+    for (_, content) in blocks {
+        if let Content::Data { bytes, .. } = content {
+            all.extend_from_slice(bytes).unwrap();
+        }
+    }
+    let all = Arc::new(all);
+    let is_there = Arc::downgrade(&all);
+    let mut left = Bytes::from_owner(Owner(all));
+    let blocks = blocks.iter().map(|(key, content)| match content {
+        &Content::Data { crc, .. } => {
+            let bytes = left.split_to(BLOCK);
+            (*key, Content::Data { bytes, crc })
+        }
+        Content::Zero => (*key, Content::Zero),
+    });
+    (blocks.collect(), is_there)
 }
 
 /// A data file whose writes, or syncs, fail while it is told so.
@@ -139,8 +167,8 @@ fn found(disk: &Disk, dirty: &Dirty, data: &Data, key: &Key) -> Vec<u8> {
         None => {}
     }
     match data.reader().held(GROUP, key) {
-        Held::Absent => panic!("{key:?} is nowhere"),
-        Held::Zero => vec![0; BLOCK],
+        // Zeros of a chunk that was never written are nowhere.
+        Held::Absent | Held::Zero => vec![0; BLOCK],
         Held::There { offset, crc } => {
             let block = disk.block(offset);
             assert_eq!(crc32c(&block), crc);
@@ -208,7 +236,11 @@ fn what_is_settled_is_in_the_file_and_the_rest_in_the_map() {
                     (key, content)
                 })
                 .collect();
-            dirty.apply(Index(index), TERM, blocks);
+            if rng.one_in(2) {
+                dirty.apply_buffer(Index(index), TERM, in_one_buffer(&blocks).0);
+            } else {
+                dirty.apply(Index(index), TERM, blocks);
+            }
             index
         };
     for _ in 0..60 {
@@ -243,6 +275,74 @@ fn what_is_settled_is_in_the_file_and_the_rest_in_the_map() {
     assert_eq!(data.reader().free_slots(), 1);
     let last = write_back(&mut data, &mut dirty);
     assert_eq!(dirty.synced(), last);
+}
+
+/// Buffers that are there still, and the blocks that were in them.
+type Buffers = Vec<(Vec<Key>, Weak<AlignedBuf>)>;
+
+/// How many of the buffers have lost some of their blocks, but not all.
+fn cut(dirty: &Dirty, buffers: &mut Buffers) -> usize {
+    buffers.retain(|(_, buffer)| buffer.strong_count() > 0);
+    let is_whole = |(keys, buffer): &&(Vec<Key>, Weak<AlignedBuf>)| {
+        let range = buffer.upgrade().unwrap().as_ptr_range();
+        keys.iter().all(|key| match dirty.get(key) {
+            Some(Content::Data { bytes, .. }) => range.contains(&bytes.as_ptr()),
+            _ => false,
+        })
+    };
+    buffers.len() - buffers.iter().filter(is_whole).count()
+}
+
+/// Blocks of a large write stay in its buffer, and no buffer stays for some of its blocks only.
+#[test]
+fn a_buffer_stays_as_long_as_all_of_its_blocks() {
+    let disk = Disk::new(1);
+    let mut data = disk.open(1);
+    let mut dirty = Dirty::after(GROUP, Index(0));
+    let mut rng = Rng::new(7);
+    let (mut buffers, mut whole, mut index) = (Buffers::new(), 0, 0);
+    let mut out = None;
+    for _ in 0..3000 {
+        if rng.one_in(4) {
+            let part = 1 + rng.below(400 << 10);
+            match out.take() {
+                None => out = dirty.mark(part),
+                Some(marked) => {
+                    let written = data.write_back(vec![marked], &mut |_| ()).unwrap();
+                    for (ticket, slot) in written.sync().unwrap() {
+                        dirty.settle(&ticket, slot);
+                    }
+                }
+            }
+        } else {
+            index += 1;
+            let first = rng.below(200) as u32;
+            let byte = 1 + rng.below(250) as u8;
+            let blocks = first..first + 1 + rng.below(40) as u32;
+            let blocks: Vec<_> = blocks.map(|b| (key(0, b), content(byte))).collect();
+            if rng.one_in(4) {
+                dirty.apply(Index(index), TERM, blocks);
+            } else {
+                let (blocks, buffer) = in_one_buffer(&blocks);
+                buffers.push((blocks.iter().map(|(key, _)| *key).collect(), buffer));
+                dirty.apply_buffer(Index(index), TERM, blocks);
+            }
+        }
+        // What is on its way is held by that, too.
+        if out.is_none() {
+            let cut = cut(&dirty, &mut buffers);
+            assert!(cut <= usize::from(dirty.is_in_round()), "{cut}");
+            whole += buffers.len() - cut;
+        }
+    }
+    assert!(whole > 1000, "{whole}");
+    if let Some(marked) = out {
+        dirty.give_back(marked);
+    }
+    while !dirty.is_empty() {
+        write_back(&mut data, &mut dirty);
+    }
+    assert_eq!((cut(&dirty, &mut buffers), buffers.len()), (0, 0));
 }
 
 /// A block that is written while it is on its way stays dirty behind the ticket, and S stays before it.

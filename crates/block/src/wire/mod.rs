@@ -16,4 +16,3 @@ pub mod hello;
 pub mod link;
 pub mod raft;
 pub mod session;
-mod slab;

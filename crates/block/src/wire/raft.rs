@@ -33,6 +33,7 @@ use super::frame::{FIELDS_BYTES_MAX, Frame, Lane, PAYLOAD_BYTES_MAX, kind};
 use crate::group::command::Range;
 use crate::group::message::{Body, Copy, CopyStep, Entry, Message, Read};
 use crate::ids::{Block, Chunk, Group, Index, Layer, Term, Tree};
+use crate::memory::buffers::OWN_BYTES_MIN;
 use crate::store::dirty::Key;
 
 /// Marks an entry that changes the members.
@@ -276,8 +277,12 @@ impl Gather {
     }
 
     fn has_room(&self, fields: usize, payload: usize) -> bool {
+        // A large one is the first and only one.
+        let first = self.payload.first().map_or(0, Bytes::len);
+        let is_alone = first == 0 || payload == 0;
         self.fields.len() + fields <= FIELDS_BYTES_MAX
             && self.payload_bytes + payload <= PAYLOAD_BYTES_MAX
+            && (is_alone || first.max(payload) < OWN_BYTES_MIN)
     }
 
     fn put_entry(&mut self, entry: &Entry, payload: &Bytes) {

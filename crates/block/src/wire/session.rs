@@ -20,28 +20,32 @@ use std::io::IoSlice;
 use std::mem;
 
 use base::{Error, Result};
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 
 use super::frame::{FIELDS_BYTES_MAX, Frame, HEAD, Head, Lane, kind};
 use super::hello::{self, Agreed, Hello};
-use super::slab::Slab;
+use crate::memory::buffers::Buffers;
+use crate::memory::slab::{Slab, Space};
 
 /// Bytes of the stage: the longest head and fields, and as much again.
 const STAGE_BYTES: usize = 2 * FIELDS_BYTES_MAX;
 /// Bytes that no frame overtakes any more; one frame may go beyond.
 pub const READY_BYTES: usize = 256 << 10;
 
-/// Bounds of one connection.
-#[derive(Clone, Copy, Debug)]
+/// Settings of one connection.
+#[derive(Clone, Debug)]
 pub struct Options {
     /// The most bytes that wait in each lane, in the order of [`Lane::ALL`].
     pub lane_bytes_max: [usize; 4],
+    /// Where large payloads are read to; best the same for all connections of a process.
+    pub buffers: Buffers,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             lane_bytes_max: [1 << 20, 64 << 20, 16 << 20, 16 << 20],
+            buffers: Buffers::default(),
         }
     }
 }
@@ -52,7 +56,7 @@ enum Input {
     Head,
     Payload {
         frame: Frame,
-        buf: BytesMut,
+        buf: Space,
         filled: usize,
     },
     /// Nothing is taken any more.
@@ -89,11 +93,11 @@ impl Session {
     pub fn new(me: Hello, options: Options) -> Result<Self> {
         let hello = me.frame().encode()?;
         Ok(Self {
+            slab: Slab::new(options.buffers.clone()),
             options,
             me,
             peer: None,
             stage: vec![0; STAGE_BYTES],
-            slab: Slab::default(),
             from: 0,
             to: 0,
             input: Input::Head,
@@ -207,7 +211,7 @@ impl Session {
         self.from += HEAD + head.fields_bytes;
         self.input = Input::Payload {
             frame,
-            buf: self.slab.take(head.payload_bytes),
+            buf: self.slab.take(head.payload_bytes)?,
             filled: 0,
         };
         Ok(true)

@@ -100,6 +100,7 @@ fn a_slow_reader_is_not_read_from() {
         session: session::Options {
             requests_max: 16,
             bytes_max: 8 << 20,
+            ..session::Options::default()
         },
         ..Options::default()
     };

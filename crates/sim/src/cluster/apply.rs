@@ -42,7 +42,7 @@ pub fn to_network<M: Message>(fault: &Fault, now: u64, nodes: &[NodeId], network
         Fault::HealNetwork => network.heal(),
         Fault::Pause { node, nanos } => network.hold(*node, now.saturating_add(*nanos)),
         Fault::Calm => {
-            network.heal();
+            network.calm();
             for &node in nodes {
                 network.node_up(node);
             }

@@ -371,8 +371,9 @@ fn over_its_bounds_a_connection_takes_nothing_until_replies_have_left() {
     let options = Options {
         requests_max: 8,
         bytes_max: 1 << 20,
+        ..Options::default()
     };
-    let mut client = Client::ready(true, options);
+    let mut client = Client::ready(true, options.clone());
     for cookie in 0..100_000 {
         client
             .unsent
@@ -388,7 +389,7 @@ fn over_its_bounds_a_connection_takes_nothing_until_replies_have_left() {
     client.turn(usize::MAX).unwrap();
     assert_eq!(client.requests.len(), 8);
     // So do errors: a client that sends rubbish and reads nothing is not read from either.
-    let mut client = Client::ready(true, options);
+    let mut client = Client::ready(true, options.clone());
     let rubbish = request(Command::Read, 1 << 9, 1, 0, 1).repeat(2000);
     let space = client.session.space();
     space[..rubbish.len()].copy_from_slice(&rubbish);
@@ -446,8 +447,9 @@ fn survive(bytes: &[u8], step: usize, how: u8) {
     let options = Options {
         requests_max: 4,
         bytes_max: 1 << 20,
+        ..Options::default()
     };
-    let mut client = Client::new(options);
+    let mut client = Client::new(options.clone());
     client.unsent.extend(bytes);
     loop {
         let ended = client.turn(step).is_err();

@@ -107,8 +107,11 @@ impl World {
         let copied = self.seen.too_new.get(&(group, n as u64 + 1));
         let process = self.nodes[n].process.as_ref();
         let member = process.and_then(|p| p.core.member(group));
+        // All may have crashed since a copy began, and nobody else has seen it.
+        let of_log = process.and_then(|p| p.core.log().groups().get(group));
         self.nodes[n].is_replayed(group, applied)
             && copied.is_none_or(|&c| c <= applied.0)
+            && of_log.is_none_or(|g| g.copying() <= applied)
             && !member.is_some_and(Member::is_taking)
     }
 
@@ -254,7 +257,8 @@ impl World {
             let Some(client) = self.clients.get(&self.current[volume]) else {
                 continue;
             };
-            if self.final_reads[volume].1 || self.lacks_quorum(volume) {
+            // What it reads in the end begins when all else is answered, and has until the end of the run.
+            if self.final_reads[volume].0 > 0 || self.lacks_quorum(volume) {
                 continue;
             }
             let seconds = (BUSY_IN_CALM + ANSWERED_BY) / 1_000_000_000;

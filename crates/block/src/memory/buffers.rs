@@ -1,0 +1,228 @@
+//! Memory of large payloads, used again.
+//!
+//! The allocator gives an allocation of that size back to the system, or cuts it up; the next one is cleared, and each
+//! of its pages faulted in at the first touch, which costs as much as copying a payload. So what was used is kept for
+//! the next, up to [`FREE_BYTES_MAX`].
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use base::Result;
+use base::sync::{Mutex, PoisonError};
+use bytes::Bytes;
+use io::AlignedBuf;
+use io::buffer::PAGE;
+
+/// Bytes that are kept, at most, while nobody uses them.
+pub const FREE_BYTES_MAX: usize = 32 << 20;
+/// A payload of so many bytes travels in a frame of its own, so that the buffer that it is read to has nothing else.
+pub const OWN_BYTES_MIN: usize = 128 << 10;
+/// Sizes are rounded up to it, so that what is nearly alike is used for each other. What is smaller is left to the
+/// allocator, in whole pages.
+const STEP: usize = 64 << 10;
+/// One that is larger is not kept.
+const KEPT_BYTES_MAX: usize = 4 << 20;
+
+/// Where the buffers of a process come from; a clone is another handle of the same.
+#[derive(Clone, Default)]
+pub struct Buffers {
+    free: Arc<Mutex<Free>>,
+}
+
+/// Those that nobody uses, the one that came back last at the end.
+#[derive(Default)]
+struct Free {
+    buffers: VecDeque<AlignedBuf>,
+    bytes: usize,
+}
+
+/// A buffer at a page's boundary. As [`Bytes`] it goes back when the last of them is dropped.
+///
+/// ```
+/// use block::memory::buffers::Buffers;
+///
+/// let buffers = Buffers::default();
+/// let mut buffer = buffers.take(100_000)?;
+/// buffer.fill(7);
+/// let bytes = bytes::Bytes::from(buffer);
+/// assert_eq!(bytes.len(), 100_000);
+/// # Ok::<(), base::Error>(())
+/// ```
+pub struct Buffer {
+    bytes: AlignedBuf,
+    len: usize,
+    from: Buffers,
+}
+
+impl Buffers {
+    /// A buffer of `len` bytes, with what was in it before: all of it must be written. Fails with `Aborted` where memory is
+    /// short.
+    pub fn take(&self, len: usize) -> Result<Buffer> {
+        let (size, found) = if len < STEP {
+            (len.next_multiple_of(PAGE), None)
+        } else {
+            let size = len.next_multiple_of(STEP);
+            (size, self.with_free(|free| free.take(size)))
+        };
+        let bytes = match found {
+            Some(bytes) => bytes,
+            None => AlignedBuf::zeroed(size, PAGE)?,
+        };
+        Ok(Buffer {
+            bytes,
+            len,
+            from: self.clone(),
+        })
+    }
+
+    fn with_free<T>(&self, f: impl FnOnce(&mut Free) -> T) -> T {
+        f(&mut self.free.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Free {
+    /// One of at least `size` bytes, and at most twice as many.
+    fn take(&mut self, size: usize) -> Option<AlignedBuf> {
+        let fits = |b: &AlignedBuf| (size..=2 * size).contains(&b.len());
+        let at = self.buffers.iter().rposition(fits)?;
+        let found = self.buffers.remove(at)?;
+        self.bytes -= found.len();
+        Some(found)
+    }
+
+    /// Keeps a buffer. Returns those that are too many: the ones that were not used for longest.
+    fn keep(&mut self, bytes: AlignedBuf) -> Vec<AlignedBuf> {
+        self.bytes += bytes.len();
+        self.buffers.push_back(bytes);
+        let mut gone = Vec::new();
+        while self.bytes > FREE_BYTES_MAX
+            && let Some(oldest) = self.buffers.pop_front()
+        {
+            self.bytes -= oldest.len();
+            gone.push(oldest);
+        }
+        gone
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.bytes.get_mut(..self.len).unwrap_or_default()
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let bytes = std::mem::replace(&mut self.bytes, AlignedBuf::new(PAGE));
+        if !(STEP..=KEPT_BYTES_MAX).contains(&bytes.len()) {
+            return;
+        }
+        // What is freed is so without the lock.
+        drop(self.from.with_free(|free| free.keep(bytes)));
+    }
+}
+
+impl From<Buffer> for Bytes {
+    fn from(buffer: Buffer) -> Self {
+        Self::from_owner(buffer)
+    }
+}
+
+impl fmt::Debug for Buffers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.with_free(|free| free.bytes);
+        f.debug_struct("Buffers")
+            .field("free_bytes", &bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer")
+            .field("len", &self.len)
+            .field("size", &self.bytes.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn free_bytes(buffers: &Buffers) -> usize {
+        buffers.with_free(|free| {
+            let bytes = free.buffers.iter().map(|b| b.len()).sum::<usize>();
+            assert_eq!(bytes, free.bytes);
+            bytes
+        })
+    }
+
+    #[test]
+    fn a_buffer_is_used_again_when_the_last_of_its_bytes_is_gone() {
+        let buffers = Buffers::default();
+        let mut first = buffers.take(500_000).unwrap();
+        assert!((first.as_ptr() as usize).is_multiple_of(PAGE));
+        let at = first.as_ptr();
+        first.fill(1);
+        let bytes = Bytes::from(first);
+        let part = bytes.slice(4096..8192);
+        drop(bytes);
+        let mut second = buffers.take(500_000).unwrap();
+        second.fill(2);
+        assert_ne!(second.as_ptr(), at);
+        assert_eq!(part, [1; 4096][..]);
+        drop(part);
+        // Also for what is a little smaller, not for what is much smaller or larger.
+        assert_ne!(buffers.take(190_000).unwrap().as_ptr(), at);
+        assert_ne!(buffers.take(900_000).unwrap().as_ptr(), at);
+        let third = buffers.take(300_000).unwrap();
+        assert_eq!((third.as_ptr(), third.len()), (at, 300_000));
+    }
+
+    #[test]
+    fn what_is_kept_has_a_bound() {
+        let buffers = Buffers::default();
+        for round in 0..3 {
+            let sizes = (0..100).map(|n| (n * 7919 + round * 31) % (2 << 20));
+            let held: Vec<Buffer> = sizes.map(|size| buffers.take(size).unwrap()).collect();
+            assert!(free_bytes(&buffers) <= FREE_BYTES_MAX);
+            drop(held);
+            let free = free_bytes(&buffers);
+            assert!(
+                free <= FREE_BYTES_MAX && free > FREE_BYTES_MAX / 2,
+                "{free}"
+            );
+        }
+        // One that is large keeps none of the others away.
+        let before = free_bytes(&buffers);
+        drop(buffers.take(2 * FREE_BYTES_MAX).unwrap());
+        assert_eq!(free_bytes(&buffers), before);
+        drop(buffers.take(0).unwrap());
+        drop(buffers.take(4097).unwrap());
+        assert_eq!(free_bytes(&buffers), before);
+        // Others come in the place of those that are not used any more.
+        let small: Vec<Buffer> = (0..300).map(|_| buffers.take(STEP).unwrap()).collect();
+        drop(small);
+        assert!(
+            buffers.with_free(|free| free.buffers.iter().filter(|b| b.len() == STEP).count())
+                >= 300
+        );
+    }
+}
