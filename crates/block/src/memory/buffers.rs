@@ -1,19 +1,20 @@
 //! Memory of large payloads, used again.
 //!
-//! The allocator gives an allocation of that size back to the system, or cuts it up; the next one is cleared, and each
-//! of its pages faulted in at the first touch, which costs as much as copying a payload. So what was used is kept for
-//! the next, up to [`FREE_BYTES_MAX`].
+//! Memory of the system is cleared, and each of its pages faulted in at the first touch, which costs as much as copying a
+//! payload. So what was used is kept for the next, up to [`FREE_BYTES_MAX`]. What is more goes back to the system: each
+//! buffer is a mapping of its own, as the allocator would keep what lies between others that are in use.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use base::Result;
 use base::sync::{Mutex, PoisonError};
+use base::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use io::AlignedBuf;
 use io::buffer::PAGE;
+use memmap2::MmapMut;
 
 /// Bytes that are kept, at most, while nobody uses them.
 pub const FREE_BYTES_MAX: usize = 32 << 20;
@@ -34,8 +35,13 @@ pub struct Buffers {
 /// Those that nobody uses, the one that came back last at the end.
 #[derive(Default)]
 struct Free {
-    buffers: VecDeque<AlignedBuf>,
+    buffers: VecDeque<MmapMut>,
     bytes: usize,
+}
+
+enum Memory {
+    Small(AlignedBuf),
+    Large(MmapMut),
 }
 
 /// A buffer at a page's boundary. As [`Bytes`] it goes back when the last of them is dropped.
@@ -51,7 +57,8 @@ struct Free {
 /// # Ok::<(), base::Error>(())
 /// ```
 pub struct Buffer {
-    bytes: AlignedBuf,
+    /// `None`: it is being dropped.
+    memory: Option<Memory>,
     len: usize,
     from: Buffers,
 }
@@ -60,18 +67,18 @@ impl Buffers {
     /// A buffer of `len` bytes, with what was in it before: all of it must be written. Fails with `Aborted` where memory is
     /// short.
     pub fn take(&self, len: usize) -> Result<Buffer> {
-        let (size, found) = if len < STEP {
-            (len.next_multiple_of(PAGE), None)
+        let memory = if len < STEP {
+            Memory::Small(AlignedBuf::zeroed(len.next_multiple_of(PAGE), PAGE)?)
         } else {
             let size = len.next_multiple_of(STEP);
-            (size, self.with_free(|free| free.take(size)))
-        };
-        let bytes = match found {
-            Some(bytes) => bytes,
-            None => AlignedBuf::zeroed(size, PAGE)?,
+            let found = self.with_free(|free| free.take(size));
+            Memory::Large(match found {
+                Some(found) => found,
+                None => MmapMut::map_anon(size).map_err(|e| no_memory(size, &e))?,
+            })
         };
         Ok(Buffer {
-            bytes,
+            memory: Some(memory),
             len,
             from: self.clone(),
         })
@@ -83,9 +90,9 @@ impl Buffers {
 }
 
 impl Free {
-    /// One of at least `size` bytes, and at most twice as many.
-    fn take(&mut self, size: usize) -> Option<AlignedBuf> {
-        let fits = |b: &AlignedBuf| (size..=2 * size).contains(&b.len());
+    /// One of at least `size` bytes, and little more.
+    fn take(&mut self, size: usize) -> Option<MmapMut> {
+        let fits = |b: &MmapMut| (size..=size + size / 4).contains(&b.len());
         let at = self.buffers.iter().rposition(fits)?;
         let found = self.buffers.remove(at)?;
         self.bytes -= found.len();
@@ -93,9 +100,9 @@ impl Free {
     }
 
     /// Keeps a buffer. Returns those that are too many: the ones that were not used for longest.
-    fn keep(&mut self, bytes: AlignedBuf) -> Vec<AlignedBuf> {
-        self.bytes += bytes.len();
-        self.buffers.push_back(bytes);
+    fn keep(&mut self, memory: MmapMut) -> Vec<MmapMut> {
+        self.bytes += memory.len();
+        self.buffers.push_back(memory);
         let mut gone = Vec::new();
         while self.bytes > FREE_BYTES_MAX
             && let Some(oldest) = self.buffers.pop_front()
@@ -107,17 +114,32 @@ impl Free {
     }
 }
 
+fn no_memory(bytes: usize, e: &std::io::Error) -> Error {
+    let text = format!("no memory for a buffer of {bytes} bytes: {e}");
+    Error::new(ErrorKind::Aborted, text)
+}
+
 impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or_default()
+        let all: &[u8] = match &self.memory {
+            Some(Memory::Small(memory)) => memory,
+            Some(Memory::Large(memory)) => memory,
+            None => &[],
+        };
+        all.get(..self.len).unwrap_or_default()
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.bytes.get_mut(..self.len).unwrap_or_default()
+        let all: &mut [u8] = match &mut self.memory {
+            Some(Memory::Small(memory)) => memory,
+            Some(Memory::Large(memory)) => memory,
+            None => &mut [],
+        };
+        all.get_mut(..self.len).unwrap_or_default()
     }
 }
 
@@ -129,12 +151,13 @@ impl AsRef<[u8]> for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let bytes = std::mem::replace(&mut self.bytes, AlignedBuf::new(PAGE));
-        if !(STEP..=KEPT_BYTES_MAX).contains(&bytes.len()) {
-            return;
+        if let Some(Memory::Large(memory)) = self.memory.take()
+            && memory.len() <= KEPT_BYTES_MAX
+        {
+            let gone = self.from.with_free(|free| free.keep(memory));
+            // Without the lock: it takes the system a while.
+            drop(gone);
         }
-        // What is freed is so without the lock.
-        drop(self.from.with_free(|free| free.keep(bytes)));
     }
 }
 
@@ -157,7 +180,6 @@ impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Buffer")
             .field("len", &self.len)
-            .field("size", &self.bytes.len())
             .finish_non_exhaustive()
     }
 }
@@ -190,10 +212,10 @@ mod tests {
         assert_eq!(part, [1; 4096][..]);
         drop(part);
         // Also for what is a little smaller, not for what is much smaller or larger.
-        assert_ne!(buffers.take(190_000).unwrap().as_ptr(), at);
+        assert_ne!(buffers.take(390_000).unwrap().as_ptr(), at);
         assert_ne!(buffers.take(900_000).unwrap().as_ptr(), at);
-        let third = buffers.take(300_000).unwrap();
-        assert_eq!((third.as_ptr(), third.len()), (at, 300_000));
+        let third = buffers.take(440_000).unwrap();
+        assert_eq!((third.as_ptr(), third.len()), (at, 440_000));
     }
 
     #[test]

@@ -2,8 +2,10 @@
 //!
 //! Payloads come in pieces with what came before and after. Blocks are written back in the order of their places, so
 //! of each piece something would stay until the end of a round, and with it all of the piece. So a block that stays
-//! has a page of its own, from [`Pages`], which gives no memory back: it has as much as was needed at once.
+//! has a page of its own, from [`Pages`]. Pages are made many at a time, those of the oldest are taken first, and what
+//! is free as a whole goes back, but for [`KEPT_PAGES_MAX`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::sync::{Mutex, PoisonError};
@@ -12,6 +14,8 @@ use io::buffer::PAGE;
 
 /// Pages that are made at once.
 const PAGES_AT_ONCE: usize = 256;
+/// Pages that are kept, at most, while nobody uses any of those that were made with them.
+const KEPT_PAGES_MAX: usize = 8 * PAGES_AT_ONCE;
 
 /// So many zeros at a page's boundary.
 pub(crate) fn aligned(len: usize) -> BytesMut {
@@ -25,12 +29,23 @@ pub(crate) fn aligned(len: usize) -> BytesMut {
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct Pages {
-    free: Arc<Mutex<Vec<BytesMut>>>,
+    free: Arc<Mutex<Free>>,
+}
+
+/// Pages that nobody uses, by what they were made with.
+#[derive(Debug, Default)]
+struct Free {
+    pieces: BTreeMap<u64, Vec<BytesMut>>,
+    count: usize,
+    /// How many of the pieces are free as a whole.
+    whole: usize,
+    made: u64,
 }
 
 /// A page that is in use.
 struct Page {
     bytes: BytesMut,
+    piece: u64,
     pages: Pages,
 }
 
@@ -42,8 +57,51 @@ impl AsRef<[u8]> for Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        self.pages
-            .with_free(|free| free.push(std::mem::take(&mut self.bytes)));
+        let bytes = std::mem::take(&mut self.bytes);
+        let gone = self.pages.with_free(|free| free.keep(self.piece, bytes));
+        // Without the lock: it takes the system a while.
+        drop(gone);
+    }
+}
+
+impl Free {
+    /// A page, and what it was made with.
+    fn take(&mut self) -> (u64, BytesMut) {
+        if self.pieces.is_empty() {
+            let mut all = aligned(PAGES_AT_ONCE * PAGE);
+            let pages = (0..PAGES_AT_ONCE).map(|_| all.split_to(PAGE)).collect();
+            self.pieces.insert(self.made, pages);
+            self.made += 1;
+            self.whole += 1;
+            self.count += PAGES_AT_ONCE;
+        }
+        let Some(mut oldest) = self.pieces.first_entry() else {
+            return (0, BytesMut::zeroed(PAGE));
+        };
+        let (piece, pages) = (*oldest.key(), oldest.get_mut());
+        self.whole -= usize::from(pages.len() == PAGES_AT_ONCE);
+        let page = pages.pop().unwrap_or_default();
+        self.count -= 1;
+        if pages.is_empty() {
+            oldest.remove();
+        }
+        (piece, page)
+    }
+
+    /// Takes a page back. Returns pages that go.
+    fn keep(&mut self, piece: u64, page: BytesMut) -> Vec<BytesMut> {
+        let pages = self.pieces.entry(piece).or_default();
+        pages.push(page);
+        self.count += 1;
+        if pages.len() == PAGES_AT_ONCE {
+            self.whole += 1;
+            if self.whole * PAGES_AT_ONCE > KEPT_PAGES_MAX {
+                self.whole -= 1;
+                self.count -= PAGES_AT_ONCE;
+                return self.pieces.remove(&piece).unwrap_or_default();
+            }
+        }
+        Vec::new()
     }
 }
 
@@ -53,24 +111,25 @@ impl Pages {
         if bytes.len() > PAGE {
             return Bytes::copy_from_slice(bytes);
         }
-        let mut page = self.with_free(|free| {
-            if free.is_empty() {
-                let mut all = aligned(PAGES_AT_ONCE * PAGE);
-                free.extend((0..PAGES_AT_ONCE).map(|_| all.split_to(PAGE)));
-            }
-            free.pop().unwrap_or_default()
-        });
+        let (piece, mut page) = self.with_free(Free::take);
         if let Some(to) = page.get_mut(..bytes.len()) {
             to.copy_from_slice(bytes);
         }
         let page = Page {
             bytes: page,
+            piece,
             pages: self.clone(),
         };
         Bytes::from_owner(page).slice(..bytes.len())
     }
 
-    fn with_free<T>(&self, f: impl FnOnce(&mut Vec<BytesMut>) -> T) -> T {
+    /// Whether many pages are free among others that are in use, and cannot go: they are to be used first.
+    pub(crate) fn are_scattered(&self) -> bool {
+        let scattered = self.with_free(|free| free.count - free.whole * PAGES_AT_ONCE);
+        scattered > KEPT_PAGES_MAX
+    }
+
+    fn with_free<T>(&self, f: impl FnOnce(&mut Free) -> T) -> T {
         f(&mut self.free.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -93,9 +152,46 @@ mod tests {
             drop(held);
             assert_eq!(later.as_deref(), Some(&[round + 7; PAGE][..]));
         }
-        assert_eq!(pages.with_free(|free| free.len()), PAGES_AT_ONCE);
+        assert_eq!(free(&pages), PAGES_AT_ONCE);
         let few = pages.copy(&[5; 100]);
         drop(pages);
         assert_eq!(few, [5; 100][..]);
+    }
+
+    /// How many are free.
+    fn free(pages: &Pages) -> usize {
+        pages.with_free(|free| {
+            let whole = free.pieces.values().filter(|p| p.len() == PAGES_AT_ONCE);
+            assert_eq!(whole.count(), free.whole);
+            let count = free.pieces.values().map(Vec::len).sum();
+            assert_eq!(free.count, count);
+            count
+        })
+    }
+
+    #[test]
+    fn pages_that_are_not_used_any_more_go() {
+        let pages = Pages::default();
+        let mut rng = base::rng::Rng::new(3);
+        let (mut held, mut peak) = (Vec::new(), 0);
+        for round in 0..8 {
+            let most = 10_000 + rng.below(10_000) as usize;
+            while held.len() < most {
+                held.push(pages.copy(&[round; PAGE]));
+            }
+            peak = peak.max(most.div_ceil(PAGES_AT_ONCE) * PAGES_AT_ONCE);
+            assert!(held.len() + free(&pages) <= peak);
+            // Now and then in another order than they came.
+            if round % 2 == 0 {
+                let len = held.len() as u64;
+                for n in 0..held.len() {
+                    held.swap(n, rng.below(len) as usize);
+                }
+            }
+            held.truncate(rng.below(3) as usize * 1000);
+            assert!(!held.is_empty() || free(&pages) <= KEPT_PAGES_MAX);
+        }
+        held.clear();
+        assert_eq!(free(&pages), KEPT_PAGES_MAX);
     }
 }

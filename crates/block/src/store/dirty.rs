@@ -245,7 +245,8 @@ impl Dirty {
         self.apply_by(By::new(index, term), blocks);
     }
 
-    /// The same, with blocks whose bytes lie in one buffer that has nothing else.
+    /// The same, with blocks whose bytes lie in one buffer that has nothing else. They stay there, unless many pages of
+    /// smaller writes are free.
     ///
     /// # Panics
     /// As [`Dirty::apply`].
@@ -256,7 +257,7 @@ impl Dirty {
         blocks: impl IntoIterator<Item = (Key, Content)>,
     ) {
         let by = By {
-            shares: true,
+            shares: !self.pages.are_scattered(),
             ..By::new(index, term)
         };
         self.apply_by(by, blocks);
