@@ -5,14 +5,21 @@
 //! has a page of its own, from [`Pages`]. Pages are made many at a time, those of the oldest are taken first, and what
 //! is free as a whole goes back, but for [`KEPT_PAGES_MAX`].
 
+#![expect(
+    unsafe_code,
+    reason = "pages of one mapping are written and read by different owners"
+)]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::sync::{Mutex, PoisonError};
 use bytes::{Bytes, BytesMut};
+use io::AlignedBuf;
 use io::buffer::PAGE;
+use memmap2::{MmapMut, MmapRaw};
 
-/// Pages that are made at once.
+/// Pages that are made at once: they are one mapping, so that they can go back to the system.
 const PAGES_AT_ONCE: usize = 256;
 /// Pages that are kept, at most, while nobody uses any of those that were made with them.
 const KEPT_PAGES_MAX: usize = 8 * PAGES_AT_ONCE;
@@ -32,65 +39,108 @@ pub struct Pages {
     free: Arc<Mutex<Free>>,
 }
 
-/// Pages that nobody uses, by what they were made with.
+/// Pages that were made at once.
+#[derive(Debug)]
+struct Piece {
+    number: u64,
+    memory: MmapRaw,
+}
+
+/// A page, and nobody else has it.
+#[derive(Debug)]
+struct Page {
+    piece: Arc<Piece>,
+    nth: usize,
+}
+
+/// Pages that nobody uses, by the number of their piece.
 #[derive(Debug, Default)]
 struct Free {
-    pieces: BTreeMap<u64, Vec<BytesMut>>,
+    pieces: BTreeMap<u64, Vec<Page>>,
     count: usize,
     /// How many of the pieces are free as a whole.
     whole: usize,
     made: u64,
 }
 
-/// A page that is in use.
-struct Page {
-    bytes: BytesMut,
-    piece: u64,
+/// A page that is in use; it comes back when it is dropped.
+struct Used {
+    page: Option<Page>,
     pages: Pages,
+}
+
+impl Page {
+    fn write(&mut self, bytes: &[u8]) {
+        let len = bytes.len().min(PAGE);
+        // SAFETY: the page lies within the mapping, `&mut self` has it alone, and `bytes` lies elsewhere.
+        unsafe {
+            let to = self.piece.memory.as_mut_ptr().add(self.nth * PAGE);
+            bytes.as_ptr().copy_to_nonoverlapping(to, len);
+        }
+    }
 }
 
 impl AsRef<[u8]> for Page {
     fn as_ref(&self) -> &[u8] {
-        &self.bytes
+        // SAFETY: the page lies within the mapping, whose bytes are there from the beginning, and who writes it has
+        // `&mut self`.
+        unsafe {
+            let from = self.piece.memory.as_ptr().add(self.nth * PAGE);
+            std::slice::from_raw_parts(from, PAGE)
+        }
     }
 }
 
-impl Drop for Page {
+impl AsRef<[u8]> for Used {
+    fn as_ref(&self) -> &[u8] {
+        self.page.as_ref().map_or(&[], AsRef::as_ref)
+    }
+}
+
+impl Drop for Used {
     fn drop(&mut self) {
-        let bytes = std::mem::take(&mut self.bytes);
-        let gone = self.pages.with_free(|free| free.keep(self.piece, bytes));
-        // Without the lock: it takes the system a while.
-        drop(gone);
+        if let Some(page) = self.page.take() {
+            let gone = self.pages.with_free(|free| free.keep(page));
+            // Without the lock: it takes the system a while.
+            drop(gone);
+        }
     }
 }
 
 impl Free {
-    /// A page, and what it was made with.
-    fn take(&mut self) -> (u64, BytesMut) {
+    /// Of the oldest piece that has one. `None`: memory is short.
+    fn take(&mut self) -> Option<Page> {
         if self.pieces.is_empty() {
-            let mut all = aligned(PAGES_AT_ONCE * PAGE);
-            let pages = (0..PAGES_AT_ONCE).map(|_| all.split_to(PAGE)).collect();
+            let memory = MmapMut::map_anon(PAGES_AT_ONCE * PAGE).ok()?;
+            let piece = Arc::new(Piece {
+                number: self.made,
+                memory: memory.into(),
+            });
+            let page = |nth| Page {
+                piece: Arc::clone(&piece),
+                nth,
+            };
+            let pages = (0..PAGES_AT_ONCE).rev().map(page).collect();
             self.pieces.insert(self.made, pages);
             self.made += 1;
             self.whole += 1;
             self.count += PAGES_AT_ONCE;
         }
-        let Some(mut oldest) = self.pieces.first_entry() else {
-            return (0, BytesMut::zeroed(PAGE));
-        };
-        let (piece, pages) = (*oldest.key(), oldest.get_mut());
+        let mut oldest = self.pieces.first_entry()?;
+        let pages = oldest.get_mut();
         self.whole -= usize::from(pages.len() == PAGES_AT_ONCE);
-        let page = pages.pop().unwrap_or_default();
         self.count -= 1;
+        let page = pages.pop();
         if pages.is_empty() {
             oldest.remove();
         }
-        (piece, page)
+        page
     }
 
     /// Takes a page back. Returns pages that go.
-    fn keep(&mut self, piece: u64, page: BytesMut) -> Vec<BytesMut> {
-        let pages = self.pieces.entry(piece).or_default();
+    fn keep(&mut self, page: Page) -> Vec<Page> {
+        let number = page.piece.number;
+        let pages = self.pieces.entry(number).or_default();
         pages.push(page);
         self.count += 1;
         if pages.len() == PAGES_AT_ONCE {
@@ -98,7 +148,7 @@ impl Free {
             if self.whole * PAGES_AT_ONCE > KEPT_PAGES_MAX {
                 self.whole -= 1;
                 self.count -= PAGES_AT_ONCE;
-                return self.pieces.remove(&piece).unwrap_or_default();
+                return self.pieces.remove(&number).unwrap_or_default();
             }
         }
         Vec::new()
@@ -108,19 +158,20 @@ impl Free {
 impl Pages {
     /// The same bytes, in a page of their own; more than a page has memory of its own.
     pub(crate) fn copy(&self, bytes: &[u8]) -> Bytes {
-        if bytes.len() > PAGE {
-            return Bytes::copy_from_slice(bytes);
-        }
-        let (piece, mut page) = self.with_free(Free::take);
-        if let Some(to) = page.get_mut(..bytes.len()) {
-            to.copy_from_slice(bytes);
-        }
-        let page = Page {
-            bytes: page,
-            piece,
+        let page = (bytes.len() <= PAGE).then(|| self.with_free(Free::take));
+        let Some(mut page) = page.flatten() else {
+            let mut all = AlignedBuf::new(PAGE);
+            return match all.extend_from_slice(bytes) {
+                Ok(()) => all.into(),
+                Err(_) => Bytes::copy_from_slice(bytes),
+            };
+        };
+        page.write(bytes);
+        let used = Used {
+            page: Some(page),
             pages: self.clone(),
         };
-        Bytes::from_owner(page).slice(..bytes.len())
+        Bytes::from_owner(used).slice(..bytes.len())
     }
 
     /// Whether many pages are free among others that are in use, and cannot go: they are to be used first.
