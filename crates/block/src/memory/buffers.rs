@@ -3,6 +3,7 @@
 //! Memory of the system is cleared, and each of its pages faulted in at the first touch, which costs as much as copying a
 //! payload. So what was used is kept for the next, up to [`FREE_BYTES_MAX`]. What is more goes back to the system: each
 //! buffer is a mapping of its own, as the allocator would keep what lies between others that are in use.
+#![expect(unsafe_code, reason = "the bytes of a mapping have no safe interface")]
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,9 +13,8 @@ use std::sync::Arc;
 use base::sync::{Mutex, PoisonError};
 use base::{Error, ErrorKind, Result};
 use bytes::Bytes;
-use io::AlignedBuf;
 use io::buffer::PAGE;
-use memmap2::MmapMut;
+use io::{AlignedBuf, Mapping};
 
 /// Bytes that are kept, at most, while nobody uses them.
 pub const FREE_BYTES_MAX: usize = 32 << 20;
@@ -35,13 +35,16 @@ pub struct Buffers {
 /// Those that nobody uses, the one that came back last at the end.
 #[derive(Default)]
 struct Free {
-    buffers: VecDeque<MmapMut>,
+    buffers: VecDeque<Large>,
     bytes: usize,
 }
 
+/// A mapping that nobody else has.
+struct Large(Mapping);
+
 enum Memory {
     Small(AlignedBuf),
-    Large(MmapMut),
+    Large(Large),
 }
 
 /// A buffer at a page's boundary. As [`Bytes`] it goes back when the last of them is dropped.
@@ -72,10 +75,9 @@ impl Buffers {
         } else {
             let size = len.next_multiple_of(STEP);
             let found = self.with_free(|free| free.take(size));
-            Memory::Large(match found {
-                Some(found) => found,
-                None => MmapMut::map_anon(size).map_err(|e| no_memory(size, &e))?,
-            })
+            let new = || Mapping::new(size).map(Large);
+            let memory = found.or_else(new);
+            Memory::Large(memory.ok_or_else(|| no_memory(size))?)
         };
         Ok(Buffer {
             memory: Some(memory),
@@ -91,8 +93,8 @@ impl Buffers {
 
 impl Free {
     /// One of at least `size` bytes, and little more.
-    fn take(&mut self, size: usize) -> Option<MmapMut> {
-        let fits = |b: &MmapMut| (size..=size + size / 4).contains(&b.len());
+    fn take(&mut self, size: usize) -> Option<Large> {
+        let fits = |b: &Large| (size..=size + size / 4).contains(&b.len());
         let at = self.buffers.iter().rposition(fits)?;
         let found = self.buffers.remove(at)?;
         self.bytes -= found.len();
@@ -100,7 +102,7 @@ impl Free {
     }
 
     /// Keeps a buffer. Returns those that are too many: the ones that were not used for longest.
-    fn keep(&mut self, memory: MmapMut) -> Vec<MmapMut> {
+    fn keep(&mut self, memory: Large) -> Vec<Large> {
         self.bytes += memory.len();
         self.buffers.push_back(memory);
         let mut gone = Vec::new();
@@ -114,9 +116,25 @@ impl Free {
     }
 }
 
-fn no_memory(bytes: usize, e: &std::io::Error) -> Error {
-    let text = format!("no memory for a buffer of {bytes} bytes: {e}");
+fn no_memory(bytes: usize) -> Error {
+    let text = format!("no memory for a buffer of {bytes} bytes");
     Error::new(ErrorKind::Aborted, text)
+}
+
+impl Deref for Large {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the mapping has these bytes, initialised, and who writes them has `&mut self`.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().as_ptr(), self.0.len()) }
+    }
+}
+
+impl DerefMut for Large {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `&mut self` has the mapping alone.
+        unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr().as_ptr(), self.0.len()) }
+    }
 }
 
 impl Deref for Buffer {

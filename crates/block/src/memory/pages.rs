@@ -15,9 +15,8 @@ use std::sync::Arc;
 
 use base::sync::{Mutex, PoisonError};
 use bytes::{Bytes, BytesMut};
-use io::AlignedBuf;
 use io::buffer::PAGE;
-use memmap2::{MmapMut, MmapRaw};
+use io::{AlignedBuf, Mapping};
 
 /// Pages that are made at once: they are one mapping, so that they can go back to the system.
 const PAGES_AT_ONCE: usize = 256;
@@ -43,7 +42,7 @@ pub struct Pages {
 #[derive(Debug)]
 struct Piece {
     number: u64,
-    memory: MmapRaw,
+    memory: Mapping,
 }
 
 /// A page, and nobody else has it.
@@ -74,8 +73,8 @@ impl Page {
         let len = bytes.len().min(PAGE);
         // SAFETY: the page lies within the mapping, `&mut self` has it alone, and `bytes` lies elsewhere.
         unsafe {
-            let to = self.piece.memory.as_mut_ptr().add(self.nth * PAGE);
-            bytes.as_ptr().copy_to_nonoverlapping(to, len);
+            let to = self.piece.memory.as_ptr().add(self.nth * PAGE);
+            bytes.as_ptr().copy_to_nonoverlapping(to.as_ptr(), len);
         }
     }
 }
@@ -86,7 +85,7 @@ impl AsRef<[u8]> for Page {
         // `&mut self`.
         unsafe {
             let from = self.piece.memory.as_ptr().add(self.nth * PAGE);
-            std::slice::from_raw_parts(from, PAGE)
+            std::slice::from_raw_parts(from.as_ptr(), PAGE)
         }
     }
 }
@@ -111,10 +110,10 @@ impl Free {
     /// Of the oldest piece that has one. `None`: memory is short.
     fn take(&mut self) -> Option<Page> {
         if self.pieces.is_empty() {
-            let memory = MmapMut::map_anon(PAGES_AT_ONCE * PAGE).ok()?;
+            let memory = Mapping::new(PAGES_AT_ONCE * PAGE)?;
             let piece = Arc::new(Piece {
                 number: self.made,
-                memory: memory.into(),
+                memory,
             });
             let page = |nth| Page {
                 piece: Arc::clone(&piece),
