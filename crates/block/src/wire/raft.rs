@@ -149,6 +149,13 @@ impl Gather {
             return Err(Error::broken("an append whose entries lack payloads"));
         }
         let (mut before, mut rest) = ((*index, *log_term), entries.iter().zip(payloads).peekable());
+        // Rather than an append of nothing in this frame.
+        let fits = |(e, p): &(&Entry, &Bytes)| {
+            self.has_room(PLAIN_BYTES_MAX + ENTRY + e.inline.len(), p.len())
+        };
+        if !rest.peek().is_none_or(fits) {
+            out.extend(self.frame(sender, receiver));
+        }
         loop {
             put_head(&mut self.fields, 1, 0, group, message);
             put_u64(&mut self.fields, before.0.0);

@@ -270,6 +270,47 @@ fn a_long_append_is_cut() {
     assert_eq!(got, want);
 }
 
+/// What a large payload is read to has nothing else, so that its blocks may stay there.
+#[test]
+fn a_large_payload_has_a_frame_of_its_own() {
+    let (small, large) = (1, OWN_BYTES_MIN / 4096);
+    for (blocks, frames) in [
+        (vec![small; 40], 1),
+        (vec![large - 1; 3], 1),
+        (vec![large, large], 2),
+        (vec![small, large, small, small, 0, large], 4),
+        (vec![0, large, 0], 1),
+    ] {
+        let sizes: Vec<_> = blocks.iter().map(|&n| (8 + 4 * n, n)).collect();
+        let (mut gather, mut out) = (Gather::new(Lane::Foreground), Vec::new());
+        // In one message, and each in its own.
+        let (message, payloads) = append(&sizes);
+        gather
+            .add((1, 2), Group(5), &message, &payloads, &mut out)
+            .unwrap();
+        out.extend(gather.frame(1, 2));
+        let together = out.len();
+        for &size in &sizes {
+            let (message, payloads) = append(&[size]);
+            gather
+                .add((1, 2), Group(5), &message, &payloads, &mut out)
+                .unwrap();
+        }
+        out.extend(gather.frame(1, 2));
+        assert_eq!((together, out.len()), (frames, 2 * frames), "{blocks:?}");
+        for frame in out {
+            let is_large = |p: &Bytes| p.len() >= OWN_BYTES_MIN;
+            assert!(frame.payload.len() == 1 || !frame.payload.iter().any(is_large));
+            for received in decode(frame).unwrap() {
+                let Body::Append { entries, .. } = received.message.body else {
+                    panic!("no append");
+                };
+                assert!(!entries.is_empty(), "{blocks:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn what_cannot_be_sent_is_an_error() {
     let mut gather = Gather::new(Lane::Foreground);
