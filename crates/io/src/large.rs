@@ -97,6 +97,22 @@ impl<T: Copy> LargeVec<T> {
     }
 }
 
+impl LargeVec<u8> {
+    /// So many zeros, of which a mapping takes no memory before they are written; `None` where memory is short.
+    ///
+    /// ```
+    /// let v = io::LargeVec::zeroed(1 << 20).unwrap();
+    /// assert!(v.len() == 1 << 20 && v.iter().all(|&b| b == 0));
+    /// ```
+    pub fn zeroed(len: usize) -> Option<Self> {
+        let layout = Layout::array::<u8>(len).ok().filter(|_| len > 0)?;
+        let at = LargeAlloc.allocate_zeroed(layout).ok()?;
+        // SAFETY: this allocator's, of this layout, and all of it is initialised.
+        let all = unsafe { Vec::from_raw_parts_in(at.as_ptr().cast(), len, len, LargeAlloc) };
+        Some(Self(all))
+    }
+}
+
 impl<T: Copy> Default for LargeVec<T> {
     fn default() -> Self {
         Self::new()

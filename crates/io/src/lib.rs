@@ -36,7 +36,7 @@ use base::{Error, Result};
 
 pub use buffer::AlignedBuf;
 pub use dirs::{NewNames, create_dirs, hold};
-pub use large::LargeVec;
+pub use large::{LargeVec, MAPPED_MIN};
 pub use limiter::{IoPriority, RateLimiter, RateLimiterMode, RateLimiterOptions};
 pub use memory::{HUGE_PAGE, MAPPINGS_ARE_USED, Mapping};
 pub use probe::Probe;

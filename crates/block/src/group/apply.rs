@@ -252,6 +252,14 @@ impl Replica {
         self.dirty.is_flying(key)
     }
 
+    /// Bytes of a block that are to be kept without its neighbors: copied where they lie in one buffer.
+    pub fn alone(&self, key: &Key, bytes: Bytes) -> Bytes {
+        if self.dirty.shares(key) {
+            return self.pages().copy(&bytes);
+        }
+        bytes
+    }
+
     /// The entry that wrote a block last, if it is not durable in the data file.
     pub fn newest(&self, key: &Key) -> Option<Index> {
         self.dirty.newest(key)

@@ -3,7 +3,6 @@
 //! Memory of the system is cleared, and each of its pages faulted in at the first touch, which costs as much as copying a
 //! payload. So what was used is kept for the next, up to [`FREE_BYTES_MAX`]. What is more goes back to the system: each
 //! buffer is a mapping of its own, as the allocator would keep what lies between others that are in use.
-#![expect(unsafe_code, reason = "the bytes of a mapping have no safe interface")]
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,15 +13,14 @@ use base::sync::{Mutex, PoisonError};
 use base::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use io::buffer::PAGE;
-use io::{AlignedBuf, Mapping};
+use io::{AlignedBuf, LargeVec, MAPPED_MIN, MAPPINGS_ARE_USED};
 
 /// Bytes that are kept, at most, while nobody uses them.
 pub const FREE_BYTES_MAX: usize = 32 << 20;
 /// A payload of so many bytes travels in a frame of its own, so that the buffer that it is read to has nothing else.
 pub const OWN_BYTES_MIN: usize = 128 << 10;
-/// Sizes are rounded up to it, so that what is nearly alike is used for each other. What is smaller is left to the
-/// allocator, in whole pages.
-const STEP: usize = 64 << 10;
+/// Sizes are rounded up to it, so that what is nearly alike is used for each other.
+const STEP: usize = 16 << 10;
 /// One that is larger is not kept.
 const KEPT_BYTES_MAX: usize = 4 << 20;
 
@@ -35,16 +33,13 @@ pub struct Buffers {
 /// Those that nobody uses, the one that came back last at the end.
 #[derive(Default)]
 struct Free {
-    buffers: VecDeque<Large>,
+    buffers: VecDeque<LargeVec<u8>>,
     bytes: usize,
 }
 
-/// A mapping that nobody else has.
-struct Large(Mapping);
-
 enum Memory {
     Small(AlignedBuf),
-    Large(Large),
+    Large(LargeVec<u8>),
 }
 
 /// A buffer at a page's boundary. As [`Bytes`] it goes back when the last of them is dropped.
@@ -70,13 +65,12 @@ impl Buffers {
     /// A buffer of `len` bytes, with what was in it before: all of it must be written. Fails with `Aborted` where memory is
     /// short.
     pub fn take(&self, len: usize) -> Result<Buffer> {
-        let memory = if len < STEP {
+        let memory = if len < MAPPED_MIN || !MAPPINGS_ARE_USED {
             Memory::Small(AlignedBuf::zeroed(len.next_multiple_of(PAGE), PAGE)?)
         } else {
             let size = len.next_multiple_of(STEP);
             let found = self.with_free(|free| free.take(size));
-            let new = || Mapping::new(size).map(Large);
-            let memory = found.or_else(new);
+            let memory = found.or_else(|| LargeVec::zeroed(size));
             Memory::Large(memory.ok_or_else(|| no_memory(size))?)
         };
         Ok(Buffer {
@@ -93,8 +87,8 @@ impl Buffers {
 
 impl Free {
     /// One of at least `size` bytes, and little more.
-    fn take(&mut self, size: usize) -> Option<Large> {
-        let fits = |b: &Large| (size..=size + size / 4).contains(&b.len());
+    fn take(&mut self, size: usize) -> Option<LargeVec<u8>> {
+        let fits = |b: &LargeVec<u8>| (size..=size + size / 4).contains(&b.len());
         let at = self.buffers.iter().rposition(fits)?;
         let found = self.buffers.remove(at)?;
         self.bytes -= found.len();
@@ -102,7 +96,7 @@ impl Free {
     }
 
     /// Keeps a buffer. Returns those that are too many: the ones that were not used for longest.
-    fn keep(&mut self, memory: Large) -> Vec<Large> {
+    fn keep(&mut self, memory: LargeVec<u8>) -> Vec<LargeVec<u8>> {
         self.bytes += memory.len();
         self.buffers.push_back(memory);
         let mut gone = Vec::new();
@@ -119,22 +113,6 @@ impl Free {
 fn no_memory(bytes: usize) -> Error {
     let text = format!("no memory for a buffer of {bytes} bytes");
     Error::new(ErrorKind::Aborted, text)
-}
-
-impl Deref for Large {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        // SAFETY: the mapping has these bytes, initialised, and who writes them has `&mut self`.
-        unsafe { std::slice::from_raw_parts(self.0.as_ptr().as_ptr(), self.0.len()) }
-    }
-}
-
-impl DerefMut for Large {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and `&mut self` has the mapping alone.
-        unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr().as_ptr(), self.0.len()) }
-    }
 }
 
 impl Deref for Buffer {
@@ -258,11 +236,11 @@ mod tests {
         drop(buffers.take(4097).unwrap());
         assert_eq!(free_bytes(&buffers), before);
         // Others come in the place of those that are not used any more.
-        let small: Vec<Buffer> = (0..300).map(|_| buffers.take(STEP).unwrap()).collect();
-        drop(small);
-        assert!(
-            buffers.with_free(|free| free.buffers.iter().filter(|b| b.len() == STEP).count())
-                >= 300
-        );
+        let others: Vec<Buffer> = (0..250)
+            .map(|_| buffers.take(OWN_BYTES_MIN).unwrap())
+            .collect();
+        drop(others);
+        let is_new = |b: &&LargeVec<u8>| b.len() == OWN_BYTES_MIN;
+        assert!(buffers.with_free(|free| free.buffers.iter().filter(is_new).count()) >= 250);
     }
 }

@@ -1,8 +1,8 @@
 //! Memory of whole pages: larger pieces, and single pages for blocks that stay.
 //!
 //! Payloads come in pieces with what came before and after. Blocks are written back in the order of their places, so
-//! of each piece something would stay until the end of a round, and with it all of the piece. So a block that stays
-//! has a page of its own, from [`Pages`]. Pages are made many at a time, those of the oldest are taken first, and what
+//! of each piece something would stay until the end of a round, and with it all of the piece. So a block of a small write
+//! has a page of its own while it stays, from [`Pages`]. They are made many at a time, those of the oldest are taken first, and what
 //! is free as a whole goes back, but for [`KEPT_PAGES_MAX`].
 
 #![expect(
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use base::sync::{Mutex, PoisonError};
 use bytes::{Bytes, BytesMut};
 use io::buffer::PAGE;
-use io::{AlignedBuf, Mapping};
+use io::{AlignedBuf, MAPPINGS_ARE_USED, Mapping};
 
 /// Pages that are made at once: they are one mapping, so that they can go back to the system.
 const PAGES_AT_ONCE: usize = 256;
@@ -107,9 +107,12 @@ impl Drop for Used {
 }
 
 impl Free {
-    /// Of the oldest piece that has one. `None`: memory is short.
+    /// Of the oldest piece that has one. `None`: memory is short, or not to be mapped.
     fn take(&mut self) -> Option<Page> {
         if self.pieces.is_empty() {
+            if !MAPPINGS_ARE_USED {
+                return None;
+            }
             let memory = Mapping::new(PAGES_AT_ONCE * PAGE)?;
             let piece = Arc::new(Piece {
                 number: self.made,

@@ -2,7 +2,7 @@
 //!
 //! A request's head is 28 bytes and may announce 32 MiB. The buffer is as large as that at once up to 1 MiB,
 //! which is as much as kernels send; beyond, it grows fourfold with what has arrived, at the price of copying
-//! a third of it. So a client that announces much and sends nothing holds no more than 1 MiB by it.
+//! a third of it. So a client that announces much and sends nothing holds little more than 1 MiB by it.
 
 use base::Result;
 use bytes::Bytes;

@@ -331,6 +331,10 @@ impl Dirty {
         let (round, is_copying) = (self.round, self.is_copying);
         let pages = &self.pages;
         let copy = |entry: &mut Entry| {
+            // It goes when that has landed, and is held until then.
+            if entry.flying && entry.first.is_none() {
+                return;
+            }
             if let Content::Data { bytes, .. } = &mut entry.newest.content {
                 *bytes = pages.copy(bytes);
             }
@@ -418,6 +422,11 @@ impl Dirty {
     /// The entry that wrote a block last, if it is here.
     pub fn newest(&self, key: &Key) -> Option<Index> {
         self.blocks.get(key).map(|e| e.newest.index)
+    }
+
+    /// Whether the bytes of a block lie in one buffer with others.
+    pub fn shares(&self, key: &Key) -> bool {
+        self.blocks.get(key).is_some_and(|e| e.shares)
     }
 
     /// Whether a block is on its way to the data file.
@@ -531,6 +540,15 @@ impl Dirty {
                 entry.flying = false;
             }
         }
+        // Some of their buffers may be gone.
+        let mut torn = Torn::default();
+        for Write { key, index, .. } in &writes {
+            let entry = self.blocks.get(key);
+            if entry.is_some_and(|e| e.shares_with(*index)) {
+                torn.add(*key, *index);
+            }
+        }
+        self.copy_rest(&torn);
         self.slot = Some(slot);
     }
 }

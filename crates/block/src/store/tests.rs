@@ -307,6 +307,7 @@ fn a_buffer_stays_as_long_as_all_of_its_blocks() {
             let part = 1 + rng.below(400 << 10);
             match out.take() {
                 None => out = dirty.mark(part),
+                Some(marked) if rng.one_in(4) => dirty.give_back(marked),
                 Some(marked) => {
                     let written = data.write_back(vec![marked], &mut |_| ()).unwrap();
                     for (ticket, slot) in written.sync().unwrap() {

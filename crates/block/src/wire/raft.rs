@@ -28,6 +28,8 @@
 use base::coding::{Decoder, put_u32, put_u64};
 use base::{Error, Result};
 use bytes::Bytes;
+use io::AlignedBuf;
+use io::buffer::PAGE;
 
 use super::frame::{FIELDS_BYTES_MAX, Frame, Lane, PAYLOAD_BYTES_MAX, kind};
 use crate::group::command::Range;
@@ -106,34 +108,20 @@ impl Gather {
     /// over the bounds of frames, or has no payload.
     pub fn add(
         &mut self,
-        (sender, receiver): (u64, u64),
+        ends: (u64, u64),
         group: Group,
         message: &Message,
         payloads: &[Bytes],
         out: &mut Vec<Frame>,
     ) -> Result<()> {
         if !self.has_room(PLAIN_BYTES_MAX, 0) {
-            out.extend(self.frame(sender, receiver));
+            out.extend(self.frame(ends.0, ends.1));
         }
         if let Body::Ask { key, crc } | Body::Have { key, crc } = &message.body {
-            return self.add_block(
-                (sender, receiver),
-                group,
-                message,
-                (key, *crc),
-                payloads,
-                out,
-            );
+            return self.add_block(ends, group, message, (key, *crc), payloads, out);
         }
         if let Body::Copy { copy, step } = &message.body {
-            return self.add_copy(
-                (sender, receiver),
-                group,
-                message,
-                (copy, step),
-                payloads,
-                out,
-            );
+            return self.add_copy(ends, group, message, (copy, step), payloads, out);
         }
         let Body::Append {
             index,
@@ -150,11 +138,8 @@ impl Gather {
         }
         let (mut before, mut rest) = ((*index, *log_term), entries.iter().zip(payloads).peekable());
         // Rather than an append of nothing in this frame.
-        let fits = |(e, p): &(&Entry, &Bytes)| {
-            self.has_room(PLAIN_BYTES_MAX + ENTRY + e.inline.len(), p.len())
-        };
-        if !rest.peek().is_none_or(fits) {
-            out.extend(self.frame(sender, receiver));
+        if rest.peek().is_some_and(|(e, p)| !self.takes(e, p)) {
+            out.extend(self.frame(ends.0, ends.1));
         }
         loop {
             put_head(&mut self.fields, 1, 0, group, message);
@@ -186,7 +171,7 @@ impl Gather {
                     payload.len()
                 )));
             }
-            out.extend(self.frame(sender, receiver));
+            out.extend(self.frame(ends.0, ends.1));
         }
     }
 
@@ -281,6 +266,11 @@ impl Gather {
         let with = payloads.iter().filter(|p| !p.is_empty());
         self.payload.extend(with.cloned());
         Ok(())
+    }
+
+    /// Whether an append that begins with this entry has room.
+    fn takes(&self, entry: &Entry, payload: &Bytes) -> bool {
+        self.has_room(PLAIN_BYTES_MAX + ENTRY + entry.inline.len(), payload.len())
     }
 
     fn has_room(&self, fields: usize, payload: usize) -> bool {
@@ -404,9 +394,17 @@ fn read(frame: Frame) -> Option<Vec<Received>> {
         _ => frame.payload.concat().into(),
     };
     let mut d = Decoder::new(&fields);
-    let mut out = Vec::new();
+    let mut out: Vec<Received> = Vec::new();
+    let all = payload.len();
     while !d.is_empty() {
         out.push(read_message(&fields, &mut d, &mut payload)?);
+    }
+    // Not from a sender that keeps to the rule: what stays would keep the others.
+    let payloads = out.iter_mut().flat_map(|r| &mut r.payloads);
+    for shared in payloads.filter(|p| p.len() >= OWN_BYTES_MIN && p.len() < all) {
+        let mut own = AlignedBuf::new(PAGE);
+        own.extend_from_slice(shared).ok()?;
+        *shared = own.into();
     }
     (payload.is_empty() && !out.is_empty()).then_some(out)
 }

@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::mem;
 
-use base::{Error, Result};
+use base::{Error, ErrorKind, Result};
 use bytes::{Buf, Bytes};
 
 use super::frame::{FIELDS_BYTES_MAX, Frame, HEAD, Head, Lane, kind};
@@ -211,7 +211,8 @@ impl Session {
         self.from += HEAD + head.fields_bytes;
         self.input = Input::Payload {
             frame,
-            buf: self.slab.take(head.payload_bytes)?,
+            // Not as a peer that has gone.
+            buf: self.slab.take(head.payload_bytes).map_err(busy)?,
             filled: 0,
         };
         Ok(true)
@@ -323,6 +324,10 @@ impl Session {
             self.ready.pop_front();
         }
     }
+}
+
+fn busy(e: Error) -> Error {
+    Error::new(ErrorKind::Busy, e.to_string())
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use super::{Asked, Member, range_of, refuse, reply};
 use crate::group::apply::Found;
 use crate::group::command::{self, Op, Range};
 use crate::ids::BLOCK;
+use crate::memory::buffers::OWN_BYTES_MIN;
 use crate::store::data::{Held, Reader};
 use crate::store::dirty::{Content, Key};
 use crate::wire::client::{Outcome, Piece, Reason, Request, Response, Run, Span, What};
@@ -100,7 +101,8 @@ impl Member {
         data: &Reader,
         out: &mut VecDeque<Command>,
     ) {
-        let parts: Vec<Part> = range.keys().map(|key| self.part(&key, data)).collect();
+        let parts = range.keys().map(|key| self.part(&key, range, data));
+        let parts: Vec<Part> = parts.collect();
         self.next_token += 1;
         let id = self.next_token;
         let mut reading = Reading {
@@ -119,8 +121,14 @@ impl Member {
         }
     }
 
-    fn part(&self, key: &Key, data: &Reader) -> Part {
+    /// Where a block of a range is.
+    fn part(&self, key: &Key, range: Range, data: &Reader) -> Part {
+        // An answer may wait for long, and counts for what is asked.
+        let is_small = usize::from(range.blocks) * BLOCK < OWN_BYTES_MIN;
         match self.replica.find(key, data) {
+            Found::Here(Content::Data { bytes, .. }) if is_small => {
+                Part::Here(self.replica.alone(key, bytes))
+            }
             Found::Here(Content::Data { bytes, .. }) => Part::Here(bytes),
             Found::Here(Content::Zero) | Found::File(Held::Zero | Held::Absent) => Part::Hole,
             Found::File(Held::There { offset, crc }) => Part::Coming { offset, crc },
@@ -250,7 +258,7 @@ impl Member {
             .range
             .keys()
             .nth(nth)
-            .map(|key| self.part(&key, data));
+            .map(|key| self.part(&key, reading.range, data));
         match (bytes, reading.parts.get_mut(nth), now) {
             (Some(bytes), Some(part), _) => *part = Part::Here(bytes),
             // It was written meanwhile.
@@ -280,7 +288,7 @@ impl Member {
             Part::Coming { crc, .. } if is_block(&block, crc) => *part = Part::Here(block),
             _ => {
                 // It may have been written back while it was read: then it is found elsewhere, or with another crc.
-                let now = self.part(&key, data);
+                let now = self.part(&key, reading.range, data);
                 let is_same = now == *part;
                 *part = now;
                 match *part {

@@ -95,6 +95,7 @@ impl Member {
     ) {
         match self.replica.find(&key, data) {
             Found::Here(Content::Data { bytes, crc: mine }) if mine == crc => {
+                let bytes = self.replica.alone(&key, bytes);
                 self.send(to, Body::Have { key, crc }, vec![bytes], out);
             }
             Found::File(Held::There { crc: mine, .. }) if mine == crc => {
