@@ -4,6 +4,41 @@ use super::limits::{attached, one_more, request, span, write};
 use super::*;
 use crate::group::message::Body;
 
+/// The answer to a read of one block kept all of the write that it was read from, as long as the client did not take it.
+#[test]
+fn an_answer_to_a_small_read_keeps_no_large_buffer() {
+    let (mut c, mut client) = attached(3);
+    // Nothing is written back.
+    c.policy.checkpoint_bytes = u64::MAX;
+    c.policy.checkpoint_interval = Duration::MAX;
+    for n in 0..3 {
+        c.kill(n);
+        c.start(n);
+    }
+    let what = write(span(0, 0, 256 << 10), 7);
+    assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
+    let leader = c.leader().unwrap();
+    let replica = c.core(leader).member(GROUP).unwrap().replica();
+    assert_eq!(replica.dirty_bytes(), 256 << 10);
+    let What::Write { payload, .. } = what else {
+        panic!("no write");
+    };
+    let held = payload.as_ptr_range();
+    for (blocks, is_slice) in [(1, false), (31, false), (32, true)] {
+        let read = What::Read(span(0, 0, blocks * 4096));
+        let Outcome::Data { pieces, .. } = client.ask(&mut c, &read, false) else {
+            panic!("no data");
+        };
+        for piece in pieces {
+            let Piece::Data(bytes) = piece else {
+                panic!("a hole");
+            };
+            assert!(bytes.iter().all(|&b| b == 7));
+            assert_eq!(held.contains(&bytes.as_ptr()), is_slice, "{blocks}");
+        }
+    }
+}
+
 /// A log without room kept heartbeats, votes and applies of all groups back.
 #[test]
 fn a_log_without_room_keeps_nothing_else_waiting() {
