@@ -3,7 +3,7 @@
 //! Payloads come in pieces with what came before and after. Blocks are written back in the order of their places, so
 //! of each piece something would stay until the end of a round, and with it all of the piece. So a block of a small write
 //! has a page of its own while it stays, from [`Pages`]. They are made many at a time, those of the oldest are taken first, and what
-//! is free as a whole goes back, but for [`KEPT_PAGES_MAX`].
+//! is free as a whole goes back, but for `KEPT_PAGES_MAX`.
 
 #![expect(
     unsafe_code,
