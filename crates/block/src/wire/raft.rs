@@ -23,7 +23,8 @@
 //!
 //! The messages of one turn to one peer share frames, a frame for each lane: signs of life and elections have
 //! their own, so that no append keeps them away. An append that is too long for a frame becomes several, each
-//! behind the last entry of the one before: for Raft that is the same.
+//! behind the last entry of the one before: for Raft that is the same. A payload of [`OWN_BYTES_MIN`] and more is the
+//! only one of its frame.
 
 use base::coding::{Decoder, put_u32, put_u64};
 use base::{Error, Result};
