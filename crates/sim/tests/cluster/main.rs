@@ -77,7 +77,8 @@ mod tests {
     fn seeds_that_failed_hold() {
         // 5005066: a write of the log failed, and could be read after a restart; a sync then made nothing durable.
         // 9000503: a replica was asked for what its log had dropped, as the end of a copy was on its way there.
-        for seed in [5_005_066, 9_000_503] {
+        // 20010950: a replica had written back more than a copy was of, and took the older state of the group with it.
+        for seed in [5_005_066, 9_000_503, 20_010_950] {
             if let Err(e) = run::run(seed) {
                 panic!("seed {seed}: {e}");
             }

@@ -453,7 +453,15 @@ impl Member {
             Stage::Offered { note: None } => {
                 // All that it has is in the data file, and its checkpoint keeps little of the log.
                 let is_idle = self.replica.is_clean() || self.replica.is_copying();
-                if !is_idle || !self.in_place.is_idle() || !self.replica.begin_copy() {
+                if !is_idle || !self.in_place.is_idle() {
+                    return Ok(None);
+                }
+                // It has written back more than the copy is of: the state at the copy's end would be an older one.
+                if copy.through <= self.replica.synced() {
+                    taking.stage = Stage::Off;
+                    return Ok(None);
+                }
+                if !self.replica.begin_copy() {
                     return Ok(None);
                 }
                 self.notes += 1;

@@ -117,7 +117,7 @@ impl World {
 
     /// Notes which replicas get a copy: until they have applied what others have now, their blocks may be newer than
     /// they should be.
-    fn note_copies(&mut self, group: Group) {
+    pub(super) fn note_copies(&mut self, group: Group) {
         // Also of what a crash has taken back, and replicas apply again.
         let mut newest = self.seen.newest.get(&group).copied().unwrap_or(0);
         let mut copied = Vec::new();

@@ -142,6 +142,10 @@ impl World {
     }
 
     pub(super) fn crash(&mut self, n: usize, power: bool) {
+        // A copy may have been made since the last look.
+        for group in self.shape.groups.keys().copied().collect::<Vec<_>>() {
+            self.note_copies(group);
+        }
         let id = self.nodes[n].id;
         self.say(format_args!("{id} crashes, power: {power}"));
         self.nodes[n].crash(power, &mut self.coverage);
