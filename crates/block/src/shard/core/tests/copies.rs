@@ -69,6 +69,17 @@ fn write_much(c: &mut Cluster, client: &mut Client, round: u32) {
     }
 }
 
+/// The log of a leader does not reach a follower any more, which does not run: who they are.
+fn one_left_behind(seed: u64) -> (Cluster, Client, usize, usize) {
+    let (mut c, mut client) = attached(seed);
+    even(&mut c);
+    let leader = c.leader().unwrap();
+    let behind = (leader + 1) % 3;
+    c.kill(behind);
+    write_much(&mut c, &mut client, 1);
+    (c, client, leader, behind)
+}
+
 #[test]
 fn a_follower_behind_the_log_gets_what_has_changed() {
     for seed in [2, 3] {
@@ -151,12 +162,7 @@ fn a_copy_that_is_broken_off_is_made_again() {
 /// The log was cut while a copy was made: behind it the follower needed another, and so on as long as clients wrote.
 #[test]
 fn the_log_is_kept_behind_a_copy() {
-    let (mut c, mut client) = attached(3);
-    even(&mut c);
-    let leader = c.leader().unwrap();
-    let behind = (leader + 1) % 3;
-    c.kill(behind);
-    write_much(&mut c, &mut client, 1);
+    let (mut c, mut client, leader, behind) = one_left_behind(3);
     let pinned = |c: &mut Cluster| c.core(leader).member(GROUP).unwrap().pinned();
     let first = |c: &mut Cluster| c.core(leader).log().groups().get(GROUP).unwrap().first();
     settle(&mut c, leader);
@@ -185,12 +191,7 @@ fn the_log_is_kept_behind_a_copy() {
 /// What a leader had in memory only was left out of a copy, though the log behind the copy does not have it.
 #[test]
 fn what_the_leader_has_not_written_back_is_copied_too() {
-    let (mut c, mut client) = attached(3);
-    even(&mut c);
-    let leader = c.leader().unwrap();
-    let behind = (leader + 1) % 3;
-    c.kill(behind);
-    write_much(&mut c, &mut client, 1);
+    let (mut c, mut client, leader, behind) = one_left_behind(3);
     settle(&mut c, leader);
     let what = write(span(0, 4 << 20, 8192), 9);
     assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
@@ -215,11 +216,7 @@ fn what_the_leader_has_not_written_back_is_copied_too() {
 /// A store that was killed while it got a copy had blocks that were newer than its log, and did not open.
 #[test]
 fn a_store_that_is_killed_within_a_copy_opens() {
-    let (mut c, mut client) = attached(3);
-    even(&mut c);
-    let behind = (c.leader().unwrap() + 1) % 3;
-    c.kill(behind);
-    write_much(&mut c, &mut client, 1);
+    let (mut c, _, _, behind) = one_left_behind(3);
     c.start(behind);
     let is_newer = |c: &mut Cluster| {
         let process = c.up[behind].as_ref().unwrap();
@@ -252,12 +249,7 @@ fn a_store_that_is_killed_within_a_copy_opens() {
 /// the follower was out.
 #[test]
 fn entries_that_a_copy_stands_for_may_become_committed_as_it_ends() {
-    let (mut c, mut client) = attached(3);
-    even(&mut c);
-    let leader = c.leader().unwrap();
-    let behind = (leader + 1) % 3;
-    c.kill(behind);
-    write_much(&mut c, &mut client, 1);
+    let (mut c, _, leader, behind) = one_left_behind(3);
     c.start(behind);
     let node = |c: &mut Cluster| {
         let node = c.core(behind).member(GROUP).unwrap().node();
