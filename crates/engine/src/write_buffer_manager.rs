@@ -8,7 +8,7 @@
 //! With a cache, what is counted is charged against the cache's capacity, in steps.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use base::clock::{self, Clock};
@@ -41,12 +41,24 @@ pub struct WriteBufferManager {
     used: AtomicUsize,
     active: AtomicUsize,
     cache: Option<Mutex<Charge>>,
-    /// Threads that wait for memory.
-    waiting: Mutex<usize>,
+    sealed: Mutex<Sealed>,
     /// Flushes under way.
     flushing: AtomicUsize,
     freed: Condvar,
     slabs: Slabs,
+}
+
+/// Memory of memtables that are not active any more, and who waits for it.
+#[derive(Default)]
+struct Sealed {
+    bytes: usize,
+    /// How much of it is not waited for any more: a reader holds it, or its flush does not end.
+    given_up: usize,
+    /// How many memtables were sealed so far, and how many of them were when memory was given up last.
+    number: u64,
+    given_up_to: u64,
+    /// Threads that wait.
+    waiting: usize,
 }
 
 /// What the cache is charged.
@@ -69,7 +81,7 @@ impl WriteBufferManager {
             used: AtomicUsize::new(0),
             active: AtomicUsize::new(0),
             cache: cache.map(|c| Mutex::new(charge(c))),
-            waiting: Mutex::new(0),
+            sealed: Mutex::default(),
             flushing: AtomicUsize::new(0),
             freed: Condvar::new(),
             slabs: Slabs::default(),
@@ -144,18 +156,42 @@ impl WriteBufferManager {
         self.adjust_charge();
     }
 
-    /// A memtable with so much memory is not active any more.
-    pub(crate) fn schedule_free(&self, bytes: usize) {
+    /// A memtable with so much memory is not active any more. Returns the number that it is freed by.
+    pub(crate) fn schedule_free(&self, bytes: usize) -> u64 {
         let before = self.active.fetch_sub(bytes, Ordering::Relaxed);
         base::invariant!(before >= bytes, "{bytes} bytes are sealed, of {before}");
+        let mut sealed = self.lock_sealed();
+        sealed.bytes += bytes;
+        sealed.number += 1;
+        sealed.number
     }
 
     /// A memtable that was not active is gone.
-    pub(crate) fn free(&self, bytes: usize) {
+    pub(crate) fn free(&self, number: u64, bytes: usize) {
         let before = self.used.fetch_sub(bytes, Ordering::Relaxed);
         base::invariant!(before >= bytes, "{bytes} bytes are freed, of {before}");
+        {
+            let mut sealed = self.lock_sealed();
+            sealed.bytes -= bytes;
+            if number <= sealed.given_up_to {
+                sealed.given_up -= bytes;
+            }
+        }
         self.adjust_charge();
         self.tell_waiting();
+    }
+
+    /// Whether memory may still come: there are sealed memtables that are not given up.
+    pub(crate) fn may_come(&self) -> bool {
+        let sealed = self.lock_sealed();
+        sealed.bytes > sealed.given_up
+    }
+
+    /// What is sealed now did not come in time: nobody waits for it any more.
+    pub(crate) fn give_up(&self) {
+        let mut sealed = self.lock_sealed();
+        sealed.given_up = sealed.bytes;
+        sealed.given_up_to = sealed.number;
     }
 
     /// Memory of a memtable that is gone, for the active ones, within the limit.
@@ -184,22 +220,22 @@ impl WriteBufferManager {
 
     /// Waits until memory may be there, at most so long.
     pub(crate) fn wait(&self, clock: &dyn Clock, at_most: Duration) {
-        let mut waiting = self.lock_waiting();
-        *waiting += 1;
+        let mut sealed = self.lock_sealed();
+        sealed.waiting += 1;
         if self.should_stall() {
-            waiting = clock::wait_timeout(clock, &self.freed, waiting, at_most);
+            sealed = clock::wait_timeout(clock, &self.freed, sealed, at_most);
         }
-        *waiting -= 1;
+        sealed.waiting -= 1;
     }
 
     fn tell_waiting(&self) {
-        if *self.lock_waiting() > 0 {
+        if self.lock_sealed().waiting > 0 {
             self.freed.notify_all();
         }
     }
 
-    fn lock_waiting(&self) -> MutexGuard<'_, usize> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_sealed(&self) -> MutexGuard<'_, Sealed> {
+        self.sealed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn charge(&self) -> Option<MutexGuard<'_, Charge>> {
@@ -260,7 +296,8 @@ impl Drop for FlushInProgress {
 pub(crate) struct Tracker {
     manager: Arc<WriteBufferManager>,
     bytes: AtomicUsize,
-    sealed: AtomicBool,
+    /// The number that it was sealed by.
+    sealed: OnceLock<u64>,
 }
 
 impl Tracker {
@@ -268,7 +305,7 @@ impl Tracker {
         Self {
             manager,
             bytes: AtomicUsize::new(0),
-            sealed: AtomicBool::new(false),
+            sealed: OnceLock::new(),
         }
     }
 
@@ -297,17 +334,23 @@ impl Tracker {
 
     /// The memtable is not active any more.
     pub(crate) fn seal(&self) {
-        if !self.sealed.swap(true, Ordering::AcqRel) {
+        self.number();
+    }
+
+    fn number(&self) -> u64 {
+        let seal = || {
             self.manager
-                .schedule_free(self.bytes.load(Ordering::Relaxed));
-        }
+                .schedule_free(self.bytes.load(Ordering::Relaxed))
+        };
+        *self.sealed.get_or_init(seal)
     }
 }
 
 impl Drop for Tracker {
     fn drop(&mut self) {
-        self.seal();
-        self.manager.free(self.bytes.load(Ordering::Relaxed));
+        let number = self.number();
+        self.manager
+            .free(number, self.bytes.load(Ordering::Relaxed));
     }
 }
 
@@ -359,6 +402,40 @@ mod tests {
         assert_eq!(kept_of_eight(MIB / 2, 0), 4 * MIB);
         assert_eq!(kept_of_eight(0, 0), 0, "nobody writes");
         assert_eq!(kept_of_eight(20 * MIB, 25 * MIB), 4 * MIB);
+    }
+
+    #[test]
+    fn memory_that_does_not_come_is_given_up_once() {
+        let m = Arc::new(WriteBufferManager::new(100, None, true));
+        let sealed = |bytes| {
+            let tracker = Tracker::new(Arc::clone(&m));
+            tracker.reserve(bytes);
+            tracker.seal();
+            tracker
+        };
+        let active = Tracker::new(Arc::clone(&m));
+        active.reserve(50);
+        assert!(!m.may_come(), "what is active does not come by itself");
+        let held = sealed(40);
+        assert!(m.may_come());
+        m.give_up();
+        assert!(!m.may_come());
+        let (next, last) = (sealed(30), sealed(10));
+        assert!(m.may_come(), "for the new ones it is waited");
+        drop(held);
+        assert!(
+            m.may_come(),
+            "what was given up is gone, and they are there"
+        );
+        drop(next);
+        assert!(m.may_come());
+        m.give_up();
+        drop(last);
+        assert_eq!((m.memory_usage(), m.may_come()), (50, false));
+        drop(sealed(20));
+        let again = sealed(5);
+        assert!(m.may_come());
+        drop((again, active));
     }
 
     #[test]

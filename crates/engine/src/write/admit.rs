@@ -27,6 +27,7 @@ use crate::events::Event;
 use crate::family::{Family, FamilySet};
 use crate::listener::{FlushReason, WriteStallCause, WriteStallCondition, WriteStallInfo};
 use crate::shared::Shared;
+use crate::write_buffer_manager::WriteBufferManager;
 
 /// A flag that the write path checks once per group.
 #[derive(Default)]
@@ -395,11 +396,9 @@ fn written(families: &FamilySet) -> u64 {
 }
 
 /// Waits while the memtables of all databases that share the write-buffer manager are too large, and some of
-/// that is being flushed. Memory that a reader holds, this thread's iterator maybe, or a database to which
-/// nobody writes, is not waited for.
+/// that may become free.
 fn wait_for_memory(db: &Shared) -> Result<()> {
     const LOOK: Duration = Duration::from_millis(10);
-    const FOR_OTHERS_NANOS: u64 = 1_000_000_000;
     let memory = db.write_buffers();
     if !memory.should_stall() {
         return Ok(());
@@ -413,16 +412,14 @@ fn wait_for_memory(db: &Shared) -> Result<()> {
     ));
     let clock = &db.env().clock;
     let start = clock.monotonic_nanos();
+    let mut hope = Hope::default();
     while memory.should_stall() {
         db.check_writable()?;
         db.check_background()?;
         // What this database holds must go to tables: other databases see to theirs.
         look_closer(db)?;
-        if !is_flushing(db) {
-            let waited = clock.monotonic_nanos().saturating_sub(start);
-            if !memory.is_flushing() || waited >= FOR_OTHERS_NANOS {
-                break;
-            }
+        if !is_flushing(db) && !hope.is_left(memory, clock.monotonic_nanos()) {
+            break;
         }
         // Whoever hears of it may be who makes room.
         db.leave_letters();
@@ -430,6 +427,39 @@ fn wait_for_memory(db: &Shared) -> Result<()> {
     }
     stalled(db, clock.monotonic_nanos().saturating_sub(start) / 1000);
     Ok(())
+}
+
+/// How long a writer waits for memory that its own database does not flush.
+#[derive(Default)]
+struct Hope {
+    since: Option<u64>,
+    still_since: Option<u64>,
+}
+
+impl Hope {
+    /// For other databases' flushes, which may fail and begin again.
+    const OTHERS_NANOS: u64 = 1_000_000_000;
+    /// While there is none: one may be about to begin, and most of those who still read what was flushed
+    /// take less. An iterator takes longer, and may be this thread's.
+    const STILL_NANOS: u64 = 100_000_000;
+
+    /// Whether to go on waiting. What did not come by then is not waited for again.
+    fn is_left(&mut self, memory: &WriteBufferManager, now: u64) -> bool {
+        if !memory.may_come() {
+            return false;
+        }
+        let past = |since: &mut Option<u64>| now.saturating_sub(*since.get_or_insert(now));
+        let mut left = past(&mut self.since) < Self::OTHERS_NANOS;
+        if memory.is_flushing() {
+            self.still_since = None;
+        } else {
+            left &= past(&mut self.still_since) < Self::STILL_NANOS;
+        }
+        if !left {
+            memory.give_up();
+        }
+        left
+    }
 }
 
 /// Whether memtables of this database are being written to tables, or about to be.
@@ -603,4 +633,48 @@ pub(crate) fn give_way(db: &Shared, plan: &Plan, bytes: usize) -> Result<()> {
     let time = Duration::from_micros(micros.clamp(1, 1_000_000));
     hold_back(db, time, Ticker::StallMicros);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::write_buffer_manager::Tracker;
+
+    const MS: u64 = 1_000_000;
+
+    fn sealed(m: &Arc<WriteBufferManager>) -> Tracker {
+        let tracker = Tracker::new(Arc::clone(m));
+        tracker.reserve(10);
+        tracker.seal();
+        tracker
+    }
+
+    /// A thread that had been put to sleep in the middle of a read held a memtable behind its flush: writers
+    /// went beyond the limit at once, by hundreds of kilobytes.
+    #[test]
+    fn who_reads_what_was_flushed_has_a_moment_to_leave_it() {
+        let m = Arc::new(WriteBufferManager::new(10, None, true));
+        let mut hope = Hope::default();
+        assert!(!hope.is_left(&m, 0), "nothing is sealed");
+        let _held = sealed(&m);
+        assert!(hope.is_left(&m, MS) && hope.is_left(&m, 100 * MS));
+        assert!(!hope.is_left(&m, 101 * MS));
+        assert!(!Hope::default().is_left(&m, 102 * MS), "not once more");
+        let _next = sealed(&m);
+        assert!(Hope::default().is_left(&m, 103 * MS), "it may come");
+    }
+
+    #[test]
+    fn flushes_of_others_that_fail_and_begin_again_are_waited_for_a_second() {
+        let m = Arc::new(WriteBufferManager::new(10, None, true));
+        let _held = sealed(&m);
+        let mut hope = Hope::default();
+        for ms in 0..1000 {
+            let _flushes = (ms % 50 < 40).then(|| m.flush_begins());
+            assert!(hope.is_left(&m, ms * MS), "{ms}");
+        }
+        let _flushes = m.flush_begins();
+        assert!(!hope.is_left(&m, 1000 * MS));
+        assert!(!Hope::default().is_left(&m, 1000 * MS), "not once more");
+    }
 }
