@@ -61,9 +61,13 @@ pub enum CopyStep {
     Ready {
         /// What it has: changes up to there are left out.
         from: Index,
+        /// Which time it takes a copy. What it took before that is gone.
+        attempt: u64,
     },
     /// Blocks; the bytes of those that have some are the message's payload.
     Blocks {
+        /// Of [`CopyStep::Ready`].
+        attempt: u64,
         /// Counts these steps.
         number: u64,
         /// Which blocks.
@@ -77,9 +81,17 @@ pub enum CopyStep {
         number: u64,
     },
     /// There are no more. The payload is the group's state.
-    End,
+    End {
+        /// Of [`CopyStep::Ready`].
+        attempt: u64,
+    },
     /// The follower has a checkpoint there.
     Done,
+    /// The follower does not take it any more, or anew: it lacks what it took.
+    Gone {
+        /// Of the step that it refuses.
+        attempt: u64,
+    },
 }
 
 /// What a message says.

@@ -114,7 +114,7 @@ pub struct Member {
     /// Counts the notes of copies.
     notes: u64,
     /// Who is to be told that a copy may come.
-    answers: Vec<(u64, Copy)>,
+    answers: Vec<(u64, Copy, u64)>,
     copies_begun: u64,
     copies_done: u64,
     copied_bytes: u64,

@@ -397,7 +397,12 @@ impl Dirty {
         if self.slot.is_none() {
             return false;
         }
-        self.applied = through.max(self.applied);
+        base::invariant!(
+            self.applied <= through,
+            "a copy up to {through:?} ends where {:?} is applied",
+            self.applied
+        );
+        self.applied = through;
         self.round = None;
         self.is_copying = false;
         true

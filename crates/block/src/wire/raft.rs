@@ -16,9 +16,9 @@
 //!     9 leader now          nothing
 //!    11 ask, 12 have        8 tree  8 layer  4 chunk  4 block  4 crc  4 bytes of the payload
 //!    10 copy                8 through  8 its term  4 step  4 bytes of the payload, then
-//!                             step 1 offer, 5 end, 6 done: nothing; 2 ready: 8 from; 4 taken: 8 number
-//!                             step 3 blocks: 8 number  8 tree  8 layer  4 chunk  4 first block  4 blocks, then of
-//!                             each block 1 is there  3 zero  4 crc
+//!                             step 1 offer, 6 done: nothing; 2 ready: 8 from  8 attempt; 4 taken: 8 number
+//!                             5 end, 7 gone: 8 attempt; 3 blocks: 8 attempt  8 number  8 tree  8 layer  4 chunk
+//!                             4 first block  4 blocks, then of each block 1 is there  3 zero  4 crc
 //! ```
 //!
 //! The messages of one turn to one peer share frames, a frame for each lane: signs of life and elections have
@@ -221,14 +221,22 @@ impl Gather {
         put_u32(&mut fields, step_code(step));
         put_u32(&mut fields, payload_bytes as u32);
         match step {
-            CopyStep::Offer | CopyStep::End | CopyStep::Done => {}
-            CopyStep::Ready { from } => put_u64(&mut fields, from.0),
+            CopyStep::Offer | CopyStep::Done => {}
+            CopyStep::End { attempt } | CopyStep::Gone { attempt } => {
+                put_u64(&mut fields, *attempt);
+            }
+            CopyStep::Ready { from, attempt } => {
+                put_u64(&mut fields, from.0);
+                put_u64(&mut fields, *attempt);
+            }
             CopyStep::Taken { number } => put_u64(&mut fields, *number),
             CopyStep::Blocks {
+                attempt,
                 number,
                 range,
                 crcs,
             } => {
+                put_u64(&mut fields, *attempt);
                 put_u64(&mut fields, *number);
                 put_u64(&mut fields, range.tree.0);
                 put_u64(&mut fields, range.layer.0);
@@ -481,8 +489,9 @@ fn step_code(step: &CopyStep) -> u32 {
         CopyStep::Ready { .. } => 2,
         CopyStep::Blocks { .. } => 3,
         CopyStep::Taken { .. } => 4,
-        CopyStep::End => 5,
+        CopyStep::End { .. } => 5,
         CopyStep::Done => 6,
+        CopyStep::Gone { .. } => 7,
     }
 }
 
@@ -497,9 +506,10 @@ fn read_copy(d: &mut Decoder<'_>, payload: &mut Bytes) -> Option<(Body, Bytes)> 
         1 => CopyStep::Offer,
         2 => CopyStep::Ready {
             from: Index(d.u64()?),
+            attempt: d.u64()?,
         },
         3 => {
-            let number = d.u64()?;
+            let (attempt, number) = (d.u64()?, d.u64()?);
             let (tree, layer) = (Tree(d.u64()?), Layer(d.u64()?));
             let (chunk, first) = (Chunk(d.u32()?), Block(d.u32()?));
             let blocks = u16::try_from(d.u32()?).ok()?;
@@ -517,14 +527,16 @@ fn read_copy(d: &mut Decoder<'_>, payload: &mut Bytes) -> Option<(Body, Bytes)> 
                 crcs.push(possible.then(|| (is_there == 1).then_some(crc))?);
             }
             CopyStep::Blocks {
+                attempt,
                 number,
                 range,
                 crcs,
             }
         }
         4 => CopyStep::Taken { number: d.u64()? },
-        5 => CopyStep::End,
+        5 => CopyStep::End { attempt: d.u64()? },
         6 => CopyStep::Done,
+        7 => CopyStep::Gone { attempt: d.u64()? },
         _ => return None,
     };
     Some((Body::Copy { copy, step }, bytes))

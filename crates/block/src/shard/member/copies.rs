@@ -3,7 +3,7 @@
 //! ```text
 //!   leader, at I               follower, at its checkpoint S
 //!     Offer ──────────────────> notes I in its log, forgets what is dirty
-//!           <────────────────── Ready: S
+//!           <────────────────── Ready: S, the attempt
 //!     Blocks ─────────────────> dirty blocks, written back when there are many
 //!           <────────────────── Taken            a few are on their way at once
 //!     End, the state at I ────> written back: ticket, checkpoint at I
@@ -17,6 +17,9 @@
 //! new, which the log or the next copy covers; the note says up to where such blocks may be.
 //!
 //! Each step is said again until it is answered. Regions of 64 KiB that have not changed since S are left out.
+//!
+//! A follower that begins anew has lost the blocks that it had taken. Each time has its number, which the steps bear:
+//! those of another time are answered by Gone, and the leader begins another copy.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -57,8 +60,8 @@ const WRITTEN_BACK_BYTES: u64 = 8 << 20;
 pub(super) struct Giving {
     copy: Copy,
     state: Bytes,
-    /// The follower's checkpoint, once it is ready.
-    from: Option<Index>,
+    /// The follower's checkpoint, once it is ready, and its attempt.
+    from: Option<(Index, u64)>,
     chunks: VecDeque<ChunkKey>,
     ranges: VecDeque<Range>,
     next: u64,
@@ -74,6 +77,8 @@ pub(super) struct Giving {
 pub(super) struct Taking {
     leader: u64,
     copy: Copy,
+    /// No other has this number, of this process or another. 0: it has not begun.
+    attempt: u64,
     stage: Stage,
 }
 
@@ -91,6 +96,12 @@ enum Stage {
     Durable,
     /// The log reaches this follower after all, or another leads: it goes on at its checkpoint.
     Off,
+}
+
+impl Taking {
+    fn is_off(&self) -> bool {
+        self.stage == Stage::Off
+    }
 }
 
 impl Giving {
@@ -160,13 +171,16 @@ impl Member {
         }
         let from = message.from;
         match step {
-            CopyStep::Offer | CopyStep::Blocks { .. } | CopyStep::End => {
+            CopyStep::Offer | CopyStep::Blocks { .. } | CopyStep::End { .. } => {
                 if self.node.leader() == Some(from) && self.node.role() == Role::Follower {
                     let payload = payloads.into_iter().next().unwrap_or_default();
                     self.take_step(from, copy, step, payload, out)?;
                 }
             }
-            CopyStep::Ready { .. } | CopyStep::Taken { .. } | CopyStep::Done => {
+            CopyStep::Ready { .. }
+            | CopyStep::Taken { .. }
+            | CopyStep::Done
+            | CopyStep::Gone { .. } => {
                 self.give_step(from, copy, &step, data, out);
             }
         }
@@ -186,12 +200,23 @@ impl Member {
         };
         giving.silent = 0;
         match *step {
-            CopyStep::Ready { from } if giving.from.is_none() => {
-                giving.from = Some(from);
+            CopyStep::Ready { from, attempt } if giving.from.is_none() => {
+                giving.from = Some((from, attempt));
                 let chunks = data.chunks_of(self.group).into_iter();
                 let chunks: BTreeSet<ChunkKey> =
                     chunks.chain(self.replica.dirty_chunks()).collect();
                 giving.chunks = chunks.into_iter().collect();
+            }
+            CopyStep::Ready { attempt, .. } => {
+                // What it had taken is gone.
+                if giving.from.is_some_and(|(_, a)| a != attempt) {
+                    return self.give_up(to);
+                }
+            }
+            CopyStep::Gone { attempt } => {
+                if giving.from.is_some_and(|(_, a)| a == attempt) {
+                    return self.give_up(to);
+                }
             }
             CopyStep::Taken { number } => drop(giving.open.remove(&number)),
             CopyStep::Done => {
@@ -205,11 +230,17 @@ impl Member {
         self.give_more(to, data, out);
     }
 
+    /// The copy is not made; Raft may ask for another.
+    fn give_up(&mut self, to: u64) {
+        self.giving.remove(&to);
+        self.node.copied(to, false);
+    }
+
     /// Reads the next blocks, as many as may be on their way, or says that there are no more.
     fn give_more(&mut self, to: u64, data: &Reader, out: &mut VecDeque<Command>) {
         let group = self.group;
         while let Some(giving) = self.giving.get_mut(&to)
-            && let Some(from) = giving.from
+            && let Some((from, attempt)) = giving.from
         {
             if giving.open.len() >= PIECES_MAX {
                 return;
@@ -225,7 +256,7 @@ impl Member {
                 if giving.open.is_empty() {
                     (giving.said, giving.silent) = (0, 0);
                     let (copy, state) = (giving.copy, giving.state.clone());
-                    self.say(to, copy, CopyStep::End, vec![state], out);
+                    self.say(to, copy, CopyStep::End { attempt }, vec![state], out);
                 }
                 return;
             };
@@ -247,6 +278,7 @@ impl Member {
             return;
         };
         // An earlier copy may have had a step of this number.
+        let attempt = giving.from.map_or(0, |(_, attempt)| attempt);
         let open = giving.open.get_mut(&number);
         let Some((_, since)) = open.filter(|(r, _)| *r == range) else {
             return;
@@ -267,6 +299,7 @@ impl Member {
             return;
         };
         let step = CopyStep::Blocks {
+            attempt,
             number,
             range,
             crcs: blocks.iter().map(|b| b.as_deref().map(crc32c)).collect(),
@@ -293,8 +326,7 @@ impl Member {
             giving.silent += 1;
             giving.said += 1;
             if giving.silent > GIVE_UP_TICKS {
-                self.giving.remove(&to);
-                self.node.copied(to, false);
+                self.give_up(to);
                 continue;
             }
             let mut again = Vec::new();
@@ -307,8 +339,8 @@ impl Member {
                 }
             }
             let says = giving.said > AGAIN_TICKS;
-            let (copy, is_ready) = (giving.copy, giving.from.is_some());
-            let is_over = is_ready && !giving.has_more() && giving.open.is_empty();
+            let (copy, from) = (giving.copy, giving.from);
+            let is_over = !giving.has_more() && giving.open.is_empty();
             if says {
                 giving.said = 0;
             }
@@ -316,10 +348,12 @@ impl Member {
             for (number, range) in again {
                 self.read_for(Purpose::Copy { to, number }, range, data, out);
             }
-            if says && !is_ready {
-                self.say(to, copy, CopyStep::Offer, vec![], out);
-            } else if says && is_over {
-                self.say(to, copy, CopyStep::End, vec![state], out);
+            match from {
+                None if says => self.say(to, copy, CopyStep::Offer, vec![], out),
+                Some((_, attempt)) if says && is_over => {
+                    self.say(to, copy, CopyStep::End { attempt }, vec![state], out);
+                }
+                _ => {}
             }
         }
     }
@@ -337,19 +371,26 @@ impl Member {
         payload: Bytes,
         out: &mut VecDeque<Command>,
     ) -> Result<()> {
-        if step == CopyStep::Offer {
+        let (CopyStep::Blocks { attempt, .. } | CopyStep::End { attempt }) = step else {
             self.offered(leader, copy, out);
             return Ok(());
-        }
+        };
         let dirty = self.replica.dirty_bytes();
-        let Some(taking) = self.taking.as_mut().filter(|t| t.copy == copy) else {
+        let is_this = |t: &&mut Taking| {
+            (t.leader, t.copy, t.attempt) == (leader, copy, attempt) && !t.is_off()
+        };
+        let Some(taking) = self.taking.as_mut().filter(is_this) else {
             // It has been durable for long, and the answer was lost.
-            if step == CopyStep::End && self.replica.synced() >= copy.through {
-                self.say(leader, copy, CopyStep::Done, vec![], out);
-            }
+            let is_done = self.replica.synced() >= copy.through;
+            let step = if is_done {
+                CopyStep::Done
+            } else {
+                CopyStep::Gone { attempt }
+            };
+            self.say(leader, copy, step, vec![], out);
             return Ok(());
         };
-        if taking.stage != Stage::Open || taking.leader != leader {
+        if taking.stage != Stage::Open {
             return Ok(());
         }
         match step {
@@ -357,6 +398,7 @@ impl Member {
                 number,
                 range,
                 crcs,
+                ..
             } => {
                 if dirty >= TAKEN_BYTES_MAX {
                     return Ok(());
@@ -366,7 +408,7 @@ impl Member {
                 self.has_applied = true;
                 self.say(leader, copy, CopyStep::Taken { number }, vec![], out);
             }
-            CopyStep::End => {
+            CopyStep::End { .. } => {
                 crate::group::apply::check_state(&payload)?;
                 taking.stage = Stage::Ended(payload);
             }
@@ -381,8 +423,7 @@ impl Member {
             && taking.leader == leader
         {
             if taking.stage == Stage::Open {
-                let from = self.replica.synced();
-                self.say(leader, copy, CopyStep::Ready { from }, vec![], out);
+                self.say(leader, copy, self.is_ready(taking.attempt), vec![], out);
             }
             return;
         }
@@ -399,9 +440,15 @@ impl Member {
             self.taking = Some(Taking {
                 leader,
                 copy,
+                attempt: 0,
                 stage,
             });
         }
+    }
+
+    fn is_ready(&self, attempt: u64) -> CopyStep {
+        let from = self.replica.synced();
+        CopyStep::Ready { from, attempt }
     }
 
     /// The note of a copy is durable.
@@ -410,8 +457,8 @@ impl Member {
             && taking.stage == (Stage::Offered { note: Some(number) })
         {
             taking.stage = Stage::Open;
-            let (leader, copy) = (taking.leader, taking.copy);
-            self.answers.push((leader, copy));
+            self.answers
+                .push((taking.leader, taking.copy, taking.attempt));
         }
     }
 
@@ -441,9 +488,8 @@ impl Member {
         data: &Reader,
         out: &mut VecDeque<Command>,
     ) -> Result<Option<(u64, Item)>> {
-        for (leader, copy) in std::mem::take(&mut self.answers) {
-            let from = self.replica.synced();
-            self.say(leader, copy, CopyStep::Ready { from }, vec![], out);
+        for (leader, copy, attempt) in std::mem::take(&mut self.answers) {
+            self.say(leader, copy, self.is_ready(attempt), vec![], out);
         }
         let Some(taking) = &mut self.taking else {
             return Ok(None);
@@ -466,6 +512,8 @@ impl Member {
                 }
                 self.notes += 1;
                 let number = NOTE | self.notes;
+                // The log begins a new file when it is opened.
+                taking.attempt = (log.file_number() << 32) | self.notes;
                 taking.stage = Stage::Offered { note: Some(number) };
                 self.has_applied = false;
                 return Ok(Some((number, note(self.group, copy))));

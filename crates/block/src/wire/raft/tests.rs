@@ -85,7 +85,9 @@ fn steps_of_copies_are_read_as_they_were_said() {
         first: Block(10),
         blocks: 3,
     };
+    let attempt = 1 << 40;
     let blocks = CopyStep::Blocks {
+        attempt,
         number: 77,
         range,
         crcs: vec![Some(5), None, Some(0)],
@@ -96,11 +98,21 @@ fn steps_of_copies_are_read_as_they_were_said() {
     };
     let steps = [
         (CopyStep::Offer, vec![]),
-        (CopyStep::Ready { from: Index(99) }, vec![]),
+        (
+            CopyStep::Ready {
+                from: Index(99),
+                attempt,
+            },
+            vec![],
+        ),
         (blocks, vec![Bytes::from(vec![1; 8192])]),
         (CopyStep::Taken { number: 77 }, vec![]),
-        (CopyStep::End, vec![Bytes::from_static(b"state")]),
+        (
+            CopyStep::End { attempt },
+            vec![Bytes::from_static(b"state")],
+        ),
         (CopyStep::Done, vec![]),
+        (CopyStep::Gone { attempt }, vec![]),
     ];
     let mut gather = Gather::new(Lane::Repair);
     let mut out = Vec::new();

@@ -3,7 +3,7 @@
 use super::limits::{attached, settle, span, write};
 use super::*;
 use crate::group::apply::Found;
-use crate::group::message::{Body, CopyStep};
+use crate::group::message::{Body, Copy, CopyStep, Message};
 use crate::ids::Index;
 use crate::store::data::Held;
 use crate::store::dirty::{Content, Key};
@@ -286,12 +286,156 @@ fn entries_that_a_copy_stands_for_may_become_committed_as_it_ends() {
             round: 0,
         },
     };
-    let says = Event::Message {
+    c.event(behind, says(message));
+    even(&mut c);
+    same_blocks(&mut c);
+}
+
+/// A step of a copy that is on its way to a store.
+fn on_its_way(c: &Cluster, n: usize, which: fn(&CopyStep) -> bool) -> Option<Message> {
+    c.wire.iter().find_map(|(to, event)| match event {
+        Event::Message { message, .. } if *to == n => match &message.body {
+            Body::Copy { step, .. } if which(step) => Some(message.clone()),
+            _ => None,
+        },
+        _ => None,
+    })
+}
+
+fn lose(c: &mut Cluster, n: usize, which: fn(&CopyStep) -> bool) {
+    c.wire.retain(|(to, event)| match event {
+        Event::Message { message, .. } if *to == n => match &message.body {
+            Body::Copy { step, .. } => !which(step),
+            _ => true,
+        },
+        _ => true,
+    });
+}
+
+fn is_more(step: &CopyStep) -> bool {
+    matches!(step, CopyStep::Blocks { .. } | CopyStep::End { .. })
+}
+
+fn is_ready(step: &CopyStep) -> bool {
+    matches!(step, CopyStep::Ready { .. })
+}
+
+fn says(message: Message) -> Event {
+    Event::Message {
         group: GROUP,
         message,
         payloads: vec![],
+    }
+}
+
+/// An offer that came late made a follower begin a copy anew that it had broken off. The leader sent the rest, so
+/// that it lacked the blocks that it had taken the first time.
+#[test]
+fn a_copy_that_is_taken_anew_lacks_nothing() {
+    let (mut c, _, leader, behind) = one_left_behind(3);
+    // What it takes stays in memory.
+    c.policy.checkpoint_bytes = 64 << 20;
+    c.policy.checkpoint_interval = Duration::from_secs(1000);
+    c.start(behind);
+    let member = |c: &mut Cluster| {
+        let member = c.core(behind).member(GROUP).unwrap();
+        (member.is_taking(), member.replica().dirty_bytes())
     };
-    c.event(behind, says);
+    let is_taken: fn(&CopyStep) -> bool = |step| matches!(step, CopyStep::Taken { .. });
+    let mut late = None;
+    while on_its_way(&c, leader, is_taken).is_none() {
+        late = late.or_else(|| on_its_way(&c, behind, |step| *step == CopyStep::Offer));
+        c.turn();
+    }
+    let late = late.unwrap();
+    // The leader hears what was taken; then the log reaches the follower after all, as it seems.
+    while on_its_way(&c, leader, is_taken).is_some() {
+        lose(&mut c, behind, is_more);
+        c.turn();
+    }
+    let (is_taking, dirty) = member(&mut c);
+    assert!(is_taking && dirty > 0, "{is_taking} {dirty}");
+    let (index, log_term) = (Index(1), late.term);
+    let append = Body::Append {
+        index,
+        log_term,
+        commit: index,
+        entries: vec![],
+    };
+    let append = Message {
+        body: append,
+        ..late.clone()
+    };
+    c.event(behind, says(append));
+    while member(&mut c).0 {
+        c.turn();
+        lose(&mut c, behind, is_more);
+    }
+    // It begins anew, and the leader does not hear of it.
+    lose(&mut c, behind, |step| *step == CopyStep::Offer);
+    while on_its_way(&c, leader, is_ready).is_none() {
+        if !member(&mut c).0 {
+            c.event(behind, says(late.clone()));
+        }
+        c.turn();
+        lose(&mut c, behind, is_more);
+    }
+    lose(&mut c, leader, is_ready);
+    let before = c.now;
+    even(&mut c);
+    same_blocks(&mut c);
+    // Nor is it waited for until the leader loses patience.
+    assert!(
+        c.now - before < Duration::from_secs(8),
+        "{:?}",
+        c.now - before
+    );
+}
+
+/// A copy was offered while a follower had something to write back, and began when its checkpoint was behind the
+/// copy's end: it took the copy's older state of the group under the newer number.
+#[test]
+fn a_copy_of_less_than_is_written_back_is_not_taken() {
+    let (mut c, mut client) = attached(3);
+    even(&mut c);
+    (0..3).for_each(|n| settle(&mut c, n));
+    let leader = c.leader().unwrap();
+    let follower = (leader + 1) % 3;
+    let synced = |c: &mut Cluster| {
+        let replica = c.core(follower).member(GROUP).unwrap().replica();
+        (replica.synced(), replica.applied())
+    };
+    let at = synced(&mut c).0;
+    client.change(&mut c, false);
+    client.change(&mut c, false);
+    even(&mut c);
+    let (synced_then, through) = synced(&mut c);
+    assert!(synced_then <= at && at < through);
+    // One that ends before what is applied and not written back.
+    let term = c.core(leader).member(GROUP).unwrap().node().term();
+    let copy = Copy {
+        through: Index(through.0 - 1),
+        term,
+    };
+    let body = Body::Copy {
+        copy,
+        step: CopyStep::Offer,
+    };
+    let offer = Message {
+        from: leader as u64 + 1,
+        to: follower as u64 + 1,
+        term,
+        body,
+    };
+    c.event(follower, says(offer));
+    let is_taking = |c: &mut Cluster| c.core(follower).member(GROUP).unwrap().is_taking();
+    assert!(is_taking(&mut c));
+    while is_taking(&mut c) {
+        c.turn();
+        assert!(on_its_way(&c, leader, is_ready).is_none());
+    }
+    assert!(synced(&mut c).0 >= through);
+    client.change(&mut c, false);
     even(&mut c);
     same_blocks(&mut c);
 }
