@@ -199,6 +199,7 @@ impl Member {
             return;
         };
         giving.silent = 0;
+        let known = giving.from.map(|(_, attempt)| attempt);
         match *step {
             CopyStep::Ready { from, attempt } if giving.from.is_none() => {
                 giving.from = Some((from, attempt));
@@ -207,17 +208,9 @@ impl Member {
                     chunks.chain(self.replica.dirty_chunks()).collect();
                 giving.chunks = chunks.into_iter().collect();
             }
-            CopyStep::Ready { attempt, .. } => {
-                // What it had taken is gone.
-                if giving.from.is_some_and(|(_, a)| a != attempt) {
-                    return self.give_up(to);
-                }
-            }
-            CopyStep::Gone { attempt } => {
-                if giving.from.is_some_and(|(_, a)| a == attempt) {
-                    return self.give_up(to);
-                }
-            }
+            // What it had taken is gone.
+            CopyStep::Ready { attempt, .. } if known != Some(attempt) => return self.give_up(to),
+            CopyStep::Gone { attempt } if known == Some(attempt) => return self.give_up(to),
             CopyStep::Taken { number } => drop(giving.open.remove(&number)),
             CopyStep::Done => {
                 self.giving.remove(&to);
