@@ -103,6 +103,9 @@ struct Options {
     /// What is measured, of what the task has [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     targets: Vec<Kind>,
+    /// Only jobs with so many requests on the way [default: all]
+    #[arg(long, value_delimiter = ',')]
+    depths: Vec<u32>,
     /// Size of each loop device [default: what the volumes need]
     #[arg(long, value_parser = clap::value_parser!(u64).range(384..))]
     image_mib: Option<u64>,
@@ -223,6 +226,7 @@ fn guarded(task: Task, options: &Options) -> Result<(), Stop> {
             [] => Kind::ALL.to_vec(),
             chosen => chosen.to_vec(),
         },
+        depths: options.depths.clone(),
         image_mib: options
             .image_mib
             .unwrap_or_else(|| image_mib(task, options)),

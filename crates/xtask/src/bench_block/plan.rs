@@ -64,6 +64,18 @@ pub(super) struct Turns {
     pub(super) is_counted: bool,
 }
 
+impl Turns {
+    /// Whether its jobs have one of these depths, or there are none to choose from.
+    pub(super) fn is_of(&self, depths: &[u32]) -> bool {
+        let depth = |work: &Work| match work {
+            Work::Job { job, .. } => Some(job.depth),
+            _ => None,
+        };
+        let mut own = self.works.iter().filter_map(|(work, _)| depth(work));
+        depths.is_empty() || own.any(|d| depths.contains(&d))
+    }
+}
+
 impl Task {
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -176,6 +188,14 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn one_depth_may_be_chosen() {
+        let turns = Task::Modes.turns(Disks::Dir, &Kind::ALL, &SETTINGS);
+        let chosen = |depths: &[u32]| turns.iter().filter(|t| t.is_of(depths)).count();
+        assert_eq!((chosen(&[]), chosen(&[1]), chosen(&[1, 128])), (2, 1, 2));
+        assert_eq!(chosen(&[7]), 0);
     }
 
     #[test]

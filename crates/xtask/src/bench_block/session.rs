@@ -41,6 +41,8 @@ pub(super) struct Session<'a> {
     pub(super) task: Task,
     pub(super) disks: Vec<Disks>,
     pub(super) targets: Vec<Kind>,
+    /// Depths of the jobs that are done; none: all.
+    pub(super) depths: Vec<u32>,
     pub(super) image_mib: u64,
     /// The folder that is this command's: disks and what stands beside them.
     pub(super) dir: &'a Path,
@@ -100,7 +102,8 @@ impl Session<'_> {
             targets.extend(self.target(kind, place, &beside, report)?);
         }
         let kinds: Vec<Kind> = targets.iter().map(|t| t.kind).collect();
-        let turns = self.task.turns(place.disks, &kinds, &settings);
+        let mut turns = self.task.turns(place.disks, &kinds, &settings);
+        turns.retain(|t| t.is_of(&self.depths));
         let runs: usize = turns.iter().map(|t| t.works.len()).sum();
         let runs = runs as u64 * u64::from(settings.pairs);
         let timed = Timed {
