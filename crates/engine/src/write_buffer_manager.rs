@@ -7,6 +7,7 @@
 //! [`WriteBufferManager::should_flush`] and [`WriteBufferManager::should_stall`] are RocksDB's rules.
 //! With a cache, what is counted is charged against the cache's capacity, in steps.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -48,15 +49,14 @@ pub struct WriteBufferManager {
     slabs: Slabs,
 }
 
-/// Memory of memtables that are not active any more, and who waits for it.
+/// Memtables that are not active any more, and who waits for their memory.
 #[derive(Default)]
 struct Sealed {
-    bytes: usize,
-    /// How much of it is not waited for any more: a reader holds it, or its flush does not end.
-    given_up: usize,
-    /// How many memtables were sealed so far, and how many of them were when memory was given up last.
+    /// The numbers of those that may become free. Others are not waited for: a reader holds them, their flush
+    /// does not end, or they are kept for transactions.
+    awaited: BTreeSet<u64>,
+    /// How many memtables were sealed so far.
     number: u64,
-    given_up_to: u64,
     /// Threads that wait.
     waiting: usize,
 }
@@ -161,37 +161,35 @@ impl WriteBufferManager {
         let before = self.active.fetch_sub(bytes, Ordering::Relaxed);
         base::invariant!(before >= bytes, "{bytes} bytes are sealed, of {before}");
         let mut sealed = self.lock_sealed();
-        sealed.bytes += bytes;
         sealed.number += 1;
-        sealed.number
+        let number = sealed.number;
+        sealed.awaited.insert(number);
+        number
     }
 
     /// A memtable that was not active is gone.
     pub(crate) fn free(&self, number: u64, bytes: usize) {
         let before = self.used.fetch_sub(bytes, Ordering::Relaxed);
         base::invariant!(before >= bytes, "{bytes} bytes are freed, of {before}");
-        {
-            let mut sealed = self.lock_sealed();
-            sealed.bytes -= bytes;
-            if number <= sealed.given_up_to {
-                sealed.given_up -= bytes;
-            }
-        }
+        self.not_awaited(number);
         self.adjust_charge();
         self.tell_waiting();
     }
 
-    /// Whether memory may still come: there are sealed memtables that are not given up.
-    pub(crate) fn may_come(&self) -> bool {
+    /// The number of the memtable that was sealed last, if some memory may still come.
+    pub(crate) fn awaited(&self) -> Option<u64> {
         let sealed = self.lock_sealed();
-        sealed.bytes > sealed.given_up
+        (!sealed.awaited.is_empty()).then_some(sealed.number)
     }
 
-    /// What is sealed now did not come in time: nobody waits for it any more.
-    pub(crate) fn give_up(&self) {
+    /// Nobody waits any more for what was sealed up to that number and is not free: it did not come in time.
+    pub(crate) fn give_up(&self, through: u64) {
         let mut sealed = self.lock_sealed();
-        sealed.given_up = sealed.bytes;
-        sealed.given_up_to = sealed.number;
+        sealed.awaited = sealed.awaited.split_off(&(through + 1));
+    }
+
+    fn not_awaited(&self, number: u64) {
+        self.lock_sealed().awaited.remove(&number);
     }
 
     /// Memory of a memtable that is gone, for the active ones, within the limit.
@@ -337,6 +335,11 @@ impl Tracker {
         self.number();
     }
 
+    /// The memtable is kept behind its flush: nobody waits for its memory.
+    pub(crate) fn keep(&self) {
+        self.manager.not_awaited(self.number());
+    }
+
     fn number(&self) -> u64 {
         let seal = || {
             self.manager
@@ -407,35 +410,28 @@ mod tests {
     #[test]
     fn memory_that_does_not_come_is_given_up_once() {
         let m = Arc::new(WriteBufferManager::new(100, None, true));
-        let sealed = |bytes| {
+        let sealed = || {
             let tracker = Tracker::new(Arc::clone(&m));
-            tracker.reserve(bytes);
+            tracker.reserve(10);
             tracker.seal();
             tracker
         };
         let active = Tracker::new(Arc::clone(&m));
         active.reserve(50);
-        assert!(!m.may_come(), "what is active does not come by itself");
-        let held = sealed(40);
-        assert!(m.may_come());
-        m.give_up();
-        assert!(!m.may_come());
-        let (next, last) = (sealed(30), sealed(10));
-        assert!(m.may_come(), "for the new ones it is waited");
+        assert_eq!(m.awaited(), None, "what is active does not come by itself");
+        let held = sealed();
+        assert_eq!(m.awaited(), Some(1));
+        let next = sealed();
+        m.give_up(1);
+        assert_eq!(m.awaited(), Some(2), "that one came later");
         drop(held);
-        assert!(
-            m.may_come(),
-            "what was given up is gone, and they are there"
-        );
+        assert_eq!(m.awaited(), Some(2));
+        next.keep();
+        assert_eq!(m.awaited(), None);
         drop(next);
-        assert!(m.may_come());
-        m.give_up();
-        drop(last);
-        assert_eq!((m.memory_usage(), m.may_come()), (50, false));
-        drop(sealed(20));
-        let again = sealed(5);
-        assert!(m.may_come());
-        drop((again, active));
+        drop(sealed());
+        assert_eq!((m.memory_usage(), m.awaited()), (50, None));
+        drop(active);
     }
 
     #[test]

@@ -405,7 +405,7 @@ impl Core {
         mut message: Message,
         mut payloads: Vec<Bytes>,
     ) -> Result<()> {
-        let dirty_max = self.policy.dirty_bytes_max + self.policy.dirty_bytes_max / 4;
+        let dirty_max = self.policy.dirty_bytes_max + self.policy.dirty_bytes_max / 8;
         let is_full = self.is_full() || self.dirty_bytes() >= dirty_max;
         match &mut message.body {
             // Those without payloads have always room; among them is a new leader's, which lets others be committed.

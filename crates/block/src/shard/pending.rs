@@ -10,7 +10,7 @@ use crate::wire::client::Request;
 
 /// The most changes that wait, and their bytes: of the store, and of a group.
 const COUNT_MAX: usize = 8192;
-const BYTES_MAX: u64 = 64 << 20;
+const BYTES_MAX: u64 = 48 << 20;
 const GROUP_COUNT_MAX: usize = 2048;
 const GROUP_BYTES_MAX: u64 = 24 << 20;
 

@@ -170,6 +170,13 @@ impl Arena {
         }
     }
 
+    /// What was sealed is kept: nobody waits for its memory.
+    pub(crate) fn keep(&self) {
+        if let Some(tracker) = &self.tracker {
+            tracker.keep();
+        }
+    }
+
     /// Memory for `n` bytes, aligned to [`ALIGN`]; not initialised.
     #[inline]
     pub(crate) fn alloc(&self, n: usize) -> NonNull<u8> {

@@ -31,6 +31,7 @@ impl History {
             return;
         }
         for m in flushed {
+            m.keep();
             self.kept.push_front(Arc::clone(m));
         }
         let used: usize = living.iter().map(|m| m.memory_usage()).sum();

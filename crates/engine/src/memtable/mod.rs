@@ -212,6 +212,11 @@ impl Memtable {
         self.rep.arena().seal();
     }
 
+    /// It stays in memory behind its flush.
+    fn keep(&self) {
+        self.rep.arena().keep();
+    }
+
     fn is_sealed(&self) -> bool {
         self.next_log_number.load(Ordering::Acquire) != 0
     }

@@ -418,7 +418,9 @@ fn wait_for_memory(db: &Shared) -> Result<()> {
         db.check_background()?;
         // What this database holds must go to tables: other databases see to theirs.
         look_closer(db)?;
-        if !is_flushing(db) && !hope.is_left(memory, clock.monotonic_nanos()) {
+        if is_flushing(db) {
+            hope.still_since = None;
+        } else if !hope.is_left(memory, clock.monotonic_nanos()) {
             break;
         }
         // Whoever hears of it may be who makes room.
@@ -432,7 +434,9 @@ fn wait_for_memory(db: &Shared) -> Result<()> {
 /// How long a writer waits for memory that its own database does not flush.
 #[derive(Default)]
 struct Hope {
-    since: Option<u64>,
+    /// Since when, and which memtable had been sealed last then.
+    since: Option<(u64, u64)>,
+    /// Since when nothing is flushed.
     still_since: Option<u64>,
 }
 
@@ -445,18 +449,19 @@ impl Hope {
 
     /// Whether to go on waiting. What did not come by then is not waited for again.
     fn is_left(&mut self, memory: &WriteBufferManager, now: u64) -> bool {
-        if !memory.may_come() {
+        let Some(sealed) = memory.awaited() else {
             return false;
-        }
-        let past = |since: &mut Option<u64>| now.saturating_sub(*since.get_or_insert(now));
-        let mut left = past(&mut self.since) < Self::OTHERS_NANOS;
+        };
+        let (since, sealed) = *self.since.get_or_insert((now, sealed));
+        let mut left = now.saturating_sub(since) < Self::OTHERS_NANOS;
         if memory.is_flushing() {
             self.still_since = None;
         } else {
-            left &= past(&mut self.still_since) < Self::STILL_NANOS;
+            let still_since = *self.still_since.get_or_insert(now);
+            left &= now.saturating_sub(still_since) < Self::STILL_NANOS;
         }
         if !left {
-            memory.give_up();
+            memory.give_up(sealed);
         }
         left
     }
@@ -660,8 +665,12 @@ mod tests {
         assert!(hope.is_left(&m, MS) && hope.is_left(&m, 100 * MS));
         assert!(!hope.is_left(&m, 101 * MS));
         assert!(!Hope::default().is_left(&m, 102 * MS), "not once more");
-        let _next = sealed(&m);
-        assert!(Hope::default().is_left(&m, 103 * MS), "it may come");
+        let mut hope = Hope::default();
+        let _second = sealed(&m);
+        assert!(hope.is_left(&m, 103 * MS), "it may come");
+        let _third = sealed(&m);
+        assert!(!hope.is_left(&m, 203 * MS));
+        assert!(Hope::default().is_left(&m, 204 * MS), "one came later");
     }
 
     #[test]

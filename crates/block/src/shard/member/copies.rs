@@ -102,6 +102,11 @@ impl Taking {
     fn is_off(&self) -> bool {
         self.stage == Stage::Off
     }
+
+    /// All of it is here, and its checkpoint is on its way to the log or there.
+    fn is_closing(&self) -> bool {
+        matches!(self.stage, Stage::Closing | Stage::Durable)
+    }
 }
 
 impl Giving {
@@ -209,7 +214,7 @@ impl Member {
                 giving.chunks = chunks.into_iter().collect();
             }
             // What it had taken is gone.
-            CopyStep::Ready { attempt, .. } if known != Some(attempt) => return self.give_up(to),
+            CopyStep::Ready { attempt, .. } if Some(attempt) > known => return self.give_up(to),
             CopyStep::Gone { attempt } if known == Some(attempt) => return self.give_up(to),
             CopyStep::Taken { number } => drop(giving.open.remove(&number)),
             CopyStep::Done => {
@@ -372,7 +377,11 @@ impl Member {
         let is_this = |t: &&mut Taking| {
             (t.leader, t.copy, t.attempt) == (leader, copy, attempt) && !t.is_off()
         };
+        let is_closing = self.taking.as_ref().is_some_and(Taking::is_closing);
         let Some(taking) = self.taking.as_mut().filter(is_this) else {
+            if is_closing {
+                return Ok(());
+            }
             // It has been durable for long, and the answer was lost.
             let is_done = self.replica.synced() >= copy.through;
             let step = if is_done {
@@ -420,6 +429,9 @@ impl Member {
             }
             return;
         }
+        if self.taking.as_ref().is_some_and(Taking::is_closing) {
+            return;
+        }
         // Nothing that it lacks.
         if copy.through <= self.replica.synced() {
             return self.say(leader, copy, CopyStep::Done, vec![], out);
@@ -427,16 +439,12 @@ impl Member {
         if !self.node.may_reopen() {
             return;
         }
-        let is_closing = |t: &Taking| matches!(t.stage, Stage::Closing | Stage::Durable);
-        if !self.taking.as_ref().is_some_and(is_closing) {
-            let stage = Stage::Offered { note: None };
-            self.taking = Some(Taking {
-                leader,
-                copy,
-                attempt: 0,
-                stage,
-            });
-        }
+        self.taking = Some(Taking {
+            leader,
+            copy,
+            attempt: 0,
+            stage: Stage::Offered { note: None },
+        });
     }
 
     fn is_ready(&self, attempt: u64) -> CopyStep {
@@ -458,7 +466,7 @@ impl Member {
     /// Another than the copy's leader speaks, or the log reaches this follower: the copy is over.
     pub(super) fn take_no_more(&mut self) {
         if let Some(taking) = &mut self.taking
-            && !matches!(taking.stage, Stage::Closing | Stage::Durable)
+            && !taking.is_closing()
         {
             taking.stage = Stage::Off;
         }

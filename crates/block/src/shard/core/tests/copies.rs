@@ -368,8 +368,8 @@ fn a_copy_that_is_taken_anew_lacks_nothing() {
     };
     c.event(behind, says(append));
     while member(&mut c).0 {
-        c.turn();
         lose(&mut c, behind, is_more);
+        c.turn();
     }
     // It begins anew, and the leader does not hear of it.
     lose(&mut c, behind, |step| *step == CopyStep::Offer);
@@ -377,13 +377,16 @@ fn a_copy_that_is_taken_anew_lacks_nothing() {
         if !member(&mut c).0 {
             c.event(behind, says(late.clone()));
         }
-        c.turn();
         lose(&mut c, behind, is_more);
+        c.turn();
     }
     lose(&mut c, leader, is_ready);
+    let begun = |c: &mut Cluster| c.core(leader).member(GROUP).unwrap().copies().0;
+    assert_eq!(begun(&mut c), 1, "the leader goes on with the first");
     let before = c.now;
     even(&mut c);
     same_blocks(&mut c);
+    assert_eq!(begun(&mut c), 2);
     // Nor is it waited for until the leader loses patience.
     let took = c.now.saturating_sub(before);
     assert!(took < Duration::from_secs(8), "{took:?}");
