@@ -41,7 +41,7 @@ use crate::wire::client::{Request, Response, What};
 /// The most bytes of one batch.
 const BATCH_BYTES_MAX: u64 = 8 << 20;
 /// With so many bytes on their way to the log, it takes nothing more from clients and leaders.
-const HELD_BYTES_MAX: u64 = 32 << 20;
+const HELD_BYTES_MAX: u64 = 24 << 20;
 /// The most writes to their place that wait for others.
 const IN_PLACE_MAX: usize = 4096;
 /// How full the log may be with entries that are kept for followers that lag.
