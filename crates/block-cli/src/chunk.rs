@@ -64,6 +64,7 @@ pub(crate) fn run(args: &cli::Chunk) -> Result<()> {
             peers: cluster.addresses()?,
             groups: cluster.assignments(id)?,
             policy: cluster.policy()?,
+            read_mode: cluster.read_mode()?,
             clock,
             threads: SystemThreads::shared(),
             say: Arc::new(move |text| say(&format!("chunk {id}: {text}"))),

@@ -86,6 +86,10 @@ pub(crate) struct Dev {
     /// time), `snapshot` (nothing; written back rarely and all at once), `odsync` (written in place).
     #[arg(long, value_name = "MODE")]
     pub(crate) apply_sync: Option<String>,
+    /// How a leader knows that it leads when it serves a read: `lease` (as long as clocks run alike), `read_index` (a
+    /// round of heartbeats for each batch of reads, where clocks may stop or go back).
+    #[arg(long, value_name = "MODE")]
+    pub(crate) read_mode: Option<String>,
     /// The port of the NBD server; 0 is any free one.
     #[arg(long, default_value_t = 10809, conflicts_with = "listen")]
     pub(crate) port: u16,

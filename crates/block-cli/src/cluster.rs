@@ -27,6 +27,7 @@
 //! capacity = "20G"             # of each store, for `chunk --make`
 //! log = "1G"
 //! apply_sync = "background"
+//! read_mode = "lease"          # or "read_index", where clocks may stop or go back
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +42,7 @@ use block::group::members::Members;
 use block::ids::{Group, Layer, Tree, Uuid};
 use block::shard::core::Assignment;
 use block::shard::layout::Make;
+use block::shard::time::ReadMode;
 use block::store::data::SLOT_BYTES;
 use block::store::flush::{ApplySync, Policy};
 use serde::{Deserialize, Serialize};
@@ -132,6 +134,7 @@ pub(crate) struct Storage {
     pub(crate) capacity: Size,
     pub(crate) log: Size,
     pub(crate) apply_sync: String,
+    pub(crate) read_mode: String,
     pub(crate) dirty_max: Size,
     pub(crate) checkpoint: Size,
     pub(crate) checkpoint_seconds: u64,
@@ -146,6 +149,7 @@ impl Default for Storage {
             capacity: Size(20 << 30),
             log: Size(1 << 30),
             apply_sync: "background".to_owned(),
+            read_mode: "lease".to_owned(),
             dirty_max: Size(policy.dirty_bytes_max),
             checkpoint: Size(policy.checkpoint_bytes),
             // By the mode.
@@ -212,7 +216,8 @@ impl Cluster {
         }
         self.check_groups(&ids)?;
         self.check_volumes()?;
-        self.policy().map(|_| ())
+        self.policy()?;
+        self.read_mode().map(|_| ())
     }
 
     fn check_groups(&self, stores: &BTreeSet<u64>) -> Result<()> {
@@ -394,6 +399,11 @@ impl Cluster {
         Ok(policy)
     }
 
+    /// How leaders know that they lead when they serve reads. Errors: there is no such mode.
+    pub(crate) fn read_mode(&self) -> Result<ReadMode> {
+        self.storage.read_mode.parse()
+    }
+
     /// What a new store is. Errors: sizes that cannot be.
     pub(crate) fn make(&self, store: Uuid) -> Result<Make> {
         let slots = self.storage.capacity.0 / SLOT_BYTES;
@@ -503,6 +513,11 @@ mod tests {
                 "groups = [1]",
                 "groups = [1]\n[storage]\napply_sync = \"x\"",
                 ["apply_sync", "not x"],
+            ),
+            (
+                "groups = [1]",
+                "groups = [1]\n[storage]\nread_mode = \"x\"",
+                ["read_mode", "not x"],
             ),
             (
                 "groups = [1]",

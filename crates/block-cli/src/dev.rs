@@ -93,7 +93,11 @@ fn prepare(args: &cli::Dev, fs: &Arc<dyn FileSystem>, clock: &dyn Clock) -> Resu
     if let Some(mode) = &args.apply_sync {
         cluster.storage.apply_sync.clone_from(mode);
     }
+    if let Some(mode) = &args.read_mode {
+        cluster.storage.read_mode.clone_from(mode);
+    }
     cluster.policy()?;
+    cluster.read_mode()?;
     let mut ports = free_ports(STORES as usize * 2 + 1)?.into_iter();
     let mut next = || {
         let port = ports.next().unwrap_or_default();

@@ -24,6 +24,7 @@ use super::held::Held;
 use super::layout::Store;
 use super::member::{Inbox, Member, TICK};
 use super::pending::{Open, Pending};
+use super::time::ReadMode;
 use crate::group::members::ENCODED_MAX as MEMBERS_MAX;
 use crate::group::members::Members;
 use crate::group::message::{Body, CopyStep, Message};
@@ -66,6 +67,8 @@ const WRITE_BACK_PAUSE: Duration = Duration::from_millis(500);
 pub enum Event {
     /// A tenth of a second has gone.
     Tick,
+    /// The clock was found to be wrong: what was counted by it counts no more.
+    WrongClock,
     /// The store will end soon: groups that it leads go to others, so that nobody waits for an election.
     Leave,
     /// Another replica of a group says something.
@@ -241,6 +244,13 @@ impl Core {
         })
     }
 
+    /// The same, where leaders know in this way that they lead when they serve reads.
+    #[must_use]
+    pub fn with_read_mode(mut self, mode: ReadMode) -> Self {
+        self.members.values_mut().for_each(|m| m.read_by(mode));
+        self
+    }
+
     /// Why the store is out, if it is.
     pub fn failure(&self) -> Option<&Error> {
         self.failure.as_ref()
@@ -287,7 +297,7 @@ impl Core {
         self.commands.pop_front()
     }
 
-    /// Takes an event at a time of a clock that never goes back, and does what has become possible; see
+    /// Takes an event at a time that never goes back (see [`Time`](super::time::Time)), and does what has become possible; see
     /// [`Core::next_command`] behind it.
     pub fn step(&mut self, now: Duration, event: Event) {
         self.step_all(now, [event]);
@@ -309,6 +319,10 @@ impl Core {
     fn take(&mut self, now: Duration, event: Event) -> Result<()> {
         match event {
             Event::Tick => self.tick(now),
+            Event::WrongClock => {
+                self.members.values_mut().for_each(Member::forget_lease);
+                Ok(())
+            }
             Event::Leave => {
                 self.members.values_mut().for_each(Member::hand_over);
                 Ok(())

@@ -23,6 +23,7 @@ use base::{Error, Result};
 use bytes::Bytes;
 
 use super::core::{Assignment, Command};
+use super::time::ReadMode;
 use crate::group::apply::Replica;
 use crate::group::command::{self, Op, Range};
 use crate::group::members::{Change, Members};
@@ -96,6 +97,7 @@ pub struct Member {
     next_context: u64,
     /// When each round of heartbeats began.
     rounds: VecDeque<(u64, Duration)>,
+    read_mode: ReadMode,
     round: u64,
     reading: BTreeMap<u64, Reading>,
     /// Where the answers of a read go: its reading, the first part, and how many.
@@ -165,6 +167,7 @@ impl Member {
             due: BTreeMap::new(),
             next_context: 1,
             rounds: VecDeque::new(),
+            read_mode: ReadMode::default(),
             round: 0,
             reading: BTreeMap::new(),
             tokens: BTreeMap::new(),
@@ -368,8 +371,20 @@ impl Member {
         self.node.truncated(through);
     }
 
+    pub(super) fn read_by(&mut self, mode: ReadMode) {
+        self.read_mode = mode;
+    }
+
+    /// Rounds that began before count no more.
+    pub(super) fn forget_lease(&mut self) {
+        self.rounds.clear();
+    }
+
     /// Whether this replica surely leads at this moment.
     fn has_lease(&self, now: Duration) -> bool {
+        if self.read_mode == ReadMode::ReadIndex {
+            return false;
+        }
         let acked = self.node.quorum_acked_round();
         let begun = acked.and_then(|acked| {
             let of = self.rounds.iter().find(|(round, _)| *round == acked);

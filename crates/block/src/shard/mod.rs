@@ -11,5 +11,6 @@ pub mod member;
 mod pending;
 pub mod run;
 pub mod stats;
+pub mod time;
 
 pub use links::Say;

@@ -38,6 +38,7 @@ use super::layout::Opened;
 use super::links::{LISTENER, Links, Say, poll_failed};
 use super::member::TICK;
 use super::stats::Stats;
+use super::time::{ReadMode, Time};
 use crate::ids::{Group, Uuid};
 use crate::raftlog::Append;
 use crate::store::data::Reader;
@@ -75,6 +76,8 @@ pub struct Options {
     pub groups: Vec<Assignment>,
     /// When to write back.
     pub policy: Policy,
+    /// How leaders know that they lead when they serve reads.
+    pub read_mode: ReadMode,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Threads.
@@ -105,6 +108,8 @@ pub struct Server {
     /// When it ends at the latest, once it is stopped.
     leaves_by: Option<u64>,
     clock: Arc<dyn Clock>,
+    time: Time,
+    say: Say,
     stats: Arc<Stats>,
     inbox: Vec<Event>,
     /// Something waits to be sent to the disk.
@@ -140,7 +145,8 @@ impl Server {
             options.policy,
             &options.groups,
             &mut rng,
-        )?;
+        )?
+        .with_read_mode(options.read_mode);
         let threads = &*options.threads;
         let written = Arc::clone(&stats.flusher_bytes);
         let flusher = Flusher::start(data, Arc::clone(&clock), threads, written)?;
@@ -153,7 +159,7 @@ impl Server {
             known,
             Arc::clone(&clock),
             Arc::clone(&stats),
-            options.say,
+            Arc::clone(&options.say),
         )?;
         let stop = Wake::new()?;
         let watch = |fd: &dyn AsFd, name| {
@@ -173,6 +179,8 @@ impl Server {
             stop,
             leaves_by: None,
             clock,
+            time: Time::default(),
+            say: options.say,
             stats,
             inbox: Vec::new(),
             has_pushed: false,
@@ -234,7 +242,8 @@ impl Server {
             }
             // Whom it has chosen waits for its vote, which leaves when the log has it.
             let is_done = !self.core.gives_away() && self.batches == 0 && self.inbox.is_empty();
-            let is_over = |by| is_done || self.clock.boot_nanos() >= by;
+            let now = self.now();
+            let is_over = |by| is_done || now >= by;
             if self.leaves_by.is_some_and(is_over) {
                 return Ok(());
             }
@@ -244,13 +253,32 @@ impl Server {
     fn leave(&mut self) {
         self.stop.clear();
         if self.leaves_by.is_none() {
-            self.leaves_by = Some(self.clock.boot_nanos() + LEAVE_NANOS);
+            self.leaves_by = Some(self.now() + LEAVE_NANOS);
             self.inbox.push(Event::Leave);
         }
     }
 
-    fn wait_time(&self) -> Timespec {
-        let now = self.clock.boot_nanos();
+    /// Nanoseconds by which leases and elections go. Where the clock was wrong, that is said.
+    fn now(&mut self) -> u64 {
+        let (boot, monotonic) = (self.clock.boot_nanos(), self.clock.monotonic_nanos());
+        let (now, lost) = self.time.at(boot, monotonic);
+        if let Some(lost) = lost {
+            if self.stats.wrong_clocks.get() == 0 {
+                (self.say)(&format!(
+                    "this machine's clock (CLOCK_BOOTTIME) went back or stood still, by {:.3} s: leases were given up, and \
+                     elections are later; mend the clock source, or say read_mode = \"read_index\" in the cluster file",
+                    lost as f64 / 1e9
+                ));
+            }
+            self.stats.wrong_clocks.add(1);
+            // Before whatever would be served by a lease.
+            self.inbox.insert(0, Event::WrongClock);
+        }
+        now
+    }
+
+    fn wait_time(&mut self) -> Timespec {
+        let now = self.now();
         let left = if self.inbox.is_empty() {
             self.next_tick.saturating_sub(now)
         } else {
@@ -263,12 +291,12 @@ impl Server {
     }
 
     fn tick(&mut self, now: u64) -> Result<()> {
-        let boot = self.clock.boot_nanos();
-        if boot < self.next_tick {
+        let time = self.now();
+        if time < self.next_tick {
             return Ok(());
         }
         // Ticks that were missed are not made up for.
-        self.next_tick = boot + TICK.as_nanos() as u64;
+        self.next_tick = time + TICK.as_nanos() as u64;
         self.ticks += 1;
         self.inbox.push(Event::Tick);
         if self.ticks.is_multiple_of(SLOW_TICKS) {
@@ -333,8 +361,8 @@ impl Server {
         // Where nothing is logged, they are answered otherwise.
         let over = self.unlogged.len().saturating_sub(UNLOGGED_MAX);
         self.unlogged.drain(..over);
-        let boot = Duration::from_nanos(self.clock.boot_nanos());
-        self.core.step_all(boot, self.inbox.drain(..));
+        let time = Duration::from_nanos(self.now());
+        self.core.step_all(time, self.inbox.drain(..));
         while let Some(command) = self.core.next_command() {
             self.execute(command, now)?;
         }

@@ -42,6 +42,8 @@ pub struct Stats {
     pub others: Counter,
     /// Requests that were not served.
     pub refusals: Counter,
+    /// Times that the machine's clock went back or stood still.
+    pub wrong_clocks: Counter,
     /// Bytes that clients have read.
     pub read_bytes: Counter,
     /// Bytes that clients have written.
@@ -173,8 +175,13 @@ impl Stats {
         m.sample(&labels, self.log_fill_ppm.get() as f64 / 1e6);
     }
 
-    fn counters(&self) -> [(&'static str, &'static str, &Counter); 7] {
+    fn counters(&self) -> [(&'static str, &'static str, &Counter); 8] {
         [
+            (
+                "ironstone_block_wrong_clocks_total",
+                "Times that the machine's clock went back or stood still",
+                &self.wrong_clocks,
+            ),
             (
                 "ironstone_block_refusals_total",
                 "Requests that were not served",

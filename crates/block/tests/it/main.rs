@@ -7,6 +7,7 @@
 )]
 
 mod client;
+mod clocks;
 mod memory;
 mod nbd;
 mod nbd_tools;

@@ -148,7 +148,8 @@ impl Client {
         self.volume.response(store, response);
     }
 
-    fn register(&self, unit: u64) -> u64 {
+    /// The register of a unit of its volume.
+    pub fn register(&self, unit: u64) -> u64 {
         (self.volume_nth as u64) << VOLUME_SHIFT | unit
     }
 

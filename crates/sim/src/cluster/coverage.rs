@@ -79,6 +79,12 @@ counts! {
     truncations: "logs cut";
     /// Batches.
     batches: "batches of the log";
+    /// Reads of the watcher that were answered.
+    watched: "reads of the watcher";
+    /// Clocks that stood still.
+    stopped_clocks: "clocks stopped";
+    /// Clocks that went back, as a store has found.
+    wrong_clocks: "clocks found to have gone back";
     /// Reads that a leader answered at once.
     lease_reads: "reads by lease";
     /// Reads that waited for a round of heartbeats.

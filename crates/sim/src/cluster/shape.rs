@@ -7,6 +7,7 @@ use std::time::Duration;
 use base::rng::Rng;
 use block::client::map::{Map, Striping};
 use block::ids::{Chunk, Group, Layer, Tree};
+use block::shard::time::ReadMode;
 use block::store::flush::{ApplySync, Policy};
 
 use super::network::{Delay, Link, Mode};
@@ -18,6 +19,8 @@ use super::values::BLOCK_UNITS;
 const REPLICAS: u32 = 3;
 /// Files of a short log.
 const LOG_FILES_MIN: u32 = 4;
+/// Of so many clusters one has clocks that stand still and go back.
+const BROKEN_CLOCKS: u64 = 6;
 /// Nanoseconds of a millisecond.
 pub const MILLI: u64 = 1_000_000;
 /// Nanoseconds of a second.
@@ -51,6 +54,8 @@ pub struct Shape {
     pub log_files: u32,
     /// When stores write back.
     pub policy: Policy,
+    /// How leaders know that they lead: only where they ask may clocks stand still or go back.
+    pub read_mode: ReadMode,
     /// How messages travel.
     pub mode: Mode,
     /// Over which links.
@@ -65,6 +70,8 @@ pub struct Shape {
     pub give_up_nanos: Option<u64>,
     /// About how long an attachment lives.
     pub attached_nanos: u64,
+    /// Whether any store is asked for blocks, also one that leads no more.
+    pub is_watched: bool,
     /// What the plan of faults is drawn from.
     pub faults: Setup,
 }
@@ -108,6 +115,13 @@ impl Shape {
         faults.calm_nanos = 24 * SECOND;
         faults.damaged_max = usize::from(!is_tight);
         faults.weights = Self::weights(&mut rng);
+        // By a generator of its own: other clusters are what they were before there were such clocks.
+        let read_mode = if Rng::new(seed ^ 0xc10c_0000).one_in(BROKEN_CLOCKS) {
+            faults.weights.broken_clock = 8;
+            ReadMode::ReadIndex
+        } else {
+            ReadMode::Lease
+        };
         Self {
             seed,
             nodes,
@@ -119,6 +133,7 @@ impl Shape {
                 12
             },
             policy: Self::policy(&mut rng),
+            read_mode,
             mode,
             link: Self::link(mode, &mut rng),
             device: Self::device(&mut rng),
@@ -126,6 +141,7 @@ impl Shape {
             think: delay(MILLI, (40 + rng.below(120)) * MILLI, (10, SECOND)),
             give_up_nanos: rng.one_in(3).then(|| (1 + rng.below(5)) * SECOND),
             attached_nanos: (4 + rng.below(20)) * SECOND,
+            is_watched: Rng::new(seed ^ 0x3a7c_0000).one_in(2),
             faults,
         }
     }
@@ -254,6 +270,7 @@ impl fmt::Display for Shape {
             writeln!(f, "{volume:?}")?;
         }
         writeln!(f, "{} log files, {:?}", self.log_files, self.policy)?;
+        writeln!(f, "reads by {:?}", self.read_mode)?;
         writeln!(f, "{:?} over {:?}", self.mode, self.link)?;
         writeln!(f, "{:?}", self.device)?;
         write!(

@@ -9,7 +9,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use base::Result;
 use base::rng::Rng;
@@ -20,6 +19,7 @@ use block::raftlog::Append;
 use block::shard::core::{Assignment, Core, Event};
 use block::shard::layout::{Make, Opened, Store, make};
 use block::shard::member::TICK;
+use block::shard::time::Time;
 use block::store::data::{Data, Reader};
 use block::store::flush::Speed;
 use block::store::in_place::InPlace;
@@ -71,7 +71,9 @@ pub struct Process {
     /// The store.
     pub core: Core,
     data: Data,
-    /// When the next tick is due, by the node's boottime.
+    /// Its time, which goes on where the node's clock goes back.
+    pub time: Time,
+    /// When the next tick is due, by that.
     pub next_tick: u64,
     /// The log file that was the newest at the last look.
     pub log_file: u64,
@@ -165,11 +167,6 @@ impl Node {
         })
     }
 
-    /// The time of its clock.
-    pub fn now(&self) -> Duration {
-        Duration::from_nanos(self.clock.boottime_nanos())
-    }
-
     /// Starts the process on what the disk has. Errors: the store does not open.
     pub fn start(&mut self, shape: &Shape) -> Result<()> {
         let fs: Arc<dyn FileSystem> = self.disk.shared();
@@ -190,10 +187,12 @@ impl Node {
         }
         let log_file = log.file_number();
         let reader = data.reader();
-        let core = Core::open(store, log, reader, shape.policy, &mine, &mut self.rng)?;
+        let core = Core::open(store, log, reader, shape.policy, &mine, &mut self.rng)?
+            .with_read_mode(shape.read_mode);
         self.process = Some(Process {
             core,
             data,
+            time: Time::default(),
             next_tick: self.clock.boottime_nanos() + TICK.as_nanos() as u64,
             log_file,
         });

@@ -11,9 +11,11 @@
 mod checks;
 mod clients;
 mod faults;
+mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Arguments;
+use std::time::Duration;
 
 use base::rng::Rng;
 use block::group::message::Message as RaftMessage;
@@ -32,6 +34,7 @@ use super::node::NodeId;
 use super::plan::{self, Plan};
 use super::shape::{MILLI, SECOND, Shape};
 use super::store::{Job, Node};
+use watch::{WATCHER, Watcher};
 
 /// Nodes from here on are clients.
 const FIRST_CLIENT: u32 = 100;
@@ -89,6 +92,8 @@ enum Due {
     Ask(u32),
     /// A volume gets a new attachment.
     Attach(usize),
+    /// The watcher reads something.
+    Watch,
     /// The replicas are compared.
     Look,
     /// Clients ask for no more.
@@ -112,6 +117,7 @@ pub(super) struct World {
     sequence: u64,
     clients: BTreeMap<u32, Client>,
     next_client: u32,
+    watcher: Watcher,
     /// The newest attachment of each volume.
     current: Vec<u32>,
     history: History,
@@ -154,6 +160,7 @@ impl World {
             sequence: 0,
             clients: BTreeMap::new(),
             next_client: FIRST_CLIENT,
+            watcher: Watcher::new(shape.seed),
             current: vec![0; volumes],
             history: History::default(),
             coverage: Coverage::default(),
@@ -181,6 +188,9 @@ impl World {
         }
         for volume in 0..self.shape.volumes.len() {
             self.attach(volume);
+        }
+        if self.shape.is_watched {
+            self.after(SECOND, Due::Watch);
         }
         let quiet = self.plan.calm_at + BUSY_IN_CALM;
         self.at(LOOK, Due::Look);
@@ -280,6 +290,7 @@ impl World {
             Due::Wake(id) => self.wake(id),
             Due::Ask(id) => self.ask(id),
             Due::Attach(volume) => self.attach(volume),
+            Due::Watch => self.watch(),
             Due::Look => {
                 self.look();
                 self.after(LOOK, Due::Look);
@@ -330,8 +341,11 @@ impl World {
             let Some(process) = &mut node.process else {
                 return;
             };
-            if process.next_tick > boottime {
-                let due = node.clock.when(process.next_tick);
+            // The store hears of a wrong clock with the next event.
+            let mut time = process.time;
+            let (now, _) = time.at(boottime, boottime);
+            if process.next_tick > now {
+                let due = node.clock.when(time.reading_at(process.next_tick));
                 return self.at(due.unwrap_or(self.now + SECOND), Due::Tick(n, life));
             }
             process.next_tick += nanos;
@@ -342,10 +356,16 @@ impl World {
     /// Gives a store an event, and does what it wants done.
     fn step(&mut self, n: usize, event: Event) {
         let node = &mut self.nodes[n];
-        let now = node.now();
+        let boottime = node.clock.boottime_nanos();
         let Some(process) = &mut node.process else {
             return;
         };
+        let (now, lost) = process.time.at(boottime, boottime);
+        let now = Duration::from_nanos(now);
+        if lost.is_some() {
+            self.coverage.wrong_clocks += 1;
+            process.core.step(now, Event::WrongClock);
+        }
         let read = match &event {
             Event::Request { client, request } => {
                 matches!(request.what, What::Read(_)).then_some((*client, request.id))
@@ -468,6 +488,11 @@ impl World {
                     Packet::Response(_) => return,
                 };
                 self.step(to.0 as usize, event);
+            }
+            Delivery::Message { to, message, .. } if to == WATCHER => {
+                if let Packet::Response(response) = message {
+                    self.watched(response);
+                }
             }
             Delivery::Message { from, to, message } => {
                 if let Packet::Response(response) = message

@@ -41,6 +41,7 @@ impl World {
             _ => {}
         }
         apply::to_network(&fault, self.now, &stores, &mut self.network);
+        self.coverage.stopped_clocks += u64::from(matches!(fault, Fault::ClockStop { .. }));
         for node in &self.nodes {
             apply::to_clock(&fault, self.now, node.id, &node.clock, &mut self.pauses);
         }

@@ -4,6 +4,7 @@ use super::*;
 use crate::group::message::Body;
 use crate::ids::{Index, Term};
 use crate::raftlog::batch::{Item, Kind};
+use crate::shard::time::ReadMode;
 
 pub(super) fn span(chunk: u32, offset: u32, len: u32) -> Span {
     Span {
@@ -409,6 +410,33 @@ fn a_leader_that_nobody_answers_has_no_lease() {
     let node = c.core(leader).member(GROUP).unwrap().node();
     assert!(node.has_applied_own_term());
     assert!(!is_served(&mut c, leader, &mut client));
+}
+
+/// A leader whose clock was wrong waits for the next round; where clocks may stop, it asks for each read.
+#[test]
+fn no_read_goes_by_a_wrong_clock() {
+    let (mut c, mut client) = attached(4);
+    let leader = c.leader().unwrap();
+    while !is_served(&mut c, leader, &mut client) {
+        c.turn();
+    }
+    c.event(leader, Event::WrongClock);
+    assert!(!is_served(&mut c, leader, &mut client));
+    while !is_served(&mut c, leader, &mut client) {
+        c.turn();
+    }
+    let Process { core, data } = c.up[leader].take().unwrap();
+    let core = core.with_read_mode(ReadMode::ReadIndex);
+    c.up[leader] = Some(Process { core, data });
+    for _ in 0..200 {
+        assert!(!is_served(&mut c, leader, &mut client));
+        c.turn();
+    }
+    let read = What::Read(span(0, 0, 4096));
+    assert!(matches!(
+        client.ask(&mut c, &read, false),
+        Outcome::Data { .. }
+    ));
 }
 
 /// A new leader has a lease as soon as its heartbeats are answered, and may not know yet what was committed before.

@@ -1,0 +1,130 @@
+//! Time that goes on, whatever the clock does.
+//!
+//! Leases and elections count by CLOCK_BOOTTIME, which goes on while a machine sleeps and never goes back. Behind a wrong
+//! hypervisor or driver it does: it goes back, or stands still. Then time goes on from where it was, by the monotonic
+//! clock as long as that one is right, and whoever has a lease must hear of it: nobody knows how long it took.
+//!
+//! A clock that stands still together with all others of the machine is found by nobody. Where that may be, reads
+//! must not go by leases: see [`ReadMode`].
+
+use base::{Error, Result};
+
+/// How a leader knows that it still leads when it serves a read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadMode {
+    /// By its lease, which holds as long as clocks run alike.
+    #[default]
+    Lease,
+    /// By a round of heartbeats for each batch of reads, whatever clocks do.
+    ReadIndex,
+}
+
+impl std::str::FromStr for ReadMode {
+    type Err = Error;
+
+    fn from_str(s: &str) -> Result<Self> {
+        match s {
+            "lease" => Ok(Self::Lease),
+            "read_index" => Ok(Self::ReadIndex),
+            _ => Err(Error::invalid_argument(format!(
+                "read_mode is lease or read_index, not {s}"
+            ))),
+        }
+    }
+}
+
+/// What two clocks that are right may differ by, in nanoseconds: they are read one after the other.
+const TOLERANCE_NANOS: u64 = 10_000_000;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Time {
+    latest: u64,
+    /// What was lost so far.
+    ahead: u64,
+    /// The least that the monotonic clock was ahead of the other, since something was lost.
+    least: Option<i64>,
+}
+
+impl Time {
+    /// The time now, and what the clock has lost since the last look, both in nanoseconds.
+    pub fn at(&mut self, boot: u64, monotonic: u64) -> (u64, Option<u64>) {
+        let ahead = monotonic.wrapping_sub(boot).cast_signed();
+        let least = *self.least.get_or_insert(ahead);
+        let behind_the_other = u64::try_from(ahead.saturating_sub(least)).unwrap_or(0);
+        let behind_itself = self.latest.saturating_sub(boot.saturating_add(self.ahead));
+        let lost = behind_the_other.max(behind_itself);
+        let lost = (lost > TOLERANCE_NANOS).then_some(lost);
+        self.least = Some(if lost.is_some() {
+            ahead
+        } else {
+            least.min(ahead)
+        });
+        self.ahead = self.ahead.saturating_add(lost.unwrap_or(0));
+        self.latest = self.latest.max(boot.saturating_add(self.ahead));
+        (self.latest, lost)
+    }
+
+    /// What the clock says at this time, if nothing is lost until then.
+    pub fn reading_at(&self, time: u64) -> u64 {
+        time.saturating_sub(self.ahead)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn a_clock_that_is_right_is_believed() {
+        let mut time = Time::default();
+        assert_eq!(time.at(5000 * MS, 100 * MS), (5000 * MS, None));
+        assert_eq!(time.at(5100 * MS, 201 * MS), (5100 * MS, None));
+        // It has slept: the other one has not gone on.
+        assert_eq!(time.at(99_000 * MS, 210 * MS), (99_000 * MS, None));
+        assert_eq!(time.at(99_100 * MS, 310 * MS), (99_100 * MS, None));
+        assert_eq!(time.reading_at(99_100 * MS), 99_100 * MS);
+    }
+
+    #[test]
+    fn time_goes_on_where_the_clock_goes_back() {
+        let mut time = Time::default();
+        assert_eq!(time.at(5000 * MS, 5000 * MS), (5000 * MS, None));
+        assert_eq!(time.at(3000 * MS, 5100 * MS), (5100 * MS, Some(2100 * MS)));
+        assert_eq!(time.at(3100 * MS, 5200 * MS), (5200 * MS, None));
+        assert_eq!(time.reading_at(5300 * MS), 3200 * MS);
+        // Both go back: nobody knows how long it took.
+        assert_eq!(time.at(100 * MS, 200 * MS), (5200 * MS, Some(3000 * MS)));
+        assert_eq!(time.at(200 * MS, 300 * MS), (5300 * MS, None));
+    }
+
+    #[test]
+    fn time_goes_on_where_the_clock_stands_still() {
+        let mut time = Time::default();
+        time.at(1000 * MS, 500 * MS);
+        let mut lost = 0;
+        for n in 1..=100 {
+            let (now, by) = time.at(1000 * MS, (500 + n) * MS);
+            lost += by.unwrap_or(0);
+            assert!((1000 * MS..=(1000 + n) * MS).contains(&now));
+            assert!(now + TOLERANCE_NANOS >= (1000 + n) * MS);
+        }
+        assert!(lost >= 80 * MS);
+    }
+
+    #[test]
+    fn small_steps_back_do_not_add_up() {
+        let mut time = Time::default();
+        time.at(1000 * MS, 1000 * MS);
+        let mut before = 0;
+        for n in 1..=100 {
+            // A clock of half the speed that goes back each time.
+            let (now, _) = time.at(1000 * MS + n * MS / 2, (1000 + n) * MS);
+            assert!(now >= before);
+            before = now;
+        }
+        assert!(before + TOLERANCE_NANOS >= 1100 * MS);
+    }
+}
