@@ -50,7 +50,31 @@ pub(super) fn lacking() -> Option<String> {
                 .stderr(Stdio::null());
             !command.status().is_ok_and(|s| s.success())
         });
-    missing.map(|[tool, _]| format!("partitions need the program {tool}"))
+    if let Some([tool, _]) = missing {
+        let package = if tool == "ip" { "iproute2" } else { "nftables" };
+        return Some(format!(
+            "partitions need the program {tool} (package {package})"
+        ));
+    }
+    probe()
+        .err()
+        .map(|e| format!("partitions need what this machine does not allow: {e}"))
+}
+
+/// Makes one namespace with a line and a rule: containers often allow none.
+fn probe() -> Result<(), String> {
+    let space = format!("{PREFIX}{}-probe", std::process::id());
+    let tried = ip(&["netns", "add", &space])
+        .and_then(|()| ip_in(&space, "link add s0 type veth peer name eth0"))
+        .and_then(|()| ip_in(&space, "link add br0 type bridge"))
+        .and_then(|()| nft(&space, &drop_rules("eth0")));
+    // What is in it goes with it.
+    let gone = if tried.is_err() && !Path::new(FOLDER).join(&space).exists() {
+        Ok(())
+    } else {
+        ip(&["netns", "del", &space])
+    };
+    tried.and(gone)
 }
 
 /// See the module.
