@@ -5,9 +5,11 @@
 //! | Ironstone | `ironstone-block dev --apply-sync MODE`: three stores and an NBD server |
 //! | single copy | `qemu-nbd -f raw --cache=none -t FILE`: one copy, not durable |
 //! | no disk | `qemu-nbd --image-opts driver=null-co`: the protocol alone |
-//! | quorum | three `qemu-nbd --cache=directsync`, and one with `driver=quorum,vote-threshold=2` over them |
+//! | quorum | three `qemu-nbd --cache=directsync` on Unix sockets, and one with `driver=quorum,vote-threshold=2` over them |
 
 use std::fs;
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -237,11 +239,16 @@ impl Target {
                 .map(str::to_owned)
                 .to_vec();
             arguments.push(self.file(setup, number, &name)?);
-            let port = self.qemu(setup, &name, &arguments)?;
+            // Over TCP, many small writes at once wait for delayed acknowledgements: 400 a second instead of 8,000.
+            let socket = setup.beside.join(format!("{name}.sock"));
+            let at = format!("--socket={}", socket.display());
+            self.qemu_at(setup, &name, &[at], &arguments, || {
+                UnixStream::connect(&socket).is_ok()
+            })?;
             let child = format!("children.{number}");
             disk += &format!(
-                ",{child}.driver=nbd,{child}.server.type=inet,\
-                 {child}.server.host=127.0.0.1,{child}.server.port={port}"
+                ",{child}.driver=nbd,{child}.server.type=unix,{child}.server.path={}",
+                socket.display()
             );
         }
         self.qemu(setup, "quorum", &["--image-opts".to_owned(), disk])?;
@@ -265,22 +272,34 @@ impl Target {
         Ok(path.display().to_string())
     }
 
-    /// Starts a qemu-nbd; its port.
-    fn qemu(&mut self, setup: &Setup<'_>, name: &str, more: &[String]) -> Result<u16, Absent> {
+    /// Starts the qemu-nbd that fio talks to.
+    fn qemu(&mut self, setup: &Setup<'_>, name: &str, more: &[String]) -> Result<(), Absent> {
         let port = process::free_port()?;
-        let mut arguments = ["-t", "-b", "127.0.0.1", "-e", "16", "-p"]
-            .map(str::to_owned)
-            .to_vec();
-        arguments.push(port.to_string());
+        let at = ["-b", "127.0.0.1", "-p", &port.to_string()].map(str::to_owned);
+        self.qemu_at(setup, name, &at, more, || {
+            TcpStream::connect(("127.0.0.1", port)).is_ok()
+        })?;
+        self.uri = format!("nbd://127.0.0.1:{port}");
+        Ok(())
+    }
+
+    /// Starts a qemu-nbd that listens there.
+    fn qemu_at(
+        &mut self,
+        setup: &Setup<'_>,
+        name: &str,
+        at: &[String],
+        more: &[String],
+        answers: impl Fn() -> bool,
+    ) -> Result<(), Absent> {
+        let mut arguments = ["-t", "-e", "16"].map(str::to_owned).to_vec();
+        arguments.extend_from_slice(at);
         arguments.extend_from_slice(more);
         let log = setup.beside.join(format!("{name}.log"));
         let mut process = Process::start(setup.qemu_nbd, &arguments, &log)?;
-        process.wait(START_SECONDS, |_| {
-            std::net::TcpStream::connect(("127.0.0.1", port)).ok()
-        })?;
-        self.uri = format!("nbd://127.0.0.1:{port}");
+        process.wait(START_SECONDS, |_| answers().then_some(()))?;
         self.processes.push(process);
-        Ok(port)
+        Ok(())
     }
 
     /// All processes that do the work.
