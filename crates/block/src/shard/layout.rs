@@ -200,7 +200,7 @@ fn on_such_a_disk(e: Error, what: &Make) -> Error {
 }
 
 /// An error with the remedy, if it comes from a file system that nothing can be written to.
-fn read_only(e: Error) -> Error {
+pub(super) fn read_only(e: Error) -> Error {
     let source = std::error::Error::source(&e).and_then(|s| s.downcast_ref::<std::io::Error>());
     if source.is_some_and(|s| s.kind() == std::io::ErrorKind::ReadOnlyFilesystem) {
         return e
@@ -235,6 +235,21 @@ fn unit_of(fs: &dyn FileSystem, dir: &Path, allow_in_memory: bool) -> Result<u32
         );
     };
     Ok(unit)
+}
+
+/// Errors: the log or the data file is not there, though `STORE` is.
+fn check_parts(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
+    for (name, what) in [(LOG, "log"), (DATA, "data file")] {
+        let path = dir.join(name);
+        if !fs.exists(&path)? {
+            return Err(Error::corruption(format!("the store's {what} is missing"))
+                .file(path)
+                .hint(
+                    "bring it back, or mount its disk: without it the store lacks what it has acknowledged",
+                ));
+        }
+    }
+    Ok(())
 }
 
 /// A store that is open.
@@ -291,17 +306,7 @@ impl Store {
             .file(path)
             .hint("see `cluster` in the cluster file, and the store's directory"));
         }
-        let options = raftlog::Options {
-            store: superblock.store,
-            unit: superblock.unit,
-            depth,
-            file_bytes: superblock.log_bytes,
-            reserved_files: RESERVED_FILES as usize,
-            memory_bytes: LOG_MEMORY_BYTES,
-            seed,
-        };
-        let newest = superblock.log_number;
-        let log = RaftLog::open(Arc::clone(fs), &dir.join(LOG), options, newest)?;
+        check_parts(&**fs, dir)?;
         let data_file = fs.open(&dir.join(DATA), OpenHow::UPDATE.direct())?;
         let mut store = Self {
             dir: dir.to_path_buf(),
@@ -309,11 +314,28 @@ impl Store {
             superblock_file,
             _lock: lock,
         };
+        // Before the log is begun anew: what a newer release wrote, or is another store's, is left as it is.
         store.check_trailer(&*data_file)?;
         let data = Data::open(Arc::clone(&data_file), store.superblock.slots)?;
+        let options = store.log_options(depth, seed);
+        let newest = store.superblock.log_number;
+        let log = RaftLog::open(Arc::clone(fs), &dir.join(LOG), options, newest)?;
         store.check_pages(&log, &data)?;
         store.note_opening(&*data_file, &log)?;
         Ok(Opened { store, log, data })
+    }
+
+    fn log_options(&self, depth: u32, seed: u64) -> raftlog::Options {
+        let superblock = &self.superblock;
+        raftlog::Options {
+            store: superblock.store,
+            unit: superblock.unit,
+            depth,
+            file_bytes: superblock.log_bytes,
+            reserved_files: RESERVED_FILES as usize,
+            memory_bytes: LOG_MEMORY_BYTES,
+            seed,
+        }
     }
 
     /// The store's name.
@@ -388,7 +410,7 @@ impl Store {
                 "the data file has entry {last} of group {group}, and the log {known}"
             ))
             .file(self.dir.join(DATA))
-            .hint("was one of both brought from another place, or an older copy?"));
+            .hint("bring both back as of the same time: one comes from another place, or is an older copy"));
         }
         Ok(())
     }

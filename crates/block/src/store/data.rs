@@ -151,7 +151,7 @@ impl Data {
                 u64::from(slots) * SLOT_BYTES
             ))
             .file(file.path())
-            .hint("is it another store's data file?"));
+            .hint("bring the store's own data file back"));
         }
         let mut index = Map {
             slots,
