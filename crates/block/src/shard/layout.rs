@@ -92,7 +92,7 @@ pub fn make(
 ) -> Result<()> {
     what.check()?;
     let is_new = !fs.exists(dir)?;
-    io::create_dirs(&**fs, dir).map_err(read_only)?;
+    io::create_dirs(&**fs, dir).map_err(with_remedy)?;
     check_empty(&**fs, dir)?;
     let made = unit_of(&**fs, dir, what.allow_in_memory).and_then(|unit| {
         let made = fill(fs, dir, what, unit, said);
@@ -195,18 +195,23 @@ fn on_such_a_disk(e: Error, what: &Make) -> Error {
         ErrorKind::NoSpace => e.hint(format!(
             "the store takes {mib} MiB: choose a larger disk, or make capacity or log smaller"
         )),
-        _ => read_only(e),
+        _ => with_remedy(e),
     }
 }
 
-/// An error with the remedy, if it comes from a file system that nothing can be written to.
-pub(super) fn read_only(e: Error) -> Error {
+/// An error with the remedy, if it comes from a disk that failed, or from a file system that nothing can be written to.
+pub(super) fn with_remedy(e: Error) -> Error {
     let source = std::error::Error::source(&e).and_then(|s| s.downcast_ref::<std::io::Error>());
-    if source.is_some_and(|s| s.kind() == std::io::ErrorKind::ReadOnlyFilesystem) {
-        return e
-            .hint("the file system is read-only: see dmesg, check it, and mount it for writing");
+    match source.and_then(rustix::io::Errno::from_io_error) {
+        Some(rustix::io::Errno::ROFS) => {
+            e.hint("the file system is read-only: see dmesg, check it, and mount it for writing")
+        }
+        // The first that a file system says that is about to become read-only.
+        Some(rustix::io::Errno::IO) => e.hint(
+            "the disk or its file system has failed: see dmesg, check it, and mount it again, or replace the disk",
+        ),
+        _ => e,
     }
-    e
 }
 
 /// What the device under `dir` writes as a whole. Errors: no store can be there.
@@ -292,7 +297,7 @@ impl Store {
         }
         let lock = fs.lock(&dir.join(LOCK)).map_err(|e| match e.kind() {
             ErrorKind::Busy => e.hint("another process has the store open: end it first"),
-            _ => read_only(e),
+            _ => with_remedy(e),
         })?;
         let superblock_file = fs.open(&path, OpenHow::UPDATE)?;
         // A process that was killed may have left a copy that is written, and not durable.

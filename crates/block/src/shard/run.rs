@@ -207,7 +207,7 @@ impl Server {
     /// Runs until it is stopped, and others lead its groups or half a second has gone; what is on its way to the disk
     /// has arrived then. Errors: the store is out.
     pub fn run(self) -> Result<()> {
-        self.serve().map_err(layout::read_only)
+        self.serve().map_err(layout::with_remedy)
     }
 
     fn serve(mut self) -> Result<()> {
