@@ -211,7 +211,7 @@ impl Error {
     }
 
     /// A second error with the same content, for a sticky error that many callers must get.
-    /// The cause is kept as text.
+    /// The cause is kept where it is the system's, and as text otherwise.
     #[must_use]
     pub fn duplicate(&self) -> Self {
         Self(Box::new(Inner {
@@ -220,8 +220,17 @@ impl Error {
             file: self.0.file.clone(),
             offset: self.0.offset,
             hint: self.0.hint.clone(),
-            source: self.0.source.as_ref().map(|s| s.to_string().into()),
+            source: self.0.source.as_deref().map(second),
         }))
+    }
+}
+
+/// A second cause with the same content.
+fn second(cause: &(dyn StdError + Send + Sync + 'static)) -> Box<dyn StdError + Send + Sync> {
+    let system = cause.downcast_ref::<std::io::Error>();
+    match system.and_then(std::io::Error::raw_os_error) {
+        Some(code) => Box::new(std::io::Error::from_raw_os_error(code)),
+        None => cause.to_string().into(),
     }
 }
 
@@ -275,6 +284,11 @@ mod tests {
         );
         assert!(text.ends_with("(free some space)"), "{text}");
         assert_eq!(e.duplicate().to_string(), text);
+        // A caller may still ask which of the system's errors it was.
+        let read_only = || std::io::Error::from_raw_os_error(30);
+        let e = Error::io("write", "a", read_only()).duplicate();
+        let cause = e.source().unwrap().downcast_ref::<std::io::Error>();
+        assert_eq!(cause.unwrap().kind(), read_only().kind());
     }
 
     #[test]

@@ -171,8 +171,10 @@ impl Cluster {
     }
 
     pub(crate) fn parse(text: &str, folder: PathBuf) -> Result<Self> {
-        let mut cluster: Self = toml::from_str(text)
-            .map_err(|e| Error::invalid_argument(format!("not a cluster file: {e}")))?;
+        let mut cluster: Self = toml::from_str(text).map_err(|e| {
+            Error::invalid_argument(format!("not a cluster file: {e}"))
+                .hint("`ironstone-block dev` writes one that is right: compare it")
+        })?;
         cluster.folder = folder;
         cluster.check()?;
         Ok(cluster)

@@ -10,7 +10,7 @@ use base::{Error, Result};
 use block::client::run::{Options, Remote};
 use block::client::stats::Stats;
 use block::client::volume;
-use block::nbd::serve::{self, Server};
+use block::nbd::serve::{self, Say, Server};
 use block::nbd::socket::Listener;
 
 use crate::cluster::{Cluster, address};
@@ -31,6 +31,7 @@ pub(crate) fn run(args: &cli::Nbd) -> Result<()> {
     })?;
     let listener = listener(listen, args.common.insecure)?;
     let clock = SystemClock::shared();
+    let tell: Say = Arc::new(|text| say(&format!("nbd: {text}")));
     let remote = Remote::new(Options {
         cluster: cluster.uuid()?,
         stores: cluster.addresses()?,
@@ -39,10 +40,10 @@ pub(crate) fn run(args: &cli::Nbd) -> Result<()> {
         volume: volume::Options::default(),
         clock: Arc::clone(&clock),
         seed: chunk::seed(&*clock),
-        say: Arc::new(|text| say(&format!("nbd: {text}"))),
+        say: Arc::clone(&tell),
     })?;
     let stats = remote.stats();
-    let server = Server::new(listener, remote, serve::Options::default(), clock)?;
+    let server = Server::new(listener, remote, serve::Options::default(), clock)?.with_say(tell);
     let uri = server.uri();
     let metrics = args
         .common

@@ -20,6 +20,16 @@ pub(crate) fn seal(magic: [u8; 4], mut body: Vec<u8>) -> Vec<u8> {
     [&magic[..], &crc32c(&body).to_le_bytes(), &body].concat()
 }
 
+/// What to do with what a newer release wrote. Versions are looked at before anything of a store is changed.
+pub(crate) const NEWER: &str =
+    "a newer release wrote it: start that one; the store was not changed";
+
+/// An error about a version that this release does not know.
+pub(crate) fn unknown_version(what: &str, version: u32, known: u32) -> Error {
+    let what = format!("{what} of version {version}: this release knows {known}");
+    Error::not_supported(what).hint(NEWER)
+}
+
 /// What a block holds. Errors: Corruption; `what` names the block in the message.
 pub(crate) fn open<'a>(bytes: &'a [u8], magic: [u8; 4], what: &str) -> Result<Decoder<'a>> {
     let bad = |why: &str| Err(Error::corruption(format!("{what}: {why}")));

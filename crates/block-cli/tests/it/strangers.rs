@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use block::group::command::Origin;
@@ -23,16 +24,17 @@ fn hello_of(cluster: Uuid, role: Role, id: u64) -> Vec<u8> {
     frame.encode().unwrap().to_vec()
 }
 
-/// Sends bytes to a store, and hears it to its end.
-fn ask(port: u16, bytes: &[u8]) -> Vec<u8> {
+/// Sends bytes to a store, and hears it to its end; from which address, too.
+fn ask(port: u16, bytes: &[u8]) -> (Vec<u8>, String) {
     let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let patience = Some(Duration::from_secs(10));
     socket.set_read_timeout(patience).unwrap();
     socket.write_all(bytes).unwrap();
+    let from = socket.local_addr().unwrap().to_string();
     let mut answer = Vec::new();
     // A reset is an end, too.
     drop(socket.read_to_end(&mut answer));
-    answer
+    (answer, from)
 }
 
 /// The text of the refusal among frames.
@@ -209,58 +211,135 @@ fn asks_for_much(cluster: &Cluster, leader: u64, epoch: u32) -> Option<()> {
     Some(())
 }
 
+const SAME_RELEASE: &str = "run the same release of ironstone-block";
+const CLUSTER_FILE: &str = "check which cluster file";
+
+/// A frame whose head says something else at some bytes.
+fn with(frame: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    frame[at..at + bytes.len()].copy_from_slice(bytes);
+    frame
+}
+
+/// Whoever is no process of this cluster, by its hello.
+fn strangers() -> Vec<(Vec<u8>, [&'static str; 2])> {
+    let other = Uuid([9; 16]);
+    let mut old = Hello::new(Uuid(CLUSTER.to_be_bytes()), Role::Client, 5);
+    old.version = 0;
+    let mut later = Hello::new(Uuid(CLUSTER.to_be_bytes()), Role::Client, 5);
+    later.features.needed = 0x40;
+    let of = |hello: Hello| hello.frame().encode().unwrap().to_vec();
+    vec![
+        (
+            hello_of(other, Role::Client, 1),
+            ["cluster 09090909", CLUSTER_FILE],
+        ),
+        (
+            hello_of(other, Role::Chunk, 1),
+            ["cluster 09090909", CLUSTER_FILE],
+        ),
+        (hello(Role::Meta, 1), ["a Meta has nothing", SAME_RELEASE]),
+        (hello(Role::Chunk, 77), ["store 77", CLUSTER_FILE]),
+        (
+            hello(Role::Chunk, 2),
+            ["the lower number dials", CLUSTER_FILE],
+        ),
+        (
+            hello(Role::Chunk, 1),
+            ["store 1 does not say which it is", SAME_RELEASE],
+        ),
+        (of(old), ["peer 5 speaks version 0", SAME_RELEASE]),
+        (of(later), ["needs the features 0x40", SAME_RELEASE]),
+    ]
+}
+
+/// What is no frame, or none that is known here, at the beginning and behind a hello.
+fn broken_frames() -> Vec<(Vec<u8>, [&'static str; 2])> {
+    let hello = hello(Role::Client, 5);
+    let frame = |kind| Frame::new(kind, Lane::Foreground, vec![1; 64]);
+    let request = frame(kind::REQUEST).encode().unwrap();
+    let raft = frame(kind::RAFT).encode().unwrap();
+    let behind = |frame: &[u8]| [&hello, frame].concat();
+    let version = |n: u16| n.to_le_bytes();
+    let damage = "check the network and the memory";
+    let web =
+        b"GET / HTTP/1.1\r\nHost: a\r\nAccept: a page that is long enough to be a head\r\n\r\n";
+    let old = ["a frame of version 0: this release knows 1", SAME_RELEASE];
+    vec![
+        (web.to_vec(), ["magic of a frame", "check which address"]),
+        (with(&hello, 8, &version(0)), old),
+        (behind(&with(&request, 8, &version(0))), old),
+        (
+            with(&hello, 8, &version(2)),
+            ["a frame of version 2: this release knows 1", SAME_RELEASE],
+        ),
+        (
+            behind(&with(&request, 20, &[0xff; 4])),
+            ["a frame of 64 + 4294967295 bytes: at most", SAME_RELEASE],
+        ),
+        (
+            with(&hello, 16, &[0xff; 4]),
+            ["a frame of 4294967295 + 0 bytes: at most", SAME_RELEASE],
+        ),
+        (with(&hello, 70, &[0x55]), ["has the crc", damage]),
+        (
+            behind(&with(&request, 70, &[0x55])),
+            ["has the crc", damage],
+        ),
+        (behind(&request), ["a request that cannot be", SAME_RELEASE]),
+        (behind(&raft), ["a message of kind 32", SAME_RELEASE]),
+    ]
+}
+
+/// They are told the thing and the remedy, and so is whoever reads the store's lines, with where they came from.
 #[test]
 fn strangers_are_told_why_and_the_store_lives() {
     let cluster = Cluster::start();
     let port = cluster.addresses[1];
-    let other = Uuid([9; 16]);
-    for (bytes, word) in [
-        (hello_of(other, Role::Client, 1), "cluster 09090909"),
-        (hello_of(other, Role::Chunk, 1), "cluster 09090909"),
-        (hello(Role::Meta, 1), "Meta"),
-        (hello(Role::Chunk, 77), "store 77"),
-        (hello(Role::Chunk, 2), "the lower number dials"),
-    ] {
-        let answer = ask(port, &bytes);
+    for (bytes, words) in strangers().into_iter().chain(broken_frames()) {
+        let (answer, from) = ask(port, &bytes);
         let text = refusal(&answer).unwrap_or_default();
-        assert!(text.contains(word), "{word}: {text}");
-        wait_for("the store says so", || {
-            cluster.said("chunk-2").contains(word)
-        });
-    }
-    let mut giant = Frame::new(kind::REQUEST, Lane::Foreground, vec![0; 64])
-        .encode()
-        .unwrap()
-        .to_vec();
-    giant[20..24].copy_from_slice(&u32::MAX.to_le_bytes());
-    let mut rot = hello(Role::Client, 5);
-    rot[70] ^= 1;
-    for (bytes, word) in [
-        (
-            b"GET / HTTP/1.1\r\nHost: a\r\nAccept: a page that is long enough to be a head\r\n\r\n"
-                .to_vec(),
-            "magic",
-        ),
-        ([hello(Role::Client, 5), giant].concat(), "at most"),
-        (rot, "crc"),
-        (
-            [
-                hello(Role::Client, 5),
-                Frame::new(kind::RAFT, Lane::Foreground, vec![1; 64])
-                    .encode()
-                    .unwrap()
-                    .to_vec(),
-            ]
-            .concat(),
-            "kind 32",
-        ),
-    ] {
-        let begun = cluster.said("chunk-2").len();
-        ask(port, &bytes);
-        wait_for("the store says so", || {
-            cluster.said("chunk-2")[begun..].contains(word)
+        assert!(words.iter().all(|w| text.contains(w)), "{words:?}: {text}");
+        wait_for(&format!("the store says {words:?} of {from}"), || {
+            let said = cluster.said("chunk-2");
+            let mut lines = said.lines().filter(|line| line.contains(&from));
+            lines.any(|line| words.iter().all(|w| line.contains(w)))
         });
     }
     // It is as well as before.
+    cluster.wait_until_well();
+}
+
+/// For the oldest way to choose a volume the protocol has no refusal: the server says why it closes.
+#[test]
+fn an_nbd_client_that_cannot_be_told_is_named() {
+    let cluster = Cluster::start();
+    let socket = cluster.dir.path().join("nbd");
+    for (data, words) in [
+        (
+            vec![b'x'; 4097],
+            ["a name of 4097 bytes", "ask for the list"],
+        ),
+        (b"vol9".to_vec(), ["vol9", "[[volume]]"]),
+    ] {
+        let mut client = UnixStream::connect(&socket).unwrap();
+        let patience = Some(Duration::from_secs(10));
+        client.set_read_timeout(patience).unwrap();
+        client.read_exact(&mut [0; 18]).unwrap();
+        let option = [
+            &3_u32.to_be_bytes()[..],
+            b"IHAVEOPT\0\0\0\x01",
+            &(data.len() as u32).to_be_bytes(),
+            &data,
+        ];
+        client.write_all(&option.concat()).unwrap();
+        // A reset is an end, too.
+        assert_eq!(client.read(&mut [0; 1]).unwrap_or_default(), 0);
+        wait_for("the server says why", || {
+            let said = cluster.said("nbd");
+            let mut lines = said.lines();
+            lines.any(|line| words.iter().all(|w| line.contains(w)))
+        });
+    }
     cluster.wait_until_well();
 }

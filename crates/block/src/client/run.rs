@@ -193,7 +193,10 @@ impl Remote {
 
     fn find(&self, name: &str) -> Result<usize> {
         let found = self.specs.iter().position(|s| s.name == name);
-        found.ok_or_else(|| Error::not_found(format!("there is no volume {name:?}")))
+        found.ok_or_else(|| {
+            Error::not_found(format!("there is no volume {name:?}"))
+                .hint("choose one of the list, or add a [[volume]] to the cluster file")
+        })
     }
 
     /// Begins to attach a volume: under the number of the attachment.

@@ -14,7 +14,7 @@ use crate::wire::client::Response;
 use crate::wire::frame::Frame;
 use crate::wire::hello::{Hello, Role};
 use crate::wire::link::{Link, failed};
-use crate::wire::session;
+use crate::wire::{remedy, session};
 
 /// How long a store may take to say hello, ns.
 const HELLO_NANOS_MAX: u64 = 5_000_000_000;
@@ -121,7 +121,7 @@ impl Stores {
             match store.link {
                 None if store.dial_at <= now => self.dial(nth, now)?,
                 Some(_) if !store.is_greeted && now >= store.since + HELLO_NANOS_MAX => {
-                    let why = Error::aborted("wire: no hello came");
+                    let why = Error::aborted("wire: no hello came").hint(remedy::ADDRESS);
                     self.lose(nth, &why, now, news);
                 }
                 _ => {}
@@ -201,7 +201,8 @@ impl Stores {
                 Err(Error::invalid_argument(format!(
                     "wire: {:?} {} is where store {id} should be",
                     hello.role, hello.id
-                )))
+                ))
+                .hint("check the addresses in the cluster file, and --store of that process"))
             }
             Some(_) => {
                 if !store.is_greeted {

@@ -207,7 +207,10 @@ pub(super) fn admit(
     agreed: Agreed,
 ) -> Result<Admitted, Refused> {
     let Some(command) = Command::of(request.command) else {
-        return Err((Errno::Invalid, "unknown command"));
+        return Err((
+            Errno::Invalid,
+            "unknown command: use those that the export's flags name",
+        ));
     };
     if command == Command::Disc {
         return Ok(Admitted::Disconnect);
@@ -215,7 +218,10 @@ pub(super) fn admit(
     check_flags(request.flags, command, agreed)?;
     check_range(request, command, export)?;
     if request.flags & flags::FAST_ZERO != 0 && !export.fast_zero {
-        return Err((Errno::NotSupported, "zeroing is not fast here"));
+        return Err((
+            Errno::NotSupported,
+            "zeroing is not fast here: write zeros, or ask without the flag FAST_ZERO",
+        ));
     }
     if request.len == 0 && command != Command::Flush {
         return Ok(Admitted::Nothing);
@@ -228,7 +234,10 @@ fn check_flags(given: u16, command: Command, agreed: Agreed) -> Result<(), Refus
         Command::Read if agreed.structured => flags::DF,
         Command::WriteZeroes => flags::NO_HOLE | flags::FAST_ZERO,
         Command::BlockStatus if !agreed.allocation => {
-            return Err((Errno::Invalid, "no meta context was chosen"));
+            return Err((
+                Errno::Invalid,
+                "no meta context was chosen: choose base:allocation before OPT_GO",
+            ));
         }
         Command::BlockStatus => flags::REQ_ONE,
         _ => 0,
@@ -236,7 +245,10 @@ fn check_flags(given: u16, command: Command, agreed: Agreed) -> Result<(), Refus
     if given & !(own | flags::FUA) == 0 {
         Ok(())
     } else {
-        Err((Errno::Invalid, "unknown flag"))
+        Err((
+            Errno::Invalid,
+            "unknown flag: use those that the export's flags name",
+        ))
     }
 }
 
@@ -252,16 +264,22 @@ fn check_range(
     );
     let moves_bytes = matches!(command, Command::Read | Command::Write);
     if changes && export.read_only {
-        return Err((Errno::Perm, "the export is read-only"));
+        return Err((
+            Errno::Perm,
+            "the export is read-only: attach one that is not",
+        ));
     }
     if moves_bytes && len > REQUEST_BYTES_MAX {
-        return Err((Errno::Invalid, "more than 32 MiB"));
+        return Err((Errno::Invalid, "more than 32 MiB: ask for less at once"));
     }
     if command == Command::Flush && (offset, len) != (0, 0) {
-        return Err((Errno::Invalid, "a flush has no offset and no length"));
+        return Err((Errno::Invalid, "a flush has no offset and no length: say 0"));
     }
     if command == Command::BlockStatus && len == 0 {
-        return Err((Errno::Invalid, "the status of no bytes"));
+        return Err((
+            Errno::Invalid,
+            "the status of no bytes: ask for one at least",
+        ));
     }
     let end = offset.checked_add(u64::from(len));
     if end.is_some_and(|end| end <= export.size) {
@@ -273,7 +291,10 @@ fn check_range(
     } else {
         Errno::Invalid
     };
-    Err((errno, "beyond the end of the export"))
+    Err((
+        errno,
+        "beyond the end of the export: ask for its size, and stay below",
+    ))
 }
 
 fn operation(request: &codec::Request, command: Command) -> Admitted {

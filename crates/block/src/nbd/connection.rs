@@ -4,6 +4,8 @@ use std::io::{ErrorKind, IoSlice};
 use std::mem;
 use std::ops::ControlFlow::{self, Break, Continue};
 
+use base::Error;
+
 use super::command::ExportId;
 use super::exports::{Completion, Exports, Token};
 use super::handshake::Ask;
@@ -30,6 +32,8 @@ pub(super) struct Connection {
     pub(super) out: u32,
     /// Whether it is on the list of those to be looked at.
     pub(super) touched: bool,
+    /// Why it was closed, and where the client is, until that is said: it could not be told itself.
+    pub(super) refused: Option<(String, Error)>,
 }
 
 /// The living part of a connection.
@@ -64,6 +68,7 @@ impl Connection {
             attaching: false,
             out: 0,
             touched: false,
+            refused: None,
         }
     }
 
@@ -99,7 +104,10 @@ impl Connection {
         loop {
             match link.session.next_event() {
                 Ok(None) => return Continue(()),
-                Err(_) => return Break(()),
+                Err(e) => {
+                    self.refused = Some((link.socket.address(), e));
+                    return Break(());
+                }
                 Ok(Some(Event::Ask(ask))) => {
                     let token = token(self.id, Handle(u32::MAX));
                     match ask {
@@ -144,11 +152,11 @@ impl Connection {
             Completion::Export(found) => link.session.answer(found),
             Completion::Done(result) => link.session.reply(Handle(token.0 as u32), result),
         };
-        if kept.is_err() {
-            Break(())
-        } else {
-            Continue(())
+        if let Err(e) = kept {
+            self.refused = Some((link.socket.address(), e));
+            return Break(());
         }
+        Continue(())
     }
 
     /// Sends what there is, and goes on with bytes that waited for that.

@@ -24,6 +24,12 @@ pub const OPTIONS_MAX: u32 = 1024;
 /// Zeros behind the reply to `EXPORT_NAME`, unless the client can do without.
 const EXPORT_NAME_ZEROES: usize = 124;
 
+/// What to do where it is not what the protocol says.
+const CLIENT: &str =
+    "use a client of the fixed newstyle protocol, as nbd-client, qemu and libnbd are";
+/// What to do about a name that no export has.
+const NAMES: &str = "names have at most 4096 bytes of text: ask for the list, and use one of it";
+
 /// What only the exports know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
@@ -125,10 +131,17 @@ impl Handshake {
         self.count_option()?;
         let known = Opt::of(head.option);
         if client & greeting::FIXED_NEWSTYLE == 0 && known != Some(Opt::ExportName) {
-            return Err(refused("an option from a client without fixed newstyle"));
+            return Err(refused(
+                "an option from a client without fixed newstyle",
+                CLIENT,
+            ));
         }
         let Some(option) = known else {
-            return Ok((end, Some(Step::Say(unsup(head.option, "unknown option")))));
+            let why = format!(
+                "option {} is not known here (go on without it)",
+                head.option
+            );
+            return Ok((end, Some(Step::Say(unsup(head.option, &why)))));
         };
         Ok((end, Some(self.option(option, data)?)))
     }
@@ -139,7 +152,8 @@ impl Handshake {
         };
         let known = u32::from(greeting::FIXED_NEWSTYLE | greeting::NO_ZEROES);
         if flags & !known != 0 {
-            return Err(refused("unknown flags in the answer to the greeting"));
+            let what = format!("unknown flags {flags:#x} in the answer to the greeting");
+            return Err(refused(&what, CLIENT));
         }
         self.client = Some(flags as u16);
         Ok((CLIENT_FLAGS_LEN, Some(Step::Say(Vec::new()))))
@@ -148,7 +162,8 @@ impl Handshake {
     fn count_option(&mut self) -> Result<()> {
         self.options += 1;
         if self.options > OPTIONS_MAX {
-            return Err(refused("too many options"));
+            let what = format!("more than {OPTIONS_MAX} options");
+            return Err(refused(&what, "begin with OPT_GO sooner"));
         }
         Ok(())
     }
@@ -161,7 +176,8 @@ impl Handshake {
             return (n, None);
         }
         self.dropping = None;
-        let reply = error(option, OptReply::TooBig, "too much data");
+        let why = format!("more than {OPTION_BYTES_MAX} bytes of data (say less at once)");
+        let reply = error(option, OptReply::TooBig, &why);
         (n, Some(Step::Say(reply)))
     }
 
@@ -173,7 +189,7 @@ impl Handshake {
             Opt::List | Opt::StartTls | Opt::StructuredReply | Opt::ExtendedHeaders
         );
         if takes_none && !data.is_empty() {
-            return invalid("this option has no data");
+            return invalid("this option has no data (say it without)");
         }
         match option {
             Opt::ExportName => self.export_name(data),
@@ -181,11 +197,16 @@ impl Handshake {
             Opt::List => Ok(self.ask(number, Asked::List, Ask::List)),
             Opt::StartTls => Ok(Step::Say(unsup(
                 number,
-                "TLS is not built into this server",
+                "TLS is not built into this server (connect without it, on this machine)",
             ))),
-            Opt::ExtendedHeaders => Ok(Step::Say(unsup(number, "extended headers are not known"))),
+            Opt::ExtendedHeaders => Ok(Step::Say(unsup(
+                number,
+                "extended headers are not known here (go on without them)",
+            ))),
             Opt::Info | Opt::Go => Ok(self.info(option, data)),
-            Opt::StructuredReply if self.structured => invalid("they are on already"),
+            Opt::StructuredReply if self.structured => {
+                invalid("structured replies are on already (ask for them once)")
+            }
             Opt::StructuredReply => {
                 self.structured = true;
                 Ok(Step::Say(ack(number)))
@@ -201,7 +222,10 @@ impl Handshake {
 
     /// There is no reply that refuses: what cannot be ends the connection.
     fn export_name(&mut self, data: &[u8]) -> Result<Step> {
-        let name = codec::plain(data).map_err(|_| refused("a name that cannot be"))?;
+        let name = codec::plain(data).map_err(|bad| match bad {
+            BadOption::TooBig => refused(&format!("a name of {} bytes", data.len()), NAMES),
+            BadOption::Invalid => refused("a name that is no text", NAMES),
+        })?;
         let name = name.to_owned();
         let ask = Ask::Attach(name.clone());
         Ok(self.ask(Opt::ExportName as u32, Asked::ExportName { name }, ask))
@@ -230,7 +254,7 @@ impl Handshake {
             self.allocation = None;
         }
         if !self.structured {
-            let why = "ask for structured replies first";
+            let why = "contexts without structured replies (ask for those first)";
             return Step::Say(error(number, OptReply::Invalid, why));
         }
         let request = match MetaRequest::decode(data) {
@@ -354,16 +378,18 @@ impl Handshake {
 
 fn check_head(head: &OptionHead) -> Result<()> {
     if head.magic != codec::IHAVEOPT {
-        return Err(refused("an option without its magic"));
+        let remedy = "the other side is no NBD client: check which address it was given";
+        return Err(refused("an option without its magic", remedy));
     }
     if head.bytes > DROPPED_BYTES_MAX {
-        return Err(refused("an option with far too much data"));
+        let what = format!("an option with {} bytes of data", head.bytes);
+        return Err(refused(&what, CLIENT));
     }
     Ok(())
 }
 
-fn refused(what: &str) -> Error {
-    Error::invalid_argument(format!("NBD handshake: {what}"))
+fn refused(what: &str, remedy: &str) -> Error {
+    Error::invalid_argument(format!("NBD handshake: {what}")).hint(remedy)
 }
 
 fn put_meta(option: u32, allocation: bool, out: &mut Vec<u8>) {
@@ -385,8 +411,14 @@ fn unsup(option: u32, why: &str) -> Vec<u8> {
 
 fn bad_data(option: u32, bad: BadOption) -> Vec<u8> {
     match bad {
-        BadOption::Invalid => error(option, OptReply::Invalid, "data that cannot be"),
-        BadOption::TooBig => error(option, OptReply::TooBig, "a name of more than 4096 bytes"),
+        BadOption::Invalid => {
+            let why = format!("data that cannot be ({CLIENT})");
+            error(option, OptReply::Invalid, &why)
+        }
+        BadOption::TooBig => {
+            let why = format!("a name of more than {NAME_BYTES_MAX} bytes ({NAMES})");
+            error(option, OptReply::TooBig, &why)
+        }
     }
 }
 

@@ -41,6 +41,9 @@ const EVENTS_MAX: usize = 256;
 /// How often deadlines are looked at.
 const TICK: Duration = Duration::from_secs(1);
 
+/// Where what happens is said.
+pub type Say = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// Settings of a server. What clients can make it hold is, at the worst, the most connections times the
 /// bytes of each, one request of 32 MiB more, and its stage.
 #[derive(Clone, Debug)]
@@ -84,6 +87,7 @@ pub struct Server<E> {
     listener: Option<Listener>,
     clock: Arc<dyn Clock>,
     options: Options,
+    say: Say,
     poller: OwnedFd,
     stop: Stop,
     connections: HashMap<u32, Connection>,
@@ -119,6 +123,7 @@ impl<E: Exports> Server<E> {
             listener: Some(listener),
             clock,
             options,
+            say: Arc::new(|_| ()),
             poller,
             stop,
             connections: HashMap::new(),
@@ -130,6 +135,12 @@ impl<E: Exports> Server<E> {
         };
         server.watch_listener()?;
         Ok(server)
+    }
+
+    /// The same, which says why it closes clients that the protocol has no word for.
+    #[must_use]
+    pub fn with_say(self, say: Say) -> Self {
+        Self { say, ..self }
     }
 
     /// What ends it.
@@ -302,6 +313,9 @@ impl<E: Exports> Server<E> {
         connection.touched = false;
         if connection.link.is_some() && connection.write(&mut self.exports).is_break() {
             connection.link = None;
+        }
+        if let Some((address, why)) = connection.refused.take() {
+            (self.say)(&format!("a client at {address} is closed: {why}"));
         }
         if let Some(link) = &mut connection.link {
             let wanted = (link.session.wants_input(), link.blocked);

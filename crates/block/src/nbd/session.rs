@@ -271,7 +271,11 @@ impl Session {
             return Ok((false, None));
         };
         if request.magic != codec::REQUEST {
-            return Err(Error::invalid_argument("NBD: a request without its magic"));
+            return Err(
+                Error::invalid_argument("NBD: a request without its magic").hint(
+                    "the client is broken, or sent more or less data than it had said: use another",
+                ),
+            );
         }
         self.from += REQUEST_LEN;
         self.held.requests += 1;

@@ -126,6 +126,16 @@ pub(super) enum Socket {
 }
 
 impl Socket {
+    /// Where the client is, for messages.
+    pub(super) fn address(&self) -> String {
+        match self {
+            Self::Tcp(s) => s
+                .peer_addr()
+                .map_or_else(|_| "?".to_owned(), |a| a.to_string()),
+            Self::Unix(_) => "the Unix socket".to_owned(),
+        }
+    }
+
     pub(super) fn read(&self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(s) => (&mut &*s).read(into),

@@ -62,9 +62,7 @@ impl FileHead {
         let mut d = sealed::open(bytes, MAGIC, "head of a log file")?;
         let version = d.u32().unwrap_or_default();
         if version != VERSION {
-            return Err(Error::not_supported(format!(
-                "log files of version {version}: this release knows {VERSION}"
-            )));
+            return Err(sealed::unknown_version("log files", version, VERSION));
         }
         Self::decode_rest(&mut d).map_or_else(
             || {
@@ -131,6 +129,10 @@ mod tests {
         bytes[4..sealed::COVERED].copy_from_slice(&crc.to_le_bytes());
         let e = FileHead::decode(&bytes).unwrap_err();
         assert_eq!(e.kind(), base::ErrorKind::NotSupported);
-        assert!(e.to_string().contains("version 9"), "{e}");
+        let e = e.to_string();
+        assert!(
+            e.contains("version 9") && e.contains("start that one"),
+            "{e}"
+        );
     }
 }

@@ -20,7 +20,7 @@ use io::{File, FileSystem, WriteSync};
 use super::batch::Item;
 use super::files::{Files, Found};
 use super::groups::{Groups, Payload};
-use super::scan::{self, Scan};
+use super::scan::{self, DAMAGED, Scan};
 use super::{Current, Options, RaftLog, batch, file_head, read_entry};
 use crate::ids::Index;
 
@@ -63,7 +63,7 @@ pub(super) fn open(
         ends.insert(link.number, end);
         older.insert(link.number, link.file);
     }
-    groups.found()?;
+    groups.found().map_err(|e| e.or_file(dir))?;
     // Checkpoints that were found are durable: what they cover goes as soon as there is no room for it.
     let proven = groups.iter().map(|(group, log)| (group, log.synced().0));
     let proven = proven.filter(|(_, through)| through.0 > 0).collect();
@@ -177,7 +177,7 @@ fn chain(files: &Files, used: &[u64], options: &Options, newest: u64) -> Result<
                     let e = other.err().unwrap_or_else(|| {
                         Error::corruption("the head is another file's").file(file.path())
                     });
-                    return Err(e.hint("a file of the log is damaged"));
+                    return Err(e.hint(DAMAGED));
                 }
                 continue;
             }
@@ -187,7 +187,10 @@ fn chain(files: &Files, used: &[u64], options: &Options, newest: u64) -> Result<
                 "the file is of store {} with units of {} bytes, and not of {} with {}",
                 head.store, head.unit, options.store, options.unit
             ))
-            .file(file.path()));
+            .file(file.path())
+            .hint(
+                "bring the store's own log back: were two disks mounted in each other's place?",
+            ));
         }
         begun = number.max(begun);
         if next.is_none() && Scan::begin(&*file)?.next_batch()?.is_none() {
@@ -196,7 +199,7 @@ fn chain(files: &Files, used: &[u64], options: &Options, newest: u64) -> Result<
                     "its first batch was durable, and is not whole any more",
                 )
                 .file(file.path())
-                .hint("a file of the log is damaged"));
+                .hint(DAMAGED));
             }
             continue;
         }
@@ -216,7 +219,8 @@ fn write_again(file: &dyn File, durable: u64, end: u64) -> Result<()> {
     while at < end {
         let piece = scan::read(file, at, (end - at).min(WRITE_AGAIN_BYTES) as usize)?;
         if piece.is_empty() {
-            return Err(Error::corruption("the file has become shorter").file(file.path()));
+            let e = Error::corruption("the file has become shorter");
+            return Err(e.file(file.path()).hint(DAMAGED));
         }
         io::write_all_at(file, &piece, at, WriteSync::Dsync)?;
         at += piece.len() as u64;
@@ -257,7 +261,7 @@ fn replay(link: &Link, options: &Options, groups: &mut Groups) -> Result<(u64, u
             scan.end()
         ))
         .file(link.file.path())
-        .hint("bring its own files back, or leave the store out"));
+        .hint(DAMAGED));
     }
     debug_assert!(scan.end() >= file_head::LEN as u64);
     Ok((scan.durable(), scan.end()))

@@ -11,7 +11,11 @@ use io::{AlignedBuf, File, buffer::PAGE};
 
 use super::batch::{self, HEAD, Item, Place, Sizes};
 use super::file_head::{self, FileHead};
+use crate::sealed;
 
+/// What to do about a file whose bytes are not what was written.
+pub(super) const DAMAGED: &str =
+    "a file of the log is damaged: bring its own files back, or leave the store out";
 /// Bytes that are read at once.
 const PIECE: usize = 1 << 20;
 
@@ -107,7 +111,7 @@ impl<'a> Scan<'a> {
         let all = Bytes::from(read(self.file, self.at, sizes.batch_bytes as usize)?);
         let Some(items) = batch::items(&all, sizes, self.unit()) else {
             let what = "a batch with a right checksum cannot be read";
-            return Err(self.damage(what).hint("was it written by a newer release?"));
+            return Err(self.damage(what).hint(sealed::NEWER));
         };
         if all.len() as u64 != sizes.batch_bytes || !items.iter().all(Item::payload_is_whole) {
             return Ok(None);
@@ -176,6 +180,7 @@ impl<'a> Scan<'a> {
         Error::corruption(what)
             .file(self.file.path())
             .offset(self.at)
+            .hint(DAMAGED)
     }
 }
 

@@ -242,10 +242,10 @@ fn a_file_that_is_missing_or_damaged_is_named() {
     let away = dir.log.join("away");
     let refused = |what: &str, needle: &str| {
         let e = dir.try_open(7, newest).unwrap_err();
-        assert!(
-            e.is_corruption() && e.to_string().contains(needle),
-            "{what}: {e}"
-        );
+        let text = e.to_string();
+        let words = [needle, dir.log.to_str().unwrap(), "bring "];
+        assert!(e.is_corruption(), "{what}: {e}");
+        assert!(words.iter().all(|w| text.contains(w)), "{what}: {e}");
     };
     for n in 1..=newest {
         std::fs::rename(path(n), &away).unwrap();
@@ -303,7 +303,11 @@ fn a_log_of_another_store_is_refused() {
         ..options(2)
     };
     let e = RaftLog::open(Posix::shared(), &dir.log, theirs, 0).unwrap_err();
-    assert!(e.to_string().contains("is of store 09090909"), "{e}");
+    let e = e.to_string();
+    assert!(
+        e.contains("is of store 09090909") && e.contains("each other's place"),
+        "{e}"
+    );
 }
 
 /// Two batches are on their way; a crash leaves any part of them. Either is whole or not there, the second

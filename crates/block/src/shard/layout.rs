@@ -92,7 +92,7 @@ pub fn make(
 ) -> Result<()> {
     what.check()?;
     let is_new = !fs.exists(dir)?;
-    io::create_dirs(&**fs, dir).map_err(read_only)?;
+    io::create_dirs(&**fs, dir).map_err(with_remedy)?;
     check_empty(&**fs, dir)?;
     let made = unit_of(&**fs, dir, what.allow_in_memory).and_then(|unit| {
         let made = fill(fs, dir, what, unit, said);
@@ -195,18 +195,23 @@ fn on_such_a_disk(e: Error, what: &Make) -> Error {
         ErrorKind::NoSpace => e.hint(format!(
             "the store takes {mib} MiB: choose a larger disk, or make capacity or log smaller"
         )),
-        _ => read_only(e),
+        _ => with_remedy(e),
     }
 }
 
-/// An error with the remedy, if it comes from a file system that nothing can be written to.
-fn read_only(e: Error) -> Error {
+/// An error with the remedy, if it comes from a disk that failed, or from a file system that nothing can be written to.
+pub(super) fn with_remedy(e: Error) -> Error {
     let source = std::error::Error::source(&e).and_then(|s| s.downcast_ref::<std::io::Error>());
-    if source.is_some_and(|s| s.kind() == std::io::ErrorKind::ReadOnlyFilesystem) {
-        return e
-            .hint("the file system is read-only: see dmesg, check it, and mount it for writing");
+    match source.and_then(rustix::io::Errno::from_io_error) {
+        Some(rustix::io::Errno::ROFS) => {
+            e.hint("the file system is read-only: see dmesg, check it, and mount it for writing")
+        }
+        // The first that a file system says that is about to become read-only.
+        Some(rustix::io::Errno::IO) => e.hint(
+            "the disk or its file system has failed: see dmesg, check it, and mount it again, or replace the disk",
+        ),
+        _ => e,
     }
-    e
 }
 
 /// What the device under `dir` writes as a whole. Errors: no store can be there.
@@ -235,6 +240,21 @@ fn unit_of(fs: &dyn FileSystem, dir: &Path, allow_in_memory: bool) -> Result<u32
         );
     };
     Ok(unit)
+}
+
+/// Errors: the log or the data file is not there, though `STORE` is.
+fn check_parts(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
+    for (name, what) in [(LOG, "log"), (DATA, "data file")] {
+        let path = dir.join(name);
+        if !fs.exists(&path)? {
+            return Err(Error::corruption(format!("the store's {what} is missing"))
+                .file(path)
+                .hint(
+                    "bring it back, or mount its disk: without it the store lacks what it has acknowledged",
+                ));
+        }
+    }
+    Ok(())
 }
 
 /// A store that is open.
@@ -277,7 +297,7 @@ impl Store {
         }
         let lock = fs.lock(&dir.join(LOCK)).map_err(|e| match e.kind() {
             ErrorKind::Busy => e.hint("another process has the store open: end it first"),
-            _ => read_only(e),
+            _ => with_remedy(e),
         })?;
         let superblock_file = fs.open(&path, OpenHow::UPDATE)?;
         // A process that was killed may have left a copy that is written, and not durable.
@@ -291,17 +311,7 @@ impl Store {
             .file(path)
             .hint("see `cluster` in the cluster file, and the store's directory"));
         }
-        let options = raftlog::Options {
-            store: superblock.store,
-            unit: superblock.unit,
-            depth,
-            file_bytes: superblock.log_bytes,
-            reserved_files: RESERVED_FILES as usize,
-            memory_bytes: LOG_MEMORY_BYTES,
-            seed,
-        };
-        let newest = superblock.log_number;
-        let log = RaftLog::open(Arc::clone(fs), &dir.join(LOG), options, newest)?;
+        check_parts(&**fs, dir)?;
         let data_file = fs.open(&dir.join(DATA), OpenHow::UPDATE.direct())?;
         let mut store = Self {
             dir: dir.to_path_buf(),
@@ -309,11 +319,28 @@ impl Store {
             superblock_file,
             _lock: lock,
         };
+        // Before the log is begun anew: what a newer release wrote, or is another store's, is left as it is.
         store.check_trailer(&*data_file)?;
         let data = Data::open(Arc::clone(&data_file), store.superblock.slots)?;
+        let options = store.log_options(depth, seed);
+        let newest = store.superblock.log_number;
+        let log = RaftLog::open(Arc::clone(fs), &dir.join(LOG), options, newest)?;
         store.check_pages(&log, &data)?;
         store.note_opening(&*data_file, &log)?;
         Ok(Opened { store, log, data })
+    }
+
+    fn log_options(&self, depth: u32, seed: u64) -> raftlog::Options {
+        let superblock = &self.superblock;
+        raftlog::Options {
+            store: superblock.store,
+            unit: superblock.unit,
+            depth,
+            file_bytes: superblock.log_bytes,
+            reserved_files: RESERVED_FILES as usize,
+            memory_bytes: LOG_MEMORY_BYTES,
+            seed,
+        }
     }
 
     /// The store's name.
@@ -388,7 +415,7 @@ impl Store {
                 "the data file has entry {last} of group {group}, and the log {known}"
             ))
             .file(self.dir.join(DATA))
-            .hint("was one of both brought from another place, or an older copy?"));
+            .hint("bring both back as of the same time: one comes from another place, or is an older copy"));
         }
         Ok(())
     }

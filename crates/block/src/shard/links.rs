@@ -33,7 +33,7 @@ use crate::wire::frame::{Frame, Lane, kind};
 use crate::wire::hello::{Hello, Role};
 use crate::wire::link::{Link, failed};
 use crate::wire::raft::{self, Gather};
-use crate::wire::session;
+use crate::wire::{remedy, session};
 
 /// What the poller names that is no connection.
 pub(super) const LISTENER: u64 = u64::MAX;
@@ -235,7 +235,11 @@ impl Links {
         });
         let silent: Vec<u64> = silent.map(|(&id, _)| id).collect();
         for id in silent {
-            self.close(id, &Error::aborted("wire: no hello came"), now);
+            self.close(
+                id,
+                &Error::aborted("wire: no hello came").hint(remedy::ADDRESS),
+                now,
+            );
         }
         let connected = self.peers.values().filter(|p| p.connection.is_some());
         self.stats.peers.set(connected.count() as u64);
@@ -328,42 +332,28 @@ impl Links {
         if connection.who != Who::Unknown {
             return Ok(connection.who);
         }
-        let no = |text: String| Err(Error::invalid_argument(format!("wire: {text}")));
-        let (they, dialed) = (hello.id, connection.dialed);
-        match (hello.role, dialed) {
-            (Role::Client, None) => {
-                connection.who = Who::Client(they);
-                return Ok(connection.who);
-            }
-            (Role::Chunk, Some(want)) if they != want => {
-                return no(format!("store {they} is where store {want} should be"));
-            }
-            (Role::Chunk, None) if they >= self.me.id => {
-                return no(format!(
-                    "store {they} dialed store {}: the lower number dials",
-                    self.me.id
-                ));
-            }
-            (Role::Chunk, _) => {}
-            (role, _) => return no(format!("a {role:?} has nothing to say to a store here")),
+        let they = hello.id;
+        if (hello.role, connection.dialed) == (Role::Client, None) {
+            connection.who = Who::Client(they);
+            return Ok(connection.who);
         }
+        check_place(&hello, connection.dialed, self.me.id)?;
         let Some(peer) = self.peers.get_mut(&they) else {
-            return no(format!("store {they} is not of this cluster"));
+            let what = format!("wire: store {they} is not of this cluster");
+            let remedy = "add its [[store]] to every process's cluster file, or end it";
+            return Err(Error::invalid_argument(what).hint(remedy));
         };
-        if hello.store == Uuid::default() {
-            return no(format!("store {they} does not say which it is"));
-        }
         let store = *self.known.entry(they).or_insert_with(|| {
             self.met.push((they, hello.store));
             hello.store
         });
         if store != hello.store {
             connection.is_told = peer.refused.replace(hello.store) == Some(hello.store);
-            return no(format!(
-                "store {they} was {store}, and is {} now: made anew, it lacks what it has acknowledged. Bring the old \
-                 one back; a store that is lost cannot be replaced yet",
+            return Err(Error::invalid_argument(format!(
+                "wire: store {they} was {store}, and is {} now: made anew, it lacks what it has acknowledged. Bring \
+                 the old one back; a store that is lost cannot be replaced yet",
                 hello.store
-            ));
+            )));
         }
         connection.who = Who::Peer(they);
         let older = peer.connection.replace(id);
@@ -404,7 +394,8 @@ impl Links {
                         return Err(Error::corruption(format!(
                             "wire: store {peer} sent a message from {} to {}",
                             received.message.from, received.message.to
-                        )));
+                        ))
+                        .hint(remedy::SAME_RELEASE));
                     }
                     self.serves(peer);
                     inbox.push(Event::Message {
@@ -417,7 +408,8 @@ impl Links {
             }
             (_, kind) => Err(Error::corruption(format!(
                 "wire: a message of kind {kind} has no place here"
-            ))),
+            ))
+            .hint(remedy::SAME_RELEASE)),
         }
     }
 
@@ -581,6 +573,31 @@ impl Links {
         peer.frames = frames;
         self.touch(id);
     }
+}
+
+/// Errors: whoever says this is not where it should be. `dialed`: the store that was to be there.
+fn check_place(hello: &Hello, dialed: Option<u64>, me: u64) -> Result<()> {
+    let they = hello.id;
+    let (what, remedy) = match (hello.role, dialed) {
+        (Role::Chunk, Some(want)) if they != want => (
+            format!("store {they} is where store {want} should be"),
+            remedy::CLUSTER_FILE,
+        ),
+        (Role::Chunk, None) if they >= me => (
+            format!("store {they} dialed store {me}: the lower number dials"),
+            remedy::CLUSTER_FILE,
+        ),
+        (Role::Chunk, _) if hello.store == Uuid::default() => (
+            format!("store {they} does not say which it is"),
+            remedy::SAME_RELEASE,
+        ),
+        (Role::Chunk, _) => return Ok(()),
+        (role, _) => (
+            format!("a {role:?} has nothing to say to a store here"),
+            remedy::SAME_RELEASE,
+        ),
+    };
+    Err(Error::invalid_argument(format!("wire: {what}")).hint(remedy))
 }
 
 /// Whether a failed accept says nothing about the next one.

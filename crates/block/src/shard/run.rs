@@ -34,7 +34,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::core::{Assignment, Command, Core, Event};
 use super::flusher::Flusher;
-use super::layout::Opened;
+use super::layout::{self, Opened};
 use super::links::{LISTENER, Links, Say, poll_failed};
 use super::member::TICK;
 use super::stats::Stats;
@@ -206,7 +206,11 @@ impl Server {
 
     /// Runs until it is stopped, and others lead its groups or half a second has gone; what is on its way to the disk
     /// has arrived then. Errors: the store is out.
-    pub fn run(mut self) -> Result<()> {
+    pub fn run(self) -> Result<()> {
+        self.serve().map_err(layout::with_remedy)
+    }
+
+    fn serve(mut self) -> Result<()> {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         loop {
             let wait = self.wait_time();

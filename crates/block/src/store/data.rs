@@ -122,6 +122,9 @@ struct Map {
     free: Vec<Slot>,
 }
 
+/// What to do about a file that was not written like this.
+const OWN_FILE: &str = "bring the store's own data file back";
+
 /// Finds blocks, while a [`Data`] writes others.
 #[derive(Clone, Debug)]
 pub struct Reader {
@@ -151,7 +154,7 @@ impl Data {
                 u64::from(slots) * SLOT_BYTES
             ))
             .file(file.path())
-            .hint("is it another store's data file?"));
+            .hint(OWN_FILE));
         }
         let mut index = Map {
             slots,
@@ -298,7 +301,8 @@ impl Map {
                 return Err(Error::corruption(format!(
                     "extent {extent} of slot {slot} has the page of {:?}",
                     page.owner
-                )));
+                ))
+                .hint(OWN_FILE));
             }
             owner = Some(of);
             self.pages.insert((slot, extent), page);
@@ -309,7 +313,8 @@ impl Map {
                 if let Some(other) = self.chunks.insert(owner, slot) {
                     return Err(Error::corruption(format!(
                         "slots {slot} and {other} are both of {owner:?}"
-                    )));
+                    ))
+                    .hint(OWN_FILE));
                 }
             }
         }

@@ -156,9 +156,8 @@ impl Page {
         let mut d = sealed::open(bytes, MAGIC, "extent page")?;
         let version = d.u16().unwrap_or_default();
         if version != VERSION {
-            return Err(Error::not_supported(format!(
-                "extent pages of version {version}: this release knows {VERSION}"
-            )));
+            let (version, known) = (version.into(), VERSION.into());
+            return Err(sealed::unknown_version("extent pages", version, known));
         }
         Self::decode_rest(&mut d).map_or_else(
             || Err(Error::corruption("extent page: values that cannot be")),
@@ -319,7 +318,10 @@ mod tests {
         later[sealed::COVERED] = 9;
         let crc = crc32c(&later[sealed::COVERED..]).to_le_bytes();
         later[4..sealed::COVERED].copy_from_slice(&crc);
-        let e = Page::newer([&old_bytes, &later]).unwrap_err();
-        assert!(e.to_string().contains("version 9"), "{e}");
+        let e = Page::newer([&old_bytes, &later]).unwrap_err().to_string();
+        assert!(
+            e.contains("version 9") && e.contains("start that one"),
+            "{e}"
+        );
     }
 }

@@ -87,10 +87,7 @@ impl Superblock {
         let mut d = sealed::open(bytes, MAGIC, "STORE")?;
         let version = d.u32().unwrap_or_default();
         if version != VERSION {
-            return Err(Error::not_supported(format!(
-                "a store of version {version}: this release knows {VERSION}"
-            ))
-            .hint("open it with the release that wrote it, or a newer one"));
+            return Err(sealed::unknown_version("a store", version, VERSION));
         }
         let Some(block) = Self::decode_rest(&mut d) else {
             return Err(Error::corruption("STORE: values that cannot be"));
@@ -100,7 +97,7 @@ impl Superblock {
             return Err(Error::not_supported(format!(
                 "a store with features {unknown:#x}, which this release does not know"
             ))
-            .hint("open it with a newer release"));
+            .hint(sealed::NEWER));
         }
         Ok(block)
     }
@@ -140,7 +137,7 @@ impl Superblock {
         file.read_at(&mut bytes, 0)?;
         let (first, second) = bytes.split_at(LEN);
         let mut newest: Result<Self> = Err(Error::corruption("no copy of the superblock is whole")
-            .hint("is this a store's directory?"));
+            .hint("name a store's directory, or bring its own STORE back"));
         for copy in [first, second] {
             match Self::decode(copy) {
                 Ok(block)
@@ -248,12 +245,15 @@ mod tests {
         block.write(&*file).unwrap();
         let e = Superblock::read(&*file).unwrap_err();
         assert_eq!(e.kind(), base::ErrorKind::NotSupported);
-        assert!(e.to_string().contains("features 0x10"), "{e}");
+        let says = |e: &str, thing| {
+            assert!(e.contains(thing) && e.contains("start that one"), "{e}");
+        };
+        says(&e.to_string(), "features 0x10");
         let mut bytes = self::block().encode();
         bytes[sealed::COVERED] = 2;
         let crc = crc32c(&bytes[sealed::COVERED..]).to_le_bytes();
         bytes[4..sealed::COVERED].copy_from_slice(&crc);
         let e = Superblock::decode(&bytes).unwrap_err().to_string();
-        assert!(e.contains("version 2") && e.contains("release"), "{e}");
+        says(&e, "a store of version 2");
     }
 }

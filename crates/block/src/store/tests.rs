@@ -467,7 +467,10 @@ fn a_full_or_wrong_file_is_named() {
     let e = Data::open(Arc::clone(&disk) as _, 2)
         .unwrap_err()
         .to_string();
-    assert!(e.contains("2 slots") && e.contains("another store"), "{e}");
+    assert!(
+        e.contains("2 slots take") && e.contains("own data file"),
+        "{e}"
+    );
 
     // A page of another slot, whole as it is.
     let disk = Disk::new(2);
@@ -492,7 +495,10 @@ fn a_full_or_wrong_file_is_named() {
     let e = Data::open(Arc::clone(&disk) as _, 2)
         .unwrap_err()
         .to_string();
-    assert!(e.contains("extent 0 of slot 1 has the page of"), "{e}");
+    assert!(
+        e.contains("extent 0 of slot 1 has the page of") && e.contains("own data file"),
+        "{e}"
+    );
 }
 
 /// Zeros of a chunk that was never written took one of the slots, and counted nothing in the map.

@@ -44,10 +44,7 @@ impl Trailer {
         let mut d = sealed::open(bytes, MAGIC, "the data file's end")?;
         let version = d.u32().unwrap_or_default();
         if version != VERSION {
-            return Err(Error::not_supported(format!(
-                "a data file of version {version}: this release knows {VERSION}"
-            ))
-            .hint("open it with the release that wrote it, or a newer one"));
+            return Err(sealed::unknown_version("a data file", version, VERSION));
         }
         let rest = Self::decode_rest(&mut d);
         rest.ok_or_else(|| Error::corruption("the data file's end: values that cannot be"))
@@ -66,7 +63,7 @@ impl Trailer {
     pub fn read(file: &dyn File, at: u64) -> Result<Self> {
         let mut newest: Result<Self> =
             Err(Error::corruption("no copy of the data file's end is whole")
-                .hint("is it a store's data file, as long as it was made?"));
+                .hint("bring the store's own data file back, as long as it was made"));
         for copy in [0, 1] {
             let mut bytes = AlignedBuf::zeroed(sealed::LEN, PAGE)?;
             let read = file.read_at(&mut bytes, at + copy * sealed::LEN as u64);
@@ -111,7 +108,7 @@ impl Trailer {
                 "the store was opened {openings} times, and its data file {} times",
                 self.openings
             ))
-            .hint("was data brought from an older copy?"));
+            .hint("bring the newest back: this one is an older copy"));
         }
         Ok(())
     }
@@ -152,7 +149,7 @@ mod tests {
         let newer_release = sealed::seal(MAGIC, (VERSION + 1).to_le_bytes().to_vec());
         io::write_all_at(&*file, &newer_release, 8192, WriteSync::None).unwrap();
         let e = Trailer::read(&*file, 8192).unwrap_err().to_string();
-        assert!(e.contains("data") && e.contains("release"), "{e}");
+        assert!(e.contains("data: ") && e.contains("start that one"), "{e}");
     }
 
     #[test]

@@ -23,6 +23,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 
 use super::frame::{Frame, Lane, kind};
+use super::remedy;
 use crate::group::command::Origin;
 use crate::ids::{Attachment, BLOCK, CHUNK_BLOCKS, Chunk, Epoch, Group, Layer, Tree};
 
@@ -194,7 +195,9 @@ impl Request {
 
     /// Reads one. Errors: Corruption. The crcs are not compared with the payload: that is for who stores it.
     pub fn of(frame: Frame) -> Result<Self> {
-        Self::read(frame).ok_or_else(|| Error::corruption("wire: a request that cannot be"))
+        Self::read(frame).ok_or_else(|| {
+            Error::corruption("wire: a request that cannot be").hint(remedy::SAME_RELEASE)
+        })
     }
 
     fn read(frame: Frame) -> Option<Self> {
@@ -386,7 +389,9 @@ impl Response {
 
     /// Reads one. Errors: Corruption. The crcs are not compared with the payload yet.
     pub fn of(frame: Frame) -> Result<Self> {
-        Self::read(frame).ok_or_else(|| Error::corruption("wire: a response that cannot be"))
+        Self::read(frame).ok_or_else(|| {
+            Error::corruption("wire: a response that cannot be").hint(remedy::SAME_RELEASE)
+        })
     }
 
     fn read(frame: Frame) -> Option<Self> {

@@ -17,6 +17,8 @@ use base::coding::{Decoder, put_u16, put_u32, put_u64};
 use base::{Error, Result};
 use bytes::Bytes;
 
+use super::remedy;
+
 /// Bytes of a frame's head.
 pub const HEAD: usize = 64;
 /// The version of heads.
@@ -167,12 +169,14 @@ impl Head {
         if magic != MAGIC {
             return Err(Error::corruption(format!(
                 "wire: {magic:02x?} is not the magic of a frame"
-            )));
+            ))
+            .hint(remedy::ADDRESS));
         }
         if version != VERSION {
             return Err(Error::not_supported(format!(
                 "wire: a frame of version {version}: this release knows {VERSION}"
-            )));
+            ))
+            .hint(remedy::SAME_RELEASE));
         }
         d.bytes(6);
         let (Some(fields), Some(payload)) = (d.u32(), d.u32()) else {
@@ -199,11 +203,14 @@ impl Head {
             return Err(Error::corruption(format!(
                 "wire: a frame has the crc {crc:#010x} and says {:#010x}",
                 self.crc
-            )));
+            ))
+            .hint(remedy::DAMAGE));
         }
         let mut d = Decoder::new(covered);
         let frame = Self::read(&mut d, fields);
-        let frame = frame.ok_or_else(|| Error::corruption("wire: a frame of an unknown lane"))?;
+        let frame = frame.ok_or_else(|| {
+            Error::corruption("wire: a frame of an unknown lane").hint(remedy::SAME_RELEASE)
+        })?;
         Ok(Some(frame))
     }
 
@@ -231,7 +238,8 @@ fn check_lengths(fields_bytes: usize, payload_bytes: usize) -> Result<()> {
     Err(Error::corruption(format!(
         "wire: a frame of {fields_bytes} + {payload_bytes} bytes: at most {FIELDS_BYTES_MAX} + \
          {PAYLOAD_BYTES_MAX} may be"
-    )))
+    ))
+    .hint(remedy::SAME_RELEASE))
 }
 
 #[cfg(test)]
@@ -296,18 +304,29 @@ mod tests {
     #[test]
     fn an_error_names_what_is_wrong() {
         let good = frame(4, 0).encode().unwrap();
-        for (at, byte, word) in [
-            (0, 0, "magic"),
-            (8, 2, "version 2"),
-            (64, 0, "crc"),
-            (18, 2, "at most"),
-            (22, 255, "at most"),
+        for (at, byte, word, remedy) in [
+            (0, 0, "magic", "check which address"),
+            (8, 0, "version 0", "run the same release"),
+            (8, 2, "version 2", "run the same release"),
+            (64, 0, "crc", "check the network and the memory"),
+            (18, 2, "at most", "run the same release"),
+            (22, 255, "at most", "run the same release"),
         ] {
             let mut bad = good.to_vec();
             bad[at] = byte;
             let e = decode(&bad).unwrap_err().to_string();
-            assert!(e.contains(word), "{e}");
+            assert!(e.contains(word) && e.contains(remedy), "{e}");
         }
+        // Of a lane that a later release may have.
+        let mut bad = good.to_vec();
+        bad[12] = 4;
+        let crc = crc32c(&bad[COVERED..]);
+        bad[4..8].copy_from_slice(&crc.to_le_bytes());
+        let e = decode(&bad).unwrap_err().to_string();
+        assert!(
+            e.contains("unknown lane") && e.contains("same release"),
+            "{e}"
+        );
         assert!(frame(FIELDS_BYTES_MAX + 1, 0).encode().is_err());
         assert!(frame(0, PAYLOAD_BYTES_MAX + 1).encode().is_err());
     }

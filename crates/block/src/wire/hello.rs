@@ -12,6 +12,7 @@ use base::coding::{Decoder, put_u16, put_u32, put_u64};
 use base::{Error, Result};
 
 use super::frame::{Frame, Lane, kind};
+use super::remedy;
 use crate::ids::Uuid;
 
 /// The protocol's version.
@@ -117,12 +118,14 @@ impl Hello {
     /// Reads one. Errors: Corruption; what the other side gave as a reason where it refuses.
     pub fn of(frame: &Frame) -> Result<Self> {
         match frame.kind {
-            kind::HELLO => Self::read(&frame.fields)
-                .ok_or_else(|| Error::corruption("wire: a hello that cannot be read")),
+            kind::HELLO => Self::read(&frame.fields).ok_or_else(|| {
+                Error::corruption("wire: a hello that cannot be read").hint(remedy::SAME_RELEASE)
+            }),
             kind::REFUSAL => Err(refused(frame)),
             other => Err(Error::corruption(format!(
                 "wire: a message of kind {other} before the hello"
-            ))),
+            ))
+            .hint(remedy::SAME_RELEASE)),
         }
     }
 
@@ -149,13 +152,15 @@ impl Hello {
             return Err(Error::invalid_argument(format!(
                 "wire: a peer of cluster {} came to {} of cluster {}",
                 theirs.cluster, self.id, self.cluster
-            )));
+            ))
+            .hint(remedy::CLUSTER_FILE));
         }
         if theirs.version < VERSION_MIN {
             return Err(Error::not_supported(format!(
                 "wire: peer {} speaks version {}: {VERSION_MIN} is the oldest that is spoken here",
                 theirs.id, theirs.version
-            )));
+            ))
+            .hint(remedy::SAME_RELEASE));
         }
         let known = self.features.needed | self.features.optional;
         let unknown = theirs.features.needed & !known;
@@ -163,7 +168,8 @@ impl Hello {
             return Err(Error::not_supported(format!(
                 "wire: peer {} needs the features {unknown:#x}, which are not known here",
                 theirs.id
-            )));
+            ))
+            .hint(remedy::SAME_RELEASE));
         }
         Ok(Agreed {
             version: self.version.min(theirs.version),
@@ -213,10 +219,18 @@ mod tests {
             frame.fields = frame
                 .fields
                 .slice(..frame.fields.len().min(47 - cut.min(47)));
-            assert!(Hello::of(&frame).unwrap_err().is_corruption());
+            let e = Hello::of(&frame).unwrap_err();
+            says(&e, ["hello that cannot be read", "run the same release"]);
         }
         frame.kind = kind::RESPONSE;
-        assert!(Hello::of(&frame).is_err());
+        let e = Hello::of(&frame).unwrap_err();
+        says(&e, ["kind 17 before the hello", "run the same release"]);
+    }
+
+    /// The thing and the remedy.
+    fn says(e: &Error, words: [&str; 2]) {
+        let e = e.to_string();
+        assert!(words.iter().all(|w| e.contains(w)), "{words:?}: {e}");
     }
 
     #[test]
@@ -235,14 +249,14 @@ mod tests {
         assert_eq!((agreed.version, agreed.features), (VERSION, 3));
         theirs.features.needed = 0x42;
         let e = mine.agree(&theirs).unwrap_err();
-        assert!(e.to_string().contains("0x40"), "{e}");
+        says(&e, ["features 0x40", "run the same release"]);
         theirs.version = 0;
         let e = mine.agree(&theirs).unwrap_err();
-        assert!(e.to_string().contains("version 0"), "{e}");
+        says(&e, ["peer 9 speaks version 0", "run the same release"]);
         theirs.cluster = Uuid([5; 16]);
         let e = mine.agree(&theirs).unwrap_err();
-        assert!(e.to_string().contains("05050505-"), "{e}");
+        says(&e, ["of cluster 05050505-", "which cluster file"]);
         let told = Hello::of(&refusal(&e)).unwrap_err();
-        assert!(told.to_string().contains("05050505-"), "{told}");
+        says(&told, ["of cluster 05050505-", "which cluster file"]);
     }
 }

@@ -15,4 +15,5 @@ pub mod frame;
 pub mod hello;
 pub mod link;
 pub mod raft;
+pub(crate) mod remedy;
 pub mod session;

@@ -33,6 +33,7 @@ use io::AlignedBuf;
 use io::buffer::PAGE;
 
 use super::frame::{FIELDS_BYTES_MAX, Frame, Lane, PAYLOAD_BYTES_MAX, kind};
+use super::remedy;
 use crate::group::command::Range;
 use crate::group::message::{Body, Copy, CopyStep, Entry, Message, Read};
 use crate::ids::{Block, Chunk, Group, Index, Layer, Term, Tree};
@@ -392,6 +393,7 @@ pub fn decode(frame: Frame) -> Result<Vec<Received>> {
         Error::corruption(format!(
             "wire: {bytes} bytes of store {sender} are no messages of replicas"
         ))
+        .hint(remedy::SAME_RELEASE)
     })
 }
 

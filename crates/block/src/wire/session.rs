@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Both sides say hello first. Until the other's is there and fits, nothing but ours goes out: what is sent
-//! waits in its lane. A peer that does not fit is told why, and is an error here; the caller sends what
-//! [`Session::output`] still has before it closes.
+//! waits in its lane. A peer that does not fit, or sends what is no frame, is told why, and is an error here; the
+//! caller sends what [`Session::output`] still has before it closes.
 //!
 //! Heads and fields are read many at a time into a stage. A payload has an aligned buffer of its own from the
 //! start: what of it lies in the stage is copied, the rest is read there by the socket.
@@ -24,6 +24,7 @@ use bytes::{Buf, Bytes};
 
 use super::frame::{FIELDS_BYTES_MAX, Frame, HEAD, Head, Lane, kind};
 use super::hello::{self, Agreed, Hello};
+use super::remedy;
 use crate::memory::buffers::Buffers;
 use crate::memory::slab::{Slab, Space};
 
@@ -152,19 +153,35 @@ impl Session {
     /// the connection is at its end, and says why.
     pub fn next_frame(&mut self) -> Result<Option<Frame>> {
         loop {
-            let next = self.take();
-            let frame = match next.and_then(|f| f.map(|f| self.admit(f)).transpose()) {
-                Ok(Some(frame)) => frame,
+            let frame = match self.take() {
                 Ok(None) => return Ok(None),
-                Err(e) => {
+                // Whoever refuses hears nothing any more.
+                Ok(Some(frame)) if frame.kind == kind::REFUSAL => {
                     self.input = Input::Ended;
+                    return Err(hello::refused(&frame));
+                }
+                Ok(Some(frame)) => self.admit(frame),
+                Err(e) => Err(e),
+            };
+            match frame {
+                Ok(None) => {}
+                Ok(frame) => return Ok(frame),
+                Err(e) => {
+                    self.refuse(&e)?;
                     return Err(e);
                 }
-            };
-            if frame.is_some() {
-                return Ok(frame);
             }
         }
+    }
+
+    /// Takes and sends nothing more, but for the reason.
+    fn refuse(&mut self, why: &Error) -> Result<()> {
+        self.input = Input::Ended;
+        self.lanes = Default::default();
+        let text = hello::refusal(why).encode()?;
+        self.ready_bytes += text.len();
+        self.ready.push_back(text);
+        Ok(())
     }
 
     /// Takes a whole frame from what was read.
@@ -206,7 +223,8 @@ impl Session {
             return Ok(false);
         };
         if self.peer.is_none() && head.payload_bytes > 0 {
-            return Err(Error::corruption("wire: a payload before the hello"));
+            let what = "wire: a payload before the hello";
+            return Err(Error::corruption(what).hint(remedy::SAME_RELEASE));
         }
         self.from += HEAD + head.fields_bytes;
         self.input = Input::Payload {
@@ -220,29 +238,16 @@ impl Session {
 
     /// A frame for the caller, unless it is about the connection itself.
     fn admit(&mut self, frame: Frame) -> Result<Option<Frame>> {
-        if frame.kind == kind::REFUSAL {
-            return Err(hello::refused(&frame));
-        }
         if self.peer.is_some() {
             if frame.kind == kind::HELLO {
-                return Err(Error::corruption("wire: a second hello"));
+                return Err(Error::corruption("wire: a second hello").hint(remedy::SAME_RELEASE));
             }
             return Ok(Some(frame));
         }
         let theirs = Hello::of(&frame)?;
-        match self.me.agree(&theirs) {
-            Ok(agreed) => {
-                self.peer = Some((theirs, agreed));
-                Ok(None)
-            }
-            Err(e) => {
-                self.lanes = Default::default();
-                let text = hello::refusal(&e).encode()?;
-                self.ready_bytes += text.len();
-                self.ready.push_back(text);
-                Err(e)
-            }
-        }
+        let agreed = self.me.agree(&theirs)?;
+        self.peer = Some((theirs, agreed));
+        Ok(None)
     }
 
     /// Whether a lane takes a frame now.
@@ -508,6 +513,10 @@ mod tests {
             let e = b.next_frame().unwrap_err();
             assert!(!b.wants_input() && b.space().is_empty());
             assert!(b.next_frame().unwrap().is_none());
+            // It is told the same, and says nothing to that.
+            carry(&mut b, &mut a, 2000, 9);
+            let told = a.next_frame().unwrap_err().to_string();
+            assert!(told.contains(&e.to_string()) && !a.has_output(), "{told}");
             e.to_string()
         };
         assert!(refused(&[b'x'; 64]).contains("magic"));

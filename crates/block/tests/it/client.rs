@@ -37,9 +37,14 @@ impl Client {
     }
 
     pub(crate) fn option(&mut self, option: Opt, data: &[u8]) {
+        self.option_of(option as u32, data);
+    }
+
+    /// An option of any number.
+    pub(crate) fn option_of(&mut self, number: u32, data: &[u8]) {
         let bytes = [
             &codec::IHAVEOPT.to_be_bytes()[..],
-            &(option as u32).to_be_bytes(),
+            &number.to_be_bytes(),
             &(data.len() as u32).to_be_bytes(),
             data,
         ];
@@ -48,12 +53,30 @@ impl Client {
 
     /// The kind of the next reply to an option.
     pub(crate) fn option_reply(&mut self) -> u32 {
+        self.option_answer().0
+    }
+
+    /// Kind and text of the next reply to an option.
+    pub(crate) fn option_answer(&mut self) -> (u32, String) {
         let mut head = [0; 20];
         self.stream.read_exact(&mut head).unwrap();
         let be32 = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().unwrap());
         let mut data = vec![0; be32(16) as usize];
         self.stream.read_exact(&mut data).unwrap();
-        be32(12)
+        (be32(12), String::from_utf8_lossy(&data).into_owned())
+    }
+
+    /// Errno, cookie and text of the next reply, which is a structured one that refuses.
+    pub(crate) fn refusal(&mut self) -> (u32, u64, String) {
+        let mut head = [0; 26];
+        self.stream.read_exact(&mut head).unwrap();
+        assert_eq!(head[..4], codec::CHUNK.to_be_bytes());
+        assert_eq!(head[4..8], [0, 1, 0x80, 1], "done, an error");
+        let errno = u32::from_be_bytes(head[20..24].try_into().unwrap());
+        let mut text = vec![0; u16::from_be_bytes([head[24], head[25]]).into()];
+        self.stream.read_exact(&mut text).unwrap();
+        let cookie = u64::from_be_bytes(head[8..16].try_into().unwrap());
+        (errno, cookie, String::from_utf8_lossy(&text).into_owned())
     }
 
     pub(crate) fn send(

@@ -121,6 +121,10 @@ impl Running {
         let opened = Store::open(&fs, &dir, CLUSTER, 2, n).unwrap();
         let server = Server::new(opened, options).unwrap();
         let (stats, stop) = (server.stats(), server.stop_handle());
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the test's own thread, to be joined"
+        )]
         let thread = std::thread::spawn(move || server.run().unwrap());
         Self {
             clock,

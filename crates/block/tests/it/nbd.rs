@@ -242,6 +242,75 @@ fn refusals_over_a_socket() {
     server.stop().unwrap();
 }
 
+/// The data of `INFO` and `GO`.
+fn info(name: &str) -> Vec<u8> {
+    let len = (name.len() as u32).to_be_bytes();
+    [&len[..], name.as_bytes(), &[0, 0]].concat()
+}
+
+/// Each refusal says what is wrong and what to do; the connection goes on, and so does the server.
+#[test]
+fn refusals_name_the_thing_and_the_remedy() {
+    let (server, _) = start(Memory::new(SIZE), Options::default());
+    let mut client = Client::connect(server.uri());
+    client.stream.write_all(&3_u32.to_be_bytes()).unwrap();
+    let (unsup, too_big) = (0x8000_0001, 0x8000_0009);
+    for (option, data, kind, words) in [
+        (
+            Opt::Go as u32,
+            info(&"x".repeat(4097)),
+            too_big,
+            ["a name of more than 4096 bytes", "ask for the list"],
+        ),
+        (
+            77,
+            b"abc".to_vec(),
+            unsup,
+            ["option 77 is not known here", "go on without it"],
+        ),
+        (
+            Opt::StartTls as u32,
+            Vec::new(),
+            unsup,
+            ["TLS is not built", "connect without it"],
+        ),
+        (
+            Opt::SetMetaContext as u32,
+            vec![0; 33 << 10],
+            too_big,
+            ["more than 32768 bytes", "say less"],
+        ),
+    ] {
+        client.option_of(option, &data);
+        let (found, text) = client.option_answer();
+        assert_eq!(found, kind, "{text}");
+        assert!(words.iter().all(|w| text.contains(w)), "{words:?}: {text}");
+    }
+    client.option(Opt::StructuredReply, b"");
+    assert_eq!(client.option_reply(), 1);
+    client.option(Opt::Go, &info("vol"));
+    while client.option_reply() != 1 {}
+    let end = ["beyond the end of the export", "ask for its size"];
+    let much = ["more than 32 MiB", "ask for less"];
+    for (cookie, (command, offset, len, errno, words)) in (1..).zip([
+        (Command::Write, SIZE - 1, 2, 28, end),
+        (Command::Write, u64::MAX - 1, 4096, 28, end),
+        (Command::Read, u64::MAX, 4096, 22, end),
+        (Command::Write, 0, 33 << 20, 22, much),
+        (Command::Read, 0, 33 << 20, 22, much),
+    ]) {
+        let payload = if command == Command::Write { len } else { 0 };
+        client.send(command, cookie, offset, len, &vec![1; payload as usize]);
+        let (found, whose, text) = client.refusal();
+        assert_eq!((found, whose), (errno, cookie), "{text}");
+        assert!(words.iter().all(|w| text.contains(w)), "{words:?}: {text}");
+    }
+    let mut other = Client::attached(server.uri(), "vol");
+    other.send(Command::Flush, 9, 0, 0, b"");
+    assert_eq!(other.reply(), (0, 9));
+    server.stop().unwrap();
+}
+
 /// Clients that go at any moment, in the middle of a payload or of an option too, leave the server as it was
 /// for the one that stays.
 #[test]

@@ -146,7 +146,12 @@ fn no_client_of_this_protocol() {
     assert!(h.step(&head).is_err());
     let mut h = started(NEW);
     let name = vec![b'x'; 4097];
-    assert!(h.step(&option(Opt::ExportName as u32, &name)).is_err());
+    let e = h.step(&option(Opt::ExportName as u32, &name)).unwrap_err();
+    let e = e.to_string();
+    assert!(
+        e.contains("a name of 4097 bytes") && e.contains("ask for the list"),
+        "{e}"
+    );
 }
 
 #[test]

@@ -73,11 +73,11 @@ fn a_store_is_made_and_opened_again() {
 fn what_is_no_store_or_another_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (a, b) = (dir.path().join("a"), dir.path().join("b"));
-    let refused = |at: &Path, needle: &str| {
+    let refused = |at: &Path, words: [&str; 2]| {
         let e = open(at).unwrap_err().to_string();
-        assert!(e.contains(needle), "{e}");
+        assert!(words.iter().all(|w| e.contains(w)), "{words:?}: {e}");
     };
-    refused(&a, "there is no store");
+    refused(&a, ["there is no store", "mount its disk"]);
     for (at, store) in [(&a, 1), (&b, 2)] {
         new(at, store);
         write(&mut open(at).unwrap(), 1);
@@ -86,7 +86,10 @@ fn what_is_no_store_or_another_is_refused() {
     let e = make(&fs, &a, &what(3), &mut |_| ())
         .unwrap_err()
         .to_string();
-    assert!(e.contains("a store already"), "{e}");
+    assert!(
+        e.contains("a store already") && e.contains("another directory"),
+        "{e}"
+    );
     let other = Store::open(&fs, &a, Uuid([8; 16]), 2, 1).unwrap_err();
     let other = other.to_string();
     assert!(
@@ -102,11 +105,65 @@ fn what_is_no_store_or_another_is_refused() {
     ] {
         std::fs::rename(from, to).unwrap();
     }
-    refused(&a, "is of store 02020202");
+    refused(&a, ["is of store 02020202", "each other's place"]);
     std::fs::remove_dir_all(a.join(LOG)).unwrap();
-    refused(&a, "log");
+    refused(&a, ["a/log: the store's log is missing", "mount its disk"]);
     Files::make(&fs, &a.join(LOG), 4, 4 << 20, &mut |_| ()).unwrap();
-    refused(&a, "is missing");
+    refused(
+        &a,
+        [
+            ".log of the log was begun, and is missing",
+            "bring the file back",
+        ],
+    );
+}
+
+/// A newer release wrote a part of it: whichever that is, the store stays as it was.
+#[test]
+fn a_newer_format_is_refused_and_nothing_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    new(dir.path(), 1);
+    let mut opened = open(dir.path()).unwrap();
+    write(&mut opened, 1);
+    let log = format!("{LOG}/{:06}.log", opened.log.file_number());
+    drop(opened);
+    let files = || {
+        let names = Posix.list(&dir.path().join(LOG)).unwrap();
+        let store = std::fs::read(dir.path().join(STORE)).unwrap();
+        (
+            names.into_iter().collect::<std::collections::BTreeSet<_>>(),
+            store,
+        )
+    };
+    let slots = 2 * SLOT_BYTES;
+    for (name, at, thing) in [
+        (STORE, 0, "a store of version 7: this release knows 1"),
+        (STORE, 4096, "a store of version 7: this release knows 1"),
+        (
+            DATA,
+            slots,
+            "a data file of version 7: this release knows 1",
+        ),
+        (&log, 0, "log files of version 7: this release knows 1"),
+    ] {
+        let file = Posix.open(&dir.path().join(name), OpenHow::UPDATE).unwrap();
+        let mut before = [0; 4096];
+        io::read_exact_at(&*file, &mut before, at).unwrap();
+        let mut newer = before;
+        newer[8..12].copy_from_slice(&7_u32.to_le_bytes());
+        let crc = base::checksum::crc32c(&newer[8..]).to_le_bytes();
+        newer[4..8].copy_from_slice(&crc);
+        io::write_all_at(&*file, &newer, at, io::WriteSync::None).unwrap();
+        let found = files();
+        let e = open(dir.path()).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::NotSupported, "{e}");
+        let e = e.to_string();
+        let words = [name, thing, "start that one; the store was not changed"];
+        assert!(words.iter().all(|w| e.contains(w)), "{words:?}: {e}");
+        assert_eq!(files(), found, "{name}");
+        io::write_all_at(&*file, &before, at, io::WriteSync::None).unwrap();
+    }
+    drop(open(dir.path()).unwrap());
 }
 
 /// A data file whose pages have what the log does not is of another time.
@@ -137,7 +194,7 @@ fn a_page_newer_than_the_log_is_refused() {
     drop(opened);
     let e = open(dir.path()).unwrap_err().to_string();
     assert!(
-        e.contains("has entry 2 of group 1, and the log ends at 1"),
+        e.contains("has entry 2 of group 1, and the log ends at 1") && e.contains("same time"),
         "{e}"
     );
 }
@@ -195,7 +252,11 @@ fn memory_is_no_place_for_a_store() {
         ..what(1)
     };
     let e = make(&Posix::shared(), dir.path(), &careful, &mut |_| ()).unwrap_err();
-    assert!(e.to_string().contains("lives in memory"), "{e}");
+    let e = e.to_string();
+    assert!(
+        e.contains("lives in memory") && e.contains("a directory on a disk"),
+        "{e}"
+    );
     // What was not made is not there; what was there stays.
     let at = dir.path().join("new");
     assert!(make(&Posix::shared(), &at, &careful, &mut |_| ()).is_err());
@@ -234,7 +295,10 @@ fn a_data_file_that_is_missing_or_cut_is_refused() {
     let data = dir.path().join(DATA);
     std::fs::rename(&data, dir.path().join("away")).unwrap();
     let e = open(dir.path()).unwrap_err().to_string();
-    assert!(e.contains("data"), "{e}");
+    assert!(
+        e.contains("data: the store's data file is missing") && e.contains("mount its disk"),
+        "{e}"
+    );
     std::fs::write(&data, vec![0; 4096]).unwrap();
     let e = open(dir.path()).unwrap_err().to_string();
     assert!(
