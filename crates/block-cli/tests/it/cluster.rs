@@ -84,6 +84,8 @@ pub(crate) fn free_ports(count: usize) -> Vec<u16> {
 pub(crate) struct Cluster {
     pub(crate) dir: TempDir,
     pub(crate) addresses: Vec<u16>,
+    /// Where each store serves `/metrics`, and the NBD server last.
+    pub(crate) metrics: Vec<u16>,
     children: BTreeMap<String, Child>,
 }
 
@@ -126,6 +128,7 @@ impl Cluster {
         let mut cluster = Self {
             dir,
             addresses: ports[..3].to_vec(),
+            metrics: ports[3..].to_vec(),
             children: BTreeMap::new(),
         };
         for id in 1..=3 {

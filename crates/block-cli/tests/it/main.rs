@@ -14,3 +14,4 @@ mod loads;
 mod mounts;
 mod strangers;
 mod tools;
+mod wire;
