@@ -7,6 +7,7 @@
 
 mod bad;
 mod cluster;
+mod ctl;
 mod dev;
 mod disks;
 mod files;
