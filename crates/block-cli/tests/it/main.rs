@@ -11,6 +11,7 @@ mod ctl;
 mod dev;
 mod disks;
 mod files;
+mod full;
 mod loads;
 mod metrics;
 mod mounts;
