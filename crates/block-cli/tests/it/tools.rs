@@ -227,8 +227,8 @@ fn nbdkit_with_delays_and_errors_before_a_volume() {
     tool(&qemu_img, &["compare", "-f", "raw", "-F", "raw", from, to]);
 }
 
-/// The library's own shell on a volume: flags and commands that no other tool sends, and whether what they do comes back
-/// over another connection.
+/// The library's own shell on a volume: flags and commands that no other tool sends, and whether what they do comes
+/// back over another connection.
 #[test]
 fn nbdsh_asks_a_volume_for_what_no_tool_does() {
     let Some(nbdsh) = find("nbdsh", "python3-libnbd") else {
@@ -249,7 +249,7 @@ fn nbdsh_asks_a_volume_for_what_no_tool_does() {
 }
 
 /// See the test above. `RESIZE`, which libnbd does not have, is sent by hand.
-const NBDSH: &str = r#"
+const NBDSH: &str = r"
 import errno, nbd, socket, struct
 M = 1 << 20
 
@@ -362,4 +362,4 @@ s.sendall(struct.pack('>IHHQQI', 0x25609513, 0, 0, 6, 8192, 4096))
 assert struct.unpack('>IIQ', take(16)) == (0x67446698, 0, 6) and take(4096) == b'x' * 4096
 s.close()
 print('all is well')
-"#;
+";
