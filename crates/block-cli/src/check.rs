@@ -1,17 +1,19 @@
 //! `ctl store check`: everything of a store is read, and compared with its checksums.
 //!
 //! A block whose checksum is another may be one that was being written when the store's process died: then the
-//! log has it, and opening the store writes it again. So entries of the log are read first, and blocks that
-//! they write are not damage.
+//! log has it behind the group's checkpoint, and opening the store writes it again. So the log is read first, as an
+//! opening reads it, and blocks that it would write are not damage.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::process::ExitCode;
 
 use base::checksum::crc32c;
 use base::{Error, Result};
 use block::group::command::Command;
-use block::ids::{BLOCK, CHUNK_EXTENTS, Chunk, EXTENT_BLOCKS, Group, Tree};
-use block::raftlog::batch::{Item, Kind};
+use block::ids::{BLOCK, CHUNK_EXTENTS, Chunk, EXTENT_BLOCKS, Group, Index, Tree};
+use block::raftlog::batch::Kind;
+use block::raftlog::groups::Groups;
 use block::raftlog::scan::Scan;
 use block::store::data::SLOT_BYTES;
 use block::store::page::{self, Page};
@@ -21,7 +23,9 @@ use io::{AlignedBuf, File, OpenHow, buffer::PAGE};
 use crate::offline::Offline;
 use crate::{cli, print};
 
-/// A block of a chunk, as the log names it.
+/// A chunk, as the log names it.
+type ChunkName = (Group, Tree, Chunk);
+/// A block of a chunk.
 type Name = (Group, Tree, Chunk, u32);
 
 /// What was found.
@@ -34,30 +38,18 @@ struct Report {
     /// Blocks that the log would write again.
     in_log: u64,
     damage: Vec<String>,
+    /// Whose the slots are, by their pages.
+    owners: BTreeMap<u32, ChunkName>,
+    /// Extents with pages none of which is whole.
+    torn: Vec<(u32, u32)>,
 }
 
 /// Reads everything; the exit code says whether all of it is well.
 pub(crate) fn run(args: &cli::Offline) -> Result<ExitCode> {
     let store = Offline::open(&args.dir)?;
     let mut report = Report::default();
-    let mut in_log = BTreeSet::new();
-    for (number, file) in store.logs()? {
-        if let Err(e) = check_log(&*file, &mut report, &mut in_log) {
-            report.damage.push(format!("log file {number}: {e}"));
-        }
-    }
-    let path = store.dir.join("data");
-    let data = store.fs.open(&path, OpenHow::READ.direct())?;
-    let block = &store.superblock;
-    let trailer = Trailer::read(&*data, u64::from(block.slots) * SLOT_BYTES);
-    if let Err(e) = trailer.and_then(|t| t.check(block.store, block.openings)) {
-        report.damage.push(format!("data: {e}"));
-    }
-    for slot in 0..store.superblock.slots {
-        if let Err(e) = check_slot(&*data, slot, &in_log, &mut report) {
-            report.damage.push(format!("slot {slot}: {e}"));
-        }
-    }
+    let in_log = check_logs(&store, &mut report)?;
+    check_data(&store, &in_log, &mut report)?;
     if args.json {
         let all = serde_json::json!({
             "store": store.superblock.store.to_string(), "batches": report.batches,
@@ -86,29 +78,115 @@ pub(crate) fn run(args: &cli::Offline) -> Result<ExitCode> {
     })
 }
 
-fn check_log(file: &dyn File, report: &mut Report, in_log: &mut BTreeSet<Name>) -> Result<()> {
+/// The blocks that an opening would write again; where it would not come as far as that, all that the log names.
+fn check_logs(store: &Offline, report: &mut Report) -> Result<BTreeSet<Name>> {
+    let mut named = BTreeSet::new();
+    let mut damage = Vec::new();
+    for (_, file) in store.logs()? {
+        if let Err(e) = check_log(&*file, report, &mut named) {
+            damage.push(e.to_string());
+        }
+    }
+    match store.log() {
+        // A file that a crash has left may be of no use any more.
+        Ok(groups) => to_be_written(&groups),
+        Err(e) => {
+            let text = e.to_string();
+            damage.retain(|other| !text.starts_with(other));
+            report.damage.push(text);
+            report.damage.append(&mut damage);
+            Ok(named)
+        }
+    }
+}
+
+fn check_log(file: &dyn File, report: &mut Report, named: &mut BTreeSet<Name>) -> Result<()> {
     let mut scan = Scan::begin(file)?;
     while let Some(found) = scan.next_batch()? {
         report.batches += 1;
         let entries = found.items.iter().filter(|i| i.kind == Kind::Entry);
-        for item in entries {
+        for i in entries {
             report.entries += 1;
-            note(item, in_log)?;
+            note(i.group, (i.flags, &i.inline), i.payload.len(), named)?;
         }
     }
     Ok(())
 }
 
-fn note(item: &Item, in_log: &mut BTreeSet<Name>) -> Result<()> {
-    if item.flags != 0 || item.inline.is_empty() {
+fn to_be_written(groups: &Groups) -> Result<BTreeSet<Name>> {
+    let mut all = BTreeSet::new();
+    for (group, log) in groups.iter() {
+        for index in log.synced().0.0 + 1..=log.last().0 {
+            if let Some(e) = log.entry(Index(index)) {
+                let bytes = e.payload.bytes as usize;
+                note(group, (e.flags, &e.inline), bytes, &mut all)?;
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The blocks of an entry.
+fn note(
+    group: Group,
+    (flags, inline): (u8, &[u8]),
+    payload_bytes: usize,
+    out: &mut BTreeSet<Name>,
+) -> Result<()> {
+    if flags != 0 || inline.is_empty() {
         return Ok(());
     }
-    let (command, _) = Command::decode(&item.inline, item.payload.len())?;
+    let (command, _) = Command::decode(inline, payload_bytes)?;
     let range = command.range;
     for key in range.keys() {
-        in_log.insert((item.group, range.tree, range.chunk, key.block.0));
+        out.insert((group, range.tree, range.chunk, key.block.0));
     }
     Ok(())
+}
+
+fn check_data(store: &Offline, in_log: &BTreeSet<Name>, report: &mut Report) -> Result<()> {
+    let path = store.dir.join("data");
+    let data = store.fs.open(&path, OpenHow::READ.direct())?;
+    let block = &store.superblock;
+    let trailer = Trailer::read(&*data, u64::from(block.slots) * SLOT_BYTES);
+    if let Err(e) = trailer.and_then(|t| t.check(block.store, block.openings)) {
+        report.damage.push(e.to_string());
+    }
+    for slot in 0..block.slots {
+        if let Err(e) = check_slot(&*data, slot, in_log, report) {
+            let at = u64::from(slot) * SLOT_BYTES;
+            let e = e.or_file(&path).offset(at);
+            report.damage.push(format!("slot {slot}: {e}"));
+        }
+    }
+    check_torn(&path, in_log, report);
+    Ok(())
+}
+
+/// A crash may have torn the first pages of an extent: then the log has blocks of it. Otherwise they were whole.
+fn check_torn(path: &Path, in_log: &BTreeSet<Name>, report: &mut Report) {
+    let chunks: BTreeSet<ChunkName> = report.owners.values().copied().collect();
+    for (slot, extent) in std::mem::take(&mut report.torn) {
+        let blocks = extent * EXTENT_BLOCKS..(extent + 1) * EXTENT_BLOCKS;
+        let owner = report.owners.get(&slot);
+        let may_be = |chunk: ChunkName| match owner {
+            Some(owner) => *owner == chunk,
+            None => !chunks.contains(&chunk),
+        };
+        let mut names = in_log.iter();
+        if names.any(|&(g, t, c, block)| blocks.contains(&block) && may_be((g, t, c))) {
+            continue;
+        }
+        let of = owner.map_or("a chunk that is not known".to_owned(), |(g, t, c)| {
+            format!("chunk {c} of tree {t} in group {g}")
+        });
+        let at = u64::from(slot) * SLOT_BYTES + u64::from(extent) * 2 * page::LEN as u64;
+        let e = Error::corruption(format!(
+            "both pages of extent {extent} of {of} are damaged, and its blocks are lost with them"
+        ));
+        let e = e.file(path).offset(at);
+        report.damage.push(format!("slot {slot}: {e}"));
+    }
 }
 
 fn check_slot(
@@ -125,25 +203,33 @@ fn check_slot(
     for (nth, copies) in (0..).zip(head.chunks_exact(2 * page::LEN)) {
         let (first, second) = copies.split_at(page::LEN);
         let Some(page) = Page::newer([first, second])? else {
+            if copies.iter().any(|b| *b != 0) {
+                report.torn.push((slot, nth));
+            }
             continue;
         };
+        let o = &page.owner;
+        let chunk = (o.group, o.tree, o.chunk);
+        report.owners.insert(slot, chunk);
         report.extents += 1;
-        let from = at + head_bytes as u64 + nth * extent.len() as u64;
+        let from = at + head_bytes as u64 + u64::from(nth) * extent.len() as u64;
         io::read_exact_at(data, &mut extent, from)?;
         for (block, bytes) in (0..).zip(extent.chunks_exact(BLOCK)) {
             let Some(crc) = page.crc(block) else {
                 continue;
             };
             report.blocks += 1;
-            let o = &page.owner;
             let number = o.block(block).0;
-            let is_in_log = in_log.contains(&(o.group, o.tree, o.chunk, number));
+            let is_in_log = in_log.contains(&(chunk.0, chunk.1, chunk.2, number));
             report.in_log += u64::from(is_in_log);
             if crc32c(bytes) != crc && !is_in_log {
                 let e = Error::corruption(format!(
                     "block {number} of chunk {} of tree {} in group {} has another checksum",
                     o.chunk, o.tree, o.group
                 ));
+                let e = e
+                    .file(data.path())
+                    .offset(from + u64::from(block) * BLOCK as u64);
                 report.damage.push(format!("slot {slot}: {e}"));
             }
         }

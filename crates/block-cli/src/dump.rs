@@ -1,6 +1,6 @@
 //! `ctl log dump`: every item of a store's log.
 
-use base::Result;
+use base::{Error, Result};
 use block::group::command::Command;
 use block::raftlog::batch::{Item, Kind};
 use block::raftlog::scan::Scan;
@@ -11,9 +11,20 @@ use crate::{cli, print};
 /// Prints all files, the oldest first. Errors: a file is damaged before its end.
 pub(crate) fn run(args: &cli::Offline) -> Result<()> {
     let store = Offline::open(&args.dir)?;
+    let mut before = None;
     for (number, file) in store.logs()? {
         let mut scan = Scan::begin(&*file)?;
         let head = scan.head();
+        if let Some((predecessor, end, path)) = before.take()
+            && head.predecessor == predecessor
+            && end < head.predecessor_end
+        {
+            return Err(Error::corruption(format!(
+                "it ends at {end}, and was durable up to {}",
+                head.predecessor_end
+            ))
+            .file(path));
+        }
         if args.json {
             let line = serde_json::json!({
                 "file": number, "store": head.store.to_string(), "unit": head.unit,
@@ -50,6 +61,7 @@ pub(crate) fn run(args: &cli::Offline) -> Result<()> {
         if !args.json {
             print(&format!("  {:>10}  end", scan.end()));
         }
+        before = Some((number, scan.end(), file.path().to_path_buf()));
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::{Error, ErrorKind, Result};
+use block::raftlog::{self, groups::Groups};
 use block::store::superblock::Superblock;
 use io::posix::Posix;
 use io::{File, FileLock, FileSystem, OpenHow};
@@ -55,5 +56,21 @@ impl Offline {
         }
         all.sort_by_key(|(number, _)| *number);
         Ok(all)
+    }
+
+    /// What an opening would find in the log. Errors: it would not open it.
+    pub(crate) fn log(&self) -> Result<Groups> {
+        let options = raftlog::Options {
+            store: self.superblock.store,
+            unit: self.superblock.unit,
+            depth: 1,
+            file_bytes: self.superblock.log_bytes,
+            reserved_files: 0,
+            memory_bytes: 0,
+            seed: 0,
+        };
+        let fs = Arc::clone(&self.fs);
+        let newest = self.superblock.log_number;
+        raftlog::look(fs, &self.dir.join("log"), &options, newest)
     }
 }

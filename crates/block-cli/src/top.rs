@@ -117,21 +117,13 @@ pub(crate) fn run(args: &cli::Top) -> Result<()> {
     let mut printed = 0;
     while args.count.is_none_or(|count| printed < count) {
         if let Some((seconds, old, new)) = looks.again(&cluster) {
-            let rates = new.chunks.iter().filter_map(|(id, b)| {
-                let a = old.chunks.iter().find(|(old, _)| old == id)?;
-                Some(Rates::between(
-                    a.1.as_ref().ok()?,
-                    b.as_ref().ok()?,
-                    seconds,
-                ))
-            });
-            let rates: Vec<Rates> = rates.collect();
+            let rates = rates(&old, new, seconds);
             let nbd = match (&old.nbd, &new.nbd) {
                 (Some(Ok(a)), Some(Ok(b))) => nbd_text(a, b, seconds),
                 _ => "nbd: no answer".to_owned(),
             };
             if args.json {
-                print(&serde_json::json!({"seconds": seconds, "stores": rates}).to_string());
+                print(&serde_json::json!({"seconds": seconds, "stores": json(&rates)}).to_string());
             } else {
                 print(&format!("{}\n{nbd}", table(&rates)));
             }
@@ -142,7 +134,31 @@ pub(crate) fn run(args: &cli::Top) -> Result<()> {
     Ok(())
 }
 
-fn table(rates: &[Rates]) -> Table {
+/// Of each store, or why there are none.
+type All = Vec<(u64, std::result::Result<Rates, String>)>;
+
+fn rates(old: &Found, new: &Found, seconds: f64) -> All {
+    let all = new.chunks.iter().map(|(id, now)| {
+        let before = old.chunks.iter().find(|(old, _)| old == id);
+        let rates = match (before, now) {
+            (_, Err(e)) => Err(e.clone()),
+            (Some((_, Ok(a))), Ok(b)) => Ok(Rates::between(a, b, seconds)),
+            _ => Err("it did not answer before".to_owned()),
+        };
+        (*id, rates)
+    });
+    all.collect()
+}
+
+fn json(rates: &All) -> Vec<serde_json::Value> {
+    let all = rates.iter().map(|(id, rates)| match rates {
+        Ok(r) => serde_json::json!(r),
+        Err(e) => serde_json::json!({"store": id, "error": e}),
+    });
+    all.collect()
+}
+
+fn table(rates: &All) -> Table {
     let mut table = Table::new();
     table.set_header([
         "store",
@@ -159,7 +175,14 @@ fn table(rates: &[Rates]) -> Table {
         "dirty",
         "log full",
     ]);
-    for r in rates {
+    for (id, r) in rates {
+        let r = match r {
+            Ok(r) => r,
+            Err(e) => {
+                table.add_row([id.to_string(), e.clone()]);
+                continue;
+            }
+        };
         let whole = |n: f64| format!("{n:.0}");
         let bytes = |n: f64| about(n as u64);
         table.add_row([

@@ -11,6 +11,7 @@ use block::store::data::SLOT_BYTES;
 
 use crate::cluster::{Cluster, find, folder, run, tool, wait_for};
 use crate::disks::{Disk, can_mount, sh};
+use crate::wire::Reader;
 
 /// A cluster of one store in a directory.
 fn file_of(folder: &Path, store: &Path, storage: &str) -> String {
@@ -299,7 +300,34 @@ fn a_disk_that_goes_read_only_ends_its_store_alone() {
     drop(cluster);
 }
 
-/// A leader that is stopped for ten seconds has lost its groups; what it thought is not what it says afterwards.
+const ASKED: u64 = 64;
+
+/// The store that leads the first group, and a client of it alone, to which it serves this.
+fn leader_that_serves(cluster: &Cluster, byte: u8) -> (u64, Reader) {
+    let mut found = None;
+    wait_for("a leader serves a client of its own", || {
+        let leader = cluster.leader(1);
+        let Some(mut direct) = Reader::connect(cluster.addresses[leader as usize - 1]) else {
+            return false;
+        };
+        direct.ask(ASKED);
+        let said = direct.hear(ASKED);
+        assert!(said.served.iter().all(|b| *b == byte), "{said:?}");
+        found = (said.refused == 0).then_some((leader, direct));
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+/// What a store serves of the last blocks that were asked for is the newest; it may refuse to serve.
+fn says_only(direct: &mut Reader, newest: u8) -> usize {
+    let said = direct.hear(ASKED);
+    assert!(said.served.iter().all(|b| *b == newest), "{said:?}");
+    said.refused
+}
+
+/// A leader that is stopped for ten seconds has lost its groups; what it thought is not what it says afterwards,
+/// neither to the NBD server nor to a client that asks it alone.
 #[test]
 fn a_leader_that_was_stopped_serves_nothing_old() {
     let Some(qemu_io) = find("qemu-io", "qemu-utils") else {
@@ -317,17 +345,23 @@ fn a_leader_that_was_stopped_serves_nothing_old() {
         tool(&qemu_io, &args);
     };
     io(&["write -P 1 0 4M"]);
-    let leader = cluster.leader(1);
+    let (leader, mut direct) = leader_that_serves(&cluster, 1);
     let name = format!("chunk-{leader}");
     let stopped_at = clock.monotonic_nanos();
     cluster.signal(&name, "-STOP");
+    let rest = direct.ask_in_part(ASKED);
     io(&["write -P 2 0 4M", "read -P 2 0 4M"]);
     let stopped = Duration::from_nanos(clock.monotonic_nanos() - stopped_at);
     println!("writes went on after {stopped:?}");
+    // When it wakes it hears this before any word of a new leader.
+    direct.ask_the_rest(&rest);
     clock.sleep(Duration::from_secs(10).saturating_sub(stopped));
     cluster.signal(&name, "-CONT");
+    says_only(&mut direct, 2);
     for _ in 0..20 {
         io(&["read -P 2 0 4M"]);
+        direct.ask(ASKED);
+        says_only(&mut direct, 2);
     }
     io(&["write -P 3 100 4M", "read -P 3 100 4M", "read -P 2 0 100"]);
     cluster.wait_until_well();
@@ -338,4 +372,35 @@ fn a_leader_that_was_stopped_serves_nothing_old() {
             |n: usize| -> Vec<_> { chunks.iter().map(|c| &c["groups"][n]["applied"]).collect() };
         [of(0), of(1)].iter().all(|a| a.iter().all(|b| *b == a[0]))
     });
+}
+
+/// The same where a leader is stopped only until another serves: its lease has ended not long ago, and nobody has told
+/// it of the other yet.
+#[test]
+fn a_leader_that_wakes_early_serves_nothing_old() {
+    let Some(qemu_io) = find("qemu-io", "qemu-utils") else {
+        return;
+    };
+    let cluster = Cluster::start();
+    let io = |command: &str| tool(&qemu_io, &["-f", "raw", "-c", command, &cluster.uri()]);
+    let mut refused = 0;
+    for round in 1..=3 {
+        let (old, new) = (round * 2, round * 2 + 1);
+        io(&format!("write -P {old} 0 1M"));
+        let (leader, mut direct) = leader_that_serves(&cluster, old);
+        let name = format!("chunk-{leader}");
+        cluster.signal(&name, "-STOP");
+        let rest = direct.ask_in_part(ASKED);
+        io(&format!("write -P {new} 0 1M"));
+        direct.ask_the_rest(&rest);
+        cluster.signal(&name, "-CONT");
+        refused += says_only(&mut direct, new);
+        for _ in 0..20 {
+            direct.ask(ASKED);
+            refused += says_only(&mut direct, new);
+        }
+        cluster.wait_until_well();
+    }
+    // Who served nothing old by serving everything was never the old leader.
+    assert!(refused > 0);
 }

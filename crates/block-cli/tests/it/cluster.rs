@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use base::clock::SystemClock;
@@ -73,17 +74,30 @@ pub(crate) fn folder() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-/// Ports that nobody has now.
+/// Ports that nobody has now, below those that the system gives to whoever connects: until a process listens, which
+/// may be again and again, one of these could be taken by any connection on the machine.
 pub(crate) fn free_ports(count: usize) -> Vec<u16> {
-    let all: Vec<_> = (0..count)
-        .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
-        .collect();
-    all.iter().map(|l| l.local_addr().unwrap().port()).collect()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let begin = std::process::id().wrapping_mul(7919);
+    let mut all = Vec::new();
+    for _ in 0..10_000 {
+        let nth = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = 12_000 + (nth % 20_000) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            all.push(port);
+        }
+        if all.len() == count {
+            return all;
+        }
+    }
+    panic!("no free ports");
 }
 
 pub(crate) struct Cluster {
     pub(crate) dir: TempDir,
     pub(crate) addresses: Vec<u16>,
+    /// Where each store serves `/metrics`, and the NBD server last.
+    pub(crate) metrics: Vec<u16>,
     children: BTreeMap<String, Child>,
 }
 
@@ -126,6 +140,7 @@ impl Cluster {
         let mut cluster = Self {
             dir,
             addresses: ports[..3].to_vec(),
+            metrics: ports[3..].to_vec(),
             children: BTreeMap::new(),
         };
         for id in 1..=3 {

@@ -7,10 +7,15 @@
 
 mod bad;
 mod cluster;
+mod ctl;
 mod dev;
 mod disks;
 mod files;
+mod full;
 mod loads;
+mod metrics;
 mod mounts;
 mod strangers;
+mod terminal;
 mod tools;
+mod wire;

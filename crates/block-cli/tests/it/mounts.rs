@@ -1,5 +1,5 @@
-//! A file system on a volume, through `nbdfuse` and a loop device, while stores are killed: it is clean, and files
-//! are what was written.
+//! A file system on a volume, through `nbdfuse` and a loop device, while processes are killed: it is clean, and
+//! files are what was written.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -56,65 +56,148 @@ fn sums(dir: &Path) -> BTreeMap<String, u32> {
     sums
 }
 
-/// Copies each file of a folder, and makes it durable, before the next.
-fn copy(from: &Path, to: &Path) -> Child {
-    let script = r#"for f in "$1"/*; do cp "$f" "$2" && sync "$2/${f##*/}" || exit 1; done"#;
+/// Copies each file of a folder, and makes it durable, before the next. Names what is durable in a list.
+fn copy(from: &Path, to: &Path, list: &Path) -> Child {
+    let script = r#"for f in "$1"/*; do n=${f##*/}; cp "$f" "$2" && sync "$2/$n" && echo "$n" >>"$3" || exit 1; done"#;
     Command::new("timeout")
         .args(["-k", "5", "120", "sh", "-c", script, "copy"])
-        .args([from, to])
+        .args([from, to, list])
         .stdin(Stdio::null())
+        .stderr(Stdio::null()) // it may fail, as a test wants it to
         .spawn()
         .unwrap()
+}
+
+/// A cluster, a folder with files for its volume, and where that is mounted.
+struct Fixture {
+    nbdfuse: PathBuf,
+    cluster: Cluster,
+    files: PathBuf,
+    at: PathBuf,
+    list: PathBuf,
+}
+
+impl Fixture {
+    /// With a file system on the volume; `None` where the tools are not there.
+    fn new() -> Option<Self> {
+        let nbdfuse = nbdfuse()?;
+        let cluster = Cluster::start_with("log = \"256M\"\n");
+        let folder = |name: &str| {
+            let path = cluster.dir.path().join(name);
+            std::fs::create_dir(&path).unwrap();
+            path
+        };
+        let (files, at) = (folder("files"), folder("mnt"));
+        let list = cluster.dir.path().join("durable");
+        std::fs::write(&list, "").unwrap();
+        let mut rng = Rng::new(7);
+        for n in 0..FILES {
+            let mut content = vec![0; 1 + rng.below(600_000) as usize];
+            rng.fill(&mut content);
+            std::fs::write(files.join(format!("file-{n:02}")), content).unwrap();
+        }
+        Some(Self {
+            nbdfuse,
+            cluster,
+            files,
+            at,
+            list,
+        })
+    }
+
+    fn attach(&self) -> Attached {
+        Attached::new(&self.nbdfuse, &self.cluster)
+    }
+
+    fn mount(&self, volume: &Attached, options: &str) -> Mount {
+        Mount::new(&volume.device.device, &self.at, options)
+    }
+
+    /// Makes a file system and begins to copy; some files are there, and durable.
+    fn begin(&self) -> (Attached, Mount, Child) {
+        let volume = self.attach();
+        let mkfs = find("mkfs.ext4", "e2fsprogs").unwrap();
+        tool(&mkfs, &["-q", "-F", &volume.device.device]);
+        let mount = self.mount(&volume, "errors=remount-ro");
+        let copy = copy(&self.files, &self.at, &self.list);
+        wait_for("some files are there", || self.durable().len() > FILES / 4);
+        (volume, mount, copy)
+    }
+
+    /// The files that were made durable.
+    fn durable(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(&self.list).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    fn is_clean(volume: &Attached) {
+        let fsck = find("fsck.ext4", "e2fsprogs").unwrap();
+        tool(&fsck, &["-f", "-n", &volume.device.device]);
+    }
+}
+
+fn end_of(mut child: Child) -> bool {
+    let mut ended = None;
+    wait_for("the copy ends", || {
+        ended = child.try_wait().unwrap();
+        ended.is_some()
+    });
+    ended.unwrap().success()
 }
 
 /// Makes a file system on the volume, writes files into it, lets `harm` do what it wants in between, and looks at
 /// all of it from afresh.
 fn with_files_while(harm: impl FnOnce(&mut Cluster)) {
-    let Some(nbdfuse) = nbdfuse() else {
+    let Some(mut fixture) = Fixture::new() else {
         return;
     };
-    let mut cluster = Cluster::start_with("log = \"256M\"\n");
-    let folder = |name: &str| {
-        let path = cluster.dir.path().join(name);
-        std::fs::create_dir(&path).unwrap();
-        path
-    };
-    let (files, at) = (folder("files"), folder("mnt"));
-    let mut rng = Rng::new(7);
-    for n in 0..FILES {
-        let mut content = vec![0; 1 + rng.below(600_000) as usize];
-        rng.fill(&mut content);
-        std::fs::write(files.join(format!("file-{n:02}")), content).unwrap();
-    }
-    let mkfs = find("mkfs.ext4", "e2fsprogs").unwrap();
-    let fsck = find("fsck.ext4", "e2fsprogs").unwrap();
-    {
-        let volume = Attached::new(&nbdfuse, &cluster);
-        tool(&mkfs, &["-q", "-F", &volume.device.device]);
-        let mount = Mount::new(&volume.device.device, &at, "errors=remount-ro");
-        let mut copy = copy(&files, &at);
-        wait_for("some files are there", || {
-            std::fs::read_dir(&at).unwrap().count() > FILES / 4
-        });
-        harm(&mut cluster);
-        let mut ended = None;
-        wait_for("all files are there", || {
-            ended = copy.try_wait().unwrap();
-            ended.is_some()
-        });
-        assert!(ended.unwrap().success());
-        mount.end();
-    }
-    // Nothing of it is in this machine's memory any more.
-    let volume = Attached::new(&nbdfuse, &cluster);
-    tool(&fsck, &["-f", "-n", &volume.device.device]);
-    let mount = Mount::new(&volume.device.device, &at, "ro");
-    let found = sums(&at);
-    assert_eq!(found.len(), FILES);
-    assert_eq!(found, sums(&files));
+    let (volume, mount, copy) = fixture.begin();
+    harm(&mut fixture.cluster);
+    assert!(end_of(copy));
     mount.end();
     drop(volume);
-    cluster.wait_until_well();
+    // Nothing of it is in this machine's memory any more.
+    let volume = fixture.attach();
+    Fixture::is_clean(&volume);
+    let mount = fixture.mount(&volume, "ro");
+    let found = sums(&fixture.at);
+    assert_eq!(found.len(), FILES);
+    assert_eq!(found, sums(&fixture.files));
+    mount.end();
+    drop(volume);
+    fixture.cluster.wait_until_well();
+}
+
+/// The same, where `harm` takes the volume away from the file system: what had been made durable is there when the
+/// journal was replayed, and the rest of the files fits behind it.
+fn with_files_until(harm: impl FnOnce(&mut Cluster)) {
+    let Some(mut fixture) = Fixture::new() else {
+        return;
+    };
+    let (volume, mount, copying) = fixture.begin();
+    harm(&mut fixture.cluster);
+    let is_whole = end_of(copying);
+    drop(mount);
+    drop(volume);
+    assert!(!is_whole, "all files were there before the harm");
+    fixture.cluster.start_nbd();
+    fixture.cluster.wait_until_well();
+    let durable = fixture.durable();
+    println!("{} of {FILES} files were durable", durable.len());
+    let volume = fixture.attach();
+    fixture.mount(&volume, "errors=remount-ro").end();
+    Fixture::is_clean(&volume);
+    let mount = fixture.mount(&volume, "errors=remount-ro");
+    let (found, want) = (sums(&fixture.at), sums(&fixture.files));
+    for name in durable {
+        assert_eq!(found.get(&name), want.get(&name), "{name}");
+    }
+    assert!(end_of(copy(&fixture.files, &fixture.at, &fixture.list)));
+    mount.end();
+    Fixture::is_clean(&volume);
+    let mount = fixture.mount(&volume, "ro");
+    assert_eq!(sums(&fixture.at), want);
+    mount.end();
 }
 
 #[test]
@@ -134,6 +217,25 @@ fn ext4_is_clean_after_all_stores_were_killed() {
             cluster.kill(&format!("chunk-{id}"));
         }
         SystemClock::shared().sleep(Duration::from_secs(1));
+        for id in 1..=3 {
+            cluster.start_store(id);
+        }
+    });
+}
+
+/// Whatever the file system had on its way is gone with the NBD server.
+#[test]
+fn ext4_has_what_it_synced_after_the_nbd_server_was_killed() {
+    with_files_until(|cluster| cluster.kill("nbd"));
+}
+
+/// As if the power had failed everywhere.
+#[test]
+fn ext4_has_what_it_synced_after_all_processes_were_killed() {
+    with_files_until(|cluster| {
+        for name in ["nbd", "chunk-1", "chunk-2", "chunk-3"] {
+            cluster.kill(name);
+        }
         for id in 1..=3 {
             cluster.start_store(id);
         }

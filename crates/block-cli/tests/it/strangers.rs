@@ -7,22 +7,12 @@ use std::time::Duration;
 
 use block::group::command::Origin;
 use block::ids::{Attachment, Chunk, Epoch, Group, Layer, Tree, Uuid};
-use block::wire::client::{Outcome, Piece, Reason, Request, Response, Span, What, crcs_at};
+use block::wire::client::{Outcome, Piece, Reason, Request, Span, What, crcs_at};
 use block::wire::frame::{Frame, HEAD, Head, Lane, kind};
-use block::wire::hello::{Hello, Role};
+use block::wire::hello::Role;
 
 use crate::cluster::{Cluster, wait_for};
-
-const CLUSTER: u128 = 0x0d1c_5c2e_9d3a_4f4b_8a64_0d6f_2f0c_7a11;
-
-fn hello(role: Role, id: u64) -> Vec<u8> {
-    hello_of(Uuid(CLUSTER.to_be_bytes()), role, id)
-}
-
-fn hello_of(cluster: Uuid, role: Role, id: u64) -> Vec<u8> {
-    let frame = Hello::new(cluster, role, id).frame();
-    frame.encode().unwrap().to_vec()
-}
+use crate::wire::{Wire, hello, hello_of};
 
 /// Sends bytes to a store, and hears it to its end; from which address, too.
 fn ask(port: u16, bytes: &[u8]) -> (Vec<u8>, String) {
@@ -76,65 +66,6 @@ fn a_store_that_was_made_anew_is_not_listened_to() {
     std::fs::rename(&away, &store).unwrap();
     cluster.start_store(3);
     cluster.wait_until_well();
-}
-
-/// A client that speaks with a store.
-struct Wire {
-    socket: TcpStream,
-    bytes: Vec<u8>,
-}
-
-impl Wire {
-    fn connect(port: u16, id: u64) -> Self {
-        let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        let patience = Some(Duration::from_secs(20));
-        socket.set_read_timeout(patience).unwrap();
-        socket.write_all(&hello(Role::Client, id)).unwrap();
-        let mut wire = Self {
-            socket,
-            bytes: Vec::new(),
-        };
-        assert_eq!(wire.frame().kind, kind::HELLO);
-        wire
-    }
-
-    fn frame(&mut self) -> Frame {
-        let mut buf = vec![0; 1 << 20];
-        loop {
-            if let Some(head) = Head::decode(&self.bytes).unwrap() {
-                let payload = HEAD + head.fields_bytes;
-                let end = payload + head.payload_bytes;
-                if self.bytes.len() >= end {
-                    let mut frame = head.frame(&self.bytes).unwrap().unwrap();
-                    if payload < end {
-                        frame.payload = vec![self.bytes[payload..end].to_vec().into()];
-                    }
-                    self.bytes.drain(..end);
-                    return frame;
-                }
-            }
-            let n = self.socket.read(&mut buf).unwrap();
-            assert!(n > 0, "it has closed the connection");
-            self.bytes.extend_from_slice(&buf[..n]);
-        }
-    }
-
-    fn send(&mut self, requests: &[Request]) {
-        let mut bytes = Vec::new();
-        for request in requests {
-            let frame = request.clone().frame(9, 1);
-            bytes.extend_from_slice(&frame.encode().unwrap());
-            frame
-                .payload
-                .iter()
-                .for_each(|p| bytes.extend_from_slice(p));
-        }
-        self.socket.write_all(&bytes).unwrap();
-    }
-
-    fn answer(&mut self) -> Response {
-        Response::of(self.frame()).unwrap()
-    }
 }
 
 /// A client that asked for more than 32 MiB at once, and took every answer, was cut off: all answers of a turn had to

@@ -226,3 +226,140 @@ fn nbdkit_with_delays_and_errors_before_a_volume() {
     tool(&nbdcopy, &[&torn.uri, to]);
     tool(&qemu_img, &["compare", "-f", "raw", "-F", "raw", from, to]);
 }
+
+/// The library's own shell on a volume: flags and commands that no other tool sends, and whether what they do comes
+/// back over another connection.
+#[test]
+fn nbdsh_asks_a_volume_for_what_no_tool_does() {
+    let Some(nbdsh) = find("nbdsh", "python3-libnbd") else {
+        return;
+    };
+    let cluster = Cluster::start();
+    let script = format!(
+        "uri = '{}'\nsocket_path = '{}'\n{NBDSH}",
+        cluster.uri(),
+        cluster.dir.path().join("nbd").display()
+    );
+    // The system's Python, which has the library's module.
+    let nbdsh = nbdsh.to_string_lossy();
+    let env = Path::new("/usr/bin/env");
+    let text = tool(env, &["PATH=/usr/bin:/bin", &nbdsh, "-c", &script]);
+    assert!(text.contains("all is well"), "{text}");
+    assert_eq!(cluster.status()["nbd"]["failures"], 0);
+}
+
+/// See the test above. `RESIZE`, which libnbd does not have, is sent by hand.
+const NBDSH: &str = r"
+import errno, nbd, socket, struct
+M = 1 << 20
+
+def refused(want, f, *args):
+    try:
+        f(*args)
+    except nbd.Error as e:
+        assert e.errnum == want, (e, want)
+    else:
+        raise AssertionError('not refused')
+
+h.set_opt_mode(True)
+h.set_full_info(True)
+h.connect_uri(uri)
+names = []
+assert h.opt_list(lambda name, text: names.append((name, text))) == 1
+assert names[0][0] == 'vol0', names
+h.set_export_name('none')
+refused(errno.ENOENT, h.opt_info)
+h.set_export_name('vol0')
+h.add_meta_context('base:allocation')
+h.opt_go()
+assert h.get_structured_replies_negotiated() and h.can_meta_context('base:allocation')
+can = [h.can_df, h.can_cache, h.can_fast_zero, h.can_flush, h.can_fua, h.can_multi_conn, h.can_trim, h.can_zero]
+assert all(f() for f in can), [f() for f in can]
+assert not h.is_read_only() and not h.is_rotational()
+assert '64M in 2 groups' in h.get_export_description()
+size = h.get_size()
+assert size == 64 * M
+h.set_strict_mode(0)
+refused(errno.EINVAL, h.pread, 1, size)
+refused(errno.ENOSPC, h.pwrite, b'ab', size - 1)
+refused(errno.ENOSPC, h.zero, 2, size - 1)
+refused(errno.EINVAL, h.trim, 2, size - 1)
+refused(errno.EINVAL, h.pread, 512, 0, 1 << 9)
+
+def extents(at, count, flags=0):
+    seen = []
+    h.block_status(count, at, lambda c, o, e, err: seen.extend(e), flags)
+    return list(zip(seen[0::2], seen[1::2]))
+
+HOLE, ZERO = nbd.STATE_HOLE, nbd.STATE_ZERO
+# Nothing was written; REQ_ONE is answered by one extent, within what was asked for.
+assert sum(n for n, _ in extents(0, size)) == size
+assert {f for _, f in extents(0, size)} == {HOLE | ZERO}
+data = bytes(range(251)) * 500
+h.pwrite(data, 2 * M - 777, nbd.CMD_FLAG_FUA)
+h.pwrite(b'x' * 4096, 8192)
+assert extents(0, 16384) == [(8192, HOLE | ZERO), (4096, 0), (4096, HOLE | ZERO)], extents(0, 16384)
+assert extents(0, 16384, nbd.CMD_FLAG_REQ_ONE) == [(8192, HOLE | ZERO)]
+assert extents(9000, 7384, nbd.CMD_FLAG_REQ_ONE) == [(3288, 0)]
+assert extents(9000, 100) == [(100, 0)]
+
+# Data between holes: with DF it comes in one chunk.
+def chunks(flags):
+    seen = []
+    whole = h.pread_structured(16384, 0, lambda b, at, what, err: seen.append((at, len(b), what)), flags)
+    assert whole == b'\0' * 8192 + b'x' * 4096 + b'\0' * 4096
+    return seen
+assert chunks(nbd.CMD_FLAG_DF) == [(0, 16384, nbd.READ_DATA)], chunks(nbd.CMD_FLAG_DF)
+without = chunks(0)
+assert len(without) == 3 and without[0][2] == nbd.READ_HOLE, without
+
+# Zeros and trims, in whole blocks and parts of them.
+h.pwrite(b'y' * 5 * M, 8 * M)
+h.zero(M, 8 * M, nbd.CMD_FLAG_NO_HOLE)
+h.zero(M, 9 * M, nbd.CMD_FLAG_FAST_ZERO)
+h.zero(M, 10 * M, nbd.CMD_FLAG_FAST_ZERO | nbd.CMD_FLAG_NO_HOLE | nbd.CMD_FLAG_FUA)
+h.trim(M, 11 * M, nbd.CMD_FLAG_FUA)
+h.zero(1000, 12 * M + 100)
+assert all(f & ZERO for _, f in extents(8 * M, 4 * M))
+assert extents(12 * M, M) == [(M, 0)], extents(12 * M, M)
+h.cache(4 * M, 8 * M)
+h.cache(1000, 12 * M + 1)
+h.flush()
+
+other = nbd.NBD()
+other.connect_uri(uri)
+assert other.pread(len(data), 2 * M - 777, 0) == data
+assert other.pread(4 * M, 8 * M) == bytes(4 * M)
+assert other.pread(4096, 12 * M) == b'y' * 100 + bytes(1000) + b'y' * 2996
+other.shutdown()
+h.shutdown()
+
+s = socket.socket(socket.AF_UNIX)
+s.settimeout(20)
+s.connect(socket_path)
+def take(n):
+    b = b''
+    while len(b) < n:
+        more = s.recv(n - len(b))
+        assert more, 'closed'
+        b += more
+    return b
+take(18)
+s.sendall(struct.pack('>I', 3))
+s.sendall(b'IHAVEOPT' + struct.pack('>III', 7, 10, 4) + b'vol0' + struct.pack('>H', 0))
+flags, kind = None, None
+while kind != 1:
+    _, _, kind, n = struct.unpack('>QIII', take(20))
+    body = take(n)
+    if kind == 3 and body[:2] == b'\0\0':
+        flags = struct.unpack('>HQH', body)[2]
+# Bit 9 is SEND_RESIZE.
+assert flags is not None and not flags & 1 << 9, flags
+s.sendall(struct.pack('>IHHQQI', 0x25609513, 0, 8, 5, 2 * size, 0))
+magic, why, cookie = struct.unpack('>IIQ', take(16))
+assert (magic, cookie) == (0x67446698, 5) and why in (errno.EINVAL, errno.EOPNOTSUPP), why
+s.sendall(struct.pack('>IHHQQI', 0x25609513, 0, 0, 6, 8192, 4096))
+assert struct.unpack('>IIQ', take(16)) == (0x67446698, 0, 6) and take(4096) == b'x' * 4096
+s.close()
+print('all is well')
+";

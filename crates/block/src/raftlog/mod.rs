@@ -239,6 +239,11 @@ impl TruncateToken {
     }
 }
 
+/// What a log in `dir` holds that no process has open; nothing is changed. Errors: those of [`RaftLog::open`].
+pub fn look(fs: Arc<dyn FileSystem>, dir: &Path, options: &Options, newest: u64) -> Result<Groups> {
+    recover::look(fs, dir, options, newest)
+}
+
 impl RaftLog {
     /// Opens the log in `dir`, which [`Files::make`] has made: reads what a crash has left, and begins a new
     /// file. `newest`: the number of a file that is known to have been begun, 0 if none is.

@@ -35,15 +35,32 @@ struct Link {
     end: Option<u64>,
 }
 
-/// See [`RaftLog::open`].
-pub(super) fn open(
+/// What files hold.
+struct Held {
+    files: Files,
+    used: Vec<u64>,
+    groups: Groups,
+    /// The files that count, and where they end.
+    older: BTreeMap<u64, Arc<dyn File>>,
+    ends: BTreeMap<u64, u64>,
+    /// The newest: up to where it says that it was durable, and where it ends.
+    last: Option<(Arc<dyn File>, u64, u64)>,
+}
+
+/// See [`super::look`].
+pub(super) fn look(
     fs: Arc<dyn FileSystem>,
     dir: &Path,
-    options: Options,
+    options: &Options,
     newest: u64,
-) -> Result<RaftLog> {
-    let Found { mut files, used } = Files::open(fs, dir)?;
-    let (chain, begun) = chain(&files, &used, &options, newest)?;
+) -> Result<Groups> {
+    Ok(read(fs, dir, options, newest)?.groups)
+}
+
+/// Reads everything, and changes nothing.
+fn read(fs: Arc<dyn FileSystem>, dir: &Path, options: &Options, newest: u64) -> Result<Held> {
+    let Found { files, used } = Files::open(fs, dir)?;
+    let (chain, begun) = chain(&files, &used, options, newest)?;
     if begun < newest {
         return Err(Error::corruption(format!(
             "file {newest:06}.log of the log was begun, and is missing"
@@ -51,19 +68,45 @@ pub(super) fn open(
         .file(dir)
         .hint("bring the file back: without it the store lacks what it has acknowledged"));
     }
-    let mut groups = Groups::find();
-    let mut older = BTreeMap::new();
-    let mut ends = BTreeMap::new();
+    let mut held = Held {
+        files,
+        used,
+        groups: Groups::find(),
+        older: BTreeMap::new(),
+        ends: BTreeMap::new(),
+        last: None,
+    };
     for link in chain {
-        let (durable, end) = replay(&link, &options, &mut groups)?;
-        // Files before the last are known to be durable as far as they count.
+        let (durable, end) = replay(&link, options, &mut held.groups)?;
         if link.end.is_none() {
-            write_again(&*link.file, durable, end)?;
+            held.last = Some((Arc::clone(&link.file), durable, end));
         }
-        ends.insert(link.number, end);
-        older.insert(link.number, link.file);
+        held.ends.insert(link.number, end);
+        held.older.insert(link.number, link.file);
     }
-    groups.found().map_err(|e| e.or_file(dir))?;
+    held.groups.found().map_err(|e| e.or_file(dir))?;
+    Ok(held)
+}
+
+/// See [`RaftLog::open`].
+pub(super) fn open(
+    fs: Arc<dyn FileSystem>,
+    dir: &Path,
+    options: Options,
+    newest: u64,
+) -> Result<RaftLog> {
+    let Held {
+        mut files,
+        used,
+        groups,
+        older,
+        ends,
+        last,
+    } = read(fs, dir, &options, newest)?;
+    // Files before the last are known to be durable as far as they count.
+    if let Some((file, durable, end)) = last {
+        write_again(&*file, durable, end)?;
+    }
     // Checkpoints that were found are durable: what they cover goes as soon as there is no room for it.
     let proven = groups.iter().map(|(group, log)| (group, log.synced().0));
     let proven = proven.filter(|(_, through)| through.0 > 0).collect();

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use base::rng::Rng;
-use base::{Error, Result};
+use base::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use io::AlignedBuf;
 
@@ -397,9 +397,13 @@ impl Core {
             }
         }
         if self.flush_failures >= WRITE_BACKS_MAX {
-            return Err(failed
-                .error
-                .hint("the data file cannot be written: replace the disk"));
+            return Err(match failed.error.kind() {
+                // It says what to do.
+                ErrorKind::NoSpace => failed.error,
+                _ => failed
+                    .error
+                    .hint("the data file cannot be written: replace the disk"),
+            });
         }
         Ok(())
     }

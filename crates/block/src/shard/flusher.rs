@@ -21,7 +21,7 @@ use base::clock::Clock;
 use base::sync::thread::JoinHandle;
 use base::sync::{Mutex, PoisonError};
 use base::threads::Threads;
-use base::{Error, Result};
+use base::{Error, ErrorKind, Result};
 use io::{IoPriority, RateLimiter, RateLimiterOptions};
 
 use super::core::Event;
@@ -168,7 +168,14 @@ fn write_back(data: &mut Data, marked: Vec<Marked>, speed: Speed, shared: &Share
         },
     };
     match data.write_back(marked, &mut |bytes| pace.before(bytes)) {
-        Err(failed) => Event::NotWritten(failed),
+        Err(mut failed) => {
+            // Its place was allocated with the store. A copy that has left zeros out has lost it.
+            if failed.error.kind() == ErrorKind::NoSpace {
+                let hint = "the data file has holes: make room on its disk";
+                failed.error = failed.error.hint(hint);
+            }
+            Event::NotWritten(failed)
+        }
         Ok(written) => match written.sync() {
             Ok(tickets) => Event::WrittenBack(tickets),
             Err(e) => Event::NotSynced(e),

@@ -345,9 +345,17 @@ impl Server {
     fn flusher_answers(&mut self) {
         let from = self.inbox.len();
         self.flusher.answers(&mut self.inbox);
-        let failed = |e: &&Event| !matches!(e, Event::WrittenBack(_));
-        let failures = self.inbox.iter().skip(from).filter(failed).count();
-        self.stats.flusher_failures.add(failures as u64);
+        for event in self.inbox.iter().skip(from) {
+            if !matches!(event, Event::WrittenBack(_)) {
+                self.stats.flusher_failures.add(1);
+            }
+            if let Event::NotWritten(failed) = event {
+                let e = &failed.error;
+                (self.say)(&format!(
+                    "blocks are not written back, and tried again: {e}"
+                ));
+            }
+        }
     }
 
     /// Brings everything that came to the core, and does what it says.
