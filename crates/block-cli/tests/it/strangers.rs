@@ -9,10 +9,10 @@ use block::group::command::Origin;
 use block::ids::{Attachment, Chunk, Epoch, Group, Layer, Tree, Uuid};
 use block::wire::client::{Outcome, Piece, Reason, Request, Span, What, crcs_at};
 use block::wire::frame::{Frame, HEAD, Head, Lane, kind};
-use block::wire::hello::Role;
+use block::wire::hello::{Hello, Role};
 
 use crate::cluster::{Cluster, wait_for};
-use crate::wire::{Wire, hello, hello_of};
+use crate::wire::{CLUSTER, Wire, hello, hello_of};
 
 /// Sends bytes to a store, and hears it to its end; from which address, too.
 fn ask(port: u16, bytes: &[u8]) -> (Vec<u8>, String) {

@@ -12,7 +12,7 @@ use block::wire::frame::{Frame, HEAD, Head, kind};
 use block::wire::hello::{Hello, Role};
 
 /// The cluster's, as the cluster file of the tests says.
-const CLUSTER: u128 = 0x0d1c_5c2e_9d3a_4f4b_8a64_0d6f_2f0c_7a11;
+pub(crate) const CLUSTER: u128 = 0x0d1c_5c2e_9d3a_4f4b_8a64_0d6f_2f0c_7a11;
 
 pub(crate) fn hello(role: Role, id: u64) -> Vec<u8> {
     hello_of(Uuid(CLUSTER.to_be_bytes()), role, id)
