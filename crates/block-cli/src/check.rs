@@ -5,26 +5,24 @@
 //! opening reads it, and blocks that it would write are not damage.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::process::ExitCode;
 
 use base::checksum::crc32c;
 use base::{Error, Result};
 use block::group::command::Command;
-use block::ids::{BLOCK, CHUNK_EXTENTS, Chunk, EXTENT_BLOCKS, Group, Index, Tree};
+use block::ids::{BLOCK, CHUNK_EXTENTS, Chunk, EXTENT_BLOCKS, Group, Index, Slot, Tree};
 use block::raftlog::batch::Kind;
 use block::raftlog::groups::Groups;
 use block::raftlog::scan::Scan;
-use block::store::data::SLOT_BYTES;
-use block::store::page::{self, Page};
+use block::shard::doubts;
+use block::store::data::{ChunkKey, Doubtful, SLOT_BYTES};
+use block::store::page::{self, Doubt, Page};
 use block::store::trailer::Trailer;
 use io::{AlignedBuf, File, OpenHow, buffer::PAGE};
 
 use crate::offline::Offline;
 use crate::{cli, print};
 
-/// A chunk, as the log names it.
-type ChunkName = (Group, Tree, Chunk);
 /// A block of a chunk.
 type Name = (Group, Tree, Chunk, u32);
 
@@ -39,17 +37,17 @@ struct Report {
     in_log: u64,
     damage: Vec<String>,
     /// Whose the slots are, by their pages.
-    owners: BTreeMap<u32, ChunkName>,
-    /// Extents with pages none of which is whole.
-    torn: Vec<(u32, u32)>,
+    owners: BTreeMap<Slot, ChunkKey>,
+    /// Extents with damaged pages, by their slots.
+    damaged_pages: Vec<(Slot, u8, Doubt)>,
 }
 
 /// Reads everything; the exit code says whether all of it is well.
 pub(crate) fn run(args: &cli::Offline) -> Result<ExitCode> {
     let store = Offline::open(&args.dir)?;
     let mut report = Report::default();
-    let in_log = check_logs(&store, &mut report)?;
-    check_data(&store, &in_log, &mut report)?;
+    let (in_log, groups) = check_logs(&store, &mut report)?;
+    check_data(&store, &in_log, &groups, &mut report)?;
     if args.json {
         let all = serde_json::json!({
             "store": store.superblock.store.to_string(), "batches": report.batches,
@@ -78,8 +76,9 @@ pub(crate) fn run(args: &cli::Offline) -> Result<ExitCode> {
     })
 }
 
-/// The blocks that an opening would write again; where it would not come as far as that, all that the log names.
-fn check_logs(store: &Offline, report: &mut Report) -> Result<BTreeSet<Name>> {
+/// The blocks that an opening would write again, and what it would find in the log; where it would not come as far as
+/// that, all blocks that the log names, and nothing.
+fn check_logs(store: &Offline, report: &mut Report) -> Result<(BTreeSet<Name>, Groups)> {
     let mut named = BTreeSet::new();
     let mut damage = Vec::new();
     for (_, file) in store.logs()? {
@@ -89,13 +88,13 @@ fn check_logs(store: &Offline, report: &mut Report) -> Result<BTreeSet<Name>> {
     }
     match store.log() {
         // A file that a crash has left may be of no use any more.
-        Ok(groups) => to_be_written(&groups),
+        Ok(groups) => Ok((to_be_written(&groups)?, groups)),
         Err(e) => {
             let text = e.to_string();
             damage.retain(|other| !text.starts_with(other));
             report.damage.push(text);
             report.damage.append(&mut damage);
-            Ok(named)
+            Ok((named, Groups::default()))
         }
     }
 }
@@ -144,7 +143,12 @@ fn note(
     Ok(())
 }
 
-fn check_data(store: &Offline, in_log: &BTreeSet<Name>, report: &mut Report) -> Result<()> {
+fn check_data(
+    store: &Offline,
+    in_log: &BTreeSet<Name>,
+    groups: &Groups,
+    report: &mut Report,
+) -> Result<()> {
     let path = store.dir.join("data");
     let data = store.fs.open(&path, OpenHow::READ.direct())?;
     let block = &store.superblock;
@@ -152,65 +156,48 @@ fn check_data(store: &Offline, in_log: &BTreeSet<Name>, report: &mut Report) -> 
     if let Err(e) = trailer.and_then(|t| t.check(block.store, block.openings)) {
         report.damage.push(e.to_string());
     }
-    for slot in 0..block.slots {
+    for slot in (0..block.slots).map(Slot) {
         if let Err(e) = check_slot(&*data, slot, in_log, report) {
-            let at = u64::from(slot) * SLOT_BYTES;
+            let at = u64::from(slot.0) * SLOT_BYTES;
             let e = e.or_file(&path).offset(at);
             report.damage.push(format!("slot {slot}: {e}"));
         }
     }
-    check_torn(&path, in_log, report);
+    let pages = std::mem::take(&mut report.damaged_pages).into_iter();
+    let doubtful: Vec<Doubtful> = pages
+        .map(|(slot, extent, doubt)| Doubtful {
+            slot,
+            extent,
+            chunk: report.owners.get(&slot).copied(),
+            doubt,
+        })
+        .collect();
+    let chunks = report.owners.values().copied().collect();
+    let lost = doubts::lost(&doubtful, groups, &chunks, &path)?;
+    report.damage.extend(lost.iter().map(Error::to_string));
     Ok(())
-}
-
-/// A crash may have torn the first pages of an extent: then the log has blocks of it. Otherwise they were whole.
-fn check_torn(path: &Path, in_log: &BTreeSet<Name>, report: &mut Report) {
-    let chunks: BTreeSet<ChunkName> = report.owners.values().copied().collect();
-    for (slot, extent) in std::mem::take(&mut report.torn) {
-        let blocks = extent * EXTENT_BLOCKS..(extent + 1) * EXTENT_BLOCKS;
-        let owner = report.owners.get(&slot);
-        let may_be = |chunk: ChunkName| match owner {
-            Some(owner) => *owner == chunk,
-            None => !chunks.contains(&chunk),
-        };
-        let mut names = in_log.iter();
-        if names.any(|&(g, t, c, block)| blocks.contains(&block) && may_be((g, t, c))) {
-            continue;
-        }
-        let of = owner.map_or("a chunk that is not known".to_owned(), |(g, t, c)| {
-            format!("chunk {c} of tree {t} in group {g}")
-        });
-        let at = u64::from(slot) * SLOT_BYTES + u64::from(extent) * 2 * page::LEN as u64;
-        let e = Error::corruption(format!(
-            "both pages of extent {extent} of {of} are damaged, and its blocks are lost with them"
-        ));
-        let e = e.file(path).offset(at);
-        report.damage.push(format!("slot {slot}: {e}"));
-    }
 }
 
 fn check_slot(
     data: &dyn File,
-    slot: u32,
+    slot: Slot,
     in_log: &BTreeSet<Name>,
     report: &mut Report,
 ) -> Result<()> {
-    let at = u64::from(slot) * SLOT_BYTES;
+    let at = u64::from(slot.0) * SLOT_BYTES;
     let head_bytes = usize::from(CHUNK_EXTENTS) * 2 * page::LEN;
     let mut head = AlignedBuf::zeroed(head_bytes, PAGE)?;
     io::read_exact_at(data, &mut head, at)?;
     let mut extent = AlignedBuf::zeroed(EXTENT_BLOCKS as usize * BLOCK, PAGE)?;
     for (nth, copies) in (0..).zip(head.chunks_exact(2 * page::LEN)) {
         let (first, second) = copies.split_at(page::LEN);
-        let Some(page) = Page::newer([first, second])? else {
-            if copies.iter().any(|b| *b != 0) {
-                report.torn.push((slot, nth));
-            }
-            continue;
-        };
+        let (page, doubt) = Page::of_extent([first, second])?;
+        report
+            .damaged_pages
+            .extend(doubt.map(|doubt| (slot, nth, doubt)));
+        let Some(page) = page else { continue };
         let o = &page.owner;
-        let chunk = (o.group, o.tree, o.chunk);
-        report.owners.insert(slot, chunk);
+        report.owners.insert(slot, ChunkKey::of_page(o));
         report.extents += 1;
         let from = at + head_bytes as u64 + u64::from(nth) * extent.len() as u64;
         io::read_exact_at(data, &mut extent, from)?;
@@ -220,7 +207,7 @@ fn check_slot(
             };
             report.blocks += 1;
             let number = o.block(block).0;
-            let is_in_log = in_log.contains(&(chunk.0, chunk.1, chunk.2, number));
+            let is_in_log = in_log.contains(&(o.group, o.tree, o.chunk, number));
             report.in_log += u64::from(is_in_log);
             if crc32c(bytes) != crc && !is_in_log {
                 let e = Error::corruption(format!(

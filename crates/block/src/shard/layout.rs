@@ -15,6 +15,7 @@ use std::sync::Arc;
 use base::{Error, ErrorKind, Result};
 use io::{File, FileLock, FileSystem, OpenHow, SyncKind};
 
+use super::doubts;
 use crate::ids::Uuid;
 use crate::raftlog::files::Files;
 use crate::raftlog::{self, RaftLog};
@@ -401,7 +402,8 @@ impl Store {
         block.write(&*self.superblock_file)
     }
 
-    /// Errors: a page is newer than the log's end, so the log is not this data file's, or has lost its end.
+    /// Errors: a page is newer than the log's end, so the log is not this data file's, or has lost its end; a page is
+    /// damaged, and what was in it lost.
     fn check_pages(&self, log: &RaftLog, data: &Data) -> Result<()> {
         let reader = data.reader();
         for (group, last) in reader.last_indices() {
@@ -417,7 +419,9 @@ impl Store {
             .file(self.dir.join(DATA))
             .hint("bring both back as of the same time: one comes from another place, or is an older copy"));
         }
-        Ok(())
+        let chunks = reader.chunks();
+        let lost = doubts::lost(data.doubtful(), log.groups(), &chunks, &self.dir.join(DATA))?;
+        lost.into_iter().next().map_or(Ok(()), Err)
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod connection;
 pub mod core;
+pub mod doubts;
 pub mod flusher;
 mod held;
 pub mod layout;

@@ -8,7 +8,7 @@
 //! written with them, to the older of its two places. In which order a crash lets them be is of no account:
 //! whatever is on its way is applied again from the log before anything is served.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use base::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use io::queue::{Act, Queue, QueueKind, Request};
 use io::{AlignedBuf, File, SyncKind, WriteSync, buffer::PAGE};
 
 use super::dirty::{Content, Key, Write};
-use super::page::{self, Owner, Page};
+use super::page::{self, Doubt, FIRST_GENERATION, Owner, Page};
 use crate::ids::{
     BLOCK, CHUNK_BLOCKS, CHUNK_EXTENTS, Chunk, EXTENT_BLOCKS, Group, Index, Layer, Slot, Tree,
 };
@@ -28,8 +28,6 @@ use crate::ids::{
 const HEAD: u64 = CHUNK_EXTENTS as u64 * 2 * page::LEN as u64;
 /// Bytes of a slot.
 pub const SLOT_BYTES: u64 = HEAD + CHUNK_BLOCKS as u64 * BLOCK as u64;
-/// The generation of an extent's first page.
-const FIRST_GENERATION: u64 = 1;
 /// Writes that are on their way at once.
 const WRITES_MAX: usize = 8;
 /// The most blocks of one write: 1 MiB.
@@ -73,7 +71,8 @@ impl ChunkKey {
         }
     }
 
-    fn of_page(owner: &Owner) -> Self {
+    /// The chunk of a page.
+    pub fn of_page(owner: &Owner) -> Self {
         Self {
             group: owner.group,
             tree: owner.tree,
@@ -110,6 +109,27 @@ pub struct Data {
     queue: Option<Queue>,
     /// A failed sync: what the file holds is not known any more.
     failure: Option<Error>,
+    doubtful: Vec<Doubtful>,
+}
+
+/// An extent that has a damaged page, as it was found by an opening.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Doubtful {
+    /// Where it is.
+    pub slot: Slot,
+    /// Which of the slot's extents.
+    pub extent: u8,
+    /// Whose the slot is, if one of its pages says so.
+    pub chunk: Option<ChunkKey>,
+    /// What is not known.
+    pub doubt: Doubt,
+}
+
+impl Doubtful {
+    /// Where its pages are, bytes from the data file's start.
+    pub fn offset(&self) -> u64 {
+        u64::from(self.slot.0) * SLOT_BYTES + u64::from(self.extent) * 2 * page::LEN as u64
+    }
 }
 
 /// What is where.
@@ -162,12 +182,13 @@ impl Data {
             pages: BTreeMap::new(),
             free: Vec::new(),
         };
+        let mut doubtful = Vec::new();
         let mut head = AlignedBuf::zeroed(HEAD as usize, PAGE)?;
         for slot in (0..slots).rev().map(Slot) {
             let at = u64::from(slot.0) * SLOT_BYTES;
             io::read_exact_at(&*file, &mut head, at)?;
             index
-                .read_slot(slot, &head)
+                .read_slot(slot, &head, &mut doubtful)
                 .map_err(|e| e.or_file(file.path()).offset(at))?;
         }
         Ok(Self {
@@ -176,7 +197,13 @@ impl Data {
             written: BTreeMap::new(),
             queue: None,
             failure: None,
+            doubtful,
         })
+    }
+
+    /// What has a damaged page. Whether the log has what was in it is for the store to say, before it serves anything.
+    pub fn doubtful(&self) -> &[Doubtful] {
+        &self.doubtful
     }
 
     /// What reads beside it.
@@ -286,15 +313,16 @@ fn write_all(
 }
 
 impl Map {
-    fn read_slot(&mut self, slot: Slot, head: &[u8]) -> Result<()> {
+    fn read_slot(&mut self, slot: Slot, head: &[u8], doubtful: &mut Vec<Doubtful>) -> Result<()> {
         let mut owner: Option<ChunkKey> = None;
+        let mut doubts = Vec::new();
         let mut extents = head.chunks_exact(2 * page::LEN);
         for extent in 0..CHUNK_EXTENTS {
             let Some(copies) = extents.next() else { break };
             let (first, second) = copies.split_at(page::LEN);
-            let Some(page) = Page::newer([first, second])? else {
-                continue;
-            };
+            let (page, doubt) = Page::of_extent([first, second])?;
+            doubts.extend(doubt.map(|doubt| (extent, doubt)));
+            let Some(page) = page else { continue };
             let of = ChunkKey::of_page(&page.owner);
             let here = (page.owner.slot, page.owner.extent) == (slot, extent);
             if !here || owner.is_some_and(|o| o != of) {
@@ -307,6 +335,12 @@ impl Map {
             owner = Some(of);
             self.pages.insert((slot, extent), page);
         }
+        doubtful.extend(doubts.into_iter().map(|(extent, doubt)| Doubtful {
+            slot,
+            extent,
+            chunk: owner,
+            doubt,
+        }));
         match owner {
             None => self.free.push(slot),
             Some(owner) => {
@@ -436,6 +470,11 @@ impl Reader {
         let index = lock(&self.index);
         let of = index.chunks.keys().filter(|c| c.group == group);
         of.copied().collect()
+    }
+
+    /// All chunks that have a slot.
+    pub fn chunks(&self) -> BTreeSet<ChunkKey> {
+        lock(&self.index).chunks.keys().copied().collect()
     }
 
     /// The blocks of a chunk in regions that entries behind `index` have changed.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Little-endian; crcs are CRC-32C. Each extent has two pages, written in turns: the one with the higher
-//! generation counts, of those that are whole. A block's crc travels with it from NBD; what stands here is
+//! generation counts, of those that are whole. Where one is not, see [`Doubt`]. A block's crc travels with it from NBD; what stands here is
 //! that, xor a fold of tree, chunk and block, so that a block which was written to another place is found.
 
 use base::checksum::crc32c;
@@ -28,6 +28,8 @@ pub const VERSION: u16 = 1;
 pub const REGION_BLOCKS: u32 = 16;
 /// Regions of an extent.
 pub const REGIONS: usize = (EXTENT_BLOCKS / REGION_BLOCKS) as usize;
+/// The generation of an extent's first page. The one before stands in the other place, with the same content.
+pub(super) const FIRST_GENERATION: u64 = 1;
 const MAGIC: [u8; 4] = *b"ISxp";
 const BLOCKS: usize = EXTENT_BLOCKS as usize;
 
@@ -202,26 +204,71 @@ impl Page {
         Some(page)
     }
 
-    /// Which of an extent's two pages counts: the newer one of those that are whole. `None`: neither is. Then the
-    /// extent was never written, or its first pages were on their way when power was cut: the first is written to
-    /// both places, so that damage to one page of an extent never looks like this. Errors: a newer version.
-    pub fn newer(copies: [&[u8]; 2]) -> Result<Option<Self>> {
-        let mut newest: Option<Self> = None;
-        for copy in copies {
-            let page = match Self::decode(copy) {
-                Ok(page) => page,
-                Err(e) if e.is_corruption() => continue,
-                Err(e) => return Err(e),
-            };
-            if newest
-                .as_ref()
-                .is_none_or(|n| n.generation < page.generation)
-            {
-                newest = Some(page);
+    /// Which of an extent's two pages counts: the newer one of those that are whole, and what is not known where one
+    /// is damaged. No page and no doubt: the extent was never written. Its first page goes to both places, so that
+    /// damage to one never looks like this. Errors: a newer version.
+    pub fn of_extent(copies: [&[u8]; 2]) -> Result<(Option<Self>, Option<Doubt>)> {
+        let decode = |bytes| match Self::decode(bytes) {
+            Ok(page) => Ok(Some(page)),
+            Err(e) if e.is_corruption() => Ok(None),
+            Err(e) => Err(e),
+        };
+        let [first, second] = copies;
+        Ok(match (decode(first)?, decode(second)?) {
+            (Some(a), Some(b)) if a.generation < b.generation => (Some(b), None),
+            (Some(a), Some(_)) => (Some(a), None),
+            (Some(page), None) => {
+                let doubt = (!is_no_loss(second, &page)).then_some(Doubt::Newer);
+                (Some(page), doubt)
             }
-        }
-        Ok(newest)
+            (None, Some(page)) => {
+                let doubt = (!is_no_loss(first, &page)).then_some(Doubt::Newer);
+                (Some(page), doubt)
+            }
+            (None, None) if copies.iter().all(|c| is_zero(c)) => (None, None),
+            (None, None) => {
+                let is_first = copies.iter().all(|c| said(c).0 <= FIRST_GENERATION);
+                (None, Some(Doubt::Both { is_first }))
+            }
+        })
     }
+}
+
+/// What is not known of an extent, as a page of it is damaged. A power cut leaves such pages where one was being written:
+/// then the log has the entries that were in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// One is whole, and the damaged one may have been newer.
+    Newer,
+    /// Neither is whole.
+    Both {
+        /// They may be the extent's first.
+        is_first: bool,
+    },
+}
+
+/// Generation and last entry of a page, as they stand there, whole or not.
+fn said(bytes: &[u8]) -> (u64, u64) {
+    let at = |n| Some(u64::from_le_bytes(*bytes.get(n..)?.first_chunk()?));
+    (at(16).unwrap_or(0), at(48).unwrap_or(0))
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|&b| b == 0)
+}
+
+/// Whether a damaged page had nothing that the whole one beside it lacks, as far as can be read in it: it was the one
+/// before, or had the same entries and was written when a block was repaired.
+fn is_no_loss(damaged: &[u8], whole: &Page) -> bool {
+    if is_zero(damaged) {
+        return whole.generation <= FIRST_GENERATION;
+    }
+    let (generation, last) = said(damaged);
+    let last = Index(last);
+    if Some(generation) == whole.generation.checked_sub(1) {
+        return last <= whole.last_index;
+    }
+    Some(generation) == whole.generation.checked_add(1) && last == whole.last_index
 }
 
 /// What the crc of a block at its right place is xored with.
@@ -309,19 +356,57 @@ mod tests {
         let (old_bytes, new_bytes) = (old.encode(), new.encode());
         let mut torn = new_bytes.clone();
         torn[512..].copy_from_slice(&old_bytes[512..]);
-        let newer = |a: &[u8], b: &[u8]| Page::newer([a, b]).unwrap();
-        assert_eq!(newer(&old_bytes, &new_bytes), Some(new.clone()));
-        assert_eq!(newer(&new_bytes, &old_bytes), Some(new));
-        assert_eq!(newer(&old_bytes, &torn), Some(old));
-        assert_eq!(newer(&[0; LEN], &torn), None);
+        let newer = |a: &[u8], b: &[u8]| Page::of_extent([a, b]).unwrap();
+        assert_eq!(newer(&old_bytes, &new_bytes), (Some(new.clone()), None));
+        assert_eq!(newer(&new_bytes, &old_bytes), (Some(new), None));
+        assert_eq!(newer(&old_bytes, &torn), (Some(old), Some(Doubt::Newer)));
+        let lost = Doubt::Both { is_first: false };
+        assert_eq!(newer(&[0; LEN], &torn), (None, Some(lost)));
+        assert_eq!(newer(&[0; LEN], &[0; LEN]), (None, None));
         let mut later = old_bytes.clone();
         later[sealed::COVERED] = 9;
         let crc = crc32c(&later[sealed::COVERED..]).to_le_bytes();
         later[4..sealed::COVERED].copy_from_slice(&crc);
-        let e = Page::newer([&old_bytes, &later]).unwrap_err().to_string();
+        let e = Page::of_extent([&old_bytes, &later]).unwrap_err();
+        let e = e.to_string();
         assert!(
             e.contains("version 9") && e.contains("start that one"),
             "{e}"
         );
+    }
+
+    /// A page of an extent was damaged, and the other one was believed, whichever was newer.
+    #[test]
+    fn a_damaged_page_may_have_been_the_newer() {
+        let numbered = |generation, last| {
+            let mut page = page(1);
+            (page.generation, page.last_index) = (generation, Index(last));
+            page
+        };
+        let damaged = |page: &Page| {
+            let mut bytes = page.encode();
+            bytes[1000] ^= 1;
+            bytes
+        };
+        let doubt = |a: &[u8], b: &[u8]| Page::of_extent([a, b]).unwrap().1;
+        let (old, new) = (numbered(6, 10), numbered(7, 12));
+        assert_eq!(doubt(&old.encode(), &damaged(&new)), Some(Doubt::Newer));
+        assert_eq!(doubt(&damaged(&new), &old.encode()), Some(Doubt::Newer));
+        assert_eq!(doubt(&damaged(&old), &new.encode()), None);
+        // A repair changes no entry, so the page that it writes has nothing new.
+        let repaired = numbered(7, 10);
+        assert_eq!(doubt(&old.encode(), &damaged(&repaired)), None);
+        // The first is in both places; later ones take turns.
+        let (zeroth, first) = (numbered(0, 10), numbered(1, 10));
+        let (zeroth_bytes, first_bytes) = (zeroth.encode(), first.encode());
+        assert_eq!(doubt(&zeroth_bytes, &damaged(&first)), None);
+        assert_eq!(doubt(&damaged(&zeroth), &first_bytes), None);
+        assert_eq!(doubt(&[0; LEN], &first_bytes), None);
+        assert_eq!(doubt(&zeroth_bytes, &[0; LEN]), None);
+        assert_eq!(doubt(&[0; LEN], &new.encode()), Some(Doubt::Newer));
+        let both = doubt(&damaged(&zeroth), &damaged(&first));
+        assert_eq!(both, Some(Doubt::Both { is_first: true }));
+        let both = doubt(&damaged(&old), &damaged(&first));
+        assert_eq!(both, Some(Doubt::Both { is_first: false }));
     }
 }

@@ -2,6 +2,8 @@
 
 use super::limits::{attached, request, settle, span, write};
 use super::*;
+use crate::store::data::SLOT_BYTES;
+use crate::store::page::{self, Page};
 use base::checksum::crc32c;
 
 /// A store has applied all that is committed, and written it back.
@@ -219,4 +221,109 @@ fn a_read_beside_a_write_back_finds_the_newer_bytes() {
         }
         assert_eq!(all, [vec![2; 4096], vec![1; 4096]].concat());
     }
+}
+
+/// The places of the pages of an extent that was written at least twice, the newer first, bytes from the file's start.
+fn pages_of(data: &dyn io::File) -> [u64; 2] {
+    let page = |at| {
+        let mut bytes = [0; page::LEN];
+        io::read_exact_at(data, &mut bytes, at).unwrap();
+        Page::decode(&bytes).ok()
+    };
+    let heads = (0..u64::from(CHUNKS)).map(|slot| slot * SLOT_BYTES);
+    let generation = |at| page(at).map(|p: Page| p.generation);
+    let at = heads.clone().find(|&at| generation(at).is_some()).unwrap();
+    let other = at + page::LEN as u64;
+    let [here, there] = [at, other].map(|at| generation(at).unwrap());
+    assert_eq!(here.abs_diff(there), 1);
+    if here > there {
+        [at, other]
+    } else {
+        [other, at]
+    }
+}
+
+/// A cluster whose first extent was written back twice by store `n`, which was killed then; its data file.
+fn written_twice(n: usize) -> (Cluster, Client, std::sync::Arc<dyn io::File>) {
+    let (mut c, mut client) = attached(6);
+    for block in [0, 2] {
+        let what = write(span(0, block << 12, 4096), block as u8 + 1);
+        assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
+        written_back(&mut c, n);
+    }
+    // Until the log has the checkpoint.
+    for _ in 0..500 {
+        c.turn();
+    }
+    c.kill(n);
+    let path = c.dirs[n].path().join("s").join("data");
+    let file = Posix.open(&path, io::OpenHow::UPDATE).unwrap();
+    (c, client, file)
+}
+
+fn flip(file: &dyn io::File, at: u64) {
+    let mut byte = [0];
+    io::read_exact_at(file, &mut byte, at).unwrap();
+    io::write_all_at(file, &[byte[0] ^ 1], at, io::WriteSync::None).unwrap();
+}
+
+/// The newer page of an extent was damaged, and the older one believed: what had been written between read as zeros.
+#[test]
+fn a_store_that_has_lost_a_page_does_not_open() {
+    let (mut c, mut client, file) = written_twice(1);
+    let [newer, older] = pages_of(&*file);
+    let dir = c.dirs[1].path().join("s");
+    let open = || Store::open(&Posix::shared(), &dir, CLUSTER, 2, 9);
+    for lost in [[newer].as_slice(), &[newer, older]] {
+        lost.iter().for_each(|at| flip(&*file, at + 1000));
+        let e = open().unwrap_err().to_string();
+        let which = ["a page", "both pages"][lost.len() - 1];
+        for word in [which, "extent 0", "data", "has lost blocks", "leave it out"] {
+            assert!(e.contains(word), "{word}: {e}");
+        }
+        lost.iter().for_each(|at| flip(&*file, at + 1000));
+    }
+    // Nothing is lost with the older one.
+    flip(&*file, older + 1000);
+    c.start(1);
+    written_back(&mut c, 1);
+    let read = What::Read(span(0, 0, 12 << 10));
+    assert!(matches!(
+        client.ask(&mut c, &read, false),
+        Outcome::Data { .. }
+    ));
+}
+
+/// A power cut leaves a page that is damaged, and the log has what was to be in it.
+#[test]
+fn a_page_that_was_being_written_is_written_again() {
+    let (mut c, mut client, file) = written_twice(1);
+    let [newer, older] = pages_of(&*file);
+    let often = c.policy.checkpoint_interval;
+    c.policy.checkpoint_interval = Duration::from_secs(3600);
+    c.start(1);
+    let what = write(span(0, 1 << 12, 4096), 7);
+    assert_eq!(client.ask(&mut c, &what, false), Outcome::Done);
+    let applied = |c: &mut Cluster, n: usize| c.core(n).member(GROUP).unwrap().replica().applied();
+    let leader = c.leader().unwrap();
+    while applied(&mut c, 1) < applied(&mut c, leader) {
+        c.turn();
+    }
+    assert!(c.core(1).dirty_bytes() > 0);
+    c.kill(1);
+    let mut bytes = [0; page::LEN];
+    io::read_exact_at(&*file, &mut bytes, newer).unwrap();
+    let mut page = Page::decode(&bytes).unwrap();
+    (page.generation, page.last_index.0) = (page.generation + 1, page.last_index.0 + 1);
+    let mut torn = page.encode();
+    torn[2048..].fill(0);
+    io::write_all_at(&*file, &torn, older, io::WriteSync::None).unwrap();
+    c.policy.checkpoint_interval = often;
+    c.start(1);
+    written_back(&mut c, 1);
+    let [newest, _] = pages_of(&*file);
+    io::read_exact_at(&*file, &mut bytes, newest).unwrap();
+    let page = Page::decode(&bytes).unwrap();
+    let has = [0, 1, 2, 3].map(|nth| page.crc(nth).is_some());
+    assert_eq!(has, [true, true, true, false]);
 }
