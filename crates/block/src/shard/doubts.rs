@@ -5,6 +5,8 @@
 //! it has neither, the page was durable once, and was damaged since. Without it blocks would be older than what was
 //! answered, or zero, so such a store does not open.
 //!
+//! What is excused is mended at once: a later opening may have another log.
+//!
 //! One case cannot be told from the other: a durable page is damaged, and entries behind the checkpoint change its extent.
 
 use std::collections::BTreeSet;
@@ -62,6 +64,7 @@ pub fn lost(
     }
     let again = Again::of(groups)?;
     let is_excused = |d: &&Doubtful| match d.chunk {
+        _ if d.doubt == Doubt::Older => true,
         _ if d.doubt == (Doubt::Both { is_first: false }) => false,
         Some(chunk) => {
             let is_copying = groups
@@ -84,7 +87,7 @@ pub fn lost(
 
 fn error(doubtful: &Doubtful) -> Error {
     let pages = match doubtful.doubt {
-        Doubt::Newer => "a page",
+        Doubt::Older | Doubt::Newer => "a page",
         Doubt::Both { .. } => "both pages",
     };
     let of = doubtful.chunk.map_or(

@@ -322,11 +322,12 @@ impl Store {
         };
         // Before the log is begun anew: what a newer release wrote, or is another store's, is left as it is.
         store.check_trailer(&*data_file)?;
-        let data = Data::open(Arc::clone(&data_file), store.superblock.slots)?;
+        let mut data = Data::open(Arc::clone(&data_file), store.superblock.slots)?;
         let options = store.log_options(depth, seed);
         let newest = store.superblock.log_number;
         let log = RaftLog::open(Arc::clone(fs), &dir.join(LOG), options, newest)?;
         store.check_pages(&log, &data)?;
+        data.mend()?;
         store.note_opening(&*data_file, &log)?;
         Ok(Opened { store, log, data })
     }

@@ -158,6 +158,8 @@ struct Plan<'w> {
     /// Blocks that lie one behind the other, and where.
     runs: Vec<(u64, Vec<&'w Bytes>)>,
     pages: BTreeMap<(Slot, u8), Page>,
+    /// Those of extents that have no durable page yet.
+    new: BTreeSet<(Slot, u8)>,
 }
 
 impl Data {
@@ -206,6 +208,37 @@ impl Data {
         &self.doubtful
     }
 
+    /// Gives each extent with a damaged page two whole ones again, or none: the log has what is missing, now and not for
+    /// ever. Errors: the disk's.
+    pub fn mend(&mut self) -> Result<()> {
+        if self.doubtful.is_empty() {
+            return Ok(());
+        }
+        let mut index = lock(&self.index);
+        for d in &self.doubtful {
+            let place = (d.slot, d.extent);
+            let Some(page) = index.pages.get_mut(&place) else {
+                let none = AlignedBuf::zeroed(2 * page::LEN, PAGE)?;
+                io::write_all_at(&*self.file, &none, d.offset(), WriteSync::None)?;
+                continue;
+            };
+            // One that was older is written over by the next, but for the twin of the first.
+            if d.doubt == Doubt::Older && page.generation >= FIRST_GENERATION {
+                continue;
+            }
+            // The damaged one is where the next one goes.
+            page.generation += 1;
+            let (at, bytes) = page_at(place, page)?;
+            for bytes in bytes {
+                io::write_all_at(&*self.file, &bytes, at, WriteSync::None)?;
+            }
+        }
+        drop(index);
+        self.file.sync(SyncKind::Data)?;
+        self.doubtful.clear();
+        Ok(())
+    }
+
     /// What reads beside it.
     pub fn reader(&self) -> Reader {
         Reader {
@@ -244,7 +277,7 @@ impl Data {
         if result.is_ok() {
             let pages = plan.pages.iter().flat_map(|(&place, page)| {
                 // An extent whose only page is damaged would look like one that was never written.
-                let before = (page.generation == FIRST_GENERATION).then(|| Page {
+                let before = plan.new.contains(&place).then(|| Page {
                     generation: FIRST_GENERATION - 1,
                     ..page.clone()
                 });
@@ -387,7 +420,9 @@ impl Map {
                 continue;
             }
             let slot = self.slot_for(chunk)?;
-            self.note(slot, group, write, written, &mut plan.pages);
+            if !write.restored {
+                self.note(slot, group, write, written, &mut plan.pages);
+            }
             let Content::Data { bytes, .. } = &write.content else {
                 continue;
             };
@@ -402,6 +437,8 @@ impl Map {
             }
             end = Some(at + BLOCK as u64);
         }
+        let is_new = |place: &&(Slot, u8)| !self.pages.contains_key(place);
+        plan.new = plan.pages.keys().filter(is_new).copied().collect();
         Ok(plan)
     }
 

@@ -82,6 +82,8 @@ pub struct Write {
     pub term: Term,
     /// The data file has the bytes already, and only the page is to be written.
     pub in_place: bool,
+    /// The page has the checksum already, and only the bytes are to be written: they were damaged.
+    pub restored: bool,
 }
 
 /// A block that is dirty, or on its way, or both.
@@ -125,6 +127,8 @@ struct By {
     first: Index,
     /// Their bytes lie in one buffer.
     shares: bool,
+    /// They are what they were.
+    restored: bool,
 }
 
 impl By {
@@ -134,6 +138,7 @@ impl By {
             term,
             first: index,
             shares: false,
+            restored: false,
         }
     }
 }
@@ -302,6 +307,7 @@ impl Dirty {
             index: by.index,
             term: by.term,
             in_place: false,
+            restored: by.restored,
         };
         let mut torn = None;
         let is_first = if let Some(entry) = self.blocks.get_mut(&key) {
@@ -418,10 +424,13 @@ impl Dirty {
         self.blocks.keys()
     }
 
-    /// Takes the content of a block as the last entry that was applied has left it: it is dirty again, as if that
-    /// entry had written it.
+    /// Takes the content of a block that is damaged in the data file, and what its page says it is: it is dirty again.
     pub fn restore(&mut self, key: Key, content: Content, term: Term) {
-        self.put_all(By::new(self.applied, term), [(key, content)]);
+        let by = By {
+            restored: true,
+            ..By::new(self.applied, term)
+        };
+        self.put_all(by, [(key, content)]);
     }
 
     /// The entry that wrote a block last, if it is here.

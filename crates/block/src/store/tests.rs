@@ -13,7 +13,7 @@ use io::{Advice, AlignedBuf, File, FileSystem, OpenHow, SyncKind, WriteSync, buf
 
 use super::data::{ChunkKey, Data, Held, SLOT_BYTES};
 use super::dirty::{Content, Dirty, Key};
-use super::page::Page;
+use super::page::{Doubt, Page};
 use crate::ids::{BLOCK, Block, Chunk, Group, Index, Layer, Term, Tree};
 
 const GROUP: Group = Group(5);
@@ -628,4 +628,56 @@ fn a_part_of_a_round_proves_nothing_of_the_rest() {
         dirty.settle(&ticket, slot);
         assert_eq!(dirty.synced(), Index(through));
     }
+}
+
+/// A repair wrote a page, with the last entry that was applied: torn by a power cut, it looked like one whose entries are
+/// lost.
+#[test]
+fn a_repair_writes_no_page() {
+    let disk = Disk::new(1);
+    let mut data = disk.open(1);
+    let mut dirty = Dirty::after(GROUP, Index(0));
+    for index in 1..3 {
+        dirty.apply(Index(index), TERM, [(key(0, 1), content(1))]);
+        write_back(&mut data, &mut dirty);
+    }
+    let pages = || [disk.block(0), disk.block(BLOCK as u64)];
+    let before = pages();
+    let at = SLOT_BYTES - u64::from(crate::ids::CHUNK_BLOCKS) * BLOCK as u64 + BLOCK as u64;
+    let block = disk.block(at);
+    io::write_all_at(&*disk.file, &[0xee; 8], at, WriteSync::None).unwrap();
+    dirty.restore(key(0, 1), content(1), TERM);
+    write_back(&mut data, &mut dirty);
+    assert!(pages() == before && disk.block(at) == block);
+    // What is written after that is no repair any more.
+    dirty.restore(key(0, 1), content(1), TERM);
+    dirty.apply(Index(3), TERM, [(key(0, 1), content(2))]);
+    write_back(&mut data, &mut dirty);
+    assert!(pages() != before);
+}
+
+/// Parts of a round may have the same last entry. The page of the second was damaged, and that of the first believed.
+#[test]
+fn a_damaged_page_of_a_part_is_not_taken_for_one_without_news() {
+    let disk = Disk::new(1);
+    let mut data = disk.open(1);
+    let mut dirty = Dirty::after(GROUP, Index(0));
+    dirty.apply(Index(1), TERM, [(key(0, 9), content(1))]);
+    write_back(&mut data, &mut dirty);
+    assert!(dirty.begin_copy());
+    for (block, generation) in [(1, 2), (2, 3)] {
+        dirty.take_copied([(key(0, block), content(1))], Index(20), TERM);
+        write_back(&mut data, &mut dirty);
+        let newest = disk.block(generation % 2 * BLOCK as u64);
+        assert_eq!(Page::decode(&newest).unwrap().generation, generation);
+    }
+    io::write_all_at(
+        &*disk.file,
+        &[0xee; 8],
+        BLOCK as u64 + 1000,
+        WriteSync::None,
+    )
+    .unwrap();
+    let doubts: Vec<_> = disk.open(1).doubtful().iter().map(|d| d.doubt).collect();
+    assert_eq!(doubts, [Doubt::Newer]);
 }
