@@ -65,9 +65,9 @@ pub(crate) fn run(args: &cli::Chunk) -> Result<()> {
             groups: cluster.assignments(id)?,
             policy: cluster.policy()?,
             read_mode: cluster.read_mode()?,
+            say: say::limited(format!("chunk {id}"), Arc::clone(&clock)),
             clock,
             threads: SystemThreads::shared(),
-            say: Arc::new(move |text| say(&format!("chunk {id}: {text}"))),
         },
     )?;
     let metrics = args.common.metrics.as_ref().or(of.metrics.as_ref());

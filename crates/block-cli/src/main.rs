@@ -17,6 +17,7 @@ mod dump;
 mod http;
 mod nbd;
 mod offline;
+mod say;
 mod signals;
 mod size;
 mod status;
@@ -29,6 +30,7 @@ use base::Result;
 use clap::Parser;
 
 use cli::{Cli, Command, Ctl, Log, StoreCommand};
+use say::say;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -52,11 +54,6 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Ctl(Ctl::Store(StoreCommand::Check(args))) => return check::run(&args),
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Says something to whoever runs this, on stderr. It is no matter if nobody listens.
-fn say(text: &str) {
-    writeln!(std::io::stderr(), "{text}").unwrap_or_default();
 }
 
 /// Prints a line of results. Whoever does not read them any more has seen enough.

@@ -31,7 +31,7 @@ pub(crate) fn run(args: &cli::Nbd) -> Result<()> {
     })?;
     let listener = listener(listen, args.common.insecure)?;
     let clock = SystemClock::shared();
-    let tell: Say = Arc::new(|text| say(&format!("nbd: {text}")));
+    let tell: Say = say::limited("nbd".to_owned(), Arc::clone(&clock));
     let remote = Remote::new(Options {
         cluster: cluster.uuid()?,
         stores: cluster.addresses()?,

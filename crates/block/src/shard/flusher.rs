@@ -169,8 +169,10 @@ fn write_back(data: &mut Data, marked: Vec<Marked>, speed: Speed, shared: &Share
     };
     match data.write_back(marked, &mut |bytes| pace.before(bytes)) {
         Err(mut failed) => {
-            // Its place was allocated with the store. A copy that has left zeros out has lost it.
-            if failed.error.kind() == ErrorKind::NoSpace {
+            // Its place was allocated with the store. A copy that has left zeros out has lost it. Where no slot is
+            // free, that is another error.
+            let is_the_disk = std::error::Error::source(&failed.error).is_some();
+            if failed.error.kind() == ErrorKind::NoSpace && is_the_disk {
                 let hint = "the data file has holes: make room on its disk";
                 failed.error = failed.error.hint(hint);
             }

@@ -264,8 +264,9 @@ impl Server {
 
     /// Nanoseconds by which leases and elections go. Where the clock was wrong, that is said.
     fn now(&mut self) -> u64 {
-        let (boot, monotonic) = (self.clock.boot_nanos(), self.clock.monotonic_nanos());
-        let (now, lost) = self.time.at(boot, monotonic);
+        let before = self.clock.monotonic_nanos();
+        let boot = self.clock.boot_nanos();
+        let (now, lost) = self.time.at(boot, [before, self.clock.monotonic_nanos()]);
         if let Some(lost) = lost {
             if self.stats.wrong_clocks.get() == 0 {
                 (self.say)(&format!(

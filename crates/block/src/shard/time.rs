@@ -42,23 +42,24 @@ pub struct Time {
     latest: u64,
     /// What was lost so far.
     ahead: u64,
-    /// The least that the monotonic clock was ahead of the other, since something was lost.
+    /// The least that the monotonic clock may have been ahead of the other, since something was lost.
     least: Option<i64>,
 }
 
 impl Time {
-    /// The time now, and what the clock has lost since the last look, both in nanoseconds.
-    pub fn at(&mut self, boot: u64, monotonic: u64) -> (u64, Option<u64>) {
-        let ahead = monotonic.wrapping_sub(boot).cast_signed();
-        let least = *self.least.get_or_insert(ahead);
-        let behind_the_other = u64::try_from(ahead.saturating_sub(least)).unwrap_or(0);
+    /// The time now, and what the clock has lost since the last look, both in nanoseconds. `monotonic`: the other clock
+    /// before and behind the look at this one, between which the thread may have waited for its turn.
+    pub fn at(&mut self, boot: u64, monotonic: [u64; 2]) -> (u64, Option<u64>) {
+        let [surely, maybe] = monotonic.map(|m| m.wrapping_sub(boot).cast_signed());
+        let least = *self.least.get_or_insert(maybe);
+        let behind_the_other = u64::try_from(surely.saturating_sub(least)).unwrap_or(0);
         let behind_itself = self.latest.saturating_sub(boot.saturating_add(self.ahead));
         let lost = behind_the_other.max(behind_itself);
         let lost = (lost > TOLERANCE_NANOS).then_some(lost);
         self.least = Some(if lost.is_some() {
-            ahead
+            maybe
         } else {
-            least.min(ahead)
+            least.min(maybe)
         });
         self.ahead = self.ahead.saturating_add(lost.unwrap_or(0));
         self.latest = self.latest.max(boot.saturating_add(self.ahead));
@@ -77,36 +78,59 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
+    /// Both clocks are read at the same moment.
+    fn at(time: &mut Time, boot: u64, monotonic: u64) -> (u64, Option<u64>) {
+        time.at(boot, [monotonic; 2])
+    }
+
     #[test]
     fn a_clock_that_is_right_is_believed() {
         let mut time = Time::default();
-        assert_eq!(time.at(5000 * MS, 100 * MS), (5000 * MS, None));
-        assert_eq!(time.at(5100 * MS, 201 * MS), (5100 * MS, None));
+        assert_eq!(at(&mut time, 5000 * MS, 100 * MS), (5000 * MS, None));
+        assert_eq!(at(&mut time, 5100 * MS, 201 * MS), (5100 * MS, None));
         // It has slept: the other one has not gone on.
-        assert_eq!(time.at(99_000 * MS, 210 * MS), (99_000 * MS, None));
-        assert_eq!(time.at(99_100 * MS, 310 * MS), (99_100 * MS, None));
+        assert_eq!(at(&mut time, 99_000 * MS, 210 * MS), (99_000 * MS, None));
+        assert_eq!(at(&mut time, 99_100 * MS, 310 * MS), (99_100 * MS, None));
         assert_eq!(time.reading_at(99_100 * MS), 99_100 * MS);
+    }
+
+    /// A thread that waited between its looks at two clocks took one of them for wrong.
+    #[test]
+    fn a_look_that_takes_long_is_no_wrong_clock() {
+        let mut time = Time::default();
+        for n in 1..100 {
+            let boot = n * 1000 * MS;
+            let slow = [boot - n % 3 * 300 * MS, boot + n % 5 * 200 * MS];
+            assert_eq!(time.at(boot, slow), (boot, None));
+        }
+        assert!(time.at(99_000 * MS, [101_000 * MS; 2]).1.is_some());
     }
 
     #[test]
     fn time_goes_on_where_the_clock_goes_back() {
         let mut time = Time::default();
-        assert_eq!(time.at(5000 * MS, 5000 * MS), (5000 * MS, None));
-        assert_eq!(time.at(3000 * MS, 5100 * MS), (5100 * MS, Some(2100 * MS)));
-        assert_eq!(time.at(3100 * MS, 5200 * MS), (5200 * MS, None));
+        assert_eq!(at(&mut time, 5000 * MS, 5000 * MS), (5000 * MS, None));
+        assert_eq!(
+            at(&mut time, 3000 * MS, 5100 * MS),
+            (5100 * MS, Some(2100 * MS))
+        );
+        assert_eq!(at(&mut time, 3100 * MS, 5200 * MS), (5200 * MS, None));
         assert_eq!(time.reading_at(5300 * MS), 3200 * MS);
         // Both go back: nobody knows how long it took.
-        assert_eq!(time.at(100 * MS, 200 * MS), (5200 * MS, Some(3000 * MS)));
-        assert_eq!(time.at(200 * MS, 300 * MS), (5300 * MS, None));
+        assert_eq!(
+            at(&mut time, 100 * MS, 200 * MS),
+            (5200 * MS, Some(3000 * MS))
+        );
+        assert_eq!(at(&mut time, 200 * MS, 300 * MS), (5300 * MS, None));
     }
 
     #[test]
     fn time_goes_on_where_the_clock_stands_still() {
         let mut time = Time::default();
-        time.at(1000 * MS, 500 * MS);
+        at(&mut time, 1000 * MS, 500 * MS);
         let mut lost = 0;
         for n in 1..=100 {
-            let (now, by) = time.at(1000 * MS, (500 + n) * MS);
+            let (now, by) = at(&mut time, 1000 * MS, (500 + n) * MS);
             lost += by.unwrap_or(0);
             assert!((1000 * MS..=(1000 + n) * MS).contains(&now));
             assert!(now + TOLERANCE_NANOS >= (1000 + n) * MS);
@@ -117,11 +141,11 @@ mod tests {
     #[test]
     fn small_steps_back_do_not_add_up() {
         let mut time = Time::default();
-        time.at(1000 * MS, 1000 * MS);
+        at(&mut time, 1000 * MS, 1000 * MS);
         let mut before = 0;
         for n in 1..=100 {
             // A clock of half the speed that goes back each time.
-            let (now, _) = time.at(1000 * MS + n * MS / 2, (1000 + n) * MS);
+            let (now, _) = at(&mut time, 1000 * MS + n * MS / 2, (1000 + n) * MS);
             assert!(now >= before);
             before = now;
         }

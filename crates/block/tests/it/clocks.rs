@@ -170,6 +170,15 @@ fn nbd_server(at: &BTreeMap<u64, SocketAddr>) -> serve::Running {
     server.unwrap().start(&SystemThreads).unwrap()
 }
 
+/// Waits until something is so, a minute at most.
+fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Writes, and reads what was written.
 fn write_and_read(client: &mut Client, byte: u8) {
     let cookie = u64::from(byte);
@@ -203,12 +212,19 @@ fn stores_go_on_where_clocks_go_back_or_stand_still() {
         store.clock.go_back(Duration::from_secs(3600));
         write_and_read(&mut client, n);
     }
+    let wrong = |s: &Running| s.stats.wrong_clocks.get();
+    wait_for("each has seen its clock go back", || {
+        stores.iter().all(|s| wrong(s) > 0)
+    });
+    let before = wrong(&stores[0]);
     stores[0].clock.stand_still();
+    wait_for("a clock that stands still is seen", || {
+        wrong(&stores[0]) > before
+    });
     write_and_read(&mut client, 5);
-    let leader = stores.iter().position(|s| s.stats.leaders.get() == 1);
-    let leader = leader.unwrap();
-    let is_wrong = |s: &Running| s.stats.wrong_clocks.get() > 0;
-    assert!(stores.iter().all(is_wrong));
+    let leads = |s: &Running| s.stats.leaders.get() == 1;
+    wait_for("one leads", || stores.iter().any(leads));
+    let leader = stores.iter().position(leads).unwrap();
     for store in &stores {
         let said = store.said.lock().unwrap();
         assert!(

@@ -343,7 +343,7 @@ impl World {
             };
             // The store hears of a wrong clock with the next event.
             let mut time = process.time;
-            let (now, _) = time.at(boottime, boottime);
+            let (now, _) = time.at(boottime, [boottime; 2]);
             if process.next_tick > now {
                 let due = node.clock.when(time.reading_at(process.next_tick));
                 return self.at(due.unwrap_or(self.now + SECOND), Due::Tick(n, life));
@@ -360,7 +360,7 @@ impl World {
         let Some(process) = &mut node.process else {
             return;
         };
-        let (now, lost) = process.time.at(boottime, boottime);
+        let (now, lost) = process.time.at(boottime, [boottime; 2]);
         let now = Duration::from_nanos(now);
         if lost.is_some() {
             self.coverage.wrong_clocks += 1;

@@ -275,13 +275,17 @@ fn a_store_that_has_lost_a_page_does_not_open() {
     let dir = c.dirs[1].path().join("s");
     let open = || Store::open(&Posix::shared(), &dir, CLUSTER, 2, 9);
     for lost in [[newer].as_slice(), &[newer, older]] {
-        lost.iter().for_each(|at| flip(&*file, at + 1000));
+        for at in lost {
+            flip(&*file, at + 1000);
+        }
         let e = open().unwrap_err().to_string();
         let which = ["a page", "both pages"][lost.len() - 1];
         for word in [which, "extent 0", "data", "has lost blocks", "leave it out"] {
             assert!(e.contains(word), "{word}: {e}");
         }
-        lost.iter().for_each(|at| flip(&*file, at + 1000));
+        for at in lost {
+            flip(&*file, at + 1000);
+        }
     }
     // Nothing is lost with the older one.
     flip(&*file, older + 1000);
