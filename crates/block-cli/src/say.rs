@@ -66,11 +66,16 @@ impl Limit {
 fn plain(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars().take(LINE_CHARS_MAX) {
-        if c.is_control() {
+        // Line separators and marks of direction are no control characters.
+        let is_mark = matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if c.is_control() || is_mark {
             out.extend(c.escape_default());
         } else {
             out.push(c);
         }
+    }
+    if text.chars().nth(LINE_CHARS_MAX).is_some() {
+        out.push('…');
     }
     out
 }
@@ -95,6 +100,8 @@ mod tests {
             plain("a\nstore 2 is gone\u{1b}[31m"),
             "a\\nstore 2 is gone\\u{1b}[31m"
         );
-        assert_eq!(plain(&"é".repeat(9999)).chars().count(), LINE_CHARS_MAX);
+        assert_eq!(plain("a\u{202e}b"), "a\\u{202e}b");
+        let cut = plain(&"é".repeat(9999));
+        assert!(cut.ends_with("é…") && cut.chars().count() == LINE_CHARS_MAX + 1);
     }
 }

@@ -59,6 +59,9 @@ const QUEUE_DEPTH: u32 = 512;
 const UNLOGGED_MAX: usize = 8192;
 /// How long a store that is stopped waits for others to lead its groups, nanoseconds.
 const LEAVE_NANOS: u64 = 500_000_000;
+/// How long a look at both clocks takes at most, unless the thread waits for its turn; how many looks there are then.
+const LOOK_NANOS: u64 = 1_000_000;
+const LOOKS_MAX: u32 = 3;
 /// Ticks between two looks at what changes slowly.
 const SLOW_TICKS: u64 = 10;
 
@@ -264,9 +267,8 @@ impl Server {
 
     /// Nanoseconds by which leases and elections go. Where the clock was wrong, that is said.
     fn now(&mut self) -> u64 {
-        let before = self.clock.monotonic_nanos();
-        let boot = self.clock.boot_nanos();
-        let (now, lost) = self.time.at(boot, [before, self.clock.monotonic_nanos()]);
+        let (boot, around) = self.look();
+        let (now, lost) = self.time.at(boot, around);
         if let Some(lost) = lost {
             if self.stats.wrong_clocks.get() == 0 {
                 (self.say)(&format!(
@@ -280,6 +282,20 @@ impl Server {
             self.inbox.insert(0, Event::WrongClock);
         }
         now
+    }
+
+    /// The clock, and the other one before and behind it. A look that took long says little: there is another.
+    fn look(&self) -> (u64, [u64; 2]) {
+        let mut looks = 0;
+        loop {
+            let before = self.clock.monotonic_nanos();
+            let boot = self.clock.boot_nanos();
+            let behind = self.clock.monotonic_nanos();
+            looks += 1;
+            if behind.saturating_sub(before) <= LOOK_NANOS || looks == LOOKS_MAX {
+                return (boot, [before, behind]);
+            }
+        }
     }
 
     fn wait_time(&mut self) -> Timespec {

@@ -219,7 +219,7 @@ impl Dirty {
     pub fn synced(&self) -> Index {
         let dirty = self.firsts.first_key_value().map(|(first, _)| *first);
         let first = dirty.into_iter().chain(self.from).min();
-        first.map_or(self.applied, |first| Index(first.0 - 1))
+        first.map_or(self.applied, |first| Index(first.0.saturating_sub(1)))
     }
 
     /// Bytes of blocks that are here.
