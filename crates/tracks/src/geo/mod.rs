@@ -1,0 +1,9 @@
+//! The geometry of the Earth's surface: pure functions, which know nothing of what is stored.
+
+pub mod cell;
+pub mod cover;
+pub mod distance;
+pub mod polygon;
+pub mod position;
+pub mod shape;
+pub mod simplify;

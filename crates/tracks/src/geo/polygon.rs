@@ -1,0 +1,408 @@
+//! Polygons with holes, as GeoJSON has them (RFC 7946): edges are straight in degrees, and one between longitudes that are
+//! over 180 degrees apart goes the short way, over the antimeridian. What lies on an edge is in the polygon.
+//!
+//! All is integers of 10⁻⁷ degrees, so no position is in doubt.
+
+use base::{Error, Result};
+
+use super::cell::Span;
+use super::position::{LONGITUDE_END, Position};
+use super::shape::{Relation, Shape};
+
+/// The most vertices of a polygon, those of its holes included.
+pub const VERTICES_MAX: usize = 10_000;
+/// A whole turn.
+const TURN: i64 = 2 * LONGITUDE_END as i64;
+
+/// A place in a plane of longitude and latitude, where a ring goes on over the antimeridian without a jump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Vertex {
+    x: i64,
+    y: i64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Edge {
+    a: Vertex,
+    b: Vertex,
+    /// Of which ring, and which of its edges.
+    at: (usize, usize),
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Polygon {
+    edges: Vec<Edge>,
+}
+
+impl Polygon {
+    /// A polygon of its outer ring and its holes. Each ring is at least three different positions; the first may stand again at the
+    /// end. Errors: `InvalidArgument`, where a ring has no area, crosses itself or another one, or goes around a pole, where
+    /// a hole is outside, or where there are more than [`VERTICES_MAX`] positions.
+    ///
+    /// ```
+    /// use tracks::geo::{polygon::Polygon, position::Position, shape::Shape};
+    /// let at = |lat, lon| Position::of_degrees(lat, lon).unwrap();
+    /// let square = [at(0.0, 0.0), at(0.0, 4.0), at(4.0, 4.0), at(4.0, 0.0)];
+    /// let hole = [at(1.0, 1.0), at(1.0, 2.0), at(2.0, 2.0), at(2.0, 1.0)];
+    /// let polygon = Polygon::new(&[&square, &hole])?;
+    /// assert!(polygon.has(at(3.0, 3.0)) && !polygon.has(at(1.5, 1.5)));
+    /// # Ok::<(), base::Error>(())
+    /// ```
+    pub fn new(rings: &[&[Position]]) -> Result<Self> {
+        let count: usize = rings.iter().map(|ring| ring.len()).sum();
+        if rings.is_empty() || count > VERTICES_MAX {
+            return Err(wrong(&format!(
+                "it has {} rings with {count} positions",
+                rings.len()
+            ))
+            .hint(format!(
+                "a polygon has a ring at least, and {VERTICES_MAX} positions at most"
+            )));
+        }
+        let mut edges = Vec::with_capacity(count);
+        let mut from = None;
+        for (nth, ring) in rings.iter().enumerate() {
+            let vertices = unrolled(nth, ring, from)?;
+            from = from.or(vertices.first().copied());
+            let next = vertices.iter().skip(1).chain(vertices.first());
+            let all = vertices.iter().zip(next).enumerate();
+            edges.extend(all.map(|(n, (&a, &b))| Edge { a, b, at: (nth, n) }));
+        }
+        check_crossings(&edges)?;
+        check_holes(&edges)?;
+        Ok(Self { edges })
+    }
+
+    /// Whether a place of the plane is in it, or on an edge.
+    fn has_vertex(&self, p: Vertex) -> bool {
+        is_in(self.edges.iter(), p)
+    }
+}
+
+/// Whether a place is on an edge, or has an odd number of edges above it.
+fn is_in<'a>(edges: impl Iterator<Item = &'a Edge>, p: Vertex) -> bool {
+    let mut is_odd = false;
+    for Edge { a, b, .. } in edges {
+        let side = cross(*a, *b, p);
+        let in_box = |p: i64, a: i64, b: i64| (a.min(b)..=a.max(b)).contains(&p);
+        if side == 0 && in_box(p.x, a.x, b.x) && in_box(p.y, a.y, b.y) {
+            return true;
+        }
+        // An edge has its western end, and not its eastern one.
+        if (a.x <= p.x) != (b.x <= p.x) && (side > 0) == (a.x <= p.x) {
+            is_odd = !is_odd;
+        }
+    }
+    is_odd
+}
+
+impl Shape for Polygon {
+    fn has(&self, position: Position) -> bool {
+        let (x, y) = (i64::from(position.lon()), i64::from(position.lat()));
+        [-TURN, 0, TURN]
+            .into_iter()
+            .any(|turn| self.has_vertex(Vertex { x: x + turn, y }))
+    }
+
+    fn relation(&self, span: &Span) -> Relation {
+        let mut relation = Relation::Outside;
+        for turn in [-TURN, 0, TURN] {
+            let [west, east] = [span.west, span.east].map(|x| i64::from(x) + turn);
+            let [south, north] = [span.south, span.north].map(i64::from);
+            if self
+                .edges
+                .iter()
+                .any(|edge| edge.meets([west, east], [south, north]))
+            {
+                return Relation::Crosses;
+            }
+            // No edge is in it, so all of it is on one side of each.
+            if self.has_vertex(Vertex { x: west, y: south }) {
+                relation = Relation::Inside;
+            }
+        }
+        relation
+    }
+}
+
+impl Edge {
+    /// Whether it has a place in common with a rectangle.
+    fn meets(&self, [west, east]: [i64; 2], [south, north]: [i64; 2]) -> bool {
+        let Self { a, b, .. } = *self;
+        if a.x.max(b.x) < west
+            || a.x.min(b.x) > east
+            || a.y.max(b.y) < south
+            || a.y.min(b.y) > north
+        {
+            return false;
+        }
+        let corners = [(west, south), (west, north), (east, south), (east, north)];
+        let sides = corners.map(|(x, y)| cross(a, b, Vertex { x, y }).signum());
+        !(sides.iter().all(|s| *s > 0) || sides.iter().all(|s| *s < 0))
+    }
+
+    /// Whether it goes across another one, each to the other side of the other. Touching is not crossing.
+    fn crosses(&self, other: &Self) -> bool {
+        let sides = |e: &Self, of: &Self| [of.a, of.b].map(|p| cross(e.a, e.b, p).signum());
+        let apart = |[a, b]: [i128; 2]| a * b < 0;
+        apart(sides(self, other)) && apart(sides(other, self))
+    }
+
+    fn west(&self) -> i64 {
+        self.a.x.min(self.b.x)
+    }
+}
+
+/// Twice the area of the triangle: above 0 where `p` is left of the way from `a` to `b`.
+fn cross(a: Vertex, b: Vertex, p: Vertex) -> i128 {
+    let product = |m: i64, n: i64| i128::from(m) * i128::from(n);
+    product(b.x - a.x, p.y - a.y) - product(b.y - a.y, p.x - a.x)
+}
+
+/// A ring without jumps and repeated positions, near a place of the outer ring.
+fn unrolled(nth: usize, ring: &[Position], near: Option<Vertex>) -> Result<Vec<Vertex>> {
+    let what = |why: &str| wrong(&format!("ring {nth} {why}"));
+    let mut vertices: Vec<Vertex> = Vec::with_capacity(ring.len());
+    for position in ring {
+        let (x, y) = (i64::from(position.lon()), i64::from(position.lat()));
+        let before = vertices.last().copied().or(near);
+        let x = before.map_or(x, |before| before.x + short_way(x - before.x));
+        let vertex = Vertex { x, y };
+        if before != Some(vertex) || vertices.is_empty() {
+            vertices.push(vertex);
+        }
+    }
+    if let (Some(first), Some(last)) = (vertices.first().copied(), vertices.last().copied()) {
+        if last.x + short_way(first.x - last.x) != first.x {
+            return Err(
+                what("goes around a pole").hint("cut it at the antimeridian, along latitude 90")
+            );
+        }
+        if first == last {
+            vertices.pop();
+        }
+    }
+    let is_flat = match vertices.as_slice() {
+        [a, b, rest @ ..] => rest.iter().all(|p| cross(*a, *b, *p) == 0),
+        _ => true,
+    };
+    if is_flat {
+        return Err(what("has no area")
+            .hint("a ring has at least three positions that are not on one line"));
+    }
+    Ok(vertices)
+}
+
+/// A difference of longitudes, at least −180 and below 180 degrees.
+fn short_way(difference: i64) -> i64 {
+    (difference + TURN / 2).rem_euclid(TURN) - TURN / 2
+}
+
+fn check_crossings(edges: &[Edge]) -> Result<()> {
+    let mut from_west: Vec<&Edge> = edges.iter().collect();
+    from_west.sort_unstable_by_key(|e| e.west());
+    for (n, edge) in from_west.iter().enumerate() {
+        let east = edge.a.x.max(edge.b.x);
+        let behind = from_west
+            .iter()
+            .skip(n + 1)
+            .take_while(|other| other.west() <= east);
+        for other in behind {
+            if edge.crosses(other) {
+                let (a, b) = (edge.at.min(other.at), edge.at.max(other.at));
+                return Err(wrong(&format!(
+                    "edge {} of ring {} crosses edge {} of ring {}",
+                    a.1, a.0, b.1, b.0
+                ))
+                .hint(
+                    "the edges of a polygon meet at their ends only; rings and edges count from 0",
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Errors: a hole is outside of the outer ring.
+fn check_holes(edges: &[Edge]) -> Result<()> {
+    let mut outside = edges.iter().filter(|e| e.at.0 > 0);
+    let is_outside = |e: &&Edge| !is_in(edges.iter().filter(|e| e.at.0 == 0), e.a);
+    match outside.find(is_outside) {
+        Some(edge) => Err(wrong(&format!("ring {} is not within ring 0", edge.at.0))
+            .hint("the first ring is the outer one, and the others are its holes")),
+        None => Ok(()),
+    }
+}
+
+fn wrong(what: &str) -> Error {
+    Error::invalid_argument(format!("polygon: {what}"))
+}
+
+#[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
+mod tests {
+    use base::rng::Rng;
+
+    use super::super::cover::cover;
+    use super::*;
+    use crate::geo::cell::Cell;
+
+    fn at(lat: f64, lon: f64) -> Position {
+        let lon = (lon + 540.0).rem_euclid(360.0) - 180.0;
+        Position::of_degrees(lat, lon).unwrap()
+    }
+
+    fn part(rng: &mut Rng) -> f64 {
+        rng.below(1_000_001) as f64 / 1e6
+    }
+
+    /// A star around a place: its vertices by angle, at distances that are drawn.
+    fn star(rng: &mut Rng, (lat, lon): (f64, f64), width: f64, count: u32) -> Vec<(f64, f64)> {
+        let vertex = |n| {
+            let angle = f64::from(n) / f64::from(count) * std::f64::consts::TAU;
+            let distance = width * (0.3 + 0.7 * part(rng));
+            (lat + distance * angle.sin(), lon + distance * angle.cos())
+        };
+        (0..count).map(vertex).collect()
+    }
+
+    /// How often a ring goes around a place, by the sum of angles; `None` where the place is too near to say.
+    fn turns(ring: &[(f64, f64)], (lat, lon): (f64, f64)) -> Option<i32> {
+        let angles: Vec<f64> = ring.iter().map(|(y, x)| (y - lat).atan2(x - lon)).collect();
+        let mut sum = 0.0;
+        for (a, b) in angles.iter().zip(angles.iter().cycle().skip(1)) {
+            let step = (b - a + 3.0 * std::f64::consts::PI).rem_euclid(std::f64::consts::TAU)
+                - std::f64::consts::PI;
+            if step.abs() > std::f64::consts::PI - 0.02 {
+                return None;
+            }
+            sum += step;
+        }
+        Some((sum / std::f64::consts::TAU).round() as i32)
+    }
+
+    #[test]
+    fn polygons_have_what_their_rings_go_around() {
+        let mut rng = Rng::new(8);
+        let (mut seen, mut inside) = (0, 0);
+        for n in 0..600 {
+            let centre = [(50.0, 10.0), (-17.0, 179.9), (5.0, -180.0), (80.0, 0.0)][n % 4];
+            let width = 10_f64.powi(-(n as i32 / 4 % 5)) * 4.0;
+            let count = 3 + rng.below(40) as u32;
+            let outer = star(&mut rng, centre, width, count);
+            let hole = star(&mut rng, centre, width * 0.1, 5);
+            let positions = |ring: &[(f64, f64)]| {
+                ring.iter()
+                    .map(|&(lat, lon)| at(lat, lon))
+                    .collect::<Vec<_>>()
+            };
+            // Three or four vertices may leave the middle out, and with it the hole.
+            let with_hole = count > 8;
+            let rings = [positions(&outer), positions(&hole)];
+            let rings: Vec<&[Position]> = rings
+                .iter()
+                .take(1 + usize::from(with_hole))
+                .map(|r| &r[..])
+                .collect();
+            let polygon = Polygon::new(&rings).unwrap();
+            let ranges = cover(&polygon, 64);
+            for _ in 0..100 {
+                let place = (
+                    centre.0 + (part(&mut rng) * 2.4 - 1.2) * width,
+                    centre.1 + (part(&mut rng) * 2.4 - 1.2) * width,
+                );
+                let position = at(place.0, place.1);
+                let has = polygon.has(position);
+                let leaf = Cell::of(position).range().0;
+                let range = ranges.iter().find(|r| (r.first..=r.last).contains(&leaf));
+                assert!(range.map_or(!has, |r| has || !r.is_inside), "{position:?}");
+                let around = [turns(&outer, place), turns(&hole, place)];
+                if let [Some(outer), Some(hole)] = around {
+                    assert_eq!(
+                        has,
+                        outer != 0 && !(with_hole && hole != 0),
+                        "{n}: {place:?}"
+                    );
+                    seen += 1;
+                    inside += u32::from(has);
+                }
+            }
+        }
+        assert!(seen > 50_000 && inside > 10_000, "{seen} {inside}");
+    }
+
+    #[test]
+    fn edges_and_vertices_are_in() {
+        let square = [
+            at(0.0, 0.0),
+            at(0.0, 4.0),
+            at(4.0, 4.0),
+            at(4.0, 0.0),
+            at(0.0, 0.0),
+        ];
+        let hole = [at(1.0, 1.0), at(1.0, 2.0), at(2.0, 2.0), at(2.0, 1.0)];
+        let polygon = Polygon::new(&[&square, &hole]).unwrap();
+        for (lat, lon) in [
+            (0.0, 0.0),
+            (4.0, 4.0),
+            (0.0, 2.0),
+            (2.0, 4.0),
+            (1.0, 1.5),
+            (2.0, 2.0),
+        ] {
+            assert!(polygon.has(at(lat, lon)), "{lat} {lon}");
+        }
+        for (lat, lon) in [
+            (-0.000_000_1, 2.0),
+            (2.0, 4.000_000_1),
+            (1.000_000_1, 1.5),
+            (1.5, 1.5),
+        ] {
+            assert!(!polygon.has(at(lat, lon)), "{lat} {lon}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_polygon_is_refused_by_name() {
+        let ring = |places: &[(f64, f64)]| {
+            places
+                .iter()
+                .map(|&(lat, lon)| at(lat, lon))
+                .collect::<Vec<_>>()
+        };
+        let square = ring(&[(0.0, 0.0), (0.0, 4.0), (4.0, 4.0), (4.0, 0.0)]);
+        let far = ring(&[(10.0, 10.0), (10.0, 11.0), (11.0, 11.0)]);
+        let bow = ring(&[(0.0, 0.0), (4.0, 4.0), (0.0, 4.0), (4.0, 1.0)]);
+        let line = ring(&[(0.0, 0.0), (1.0, 1.0), (2.0, 2.0)]);
+        let pole = ring(&[(80.0, 0.0), (80.0, 120.0), (80.0, -120.0)]);
+        let over = ring(&[(1.0, 1.0), (1.0, 6.0), (2.0, 6.0)]);
+        let many = vec![at(0.0, 0.0); VERTICES_MAX + 1];
+        let bad: [(&[&[Position]], &str); 8] = [
+            (&[], "0 rings"),
+            (&[&many], "10001 positions"),
+            (&[&line], "ring 0 has no area"),
+            (&[&[]], "ring 0 has no area"),
+            (&[&bow], "edge 0 of ring 0 crosses edge 2 of ring 0"),
+            (&[&pole], "goes around a pole"),
+            (&[&square, &far], "ring 1 is not within ring 0"),
+            (&[&square, &over], "crosses edge"),
+        ];
+        for (rings, what) in bad {
+            let e = Polygon::new(rings).unwrap_err().to_string();
+            assert!(e.contains(what), "{what}: {e}");
+        }
+    }
+
+    /// A polygon of the most vertices is checked in bounded time.
+    #[test]
+    fn the_largest_polygon_is_made() {
+        let mut rng = Rng::new(9);
+        let ring: Vec<_> = star(&mut rng, (0.0, 0.0), 10.0, VERTICES_MAX as u32)
+            .into_iter()
+            .map(|(lat, lon)| at(lat, lon))
+            .collect();
+        let polygon = Polygon::new(&[&ring]).unwrap();
+        assert!(polygon.has(at(0.0, 0.0)) && !polygon.has(at(0.0, 11.0)));
+    }
+}

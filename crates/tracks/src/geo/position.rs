@@ -1,0 +1,131 @@
+//! Where something is: latitude and longitude in whole 10⁻⁷ degrees, which is a centimetre.
+
+use base::{Error, Result};
+
+/// Units of a degree.
+pub const PER_DEGREE: i32 = 10_000_000;
+/// The greatest latitude, and, negated, the least.
+pub const LATITUDE_MAX: i32 = 90 * PER_DEGREE;
+/// The longitude of the antimeridian, negated: longitudes are below it, and its own is the least.
+pub const LONGITUDE_END: i32 = 180 * PER_DEGREE;
+
+/// See the module. Each place has one: longitude 180 is −180, and at a pole the longitude is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    lat: i32,
+    lon: i32,
+}
+
+impl Position {
+    /// The nearest one. Errors: `InvalidArgument`, where a number is no latitude or longitude in degrees.
+    ///
+    /// ```
+    /// use tracks::geo::position::Position;
+    /// let stockholm = Position::of_degrees(59.3293, 18.0686)?;
+    /// assert_eq!((stockholm.lat(), stockholm.lon()), (593_293_000, 180_686_000));
+    /// assert!(Position::of_degrees(90.0000001, 0.0).is_err());
+    /// # Ok::<(), base::Error>(())
+    /// ```
+    pub fn of_degrees(lat: f64, lon: f64) -> Result<Self> {
+        let check = |what: &str, value: f64, max: f64| {
+            if value.abs() <= max {
+                return Ok((value * f64::from(PER_DEGREE)).round() as i32);
+            }
+            Err(
+                Error::invalid_argument(format!("{what} {value} is not within −{max} and {max}"))
+                    .hint("positions are degrees of WGS84: latitude first, then longitude"),
+            )
+        };
+        let lat = check("latitude", lat, 90.0)?;
+        let lon = check("longitude", lon, 180.0)?;
+        Ok(Self::canonical(lat, lon))
+    }
+
+    /// The same, of whole 10⁻⁷ degrees. Errors: `InvalidArgument`, as before.
+    pub fn of_units(lat: i32, lon: i32) -> Result<Self> {
+        let is_right = lat.unsigned_abs() <= LATITUDE_MAX.unsigned_abs()
+            && lon.unsigned_abs() <= LONGITUDE_END.unsigned_abs();
+        if is_right {
+            return Ok(Self::canonical(lat, lon));
+        }
+        Err(Error::invalid_argument(format!(
+            "latitude {lat}, longitude {lon} in 10⁻⁷ degrees is no place"
+        )))
+    }
+
+    fn canonical(lat: i32, lon: i32) -> Self {
+        let lon = match (lat.abs(), lon) {
+            (LATITUDE_MAX, _) => 0,
+            (_, LONGITUDE_END) => -LONGITUDE_END,
+            (_, lon) => lon,
+        };
+        Self { lat, lon }
+    }
+
+    /// The latitude, 10⁻⁷ degrees.
+    pub fn lat(self) -> i32 {
+        self.lat
+    }
+
+    /// The longitude, 10⁻⁷ degrees, at least −180 and below 180 degrees.
+    pub fn lon(self) -> i32 {
+        self.lon
+    }
+
+    /// Latitude and longitude in degrees.
+    pub fn degrees(self) -> (f64, f64) {
+        (degrees(self.lat), degrees(self.lon))
+    }
+}
+
+/// Units as degrees.
+pub(super) fn degrees(units: i32) -> f64 {
+    f64::from(units) / f64::from(PER_DEGREE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_place_has_one_position() {
+        let of = |lat, lon| Position::of_degrees(lat, lon).unwrap();
+        assert_eq!(of(10.0, 180.0), of(10.0, -180.0));
+        assert_eq!(of(90.0, 77.0), of(90.0, -12.0));
+        assert_eq!(of(-90.0, 180.0), of(-90.0, 0.0));
+        assert_ne!(of(90.0, 0.0), of(-90.0, 0.0));
+        // What rounds to the antimeridian is on it.
+        assert_eq!(of(1.0, 179.999_999_99).lon(), -LONGITUDE_END);
+        assert_eq!(
+            Position::of_units(5, LONGITUDE_END).unwrap().lon(),
+            -LONGITUDE_END
+        );
+        let (lat, lon) = of(59.329_3, -18.068_6).degrees();
+        assert!((lat - 59.329_3).abs() < 1e-7 && (lon + 18.068_6).abs() < 1e-7);
+    }
+
+    #[test]
+    fn what_is_no_place_is_refused_by_name() {
+        let bad = [
+            (f64::NAN, 0.0),
+            (f64::INFINITY, 0.0),
+            (90.000_000_1, 0.0),
+            (-90.1, 0.0),
+            (0.0, 540.0),
+            (0.0, f64::NEG_INFINITY),
+            (0.0, 180.000_000_1),
+            (1e300, 1e300),
+        ];
+        for (lat, lon) in bad {
+            let e = Position::of_degrees(lat, lon).unwrap_err().to_string();
+            let what = if lat.abs() <= 90.0 {
+                "longitude"
+            } else {
+                "latitude"
+            };
+            assert!(e.contains(what) && e.contains("WGS84"), "{e}");
+        }
+        assert!(Position::of_units(LATITUDE_MAX + 1, 0).is_err());
+        assert!(Position::of_units(0, i32::MIN).is_err());
+    }
+}

@@ -1,0 +1,207 @@
+//! Areas: what is in them, and how a cell lies to them.
+
+use std::f64::consts::PI;
+
+use base::{Error, Result};
+
+use super::cell::Span;
+use super::distance::{RADIUS, distance, farthest, nearest};
+use super::position::{LATITUDE_MAX, LONGITUDE_END, PER_DEGREE, Position};
+
+/// How a span lies to an area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relation {
+    /// None of it is in the area.
+    Outside,
+    /// All of it is.
+    Inside,
+    /// It must be looked at more closely.
+    Crosses,
+}
+
+/// An area of the Earth's surface.
+pub trait Shape {
+    /// Whether a position is in it.
+    fn has(&self, position: Position) -> bool;
+
+    /// How a span lies to it; [`Relation::Crosses`] where that is not known.
+    fn relation(&self, span: &Span) -> Relation;
+}
+
+/// An area between two meridians and two latitudes, its edges included. West of its east edge or over the antimeridian: if
+/// west is greater than east it crosses that, as in RFC 7946. At a pole all meridians meet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rectangle {
+    parts: Vec<Span>,
+}
+
+impl Rectangle {
+    /// One with these edges, degrees. Errors: `InvalidArgument`, where they are no longitudes and latitudes, or south is
+    /// north of north.
+    ///
+    /// ```
+    /// use tracks::geo::{position::Position, shape::{Rectangle, Shape}};
+    /// let fiji = Rectangle::of_degrees(177.0, -19.5, -178.0, -15.5)?;
+    /// assert!(fiji.has(Position::of_degrees(-17.7, 178.0)?) && fiji.has(Position::of_degrees(-16.8, -179.9)?));
+    /// assert!(!fiji.has(Position::of_degrees(-17.7, 0.0)?));
+    /// # Ok::<(), base::Error>(())
+    /// ```
+    pub fn of_degrees(west: f64, south: f64, east: f64, north: f64) -> Result<Self> {
+        // As positions, so that they are checked and rounded like these.
+        Position::of_degrees(south, west)?;
+        Position::of_degrees(north, east)?;
+        let [west, south, east, north] =
+            [west, south, east, north].map(|d| (d * f64::from(PER_DEGREE)).round() as i32);
+        if south > north {
+            return Err(Error::invalid_argument(format!(
+                "south {} is north of north {}",
+                super::position::degrees(south),
+                super::position::degrees(north)
+            ))
+            .hint("a rectangle is west, south, east, north"));
+        }
+        let west = if west == LONGITUDE_END {
+            -LONGITUDE_END
+        } else {
+            west
+        };
+        let part = |west, east: i32| Span {
+            south,
+            north,
+            west,
+            east: east.min(LONGITUDE_END - 1),
+        };
+        let mut parts = if west <= east {
+            vec![part(west, east)]
+        } else {
+            vec![part(west, LONGITUDE_END), part(-LONGITUDE_END, east)]
+        };
+        // Longitude 180 is −180.
+        if east == LONGITUDE_END && west != -LONGITUDE_END {
+            parts.push(part(-LONGITUDE_END, -LONGITUDE_END));
+        }
+        let poles = [(north, LATITUDE_MAX), (south, -LATITUDE_MAX)];
+        parts.extend(
+            poles
+                .into_iter()
+                .filter(|(edge, pole)| edge == pole)
+                .map(|(pole, _)| Span {
+                    south: pole,
+                    north: pole,
+                    west: 0,
+                    east: 0,
+                }),
+        );
+        Ok(Self { parts })
+    }
+}
+
+impl Shape for Rectangle {
+    fn has(&self, position: Position) -> bool {
+        self.parts.iter().any(|part| part.has(position))
+    }
+
+    fn relation(&self, span: &Span) -> Relation {
+        if self.parts.iter().any(|part| part.has_all(span)) {
+            Relation::Inside
+        } else if self.parts.iter().any(|part| part.meets(span)) {
+            Relation::Crosses
+        } else {
+            Relation::Outside
+        }
+    }
+}
+
+/// All places that are at most so far from one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Circle {
+    centre: Position,
+    radius: f64,
+}
+
+/// What rounding may make of a distance, metres: most at the other side of the Earth.
+const ROUNDING: f64 = 0.5;
+
+impl Circle {
+    /// One of a radius in metres. Errors: `InvalidArgument`, where that is below 0, no number, or more than half of the
+    /// Earth's circumference.
+    pub fn new(centre: Position, radius: f64) -> Result<Self> {
+        let max = (RADIUS * PI).ceil();
+        if (0.0..=max).contains(&radius) {
+            return Ok(Self { centre, radius });
+        }
+        Err(Error::invalid_argument(format!(
+            "a radius of {radius} metres is not within 0 and {max}, half of the Earth's circumference"
+        )))
+    }
+}
+
+impl Shape for Circle {
+    fn has(&self, position: Position) -> bool {
+        distance(self.centre, position) <= self.radius
+    }
+
+    fn relation(&self, span: &Span) -> Relation {
+        if nearest(self.centre, span) > self.radius + ROUNDING {
+            Relation::Outside
+        } else if farthest(self.centre, span) < self.radius - ROUNDING {
+            Relation::Inside
+        } else {
+            Relation::Crosses
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(lat: f64, lon: f64) -> Position {
+        Position::of_degrees(lat, lon).unwrap()
+    }
+
+    #[test]
+    fn rectangles_include_their_edges_poles_and_the_antimeridian() {
+        let east = Rectangle::of_degrees(170.0, -10.0, 180.0, 10.0).unwrap();
+        assert!(
+            east.has(at(0.0, 180.0)) && east.has(at(10.0, 170.0)) && !east.has(at(0.0, -179.9))
+        );
+        let west = Rectangle::of_degrees(180.0, -10.0, -170.0, 10.0).unwrap();
+        assert!(west.has(at(0.0, 180.0)) && west.has(at(0.0, -170.0)) && !west.has(at(0.0, 179.9)));
+        let all = Rectangle::of_degrees(-180.0, -90.0, 180.0, 90.0).unwrap();
+        assert!(
+            all.has(at(90.0, 5.0)) && all.has(at(-90.0, 0.0)) && all.has(at(0.0, 179.999_999_9))
+        );
+        let arctic = Rectangle::of_degrees(20.0, 80.0, 30.0, 90.0).unwrap();
+        assert!(arctic.has(at(90.0, -100.0)) && !arctic.has(at(89.9, 0.0)));
+        let line = Rectangle::of_degrees(5.0, 5.0, 5.0, 6.0).unwrap();
+        assert!(line.has(at(5.5, 5.0)) && !line.has(at(5.5, 5.000_000_1)));
+        let nearly_all = Rectangle::of_degrees(10.0, 0.0, 9.0, 1.0).unwrap();
+        assert!(nearly_all.has(at(0.5, 180.0)) && !nearly_all.has(at(0.5, 9.5)));
+    }
+
+    #[test]
+    fn what_is_no_area_is_refused() {
+        let e = Rectangle::of_degrees(0.0, 10.0, 1.0, 9.0).unwrap_err();
+        assert!(
+            e.to_string().contains("south 10 is north of north 9"),
+            "{e}"
+        );
+        assert!(Rectangle::of_degrees(0.0, 0.0, 540.0, 1.0).is_err());
+        assert!(Rectangle::of_degrees(f64::NAN, 0.0, 1.0, 1.0).is_err());
+        for radius in [-1.0, f64::NAN, f64::INFINITY, 20_037_600.0] {
+            let e = Circle::new(at(0.0, 0.0), radius).unwrap_err().to_string();
+            assert!(e.contains("half of the Earth"), "{e}");
+        }
+    }
+
+    #[test]
+    fn circles_reach_over_poles_and_around_the_earth() {
+        let pole = Circle::new(at(89.0, 0.0), 200_000.0).unwrap();
+        assert!(pole.has(at(89.5, 180.0)) && pole.has(at(90.0, 0.0)) && !pole.has(at(88.0, 180.0)));
+        let all = Circle::new(at(10.0, 10.0), 20_015_115.0).unwrap();
+        assert!(all.has(at(-10.0, -170.0)));
+        let none = Circle::new(at(10.0, 10.0), 0.0).unwrap();
+        assert!(none.has(at(10.0, 10.0)) && !none.has(at(10.0, 10.000_000_1)));
+    }
+}

@@ -1,0 +1,253 @@
+//! Keys.
+
+use base::{Error, Result};
+
+use crate::geo::cell::{self, Cell};
+
+/// A fleet: entities of one owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fleet(pub u32);
+
+/// Something that moves, of a fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Entity(pub u64);
+
+/// A moment: microseconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(pub i64);
+
+impl Time {
+    fn to_bytes(self) -> [u8; 8] {
+        (self.0 as u64 ^ 1 << 63).to_be_bytes()
+    }
+
+    fn of_bytes(bytes: [u8; 8]) -> Self {
+        Self((u64::from_be_bytes(bytes) ^ 1 << 63) as i64)
+    }
+}
+
+/// The key of a point, in `default`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PointKey {
+    /// Whose.
+    pub fleet: Fleet,
+    /// Of what.
+    pub entity: Entity,
+    /// When it was there.
+    pub time: Time,
+}
+
+impl PointKey {
+    /// Bytes of one.
+    pub const LEN: usize = 20;
+
+    /// Its bytes.
+    pub fn to_bytes(self) -> [u8; Self::LEN] {
+        let mut out = [0; Self::LEN];
+        fill(
+            &mut out,
+            &[
+                &self.fleet.0.to_be_bytes(),
+                &self.entity.0.to_be_bytes(),
+                &self.time.to_bytes(),
+            ],
+        );
+        out
+    }
+
+    /// The key with these bytes. Errors: Corruption, where they are not 20.
+    pub fn of_bytes(bytes: &[u8]) -> Result<Self> {
+        let mut parts = Parts::of("default", bytes, Self::LEN)?;
+        Ok(Self {
+            fleet: Fleet(u32::from_be_bytes(parts.next()?)),
+            entity: Entity(u64::from_be_bytes(parts.next()?)),
+            time: Time::of_bytes(parts.next()?),
+        })
+    }
+}
+
+/// The key of where an entity is now, in `geohash`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CellKey {
+    /// Whose.
+    pub fleet: Fleet,
+    /// The cell of 40 cuts.
+    pub cell: Cell,
+    /// What is there.
+    pub entity: Entity,
+}
+
+impl CellKey {
+    /// Bytes of one.
+    pub const LEN: usize = 17;
+
+    /// Its bytes.
+    pub fn to_bytes(self) -> [u8; Self::LEN] {
+        let cell = Cell::to_bytes(self.cell.range().0);
+        let mut out = [0; Self::LEN];
+        fill(
+            &mut out,
+            &[
+                &self.fleet.0.to_be_bytes(),
+                &cell,
+                &self.entity.0.to_be_bytes(),
+            ],
+        );
+        out
+    }
+
+    /// The key with these bytes. Errors: Corruption, where they are not 17.
+    pub fn of_bytes(bytes: &[u8]) -> Result<Self> {
+        let mut parts = Parts::of("geohash", bytes, Self::LEN)?;
+        Ok(Self {
+            fleet: Fleet(u32::from_be_bytes(parts.next()?)),
+            cell: Cell::of_bytes(parts.next::<{ cell::BYTES }>()?),
+            entity: Entity(u64::from_be_bytes(parts.next()?)),
+        })
+    }
+}
+
+/// The key of an entity's newest point, in `latest`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EntityKey {
+    /// Whose.
+    pub fleet: Fleet,
+    /// Of what.
+    pub entity: Entity,
+}
+
+impl EntityKey {
+    /// Bytes of one.
+    pub const LEN: usize = 12;
+
+    /// Its bytes.
+    pub fn to_bytes(self) -> [u8; Self::LEN] {
+        let mut out = [0; Self::LEN];
+        fill(
+            &mut out,
+            &[&self.fleet.0.to_be_bytes(), &self.entity.0.to_be_bytes()],
+        );
+        out
+    }
+
+    /// The key with these bytes. Errors: Corruption, where they are not 12.
+    pub fn of_bytes(bytes: &[u8]) -> Result<Self> {
+        let mut parts = Parts::of("latest", bytes, Self::LEN)?;
+        Ok(Self {
+            fleet: Fleet(u32::from_be_bytes(parts.next()?)),
+            entity: Entity(u64::from_be_bytes(parts.next()?)),
+        })
+    }
+}
+
+fn fill(out: &mut [u8], parts: &[&[u8]]) {
+    let bytes = parts.iter().flat_map(|part| part.iter());
+    out.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+}
+
+/// What is left of a key's bytes.
+struct Parts<'a> {
+    family: &'a str,
+    rest: &'a [u8],
+}
+
+impl<'a> Parts<'a> {
+    fn of(family: &'a str, bytes: &'a [u8], len: usize) -> Result<Self> {
+        if bytes.len() == len {
+            return Ok(Self {
+                family,
+                rest: bytes,
+            });
+        }
+        Err(Error::corruption(format!(
+            "{family}: a key of {} bytes, and not of {len}",
+            bytes.len()
+        )))
+    }
+
+    fn next<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let (part, rest) = self.rest.split_first_chunk().ok_or_else(|| {
+            Error::corruption(format!("{}: a key that is too short", self.family))
+        })?;
+        self.rest = rest;
+        Ok(*part)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
+mod tests {
+    use base::rng::Rng;
+
+    use super::*;
+    use crate::geo::position::Position;
+
+    fn some(rng: &mut Rng) -> (Fleet, Entity, Time, Cell) {
+        // Close to each other, so that their order is decided by each part in turn.
+        let time = [i64::MIN, -1, 0, 1, i64::MAX][rng.below(5) as usize];
+        let lon = (rng.below(5) as i32 - 2) * 1_700_000;
+        (
+            Fleet(rng.below(2) as u32 * 256),
+            Entity(rng.below(3) << 40),
+            Time(time),
+            Cell::of(Position::of_units(17, lon).unwrap()),
+        )
+    }
+
+    #[test]
+    fn keys_have_the_order_of_what_they_mean() {
+        let mut rng = Rng::new(6);
+        for _ in 0..5000 {
+            let [a, b] = [0; 2].map(|_| some(&mut rng));
+            let point = |(fleet, entity, time, _)| PointKey {
+                fleet,
+                entity,
+                time,
+            };
+            let cell = |(fleet, entity, _, cell)| CellKey {
+                fleet,
+                cell,
+                entity,
+            };
+            let entity = |(fleet, entity, _, _)| EntityKey { fleet, entity };
+            assert_eq!(
+                point(a).cmp(&point(b)),
+                point(a).to_bytes().cmp(&point(b).to_bytes())
+            );
+            assert_eq!(
+                cell(a).cmp(&cell(b)),
+                cell(a).to_bytes().cmp(&cell(b).to_bytes())
+            );
+            assert_eq!(
+                entity(a).cmp(&entity(b)),
+                entity(a).to_bytes().cmp(&entity(b).to_bytes())
+            );
+            assert_eq!(PointKey::of_bytes(&point(a).to_bytes()).unwrap(), point(a));
+            assert_eq!(CellKey::of_bytes(&cell(a).to_bytes()).unwrap(), cell(a));
+            assert_eq!(
+                EntityKey::of_bytes(&entity(a).to_bytes()).unwrap(),
+                entity(a)
+            );
+        }
+    }
+
+    #[test]
+    fn keys_of_another_length_are_refused_by_family() {
+        for len in 0..30 {
+            let bytes = vec![7; len];
+            let found = [
+                PointKey::of_bytes(&bytes).err(),
+                CellKey::of_bytes(&bytes).err(),
+                EntityKey::of_bytes(&bytes).err(),
+            ];
+            for ((e, right), family) in found
+                .into_iter()
+                .zip([20, 17, 12])
+                .zip(["default", "geohash", "latest"])
+            {
+                assert_eq!(e.is_none(), len == right);
+                assert!(e.is_none_or(|e| e.to_string().contains(family)));
+            }
+        }
+    }
+}
