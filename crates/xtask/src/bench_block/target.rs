@@ -18,6 +18,8 @@ use super::metrics::Counts;
 use super::process::{self, Process};
 use crate::bench_device::Stop;
 
+/// Bytes of the volume of a cluster that is made for its file alone.
+const SMALL: u64 = 64 << 20;
 /// Seconds until a target is ready.
 const START_SECONDS: u32 = 120;
 
@@ -181,9 +183,10 @@ impl Target {
         make_dir(&dir)?;
         let file = dir.join("cluster.toml");
         if !is_one_disk {
-            // A cluster as the program itself makes it, whose stores are then put where they belong.
-            drop(Self::dev(program, &dir, mode, setup)?);
+            // A small cluster as the program itself makes it, whose stores are then put where they belong, in their size.
+            drop(Self::dev(program, &dir, mode, setup, SMALL)?);
             let text = fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+            let text = sized(&text, setup.size);
             let stores = setup.copies.map(|copy| copy.join(format!("{mode}-store")));
             let text = moved(&text, &stores).map_err(|e| format!("{}: {e}", file.display()))?;
             fs::write(&file, text).map_err(|e| format!("{}: {e}", file.display()))?;
@@ -193,7 +196,7 @@ impl Target {
             }
             self.made.extend(stores);
         }
-        let (process, uri) = Self::dev(program, &dir, mode, setup)?;
+        let (process, uri) = Self::dev(program, &dir, mode, setup, setup.size)?;
         self.uri = uri;
         self.cluster = Some(file);
         self.processes.push(process);
@@ -206,11 +209,12 @@ impl Target {
         dir: &Path,
         mode: &str,
         setup: &Setup<'_>,
+        size: u64,
     ) -> Result<(Process, String), Absent> {
         let arguments = [
             "dev".to_owned(),
             format!("--dir={}", dir.display()),
-            format!("--size={}", setup.size),
+            format!("--size={size}"),
             format!("--apply-sync={mode}"),
             format!("--port={}", process::free_port()?),
         ];
@@ -337,6 +341,22 @@ fn uri(said: &str) -> Option<String> {
     Some(format!("nbd://{}", rest.get(..end)?))
 }
 
+/// A cluster file with a volume of so many bytes, and room for it: as much as `dev` takes, slots of 16 MiB and 64 KiB.
+fn sized(cluster: &str, size: u64) -> String {
+    let capacity = size.div_ceil(16 << 20) * (16448 << 10);
+    let line = |line: &str| {
+        if line.starts_with("size = ") {
+            format!("size = \"{}K\"", size >> 10)
+        } else if line.starts_with("capacity = ") {
+            format!("capacity = \"{}K\"", capacity >> 10)
+        } else {
+            line.to_owned()
+        }
+    };
+    let lines: Vec<String> = cluster.lines().map(line).collect();
+    lines.join("\n") + "\n"
+}
+
 /// A cluster file whose stores are in other folders.
 fn moved(cluster: &str, stores: &[PathBuf; 3]) -> Result<String, String> {
     let mut text = cluster.to_owned();
@@ -387,6 +407,14 @@ mod tests {
         let cluster = "[[store]]\nid = 1\ndir = \"store-1\"\n[[store]]\ndir = \"store-2\"\n";
         let stores = [1, 2, 3].map(|n| PathBuf::from(format!("/disk-{n}/s")));
         assert!(moved(cluster, &stores).unwrap_err().contains("store-3"));
+        let sized = sized(
+            "size = \"64M\"\nlog = \"1G\"\ncapacity = \"65M\"\n",
+            1 << 30,
+        );
+        assert_eq!(
+            sized,
+            "size = \"1048576K\"\nlog = \"1G\"\ncapacity = \"1052672K\"\n"
+        );
         let whole = format!("{cluster}dir = \"store-3\"\n");
         let text = moved(&whole, &stores).unwrap();
         assert!(
