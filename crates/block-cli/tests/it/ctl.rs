@@ -307,7 +307,7 @@ fn store_check_names_what_is_damaged() {
     let Some(qemu_io) = find("qemu-io", "qemu-utils") else {
         return;
     };
-    let mut cluster = Cluster::start();
+    let mut cluster = Cluster::start_with("log = \"64M\"\ncheckpoint_seconds = 1\n");
     let io = |command: &str| tool(&qemu_io, &["-f", "raw", "-c", command, &cluster.uri()]);
     io("write -P 0xa7 20k 4k");
     for byte in 1..=3 {

@@ -86,7 +86,7 @@ fn a_store_that_has_lost_its_place_says_so() {
     }
     let disk = Disk::new(DISK_BYTES);
     let at = disk.path().join("store");
-    let mut cluster = Cluster::start_on("log = \"64M\"\ncheckpoint = \"4M\"\n", Some(&at));
+    let mut cluster = Cluster::start_on("log = \"64M\"\ncheckpoint_seconds = 1\n", Some(&at));
     io(&qemu_io, &cluster, &["write -P 1 0 8M"]);
     let is_written = |cluster: &Cluster| cluster.status()["chunks"][2]["dirty_bytes"] == 0;
     wait_for("all is written back", || is_written(&cluster));

