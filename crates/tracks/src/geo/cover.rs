@@ -101,13 +101,9 @@ fn merged(mut ranges: Vec<Range>) -> Vec<Range> {
 mod tests {
     use base::rng::Rng;
 
-    use super::super::position::Position;
+    use super::super::position::{Position, at};
     use super::super::shape::{Circle, Rectangle};
     use super::*;
-
-    fn at(lat: f64, lon: f64) -> Position {
-        Position::of_degrees(lat, lon).unwrap()
-    }
 
     /// Where most of the areas below are: near the antimeridian, near a pole, and in Europe.
     fn near(rng: &mut Rng) -> (f64, f64) {

@@ -74,11 +74,8 @@ mod tests {
     use base::rng::Rng;
 
     use super::super::cell::Cell;
+    use super::super::position::at;
     use super::*;
-
-    fn at(lat: f64, lon: f64) -> Position {
-        Position::of_degrees(lat, lon).unwrap()
-    }
 
     #[test]
     fn known_distances() {

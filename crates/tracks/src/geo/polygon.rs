@@ -6,13 +6,11 @@
 use base::{Error, Result};
 
 use super::cell::Span;
-use super::position::{LONGITUDE_END, Position};
+use super::position::{Position, TURN, short_way};
 use super::shape::{Relation, Shape};
 
 /// The most vertices of a polygon, those of its holes included.
 pub const VERTICES_MAX: usize = 10_000;
-/// A whole turn.
-const TURN: i64 = 2 * LONGITUDE_END as i64;
 
 /// A place in a plane of longitude and latitude, where a ring goes on over the antimeridian without a jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,11 +192,6 @@ fn unrolled(nth: usize, ring: &[Position], near: Option<Vertex>) -> Result<Vec<V
     Ok(vertices)
 }
 
-/// A difference of longitudes, at least −180 and below 180 degrees.
-fn short_way(difference: i64) -> i64 {
-    (difference + TURN / 2).rem_euclid(TURN) - TURN / 2
-}
-
 fn check_crossings(edges: &[Edge]) -> Result<()> {
     let mut from_west: Vec<&Edge> = edges.iter().collect();
     from_west.sort_unstable_by_key(|e| e.west());
@@ -245,13 +238,9 @@ mod tests {
     use base::rng::Rng;
 
     use super::super::cover::cover;
+    use super::super::position::at;
     use super::*;
     use crate::geo::cell::Cell;
-
-    fn at(lat: f64, lon: f64) -> Position {
-        let lon = (lon + 540.0).rem_euclid(360.0) - 180.0;
-        Position::of_degrees(lat, lon).unwrap()
-    }
 
     fn part(rng: &mut Rng) -> f64 {
         rng.below(1_000_001) as f64 / 1e6

@@ -78,9 +78,28 @@ impl Position {
     }
 }
 
+/// A whole turn.
+pub(super) const TURN: i64 = 2 * LONGITUDE_END as i64;
+
+/// A difference of longitudes the short way around: at least −180 and below 180 degrees, in units.
+pub(super) fn short_way(difference: i64) -> i64 {
+    (difference + TURN / 2).rem_euclid(TURN) - TURN / 2
+}
+
 /// Units as degrees.
 pub(super) fn degrees(units: i32) -> f64 {
     f64::from(units) / f64::from(PER_DEGREE)
+}
+
+/// A position of degrees, whose longitude may be beyond the antimeridian.
+#[cfg(test)]
+pub(super) fn at(lat: f64, lon: f64) -> Position {
+    let lon = if lon.abs() > 180.0 {
+        (lon + 540.0).rem_euclid(360.0) - 180.0
+    } else {
+        lon
+    };
+    Position::of_degrees(lat, lon).unwrap()
 }
 
 #[cfg(test)]

@@ -154,11 +154,8 @@ impl Shape for Circle {
 
 #[cfg(test)]
 mod tests {
+    use super::super::position::at;
     use super::*;
-
-    fn at(lat: f64, lon: f64) -> Position {
-        Position::of_degrees(lat, lon).unwrap()
-    }
 
     #[test]
     fn rectangles_include_their_edges_poles_and_the_antimeridian() {

@@ -1,7 +1,7 @@
 //! Tracks with fewer points: Douglas–Peucker.
 
 use super::distance::RADIUS;
-use super::position::{LONGITUDE_END, Position, degrees};
+use super::position::{Position, degrees, short_way};
 
 /// Which points of a track stay, so that none is farther than `tolerance` metres from the line between those that stay
 /// around it: in order, the first and the last among them. Distances are those in a plane that touches the Earth between the ends of
@@ -45,9 +45,7 @@ fn farthest(track: &[Position], from: usize, to: usize) -> Option<(usize, f64)> 
 
 /// Where a position is from another one, metres east and north; longitudes go the short way.
 fn in_plane(origin: Position, position: Position, scale: f64) -> (f64, f64) {
-    let turn = 2 * i64::from(LONGITUDE_END);
-    let east = i64::from(position.lon()) - i64::from(origin.lon());
-    let east = (east + turn / 2).rem_euclid(turn) - turn / 2;
+    let east = short_way(i64::from(position.lon()) - i64::from(origin.lon()));
     let north = position.lat() - origin.lat();
     let metres = |units: f64| (units / 1e7).to_radians() * RADIUS;
     (metres(east as f64) * scale, metres(f64::from(north)))
@@ -69,12 +67,8 @@ fn from_line((x, y): (f64, f64), (end_x, end_y): (f64, f64)) -> f64 {
 mod tests {
     use base::rng::Rng;
 
+    use super::super::position::at;
     use super::*;
-
-    fn at(lat: f64, lon: f64) -> Position {
-        let lon = (lon + 540.0).rem_euclid(360.0) - 180.0;
-        Position::of_degrees(lat, lon).unwrap()
-    }
 
     /// A walk of steps of some hundred metres.
     fn walk(rng: &mut Rng, (mut lat, mut lon): (f64, f64), steps: usize) -> Vec<Position> {
