@@ -3,7 +3,7 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::cluster::{Cluster, find, run, tool, wait_for};
 use crate::disks::{Disk, can_mount};
@@ -44,18 +44,24 @@ fn is_whole(store: &Path) {
     assert!(out.status.success(), "{text}");
 }
 
+/// A cluster whose third store is on a disk of its own, and where; `None` where there can be none.
+fn on_a_small_disk(storage: &str) -> Option<(PathBuf, Disk, PathBuf, Cluster)> {
+    let qemu_io = find("qemu-io", "qemu-utils")?;
+    can_mount().then(|| {
+        let disk = Disk::new(DISK_BYTES);
+        let at = disk.path().join("store");
+        let cluster = Cluster::start_on(storage, Some(&at));
+        (qemu_io, disk, at, cluster)
+    })
+}
+
 /// Its log goes round, blocks are written back and it begins anew, and all of that takes no room.
 #[test]
 fn a_full_disk_is_no_matter_to_a_store_on_it() {
-    let Some(qemu_io) = find("qemu-io", "qemu-utils") else {
+    let storage = "log = \"64M\"\ncheckpoint = \"4M\"\n";
+    let Some((qemu_io, disk, at, mut cluster)) = on_a_small_disk(storage) else {
         return;
     };
-    if !can_mount() {
-        return;
-    }
-    let disk = Disk::new(DISK_BYTES);
-    let at = disk.path().join("store");
-    let mut cluster = Cluster::start_on("log = \"64M\"\ncheckpoint = \"4M\"\n", Some(&at));
     fill(&disk);
     for (old, new) in [(0, 1), (1, 2), (2, 3)] {
         let write = [(0, 30), (30, 30)].map(|(at, len)| format!("write -P {new} {at}M {len}M"));
@@ -78,15 +84,10 @@ fn a_full_disk_is_no_matter_to_a_store_on_it() {
 /// Nothing that was answered is lost, the volume is served on, and when there is room all is well.
 #[test]
 fn a_store_that_has_lost_its_place_says_so() {
-    let Some(qemu_io) = find("qemu-io", "qemu-utils") else {
+    let storage = "log = \"64M\"\ncheckpoint_seconds = 1\n";
+    let Some((qemu_io, disk, at, mut cluster)) = on_a_small_disk(storage) else {
         return;
     };
-    if !can_mount() {
-        return;
-    }
-    let disk = Disk::new(DISK_BYTES);
-    let at = disk.path().join("store");
-    let mut cluster = Cluster::start_on("log = \"64M\"\ncheckpoint_seconds = 1\n", Some(&at));
     io(&qemu_io, &cluster, &["write -P 1 0 8M"]);
     let is_written = |cluster: &Cluster| cluster.status()["chunks"][2]["dirty_bytes"] == 0;
     wait_for("all is written back", || is_written(&cluster));
