@@ -16,6 +16,8 @@ pub(super) const OPEN_MAX: u64 = WINDOW / 2;
 pub(super) struct Target {
     replicas: Vec<u64>,
     leader: u64,
+    /// A store that has left a request without an answer, and until when it is not asked if another can be, nanoseconds.
+    silent: Option<(u64, u64)>,
     next_seq: u64,
     /// Numbers of changes without an answer.
     open: BTreeSet<u64>,
@@ -33,6 +35,7 @@ impl Target {
         Self {
             leader: replicas.first().copied().unwrap_or_default(),
             replicas,
+            silent: None,
             next_seq: 1,
             open: BTreeSet::new(),
             in_flight: 0,
@@ -51,21 +54,35 @@ impl Target {
         self.replicas.len()
     }
 
-    /// `store` does not lead, or does not answer: asks the one that it names, else the next in turn. Nothing
-    /// changes where another was found meanwhile.
-    pub(super) fn leave(&mut self, store: u64, hint: Option<u64>) {
+    /// `store` does not lead: asks the one that it names, else the next in turn. Nothing changes where another was found
+    /// meanwhile. A store that does not answer is passed over: who names it may not know yet that it leads no more.
+    pub(super) fn leave(&mut self, store: u64, hint: Option<u64>, now: u64) {
         if store != self.leader {
             return;
         }
-        if let Some(hint) = hint.filter(|&hint| hint != store) {
+        let silent = self.silent.filter(|&(_, until)| now < until).map(|s| s.0);
+        let may = |&other: &u64| other != store && Some(other) != silent;
+        if let Some(hint) = hint.filter(may) {
             self.leader = hint;
             return;
         }
         let at = self.replicas.iter().position(|&r| r == store);
-        let next = at.map_or(0, |at| (at + 1) % self.replicas.len());
-        if let Some(&next) = self.replicas.get(next) {
+        let behind = self.replicas.iter().cycle().skip(at.map_or(0, |at| at + 1));
+        let mut all = behind.take(self.replicas.len()).copied();
+        if let Some(next) = all.find(may) {
             self.leader = next;
         }
+    }
+
+    /// `store` has left a request without an answer: it is not asked until then, unless it answers.
+    pub(super) fn no_answer(&mut self, store: u64, now: u64, until: u64) {
+        self.silent = Some((store, until));
+        self.leave(store, None, now);
+    }
+
+    /// `store` has answered.
+    pub(super) fn answered(&mut self, store: u64) {
+        self.silent = self.silent.filter(|s| s.0 != store);
     }
 
     /// Whether another request may be open.
@@ -124,15 +141,39 @@ mod tests {
     #[test]
     fn the_leader_is_looked_for_in_turn() {
         let mut target = Target::new(vec![1, 2, 3]);
-        target.leave(2, Some(3));
+        target.leave(2, Some(3), 0);
         assert_eq!(target.leader(), 1, "of somebody else");
-        target.leave(1, None);
+        target.leave(1, None, 0);
         assert_eq!(target.leader(), 2);
-        target.leave(2, Some(2));
+        target.leave(2, Some(2), 0);
         assert_eq!(target.leader(), 3, "a hint to itself");
-        target.leave(3, Some(9));
+        target.leave(3, Some(9), 0);
         assert_eq!(target.leader(), 9, "a new replica");
-        target.leave(9, None);
+        target.leave(9, None, 0);
         assert_eq!(target.leader(), 1);
+    }
+
+    /// The others name a store that was cut off for a while: it is not asked again at once, to wait once more.
+    #[test]
+    fn a_store_without_an_answer_is_passed_over() {
+        let mut target = Target::new(vec![1, 2, 3]);
+        target.no_answer(1, 100, 200);
+        assert_eq!(target.leader(), 2);
+        target.leave(2, Some(1), 110);
+        assert_eq!(target.leader(), 3);
+        target.leave(3, Some(1), 120);
+        assert_eq!(target.leader(), 2, "in turn, but for it");
+        target.leave(2, Some(1), 200);
+        assert_eq!(target.leader(), 1, "it may lead still");
+        target.no_answer(1, 200, 300);
+        target.answered(2);
+        target.leave(2, Some(1), 210);
+        assert_eq!(target.leader(), 3);
+        target.answered(1);
+        target.leave(3, Some(1), 220);
+        assert_eq!(target.leader(), 1, "it has answered");
+        let mut alone = Target::new(vec![7]);
+        alone.no_answer(7, 0, 100);
+        assert_eq!(alone.leader(), 7);
     }
 }

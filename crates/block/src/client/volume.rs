@@ -10,8 +10,8 @@
 //!
 //! **Again.** A request stays open until it is answered: after a timeout, a broken connection, a store that does
 //! not lead or is busy it is sent again, to whoever leads by then, with pauses that grow once all replicas were
-//! asked. Changes keep their number, so the group applies them once. A read is sent to another store only when
-//! another is believed to lead: by a hint, a broken connection, or the second timeout in a row.
+//! asked. Changes keep their number, so the group applies them once. A store that has not answered in time is not
+//! asked again for as long, whoever names it, unless it answers meanwhile.
 //!
 //! **Failure.** An operation fails where a leader says so, or after [`Options::give_up_nanos`]. A change of it that
 //! was sent may be on its way still, and must not come behind a newer change of the same block. So its number is
@@ -99,7 +99,6 @@ struct Job {
     /// Stores asked since the last pause.
     asked: usize,
     pauses: u32,
-    timeouts: u32,
     damaged: u32,
 }
 
@@ -234,11 +233,11 @@ impl Volume {
             match self.jobs.get_mut(&id) {
                 Some(job) if job.state == State::Paused => self.send(id),
                 Some(job) => {
-                    job.timeouts += 1;
-                    let is_read = job.seq == 0 && job.operation.is_some();
-                    let stays = is_read && job.timeouts == 1;
-                    let store = if stays { None } else { job.state.store() };
-                    self.leave_and_retry(id, store, None);
+                    let target = self.targets.get_mut(&job.group);
+                    if let (Some(target), Some(store)) = (target, job.state.store()) {
+                        target.no_answer(store, self.now, self.now + self.options.timeout_nanos);
+                    }
+                    self.retry(id);
                 }
                 None => {}
             }
@@ -263,7 +262,7 @@ impl Volume {
         let jobs = self.jobs.iter().filter(|(_, j)| sent(j));
         let ids: Vec<u64> = jobs.map(|(&id, _)| id).collect();
         for target in self.targets.values_mut() {
-            target.leave(store, None);
+            target.leave(store, None, self.now);
         }
         for id in ids {
             self.retry(id);
@@ -278,6 +277,9 @@ impl Volume {
         };
         if job.state == State::Waiting {
             return;
+        }
+        if let Some(target) = self.targets.get_mut(&job.group) {
+            target.answered(store);
         }
         let span = job.what.span();
         let len = u64::from(span.len);
@@ -313,7 +315,7 @@ impl Volume {
 
     fn refused(&mut self, id: u64, store: u64, reason: &Reason) {
         match reason {
-            Reason::NotLeader { hint } => self.leave_and_retry(id, Some(store), *hint),
+            Reason::NotLeader { hint } => self.leave_and_retry(id, store, *hint),
             Reason::NoSpace => self.fail(id, Errno::NoSpace),
             Reason::Corrupt | Reason::Io(_) | Reason::TooFar => self.fail(id, Errno::Io),
             Reason::Busy | Reason::Fenced { .. } => self.pause(id),
@@ -359,7 +361,6 @@ impl Volume {
             due: 0,
             asked: 0,
             pauses: 0,
-            timeouts: 0,
             damaged: 0,
         };
         self.jobs.insert(id, job);
@@ -416,11 +417,10 @@ impl Volume {
         self.sends.push_back(Send { store, request });
     }
 
-    fn leave_and_retry(&mut self, id: u64, store: Option<u64>, hint: Option<u64>) {
+    fn leave_and_retry(&mut self, id: u64, store: u64, hint: Option<u64>) {
         let group = self.jobs.get(&id).map(|j| j.group);
-        let target = group.and_then(|g| self.targets.get_mut(&g));
-        if let (Some(target), Some(store)) = (target, store) {
-            target.leave(store, hint);
+        if let Some(target) = group.and_then(|g| self.targets.get_mut(&g)) {
+            target.leave(store, hint, self.now);
         }
         self.retry(id);
     }

@@ -46,6 +46,9 @@ mod convert;
 mod heads;
 mod open;
 mod ready;
+mod unheard;
+
+use unheard::Unheard;
 
 pub use ready::{Committed, Outgoing, Ready, RoleChange};
 
@@ -56,6 +59,8 @@ pub struct Config {
     pub election_ticks: usize,
     /// A leader says that it is there each time as many have gone.
     pub heartbeat_ticks: usize,
+    /// A leader whom no quorum has answered for as long gives the group away, ticks.
+    pub unheard_ticks: usize,
     /// For as long after it was opened a replica gives no vote, ticks: the lease of a leader that it has
     /// forgotten may run. 0 only in a group that is new.
     pub silent_ticks: usize,
@@ -77,6 +82,7 @@ impl Config {
         Self {
             election_ticks: 10,
             heartbeat_ticks: 1,
+            unheard_ticks: 15,
             silent_ticks: 10,
             append_inline_bytes: 4 << 10,
             appends_max: 64,
@@ -157,6 +163,7 @@ pub struct Node {
     /// The leader's round, and the latest that others have answered.
     round: u64,
     rounds: BTreeMap<u64, u64>,
+    unheard: Unheard,
     told: RoleChange,
     is_broken: bool,
 }
@@ -200,11 +207,13 @@ impl Node {
         if !is_leader && alone && !check::is_durable(&self.raw) {
             return Ok(());
         }
+        let (term, heir) = (self.raw.raft.term, self.heir());
         let ticked = self.raw.tick();
         if ticked && !is_leader {
             self.timeout.0 = 0;
         }
         self.settled();
+        self.look_for_quorum(term, heir);
         if self.role() == Role::Leader && self.members.is_joint() {
             self.leave_joint();
         }

@@ -403,6 +403,43 @@ fn reads_and_rounds_are_answered_by_a_quorum() {
     assert_eq!(c.on(leader).reads.len(), 1);
 }
 
+/// The others hear a deaf leader, and would not campaign before it steps down: it gives the group away, and not to who lacks
+/// entries.
+#[test]
+fn a_leader_that_hears_nobody_gives_the_group_away() {
+    for seed in 0..20 {
+        let mut c = Cluster::new(seed, &[1, 2, 3], &[]);
+        c.quiet = true;
+        let leader = c.elect();
+        let lags = leader % 3 + 1;
+        c.cut_off.insert(lags);
+        let tick = |c: &mut Cluster, round: u64| {
+            c.on(leader).node.heartbeat_round(round);
+            c.step();
+        };
+        (1..8).for_each(|round| tick(&mut c, round));
+        assert!(c.propose(1));
+        (8..12).for_each(|round| tick(&mut c, round));
+        c.cut_off.clear();
+        c.deaf.insert(leader);
+        let (term, ticks) = (c.on(leader).node.term(), c.config.unheard_ticks as u64);
+        for round in 12..20 {
+            tick(&mut c, round);
+            assert_eq!(c.on(leader).node.role(), Role::Leader, "{seed} {round}");
+        }
+        (20..16 + ticks).for_each(|round| tick(&mut c, round));
+        assert_eq!(c.on(leader).node.role(), Role::Follower, "{seed}");
+        let next = 6 - leader - lags;
+        c.run(6);
+        assert_eq!(c.on(next).node.role(), Role::Leader, "{seed}");
+        assert_eq!(
+            c.on(next).node.term().0,
+            term.0 + 1,
+            "{seed}: campaigned once"
+        );
+    }
+}
+
 /// Raft panics on a log that ends before what is known to be committed: it is refused.
 #[test]
 fn a_log_that_ends_too_early_is_corrupt() {

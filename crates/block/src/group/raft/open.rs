@@ -75,6 +75,7 @@ impl Node {
             timeout: (0, 0, StateRole::Follower, 0),
             round: 0,
             rounds: BTreeMap::new(),
+            unheard: super::Unheard::default(),
             told,
             is_broken: false,
         };

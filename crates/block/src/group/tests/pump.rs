@@ -93,6 +93,8 @@ pub(super) struct Cluster {
     pub(super) quiet: bool,
     /// Who hears nobody and is heard by nobody.
     pub(super) cut_off: BTreeSet<u64>,
+    /// Who hears nobody, and is heard.
+    pub(super) deaf: BTreeSet<u64>,
     history: BTreeMap<u64, Fact>,
     leaders: BTreeMap<Term, u64>,
     pub(super) proposed: u64,
@@ -127,6 +129,7 @@ impl Cluster {
             now: 0,
             quiet: true,
             cut_off: BTreeSet::new(),
+            deaf: BTreeSet::new(),
             history: BTreeMap::new(),
             leaders: BTreeMap::new(),
             proposed: 0,
@@ -312,7 +315,8 @@ impl Cluster {
                 self.rng.below(due.len() as u64)
             };
             let (_, from, m) = due.remove(nth as usize);
-            if self.cut_off.contains(&from) || self.cut_off.contains(&m.to) || !self.is_up(m.to) {
+            let is_cut = self.cut_off.contains(&from) || self.cut_off.contains(&m.to);
+            if is_cut || self.deaf.contains(&m.to) || !self.is_up(m.to) {
                 continue;
             }
             self.on(m.to).node.step(m.message, m.payloads).unwrap();
