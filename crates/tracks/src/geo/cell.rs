@@ -122,6 +122,17 @@ impl Cell {
         }
     }
 
+    /// Its halves as a number, the first cut's in the highest of [`Cell::depth`] bits; of a cell of 32 cuts at most.
+    pub fn coarse(self) -> u32 {
+        self.at_depth(32).bits as u32
+    }
+
+    /// The cell of a depth with this number. `None`: there is none.
+    pub fn of_coarse(number: u32, depth: u8) -> Option<Self> {
+        let bits = u64::from(number);
+        (depth <= 32 && bits >> depth == 0).then_some(Self { bits, depth })
+    }
+
     /// Its geohash, as far as whole characters of five cuts go.
     pub fn geohash(self) -> String {
         const DIGITS: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";

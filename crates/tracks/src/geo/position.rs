@@ -93,7 +93,7 @@ pub(super) fn degrees(units: i32) -> f64 {
 
 /// A position of degrees, whose longitude may be beyond the antimeridian.
 #[cfg(test)]
-pub(super) fn at(lat: f64, lon: f64) -> Position {
+pub(crate) fn at(lat: f64, lon: f64) -> Position {
     let lon = if lon.abs() > 180.0 {
         (lon + 540.0).rem_euclid(360.0) - 180.0
     } else {

@@ -2,6 +2,7 @@
 
 use base::{Error, Result};
 
+use super::time::{Bucket, Time};
 use crate::geo::cell::{self, Cell};
 
 /// A fleet: entities of one owner.
@@ -12,10 +13,6 @@ pub struct Fleet(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Entity(pub u64);
 
-/// A moment: microseconds since 1970.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Time(pub i64);
-
 impl Time {
     fn to_bytes(self) -> [u8; 8] {
         (self.0 as u64 ^ 1 << 63).to_be_bytes()
@@ -23,6 +20,16 @@ impl Time {
 
     fn of_bytes(bytes: [u8; 8]) -> Self {
         Self((u64::from_be_bytes(bytes) ^ 1 << 63) as i64)
+    }
+}
+
+impl Bucket {
+    fn to_bytes(self) -> [u8; 4] {
+        (self.0 as u32 ^ 1 << 31).to_be_bytes()
+    }
+
+    fn of_bytes(bytes: [u8; 4]) -> Self {
+        Self((u32::from_be_bytes(bytes) ^ 1 << 31) as i32)
     }
 }
 
@@ -140,6 +147,69 @@ impl EntityKey {
     }
 }
 
+/// The key of an entity that was in a cell during ten minutes, in `visits`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct VisitKey {
+    /// Whose.
+    pub fleet: Fleet,
+    /// When.
+    pub bucket: Bucket,
+    /// The cell of [`VisitKey::DEPTH`] cuts.
+    pub cell: Cell,
+    /// What was there.
+    pub entity: Entity,
+}
+
+impl VisitKey {
+    /// Bytes of one.
+    pub const LEN: usize = 20;
+    /// Cuts of its cell: 1.2 km wide and 0.6 km high at the equator.
+    pub const DEPTH: u8 = 30;
+
+    /// Its bytes.
+    pub fn to_bytes(self) -> [u8; Self::LEN] {
+        let mut out = [0; Self::LEN];
+        let cell = self.cell.at_depth(Self::DEPTH).coarse();
+        fill(
+            &mut out,
+            &[
+                &self.fleet.0.to_be_bytes(),
+                &self.bucket.to_bytes(),
+                &cell.to_be_bytes(),
+                &self.entity.0.to_be_bytes(),
+            ],
+        );
+        out
+    }
+
+    /// The key with these bytes. Errors: Corruption, where they are not 20 or their cell is none.
+    pub fn of_bytes(bytes: &[u8]) -> Result<Self> {
+        let mut parts = Parts::of("visits", bytes, Self::LEN)?;
+        Ok(Self {
+            fleet: Fleet(u32::from_be_bytes(parts.next()?)),
+            bucket: Bucket::of_bytes(parts.next()?),
+            cell: Cell::of_coarse(u32::from_be_bytes(parts.next()?), Self::DEPTH)
+                .ok_or_else(|| Error::corruption("visits: a key whose cell is none"))?,
+            entity: Entity(u64::from_be_bytes(parts.next()?)),
+        })
+    }
+}
+
+impl Fleet {
+    /// What all its keys begin with.
+    pub fn prefix(self) -> [u8; 4] {
+        self.0.to_be_bytes()
+    }
+}
+
+/// The first key behind all those that begin with `prefix`. `None`: there is none.
+pub fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
+    let kept = prefix.iter().rposition(|&byte| byte != u8::MAX)?;
+    let mut out = prefix.get(..=kept)?.to_vec();
+    *out.last_mut()? += 1;
+    Some(out)
+}
+
 fn fill(out: &mut [u8], parts: &[&[u8]]) {
     let bytes = parts.iter().flat_map(|part| part.iter());
     out.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
@@ -210,6 +280,17 @@ mod tests {
                 entity,
             };
             let entity = |(fleet, entity, _, _)| EntityKey { fleet, entity };
+            let visit = |(fleet, entity, time, cell): (_, _, Time, Cell)| VisitKey {
+                fleet,
+                bucket: time.bucket(),
+                cell: cell.at_depth(VisitKey::DEPTH),
+                entity,
+            };
+            assert_eq!(
+                visit(a).cmp(&visit(b)),
+                visit(a).to_bytes().cmp(&visit(b).to_bytes())
+            );
+            assert_eq!(VisitKey::of_bytes(&visit(a).to_bytes()).unwrap(), visit(a));
             assert_eq!(
                 point(a).cmp(&point(b)),
                 point(a).to_bytes().cmp(&point(b).to_bytes())
@@ -239,15 +320,26 @@ mod tests {
                 PointKey::of_bytes(&bytes).err(),
                 CellKey::of_bytes(&bytes).err(),
                 EntityKey::of_bytes(&bytes).err(),
+                VisitKey::of_bytes(&bytes).err(),
             ];
             for ((e, right), family) in found
                 .into_iter()
-                .zip([20, 17, 12])
-                .zip(["default", "geohash", "latest"])
+                .zip([20, 17, 12, 20])
+                .zip(["default", "geohash", "latest", "visits"])
             {
                 assert_eq!(e.is_none(), len == right);
                 assert!(e.is_none_or(|e| e.to_string().contains(family)));
             }
         }
+    }
+
+    #[test]
+    fn what_is_behind_a_prefix() {
+        assert_eq!(behind(&[1, 2]), Some(vec![1, 3]));
+        assert_eq!(behind(&[1, 255, 255]), Some(vec![2]));
+        assert_eq!((behind(&[255, 255]), behind(&[])), (None, None));
+        let mut none = [7; VisitKey::LEN];
+        none[8] = 0xff;
+        assert!(VisitKey::of_bytes(&none).unwrap_err().is_corruption());
     }
 }

@@ -2,13 +2,19 @@
 //!
 //! ```text
 //!   family      key                            value
-//!   default     fleet 4  entity 8  time 8      the point
-//!   geohash     fleet 4  cell 5    entity 8    the newest point, in short
-//!   latest      fleet 4  entity 8              the newest point, and its cell
+//!   default     fleet 4  entity 8  time 8               the point
+//!   geohash     fleet 4  cell 5    entity 8             the newest point, in short, and the name
+//!   latest      fleet 4  entity 8                       the newest point, and its cell
+//!   visits      fleet 4  bucket 4  cell 4  entity 8     nothing: it was there in these ten minutes
+//!   entities    fleet 4  entity 8                       the name
 //! ```
 //!
 //! Numbers in keys are unsigned and big-endian, so that the order of bytes is that of meaning. A time is microseconds since
-//! 1970, signed, with its sign flipped. Values are little-endian.
+//! 1970, signed, with its sign flipped. Values are little-endian. A number of an entity is a hash of its name.
 
 pub mod key;
+pub mod name;
+pub mod newest;
 pub mod point;
+pub mod report;
+pub mod time;

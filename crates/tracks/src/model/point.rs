@@ -1,19 +1,17 @@
-//! Values: a point, and the newest point of an entity in short.
+//! Values of `default`: points.
 //!
 //! ```text
 //!   point     0+1 version  1+2 flags: which fields follow  3+4 latitude  7+4 longitude, 10⁻⁷ degrees
 //!             11… arrival − time, ms, a zigzag varint; then of these what there is:
 //!             4 altitude, cm   2 speed, cm/s   2 course, 10⁻² degrees   2 accuracy, dm   1 battery, %
-//!             a varint and as many bytes of attributes
-//!   here      0+8 time  8+4 latitude  12+4 longitude  16+2 speed  18+2 course  20+4 state
+//!             4 tags   a varint and as many bytes of attributes
 //! ```
 //!
-//! Little-endian. In `here` a speed or course that is not known is all ones.
+//! Little-endian.
 
-use base::coding::{Decoder, put_slice, put_u16, put_u32, put_u64, put_varint_signed};
+use base::coding::{Decoder, put_slice, put_u16, put_u32, put_varint_signed};
 use base::{Error, Result};
 
-use super::key::Time;
 use crate::geo::position::Position;
 
 /// The version that this code writes, and the newest that it reads.
@@ -24,8 +22,8 @@ pub const ATTRIBUTES_BYTES_MAX: usize = 1024;
 pub const COURSE_END: u16 = 36_000;
 /// A battery that is full, per cent.
 pub const BATTERY_MAX: u8 = 100;
-/// A speed or a course that is not known.
-const UNKNOWN: u16 = u16::MAX;
+/// A speed that is too high to be stored, cm/s.
+pub const SPEED_END: u16 = u16::MAX;
 
 mod flag {
     pub(super) const ALTITUDE: u16 = 1;
@@ -33,8 +31,9 @@ mod flag {
     pub(super) const COURSE: u16 = 4;
     pub(super) const ACCURACY: u16 = 8;
     pub(super) const BATTERY: u16 = 16;
-    pub(super) const ATTRIBUTES: u16 = 32;
-    pub(super) const ALL: u16 = 63;
+    pub(super) const TAGS: u16 = 32;
+    pub(super) const ATTRIBUTES: u16 = 64;
+    pub(super) const ALL: u16 = 127;
 }
 
 /// Where something was, and what it said of itself. Its time is in its key.
@@ -46,7 +45,7 @@ pub struct Point {
     pub lag: i64,
     /// Above the ellipsoid of WGS84, or as the device means it, cm.
     pub altitude: Option<i32>,
-    /// Over ground, cm/s.
+    /// Over ground, cm/s, below [`SPEED_END`].
     pub speed: Option<u16>,
     /// From north over east, 10⁻² degrees, below [`COURSE_END`].
     pub course: Option<u16>,
@@ -54,6 +53,8 @@ pub struct Point {
     pub accuracy: Option<u16>,
     /// Per cent, [`BATTERY_MAX`] at most.
     pub battery: Option<u8>,
+    /// Bits whose meaning the fleet knows.
+    pub tags: u32,
     /// A JSON object, [`ATTRIBUTES_BYTES_MAX`] bytes at most; empty: none.
     pub attributes: String,
 }
@@ -69,6 +70,7 @@ impl Point {
             course: None,
             accuracy: None,
             battery: None,
+            tags: 0,
             attributes: String::new(),
         }
     }
@@ -82,6 +84,7 @@ impl Point {
             (flag::COURSE, self.course.is_some()),
             (flag::ACCURACY, self.accuracy.is_some()),
             (flag::BATTERY, self.battery.is_some()),
+            (flag::TAGS, self.tags != 0),
             (flag::ATTRIBUTES, !self.attributes.is_empty()),
         ];
         let flags = flags
@@ -103,14 +106,20 @@ impl Point {
             .flatten()
             .for_each(|n| put_u16(&mut out, n));
         out.extend(self.battery);
+        if self.tags != 0 {
+            put_u32(&mut out, self.tags);
+        }
         if !self.attributes.is_empty() {
             put_slice(&mut out, self.attributes.as_bytes());
         }
         Ok(out)
     }
 
-    fn check(&self) -> Result<()> {
-        let wrong = if self.course.is_some_and(|c| c >= COURSE_END) {
+    /// Errors: `InvalidArgument`, where a field is out of its range.
+    pub fn check(&self) -> Result<()> {
+        let wrong = if self.speed == Some(SPEED_END) {
+            "a speed of 655.35 m/s or more"
+        } else if self.course.is_some_and(|c| c >= COURSE_END) {
             "a course of 360 degrees or more"
         } else if self.battery.is_some_and(|b| b > BATTERY_MAX) {
             "a battery of more than 100 per cent"
@@ -159,6 +168,9 @@ impl Point {
         if has(flag::BATTERY) {
             point.battery = Some(d.u8()?);
         }
+        if has(flag::TAGS) {
+            point.tags = d.u32().filter(|tags| *tags != 0)?;
+        }
         if has(flag::ATTRIBUTES) {
             let bytes = d.slice().filter(|bytes| !bytes.is_empty())?;
             point.attributes = String::from_utf8(bytes.to_vec()).ok()?;
@@ -167,57 +179,8 @@ impl Point {
     }
 }
 
-/// Where an entity is now, as the index has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Here {
-    /// Since when.
-    pub time: Time,
-    /// Where.
-    pub position: Position,
-    /// Over ground, cm/s.
-    pub speed: Option<u16>,
-    /// From north over east, 10⁻² degrees.
-    pub course: Option<u16>,
-    /// Bits whose meaning the fleet knows.
-    pub state: u32,
-}
-
-impl Here {
-    /// Bytes of one.
-    pub const LEN: usize = 24;
-
-    /// Its bytes.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(Self::LEN);
-        put_u64(&mut out, self.time.0.cast_unsigned());
-        put_u32(&mut out, self.position.lat().cast_unsigned());
-        put_u32(&mut out, self.position.lon().cast_unsigned());
-        put_u16(&mut out, self.speed.unwrap_or(UNKNOWN));
-        put_u16(&mut out, self.course.unwrap_or(UNKNOWN));
-        put_u32(&mut out, self.state);
-        out
-    }
-
-    /// The one with these bytes. Errors: Corruption.
-    pub fn decode(bytes: &[u8]) -> Result<Self> {
-        let mut d = Decoder::new(bytes);
-        let read = |d: &mut Decoder<'_>| {
-            let known = |n: u16| (n != UNKNOWN).then_some(n);
-            Some(Self {
-                time: Time(d.u64()?.cast_signed()),
-                position: position(d)?,
-                speed: known(d.u16()?),
-                course: known(d.u16()?),
-                state: d.u32()?,
-            })
-        };
-        let here = read(&mut d).filter(|_| d.is_empty());
-        here.ok_or_else(|| Error::corruption("geohash: a value that cannot be"))
-    }
-}
-
 /// One as it was written: the only one of its place.
-fn position(d: &mut Decoder<'_>) -> Option<Position> {
+pub(super) fn position(d: &mut Decoder<'_>) -> Option<Position> {
     let (lat, lon) = (d.u32()?.cast_signed(), d.u32()?.cast_signed());
     let position = Position::of_units(lat, lon).ok()?;
     ((position.lat(), position.lon()) == (lat, lon)).then_some(position)
@@ -242,10 +205,11 @@ mod tests {
             position: position.unwrap(),
             lag: maybe(1 << 40).map_or(-5000, |n| n as i64),
             altitude: maybe(1 << 32).map(|n| n as i32),
-            speed: number(maybe(1 << 16)),
+            speed: number(maybe(SPEED_END.into())),
             course: number(maybe(COURSE_END.into())),
             accuracy: number(maybe(1 << 16)),
             battery: maybe(101).map(|n| n as u8),
+            tags: maybe(1 << 32).map_or(0, |n| n as u32),
             attributes: maybe(1000).map_or(String::new(), |n| format!("{{\"n\":{n}}}")),
         }
     }
@@ -263,15 +227,6 @@ mod tests {
                     .unwrap_err()
                     .is_corruption()
             );
-            let here = Here {
-                time: Time(seed as i64 - 1000),
-                position: point.position,
-                speed: point.speed.filter(|s| *s != UNKNOWN),
-                course: point.course,
-                state: seed as u32,
-            };
-            assert_eq!(Here::decode(&here.encode()).unwrap(), here);
-            assert_eq!(here.encode().len(), Here::LEN);
         }
         let least = Point::at(Position::of_units(0, 0).unwrap());
         assert_eq!(least.encode().unwrap().len(), 12);
@@ -287,6 +242,13 @@ mod tests {
                     ..at()
                 },
                 "course",
+            ),
+            (
+                Point {
+                    speed: Some(SPEED_END),
+                    ..at()
+                },
+                "speed",
             ),
             (
                 Point {
@@ -326,7 +288,6 @@ mod tests {
                 assert_eq!(Point::decode(&again).unwrap(), point);
                 read += 1;
             }
-            drop(Here::decode(&bytes));
         }
         assert!(read > 1000, "{read}");
         let mut later = some(1).encode().unwrap();

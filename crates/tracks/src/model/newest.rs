@@ -1,0 +1,162 @@
+//! Where an entity is now: what `geohash` and `latest` have of its newest point.
+//!
+//! ```text
+//!   geohash   0+8 time  8+4 latitude  12+4 longitude, 10⁻⁷ degrees  16+2 speed, cm/s  18+2 course, 10⁻² degrees
+//!             20+4 tags  24… the entity's name
+//!   latest    0+8 time  8+5 cell  13… the point
+//! ```
+//!
+//! Little-endian, but for the cell, which is as in keys. A speed or course that is not known is all ones. The name is in the
+//! index so that a search reads one row for each hit.
+
+use base::coding::{Decoder, put_u16, put_u32, put_u64};
+use base::{Error, Result};
+
+use super::point::{self, Point};
+use super::time::Time;
+use crate::geo::cell::{self, Cell};
+use crate::geo::position::Position;
+
+/// A speed or a course that is not known.
+const UNKNOWN: u16 = u16::MAX;
+
+/// Where an entity is now, as `geohash` has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Here<'a> {
+    /// Since when.
+    pub time: Time,
+    /// Where.
+    pub position: Position,
+    /// Over ground, cm/s.
+    pub speed: Option<u16>,
+    /// From north over east, 10⁻² degrees.
+    pub course: Option<u16>,
+    /// Bits whose meaning the fleet knows.
+    pub tags: u32,
+    /// Whose.
+    pub name: &'a str,
+}
+
+impl<'a> Here<'a> {
+    /// Of an entity's newest point.
+    pub fn of(name: &'a str, time: Time, point: &Point) -> Self {
+        Self {
+            time,
+            position: point.position,
+            speed: point.speed,
+            course: point.course,
+            tags: point.tags,
+            name,
+        }
+    }
+
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(24 + self.name.len());
+        put_u64(&mut out, self.time.0.cast_unsigned());
+        put_u32(&mut out, self.position.lat().cast_unsigned());
+        put_u32(&mut out, self.position.lon().cast_unsigned());
+        put_u16(&mut out, self.speed.unwrap_or(UNKNOWN));
+        put_u16(&mut out, self.course.unwrap_or(UNKNOWN));
+        put_u32(&mut out, self.tags);
+        out.extend_from_slice(self.name.as_bytes());
+        out
+    }
+
+    /// The one with these bytes. Errors: Corruption.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self> {
+        let mut d = Decoder::new(bytes);
+        let mut read = || {
+            let known = |n: u16| (n != UNKNOWN).then_some(n);
+            Some(Self {
+                time: Time(d.u64()?.cast_signed()),
+                position: point::position(&mut d)?,
+                speed: known(d.u16()?),
+                course: known(d.u16()?),
+                tags: d.u32()?,
+                name: str::from_utf8(d.rest()).ok()?,
+            })
+        };
+        read().ok_or_else(|| Error::corruption("geohash: a value that cannot be"))
+    }
+}
+
+/// An entity's newest point, as `latest` has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Newest {
+    /// When it was there.
+    pub time: Time,
+    /// The cell that its row in `geohash` is in.
+    pub cell: Cell,
+    /// The point.
+    pub point: Point,
+}
+
+impl Newest {
+    /// The bytes of one, whose point has been encoded already.
+    pub fn encode(time: Time, cell: Cell, point: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(8 + cell::BYTES + point.len());
+        put_u64(&mut out, time.0.cast_unsigned());
+        out.extend_from_slice(&Cell::to_bytes(cell.range().0));
+        out.extend_from_slice(point);
+        out
+    }
+
+    /// The one with these bytes. Errors: Corruption; `NotSupported`, where a newer release wrote it.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut d = Decoder::new(bytes);
+        let mut head = || {
+            let time = Time(d.u64()?.cast_signed());
+            let (cell, _) = d
+                .bytes(cell::BYTES)?
+                .split_first_chunk::<{ cell::BYTES }>()?;
+            Some((time, Cell::of_bytes(*cell)))
+        };
+        let (time, cell) =
+            head().ok_or_else(|| Error::corruption("latest: a value that is too short"))?;
+        let point = Point::decode(d.rest())?;
+        Ok(Self { time, cell, point })
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
+mod tests {
+    use base::rng::Rng;
+
+    use super::*;
+    use crate::geo::position::at;
+
+    #[test]
+    fn what_is_written_is_read_and_what_is_hostile_is_refused() {
+        let mut rng = Rng::new(8);
+        let mut maybe = |below: u64| rng.one_in(2).then(|| rng.below(below));
+        for n in 0..2000_i64 {
+            let mut point = Point::at(at(n as f64 / 100.0, -(n as f64) / 50.0));
+            point.speed = maybe(65_535).map(|n| n as u16);
+            point.course = maybe(36_000).map(|n| n as u16);
+            point.tags = maybe(1 << 32).map_or(0, |n| n as u32);
+            let here = Here::of("car ü", Time(n - 1000), &point);
+            let bytes = here.encode();
+            assert_eq!(Here::decode(&bytes).unwrap(), here);
+            assert!(Here::decode(&bytes[..23]).unwrap_err().is_corruption());
+            assert!(
+                Here::decode(&bytes[..bytes.len() - 1])
+                    .unwrap_err()
+                    .is_corruption()
+            );
+
+            let cell = Cell::of(point.position);
+            let bytes = Newest::encode(here.time, cell, &point.encode().unwrap());
+            let newest = Newest {
+                time: here.time,
+                cell,
+                point,
+            };
+            assert_eq!(Newest::decode(&bytes).unwrap(), newest);
+            for len in [0, 12, 13, bytes.len() - 1] {
+                assert!(Newest::decode(&bytes[..len]).unwrap_err().is_corruption());
+            }
+        }
+    }
+}

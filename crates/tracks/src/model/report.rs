@@ -1,0 +1,101 @@
+//! What a device says of itself.
+
+use base::{Error, Result};
+
+use super::name::Name;
+use super::point::Point;
+use super::time::{SECOND, Time};
+
+/// How far a device's clock may be ahead of ours, microseconds.
+pub const AHEAD_MAX: i64 = 300 * SECOND;
+
+/// An entity's position, and what else is known of it then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Whose.
+    pub entity: Name,
+    /// When it was there. `None`: when the report arrives.
+    pub time: Option<Time>,
+    /// Where, and what else it says; its lag is not looked at.
+    pub point: Point,
+}
+
+/// What becomes of reports from more than [`AHEAD_MAX`] ahead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ahead {
+    /// They are refused.
+    #[default]
+    Refuse,
+    /// Their time is that of their arrival.
+    Clamp,
+}
+
+/// A report that has a time, and a lag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dated {
+    /// Whose.
+    pub entity: Name,
+    /// When it was there.
+    pub time: Time,
+    /// Where.
+    pub point: Point,
+}
+
+impl Report {
+    /// The report as it is stored, where it arrived at `arrival`. Errors: `InvalidArgument`, where its time is too far ahead
+    /// or cannot be stored.
+    pub fn dated(self, arrival: Time, ahead: Ahead) -> Result<Dated> {
+        let mut time = self.time.unwrap_or(arrival).check()?;
+        let lead = time.0.saturating_sub(arrival.0);
+        if lead > AHEAD_MAX {
+            match ahead {
+                Ahead::Clamp => time = arrival,
+                Ahead::Refuse => {
+                    return Err(Error::invalid_argument(format!(
+                        "a time of {} s ahead of the server's clock",
+                        lead / SECOND
+                    ))
+                    .hint("correct the device's clock, or let the fleet clamp such times"));
+                }
+            }
+        }
+        let mut point = self.point;
+        point.lag = arrival.0.saturating_sub(time.0) / 1000;
+        Ok(Dated {
+            entity: self.entity,
+            time,
+            point,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::geo::position::at;
+
+    #[test]
+    fn times_ahead_are_refused_or_clamped() {
+        let now = Time(1_700_000_000 * SECOND);
+        let report = |time| Report {
+            entity: Name::new("a").unwrap(),
+            time,
+            point: Point::at(at(1.0, 2.0)),
+        };
+        let dated = |by: i64, ahead| report(Some(Time(now.0 + by))).dated(now, ahead);
+        let ok = dated(AHEAD_MAX, Ahead::Refuse).unwrap();
+        assert_eq!((ok.time.0 - now.0, ok.point.lag), (AHEAD_MAX, -300_000));
+        let e = dated(AHEAD_MAX + SECOND, Ahead::Refuse)
+            .unwrap_err()
+            .to_string();
+        assert!(e.contains("301 s ahead") && e.contains("clamp"), "{e}");
+        let clamped = dated(AHEAD_MAX + 1, Ahead::Clamp).unwrap();
+        assert_eq!((clamped.time, clamped.point.lag), (now, 0));
+        let late = dated(-7_654_321, Ahead::Refuse).unwrap();
+        assert_eq!((late.time.0, late.point.lag), (now.0 - 7_654_321, 7654));
+        let now_then = report(None).dated(now, Ahead::Refuse).unwrap();
+        assert_eq!((now_then.time, now_then.point.lag), (now, 0));
+        assert!(report(Some(Time::MIN)).dated(now, Ahead::Clamp).is_err());
+        assert!(report(Some(Time::MAX)).dated(now, Ahead::Clamp).is_err());
+    }
+}

@@ -1,0 +1,94 @@
+//! Time: microseconds since 1970, and the ten minutes that a visit belongs to.
+
+use base::{Error, Result};
+
+/// Microseconds of a second.
+pub const SECOND: i64 = 1_000_000;
+/// Microseconds of a visit's bucket.
+pub const BUCKET: i64 = 600 * SECOND;
+/// The first moment that can be stored, 1900-01-01: clocks that were never set say 0001, 1601 or 1899.
+const FIRST: i64 = -2_208_988_800 * SECOND;
+/// The moment after the last one, 10000-01-01.
+const END: i64 = 253_402_300_800 * SECOND;
+
+/// A moment: microseconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(pub i64);
+
+/// Ten minutes, counted from 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bucket(pub i32);
+
+impl Time {
+    /// Before everything.
+    pub const MIN: Self = Self(i64::MIN);
+    /// Behind everything.
+    pub const MAX: Self = Self(i64::MAX);
+
+    /// Whether it can be stored. Errors: `InvalidArgument`, before 1900 and behind 9999.
+    pub fn check(self) -> Result<Self> {
+        if (FIRST..END).contains(&self.0) {
+            return Ok(self);
+        }
+        let years = self
+            .0
+            .div_euclid(SECOND)
+            .div_euclid(31_556_952)
+            .saturating_add(1970);
+        Err(Error::invalid_argument(format!(
+            "a time of about the year {years} is not within 1900 and 9999"
+        ))
+        .hint("times are seconds since 1970, or RFC 3339; a device without a clock sends none"))
+    }
+
+    /// The bucket that it is in.
+    pub fn bucket(self) -> Bucket {
+        let bucket = self.0.div_euclid(BUCKET);
+        Bucket(bucket.clamp(i32::MIN.into(), i32::MAX.into()) as i32)
+    }
+}
+
+impl Bucket {
+    /// Its first moment.
+    pub fn start(self) -> Time {
+        Time(i64::from(self.0) * BUCKET)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_that_can_be_stored() {
+        for seconds in [0, -2_208_988_800, 253_402_300_799, 1_700_000_000] {
+            assert!(Time(seconds * SECOND).check().is_ok());
+        }
+        // The year 1, where .NET's and Go's zero times are; milliseconds taken for seconds; the year 10000.
+        let bad = [
+            (-62_135_596_800, " 1 "),
+            (1_700_000_000_000, " 55840 "),
+            (253_402_300_800, " 10000 "),
+        ];
+        for (seconds, year) in bad {
+            let e = Time(seconds * SECOND).check().unwrap_err().to_string();
+            assert!(e.contains(year), "{e}");
+        }
+        assert!(Time::MIN.check().is_err() && Time::MAX.check().is_err());
+    }
+
+    #[test]
+    fn buckets_are_ten_minutes() {
+        let bucket = |seconds: i64| Time(seconds * SECOND).bucket();
+        assert_eq!(
+            (bucket(0), bucket(599), bucket(600)),
+            (Bucket(0), Bucket(0), Bucket(1))
+        );
+        assert_eq!(
+            (bucket(-1), bucket(-600), bucket(-601)),
+            (Bucket(-1), Bucket(-1), Bucket(-2))
+        );
+        assert_eq!(Bucket(-2).start(), Time(-1200 * SECOND));
+        assert!(Time::MIN.bucket() < Time::MAX.bucket());
+    }
+}

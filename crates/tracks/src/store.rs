@@ -1,0 +1,143 @@
+//! What keeps the rows: column families, atomic batches, iterators at one state. [`Engine`] is Ironstone's; benchmarks have others.
+//!
+//! Batches are RocksDB's write batches, whose bytes all engines of this format take.
+
+use std::fmt;
+
+use base::{Error, Result};
+use ironstone::WriteBatch;
+
+mod engine;
+
+pub use engine::Engine;
+
+/// A column family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Family {
+    /// All points: history.
+    Default,
+    /// Where entities are now, by cell.
+    Geohash,
+    /// Each entity's newest point.
+    Latest,
+    /// Which entities were in which cell in which ten minutes.
+    Visits,
+    /// Names of entities by their numbers.
+    Entities,
+    /// Fleets, and the version of all this.
+    Meta,
+}
+
+impl Family {
+    /// All, as they are created.
+    pub const ALL: [Self; 6] = [
+        Self::Default,
+        Self::Geohash,
+        Self::Latest,
+        Self::Visits,
+        Self::Entities,
+        Self::Meta,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Geohash => "geohash",
+            Self::Latest => "latest",
+            Self::Visits => "visits",
+            Self::Entities => "entities",
+            Self::Meta => "meta",
+        }
+    }
+}
+
+/// What is called once: with the number of a write when it and all before it are durable, or with why they may not be.
+pub type Told = Box<dyn FnOnce(Result<u64>) + Send>;
+
+/// Rows, and writes of several at once. Methods may be called from any number of threads.
+pub trait Store: Send + Sync {
+    /// The id of a family in batches.
+    fn id(&self, family: Family) -> u32;
+
+    /// The value of a key now. Errors: the store's.
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>>;
+
+    /// The state as it is now.
+    fn view(&self) -> Box<dyn View + '_>;
+
+    /// Writes a batch: all of it or nothing. Returns its number once reads see it; of two writes, the later one's is greater.
+    /// `durable` is called from a thread of the store, or at once, when it survives a power cut, or with why it may not; without
+    /// it the write may be lost where the process or the power fails before the store next writes to the device.
+    ///
+    /// Errors: nothing is written, and `durable` is not called.
+    fn write(&self, batch: WriteBatch, durable: Option<Told>) -> Result<u64>;
+
+    /// Calls `told` when all writes so far survive a power cut, or with why they may not; as [`Store::write`] does.
+    fn when_durable(&self, told: Told);
+
+    /// Waits until the write of a number, and all before it, survive a power cut. Errors: they may not.
+    fn wait_durable(&self, number: u64) -> Result<()>;
+}
+
+/// One state of a store: what is written later is not in it.
+pub trait View: Send {
+    /// The value of a key. Errors: the store's.
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>>;
+
+    /// Rows with keys from `from` on, and below `to`. Errors: the store's.
+    fn rows(&self, family: Family, from: &[u8], to: Option<&[u8]>) -> Result<Box<dyn Rows + '_>>;
+}
+
+/// Rows in the order of their keys. Before the first [`Rows::seek`] there is none.
+pub trait Rows {
+    /// Goes to the first row whose key is not below `key`.
+    fn seek(&mut self, key: &[u8]);
+    /// Goes to the next row.
+    fn next(&mut self);
+    /// The row; `None` behind the last, or where reading failed, which [`Rows::status`] says.
+    fn row(&self) -> Option<(&[u8], &[u8])>;
+    /// Errors: what made reading end early.
+    fn status(&self) -> Result<()>;
+}
+
+impl fmt::Debug for dyn Store + '_ {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Store")
+    }
+}
+
+/// Collects what belongs together.
+#[derive(Debug)]
+pub(crate) struct Batch<'a> {
+    store: &'a dyn Store,
+    pub(crate) ops: WriteBatch,
+}
+
+impl<'a> Batch<'a> {
+    pub(crate) fn new(store: &'a dyn Store) -> Self {
+        Self {
+            store,
+            ops: WriteBatch::new(),
+        }
+    }
+
+    pub(crate) fn put(&mut self, family: Family, key: &[u8], value: &[u8]) -> Result<()> {
+        self.ops.put_cf_id(self.store.id(family), key, value)
+    }
+
+    pub(crate) fn delete(&mut self, family: Family, key: &[u8]) -> Result<()> {
+        self.ops.delete_cf_id(self.store.id(family), key)
+    }
+
+    pub(crate) fn write(self, durable: Option<Told>) -> Result<u64> {
+        self.store.write(self.ops, durable)
+    }
+}
+
+/// An error of a row that cannot be, with its family.
+pub(crate) fn damaged(family: Family, key: &[u8], e: &Error) -> Error {
+    let key: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    Error::corruption(format!("{}, key {key}: {e}", family.name()))
+        .hint("`ironstone-tracks check` finds all such rows")
+}

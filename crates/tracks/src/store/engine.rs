@@ -1,0 +1,187 @@
+//! The rows in Ironstone.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use base::sync::{Mutex, PoisonError};
+use base::{Error, Result};
+use ironstone::{
+    ColumnFamily, ColumnFamilyDescriptor, Db, DbIterator, Durable, Env, Options, ReadOptions,
+    Snapshot, WriteBatch, WriteOptions,
+};
+
+use super::{Family, Rows, Store, Told, View};
+
+/// A database with the families of this crate, with the engine's defaults.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    db: Arc<Db>,
+    families: Arc<[ColumnFamily]>,
+    /// The greatest number that was written, and when it is durable.
+    last: Arc<Mutex<Option<(u64, Durable)>>>,
+}
+
+impl Engine {
+    /// Opens the database in a folder, or creates it.
+    ///
+    /// Errors: another process has it open (`Busy`); it has other families than those of this crate; the engine's.
+    pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with(dir, Options::default())
+    }
+
+    /// The same, with options of the engine for all families.
+    pub fn open_with(dir: impl AsRef<Path>, mut options: Options) -> Result<Self> {
+        options.db.create_if_missing = true;
+        options.db.create_missing_column_families = true;
+        let dir = dir.as_ref();
+        Self::check_is_ours(dir, &options.env)?;
+        let descriptor = |family: Family| ColumnFamilyDescriptor {
+            name: family.name().to_owned(),
+            options: options.cf.clone(),
+        };
+        let descriptors: Vec<_> = Family::ALL.into_iter().map(descriptor).collect();
+        let db = Db::open_cf(dir, &options, &descriptors)?;
+        let family = |family: Family| {
+            let found = db.column_family(family.name());
+            found.ok_or_else(|| Error::broken("a family that was opened is not there"))
+        };
+        let families = Family::ALL.into_iter().map(family).collect::<Result<_>>()?;
+        Ok(Self {
+            db: Arc::new(db),
+            families,
+            last: Arc::default(),
+        })
+    }
+
+    /// A database with other families is another program's, or of a newer release.
+    fn check_is_ours(dir: &Path, env: &Env) -> Result<()> {
+        let Ok(names) = Db::list_column_families(dir, env) else {
+            return Ok(()); // There is none, or opening it says what is wrong.
+        };
+        let is_ours = |name: &String| Family::ALL.iter().any(|family| family.name() == name);
+        let other = names.iter().find(|name| !is_ours(name));
+        other.map_or(Ok(()), |name| {
+            let text = format!("a database with a column family {name:?}, which no tracks have");
+            Err(Error::not_supported(text)
+                .file(dir)
+                .hint("another program's, or of a newer release: give another folder"))
+        })
+    }
+
+    /// The database.
+    pub fn db(&self) -> &Arc<Db> {
+        &self.db
+    }
+
+    fn family(&self, family: Family) -> Result<&ColumnFamily> {
+        self.families
+            .get(family as usize)
+            .ok_or_else(|| Error::broken("a family that was not opened"))
+    }
+}
+
+impl Store for Engine {
+    fn id(&self, family: Family) -> u32 {
+        self.families.get(family as usize).map_or(0, |f| f.id())
+    }
+
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.db.get_cf(self.family(family)?, key)
+    }
+
+    fn view(&self) -> Box<dyn View + '_> {
+        Box::new(At {
+            engine: self,
+            snapshot: self.db.snapshot(),
+        })
+    }
+
+    fn write(&self, batch: WriteBatch, durable: Option<Told>) -> Result<u64> {
+        let pending = self.db.write_async(&WriteOptions::default(), batch)?;
+        pending.applied.wait()?;
+        {
+            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            if last
+                .as_ref()
+                .is_none_or(|(number, _)| *number < pending.seq)
+            {
+                *last = Some((pending.seq, pending.durable.clone()));
+            }
+        }
+        if let Some(told) = durable {
+            let number = pending.seq;
+            pending
+                .durable
+                .on_ready(move |result| told(result.map(|()| number)));
+        }
+        Ok(pending.seq)
+    }
+
+    fn when_durable(&self, told: Told) {
+        let last = {
+            let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            last.clone()
+        };
+        match last {
+            Some((number, durable)) => {
+                durable.on_ready(move |result| told(result.map(|()| number)));
+            }
+            // What opening found is on the device.
+            None => told(Ok(0)),
+        }
+    }
+
+    fn wait_durable(&self, number: u64) -> Result<()> {
+        self.db.wait_durable(number)
+    }
+}
+
+struct At<'a> {
+    engine: &'a Engine,
+    snapshot: Snapshot,
+}
+
+impl At<'_> {
+    fn options(&self) -> ReadOptions {
+        ReadOptions {
+            snapshot: Some(self.snapshot.clone()),
+            ..ReadOptions::default()
+        }
+    }
+}
+
+impl View for At<'_> {
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let family = self.engine.family(family)?;
+        self.engine.db.get_opt(&self.options(), family, key)
+    }
+
+    fn rows(&self, family: Family, from: &[u8], to: Option<&[u8]>) -> Result<Box<dyn Rows + '_>> {
+        let mut options = self.options();
+        options.iterate_lower_bound = Some(from.to_vec());
+        options.iterate_upper_bound = to.map(<[u8]>::to_vec);
+        let rows = self
+            .engine
+            .db
+            .iterator_cf(&options, self.engine.family(family)?)?;
+        Ok(Box::new(rows))
+    }
+}
+
+impl Rows for DbIterator {
+    fn seek(&mut self, key: &[u8]) {
+        Self::seek(self, key);
+    }
+
+    fn next(&mut self) {
+        Self::next(self);
+    }
+
+    fn row(&self) -> Option<(&[u8], &[u8])> {
+        self.valid().then(|| (self.key(), self.value()))
+    }
+
+    fn status(&self) -> Result<()> {
+        Self::status(self)
+    }
+}

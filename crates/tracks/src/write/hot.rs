@@ -1,0 +1,105 @@
+//! What a shard knows of its entities: a bounded cache of the rows in `entities` and `latest`.
+//!
+//! Two maps, of which the younger is filled. When it has half of all places, it becomes the older one, and what that one had
+//! and nobody asked for meanwhile is forgotten: nothing is moved for each use, and what is used stays.
+
+use std::collections::HashMap;
+
+use crate::geo::cell::Cell;
+use crate::model::key::{Entity, Fleet};
+use crate::model::name::Name;
+use crate::model::time::{Bucket, Time};
+
+/// An entity's newest point, in short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Newest {
+    pub(super) time: Time,
+    pub(super) cell: Cell,
+}
+
+/// What is known of an entity.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub(super) name: Name,
+    /// Its row in `entities` is written, or in the batch.
+    pub(super) is_named: bool,
+    /// `None`: it has no points.
+    pub(super) newest: Option<Newest>,
+    /// The last visit that was written; `None`: not known.
+    pub(super) visit: Option<(Bucket, Cell)>,
+}
+
+type Map = HashMap<(Fleet, Entity), Known>;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Hot {
+    young: Map,
+    old: Map,
+    half: usize,
+}
+
+impl Hot {
+    /// For so many entities. Those that were got or inserted last stay: half of the places at least.
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            young: Map::default(),
+            old: Map::default(),
+            half: (most / 2).max(1),
+        }
+    }
+
+    pub(super) fn get(&mut self, key: (Fleet, Entity)) -> Option<&mut Known> {
+        if !self.young.contains_key(&key) {
+            let known = self.old.remove(&key)?;
+            self.insert(key, known);
+        }
+        self.young.get_mut(&key)
+    }
+
+    pub(super) fn insert(&mut self, key: (Fleet, Entity), known: Known) {
+        if self.young.len() >= self.half {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.old.remove(&key);
+        self.young.insert(key, known);
+    }
+
+    pub(super) fn forget(&mut self, key: (Fleet, Entity)) {
+        self.young.remove(&key);
+        self.old.remove(&key);
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.young.len() + self.old.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_stays_and_the_rest_is_bounded() {
+        let mut hot = Hot::new(100);
+        let known = |n: u64| Known {
+            name: Name::new(&format!("e{n}")).unwrap(),
+            is_named: true,
+            newest: None,
+            visit: None,
+        };
+        let key = |n| (Fleet(1), Entity(n));
+        hot.insert(key(0), known(0));
+        for n in 1..1000 {
+            hot.insert(key(n), known(n));
+            assert_eq!(hot.get(key(0)).unwrap().name.as_str(), "e0");
+            assert!(hot.len() <= 100, "{}", hot.len());
+        }
+        assert!(hot.get(key(1)).is_none() && hot.get(key(998)).is_some());
+        assert!(hot.get((Fleet(2), Entity(0))).is_none());
+        hot.forget(key(0));
+        hot.forget(key(998));
+        assert!(hot.get(key(0)).is_none() && hot.get(key(998)).is_none());
+    }
+}

@@ -1,0 +1,19 @@
+//! Taking reports.
+//!
+//! ```text
+//!   submit ─> by entity ─> queue of a shard, bounded ─> its thread: newest state of each entity ─> one batch ─> Store::write
+//!                                                                                                     visible ──┤
+//!                                                                                                     durable ──┴─> Ticket
+//! ```
+//!
+//! A shard owns its entities: nobody else writes their rows, so what it knows of them is so. A report that is newer than its
+//! entity's newest moves the entity; another one is history only. So neither order nor repetition of reports matters.
+
+mod admit;
+mod apply;
+mod hot;
+mod shard;
+mod shards;
+
+pub use admit::{Ack, Answer, Outcome, Ticket};
+pub use shards::{Options, Shards};

@@ -1,0 +1,106 @@
+//! A shard's thread: rounds of reports, each one batch.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use base::Result;
+use base::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::admit::{Ack, Part};
+use super::apply::Round;
+use super::hot::Hot;
+use crate::store::{Store, Told};
+
+/// So many reports are one batch, and a part more.
+pub(super) const ROUND_MAX: usize = 256;
+/// The most reports of a part.
+pub(super) const PART_MAX: usize = 256;
+
+/// See the module.
+pub(super) struct Shard {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) hot: Hot,
+    pub(super) with_visits: bool,
+}
+
+impl Shard {
+    /// Does what comes, until nobody sends any more.
+    pub(super) fn run(mut self, queue: &Receiver<Part>) {
+        while let Ok(first) = queue.recv() {
+            let mut count = first.reports.len();
+            let mut parts = vec![first];
+            while count < ROUND_MAX
+                && let Ok(part) = queue.try_recv()
+            {
+                count += part.reports.len();
+                parts.push(part);
+            }
+            self.round(parts);
+        }
+    }
+
+    fn round(&mut self, mut parts: Vec<Part>) {
+        let mut round = Round::new(&*self.store, &mut self.hot, self.with_visits);
+        for part in &mut parts {
+            for (nth, report) in std::mem::take(&mut part.reports) {
+                let outcome = round.add(part.fleet, &report);
+                part.set(nth, outcome);
+            }
+        }
+        let is_empty = round.is_empty();
+        let (batch, touched) = round.finish();
+        let (durable, visible): (Vec<_>, Vec<_>) =
+            parts.into_iter().partition(|part| part.ack == Ack::Durable);
+        let durable = Waiting::new(durable);
+        if is_empty {
+            // What was there already may not be durable yet.
+            if let Some(told) = durable.told() {
+                self.store.when_durable(told);
+            }
+            return settle(visible, &Ok(0));
+        }
+        match batch.write(durable.told()) {
+            Ok(number) => settle(visible, &Ok(number)),
+            Err(e) => {
+                touched.into_iter().for_each(|at| self.hot.forget(at));
+                durable.settle(&Err(e.duplicate()));
+                settle(visible, &Err(e));
+            }
+        }
+    }
+}
+
+/// Parts that wait for the device. They are answered by what the store calls, or by who learns that it will not.
+struct Waiting(Arc<Mutex<Vec<Part>>>);
+
+impl Waiting {
+    fn new(parts: Vec<Part>) -> Self {
+        Self(Arc::new(Mutex::new(parts)))
+    }
+
+    /// For the store. `None`: nobody waits.
+    fn told(&self) -> Option<Told> {
+        let is_empty = self.lock().is_empty();
+        let parts = Self(Arc::clone(&self.0));
+        (!is_empty).then(|| Box::new(move |result| parts.settle(&result)) as Told)
+    }
+
+    fn settle(&self, result: &Result<u64>) {
+        let parts = std::mem::take(&mut *self.lock());
+        settle(parts, result);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Part>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Answers parts, whose write has this number, or failed.
+fn settle(parts: Vec<Part>, result: &Result<u64>) {
+    for mut part in parts {
+        match result {
+            Ok(number) => part.is_written(*number),
+            Err(e) => part.fail(e),
+        }
+    }
+}

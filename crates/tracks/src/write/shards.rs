@@ -1,0 +1,197 @@
+//! The shards, and what gives them their parts.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+
+use base::sync::thread::JoinHandle;
+use base::threads::Threads;
+use base::{Error, ErrorKind, Result};
+
+use super::admit::{Ack, Call, Part, Places, Taken, Ticket};
+use super::hot::Hot;
+use super::shard::{PART_MAX, ROUND_MAX, Shard};
+use crate::model::key::Fleet;
+use crate::model::report::{Ahead, Dated, Report};
+use crate::model::time::Time;
+use crate::store::Store;
+
+/// How reports are taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Threads that take reports, 1 to 256.
+    pub shards: usize,
+    /// Entities whose newest points are kept in memory, about 150 bytes each; others are read when they report.
+    pub entities_in_memory: usize,
+    /// Reports that may wait or be on their way to the device, of all shards; what comes then is refused as `Busy`.
+    pub reports_in_flight: usize,
+    /// Whether visits are written, which searches of an area in the past need.
+    pub visits: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            shards: 2,
+            entities_in_memory: 1_000_000,
+            reports_in_flight: 65_536,
+            visits: true,
+        }
+    }
+}
+
+impl Options {
+    /// Errors: `InvalidArgument` names the option that is out of its range.
+    pub fn check(&self) -> Result<()> {
+        let wrong = if !(1..=256).contains(&self.shards) {
+            format!("shards is {}, and not within 1 and 256", self.shards)
+        } else if self.reports_in_flight < self.shards {
+            format!(
+                "reports_in_flight is {}, and less than shards, {}",
+                self.reports_in_flight, self.shards
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Error::invalid_argument(wrong))
+    }
+}
+
+struct Queue {
+    parts: Sender<Part>,
+    places: Arc<Places>,
+}
+
+/// All shards. Dropping it waits until what they have taken is written.
+pub struct Shards {
+    queues: Vec<Queue>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl fmt::Debug for Shards {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Shards({}, {} on their way)",
+            self.queues.len(),
+            self.in_flight()
+        )
+    }
+}
+
+impl Shards {
+    /// Starts their threads. Errors: `InvalidArgument` names an option; there can be no more threads.
+    pub fn start(store: &Arc<dyn Store>, options: &Options, threads: &dyn Threads) -> Result<Self> {
+        options.check()?;
+        let mut all = Self {
+            queues: Vec::new(),
+            threads: Vec::new(),
+        };
+        for nth in 0..options.shards {
+            let shard = Shard {
+                store: Arc::clone(store),
+                // What a round has used must be known until its end.
+                hot: Hot::new((options.entities_in_memory / options.shards).max(4 * ROUND_MAX)),
+                with_visits: options.visits,
+            };
+            let (parts, queue) = channel();
+            let thread = threads
+                .start(&format!("shard-{nth}"), Box::new(move || shard.run(&queue)))
+                .map_err(|e| Error::io("cannot start a shard's thread", "", e))?;
+            all.threads.push(thread);
+            let places = Places::new(options.reports_in_flight / options.shards);
+            all.queues.push(Queue { parts, places });
+        }
+        Ok(all)
+    }
+
+    /// Takes reports of a fleet that have arrived at `arrival`. What is wrong with one of them is said in its place of the answer.
+    ///
+    /// Errors: `Busy`, where too many are on their way: none was taken.
+    pub fn submit(
+        &self,
+        fleet: Fleet,
+        reports: Vec<Report>,
+        ack: Ack,
+        (arrival, ahead): (Time, Ahead),
+    ) -> Result<Ticket> {
+        let mut outcomes = Vec::with_capacity(reports.len());
+        let mut parts: BTreeMap<usize, Vec<Vec<(usize, Dated)>>> = BTreeMap::new();
+        for (nth, report) in reports.into_iter().enumerate() {
+            let dated = report.dated(arrival, ahead).and_then(|dated| {
+                dated.point.check()?;
+                Ok(dated)
+            });
+            let dated = match dated {
+                Ok(dated) => dated,
+                Err(e) => {
+                    outcomes.push(Some(Err(e)));
+                    continue;
+                }
+            };
+            outcomes.push(None);
+            let shard = (dated.entity.number(0).0 as u8) as usize % self.queues.len();
+            let of_shard = parts.entry(shard).or_default();
+            match of_shard.last_mut() {
+                Some(last) if last.len() < PART_MAX => last.push((nth, dated)),
+                _ => of_shard.push(vec![(nth, dated)]),
+            }
+        }
+        self.send(fleet, parts, ack, outcomes)
+    }
+
+    fn send(
+        &self,
+        fleet: Fleet,
+        parts: BTreeMap<usize, Vec<Vec<(usize, Dated)>>>,
+        ack: Ack,
+        outcomes: Vec<Option<Result<super::Outcome>>>,
+    ) -> Result<Ticket> {
+        let mut admitted: Vec<(&Queue, Vec<(usize, Dated)>, Taken)> = Vec::new();
+        for (shard, parts) in parts {
+            let queue = self.queues.get(shard).ok_or_else(stopped)?;
+            // All at once, so that a call is taken whole or not at all.
+            let count = parts.iter().map(Vec::len).sum();
+            let mut taken = queue.places.take(count).ok_or_else(|| self.busy())?;
+            for part in parts {
+                let of_part = taken.split(part.len());
+                admitted.push((queue, part, of_part));
+            }
+        }
+        let (call, ticket) = Call::new(outcomes, admitted.len());
+        for (queue, reports, taken) in admitted {
+            let part = Part::new((fleet, reports), ack, &call, taken);
+            // Where the shard is gone, the part says so when it is dropped.
+            drop(queue.parts.send(part));
+        }
+        Ok(ticket)
+    }
+
+    /// Reports that wait, or are on their way to the device.
+    pub fn in_flight(&self) -> usize {
+        self.queues.iter().map(|queue| queue.places.taken()).sum()
+    }
+
+    fn busy(&self) -> Error {
+        Error::new(
+            ErrorKind::Busy,
+            format!("{} reports are on their way already", self.in_flight()),
+        )
+        .hint("send them again later; reports_in_flight says how many may be")
+    }
+}
+
+impl Drop for Shards {
+    fn drop(&mut self) {
+        self.queues.clear();
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has dropped its parts, which told their callers.
+            drop(thread.join());
+        }
+    }
+}
+
+fn stopped() -> Error {
+    Error::broken("a shard that was not started")
+}
