@@ -1,9 +1,19 @@
 //! Where everything is, and was: objects report positions; who is in an area, who is nearest, where one has been.
 //!
-//! Being built. So far: [`geo`], the geometry; [`model`], what is stored; [`store`], what keeps it; [`write`], taking reports.
+//! ```text
+//!   geo      cells, covers, shapes, distances: pure
+//!   model    what is stored, byte for byte
+//!   store    what keeps it: the engine, or another one in benchmarks
+//!   write    taking reports            read     answering questions
+//!   service  all of it together        check    whether the rows agree with each other
+//! ```
 #![deny(clippy::indexing_slicing)]
 
+pub mod check;
+pub mod fleets;
 pub mod geo;
 pub mod model;
+pub mod read;
+pub mod service;
 pub mod store;
 pub mod write;

@@ -108,6 +108,14 @@ impl Cell {
         }
     }
 
+    /// The cell of 40 cuts with this number, of which the lowest 40 bits count.
+    pub fn of_number(number: u64) -> Self {
+        Self {
+            bits: number & ((1 << DEPTH_MAX) - 1),
+            depth: DEPTH_MAX,
+        }
+    }
+
     /// The number of a cell of 40 cuts, big-endian, so that bytes have the order of numbers.
     pub fn to_bytes(number: u64) -> [u8; BYTES] {
         let [_, _, _, rest @ ..] = number.to_be_bytes();

@@ -31,7 +31,7 @@ pub struct Range {
 /// assert!(ranges.len() <= 16 && ranges.iter().any(|r| r.is_inside));
 /// # Ok::<(), base::Error>(())
 /// ```
-pub fn cover(shape: &impl Shape, max: usize) -> Vec<Range> {
+pub fn cover(shape: &(impl Shape + ?Sized), max: usize) -> Vec<Range> {
     let mut pieces = Pieces::default();
     pieces.add(shape, Cell::EARTH);
     while pieces.len() < max.max(2)
@@ -63,7 +63,7 @@ impl Pieces {
         self.done.len() + self.open.len()
     }
 
-    fn add(&mut self, shape: &impl Shape, cell: Cell) {
+    fn add(&mut self, shape: &(impl Shape + ?Sized), cell: Cell) {
         match shape.relation(&cell.span()) {
             Relation::Outside => {}
             Relation::Inside => self.done.push(range(cell, true)),

@@ -120,7 +120,7 @@ pub struct Circle {
 }
 
 /// What rounding may make of a distance, metres: most at the other side of the Earth.
-const ROUNDING: f64 = 0.5;
+pub(crate) const ROUNDING: f64 = 0.5;
 
 impl Circle {
     /// One of a radius in metres. Errors: `InvalidArgument`, where that is below 0, no number, or more than half of the

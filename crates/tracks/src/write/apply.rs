@@ -14,7 +14,7 @@ use crate::model::time::Time;
 use crate::store::{Batch, Family, Store, damaged};
 
 /// So many names may have the same hash before one is refused.
-const TURNS: u64 = 8;
+pub(crate) const TURNS: u64 = 8;
 
 /// What is put in a batch, and what is known behind it.
 pub(super) struct Round<'a> {

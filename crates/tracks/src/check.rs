@@ -1,0 +1,295 @@
+//! Whether a store's rows agree with each other.
+//!
+//! Each entity has one row in the index, in its newest point's cell; `latest` has that point; each point has its visit, and an
+//! entity with a name.
+
+use std::fmt;
+
+use base::Result;
+
+use crate::geo::cell::Cell;
+use crate::model::key::{CellKey, Entity, EntityKey, Fleet, PointKey, VisitKey};
+use crate::model::newest::{Here, Newest};
+use crate::model::point::Point;
+use crate::model::time::{Bucket, Time};
+use crate::store::{Family, Rows, Store, View};
+
+/// So many problems are kept; the others are counted.
+const KEPT_MAX: usize = 100;
+
+/// A row that does not agree with others, or cannot be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The family of the row.
+    pub family: Family,
+    /// Its key.
+    pub key: Vec<u8>,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, key ", self.family.name())?;
+        self.key
+            .iter()
+            .try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        write!(f, ": {}", self.what)
+    }
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Findings {
+    /// Points.
+    pub points: u64,
+    /// Entities that have any.
+    pub entities: u64,
+    /// Visits.
+    pub visits: u64,
+    /// What is wrong; the first hundred.
+    pub problems: Vec<Problem>,
+    /// How much is wrong in all.
+    pub count: u64,
+}
+
+impl Findings {
+    fn add(&mut self, family: Family, key: &[u8], what: impl fmt::Display) {
+        self.count += 1;
+        if self.problems.len() < KEPT_MAX {
+            self.problems.push(Problem {
+                family,
+                key: key.to_vec(),
+                what: what.to_string(),
+            });
+        }
+    }
+}
+
+/// How a check is done.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Whether each point must have its visit.
+    pub visits: bool,
+}
+
+/// Checks all rows of one state. `told` is called now and then with the rows that were read. Errors: the store's.
+pub fn check(store: &dyn Store, options: Options, told: &mut dyn FnMut(u64)) -> Result<Findings> {
+    let view = store.view();
+    let mut check = Check {
+        view: &*view,
+        options,
+        told,
+        rows: 0,
+        out: Findings::default(),
+    };
+    check.points()?;
+    let newest = check.latest()?;
+    let index = check.index()?;
+    check.visits()?;
+    let mut out = check.out;
+    if newest != index && out.count == 0 {
+        let what = format!("it has {index} rows, and latest has {newest}");
+        out.add(Family::Geohash, &[], what);
+    }
+    Ok(out)
+}
+
+struct Check<'a> {
+    view: &'a dyn View,
+    options: Options,
+    told: &'a mut dyn FnMut(u64),
+    rows: u64,
+    out: Findings,
+}
+
+/// The points of an entity, as they go by.
+struct Going {
+    at: (Fleet, Entity),
+    last: Time,
+    value: Vec<u8>,
+    visit: Option<(Bucket, Cell)>,
+}
+
+impl<'a> Check<'a> {
+    fn all(&self, family: Family) -> Result<Box<dyn Rows + 'a>> {
+        let mut rows = self.view.rows(family, &[], None)?;
+        rows.seek(&[]);
+        Ok(rows)
+    }
+
+    fn tick(&mut self) {
+        self.rows += 1;
+        if self.rows.is_multiple_of(65_536) {
+            (self.told)(self.rows);
+        }
+    }
+
+    fn points(&mut self) -> Result<()> {
+        let mut rows = self.all(Family::Default)?;
+        let mut going: Option<Going> = None;
+        while let Some((key, value)) = rows.row() {
+            self.out.points += 1;
+            match (PointKey::of_bytes(key), Point::decode(value)) {
+                (Ok(at), Ok(point)) => self.point(&mut going, at, &point, value)?,
+                (Err(e), _) | (_, Err(e)) => self.out.add(Family::Default, key, e),
+            }
+            rows.next();
+            self.tick();
+        }
+        rows.status()?;
+        going.map_or(Ok(()), |going| self.end(&going))
+    }
+
+    fn point(
+        &mut self,
+        going: &mut Option<Going>,
+        key: PointKey,
+        point: &Point,
+        value: &[u8],
+    ) -> Result<()> {
+        let at = (key.fleet, key.entity);
+        if going.as_ref().is_none_or(|going| going.at != at) {
+            let new = Going {
+                at,
+                last: key.time,
+                value: Vec::new(),
+                visit: None,
+            };
+            if let Some(done) = going.replace(new) {
+                self.end(&done)?;
+            }
+        }
+        let Some(going) = going else {
+            return Ok(());
+        };
+        going.last = key.time;
+        value.clone_into(&mut going.value);
+        let cell = Cell::of(point.position).at_depth(VisitKey::DEPTH);
+        let visit = (key.time.bucket(), cell);
+        if self.options.visits && going.visit != Some(visit) {
+            going.visit = Some(visit);
+            let visit = VisitKey {
+                fleet: key.fleet,
+                bucket: visit.0,
+                cell,
+                entity: key.entity,
+            };
+            if self.view.get(Family::Visits, &visit.to_bytes())?.is_none() {
+                self.out
+                    .add(Family::Default, &key.to_bytes(), "its visit is missing");
+            }
+        }
+        Ok(())
+    }
+
+    /// An entity's last point was seen.
+    fn end(&mut self, going: &Going) -> Result<()> {
+        let (fleet, entity) = going.at;
+        self.out.entities += 1;
+        let key = EntityKey { fleet, entity }.to_bytes();
+        let name = self.view.get(Family::Entities, &key)?;
+        if name.is_none_or(|name| name.is_empty()) {
+            self.out
+                .add(Family::Entities, &key, "an entity with points has no name");
+        }
+        let Some(bytes) = self.view.get(Family::Latest, &key)? else {
+            self.out
+                .add(Family::Latest, &key, "the newest point is missing");
+            return Ok(());
+        };
+        if bytes.get(13..) != Some(&going.value) {
+            self.out
+                .add(Family::Latest, &key, "it is not the newest point's");
+        }
+        Ok(())
+    }
+
+    fn latest(&mut self) -> Result<u64> {
+        let mut rows = self.all(Family::Latest)?;
+        let mut count = 0;
+        while let Some((key, value)) = rows.row() {
+            count += 1;
+            match (EntityKey::of_bytes(key), Newest::decode(value)) {
+                (Ok(at), Ok(newest)) => self.newest(at, &newest)?,
+                (Err(e), _) | (_, Err(e)) => self.out.add(Family::Latest, key, e),
+            }
+            rows.next();
+            self.tick();
+        }
+        rows.status()?;
+        Ok(count)
+    }
+
+    fn newest(&mut self, at: EntityKey, newest: &Newest) -> Result<()> {
+        let EntityKey { fleet, entity } = at;
+        let key = at.to_bytes();
+        if newest.cell != Cell::of(newest.point.position) {
+            self.out
+                .add(Family::Latest, &key, "its cell is not its position's");
+        }
+        let point = PointKey {
+            fleet,
+            entity,
+            time: newest.time,
+        };
+        if self.view.get(Family::Default, &point.to_bytes())?.is_none() {
+            self.out
+                .add(Family::Latest, &key, "the point is not in default");
+        }
+        let row = CellKey {
+            fleet,
+            cell: newest.cell,
+            entity,
+        };
+        let name = self.view.get(Family::Entities, &key)?.unwrap_or_default();
+        let here = str::from_utf8(&name).map(|name| Here::of(name, newest.time, &newest.point));
+        let here = here.map(|here| here.encode()).unwrap_or_default();
+        if self.view.get(Family::Geohash, &row.to_bytes())? != Some(here) {
+            self.out.add(
+                Family::Geohash,
+                &row.to_bytes(),
+                "it is not as latest has it",
+            );
+        }
+        Ok(())
+    }
+
+    fn index(&mut self) -> Result<u64> {
+        let mut rows = self.all(Family::Geohash)?;
+        let mut count = 0;
+        while let Some((key, value)) = rows.row() {
+            count += 1;
+            match (CellKey::of_bytes(key), Here::decode(value)) {
+                (Ok(at), Ok(_)) => {
+                    let CellKey { fleet, entity, .. } = at;
+                    let newest = EntityKey { fleet, entity }.to_bytes();
+                    let bytes = self.view.get(Family::Latest, &newest)?;
+                    let cell = bytes.and_then(|bytes| Newest::decode(&bytes).ok());
+                    if cell.map(|newest| newest.cell) != Some(at.cell) {
+                        let what = "the entity is in another cell";
+                        self.out.add(Family::Geohash, key, what);
+                    }
+                }
+                (Err(e), _) | (_, Err(e)) => self.out.add(Family::Geohash, key, e),
+            }
+            rows.next();
+            self.tick();
+        }
+        rows.status()?;
+        Ok(count)
+    }
+
+    fn visits(&mut self) -> Result<()> {
+        let mut rows = self.all(Family::Visits)?;
+        while let Some((key, _)) = rows.row() {
+            self.out.visits += 1;
+            if let Err(e) = VisitKey::of_bytes(key) {
+                self.out.add(Family::Visits, key, e);
+            }
+            rows.next();
+            self.tick();
+        }
+        rows.status()
+    }
+}

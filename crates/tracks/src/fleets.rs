@@ -1,0 +1,277 @@
+//! Fleets: their names, numbers and settings.
+//!
+//! ```text
+//!   meta   "schema"          4 version, big-endian
+//!          "fleet/" name     4 number, big-endian   then JSON: the settings
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::sync::{Mutex, PoisonError, RwLock};
+use base::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::model::key::{Fleet, behind};
+use crate::model::name::Name;
+use crate::model::report::Ahead;
+use crate::store::{Batch, Family, Store, damaged};
+
+/// The version of the rows that this code writes, and the newest that it reads.
+const SCHEMA: u32 = 1;
+const SCHEMA_KEY: &[u8] = b"schema";
+const FLEET_KEY: &[u8] = b"fleet/";
+/// A bit of [`Here::tags`](crate::model::newest::Here::tags) for each.
+pub const TAGS_MAX: usize = 32;
+
+/// What a fleet wants.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Reports from too far ahead have the time of their arrival, and are not refused.
+    pub clamp_times: bool,
+    /// The tags that its reports may have, 32 at most; the first is the lowest bit. None is ever taken out.
+    pub tags: Vec<String>,
+}
+
+impl Settings {
+    /// What becomes of reports from too far ahead.
+    pub fn ahead(&self) -> Ahead {
+        if self.clamp_times {
+            Ahead::Clamp
+        } else {
+            Ahead::Refuse
+        }
+    }
+
+    /// The bits of some tags. Errors: `NotFound` names the one that the fleet does not have.
+    pub fn bits(&self, tags: &[impl AsRef<str>]) -> Result<u32> {
+        tags.iter().try_fold(0, |bits, tag| {
+            let tag = tag.as_ref();
+            let nth = self.tags.iter().position(|known| known == tag);
+            let nth =
+                nth.ok_or_else(|| Error::not_found(format!("the fleet has no tag {tag:?}")))?;
+            Ok(bits | 1 << nth)
+        })
+    }
+
+    /// The tags of some bits.
+    pub fn names(&self, bits: u32) -> Vec<&str> {
+        let has = |nth: &usize| bits >> nth & 1 == 1;
+        let known = self.tags.iter().enumerate().take(TAGS_MAX);
+        known
+            .filter(|(nth, _)| has(nth))
+            .map(|(_, tag)| tag.as_str())
+            .collect()
+    }
+}
+
+/// A fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// What its keys begin with.
+    pub fleet: Fleet,
+    /// Its name.
+    pub name: Name,
+    /// What it wants.
+    pub settings: Settings,
+}
+
+/// All fleets of a store. Reads are from memory.
+#[derive(Debug)]
+pub struct Fleets {
+    all: RwLock<BTreeMap<Name, Arc<Info>>>,
+    /// Held by who changes one.
+    changes: Mutex<()>,
+}
+
+impl Fleets {
+    /// Reads them; a store without any version is new, and gets one.
+    ///
+    /// Errors: `NotSupported`, where a newer release wrote the store; Corruption; the store's.
+    pub fn open(store: &dyn Store) -> Result<Self> {
+        match store.get(Family::Meta, SCHEMA_KEY)? {
+            None => {
+                let mut batch = Batch::new(store);
+                batch.put(Family::Meta, SCHEMA_KEY, &SCHEMA.to_be_bytes())?;
+                batch.write(None)?;
+            }
+            Some(bytes) => {
+                let found = bytes
+                    .try_into()
+                    .map(u32::from_be_bytes)
+                    .map_err(|_| Error::corruption("meta: a version of the rows that is none"))?;
+                if found != SCHEMA {
+                    return Err(Error::not_supported(format!(
+                        "rows of version {found}: this release knows {SCHEMA}"
+                    ))
+                    .hint("a newer release wrote it: start that one"));
+                }
+            }
+        }
+        let mut all = BTreeMap::new();
+        let view = store.view();
+        let end = behind(FLEET_KEY);
+        let mut rows = view.rows(Family::Meta, FLEET_KEY, end.as_deref())?;
+        rows.seek(FLEET_KEY);
+        while let Some((key, value)) = rows.row() {
+            let info = decode(key, value).map_err(|e| damaged(Family::Meta, key, &e))?;
+            all.insert(info.name.clone(), Arc::new(info));
+            rows.next();
+        }
+        rows.status()?;
+        Ok(Self {
+            all: RwLock::new(all),
+            changes: Mutex::new(()),
+        })
+    }
+
+    /// A fleet. `None`: there is none of this name.
+    pub fn get(&self, name: &Name) -> Option<Arc<Info>> {
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        all.get(name).cloned()
+    }
+
+    /// All, in the order of their names.
+    pub fn all(&self) -> Vec<Arc<Info>> {
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        all.values().cloned().collect()
+    }
+
+    /// A fleet, which is made where there is none.
+    pub fn get_or_make(&self, store: &dyn Store, name: &Name) -> Result<Arc<Info>> {
+        match self.get(name) {
+            Some(info) => Ok(info),
+            None => self.change(store, name, |_| Ok(())),
+        }
+    }
+
+    /// Gives a fleet some tags that it may not have had, and returns it. Errors: it would have more than 32; the store's.
+    pub fn with_tags(&self, store: &dyn Store, name: &Name, tags: &[String]) -> Result<Arc<Info>> {
+        self.change(store, name, |settings| {
+            for tag in tags {
+                if !settings.tags.contains(tag) {
+                    settings.tags.push(tag.clone());
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Changes a fleet's settings, or makes it. Others see it once it is written; it is durable before whatever is written
+    /// later is.
+    ///
+    /// Errors: what `change` says; `InvalidArgument`, where there would be too many tags, or a tag is no longer there; the
+    /// store's. Nothing is changed then.
+    pub fn change(
+        &self,
+        store: &dyn Store,
+        name: &Name,
+        change: impl FnOnce(&mut Settings) -> Result<()>,
+    ) -> Result<Arc<Info>> {
+        let _one = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = self.get(name);
+        let mut settings = old
+            .as_ref()
+            .map_or_else(Settings::default, |i| i.settings.clone());
+        change(&mut settings)?;
+        let kept = old.as_ref().map_or(&[][..], |info| &info.settings.tags);
+        if !settings.tags.starts_with(kept) {
+            return Err(Error::invalid_argument(format!(
+                "the tags of fleet {name} would change their meaning: it has {kept:?}"
+            ))
+            .hint("new tags come behind those that are there"));
+        }
+        if settings.tags.len() > TAGS_MAX {
+            return Err(Error::invalid_argument(format!(
+                "fleet {name} would have {} tags, and has {TAGS_MAX} at most",
+                settings.tags.len()
+            )));
+        }
+        let next = self.all().iter().map(|i| i.fleet.0).max().unwrap_or(0) + 1;
+        let info = Info {
+            fleet: old.map_or(Fleet(next), |info| info.fleet),
+            name: name.clone(),
+            settings,
+        };
+        let (key, value) = encode(&info)?;
+        let mut batch = Batch::new(store);
+        batch.put(Family::Meta, &key, &value)?;
+        batch.write(None)?;
+        let info = Arc::new(info);
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        all.insert(name.clone(), Arc::clone(&info));
+        Ok(info)
+    }
+}
+
+fn encode(info: &Info) -> Result<(Vec<u8>, Vec<u8>)> {
+    let key = [FLEET_KEY, info.name.as_str().as_bytes()].concat();
+    let mut value = info.fleet.prefix().to_vec();
+    let json = serde_json::to_vec(&info.settings).map_err(|e| Error::broken(e.to_string()))?;
+    value.extend(json);
+    Ok((key, value))
+}
+
+fn decode(key: &[u8], value: &[u8]) -> Result<Info> {
+    let parts = key.strip_prefix(FLEET_KEY).zip(value.split_first_chunk());
+    let (name, (number, json)) = parts.ok_or_else(|| Error::corruption("it is too short"))?;
+    let name = str::from_utf8(name).map_err(|e| Error::corruption(e.to_string()))?;
+    Ok(Info {
+        fleet: Fleet(u32::from_be_bytes(*number)),
+        name: Name::new(name)?,
+        settings: serde_json::from_slice(json).map_err(|e| Error::corruption(e.to_string()))?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Engine;
+
+    #[test]
+    fn fleets_are_there_again_and_keep_their_tags() {
+        let dir = tempfile::tempdir().unwrap();
+        let [a, b] = ["a", "b/c"].map(|name| Name::new(name).unwrap());
+        let tag = |text: &str| vec![text.to_owned()];
+        {
+            let store = Engine::open(dir.path()).unwrap();
+            let fleets = Fleets::open(&store).unwrap();
+            assert!(fleets.get(&a).is_none());
+            let made = fleets.get_or_make(&store, &a).unwrap();
+            assert_eq!(made.fleet, Fleet(1));
+            assert_eq!(fleets.get_or_make(&store, &a).unwrap(), made);
+            fleets.with_tags(&store, &b, &tag("taxi")).unwrap();
+            let both = fleets.with_tags(&store, &b, &tag("free")).unwrap();
+            assert_eq!(both.settings.bits(&["free"]).unwrap(), 2);
+            assert_eq!(both.settings.names(3), ["taxi", "free"]);
+            let e = both.settings.bits(&["bus"]).unwrap_err().to_string();
+            assert!(e.contains("\"bus\""), "{e}");
+            let all: Vec<String> = (0..31).map(|n| n.to_string()).collect();
+            let e = fleets.with_tags(&store, &b, &all).unwrap_err().to_string();
+            assert!(e.contains("33 tags"), "{e}");
+            let clear = |settings: &mut Settings| {
+                settings.tags.clear();
+                Ok(())
+            };
+            let e = fleets.change(&store, &b, clear).unwrap_err().to_string();
+            assert!(e.contains("change their meaning"), "{e}");
+        }
+        let store = Engine::open(dir.path()).unwrap();
+        let fleets = Fleets::open(&store).unwrap();
+        let names: Vec<String> = fleets.all().iter().map(|i| i.name.to_string()).collect();
+        assert_eq!(names, ["a", "b/c"]);
+        assert_eq!(fleets.get(&b).unwrap().fleet, Fleet(2));
+        assert_eq!(fleets.get(&b).unwrap().settings.tags, ["taxi", "free"]);
+        let mut batch = Batch::new(&store);
+        batch
+            .put(Family::Meta, SCHEMA_KEY, &2_u32.to_be_bytes())
+            .unwrap();
+        batch.write(None).unwrap();
+        let e = Fleets::open(&store).unwrap_err().to_string();
+        assert!(
+            e.contains("version 2") && e.contains("start that one"),
+            "{e}"
+        );
+    }
+}

@@ -1,0 +1,26 @@
+//! Questions, each answered from one state of the store.
+//!
+//! | question | reads |
+//! |---|---|
+//! | who is in an area, who is nearest | `geohash`, in ranges of cells that cover the area |
+//! | who was in an area | `visits`, then the points of those |
+//! | where has one been | `default` |
+
+mod density;
+mod entity;
+mod nearby;
+mod past;
+mod patience;
+mod scan;
+mod summary;
+mod track;
+mod within;
+
+pub use density::{CELLS_MAX, Density, density};
+pub use entity::{Latest, find, latest, name_of};
+pub use nearby::{K_MAX, nearby};
+pub use past::{Visit, Visitors, visitors};
+pub use patience::Patience;
+pub use summary::{Stay, Summary, summary};
+pub use track::{Choice, Located, Track, points, track};
+pub use within::{Cursor, Filter, Hit, Page, within};

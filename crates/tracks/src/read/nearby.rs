@@ -1,0 +1,235 @@
+//! Who is nearest: best first over the tree of cells.
+//!
+//! The cell that is nearest by its nearest place is looked at next. One with few rows is read, one with more is cut in halves.
+//! It ends when that cell is farther than the last of enough hits. No radius is asked for, as nobody knows one.
+//!
+//! Around the place itself, cells are cut without being read first: a cell of the size that has few rows there is looked for
+//! before, by halves of the depth. Without that each step from the whole Earth down would read its rows for nothing.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use base::{Error, Result};
+
+use super::patience::Patience;
+use super::scan::{Found, Scan};
+use super::within::{Filter, Hit};
+use crate::geo::cell::{Cell, DEPTH_MAX};
+use crate::geo::cover::Range;
+use crate::geo::distance::{distance, farthest, nearest};
+use crate::geo::position::Position;
+use crate::geo::shape::ROUNDING;
+use crate::model::key::{Entity, Fleet};
+use crate::store::View;
+
+/// The most that may be asked for.
+pub const K_MAX: usize = 10_000;
+/// A cell with more rows is cut.
+const ROWS_MAX: usize = 64;
+
+/// A cell that was not looked at, the nearest first.
+struct Open {
+    distance: f64,
+    cell: Cell,
+}
+
+/// A hit, the farthest first; of equal ones that with the greatest number.
+struct Near(Hit);
+
+impl Near {
+    fn rank(&self) -> (f64, Entity) {
+        (self.0.distance.unwrap_or(f64::MAX), self.0.entity)
+    }
+}
+
+macro_rules! ordered {
+    ($name:ident, $cmp:expr) => {
+        impl Ord for $name {
+            fn cmp(&self, other: &Self) -> Ordering {
+                let cmp: fn(&Self, &Self) -> Ordering = $cmp;
+                cmp(self, other)
+            }
+        }
+        impl PartialOrd for $name {
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                Some(self.cmp(other))
+            }
+        }
+        impl PartialEq for $name {
+            fn eq(&self, other: &Self) -> bool {
+                self.cmp(other) == Ordering::Equal
+            }
+        }
+        impl Eq for $name {}
+    };
+}
+
+ordered!(Open, |a, b| {
+    let by_distance = b.distance.total_cmp(&a.distance);
+    by_distance.then_with(|| b.cell.cmp(&a.cell))
+});
+ordered!(Near, |a, b| {
+    let ((a, a_entity), (b, b_entity)) = (a.rank(), b.rank());
+    a.total_cmp(&b).then_with(|| a_entity.cmp(&b_entity))
+});
+
+struct Search<'a> {
+    scan: Scan<'a>,
+    from: Position,
+    filter: Filter,
+    k: usize,
+    best: BinaryHeap<Near>,
+    open: BinaryHeap<Open>,
+    /// Cells of fewer cuts that are this near are cut without being read.
+    cut: (u8, f64),
+}
+
+/// The `k` entities of a fleet that are nearest to a place, `within` so many metres, in the order of their distance; of
+/// equally far ones those with the least numbers.
+///
+/// Errors: `InvalidArgument`, where `k` is over [`K_MAX`]; the store's; `TimedOut`.
+pub fn nearby(
+    view: &dyn View,
+    fleet: Fleet,
+    (from, filter): (Position, Filter),
+    (k, within): (usize, f64),
+    patience: &Patience,
+) -> Result<Vec<Hit>> {
+    if k > K_MAX {
+        return Err(Error::invalid_argument(format!(
+            "k is {k}, and {K_MAX} at most"
+        )));
+    }
+    let mut search = Search {
+        scan: Scan::new(view, fleet, patience)?,
+        from,
+        filter,
+        k,
+        best: BinaryHeap::new(),
+        open: BinaryHeap::new(),
+        cut: (0, 0.0),
+    };
+    search.cut = search.around()?;
+    search.push(Cell::EARTH);
+    while let Some(Open { distance, cell }) = search.open.pop() {
+        let is_enough = k == 0
+            || distance > within + ROUNDING
+            || (search.best.len() == k
+                && search
+                    .best
+                    .peek()
+                    .is_some_and(|far| far.rank().0 + ROUNDING < distance));
+        if is_enough {
+            break;
+        }
+        search.look_at(cell, distance)?;
+    }
+    let mut hits: Vec<Hit> = search
+        .best
+        .into_sorted_vec()
+        .into_iter()
+        .map(|n| n.0)
+        .collect();
+    hits.retain(|hit| hit.distance.is_some_and(|d| d <= within));
+    Ok(hits)
+}
+
+impl Search<'_> {
+    fn push(&mut self, cell: Cell) {
+        let distance = nearest(self.from, &cell.span());
+        self.open.push(Open { distance, cell });
+    }
+
+    /// How often to cut around the place, and how far around it.
+    fn around(&mut self) -> Result<(u8, f64)> {
+        let (mut few, mut many) = (DEPTH_MAX, 0);
+        let cell = Cell::of(self.from);
+        while few - many > 1 {
+            let depth = u8::midpoint(few, many);
+            if self.count(cell.at_depth(depth))? > ROWS_MAX {
+                many = depth;
+            } else {
+                few = depth;
+            }
+        }
+        let width = farthest(self.from, &cell.at_depth(few).span());
+        Ok((few, 2.0 * width))
+    }
+
+    /// The rows of a cell, up to one more than is few.
+    fn count(&mut self, cell: Cell) -> Result<usize> {
+        let mut count = 0;
+        let mut each = |_: Found<'_>| {
+            count += 1;
+            Ok(count > ROWS_MAX)
+        };
+        self.scan.cell(cell, &mut each)?;
+        Ok(count)
+    }
+
+    fn look_at(&mut self, cell: Cell, distance: f64) -> Result<()> {
+        let (depth, width) = self.cut;
+        if cell.depth() < depth && distance <= width {
+            self.cut(cell);
+            return Ok(());
+        }
+        let most = if cell.depth() == DEPTH_MAX {
+            usize::MAX
+        } else {
+            ROWS_MAX
+        };
+        let (from, filter) = (self.from, self.filter);
+        let mut rows = 0;
+        let mut found = Vec::new();
+        let mut each = |f: Found<'_>| {
+            rows += 1;
+            if filter.has(&f.here) {
+                let distance = self::distance(from, f.here.position);
+                found.push(Hit::new(f.entity, &f.here, Some(distance)));
+            }
+            Ok(rows > most)
+        };
+        if self.scan.cell(cell, &mut each)? {
+            self.cut(cell);
+        } else {
+            found.into_iter().for_each(|hit| self.add(hit));
+        }
+        Ok(())
+    }
+
+    fn cut(&mut self, cell: Cell) {
+        let halves = cell.halves();
+        halves
+            .into_iter()
+            .flatten()
+            .for_each(|half| self.push(half));
+    }
+
+    fn add(&mut self, hit: Hit) {
+        let near = Near(hit);
+        if self.best.len() < self.k {
+            self.best.push(near);
+        } else if let Some(mut farthest) = self.best.peek_mut()
+            && near < *farthest
+        {
+            *farthest = near;
+        }
+    }
+}
+
+impl Scan<'_> {
+    /// Gives `each` the rows of a cell, until it says that it is enough; whether it did.
+    fn cell(
+        &mut self,
+        cell: Cell,
+        each: &mut dyn FnMut(Found<'_>) -> Result<bool>,
+    ) -> Result<bool> {
+        let (first, last) = cell.range();
+        let range = Range {
+            first,
+            last,
+            is_inside: false,
+        };
+        self.ranges(&[range], None, each)
+    }
+}

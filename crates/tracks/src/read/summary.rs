@@ -1,0 +1,91 @@
+//! What an entity did in a time: how far it went, how long, and where it stayed.
+
+use std::ops::ControlFlow;
+
+use base::Result;
+
+use super::patience::Patience;
+use super::track::points;
+use crate::geo::distance::distance;
+use crate::geo::position::Position;
+use crate::model::key::{Entity, Fleet};
+use crate::model::time::{SECOND, Time};
+use crate::store::View;
+
+/// Within so many metres of where it came to rest, an entity stays.
+const STAY_RADIUS: f64 = 75.0;
+/// For so long it must be there, microseconds.
+const STAY_MIN: i64 = 300 * SECOND;
+
+/// Where an entity stayed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stay {
+    /// The first point there.
+    pub position: Position,
+    /// When it came.
+    pub from: Time,
+    /// When it was there last.
+    pub to: Time,
+}
+
+/// What an entity did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Summary {
+    /// Points.
+    pub points: u64,
+    /// The first and the last point's time.
+    pub times: Option<(Time, Time)>,
+    /// From point to point, metres; over gaps too.
+    pub metres: f64,
+    /// The highest speed that a point says, cm/s.
+    pub speed_max: Option<u16>,
+    /// Where it was within 75 m for five minutes at least, in the order of time.
+    pub stays: Vec<Stay>,
+}
+
+impl Summary {
+    /// Microseconds outside of stays.
+    pub fn moving(&self) -> i64 {
+        let (from, to) = self.times.unwrap_or((Time(0), Time(0)));
+        let stays: i64 = self.stays.iter().map(|stay| stay.to.0 - stay.from.0).sum();
+        to.0 - from.0 - stays
+    }
+}
+
+/// What an entity did in a time, `to` included. Errors: the store's; Corruption; `TimedOut`.
+pub fn summary(
+    view: &dyn View,
+    of: (Fleet, Entity),
+    times: (Time, Time),
+    patience: &Patience,
+) -> Result<Summary> {
+    let mut out = Summary::default();
+    let mut last: Option<Position> = None;
+    let mut rest: Option<Stay> = None;
+    points(view, of, times, patience, &mut |at| {
+        let (time, position) = (at.time, at.point.position);
+        out.points += 1;
+        out.times = Some((out.times.map_or(time, |t| t.0), time));
+        out.metres += last.map_or(0.0, |last| distance(last, position));
+        out.speed_max = out.speed_max.max(at.point.speed);
+        last = Some(position);
+        match &mut rest {
+            Some(stay) if distance(stay.position, position) <= STAY_RADIUS => stay.to = time,
+            _ => {
+                let new = Stay {
+                    position,
+                    from: time,
+                    to: time,
+                };
+                out.stays.extend(rest.replace(new).filter(is_long));
+            }
+        }
+        ControlFlow::Continue(())
+    })?;
+    out.stays.extend(rest.filter(is_long));
+    Ok(out)
+}
+
+fn is_long(stay: &Stay) -> bool {
+    stay.to.0 - stay.from.0 >= STAY_MIN
+}

@@ -1,0 +1,202 @@
+//! Where an entity has been.
+
+use std::ops::ControlFlow;
+
+use base::Result;
+
+use super::patience::Patience;
+use crate::geo::simplify::simplify;
+use crate::model::key::{Entity, Fleet, PointKey};
+use crate::model::point::Point;
+use crate::model::time::Time;
+use crate::store::{Family, View, damaged};
+
+/// Points are simplified so many at a time, so that a long track does not need memory for all of it.
+const AT_ONCE: usize = 10_000;
+
+/// Where an entity was, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Located {
+    /// When.
+    pub time: Time,
+    /// Where.
+    pub point: Point,
+}
+
+/// Which points of a track are wanted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Choice {
+    /// The first moment.
+    pub from: Time,
+    /// The last moment.
+    pub to: Time,
+    /// Points are left out where the track stays so close without them, metres. `None`: none is.
+    pub simplify: Option<f64>,
+    /// Of points in less than so many microseconds, the first. 0: all.
+    pub every: i64,
+    /// So many points at most.
+    pub max_points: usize,
+    /// The track is cut where nothing is known for longer, microseconds.
+    pub gap: i64,
+}
+
+impl Default for Choice {
+    fn default() -> Self {
+        Self {
+            from: Time::MIN,
+            to: Time::MAX,
+            simplify: None,
+            every: 0,
+            max_points: 10_000,
+            gap: i64::MAX,
+        }
+    }
+}
+
+/// A track.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Track {
+    /// Parts without gaps, in the order of time; none is empty.
+    pub parts: Vec<Vec<Located>>,
+    /// From when on there is more. `None`: there is not.
+    pub next: Option<Time>,
+}
+
+/// Gives `each` an entity's points of a time, `to` included, in their order, until it breaks off.
+///
+/// Errors: the store's; Corruption; `TimedOut`.
+pub fn points(
+    view: &dyn View,
+    (fleet, entity): (Fleet, Entity),
+    (from, to): (Time, Time),
+    patience: &Patience,
+    each: &mut dyn FnMut(Located) -> ControlFlow<()>,
+) -> Result<()> {
+    let key = |time| {
+        PointKey {
+            fleet,
+            entity,
+            time,
+        }
+        .to_bytes()
+    };
+    let mut end = key(to).to_vec();
+    end.push(0); // The first key behind.
+    let start = key(from);
+    let mut rows = view.rows(Family::Default, &start, Some(&end))?;
+    rows.seek(&start);
+    while let Some((key, value)) = rows.row() {
+        let PointKey { time, .. } = PointKey::of_bytes(key)?;
+        let point = Point::decode(value).map_err(|e| damaged(Family::Default, key, &e))?;
+        if each(Located { time, point }).is_break() {
+            return Ok(());
+        }
+        rows.next();
+        patience.row()?;
+    }
+    rows.status()
+}
+
+/// The points of a track that are wanted. Errors: the store's; Corruption; `TimedOut`.
+pub fn track(
+    view: &dyn View,
+    of: (Fleet, Entity),
+    choice: &Choice,
+    patience: &Patience,
+) -> Result<Track> {
+    let mut making = Making {
+        choice: *choice,
+        track: Track::default(),
+        part: Vec::new(),
+        pending: Vec::new(),
+        left: choice.max_points,
+        last: None,
+        chosen: None,
+    };
+    let times = (choice.from, choice.to);
+    points(view, of, times, patience, &mut |at| making.add(at))?;
+    making.end_part();
+    Ok(making.track)
+}
+
+struct Making {
+    choice: Choice,
+    track: Track,
+    /// What is chosen of the part that goes on.
+    part: Vec<Located>,
+    /// The points behind, which are not simplified yet.
+    pending: Vec<Located>,
+    /// So many more may be chosen.
+    left: usize,
+    /// The last point, and the last that was not too soon.
+    last: Option<Time>,
+    chosen: Option<Time>,
+}
+
+impl Making {
+    fn add(&mut self, at: Located) -> ControlFlow<()> {
+        let time = at.time;
+        let since = |other: Time| time.0.saturating_sub(other.0);
+        if self.last.is_some_and(|last| since(last) > self.choice.gap) {
+            self.end_part();
+            self.chosen = None;
+        }
+        self.last = Some(time);
+        if self
+            .chosen
+            .is_some_and(|chosen| since(chosen) < self.choice.every)
+        {
+            return ControlFlow::Continue(());
+        }
+        self.chosen = Some(time);
+        self.pending.push(at);
+        let most = self.choice.simplify.map_or(0, |_| AT_ONCE);
+        if self.pending.len() > most {
+            self.choose();
+        }
+        match self.track.next {
+            Some(_) => ControlFlow::Break(()),
+            None => ControlFlow::Continue(()),
+        }
+    }
+
+    /// Chooses of what is pending. The last point stays pending where the next piece is to begin with it.
+    fn choose(&mut self) {
+        let mut pending = std::mem::take(&mut self.pending);
+        if let Some(metres) = self.choice.simplify {
+            let positions: Vec<_> = pending.iter().map(|at| at.point.position).collect();
+            let mut keep = simplify(&positions, metres).into_iter().peekable();
+            let mut nth = 0;
+            pending.retain(|_| {
+                nth += 1;
+                keep.next_if_eq(&(nth - 1)).is_some()
+            });
+            self.pending.extend(pending.pop());
+        }
+        self.take(pending);
+    }
+
+    fn take(&mut self, points: Vec<Located>) {
+        for at in points {
+            if self.track.next.is_some() {
+                return;
+            }
+            if self.left == 0 {
+                self.track.next = Some(at.time);
+                return;
+            }
+            self.left -= 1;
+            self.part.push(at);
+        }
+    }
+
+    fn end_part(&mut self) {
+        self.choose();
+        let last = std::mem::take(&mut self.pending);
+        self.take(last);
+        let part = std::mem::take(&mut self.part);
+        if !part.is_empty() {
+            self.track.parts.push(part);
+        }
+    }
+}

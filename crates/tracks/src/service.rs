@@ -1,0 +1,150 @@
+//! The service: a store, its fleets, and shards that take reports.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::clock::{Clock, SystemClock};
+use base::threads::{SystemThreads, Threads};
+use base::{Error, Result};
+
+use crate::fleets::{Fleets, Info};
+use crate::model::name::Name;
+use crate::model::report::Report;
+use crate::model::time::Time;
+use crate::read::Patience;
+use crate::store::{Engine, Store, View};
+use crate::write::{self, Ack, Shards, Ticket};
+
+/// How the service works.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// How reports are taken.
+    pub write: write::Options,
+    /// Whether a report of a fleet that is not known is refused, and does not make it.
+    pub fixed_fleets: bool,
+}
+
+/// See the module. Dropping it waits until what it has taken is written.
+///
+/// ```
+/// use tracks::geo::{position::Position, shape::Circle};
+/// use tracks::model::{name::Name, point::Point, report::Report};
+/// use tracks::read::{Filter, within};
+/// use tracks::service::{Options, Tracks};
+/// use tracks::write::Ack;
+///
+/// # let dir = tempfile::tempdir().unwrap();
+/// let tracks = Tracks::open(dir.path(), &Options::default())?;
+/// let fleet = Name::new("taxis")?;
+/// let position = Position::of_degrees(59.3293, 18.0686)?;
+/// let report = Report { entity: Name::new("car1")?, time: None, point: Point::at(position) };
+/// let answer = tracks.report(&fleet, vec![report], Ack::Durable)?.wait()?;
+/// assert!(answer.outcomes[0].is_ok());
+///
+/// let view = tracks.view();
+/// let info = tracks.fleet(&fleet)?;
+/// let area = Circle::new(position, 100.0)?;
+/// let page = within(&*view, info.fleet, (&area, Filter::default()), (10, None), &tracks.patience())?;
+/// assert_eq!(page.hits[0].name, "car1");
+/// # Ok::<(), base::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Tracks {
+    // First, so that it is dropped first.
+    shards: Shards,
+    store: Arc<dyn Store>,
+    fleets: Fleets,
+    clock: Arc<dyn Clock>,
+    options: Options,
+}
+
+impl Tracks {
+    /// Opens the service's folder, or makes one.
+    ///
+    /// Errors: `Busy`, where another process has it open; `InvalidArgument` names an option; `NotSupported`, where a newer
+    /// release wrote it; the store's.
+    pub fn open(dir: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        options.write.check()?;
+        let store: Arc<dyn Store> = Arc::new(Engine::open(dir)?);
+        Self::over(store, options, SystemClock::shared(), &SystemThreads)
+    }
+
+    /// The same over a store, with a clock and threads. Errors: as before.
+    pub fn over(
+        store: Arc<dyn Store>,
+        options: &Options,
+        clock: Arc<dyn Clock>,
+        threads: &dyn Threads,
+    ) -> Result<Self> {
+        let fleets = Fleets::open(&*store)?;
+        let shards = Shards::start(&store, &options.write, threads)?;
+        Ok(Self {
+            shards,
+            store,
+            fleets,
+            clock,
+            options: options.clone(),
+        })
+    }
+
+    /// Takes reports of a fleet. Each stands for itself: what is wrong with one is said in its place of the answer, and the
+    /// others are taken.
+    ///
+    /// Errors: `Busy`, where too many are on their way: none was taken; `NotFound`, where fleets are fixed and this is none.
+    pub fn report(&self, fleet: &Name, reports: Vec<Report>, ack: Ack) -> Result<Ticket> {
+        let info = if self.options.fixed_fleets {
+            self.fleet(fleet)?
+        } else {
+            self.fleets.get_or_make(&*self.store, fleet)?
+        };
+        let arrival = Time(i64::try_from(self.clock.wall_micros()).unwrap_or(i64::MAX));
+        self.report_at(&info, reports, ack, arrival)
+    }
+
+    /// The same, of reports that have arrived at another time.
+    pub fn report_at(
+        &self,
+        fleet: &Info,
+        reports: Vec<Report>,
+        ack: Ack,
+        arrival: Time,
+    ) -> Result<Ticket> {
+        let ahead = fleet.settings.ahead();
+        self.shards
+            .submit(fleet.fleet, reports, ack, (arrival, ahead))
+    }
+
+    /// A fleet. Errors: `NotFound`, where there is none of this name.
+    pub fn fleet(&self, name: &Name) -> Result<Arc<Info>> {
+        self.fleets.get(name).ok_or_else(|| {
+            Error::not_found(format!("there is no fleet {name}"))
+                .hint("a fleet is made by its first report, unless fleets are fixed")
+        })
+    }
+
+    /// The fleets.
+    pub fn fleets(&self) -> &Fleets {
+        &self.fleets
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// The state as it is now, for what is in [`read`](crate::read).
+    pub fn view(&self) -> Box<dyn View + '_> {
+        self.store.view()
+    }
+
+    /// For a question that may take 30 seconds.
+    pub fn patience(&self) -> Patience {
+        Patience::new(Arc::clone(&self.clock), Duration::from_secs(30))
+    }
+
+    /// Reports that wait, or are on their way to the device.
+    pub fn in_flight(&self) -> usize {
+        self.shards.in_flight()
+    }
+}

@@ -1,0 +1,5 @@
+//! The tracking service from outside.
+
+mod queries;
+mod reports;
+mod world;
