@@ -16,7 +16,7 @@ use io::buffer::PAGE;
 use io::{AlignedBuf, LargeVec, MAPPED_MIN, MAPPINGS_ARE_USED};
 
 /// Bytes that are kept, at most, while nobody uses them.
-pub const FREE_BYTES_MAX: usize = 32 << 20;
+pub const FREE_BYTES_MAX: usize = 16 << 20;
 /// A payload of so many bytes travels in a frame of its own, so that the buffer that it is read to has nothing else.
 pub const OWN_BYTES_MIN: usize = 128 << 10;
 /// Sizes are rounded up to it, so that what is nearly alike is used for each other.

@@ -32,7 +32,7 @@ const LOG: &str = "log";
 /// Name of the data file.
 const DATA: &str = "data";
 /// Bytes of payloads of the log that stay in memory, for followers that are a little behind.
-const LOG_MEMORY_BYTES: u64 = 48 << 20;
+const LOG_MEMORY_BYTES: u64 = 32 << 20;
 /// Files of the log that are for checkpoints only.
 const RESERVED_FILES: u32 = 2;
 /// The fewest files of a log.
