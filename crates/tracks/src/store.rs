@@ -81,7 +81,7 @@ pub trait Store: Send + Sync {
 }
 
 /// One state of a store: what is written later is not in it.
-pub trait View: Send {
+pub trait View {
     /// The value of a key. Errors: the store's.
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>>;
 

@@ -30,11 +30,9 @@ impl Time {
         if (FIRST..END).contains(&self.0) {
             return Ok(self);
         }
-        let years = self
-            .0
-            .div_euclid(SECOND)
-            .div_euclid(31_556_952)
-            .saturating_add(1970);
+        // A day more, as years are not all as long, and the first day of one is not of the year before.
+        let days = self.0.div_euclid(86_400 * SECOND) + 1;
+        let years = 1970 + (days * 86_400).div_euclid(31_556_952);
         Err(Error::invalid_argument(format!(
             "a time of about the year {years} is not within 1900 and 9999"
         ))

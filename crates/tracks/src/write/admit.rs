@@ -3,7 +3,8 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
 
 use base::sync::atomic::{AtomicUsize, Ordering};
 use base::sync::{Mutex, PoisonError};
@@ -49,8 +50,18 @@ pub struct Ticket(oneshot::Receiver<Answer>);
 
 impl Ticket {
     /// Waits for it; not within an asynchronous runtime, where it is a future. Errors: the service was stopped meanwhile.
-    pub fn wait(self) -> Result<Answer> {
-        self.0.blocking_recv().map_err(|_| stopped())
+    pub fn wait(mut self) -> Result<Answer> {
+        // One system call to sleep and one to wake, where the channel's own way takes two each.
+        thread_local!(static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current()))));
+        WAKER.with(|waker| {
+            let mut cx = Context::from_waker(waker);
+            loop {
+                match Pin::new(&mut self).poll(&mut cx) {
+                    Poll::Ready(answer) => return answer,
+                    Poll::Pending => thread::park(),
+                }
+            }
+        })
     }
 }
 
@@ -61,6 +72,15 @@ impl Future for Ticket {
         Pin::new(&mut self.0)
             .poll(cx)
             .map(|answer| answer.map_err(|_| stopped()))
+    }
+}
+
+/// Wakes a thread that waits.
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }
 

@@ -1,6 +1,5 @@
 //! The shards, and what gives them their parts.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -22,7 +21,8 @@ use crate::store::Store;
 pub struct Options {
     /// Threads that take reports, 1 to 256.
     pub shards: usize,
-    /// Entities whose newest points are kept in memory, about 150 bytes each; others are read when they report.
+    /// Entities whose newest points are kept in memory, at least; twice as many at most, about 150 bytes each. Others are read
+    /// when they report.
     pub entities_in_memory: usize,
     /// Reports that may wait or be on their way to the device, of all shards; what comes then is refused as `Busy`.
     pub reports_in_flight: usize,
@@ -34,7 +34,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             shards: 2,
-            entities_in_memory: 1_000_000,
+            entities_in_memory: 1 << 20,
             reports_in_flight: 65_536,
             visits: true,
         }
@@ -56,6 +56,12 @@ impl Options {
         };
         Err(Error::invalid_argument(wrong))
     }
+}
+
+/// A part that has no place yet.
+struct Undone {
+    shard: usize,
+    reports: Vec<(usize, Dated)>,
 }
 
 struct Queue {
@@ -92,7 +98,7 @@ impl Shards {
             let shard = Shard {
                 store: Arc::clone(store),
                 // What a round has used must be known until its end.
-                hot: Hot::new((options.entities_in_memory / options.shards).max(4 * ROUND_MAX)),
+                hot: Hot::new((options.entities_in_memory / options.shards).max(2 * ROUND_MAX)),
                 with_visits: options.visits,
             };
             let (parts, queue) = channel();
@@ -117,7 +123,7 @@ impl Shards {
         (arrival, ahead): (Time, Ahead),
     ) -> Result<Ticket> {
         let mut outcomes = Vec::with_capacity(reports.len());
-        let mut parts: BTreeMap<usize, Vec<Vec<(usize, Dated)>>> = BTreeMap::new();
+        let mut parts: Vec<Undone> = Vec::with_capacity(1);
         for (nth, report) in reports.into_iter().enumerate() {
             let dated = report.dated(arrival, ahead).and_then(|dated| {
                 dated.point.check()?;
@@ -132,10 +138,14 @@ impl Shards {
             };
             outcomes.push(None);
             let shard = (dated.entity.number(0).0 as u8) as usize % self.queues.len();
-            let of_shard = parts.entry(shard).or_default();
-            match of_shard.last_mut() {
-                Some(last) if last.len() < PART_MAX => last.push((nth, dated)),
-                _ => of_shard.push(vec![(nth, dated)]),
+            let has_room =
+                |part: &&mut Undone| part.shard == shard && part.reports.len() < PART_MAX;
+            match parts.iter_mut().rev().find(has_room) {
+                Some(part) => part.reports.push((nth, dated)),
+                None => parts.push(Undone {
+                    shard,
+                    reports: vec![(nth, dated)],
+                }),
             }
         }
         self.send(fleet, parts, ack, outcomes)
@@ -144,24 +154,28 @@ impl Shards {
     fn send(
         &self,
         fleet: Fleet,
-        parts: BTreeMap<usize, Vec<Vec<(usize, Dated)>>>,
+        mut parts: Vec<Undone>,
         ack: Ack,
         outcomes: Vec<Option<Result<super::Outcome>>>,
     ) -> Result<Ticket> {
-        let mut admitted: Vec<(&Queue, Vec<(usize, Dated)>, Taken)> = Vec::new();
-        for (shard, parts) in parts {
-            let queue = self.queues.get(shard).ok_or_else(stopped)?;
-            // All at once, so that a call is taken whole or not at all.
-            let count = parts.iter().map(Vec::len).sum();
-            let mut taken = queue.places.take(count).ok_or_else(|| self.busy())?;
-            for part in parts {
-                let of_part = taken.split(part.len());
-                admitted.push((queue, part, of_part));
+        // What is taken of some shards is given back where another one has no place: a call is taken whole or not at all.
+        let mut admitted: Vec<(&Queue, Undone, Taken)> = Vec::with_capacity(parts.len());
+        for (shard, queue) in self.queues.iter().enumerate() {
+            let of_shard = parts.extract_if(.., |part| part.shard == shard);
+            let of_shard: Vec<Undone> = of_shard.collect();
+            let count = of_shard.iter().map(|part| part.reports.len()).sum();
+            if count == 0 {
+                continue;
+            }
+            let mut all = queue.places.take(count).ok_or_else(|| self.busy())?;
+            for part in of_shard {
+                let taken = all.split(part.reports.len());
+                admitted.push((queue, part, taken));
             }
         }
         let (call, ticket) = Call::new(outcomes, admitted.len());
-        for (queue, reports, taken) in admitted {
-            let part = Part::new((fleet, reports), ack, &call, taken);
+        for (queue, part, taken) in admitted {
+            let part = Part::new((fleet, part.reports), ack, &call, taken);
             // Where the shard is gone, the part says so when it is dropped.
             drop(queue.parts.send(part));
         }
@@ -190,8 +204,4 @@ impl Drop for Shards {
             drop(thread.join());
         }
     }
-}
-
-fn stopped() -> Error {
-    Error::broken("a shard that was not started")
 }

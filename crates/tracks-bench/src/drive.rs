@@ -1,0 +1,293 @@
+//! Threads that report, each waiting for its answer, and what was seen meanwhile.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use base::clock::{Clock, SystemClock};
+use base::stats::Histogram;
+use base::threads::SystemThreads;
+use base::{Error, Result};
+use serde::Serialize;
+use tracks::fleets::Info;
+use tracks::model::name::Name;
+use tracks::model::point::Point;
+use tracks::model::report::Report;
+use tracks::model::time::{SECOND, Time};
+use tracks::service::{Options, Tracks};
+use tracks::write::{Ack, Ticket};
+
+use crate::places::{self, Place};
+use crate::target::{self, Opened};
+
+/// How it is driven.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The file of places that objects go through, again and again
+    #[arg(long)]
+    places: PathBuf,
+    /// Threads that report
+    #[arg(long, default_value_t = 80)]
+    threads: usize,
+    /// Reports of a thread that are on their way at once
+    #[arg(long, default_value_t = 1)]
+    depth: usize,
+    /// Seconds that are measured
+    #[arg(long, default_value_t = 120)]
+    seconds: u64,
+    /// When a report is answered
+    #[arg(long, default_value = "visible")]
+    ack: When,
+    /// Writes visits, too
+    #[arg(long)]
+    visits: bool,
+    /// Threads of the service that take reports
+    #[arg(long, default_value_t = 2)]
+    shards: usize,
+    /// Goes on behind the measured seconds, until it is killed
+    #[arg(long)]
+    go_on: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum When {
+    Visible,
+    Durable,
+}
+
+/// What was seen in a second.
+#[derive(Debug, Serialize)]
+struct Second {
+    reports: u64,
+    level0: u64,
+    debt: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Results {
+    engine: &'static str,
+    row: String,
+    reports: u64,
+    per_second: f64,
+    p50_micros: f64,
+    p99_micros: f64,
+    p99_9_micros: f64,
+    longest_micros: f64,
+    worst_second: f64,
+    level0_max: u64,
+    /// Bytes that wait for compaction at the end, and at half time.
+    debt_end: u64,
+    debt_half: u64,
+    bytes_written: u64,
+    memory_max: u64,
+    cpu_seconds: f64,
+    load_seconds: f64,
+    seconds: Vec<Second>,
+}
+
+struct Driver<'a> {
+    tracks: &'a Tracks,
+    fleet: &'a Info,
+    clock: &'a dyn Clock,
+    args: &'a Args,
+    ends: &'a AtomicBool,
+    count: &'a AtomicU64,
+}
+
+/// Runs it; the results as JSON.
+pub(crate) fn run(target: &target::Args, args: &Args) -> Result<String> {
+    let clock = SystemClock::shared();
+    let all = places::read(&args.places, args.threads)?;
+    let opened = target.open()?;
+    let mut options = Options::default();
+    options.write.visits = args.visits;
+    options.write.shards = args.shards;
+    let tracks = Tracks::over(
+        Arc::clone(&opened.store),
+        &options,
+        Arc::clone(&clock),
+        &SystemThreads,
+    )?;
+    let name = Name::new("fleet")?;
+    let fleet = tracks.fleets().get_or_make(&*opened.store, &name)?;
+    let (ends, count) = (AtomicBool::new(false), AtomicU64::new(0));
+    let driver = Driver {
+        tracks: &tracks,
+        fleet: &fleet,
+        clock: &*clock,
+        args,
+        ends: &ends,
+        count: &count,
+    };
+    let start = clock.monotonic_nanos();
+    driver.load(&all)?;
+    let load_seconds = (clock.monotonic_nanos() - start) as f64 / 1e9;
+    let (io, cpu) = (bytes_written(), cpu_seconds());
+    let (mut latencies, seconds) = driver.measure(&all, &opened)?;
+    let total: u64 = seconds.iter().map(|s| s.reports).sum();
+    let mean = total as f64 / seconds.len().max(1) as f64;
+    let worst = seconds.iter().map(|s| s.reports).min().unwrap_or(0);
+    let micros = |latencies: &mut Histogram, p| latencies.percentile(p) / 1000.0;
+    let results = Results {
+        engine: target.engine(),
+        row: format!("{:?}", target.row()),
+        reports: total,
+        per_second: mean,
+        p50_micros: micros(&mut latencies, 50.0),
+        p99_micros: micros(&mut latencies, 99.0),
+        p99_9_micros: micros(&mut latencies, 99.9),
+        longest_micros: latencies.max() as f64 / 1000.0,
+        worst_second: worst as f64 / mean,
+        level0_max: seconds.iter().map(|s| s.level0).max().unwrap_or(0),
+        debt_end: seconds.last().map_or(0, |s| s.debt),
+        debt_half: seconds.get(seconds.len() / 2).map_or(0, |s| s.debt),
+        bytes_written: bytes_written() - io,
+        memory_max: memory_max(),
+        cpu_seconds: cpu_seconds() - cpu,
+        load_seconds,
+        seconds,
+    };
+    serde_json::to_string(&results).map_err(|e| Error::broken(e.to_string()))
+}
+
+impl Driver<'_> {
+    /// Each object's first place.
+    fn load(&self, all: &[Vec<Place>]) -> Result<()> {
+        let mut seen = std::collections::HashSet::new();
+        let mut tickets: Vec<Ticket> = Vec::new();
+        let mut reports = Vec::new();
+        for place in all.iter().flatten() {
+            if !seen.insert(place.object) {
+                continue;
+            }
+            reports.push(report(place, -1)?);
+            if reports.len() == 256 {
+                tickets.push(self.send(std::mem::take(&mut reports), Ack::Visible)?);
+            }
+            if tickets.len() > 64 {
+                drop(tickets.remove(0).wait()?);
+            }
+        }
+        tickets.push(self.send(reports, Ack::Visible)?);
+        tickets
+            .into_iter()
+            .try_for_each(|ticket| ticket.wait().map(drop))
+    }
+
+    fn send(&self, reports: Vec<Report>, ack: Ack) -> Result<Ticket> {
+        self.tracks.report_at(self.fleet, reports, ack, NOW)
+    }
+
+    fn measure(&self, all: &[Vec<Place>], opened: &Opened) -> Result<(Histogram, Vec<Second>)> {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = all
+                .iter()
+                .map(|places| scope.spawn(|| self.thread(places)))
+                .collect();
+            let seconds = self.watch(opened);
+            if self.args.go_on {
+                let text = seconds.as_ref().map(|s| s.len()).unwrap_or(0);
+                eprintln!("goes on after {text} seconds");
+                self.clock.sleep(Duration::from_secs(3600));
+            }
+            self.ends.store(true, Ordering::Relaxed);
+            let mut latencies = Histogram::new();
+            for thread in threads {
+                let of_thread = thread
+                    .join()
+                    .map_err(|_| Error::broken("a thread panicked"))??;
+                latencies.merge(&of_thread);
+            }
+            Ok((latencies, seconds?))
+        })
+    }
+
+    fn thread(&self, places: &[Place]) -> Result<Histogram> {
+        let ack = match self.args.ack {
+            When::Visible => Ack::Visible,
+            When::Durable => Ack::Durable,
+        };
+        let mut latencies = Histogram::new();
+        let mut on_their_way = std::collections::VecDeque::new();
+        // Times go on through all rounds, so that each report is its object's newest.
+        for (nth, place) in (0..).zip(places.iter().cycle()) {
+            if self.ends.load(Ordering::Relaxed) {
+                break;
+            }
+            let start = self.clock.monotonic_nanos();
+            on_their_way.push_back((start, self.send(vec![report(place, nth)?], ack)?));
+            if on_their_way.len() < self.args.depth {
+                continue;
+            }
+            if let Some((start, ticket)) = on_their_way.pop_front() {
+                ticket
+                    .wait()?
+                    .outcomes
+                    .into_iter()
+                    .try_for_each(|o| o.map(drop))?;
+                latencies.add(self.clock.monotonic_nanos() - start);
+                self.count.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        Ok(latencies)
+    }
+
+    fn watch(&self, opened: &Opened) -> Result<Vec<Second>> {
+        let mut seconds = Vec::new();
+        let mut last = self.count.load(Ordering::Relaxed);
+        for _ in 0..self.args.seconds {
+            self.clock.sleep(Duration::from_secs(1));
+            let now = self.count.load(Ordering::Relaxed);
+            seconds.push(Second {
+                reports: now - last,
+                level0: opened.level0()?,
+                debt: opened.debt()?,
+            });
+            last = now;
+        }
+        Ok(seconds)
+    }
+}
+
+/// When all reports arrive: their times lie before.
+const NOW: Time = Time(1_700_000_000 * SECOND);
+
+fn report(place: &Place, nth: i64) -> Result<Report> {
+    let mut point = Point::at(place.position);
+    point.speed = Some(place.speed);
+    point.course = Some(place.course);
+    Ok(Report {
+        entity: Name::new(&format!("car-{:07}", place.object))?,
+        time: Some(Time(NOW.0 - 200_000 * SECOND + nth * 1000)),
+        point,
+    })
+}
+
+fn field(path: &str, name: &str) -> u64 {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let number = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+    number.unwrap_or(0)
+}
+
+fn bytes_written() -> u64 {
+    field("/proc/self/io", "write_bytes:")
+}
+
+fn memory_max() -> u64 {
+    field("/proc/self/status", "VmHWM:") * 1024
+}
+
+fn cpu_seconds() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let behind = text.rsplit(')').next().unwrap_or_default();
+    let ticks = |nth| {
+        behind
+            .split_whitespace()
+            .nth(nth)
+            .and_then(|n| n.parse().ok())
+    };
+    let [user, system]: [f64; 2] = [ticks(11), ticks(12)].map(|t: Option<f64>| t.unwrap_or(0.0));
+    (user + system) / 100.0
+}

@@ -1,0 +1,68 @@
+//! One run of a benchmark of the tracking service, in a process of its own, so that its memory is its own.
+//!
+//! `cargo xtask bench-tracks` starts it, in turns on Ironstone and on RocksDB, and makes tables of what it prints: JSON.
+
+mod drive;
+mod places;
+mod rocksdb;
+mod settings;
+mod shapes;
+mod target;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use base::Result;
+use clap::{Parser, Subcommand};
+
+/// One run of a benchmark of the tracking service; prints JSON.
+#[derive(Debug, Parser)]
+struct Args {
+    #[command(flatten)]
+    target: target::Args,
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Opens the database, says how long that took, and closes it
+    Open,
+    /// Reports as fast as they are answered
+    Write(drive::Args),
+    /// Makes the file of places that objects go through
+    Places(places::Args),
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(text) => {
+            say(&text);
+            ExitCode::SUCCESS
+        }
+        Err(e) => {
+            eprintln!("error: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "a program's answer")]
+fn say(text: &str) {
+    println!("{text}");
+}
+
+fn run(args: &Args) -> Result<String> {
+    match &args.task {
+        Task::Open => {
+            let clock = base::clock::SystemClock::shared();
+            let start = clock.monotonic_nanos();
+            let opened = args.target.open()?;
+            let seconds = (clock.monotonic_nanos() - start) as f64 / 1e9;
+            drop(opened);
+            Ok(format!("{{\"open_seconds\":{seconds:.3}}}"))
+        }
+        Task::Write(how) => drive::run(&args.target, how),
+        Task::Places(how) => places::make(how).map(|path: PathBuf| path.display().to_string()),
+    }
+}
