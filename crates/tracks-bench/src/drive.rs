@@ -42,9 +42,9 @@ pub(crate) struct Args {
     /// Writes visits, too
     #[arg(long)]
     visits: bool,
-    /// Threads of the service that take reports
-    #[arg(long, default_value_t = 2)]
-    shards: usize,
+    /// Threads of the service that take reports [default: its own]
+    #[arg(long)]
+    shards: Option<usize>,
     /// Goes on behind the measured seconds, until it is killed
     #[arg(long)]
     go_on: bool,
@@ -102,7 +102,7 @@ pub(crate) fn run(target: &target::Args, args: &Args) -> Result<String> {
     let opened = target.open()?;
     let mut options = Options::default();
     options.write.visits = args.visits;
-    options.write.shards = args.shards;
+    options.write.shards = args.shards.unwrap_or(options.write.shards);
     let tracks = Tracks::over(
         Arc::clone(&opened.store),
         &options,

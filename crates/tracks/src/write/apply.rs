@@ -50,46 +50,43 @@ impl<'a> Round<'a> {
         let encoded = point.encode()?;
         let entity = self.resolve(fleet, name)?;
         let at = (fleet, entity);
-        let known = self.hot.get(at).ok_or_else(forgotten)?;
-        let (newest, visit, is_named) = (known.newest, known.visit, known.is_named);
+        let time = *time;
         let key = PointKey {
             fleet,
             entity,
-            time: *time,
+            time,
         };
-        let is_late = newest.is_some_and(|n| *time < n.time);
-        if newest.is_some_and(|n| *time <= n.time) && self.is_there(key, point)? {
+        let newest = self.hot.get(at).and_then(|known| known.newest);
+        let is_late = newest.is_some_and(|n| time < n.time);
+        if newest.is_some_and(|n| time <= n.time) && self.is_there(key, point)? {
             return Ok(Outcome::Same);
         }
         self.touched.push(at);
+        let known = self.hot.get(at).ok_or_else(forgotten)?;
         let row = EntityKey { fleet, entity }.to_bytes();
-        if !is_named {
+        if !std::mem::replace(&mut known.is_named, true) {
             let name = name.as_str().as_bytes();
             self.batch.put(Family::Entities, &row, name)?;
         }
         self.batch.put(Family::Default, &key.to_bytes(), &encoded)?;
         let cell = Cell::of(point.position);
-        let visited = (time.bucket(), cell.at_depth(VisitKey::DEPTH));
-        if self.with_visits && visit != Some(visited) {
+        let visit = (time.bucket(), cell.at_depth(VisitKey::DEPTH));
+        if self.with_visits && known.visit() != Some(visit) {
             let key = VisitKey {
                 fleet,
-                bucket: visited.0,
-                cell: visited.1,
+                bucket: visit.0,
+                cell: visit.1,
                 entity,
             };
             self.batch.put(Family::Visits, &key.to_bytes(), &[])?;
         }
         if !is_late {
-            let old = newest.map(|n| n.cell).filter(|&old| old != cell);
-            self.to_index(at, (name.as_str(), *time, cell), point, old)?;
-            let value = newest::Newest::encode(*time, cell, &encoded);
+            known.newest = Some(Newest::new(time, cell));
+            known.visited(visit);
+            let value = newest::Newest::encode(time, cell, &encoded);
             self.batch.put(Family::Latest, &row, &value)?;
-        }
-        let known = self.hot.get(at).ok_or_else(forgotten)?;
-        known.is_named = true;
-        if !is_late {
-            known.newest = Some(Newest { time: *time, cell });
-            known.visit = Some(visited);
+            let old = newest.map(Newest::cell).filter(|&old| old != cell);
+            self.to_index(at, (name.as_str(), time, cell), point, old)?;
         }
         self.points.push((key, encoded));
         Ok(if is_late {
@@ -155,12 +152,7 @@ impl<'a> Round<'a> {
                 None => false,
             };
             let newest = if is_named { self.newest(&key)? } else { None };
-            let known = Known {
-                name: name.clone(),
-                is_named,
-                newest,
-                visit: None,
-            };
+            let known = Known::new(name.clone(), is_named, newest);
             self.hot.insert(at, known);
             return Ok(entity);
         }
@@ -176,7 +168,7 @@ impl<'a> Round<'a> {
         };
         let newest::Newest { time, cell, .. } =
             newest::Newest::decode(&bytes).map_err(|e| damaged(Family::Latest, key, &e))?;
-        Ok(Some(Newest { time, cell }))
+        Ok(Some(Newest::new(time, cell)))
     }
 
     /// Whether there is nothing to write.

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use crate::geo::cell::Cell;
-use crate::model::key::{Entity, Fleet};
+use crate::model::key::{Entity, Fleet, VisitKey};
 use crate::model::name::Name;
 use crate::model::time::{Bucket, Time};
 
@@ -15,7 +15,21 @@ use crate::model::time::{Bucket, Time};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Newest {
     pub(super) time: Time,
-    pub(super) cell: Cell,
+    /// A number takes half of a cell's place: there are millions.
+    cell: u64,
+}
+
+impl Newest {
+    pub(super) fn new(time: Time, cell: Cell) -> Self {
+        Self {
+            time,
+            cell: cell.range().0,
+        }
+    }
+
+    pub(super) fn cell(self) -> Cell {
+        Cell::of_number(self.cell)
+    }
 }
 
 /// What is known of an entity.
@@ -27,7 +41,28 @@ pub(super) struct Known {
     /// `None`: it has no points.
     pub(super) newest: Option<Newest>,
     /// The last visit that was written; `None`: not known.
-    pub(super) visit: Option<(Bucket, Cell)>,
+    visit: Option<(Bucket, u32)>,
+}
+
+impl Known {
+    pub(super) fn new(name: Name, is_named: bool, newest: Option<Newest>) -> Self {
+        Self {
+            name,
+            is_named,
+            newest,
+            visit: None,
+        }
+    }
+
+    /// The last visit that was written, as far as that is known.
+    pub(super) fn visit(&self) -> Option<(Bucket, Cell)> {
+        let (bucket, cell) = self.visit?;
+        Some((bucket, Cell::of_coarse(cell, VisitKey::DEPTH)?))
+    }
+
+    pub(super) fn visited(&mut self, (bucket, cell): (Bucket, Cell)) {
+        self.visit = Some((bucket, cell.coarse()));
+    }
 }
 
 type Map = HashMap<(Fleet, Entity), Known>;
@@ -85,12 +120,7 @@ mod tests {
     #[test]
     fn what_is_used_stays_and_the_rest_is_bounded() {
         let mut hot = Hot::new(100);
-        let known = |n: u64| Known {
-            name: Name::new(&format!("e{n}")).unwrap(),
-            is_named: true,
-            newest: None,
-            visit: None,
-        };
+        let known = |n: u64| Known::new(Name::new(&format!("e{n}")).unwrap(), true, None);
         let key = |n| (Fleet(1), Entity(n));
         hot.insert(key(0), known(0));
         for n in 1..1000 {
