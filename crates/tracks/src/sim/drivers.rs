@@ -5,7 +5,8 @@
 //! depend on how often it was asked before, and a driver has 40 bytes.
 
 use super::chance::{Chance, What};
-use super::roads::{City, Road};
+use super::plan::Road;
+use super::roads::City;
 use crate::geo::position::Position;
 use crate::model::time::Time;
 
@@ -189,7 +190,7 @@ mod tests {
     use crate::geo::distance::distance;
     use crate::geo::position::at;
     use crate::model::time::SECOND;
-    use crate::sim::roads::Plan;
+    use crate::sim::plan::Plan;
 
     fn city() -> City {
         let plan = Plan {
@@ -296,7 +297,8 @@ mod tests {
             for second in 0..5000 {
                 often.drive(traits.start + second * SECOND, &city, &traits);
             }
-            [&mut often, &mut once].map(|driver| driver.drive(end.0, &city, &traits));
+            often.drive(end.0, &city, &traits);
+            once.drive(end.0, &city, &traits);
             assert_eq!(often.truth(end, &city), once.truth(end, &city));
         }
     }

@@ -9,7 +9,7 @@ use base::{Error, Result};
 
 use super::chance::{Chance, What};
 use super::drivers::Truth;
-use super::roads::shifted;
+use super::flat::shifted;
 use crate::model::point::{COURSE_END, Point, SPEED_END};
 use crate::model::time::{SECOND, Time};
 
@@ -299,7 +299,7 @@ mod tests {
     use super::*;
     use crate::geo::distance::distance;
     use crate::geo::position::at;
-    use crate::sim::roads::Road;
+    use crate::sim::plan::Road;
 
     fn devices(faults: Faults) -> Devices {
         faults.check().unwrap();

@@ -9,8 +9,8 @@ use std::collections::BinaryHeap;
 
 /// The end of a list.
 const NONE: u32 = u32::MAX;
-/// Objects in a slot, about, where each comes once in a sixteenth of a turn.
-const TURNS_AHEAD: i64 = 16;
+/// Intervals of a whole turn of the wheel.
+const TURN: i64 = 16;
 
 /// When an object is due, µs, and which one follows in its slot.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ impl Wheel {
     /// For objects `0..objects`, each of which is due about every `interval` µs, from `start` on. None waits yet.
     pub(super) fn new(objects: u32, interval: i64, start: i64) -> Self {
         let slots = (objects / 16).clamp(64, 1 << 16).next_power_of_two();
-        let width = (interval.saturating_mul(TURNS_AHEAD) / i64::from(slots)).max(1);
+        let width = (interval.saturating_mul(TURN) / i64::from(slots)).max(1);
         let place = Place { due: 0, next: NONE };
         Self {
             places: vec![place; objects as usize],
@@ -123,8 +123,8 @@ mod tests {
             for _ in 0..20_000 {
                 let Reverse((due, object)) = heap.pop().unwrap();
                 assert_eq!(wheel.take(), Some((object, due)));
-                let range = [1, 100, 20_000, 2_000_000][rng.below(4) as usize];
-                let due = due + rng.below(range) as i64;
+                let range = 100_u64.pow(rng.below(4) as u32);
+                let due = due + rng.below(2 * range) as i64;
                 wheel.put(object, due);
                 heap.push(Reverse((due, object)));
             }
