@@ -29,6 +29,7 @@ const RINGS: [f64; 3] = [0.3, 0.6, 0.95];
 const RADIALS_BEGIN: f64 = 0.1;
 /// The angle of the first radial from east over north, turns.
 const FIRST_ANGLE: f64 = 0.0173;
+
 /// What a city is built from. The same plan gives the same city.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
