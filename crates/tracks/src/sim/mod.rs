@@ -73,8 +73,8 @@ const NO_CELL: u64 = u64::MAX;
 pub struct Options {
     /// Another seed gives another traffic in the same city.
     pub seed: u64,
-    /// The number of the first object. An object does the same whichever others there are: several threads may have a part
-    /// of all objects each.
+    /// The number of the first object. An object does the same whichever others there are: several threads may have a
+    /// part of all objects each.
     pub first: u32,
     /// How many objects there are, 1 to 100,000,000.
     pub objects: u32,
@@ -86,12 +86,13 @@ pub struct Options {
     pub plan: Plan,
     /// Mean time between two reports of an object, ms, 100 to 86,400,000. It is from half to one and a half of that.
     pub interval_ms: u32,
-    /// Mean time of a stop, ms, 0 to 604,800,000. It is from a quarter to seven quarters of that. 0: objects never stop.
+    /// Mean time of a stop, ms, 0 to 604,800,000. It is from a quarter to seven quarters of that. 0: objects never
+    /// stop.
     pub stop_ms: u32,
-    /// A report is made only where its position is in another cell of 40 cuts than that of the object's report before: no
-    /// two consecutive reports of an object, in the order of their true times, are in one cell. Objects that are parked do
-    /// not report, and those in the same cell wait for their next turns, so that there are fewer reports than
-    /// [`Options::interval_ms`] says. `duplicates` must be 0.
+    /// A report is made only where its position is in another cell of 40 cuts than that of the object's report before:
+    /// no two consecutive reports of an object, in the order of their true times, are in one cell. Objects that are
+    /// parked do not report, and those in the same cell wait for their next turns, so that there are fewer reports
+    /// than [`Options::interval_ms`] says. `duplicates` must be 0.
     pub each_report_changes_cell: bool,
     /// What goes wrong.
     pub faults: Faults,

@@ -1,7 +1,7 @@
 //! What devices and the network do wrong: inexact positions, silence, late reports, duplicates and wrong clocks.
 //!
-//! All of it is looked up by the object and the number of its report. A fault changes neither where an object is nor when
-//! its n-th report is made: two simulations that differ in their faults only can be compared report by report.
+//! All of it is looked up by the object and the number of its report. A fault changes neither where an object is nor
+//! when its n-th report is made: two simulations that differ in their faults only can be compared report by report.
 
 use std::ops::RangeInclusive;
 
@@ -25,8 +25,8 @@ const COURSE_NOISE: f64 = 40.0;
 /// What goes wrong. Shares are 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Faults {
-    /// Standard deviation of a position's error to the north, and of that to the east, metres, 0 to 1000. No error is more
-    /// than 3.5 times as great. Speeds and courses are inexact in proportion. 0: everything is exact.
+    /// Standard deviation of a position's error to the north, and of that to the east, metres, 0 to 1000. No error is
+    /// more than 3.5 times as great. Speeds and courses are inexact in proportion. 0: everything is exact.
     pub noise_m: f64,
     /// Mean time from a report to its arrival, ms, 0 to 3,600,000. It is uniform from 0 to the double.
     pub latency_ms: u32,
@@ -34,11 +34,13 @@ pub struct Faults {
     pub gaps: f64,
     /// Share of reports that a device keeps while it has no network. They arrive together with its next report.
     pub bursts: f64,
-    /// How many reports in a row are missing or kept, in the mean, 2 to 1000. It is uniform from 2 to the double less 2.
+    /// How many reports in a row are missing or kept, in the mean, 2 to 1000. It is uniform from 2 to the double less
+    /// 2.
     pub outage_reports: u32,
     /// In which order reports arrive that arrive together.
     pub order: Order,
-    /// Share of the reports that arrive alone or last that arrive again, within five seconds and before the object's next.
+    /// Share of the reports that arrive alone or last that arrive again, within five seconds and before the object's
+    /// next.
     pub duplicates: f64,
     /// Share of devices whose clock is ahead or behind.
     pub wrong_clocks: f64,

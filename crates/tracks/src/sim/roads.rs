@@ -186,7 +186,8 @@ impl City {
         (way != ARRIVED).then(|| self.edges_from(node).start + u32::from(way))
     }
 
-    /// The least time from each node to one, ms, by Dijkstra's algorithm. A road takes the same time in both directions.
+    /// The least time from each node to one, ms, by Dijkstra's algorithm. A road takes the same time in both
+    /// directions.
     fn times_to(&self, to: u32) -> Vec<u32> {
         let mut times = vec![u32::MAX; self.nodes.len()];
         let mut heap = BinaryHeap::from([Reverse((0, to))]);

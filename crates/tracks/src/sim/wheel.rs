@@ -1,8 +1,8 @@
 //! A timing wheel: which object is next, and when.
 //!
-//! Each object waits in one place. Time is cut in slots of equal width; a slot has a list of its objects, linked through
-//! an array. Only the objects of the slot that is open are sorted, in a small heap. So an object costs the same however
-//! many there are, which a heap of all of them does not.
+//! Each object waits in one place. Time is cut in slots of equal width; a slot has a list of its objects, linked
+//! through an array. Only the objects of the slot that is open are sorted, in a small heap. So an object costs the
+//! same however many there are, which a heap of all of them does not.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
