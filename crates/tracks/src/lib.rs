@@ -15,5 +15,6 @@ pub mod geo;
 pub mod model;
 pub mod read;
 pub mod service;
+pub mod sim;
 pub mod store;
 pub mod write;
