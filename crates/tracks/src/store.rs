@@ -137,7 +137,16 @@ impl<'a> Batch<'a> {
 
 /// An error of a row that cannot be, with its family.
 pub(crate) fn damaged(family: Family, key: &[u8], e: &Error) -> Error {
-    let key: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
-    Error::corruption(format!("{}, key {key}: {e}", family.name()))
+    let (family, key) = (family.name(), Hex(key));
+    Error::corruption(format!("{family}, key {key}: {e}"))
         .hint("`ironstone-tracks check` finds all such rows")
+}
+
+/// Bytes, shown as hexadecimal digits.
+pub(crate) struct Hex<'a>(pub(crate) &'a [u8]);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
 }

@@ -86,7 +86,7 @@ impl<'a> Round<'a> {
             let value = newest::Newest::encode(time, cell, &encoded);
             self.batch.put(Family::Latest, &row, &value)?;
             let old = newest.map(Newest::cell).filter(|&old| old != cell);
-            self.to_index(at, (name.as_str(), time, cell), point, old)?;
+            self.index(at, (name.as_str(), time, cell), point, old)?;
         }
         self.points.push((key, encoded));
         Ok(if is_late {
@@ -96,7 +96,7 @@ impl<'a> Round<'a> {
         })
     }
 
-    fn to_index(
+    fn index(
         &mut self,
         (fleet, entity): (Fleet, Entity),
         (name, time, cell): (&str, Time, Cell),

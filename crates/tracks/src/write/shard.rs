@@ -62,7 +62,9 @@ impl Shard {
         match batch.write(durable.told()) {
             Ok(number) => settle(visible, &Ok(number)),
             Err(e) => {
-                touched.into_iter().for_each(|at| self.hot.forget(at));
+                for at in touched {
+                    self.hot.forget(at);
+                }
                 durable.settle(&Err(e.duplicate()));
                 settle(visible, &Err(e));
             }

@@ -1,4 +1,5 @@
 //! The tracking service from outside.
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 mod queries;
 mod reports;
