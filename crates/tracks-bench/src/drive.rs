@@ -187,7 +187,7 @@ impl Driver<'_> {
                 .collect();
             let seconds = self.watch(opened);
             if self.args.go_on {
-                let text = seconds.as_ref().map(|s| s.len()).unwrap_or(0);
+                let text = seconds.as_ref().map_or(0, |s| s.len());
                 eprintln!("goes on after {text} seconds");
                 self.clock.sleep(Duration::from_secs(3600));
             }
