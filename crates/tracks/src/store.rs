@@ -26,17 +26,26 @@ pub enum Family {
     Entities,
     /// Fleets, and the version of all this.
     Meta,
+    /// Fences.
+    Fences,
+    /// What entities are inside of.
+    Inside,
+    /// What happened at fences.
+    Events,
 }
 
 impl Family {
     /// All, as they are created.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 9] = [
         Self::Default,
         Self::Geohash,
         Self::Latest,
         Self::Visits,
         Self::Entities,
         Self::Meta,
+        Self::Fences,
+        Self::Inside,
+        Self::Events,
     ];
 
     /// Its name.
@@ -48,6 +57,9 @@ impl Family {
             Self::Visits => "visits",
             Self::Entities => "entities",
             Self::Meta => "meta",
+            Self::Fences => "fences",
+            Self::Inside => "inside",
+            Self::Events => "events",
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The geometry of the Earth's surface: pure functions, which know nothing of what is stored.
 
 pub mod cell;
+pub mod corridor;
 pub mod cover;
 pub mod distance;
 pub mod polygon;

@@ -44,7 +44,7 @@ fn farthest(track: &[Position], from: usize, to: usize) -> Option<(usize, f64)> 
 }
 
 /// Where a position is from another one, metres east and north; longitudes go the short way.
-fn in_plane(origin: Position, position: Position, scale: f64) -> (f64, f64) {
+pub(super) fn in_plane(origin: Position, position: Position, scale: f64) -> (f64, f64) {
     let east = short_way(i64::from(position.lon()) - i64::from(origin.lon()));
     let north = position.lat() - origin.lat();
     let metres = |units: f64| (units / 1e7).to_radians() * RADIUS;
@@ -52,7 +52,7 @@ fn in_plane(origin: Position, position: Position, scale: f64) -> (f64, f64) {
 }
 
 /// How far a place is from the line between the origin and `end`.
-fn from_line((x, y): (f64, f64), (end_x, end_y): (f64, f64)) -> f64 {
+pub(super) fn from_line((x, y): (f64, f64), (end_x, end_y): (f64, f64)) -> f64 {
     let squared = end_x * end_x + end_y * end_y;
     let along = if squared > 0.0 {
         ((x * end_x + y * end_y) / squared).clamp(0.0, 1.0)
