@@ -64,8 +64,8 @@ impl Family {
     }
 }
 
-/// What is called once: with the number of a write when it and all before it are durable, or with why they may not be.
-pub type Told = Box<dyn FnOnce(Result<u64>) + Send>;
+/// What is called once: with the number of a write, when it and all before it are durable, or with why they may not be.
+pub type Told = Box<dyn FnOnce(u64, Result<()>) + Send>;
 
 /// Rows, and writes of several at once. Methods may be called from any number of threads.
 pub trait Store: Send + Sync {

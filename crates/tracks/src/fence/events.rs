@@ -1,10 +1,11 @@
 //! Events: their ids, and giving them out.
 //!
 //! Ids are microseconds since 1970, each greater than the one before. Shards take them when they write; a reader sees those
-//! below the lowest that is not durable yet. So nobody who has read up to an id misses one that comes below it later.
+//! below the lowest that is not durable yet. So nobody who has read up to an id misses one that comes below it later, and what
+//! was read stays.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, Result};
@@ -70,6 +71,8 @@ struct Inner {
     last: u64,
     /// Ids whose writes are not durable.
     open: BTreeSet<u64>,
+    /// Those of writes that may not become durable, by the numbers of the writes.
+    unsure: Vec<(u64, Ids)>,
 }
 
 impl Events {
@@ -97,6 +100,7 @@ impl Events {
             inner: Mutex::new(Inner {
                 last,
                 open: BTreeSet::new(),
+                unsure: Vec::new(),
             }),
             through: watch::Sender::new(last),
         })
@@ -114,9 +118,23 @@ impl Events {
         inner.last = ids.last().copied().unwrap_or(inner.last);
         inner.open.extend(&ids);
         Ids {
-            events: Arc::clone(self),
+            events: Arc::downgrade(self),
             ids,
         }
+    }
+
+    /// The write of this number may be lost: its events are held back, until a later write is durable.
+    pub(crate) fn is_unsure(&self, number: u64, ids: Ids) {
+        self.lock().unsure.push((number, ids));
+    }
+
+    /// The write of this number, and all before it, are durable.
+    pub(crate) fn is_durable(&self, number: u64) {
+        let sure: Vec<(u64, Ids)> = {
+            let mut inner = self.lock();
+            inner.unsure.extract_if(.., |(n, _)| *n <= number).collect()
+        };
+        drop(sure);
     }
 
     /// Up to which id events are given out, now and whenever that changes.
@@ -183,10 +201,10 @@ fn last_of(view: &dyn View, fleet: Fleet) -> Result<u64> {
     Ok(low)
 }
 
-/// Ids of a write that is on its way.
+/// Ids of a write that is on its way. Those that are unsure when the service ends go with it.
 #[derive(Debug)]
 pub(crate) struct Ids {
-    events: Arc<Events>,
+    events: Weak<Events>,
     ids: Vec<u64>,
 }
 
@@ -198,13 +216,16 @@ impl Ids {
 
 impl Drop for Ids {
     fn drop(&mut self) {
-        let mut inner = self.events.lock();
+        let Some(events) = self.events.upgrade() else {
+            return;
+        };
+        let mut inner = events.lock();
         for id in &self.ids {
             inner.open.remove(id);
         }
         let through = inner.open.first().map_or(inner.last, |first| first - 1);
         // Under the lock, so that it never goes back; who waits is woken, and takes no lock of ours.
-        self.events.through.send_if_modified(|old| {
+        events.through.send_if_modified(|old| {
             let is_more = through > *old;
             *old = through.max(*old);
             is_more
@@ -265,5 +286,14 @@ mod tests {
         let again = Arc::new(Events::open(&store).unwrap());
         assert_eq!(*again.through().borrow(), 1002);
         assert_eq!(again.take(1, Time(5)).iter().next(), Some(1003));
+        // What may be lost is held back, until something later is durable.
+        let lost = again.take(1, Time(2000));
+        again.is_unsure(7, lost);
+        drop(again.take(1, Time(3000)));
+        assert_eq!(*again.through().borrow(), 1999);
+        again.is_durable(6);
+        assert_eq!(*again.through().borrow(), 1999);
+        again.is_durable(7);
+        assert_eq!(*again.through().borrow(), 3000);
     }
 }

@@ -63,37 +63,47 @@ impl Shard {
         let finished = round.finish(ids.iter().flat_map(Ids::iter));
         let (durable, visible): (Vec<_>, Vec<_>) =
             parts.into_iter().partition(|part| part.ack == Ack::Durable);
-        let durable = Waiting::new(durable, ids);
+        let durable = Waiting::new(durable, ids, &self.events);
         if is_empty {
             // What was there already may not be durable yet.
             if let Some(told) = durable.told() {
                 self.store.when_durable(told);
             }
-            return settle(visible, &Ok(0));
+            return settle(visible, 0, &Ok(()));
         }
         let (written, touched) = match finished {
             Ok((batch, touched)) => (batch.write(durable.told()), touched),
             Err(e) => (Err(e), Vec::new()),
         };
         match written {
-            Ok(number) => settle(visible, &Ok(number)),
+            Ok(number) => settle(visible, number, &Ok(())),
             Err(e) => {
                 for at in touched {
                     self.hot.forget(at);
                 }
-                durable.settle(&Err(e.duplicate()));
-                settle(visible, &Err(e));
+                // Nothing was written: their ids are nobody's.
+                let (parts, ids) = durable.take();
+                drop(ids);
+                let result = Err(e);
+                settle(parts, 0, &result);
+                settle(visible, 0, &result);
             }
         }
     }
 }
 
 /// Parts that wait for the device, and events. They are answered by what the store calls, or by who learns that it will not.
-struct Waiting(Arc<Mutex<(Vec<Part>, Option<Ids>)>>);
+struct Waiting {
+    inner: Arc<Mutex<(Vec<Part>, Option<Ids>)>>,
+    events: Arc<Events>,
+}
 
 impl Waiting {
-    fn new(parts: Vec<Part>, ids: Option<Ids>) -> Self {
-        Self(Arc::new(Mutex::new((parts, ids))))
+    fn new(parts: Vec<Part>, ids: Option<Ids>, events: &Arc<Events>) -> Self {
+        Self {
+            inner: Arc::new(Mutex::new((parts, ids))),
+            events: Arc::clone(events),
+        }
     }
 
     /// For the store. `None`: nobody waits.
@@ -102,29 +112,43 @@ impl Waiting {
             let waiting = self.lock();
             !waiting.0.is_empty() || waiting.1.is_some()
         };
-        let parts = Self(Arc::clone(&self.0));
-        waits.then(|| Box::new(move |result| parts.settle(&result)) as Told)
+        let waiting = Self {
+            inner: Arc::clone(&self.inner),
+            events: Arc::clone(&self.events),
+        };
+        waits.then(|| Box::new(move |number, result| waiting.settle(number, &result)) as Told)
     }
 
-    fn settle(&self, result: &Result<u64>) {
-        let (parts, ids) = {
-            let mut waiting = self.lock();
-            (std::mem::take(&mut waiting.0), waiting.1.take())
-        };
-        settle(parts, result);
-        drop(ids);
+    fn settle(&self, number: u64, result: &Result<()>) {
+        let (parts, ids) = self.take();
+        settle(parts, number, result);
+        match result {
+            Ok(()) => {
+                drop(ids);
+                self.events.is_durable(number);
+            }
+            // It is there, and may be durable later, or be lost.
+            Err(_) => ids
+                .into_iter()
+                .for_each(|ids| self.events.is_unsure(number, ids)),
+        }
+    }
+
+    fn take(&self) -> (Vec<Part>, Option<Ids>) {
+        let mut waiting = self.lock();
+        (std::mem::take(&mut waiting.0), waiting.1.take())
     }
 
     fn lock(&self) -> MutexGuard<'_, (Vec<Part>, Option<Ids>)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Answers parts, whose write has this number, or failed.
-fn settle(parts: Vec<Part>, result: &Result<u64>) {
+fn settle(parts: Vec<Part>, number: u64, result: &Result<()>) {
     for mut part in parts {
         match result {
-            Ok(number) => part.is_written(*number),
+            Ok(()) => part.is_written(number),
             Err(e) => part.fail(e),
         }
     }
