@@ -4,9 +4,9 @@ use base::{Error, Result};
 
 use super::cell::Span;
 use super::distance::{RADIUS, farthest};
+use super::plane::{in_plane, to_line};
 use super::position::{PER_DEGREE, Position, degrees, short_way};
 use super::shape::{Rectangle, Relation, Shape};
-use super::simplify::{from_line, in_plane};
 
 /// The most positions of a line.
 pub const POSITIONS_MAX: usize = 10_000;
@@ -107,13 +107,6 @@ impl Shape for Corridor {
         };
         self.line.windows(2).any(crosses)
     }
-}
-
-/// The least distance from a position to a line between two others, metres, in the plane that touches the Earth there.
-pub(super) fn to_line(from: Position, a: Position, b: Position) -> f64 {
-    let scale = degrees(from.lat()).to_radians().cos();
-    let (a, b) = (in_plane(from, a, scale), in_plane(from, b, scale));
-    from_line((-a.0, -a.1), (b.0 - a.0, b.1 - a.1))
 }
 
 /// The least distance between two lines, metres.

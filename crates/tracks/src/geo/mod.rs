@@ -4,6 +4,7 @@ pub mod cell;
 pub mod corridor;
 pub mod cover;
 pub mod distance;
+mod plane;
 pub mod polygon;
 pub mod position;
 pub mod shape;

@@ -5,8 +5,8 @@ use std::f64::consts::PI;
 use base::{Error, Result};
 
 use super::cell::Span;
-use super::corridor::to_line;
 use super::distance::{RADIUS, distance, farthest, nearest};
+use super::plane::to_line;
 use super::position::{LATITUDE_MAX, LONGITUDE_END, PER_DEGREE, Position, TURN, short_way};
 
 /// How a span lies to an area.

@@ -9,15 +9,12 @@ use super::hot::{Fenced, Hot, Known, Newest};
 use crate::fence::{self, Event, Index, Judged, Moved, State, judge};
 use crate::geo::cell::Cell;
 use crate::model::key::{CellKey, Entity, EntityKey, Fleet, PointKey, VisitKey};
-use crate::model::name::Name;
+use crate::model::name::{Name, TURNS};
 use crate::model::newest::{self, Here};
 use crate::model::point::Point;
 use crate::model::report::Dated;
 use crate::model::time::Time;
 use crate::store::{Batch, Family, Store, damaged};
-
-/// So many names may have the same hash before one is refused.
-pub(crate) const TURNS: u64 = 8;
 
 /// Whose reports they are.
 #[derive(Clone, Debug)]
