@@ -15,18 +15,8 @@ use runs::Runs;
 pub(crate) struct Arguments {
     #[command(subcommand)]
     task: Task,
-    /// Where the databases are made; they are removed afterwards [default: target/bench]
-    #[arg(long, global = true)]
-    dir: Option<PathBuf>,
-    /// A tracks_bench that is built already [default: build it]
-    #[arg(long, global = true)]
-    program: Option<PathBuf>,
-    /// Objects
-    #[arg(long, global = true, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1000..))]
-    objects: u32,
-    /// Rounds, in each of which everything runs once
-    #[arg(long, global = true, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
+    #[command(flatten)]
+    runs: runs::Arguments,
     /// Writes what was measured to this file, tab-separated
     #[arg(long, global = true)]
     tsv: Option<PathBuf>,
@@ -41,7 +31,7 @@ enum Task {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
-    let runs = Runs::prepare(arguments)?;
+    let runs = Runs::prepare(&arguments.runs)?;
     let (text, tsv) = match &arguments.task {
         Task::Rows(task) => rows::measure(task, &runs)?,
         Task::Acks(task) => acks::measure(task, &runs)?,

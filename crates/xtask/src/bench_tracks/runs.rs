@@ -9,6 +9,23 @@ use serde_json::Value;
 
 use crate::driver;
 
+/// How all runs are done.
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// Where the databases are made; they are removed afterwards [default: target/bench]
+    #[arg(long, global = true)]
+    dir: Option<PathBuf>,
+    /// A tracks_bench that is built already [default: build it]
+    #[arg(long, global = true)]
+    program: Option<PathBuf>,
+    /// Objects
+    #[arg(long, global = true, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1000..))]
+    objects: u32,
+    /// Rounds, in each of which everything runs once
+    #[arg(long, global = true, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+}
+
 /// What all runs have in common.
 pub(super) struct Runs {
     program: PathBuf,
@@ -46,7 +63,7 @@ impl Figures {
 
 impl Runs {
     /// Has everything there: the opponent, the program, and the file of places.
-    pub(super) fn prepare(arguments: &super::Arguments) -> Result<Self, String> {
+    pub(super) fn prepare(arguments: &Arguments) -> Result<Self, String> {
         let peer = crate::peers::ensure(false)?;
         let build = || driver::program("ironstone-tracks-bench", "tracks_bench", Some("release"));
         let program = arguments.program.clone().map_or_else(build, Ok)?;
