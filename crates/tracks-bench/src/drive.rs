@@ -258,9 +258,10 @@ impl Driver<'_> {
 }
 
 /// When all reports arrive: their times lie before.
-const NOW: Time = Time(1_700_000_000 * SECOND);
+pub(crate) const NOW: Time = Time(1_700_000_000 * SECOND);
 
-fn report(place: &Place, nth: i64) -> Result<Report> {
+/// A report of a place, the nth of all.
+pub(crate) fn report(place: &Place, nth: i64) -> Result<Report> {
     let mut point = Point::at(place.position);
     point.speed = Some(place.speed);
     point.course = Some(place.course);

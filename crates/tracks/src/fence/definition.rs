@@ -140,9 +140,9 @@ impl Fence {
         Ok(Self {
             number,
             name,
-            shape,
             definition,
             tags,
+            shape,
         })
     }
 

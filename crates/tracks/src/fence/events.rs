@@ -190,12 +190,11 @@ fn last_of(view: &dyn View, fleet: Fleet) -> Result<u64> {
     while low < high {
         let middle = low + (high - low).div_ceil(2);
         rows.seek(&key(fleet, middle));
-        match rows.row() {
-            Some((key, _)) => low = parts(key)?.1,
-            None => {
-                rows.status()?;
-                high = middle - 1;
-            }
+        if let Some((key, _)) = rows.row() {
+            low = parts(key)?.1;
+        } else {
+            rows.status()?;
+            high = middle - 1;
         }
     }
     Ok(low)

@@ -14,12 +14,15 @@ const CELLS: usize = 32;
 /// Ranges of cells that have a way between two positions.
 const WAY: usize = 8;
 
+/// A fence that has something of a cell, and whether all of that is inside.
+type OfCell = (Arc<Fence>, bool);
+
 /// See the module. It is made anew for each change.
 #[derive(Debug, Default)]
 pub struct Index {
     all: BTreeMap<u64, Arc<Fence>>,
-    /// By cell: its first number, and its depth; and whether all of it is inside.
-    cells: BTreeMap<(u64, u8), Vec<(Arc<Fence>, bool)>>,
+    /// By cell: its first number, and its depth.
+    cells: BTreeMap<(u64, u8), Vec<OfCell>>,
     /// The depths that some cell has.
     depths: Vec<u8>,
     has_crossings: bool,
@@ -94,7 +97,7 @@ impl Index {
             return Vec::new();
         }
         let mut out: BTreeMap<u64, Arc<Fence>> = BTreeMap::new();
-        let mut add = |fences: &[(Arc<Fence>, bool)]| {
+        let mut add = |fences: &[OfCell]| {
             for (fence, _) in fences {
                 let wants = fence.definition.when.cross && tags & fence.tags == fence.tags;
                 if wants && !out.contains_key(&fence.number) && fence.shape.is_crossed(a, b) {

@@ -176,6 +176,7 @@ fn around(line: &[Position], width: f64) -> Option<Rectangle> {
 }
 
 #[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
 mod tests {
     use base::rng::Rng;
 

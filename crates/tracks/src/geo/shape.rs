@@ -142,7 +142,8 @@ impl Shape for Rectangle {
 
 /// From where to where of a way from `a` to `b`, as parts of it, a coordinate is between two others. `None`: nowhere.
 fn within(a: f64, b: f64, low: f64, high: f64) -> Option<(f64, f64)> {
-    if a == b {
+    if (a - b).abs() < 0.5 {
+        // Units are whole: it does not move.
         return (low..=high).contains(&a).then_some((0.0, 1.0));
     }
     let (from, to) = ((low - a) / (b - a), (high - a) / (b - a));
