@@ -11,6 +11,7 @@
 
 pub mod check;
 pub mod fence;
+pub mod files;
 pub mod fleets;
 pub mod geo;
 pub mod model;

@@ -1,0 +1,301 @@
+//! A report as a JSON object: of an NDJSON file's line, of a request's body, and of a GeoJSON feature's properties.
+//!
+//! ```text
+//!   {"entity":"car1", "lat":59.3, "lon":18.1, "time":1700000000.5, "speed":13.9, "course":90, "altitude":12,
+//!    "accuracy":5, "battery":80, "tags":["night"], "attributes":{"driver":7}}
+//! ```
+//!
+//! Degrees of WGS84; time in seconds since 1970 with a fraction, or as RFC 3339; m/s; degrees from north over east; metres;
+//! metres; per cent. `entity`, `lat` and `lon` must be there; `null` is as not there; a key twice is refused. The format is
+//! ours, in JSON as RFC 8259 (<https://www.rfc-editor.org/rfc/rfc8259>) has it.
+//!
+//! Values are cut out as text and read field by field: each error names its field, numbers are not rounded before they are
+//! read, and attributes stay as they were sent, but for spaces.
+
+use std::fmt;
+
+use base::Result;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::number;
+use super::record::{self, LINE_BYTES_MAX, bad, shown};
+use super::times;
+use crate::fleets::TAGS_MAX;
+use crate::geo::position::Position;
+use crate::model::name::{self, Name};
+use crate::model::point::{ATTRIBUTES_BYTES_MAX, Point};
+use crate::model::report::Report;
+use crate::model::time::Time;
+
+/// What an object tells besides a position. `told` takes the members in this order.
+pub(super) const TOLD: [&str; 9] = [
+    "entity",
+    "time",
+    "speed",
+    "course",
+    "altitude",
+    "accuracy",
+    "battery",
+    "tags",
+    "attributes",
+];
+/// The keys of a report.
+const KEYS: [&str; 11] = [
+    "entity",
+    "time",
+    "speed",
+    "course",
+    "altitude",
+    "accuracy",
+    "battery",
+    "tags",
+    "attributes",
+    "lat",
+    "lon",
+];
+
+/// The report that an object is, and the names of its tags.
+///
+/// Errors: `InvalidArgument` names the field that is wrong, or the key that is not known.
+///
+/// ```
+/// use tracks::files::json::report;
+/// let (report, tags) = report(r#"{"entity":"car1","lat":59.3,"lon":18.1,"tags":["night"]}"#)?;
+/// assert_eq!((report.entity.as_str(), report.time, &tags[..]), ("car1", None, &["night".to_owned()][..]));
+/// # Ok::<(), base::Error>(())
+/// ```
+pub fn report(text: &str) -> Result<(Report, Vec<String>)> {
+    report_of(text, None, false)
+}
+
+/// The same, with the entity of an object that names none, and without the keys that are not known where they are ignored.
+pub(super) fn report_of(
+    text: &str,
+    named: Option<&Name>,
+    ignore_unknown: bool,
+) -> Result<(Report, Vec<String>)> {
+    let members = members(text, &KEYS, ignore_unknown)?;
+    let [told_of @ .., lat, lon] = members;
+    let text = |what: &str, raw: Option<&str>| -> Result<()> {
+        raw.map_or(Ok(()), |raw| number_of(what, raw).map(drop))
+    };
+    text("lat", lat)?;
+    text("lon", lon)?;
+    told(&told_of, named, number::position(lat, lon)?)
+}
+
+/// The report of members as [`TOLD`] names them. Errors: `InvalidArgument`.
+pub(super) fn told(
+    members: &[Option<&str>; TOLD.len()],
+    named: Option<&Name>,
+    position: Position,
+) -> Result<(Report, Vec<String>)> {
+    let [
+        entity,
+        time,
+        speed,
+        course,
+        altitude,
+        accuracy,
+        battery,
+        tags,
+        attributes,
+    ] = *members;
+    let entity = entity.map(|raw| string("entity", raw)).transpose()?;
+    let entity = record::entity(entity.as_deref(), named)?;
+    let of = |what: &str, raw: Option<&str>| raw.map(|raw| number_of(what, raw)).transpose();
+    let mut point = Point::at(position);
+    point.speed = of("speed", speed)?.map(number::speed).transpose()?;
+    point.course = of("course", course)?.map(number::course).transpose()?;
+    point.altitude = of("altitude", altitude)?
+        .map(number::altitude)
+        .transpose()?;
+    point.accuracy = of("accuracy", accuracy)?
+        .map(number::accuracy)
+        .transpose()?;
+    point.battery = of("battery", battery)?.map(number::battery).transpose()?;
+    point.attributes = attributes.map_or(Ok(String::new()), self::attributes)?;
+    let report = Report {
+        entity,
+        time: time.map(self::time).transpose()?,
+        point,
+    };
+    let tags = tags.map_or(Ok(Vec::new()), self::tags)?;
+    Ok((report, tags))
+}
+
+/// The members of an object by the places of their keys in `keys`; `null` is `None`. Errors: `InvalidArgument`.
+pub(super) fn members<'a, const N: usize>(
+    text: &'a str,
+    keys: &[&str; N],
+    ignore_unknown: bool,
+) -> Result<[Option<&'a str>; N]> {
+    let wanted = Wanted {
+        keys,
+        ignore_unknown,
+    };
+    let mut json = serde_json::Deserializer::from_str(text);
+    let found = wanted.deserialize(&mut json).map_err(|e| wrong(&e))?;
+    json.end().map_err(|e| wrong(&e))?;
+    Ok(found)
+}
+
+/// What serde_json says, with the byte alone: a text is mostly one line.
+fn wrong(e: &serde_json::Error) -> base::Error {
+    let text = e.to_string();
+    let place = format!(" at line {} column {}", e.line(), e.column());
+    match text.strip_suffix(&place) {
+        Some(text) if e.line() == 1 => bad(format!("{text}, at byte {}", e.column())),
+        _ => bad(text),
+    }
+}
+
+struct Wanted<'k, const N: usize> {
+    keys: &'k [&'k str; N],
+    ignore_unknown: bool,
+}
+
+impl<'de, const N: usize> DeserializeSeed<'de> for Wanted<'_, N> {
+    type Value = [Option<&'de str>; N];
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
+        json.deserialize_map(self)
+    }
+}
+
+impl<'de, const N: usize> Visitor<'de> for Wanted<'_, N> {
+    type Value = [Option<&'de str>; N];
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found: [Option<&'de RawValue>; N] = [None; N];
+        while let Some(nth) = map.next_key_seed(Key(&self.keys[..], self.ignore_unknown))? {
+            let Some((slot, key)) = nth.and_then(|nth| Some((found.get_mut(nth)?, nth))) else {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            if slot.replace(map.next_value()?).is_some() {
+                let key = self.keys.get(key).copied().unwrap_or_default();
+                return Err(A::Error::custom(format!("the key {key:?} is there twice")));
+            }
+        }
+        Ok(found.map(|raw| raw.map(RawValue::get).filter(|text| *text != "null")))
+    }
+}
+
+/// A key's place among those that are known.
+struct Key<'k>(&'k [&'k str], bool);
+
+impl<'de> DeserializeSeed<'de> for Key<'_> {
+    type Value = Option<usize>;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
+        json.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Key<'_> {
+    type Value = Option<usize>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, key: &str) -> Result<Self::Value, E> {
+        let nth = self.0.iter().position(|known| *known == key);
+        if nth.is_none() && !self.1 {
+            let known = self.0.join(", ");
+            let key = shown(key);
+            return Err(E::custom(format!(
+                "the key {key} is not known; there are {known}"
+            )));
+        }
+        Ok(nth)
+    }
+}
+
+/// A number, from its JSON. Errors: `InvalidArgument`.
+pub(super) fn number_of(what: &str, raw: &str) -> Result<f64> {
+    if raw.starts_with(|c: char| c == '-' || c.is_ascii_digit()) {
+        return number::number(what, raw);
+    }
+    Err(bad(format!("{what} is {}, and not a number", shown(raw))))
+}
+
+/// A text, from its JSON. Errors: `InvalidArgument`.
+pub(super) fn string(what: &str, raw: &str) -> Result<String> {
+    serde_json::from_str(raw)
+        .map_err(|_| bad(format!("{what} is {}, and not a string", shown(raw))))
+}
+
+/// A time, from its JSON: a number or a string. Errors: `InvalidArgument`.
+pub(super) fn time(raw: &str) -> Result<Time> {
+    if raw.starts_with('"') {
+        return times::rfc3339(&string("time", raw)?, None);
+    }
+    number_of("time", raw)?;
+    times::since_1970(raw, times::Unit::Seconds)
+}
+
+/// Names of tags, from their JSON. Errors: `InvalidArgument`, where they are more than 32, or one is empty or longer than 128
+/// bytes.
+pub(super) fn tags(raw: &str) -> Result<Vec<String>> {
+    let too_large = raw.len() > LINE_BYTES_MAX;
+    let tags = (!too_large).then(|| serde_json::from_str::<Vec<String>>(raw).ok());
+    let tags = tags.flatten();
+    let tags = tags.ok_or_else(|| bad(format!("tags is {}, and no list of tags", shown(raw))))?;
+    if tags.len() > TAGS_MAX {
+        return Err(bad(format!(
+            "{} tags, and not {TAGS_MAX} at most",
+            tags.len()
+        )));
+    }
+    match tags
+        .iter()
+        .find(|tag| tag.is_empty() || tag.len() > name::BYTES_MAX)
+    {
+        Some(tag) => Err(bad(format!(
+            "{} is no tag: it is empty, or too long",
+            shown(tag)
+        ))),
+        None => Ok(tags),
+    }
+}
+
+/// Attributes as they are stored: an object without spaces; empty where it has no members. Errors: `InvalidArgument`, where
+/// it is no object, or has more than 1024 bytes.
+pub(super) fn attributes(raw: &str) -> Result<String> {
+    let mut compact = String::new();
+    let (mut in_string, mut is_escaped) = (false, false);
+    for c in raw.chars() {
+        if in_string || !c.is_ascii_whitespace() {
+            compact.push(c);
+        }
+        match c {
+            _ if is_escaped => is_escaped = false,
+            '\\' => is_escaped = in_string,
+            '"' => in_string = !in_string,
+            _ => {}
+        }
+        if compact.len() > ATTRIBUTES_BYTES_MAX {
+            return Err(bad(format!(
+                "attributes of more than {ATTRIBUTES_BYTES_MAX} bytes"
+            )));
+        }
+    }
+    let object = serde_json::from_str::<Map<String, Value>>(&compact)
+        .map_err(|e| bad(format!("attributes are no JSON object: {e}")))?;
+    Ok(if object.is_empty() {
+        String::new()
+    } else {
+        compact
+    })
+}
+
+#[cfg(test)]
+mod tests;

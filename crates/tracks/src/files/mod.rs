@@ -1,0 +1,185 @@
+//! Files of positions: read as streams in little memory, and written.
+//!
+//! ```text
+//!   csv, layout   CSV with a map of its columns; GeoLife, T-Drive, Porto
+//!   ndjson, json  a JSON object in each line
+//!   geojson       Features: points, and lines with times        scan   the ends of JSON values in a stream
+//!   gpx           tracks of GPX 1.0 and 1.1
+//!   writer        the first four of these, written              lines  lines that may be too long
+//! ```
+//!
+//! Whatever a file has, it costs bounded memory, and time by its length: lines of 64 KiB (Porto: 1 MiB), features of 8 MiB,
+//! tags of 1 MiB. A record that is wrong is an error that names the field and the place, and the next record follows; see
+//! [`record`].
+
+mod csv;
+mod geojson;
+mod gpx;
+pub mod json;
+pub mod layout;
+mod lines;
+mod ndjson;
+mod number;
+pub mod record;
+mod scan;
+mod times;
+mod writer;
+
+use std::fmt;
+use std::io::BufRead;
+use std::path::Path;
+use std::str::FromStr;
+
+use base::{Error, Result};
+
+use self::csv::Csv;
+use self::geojson::GeoJson;
+use self::gpx::Gpx;
+use self::layout::Layout;
+use self::ndjson::Ndjson;
+pub use self::record::{Options, Place, Record, goes_on};
+pub use self::writer::{Writer, write};
+
+/// A format of files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// CSV, of the layout of the options.
+    Csv,
+    /// A JSON object in each line.
+    Ndjson,
+    /// A Feature or FeatureCollection.
+    GeoJson,
+    /// GPX 1.0 or 1.1.
+    Gpx,
+    /// PLT files of GeoLife.
+    GeoLife,
+    /// CSV of T-Drive.
+    TDrive,
+    /// CSV of Porto's taxis.
+    Porto,
+}
+
+impl Format {
+    /// All, as they are named.
+    const NAMES: [(&str, Self); 7] = [
+        ("csv", Self::Csv),
+        ("ndjson", Self::Ndjson),
+        ("geojson", Self::GeoJson),
+        ("gpx", Self::Gpx),
+        ("geolife", Self::GeoLife),
+        ("t-drive", Self::TDrive),
+        ("porto", Self::Porto),
+    ];
+
+    /// The format of a file by its name's ending. Errors: `InvalidArgument`, where that says nothing.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// use tracks::files::Format;
+    /// assert_eq!(Format::of_path(Path::new("a/b.GPX"))?, Format::Gpx);
+    /// assert!(Format::of_path(Path::new("a/b.txt")).is_err());
+    /// # Ok::<(), base::Error>(())
+    /// ```
+    pub fn of_path(path: &Path) -> Result<Self> {
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        match ending.unwrap_or_default().to_ascii_lowercase().as_str() {
+            "csv" => Ok(Self::Csv),
+            "ndjson" | "jsonl" | "ldjson" => Ok(Self::Ndjson),
+            "geojson" => Ok(Self::GeoJson),
+            "gpx" => Ok(Self::Gpx),
+            "plt" => Ok(Self::GeoLife),
+            _ => Err(
+                Error::invalid_argument("the file's name does not say its format")
+                    .hint("names end with .csv, .ndjson, .jsonl, .geojson, .gpx or .plt")
+                    .file(path),
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let found = Self::NAMES.iter().find(|(_, format)| format == self);
+        f.write_str(found.map_or("", |(name, _)| name))
+    }
+}
+
+impl FromStr for Format {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let found = Self::NAMES.iter().find(|(name, _)| *name == text);
+        found.map(|(_, format)| *format).ok_or_else(|| {
+            let names = Self::NAMES.map(|(name, _)| name).join(", ");
+            let text = record::shown(text);
+            Error::invalid_argument(format!("{text} is no format; there are {names}"))
+        })
+    }
+}
+
+#[derive(Debug)]
+enum Reading<R> {
+    Csv(Box<Csv<R>>),
+    Ndjson(Box<Ndjson<R>>),
+    GeoJson(Box<GeoJson<R>>),
+    Gpx(Box<Gpx<R>>),
+}
+
+/// The records of a file, in its order.
+///
+/// An item is an error where a record is wrong; the reader goes on behind it where [`goes_on`] says so, and otherwise ends.
+#[derive(Debug)]
+pub struct Reader<R>(Reading<R>);
+
+/// Reads a file, from its beginning.
+///
+/// ```
+/// use tracks::files::{Format, Options, open};
+/// let file = "entity,lat,lon,time\ncar1,59.3293,18.0686,1700000000.5\ncar1,91,0,1700000001\n";
+/// let mut reader = open(Format::Csv, file.as_bytes(), &Options::default());
+/// assert_eq!(reader.next().unwrap()?.report.entity.as_str(), "car1");
+/// let e = reader.next().unwrap().unwrap_err().to_string();
+/// assert!(e.contains("line 3: latitude 91"));
+/// assert!(reader.next().is_none());
+/// # Ok::<(), base::Error>(())
+/// ```
+pub fn open<R: BufRead>(format: Format, read: R, options: &Options) -> Reader<R> {
+    let layout = match format {
+        Format::GeoLife => Layout::geolife(),
+        Format::TDrive => Layout::t_drive(),
+        Format::Porto => Layout::porto(),
+        _ => options.layout.clone(),
+    };
+    Reader(match format {
+        Format::Ndjson => Reading::Ndjson(Box::new(Ndjson::new(read, options.clone()))),
+        Format::GeoJson => Reading::GeoJson(Box::new(GeoJson::new(read, options.clone()))),
+        Format::Gpx => Reading::Gpx(Box::new(Gpx::new(read, options))),
+        _ => Reading::Csv(Box::new(Csv::new(read, layout, options))),
+    })
+}
+
+impl<R: BufRead> Reader<R> {
+    /// How many points were left out on purpose so far: waypoints and routes of GPX, and points of tracks that are nobody's.
+    pub fn ignored(&self) -> u64 {
+        match &self.0 {
+            Reading::Gpx(gpx) => gpx.ignored(),
+            _ => 0,
+        }
+    }
+}
+
+impl<R: BufRead> Iterator for Reader<R> {
+    type Item = Result<Record>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match &mut self.0 {
+            Reading::Csv(csv) => csv.next(),
+            Reading::Ndjson(ndjson) => ndjson.next(),
+            Reading::GeoJson(geojson) => geojson.next(),
+            Reading::Gpx(gpx) => gpx.next(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
