@@ -14,6 +14,7 @@ mod dirs;
 #[path = "../../crates/sim/src/frozen.rs"]
 mod frozen;
 mod mend;
+mod positions;
 mod volumes;
 
 use std::ffi::OsStr;
@@ -36,6 +37,9 @@ use table::{BlockHandle, CompressionType, Footer, InternalIterator, Reader, Read
 
 pub use database::{database, seeds as database_seeds};
 use frozen::{DIR, Frozen};
+pub use positions::{
+    seeds as position_seeds, tracks_csv, tracks_geojson, tracks_gpx, tracks_ndjson,
+};
 pub use volumes::{nbd, seeds as volume_seeds, store, wire};
 
 /// The number of the log that the bytes of a log are.

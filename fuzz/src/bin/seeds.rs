@@ -148,7 +148,11 @@ impl Seeds {
         for seed in ironstone_fuzz::database_seeds() {
             self.add("database", &seed);
         }
-        for (target, seed) in ironstone_fuzz::volume_seeds() {
+        let more = [
+            ironstone_fuzz::volume_seeds(),
+            ironstone_fuzz::position_seeds(),
+        ];
+        for (target, seed) in more.into_iter().flatten() {
             self.add(target, &seed);
         }
         self.files()

@@ -1,7 +1,8 @@
 //! CSV files of any [`Layout`].
 //!
-//! The file is cut into lines before quotation marks are looked at: a mark that does not end spoils its line, and not the
-//! rest of the file. Fields with line breaks are refused for that. A file with a header has as many fields in each line.
+//! The file is cut into lines before quotation marks are looked at: a mark that does not end spoils its line, and not
+//! the rest of the file. Fields with line breaks are refused for that. A file with a header has as many fields in
+//! each line.
 
 use std::io::BufRead;
 use std::ops::Range;
@@ -14,7 +15,8 @@ use super::json;
 use super::layout::{Column, Layout, Length, Positions, Speed, Times};
 use super::lines::Lines;
 use super::number::{self, FOOT, KILOMETRE_PER_HOUR, KNOT};
-use super::record::{self, Options, Record, bad, goes_on, message, shown};
+use super::options::Options;
+use super::record::{self, Record, bad, goes_on, message, shown};
 use super::scan::{element, elements};
 use super::times::{self, Unit};
 use crate::model::name::Name;
@@ -322,7 +324,8 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// A field. `None`: it is empty, or there is no such column. Errors: `InvalidArgument`, where the line is too short.
+    /// A field. `None`: it is empty, or there is no such column. Errors: `InvalidArgument`, where the line is too
+    /// short.
     fn get(&self, column: Option<usize>) -> Result<Option<&'a str>> {
         let Some(column) = column else {
             return Ok(None);

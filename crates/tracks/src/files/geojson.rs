@@ -8,17 +8,18 @@
 //!      "properties":{"entity":"car1", "coordTimes":["2023-11-14T22:13:20Z", …]}}]}
 //! ```
 //!
-//! Properties are those of [`json`](super::json), but for the position. A line's times are `times` or `coordTimes`, as
-//! converters from GPX write them; what else its properties say holds for all its positions. The file is a stream: one
-//! feature is in memory, of 8 MiB at most; a larger one is refused, and skipped without being kept. Members that are not
-//! needed are skipped the same way.
+//! Properties are those of [`json`](super::json), but for the position. A line's times are `times` or `coordTimes`,
+//! as converters from GPX write them; what else its properties say holds for all its positions. The file is a stream:
+//! one feature is in memory, of 8 MiB at most; a larger one is refused, and skipped without being kept. Members that
+//! are not needed are skipped the same way.
 
 use std::io::BufRead;
 
 use base::{Error, Result};
 
+use super::options::Options;
 use super::record::{
-    FEATURE_BYTES_MAX, LINE_BYTES_MAX, Options, Place, Record, bad, empty, goes_on, message, shown,
+    FEATURE_BYTES_MAX, LINE_BYTES_MAX, Place, Record, bad, empty, goes_on, message, shown,
 };
 use super::scan::{Stream, element, elements};
 use super::{json, number};

@@ -7,12 +7,12 @@
 //!   </trkseg></trk></gpx>
 //! ```
 //!
-//! `speed` (m/s) and `course` (degrees) are children of a point in 1.0, and in 1.1 extensions of any namespace, as Garmin's
-//! TrackPointExtension has them. `ironstone:accuracy`, `battery`, `tags` and `attributes` are ours. Times are UTC, also
-//! without a `Z`, as GPX says. Points of routes, and waypoints, are counted and left out.
+//! `speed` (m/s) and `course` (degrees) are children of a point in 1.0, and in 1.1 extensions of any namespace, as
+//! Garmin's TrackPointExtension has them. `ironstone:accuracy`, `battery`, `tags` and `attributes` are ours. Times
+//! are UTC, also without a `Z`, as GPX says. Points of routes, and waypoints, are counted and left out.
 //!
-//! One element is in memory, of 1 MiB at most. Document types are refused, so that no entity is ever expanded but XML's own
-//! five. What is no XML ends the file.
+//! One element is in memory, of 1 MiB at most. Document types are refused, so that no entity is ever expanded but
+//! XML's own five. What is no XML ends the file.
 
 use std::io::{self, BufRead, Read};
 
@@ -20,7 +20,8 @@ use base::{Error, Result};
 use quick_xml::Reader;
 use quick_xml::events::{BytesDecl, BytesRef, BytesStart, Event};
 
-use super::record::{self, LINE_BYTES_MAX, Options, Place, Record, bad, cut_off, goes_on, shown};
+use super::options::Options;
+use super::record::{self, LINE_BYTES_MAX, Place, Record, bad, cut_off, goes_on, shown};
 use super::{json, number, times};
 use crate::model::name::Name;
 use crate::model::point::Point;
@@ -30,6 +31,8 @@ use crate::model::report::Report;
 const EVENT_BYTES_MAX: u64 = 1 << 20;
 /// The deepest element.
 const DEPTH_MAX: usize = 64;
+/// The longest name of a tag, bytes: those of open elements are kept.
+const NAME_BYTES_MAX: usize = 1 << 10;
 /// A point has two attributes; more than that, and something, are not looked at.
 const ATTRIBUTES_MAX: usize = 32;
 /// What our extensions begin with.
@@ -227,6 +230,12 @@ impl<R: BufRead> Gpx<R> {
         }
         if self.path.len() >= DEPTH_MAX {
             return Err(Error::not_supported(format!("elements {DEPTH_MAX} deep")));
+        }
+        if name.as_ref().len() > NAME_BYTES_MAX {
+            let name = shown(name.as_ref());
+            return Err(Error::not_supported(format!(
+                "a tag of a long name, {name}"
+            )));
         }
         self.has_root = true;
         let parent = self.path.last();

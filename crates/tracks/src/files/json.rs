@@ -5,12 +5,12 @@
 //!    "accuracy":5, "battery":80, "tags":["night"], "attributes":{"driver":7}}
 //! ```
 //!
-//! Degrees of WGS84; time in seconds since 1970 with a fraction, or as RFC 3339; m/s; degrees from north over east; metres;
-//! metres; per cent. `entity`, `lat` and `lon` must be there; `null` is as not there; a key twice is refused. The format is
-//! ours, in JSON as RFC 8259 (<https://www.rfc-editor.org/rfc/rfc8259>) has it.
+//! Degrees of WGS84; time in seconds since 1970 with a fraction, or as RFC 3339; m/s; degrees from north over east;
+//! metres; metres; per cent. `entity`, `lat` and `lon` must be there; `null` is as not there; a key twice is refused.
+//! The format is ours, in JSON as RFC 8259 (<https://www.rfc-editor.org/rfc/rfc8259>) has it.
 //!
-//! Values are cut out as text and read field by field: each error names its field, numbers are not rounded before they are
-//! read, and attributes stay as they were sent, but for spaces.
+//! Values are cut out as text and read field by field: each error names its field, numbers are not rounded before
+//! they are read, and attributes stay as they were sent, but for spaces.
 
 use std::fmt;
 
@@ -70,7 +70,8 @@ pub fn report(text: &str) -> Result<(Report, Vec<String>)> {
     report_of(text, None, false)
 }
 
-/// The same, with the entity of an object that names none, and without the keys that are not known where they are ignored.
+/// The same, with the entity of an object that names none, and without the keys that are not known where they are
+/// ignored.
 pub(super) fn report_of(
     text: &str,
     named: Option<&Name>,
@@ -242,8 +243,8 @@ pub(super) fn time(raw: &str) -> Result<Time> {
     times::since_1970(raw, times::Unit::Seconds)
 }
 
-/// Names of tags, from their JSON. Errors: `InvalidArgument`, where they are more than 32, or one is empty or longer than 128
-/// bytes.
+/// Names of tags, from their JSON. Errors: `InvalidArgument`, where they are more than 32, or one is empty or longer
+/// than 128 bytes.
 pub(super) fn tags(raw: &str) -> Result<Vec<String>> {
     let too_large = raw.len() > LINE_BYTES_MAX;
     let tags = (!too_large).then(|| serde_json::from_str::<Vec<String>>(raw).ok());
@@ -267,8 +268,8 @@ pub(super) fn tags(raw: &str) -> Result<Vec<String>> {
     }
 }
 
-/// Attributes as they are stored: an object without spaces; empty where it has no members. Errors: `InvalidArgument`, where
-/// it is no object, or has more than 1024 bytes.
+/// Attributes as they are stored: an object without spaces; empty where it has no members. Errors: `InvalidArgument`,
+/// where it is no object, or has more than 1024 bytes.
 pub(super) fn attributes(raw: &str) -> Result<String> {
     let mut compact = String::new();
     let (mut in_string, mut is_escaped) = (false, false);

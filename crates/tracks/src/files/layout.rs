@@ -12,9 +12,10 @@
 //!              "1","C","","","20000589","1372636858","A","False","[[-8.618643,41.141412],[-8.618499,41.141376]]"
 //! ```
 //!
-//! Sources: the GeoLife user guide 1.3 (an altitude of −777 is not known; times are UTC; the entity is the folder), the user
-//! guide of the T-Drive sample, and the description of the data of ECML/PKDD 15's taxi challenge, which are all public.
-//! Quotation marks are those of RFC 4180 (<https://www.rfc-editor.org/rfc/rfc4180>), but a record is one line.
+//! Sources: the GeoLife user guide 1.3 (an altitude of −777 is not known; times are UTC; the entity is the folder),
+//! the user guide of the T-Drive sample, and the description of the data of ECML/PKDD 15's taxi challenge, which are
+//! all public. Quotation marks are those of RFC 4180 (<https://www.rfc-editor.org/rfc/rfc4180>), but a record is one
+//! line.
 
 use std::path::Path;
 
@@ -231,7 +232,8 @@ impl Layout {
     }
 }
 
-/// The entity of a file of GeoLife: its folder, or the one above `Trajectory`. Errors: `InvalidArgument`, where there is none.
+/// The entity of a file of GeoLife: its folder, or the one above `Trajectory`. Errors: `InvalidArgument`, where there
+/// is none.
 ///
 /// ```
 /// use std::path::Path;

@@ -1,7 +1,7 @@
 //! Lines of a file, in bounded memory.
 //!
-//! A line ends with LF or CR LF, and the last one may end with the file. A byte order mark of UTF-8 at the beginning is left
-//! out. A line that is too long is refused, and skipped without being kept.
+//! A line ends with LF or CR LF, and the last one may end with the file. A byte order mark of UTF-8 at the beginning
+//! is left out. A line that is too long is refused, and skipped without being kept.
 
 use std::io::{BufRead, Read as _};
 

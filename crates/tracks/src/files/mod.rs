@@ -8,11 +8,12 @@
 //!   writer        the first four of these, written              lines  lines that may be too long
 //! ```
 //!
-//! Whatever a file has, it costs bounded memory, and time by its length: lines of 64 KiB (Porto: 1 MiB), features of 8 MiB,
-//! tags of 1 MiB. A record that is wrong is an error that names the field and the place, and the next record follows; see
-//! [`record`].
+//! Whatever a file has, it costs bounded memory, and time by its length: lines of 64 KiB (Porto: 1 MiB), features of
+//! 8 MiB, tags of 1 MiB. A record that is wrong is an error that names the field and the place, and the next record
+//! follows; see [`record`].
 
 mod csv;
+mod format;
 mod geojson;
 mod gpx;
 pub mod json;
@@ -20,102 +21,25 @@ pub mod layout;
 mod lines;
 mod ndjson;
 mod number;
+mod options;
 pub mod record;
 mod scan;
 mod times;
 mod writer;
 
-use std::fmt;
 use std::io::BufRead;
-use std::path::Path;
-use std::str::FromStr;
 
-use base::{Error, Result};
+use base::Result;
 
 use self::csv::Csv;
+pub use self::format::Format;
 use self::geojson::GeoJson;
 use self::gpx::Gpx;
 use self::layout::Layout;
 use self::ndjson::Ndjson;
-pub use self::record::{Options, Place, Record, goes_on};
+pub use self::options::Options;
+pub use self::record::{Place, Record, goes_on};
 pub use self::writer::{Writer, write};
-
-/// A format of files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// CSV, of the layout of the options.
-    Csv,
-    /// A JSON object in each line.
-    Ndjson,
-    /// A Feature or FeatureCollection.
-    GeoJson,
-    /// GPX 1.0 or 1.1.
-    Gpx,
-    /// PLT files of GeoLife.
-    GeoLife,
-    /// CSV of T-Drive.
-    TDrive,
-    /// CSV of Porto's taxis.
-    Porto,
-}
-
-impl Format {
-    /// All, as they are named.
-    const NAMES: [(&str, Self); 7] = [
-        ("csv", Self::Csv),
-        ("ndjson", Self::Ndjson),
-        ("geojson", Self::GeoJson),
-        ("gpx", Self::Gpx),
-        ("geolife", Self::GeoLife),
-        ("t-drive", Self::TDrive),
-        ("porto", Self::Porto),
-    ];
-
-    /// The format of a file by its name's ending. Errors: `InvalidArgument`, where that says nothing.
-    ///
-    /// ```
-    /// use std::path::Path;
-    /// use tracks::files::Format;
-    /// assert_eq!(Format::of_path(Path::new("a/b.GPX"))?, Format::Gpx);
-    /// assert!(Format::of_path(Path::new("a/b.txt")).is_err());
-    /// # Ok::<(), base::Error>(())
-    /// ```
-    pub fn of_path(path: &Path) -> Result<Self> {
-        let ending = path.extension().and_then(|ending| ending.to_str());
-        match ending.unwrap_or_default().to_ascii_lowercase().as_str() {
-            "csv" => Ok(Self::Csv),
-            "ndjson" | "jsonl" | "ldjson" => Ok(Self::Ndjson),
-            "geojson" => Ok(Self::GeoJson),
-            "gpx" => Ok(Self::Gpx),
-            "plt" => Ok(Self::GeoLife),
-            _ => Err(
-                Error::invalid_argument("the file's name does not say its format")
-                    .hint("names end with .csv, .ndjson, .jsonl, .geojson, .gpx or .plt")
-                    .file(path),
-            ),
-        }
-    }
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let found = Self::NAMES.iter().find(|(_, format)| format == self);
-        f.write_str(found.map_or("", |(name, _)| name))
-    }
-}
-
-impl FromStr for Format {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let found = Self::NAMES.iter().find(|(name, _)| *name == text);
-        found.map(|(_, format)| *format).ok_or_else(|| {
-            let names = Self::NAMES.map(|(name, _)| name).join(", ");
-            let text = record::shown(text);
-            Error::invalid_argument(format!("{text} is no format; there are {names}"))
-        })
-    }
-}
 
 #[derive(Debug)]
 enum Reading<R> {
@@ -127,7 +51,8 @@ enum Reading<R> {
 
 /// The records of a file, in its order.
 ///
-/// An item is an error where a record is wrong; the reader goes on behind it where [`goes_on`] says so, and otherwise ends.
+/// An item is an error where a record is wrong; the reader goes on behind it where [`goes_on`] says so, and otherwise
+/// ends.
 #[derive(Debug)]
 pub struct Reader<R>(Reading<R>);
 
@@ -159,7 +84,8 @@ pub fn open<R: BufRead>(format: Format, read: R, options: &Options) -> Reader<R>
 }
 
 impl<R: BufRead> Reader<R> {
-    /// How many points were left out on purpose so far: waypoints and routes of GPX, and points of tracks that are nobody's.
+    /// How many points were left out on purpose so far: waypoints and routes of GPX, and points of tracks that are
+    /// nobody's.
     pub fn ignored(&self) -> u64 {
         match &self.0 {
             Reading::Gpx(gpx) => gpx.ignored(),

@@ -8,7 +8,8 @@ use base::Result;
 
 use super::json;
 use super::lines::Lines;
-use super::record::{LINE_BYTES_MAX, Options, Record, goes_on};
+use super::options::Options;
+use super::record::{LINE_BYTES_MAX, Record, goes_on};
 
 /// Reports of lines.
 #[derive(Debug)]

@@ -1,4 +1,5 @@
-//! Numbers of files: decimal text, in the units of SI or those of a column, and the whole numbers that a point has of them.
+//! Numbers of files: decimal text, in the units of SI or those of a column, and the whole numbers that a point has of
+//! them.
 //!
 //! `NaN`, infinity, and what is too large for its field are refused, with the field's name.
 

@@ -1,11 +1,11 @@
 //! What readers of files give: reports, and errors that say where in the file they are.
 //!
-//! An error of the kind `InvalidArgument` is about one record, and the next record follows it. After an error of any other
-//! kind the rest of the file is not read: the file is cut off, is none of its format, or the system cannot read it.
+//! An error of the kind `InvalidArgument` is about one record, and the next record follows it. After an error of any
+//! other kind the rest of the file is not read: the file is cut off, is none of its format, or the system cannot read
+//! it.
 
 use base::{Error, ErrorKind, Result};
 
-use super::layout::Layout;
 use crate::model::name::Name;
 use crate::model::report::Report;
 
@@ -32,19 +32,6 @@ pub struct Record {
     pub tags: Vec<String>,
     /// Where it is.
     pub place: Place,
-}
-
-/// How files are read.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Options {
-    /// The entity of records that name none. Of a GPX file: of all points, whatever the names of their tracks.
-    pub entity: Option<Name>,
-    /// The columns of a file of [`Format::Csv`](super::Format::Csv).
-    pub layout: Layout,
-    /// Seconds that local times are ahead of UTC, in CSV files whose times do not say it. `None`: as the layout says.
-    pub utc_offset: Option<i32>,
-    /// Keys of NDJSON and GeoJSON that are not known are left out, and not refused.
-    pub ignore_unknown: bool,
 }
 
 /// Whether a reader goes on behind an error: it is about one record.

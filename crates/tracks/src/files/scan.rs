@@ -1,6 +1,7 @@
 //! Where a JSON value ends, without knowing what it is: in a text, and in a stream that is too large to be kept.
 //!
-//! Brackets are counted and not matched, so that what is found must be parsed to be known as JSON. Depth costs no memory.
+//! Brackets are counted and not matched, so that what is found must be parsed to be known as JSON. Depth costs no
+//! memory.
 
 use std::io::BufRead;
 use std::ops::Range;
@@ -63,8 +64,8 @@ impl Extent {
     }
 }
 
-/// Where the element of an array is that follows `at`, which is behind its bracket or behind an element. `None`: there is
-/// none. The text is JSON.
+/// Where the element of an array is that follows `at`, which is behind its bracket or behind an element. `None`:
+/// there is none. The text is JSON.
 pub(super) fn element(text: &str, at: usize) -> Option<Range<usize>> {
     let rest = text.as_bytes().get(at..)?;
     let skipped = rest.iter().position(|&b| !is_space(b) && b != b',')?;
@@ -163,8 +164,8 @@ impl<R: BufRead> Stream<R> {
         Ok(())
     }
 
-    /// Takes the value that begins here, and adds it to `out` up to `most` bytes. False: it has more. Errors: Corruption,
-    /// where the file ends within it; `IoError`.
+    /// Takes the value that begins here, and adds it to `out` up to `most` bytes. False: it has more. Errors:
+    /// Corruption, where the file ends within it; `IoError`.
     pub(super) fn value(&mut self, out: &mut Vec<u8>, most: usize, within: &str) -> Result<bool> {
         let mut extent = Extent::default();
         let mut is_whole = true;

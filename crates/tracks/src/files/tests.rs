@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use base::rng::Rng;
 
 use super::*;

@@ -1,8 +1,8 @@
 //! Times of files: numbers since 1970, RFC 3339, and patterns; and both of the first as text.
 //!
-//! RFC 3339 (<https://www.rfc-editor.org/rfc/rfc3339>) is `2023-11-14T22:13:20.5Z` or `…+01:00`. A time that does not say
-//! how far it is ahead of UTC is read where the caller knows that. What is below a microsecond is cut off. All times are
-//! checked as [`Time::check`] does.
+//! RFC 3339 (<https://www.rfc-editor.org/rfc/rfc3339>) is `2023-11-14T22:13:20.5Z` or `…+01:00`. A time that does not
+//! say how far it is ahead of UTC is read where the caller knows that. What is below a microsecond is cut off. All
+//! times are checked as [`Time::check`] does.
 
 use base::Result;
 use jiff::SignedDuration;
@@ -107,6 +107,9 @@ pub(super) fn of_pattern(pattern: &str, text: &str, utc_offset: Option<i32>) -> 
     if let Some(timestamp) = parsed.timestamp() {
         return Time(timestamp.as_microsecond()).check();
     }
+    if parsed.iana_time_zone().is_some() {
+        return Err(wrong("time zones' names are not known"));
+    }
     let offset = parsed.offset().map(|offset| offset.seconds());
     let offset = offset
         .or(utc_offset)
@@ -201,7 +204,8 @@ mod tests {
         }
         for (pattern, text) in [
             ("%Y", "2000"),
-            ("%Q%!", "x"),
+            ("%Y-%m-%d %Q", "2000-01-01 Europe/Oslo"),
+            ("%!", "x"),
             ("%Y-%m-%d %H", "2000-13-01 00"),
             ("%", ""),
         ] {

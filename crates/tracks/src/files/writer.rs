@@ -1,15 +1,16 @@
-//! Positions to files: CSV in our own [layout](super::layout), [NDJSON](super::json), GeoJSON and GPX 1.1, as the readers
-//! read them.
+//! Positions to files: CSV in our own [layout](super::layout), [NDJSON](super::json), GeoJSON and GPX 1.1, as the
+//! readers read them.
 //!
-//! A file is a stream: each point is written as it comes. GPX begins another track where the entity changes, so that points
-//! had better come entity by entity. Numbers are written exactly, so that what is read is what was stored, but for the lag.
+//! A file is a stream: each point is written as it comes. GPX begins another track where the entity changes, so that
+//! points had better come entity by entity. Numbers are written exactly, so that what is read is what was stored, but
+//! for the lag.
 
 use std::fmt::Write as _;
 use std::io::Write;
 
 use base::{Error, ErrorKind, Result};
 
-use super::Format;
+use super::format::Format;
 use super::gpx::PREFIX;
 use super::number::decimal;
 use super::record::{bad, shown};
@@ -66,8 +67,8 @@ impl<W: Write> Writer<W> {
 
     /// Writes one point.
     ///
-    /// Errors: `InvalidArgument`, where it has a tag without a name, a time that cannot be stored, attributes that are no
-    /// JSON object, or characters that XML does not have: nothing is written of it; `IoError`; `NoSpace`.
+    /// Errors: `InvalidArgument`, where it has a tag without a name, a time that cannot be stored, attributes that
+    /// are no JSON object, or characters that XML does not have: nothing is written of it; `IoError`; `NoSpace`.
     pub fn add(&mut self, entity: &Name, time: Time, point: &Point) -> Result<()> {
         let begun = self.text.len();
         let added = match self.format {

@@ -35,7 +35,8 @@ const LINE: &str = r#"{"type":"Feature","geometry":{"coordinates":[[2,1],[2.5,1.
 #[test]
 fn points_and_lines_in_a_collection() {
     let text = format!(
-        "\u{feff} {{\"name\":[[{{}}]], \"type\":\"FeatureCollection\",\n\"features\" : [ {POINT} ,{LINE},{POINT}],\"x\":1}}\n "
+        "\u{feff} {{\"name\":[[{{}}]],\
+          \"type\":\"FeatureCollection\",\n\"features\" : [ {POINT} ,{LINE},{POINT}],\"x\":1}}\n "
     );
     let found = read(&text);
     let said = texts(&found);

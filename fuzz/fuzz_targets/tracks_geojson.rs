@@ -1,0 +1,4 @@
+//! A GeoJSON file, made of anything.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| ironstone_fuzz::tracks_geojson(data));
