@@ -355,9 +355,16 @@ fn replicas_seed() -> Vec<u8> {
     };
     let steps = [
         (CopyStep::Offer, None),
-        (CopyStep::Ready { from: Index(2) }, None),
+        (
+            CopyStep::Ready {
+                attempt: 3,
+                from: Index(2),
+            },
+            None,
+        ),
         (
             CopyStep::Blocks {
+                attempt: 3,
                 number: 1,
                 range,
                 crcs: vec![Some(crc), None],
@@ -365,7 +372,10 @@ fn replicas_seed() -> Vec<u8> {
             Some(block.clone()),
         ),
         (CopyStep::Taken { number: 1 }, None),
-        (CopyStep::End, Some(Volumes::default().encode().into())),
+        (
+            CopyStep::End { attempt: 3 },
+            Some(Volumes::default().encode().into()),
+        ),
         (CopyStep::Done, None),
     ];
     let copy = Copy {

@@ -11,7 +11,7 @@
 //! Garmin's TrackPointExtension has them. `ironstone:accuracy`, `battery`, `tags` and `attributes` are ours. Times
 //! are UTC, also without a `Z`, as GPX says. Points of routes, and waypoints, are counted and left out.
 //!
-//! One element is in memory, of 1 MiB at most. Document types are refused, so that no entity is ever expanded but
+//! One tag or text is in memory, of 1 MiB at most. Document types are refused, so that no entity is ever expanded but
 //! XML's own five. What is no XML ends the file.
 
 use std::io::{self, BufRead, Read};
@@ -33,7 +33,7 @@ const EVENT_BYTES_MAX: u64 = 1 << 20;
 const DEPTH_MAX: usize = 64;
 /// The longest name of a tag, bytes: those of open elements are kept.
 const NAME_BYTES_MAX: usize = 1 << 10;
-/// A point has two attributes; more than that, and something, are not looked at.
+/// So many attributes of a point are looked at; it has two.
 const ATTRIBUTES_MAX: usize = 32;
 /// What our extensions begin with.
 pub(super) const PREFIX: &str = "ironstone";

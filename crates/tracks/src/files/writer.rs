@@ -2,7 +2,7 @@
 //! readers read them.
 //!
 //! A file is a stream: each point is written as it comes. GPX begins another track where the entity changes, so that
-//! points had better come entity by entity. Numbers are written exactly, so that what is read is what was stored, but
+//! points are best given entity by entity. Numbers are written exactly, so that what is read is what was stored, but
 //! for the lag.
 
 use std::fmt::Write as _;
