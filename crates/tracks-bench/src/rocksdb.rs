@@ -114,6 +114,10 @@ impl Store for Rocks {
         Ok(db.latest_sequence_number())
     }
 
+    fn last_number(&self) -> u64 {
+        self.inner.db.latest_sequence_number()
+    }
+
     fn when_durable(&self, told: Told) {
         let number = self.inner.db.latest_sequence_number();
         told(number, self.inner.db.flush_wal(true));

@@ -73,6 +73,10 @@ impl Store for Shaped {
         Ok(number)
     }
 
+    fn last_number(&self) -> u64 {
+        self.store.last_number()
+    }
+
     fn when_durable(&self, told: Told) {
         self.store.when_durable(told);
     }

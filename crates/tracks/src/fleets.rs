@@ -34,7 +34,7 @@ pub struct Settings {
     pub tags: Vec<String>,
     /// Reports that may be farther off, metres, change nothing at fences.
     pub fence_accuracy_max: u16,
-    /// Nor do those that would need a higher speed, m/s.
+    /// Nor do those that would need a higher speed, m/s; 0: any may be.
     pub fence_speed_max: u16,
 }
 

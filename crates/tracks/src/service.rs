@@ -56,7 +56,7 @@ pub struct Tracks {
     shards: Shards,
     store: Arc<dyn Store>,
     fleets: Fleets,
-    fences: Fences,
+    fences: Arc<Fences>,
     events: Arc<Events>,
     clock: Arc<dyn Clock>,
     options: Options,
@@ -81,9 +81,14 @@ impl Tracks {
         threads: &dyn Threads,
     ) -> Result<Self> {
         let fleets = Fleets::open(&*store)?;
-        let fences = Fences::open(&*store)?;
+        let fences = Arc::new(Fences::open(&*store)?);
         let events = Arc::new(Events::open(&*store)?);
-        let shards = Shards::start(&store, &events, &options.write, (&clock, threads))?;
+        let shards = Shards::start(
+            &store,
+            (&fences, &events),
+            &options.write,
+            (&clock, threads),
+        )?;
         Ok(Self {
             shards,
             store,
@@ -120,8 +125,7 @@ impl Tracks {
         ack: Ack,
         arrival: Time,
     ) -> Result<Ticket> {
-        let fences = self.fences.of(fleet.fleet);
-        self.shards.submit((fleet, fences), reports, ack, arrival)
+        self.shards.submit(fleet, reports, ack, arrival)
     }
 
     /// A fleet. Errors: `NotFound`, where there is none of this name.
@@ -137,7 +141,7 @@ impl Tracks {
         &self.fleets
     }
 
-    /// Makes a fence of a fleet, or another one in its place: see [`Fences::put`].
+    /// Makes a fence of a fleet, or another one in its place: see [`Fences::put`]. Returns when it is durable.
     pub fn put_fence(
         &self,
         fleet: &Info,
@@ -145,12 +149,15 @@ impl Tracks {
         definition: Definition,
     ) -> Result<Arc<Fence>> {
         let named = (name, definition);
-        self.fences.put(&*self.store, fleet, named, self.now())
+        let fence = self.fences.put(&*self.store, fleet, named, self.now())?;
+        self.store.wait_durable(self.store.last_number())?;
+        Ok(fence)
     }
 
     /// Takes a fence away: see [`Fences::delete`].
     pub fn delete_fence(&self, fleet: &Info, name: &Name) -> Result<()> {
-        self.fences.delete(&*self.store, fleet, name)
+        self.fences.delete(&*self.store, fleet, name)?;
+        self.store.wait_durable(self.store.last_number())
     }
 
     /// The fences.
@@ -176,6 +183,11 @@ impl Tracks {
     /// For a question that may take 30 seconds.
     pub fn patience(&self) -> Patience {
         Patience::new(Arc::clone(&self.clock), Duration::from_secs(30))
+    }
+
+    /// See [`Shards::panics`].
+    pub fn panics(&self) -> u64 {
+        self.shards.panics()
     }
 
     /// Reports that wait, or are on their way to the device.

@@ -3,12 +3,16 @@
 use base::{Error, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::geo::cell::Cell;
 use crate::geo::corridor::Corridor;
+use crate::geo::cover::cells;
 use crate::geo::polygon::Polygon;
 use crate::geo::position::Position;
 use crate::geo::shape::{Circle, Rectangle, Shape};
 use crate::model::name::Name;
 
+/// Cells of one fence, at most.
+const CELLS: usize = 32;
 /// The most fences of a fleet.
 pub const FENCES_MAX: usize = 10_000;
 
@@ -118,6 +122,8 @@ pub struct Fence {
     /// Bits of its tags.
     pub(crate) tags: u32,
     pub(crate) shape: Box<dyn Shape + Send + Sync>,
+    /// Cells that have all of it, and whether all of each is inside.
+    pub(crate) cells: Vec<(Cell, bool)>,
 }
 
 impl std::fmt::Debug for Fence {
@@ -142,6 +148,7 @@ impl Fence {
             name,
             definition,
             tags,
+            cells: cells(&*shape, CELLS),
             shape,
         })
     }

@@ -4,7 +4,7 @@
 //! below the lowest that is not durable yet. So nobody who has read up to an id misses one that comes below it later, and what
 //! was read stays.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use base::sync::{Mutex, MutexGuard, PoisonError};
@@ -69,8 +69,10 @@ pub struct Events {
 #[derive(Debug)]
 struct Inner {
     last: u64,
-    /// Ids whose writes are not durable.
-    open: BTreeSet<u64>,
+    /// Ids whose writes are not durable: the first, and how many.
+    open: BTreeMap<u64, u64>,
+    /// The greatest number of a write that is durable, as far as was told.
+    durable: u64,
     /// Those of writes that may not become durable, by the numbers of the writes.
     unsure: Vec<(u64, Ids)>,
 }
@@ -99,7 +101,8 @@ impl Events {
         Ok(Self {
             inner: Mutex::new(Inner {
                 last,
-                open: BTreeSet::new(),
+                open: BTreeMap::new(),
+                durable: 0,
                 unsure: Vec::new(),
             }),
             through: watch::Sender::new(last),
@@ -112,26 +115,42 @@ impl Events {
 
     /// So many ids, at `now` or later, which are given back when they are dropped: when their write is durable, or failed.
     pub(crate) fn take(self: &Arc<Self>, count: usize, now: Time) -> Ids {
+        let count = count as u64;
         let mut inner = self.lock();
         let first = u64::try_from(now.0).unwrap_or(0).max(inner.last + 1);
-        let ids: Vec<u64> = (first..).take(count).collect();
-        inner.last = ids.last().copied().unwrap_or(inner.last);
-        inner.open.extend(&ids);
+        if count > 0 {
+            inner.last = first + count - 1;
+            inner.open.insert(first, count);
+        }
         Ids {
             events: Arc::downgrade(self),
-            ids,
+            first,
+            count,
         }
     }
 
     /// The write of this number may be lost: its events are held back, until a later write is durable.
     pub(crate) fn is_unsure(&self, number: u64, ids: Ids) {
-        self.lock().unsure.push((number, ids));
+        let mut inner = self.lock();
+        // What is told by several threads may be told in another order.
+        if number > inner.durable {
+            inner.unsure.push((number, ids));
+            return;
+        }
+        drop(inner);
+        drop(ids);
+    }
+
+    /// Whether events are held back: then somebody should ask when what is there is durable.
+    pub(crate) fn are_held_back(&self) -> bool {
+        !self.lock().unsure.is_empty()
     }
 
     /// The write of this number, and all before it, are durable.
     pub(crate) fn is_durable(&self, number: u64) {
         let sure: Vec<(u64, Ids)> = {
             let mut inner = self.lock();
+            inner.durable = inner.durable.max(number);
             inner.unsure.extract_if(.., |(n, _)| *n <= number).collect()
         };
         drop(sure);
@@ -204,12 +223,13 @@ fn last_of(view: &dyn View, fleet: Fleet) -> Result<u64> {
 #[derive(Debug)]
 pub(crate) struct Ids {
     events: Weak<Events>,
-    ids: Vec<u64>,
+    first: u64,
+    count: u64,
 }
 
 impl Ids {
-    pub(crate) fn iter(&self) -> impl Iterator<Item = u64> + '_ {
-        self.ids.iter().copied()
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u64> + use<> {
+        self.first..self.first + self.count
     }
 }
 
@@ -219,10 +239,11 @@ impl Drop for Ids {
             return;
         };
         let mut inner = events.lock();
-        for id in &self.ids {
-            inner.open.remove(id);
+        if self.count > 0 {
+            inner.open.remove(&self.first);
         }
-        let through = inner.open.first().map_or(inner.last, |first| first - 1);
+        let open = inner.open.first_key_value();
+        let through = open.map_or(inner.last, |(first, _)| first - 1);
         // Under the lock, so that it never goes back; who waits is woken, and takes no lock of ours.
         events.through.send_if_modified(|old| {
             let is_more = through > *old;
@@ -292,7 +313,15 @@ mod tests {
         assert_eq!(*again.through().borrow(), 1999);
         again.is_durable(6);
         assert_eq!(*again.through().borrow(), 1999);
+        assert!(again.are_held_back());
         again.is_durable(7);
         assert_eq!(*again.through().borrow(), 3000);
+        // Told in the other order.
+        let late = again.take(1, Time(4000));
+        again.is_unsure(6, late);
+        assert_eq!(
+            (*again.through().borrow(), again.are_held_back()),
+            (4000, false)
+        );
     }
 }

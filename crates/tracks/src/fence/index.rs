@@ -1,16 +1,16 @@
 //! The fences of a fleet, by cell: which may have a position, or a place of a way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::definition::Fence;
 use crate::geo::cell::{Cell, DEPTH_MAX};
-use crate::geo::cover::{cells, cover};
+use crate::geo::cover::cover;
 use crate::geo::position::Position;
 use crate::geo::shape::Rectangle;
 
-/// Cells of one fence, at most.
-const CELLS: usize = 32;
+/// An entity is inside of so many fences at most; where there are more, of the oldest.
+pub const INSIDE_MAX: usize = 128;
 /// Ranges of cells that have a way between two positions.
 const WAY: usize = 8;
 
@@ -33,10 +33,10 @@ impl Index {
     pub fn new(fences: impl IntoIterator<Item = Arc<Fence>>) -> Self {
         let mut index = Self::default();
         for fence in fences {
-            for (cell, is_inside) in cells(&*fence.shape, CELLS) {
+            for (cell, is_inside) in &fence.cells {
                 let key = (cell.range().0, cell.depth());
                 let of_cell = index.cells.entry(key).or_default();
-                of_cell.push((Arc::clone(&fence), is_inside));
+                of_cell.push((Arc::clone(&fence), *is_inside));
                 index.depths.push(cell.depth());
             }
             index.has_crossings |= fence.definition.when.cross;
@@ -69,6 +69,11 @@ impl Index {
         self.all.last_key_value().map_or(0, |(number, _)| *number)
     }
 
+    /// The least number; 0: there is none.
+    pub(crate) fn oldest(&self) -> u64 {
+        self.all.first_key_value().map_or(0, |(number, _)| *number)
+    }
+
     /// The fence of a number.
     pub fn get(&self, number: u64) -> Option<&Arc<Fence>> {
         self.all.get(&number)
@@ -88,6 +93,7 @@ impl Index {
             }
         }
         out.sort_unstable_by_key(|fence| fence.number);
+        out.truncate(INSIDE_MAX);
         out
     }
 
@@ -97,10 +103,13 @@ impl Index {
             return Vec::new();
         }
         let mut out: BTreeMap<u64, Arc<Fence>> = BTreeMap::new();
+        let mut seen = BTreeSet::new();
         let mut add = |fences: &[OfCell]| {
             for (fence, _) in fences {
                 let wants = fence.definition.when.cross && tags & fence.tags == fence.tags;
-                if wants && !out.contains_key(&fence.number) && fence.shape.is_crossed(a, b) {
+                let is_full = out.len() >= INSIDE_MAX;
+                let looks = wants && !is_full && seen.insert(fence.number);
+                if looks && fence.shape.is_crossed(a, b) {
                     out.insert(fence.number, Arc::clone(fence));
                 }
             }

@@ -15,6 +15,9 @@ use crate::model::name::Name;
 use crate::model::time::Time;
 use crate::store::{Batch, Family, Store, damaged};
 
+/// In `meta`: the greatest number that a fence has had, big-endian.
+const NUMBER_KEY: &[u8] = b"fence-number";
+
 /// A fence, as it is stored.
 #[derive(Debug, Serialize, Deserialize)]
 struct Stored {
@@ -47,10 +50,15 @@ impl Fences {
         rows.status()?;
         let index = |(fleet, fences)| (fleet, Arc::new(Index::new(fences)));
         let all: BTreeMap<Fleet, Arc<Index>> = found.into_iter().map(index).collect();
-        let newest = all.values().map(|index| index.newest()).max();
+        let number = store
+            .get(Family::Meta, NUMBER_KEY)?
+            .map_or(Ok(0), |bytes| {
+                let bytes = bytes.try_into().map(u64::from_be_bytes);
+                bytes.map_err(|_| Error::corruption("meta: a number of fences that is none"))
+            })?;
         Ok(Self {
             all: RwLock::new(all),
-            changes: Mutex::new(newest.unwrap_or(0)),
+            changes: Mutex::new(number),
         })
     }
 
@@ -72,10 +80,12 @@ impl Fences {
         now: Time,
     ) -> Result<Arc<Fence>> {
         let tags = info.settings.bits(&definition.tags)?;
+        // What takes long is done before the lock.
+        let mut fence = Fence::new((0, name.clone()), definition.clone(), tags)?;
         let mut newest = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        // Never one that was there before, not even before this start: time goes on.
+        // Never one that was there before.
         let number = u64::try_from(now.0).unwrap_or(0).max(*newest + 1);
-        let fence = Fence::new((number, name.clone()), definition.clone(), tags)?;
+        fence.number = number;
         let mut fences = self.list(info.fleet);
         fences.retain(|other| other.name != *name);
         if fences.len() >= FENCES_MAX {
@@ -92,6 +102,7 @@ impl Fences {
         let value = serde_json::to_vec(&stored).map_err(|e| Error::broken(e.to_string()))?;
         let mut batch = Batch::new(store);
         batch.put(Family::Fences, &key(info.fleet, name), &value)?;
+        batch.put(Family::Meta, NUMBER_KEY, &number.to_be_bytes())?;
         batch.write(None)?;
         *newest = number;
         let fence = Arc::new(fence);

@@ -1,13 +1,14 @@
 //! What an entity is inside of, and what a report changes of it: pure.
 //!
 //! ```text
-//!   inside   0+8 the newest fence that was looked at   8+1 whether a position follows   [9+8 time  17+4 latitude  21+4 longitude]
+//!   inside   0+8 the newest fence that was looked at   8+1 what was looked at last:
+//!              0 the newest report   1 an older one, 9+8 its time  17+4 latitude  21+4 longitude   2 nothing
 //!            then for each fence   0+8 number  8+8 since when  16+1 whether its dwell event is made
 //! ```
 //!
-//! Little-endian. The row is written when it changes. Where a report was passed over, the position that was looked at last
-//! is in it; else that is the newest one. A fence that is newer than all that were looked at has an entity inside if it was
-//! there already: nobody entered it then.
+//! Little-endian. The row is written when it changes. A fence that is newer than all that were looked at has an entity inside
+//! if it was there already: nobody entered it then. Where all fences are newer than the row, it is of a time before them, and
+//! says nothing.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use base::{Error, Result};
 
 use super::definition::Fence;
 use super::events::Kind;
-use super::index::Index;
+use super::index::{INSIDE_MAX, Index};
 use crate::geo::distance::distance;
 use crate::geo::position::Position;
 use crate::model::point::position;
@@ -33,13 +34,25 @@ pub struct Inside {
     pub has_dwelled: bool,
 }
 
+/// The report that was looked at last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Last {
+    /// The entity's newest.
+    #[default]
+    Newest,
+    /// An older one: those behind it were passed over.
+    Older(Time, Position),
+    /// None: all were passed over.
+    Nothing,
+}
+
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// The newest fence that was looked at.
     pub newest: u64,
-    /// The report that was looked at last, unless it is the entity's newest.
-    pub at: Option<(Time, Position)>,
+    /// The report that was looked at last.
+    pub last: Last,
     /// By number.
     pub inside: Vec<Inside>,
 }
@@ -49,8 +62,12 @@ impl State {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(25 + 17 * self.inside.len());
         put_u64(&mut out, self.newest);
-        out.push(u8::from(self.at.is_some()));
-        if let Some((time, position)) = self.at {
+        out.push(match self.last {
+            Last::Newest => 0,
+            Last::Older(..) => 1,
+            Last::Nothing => 2,
+        });
+        if let Last::Older(time, position) = self.last {
             put_u64(&mut out, time.0.cast_unsigned());
             put_u32(&mut out, position.lat().cast_unsigned());
             put_u32(&mut out, position.lon().cast_unsigned());
@@ -69,10 +86,11 @@ impl State {
         let mut read = || {
             let flag = |d: &mut Decoder<'_>| d.u8().filter(|b| *b < 2).map(|b| b == 1);
             let newest = d.u64()?;
-            let at = if flag(&mut d)? {
-                Some((Time(d.u64()?.cast_signed()), position(&mut d)?))
-            } else {
-                None
+            let last = match d.u8()? {
+                0 => Last::Newest,
+                1 => Last::Older(Time(d.u64()?.cast_signed()), position(&mut d)?),
+                2 => Last::Nothing,
+                _ => return None,
             };
             let mut inside: Vec<Inside> = Vec::new();
             while !d.is_empty() {
@@ -81,10 +99,14 @@ impl State {
                     since: Time(d.u64()?.cast_signed()),
                     has_dwelled: flag(&mut d)?,
                 };
-                let is_in_order = inside.last().is_none_or(|last| last.fence < one.fence);
+                let is_in_order = inside.last().is_none_or(|before| before.fence < one.fence);
                 is_in_order.then(|| inside.push(one))?;
             }
-            Some(Self { newest, at, inside })
+            Some(Self {
+                newest,
+                last,
+                inside,
+            })
         };
         read().ok_or_else(|| Error::corruption("inside: a value that cannot be"))
     }
@@ -110,32 +132,22 @@ pub(crate) struct Judged {
     pub(crate) events: Vec<(Kind, Arc<Fence>)>,
 }
 
-/// What a report changes. The worst accuracy, dm, and the highest speed, m/s, are those that the fleet allows.
+/// What a report changes. The worst accuracy, dm, and the highest speed, m/s, are those that the fleet allows; a speed of 0 allows
+/// any.
 pub(crate) fn judge(
     index: &Index,
     old: &State,
     moved: Moved,
     (accuracy_max, speed_max): (u16, f64),
 ) -> Judged {
-    let last = old
-        .at
-        .or(moved.before.map(|(time, position, _)| (time, position)));
-    let is_jump = last.is_some_and(|(time, position)| {
-        let seconds = (moved.time.0 - time.0) as f64 / SECOND as f64;
-        distance(position, moved.position) > speed_max * seconds.max(1.0)
-    });
-    if is_jump
-        || moved
-            .accuracy
-            .is_some_and(|accuracy| accuracy > accuracy_max)
-    {
-        let at = old.at.or(last);
-        let state = (at != old.at).then(|| State { at, ..old.clone() });
-        return Judged {
-            state,
-            events: Vec::new(),
-        };
-    }
+    let is_of_before = index.oldest() > old.newest;
+    let newest = moved.before.map(|(time, position, _)| (time, position));
+    let last = match old.last {
+        _ if is_of_before => newest,
+        Last::Newest => newest,
+        Last::Older(time, position) => Some((time, position)),
+        Last::Nothing => None,
+    };
     let mut before = old.inside.clone();
     before.retain(|inside| index.get(inside.fence).is_some());
     if let Some((time, position)) = last {
@@ -149,6 +161,28 @@ pub(crate) fn judge(
             since: time,
             has_dwelled: false,
         }));
+        before.truncate(INSIDE_MAX);
+    }
+    let is_jump = last.is_some_and(|(time, position)| {
+        let seconds = (moved.time.0 - time.0) as f64 / SECOND as f64;
+        speed_max > 0.0 && distance(position, moved.position) > speed_max * seconds.max(1.0)
+    });
+    if is_jump
+        || moved
+            .accuracy
+            .is_some_and(|accuracy| accuracy > accuracy_max)
+    {
+        let state = State {
+            newest: index.newest(),
+            last: last.map_or(Last::Nothing, |(time, position)| {
+                Last::Older(time, position)
+            }),
+            inside: before,
+        };
+        return Judged {
+            state: (state != *old).then_some(state),
+            events: Vec::new(),
+        };
     }
     compare(index, old, before, (last, moved))
 }
@@ -162,8 +196,8 @@ fn compare(
     let now = index.around(moved.position, moved.tags);
     let mut out = Judged::default();
     let mut state = State {
-        newest: old.newest,
-        at: None,
+        newest: index.newest(),
+        last: Last::Newest,
         inside: Vec::with_capacity(now.len()),
     };
     let was = |number: u64| before.iter().find(|inside| inside.fence == number);
@@ -199,8 +233,7 @@ fn compare(
             }
         }
     }
-    if state.inside != old.inside || old.at.is_some() {
-        state.newest = index.newest();
+    if state.inside != old.inside || state.last != old.last {
         out.state = Some(state);
     }
     out
@@ -293,9 +326,9 @@ mod tests {
         let mut walk = Walk::new(vec![fence(1, 10.0, When::default())]);
         walk.to(9.9, None);
         assert!(walk.to(10.0, Some(1001)).is_empty());
-        assert_eq!(walk.state.at.unwrap().1, at(50.0, 9.9));
+        assert_eq!(walk.state.last, Last::Older(Time(0), at(50.0, 9.9)));
         assert_eq!(walk.to(10.0, Some(1000)), ["Enter f1"]);
-        assert_eq!(walk.state.at, None);
+        assert_eq!(walk.state.last, Last::Newest);
         // 700 km in a minute, and back.
         assert!(walk.to(20.0, None).is_empty());
         assert!(walk.to(10.0, None).is_empty());
@@ -329,7 +362,7 @@ mod tests {
     fn hostile_states_are_refused() {
         let state = State {
             newest: 7,
-            at: Some((Time(5), at(1.0, 2.0))),
+            last: Last::Older(Time(5), at(1.0, 2.0)),
             inside: [1, 2]
                 .map(|fence| Inside {
                     fence,

@@ -1,3 +1,5 @@
+//! What is written is read again, and what is hostile is refused.
+
 use std::path::Path;
 
 use base::rng::Rng;

@@ -100,6 +100,9 @@ pub fn nearby(
             "k is {k}, and {K_MAX} at most"
         )));
     }
+    if within.is_nan() {
+        return Err(Error::invalid_argument("within is not a number of metres"));
+    }
     let mut search = Search {
         scan: Scan::new(view, fleet, patience)?,
         from,
@@ -173,21 +176,23 @@ impl Search<'_> {
             self.cut(cell);
             return Ok(());
         }
-        let most = if cell.depth() == DEPTH_MAX {
-            usize::MAX
-        } else {
-            ROWS_MAX
-        };
-        let (from, filter) = (self.from, self.filter);
+        let is_last = cell.depth() == DEPTH_MAX;
+        let (from, filter, k) = (self.from, self.filter, self.k);
         let mut rows = 0;
         let mut found = Vec::new();
+        let best = &mut self.best;
         let mut each = |f: Found<'_>| {
             rows += 1;
             if filter.has(&f.here) {
                 let distance = self::distance(from, f.here.position);
-                found.push(Hit::new(f.entity, &f.here, Some(distance)));
+                if is_last {
+                    // It cannot be cut, however many there are.
+                    keep(best, k, distance, &f);
+                } else {
+                    found.push(Hit::new(f.entity, &f.here, Some(distance)));
+                }
             }
-            Ok(rows > most)
+            Ok(!is_last && rows > ROWS_MAX)
         };
         if self.scan.cell(cell, &mut each)? {
             self.cut(cell);
@@ -216,6 +221,21 @@ impl Search<'_> {
         {
             *farthest = near;
         }
+    }
+}
+
+/// Adds a row where it is one of the best.
+fn keep(best: &mut BinaryHeap<Near>, k: usize, distance: f64, found: &Found<'_>) {
+    let is_better = best.len() < k
+        || best.peek().is_some_and(|far| {
+            let (most, entity) = far.rank();
+            distance < most || (distance <= most && found.entity < entity)
+        });
+    if is_better {
+        best.push(Near(Hit::new(found.entity, &found.here, Some(distance))));
+    }
+    if best.len() > k {
+        best.pop();
     }
 }
 

@@ -115,6 +115,10 @@ impl Store for Engine {
         Ok(pending.seq)
     }
 
+    fn last_number(&self) -> u64 {
+        self.db.latest_sequence_number()
+    }
+
     fn when_durable(&self, told: Told) {
         let last = {
             let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);

@@ -82,8 +82,11 @@ pub trait Store: Send + Sync {
     /// `durable` is called from a thread of the store, or at once, when it survives a power cut, or with why it may not; without
     /// it the write may be lost where the process or the power fails before the store next writes to the device.
     ///
-    /// Errors: nothing is written, and `durable` is not called.
+    /// Errors: reads do not see it, and `durable` is not called. Where the log failed behind it, it may come back after a crash.
     fn write(&self, batch: WriteBatch, durable: Option<Told>) -> Result<u64>;
+
+    /// The number of the last write.
+    fn last_number(&self) -> u64;
 
     /// Calls `told` when all writes so far survive a power cut, or with why they may not; as [`Store::write`] does.
     fn when_durable(&self, told: Told);

@@ -305,7 +305,6 @@ mod tests {
         let (call, ticket) = Call::new(vec![None, None, Some(Err(stopped()))], 3);
         let of = || Of {
             fleet: Fleet(1),
-            fences: None,
             limits: (0, 0.0),
         };
         let part = |n| Part::new((of(), vec![]), Ack::Durable, &call, places.take(n).unwrap());

@@ -1,12 +1,13 @@
 //! From reports to rows: what one batch has.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::{Error, Result};
 
 use super::admit::Outcome;
 use super::hot::{Fenced, Hot, Known, Newest};
-use crate::fence::{self, Event, Index, Judged, Moved, State, judge};
+use crate::fence::{self, Event, Fences, Index, Judged, Moved, State, judge};
 use crate::geo::cell::Cell;
 use crate::model::key::{CellKey, Entity, EntityKey, Fleet, PointKey, VisitKey};
 use crate::model::name::{Name, TURNS};
@@ -17,11 +18,9 @@ use crate::model::time::Time;
 use crate::store::{Batch, Family, Store, damaged};
 
 /// Whose reports they are.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Of {
     pub(super) fleet: Fleet,
-    /// The fences of the fleet. `None`: it has none.
-    pub(super) fences: Option<Arc<Index>>,
     /// The worst accuracy, dm, and the highest speed, m/s, that change something at fences.
     pub(super) limits: (u16, f64),
 }
@@ -35,19 +34,28 @@ pub(super) struct Round<'a> {
     points: Vec<(PointKey, Vec<u8>)>,
     /// What happened at fences.
     events: Vec<(Fleet, Event)>,
+    fences: &'a Fences,
+    /// The fences of the fleets of this round, as they were at its beginning. A later round never has older ones.
+    indexes: BTreeMap<Fleet, Option<Arc<Index>>>,
     /// The entities whose rows are in the batch.
     touched: Vec<(Fleet, Entity)>,
     with_visits: bool,
 }
 
 impl<'a> Round<'a> {
-    pub(super) fn new(store: &'a dyn Store, hot: &'a mut Hot, with_visits: bool) -> Self {
+    pub(super) fn new(
+        (store, fences): (&'a dyn Store, &'a Fences),
+        hot: &'a mut Hot,
+        with_visits: bool,
+    ) -> Self {
         Self {
             store,
             hot,
             batch: Batch::new(store),
             points: Vec::new(),
             events: Vec::new(),
+            fences,
+            indexes: BTreeMap::new(),
             touched: Vec::new(),
             with_visits,
         }
@@ -140,25 +148,28 @@ impl<'a> Round<'a> {
 
     /// What a report that moves an entity changes at fences.
     fn judge(&mut self, of: &Of, at: (Fleet, Entity), report: &Dated) -> Result<Judged> {
+        let fences = self.fences;
+        let index = self
+            .indexes
+            .entry(of.fleet)
+            .or_insert_with(|| fences.of(of.fleet));
+        let index = index.clone().filter(|index| !index.is_empty());
         let known = self.hot.get(at).ok_or_else(forgotten)?;
-        let Some(index) = of.fences.as_ref().filter(|index| !index.is_empty()) else {
+        let Some(index) = index else {
             // It is not kept up to date without fences.
             known.fenced = None;
             return Ok(Judged::default());
         };
         if known.fenced.is_none() {
-            let is_new = known.newest.is_none();
-            let fenced = if is_new {
-                None
-            } else {
-                Some(self.read_fenced(at)?)
-            };
-            let none = || Fenced {
-                state: State::default(),
-                last: None,
+            let fenced = match known.newest {
+                Some(newest) => self.read_fenced(at, newest.time)?,
+                None => Fenced {
+                    state: State::default(),
+                    last: None,
+                },
             };
             let known = self.hot.get(at).ok_or_else(forgotten)?;
-            known.fenced = Some(Box::new(fenced.unwrap_or_else(none)));
+            known.fenced = Some(Box::new(fenced));
         }
         let known = self.hot.get(at).ok_or_else(forgotten)?;
         let fenced = known.fenced.as_deref().ok_or_else(forgotten)?;
@@ -169,21 +180,25 @@ impl<'a> Round<'a> {
             tags: report.point.tags,
             accuracy: report.point.accuracy,
         };
-        Ok(judge(index, &fenced.state, moved, of.limits))
+        Ok(judge(&index, &fenced.state, moved, of.limits))
     }
 
-    /// What the rows say of an entity at fences.
-    fn read_fenced(&self, (fleet, entity): (Fleet, Entity)) -> Result<Fenced> {
+    /// What the rows say of an entity at fences, whose newest point is of this time.
+    fn read_fenced(&self, (fleet, entity): (Fleet, Entity), newest: Time) -> Result<Fenced> {
         let key = EntityKey { fleet, entity }.to_bytes();
         let state = match self.store.get(Family::Inside, &key)? {
             Some(bytes) => State::decode(&bytes).map_err(|e| damaged(Family::Inside, &key, &e))?,
             None => State::default(),
         };
         // Its newest point may be of this batch.
-        let is_its = |k: &PointKey| (k.fleet, k.entity) == (fleet, entity);
-        let ours = self.points.iter().filter(|(k, _)| is_its(k));
-        let last = match ours.max_by_key(|(k, _)| k.time) {
-            Some((k, bytes)) => Some((k.time, Point::decode(bytes)?)),
+        let its = PointKey {
+            fleet,
+            entity,
+            time: newest,
+        };
+        let ours = self.points.iter().rev().find(|(k, _)| *k == its);
+        let last = match ours {
+            Some((_, bytes)) => Some((newest, Point::decode(bytes)?)),
             None => self
                 .store
                 .get(Family::Latest, &key)?
@@ -290,17 +305,19 @@ impl<'a> Round<'a> {
         self.events.len()
     }
 
-    /// The batch, with its events under these ids, and whose rows it has.
+    /// The batch, with its events under these ids, or why it cannot be; and whose rows it has.
     pub(super) fn finish(
         mut self,
         ids: impl Iterator<Item = u64>,
-    ) -> Result<(Batch<'a>, Vec<(Fleet, Entity)>)> {
-        for (id, (fleet, event)) in ids.zip(self.events) {
-            let value = serde_json::to_vec(&event).map_err(|e| Error::broken(e.to_string()))?;
+    ) -> (Result<Batch<'a>>, Vec<(Fleet, Entity)>) {
+        let mut put = |id, fleet, event: &Event| {
+            let value = serde_json::to_vec(event).map_err(|e| Error::broken(e.to_string()))?;
             self.batch
-                .put(Family::Events, &fence::key(fleet, id), &value)?;
-        }
-        Ok((self.batch, self.touched))
+                .put(Family::Events, &fence::key(fleet, id), &value)
+        };
+        let mut all = ids.zip(&self.events);
+        let done = all.try_for_each(|(id, (fleet, event))| put(id, *fleet, event));
+        (done.map(|()| self.batch), self.touched)
     }
 }
 

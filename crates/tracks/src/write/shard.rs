@@ -1,16 +1,19 @@
 //! A shard's thread: rounds of reports, each one batch.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use base::Result;
 use base::clock::Clock;
+use base::sync::atomic::{AtomicU64, Ordering};
 use base::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::admit::{Ack, Part};
 use super::apply::Round;
 use super::hot::Hot;
-use crate::fence::{Events, Ids};
+use crate::fence::{Events, Fences, Ids};
+use crate::model::name::TURNS;
 use crate::model::time::Time;
 use crate::store::{Store, Told};
 
@@ -18,39 +21,51 @@ use crate::store::{Store, Told};
 pub(super) const ROUND_MAX: usize = 256;
 /// The most reports of a part.
 pub(super) const PART_MAX: usize = 256;
+/// A round has no more parts behind so many events.
+const EVENTS_MAX: usize = 4096;
+/// What a round has used must be known until its end: each report may look at as many entities as names can have one hash.
+pub(super) const ROUND_HOT_MAX: usize = (ROUND_MAX + PART_MAX) * TURNS as usize;
 
 /// See the module.
 pub(super) struct Shard {
     pub(super) store: Arc<dyn Store>,
-    pub(super) hot: Hot,
+    /// How many are kept in memory.
+    pub(super) entities: usize,
     pub(super) with_visits: bool,
+    pub(super) fences: Arc<Fences>,
     pub(super) events: Arc<Events>,
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) panics: Arc<AtomicU64>,
 }
 
 impl Shard {
     /// Does what comes, until nobody sends any more.
-    pub(super) fn run(mut self, queue: &Receiver<Part>) {
+    pub(super) fn run(self, queue: &Receiver<Part>) {
+        let mut hot = Hot::new(self.entities);
         while let Ok(first) = queue.recv() {
-            let mut count = first.reports.len();
-            let mut parts = vec![first];
-            while count < ROUND_MAX
-                && let Ok(part) = queue.try_recv()
-            {
-                count += part.reports.len();
-                parts.push(part);
+            let round = catch_unwind(AssertUnwindSafe(|| self.round(&mut hot, first, queue)));
+            if round.is_err() {
+                // Its parts were answered as they were dropped. What is known may be half of something.
+                self.panics.fetch_add(1, Ordering::Relaxed);
+                hot = Hot::new(self.entities);
             }
-            self.round(parts);
         }
     }
 
-    fn round(&mut self, mut parts: Vec<Part>) {
-        let mut round = Round::new(&*self.store, &mut self.hot, self.with_visits);
-        for part in &mut parts {
+    fn round(&self, hot: &mut Hot, first: Part, queue: &Receiver<Part>) {
+        let mut round = Round::new((&*self.store, &self.fences), hot, self.with_visits);
+        let mut count = 0;
+        let mut parts: Vec<Part> = Vec::new();
+        let mut next = Some(first);
+        while let Some(mut part) = next {
+            count += part.reports.len();
             for (nth, report) in std::mem::take(&mut part.reports) {
                 let outcome = round.add(&part.of, &report);
                 part.set(nth, outcome);
             }
+            parts.push(part);
+            let is_full = count >= ROUND_MAX || round.events() >= EVENTS_MAX;
+            next = if is_full { None } else { queue.try_recv().ok() };
         }
         let is_empty = round.is_empty();
         let ids = match round.events() {
@@ -60,7 +75,7 @@ impl Shard {
                 Some(self.events.take(count, Time(now)))
             }
         };
-        let finished = round.finish(ids.iter().flat_map(Ids::iter));
+        let (batch, touched) = round.finish(ids.iter().flat_map(Ids::iter));
         let (durable, visible): (Vec<_>, Vec<_>) =
             parts.into_iter().partition(|part| part.ack == Ack::Durable);
         let durable = Waiting::new(durable, ids, &self.events);
@@ -69,24 +84,18 @@ impl Shard {
             if let Some(told) = durable.told() {
                 self.store.when_durable(told);
             }
-            return settle(visible, 0, &Ok(()));
+            return settle(visible, self.store.last_number(), &Ok(()));
         }
-        let (written, touched) = match finished {
-            Ok((batch, touched)) => (batch.write(durable.told()), touched),
-            Err(e) => (Err(e), Vec::new()),
-        };
-        match written {
+        match batch.and_then(|batch| batch.write(durable.told())) {
             Ok(number) => settle(visible, number, &Ok(())),
             Err(e) => {
                 for at in touched {
-                    self.hot.forget(at);
+                    hot.forget(at);
                 }
-                // Nothing was written: their ids are nobody's.
-                let (parts, ids) = durable.take();
-                drop(ids);
+                // It may be in the log all the same: only a later write that is durable says that it is not, or is.
                 let result = Err(e);
-                settle(parts, 0, &result);
                 settle(visible, 0, &result);
+                durable.settle(self.store.last_number() + 1, &result);
             }
         }
     }
@@ -110,7 +119,7 @@ impl Waiting {
     fn told(&self) -> Option<Told> {
         let waits = {
             let waiting = self.lock();
-            !waiting.0.is_empty() || waiting.1.is_some()
+            !waiting.0.is_empty() || waiting.1.is_some() || self.events.are_held_back()
         };
         let waiting = Self {
             inner: Arc::clone(&self.inner),

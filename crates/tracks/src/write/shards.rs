@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
 use base::clock::Clock;
+use base::sync::atomic::{AtomicU64, Ordering};
 use base::sync::thread::{self, JoinHandle};
 use base::threads::Threads;
 use base::{Error, ErrorKind, Result};
 
 use super::admit::{Ack, Call, Part, Places, Taken, Ticket};
 use super::apply::Of;
-use super::hot::Hot;
-use super::shard::{PART_MAX, ROUND_MAX, Shard};
-use crate::fence::{Events, Index};
+use super::shard::{PART_MAX, ROUND_HOT_MAX, Shard};
+use crate::fence::{Events, Fences};
 use crate::fleets::Info;
 use crate::model::report::{Dated, Report};
 use crate::model::time::Time;
@@ -77,6 +77,7 @@ struct Queue {
 pub struct Shards {
     queues: Vec<Queue>,
     threads: Vec<JoinHandle<()>>,
+    panics: Arc<AtomicU64>,
 }
 
 impl fmt::Debug for Shards {
@@ -94,7 +95,7 @@ impl Shards {
     /// Starts their threads. Errors: `InvalidArgument` names an option; there can be no more threads.
     pub fn start(
         store: &Arc<dyn Store>,
-        events: &Arc<Events>,
+        (fences, events): (&Arc<Fences>, &Arc<Events>),
         options: &Options,
         (clock, threads): (&Arc<dyn Clock>, &dyn Threads),
     ) -> Result<Self> {
@@ -102,14 +103,17 @@ impl Shards {
         let mut all = Self {
             queues: Vec::new(),
             threads: Vec::new(),
+            panics: Arc::default(),
         };
         for nth in 0..options.shards {
             let shard = Shard {
                 store: Arc::clone(store),
                 // What a round has used must be known until its end.
-                hot: Hot::new((options.entities_in_memory / options.shards).max(2 * ROUND_MAX)),
+                entities: (options.entities_in_memory / options.shards).max(ROUND_HOT_MAX),
                 with_visits: options.visits,
+                fences: Arc::clone(fences),
                 events: Arc::clone(events),
+                panics: Arc::clone(&all.panics),
                 clock: Arc::clone(clock),
             };
             let (parts, queue) = channel();
@@ -128,7 +132,7 @@ impl Shards {
     /// Errors: `Busy`, where too many are on their way: none was taken.
     pub fn submit(
         &self,
-        (info, fences): (&Info, Option<Arc<Index>>),
+        info: &Info,
         reports: Vec<Report>,
         ack: Ack,
         arrival: Time,
@@ -137,7 +141,6 @@ impl Shards {
         let ahead = settings.ahead();
         let of = Of {
             fleet: info.fleet,
-            fences,
             limits: (
                 settings.fence_accuracy_max.saturating_mul(10),
                 settings.fence_speed_max.into(),
@@ -169,12 +172,12 @@ impl Shards {
                 }),
             }
         }
-        self.send(&of, parts, ack, outcomes)
+        self.send(of, parts, ack, outcomes)
     }
 
     fn send(
         &self,
-        of: &Of,
+        of: Of,
         mut parts: Vec<Undone>,
         ack: Ack,
         outcomes: Vec<Option<Result<super::Outcome>>>,
@@ -196,7 +199,7 @@ impl Shards {
         }
         let (call, ticket) = Call::new(outcomes, admitted.len());
         for (queue, part, taken) in admitted {
-            let part = Part::new((of.clone(), part.reports), ack, &call, taken);
+            let part = Part::new((of, part.reports), ack, &call, taken);
             // Where the shard is gone, the part says so when it is dropped.
             drop(queue.parts.send(part));
         }
@@ -206,6 +209,11 @@ impl Shards {
     /// Reports that wait, or are on their way to the device.
     pub fn in_flight(&self) -> usize {
         self.queues.iter().map(|queue| queue.places.taken()).sum()
+    }
+
+    /// How often a shard has met a bug of its own, and gone on. Its reports then were answered with an error.
+    pub fn panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
     }
 
     fn busy(&self) -> Error {

@@ -216,3 +216,91 @@ fn events_are_those_of_brute_force() {
         assert_eq!(found, right);
     }
 }
+
+/// A late point of the same round stood for the entity's newest: it seemed to have been elsewhere.
+#[test]
+fn late_points_of_a_round_are_not_where_an_entity_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = Options::default();
+    options.write.shards = 1;
+    let tracks = Tracks::open(dir.path(), &options).unwrap();
+    let world = World { tracks, dir };
+    world.send(vec![report("a", -600, at(59.0, 18.0))]);
+    put(&world, "f", circle(59.0, 18.0, 500.0, When::default()));
+    world.send(vec![
+        report("a", -900, at(59.05, 18.0)),
+        report("a", -300, at(59.0, 18.001)),
+    ]);
+    world.send(vec![report("b", -600, at(59.05, 18.0))]);
+    put(&world, "g", circle(59.0, 18.0, 600.0, When::default()));
+    world.send(vec![
+        report("b", -900, at(59.0, 18.0)),
+        report("b", -300, at(59.05, 18.001)),
+    ]);
+    assert_eq!(said(&world), Vec::<String>::new());
+}
+
+/// What was passed over stayed in the row while there were no fences, and was believed when there were new ones.
+#[test]
+fn rows_of_a_time_before_all_fences_say_nothing() {
+    let world = World::new();
+    put(&world, "old", circle(10.0, 10.0, 500.0, When::default()));
+    world.send(vec![report("a", -6000, at(59.0, 18.0))]);
+    let mut poor = report("a", -5900, at(59.0, 18.0));
+    poor.point.accuracy = Some(5000);
+    world.send(vec![poor]);
+    world
+        .tracks
+        .delete_fence(&world.fleet(), &Name::new("old").unwrap())
+        .unwrap();
+    world.send(vec![
+        report("a", -3000, at(59.1, 18.0)),
+        report("a", -1000, at(59.2, 18.0)),
+    ]);
+    put(&world, "there", circle(59.2, 18.0, 500.0, When::default()));
+    put(&world, "gone", circle(59.0, 18.0, 500.0, When::default()));
+    world.send(vec![report("a", -500, at(59.2, 18.0))]);
+    assert_eq!(said(&world), Vec::<String>::new());
+}
+
+/// A phone's first fix is poor: it was taken for where the entity had been.
+#[test]
+fn a_poor_first_report_is_nowhere() {
+    let world = World::new();
+    put(&world, "f", circle(59.0, 18.0, 500.0, When::default()));
+    for (entity, lat) in [("a", 59.02), ("b", 59.0)] {
+        let mut poor = report(entity, -900, at(59.0, 18.0));
+        poor.point.accuracy = Some(20_000);
+        world.send(vec![poor]);
+        world.send(vec![report(entity, -800, at(lat, 18.0))]);
+    }
+    assert_eq!(said(&world), ["Enter f b"]);
+}
+
+/// However many there are, an entity is inside of the oldest 128, and making a thousand takes no minutes.
+#[test]
+fn many_fences_over_one_place_are_bounded() {
+    let world = World::new();
+    let fleet = world.fleet();
+    let store = world.tracks.store();
+    for n in 0..1000_u32 {
+        let definition = circle(59.0, 18.0, f64::from(500 + n), When::default());
+        let name = Name::new(&format!("f{n}")).unwrap();
+        let fences = world.tracks.fences();
+        fences
+            .put(&**store, &fleet, (&name, definition), NOW)
+            .unwrap();
+    }
+    world.send(
+        (0..64)
+            .map(|n| report(&format!("e{n}"), -900, at(59.0, 18.0)))
+            .collect(),
+    );
+    assert_eq!(events(&world).len(), 64 * tracks::fence::INSIDE_MAX);
+    world.send(
+        (0..64)
+            .map(|n| report(&format!("e{n}"), -800, at(59.1, 18.0)))
+            .collect(),
+    );
+    assert_eq!(events(&world).len(), 2 * 64 * tracks::fence::INSIDE_MAX);
+}

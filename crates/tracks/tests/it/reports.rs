@@ -175,12 +175,15 @@ fn answers_come_when_it_is_durable_also_for_what_was_there() {
     let one = || vec![report("a", 0, at(1.0, 1.0))];
     for (ack, outcome) in [
         (Ack::Visible, Outcome::Moved),
+        (Ack::Visible, Outcome::Same),
         (Ack::Durable, Outcome::Same),
         (Ack::Durable, Outcome::Same),
     ] {
         let ticket = world.tracks.report_at(&fleet, one(), ack, NOW).unwrap();
         let answer = ticket.wait().unwrap();
         assert_eq!(*answer.outcomes[0].as_ref().unwrap(), outcome);
+        // What was there already has a number to wait for, too.
+        assert!(answer.number > 0);
         if ack == Ack::Durable {
             world.tracks.store().wait_durable(answer.number).unwrap();
         }

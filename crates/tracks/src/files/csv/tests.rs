@@ -1,3 +1,5 @@
+//! CSV: what is read, and what is refused.
+
 use std::path::Path;
 
 use super::super::layout::geolife_entity;

@@ -1,3 +1,5 @@
+//! GeoJSON: what is read, and what is refused.
+
 use std::io::{BufReader, Read};
 
 use super::super::{Format, open};

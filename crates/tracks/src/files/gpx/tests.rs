@@ -1,3 +1,5 @@
+//! GPX: what is read, and what is refused.
+
 use std::io::BufReader;
 
 use super::super::{Format, open};

@@ -1,3 +1,5 @@
+//! Objects of reports: what is read, and what is refused.
+
 use super::*;
 
 fn error(text: &str) -> String {
