@@ -6,12 +6,14 @@
 //!   store    what keeps it: the engine, or another one in benchmarks
 //!   write    taking reports            read     answering questions
 //!   service  all of it together        check    whether the rows agree with each other
+//!   http     the service over HTTP
 //! ```
 #![deny(clippy::indexing_slicing)]
 
 pub mod check;
 pub mod fleets;
 pub mod geo;
+pub mod http;
 pub mod model;
 pub mod read;
 pub mod service;
