@@ -23,7 +23,7 @@ pub(crate) fn run(args: &Serve) -> Result<ExitCode> {
     let (sender, stopped) = channel();
     signals::on_stop(&SystemThreads, move || {
         // It ends already.
-        let _ = sender.send(());
+        sender.send(()).unwrap_or_default();
     })?;
     let options = options(args);
     options.write.check()?;
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Serve) -> Result<ExitCode> {
         say("note: there are no tokens (--tokens): whoever reaches the address may do everything");
     }
     // Errors: there is no thread for signals any more, which ends it as one does.
-    let _ = stopped.recv();
+    stopped.recv().unwrap_or_default();
     say("stopping: what was taken is done first");
     server.stop()?;
     say("stopped");

@@ -101,7 +101,7 @@ impl Server {
     pub fn stop(self) -> Result<()> {
         self.app.stop();
         // Who listens for it may have ended already.
-        let _ = self.stop.send(());
+        self.stop.send(()).unwrap_or_default();
         drop(self.runtime.block_on(self.accepting));
         self.runtime.shutdown_timeout(Duration::from_secs(5));
         let (app, clock) = (&self.app, &self.app.clock);
@@ -112,7 +112,7 @@ impl Server {
         let (sender, receiver) = mpsc::channel();
         app.tracks.store().when_durable(Box::new(move |result| {
             // Nobody waits any more: it has taken too long.
-            let _ = sender.send(result);
+            drop(sender.send(result));
         }));
         let told = receiver.recv_timeout(DURABLE_TIMEOUT);
         let told = told.map_err(|_| {
@@ -145,23 +145,14 @@ async fn accept(listener: TcpListener, app: Arc<App>, mut stopped: oneshot::Rece
                 continue;
             }
         };
-        match Arc::clone(&places).try_acquire_owned() {
-            Ok(place) => {
-                let watcher = graceful.watcher();
-                tokio::spawn(serve(
-                    stream,
-                    Arc::clone(&app),
-                    router.clone(),
-                    watcher,
-                    place,
-                ));
-            }
-            Err(_) => {
-                app.counts.connections_refused.fetch_add(1, Relaxed);
-                if let Ok(place) = Arc::clone(&refused).try_acquire_owned() {
-                    tokio::spawn(refuse(stream, place));
-                }
-            }
+        if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
+            let (router, watcher) = (router.clone(), graceful.watcher());
+            tokio::spawn(serve(stream, Arc::clone(&app), router, watcher, place));
+            continue;
+        }
+        app.counts.connections_refused.fetch_add(1, Relaxed);
+        if let Ok(place) = Arc::clone(&refused).try_acquire_owned() {
+            tokio::spawn(refuse(stream, place));
         }
     }
     drop(listener);

@@ -247,11 +247,11 @@ impl Source {
                 self.skip_space();
             }
             (Some(_), true) => {}
-            (Some(_), false) => return self.broken("a comma or the array's end is missing"),
-            (None, _) => return self.broken("the array's end is missing"),
+            (Some(_), false) => return Some(self.broken("a comma or the array's end is missing")),
+            (None, _) => return Some(self.broken("the array's end is missing")),
         }
         match value(self.rest()) {
-            Err(e) => self.broken(&json::said(&e)),
+            Err(e) => Some(self.broken(&json::said(&e))),
             Ok(len) => {
                 let parsed = one(self.rest().get(..len).unwrap_or_default());
                 self.at += len;
@@ -261,13 +261,13 @@ impl Source {
     }
 
     /// What follows cannot be read.
-    fn broken(&mut self, what: &str) -> Option<Result<Parsed, String>> {
+    fn broken(&mut self, what: &str) -> Result<Parsed, String> {
         self.state = State::End;
         let text = format!(
             "not JSON from byte {} on, which was not read: {what}",
             self.at
         );
-        Some(Err(text))
+        Err(text)
     }
 }
 
@@ -289,6 +289,7 @@ fn value(bytes: &[u8]) -> Result<usize, serde_json::Error> {
 }
 
 #[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
 mod tests {
     use super::*;
 

@@ -201,7 +201,9 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digit = |n: u8| char::from_digit(n.into(), 16);
+    let digits = bytes.iter().flat_map(|b| [digit(b >> 4), digit(b & 15)]);
+    digits.flatten().collect()
 }
 
 fn of_hex(text: &str) -> Option<[u8; 32]> {
@@ -221,6 +223,7 @@ fn hash(text: &str) -> [u8; 32] {
 }
 
 #[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
 mod tests {
     use super::*;
 
