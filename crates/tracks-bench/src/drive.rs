@@ -45,7 +45,10 @@ pub(crate) struct Args {
     /// Threads of the service that take reports [default: its own]
     #[arg(long)]
     shards: Option<usize>,
-    /// Goes on behind the measured seconds, until it is killed
+    /// The database has all objects already, whose last reports were these before
+    #[arg(long, value_name = "REPORTS", default_value_t = 0)]
+    behind: i64,
+    /// Goes on behind the measured seconds, until it is killed; says so on standard error
     #[arg(long)]
     go_on: bool,
 }
@@ -81,6 +84,8 @@ struct Results {
     debt_half: u64,
     bytes_written: u64,
     memory_max: u64,
+    /// Of the whole machine.
+    device_writes: u64,
     cpu_seconds: f64,
     load_seconds: f64,
     seconds: Vec<Second>,
@@ -121,9 +126,11 @@ pub(crate) fn run(target: &target::Args, args: &Args) -> Result<String> {
         count: &count,
     };
     let start = clock.monotonic_nanos();
-    driver.load(&all)?;
+    if args.behind == 0 {
+        driver.load(&all)?;
+    }
     let load_seconds = (clock.monotonic_nanos() - start) as f64 / 1e9;
-    let (io, cpu) = (bytes_written(), cpu_seconds());
+    let (io, writes, cpu) = (bytes_written(), device_writes(), cpu_seconds());
     let (mut latencies, seconds) = driver.measure(&all, &opened)?;
     let total: u64 = seconds.iter().map(|s| s.reports).sum();
     let mean = total as f64 / seconds.len().max(1) as f64;
@@ -144,6 +151,7 @@ pub(crate) fn run(target: &target::Args, args: &Args) -> Result<String> {
         debt_half: seconds.get(seconds.len() / 2).map_or(0, |s| s.debt),
         bytes_written: bytes_written() - io,
         memory_max: memory_max(),
+        device_writes: device_writes() - writes,
         cpu_seconds: cpu_seconds() - cpu,
         load_seconds,
         seconds,
@@ -187,8 +195,7 @@ impl Driver<'_> {
                 .collect();
             let seconds = self.watch(opened);
             if self.args.go_on {
-                let text = seconds.as_ref().map(|s| s.len()).unwrap_or(0);
-                eprintln!("goes on after {text} seconds");
+                eprintln!("goes on");
                 self.clock.sleep(Duration::from_secs(3600));
             }
             self.ends.store(true, Ordering::Relaxed);
@@ -211,7 +218,7 @@ impl Driver<'_> {
         let mut latencies = Histogram::new();
         let mut on_their_way = std::collections::VecDeque::new();
         // Times go on through all rounds, so that each report is its object's newest.
-        for (nth, place) in (0..).zip(places.iter().cycle()) {
+        for (nth, place) in (self.args.behind..).zip(places.iter().cycle()) {
             if self.ends.load(Ordering::Relaxed) {
                 break;
             }
@@ -251,15 +258,16 @@ impl Driver<'_> {
 }
 
 /// When all reports arrive: their times lie before.
-const NOW: Time = Time(1_700_000_000 * SECOND);
+pub(crate) const NOW: Time = Time(1_700_000_000 * SECOND);
 
-fn report(place: &Place, nth: i64) -> Result<Report> {
+/// A report of a place, the nth of all.
+pub(crate) fn report(place: &Place, nth: i64) -> Result<Report> {
     let mut point = Point::at(place.position);
     point.speed = Some(place.speed);
     point.course = Some(place.course);
     Ok(Report {
         entity: Name::new(&format!("car-{:07}", place.object))?,
-        time: Some(Time(NOW.0 - 200_000 * SECOND + nth * 1000)),
+        time: Some(Time(NOW.0 - 1_000_000 * SECOND + nth * 1000)),
         point,
     })
 }
@@ -273,6 +281,21 @@ fn field(path: &str, name: &str) -> u64 {
 
 fn bytes_written() -> u64 {
     field("/proc/self/io", "write_bytes:")
+}
+
+/// Writes that block devices have done; partitions and what lies on other devices are left out.
+fn device_writes() -> u64 {
+    let text = std::fs::read_to_string("/proc/diskstats").unwrap_or_default();
+    let writes = |line: &str| {
+        let mut fields = line.split_whitespace().skip(2);
+        let name = fields.next()?;
+        let is_whole = std::path::Path::new("/sys/block")
+            .join(name)
+            .join("device")
+            .exists();
+        fields.nth(4).filter(|_| is_whole)?.parse::<u64>().ok()
+    };
+    text.lines().filter_map(writes).sum()
 }
 
 fn memory_max() -> u64 {

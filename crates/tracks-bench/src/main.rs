@@ -4,6 +4,7 @@
 
 mod drive;
 mod places;
+mod query;
 mod rocksdb;
 mod settings;
 mod shapes;
@@ -30,6 +31,8 @@ enum Task {
     Open,
     /// Reports as fast as they are answered
     Write(drive::Args),
+    /// Asks questions, quiet or beside reports
+    Query(query::Args),
     /// Makes the file of places that objects go through
     Places(places::Args),
 }
@@ -63,6 +66,7 @@ fn run(args: &Args) -> Result<String> {
             Ok(format!("{{\"open_seconds\":{seconds:.3}}}"))
         }
         Task::Write(how) => drive::run(&args.target, how),
+        Task::Query(how) => query::run(&args.target, how),
         Task::Places(how) => places::make(how).map(|path: PathBuf| path.display().to_string()),
     }
 }

@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
-use base::rng::Rng;
 use base::{Error, Result};
-use tracks::geo::cell::Cell;
 use tracks::geo::position::Position;
+use tracks::sim::{Options, Traffic};
 
 /// What is made.
 #[derive(Debug, clap::Args)]
@@ -16,7 +15,7 @@ pub(crate) struct Args {
     /// How many objects
     #[arg(long, default_value_t = 1_000_000)]
     objects: u32,
-    /// How many places in all, each object's first among them
+    /// How many places in all
     #[arg(long, default_value_t = 8_000_000)]
     places: usize,
     /// Other places
@@ -58,53 +57,29 @@ impl Place {
     }
 }
 
-/// Makes the file: objects that walk, from cell to cell.
+/// Makes the file: drivers in a city, each report in another cell than the one before.
 pub(crate) fn make(args: &Args) -> Result<PathBuf> {
-    let mut rng = Rng::new(args.seed);
+    let mut traffic = Traffic::new(&Options {
+        seed: args.seed,
+        objects: args.objects,
+        stop_ms: 0,
+        interval_ms: 10_000,
+        each_report_changes_cell: true,
+        ..Options::clean()
+    })?;
     let mut bytes = Vec::with_capacity(args.places * Place::LEN);
-    let mut objects: Vec<(Position, f64)> = Vec::with_capacity(args.objects as usize);
-    for nth in 0..args.places {
-        let object = nth as u32 % args.objects.max(1);
-        let turn = (rng.below(1001) as f64 - 500.0) / 1000.0;
-        let (position, course) = match objects.get(object as usize) {
-            None => {
-                let part = |rng: &mut Rng| rng.below(1_000_001) as f64 / 1e6 * 0.6;
-                let start =
-                    Position::of_degrees(59.0 + part(&mut rng), 17.7 + 2.0 * part(&mut rng))?;
-                objects.push((start, turn));
-                (start, turn)
-            }
-            Some(&(position, course)) => step(position, course + turn)?,
-        };
-        if let Some(there) = objects.get_mut(object as usize) {
-            *there = (position, course);
-        }
-        let degrees = course.to_degrees().rem_euclid(360.0);
+    for sent in traffic.by_ref().take(args.places) {
+        let point = sent.report.point;
         let place = Place {
-            object,
-            position,
-            speed: 1400 + rng.below(300) as u16,
-            course: (degrees * 100.0) as u16 % 36_000,
+            object: sent.object,
+            position: point.position,
+            speed: point.speed.unwrap_or(0),
+            course: point.course.unwrap_or(0),
         };
         place.encode(&mut bytes);
     }
     std::fs::write(&args.out, bytes).map_err(|e| Error::io("cannot write", &args.out, e))?;
     Ok(args.out.clone())
-}
-
-/// Some metres on, into another cell.
-fn step(from: Position, course: f64) -> Result<(Position, f64)> {
-    let (lat, lon) = from.degrees();
-    let mut metres = 60.0;
-    loop {
-        let north = metres * course.cos() / 111_195.0;
-        let east = metres * course.sin() / (111_195.0 * lat.to_radians().cos());
-        let to = Position::of_degrees((lat + north).clamp(-80.0, 80.0), lon + east)?;
-        if Cell::of(to) != Cell::of(from) {
-            return Ok((to, course));
-        }
-        metres += 20.0;
-    }
 }
 
 /// Reads a file of places: for each of so many threads those of its objects, in their order.

@@ -69,7 +69,7 @@ fn flusher(inner: &Arc<Inner>) -> Result<Sender<Told>> {
             let all: Vec<Told> = std::iter::once(first).chain(waiting.try_iter()).collect();
             let result = inner.db.flush_wal(true);
             for told in all {
-                told(result.as_ref().map(|()| 0).map_err(Error::duplicate));
+                told(0, result.as_ref().map_err(Error::duplicate).copied());
             }
         }
     };
@@ -108,14 +108,15 @@ impl Store for Rocks {
         db.write_opt(options, &batch)?;
         match (durable, &self.waiting) {
             (Some(told), Some(waiting)) => drop(waiting.send(told)),
-            (Some(told), None) => told(Ok(0)),
+            (Some(told), None) => told(db.latest_sequence_number(), Ok(())),
             (None, _) => {}
         }
         Ok(db.latest_sequence_number())
     }
 
     fn when_durable(&self, told: Told) {
-        told(self.inner.db.flush_wal(true).map(|()| 0));
+        let number = self.inner.db.latest_sequence_number();
+        told(number, self.inner.db.flush_wal(true));
     }
 
     fn wait_durable(&self, _number: u64) -> Result<()> {

@@ -121,8 +121,7 @@ impl Row {
 
 /// As text that both engines read.
 pub(crate) fn text(settings: Settings) -> String {
-    settings
-        .iter()
-        .map(|(name, value)| format!("{name}={value};"))
-        .collect()
+    let text = |(name, value): &(&str, &str)| format!("{name}={value};");
+    let all: Vec<String> = settings.iter().map(text).collect();
+    all.concat()
 }

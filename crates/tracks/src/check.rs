@@ -12,7 +12,7 @@ use crate::model::key::{CellKey, Entity, EntityKey, Fleet, PointKey, VisitKey};
 use crate::model::newest::{Here, Newest};
 use crate::model::point::Point;
 use crate::model::time::{Bucket, Time};
-use crate::store::{Family, Rows, Store, View};
+use crate::store::{Family, Hex, Rows, Store, View};
 
 /// So many problems are kept; the others are counted.
 const KEPT_MAX: usize = 100;
@@ -30,11 +30,8 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, key ", self.family.name())?;
-        self.key
-            .iter()
-            .try_for_each(|byte| write!(f, "{byte:02x}"))?;
-        write!(f, ": {}", self.what)
+        let (family, key) = (self.family.name(), Hex(&self.key));
+        write!(f, "{family}, key {key}: {}", self.what)
     }
 }
 

@@ -25,13 +25,28 @@ const FLEET_KEY: &[u8] = b"fleet/";
 pub const TAGS_MAX: usize = 32;
 
 /// What a fleet wants.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// Reports from too far ahead have the time of their arrival, and are not refused.
     pub clamp_times: bool,
     /// The tags that its reports may have, 32 at most; the first is the lowest bit. None is ever taken out.
     pub tags: Vec<String>,
+    /// Reports that may be farther off, metres, change nothing at fences.
+    pub fence_accuracy_max: u16,
+    /// Nor do those that would need a higher speed, m/s.
+    pub fence_speed_max: u16,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            clamp_times: false,
+            tags: Vec::new(),
+            fence_accuracy_max: 100,
+            fence_speed_max: 350,
+        }
+    }
 }
 
 impl Settings {

@@ -4,18 +4,20 @@
 //!   geo      cells, covers, shapes, distances: pure
 //!   model    what is stored, byte for byte
 //!   store    what keeps it: the engine, or another one in benchmarks
-//!   write    taking reports            read     answering questions
+//!   write    taking reports            read     answering questions      fence    who goes in and out of areas
 //!   service  all of it together        check    whether the rows agree with each other
 //!   http     the service over HTTP
 //! ```
 #![deny(clippy::indexing_slicing)]
 
 pub mod check;
+pub mod fence;
 pub mod fleets;
 pub mod geo;
 pub mod http;
 pub mod model;
 pub mod read;
 pub mod service;
+pub mod sim;
 pub mod store;
 pub mod write;

@@ -8,6 +8,7 @@ use base::clock::{Clock, SystemClock};
 use base::threads::{SystemThreads, Threads};
 use base::{Error, Result};
 
+use crate::fence::{Definition, Events, Fence, Fences};
 use crate::fleets::{Fleets, Info};
 use crate::model::name::Name;
 use crate::model::report::Report;
@@ -55,6 +56,8 @@ pub struct Tracks {
     shards: Shards,
     store: Arc<dyn Store>,
     fleets: Fleets,
+    fences: Fences,
+    events: Arc<Events>,
     clock: Arc<dyn Clock>,
     options: Options,
 }
@@ -78,11 +81,15 @@ impl Tracks {
         threads: &dyn Threads,
     ) -> Result<Self> {
         let fleets = Fleets::open(&*store)?;
-        let shards = Shards::start(&store, &options.write, threads)?;
+        let fences = Fences::open(&*store)?;
+        let events = Arc::new(Events::open(&*store)?);
+        let shards = Shards::start(&store, &events, &options.write, (&clock, threads))?;
         Ok(Self {
             shards,
             store,
             fleets,
+            fences,
+            events,
             clock,
             options: options.clone(),
         })
@@ -115,9 +122,8 @@ impl Tracks {
         ack: Ack,
         arrival: Time,
     ) -> Result<Ticket> {
-        let ahead = fleet.settings.ahead();
-        self.shards
-            .submit(fleet.fleet, reports, ack, (arrival, ahead))
+        let fences = self.fences.of(fleet.fleet);
+        self.shards.submit((fleet, fences), reports, ack, arrival)
     }
 
     /// A fleet. Errors: `NotFound`, where there is none of this name.
@@ -147,6 +153,32 @@ impl Tracks {
     /// The fleets.
     pub fn fleets(&self) -> &Fleets {
         &self.fleets
+    }
+
+    /// Makes a fence of a fleet, or another one in its place: see [`Fences::put`].
+    pub fn put_fence(
+        &self,
+        fleet: &Info,
+        name: &Name,
+        definition: Definition,
+    ) -> Result<Arc<Fence>> {
+        let named = (name, definition);
+        self.fences.put(&*self.store, fleet, named, self.now())
+    }
+
+    /// Takes a fence away: see [`Fences::delete`].
+    pub fn delete_fence(&self, fleet: &Info, name: &Name) -> Result<()> {
+        self.fences.delete(&*self.store, fleet, name)
+    }
+
+    /// The fences.
+    pub fn fences(&self) -> &Fences {
+        &self.fences
+    }
+
+    /// What happened at fences.
+    pub fn events(&self) -> &Arc<Events> {
+        &self.events
     }
 
     /// The store.

@@ -9,6 +9,7 @@ mod bench_device;
 mod bench_driver;
 mod bench_requests;
 mod bench_sustained;
+mod bench_tracks;
 mod benchmark_sh;
 mod counts;
 mod drill;
@@ -60,6 +61,7 @@ enum Task {
     /// Count what a synced put costs the device, beside RocksDB and the raw device; needs root
     BenchDevice(bench_device::Arguments),
     BenchBlock(bench_block::Arguments),
+    BenchTracks(bench_tracks::Arguments),
     /// Count the instructions of the hot leaves; fails where they are more than stored
     Counts(counts::Arguments),
     /// Plant bugs, one at a time, and see that a test finds each; takes an hour
@@ -91,6 +93,7 @@ fn main() -> ExitCode {
         Task::BenchBulkload(arguments) => bench_bulkload::run(&arguments),
         Task::BenchDriver(arguments) => bench_driver::run(&arguments),
         Task::BenchmarkSh(arguments) => benchmark_sh::run(&arguments),
+        Task::BenchTracks(arguments) => bench_tracks::run(&arguments),
         Task::BenchBlock(arguments) => return bench_block::run(&arguments),
         Task::BenchDevice(arguments) => return bench_device::run(&arguments),
         Task::Counts(arguments) => counts::run(&arguments),

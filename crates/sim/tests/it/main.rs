@@ -75,6 +75,8 @@ mod threads;
 #[cfg(test)]
 mod tracked;
 #[cfg(test)]
+mod tracks;
+#[cfg(test)]
 mod turns;
 #[cfg(test)]
 mod vanished;

@@ -32,6 +32,19 @@ pub struct Range {
 /// # Ok::<(), base::Error>(())
 /// ```
 pub fn cover(shape: &(impl Shape + ?Sized), max: usize) -> Vec<Range> {
+    let ranges = cells(shape, max).into_iter().map(|(cell, is_inside)| {
+        let (first, last) = cell.range();
+        Range {
+            first,
+            last,
+            is_inside,
+        }
+    });
+    merged(ranges.collect())
+}
+
+/// The cells that have all of an area, `max` at most (at least 2), none in another one, and whether all of each is in the area.
+pub fn cells(shape: &(impl Shape + ?Sized), max: usize) -> Vec<(Cell, bool)> {
     let mut pieces = Pieces::default();
     pieces.add(shape, Cell::EARTH);
     while pieces.len() < max.max(2)
@@ -39,21 +52,18 @@ pub fn cover(shape: &(impl Shape + ?Sized), max: usize) -> Vec<Range> {
     {
         match cell.halves() {
             Some(halves) => halves.into_iter().for_each(|half| pieces.add(shape, half)),
-            None => pieces.done.push(range(cell, false)),
+            None => pieces.done.push((cell, false)),
         }
     }
     let Pieces { mut done, open } = pieces;
-    done.extend(
-        open.into_iter()
-            .map(|Reverse((_, cell))| range(cell, false)),
-    );
-    merged(done)
+    done.extend(open.into_iter().map(|Reverse((_, cell))| (cell, false)));
+    done
 }
 
 /// What a cover is made of.
 #[derive(Debug, Default)]
 struct Pieces {
-    done: Vec<Range>,
+    done: Vec<(Cell, bool)>,
     /// Cells that are to be cut: the largest is the first, and of equal ones the first in order.
     open: BinaryHeap<Reverse<(u8, Cell)>>,
 }
@@ -66,18 +76,9 @@ impl Pieces {
     fn add(&mut self, shape: &(impl Shape + ?Sized), cell: Cell) {
         match shape.relation(&cell.span()) {
             Relation::Outside => {}
-            Relation::Inside => self.done.push(range(cell, true)),
+            Relation::Inside => self.done.push((cell, true)),
             Relation::Crosses => self.open.push(Reverse((cell.depth(), cell))),
         }
-    }
-}
-
-fn range(cell: Cell, is_inside: bool) -> Range {
-    let (first, last) = cell.range();
-    Range {
-        first,
-        last,
-        is_inside,
     }
 }
 

@@ -1,8 +1,10 @@
 //! The geometry of the Earth's surface: pure functions, which know nothing of what is stored.
 
 pub mod cell;
+pub mod corridor;
 pub mod cover;
 pub mod distance;
+mod plane;
 pub mod polygon;
 pub mod position;
 pub mod shape;

@@ -122,9 +122,40 @@ impl Shape for Polygon {
         }
         relation
     }
+
+    fn is_crossed(&self, a: Position, b: Position) -> bool {
+        if self.has(a) || self.has(b) {
+            return true;
+        }
+        let x = i64::from(a.lon());
+        let to = x + short_way(i64::from(b.lon()) - x);
+        [-TURN, 0, TURN].into_iter().any(|turn| {
+            let vertex = |x: i64, at: Position| Vertex {
+                x: x + turn,
+                y: at.lat().into(),
+            };
+            let line = Edge {
+                a: vertex(x, a),
+                b: vertex(to, b),
+                at: (0, 0),
+            };
+            self.edges.iter().any(|edge| edge.touches(&line))
+        })
+    }
 }
 
 impl Edge {
+    /// Whether it has a place in common with another one.
+    fn touches(&self, other: &Self) -> bool {
+        let sides = |e: &Self, of: &Self| [of.a, of.b].map(|p| cross(e.a, e.b, p).signum());
+        let may = |[a, b]: [i128; 2]| a * b <= 0;
+        let meets = |a: i64, b: i64, c: i64, d: i64| a.min(b) <= c.max(d) && c.min(d) <= a.max(b);
+        may(sides(self, other))
+            && may(sides(other, self))
+            && meets(self.a.x, self.b.x, other.a.x, other.b.x)
+            && meets(self.a.y, self.b.y, other.a.y, other.b.y)
+    }
+
     /// Whether it has a place in common with a rectangle.
     fn meets(&self, [west, east]: [i64; 2], [south, north]: [i64; 2]) -> bool {
         let Self { a, b, .. } = *self;

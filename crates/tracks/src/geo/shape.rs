@@ -6,7 +6,8 @@ use base::{Error, Result};
 
 use super::cell::Span;
 use super::distance::{RADIUS, distance, farthest, nearest};
-use super::position::{LATITUDE_MAX, LONGITUDE_END, PER_DEGREE, Position};
+use super::plane::to_line;
+use super::position::{LATITUDE_MAX, LONGITUDE_END, PER_DEGREE, Position, TURN, short_way};
 
 /// How a span lies to an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,10 @@ pub trait Shape {
 
     /// How a span lies to it; [`Relation::Crosses`] where that is not known.
     fn relation(&self, span: &Span) -> Relation;
+
+    /// Whether the line between two positions has a place in common with it. The line is straight in degrees, the short way,
+    /// and some hundred kilometres long at most.
+    fn is_crossed(&self, a: Position, b: Position) -> bool;
 }
 
 /// An area between two meridians and two latitudes, its edges included. West of its east edge or over the antimeridian: if
@@ -110,6 +115,40 @@ impl Shape for Rectangle {
             Relation::Outside
         }
     }
+
+    fn is_crossed(&self, a: Position, b: Position) -> bool {
+        let (from, to) = (
+            i64::from(a.lon()),
+            i64::from(a.lon()) + short_way(i64::from(b.lon()) - i64::from(a.lon())),
+        );
+        let lats = (f64::from(a.lat()), f64::from(b.lat()));
+        [-TURN, 0, TURN].into_iter().any(|turn| {
+            let lons = ((from + turn) as f64, (to + turn) as f64);
+            self.parts.iter().any(|part| {
+                // The part of the way between its meridians, then of that between its latitudes.
+                let of =
+                    |(a, b): (f64, f64), low: i32, high: i32| within(a, b, low.into(), high.into());
+                let (Some(x), Some(y)) = (
+                    of(lons, part.west, part.east),
+                    of(lats, part.south, part.north),
+                ) else {
+                    return false;
+                };
+                x.0.max(y.0) <= x.1.min(y.1)
+            })
+        })
+    }
+}
+
+/// From where to where of a way from `a` to `b`, as parts of it, a coordinate is between two others. `None`: nowhere.
+fn within(a: f64, b: f64, low: f64, high: f64) -> Option<(f64, f64)> {
+    if (a - b).abs() < 0.5 {
+        // Units are whole: it does not move.
+        return (low..=high).contains(&a).then_some((0.0, 1.0));
+    }
+    let (from, to) = ((low - a) / (b - a), (high - a) / (b - a));
+    let (from, to) = (from.min(to).max(0.0), from.max(to).min(1.0));
+    (from <= to).then_some((from, to))
 }
 
 /// All places that are at most so far from one.
@@ -149,6 +188,10 @@ impl Shape for Circle {
         } else {
             Relation::Crosses
         }
+    }
+
+    fn is_crossed(&self, a: Position, b: Position) -> bool {
+        to_line(self.centre, a, b) <= self.radius || self.has(a) || self.has(b)
     }
 }
 
@@ -190,6 +233,30 @@ mod tests {
             let e = Circle::new(at(0.0, 0.0), radius).unwrap_err().to_string();
             assert!(e.contains("half of the Earth"), "{e}");
         }
+    }
+
+    #[test]
+    fn lines_cross_areas_or_pass_them() {
+        let rectangle = Rectangle::of_degrees(10.0, 50.0, 11.0, 51.0).unwrap();
+        let fiji = Rectangle::of_degrees(177.0, -19.5, -178.0, -15.5).unwrap();
+        let circle = Circle::new(at(50.5, 10.5), 20_000.0).unwrap();
+        let crossed = |shape: &dyn Shape, a: (f64, f64), b: (f64, f64)| {
+            let (a, b) = (at(a.0, a.1), at(b.0, b.1));
+            assert_eq!(shape.is_crossed(a, b), shape.is_crossed(b, a));
+            shape.is_crossed(a, b)
+        };
+        assert!(crossed(&rectangle, (50.5, 9.0), (50.5, 12.0)));
+        assert!(crossed(&rectangle, (49.0, 10.5), (52.0, 10.5)));
+        assert!(crossed(&rectangle, (50.2, 10.2), (50.3, 10.3)));
+        assert!(crossed(&rectangle, (49.9, 9.99), (51.1, 10.5)));
+        assert!(!crossed(&rectangle, (49.5, 9.6), (50.6, 9.4)));
+        assert!(!crossed(&rectangle, (50.9, 9.5), (51.5, 10.5)));
+        assert!(crossed(&fiji, (-17.0, 176.0), (-17.0, -177.0)));
+        assert!(crossed(&fiji, (-17.0, 179.0), (-17.0, -179.0)));
+        assert!(!crossed(&fiji, (-14.0, 179.0), (-14.0, -179.0)));
+        assert!(crossed(&circle, (50.5, 10.0), (50.5, 11.0)));
+        assert!(!crossed(&circle, (50.8, 10.0), (50.8, 11.0)));
+        assert!(!crossed(&circle, (50.5, 10.0), (50.5, 10.1)));
     }
 
     #[test]

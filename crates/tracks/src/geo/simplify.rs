@@ -1,7 +1,7 @@
 //! Tracks with fewer points: Douglas–Peucker.
 
-use super::distance::RADIUS;
-use super::position::{Position, degrees, short_way};
+use super::plane::{from_line, in_plane};
+use super::position::{Position, degrees};
 
 /// Which points of a track stay, so that none is farther than `tolerance` metres from the line between those that stay
 /// around it: in order, the first and the last among them. Distances are those in a plane that touches the Earth between the ends of
@@ -41,25 +41,6 @@ fn farthest(track: &[Position], from: usize, to: usize) -> Option<(usize, f64)> 
     let between = track.iter().enumerate().take(to).skip(from + 1);
     let distances = between.map(|(nth, &p)| (nth, from_line(in_plane(a, p, scale), end)));
     distances.max_by(|(_, x), (_, y)| x.total_cmp(y))
-}
-
-/// Where a position is from another one, metres east and north; longitudes go the short way.
-fn in_plane(origin: Position, position: Position, scale: f64) -> (f64, f64) {
-    let east = short_way(i64::from(position.lon()) - i64::from(origin.lon()));
-    let north = position.lat() - origin.lat();
-    let metres = |units: f64| (units / 1e7).to_radians() * RADIUS;
-    (metres(east as f64) * scale, metres(f64::from(north)))
-}
-
-/// How far a place is from the line between the origin and `end`.
-fn from_line((x, y): (f64, f64), (end_x, end_y): (f64, f64)) -> f64 {
-    let squared = end_x * end_x + end_y * end_y;
-    let along = if squared > 0.0 {
-        ((x * end_x + y * end_y) / squared).clamp(0.0, 1.0)
-    } else {
-        0.0
-    };
-    (x - along * end_x).hypot(y - along * end_y)
 }
 
 #[cfg(test)]

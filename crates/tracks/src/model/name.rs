@@ -9,6 +9,8 @@ use super::key::Entity;
 
 /// The most bytes of a name.
 pub const BYTES_MAX: usize = 128;
+/// So many names of a fleet may have the same hash before one is refused.
+pub const TURNS: u64 = 8;
 
 /// 1 to 128 bytes of UTF-8 without control characters. `/` cuts it in parts, none of which is empty, `.` or `..`, so that
 /// a name can stand in an address.

@@ -180,7 +180,7 @@ impl Point {
 }
 
 /// One as it was written: the only one of its place.
-pub(super) fn position(d: &mut Decoder<'_>) -> Option<Position> {
+pub(crate) fn position(d: &mut Decoder<'_>) -> Option<Position> {
     let (lat, lon) = (d.u32()?.cast_signed(), d.u32()?.cast_signed());
     let position = Position::of_units(lat, lon).ok()?;
     ((position.lat(), position.lon()) == (lat, lon)).then_some(position)

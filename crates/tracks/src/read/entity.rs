@@ -4,12 +4,11 @@ use base::{Error, Result};
 
 use crate::geo::cell::Cell;
 use crate::model::key::{Entity, EntityKey, Fleet};
-use crate::model::name::Name;
+use crate::model::name::{Name, TURNS};
 use crate::model::newest::Newest;
 use crate::model::point::Point;
 use crate::model::time::Time;
 use crate::store::{Family, View, damaged};
-use crate::write::TURNS;
 
 /// An entity's newest point.
 #[derive(Clone, Debug, PartialEq, Eq)]

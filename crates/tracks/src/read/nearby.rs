@@ -192,7 +192,9 @@ impl Search<'_> {
         if self.scan.cell(cell, &mut each)? {
             self.cut(cell);
         } else {
-            found.into_iter().for_each(|hit| self.add(hit));
+            for hit in found {
+                self.add(hit);
+            }
         }
         Ok(())
     }

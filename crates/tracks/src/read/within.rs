@@ -11,7 +11,7 @@ use crate::geo::shape::Shape;
 use crate::model::key::{CellKey, Entity, Fleet};
 use crate::model::newest::Here;
 use crate::model::time::Time;
-use crate::store::View;
+use crate::store::{Hex, View};
 
 /// Where an entity is.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,8 +89,7 @@ impl Cursor {
     pub fn to_text(self) -> String {
         let cell = Cell::to_bytes(self.cell.range().0);
         let entity = self.entity.0.to_be_bytes();
-        let bytes = cell.iter().chain(&entity);
-        bytes.map(|byte| format!("{byte:02x}")).collect()
+        format!("{}{}", Hex(&cell), Hex(&entity))
     }
 
     /// Of such text. Errors: `InvalidArgument`, where it is none.

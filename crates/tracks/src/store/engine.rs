@@ -110,9 +110,7 @@ impl Store for Engine {
         }
         if let Some(told) = durable {
             let number = pending.seq;
-            pending
-                .durable
-                .on_ready(move |result| told(result.map(|()| number)));
+            pending.durable.on_ready(move |result| told(number, result));
         }
         Ok(pending.seq)
     }
@@ -124,10 +122,10 @@ impl Store for Engine {
         };
         match last {
             Some((number, durable)) => {
-                durable.on_ready(move |result| told(result.map(|()| number)));
+                durable.on_ready(move |result| told(number, result));
             }
             // What opening found is on the device.
-            None => told(Ok(0)),
+            None => told(0, Ok(())),
         }
     }
 

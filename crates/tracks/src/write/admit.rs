@@ -11,7 +11,7 @@ use base::sync::{Mutex, PoisonError};
 use base::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 
-use crate::model::key::Fleet;
+use super::apply::Of;
 use crate::model::report::Dated;
 
 /// When a report is answered.
@@ -154,7 +154,7 @@ impl Drop for Taken {
 /// better.
 #[derive(Debug)]
 pub(super) struct Part {
-    pub(super) fleet: Fleet,
+    pub(super) of: Of,
     /// With their places in the call.
     pub(super) reports: Vec<(usize, Dated)>,
     pub(super) ack: Ack,
@@ -168,13 +168,13 @@ pub(super) struct Part {
 
 impl Part {
     pub(super) fn new(
-        (fleet, reports): (Fleet, Vec<(usize, Dated)>),
+        (of, reports): (Of, Vec<(usize, Dated)>),
         ack: Ack,
         call: &Arc<Call>,
         taken: Taken,
     ) -> Self {
         Self {
-            fleet,
+            of,
             done: Vec::with_capacity(reports.len()),
             reports,
             ack,
@@ -281,6 +281,7 @@ impl Call {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::key::Fleet;
 
     #[test]
     fn places_come_back_and_are_bounded() {
@@ -302,14 +303,12 @@ mod tests {
     fn a_part_that_is_dropped_is_answered() {
         let places = Places::new(10);
         let (call, ticket) = Call::new(vec![None, None, Some(Err(stopped()))], 3);
-        let part = |n| {
-            Part::new(
-                (Fleet(1), vec![]),
-                Ack::Durable,
-                &call,
-                places.take(n).unwrap(),
-            )
+        let of = || Of {
+            fleet: Fleet(1),
+            fences: None,
+            limits: (0, 0.0),
         };
+        let part = |n| Part::new((of(), vec![]), Ack::Durable, &call, places.take(n).unwrap());
         let (mut first, second) = (part(1), part(2));
         first.set(0, Ok(Outcome::Moved));
         first.is_written(7);

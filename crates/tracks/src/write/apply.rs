@@ -1,20 +1,30 @@
 //! From reports to rows: what one batch has.
 
+use std::sync::Arc;
+
 use base::{Error, Result};
 
 use super::admit::Outcome;
-use super::hot::{Hot, Known, Newest};
+use super::hot::{Fenced, Hot, Known, Newest};
+use crate::fence::{self, Event, Index, Judged, Moved, State, judge};
 use crate::geo::cell::Cell;
 use crate::model::key::{CellKey, Entity, EntityKey, Fleet, PointKey, VisitKey};
-use crate::model::name::Name;
+use crate::model::name::{Name, TURNS};
 use crate::model::newest::{self, Here};
 use crate::model::point::Point;
 use crate::model::report::Dated;
 use crate::model::time::Time;
 use crate::store::{Batch, Family, Store, damaged};
 
-/// So many names may have the same hash before one is refused.
-pub(crate) const TURNS: u64 = 8;
+/// Whose reports they are.
+#[derive(Clone, Debug)]
+pub(super) struct Of {
+    pub(super) fleet: Fleet,
+    /// The fences of the fleet. `None`: it has none.
+    pub(super) fences: Option<Arc<Index>>,
+    /// The worst accuracy, dm, and the highest speed, m/s, that change something at fences.
+    pub(super) limits: (u16, f64),
+}
 
 /// What is put in a batch, and what is known behind it.
 pub(super) struct Round<'a> {
@@ -23,6 +33,8 @@ pub(super) struct Round<'a> {
     batch: Batch<'a>,
     /// The points of this batch: the store does not show them yet.
     points: Vec<(PointKey, Vec<u8>)>,
+    /// What happened at fences.
+    events: Vec<(Fleet, Event)>,
     /// The entities whose rows are in the batch.
     touched: Vec<(Fleet, Entity)>,
     with_visits: bool,
@@ -35,13 +47,15 @@ impl<'a> Round<'a> {
             hot,
             batch: Batch::new(store),
             points: Vec::new(),
+            events: Vec::new(),
             touched: Vec::new(),
             with_visits,
         }
     }
 
     /// Puts a report's rows in the batch. Errors: none of them is; the store's, those of a point that cannot be stored.
-    pub(super) fn add(&mut self, fleet: Fleet, report: &Dated) -> Result<Outcome> {
+    pub(super) fn add(&mut self, of: &Of, report: &Dated) -> Result<Outcome> {
+        let fleet = of.fleet;
         let Dated {
             entity: name,
             time,
@@ -61,6 +75,11 @@ impl<'a> Round<'a> {
         if newest.is_some_and(|n| time <= n.time) && self.is_there(key, point)? {
             return Ok(Outcome::Same);
         }
+        let judged = if is_late {
+            Judged::default()
+        } else {
+            self.judge(of, at, report)?
+        };
         self.touched.push(at);
         let known = self.hot.get(at).ok_or_else(forgotten)?;
         let row = EntityKey { fleet, entity }.to_bytes();
@@ -86,7 +105,8 @@ impl<'a> Round<'a> {
             let value = newest::Newest::encode(time, cell, &encoded);
             self.batch.put(Family::Latest, &row, &value)?;
             let old = newest.map(Newest::cell).filter(|&old| old != cell);
-            self.to_index(at, (name.as_str(), time, cell), point, old)?;
+            self.index(at, (name.as_str(), time, cell), point, old)?;
+            self.fenced(at, report, judged)?;
         }
         self.points.push((key, encoded));
         Ok(if is_late {
@@ -96,7 +116,7 @@ impl<'a> Round<'a> {
         })
     }
 
-    fn to_index(
+    fn index(
         &mut self,
         (fleet, entity): (Fleet, Entity),
         (name, time, cell): (&str, Time, Cell),
@@ -116,6 +136,95 @@ impl<'a> Round<'a> {
         }
         let here = Here::of(name, time, point).encode();
         self.batch.put(Family::Geohash, &key(cell), &here)
+    }
+
+    /// What a report that moves an entity changes at fences.
+    fn judge(&mut self, of: &Of, at: (Fleet, Entity), report: &Dated) -> Result<Judged> {
+        let known = self.hot.get(at).ok_or_else(forgotten)?;
+        let Some(index) = of.fences.as_ref().filter(|index| !index.is_empty()) else {
+            // It is not kept up to date without fences.
+            known.fenced = None;
+            return Ok(Judged::default());
+        };
+        if known.fenced.is_none() {
+            let is_new = known.newest.is_none();
+            let fenced = if is_new {
+                None
+            } else {
+                Some(self.read_fenced(at)?)
+            };
+            let none = || Fenced {
+                state: State::default(),
+                last: None,
+            };
+            let known = self.hot.get(at).ok_or_else(forgotten)?;
+            known.fenced = Some(Box::new(fenced.unwrap_or_else(none)));
+        }
+        let known = self.hot.get(at).ok_or_else(forgotten)?;
+        let fenced = known.fenced.as_deref().ok_or_else(forgotten)?;
+        let moved = Moved {
+            before: fenced.last,
+            time: report.time,
+            position: report.point.position,
+            tags: report.point.tags,
+            accuracy: report.point.accuracy,
+        };
+        Ok(judge(index, &fenced.state, moved, of.limits))
+    }
+
+    /// What the rows say of an entity at fences.
+    fn read_fenced(&self, (fleet, entity): (Fleet, Entity)) -> Result<Fenced> {
+        let key = EntityKey { fleet, entity }.to_bytes();
+        let state = match self.store.get(Family::Inside, &key)? {
+            Some(bytes) => State::decode(&bytes).map_err(|e| damaged(Family::Inside, &key, &e))?,
+            None => State::default(),
+        };
+        // Its newest point may be of this batch.
+        let is_its = |k: &PointKey| (k.fleet, k.entity) == (fleet, entity);
+        let ours = self.points.iter().filter(|(k, _)| is_its(k));
+        let last = match ours.max_by_key(|(k, _)| k.time) {
+            Some((k, bytes)) => Some((k.time, Point::decode(bytes)?)),
+            None => self
+                .store
+                .get(Family::Latest, &key)?
+                .map_or(Ok(None), |bytes| {
+                    let newest = newest::Newest::decode(&bytes)
+                        .map_err(|e| damaged(Family::Latest, &key, &e))?;
+                    Ok::<_, Error>(Some((newest.time, newest.point)))
+                })?,
+        };
+        Ok(Fenced {
+            state,
+            last: last.map(|(time, point)| (time, point.position, point.tags)),
+        })
+    }
+
+    /// Puts what a report has changed at fences in the batch.
+    fn fenced(&mut self, at: (Fleet, Entity), report: &Dated, judged: Judged) -> Result<()> {
+        let (fleet, entity) = at;
+        let known = self.hot.get(at).ok_or_else(forgotten)?;
+        let Some(fenced) = known.fenced.as_deref_mut() else {
+            return Ok(());
+        };
+        let (position, tags) = (report.point.position, report.point.tags);
+        fenced.last = Some((report.time, position, tags));
+        if let Some(state) = judged.state {
+            let key = EntityKey { fleet, entity }.to_bytes();
+            self.batch.put(Family::Inside, &key, &state.encode())?;
+            fenced.state = state;
+        }
+        let (lat, lon) = position.degrees();
+        let events = judged.events.into_iter().map(|(kind, fence)| Event {
+            id: 0,
+            kind,
+            fence: fence.name.to_string(),
+            entity: report.entity.to_string(),
+            time: report.time.0,
+            lat,
+            lon,
+        });
+        self.events.extend(events.map(|event| (fleet, event)));
+        Ok(())
     }
 
     /// Whether a point is there already, with the same content: it may have come at another time.
@@ -176,9 +285,22 @@ impl<'a> Round<'a> {
         self.batch.ops.is_empty()
     }
 
-    /// The batch, and whose rows it has.
-    pub(super) fn finish(self) -> (Batch<'a>, Vec<(Fleet, Entity)>) {
-        (self.batch, self.touched)
+    /// How many events there are.
+    pub(super) fn events(&self) -> usize {
+        self.events.len()
+    }
+
+    /// The batch, with its events under these ids, and whose rows it has.
+    pub(super) fn finish(
+        mut self,
+        ids: impl Iterator<Item = u64>,
+    ) -> Result<(Batch<'a>, Vec<(Fleet, Entity)>)> {
+        for (id, (fleet, event)) in ids.zip(self.events) {
+            let value = serde_json::to_vec(&event).map_err(|e| Error::broken(e.to_string()))?;
+            self.batch
+                .put(Family::Events, &fence::key(fleet, id), &value)?;
+        }
+        Ok((self.batch, self.touched))
     }
 }
 

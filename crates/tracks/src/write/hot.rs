@@ -6,7 +6,9 @@
 
 use std::collections::HashMap;
 
+use crate::fence::State;
 use crate::geo::cell::Cell;
+use crate::geo::position::Position;
 use crate::model::key::{Entity, Fleet, VisitKey};
 use crate::model::name::Name;
 use crate::model::time::{Bucket, Time};
@@ -42,6 +44,16 @@ pub(super) struct Known {
     pub(super) newest: Option<Newest>,
     /// The last visit that was written; `None`: not known.
     visit: Option<(Bucket, u32)>,
+    /// At the fences of its fleet. `None`: not known, or there are none.
+    pub(super) fenced: Option<Box<Fenced>>,
+}
+
+/// An entity at fences.
+#[derive(Clone, Debug)]
+pub(super) struct Fenced {
+    pub(super) state: State,
+    /// Its newest report: time, position, tags. `None`: it has none.
+    pub(super) last: Option<(Time, Position, u32)>,
 }
 
 impl Known {
@@ -51,6 +63,7 @@ impl Known {
             is_named,
             newest,
             visit: None,
+            fenced: None,
         }
     }
 

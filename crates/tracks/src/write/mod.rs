@@ -16,5 +16,4 @@ mod shard;
 mod shards;
 
 pub use admit::{Ack, Answer, Outcome, Ticket};
-pub(crate) use apply::TURNS;
 pub use shards::{Options, Shards};

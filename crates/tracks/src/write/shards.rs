@@ -4,15 +4,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
+use base::clock::Clock;
 use base::sync::thread::{self, JoinHandle};
 use base::threads::Threads;
 use base::{Error, ErrorKind, Result};
 
 use super::admit::{Ack, Call, Part, Places, Taken, Ticket};
+use super::apply::Of;
 use super::hot::Hot;
 use super::shard::{PART_MAX, ROUND_MAX, Shard};
-use crate::model::key::Fleet;
-use crate::model::report::{Ahead, Dated, Report};
+use crate::fence::{Events, Index};
+use crate::fleets::Info;
+use crate::model::report::{Dated, Report};
 use crate::model::time::Time;
 use crate::store::Store;
 
@@ -89,7 +92,12 @@ impl fmt::Debug for Shards {
 
 impl Shards {
     /// Starts their threads. Errors: `InvalidArgument` names an option; there can be no more threads.
-    pub fn start(store: &Arc<dyn Store>, options: &Options, threads: &dyn Threads) -> Result<Self> {
+    pub fn start(
+        store: &Arc<dyn Store>,
+        events: &Arc<Events>,
+        options: &Options,
+        (clock, threads): (&Arc<dyn Clock>, &dyn Threads),
+    ) -> Result<Self> {
         options.check()?;
         let mut all = Self {
             queues: Vec::new(),
@@ -101,6 +109,8 @@ impl Shards {
                 // What a round has used must be known until its end.
                 hot: Hot::new((options.entities_in_memory / options.shards).max(2 * ROUND_MAX)),
                 with_visits: options.visits,
+                events: Arc::clone(events),
+                clock: Arc::clone(clock),
             };
             let (parts, queue) = channel();
             let thread = threads
@@ -118,11 +128,21 @@ impl Shards {
     /// Errors: `Busy`, where too many are on their way: none was taken.
     pub fn submit(
         &self,
-        fleet: Fleet,
+        (info, fences): (&Info, Option<Arc<Index>>),
         reports: Vec<Report>,
         ack: Ack,
-        (arrival, ahead): (Time, Ahead),
+        arrival: Time,
     ) -> Result<Ticket> {
+        let settings = &info.settings;
+        let ahead = settings.ahead();
+        let of = Of {
+            fleet: info.fleet,
+            fences,
+            limits: (
+                settings.fence_accuracy_max.saturating_mul(10),
+                settings.fence_speed_max.into(),
+            ),
+        };
         let mut outcomes = Vec::with_capacity(reports.len());
         let mut parts: Vec<Undone> = Vec::with_capacity(1);
         for (nth, report) in reports.into_iter().enumerate() {
@@ -149,12 +169,12 @@ impl Shards {
                 }),
             }
         }
-        self.send(fleet, parts, ack, outcomes)
+        self.send(&of, parts, ack, outcomes)
     }
 
     fn send(
         &self,
-        fleet: Fleet,
+        of: &Of,
         mut parts: Vec<Undone>,
         ack: Ack,
         outcomes: Vec<Option<Result<super::Outcome>>>,
@@ -176,7 +196,7 @@ impl Shards {
         }
         let (call, ticket) = Call::new(outcomes, admitted.len());
         for (queue, part, taken) in admitted {
-            let part = Part::new((fleet, part.reports), ack, &call, taken);
+            let part = Part::new((of.clone(), part.reports), ack, &call, taken);
             // Where the shard is gone, the part says so when it is dropped.
             drop(queue.parts.send(part));
         }

@@ -1,5 +1,7 @@
 //! The tracking service from outside.
+#![expect(clippy::unwrap_used, reason = "tests")]
 
+mod fences;
 mod queries;
 mod reports;
 mod world;

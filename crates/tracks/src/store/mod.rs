@@ -26,17 +26,26 @@ pub enum Family {
     Entities,
     /// Fleets, and the version of all this.
     Meta,
+    /// Fences.
+    Fences,
+    /// What entities are inside of.
+    Inside,
+    /// What happened at fences.
+    Events,
 }
 
 impl Family {
     /// All, as they are created.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 9] = [
         Self::Default,
         Self::Geohash,
         Self::Latest,
         Self::Visits,
         Self::Entities,
         Self::Meta,
+        Self::Fences,
+        Self::Inside,
+        Self::Events,
     ];
 
     /// Its name.
@@ -48,12 +57,15 @@ impl Family {
             Self::Visits => "visits",
             Self::Entities => "entities",
             Self::Meta => "meta",
+            Self::Fences => "fences",
+            Self::Inside => "inside",
+            Self::Events => "events",
         }
     }
 }
 
-/// What is called once: with the number of a write when it and all before it are durable, or with why they may not be.
-pub type Told = Box<dyn FnOnce(Result<u64>) + Send>;
+/// What is called once: with the number of a write, when it and all before it are durable, or with why they may not be.
+pub type Told = Box<dyn FnOnce(u64, Result<()>) + Send>;
 
 /// Rows, and writes of several at once. Methods may be called from any number of threads.
 pub trait Store: Send + Sync {
@@ -137,7 +149,16 @@ impl<'a> Batch<'a> {
 
 /// An error of a row that cannot be, with its family.
 pub(crate) fn damaged(family: Family, key: &[u8], e: &Error) -> Error {
-    let key: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
-    Error::corruption(format!("{}, key {key}: {e}", family.name()))
+    let (family, key) = (family.name(), Hex(key));
+    Error::corruption(format!("{family}, key {key}: {e}"))
         .hint("`ironstone-tracks check` finds all such rows")
+}
+
+/// Bytes, shown as hexadecimal digits.
+pub(crate) struct Hex<'a>(pub(crate) &'a [u8]);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
 }

@@ -1,0 +1,276 @@
+//! The tracking service where the power fails: what was answered as durable is there, its rows agree, and each crossing of a
+//! fence has one event; and its database in RocksDB.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ::tracks::check;
+use ::tracks::fence::{Area, Definition, When};
+use ::tracks::fleets::Info;
+use ::tracks::geo::position::Position;
+use ::tracks::geo::shape::{Circle, Shape};
+use ::tracks::model::key::PointKey;
+use ::tracks::model::name::Name;
+use ::tracks::model::point::Point;
+use ::tracks::model::report::Report;
+use ::tracks::model::time::{SECOND, Time};
+use ::tracks::service::{self, Tracks};
+use ::tracks::store::{Engine, Family, Store};
+use ::tracks::write::Ack;
+use base::clock::SystemClock;
+use base::rng::Rng;
+use base::threads::SystemThreads;
+use ironstone::{Env, Options};
+use sim::disk::{Config, CrashKind, CrashWhen, SimDisk};
+
+const NOW: Time = Time(1_700_000_000 * SECOND);
+const ENTITIES: u64 = 12;
+
+fn engine(disk: &SimDisk) -> base::Result<Engine> {
+    let mut options = Options {
+        env: Env {
+            fs: disk.shared(),
+            ..Env::default()
+        },
+        ..Options::default()
+    };
+    options.db.stats_dump_period_sec = 0;
+    // So that tables are written and merged while it runs.
+    options.cf.cf.write_buffer_size = 64 << 10;
+    options.cf.cf.level0_file_num_compaction_trigger = 2;
+    Engine::open_with("/tracks", options)
+}
+
+fn open(disk: &SimDisk) -> base::Result<Tracks> {
+    let mut options = service::Options::default();
+    options.write.shards = 2;
+    let store: Arc<dyn Store> = Arc::new(engine(disk)?);
+    Tracks::over(store, &options, SystemClock::shared(), &SystemThreads)
+}
+
+fn at(lat: f64, lon: f64) -> Position {
+    Position::of_degrees(lat, lon).unwrap()
+}
+
+fn fences() -> Vec<(Name, [f64; 2], f64)> {
+    let fence = |n: u32| {
+        let centre = [18.0 + f64::from(n) * 0.01, 59.0];
+        (Name::new(&format!("f{n}")).unwrap(), centre, 600.0)
+    };
+    (0..5).map(fence).collect()
+}
+
+fn info(tracks: &Tracks) -> base::Result<Arc<Info>> {
+    let fleet = Name::new("fleet")?;
+    tracks.fleets().get_or_make(&**tracks.store(), &fleet)
+}
+
+/// Walks of some entities, in calls of some reports; each entity's in order.
+fn calls(rng: &mut Rng) -> Vec<Vec<Report>> {
+    let mut seconds = -100_000;
+    let mut call = |rng: &mut Rng| {
+        let count = 1 + rng.below(8);
+        let reports = (0..count).map(|_| {
+            seconds += 60;
+            let lon = 17.99 + rng.below(700) as f64 / 1e4;
+            Report {
+                entity: Name::new(&format!("e{}", rng.below(ENTITIES))).unwrap(),
+                time: Some(Time(NOW.0 + seconds * SECOND)),
+                point: Point::at(at(58.999 + rng.below(200) as f64 / 1e5, lon)),
+            }
+        });
+        reports.collect()
+    };
+    (0..60).map(|_| call(rng)).collect()
+}
+
+/// The events of all walks.
+fn right_events(calls: &[Vec<Report>]) -> BTreeSet<String> {
+    let mut inside: BTreeMap<(String, String), bool> = BTreeMap::new();
+    let mut out = BTreeSet::new();
+    for report in calls.iter().flatten() {
+        for (name, [lon, lat], radius) in fences() {
+            let is = Circle::new(at(lat, lon), radius)
+                .unwrap()
+                .has(report.point.position);
+            let key = (report.entity.to_string(), name.to_string());
+            let was = inside.insert(key, is).unwrap_or(false);
+            if was != is {
+                let kind = if is { "Enter" } else { "Exit" };
+                let time = report.time.unwrap().0;
+                out.insert(format!("{kind} {name} {} {time}", report.entity));
+            }
+        }
+    }
+    out
+}
+
+/// Everything that was answered as durable is there.
+fn assert_there(tracks: &Tracks, info: &Info, answered: &[Report]) {
+    let view = tracks.view();
+    for report in answered {
+        let key = PointKey {
+            fleet: info.fleet,
+            entity: report.entity.number(0),
+            time: report.time.unwrap(),
+        };
+        let found = view.get(Family::Default, &key.to_bytes()).unwrap();
+        let point = Point::decode(&found.expect("an answered report is lost")).unwrap();
+        assert_eq!(point.position, report.point.position);
+    }
+    let options = check::Options { visits: true };
+    let findings = check::check(&**tracks.store(), options, &mut |_| ()).unwrap();
+    assert_eq!(findings.problems, []);
+}
+
+/// Sends all calls, some at once, and notes what was answered. Returns whether all was.
+fn send(tracks: &Tracks, info: &Info, calls: &[Vec<Report>], answered: &mut Vec<Report>) -> bool {
+    let mut is_all = true;
+    for some in calls.chunks(5) {
+        let tickets = some.iter().map(|call| {
+            let ticket = tracks.report_at(info, call.clone(), Ack::Durable, NOW);
+            (call, ticket)
+        });
+        for (call, ticket) in tickets.collect::<Vec<_>>() {
+            let Ok(answer) = ticket.and_then(::tracks::write::Ticket::wait) else {
+                is_all = false;
+                continue;
+            };
+            for (report, outcome) in call.iter().zip(answer.outcomes) {
+                match outcome {
+                    Ok(_) => answered.push(report.clone()),
+                    Err(_) => is_all = false,
+                }
+            }
+        }
+    }
+    is_all
+}
+
+fn event_ids(tracks: &Tracks, info: &Info) -> Vec<(u64, String)> {
+    let store = &**tracks.store();
+    let events = tracks
+        .events()
+        .read(store, info.fleet, 0, usize::MAX)
+        .unwrap_or_default();
+    let said = |e: ::tracks::fence::Event| {
+        (
+            e.id,
+            format!("{:?} {} {} {}", e.kind, e.fence, e.entity, e.time),
+        )
+    };
+    events.into_iter().map(said).collect()
+}
+
+/// One run: how many events there were.
+fn run(seed: u64) -> usize {
+    let mut rng = Rng::new(seed);
+    let calls = calls(&mut rng);
+    let mut disk = SimDisk::new(Config::default());
+    let tracks = open(&disk).unwrap();
+    let of = info(&tracks).unwrap();
+    for (name, centre, radius) in fences() {
+        let definition = Definition {
+            area: Area::Circle { centre, radius },
+            when: When::default(),
+            tags: Vec::new(),
+        };
+        tracks.put_fence(&of, &name, definition).unwrap();
+    }
+    let mut answered = Vec::new();
+    // What was given out must stay, and the rest come behind it.
+    let mut given: Vec<(u64, String)> = Vec::new();
+    assert!(send(&tracks, &of, &calls[..1], &mut answered));
+    drop(tracks);
+    for _ in 0..3 {
+        let tracks = open(&disk).unwrap();
+        let of = info(&tracks).unwrap();
+        let after = 1 + rng.below(400);
+        disk.crash_at(disk.events() + after, CrashWhen::During);
+        send(&tracks, &of, &calls, &mut answered);
+        let now = event_ids(&tracks, &of);
+        assert!(now.starts_with(&given) || now.is_empty(), "seed {seed}");
+        if now.len() > given.len() {
+            given = now;
+        }
+        let kind = CrashKind::any(&mut rng);
+        let image = if rng.one_in(3) {
+            disk.kill_image()
+        } else {
+            disk.crash_image(&mut rng, kind)
+        };
+        drop(tracks);
+        disk = image;
+        let tracks = open(&disk).unwrap();
+        let of = info(&tracks).unwrap();
+        assert_there(&tracks, &of, &answered);
+        let now = event_ids(&tracks, &of);
+        assert!(
+            now.starts_with(&given),
+            "seed {seed}: an event that was given out is lost"
+        );
+        given = now;
+    }
+    let tracks = open(&disk).unwrap();
+    let of = info(&tracks).unwrap();
+    assert!(send(&tracks, &of, &calls, &mut answered), "seed {seed}");
+    assert_there(&tracks, &of, &answered);
+    let through = tracks.events().through();
+    let right = right_events(&calls);
+    for _ in 0..1000 {
+        if event_ids(&tracks, &of).len() >= right.len() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let found = event_ids(&tracks, &of);
+    let said: BTreeSet<String> = found.iter().map(|(_, said)| said.clone()).collect();
+    assert_eq!(said.len(), found.len(), "seed {seed}: an event twice");
+    assert_eq!(said, right, "seed {seed}: through {}", *through.borrow());
+    found.len()
+}
+
+/// `IRONSTONE_TRACKS_SEEDS` asks for more.
+#[test]
+fn power_cuts_lose_nothing_that_was_answered_and_make_no_event_twice() {
+    let seeds = std::env::var("IRONSTONE_TRACKS_SEEDS").map_or(30, |n| n.parse().unwrap());
+    let events: usize = (0..seeds).map(run).sum();
+    assert!(events > 20 * seeds as usize, "{events}");
+}
+
+/// Its column families, and the order of their keys, are plain: RocksDB reads it all.
+#[test]
+fn rocksdb_reads_the_rows() {
+    let Some(library) = sim::oracle::rocksdb() else {
+        eprintln!("skipped: there is no librocksdb");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let tracks = Tracks::open(dir.path(), &service::Options::default()).unwrap();
+    let of = info(&tracks).unwrap();
+    let calls = calls(&mut Rng::new(1));
+    assert!(send(&tracks, &of, &calls, &mut Vec::new()));
+    let mut ours = Vec::new();
+    let view = tracks.view();
+    for family in Family::ALL {
+        let mut rows = view.rows(family, &[], None).unwrap();
+        rows.seek(&[]);
+        while let Some((key, value)) = rows.row() {
+            ours.push((family.name(), key.to_vec(), value.to_vec()));
+            rows.next();
+        }
+    }
+    drop(view);
+    drop(tracks);
+    let db = tools::librocksdb::RocksDb::open_all(&library.options(), dir.path()).unwrap();
+    let mut theirs = Vec::new();
+    for family in Family::ALL {
+        let cf = db.cf(family.name()).unwrap();
+        let rows = db.iterator_cf(cf).collect_all().unwrap();
+        theirs.extend(
+            rows.into_iter()
+                .map(|(key, value)| (family.name(), key, value)),
+        );
+    }
+    assert!(ours.len() > 500 && ours == theirs);
+}

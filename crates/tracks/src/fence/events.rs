@@ -1,0 +1,298 @@
+//! Events: their ids, and giving them out.
+//!
+//! Ids are microseconds since 1970, each greater than the one before. Shards take them when they write; a reader sees those
+//! below the lowest that is not durable yet. So nobody who has read up to an id misses one that comes below it later, and what
+//! was read stays.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+
+use base::sync::{Mutex, MutexGuard, PoisonError};
+use base::{Error, Result};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::model::key::{Fleet, behind};
+use crate::model::time::Time;
+use crate::store::{Family, Store, View, damaged};
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Outside before, inside now.
+    Enter,
+    /// Inside before, outside now.
+    Exit,
+    /// Inside for as long as the fence asks.
+    Dwell,
+    /// Outside before and now, and inside between.
+    Cross,
+}
+
+/// What happened, when, where and to whom.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// Greater than that of each event before. Not part of what is stored.
+    #[serde(default)]
+    pub id: u64,
+    /// What happened.
+    pub kind: Kind,
+    /// Of which fence.
+    pub fence: String,
+    /// To whom.
+    pub entity: String,
+    /// The time of the report that showed it, microseconds since 1970.
+    pub time: i64,
+    /// Where it was then, degrees.
+    pub lat: f64,
+    /// Where it was then, degrees.
+    pub lon: f64,
+}
+
+/// The key of an event: fleet 4, id 8, big-endian.
+pub(crate) fn key(fleet: Fleet, id: u64) -> [u8; 12] {
+    let mut out = [0; 12];
+    let bytes = fleet.prefix().into_iter().chain(id.to_be_bytes());
+    out.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+    out
+}
+
+/// The ids of all events.
+#[derive(Debug)]
+pub struct Events {
+    inner: Mutex<Inner>,
+    /// Up to which id events are given out.
+    through: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    last: u64,
+    /// Ids whose writes are not durable.
+    open: BTreeSet<u64>,
+    /// Those of writes that may not become durable, by the numbers of the writes.
+    unsure: Vec<(u64, Ids)>,
+}
+
+impl Events {
+    /// Those of a store: what is there is durable. Errors: the store's.
+    pub fn open(store: &dyn Store) -> Result<Self> {
+        let view = store.view();
+        let mut last = 0;
+        // The last of each fleet.
+        let mut from: Vec<u8> = Vec::new();
+        let mut rows = view.rows(Family::Events, &[], None)?;
+        loop {
+            rows.seek(&from);
+            let Some((key, _)) = rows.row() else {
+                rows.status()?;
+                break;
+            };
+            let (fleet, _) = parts(key)?;
+            last = last.max(last_of(&*view, fleet)?);
+            match behind(&fleet.prefix()) {
+                Some(next) => from = next,
+                None => break,
+            }
+        }
+        Ok(Self {
+            inner: Mutex::new(Inner {
+                last,
+                open: BTreeSet::new(),
+                unsure: Vec::new(),
+            }),
+            through: watch::Sender::new(last),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// So many ids, at `now` or later, which are given back when they are dropped: when their write is durable, or failed.
+    pub(crate) fn take(self: &Arc<Self>, count: usize, now: Time) -> Ids {
+        let mut inner = self.lock();
+        let first = u64::try_from(now.0).unwrap_or(0).max(inner.last + 1);
+        let ids: Vec<u64> = (first..).take(count).collect();
+        inner.last = ids.last().copied().unwrap_or(inner.last);
+        inner.open.extend(&ids);
+        Ids {
+            events: Arc::downgrade(self),
+            ids,
+        }
+    }
+
+    /// The write of this number may be lost: its events are held back, until a later write is durable.
+    pub(crate) fn is_unsure(&self, number: u64, ids: Ids) {
+        self.lock().unsure.push((number, ids));
+    }
+
+    /// The write of this number, and all before it, are durable.
+    pub(crate) fn is_durable(&self, number: u64) {
+        let sure: Vec<(u64, Ids)> = {
+            let mut inner = self.lock();
+            inner.unsure.extract_if(.., |(n, _)| *n <= number).collect()
+        };
+        drop(sure);
+    }
+
+    /// Up to which id events are given out, now and whenever that changes.
+    pub fn through(&self) -> watch::Receiver<u64> {
+        self.through.subscribe()
+    }
+
+    /// The events of a fleet behind an id, in their order, `limit` at most. Errors: the store's; Corruption.
+    pub fn read(
+        &self,
+        store: &dyn Store,
+        fleet: Fleet,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Event>> {
+        // First, as what is durable now is in the view.
+        let through = *self.through.borrow();
+        let view = store.view();
+        let start = key(fleet, after.saturating_add(1));
+        let end = key(fleet, through.saturating_add(1));
+        let mut out = Vec::new();
+        if start >= end {
+            return Ok(out);
+        }
+        let mut rows = view.rows(Family::Events, &start, Some(&end))?;
+        rows.seek(&start);
+        while let Some((key, value)) = rows.row().filter(|_| out.len() < limit) {
+            let event: Result<Event, _> = serde_json::from_slice(value);
+            let mut event = event
+                .map_err(|e| damaged(Family::Events, key, &Error::corruption(e.to_string())))?;
+            (_, event.id) = parts(key)?;
+            out.push(event);
+            rows.next();
+        }
+        rows.status()?;
+        Ok(out)
+    }
+}
+
+fn parts(key: &[u8]) -> Result<(Fleet, u64)> {
+    let parts = key.split_first_chunk().and_then(|(fleet, rest)| {
+        let id: [u8; 8] = rest.try_into().ok()?;
+        Some((Fleet(u32::from_be_bytes(*fleet)), u64::from_be_bytes(id)))
+    });
+    parts.ok_or_else(|| Error::corruption("events: a key that is not 12 bytes"))
+}
+
+/// The greatest id of a fleet, by halves: rows cannot be read backwards.
+fn last_of(view: &dyn View, fleet: Fleet) -> Result<u64> {
+    let (start, end) = (key(fleet, 0), behind(&fleet.prefix()));
+    let mut rows = view.rows(Family::Events, &start, end.as_deref())?;
+    let (mut low, mut high) = (0_u64, u64::MAX);
+    while low < high {
+        let middle = low + (high - low).div_ceil(2);
+        rows.seek(&key(fleet, middle));
+        if let Some((key, _)) = rows.row() {
+            low = parts(key)?.1;
+        } else {
+            rows.status()?;
+            high = middle - 1;
+        }
+    }
+    Ok(low)
+}
+
+/// Ids of a write that is on its way. Those that are unsure when the service ends go with it.
+#[derive(Debug)]
+pub(crate) struct Ids {
+    events: Weak<Events>,
+    ids: Vec<u64>,
+}
+
+impl Ids {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+        self.ids.iter().copied()
+    }
+}
+
+impl Drop for Ids {
+    fn drop(&mut self) {
+        let Some(events) = self.events.upgrade() else {
+            return;
+        };
+        let mut inner = events.lock();
+        for id in &self.ids {
+            inner.open.remove(id);
+        }
+        let through = inner.open.first().map_or(inner.last, |first| first - 1);
+        // Under the lock, so that it never goes back; who waits is woken, and takes no lock of ours.
+        events.through.send_if_modified(|old| {
+            let is_more = through > *old;
+            *old = through.max(*old);
+            is_more
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Batch, Engine};
+
+    #[test]
+    fn nothing_is_given_out_above_what_is_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Engine::open(dir.path()).unwrap();
+        let events = Arc::new(Events::open(&store).unwrap());
+        let through = events.through();
+        let first = events.take(2, Time(1000));
+        let second = events.take(1, Time(900));
+        assert_eq!(first.iter().collect::<Vec<_>>(), [1000, 1001]);
+        assert_eq!(second.iter().collect::<Vec<_>>(), [1002]);
+        drop(second);
+        assert_eq!(*through.borrow(), 999);
+        let mut batch = Batch::new(&store);
+        let event = |id| Event {
+            id,
+            kind: Kind::Enter,
+            fence: "f".to_owned(),
+            entity: "e".to_owned(),
+            time: 1,
+            lat: 2.0,
+            lon: 3.0,
+        };
+        for id in [1000, 1001, 1002] {
+            let value = serde_json::to_vec(&event(id)).unwrap();
+            batch
+                .put(Family::Events, &key(Fleet(3), id), &value)
+                .unwrap();
+        }
+        batch.write(None).unwrap();
+        let ids = |after, limit| {
+            let read = events.read(&store, Fleet(3), after, limit).unwrap();
+            read.into_iter().map(|event| event.id).collect::<Vec<_>>()
+        };
+        assert!(ids(0, 10).is_empty());
+        drop(first);
+        assert_eq!(*through.borrow(), 1002);
+        assert_eq!(
+            (ids(0, 10), ids(1000, 10), ids(0, 1)),
+            (vec![1000, 1001, 1002], vec![1001, 1002], vec![1000])
+        );
+        assert!(ids(1002, 10).is_empty() && ids(u64::MAX, 10).is_empty());
+        assert_eq!(
+            events.read(&store, Fleet(3), 1001, 10).unwrap(),
+            [event(1002)]
+        );
+        let again = Arc::new(Events::open(&store).unwrap());
+        assert_eq!(*again.through().borrow(), 1002);
+        assert_eq!(again.take(1, Time(5)).iter().next(), Some(1003));
+        // What may be lost is held back, until something later is durable.
+        let lost = again.take(1, Time(2000));
+        again.is_unsure(7, lost);
+        drop(again.take(1, Time(3000)));
+        assert_eq!(*again.through().borrow(), 1999);
+        again.is_durable(6);
+        assert_eq!(*again.through().borrow(), 1999);
+        again.is_durable(7);
+        assert_eq!(*again.through().borrow(), 3000);
+    }
+}

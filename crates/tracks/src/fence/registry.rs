@@ -1,0 +1,146 @@
+//! All fences of a store, in memory, by fleet.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::sync::{Mutex, PoisonError, RwLock};
+use base::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+use super::definition::{Definition, FENCES_MAX, Fence};
+use super::index::Index;
+use crate::fleets::Info;
+use crate::model::key::Fleet;
+use crate::model::name::Name;
+use crate::model::time::Time;
+use crate::store::{Batch, Family, Store, damaged};
+
+/// A fence, as it is stored.
+#[derive(Debug, Serialize, Deserialize)]
+struct Stored {
+    number: u64,
+    tags: u32,
+    definition: Definition,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Fences {
+    all: RwLock<BTreeMap<Fleet, Arc<Index>>>,
+    /// Held by who changes one; the greatest number so far.
+    changes: Mutex<u64>,
+}
+
+impl Fences {
+    /// Reads them. Errors: Corruption; the store's.
+    pub fn open(store: &dyn Store) -> Result<Self> {
+        let view = store.view();
+        let mut rows = view.rows(Family::Fences, &[], None)?;
+        rows.seek(&[]);
+        let mut found: BTreeMap<Fleet, Vec<Arc<Fence>>> = BTreeMap::new();
+        while let Some((key, value)) = rows.row() {
+            let (fleet, fence) =
+                decode(key, value).map_err(|e| damaged(Family::Fences, key, &e))?;
+            found.entry(fleet).or_default().push(Arc::new(fence));
+            rows.next();
+        }
+        rows.status()?;
+        let index = |(fleet, fences)| (fleet, Arc::new(Index::new(fences)));
+        let all: BTreeMap<Fleet, Arc<Index>> = found.into_iter().map(index).collect();
+        let newest = all.values().map(|index| index.newest()).max();
+        Ok(Self {
+            all: RwLock::new(all),
+            changes: Mutex::new(newest.unwrap_or(0)),
+        })
+    }
+
+    /// Those of a fleet. `None`: it has none.
+    pub fn of(&self, fleet: Fleet) -> Option<Arc<Index>> {
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        all.get(&fleet).cloned()
+    }
+
+    /// Makes a fence, or another one in its place. Who is inside already has not entered it.
+    ///
+    /// Errors: `InvalidArgument`, where its area cannot be, or the fleet has too many; `NotFound` names a tag that the fleet does
+    /// not have; the store's. Nothing is changed then.
+    pub fn put(
+        &self,
+        store: &dyn Store,
+        info: &Info,
+        (name, definition): (&Name, Definition),
+        now: Time,
+    ) -> Result<Arc<Fence>> {
+        let tags = info.settings.bits(&definition.tags)?;
+        let mut newest = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        // Never one that was there before, not even before this start: time goes on.
+        let number = u64::try_from(now.0).unwrap_or(0).max(*newest + 1);
+        let fence = Fence::new((number, name.clone()), definition.clone(), tags)?;
+        let mut fences = self.list(info.fleet);
+        fences.retain(|other| other.name != *name);
+        if fences.len() >= FENCES_MAX {
+            return Err(Error::invalid_argument(format!(
+                "fleet {} has {FENCES_MAX} fences, which is the most",
+                info.name
+            )));
+        }
+        let stored = Stored {
+            number,
+            tags,
+            definition,
+        };
+        let value = serde_json::to_vec(&stored).map_err(|e| Error::broken(e.to_string()))?;
+        let mut batch = Batch::new(store);
+        batch.put(Family::Fences, &key(info.fleet, name), &value)?;
+        batch.write(None)?;
+        *newest = number;
+        let fence = Arc::new(fence);
+        fences.push(Arc::clone(&fence));
+        self.set(info.fleet, fences);
+        Ok(fence)
+    }
+
+    /// Takes a fence away; nobody leaves it. Errors: `NotFound`; the store's.
+    pub fn delete(&self, store: &dyn Store, info: &Info, name: &Name) -> Result<()> {
+        let _newest = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fences = self.list(info.fleet);
+        let count = fences.len();
+        fences.retain(|other| other.name != *name);
+        if fences.len() == count {
+            let text = format!("fleet {} has no fence {name}", info.name);
+            return Err(Error::not_found(text));
+        }
+        let mut batch = Batch::new(store);
+        batch.delete(Family::Fences, &key(info.fleet, name))?;
+        batch.write(None)?;
+        self.set(info.fleet, fences);
+        Ok(())
+    }
+
+    /// Those of a fleet, by number.
+    pub fn list(&self, fleet: Fleet) -> Vec<Arc<Fence>> {
+        let index = self.of(fleet);
+        index.map_or_else(Vec::new, |index| index.all().cloned().collect())
+    }
+
+    fn set(&self, fleet: Fleet, fences: Vec<Arc<Fence>>) {
+        let index = Arc::new(Index::new(fences));
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        all.insert(fleet, index);
+    }
+}
+
+fn key(fleet: Fleet, name: &Name) -> Vec<u8> {
+    [&fleet.prefix()[..], name.as_str().as_bytes()].concat()
+}
+
+fn decode(key: &[u8], value: &[u8]) -> Result<(Fleet, Fence)> {
+    let parts = key.split_first_chunk();
+    let (fleet, name) = parts.ok_or_else(|| Error::corruption("a key that is too short"))?;
+    let name = str::from_utf8(name).map_err(|e| Error::corruption(e.to_string()))?;
+    let stored: Stored =
+        serde_json::from_slice(value).map_err(|e| Error::corruption(e.to_string()))?;
+    let named = (stored.number, Name::new(name)?);
+    let fence = Fence::new(named, stored.definition, stored.tags)?;
+    Ok((Fleet(u32::from_be_bytes(*fleet)), fence))
+}

@@ -1,0 +1,350 @@
+//! What an entity is inside of, and what a report changes of it: pure.
+//!
+//! ```text
+//!   inside   0+8 the newest fence that was looked at   8+1 whether a position follows   [9+8 time  17+4 latitude  21+4 longitude]
+//!            then for each fence   0+8 number  8+8 since when  16+1 whether its dwell event is made
+//! ```
+//!
+//! Little-endian. The row is written when it changes. Where a report was passed over, the position that was looked at last
+//! is in it; else that is the newest one. A fence that is newer than all that were looked at has an entity inside if it was
+//! there already: nobody entered it then.
+
+use std::sync::Arc;
+
+use base::coding::{Decoder, put_u32, put_u64};
+use base::{Error, Result};
+
+use super::definition::Fence;
+use super::events::Kind;
+use super::index::Index;
+use crate::geo::distance::distance;
+use crate::geo::position::Position;
+use crate::model::point::position;
+use crate::model::time::{SECOND, Time};
+
+/// A fence that an entity is inside of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inside {
+    /// The fence's number.
+    pub fence: u64,
+    /// The first report inside.
+    pub since: Time,
+    /// Its dwell event is made.
+    pub has_dwelled: bool,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// The newest fence that was looked at.
+    pub newest: u64,
+    /// The report that was looked at last, unless it is the entity's newest.
+    pub at: Option<(Time, Position)>,
+    /// By number.
+    pub inside: Vec<Inside>,
+}
+
+impl State {
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(25 + 17 * self.inside.len());
+        put_u64(&mut out, self.newest);
+        out.push(u8::from(self.at.is_some()));
+        if let Some((time, position)) = self.at {
+            put_u64(&mut out, time.0.cast_unsigned());
+            put_u32(&mut out, position.lat().cast_unsigned());
+            put_u32(&mut out, position.lon().cast_unsigned());
+        }
+        for inside in &self.inside {
+            put_u64(&mut out, inside.fence);
+            put_u64(&mut out, inside.since.0.cast_unsigned());
+            out.push(u8::from(inside.has_dwelled));
+        }
+        out
+    }
+
+    /// The one with these bytes. Errors: Corruption.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut d = Decoder::new(bytes);
+        let mut read = || {
+            let flag = |d: &mut Decoder<'_>| d.u8().filter(|b| *b < 2).map(|b| b == 1);
+            let newest = d.u64()?;
+            let at = if flag(&mut d)? {
+                Some((Time(d.u64()?.cast_signed()), position(&mut d)?))
+            } else {
+                None
+            };
+            let mut inside: Vec<Inside> = Vec::new();
+            while !d.is_empty() {
+                let one = Inside {
+                    fence: d.u64()?,
+                    since: Time(d.u64()?.cast_signed()),
+                    has_dwelled: flag(&mut d)?,
+                };
+                let is_in_order = inside.last().is_none_or(|last| last.fence < one.fence);
+                is_in_order.then(|| inside.push(one))?;
+            }
+            Some(Self { newest, at, inside })
+        };
+        read().ok_or_else(|| Error::corruption("inside: a value that cannot be"))
+    }
+}
+
+/// A report that moves an entity.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moved {
+    /// The newest report before. `None`: it is the first.
+    pub(crate) before: Option<(Time, Position, u32)>,
+    pub(crate) time: Time,
+    pub(crate) position: Position,
+    pub(crate) tags: u32,
+    /// dm; `None`: not said.
+    pub(crate) accuracy: Option<u16>,
+}
+
+/// What becomes of the state, and what happened.
+#[derive(Debug, Default)]
+pub(crate) struct Judged {
+    /// `None`: it is as it was.
+    pub(crate) state: Option<State>,
+    pub(crate) events: Vec<(Kind, Arc<Fence>)>,
+}
+
+/// What a report changes. The worst accuracy, dm, and the highest speed, m/s, are those that the fleet allows.
+pub(crate) fn judge(
+    index: &Index,
+    old: &State,
+    moved: Moved,
+    (accuracy_max, speed_max): (u16, f64),
+) -> Judged {
+    let last = old
+        .at
+        .or(moved.before.map(|(time, position, _)| (time, position)));
+    let is_jump = last.is_some_and(|(time, position)| {
+        let seconds = (moved.time.0 - time.0) as f64 / SECOND as f64;
+        distance(position, moved.position) > speed_max * seconds.max(1.0)
+    });
+    if is_jump
+        || moved
+            .accuracy
+            .is_some_and(|accuracy| accuracy > accuracy_max)
+    {
+        let at = old.at.or(last);
+        let state = (at != old.at).then(|| State { at, ..old.clone() });
+        return Judged {
+            state,
+            events: Vec::new(),
+        };
+    }
+    let mut before = old.inside.clone();
+    before.retain(|inside| index.get(inside.fence).is_some());
+    if let Some((time, position)) = last {
+        // Who was there already has not entered.
+        let tags = moved.before.map_or(moved.tags, |(_, _, tags)| tags);
+        let there = index
+            .newer(old.newest)
+            .filter(|fence| fence.has(position, tags));
+        before.extend(there.map(|fence| Inside {
+            fence: fence.number,
+            since: time,
+            has_dwelled: false,
+        }));
+    }
+    compare(index, old, before, (last, moved))
+}
+
+fn compare(
+    index: &Index,
+    old: &State,
+    before: Vec<Inside>,
+    (last, moved): (Option<(Time, Position)>, Moved),
+) -> Judged {
+    let now = index.around(moved.position, moved.tags);
+    let mut out = Judged::default();
+    let mut state = State {
+        newest: old.newest,
+        at: None,
+        inside: Vec::with_capacity(now.len()),
+    };
+    let was = |number: u64| before.iter().find(|inside| inside.fence == number);
+    for inside in &before {
+        let fence = index.get(inside.fence);
+        let is_out = !now.iter().any(|fence| fence.number == inside.fence);
+        if let Some(fence) = fence.filter(|fence| is_out && fence.definition.when.exit) {
+            out.events.push((Kind::Exit, Arc::clone(fence)));
+        }
+    }
+    for fence in &now {
+        let when = fence.definition.when;
+        let mut inside = was(fence.number).copied().unwrap_or(Inside {
+            fence: fence.number,
+            since: moved.time,
+            has_dwelled: false,
+        });
+        if was(fence.number).is_none() && when.enter {
+            out.events.push((Kind::Enter, Arc::clone(fence)));
+        }
+        let long = i64::from(when.dwell_seconds) * SECOND;
+        if long > 0 && !inside.has_dwelled && moved.time.0 - inside.since.0 >= long {
+            inside.has_dwelled = true;
+            out.events.push((Kind::Dwell, Arc::clone(fence)));
+        }
+        state.inside.push(inside);
+    }
+    if let Some((_, from)) = last {
+        for fence in index.crossed((from, moved.position), moved.tags) {
+            let is_inside = now.iter().any(|f| f.number == fence.number);
+            if !is_inside && was(fence.number).is_none() {
+                out.events.push((Kind::Cross, fence));
+            }
+        }
+    }
+    if state.inside != old.inside || old.at.is_some() {
+        state.newest = index.newest();
+        out.state = Some(state);
+    }
+    out
+}
+
+#[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
+mod tests {
+    use super::super::definition::{Area, Definition, When};
+    use super::*;
+    use crate::geo::position::at;
+    use crate::model::name::Name;
+
+    fn fence(number: u64, lon: f64, when: When) -> Arc<Fence> {
+        let definition = Definition {
+            area: Area::Circle {
+                centre: [lon, 50.0],
+                radius: 1000.0,
+            },
+            when,
+            tags: Vec::new(),
+        };
+        let name = Name::new(&format!("f{number}")).unwrap();
+        Arc::new(Fence::new((number, name), definition, 0).unwrap())
+    }
+
+    /// An entity that reports every minute.
+    struct Walk {
+        index: Index,
+        state: State,
+        last: Option<(Time, Position, u32)>,
+        events: Vec<String>,
+    }
+
+    impl Walk {
+        fn new(fences: Vec<Arc<Fence>>) -> Self {
+            Self {
+                index: Index::new(fences),
+                state: State::default(),
+                last: None,
+                events: Vec::new(),
+            }
+        }
+
+        fn to(&mut self, lon: f64, accuracy: Option<u16>) -> Vec<String> {
+            let time = Time(self.last.map_or(0, |l| l.0.0 + 60 * SECOND));
+            let moved = Moved {
+                before: self.last,
+                time,
+                position: at(50.0, lon),
+                tags: 0,
+                accuracy,
+            };
+            let judged = judge(&self.index, &self.state, moved, (1000, 350.0));
+            if let Some(state) = judged.state {
+                assert_eq!(State::decode(&state.encode()).unwrap(), state);
+                self.state = state;
+            }
+            self.last = Some((time, at(50.0, lon), 0));
+            let said = judged
+                .events
+                .iter()
+                .map(|(kind, f)| format!("{kind:?} {}", f.name));
+            let said: Vec<String> = said.collect();
+            self.events.extend(said.clone());
+            said
+        }
+    }
+
+    #[test]
+    fn who_goes_in_and_out_is_seen_once() {
+        let when = When {
+            dwell_seconds: 120,
+            cross: true,
+            ..When::default()
+        };
+        let mut walk = Walk::new(vec![fence(1, 10.0, when), fence(2, 10.1, When::default())]);
+        assert!(walk.to(9.9, None).is_empty());
+        assert_eq!(walk.to(10.0, None), ["Enter f1"]);
+        assert!(walk.to(10.001, None).is_empty());
+        assert_eq!(walk.to(10.002, None), ["Dwell f1"]);
+        assert!(walk.to(10.001, None).is_empty());
+        assert_eq!(walk.to(10.1, None), ["Exit f1", "Enter f2"]);
+        assert_eq!(walk.to(9.95, None), ["Exit f2", "Cross f1"]);
+        assert_eq!(walk.state.inside, []);
+    }
+
+    #[test]
+    fn poor_reports_and_jumps_change_nothing() {
+        let mut walk = Walk::new(vec![fence(1, 10.0, When::default())]);
+        walk.to(9.9, None);
+        assert!(walk.to(10.0, Some(1001)).is_empty());
+        assert_eq!(walk.state.at.unwrap().1, at(50.0, 9.9));
+        assert_eq!(walk.to(10.0, Some(1000)), ["Enter f1"]);
+        assert_eq!(walk.state.at, None);
+        // 700 km in a minute, and back.
+        assert!(walk.to(20.0, None).is_empty());
+        assert!(walk.to(10.0, None).is_empty());
+        assert_eq!(walk.to(9.9, None), ["Exit f1"]);
+    }
+
+    /// A fence that is made around an entity finds it inside: it leaves, and has not entered.
+    #[test]
+    fn a_new_fence_has_who_is_there_inside() {
+        let mut walk = Walk::new(vec![]);
+        walk.to(10.0, None);
+        walk.index = Index::new(vec![fence(1, 10.0, When::default())]);
+        assert!(walk.to(10.001, None).is_empty());
+        assert_eq!(walk.state.inside.len(), 1);
+        assert_eq!(walk.to(10.1, None), ["Exit f1"]);
+        // As forgotten, and known again from its row.
+        walk.to(10.0, None);
+        walk.index = Index::new(vec![
+            fence(1, 10.0, When::default()),
+            fence(2, 10.0, When::default()),
+        ]);
+        assert_eq!(walk.to(10.1, None), ["Exit f1", "Exit f2"]);
+        // One that is gone is not left.
+        walk.to(10.0, None);
+        walk.index = Index::new(vec![fence(2, 10.0, When::default())]);
+        assert_eq!(walk.to(10.1, None), ["Exit f2"]);
+        assert_eq!(walk.events.len(), 7);
+    }
+
+    #[test]
+    fn hostile_states_are_refused() {
+        let state = State {
+            newest: 7,
+            at: Some((Time(5), at(1.0, 2.0))),
+            inside: [1, 2]
+                .map(|fence| Inside {
+                    fence,
+                    since: Time(3),
+                    has_dwelled: true,
+                })
+                .to_vec(),
+        };
+        let bytes = state.encode();
+        assert_eq!(State::decode(&bytes).unwrap(), state);
+        for len in (0..bytes.len()).filter(|len| ![25, 42].contains(len)) {
+            assert!(State::decode(&bytes[..len]).is_err(), "{len}");
+        }
+        let mut twice = state;
+        twice.inside[1].fence = 1;
+        assert!(State::decode(&twice.encode()).unwrap_err().is_corruption());
+    }
+}

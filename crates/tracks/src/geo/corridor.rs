@@ -1,0 +1,248 @@
+//! A line with a width: a road, a route, a border.
+
+use base::{Error, Result};
+
+use super::cell::Span;
+use super::distance::{RADIUS, farthest};
+use super::plane::{in_plane, to_line};
+use super::position::{PER_DEGREE, Position, degrees, short_way};
+use super::shape::{Rectangle, Relation, Shape};
+
+/// The most positions of a line.
+pub const POSITIONS_MAX: usize = 10_000;
+/// The most metres to either side.
+pub const WIDTH_MAX: f64 = 100_000.0;
+/// Pieces of a line that are longer are cut, 10⁻⁷ degrees: distances are those in a plane.
+const PIECE: i64 = PER_DEGREE as i64 / 2;
+
+/// All places that are at most so far from a line. Its pieces are straight in degrees, the short way around.
+#[derive(Clone, Debug)]
+pub struct Corridor {
+    line: Vec<Position>,
+    width: f64,
+    /// All of it, and some more.
+    around: Rectangle,
+}
+
+impl Corridor {
+    /// Of a line of two positions at least, and so many metres to either side. Errors: `InvalidArgument`, where there are fewer, or
+    /// more than [`POSITIONS_MAX`]; the width is not within 0 and [`WIDTH_MAX`]; or the line goes around the Earth.
+    ///
+    /// ```
+    /// use tracks::geo::{corridor::Corridor, position::Position, shape::Shape};
+    /// let at = |lat, lon| Position::of_degrees(lat, lon).unwrap();
+    /// let road = Corridor::new(&[at(59.0, 18.0), at(59.0, 18.1), at(59.1, 18.1)], 50.0)?;
+    /// assert!(road.has(at(59.0004, 18.05)) && !road.has(at(59.0006, 18.05)));
+    /// # Ok::<(), base::Error>(())
+    /// ```
+    pub fn new(line: &[Position], width: f64) -> Result<Self> {
+        let wrong = |text: String| Err(Error::invalid_argument(format!("a corridor {text}")));
+        if !(2..=POSITIONS_MAX).contains(&line.len()) {
+            let count = line.len();
+            return wrong(format!(
+                "of {count} positions, and not of 2 to {POSITIONS_MAX}"
+            ));
+        }
+        if !(0.0..=WIDTH_MAX).contains(&width) {
+            return wrong(format!("of {width} metres, and not of 0 to {WIDTH_MAX}"));
+        }
+        match around(line, width) {
+            Some(around) => Ok(Self {
+                line: in_pieces(line),
+                width,
+                around,
+            }),
+            None => wrong("that goes around the Earth, or to a pole".to_owned()),
+        }
+    }
+
+    /// The least distance from a position, metres.
+    fn distance(&self, from: Position) -> f64 {
+        let pieces = self.line.windows(2).filter_map(|piece| match piece {
+            [a, b] => Some(to_line(from, *a, *b)),
+            _ => None,
+        });
+        pieces.fold(f64::INFINITY, f64::min)
+    }
+}
+
+impl Shape for Corridor {
+    fn has(&self, position: Position) -> bool {
+        self.around.has(position) && self.distance(position) <= self.width
+    }
+
+    fn relation(&self, span: &Span) -> Relation {
+        if self.around.relation(span) == Relation::Outside {
+            return Relation::Outside;
+        }
+        let middle = Position::of_units(
+            span.south.midpoint(span.north),
+            span.west.midpoint(span.east),
+        );
+        let Ok(middle) = middle else {
+            return Relation::Crosses;
+        };
+        // Distances in planes that touch at different places differ: by less than a tenth where spans are small.
+        let reach = farthest(middle, span) * 1.1 + 1.0;
+        if reach > WIDTH_MAX {
+            return Relation::Crosses;
+        }
+        let distance = self.distance(middle);
+        if distance > self.width + reach {
+            Relation::Outside
+        } else if distance + reach < self.width {
+            Relation::Inside
+        } else {
+            Relation::Crosses
+        }
+    }
+
+    fn is_crossed(&self, a: Position, b: Position) -> bool {
+        if !self.around.is_crossed(a, b) {
+            return false;
+        }
+        let crosses = |piece: &[Position]| match piece {
+            [c, d] => between_lines((a, b), (*c, *d)) <= self.width,
+            _ => false,
+        };
+        self.line.windows(2).any(crosses)
+    }
+}
+
+/// The least distance between two lines, metres.
+fn between_lines((a, b): (Position, Position), (c, d): (Position, Position)) -> f64 {
+    let scale = degrees(a.lat()).to_radians().cos();
+    let [b_xy, c_xy, d_xy] = [b, c, d].map(|p| in_plane(a, p, scale));
+    let side = |from: (f64, f64), to: (f64, f64), p: (f64, f64)| {
+        (to.0 - from.0) * (p.1 - from.1) - (to.1 - from.1) * (p.0 - from.0)
+    };
+    let o = (0.0, 0.0);
+    let is_crossing = side(o, b_xy, c_xy) * side(o, b_xy, d_xy) < 0.0
+        && side(c_xy, d_xy, o) * side(c_xy, d_xy, b_xy) < 0.0;
+    if is_crossing {
+        return 0.0;
+    }
+    let ends = [
+        to_line(a, c, d),
+        to_line(b, c, d),
+        to_line(c, a, b),
+        to_line(d, a, b),
+    ];
+    ends.into_iter().fold(f64::INFINITY, f64::min)
+}
+
+/// Its pieces cut, so that none is long.
+fn in_pieces(line: &[Position]) -> Vec<Position> {
+    let mut out: Vec<Position> = line.first().copied().into_iter().collect();
+    for pair in line.windows(2) {
+        let [a, b] = pair else { continue };
+        let x = short_way(i64::from(b.lon()) - i64::from(a.lon()));
+        let y = i64::from(b.lat()) - i64::from(a.lat());
+        let count = x.abs().max(y.abs()) / PIECE + 1;
+        let at = |n: i64| {
+            let lon = short_way(i64::from(a.lon()) + x * n / count);
+            Position::of_units((i64::from(a.lat()) + y * n / count) as i32, lon as i32).ok()
+        };
+        out.extend((1..=count).filter_map(at));
+    }
+    out
+}
+
+/// A rectangle that has all of a corridor. `None`: it would be around the Earth, or have a pole.
+fn around(line: &[Position], width: f64) -> Option<Rectangle> {
+    let degrees_of = |metres: f64| (metres / RADIUS).to_degrees();
+    let margin = degrees_of(width) * 1.01 + 1e-6;
+    let mut x = i64::from(line.first()?.lon());
+    let (mut west, mut east) = (x, x);
+    for position in line {
+        x += short_way(i64::from(position.lon()) - x);
+        (west, east) = (west.min(x), east.max(x));
+    }
+    let lats = || line.iter().map(|p| degrees(p.lat()));
+    let south = lats().fold(90.0, f64::min) - margin;
+    let north = lats().fold(-90.0, f64::max) + margin;
+    let widest = south.abs().max(north.abs());
+    if widest > 89.0 {
+        return None;
+    }
+    let sideways = margin / widest.to_radians().cos();
+    let [west, east] =
+        [(west, -sideways), (east, sideways)].map(|(x, by)| x as f64 / f64::from(PER_DEGREE) + by);
+    if east - west >= 350.0 {
+        return None;
+    }
+    let wrapped = |lon: f64| (lon + 180.0).rem_euclid(360.0) - 180.0;
+    Rectangle::of_degrees(wrapped(west), south, wrapped(east), north).ok()
+}
+
+#[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
+mod tests {
+    use base::rng::Rng;
+
+    use super::super::cell::Cell;
+    use super::super::cover::{RANGES_MAX, cover};
+    use super::super::position::at;
+    use super::*;
+
+    #[test]
+    fn corridors_have_what_is_near_and_covers_have_corridors() {
+        let mut rng = Rng::new(9);
+        let mut found = 0;
+        for n in 0..300 {
+            let (lat, lon) = [(57.0, 16.0), (-17.0, 179.9), (70.0, -179.95)][n % 3];
+            let mut part = |by: f64| (rng.below(2_000_001) as f64 / 1e6 - 1.0) * by;
+            let near = |lat: f64, lon: f64| at(lat, (lon + 540.0).rem_euclid(360.0) - 180.0);
+            let line: Vec<_> = (0..4)
+                .map(|_| near(lat + part(0.2), lon + part(0.2)))
+                .collect();
+            let width = [0.0, 30.0, 1000.0, 9000.0][n % 4];
+            let corridor = Corridor::new(&line, width).unwrap();
+            let ranges = cover(&corridor, RANGES_MAX);
+            for n in 0..100 {
+                let p = if n < line.len() {
+                    line[n]
+                } else {
+                    near(lat + part(0.3), lon + part(0.3))
+                };
+                let has = corridor.has(p);
+                let cell = Cell::of(p).range().0;
+                let range = ranges.iter().find(|r| (r.first..=r.last).contains(&cell));
+                assert!(range.is_some() || !has, "{p:?} is left out");
+                assert!(
+                    has || range.is_none_or(|r| !r.is_inside),
+                    "{p:?} is not inside"
+                );
+                assert!(n >= line.len() || has);
+                found += usize::from(has);
+            }
+        }
+        assert!(found > 2000, "{found}");
+    }
+
+    #[test]
+    fn lines_cross_corridors() {
+        let road = Corridor::new(&[at(59.0, 18.0), at(59.0, 18.1)], 50.0).unwrap();
+        let crossed = |a: (f64, f64), b: (f64, f64)| road.is_crossed(at(a.0, a.1), at(b.0, b.1));
+        assert!(crossed((58.99, 18.05), (59.01, 18.05)));
+        assert!(crossed((58.99, 18.05), (58.9996, 18.05)));
+        assert!(!crossed((58.99, 18.05), (58.9994, 18.05)));
+        assert!(!crossed((58.99, 18.2), (59.01, 18.2)));
+        assert!(crossed((59.0001, 18.05), (59.0001, 18.06)));
+    }
+
+    #[test]
+    fn what_is_no_corridor_is_refused() {
+        let said = |line: &[Position], width| Corridor::new(line, width).unwrap_err().to_string();
+        let line = [at(0.0, 0.0), at(0.0, 1.0)];
+        assert!(said(&line[..1], 1.0).contains("1 positions"));
+        for width in [-1.0, f64::NAN, 1e6] {
+            assert!(said(&line, width).contains("metres"));
+        }
+        let round: Vec<_> = (0..10)
+            .map(|n| at(0.0, f64::from(n) * 40.0 - 180.0))
+            .collect();
+        assert!(said(&round, 1.0).contains("around the Earth"));
+        assert!(said(&[at(89.5, 0.0), at(0.0, 0.0)], 1.0).contains("pole"));
+    }
+}

@@ -1,0 +1,99 @@
+//! What durable answers cost, with many on their way.
+
+use super::runs::{Figures, Runs, Target};
+use crate::spread::Spread;
+
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// Seconds of each run
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+}
+
+/// Who is measured: a name, and how it runs.
+const WHO: [(&str, Target<'static>, &str); 5] = [
+    ("Ironstone, visible", target(false, "each"), "visible"),
+    ("Ironstone, durable", target(false, "each"), "durable"),
+    ("RocksDB, visible", target(true, "each"), "visible"),
+    ("RocksDB, sync", target(true, "each"), "durable"),
+    (
+        "RocksDB, one thread that syncs",
+        target(true, "flusher"),
+        "durable",
+    ),
+];
+
+const fn target(rocksdb: bool, sync: &'static str) -> Target<'static> {
+    Target {
+        rocksdb,
+        row: "1",
+        sync,
+    }
+}
+
+/// Runs all in turns; a table, and the same tab-separated.
+pub(super) fn measure(arguments: &Arguments, runs: &Runs) -> Result<(String, String), String> {
+    let mut all: Vec<Vec<Figures>> = vec![Vec::new(); WHO.len()];
+    for round in 0..runs.rounds {
+        for ((name, target, ack), figures) in WHO.into_iter().zip(&mut all) {
+            let more = ["--threads=8", "--depth=512", "--ack", ack].map(str::to_owned);
+            let run = runs.write(target, arguments.seconds, &more)?;
+            let rate = run.get("per_second")?;
+            eprintln!(
+                "round {} of {}, {name}: {rate:.0}/s",
+                round + 1,
+                runs.rounds
+            );
+            figures.push(run);
+        }
+    }
+    let spread = |nth: usize, figure: &str| -> Result<Spread, String> {
+        let values: Result<Vec<f64>, String> = all[nth].iter().map(|run| run.get(figure)).collect();
+        Ok(Spread::of(values?.into_iter()))
+    };
+    let mut text = String::from(
+        "\n| 4,096 reports on their way | answers/s | p50, ms | p99, ms | device writes for 1,000 |\n|---|---:|---:|---:|---:|\n",
+    );
+    let mut tsv =
+        String::from("who\tround\tper_second\tp50_micros\tp99_micros\tdevice_writes\treports\n");
+    for (nth, (name, ..)) in WHO.into_iter().enumerate() {
+        let (rate, p50, p99) = (
+            spread(nth, "per_second")?,
+            spread(nth, "p50_micros")?,
+            spread(nth, "p99_micros")?,
+        );
+        let writes = spread(nth, "device_writes")?.median / spread(nth, "reports")?.median * 1000.0;
+        text += &format!(
+            "| {name} | {:.0} [{:.0}..{:.0}] | {:.1} | {:.1} | {writes:.1} |\n",
+            rate.median,
+            rate.low,
+            rate.high,
+            p50.median / 1000.0,
+            p99.median / 1000.0
+        );
+        for (round, run) in all[nth].iter().enumerate() {
+            tsv += &format!("{name}\t{round}");
+            for figure in [
+                "per_second",
+                "p50_micros",
+                "p99_micros",
+                "device_writes",
+                "reports",
+            ] {
+                tsv += &format!("\t{:.3}", run.get(figure)?);
+            }
+            tsv.push('\n');
+        }
+    }
+    text +=
+        "\n| durable answers of Ironstone over | limit | ratio of the rounds |\n|---|---|---|\n";
+    for (nth, limit) in [(0, 0.7), (3, 2.0), (4, 1.5)] {
+        let pairs = all[1].iter().zip(&all[nth]);
+        let ratios: Result<Vec<f64>, String> = pairs
+            .map(|(ours, other)| Ok(ours.get("per_second")? / other.get("per_second")?))
+            .collect();
+        let ratio = Spread::of(ratios?.into_iter()).text();
+        text += &format!("| {} | ≥ {limit} | {ratio} |\n", WHO[nth].0);
+    }
+    Ok((text, tsv))
+}
