@@ -433,9 +433,11 @@ pub(crate) async fn durable(
     let number = number_of(&app, receipt)?;
     let (sender, receiver) = oneshot::channel();
     // All that was written so far, so that reports that were there already are durable too.
-    app.tracks.store().when_durable(Box::new(move |result| {
-        drop(sender.send(result));
-    }));
+    app.tracks
+        .store()
+        .when_durable(Box::new(move |last, result| {
+            drop(sender.send(result.map(|()| last)));
+        }));
     let Ok(told) = tokio::time::timeout(app.config.durable_timeout, receiver).await else {
         let mut response = super::answer_of(&app, &Durable { durable: false })?;
         *response.status_mut() = StatusCode::ACCEPTED;

@@ -110,16 +110,15 @@ impl Server {
             clock.sleep(Duration::from_millis(1));
         }
         let (sender, receiver) = mpsc::channel();
-        app.tracks.store().when_durable(Box::new(move |result| {
+        app.tracks.store().when_durable(Box::new(move |_, result| {
             // Nobody waits any more: it has taken too long.
             drop(sender.send(result));
         }));
         let told = receiver.recv_timeout(DURABLE_TIMEOUT);
-        let told = told.map_err(|_| {
+        told.map_err(|_| {
             let text = format!("reports were not durable within {DURABLE_TIMEOUT:?}");
             Error::new(ErrorKind::TimedOut, text)
-        })?;
-        told.map(|_| ())
+        })?
     }
 }
 

@@ -223,7 +223,6 @@ fn hash(text: &str) -> [u8; 32] {
 }
 
 #[cfg(test)]
-#[expect(clippy::indexing_slicing, reason = "a test may panic")]
 mod tests {
     use super::*;
 
