@@ -9,7 +9,6 @@ mod token;
 use std::io::Write;
 use std::process::ExitCode;
 
-use base::Result;
 use clap::Parser;
 
 use args::{Cli, Command};
@@ -35,10 +34,9 @@ fn say(text: &str) {
 }
 
 /// Prints a line of results. Whoever does not read them any more has seen enough.
-fn print(text: &str) -> Result<()> {
+fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}")
         .and_then(|()| out.flush())
         .unwrap_or_default();
-    Ok(())
 }

@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Serve) -> Result<ExitCode> {
         tokens,
     };
     let server = Server::start(args.listen, service, config(args))?;
-    print(&format!("listening on http://{}", server.address()))?;
+    print(&format!("listening on http://{}", server.address()));
     if !has_tokens {
         say("note: there are no tokens (--tokens): whoever reaches the address may do everything");
     }

@@ -16,6 +16,6 @@ pub(crate) fn run(args: Token) -> Result<ExitCode> {
         reports_per_second: args.reports_per_second,
     })?;
     say(&format!("token: {token}"));
-    print(entry.trim_end())?;
+    print(entry.trim_end());
     Ok(ExitCode::SUCCESS)
 }

@@ -84,8 +84,7 @@ pub(crate) async fn change(
     params.end()?;
     let fleet = path.fleet()?;
     let bytes = body::read(&app, &headers, body, BYTES_MAX).await?;
-    let change: FleetChange =
-        serde_json::from_slice(&bytes).map_err(|e| Problem::body(json::said(&e)))?;
+    let change: FleetChange = json::read(&bytes).map_err(Problem::body)?;
     if let Some(tags) = &change.tags {
         json::check_tags(tags).map_err(Problem::body)?;
         let mut seen = std::collections::BTreeSet::new();

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::answers::hundredths;
-use super::json::said;
+use super::json;
 use super::problem::{Problem, text};
 use super::time::seconds;
 use crate::geo::polygon::{Polygon, VERTICES_MAX};
@@ -36,12 +36,11 @@ struct WithGeometry {
 
 /// The polygon of a geometry, or of a Feature that has it.
 pub(crate) fn polygon(bytes: &[u8]) -> Result<Polygon, Problem> {
-    let wrong = |e: serde_json::Error| Problem::body(said(&e));
-    let body: PolygonBody = if super::json::type_of(bytes).as_deref() == Some("Feature") {
-        let feature: WithGeometry = serde_json::from_slice(bytes).map_err(wrong)?;
+    let body: PolygonBody = if json::type_of(bytes).as_deref() == Some("Feature") {
+        let feature: WithGeometry = json::read(bytes).map_err(Problem::body)?;
         feature.geometry
     } else {
-        serde_json::from_slice(bytes).map_err(wrong)?
+        json::read(bytes).map_err(Problem::body)?
     };
     if body.kind != "Polygon" {
         let detail = format!("a geometry of type {:.40?}: send a Polygon", body.kind);

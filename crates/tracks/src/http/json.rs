@@ -140,35 +140,44 @@ pub(crate) fn type_of(bytes: &[u8]) -> Option<String> {
 
 /// A report from its JSON. Errors say what is wrong with it.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed, String> {
-    match serde_json::from_slice::<Plain<'_>>(bytes) {
-        Ok(plain) => report(plain),
-        Err(e) => match type_of(bytes).as_deref() {
-            Some("Feature") => {
-                let feature = serde_json::from_slice(bytes);
-                report(plain_of(feature.map_err(|e| said(&e))?)?)
-            }
-            Some(other) if !other.is_empty() => Err(format!(
-                "{other:.40?} is no type of a report: a GeoJSON Feature of a Point is taken"
-            )),
-            _ => Err(said(&e)),
-        },
+    if let Ok(plain) = serde_json::from_slice::<Plain<'_>>(bytes) {
+        return report(plain);
+    }
+    match type_of(bytes).as_deref() {
+        Some("Feature") => report(plain_of(read::<Feature<'_>>(bytes)?)?),
+        Some(other) if !other.is_empty() => Err(format!(
+            "{other:.40?} is no type of a report: a GeoJSON Feature of a Point is taken"
+        )),
+        _ => report(read(bytes)?),
     }
 }
 
-/// An error of JSON, whose line is known already.
+/// Reads JSON. Errors name the member that is wrong.
+pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|e| {
+        let path = e.path().to_string();
+        let path: String = path.chars().take(100).collect();
+        match path.as_str() {
+            "." | "?" => said(e.inner()),
+            _ => format!("{path}: {}", said(e.inner())),
+        }
+    })?;
+    json.end().map_err(|e| said(&e))?;
+    Ok(value)
+}
+
+/// An error of JSON, on one line or more.
 pub(crate) fn said(e: &serde_json::Error) -> String {
     let text = e.to_string();
     let place = format!(" at line {} column {}", e.line(), e.column());
     let what = text.strip_suffix(&place).unwrap_or(&text);
     let shown: String = what.chars().take(400).collect();
-    let hint = match e.classify() {
-        serde_json::error::Category::Syntax | serde_json::error::Category::Eof => "not JSON: ",
-        _ => "",
-    };
-    if e.line() > 1 {
-        format!("{hint}{shown} (line {}, column {})", e.line(), e.column())
-    } else {
-        format!("{hint}{shown} (column {})", e.column())
+    let kind = if e.is_data() { "" } else { "not JSON: " };
+    match (e.line(), e.column()) {
+        (0, _) => format!("{kind}{shown}"),
+        (1, column) => format!("{kind}{shown} (column {column})"),
+        (line, column) => format!("{kind}{shown} (line {line}, column {column})"),
     }
 }
 

@@ -115,7 +115,13 @@ impl Source {
                 source.state = State::Lines;
                 source.check_lines()?;
             }
-            Some(b'{') => source.open_collection()?,
+            Some(b'{') => {
+                source.end = source.at + source.rest().trim_ascii_end().len();
+                source.open_collection()?;
+                if source.state == State::One && source.rest().len() > LINE_MAX {
+                    return Err(Problem::too_large("the report", LINE_MAX));
+                }
+            }
             Some(_) => {
                 return Err(Problem::body(
                     "the body is neither a JSON object, nor an array, nor an object in each line",

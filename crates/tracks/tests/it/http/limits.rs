@@ -27,9 +27,15 @@ fn what_is_too_large_is_refused_with_the_limit() {
     let report = line("a", T, 1.0, 2.0);
     let body = format!("{report}\n").repeat(256 * 1024 / report.len() + 1);
     large(&[], body.as_bytes(), 256 * 1024);
+    let long = format!("{{\"entity\":\"{}\"}}", "x".repeat(65_537));
+    large(&[], long.as_bytes(), 65_536);
     large(
         &[],
-        format!("{report}\n{}", " ".repeat(65_537)).as_bytes(),
+        format!(
+            "{report}
+{long}"
+        )
+        .as_bytes(),
         65_536,
     );
     let zeros = vec![b' '; 64 << 20];
