@@ -134,7 +134,8 @@ impl Tracks {
         })
     }
 
-    /// A fleet for reports, which is made where there is none. Errors: `NotFound`, where fleets are fixed and this is none.
+    /// A fleet for reports, which is made where there is none. Errors: `NotFound`, where fleets are fixed and this is
+    /// none.
     pub fn fleet_or_make(&self, name: &Name) -> Result<Arc<Info>> {
         if self.options.fixed_fleets {
             return self.fleet(name);

@@ -290,7 +290,7 @@ pub(crate) async fn nearby(
     params(
         ("fleet" = String, Path, description = "The fleet"),
         AreaParams, FilterParams,
-        ("precision" = Option<u8>, Query, description = "Characters of the cells' geohashes, 1 to 8; 5 if it is not given"),
+        ("precision" = Option<u8>, Query, description = "Characters of the cells' geohashes, 1 to 8; 5 without it"),
     ),
     responses((status = 200, description = "The cells", body = answers::Density), super::openapi::Errors),
 )]

@@ -13,7 +13,7 @@ use super::App;
 use super::limits::Held;
 use super::problem::{Kind, Problem};
 
-/// The most of a body that is read to no end, so that a client that sends too much gets an answer, in sizes of the limit.
+/// So many times the limit is read of a body that is too large, so that its client gets an answer.
 const TOO_MUCH: usize = 4;
 /// The most memory that zstd may ask for, as a power of two: what RFC 9659 allows for HTTP.
 const ZSTD_WINDOW: u32 = 23;

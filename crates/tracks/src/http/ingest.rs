@@ -41,8 +41,8 @@ const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
 /// Send reports.
 ///
 /// The body is one report, an array of them, one in each line (NDJSON), or a GeoJSON Feature or FeatureCollection of
-/// points; `Content-Encoding` may be `gzip` or `zstd`. Each report stands for itself: good ones are stored, bad ones are
-/// named in the answer. Sending one again changes nothing.
+/// points; `Content-Encoding` may be `gzip` or `zstd`. Each report stands for itself: good ones are stored, bad ones
+/// are named in the answer. Sending one again changes nothing.
 #[utoipa::path(
     post,
     path = "/v1/fleets/{fleet}/reports",

@@ -47,7 +47,8 @@ impl Memory {
     }
 }
 
-/// A rate: so many a second. What is taken at once may be more; then nothing is given until the rate has made up for it.
+/// A rate: so many a second. What is taken at once may be more; then nothing is given until the rate has made up for
+/// it.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     rate: f64,

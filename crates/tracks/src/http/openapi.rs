@@ -28,8 +28,8 @@ pub(crate) enum Errors {
     /// The store or the server failed.
     #[response(status = 500, content_type = "application/problem+json")]
     Failed(#[to_schema] ProblemBody),
-    /// The server is busy or stops, its disk is full, or the query took too long; the type says which. `Retry-After` says
-    /// when to come again.
+    /// The server is busy or stops, its disk is full, or the query took too long; the type says which. `Retry-After`
+    /// says when to come again.
     #[response(status = 503, content_type = "application/problem+json")]
     Unavailable(#[to_schema] ProblemBody),
 }

@@ -1,5 +1,5 @@
-//! A connection that does not wait for ever: for the head of a request, for the next one, or for a client that takes nothing
-//! of its answer.
+//! A connection that does not wait for ever: for the head of a request, for the next one, or for a client that takes
+//! nothing of its answer.
 
 use std::future::Future;
 use std::io::{ErrorKind, IoSlice, Result};

@@ -1,5 +1,5 @@
-//! The reports of a body: one, an array, one in each line, or a GeoJSON FeatureCollection. They are read a part at a time,
-//! so that memory is needed for a part only, whatever the body's size is.
+//! The reports of a body: one, an array, one in each line, or a GeoJSON FeatureCollection. They are read a part at
+//! a time, so that memory is needed for a part only, whatever the body's size is.
 
 use bytes::Bytes;
 use serde::Deserialize;

@@ -51,7 +51,12 @@ fn bad_reports_are_refused_by_name() {
         assert!(answer.detail().contains(why), "{why}: {}", answer.text);
         assert_eq!(answer.json()["refused"][0]["index"], 0);
     }
-    // The same as elements of an array, of which the others are kept.
+}
+
+#[test]
+fn good_reports_are_kept_beside_bad_ones() {
+    let world = World::new();
+    let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
     let mixed = format!(
         "[{},{deep},{}]",
         line("a", T, 1.0, 2.0),
@@ -81,156 +86,164 @@ fn bad_reports_are_refused_by_name() {
     );
 }
 
+/// Paths, statuses, types, and what the detail has.
+const CALLS: &[(&str, u16, &str, &str)] = &[
+    ("/v1/fleets/g/entities/a", 404, "no-such-fleet", "g"),
+    ("/v1/fleets/f/entities/b", 404, "no-such-entity", "b"),
+    (
+        "/v1/fleets/f/entities/a%00",
+        400,
+        "invalid-parameter",
+        "U+0000",
+    ),
+    (
+        "/v1/fleets/f/entities/%ff",
+        400,
+        "invalid-parameter",
+        "path",
+    ),
+    (
+        "/v1/fleets/..%2F/within?bbox=1,2,3,4",
+        400,
+        "invalid-parameter",
+        "no name",
+    ),
+    ("/v1/fleets/f/within", 400, "invalid-parameter", "bbox"),
+    (
+        "/v1/fleets/f/within?bbox=1,2,3,4&circle=1,2,3",
+        400,
+        "invalid-parameter",
+        "bbox",
+    ),
+    (
+        "/v1/fleets/f/within?bbox=1,2,3",
+        400,
+        "invalid-parameter",
+        "west,south,east,north",
+    ),
+    (
+        "/v1/fleets/f/within?bbox=1,NaN,3,4",
+        400,
+        "invalid-parameter",
+        "latitude",
+    ),
+    (
+        "/v1/fleets/f/within?bbox=1,5,3,4",
+        400,
+        "invalid-parameter",
+        "south",
+    ),
+    (
+        "/v1/fleets/f/within?circle=1,2,-3",
+        400,
+        "invalid-parameter",
+        "circle",
+    ),
+    (
+        "/v1/fleets/f/within?bbox=1,2,3,4&limit=0",
+        400,
+        "invalid-parameter",
+        "limit",
+    ),
+    (
+        "/v1/fleets/f/within?bbox=1,2,3,4&limit=99999",
+        400,
+        "invalid-parameter",
+        "10000",
+    ),
+    (
+        "/v1/fleets/f/within?bbox=1,2,3,4&cursor=x",
+        400,
+        "invalid-parameter",
+        "cursor",
+    ),
+    (
+        "/v1/fleets/f/within?bbox=1,2,3,4&from=0&cursor=x",
+        400,
+        "invalid-parameter",
+        "cursor",
+    ),
+    (
+        "/v1/fleets/f/within?bbox=1,2,3,4&from=2&to=1",
+        400,
+        "invalid-parameter",
+        "later",
+    ),
+    (
+        "/v1/fleets/f/within?bbox=1,2,3,4&form=2",
+        400,
+        "invalid-parameter",
+        "\"form\"",
+    ),
+    (
+        "/v1/fleets/f/within?bbox=1,2,3,4&from=x",
+        400,
+        "invalid-parameter",
+        "RFC 3339",
+    ),
+    (
+        "/v1/fleets/f/within?bbox=1,2,3,4&from=0&max_age=1",
+        400,
+        "invalid-parameter",
+        "max_age",
+    ),
+    ("/v1/fleets/f/nearby?lat=1", 400, "invalid-parameter", "lon"),
+    (
+        "/v1/fleets/f/nearby?lat=1&lon=2&lat=3",
+        400,
+        "invalid-parameter",
+        "2 times",
+    ),
+    (
+        "/v1/fleets/f/nearby?lat=1&lon=2&k=1000000",
+        400,
+        "invalid-parameter",
+        "10000",
+    ),
+    (
+        "/v1/fleets/f/density?bbox=1,2,3,4&precision=9",
+        400,
+        "invalid-parameter",
+        "precision",
+    ),
+    (
+        "/v1/fleets/f/entities/a/track?format=xml",
+        400,
+        "invalid-parameter",
+        "geojson",
+    ),
+    (
+        "/v1/fleets/f/entities/a/track?simplify=-1",
+        400,
+        "invalid-parameter",
+        "simplify",
+    ),
+    ("/v1/durable/x", 400, "invalid-receipt", "receipt"),
+    (
+        "/v1/durable/0123456789abcdef0123456789abcdef-7",
+        410,
+        "receipt-expired",
+        "again",
+    ),
+    ("/v2", 404, "no-such-path", "openapi"),
+    ("/v1/fleets/f/reports", 405, "method-not-allowed", "Allow"),
+];
+
 #[test]
 fn bad_calls_are_refused_by_name() {
     let world = World::new();
     world.report(&line("a", T, 1.0, 2.0));
-    let cases = [
-        ("/v1/fleets/g/entities/a", 404, "no-such-fleet", "g"),
-        ("/v1/fleets/f/entities/b", 404, "no-such-entity", "b"),
-        (
-            "/v1/fleets/f/entities/a%00",
-            400,
-            "invalid-parameter",
-            "U+0000",
-        ),
-        (
-            "/v1/fleets/f/entities/%ff",
-            400,
-            "invalid-parameter",
-            "path",
-        ),
-        (
-            "/v1/fleets/..%2F/within?bbox=1,2,3,4",
-            400,
-            "invalid-parameter",
-            "no name",
-        ),
-        ("/v1/fleets/f/within", 400, "invalid-parameter", "bbox"),
-        (
-            "/v1/fleets/f/within?bbox=1,2,3,4&circle=1,2,3",
-            400,
-            "invalid-parameter",
-            "bbox",
-        ),
-        (
-            "/v1/fleets/f/within?bbox=1,2,3",
-            400,
-            "invalid-parameter",
-            "west,south,east,north",
-        ),
-        (
-            "/v1/fleets/f/within?bbox=1,NaN,3,4",
-            400,
-            "invalid-parameter",
-            "latitude",
-        ),
-        (
-            "/v1/fleets/f/within?bbox=1,5,3,4",
-            400,
-            "invalid-parameter",
-            "south",
-        ),
-        (
-            "/v1/fleets/f/within?circle=1,2,-3",
-            400,
-            "invalid-parameter",
-            "circle",
-        ),
-        (
-            "/v1/fleets/f/within?bbox=1,2,3,4&limit=0",
-            400,
-            "invalid-parameter",
-            "limit",
-        ),
-        (
-            "/v1/fleets/f/within?bbox=1,2,3,4&limit=99999",
-            400,
-            "invalid-parameter",
-            "10000",
-        ),
-        (
-            "/v1/fleets/f/within?bbox=1,2,3,4&cursor=x",
-            400,
-            "invalid-parameter",
-            "cursor",
-        ),
-        (
-            "/v1/fleets/f/within?bbox=1,2,3,4&from=0&cursor=x",
-            400,
-            "invalid-parameter",
-            "cursor",
-        ),
-        (
-            "/v1/fleets/f/within?bbox=1,2,3,4&from=2&to=1",
-            400,
-            "invalid-parameter",
-            "later",
-        ),
-        (
-            "/v1/fleets/f/within?bbox=1,2,3,4&form=2",
-            400,
-            "invalid-parameter",
-            "\"form\"",
-        ),
-        (
-            "/v1/fleets/f/within?bbox=1,2,3,4&from=x",
-            400,
-            "invalid-parameter",
-            "RFC 3339",
-        ),
-        (
-            "/v1/fleets/f/within?bbox=1,2,3,4&from=0&max_age=1",
-            400,
-            "invalid-parameter",
-            "max_age",
-        ),
-        ("/v1/fleets/f/nearby?lat=1", 400, "invalid-parameter", "lon"),
-        (
-            "/v1/fleets/f/nearby?lat=1&lon=2&lat=3",
-            400,
-            "invalid-parameter",
-            "2 times",
-        ),
-        (
-            "/v1/fleets/f/nearby?lat=1&lon=2&k=1000000",
-            400,
-            "invalid-parameter",
-            "10000",
-        ),
-        (
-            "/v1/fleets/f/density?bbox=1,2,3,4&precision=9",
-            400,
-            "invalid-parameter",
-            "precision",
-        ),
-        (
-            "/v1/fleets/f/entities/a/track?format=xml",
-            400,
-            "invalid-parameter",
-            "geojson",
-        ),
-        (
-            "/v1/fleets/f/entities/a/track?simplify=-1",
-            400,
-            "invalid-parameter",
-            "simplify",
-        ),
-        ("/v1/durable/x", 400, "invalid-receipt", "receipt"),
-        (
-            "/v1/durable/0123456789abcdef0123456789abcdef-7",
-            410,
-            "receipt-expired",
-            "again",
-        ),
-        ("/v2", 404, "no-such-path", "openapi"),
-        ("/v1/fleets/f/reports", 405, "method-not-allowed", "Allow"),
-    ];
-    for (path, status, kind, detail) in cases {
+    for &(path, status, kind, detail) in CALLS {
         let answer = world.get(path);
         assert_eq!(answer.problem(), (status, kind.to_owned()), "{path}");
         assert!(answer.detail().contains(detail), "{path}: {}", answer.text);
     }
+}
+
+#[test]
+fn bad_bodies_are_refused_by_name() {
+    let world = World::new();
+    world.report(&line("a", T, 1.0, 2.0));
     let post =
         |headers: &[(&str, &str)]| world.send("/v1/fleets/f/reports", headers, b"{}").problem();
     assert_eq!(
