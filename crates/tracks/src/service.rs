@@ -105,15 +105,17 @@ impl Tracks {
     ///
     /// Errors: `Busy`, where too many are on their way: none was taken; `NotFound`, where fleets are fixed and this is none.
     pub fn report(&self, fleet: &Name, reports: Vec<Report>, ack: Ack) -> Result<Ticket> {
-        let info = if self.options.fixed_fleets {
-            self.fleet(fleet)?
-        } else {
-            self.fleets.get_or_make(&*self.store, fleet)?
-        };
-        self.report_at(&info, reports, ack, self.now())
+        let info = self.fleet_or_make(fleet)?;
+        self.report_of(&info, reports, ack)
     }
 
-    fn now(&self) -> Time {
+    /// The same, of a fleet that is known. Errors: `Busy`, as before.
+    pub fn report_of(&self, fleet: &Info, reports: Vec<Report>, ack: Ack) -> Result<Ticket> {
+        self.report_at(fleet, reports, ack, self.now())
+    }
+
+    /// Now, by the service's clock.
+    pub fn now(&self) -> Time {
         Time(i64::try_from(self.clock.wall_micros()).unwrap_or(i64::MAX))
     }
 
@@ -134,6 +136,23 @@ impl Tracks {
             Error::not_found(format!("there is no fleet {name}"))
                 .hint("a fleet is made by its first report, unless fleets are fixed")
         })
+    }
+
+    /// A fleet for reports, which is made where there is none. Errors: `NotFound`, where fleets are fixed and this is
+    /// none.
+    pub fn fleet_or_make(&self, name: &Name) -> Result<Arc<Info>> {
+        if self.options.fixed_fleets {
+            return self.fleet(name);
+        }
+        self.fleets.get_or_make(&*self.store, name)
+    }
+
+    /// Whether a fleet can have reports; it is not made. Errors: `NotFound`, where fleets are fixed and this is none.
+    pub fn check_fleet(&self, name: &Name) -> Result<()> {
+        if self.options.fixed_fleets {
+            self.fleet(name)?;
+        }
+        Ok(())
     }
 
     /// The fleets.

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod fences;
+mod http;
 mod queries;
 mod reports;
 mod world;

@@ -1,0 +1,165 @@
+//! What may be said on the command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use tracks::http::tokens::Scope;
+
+/// Where everything is, and was: objects report positions; who is in an area, who is nearest, where one has been.
+///
+/// To try it:
+///
+///   ironstone-tracks serve --dir /var/tmp/tracks &
+///   curl -d '{"entity":"car1","lat":59.3293,"lon":18.0686}' localhost:8080/v1/fleets/taxis/reports
+///   curl 'localhost:8080/v1/fleets/taxis/within?circle=59.33,18.07,500'
+///
+/// /openapi.json describes all calls.
+#[derive(Debug, Parser)]
+#[command(version, verbatim_doc_comment, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve HTTP until SIGTERM or Ctrl-C.
+    Serve(Serve),
+    /// Read all rows of a folder and say which of them disagree. The folder must not be open.
+    Check(Check),
+    /// Make a token: it is said on stderr, and its entry for the file of tokens is printed.
+    Token(Token),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// Where the tracks are kept; made if it is not there.
+    #[arg(long)]
+    pub(crate) dir: PathBuf,
+    /// Where clients come; port 0 is any free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    pub(crate) listen: SocketAddr,
+    /// Listen on addresses that other machines reach, without TLS: everybody on the way reads and changes everything.
+    #[arg(long)]
+    pub(crate) insecure_http: bool,
+    /// Who may do what (TOML; `ironstone-tracks token` makes entries). Without it everybody may do everything.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tokens: Option<PathBuf>,
+    /// Refuse reports of fleets that are not known; without it a fleet is made by its first report.
+    #[arg(long)]
+    pub(crate) fixed_fleets: bool,
+    /// Threads that take reports; without it, half as many as there are processors.
+    #[arg(long)]
+    pub(crate) shards: Option<usize>,
+    /// Entities whose newest points are kept in memory, about 150 bytes each.
+    #[arg(long, value_name = "N")]
+    pub(crate) entities_in_memory: Option<usize>,
+    /// Reports that may wait or be on their way to the device; what comes then is answered with 503.
+    #[arg(long, value_name = "N")]
+    pub(crate) reports_in_flight: Option<usize>,
+    /// Write no visits: searches of an area in the past find nothing then.
+    #[arg(long)]
+    pub(crate) no_visits: bool,
+    /// The most bytes of a body, as it is sent.
+    #[arg(long, value_name = "SIZE", default_value = "8M", value_parser = size)]
+    pub(crate) max_body: usize,
+    /// The most bytes of a body that was compressed.
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size)]
+    pub(crate) max_inflated: usize,
+    /// Bytes that bodies and answers of all calls may have together.
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size)]
+    pub(crate) memory: usize,
+    /// Connections at a time; more are answered with 503.
+    #[arg(long, value_name = "N", default_value_t = 10_240, value_parser = positive)]
+    pub(crate) max_connections: usize,
+    /// Queries at a time; others wait.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = positive)]
+    pub(crate) max_queries: usize,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// Where the tracks are kept.
+    #[arg(long)]
+    pub(crate) dir: PathBuf,
+    /// Points need no visits: where some were written with `serve --no-visits`.
+    #[arg(long)]
+    pub(crate) no_visits: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Token {
+    /// What it is called in the file.
+    #[arg(long)]
+    pub(crate) name: String,
+    /// What it allows; may be given more than once.
+    #[arg(long = "scope", value_enum, required = true)]
+    pub(crate) scopes: Vec<ScopeArg>,
+    /// For which fleet; may be given more than once. Without it, for all.
+    #[arg(long = "fleet")]
+    pub(crate) fleets: Vec<String>,
+    /// How many reports a second it may send.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) reports_per_second: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ScopeArg {
+    /// Sending reports.
+    Ingest,
+    /// All questions.
+    Read,
+    /// Changing fences.
+    Fences,
+    /// Settings of fleets, and metrics.
+    Admin,
+}
+
+impl From<ScopeArg> for Scope {
+    fn from(arg: ScopeArg) -> Self {
+        match arg {
+            ScopeArg::Ingest => Self::Ingest,
+            ScopeArg::Read => Self::Read,
+            ScopeArg::Fences => Self::Fences,
+            ScopeArg::Admin => Self::Admin,
+        }
+    }
+}
+
+/// A number of bytes: 4096, 64K, 8M, 1G; powers of 1024.
+fn size(text: &str) -> Result<usize, String> {
+    let wrong = || format!("{text:?} is no size: write 4096, 64K, 8M or 1G");
+    let upper = text.trim().to_ascii_uppercase();
+    let units = [('K', 10), ('M', 20), ('G', 30)];
+    let unit = units
+        .iter()
+        .find_map(|&(c, shift)| Some((upper.strip_suffix(c)?, shift)));
+    let (digits, shift) = unit.unwrap_or((&upper, 0));
+    let number: usize = digits.parse().map_err(|_| wrong())?;
+    number
+        .checked_mul(1 << shift)
+        .filter(|n| *n > 0)
+        .ok_or_else(wrong)
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|n| *n > 0);
+    number.ok_or_else(|| format!("{text:?} is no number above 0"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+        assert_eq!(size("8M"), Ok(8 << 20));
+        assert!(size("8 apples").is_err() && size("0").is_err() && positive("0").is_err());
+    }
+}

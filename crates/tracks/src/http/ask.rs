@@ -1,0 +1,70 @@
+//! Questions: each on a thread that may block, so many at a time.
+
+use std::sync::Arc;
+
+use axum::response::Response;
+use serde::Serialize;
+
+use super::App;
+use super::problem::{Kind, Problem};
+use crate::read::Patience;
+
+/// An answer, and how many results it has.
+pub(crate) struct Found<T> {
+    pub(crate) answer: T,
+    pub(crate) hits: usize,
+    pub(crate) content_type: &'static str,
+}
+
+impl<T> Found<T> {
+    pub(crate) fn json(answer: T, hits: usize) -> Self {
+        Self {
+            answer,
+            hits,
+            content_type: "application/json",
+        }
+    }
+}
+
+/// Does some work on a thread that may block. Errors: too many do.
+pub(crate) async fn blocking<T: Send + 'static>(
+    app: &Arc<App>,
+    work: impl FnOnce(&App) -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    let permit = Arc::clone(&app.queries).acquire_owned();
+    let permit = tokio::time::timeout(app.config.queue_timeout, permit).await;
+    let permit = permit.map_err(|_| {
+        let detail = format!(
+            "{} queries run already, and others wait: ask again later",
+            app.config.queries
+        );
+        Problem::new(Kind::Busy, detail).retry_after(1)
+    })?;
+    let permit = permit.map_err(Problem::internal)?;
+    let app = Arc::clone(app);
+    let done = tokio::task::spawn_blocking(move || {
+        let done = work(&app);
+        // Whoever asked may be gone: the thread is busy until here all the same.
+        drop(permit);
+        done
+    });
+    done.await.map_err(Problem::internal)?
+}
+
+/// Answers a question as JSON.
+pub(crate) async fn ask<T: Serialize>(
+    app: &Arc<App>,
+    question: impl FnOnce(&App, &Patience) -> Result<Found<T>, Problem> + Send + 'static,
+) -> Result<Response, Problem> {
+    let (content_type, json) = blocking(app, move |app| {
+        let patience = app.patience();
+        let found = question(app, &patience);
+        let hits = found.as_ref().map_or(0, |found| found.hits);
+        app.counts.query(patience.rows(), hits as u64);
+        let found = found?;
+        let json = serde_json::to_vec(&found.answer).map_err(Problem::internal)?;
+        Ok((found.content_type, json))
+    })
+    .await?;
+    super::typed_answer(app, content_type, json)
+}

@@ -1,0 +1,191 @@
+//! Bodies of requests: read and inflated within limits of size, time and memory.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::HeaderMap;
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
+use bytes::Bytes;
+use http_body_util::BodyExt;
+
+use super::App;
+use super::limits::Held;
+use super::problem::{Kind, Problem};
+
+/// So many times the limit is read of a body that is too large, so that its client gets an answer.
+const TOO_MUCH: usize = 4;
+/// The most memory that zstd may ask for, as a power of two: what RFC 9659 allows for HTTP.
+const ZSTD_WINDOW: u32 = 23;
+
+/// Bytes, and the memory that they are counted in.
+struct Counted {
+    bytes: Vec<u8>,
+    _held: Held,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Grows within limits.
+struct Growing<'a> {
+    app: &'a App,
+    bytes: Vec<u8>,
+    held: Held,
+}
+
+impl<'a> Growing<'a> {
+    fn new(app: &'a App) -> Self {
+        Self {
+            app,
+            bytes: Vec::new(),
+            held: Held::default(),
+        }
+    }
+
+    fn add(&mut self, more: &[u8]) -> Result<(), Problem> {
+        let len = self.bytes.len() + more.len();
+        if len > self.bytes.capacity() {
+            let capacity = len
+                .next_multiple_of(4096)
+                .max(self.bytes.capacity() * 3 / 2);
+            if !self.app.memory.grow(&mut self.held, capacity) {
+                return Err(no_memory());
+            }
+            self.bytes.reserve_exact(capacity - self.bytes.len());
+        }
+        self.bytes.extend_from_slice(more);
+        Ok(())
+    }
+
+    fn end(self) -> Bytes {
+        counted(self.bytes, self.held)
+    }
+}
+
+/// Bytes that give their memory back when they are gone.
+pub(crate) fn counted(bytes: Vec<u8>, held: Held) -> Bytes {
+    Bytes::from_owner(Counted { bytes, _held: held })
+}
+
+pub(crate) fn no_memory() -> Problem {
+    let detail = "other calls have all the memory that bodies may have: send it again later";
+    Problem::new(Kind::Busy, detail).retry_after(1)
+}
+
+/// Reads a body of `most` bytes at most, and inflates it.
+pub(crate) async fn read(
+    app: &Arc<App>,
+    headers: &HeaderMap,
+    body: Body,
+    most: usize,
+) -> Result<Bytes, Problem> {
+    let coding = Coding::of(headers)?;
+    let timeout = app.config.body_timeout;
+    let raw = tokio::time::timeout(timeout, raw(app, headers, body, most)).await;
+    let raw = raw.map_err(|_| {
+        let detail = format!("it was not there within {timeout:?}: send less at a time");
+        Problem::new(Kind::SlowBody, detail)
+    })??;
+    let Some(coding) = coding else {
+        return Ok(raw);
+    };
+    let app = Arc::clone(app);
+    let inflated = tokio::task::spawn_blocking(move || inflate(&app, coding, &raw));
+    inflated.await.map_err(Problem::internal)?
+}
+
+async fn raw(
+    app: &App,
+    headers: &HeaderMap,
+    mut body: Body,
+    most: usize,
+) -> Result<Bytes, Problem> {
+    let announced = headers.get(CONTENT_LENGTH);
+    let announced: Option<usize> = announced.and_then(|v| v.to_str().ok()?.parse().ok());
+    let mut seen = 0_usize;
+    let mut error = match announced {
+        Some(bytes) if bytes > most => Some(Problem::too_large("the body", most)),
+        _ => None,
+    };
+    let mut growing = Growing::new(app);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|e| Problem::body(format!("the body broke off: {e}")))?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        seen += data.len();
+        if error.is_none() && seen > most {
+            error = Some(Problem::too_large("the body", most));
+        }
+        if error.is_none() {
+            error = growing.add(&data).err();
+        }
+        if error.is_some() {
+            growing = Growing::new(app);
+            if seen > TOO_MUCH.saturating_mul(most) {
+                break;
+            }
+        }
+    }
+    error.map_or_else(|| Ok(growing.end()), Err)
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Coding {
+    Gzip,
+    Zstd,
+}
+
+impl Coding {
+    fn of(headers: &HeaderMap) -> Result<Option<Self>, Problem> {
+        let mut all = headers.get_all(CONTENT_ENCODING).iter();
+        let (one, more) = (all.next(), all.next());
+        let text = one.map(|value| value.to_str().unwrap_or("?").trim().to_ascii_lowercase());
+        match (text.as_deref(), more) {
+            (None | Some("" | "identity"), None) => Ok(None),
+            (Some("gzip" | "x-gzip"), None) => Ok(Some(Self::Gzip)),
+            (Some("zstd"), None) => Ok(Some(Self::Zstd)),
+            (other, _) => Err(Problem::new(
+                Kind::UnsupportedMediaType,
+                format!(
+                    "Content-Encoding {:.40?} is not taken: send gzip, zstd, or none",
+                    other.unwrap_or_default()
+                ),
+            )),
+        }
+    }
+}
+
+fn inflate(app: &App, coding: Coding, raw: &[u8]) -> Result<Bytes, Problem> {
+    let wrong = |e: std::io::Error| {
+        Problem::body(format!(
+            "the body is not what its Content-Encoding says: {e}"
+        ))
+    };
+    let mut reader: Box<dyn Read + '_> = match coding {
+        Coding::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(raw)),
+        Coding::Zstd => {
+            let mut decoder = zstd::stream::read::Decoder::with_buffer(raw).map_err(wrong)?;
+            decoder.window_log_max(ZSTD_WINDOW).map_err(wrong)?;
+            Box::new(decoder)
+        }
+    };
+    let most = app.config.inflated_max;
+    let mut growing = Growing::new(app);
+    let mut piece = vec![0; 32 * 1024];
+    loop {
+        let len = reader.read(&mut piece).map_err(wrong)?;
+        let more = piece.get(..len).unwrap_or_default();
+        if more.is_empty() {
+            return Ok(growing.end());
+        }
+        if growing.bytes.len() + len > most {
+            return Err(Problem::too_large("the inflated body", most));
+        }
+        growing.add(more)?;
+    }
+}

@@ -1,0 +1,152 @@
+//! What is done around each call: tokens, scopes and rates before it, counting behind it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use axum::Router;
+use axum::extract::{MatchedPath, RawPathParams, Request, State};
+use axum::http::header::AUTHORIZATION;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::MethodRouter;
+
+use super::App;
+use super::problem::{Kind, Problem};
+use super::tokens::{Scope, Token};
+
+/// Who calls. `None`: there are no tokens, and everybody may do everything.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller(pub(crate) Option<Arc<Token>>);
+
+impl Caller {
+    /// Whether it may know of a fleet.
+    pub(crate) fn has_fleet(&self, fleet: &str) -> bool {
+        self.0.as_ref().is_none_or(|token| token.has_fleet(fleet))
+    }
+
+    /// Errors: the token's rate is exceeded.
+    pub(crate) fn check_rate(&self, now: u64) -> Result<(), Problem> {
+        let token = self.0.as_ref();
+        let Some((token, rate)) = token.and_then(|token| Some((token, token.rate.as_ref()?)))
+        else {
+            return Ok(());
+        };
+        rate.check(now).map_err(|seconds| {
+            let detail = format!(
+                "the token {:?} has sent as many reports as it may: send more in {seconds} s",
+                token.name()
+            );
+            Problem::new(Kind::RateExceeded, detail).retry_after(seconds)
+        })
+    }
+
+    /// Reports were taken.
+    pub(crate) fn take(&self, count: usize) {
+        if let Some(rate) = self.0.as_ref().and_then(|token| token.rate.as_ref()) {
+            rate.take(count);
+        }
+    }
+}
+
+/// A handler that is called by who may do so only.
+pub(crate) fn guarded(
+    app: &Arc<App>,
+    scope: Option<Scope>,
+    handler: MethodRouter<Arc<App>>,
+) -> MethodRouter<Arc<App>> {
+    handler.route_layer(from_fn_with_state((Arc::clone(app), scope), check))
+}
+
+async fn check(
+    State((app, scope)): State<(Arc<App>, Option<Scope>)>,
+    path: Result<RawPathParams, axum::extract::rejection::RawPathParamsRejection>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let caller = match allowed(&app, scope, path, &request) {
+        Ok(caller) => caller,
+        Err(problem) => return problem.into_response(),
+    };
+    request.extensions_mut().insert(caller);
+    next.run(request).await
+}
+
+fn allowed(
+    app: &App,
+    scope: Option<Scope>,
+    path: Result<RawPathParams, axum::extract::rejection::RawPathParamsRejection>,
+    request: &Request,
+) -> Result<Caller, Problem> {
+    let (Some(tokens), Some(scope)) = (&app.tokens, scope) else {
+        return Ok(Caller(None));
+    };
+    let header = request.headers().get(AUTHORIZATION);
+    let text = header
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let bearer = text
+        .split_once(' ')
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+        .map_or("", |(_, token)| token.trim());
+    let token = tokens.find(bearer).ok_or_else(|| {
+        let detail = if header.is_none() {
+            "send the header `Authorization: Bearer TOKEN`"
+        } else {
+            "the token is not known here"
+        };
+        Problem::new(Kind::Unauthorized, detail)
+    })?;
+    if !token.has(scope) {
+        let detail = format!("the token {:?} lacks the scope {scope:?}", token.name());
+        return Err(Problem::new(Kind::Forbidden, detail.to_lowercase()));
+    }
+    let path = path.map_err(|e| Problem::parameter(format!("the path: {}", e.body_text())))?;
+    let fleet = path.iter().find(|(name, _)| *name == "fleet");
+    if let Some((_, fleet)) = fleet
+        && !token.has_fleet(fleet)
+    {
+        let detail = format!(
+            "the token {:?} is not for the fleet {fleet:.80?}",
+            token.name()
+        );
+        return Err(Problem::new(Kind::Forbidden, detail));
+    }
+    Ok(Caller(Some(token)))
+}
+
+/// Counts all calls of a router.
+pub(crate) fn counted(app: &Arc<App>, router: Router<Arc<App>>) -> Router<Arc<App>> {
+    router.layer(from_fn_with_state(Arc::clone(app), count))
+}
+
+/// One call more is on its way, until this is dropped.
+struct InFlight(Arc<App>);
+
+impl InFlight {
+    fn new(app: Arc<App>) -> Self {
+        app.counts.requests_in_flight.fetch_add(1, Relaxed);
+        Self(app)
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.counts.requests_in_flight.fetch_sub(1, Relaxed);
+    }
+}
+
+async fn count(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let path = request.extensions().get::<MatchedPath>();
+    let route = path.and_then(|path| {
+        let mut all = super::PATHS.iter();
+        all.find(|known| **known == path.as_str())
+    });
+    let route = route.copied().unwrap_or("none");
+    let in_flight = InFlight::new(app);
+    let response = next.run(request).await;
+    in_flight
+        .0
+        .counts
+        .request(route, response.status().as_u16());
+    response
+}

@@ -1,0 +1,478 @@
+//! Taking reports, and receipts for them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::Response;
+use base::{Error, ErrorKind};
+use tokio::sync::oneshot;
+
+use super::App;
+use super::answers::{Durable, Refused, Taken};
+use super::body;
+use super::guard::Caller;
+use super::json::Parsed;
+use super::metrics::Outcomes;
+use super::params::{Params, Path};
+use super::problem::{Kind, Problem, text};
+use super::source::{Form, Item, Source};
+use crate::fleets::Info;
+use crate::model::name::Name;
+use crate::model::report::Report;
+use crate::write::{Ack, Answer, Outcome, Ticket};
+
+/// So many reports are given to the shards at once.
+const PART: usize = 4096;
+/// So many parts of a body may be on their way.
+const PARTS: usize = 4;
+/// So many refused reports are named.
+const REFUSED_MAX: usize = 1000;
+/// A body of so many bytes is read on the spot, and a longer one on a thread that may block.
+const SMALL: usize = 32 * 1024;
+/// For so long a part waits for room behind one that was taken.
+const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Send reports.
+///
+/// The body is one report, an array of them, one in each line (NDJSON), or a GeoJSON Feature or FeatureCollection of
+/// points; `Content-Encoding` may be `gzip` or `zstd`. Each report stands for itself: good ones are stored, bad ones
+/// are named in the answer. Sending one again changes nothing.
+#[utoipa::path(
+    post,
+    path = "/v1/fleets/{fleet}/reports",
+    tag = "reports",
+    params(
+        ("fleet" = String, Path, description = "The fleet, which is made by its first report unless fleets are fixed"),
+        ("ack" = Option<String>, Query, description = "`durable` (the answer comes when the reports survive a power \
+            cut) or `visible` (when reads see them, with a receipt)"),
+    ),
+    request_body(
+        description = "Reports",
+        content(
+            (super::answers::ReportBody = "application/json"),
+            (Vec<super::answers::ReportBody> = "application/json"),
+            (String = "application/x-ndjson"),
+            (Object = "application/geo+json"),
+        ),
+    ),
+    responses(
+        (status = 200, description = "What became of them", body = Taken),
+        super::openapi::Errors,
+        super::openapi::BodyErrors,
+    ),
+)]
+pub(crate) async fn reports(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    path: Path,
+    mut params: Params,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let fleet = path.fleet()?;
+    let ack = match params.text("ack")?.as_deref() {
+        None | Some("durable") => Ack::Durable,
+        Some("visible") => Ack::Visible,
+        Some(other) => {
+            let detail = format!("ack={other:.40}: it is durable or visible");
+            return Err(Problem::parameter(detail));
+        }
+    };
+    params.end()?;
+    app.tracks.check_fleet(&fleet).map_err(no_such_fleet)?;
+    caller.check_rate(app.now())?;
+    let content_type = headers.get(CONTENT_TYPE);
+    let content_type = content_type.map_or("", |value| value.to_str().unwrap_or("?"));
+    let form = Form::of(content_type)?;
+    let bytes = body::read(&app, &headers, body, app.config.body_max).await?;
+    let is_small = bytes.len() <= SMALL;
+    let source = if is_small {
+        Source::new(bytes, form)?
+    } else {
+        let source = tokio::task::spawn_blocking(move || Source::new(bytes, form));
+        source.await.map_err(Problem::internal)??
+    };
+    let call = Call {
+        app,
+        fleet,
+        ack,
+        is_small,
+        total: Total::default(),
+        waiting: VecDeque::new(),
+        since: 0,
+    };
+    call.run(source, &caller).await
+}
+
+pub(crate) fn no_such_fleet(e: Error) -> Problem {
+    let mut problem = Problem::from(e);
+    if problem.kind == Kind::InvalidParameter {
+        problem.kind = Kind::NoSuchFleet;
+    }
+    problem
+}
+
+/// Where a report stands in the body.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    index: usize,
+    line: Option<usize>,
+}
+
+/// What became of all reports of a call.
+#[derive(Debug, Default)]
+struct Total {
+    outcomes: Outcomes,
+    refused: Vec<Refused>,
+    /// The first error that is not the reports'.
+    error: Option<Error>,
+    number: u64,
+}
+
+impl Total {
+    fn refuse(&mut self, at: Place, error: String) {
+        self.outcomes.refused += 1;
+        if self.refused.len() < REFUSED_MAX {
+            self.refused.push(Refused {
+                index: at.index,
+                line: at.line,
+                error,
+            });
+        }
+    }
+
+    fn add(&mut self, places: &[Place], answer: Answer) {
+        self.number = self.number.max(answer.number);
+        for (at, outcome) in places.iter().zip(answer.outcomes) {
+            match outcome {
+                Ok(Outcome::Moved) => self.outcomes.moved += 1,
+                Ok(Outcome::Late) => self.outcomes.late += 1,
+                Ok(Outcome::Same) => self.outcomes.same += 1,
+                Err(e) => match e.kind() {
+                    ErrorKind::InvalidArgument | ErrorKind::NotSupported => {
+                        self.refuse(*at, text(&e));
+                    }
+                    _ => {
+                        self.outcomes.failed += 1;
+                        self.error.get_or_insert(e);
+                    }
+                },
+            }
+        }
+    }
+
+    fn taken(self, receipt: Option<String>) -> Taken {
+        Taken {
+            stored: self.outcomes.moved + self.outcomes.late,
+            late: self.outcomes.late,
+            same: self.outcomes.same,
+            refused_more: self.outcomes.refused - self.refused.len(),
+            refused: self.refused,
+            receipt,
+        }
+    }
+}
+
+/// Reports of a part, with their places.
+struct Ready {
+    info: Option<Arc<Info>>,
+    places: Vec<Place>,
+    reports: Vec<Report>,
+    refused: Vec<(Place, String)>,
+}
+
+struct Call {
+    app: Arc<App>,
+    fleet: Name,
+    ack: Ack,
+    is_small: bool,
+    total: Total,
+    waiting: VecDeque<(Vec<Place>, Ticket)>,
+    since: u64,
+}
+
+impl Call {
+    async fn run(mut self, mut source: Source, caller: &Caller) -> Result<Response, Problem> {
+        self.since = self.app.now();
+        let mut stopped = None;
+        loop {
+            let (rest, ready) = self.next(source).await?;
+            source = rest;
+            let count = ready.reports.len() + ready.refused.len();
+            if count == 0 {
+                break;
+            }
+            caller.take(count);
+            for (at, error) in ready.refused {
+                self.total.refuse(at, error);
+            }
+            let submitted = self.submit(ready.info, ready.places, ready.reports).await;
+            if let Err(problem) = submitted {
+                stopped = Some(problem);
+                break;
+            }
+        }
+        while !self.waiting.is_empty() {
+            self.wait().await?;
+        }
+        self.answer(stopped)
+    }
+
+    /// The next part, of what is left.
+    async fn next(&self, mut source: Source) -> Result<(Source, Ready), Problem> {
+        let (app, fleet) = (Arc::clone(&self.app), self.fleet.clone());
+        let knows_fleet = app.tracks.fleets().get(&fleet).is_some();
+        if self.is_small && knows_fleet {
+            let items = source.part(PART);
+            // A tag that the fleet does not have has to be written.
+            let info = app.tracks.fleets().get(&fleet);
+            let knows = |item: &Item| match (&item.parsed, &info) {
+                (Ok(Parsed { tags, .. }), Some(info)) => info.settings.bits(tags).is_ok(),
+                _ => true,
+            };
+            if items.iter().all(knows) {
+                return Ok((source, ready(&app, &fleet, items)?));
+            }
+            let done = tokio::task::spawn_blocking(move || ready(&app, &fleet, items));
+            return Ok((source, done.await.map_err(Problem::internal)??));
+        }
+        let done = tokio::task::spawn_blocking(move || {
+            let items = source.part(PART);
+            ready(&app, &fleet, items).map(|ready| (source, ready))
+        });
+        done.await.map_err(Problem::internal)?
+    }
+
+    async fn submit(
+        &mut self,
+        info: Option<Arc<Info>>,
+        places: Vec<Place>,
+        mut reports: Vec<Report>,
+    ) -> Result<(), Problem> {
+        let Some(info) = info else {
+            return Ok(());
+        };
+        let app = Arc::clone(&self.app);
+        let since = app.now();
+        loop {
+            // Behind a part that was taken, others wait for room: the call's answer is of all.
+            let waits = !self.waiting.is_empty() || self.total.number > 0;
+            let given = if waits {
+                reports.clone()
+            } else {
+                std::mem::take(&mut reports)
+            };
+            match app.tracks.report_of(&info, given, self.ack) {
+                Ok(ticket) => {
+                    self.waiting.push_back((places, ticket));
+                    break;
+                }
+                Err(e) if e.kind() == ErrorKind::Busy => {
+                    let waited = Duration::from_nanos(app.now().saturating_sub(since));
+                    if !waits || waited > ROOM_TIMEOUT {
+                        let in_flight = app.tracks.in_flight();
+                        let seconds = app.drain.seconds_for(app.now(), in_flight);
+                        return Err(Problem::from(e).retry_after(seconds));
+                    }
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+        while self.waiting.len() >= PARTS {
+            self.wait().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the answer of the first part.
+    async fn wait(&mut self) -> Result<(), Problem> {
+        let Some((places, ticket)) = self.waiting.pop_front() else {
+            return Ok(());
+        };
+        let timeout = self.app.config.durable_timeout;
+        let answer = tokio::time::timeout(timeout, ticket).await;
+        let answer = answer.map_err(|_| {
+            let detail = format!(
+                "the store has not answered within {timeout:?}; the reports may be stored: send them again"
+            );
+            Problem::new(Kind::Busy, detail).retry_after(10)
+        })??;
+        self.app.drain.add(self.app.now(), places.len());
+        self.total.add(&places, answer);
+        Ok(())
+    }
+
+    fn answer(mut self, stopped: Option<Problem>) -> Result<Response, Problem> {
+        let app = &self.app;
+        app.counts.reports(&self.total.outcomes);
+        let nanos = app.now().saturating_sub(self.since);
+        app.counts.ack(self.ack == Ack::Durable, nanos);
+        let of = self.total.outcomes;
+        let stored = of.moved + of.late + of.same;
+        let error = self.total.error.take();
+        let problem = stopped.or_else(|| error.map(Problem::from));
+        let is_refused = stored == 0 && of.refused > 0;
+        let receipt = (self.ack == Ack::Visible && stored > 0)
+            .then(|| format!("{}-{}", app.start, self.total.number));
+        let taken = self.total.taken(receipt);
+        let Some(mut problem) = problem else {
+            if is_refused {
+                let detail = first_error(&taken.refused);
+                return Err(with(Problem::new(Kind::ReportsRefused, detail), &taken));
+            }
+            return super::answer_of(app, &taken);
+        };
+        if stored > 0 {
+            problem.detail = format!(
+                "{}; {stored} reports of the call are stored: send all again, as these are not stored twice",
+                problem.detail
+            );
+        }
+        Err(with(problem, &taken))
+    }
+}
+
+fn first_error(refused: &[Refused]) -> String {
+    refused.first().map_or_else(String::new, |first| {
+        let at = match first.line {
+            Some(line) => format!("line {line}"),
+            None => format!("report {}", first.index),
+        };
+        format!("{at}: {}", first.error)
+    })
+}
+
+/// A problem with what became of the reports.
+fn with(mut problem: Problem, taken: &Taken) -> Problem {
+    if let Ok(serde_json::Value::Object(more)) = serde_json::to_value(taken) {
+        problem.more.extend(more);
+    }
+    problem
+}
+
+/// The reports of some items, with the bits of their tags. The fleet is made if it has to be.
+fn ready(app: &App, fleet: &Name, items: Vec<Item>) -> Result<Ready, Problem> {
+    let mut out = Ready {
+        info: None,
+        places: Vec::with_capacity(items.len()),
+        reports: Vec::with_capacity(items.len()),
+        refused: Vec::new(),
+    };
+    for item in items {
+        let at = Place {
+            index: item.index,
+            line: item.line,
+        };
+        let Parsed { mut report, tags } = match item.parsed {
+            Ok(parsed) => parsed,
+            Err(e) => {
+                out.refused.push((at, e));
+                continue;
+            }
+        };
+        let info = match out.info.take() {
+            Some(info) => info,
+            None => app.tracks.fleet_or_make(fleet).map_err(no_such_fleet)?,
+        };
+        match with_tags(app, info, &tags) {
+            Ok((info, bits)) => {
+                report.point.tags = bits;
+                out.info = Some(info);
+                out.places.push(at);
+                out.reports.push(report);
+            }
+            Err(e) if e.kind() == ErrorKind::InvalidArgument => out.refused.push((at, text(&e))),
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(out)
+}
+
+/// The bits of tags, which the fleet gets if it does not have them.
+fn with_tags(app: &App, info: Arc<Info>, tags: &[String]) -> base::Result<(Arc<Info>, u32)> {
+    if let Ok(bits) = info.settings.bits(tags) {
+        return Ok((info, bits));
+    }
+    let store = app.tracks.store();
+    let info = app.tracks.fleets().with_tags(&**store, &info.name, tags)?;
+    let bits = info.settings.bits(tags)?;
+    Ok((info, bits))
+}
+
+/// Wait until reports survive a power cut.
+///
+/// Of those that were answered with this receipt.
+#[utoipa::path(
+    get,
+    path = "/v1/durable/{receipt}",
+    tag = "reports",
+    params(("receipt" = String, Path, description = "Of an answer to `ack=visible`")),
+    responses(
+        (status = 200, description = "They do", body = Durable),
+        (status = 202, description = "Not yet: ask again", body = Durable,
+            headers(("Retry-After" = u64, description = "Seconds"))),
+        (status = 410, description = "An earlier start of the server gave it: send the reports again",
+            body = super::problem::ProblemBody, content_type = "application/problem+json"),
+        super::openapi::Errors,
+    ),
+)]
+pub(crate) async fn durable(
+    State(app): State<Arc<App>>,
+    path: Path,
+    params: Params,
+) -> Result<Response, Problem> {
+    params.end()?;
+    let receipt = path.get("receipt").unwrap_or_default();
+    let number = number_of(&app, receipt)?;
+    let (sender, receiver) = oneshot::channel();
+    // All that was written so far, so that reports that were there already are durable too.
+    app.tracks
+        .store()
+        .when_durable(Box::new(move |last, result| {
+            drop(sender.send(result.map(|()| last)));
+        }));
+    let Ok(told) = tokio::time::timeout(app.config.durable_timeout, receiver).await else {
+        let mut response = super::answer_of(&app, &Durable { durable: false })?;
+        *response.status_mut() = StatusCode::ACCEPTED;
+        let headers = response.headers_mut();
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        return Ok(response);
+    };
+    let last = told.map_err(Problem::internal)?.map_err(|e| {
+        let detail = format!("the reports may be lost: send them again; {}", text(&e));
+        Problem::new(Kind::Storage, detail)
+    })?;
+    if number > last {
+        return Err(invalid_receipt(receipt));
+    }
+    super::answer_of(&app, &Durable { durable: true })
+}
+
+fn invalid_receipt(receipt: &str) -> Problem {
+    let detail = format!("{receipt:.80?}: give the receipt of an answer to ack=visible");
+    Problem::new(Kind::InvalidReceipt, detail)
+}
+
+fn number_of(app: &App, receipt: &str) -> Result<u64, Problem> {
+    let parsed = receipt.split_once('-').and_then(|(start, number)| {
+        let is_start =
+            start.len() == app.start.len() && start.bytes().all(|b| b.is_ascii_hexdigit());
+        let is_number = number.bytes().all(|b| b.is_ascii_digit());
+        let number: u64 = number.parse().ok()?;
+        (is_start && is_number).then_some((start, number))
+    });
+    let (start, number) = parsed.ok_or_else(|| invalid_receipt(receipt))?;
+    if start == app.start {
+        return Ok(number);
+    }
+    let detail = "the server was started again since: send the reports again, as those that are stored \
+                  are not stored twice";
+    Err(Problem::new(Kind::ReceiptExpired, detail))
+}

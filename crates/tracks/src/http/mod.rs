@@ -1,0 +1,256 @@
+//! The service over HTTP: JSON in and out, errors as RFC 9457, described by `/openapi.json`.
+//!
+//! ```text
+//!   server ─ socket     connections, their limits and their end
+//!     └ mod ─ guard     routes; tokens, scopes and rates
+//!         ├ ingest      body ─> source ─> json ─> reports ─> the shards
+//!         ├ entities, areas, fleets, status
+//!         └ answers     what they answer; problem: errors; openapi: all of it described
+//! ```
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::HeaderValue;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::Response;
+use axum::routing::{MethodRouter, get, post, put};
+use base::Result;
+use base::clock::Clock;
+use ironstone::Db;
+use serde::Serialize;
+use tokio::sync::Semaphore;
+
+use crate::read::Patience;
+use crate::service::Tracks;
+
+mod answers;
+mod areas;
+mod ask;
+mod body;
+mod entities;
+mod fleets;
+mod geojson;
+mod guard;
+mod ingest;
+mod json;
+mod limits;
+mod metrics;
+mod openapi;
+mod params;
+mod problem;
+mod server;
+mod socket;
+mod source;
+mod status;
+mod time;
+pub mod tokens;
+
+pub use server::{Server, Service};
+
+use problem::Problem;
+use tokens::{Scope, Tokens};
+
+/// Limits of the HTTP interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Bytes of a body, as it is sent.
+    pub body_max: usize,
+    /// Bytes of a body that was compressed.
+    pub inflated_max: usize,
+    /// Bytes that bodies and large answers of all calls may have together; what comes then is answered with 503.
+    pub memory: usize,
+    /// Open connections; more are answered with 503.
+    pub connections: usize,
+    /// Queries at a time; others wait for [`Config::queue_timeout`] at most.
+    pub queries: usize,
+    /// For so long a query waits for its turn.
+    pub queue_timeout: Duration,
+    /// For so long a query may run.
+    pub query_timeout: Duration,
+    /// From its first byte on, the head of a request must be there within this time.
+    pub head_timeout: Duration,
+    /// From its head on, the body of a request must be there within this time.
+    pub body_timeout: Duration,
+    /// A client that takes nothing of an answer for so long is cut off.
+    pub write_timeout: Duration,
+    /// A connection without a request is closed after this time.
+    pub idle_timeout: Duration,
+    /// For so long a call waits for the device.
+    pub durable_timeout: Duration,
+    /// For so long calls may go on when the server stops.
+    pub drain_timeout: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            body_max: 8 << 20,
+            inflated_max: 64 << 20,
+            memory: 256 << 20,
+            connections: 10_240,
+            queries: 16,
+            queue_timeout: seconds(10),
+            query_timeout: seconds(30),
+            head_timeout: seconds(10),
+            body_timeout: seconds(60),
+            write_timeout: seconds(30),
+            idle_timeout: seconds(300),
+            durable_timeout: seconds(30),
+            drain_timeout: seconds(30),
+        }
+    }
+}
+
+/// What all calls have in common.
+pub(crate) struct App {
+    tracks: Arc<Tracks>,
+    /// For its metrics.
+    db: Option<Arc<Db>>,
+    config: Config,
+    tokens: Option<Tokens>,
+    clock: Arc<dyn Clock>,
+    /// This start's, in receipts.
+    start: String,
+    memory: limits::Memory,
+    queries: Arc<Semaphore>,
+    drain: limits::Drain,
+    counts: metrics::Counts,
+    is_stopping: AtomicBool,
+}
+
+impl fmt::Debug for App {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "App({})", self.start)
+    }
+}
+
+impl App {
+    fn new(service: Service, config: Config, clock: Arc<dyn Clock>) -> Result<Self> {
+        Ok(Self {
+            tracks: service.tracks,
+            db: service.db,
+            tokens: service.tokens,
+            clock,
+            start: tokens::hex(&tokens::random::<16>()?),
+            memory: limits::Memory::new(config.memory),
+            queries: Arc::new(Semaphore::new(config.queries)),
+            drain: limits::Drain::default(),
+            counts: metrics::Counts::default(),
+            is_stopping: AtomicBool::new(false),
+            config,
+        })
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.monotonic_nanos()
+    }
+
+    fn patience(&self) -> Patience {
+        Patience::new(Arc::clone(&self.clock), self.config.query_timeout)
+    }
+
+    fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
+    }
+}
+
+/// A call.
+struct Route {
+    method: &'static str,
+    path: &'static str,
+    /// What a token needs for it. `None`: everybody may.
+    scope: Option<Scope>,
+    handler: MethodRouter<Arc<App>>,
+}
+
+fn table() -> Vec<Route> {
+    let route = |method, path, scope, handler| Route {
+        method,
+        path,
+        scope,
+        handler,
+    };
+    let (ingest, read, admin) = (Some(Scope::Ingest), Some(Scope::Read), Some(Scope::Admin));
+    let fleet = "/v1/fleets/{fleet}";
+    let reports = "/v1/fleets/{fleet}/reports";
+    let durable = "/v1/durable/{receipt}";
+    let entity = "/v1/fleets/{fleet}/entities/{entity}";
+    let track = "/v1/fleets/{fleet}/entities/{entity}/track";
+    let summary = "/v1/fleets/{fleet}/entities/{entity}/summary";
+    let within = "/v1/fleets/{fleet}/within";
+    let nearby = "/v1/fleets/{fleet}/nearby";
+    let density = "/v1/fleets/{fleet}/density";
+    vec![
+        route("post", reports, ingest, post(ingest::reports)),
+        route("get", durable, ingest, get(ingest::durable)),
+        route("get", "/v1/fleets", read, get(fleets::list)),
+        route("get", fleet, read, get(fleets::settings)),
+        route("put", fleet, admin, put(fleets::change)),
+        route("get", entity, read, get(entities::latest)),
+        route("get", track, read, get(entities::track)),
+        route("get", summary, read, get(entities::summary)),
+        route("get", within, read, get(areas::within)),
+        route("post", within, read, post(areas::within_polygon)),
+        route("get", nearby, read, get(areas::nearby)),
+        route("get", density, read, get(areas::density)),
+        route("get", "/healthz", None, get(status::health)),
+        route("get", "/readyz", None, get(status::ready)),
+        route("get", "/metrics", admin, get(status::metrics)),
+        route("get", "/openapi.json", None, get(status::openapi)),
+    ]
+}
+
+/// The methods and paths of all calls.
+pub fn routes() -> Vec<(&'static str, &'static str)> {
+    let all = table().into_iter();
+    all.map(|route| (route.method, route.path)).collect()
+}
+
+/// For metrics, whose labels must not be whatever clients ask for.
+static PATHS: LazyLock<Vec<&'static str>> =
+    LazyLock::new(|| routes().into_iter().map(|(_, path)| path).collect());
+
+fn router(app: &Arc<App>) -> Router {
+    let mut router = Router::new();
+    for route in table() {
+        let handler = guard::guarded(app, route.scope, route.handler);
+        router = router.route(route.path, handler);
+    }
+    let router = router
+        .fallback(status::no_such_path)
+        .method_not_allowed_fallback(status::no_such_method);
+    guard::counted(app, router).with_state(Arc::clone(app))
+}
+
+/// An answer as JSON.
+fn answer_of(app: &App, answer: &impl Serialize) -> std::result::Result<Response, Problem> {
+    let json = serde_json::to_vec(answer).map_err(Problem::internal)?;
+    typed_answer(app, "application/json", json)
+}
+
+/// A body as an answer. A large one has its memory counted until it is sent.
+fn typed_answer(
+    app: &App,
+    content_type: &'static str,
+    body: Vec<u8>,
+) -> std::result::Result<Response, Problem> {
+    const SMALL: usize = 16 * 1024;
+    let mut held = limits::Held::default();
+    if body.len() > SMALL && !app.memory.grow(&mut held, body.capacity()) {
+        return Err(body::no_memory());
+    }
+    let mut response = Response::new(Body::from(body::counted(body, held)));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    Ok(response)
+}

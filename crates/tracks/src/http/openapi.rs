@@ -1,0 +1,94 @@
+//! The description of all calls: OpenAPI 3.1.
+
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::{IntoResponses, Modify, OpenApi};
+
+use super::problem::ProblemBody;
+use super::{answers, areas, entities, fleets, geojson, ingest, status};
+
+/// Errors that each call may have.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "it is a description")]
+pub(crate) enum Errors {
+    /// A parameter is wrong; the detail names it.
+    #[response(status = 400, content_type = "application/problem+json")]
+    Parameter(#[to_schema] ProblemBody),
+    /// A valid token is missing, where tokens are asked for.
+    #[response(status = 401, content_type = "application/problem+json")]
+    Unauthorized(#[to_schema] ProblemBody),
+    /// The token lacks the scope, or is not for the fleet.
+    #[response(status = 403, content_type = "application/problem+json")]
+    Forbidden(#[to_schema] ProblemBody),
+    /// There is no such fleet, entity or path; the type says which.
+    #[response(status = 404, content_type = "application/problem+json")]
+    NotFound(#[to_schema] ProblemBody),
+    /// The path has no such method.
+    #[response(status = 405, content_type = "application/problem+json")]
+    Method(#[to_schema] ProblemBody),
+    /// The store or the server failed.
+    #[response(status = 500, content_type = "application/problem+json")]
+    Failed(#[to_schema] ProblemBody),
+    /// The server is busy or stops, its disk is full, or the query took too long; the type says which. `Retry-After`
+    /// says when to come again.
+    #[response(status = 503, content_type = "application/problem+json")]
+    Unavailable(#[to_schema] ProblemBody),
+}
+
+/// Errors that calls with a body may have, too.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "it is a description")]
+pub(crate) enum BodyErrors {
+    /// The body came too slowly.
+    #[response(status = 408, content_type = "application/problem+json")]
+    Slow(#[to_schema] ProblemBody),
+    /// The body, or a line of it, is too large; the member `limit` has the limit in bytes.
+    #[response(status = 413, content_type = "application/problem+json")]
+    Large(#[to_schema] ProblemBody),
+    /// The body has another form or coding than those that are taken.
+    #[response(status = 415, content_type = "application/problem+json")]
+    Media(#[to_schema] ProblemBody),
+    /// The token's rate is exceeded; `Retry-After` says when to come again.
+    #[response(status = 429, content_type = "application/problem+json")]
+    Rate(#[to_schema] ProblemBody),
+}
+
+struct Bearer;
+
+impl Modify for Bearer {
+    fn modify(&self, api: &mut utoipa::openapi::OpenApi) {
+        let scheme = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .description(Some("Asked for where the server has a file of tokens"))
+            .build();
+        let components = api.components.get_or_insert_default();
+        components.add_security_scheme("token", SecurityScheme::Http(scheme));
+    }
+}
+
+/// See the module.
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Ironstone tracks",
+        description = "Where everything is, and was: objects report positions; who is in an area, who is nearest, \
+            where one has been.",
+    ),
+    paths(
+        ingest::reports, ingest::durable,
+        fleets::list, fleets::settings, fleets::change,
+        entities::latest, entities::track, entities::summary,
+        areas::within, areas::within_polygon, areas::nearby, areas::density,
+        status::health, status::ready, status::metrics, status::openapi,
+    ),
+    components(schemas(answers::ReportBody, answers::Moment, ProblemBody, geojson::PolygonBody)),
+    modifiers(&Bearer),
+    security((), ("token" = [])),
+    tags(
+        (name = "reports", description = "Sending reports"),
+        (name = "entities", description = "One entity: where it is, and was"),
+        (name = "areas", description = "Many entities: who is where"),
+        (name = "fleets", description = "Fleets and their settings"),
+        (name = "server", description = "The server itself"),
+    ),
+)]
+pub(crate) struct Api;

@@ -1,0 +1,210 @@
+//! Parameters of a call, from its path and its query. Each error names the parameter; one that a call does not have is
+//! refused, as a typo would change the answer silently.
+
+use axum::extract::{FromRequestParts, Query, RawPathParams};
+use axum::http::request::Parts;
+use base::Error;
+
+use super::problem::{Kind, Problem, text};
+use super::time;
+use crate::geo::position::Position;
+use crate::geo::shape::{Circle, Rectangle, Shape};
+use crate::model::name::Name;
+use crate::model::time::Time;
+
+/// Names in the path.
+#[derive(Debug)]
+pub(crate) struct Path(Vec<(String, String)>);
+
+/// Parameters in the query.
+#[derive(Debug)]
+pub(crate) struct Params {
+    left: Vec<(String, String)>,
+    known: Vec<&'static str>,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Path {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let all = RawPathParams::from_request_parts(parts, state).await;
+        let all = all.map_err(|e| Problem::parameter(format!("the path: {}", e.body_text())))?;
+        let pair = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        Ok(Self(all.iter().map(pair).collect()))
+    }
+}
+
+impl Path {
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    fn name(&self, name: &str) -> Result<Name, Problem> {
+        let found = Name::new(self.get(name).unwrap_or_default());
+        found.map_err(|e| Problem::parameter(text(&e)))
+    }
+
+    /// The name of the fleet.
+    pub(crate) fn fleet(&self) -> Result<Name, Problem> {
+        self.name("fleet")
+    }
+
+    /// The name of the entity.
+    pub(crate) fn entity(&self) -> Result<Name, Problem> {
+        self.name("entity")
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Params {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let all = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri);
+        let all = all.map_err(|e| Problem::parameter(format!("the query: {}", e.body_text())))?;
+        Ok(Self {
+            left: all.0,
+            known: Vec::new(),
+        })
+    }
+}
+
+fn wrong(name: &str, value: &str, what: &str) -> Problem {
+    Problem::parameter(format!("{name}={value:.80}: {what}"))
+}
+
+impl Params {
+    /// All values of a parameter.
+    pub(crate) fn all(&mut self, name: &'static str) -> Vec<String> {
+        self.known.push(name);
+        let of_name = self.left.extract_if(.., |(known, _)| known == name);
+        of_name.map(|(_, value)| value).collect()
+    }
+
+    /// A parameter, which may be given once.
+    pub(crate) fn text(&mut self, name: &'static str) -> Result<Option<String>, Problem> {
+        let mut all = self.all(name);
+        let one = all.pop();
+        if all.is_empty() {
+            return Ok(one);
+        }
+        Err(Problem::parameter(format!(
+            "{name} is given {} times: give it once",
+            all.len() + 1
+        )))
+    }
+
+    /// A number within bounds.
+    pub(crate) fn number(
+        &mut self,
+        name: &'static str,
+        (least, most): (f64, f64),
+    ) -> Result<Option<f64>, Problem> {
+        let Some(value) = self.text(name)? else {
+            return Ok(None);
+        };
+        let number = value
+            .parse()
+            .map_err(|_| wrong(name, &value, "this is no number"))?;
+        if (least..=most).contains(&number) {
+            return Ok(Some(number));
+        }
+        let what = format!("it is not within {least} and {most}");
+        Err(wrong(name, &value, &what))
+    }
+
+    /// A whole number within bounds, or what it is if it is not given.
+    pub(crate) fn count(
+        &mut self,
+        name: &'static str,
+        (least, most): (usize, usize),
+        or: usize,
+    ) -> Result<usize, Problem> {
+        let Some(value) = self.text(name)? else {
+            return Ok(or);
+        };
+        let number = value
+            .parse()
+            .map_err(|_| wrong(name, &value, "this is no whole number"))?;
+        if (least..=most).contains(&number) {
+            return Ok(number);
+        }
+        let what = format!("it is not within {least} and {most}");
+        Err(wrong(name, &value, &what))
+    }
+
+    /// A moment.
+    pub(crate) fn time(&mut self, name: &'static str) -> Result<Option<Time>, Problem> {
+        let Some(value) = self.text(name)? else {
+            return Ok(None);
+        };
+        let time = time::of_text(&value).map_err(|e| wrong(name, &value, &e))?;
+        Ok(Some(time))
+    }
+
+    /// Seconds as microseconds.
+    pub(crate) fn seconds(&mut self, name: &'static str) -> Result<Option<i64>, Problem> {
+        let seconds = self.number(name, (0.0, 1e10))?;
+        Ok(seconds.map(|s| (s * 1e6).round() as i64))
+    }
+
+    /// From when to when, both included.
+    pub(crate) fn times(&mut self) -> Result<Option<(Time, Time)>, Problem> {
+        let (from, to) = (self.time("from")?, self.time("to")?);
+        if from.is_none() && to.is_none() {
+            return Ok(None);
+        }
+        let times = (from.unwrap_or(Time::MIN), to.unwrap_or(Time::MAX));
+        if times.0 > times.1 {
+            return Err(Problem::parameter("from is later than to"));
+        }
+        Ok(Some(times))
+    }
+
+    fn numbers<const N: usize>(name: &str, value: &str, what: &str) -> Result<[f64; N], Problem> {
+        let numbers: Result<Vec<f64>, _> = value.split(',').map(|n| n.trim().parse()).collect();
+        let numbers = numbers.ok().and_then(|n| <[f64; N]>::try_from(n).ok());
+        numbers.ok_or_else(|| wrong(name, value, &format!("it is {what}")))
+    }
+
+    /// The area of `bbox` or `circle`, of which exactly one is given.
+    pub(crate) fn area(&mut self) -> Result<Box<dyn Shape + Send>, Problem> {
+        let (bbox, circle) = (self.text("bbox")?, self.text("circle")?);
+        let named = |name, value, e: Error| wrong(name, value, &text(&e));
+        match (bbox, circle) {
+            (Some(value), None) => {
+                let [w, s, e, n] =
+                    Self::numbers("bbox", &value, "west,south,east,north in degrees")?;
+                let area = Rectangle::of_degrees(w, s, e, n);
+                Ok(Box::new(area.map_err(|e| named("bbox", &value, e))?))
+            }
+            (None, Some(value)) => {
+                let what = "latitude,longitude in degrees,radius in metres";
+                let [lat, lon, radius] = Self::numbers("circle", &value, what)?;
+                let area = Position::of_degrees(lat, lon)
+                    .and_then(|centre| Circle::new(centre, radius))
+                    .map_err(|e| named("circle", &value, e))?;
+                Ok(Box::new(area))
+            }
+            _ => Err(Problem::parameter(
+                "give bbox=west,south,east,north or circle=latitude,longitude,metres",
+            )),
+        }
+    }
+
+    /// Errors: there is a parameter that was not asked for.
+    pub(crate) fn end(self) -> Result<(), Problem> {
+        let Some((name, _)) = self.left.first() else {
+            return Ok(());
+        };
+        let known = if self.known.is_empty() {
+            "this call has none".to_owned()
+        } else {
+            format!("this call has {}", self.known.join(", "))
+        };
+        Err(Problem::new(
+            Kind::InvalidParameter,
+            format!("{name:.80?} is no parameter here: {known}"),
+        ))
+    }
+}

@@ -1,0 +1,221 @@
+//! Connections: how many there are, and how all of it ends.
+
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc;
+use std::task::Poll;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use base::clock::SystemClock;
+use base::{Error, ErrorKind, Result};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
+use hyper_util::rt::TokioIo;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::service::TowerToHyperService;
+use ironstone::Db;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::JoinHandle;
+
+use super::problem::{Kind, Problem};
+use super::socket::{Phase, Socket};
+use super::tokens::Tokens;
+use super::{App, Config};
+use crate::service::Tracks;
+
+/// The most bytes of a request's head.
+const HEAD_MAX: usize = 32 * 1024;
+/// So many connections at a time are told that there are too many; others are closed at once.
+const REFUSED_MAX: usize = 64;
+/// For so long the device is waited for at the end.
+const DURABLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What is served.
+#[derive(Debug)]
+pub struct Service {
+    /// The tracks.
+    pub tracks: Arc<Tracks>,
+    /// Their database, for its metrics.
+    pub db: Option<Arc<Db>>,
+    /// Who may do what. `None`: everybody may do everything.
+    pub tokens: Option<Tokens>,
+}
+
+/// A server that runs.
+#[derive(Debug)]
+pub struct Server {
+    app: Arc<App>,
+    address: SocketAddr,
+    runtime: Runtime,
+    accepting: JoinHandle<()>,
+    stop: oneshot::Sender<()>,
+}
+
+impl Server {
+    /// Serves from now on. Errors: nothing can listen on the address; there can be no more threads.
+    pub fn start(listen: SocketAddr, service: Service, config: Config) -> Result<Self> {
+        let failed = |what: &str, e: std::io::Error| {
+            Error::new(ErrorKind::IoError, format!("cannot {what} {listen}: {e}")).because(e)
+        };
+        let threads =
+            base::sync::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 4));
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads)
+            .max_blocking_threads(config.queries + 32)
+            .thread_name("http")
+            .enable_io()
+            .enable_time()
+            .build()
+            .map_err(|e| failed("serve on", e))?;
+        let app = Arc::new(App::new(service, config, SystemClock::shared())?);
+        let listener = runtime.block_on(TcpListener::bind(listen));
+        let listener = listener.map_err(|e| failed("listen on", e))?;
+        let address = listener.local_addr().map_err(|e| failed("find", e))?;
+        let (stop, stopped) = oneshot::channel();
+        let accepting = runtime.spawn(accept(listener, Arc::clone(&app), stopped));
+        Ok(Self {
+            app,
+            address,
+            runtime,
+            accepting,
+            stop,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Takes no more calls, ends those that were taken, and waits until their reports are durable. Errors: they may not
+    /// be.
+    pub fn stop(self) -> Result<()> {
+        self.app.stop();
+        // Who listens for it may have ended already.
+        self.stop.send(()).unwrap_or_default();
+        drop(self.runtime.block_on(self.accepting));
+        self.runtime.shutdown_timeout(Duration::from_secs(5));
+        let (app, clock) = (&self.app, &self.app.clock);
+        let end = clock.monotonic_nanos() + DURABLE_TIMEOUT.as_nanos() as u64;
+        while app.tracks.in_flight() > 0 && clock.monotonic_nanos() < end {
+            clock.sleep(Duration::from_millis(1));
+        }
+        let (sender, receiver) = mpsc::channel();
+        app.tracks.store().when_durable(Box::new(move |_, result| {
+            // Nobody waits any more: it has taken too long.
+            drop(sender.send(result));
+        }));
+        let told = receiver.recv_timeout(DURABLE_TIMEOUT);
+        told.map_err(|_| {
+            let text = format!("reports were not durable within {DURABLE_TIMEOUT:?}");
+            Error::new(ErrorKind::TimedOut, text)
+        })?
+    }
+}
+
+/// Accepts connections until it is stopped, and then waits for those that there are.
+async fn accept(listener: TcpListener, app: Arc<App>, mut stopped: oneshot::Receiver<()>) {
+    let router = super::router(&app);
+    let graceful = GracefulShutdown::new();
+    let places = Arc::new(Semaphore::new(app.config.connections));
+    let refused = Arc::new(Semaphore::new(REFUSED_MAX));
+    loop {
+        let next = poll_fn(|cx| {
+            if Pin::new(&mut stopped).poll(cx).is_ready() {
+                return Poll::Ready(None);
+            }
+            listener.poll_accept(cx).map(Some)
+        });
+        let stream = match next.await {
+            None => break,
+            Some(Ok((stream, _))) => stream,
+            Some(Err(_)) => {
+                // There are no more descriptors, for example.
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                continue;
+            }
+        };
+        if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
+            let (router, watcher) = (router.clone(), graceful.watcher());
+            tokio::spawn(serve(stream, Arc::clone(&app), router, watcher, place));
+            continue;
+        }
+        app.counts.connections_refused.fetch_add(1, Relaxed);
+        if let Ok(place) = Arc::clone(&refused).try_acquire_owned() {
+            tokio::spawn(refuse(stream, place));
+        }
+    }
+    drop(listener);
+    drop(tokio::time::timeout(app.config.drain_timeout, graceful.shutdown()).await);
+}
+
+async fn serve(
+    stream: TcpStream,
+    app: Arc<App>,
+    router: Router,
+    watcher: Watcher,
+    place: OwnedSemaphorePermit,
+) {
+    app.counts.connections.fetch_add(1, Relaxed);
+    // Without it answers may be some milliseconds later.
+    stream.set_nodelay(true).unwrap_or_default();
+    let phase = Phase::default();
+    let socket = Socket::new(stream, phase.clone(), &app.config);
+    let inner = TowerToHyperService::new(router);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let phase = phase.clone();
+        phase.next();
+        let call = inner.call(request);
+        async move {
+            let response = call.await;
+            phase.next();
+            response
+        }
+    });
+    let connection = http1::Builder::new()
+        .header_read_timeout(None)
+        .max_buf_size(HEAD_MAX)
+        .serve_connection(TokioIo::new(socket), service);
+    // Errors of a connection are its client's.
+    drop(watcher.watch(connection).await);
+    app.counts.connections.fetch_sub(1, Relaxed);
+    drop(place);
+}
+
+/// Says that there are too many connections.
+async fn refuse(mut stream: TcpStream, place: OwnedSemaphorePermit) {
+    let problem = Problem::new(
+        Kind::Busy,
+        "there are too many connections: come again later",
+    );
+    let body = problem.into_json();
+    let head = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n\
+         connection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    let talk = async {
+        stream.write_all(head.as_bytes()).await?;
+        stream.write_all(&body).await?;
+        stream.shutdown().await?;
+        // What was sent is read, as closing would take the answer away otherwise.
+        let mut rest = [0; 4096];
+        for _ in 0..16 {
+            if stream.read(&mut rest).await? == 0 {
+                break;
+            }
+        }
+        std::io::Result::Ok(())
+    };
+    drop(tokio::time::timeout(Duration::from_secs(1), talk).await);
+    drop(place);
+}

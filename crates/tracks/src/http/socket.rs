@@ -1,0 +1,169 @@
+//! A connection that does not wait for ever: for the head of a request, for the next one, or for a client that takes
+//! nothing of its answer.
+
+use std::future::Future;
+use std::io::{ErrorKind, IoSlice, Result};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::Sleep;
+
+use super::Config;
+
+/// Whether a call of the connection is being done. Then its time is bounded by the call.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Phase(Arc<AtomicU64>);
+
+impl Phase {
+    /// A call begins, or ends.
+    pub(crate) fn next(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn number(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A wait that may have begun.
+#[derive(Debug, Default)]
+struct Wait(Option<Pin<Box<Sleep>>>);
+
+impl Wait {
+    fn begin(&mut self, time: Duration) {
+        self.0
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(time)));
+    }
+
+    /// Errors: it is over.
+    fn check(&mut self, cx: &mut Context<'_>) -> Result<()> {
+        let Some(sleep) = &mut self.0 else {
+            return Ok(());
+        };
+        if sleep.as_mut().poll(cx).is_ready() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        self.0 = None;
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    stream: TcpStream,
+    phase: Phase,
+    /// The phase in which `read` and `has_begun` were set.
+    seen: u64,
+    /// Some of a head is there.
+    has_begun: bool,
+    read: Wait,
+    write: Wait,
+    head_timeout: Duration,
+    idle_timeout: Duration,
+    write_timeout: Duration,
+}
+
+impl Socket {
+    pub(crate) fn new(stream: TcpStream, phase: Phase, config: &Config) -> Self {
+        Self {
+            stream,
+            phase,
+            seen: 0,
+            has_begun: false,
+            read: Wait::default(),
+            write: Wait::default(),
+            head_timeout: config.head_timeout,
+            idle_timeout: config.idle_timeout,
+            write_timeout: config.write_timeout,
+        }
+    }
+
+    /// What a write came to, within its time.
+    fn written(&mut self, cx: &mut Context<'_>, done: Poll<Result<usize>>) -> Poll<Result<usize>> {
+        if done.is_ready() {
+            self.write.end();
+            return done;
+        }
+        self.write.begin(self.write_timeout);
+        match self.write.check(cx) {
+            Ok(()) => Poll::Pending,
+            Err(e) => Poll::Ready(Err(e)),
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<Result<()>> {
+        let this = self.get_mut();
+        let phase = this.phase.number();
+        if phase != this.seen {
+            this.seen = phase;
+            this.has_begun = false;
+            this.read.end();
+        }
+        let is_in_call = phase % 2 == 1;
+        let before = buf.filled().len();
+        let done = Pin::new(&mut this.stream).poll_read(cx, buf);
+        if is_in_call {
+            return done;
+        }
+        let has_more = done.is_ready() && buf.filled().len() > before;
+        if has_more && !this.has_begun {
+            this.has_begun = true;
+            this.read.end();
+        }
+        let time = if this.has_begun {
+            this.head_timeout
+        } else {
+            this.idle_timeout
+        };
+        this.read.begin(time);
+        if let Err(e) = this.read.check(cx) {
+            return Poll::Ready(Err(e));
+        }
+        done
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
+        let this = self.get_mut();
+        let done = Pin::new(&mut this.stream).poll_write(cx, bytes);
+        this.written(cx, done)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[IoSlice<'_>],
+    ) -> Poll<Result<usize>> {
+        let this = self.get_mut();
+        let done = Pin::new(&mut this.stream).poll_write_vectored(cx, bytes);
+        this.written(cx, done)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}

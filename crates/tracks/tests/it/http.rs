@@ -1,0 +1,166 @@
+//! The service over HTTP: calls, errors, limits, tokens, and how it ends.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::clock::SystemClock;
+use base::threads::SystemThreads;
+use serde_json::{Value, json};
+use tracks::http::tokens::Tokens;
+use tracks::http::{Config, Server, Service};
+use tracks::service::{Options, Tracks};
+use tracks::store::{Engine, Store};
+
+mod calls;
+mod errors;
+mod limits;
+mod process;
+
+const TIMEOUT: Duration = Duration::from_secs(15);
+
+/// A server in this process, in a folder of its own.
+struct World {
+    server: Option<Server>,
+    dir: tempfile::TempDir,
+    agent: ureq::Agent,
+}
+
+struct Answer {
+    status: u16,
+    headers: ureq::http::HeaderMap,
+    text: String,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {}", self.text))
+    }
+
+    /// The status and the end of the type of a problem.
+    fn problem(&self) -> (u16, String) {
+        assert_eq!(self.header("content-type"), "application/problem+json");
+        let json = self.json();
+        assert_eq!(json["status"], self.status);
+        assert!(!json["detail"].as_str().unwrap().is_empty() && json["title"].is_string());
+        let kind = json["type"].as_str().unwrap();
+        (
+            self.status,
+            kind.strip_prefix("/problems/").unwrap().to_owned(),
+        )
+    }
+
+    fn header(&self, name: &str) -> &str {
+        self.headers
+            .get(name)
+            .map_or("", |value| value.to_str().unwrap())
+    }
+
+    fn detail(&self) -> String {
+        self.json()["detail"].as_str().unwrap().to_owned()
+    }
+}
+
+fn agent() -> ureq::Agent {
+    let config = ureq::Agent::config_builder()
+        .timeout_global(Some(TIMEOUT))
+        .http_status_as_error(false)
+        .build();
+    ureq::Agent::new_with_config(config)
+}
+
+fn start(dir: &Path, options: &Options, config: Config, tokens: Option<Tokens>) -> Server {
+    let engine = Engine::open(dir).unwrap();
+    let db = Some(Arc::clone(engine.db()));
+    let store: Arc<dyn Store> = Arc::new(engine);
+    let tracks = Tracks::over(store, options, SystemClock::shared(), &SystemThreads).unwrap();
+    let service = Service {
+        tracks: Arc::new(tracks),
+        db,
+        tokens,
+    };
+    Server::start("127.0.0.1:0".parse().unwrap(), service, config).unwrap()
+}
+
+impl World {
+    fn new() -> Self {
+        Self::with(&Options::default(), Config::default(), None)
+    }
+
+    fn with(options: &Options, config: Config, tokens: Option<Tokens>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let server = Some(start(dir.path(), options, config, tokens));
+        Self {
+            server,
+            dir,
+            agent: agent(),
+        }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.server.as_ref().unwrap().address()
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address())
+    }
+
+    fn get(&self, path: &str) -> Answer {
+        self.get_as(path, "")
+    }
+
+    fn get_as(&self, path: &str, token: &str) -> Answer {
+        let mut request = self.agent.get(self.url(path));
+        if !token.is_empty() {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        answer(request.call())
+    }
+
+    fn send(&self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        let mut request = self.agent.post(self.url(path));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        answer(request.send(body))
+    }
+
+    fn post(&self, path: &str, body: &str) -> Answer {
+        self.send(path, &[], body.as_bytes())
+    }
+
+    fn put(&self, path: &str, body: &str) -> Answer {
+        answer(self.agent.put(self.url(path)).send(body))
+    }
+
+    /// Reports that are all taken.
+    fn report(&self, body: &str) -> Value {
+        let answer = self.post("/v1/fleets/f/reports", body);
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        answer.json()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.stop().unwrap();
+        }
+    }
+}
+
+fn answer(done: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Answer {
+    let mut response = done.unwrap();
+    Answer {
+        status: response.status().as_u16(),
+        headers: response.headers().clone(),
+        text: response.body_mut().read_to_string().unwrap(),
+    }
+}
+
+fn line(entity: &str, time: f64, lat: f64, lon: f64) -> String {
+    json!({ "entity": entity, "lat": lat, "lon": lon, "time": time }).to_string()
+}
+
+const T: f64 = 1_700_000_000.0;

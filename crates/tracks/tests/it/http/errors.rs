@@ -1,0 +1,276 @@
+//! What is refused, and how that is said.
+
+use super::{T, World, line};
+use serde_json::json;
+
+#[test]
+fn bad_reports_are_refused_by_name() {
+    let world = World::new();
+    let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+    let long = "x".repeat(129);
+    let with = |more: &str| format!(r#"{{"entity":"a","lat":1,"lon":2,{more}}}"#);
+    let cases = [
+        (with(r#""sped":1"#), "`sped`"),
+        (with(r#""speed":NaN"#), "not JSON"),
+        (with(r#""speed":1e400"#), "out of range"),
+        (with(&format!(r#""speed":{deep}"#)), "speed"),
+        (
+            with(&format!(r#""attributes":{{"a":{deep}}}"#)),
+            "attributes",
+        ),
+        (
+            r#"{"entity":"a","lat":90.0000001,"lon":2}"#.to_owned(),
+            "latitude 90.0000001",
+        ),
+        (
+            r#"{"entity":"a","lat":1,"lon":-180.1}"#.to_owned(),
+            "longitude -180.1",
+        ),
+        (
+            r#"{"entity":"a\u0000b","lat":1,"lon":2}"#.to_owned(),
+            "U+0000",
+        ),
+        (
+            r#"{"entity":"a/../b","lat":1,"lon":2}"#.to_owned(),
+            "\"..\"",
+        ),
+        (
+            format!(r#"{{"entity":"{long}","lat":1,"lon":2}}"#),
+            "129 bytes",
+        ),
+        (r#"{"entity":"a","lat":1}"#.to_owned(), "`lon`"),
+        (line("a", 1_700_000_000_000.0, 1.0, 2.0), "year 55840"),
+    ];
+    for (body, why) in cases {
+        let answer = world.post("/v1/fleets/f/reports", &body);
+        assert_eq!(
+            answer.problem(),
+            (400, "reports-refused".to_owned()),
+            "{why}"
+        );
+        assert!(answer.detail().contains(why), "{why}: {}", answer.text);
+        assert_eq!(answer.json()["refused"][0]["index"], 0);
+    }
+}
+
+#[test]
+fn good_reports_are_kept_beside_bad_ones() {
+    let world = World::new();
+    let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+    let mixed = format!(
+        "[{},{deep},{}]",
+        line("a", T, 1.0, 2.0),
+        line("b", T, 1.0, 2.0)
+    );
+    let answer = world.report(&mixed);
+    assert_eq!(
+        (&answer["stored"], &answer["refused"][0]["index"]),
+        (&json!(2), &json!(1))
+    );
+    for (body, kind) in [
+        ("", "invalid-body"),
+        ("7", "invalid-body"),
+        (deep.as_str(), "reports-refused"),
+        ("[", "reports-refused"),
+    ] {
+        let answer = world.post("/v1/fleets/f/reports", body);
+        assert_eq!(answer.problem(), (400, kind.to_owned()), "{body:.20}");
+    }
+    assert_eq!(world.report("[]")["stored"], 0);
+    // A fleet is not made by what is refused.
+    let refused = world.post("/v1/fleets/none/reports", "{}");
+    assert_eq!(refused.status, 400);
+    assert_eq!(
+        world.get("/v1/fleets/none").problem(),
+        (404, "no-such-fleet".to_owned())
+    );
+}
+
+/// Paths, statuses, types, and what the detail has.
+const CALLS: &[(&str, u16, &str, &str)] = &[
+    ("/v1/fleets/g/entities/a", 404, "no-such-fleet", "g"),
+    ("/v1/fleets/f/entities/b", 404, "no-such-entity", "b"),
+    (
+        "/v1/fleets/f/entities/a%00",
+        400,
+        "invalid-parameter",
+        "U+0000",
+    ),
+    (
+        "/v1/fleets/f/entities/%ff",
+        400,
+        "invalid-parameter",
+        "path",
+    ),
+    (
+        "/v1/fleets/..%2F/within?bbox=1,2,3,4",
+        400,
+        "invalid-parameter",
+        "no name",
+    ),
+    ("/v1/fleets/f/within", 400, "invalid-parameter", "bbox"),
+    (
+        "/v1/fleets/f/within?bbox=1,2,3,4&circle=1,2,3",
+        400,
+        "invalid-parameter",
+        "bbox",
+    ),
+    (
+        "/v1/fleets/f/within?bbox=1,2,3",
+        400,
+        "invalid-parameter",
+        "west,south,east,north",
+    ),
+    (
+        "/v1/fleets/f/within?bbox=1,NaN,3,4",
+        400,
+        "invalid-parameter",
+        "latitude",
+    ),
+    (
+        "/v1/fleets/f/within?bbox=1,5,3,4",
+        400,
+        "invalid-parameter",
+        "south",
+    ),
+    (
+        "/v1/fleets/f/within?circle=1,2,-3",
+        400,
+        "invalid-parameter",
+        "circle",
+    ),
+    (
+        "/v1/fleets/f/within?bbox=1,2,3,4&limit=0",
+        400,
+        "invalid-parameter",
+        "limit",
+    ),
+    (
+        "/v1/fleets/f/within?bbox=1,2,3,4&limit=99999",
+        400,
+        "invalid-parameter",
+        "10000",
+    ),
+    (
+        "/v1/fleets/f/within?bbox=1,2,3,4&cursor=x",
+        400,
+        "invalid-parameter",
+        "cursor",
+    ),
+    (
+        "/v1/fleets/f/within?bbox=1,2,3,4&from=0&cursor=x",
+        400,
+        "invalid-parameter",
+        "cursor",
+    ),
+    (
+        "/v1/fleets/f/within?bbox=1,2,3,4&from=2&to=1",
+        400,
+        "invalid-parameter",
+        "later",
+    ),
+    (
+        "/v1/fleets/f/within?bbox=1,2,3,4&form=2",
+        400,
+        "invalid-parameter",
+        "\"form\"",
+    ),
+    (
+        "/v1/fleets/f/within?bbox=1,2,3,4&from=x",
+        400,
+        "invalid-parameter",
+        "RFC 3339",
+    ),
+    (
+        "/v1/fleets/f/within?bbox=1,2,3,4&from=0&max_age=1",
+        400,
+        "invalid-parameter",
+        "max_age",
+    ),
+    ("/v1/fleets/f/nearby?lat=1", 400, "invalid-parameter", "lon"),
+    (
+        "/v1/fleets/f/nearby?lat=1&lon=2&lat=3",
+        400,
+        "invalid-parameter",
+        "2 times",
+    ),
+    (
+        "/v1/fleets/f/nearby?lat=1&lon=2&k=1000000",
+        400,
+        "invalid-parameter",
+        "10000",
+    ),
+    (
+        "/v1/fleets/f/density?bbox=1,2,3,4&precision=9",
+        400,
+        "invalid-parameter",
+        "precision",
+    ),
+    (
+        "/v1/fleets/f/entities/a/track?format=xml",
+        400,
+        "invalid-parameter",
+        "geojson",
+    ),
+    (
+        "/v1/fleets/f/entities/a/track?simplify=-1",
+        400,
+        "invalid-parameter",
+        "simplify",
+    ),
+    ("/v1/durable/x", 400, "invalid-receipt", "receipt"),
+    (
+        "/v1/durable/0123456789abcdef0123456789abcdef-7",
+        410,
+        "receipt-expired",
+        "again",
+    ),
+    ("/v2", 404, "no-such-path", "openapi"),
+    ("/v1/fleets/f/reports", 405, "method-not-allowed", "Allow"),
+];
+
+#[test]
+fn bad_calls_are_refused_by_name() {
+    let world = World::new();
+    world.report(&line("a", T, 1.0, 2.0));
+    for &(path, status, kind, detail) in CALLS {
+        let answer = world.get(path);
+        assert_eq!(answer.problem(), (status, kind.to_owned()), "{path}");
+        assert!(answer.detail().contains(detail), "{path}: {}", answer.text);
+    }
+}
+
+#[test]
+fn bad_bodies_are_refused_by_name() {
+    let world = World::new();
+    world.report(&line("a", T, 1.0, 2.0));
+    let post =
+        |headers: &[(&str, &str)]| world.send("/v1/fleets/f/reports", headers, b"{}").problem();
+    assert_eq!(
+        post(&[("content-type", "text/csv")]),
+        (415, "unsupported-media-type".to_owned())
+    );
+    assert_eq!(
+        post(&[("content-encoding", "br")]),
+        (415, "unsupported-media-type".to_owned())
+    );
+    let ack = world.post("/v1/fleets/f/reports?ack=soon", "{}");
+    assert_eq!(ack.problem(), (400, "invalid-parameter".to_owned()));
+    for (polygon, why) in [
+        ("{}", "type"),
+        (r#"{"type":"Point","coordinates":[]}"#, "Point"),
+        (r#"{"type":"Polygon","coordinates":[]}"#, "ring"),
+        (
+            r#"{"type":"Polygon","coordinates":[[[1,91],[2,3],[4,5]]]}"#,
+            "latitude 91",
+        ),
+        (
+            r#"{"type":"Polygon","coordinates":[[[1],[2,3],[4,5]]]}"#,
+            "1 numbers",
+        ),
+    ] {
+        let answer = world.post("/v1/fleets/f/within", polygon);
+        assert_eq!(answer.problem(), (400, "invalid-body".to_owned()));
+        assert!(answer.detail().contains(why), "{}", answer.text);
+    }
+}

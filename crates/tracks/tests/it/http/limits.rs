@@ -1,0 +1,196 @@
+//! Sizes, times, connections, memory, tokens.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use base::clock::SystemClock;
+use tracks::http::Config;
+use tracks::http::tokens::{self, Scope, Tokens, Wanted};
+use tracks::service::Options;
+
+use super::{T, World, answer, line};
+
+#[test]
+fn what_is_too_large_is_refused_with_the_limit() {
+    let config = Config {
+        body_max: 256 * 1024,
+        inflated_max: 1 << 20,
+        ..Config::default()
+    };
+    let world = World::with(&Options::default(), config, None);
+    let large = |headers: &[(&str, &str)], body: &[u8], limit: u64| {
+        let answer = world.send("/v1/fleets/f/reports", headers, body);
+        assert_eq!(answer.problem(), (413, "too-large".to_owned()));
+        assert_eq!(answer.json()["limit"], limit, "{}", answer.text);
+    };
+    let report = line("a", T, 1.0, 2.0);
+    let body = format!("{report}\n").repeat(256 * 1024 / report.len() + 1);
+    large(&[], body.as_bytes(), 256 * 1024);
+    let long = format!("{{\"entity\":\"{}\"}}", "x".repeat(65_537));
+    large(&[], long.as_bytes(), 65_536);
+    large(
+        &[],
+        format!(
+            "{report}
+{long}"
+        )
+        .as_bytes(),
+        65_536,
+    );
+    let zeros = vec![b' '; 64 << 20];
+    let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gz.write_all(&zeros).unwrap();
+    let gz = gz.finish().unwrap();
+    assert!(gz.len() < 256 * 1024 * 4);
+    let bomb = zstd::encode_all(&zeros[..], 1).unwrap();
+    large(&[("content-encoding", "zstd")], &bomb, 1 << 20);
+    let small = gz.get(..200_000.min(gz.len())).unwrap();
+    large(&[("content-encoding", "gzip")], small, 1 << 20);
+    assert_eq!(world.report(&report)["stored"], 1);
+}
+
+#[test]
+fn tokens_allow_what_they_say() {
+    let make = |name: &str, scopes: &[Scope], fleets: &[&str], rate| {
+        tokens::make(Wanted {
+            name: name.to_owned(),
+            scopes: scopes.to_vec(),
+            fleets: fleets.iter().map(|f| (*f).to_owned()).collect(),
+            reports_per_second: rate,
+        })
+        .unwrap()
+    };
+    let (gateway, a) = make("gateway", &[Scope::Ingest], &["f"], Some(10));
+    let (reader, b) = make("reader", &[Scope::Read], &["f"], None);
+    let (admin, c) = make("admin", &[Scope::Read, Scope::Admin], &[], None);
+    let tokens = Tokens::parse(&[a, b, c].join("\n")).unwrap();
+    let world = World::with(&Options::default(), Config::default(), Some(tokens));
+    let send = |token: &str, fleet: &str, body: &str| {
+        let bearer = format!("Bearer {token}");
+        let path = format!("/v1/fleets/{fleet}/reports");
+        world.send(&path, &[("authorization", &bearer)], body.as_bytes())
+    };
+    let report = line("a", T, 1.0, 2.0);
+    assert_eq!(send(&gateway, "f", &report).status, 200);
+    assert_eq!(
+        send(&gateway, "g", &report).problem(),
+        (403, "forbidden".to_owned())
+    );
+    assert_eq!(
+        send(&reader, "f", &report).problem(),
+        (403, "forbidden".to_owned())
+    );
+    let wrong = send("istk_wrong", "f", &report);
+    assert_eq!(wrong.problem(), (401, "unauthorized".to_owned()));
+    assert_eq!(wrong.header("www-authenticate"), "Bearer");
+    assert_eq!(world.get("/v1/fleets").problem().0, 401);
+    assert_eq!(world.get_as("/v1/fleets/f/entities/a", &reader).status, 200);
+    assert_eq!(
+        world
+            .get_as("/v1/fleets/f/entities/a", &gateway)
+            .problem()
+            .0,
+        403
+    );
+    let put = world.agent.put(world.url("/v1/fleets/g"));
+    let put = answer(
+        put.header("authorization", format!("Bearer {admin}"))
+            .send("{}"),
+    );
+    assert_eq!(put.status, 200);
+    let fleets = |token: &str| {
+        world.get_as("/v1/fleets", token).json()["fleets"]
+            .as_array()
+            .unwrap()
+            .len()
+    };
+    assert_eq!((fleets(&admin), fleets(&reader)), (2, 1));
+    assert_eq!(world.get_as("/metrics", &reader).problem().0, 403);
+    assert_eq!(world.get_as("/metrics", &admin).status, 200);
+    assert_eq!(world.get("/healthz").status, 200);
+    // Over the rate: the whole of a call is taken, and the next ones wait.
+    let lines: Vec<String> = (0..100)
+        .map(|n| line("a", T + f64::from(n), 1.0, 2.0))
+        .collect();
+    assert_eq!(send(&gateway, "f", &lines.join("\n")).status, 200);
+    let over = send(&gateway, "f", &report);
+    assert_eq!(over.problem(), (429, "rate-exceeded".to_owned()));
+    let seconds: u64 = over.header("retry-after").parse().unwrap();
+    assert!((5..=10).contains(&seconds), "{seconds}");
+}
+
+/// What is read until the other side closes, or for a second.
+fn rest(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(5)))
+        .unwrap();
+    let mut piece = [0; 4096];
+    while let Ok(len) = stream.read(&mut piece) {
+        if len == 0 {
+            break;
+        }
+        bytes.extend_from_slice(&piece[..len]);
+    }
+    String::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn idle_and_slow_connections_hold_nobody_up() {
+    let short = Duration::from_millis(300);
+    let config = Config {
+        connections: 210,
+        head_timeout: short,
+        body_timeout: short,
+        ..Config::default()
+    };
+    let mut world = World::with(&Options::default(), config, None);
+    let connect = || TcpStream::connect(world.address()).unwrap();
+    let idle: Vec<TcpStream> = (0..200).map(|_| connect()).collect();
+    world.report(&line("a", T, 1.0, 2.0));
+    assert_eq!(world.get("/v1/fleets/f/entities/a").status, 200);
+    // A head that never ends is cut off.
+    let mut slow = connect();
+    slow.write_all(b"GET /healthz HTTP/1.1\r\nhost: a").unwrap();
+    assert_eq!(rest(&mut slow), "");
+    // So is a body.
+    let mut slow = connect();
+    let head = "POST /v1/fleets/f/reports HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n{";
+    slow.write_all(head.as_bytes()).unwrap();
+    let answer = rest(&mut slow);
+    assert!(
+        answer.starts_with("HTTP/1.1 408") && answer.contains("slow-body"),
+        "{answer}"
+    );
+    // One too many is told so.
+    let more: Vec<TcpStream> = (0..30).map(|_| connect()).collect();
+    let mut refused = connect();
+    let answer = rest(&mut refused);
+    assert!(
+        answer.starts_with("HTTP/1.1 503") && answer.contains("retry-after: 1"),
+        "{answer}"
+    );
+    drop(more);
+    // Stopping does not wait for those that are idle.
+    let clock = SystemClock::shared();
+    let before = clock.monotonic_nanos();
+    world.server.take().unwrap().stop().unwrap();
+    assert!(clock.monotonic_nanos() - before < 5_000_000_000);
+    drop(idle);
+}
+
+#[test]
+fn with_no_memory_left_calls_are_told_to_come_again() {
+    let config = Config {
+        memory: 64 * 1024,
+        ..Config::default()
+    };
+    let world = World::with(&Options::default(), config, None);
+    world.report(&line("a", T, 1.0, 2.0));
+    let lines = format!("{}\n", line("a", T, 1.0, 2.0)).repeat(2000);
+    let busy = world.post("/v1/fleets/f/reports", &lines);
+    assert_eq!(busy.problem(), (503, "busy".to_owned()));
+    assert_eq!(busy.header("retry-after"), "1");
+    world.report(&line("a", T, 1.0, 2.0));
+}
