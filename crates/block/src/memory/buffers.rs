@@ -236,11 +236,12 @@ mod tests {
         drop(buffers.take(4097).unwrap());
         assert_eq!(free_bytes(&buffers), before);
         // Others come in the place of those that are not used any more.
-        let others: Vec<Buffer> = (0..250)
+        let most = FREE_BYTES_MAX / OWN_BYTES_MIN;
+        let others: Vec<Buffer> = (0..most)
             .map(|_| buffers.take(OWN_BYTES_MIN).unwrap())
             .collect();
         drop(others);
         let is_new = |b: &&LargeVec<u8>| b.len() == OWN_BYTES_MIN;
-        assert!(buffers.with_free(|free| free.buffers.iter().filter(is_new).count()) >= 250);
+        assert!(buffers.with_free(|free| free.buffers.iter().filter(is_new).count()) == most);
     }
 }
