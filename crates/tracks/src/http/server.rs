@@ -66,8 +66,7 @@ impl Server {
         let failed = |what: &str, e: std::io::Error| {
             Error::new(ErrorKind::IoError, format!("cannot {what} {listen}: {e}")).because(e)
         };
-        let threads =
-            base::sync::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 4));
+        let threads = std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 4));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(threads)
             .max_blocking_threads(config.queries + 32)

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Sender, channel};
 
 use base::clock::Clock;
 use base::sync::atomic::{AtomicU64, Ordering};
-use base::sync::thread::{self, JoinHandle};
+use base::sync::thread::JoinHandle;
 use base::threads::Threads;
 use base::{Error, ErrorKind, Result};
 
@@ -37,7 +37,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            shards: thread::available_parallelism().map_or(1, |n| n.get().div_ceil(2).min(256)),
+            shards: std::thread::available_parallelism()
+                .map_or(1, |n| n.get().div_ceil(2).min(256)),
             entities_in_memory: 1 << 20,
             reports_in_flight: 65_536,
             visits: true,
