@@ -2,7 +2,7 @@
 //! and they go.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base::clock::SystemClock;
 use base::threads::SystemThreads;
