@@ -22,7 +22,7 @@ use clap::{Parser, Subcommand};
 
 /// One run of a benchmark of the tracking service; prints JSON.
 #[derive(Debug, Parser)]
-struct Args {
+struct Cli {
     #[command(flatten)]
     target: target::Args,
     #[command(subcommand)]
@@ -44,7 +44,7 @@ enum Task {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
+    match run(&Cli::parse()) {
         Ok(text) => {
             say(&text);
             ExitCode::SUCCESS
@@ -61,7 +61,7 @@ fn say(text: &str) {
     println!("{text}");
 }
 
-fn run(args: &Args) -> Result<String> {
+fn run(args: &Cli) -> Result<String> {
     match &args.task {
         Task::Open => {
             let clock = base::clock::SystemClock::shared();
