@@ -9,7 +9,7 @@ use base::threads::{SystemThreads, Threads};
 use base::{Error, Result};
 
 use crate::fence::{Definition, Events, Fence, Fences};
-use crate::fleets::{Fleets, Info};
+use crate::fleets::{Fleets, Info, Settings};
 use crate::model::name::Name;
 use crate::model::report::Report;
 use crate::model::time::Time;
@@ -158,6 +158,17 @@ impl Tracks {
     /// The fleets.
     pub fn fleets(&self) -> &Fleets {
         &self.fleets
+    }
+
+    /// Changes a fleet's settings, or makes it: see [`Fleets::change`]. Returns when it is durable.
+    pub fn change_fleet(
+        &self,
+        name: &Name,
+        change: impl FnOnce(&mut Settings) -> Result<()>,
+    ) -> Result<Arc<Info>> {
+        let info = self.fleets.change(&*self.store, name, change)?;
+        self.store.wait_durable(self.store.last_number())?;
+        Ok(info)
     }
 
     /// Makes a fence of a fleet, or another one in its place: see [`Fences::put`]. Returns when it is durable.

@@ -96,8 +96,7 @@ pub(crate) async fn change(
         }
     }
     let info = ask::blocking(&app, move |app| {
-        let store = app.tracks.store();
-        let changed = app.tracks.fleets().change(&**store, &fleet, |settings| {
+        let changed = app.tracks.change_fleet(&fleet, |settings| {
             settings.clamp_times = change.clamp_times.unwrap_or(settings.clamp_times);
             if let Some(tags) = change.tags {
                 settings.tags = tags;

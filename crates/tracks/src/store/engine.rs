@@ -22,6 +22,8 @@ pub struct Engine {
     families: Arc<[ColumnFamily]>,
     /// The greatest number that was written, and when it is durable.
     last: Arc<Mutex<Option<(u64, Durable)>>>,
+    /// The number of the last write that opening found.
+    opened_at: u64,
     suggested: Arc<Suggested>,
     clock: Arc<dyn Clock>,
 }
@@ -52,6 +54,7 @@ impl Engine {
         };
         let families = Family::ALL.into_iter().map(family).collect::<Result<_>>()?;
         Ok(Self {
+            opened_at: db.latest_sequence_number(),
             db: Arc::new(db),
             families,
             last: Arc::default(),
@@ -123,7 +126,9 @@ impl Store for Engine {
     }
 
     fn last_number(&self) -> u64 {
-        self.db.latest_sequence_number()
+        // Not the database's: what this says is durable once `when_durable` tells of it.
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.as_ref().map_or(self.opened_at, |(number, _)| *number)
     }
 
     fn when_durable(&self, told: Told) {
@@ -136,7 +141,7 @@ impl Store for Engine {
                 durable.on_ready(move |result| told(number, result));
             }
             // What opening found is on the device.
-            None => told(0, Ok(())),
+            None => told(self.opened_at, Ok(())),
         }
     }
 

@@ -336,7 +336,11 @@ fn receipts_tell_when_reports_are_durable_and_end_with_the_start() {
     let gone = world.get(&path);
     assert_eq!(gone.problem(), (410, "receipt-expired".to_owned()));
     assert!(gone.detail().contains("again"));
-    assert_eq!(world.report(&report)["same"], 1);
+    // What was there when it started is durable.
+    let again = world.post(visible, &report).json();
+    assert_eq!(again["same"], 1);
+    let path = format!("/v1/durable/{}", again["receipt"].as_str().unwrap());
+    assert_eq!(world.get(&path).json(), json!({"durable": true}));
 }
 
 #[test]
