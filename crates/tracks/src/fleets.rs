@@ -70,6 +70,35 @@ impl Settings {
         })
     }
 
+    /// The same, with some more tags if they are not there. Errors: `InvalidArgument`, where there would be too many.
+    pub fn with_tags(&self, fleet: &Name, tags: &[String]) -> Result<Self> {
+        let mut settings = self.clone();
+        for tag in tags {
+            if !settings.tags.contains(tag) {
+                settings.tags.push(tag.clone());
+            }
+        }
+        settings.check(fleet, &self.tags)?;
+        Ok(settings)
+    }
+
+    /// Whether a fleet that had some tags can have these settings.
+    fn check(&self, name: &Name, kept: &[String]) -> Result<()> {
+        if !self.tags.starts_with(kept) {
+            return Err(Error::invalid_argument(format!(
+                "the tags of fleet {name} would change their meaning: it has {kept:?}"
+            ))
+            .hint("new tags come behind those that are there"));
+        }
+        if self.tags.len() > TAGS_MAX {
+            return Err(Error::invalid_argument(format!(
+                "fleet {name} would have {} tags, and has {TAGS_MAX} at most",
+                self.tags.len()
+            )));
+        }
+        Ok(())
+    }
+
     /// The tags of some bits.
     pub fn names(&self, bits: u32) -> Vec<&str> {
         let has = |nth: &usize| bits >> nth & 1 == 1;
@@ -90,6 +119,17 @@ pub struct Info {
     pub name: Name,
     /// What it wants.
     pub settings: Settings,
+}
+
+impl Info {
+    /// Its row in `meta`.
+    pub(crate) fn row(&self) -> Result<(Vec<u8>, Vec<u8>)> {
+        let key = [FLEET_KEY, self.name.as_str().as_bytes()].concat();
+        let mut value = self.fleet.prefix().to_vec();
+        let json = serde_json::to_vec(&self.settings).map_err(|e| Error::broken(e.to_string()))?;
+        value.extend(json);
+        Ok((key, value))
+    }
 }
 
 /// All fleets of a store. Reads are from memory.
@@ -164,11 +204,7 @@ impl Fleets {
     /// Gives a fleet some tags that it may not have had, and returns it. Errors: it would have more than 32; the store's.
     pub fn with_tags(&self, store: &dyn Store, name: &Name, tags: &[String]) -> Result<Arc<Info>> {
         self.change(store, name, |settings| {
-            for tag in tags {
-                if !settings.tags.contains(tag) {
-                    settings.tags.push(tag.clone());
-                }
-            }
+            *settings = settings.with_tags(name, tags)?;
             Ok(())
         })
     }
@@ -185,31 +221,8 @@ impl Fleets {
         change: impl FnOnce(&mut Settings) -> Result<()>,
     ) -> Result<Arc<Info>> {
         let _one = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        let old = self.get(name);
-        let mut settings = old
-            .as_ref()
-            .map_or_else(Settings::default, |i| i.settings.clone());
-        change(&mut settings)?;
-        let kept = old.as_ref().map_or(&[][..], |info| &info.settings.tags);
-        if !settings.tags.starts_with(kept) {
-            return Err(Error::invalid_argument(format!(
-                "the tags of fleet {name} would change their meaning: it has {kept:?}"
-            ))
-            .hint("new tags come behind those that are there"));
-        }
-        if settings.tags.len() > TAGS_MAX {
-            return Err(Error::invalid_argument(format!(
-                "fleet {name} would have {} tags, and has {TAGS_MAX} at most",
-                settings.tags.len()
-            )));
-        }
-        let next = self.all().iter().map(|i| i.fleet.0).max().unwrap_or(0) + 1;
-        let info = Info {
-            fleet: old.map_or(Fleet(next), |info| info.fleet),
-            name: name.clone(),
-            settings,
-        };
-        let (key, value) = encode(&info)?;
+        let info = self.planned(name, change)?;
+        let (key, value) = info.row()?;
         let mut batch = Batch::new(store);
         batch.put(Family::Meta, &key, &value)?;
         batch.write(None)?;
@@ -218,14 +231,27 @@ impl Fleets {
         all.insert(name.clone(), Arc::clone(&info));
         Ok(info)
     }
-}
 
-fn encode(info: &Info) -> Result<(Vec<u8>, Vec<u8>)> {
-    let key = [FLEET_KEY, info.name.as_str().as_bytes()].concat();
-    let mut value = info.fleet.prefix().to_vec();
-    let json = serde_json::to_vec(&info.settings).map_err(|e| Error::broken(e.to_string()))?;
-    value.extend(json);
-    Ok((key, value))
+    /// A fleet as it would be with changed settings, or if it were made. Errors: as those of [`Fleets::change`].
+    pub(crate) fn planned(
+        &self,
+        name: &Name,
+        change: impl FnOnce(&mut Settings) -> Result<()>,
+    ) -> Result<Info> {
+        let old = self.get(name);
+        let mut settings = old
+            .as_ref()
+            .map_or_else(Settings::default, |i| i.settings.clone());
+        change(&mut settings)?;
+        let kept = old.as_ref().map_or(&[][..], |info| &info.settings.tags);
+        settings.check(name, kept)?;
+        let next = self.all().iter().map(|i| i.fleet.0).max().unwrap_or(0) + 1;
+        Ok(Info {
+            fleet: old.map_or(Fleet(next), |info| info.fleet),
+            name: name.clone(),
+            settings,
+        })
+    }
 }
 
 fn decode(key: &[u8], value: &[u8]) -> Result<Info> {

@@ -2,6 +2,7 @@
 
 mod args;
 mod check;
+mod import;
 mod serve;
 mod signals;
 mod token;
@@ -17,6 +18,7 @@ pub(crate) fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(args) => serve::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::Token(args) => token::run(args),
     };
     match done {

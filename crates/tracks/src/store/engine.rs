@@ -1,22 +1,28 @@
 //! The rows in Ironstone.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::sync::{Mutex, PoisonError};
 use base::{Error, Result};
 use ironstone::{
-    ColumnFamily, ColumnFamilyDescriptor, Db, DbIterator, Durable, Env, Options, ReadOptions,
-    Snapshot, WriteBatch, WriteOptions,
+    ColumnFamily, ColumnFamilyDescriptor, Db, DbIterator, Durable, Env, IngestExternalFileArg,
+    IngestExternalFileOptions, Options, Profile, ReadOptions, Snapshot, WriteBatch, WriteOptions,
 };
 
 use super::{Family, Rows, Store, Told, View};
+
+/// The folder within the database's that imports use for what they sort. What is left of one that was killed is removed by
+/// the next opening.
+pub const SCRATCH: &str = "import";
 
 /// A database with the families of this crate, with the engine's defaults.
 #[derive(Clone, Debug)]
 pub struct Engine {
     db: Arc<Db>,
     families: Arc<[ColumnFamily]>,
+    options: Arc<Options>,
+    dir: PathBuf,
     /// The greatest number that was written, and when it is durable.
     last: Arc<Mutex<Option<(u64, Durable)>>>,
 }
@@ -27,6 +33,19 @@ impl Engine {
     /// Errors: another process has it open (`Busy`); it has other families than those of this crate; the engine's.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(dir, Options::default())
+    }
+
+    /// The same, for an import: a database that is new has the profile `bulk_load`, but for the number of its levels, as the
+    /// tables of an import are sorted and go to the lowest one.
+    pub fn open_for_import(dir: impl AsRef<Path>) -> Result<Self> {
+        let dir = dir.as_ref();
+        let mut options = Options::default();
+        if !options.env.fs.exists(&dir.join("CURRENT"))? {
+            let levels = options.cf.cf.num_levels;
+            options = Options::for_profile(Profile::BulkLoad);
+            options.cf.cf.num_levels = levels;
+        }
+        Self::open_with(dir, options)
     }
 
     /// The same, with options of the engine for all families.
@@ -46,11 +65,72 @@ impl Engine {
             found.ok_or_else(|| Error::broken("a family that was opened is not there"))
         };
         let families = Family::ALL.into_iter().map(family).collect::<Result<_>>()?;
-        Ok(Self {
+        let engine = Self {
             db: Arc::new(db),
             families,
+            options: Arc::new(options),
+            dir: dir.to_path_buf(),
             last: Arc::default(),
-        })
+        };
+        // Nobody else has the folder open.
+        engine.clear_scratch()?;
+        Ok(engine)
+    }
+
+    /// What it was opened with.
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The options of a family.
+    pub(crate) fn options_of(&self, _family: Family) -> Options {
+        Options::clone(&self.options)
+    }
+
+    /// Its folder.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Removes what an import has left.
+    pub(crate) fn clear_scratch(&self) -> Result<()> {
+        let (fs, dir) = (&self.options.env.fs, self.dir.join(SCRATCH));
+        if !fs.exists(&dir)? {
+            return Ok(());
+        }
+        for name in fs.list(&dir)? {
+            fs.remove(&dir.join(name))?;
+        }
+        fs.remove_dir(&dir)
+    }
+
+    /// Makes tables part of the database, all of them or none, and durable. They are moved.
+    pub(crate) fn ingest(&self, tables: Vec<(Family, Vec<PathBuf>)>) -> Result<()> {
+        let mut args = Vec::new();
+        for (family, external_files) in tables {
+            if !external_files.is_empty() {
+                args.push(IngestExternalFileArg {
+                    column_family: self.family(family)?.clone(),
+                    external_files,
+                    options: IngestExternalFileOptions {
+                        move_files: true,
+                        ..IngestExternalFileOptions::default()
+                    },
+                });
+            }
+        }
+        if args.is_empty() {
+            return Ok(());
+        }
+        self.db.ingest_external_files(&args)
+    }
+
+    /// Merges what is to be merged, so that opening and reading stay fast. Nothing is where nothing is merged by itself.
+    pub(crate) fn settle(&self) -> Result<()> {
+        if self.options.cf.cf.disable_auto_compactions {
+            return Ok(());
+        }
+        self.db.wait_for_compact()
     }
 
     /// A database with other families is another program's, or of a newer release.

@@ -9,7 +9,7 @@ use ironstone::WriteBatch;
 
 mod engine;
 
-pub use engine::Engine;
+pub use engine::{Engine, SCRATCH};
 
 /// A column family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,6 +3,7 @@
 
 mod fences;
 mod http;
+mod import;
 mod queries;
 mod reports;
 mod world;
