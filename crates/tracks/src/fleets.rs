@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use base::sync::atomic::{AtomicBool, Ordering};
 use base::sync::{Mutex, PoisonError, RwLock};
 use base::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,10 @@ pub struct Settings {
     pub fence_accuracy_max: u16,
     /// Nor do those that would need a higher speed, m/s; 0: any may be.
     pub fence_speed_max: u16,
+    /// Points that are older, days, are hidden at once, and dropped later; 0: all are kept.
+    pub keep_days: u32,
+    /// Entities that are silent for so many days are in no search of an area, until they report again; 0: all are.
+    pub silent_days: u32,
 }
 
 impl Default for Settings {
@@ -47,6 +52,8 @@ impl Default for Settings {
             tags: Vec::new(),
             fence_accuracy_max: 100,
             fence_speed_max: 350,
+            keep_days: 0,
+            silent_days: 0,
         }
     }
 }
@@ -138,6 +145,8 @@ impl Info {
 #[derive(Debug)]
 pub struct Fleets {
     all: RwLock<BTreeMap<Name, Arc<Info>>>,
+    /// Some fleet keeps only some, or has done so.
+    is_any_kept: AtomicBool,
     /// Held by who changes one.
     changes: Mutex<()>,
 }
@@ -177,10 +186,14 @@ impl Fleets {
             rows.next();
         }
         rows.status()?;
-        Ok(Self {
+        let fleets = Self {
+            is_any_kept: AtomicBool::new(false),
             all: RwLock::new(all),
             changes: Mutex::new(()),
-        })
+        };
+        let all = fleets.all();
+        all.iter().for_each(|info| fleets.note(&info.settings));
+        Ok(fleets)
     }
 
     /// A fleet. `None`: there is none of this name.
@@ -193,6 +206,18 @@ impl Fleets {
     pub fn all(&self) -> Vec<Arc<Info>> {
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
         all.values().cloned().collect()
+    }
+
+    /// Whether no fleet has points that may be too old, or entities that may be silent for too long.
+    pub(crate) fn keep_all(&self) -> bool {
+        !self.is_any_kept.load(Ordering::Acquire)
+    }
+
+    /// Notes whether a fleet keeps only some.
+    fn note(&self, settings: &Settings) {
+        if settings.keep_days > 0 || settings.silent_days > 0 {
+            self.is_any_kept.store(true, Ordering::Release);
+        }
     }
 
     /// A fleet, which is made where there is none.
@@ -231,6 +256,8 @@ impl Fleets {
         let info = Arc::new(info);
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         all.insert(name.clone(), Arc::clone(&info));
+        drop(all);
+        self.note(&info.settings);
         Ok(info)
     }
 

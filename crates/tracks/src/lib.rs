@@ -11,12 +11,14 @@
 #![deny(clippy::indexing_slicing)]
 
 pub mod check;
+pub mod export;
 pub mod fence;
 pub mod files;
 pub mod fleets;
 pub mod geo;
 pub mod http;
 pub mod import;
+pub mod keep;
 pub mod model;
 pub mod read;
 pub mod service;

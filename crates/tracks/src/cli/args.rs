@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracks::files::Format;
 use tracks::http::tokens::Scope;
+use tracks::model::time::Time;
 
 /// Where everything is, and was: objects report positions; who is in an area, who is nearest, where one has been.
 ///
@@ -34,6 +35,13 @@ pub(crate) enum Command {
     /// Their reports become the rows that they would be over HTTP, in the order of the files; fences do not see them. Repeating
     /// an import changes nothing.
     Import(Import),
+    /// Write a fleet's points to a file, as `import` reads them. The folder must not be open: GET /v1/fleets/F/export is for one
+    /// that is.
+    Export(Export),
+    /// Add a backup of a folder to those in another folder. The first must not be open: POST /v1/backups is for one that is.
+    Backup(Backup),
+    /// Bring a backup back.
+    Restore(Restore),
     /// Make a token: it is said on stderr, and its entry for the file of tokens is printed.
     Token(Token),
 }
@@ -73,6 +81,12 @@ pub(crate) struct Serve {
     /// The most bytes of a body that was compressed.
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size)]
     pub(crate) max_inflated: usize,
+    /// Where POST /v1/backups makes backups.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) backups: Option<PathBuf>,
+    /// Exports at a time; more are answered with 503.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = positive)]
+    pub(crate) max_exports: usize,
     /// Bytes that bodies and answers of all calls may have together.
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size)]
     pub(crate) memory: usize,
@@ -151,6 +165,57 @@ pub(crate) struct Import {
     pub(crate) files: Vec<PathBuf>,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    /// Where the tracks are kept.
+    #[arg(long)]
+    pub(crate) dir: PathBuf,
+    /// Whose points.
+    #[arg(long)]
+    pub(crate) fleet: String,
+    /// Of this entity alone.
+    #[arg(long)]
+    pub(crate) entity: Option<String>,
+    /// The first moment: seconds since 1970, or RFC 3339.
+    #[arg(long, value_name = "TIME", value_parser = moment, allow_negative_numbers = true)]
+    pub(crate) from: Option<Time>,
+    /// The last moment.
+    #[arg(long, value_name = "TIME", value_parser = moment, allow_negative_numbers = true)]
+    pub(crate) to: Option<Time>,
+    /// csv, ndjson, geojson or gpx.
+    #[arg(long, value_parser = format)]
+    pub(crate) format: Format,
+    /// A new file; without it, stdout.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Backup {
+    /// Where the tracks are kept.
+    #[arg(long)]
+    pub(crate) dir: PathBuf,
+    /// Where backups are kept; made if it is not there.
+    #[arg(long)]
+    pub(crate) to: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Restore {
+    /// Where backups are kept.
+    #[arg(long)]
+    pub(crate) from: PathBuf,
+    /// Where the tracks are to be.
+    #[arg(long)]
+    pub(crate) dir: PathBuf,
+    /// Which backup; without it, the last.
+    #[arg(long)]
+    pub(crate) id: Option<u32>,
+    /// Delete the database that is there.
+    #[arg(long)]
+    pub(crate) replace: bool,
+}
+
 /// What of a report is in which column.
 pub(crate) type Map = Vec<(String, String)>;
 
@@ -212,6 +277,17 @@ fn size(text: &str) -> Result<usize, String> {
 fn format(text: &str) -> Result<Format, String> {
     let text = if text == "tdrive" { "t-drive" } else { text };
     text.parse().map_err(|e: base::Error| e.to_string())
+}
+
+fn moment(text: &str) -> Result<Time, String> {
+    let micros = match text.parse::<f64>() {
+        Ok(seconds) => (seconds * 1e6).round() as i64,
+        Err(_) => text
+            .parse::<jiff::Timestamp>()
+            .map(jiff::Timestamp::as_microsecond)
+            .map_err(|_| format!("{text:?} is neither seconds since 1970 nor RFC 3339"))?,
+    };
+    Ok(Time(micros))
 }
 
 fn mapping(text: &str) -> Result<Map, String> {

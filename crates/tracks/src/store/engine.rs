@@ -1,7 +1,9 @@
 //! The rows in Ironstone.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::clock::Clock;
 use base::sync::{Mutex, PoisonError};
@@ -13,7 +15,10 @@ use ironstone::{
 };
 
 use super::suggested::Suggested;
+use super::filter::{Factory, Oldest};
 use super::{Family, Rows, Store, Told, View};
+use crate::model::key::Fleet;
+use crate::model::time::Time;
 
 /// The folder within the database's that imports use for what they sort. What is left of one that was killed is removed by
 /// the next opening.
@@ -26,6 +31,8 @@ pub struct Engine {
     families: Arc<[ColumnFamily]>,
     options: Arc<Options>,
     dir: PathBuf,
+    /// What a filter of points drops.
+    oldest: Oldest,
     /// The greatest number that was written, and when it is durable.
     last: Arc<Mutex<Option<(u64, Durable)>>>,
     suggested: Arc<Suggested>,
@@ -59,9 +66,18 @@ impl Engine {
         options.db.create_missing_column_families = true;
         let dir = dir.as_ref();
         Self::check_is_ours(dir, &options.env)?;
-        let descriptor = |family: Family| ColumnFamilyDescriptor {
-            name: family.name().to_owned(),
-            options: options.cf.clone(),
+        let oldest = Oldest::default();
+        let descriptor = |family: Family| {
+            let mut its = options.cf.clone();
+            if family == Family::Default {
+                its.compaction_filter_factory = Some(Arc::new(Factory(oldest.clone())));
+                // Without points that are too old nothing is merged for its age.
+                its.cf.periodic_compaction_seconds = 0;
+            }
+            ColumnFamilyDescriptor {
+                name: family.name().to_owned(),
+                options: its,
+            }
         };
         let descriptors: Vec<_> = Family::ALL.into_iter().map(descriptor).collect();
         let db = Db::open_cf(dir, &options, &descriptors)?;
@@ -73,6 +89,7 @@ impl Engine {
         let engine = Self {
             db: Arc::new(db),
             families,
+            oldest,
             suggested: Arc::default(),
             clock: Arc::clone(&options.env.clock),
             options: Arc::new(options),
@@ -222,6 +239,29 @@ impl Store for Engine {
 
     fn wait_durable(&self, number: u64) -> Result<()> {
         self.db.wait_durable(number)
+    }
+
+    fn keep(&self, oldest: BTreeMap<Fleet, Time>, every: Option<Duration>) -> Result<()> {
+        self.oldest.set(oldest);
+        let points = self.family(Family::Default)?;
+        let seconds = every.map_or(0, |every| every.as_secs());
+        if self.db.options(points).cf.periodic_compaction_seconds == seconds {
+            return Ok(());
+        }
+        let seconds = seconds.to_string();
+        self.db
+            .set_options(points, &[("periodic_compaction_seconds", &seconds)])
+    }
+
+    fn reclaim(&self, family: Family, from: &[u8], to: &[u8]) -> Result<()> {
+        let family = self.family(family)?;
+        self.db
+            .delete_files_in_ranges(family, &[(Some(from), Some(to))], false)
+    }
+
+    fn compact(&self, family: Family, from: &[u8], to: &[u8]) -> Result<()> {
+        let family = self.family(family)?;
+        self.db.compact_range(family, Some(from), Some(to))
     }
 }
 
