@@ -46,7 +46,11 @@ pub fn export<W: Write>(
         .to_bytes()
     };
     let first = choice.entity.unwrap_or(Entity(0));
-    let mut rows = view.rows(Family::Default, &fleet.prefix(), behind(&fleet.prefix()).as_deref())?;
+    let mut rows = view.rows(
+        Family::Default,
+        &fleet.prefix(),
+        behind(&fleet.prefix()).as_deref(),
+    )?;
     rows.seek(&key(first, choice.from));
     let mut going: Option<(Entity, Option<Name>)> = None;
     let mut count = 0_u64;

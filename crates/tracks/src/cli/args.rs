@@ -243,7 +243,7 @@ pub(crate) enum ScopeArg {
     Read,
     /// Changing fences.
     Fences,
-    /// Settings of fleets, and metrics.
+    /// Settings of fleets, erasing entities, backups, and metrics.
     Admin,
 }
 
@@ -292,7 +292,9 @@ fn moment(text: &str) -> Result<Time, String> {
 
 fn mapping(text: &str) -> Result<Map, String> {
     let pair = |pair: &str| {
-        let parts = pair.split_once('=').filter(|(what, column)| !what.is_empty() && !column.is_empty());
+        let parts = pair
+            .split_once('=')
+            .filter(|(what, column)| !what.is_empty() && !column.is_empty());
         let (what, column) = parts.ok_or_else(|| format!("{pair:?} is not WHAT=COLUMN"))?;
         Ok((what.to_owned(), column.to_owned()))
     };

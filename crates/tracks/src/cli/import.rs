@@ -139,7 +139,10 @@ fn walk(dir: &Path, format: Format, out: &mut Vec<Input>) -> Result<()> {
 }
 
 fn ends_as(path: &Path, format: Format) -> bool {
-    let has = |ending: &str| path.extension().is_some_and(|e| e.eq_ignore_ascii_case(ending));
+    let has = |ending: &str| {
+        path.extension()
+            .is_some_and(|e| e.eq_ignore_ascii_case(ending))
+    };
     match format {
         Format::TDrive => has("txt"),
         Format::Porto => has("csv"),
@@ -283,7 +286,12 @@ fn layout_of(args: &args::Import) -> Result<Layout> {
     }
     let mut is_there = (args.map.is_none(), args.map.is_none());
     for (what, column) in args.map.iter().flatten() {
-        map(&mut layout, (what, Column::of(column)), &mut is_there, speed)?;
+        map(
+            &mut layout,
+            (what, Column::of(column)),
+            &mut is_there,
+            speed,
+        )?;
     }
     if is_there != (true, true) {
         let text = "--map must say where lat and lon are";

@@ -107,9 +107,10 @@ pub(crate) async fn make(
     let its = Arc::clone(&app);
     let made = tokio::task::spawn_blocking(move || {
         let mut engine = open(&its, &caller)?;
-        let db = its.db.as_ref().ok_or_else(|| {
-            Problem::new(Kind::NoBackups, "this store has no backups")
-        })?;
+        let db = its
+            .db
+            .as_ref()
+            .ok_or_else(|| Problem::new(Kind::NoBackups, "this store has no backups"))?;
         let id = engine.create_new_backup(db, CreateBackupOptions::default())?;
         drop(one);
         let all = all_of(&engine);

@@ -104,7 +104,10 @@ pub(crate) async fn points(
             let mut writer = Writer::new(format, pieces, &info.settings.tags)?;
             let told = &mut |_| {
                 if its.is_stopping() {
-                    return Err(Error::new(ErrorKind::ShutdownInProgress, "the server stops"));
+                    return Err(Error::new(
+                        ErrorKind::ShutdownInProgress,
+                        "the server stops",
+                    ));
                 }
                 Ok(())
             };

@@ -69,7 +69,8 @@ impl Names {
                 .flat_map(|name| (0..TURNS).map(|turn| name.number(turn)));
             numbers = all.collect();
         }
-        let mut order: Vec<(u64, Name)> = shared.into_iter().map(|(name, nth)| (nth, name)).collect();
+        let mut order: Vec<(u64, Name)> =
+            shared.into_iter().map(|(name, nth)| (nth, name)).collect();
         order.sort_unstable();
         let mut out = Resolved::default();
         let mut taken: BTreeMap<Entity, Name> = BTreeMap::new();
@@ -131,7 +132,11 @@ fn decode(item: &[u8]) -> Result<(Entity, Name, u64)> {
         let (len, rest) = rest.split_first()?;
         let (text, nth) = rest.split_at_checked(usize::from(*len))?;
         let nth = u64::from_be_bytes(nth.try_into().ok()?);
-        Some((Entity(u64::from_be_bytes(*hash)), str::from_utf8(text).ok()?, nth))
+        Some((
+            Entity(u64::from_be_bytes(*hash)),
+            str::from_utf8(text).ok()?,
+            nth,
+        ))
     };
     let (entity, text, nth) = read().ok_or_else(|| Error::broken("a sorted name that is none"))?;
     Ok((entity, Name::new(text)?, nth))

@@ -174,7 +174,12 @@ impl Shared {
         let key = EntityKey { fleet, entity }.to_bytes();
         let mut end = key.to_vec();
         end.push(u8::MAX);
-        for family in [Family::Default, Family::Latest, Family::Inside, Family::Entities] {
+        for family in [
+            Family::Default,
+            Family::Latest,
+            Family::Inside,
+            Family::Entities,
+        ] {
             store.compact(family, &key, &end)?;
         }
         // Its rows lie anywhere among those of the fleet.
@@ -258,6 +263,9 @@ impl Shared {
         loop {
             let (todo, next) = self.old(fleet, horizon, &from)?;
             for (entity, erasure) in todo {
+                if lock(&self.todo).is_over {
+                    return Ok(());
+                }
                 let done = self.of.shards.erase_number(fleet, entity, erasure)?;
                 match erasure {
                     _ if !done => {}

@@ -117,9 +117,8 @@ pub fn marks(view: &dyn View) -> Result<BTreeMap<Fleet, Horizon>> {
             };
             Some((Fleet(u32::from_be_bytes(fleet)), horizon))
         };
-        let (fleet, horizon) = read().ok_or_else(|| {
-            damaged(Family::Meta, key, &Error::corruption("it is no mark"))
-        })?;
+        let (fleet, horizon) = read()
+            .ok_or_else(|| damaged(Family::Meta, key, &Error::corruption("it is no mark")))?;
         out.insert(fleet, horizon);
         rows.next();
     }

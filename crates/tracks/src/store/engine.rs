@@ -14,8 +14,8 @@ use ironstone::{
     IngestExternalFileOptions, Options, Profile, ReadOptions, Snapshot, WriteBatch, WriteOptions,
 };
 
-use super::suggested::Suggested;
 use super::filter::{Factory, Oldest};
+use super::suggested::Suggested;
 use super::{Family, Rows, Store, Told, View};
 use crate::model::key::Fleet;
 use crate::model::time::Time;

@@ -96,7 +96,9 @@ impl Erase {
         // The store calls it once, or not at all where the write fails.
         let cell = std::sync::Arc::new(base::sync::Mutex::new(Some(answer)));
         let take = |cell: &base::sync::Mutex<Option<_>>| {
-            let mut answer = cell.lock().unwrap_or_else(base::sync::PoisonError::into_inner);
+            let mut answer = cell
+                .lock()
+                .unwrap_or_else(base::sync::PoisonError::into_inner);
             answer.take()
         };
         let its = std::sync::Arc::clone(&cell);

@@ -229,7 +229,12 @@ impl Shards {
         Ok(done.is_some())
     }
 
-    fn erase_all(&self, fleet: Fleet, whose: &Whose, erasure: Erasure) -> Result<Option<(Entity, u64)>> {
+    fn erase_all(
+        &self,
+        fleet: Fleet,
+        whose: &Whose,
+        erasure: Erasure,
+    ) -> Result<Option<(Entity, u64)>> {
         let byte = match whose {
             Whose::Name(name) => name.number(0).0 as u8,
             Whose::Number(entity) => entity.0 as u8,

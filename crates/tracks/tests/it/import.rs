@@ -256,11 +256,7 @@ fn little_memory_makes_many_runs() {
     let dirs = [0; 2].map(|_| tempfile::tempdir().unwrap());
     let line = |n: u64| {
         let (car, at) = (n * 7919 % 3000, n * 31 % 1_000_003);
-        format!(
-            "car{car},{at},{},{}\n",
-            at % 80,
-            (at as f64 / 9.0) % 170.0
-        )
+        format!("car{car},{at},{},{}\n", at % 80, (at as f64 / 9.0) % 170.0)
     };
     let file: String = std::iter::once("entity,time,lat,lon\n".to_owned())
         .chain((0..80_000).map(line))
@@ -276,6 +272,7 @@ fn little_memory_makes_many_runs() {
 fn what_cannot_be_imported_is_said_and_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let engine = Engine::open(dir.path()).unwrap();
+    tracks::fleets::Fleets::open(&engine).unwrap();
     let before = all_of(&*engine.view());
     let how = Options {
         bad_max: Some(1),
@@ -308,8 +305,13 @@ fn what_cannot_be_imported_is_said_and_changes_nothing() {
     };
     let files = [
         ("1", tagged(&many[..20]) + &tagged(&many[10..]), 1),
-        ("years", "{\"entity\":\"a\",\"lat\":1,\"lon\":1,\"time\":\"0001-01-01T00:00:00Z\"}\n\
-                   {\"entity\":\"a\",\"lat\":1,\"lon\":1,\"time\":\"9999-01-01T00:00:00Z\"}\n".to_owned(), 2),
+        (
+            "years",
+            "{\"entity\":\"a\",\"lat\":1,\"lon\":1,\"time\":\"0001-01-01T00:00:00Z\"}\n\
+                   {\"entity\":\"a\",\"lat\":1,\"lon\":1,\"time\":\"9999-01-01T00:00:00Z\"}\n"
+                .to_owned(),
+            2,
+        ),
     ];
     for (name, file, bad) in files {
         let done = import_into(&engine, Format::Ndjson, file.as_bytes(), 0).unwrap();
@@ -324,20 +326,35 @@ fn what_cannot_be_imported_is_said_and_changes_nothing() {
     let file = long.chain(&b"\n{\"entity\":\"l\",\"lat\":1,\"lon\":1,\"time\":1}\n"[..]);
     let done = import_into(&engine, Format::Ndjson, file, 0).unwrap();
     assert_eq!((done.stored, done.bad), (1, 1));
-    assert_eq!(check::check(&engine, check::Options { visits: true }, &mut |_| ()).unwrap().problems, []);
+    assert_eq!(
+        check::check(&engine, check::Options { visits: true }, &mut |_| ())
+            .unwrap()
+            .problems,
+        []
+    );
 }
 
 fn command(dir: &Path, file: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ironstone-tracks"));
-    command.args(["import", "--fleet", "fleet", "--format", "ndjson", "--memory", "1M", "--dir"]);
-    command.arg(dir).arg(file).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args([
+        "import", "--fleet", "fleet", "--format", "ndjson", "--memory", "1M", "--dir",
+    ]);
+    command
+        .arg(dir)
+        .arg(file)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
 /// A database in which some entities are elsewhere already.
 fn begun(rng: &mut Rng) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    by_service(dir.path(), Format::Ndjson, some(rng, Format::Ndjson, 300).as_bytes());
+    by_service(
+        dir.path(),
+        Format::Ndjson,
+        some(rng, Format::Ndjson, 300).as_bytes(),
+    );
     dir
 }
 
@@ -389,27 +406,59 @@ fn copy(from: &Path, to: &Path) {
 #[test]
 fn the_command_says_what_it_did() {
     let top = tempfile::tempdir().unwrap();
-    let (dir, file, bad) = (top.path().join("d"), top.path().join("f"), top.path().join("bad"));
-    std::fs::write(&file, "id;y;x;t;v\nc1;59.1;18;1700000000;36\nc1;99;18;1700000001;36\n").unwrap();
+    let (dir, file, bad) = (
+        top.path().join("d"),
+        top.path().join("f"),
+        top.path().join("bad"),
+    );
+    std::fs::write(
+        &file,
+        "id;y;x;t;v\nc1;59.1;18;1700000000;36\nc1;99;18;1700000001;36\n",
+    )
+    .unwrap();
     let run = |extra: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ironstone-tracks"));
-        command.args(["import", "--fleet", "f", "--format", "csv", "--separator", ";"]);
-        command.args(["--speed-unit", "km/h", "--dir"]).arg(&dir).arg("--bad-lines").arg(&bad);
+        command.args([
+            "import",
+            "--fleet",
+            "f",
+            "--format",
+            "csv",
+            "--separator",
+            ";",
+        ]);
+        command
+            .args(["--speed-unit", "km/h", "--dir"])
+            .arg(&dir)
+            .arg("--bad-lines")
+            .arg(&bad);
         command.args(extra).arg(&file);
         command.output().unwrap()
     };
     let done = run(&["--map", "entity=id,lat=y,lon=x,time=t,speed=v"]);
     let said = String::from_utf8(done.stdout).unwrap();
-    assert!(done.status.success() && said.starts_with("1 reports of 1 entities"), "{said}");
+    assert!(
+        done.status.success() && said.starts_with("1 reports of 1 entities"),
+        "{said}"
+    );
     let bad = std::fs::read_to_string(&bad).unwrap();
-    assert!(bad.contains("line 3") && bad.contains("latitude 99"), "{bad}");
+    assert!(
+        bad.contains("line 3") && bad.contains("latitude 99"),
+        "{bad}"
+    );
     let done = run(&["--map", "entity=id,latitude=y"]);
     let said = String::from_utf8(done.stderr).unwrap();
-    assert!(!done.status.success() && said.contains("latitude"), "{said}");
+    assert!(
+        !done.status.success() && said.contains("latitude"),
+        "{said}"
+    );
     let open = Engine::open(&dir).unwrap();
     let done = run(&["--map", "entity=id,lat=y,lon=x,time=t"]);
     let said = String::from_utf8(done.stderr).unwrap();
-    assert!(!done.status.success() && said.to_lowercase().contains("busy"), "{said}");
+    assert!(
+        !done.status.success() && said.to_lowercase().contains("busy"),
+        "{said}"
+    );
     drop(open);
     std::thread::sleep(Duration::from_millis(1));
 }
