@@ -191,8 +191,9 @@ impl Fleets {
             all: RwLock::new(all),
             changes: Mutex::new(()),
         };
-        let all = fleets.all();
-        all.iter().for_each(|info| fleets.note(&info.settings));
+        for info in fleets.all() {
+            fleets.note(&info.settings);
+        }
         Ok(fleets)
     }
 

@@ -220,19 +220,15 @@ impl BadLines {
 
     fn add(&mut self, what: &str) -> Result<()> {
         self.count += 1;
-        match &mut self.out {
-            Some((path, out)) => {
-                writeln!(out, "{what}").map_err(|e| Error::io("write", path.as_path(), e))
-            }
-            None => {
-                if self.count <= SAID_MAX {
-                    say(&format!("bad: {what}"));
-                } else if self.count == SAID_MAX + 1 {
-                    say("bad: more of them; --bad-lines FILE has them all");
-                }
-                Ok(())
-            }
+        if let Some((path, out)) = &mut self.out {
+            return writeln!(out, "{what}").map_err(|e| Error::io("write", path.as_path(), e));
         }
+        if self.count <= SAID_MAX {
+            say(&format!("bad: {what}"));
+        } else if self.count == SAID_MAX + 1 {
+            say("bad: more of them; --bad-lines FILE has them all");
+        }
+        Ok(())
     }
 
     fn finish(&mut self) -> Result<()> {
@@ -328,16 +324,16 @@ fn map(
         ("battery", _) => layout.battery = Some(column),
         ("tags", _) => layout.tags = Some(column),
         ("attributes", _) => layout.attributes = Some(column),
-        (other, _) => match other.strip_prefix("attributes.") {
-            Some(name) => layout.extra.push((name.to_owned(), column)),
-            None => {
+        (other, _) => {
+            let Some(name) = other.strip_prefix("attributes.") else {
                 let text = format!("--map {other}=…: a report has nothing of this name");
                 return Err(Error::invalid_argument(text).hint(
                     "it has entity, lat, lon, time, speed, course, altitude, accuracy, battery, tags, attributes, \
                      attributes.NAME",
                 ));
-            }
-        },
+            };
+            layout.extra.push((name.to_owned(), column));
+        }
     }
     Ok(())
 }

@@ -211,14 +211,10 @@ impl<'a> Import<'a> {
         let Record {
             mut report, tags, ..
         } = record;
-        report.point.tags = match self.info.settings.bits(&tags) {
-            Ok(bits) => bits,
-            Err(_) => {
-                let settings = self.info.settings.with_tags(&self.info.name, &tags)?;
-                self.info.settings = settings;
-                self.info.settings.bits(&tags)?
-            }
-        };
+        if self.info.settings.bits(&tags).is_err() {
+            self.info.settings = self.info.settings.with_tags(&self.info.name, &tags)?;
+        }
+        report.point.tags = self.info.settings.bits(&tags)?;
         let dated = report.dated(self.arrival, self.info.settings.ahead())?;
         let point = dated.point.encode()?;
         let item = Item {

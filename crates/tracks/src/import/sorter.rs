@@ -67,9 +67,9 @@ impl Sorter {
             self.spill()?;
         }
         let start = self.bytes.len();
-        parts
-            .iter()
-            .for_each(|part| self.bytes.extend_from_slice(part));
+        for part in parts {
+            self.bytes.extend_from_slice(part);
+        }
         self.places.push((start, self.bytes.len()));
         Ok(())
     }

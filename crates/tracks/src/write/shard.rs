@@ -61,13 +61,12 @@ impl Shard {
                     None
                 }
             }));
-            match done {
-                Ok(next) => left = next,
-                Err(_) => {
-                    // Its parts were answered as they were dropped. What is known may be half of something.
-                    self.panics.fetch_add(1, Ordering::Relaxed);
-                    hot = Hot::new(self.entities);
-                }
+            if let Ok(next) = done {
+                left = next;
+            } else {
+                // Its parts were answered as they were dropped. What is known may be half of something.
+                self.panics.fetch_add(1, Ordering::Relaxed);
+                hot = Hot::new(self.entities);
             }
         }
     }

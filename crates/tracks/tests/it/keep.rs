@@ -299,7 +299,9 @@ fn what_is_exported_is_imported_as_it_was() {
     });
     // The first has all tags, so that these have the same order.
     let mut reports: Vec<_> = reports.collect();
-    reports.iter_mut().for_each(|report| report.point.tags |= 3);
+    for report in &mut reports {
+        report.point.tags |= 3;
+    }
     world.send(reports);
     let info = world.fleet();
     let right = world.rows();

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tracks::files::{self, Format};
 use tracks::http::Config;
@@ -178,7 +178,7 @@ fn who_reads_an_export_too_slowly_is_cut_off() {
         world.get("/v1/fleets/f/export").problem(),
         (503, "busy".to_owned())
     );
-    let since = Instant::now();
+    let mut tries = 0;
     let whole = loop {
         let mut answer = world
             .agent
@@ -189,7 +189,8 @@ fn who_reads_an_export_too_slowly_is_cut_off() {
             let body = answer.body_mut().with_config().limit(1 << 30);
             break body.read_to_string().unwrap();
         }
-        assert!(since.elapsed() < Duration::from_secs(10));
+        tries += 1;
+        assert!(tries < 400);
         std::thread::sleep(Duration::from_millis(50));
     };
     assert_eq!(whole.lines().count(), 40_000);
