@@ -22,6 +22,8 @@ use crate::write::{Erasure, Shards};
 
 /// It looks so often.
 const EVERY: Duration = Duration::from_secs(3600);
+/// What has failed is done again after so long.
+const AGAIN: Duration = Duration::from_secs(60);
 /// A part of the entities are looked at in one state, so that none is held for long.
 const PART: usize = 10_000;
 /// All tables with points are merged within a fourth of the time that points are kept, but no more often than this.
@@ -144,26 +146,33 @@ impl Shared {
     fn run(&self) {
         let clock = &*self.of.clock;
         let mut last = clock.monotonic_nanos();
+        let mut has_failed = false;
         loop {
             let erased = {
                 let mut todo = lock(&self.todo);
-                if !todo.is_over && todo.erased.is_empty() {
-                    todo = wait_timeout(clock, &self.changed, todo, EVERY);
+                if !todo.is_over && (todo.erased.is_empty() || has_failed) {
+                    let pause = if has_failed { AGAIN } else { EVERY };
+                    todo = wait_timeout(clock, &self.changed, todo, pause);
                 }
                 if todo.is_over {
                     return;
                 }
-                todo.erased.pop_front()
+                todo.erased.front().copied()
             };
             let mut done = Ok(());
             if let Some((fleet, entity)) = erased {
                 done = self.purge(fleet, entity);
+                if done.is_ok() {
+                    lock(&self.todo).erased.pop_front();
+                }
             }
             let now = clock.monotonic_nanos();
-            if done.is_ok() && now.saturating_sub(last) >= EVERY.as_nanos() as u64 {
+            let is_due = now.saturating_sub(last) >= EVERY.as_nanos() as u64;
+            if done.is_ok() && (is_due || has_failed) {
                 last = now;
                 done = self.keep().map(drop);
             }
+            has_failed = done.is_err();
             *lock(&self.failed) = done.err().map(|e| e.to_string());
         }
     }
