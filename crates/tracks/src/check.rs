@@ -1,7 +1,7 @@
 //! Whether a store's rows agree with each other.
 //!
 //! Each entity has one row in the index, in its newest point's cell; `latest` has that point; each point has its visit, and an
-//! entity with a name. What is behind the marks of a fleet's retention may be gone: see [`keep`](crate::keep).
+//! entity with a name. What is behind the marks of a fleet's retention may be gone: see [`keep`].
 
 use std::collections::BTreeMap;
 use std::fmt;

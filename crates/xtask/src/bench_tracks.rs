@@ -5,6 +5,8 @@
 use std::path::PathBuf;
 
 mod acks;
+mod http;
+mod queries;
 mod rows;
 mod runs;
 
@@ -28,6 +30,10 @@ enum Task {
     Rows(rows::Arguments),
     /// 4,096 reports on their way: acknowledged when visible, and when durable
     Acks(acks::Arguments),
+    /// Reports over HTTP on loopback, beside the same without HTTP and beside a store that does nothing
+    Http(http::Arguments),
+    /// Questions about a million objects, quiet, compacted and beside reports; Redis beside them
+    Queries(queries::Arguments),
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
@@ -35,6 +41,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let (text, tsv) = match &arguments.task {
         Task::Rows(task) => rows::measure(task, &runs)?,
         Task::Acks(task) => acks::measure(task, &runs)?,
+        Task::Http(task) => http::measure(task, &runs)?,
+        Task::Queries(task) => queries::measure(task, &runs)?,
     };
     print!("{text}");
     if let Some(path) = &arguments.tsv {
