@@ -8,8 +8,9 @@ use base::clock::{Clock, SystemClock};
 use base::threads::{SystemThreads, Threads};
 use base::{Error, Result};
 
-use crate::fence::{Definition, Events, Fence, Fences};
+use crate::fence::{self, Definition, Events, Fence, Fences};
 use crate::fleets::{Fleets, Info, Settings};
+use crate::keep::{self, House};
 use crate::model::name::Name;
 use crate::model::report::Report;
 use crate::model::time::Time;
@@ -52,10 +53,11 @@ pub struct Options {
 /// ```
 #[derive(Debug)]
 pub struct Tracks {
-    // First, so that it is dropped first.
-    shards: Shards,
+    // First, so that they are dropped first.
+    house: House,
+    shards: Arc<Shards>,
     store: Arc<dyn Store>,
-    fleets: Fleets,
+    fleets: Arc<Fleets>,
     fences: Arc<Fences>,
     events: Arc<Events>,
     clock: Arc<dyn Clock>,
@@ -80,7 +82,7 @@ impl Tracks {
         clock: Arc<dyn Clock>,
         threads: &dyn Threads,
     ) -> Result<Self> {
-        let fleets = Fleets::open(&*store)?;
+        let fleets = Arc::new(Fleets::open(&*store)?);
         let fences = Arc::new(Fences::open(&*store)?);
         let events = Arc::new(Events::open(&*store)?);
         let shards = Shards::start(
@@ -89,7 +91,15 @@ impl Tracks {
             &options.write,
             (&clock, threads),
         )?;
+        let shards = Arc::new(shards);
+        let of = keep::Of {
+            store: Arc::clone(&store),
+            fleets: Arc::clone(&fleets),
+            shards: Arc::clone(&shards),
+            clock: Arc::clone(&clock),
+        };
         Ok(Self {
+            house: House::start(of, threads)?,
             shards,
             store,
             fleets,
@@ -206,8 +216,35 @@ impl Tracks {
     }
 
     /// The state as it is now, for what is in [`read`](crate::read).
+    ///
+    /// What is older than a fleet keeps is not in it.
     pub fn view(&self) -> Box<dyn View + '_> {
-        self.store.view()
+        keep::hidden(self.store.view(), self.house.horizons())
+    }
+
+    /// Erases an entity: its history, where it is, what it is inside of, its events, and its name. Returns when that is durable:
+    /// whether there was such an entity. It has its place among the entity's reports: one that is answered before is erased, and
+    /// one that comes behind makes the entity anew. The tables that have its bytes are merged afterwards.
+    ///
+    /// Not within an asynchronous runtime. Errors: the store's; a part may be erased then, and the rest is by another call.
+    pub fn erase(&self, fleet: &Info, name: &Name) -> Result<bool> {
+        let Some((entity, last)) = self.shards.erase(fleet.fleet, name)? else {
+            return Ok(false);
+        };
+        fence::erase_events(&*self.store, fleet.fleet, (name, last))?;
+        self.store.wait_durable(self.store.last_number())?;
+        self.house.is_erased(fleet.fleet, entity);
+        Ok(true)
+    }
+
+    /// Drops now what is older than its fleet keeps, as a thread does each hour. Errors: the store's.
+    pub fn keep_house(&self) -> Result<keep::Kept> {
+        self.house.keep()
+    }
+
+    /// Why housekeeping has failed the last time. `None`: it has not.
+    pub fn house_failed(&self) -> Option<String> {
+        self.house.failed()
     }
 
     /// For a question that may take 30 seconds.

@@ -4,11 +4,12 @@
 //!   server ─ socket     connections, their limits and their end
 //!     └ mod ─ guard     routes; tokens, scopes and rates
 //!         ├ ingest      body ─> source ─> json ─> reports ─> the shards
-//!         ├ entities, areas, fleets, status
+//!         ├ entities, areas, fleets, export, backups, status
 //!         └ answers     what they answer; problem: errors; openapi: all of it described
 //! ```
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use axum::body::Body;
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
-use axum::routing::{MethodRouter, get, post, put};
+use axum::routing::{MethodRouter, delete, get, post, put};
 use base::Result;
 use base::clock::Clock;
 use ironstone::Db;
@@ -31,8 +32,10 @@ use crate::service::Tracks;
 mod answers;
 mod areas;
 mod ask;
+mod backups;
 mod body;
 mod entities;
+mod export;
 mod fleets;
 mod geojson;
 mod guard;
@@ -84,6 +87,10 @@ pub struct Config {
     pub durable_timeout: Duration,
     /// For so long calls may go on when the server stops.
     pub drain_timeout: Duration,
+    /// Exports at a time; more are answered with 503.
+    pub exports: usize,
+    /// The folder of backups. `None`: there are none.
+    pub backups: Option<PathBuf>,
 }
 
 impl Default for Config {
@@ -103,6 +110,8 @@ impl Default for Config {
             idle_timeout: seconds(300),
             durable_timeout: seconds(30),
             drain_timeout: seconds(30),
+            exports: 4,
+            backups: None,
         }
     }
 }
@@ -119,6 +128,8 @@ pub(crate) struct App {
     start: String,
     memory: limits::Memory,
     queries: Arc<Semaphore>,
+    exports: Arc<Semaphore>,
+    backing_up: Arc<Semaphore>,
     drain: limits::Drain,
     counts: metrics::Counts,
     is_stopping: AtomicBool,
@@ -140,6 +151,8 @@ impl App {
             start: tokens::hex(&tokens::random::<16>()?),
             memory: limits::Memory::new(config.memory),
             queries: Arc::new(Semaphore::new(config.queries)),
+            exports: Arc::new(Semaphore::new(config.exports)),
+            backing_up: Arc::new(Semaphore::new(1)),
             drain: limits::Drain::default(),
             counts: metrics::Counts::default(),
             is_stopping: AtomicBool::new(false),
@@ -187,6 +200,7 @@ fn table() -> Vec<Route> {
     let entity = "/v1/fleets/{fleet}/entities/{entity}";
     let track = "/v1/fleets/{fleet}/entities/{entity}/track";
     let summary = "/v1/fleets/{fleet}/entities/{entity}/summary";
+    let points = "/v1/fleets/{fleet}/export";
     let within = "/v1/fleets/{fleet}/within";
     let nearby = "/v1/fleets/{fleet}/nearby";
     let density = "/v1/fleets/{fleet}/density";
@@ -197,12 +211,16 @@ fn table() -> Vec<Route> {
         route("get", fleet, read, get(fleets::settings)),
         route("put", fleet, admin, put(fleets::change)),
         route("get", entity, read, get(entities::latest)),
+        route("delete", entity, admin, delete(entities::erase)),
         route("get", track, read, get(entities::track)),
         route("get", summary, read, get(entities::summary)),
         route("get", within, read, get(areas::within)),
         route("post", within, read, post(areas::within_polygon)),
         route("get", nearby, read, get(areas::nearby)),
         route("get", density, read, get(areas::density)),
+        route("get", points, read, get(export::points)),
+        route("get", "/v1/backups", admin, get(backups::list)),
+        route("post", "/v1/backups", admin, post(backups::make)),
         route("get", "/healthz", None, get(status::health)),
         route("get", "/readyz", None, get(status::ready)),
         route("get", "/metrics", admin, get(status::metrics)),

@@ -4,7 +4,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{IntoResponses, Modify, OpenApi};
 
 use super::problem::ProblemBody;
-use super::{answers, areas, entities, fleets, geojson, ingest, status};
+use super::{answers, areas, backups, entities, export, fleets, geojson, ingest, status};
 
 /// Errors that each call may have.
 #[derive(IntoResponses)]
@@ -76,8 +76,9 @@ impl Modify for Bearer {
     paths(
         ingest::reports, ingest::durable,
         fleets::list, fleets::settings, fleets::change,
-        entities::latest, entities::track, entities::summary,
+        entities::latest, entities::erase, entities::track, entities::summary,
         areas::within, areas::within_polygon, areas::nearby, areas::density,
+        export::points, backups::list, backups::make,
         status::health, status::ready, status::metrics, status::openapi,
     ),
     components(schemas(answers::ReportBody, answers::Moment, ProblemBody, geojson::PolygonBody)),

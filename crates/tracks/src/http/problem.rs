@@ -20,6 +20,7 @@ pub(crate) enum Kind {
     NoSuchPath,
     NoSuchFleet,
     NoSuchEntity,
+    NoBackups,
     MethodNotAllowed,
     SlowBody,
     ReceiptExpired,
@@ -52,6 +53,7 @@ impl Kind {
             Self::NoSuchPath => ("no-such-path", "There is no such path", S::NOT_FOUND),
             Self::NoSuchFleet => ("no-such-fleet", "There is no such fleet", S::NOT_FOUND),
             Self::NoSuchEntity => ("no-such-entity", "There is no such entity", S::NOT_FOUND),
+            Self::NoBackups => ("no-backups", "There is no folder for backups", S::NOT_FOUND),
             Self::MethodNotAllowed => (
                 "method-not-allowed",
                 "The path has no such method",

@@ -170,8 +170,9 @@ async fn serve(
     let phase = Phase::default();
     let socket = Socket::new(stream, phase.clone(), &app.config);
     let inner = TowerToHyperService::new(router);
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
         let phase = phase.clone();
+        request.extensions_mut().insert(phase.clone());
         phase.next();
         let call = inner.call(request);
         async move {

@@ -17,16 +17,43 @@ use super::Config;
 
 /// Whether a call of the connection is being done. Then its time is bounded by the call.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Phase(Arc<AtomicU64>);
+pub(crate) struct Phase(Arc<Calls>);
+
+#[derive(Debug, Default)]
+struct Calls {
+    number: AtomicU64,
+    /// Answers that are on their way behind their calls.
+    streams: AtomicU64,
+}
+
+/// An answer of the connection is on its way, until this is dropped: the next call is not waited for meanwhile.
+#[derive(Debug)]
+pub(crate) struct Streaming(Arc<Calls>);
+
+impl Drop for Streaming {
+    fn drop(&mut self) {
+        self.0.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 impl Phase {
     /// A call begins, or ends.
     pub(crate) fn next(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.0.number.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// An answer begins that is on its way for longer.
+    pub(crate) fn streams(&self) -> Streaming {
+        self.0.streams.fetch_add(1, Ordering::Relaxed);
+        Streaming(Arc::clone(&self.0))
     }
 
     fn number(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.0.number.load(Ordering::Relaxed)
+    }
+
+    fn is_busy(&self) -> bool {
+        self.number() % 2 == 1 || self.0.streams.load(Ordering::Relaxed) > 0
     }
 }
 
@@ -114,10 +141,11 @@ impl AsyncRead for Socket {
             this.has_begun = false;
             this.read.end();
         }
-        let is_in_call = phase % 2 == 1;
+        let is_in_call = this.phase.is_busy();
         let before = buf.filled().len();
         let done = Pin::new(&mut this.stream).poll_read(cx, buf);
         if is_in_call {
+            this.read.end();
             return done;
         }
         let has_more = done.is_ready() && buf.filled().len() > before;

@@ -17,6 +17,7 @@ mod calls;
 mod errors;
 mod limits;
 mod process;
+mod whole;
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 

@@ -250,7 +250,7 @@ fn fleets_tags_and_times() {
         .json();
     assert_eq!(
         fleet,
-        json!({"name": "f", "clamp_times": true, "tags": ["bus"]})
+        json!({"name": "f", "clamp_times": true, "tags": ["bus"], "keep_days": 0, "silent_days": 0})
     );
     let report = |tags: Value| json!({"entity": "a", "lat": 1, "lon": 2, "tags": tags}).to_string();
     world.report(&report(json!(["taxi", "free"])));
@@ -352,8 +352,9 @@ fn the_description_has_all_calls() {
     for (path, item) in api["paths"].as_object().unwrap() {
         for (method, call) in item.as_object().unwrap() {
             described.push((method.clone(), path.clone()));
+            let answers = call["responses"].as_object().unwrap();
             assert!(
-                call["summary"].is_string() && call["responses"]["200"].is_object(),
+                call["summary"].is_string() && answers.keys().any(|status| status.starts_with('2')),
                 "{path}"
             );
             for name in path
