@@ -6,17 +6,21 @@
 //!   store    what keeps it: the engine, or another one in benchmarks
 //!   write    taking reports            read     answering questions      fence    who goes in and out of areas
 //!   service  all of it together        check    whether the rows agree with each other
+//!   devices  what phones and trackers send                      mqtt     from a broker
 //!   http     the service over HTTP
 //! ```
 #![deny(clippy::indexing_slicing)]
 
 pub mod check;
+pub mod devices;
 pub mod fence;
 pub mod files;
 pub mod fleets;
 pub mod geo;
 pub mod http;
 pub mod model;
+pub mod mqtt;
+pub mod notices;
 pub mod read;
 pub mod service;
 pub mod sim;

@@ -2,6 +2,7 @@
 
 mod args;
 mod check;
+mod config;
 mod serve;
 mod signals;
 mod token;
@@ -9,22 +10,30 @@ mod token;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
+use base::Result;
 
-use args::{Cli, Command};
+use args::Command;
 
 pub(crate) fn main() -> ExitCode {
-    let done = match Cli::parse().command {
-        Command::Serve(args) => serve::run(&args),
-        Command::Check(args) => check::run(&args),
-        Command::Token(args) => token::run(args),
-    };
-    match done {
+    match run() {
         Ok(code) => code,
         Err(e) => {
             say(&format!("error: {e}"));
             ExitCode::FAILURE
         }
+    }
+}
+
+fn run() -> Result<ExitCode> {
+    let (cli, config) = config::parse()?;
+    match cli.command {
+        Command::Serve(args) if args.print_config => {
+            print(config.trim_end());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Serve(args) => serve::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Token(args) => token::run(args),
     }
 }
 

@@ -3,6 +3,7 @@
 //! ```text
 //!   server ─ socket     connections, their limits and their end
 //!     └ mod ─ guard     routes; tokens, scopes and rates
+//!         ├ devices     what phones and trackers send
 //!         ├ ingest      body ─> source ─> json ─> reports ─> the shards
 //!         ├ entities, areas, fleets, status
 //!         └ answers     what they answer; problem: errors; openapi: all of it described
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use axum::Router;
 use axum::body::Body;
 use axum::http::HeaderValue;
@@ -23,8 +25,11 @@ use base::Result;
 use base::clock::Clock;
 use ironstone::Db;
 use serde::Serialize;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
+use crate::devices::Intake;
+use crate::model::name::Name;
+use crate::notices::Notices;
 use crate::read::Patience;
 use crate::service::Tracks;
 
@@ -32,6 +37,7 @@ mod answers;
 mod areas;
 mod ask;
 mod body;
+mod devices;
 mod entities;
 mod fleets;
 mod geojson;
@@ -48,6 +54,7 @@ mod socket;
 mod source;
 mod status;
 mod time;
+pub mod tls;
 pub mod tokens;
 
 pub use server::{Server, Service};
@@ -56,7 +63,7 @@ use problem::Problem;
 use tokens::{Scope, Tokens};
 
 /// Limits of the HTTP interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// Bytes of a body, as it is sent.
     pub body_max: usize,
@@ -84,6 +91,12 @@ pub struct Config {
     pub durable_timeout: Duration,
     /// For so long calls may go on when the server stops.
     pub drain_timeout: Duration,
+    /// The fleet of phones and trackers that say no other.
+    pub device_fleet: String,
+    /// Who is told what happens.
+    pub notices: Notices,
+    /// The certificate, with which all connections have TLS. `None`: none has.
+    pub tls: Option<Arc<tls::Tls>>,
 }
 
 impl Default for Config {
@@ -103,6 +116,9 @@ impl Default for Config {
             idle_timeout: seconds(300),
             durable_timeout: seconds(30),
             drain_timeout: seconds(30),
+            device_fleet: "devices".to_owned(),
+            notices: Notices::default(),
+            tls: None,
         }
     }
 }
@@ -113,7 +129,8 @@ pub(crate) struct App {
     /// For its metrics.
     db: Option<Arc<Db>>,
     config: Config,
-    tokens: Option<Tokens>,
+    tokens: ArcSwapOption<Tokens>,
+    intake: Arc<Intake>,
     clock: Arc<dyn Clock>,
     /// This start's, in receipts.
     start: String,
@@ -122,6 +139,8 @@ pub(crate) struct App {
     drain: limits::Drain,
     counts: metrics::Counts,
     is_stopping: AtomicBool,
+    /// Told when it stops.
+    stopped: Notify,
 }
 
 impl fmt::Debug for App {
@@ -132,10 +151,14 @@ impl fmt::Debug for App {
 
 impl App {
     fn new(service: Service, config: Config, clock: Arc<dyn Clock>) -> Result<Self> {
+        let fleet = Name::new(&config.device_fleet)?;
+        let tracks = Arc::clone(&service.tracks);
+        let intake = Intake::new(tracks, fleet, Arc::clone(&clock), config.notices.clone());
         Ok(Self {
             tracks: service.tracks,
             db: service.db,
-            tokens: service.tokens,
+            tokens: ArcSwapOption::new(service.tokens.map(Arc::new)),
+            intake: Arc::new(intake),
             clock,
             start: tokens::hex(&tokens::random::<16>()?),
             memory: limits::Memory::new(config.memory),
@@ -143,6 +166,7 @@ impl App {
             drain: limits::Drain::default(),
             counts: metrics::Counts::default(),
             is_stopping: AtomicBool::new(false),
+            stopped: Notify::new(),
             config,
         })
     }
@@ -157,6 +181,7 @@ impl App {
 
     fn stop(&self) {
         self.is_stopping.store(true, Ordering::Release);
+        self.stopped.notify_waiters();
     }
 
     fn is_stopping(&self) -> bool {
@@ -203,6 +228,9 @@ fn table() -> Vec<Route> {
         route("post", within, read, post(areas::within_polygon)),
         route("get", nearby, read, get(areas::nearby)),
         route("get", density, read, get(areas::density)),
+        route("post", "/owntracks", ingest, post(devices::owntracks)),
+        route("get", "/osmand", ingest, get(devices::osmand)),
+        route("post", "/osmand", ingest, post(devices::osmand_post)),
         route("get", "/healthz", None, get(status::health)),
         route("get", "/readyz", None, get(status::ready)),
         route("get", "/metrics", admin, get(status::metrics)),

@@ -1,10 +1,10 @@
 //! The description of all calls: OpenAPI 3.1.
 
-use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{IntoResponses, Modify, OpenApi};
 
 use super::problem::ProblemBody;
-use super::{answers, areas, entities, fleets, geojson, ingest, status};
+use super::{answers, areas, devices, entities, fleets, geojson, ingest, status};
 
 /// Errors that each call may have.
 #[derive(IntoResponses)]
@@ -62,6 +62,16 @@ impl Modify for Bearer {
             .build();
         let components = api.components.get_or_insert_default();
         components.add_security_scheme("token", SecurityScheme::Http(scheme));
+        let basic = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Basic)
+            .description(Some("Of phones and trackers: the password is the token"))
+            .build();
+        components.add_security_scheme("basic", SecurityScheme::Http(basic));
+        let of = ApiKeyValue::with_description(
+            "token",
+            "Of phones and trackers that can say it in no other way",
+        );
+        components.add_security_scheme("parameter", SecurityScheme::ApiKey(ApiKey::Query(of)));
     }
 }
 
@@ -75,6 +85,7 @@ impl Modify for Bearer {
     ),
     paths(
         ingest::reports, ingest::durable,
+        devices::owntracks, devices::osmand, devices::osmand_post,
         fleets::list, fleets::settings, fleets::change,
         entities::latest, entities::track, entities::summary,
         areas::within, areas::within_polygon, areas::nearby, areas::density,
@@ -85,6 +96,7 @@ impl Modify for Bearer {
     security((), ("token" = [])),
     tags(
         (name = "reports", description = "Sending reports"),
+        (name = "devices", description = "What phones and trackers send in protocols of their own"),
         (name = "entities", description = "One entity: where it is, and was"),
         (name = "areas", description = "Many entities: who is where"),
         (name = "fleets", description = "Fleets and their settings"),

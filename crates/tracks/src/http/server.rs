@@ -2,7 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc;
@@ -20,7 +20,7 @@ use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use ironstone::Db;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -30,6 +30,7 @@ use super::problem::{Kind, Problem};
 use super::socket::{Phase, Socket};
 use super::tokens::Tokens;
 use super::{App, Config};
+use crate::devices::Intake;
 use crate::service::Tracks;
 
 /// The most bytes of a request's head.
@@ -95,6 +96,18 @@ impl Server {
         self.address
     }
 
+    /// Other tokens from now on. Calls that were let in go on. Without tokens at the start there are none later.
+    pub fn set_tokens(&self, tokens: Tokens) {
+        if self.app.tokens.load().is_some() {
+            self.app.tokens.store(Some(Arc::new(tokens)));
+        }
+    }
+
+    /// What takes the messages of phones and trackers, for other ways than HTTP.
+    pub fn intake(&self) -> &Arc<Intake> {
+        &self.app.intake
+    }
+
     /// Takes no more calls, ends those that were taken, and waits until their reports are durable. Errors: they may not
     /// be.
     pub fn stop(self) -> Result<()> {
@@ -149,7 +162,10 @@ async fn accept(listener: TcpListener, app: Arc<App>, mut stopped: oneshot::Rece
             continue;
         }
         app.counts.connections_refused.fetch_add(1, Relaxed);
-        if let Ok(place) = Arc::clone(&refused).try_acquire_owned() {
+        // With TLS nothing can be said before a handshake.
+        if app.config.tls.is_none()
+            && let Ok(place) = Arc::clone(&refused).try_acquire_owned()
+        {
             tokio::spawn(refuse(stream, place));
         }
     }
@@ -157,18 +173,79 @@ async fn accept(listener: TcpListener, app: Arc<App>, mut stopped: oneshot::Rece
     drop(tokio::time::timeout(app.config.drain_timeout, graceful.shutdown()).await);
 }
 
+/// An open connection, until this is dropped.
+struct Open(Arc<App>);
+
+impl Open {
+    fn new(app: &Arc<App>) -> Self {
+        app.counts.connections.fetch_add(1, Relaxed);
+        Self(Arc::clone(app))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.counts.connections.fetch_sub(1, Relaxed);
+    }
+}
+
 async fn serve(
-    stream: TcpStream,
+    mut stream: TcpStream,
     app: Arc<App>,
     router: Router,
     watcher: Watcher,
     place: OwnedSemaphorePermit,
 ) {
-    app.counts.connections.fetch_add(1, Relaxed);
+    let open = Open::new(&app);
     // Without it answers may be some milliseconds later.
     stream.set_nodelay(true).unwrap_or_default();
     let phase = Phase::default();
-    let socket = Socket::new(stream, phase.clone(), &app.config);
+    if let Some(tls) = &app.config.tls {
+        let shake = async {
+            if !super::tls::begins(&mut stream).await? {
+                return std::io::Result::Ok(None);
+            }
+            let socket = Socket::new(stream, phase.clone(), &app.config);
+            tls.acceptor().accept(socket).await.map(Some)
+        };
+        // Who is slow, or speaks something else, is cut off: nobody else waits for that.
+        let shaken = until_stop(&app, tokio::time::timeout(app.config.head_timeout, shake)).await;
+        if let Some(Ok(Ok(Some(socket)))) = shaken {
+            // What was read so far is of no head.
+            phase.next();
+            phase.next();
+            drive(socket, phase, router, watcher).await;
+        } else {
+            app.counts.handshakes_failed.fetch_add(1, Relaxed);
+        }
+    } else {
+        let socket = Socket::new(stream, phase.clone(), &app.config);
+        drive(socket, phase, router, watcher).await;
+    }
+    drop((open, place));
+}
+
+/// What comes of something, unless the server stops before. `None`: it does.
+async fn until_stop<T>(app: &App, done: impl Future<Output = T>) -> Option<T> {
+    let (mut done, mut stopped) = (pin!(done), pin!(app.stopped.notified()));
+    poll_fn(|cx| {
+        // Asked first, so that it is told from then on.
+        let is_told = stopped.as_mut().poll(cx).is_ready();
+        if is_told || app.is_stopping() {
+            return Poll::Ready(None);
+        }
+        done.as_mut().poll(cx).map(Some)
+    })
+    .await
+}
+
+/// Answers the calls of a connection, until it ends.
+async fn drive(
+    socket: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    phase: Phase,
+    router: Router,
+    watcher: Watcher,
+) {
     let inner = TowerToHyperService::new(router);
     let service = service_fn(move |request: Request<Incoming>| {
         let phase = phase.clone();
@@ -186,8 +263,6 @@ async fn serve(
         .serve_connection(TokioIo::new(socket), service);
     // Errors of a connection are its client's.
     drop(watcher.watch(connection).await);
-    app.counts.connections.fetch_sub(1, Relaxed);
-    drop(place);
 }
 
 /// Says that there are too many connections.

@@ -57,6 +57,7 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Result<Response, Probl
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Problem> {
     let text = ask::blocking(&app, |app| {
         let mut text = app.counts.text(app.tracks.in_flight());
+        text.push_str(&app.intake.counts().text());
         if let Some(db) = &app.db {
             text.push_str(&db.metrics_text());
         }

@@ -85,6 +85,14 @@ impl Token {
         fleets.is_none_or(|fleets| fleets.iter().any(|f| f == fleet))
     }
 
+    /// The fleet, where it is for one alone.
+    pub(crate) fn only_fleet(&self) -> Option<&str> {
+        match self.fleets.as_deref() {
+            Some([one]) => Some(one),
+            _ => None,
+        }
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
