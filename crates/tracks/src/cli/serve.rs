@@ -9,6 +9,7 @@ use std::sync::mpsc::channel;
 use base::clock::SystemClock;
 use base::threads::SystemThreads;
 use base::{Error, Result};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracks::http::tls::Tls;
 use tracks::http::tokens::Tokens;
 use tracks::http::{Config, Server, Service};
@@ -37,6 +38,7 @@ pub(crate) fn run(args: &Serve) -> Result<ExitCode> {
         // It ends already.
         sender.send(wish).unwrap_or_default();
     })?;
+    more_files();
     let options = options(args);
     options.write.check()?;
     let engine = Engine::open(&args.dir)?;
@@ -66,6 +68,16 @@ pub(crate) fn run(args: &Serve) -> Result<ExitCode> {
     server.stop()?;
     say("stopped");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Lets the process have as many files and connections as it may. If it may not, those that are too many are refused.
+fn more_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    setrlimit(Resource::Nofile, most).unwrap_or_default();
 }
 
 /// Reads the certificate and the tokens again. What is wrong with one of them is said, and the old one stays.

@@ -3,6 +3,7 @@
 
 mod fences;
 mod http;
+mod mqtt;
 mod queries;
 mod reports;
 mod world;
