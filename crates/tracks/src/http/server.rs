@@ -21,7 +21,7 @@ use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use ironstone::Db;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
@@ -37,6 +37,8 @@ use crate::service::Tracks;
 const HEAD_MAX: usize = 32 * 1024;
 /// So many connections at a time are told that there are too many; others are closed at once.
 const REFUSED_MAX: usize = 64;
+/// Connections that wait to be accepted. One that finds no room tries again a second later.
+const BACKLOG: u32 = 4096;
 /// For so long the device is waited for at the end.
 const DURABLE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -77,7 +79,7 @@ impl Server {
             .build()
             .map_err(|e| failed("serve on", e))?;
         let app = Arc::new(App::new(service, config, SystemClock::shared())?);
-        let listener = runtime.block_on(TcpListener::bind(listen));
+        let listener = runtime.block_on(async { bound(listen) });
         let listener = listener.map_err(|e| failed("listen on", e))?;
         let address = listener.local_addr().map_err(|e| failed("find", e))?;
         let (stop, stopped) = oneshot::channel();
@@ -132,6 +134,17 @@ impl Server {
             Error::new(ErrorKind::TimedOut, text)
         })?
     }
+}
+
+/// Listens with room for many that come at once.
+fn bound(listen: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = match listen {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(listen)?;
+    socket.listen(BACKLOG)
 }
 
 /// Accepts connections until it is stopped, and then waits for those that there are.
