@@ -48,7 +48,7 @@ pub fn tracks_mqtt(data: &[u8]) {
         for part in content.chunks(piece) {
             reader.add(part);
             loop {
-                match reader.next() {
+                match reader.packet() {
                     Ok(Some(packet)) => all.push(packet),
                     Ok(None) => break,
                     Err(_) => return (all, false),
@@ -68,11 +68,14 @@ pub fn tracks_mqtt(data: &[u8]) {
 
 /// What fuzzing begins with.
 pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
-    let owntracks = "{\"_type\":\"location\",\"lat\":59.3,\"lon\":18.1,\"tst\":1700000000,\"acc\":5,\"alt\":3,\"batt\":80,\
+    let owntracks = "{\"_type\":\"location\",\"lat\":59.3,\"lon\":18.1,\"tst\":1700000000,\
+        \"acc\":5,\"alt\":3,\"batt\":80,\
         \"cog\":90,\"vel\":50,\"tid\":\"AB\",\"topic\":\"owntracks/u/d\",\"inregions\":[\"a\"]}";
-    let osmand = "id=7&lat=59.3&lon=18.1&timestamp=2023-11-14 22:13:20&speed=10&bearing=90&altitude=3&accuracy=5&batt=80\
+    let osmand = "id=7&lat=59.3&lon=18.1&timestamp=2023-11-14 22:13:20&speed=10&bearing=90&altitude=3\
+        &accuracy=5&batt=80\
         &hdop=1.5&valid=true&location=1,2";
-    let traccar = "{\"device_id\":\"7\",\"location\":[{\"timestamp\":\"2023-11-14T22:13:20.000Z\",\"coords\":{\"latitude\":59.3,\
+    let traccar = "{\"device_id\":\"7\",\"location\":[{\"timestamp\":\"2023-11-14T22:13:20.000Z\",\
+        \"coords\":{\"latitude\":59.3,\
         \"longitude\":18.1,\"speed\":5,\"heading\":90,\"accuracy\":5,\"altitude\":3},\"battery\":{\"level\":0.8,\
         \"is_charging\":true},\"activity\":{\"type\":\"still\"},\"extras\":{\"a\":1}}]}";
     let mqtt = [

@@ -38,8 +38,8 @@ impl Notices {
         })))
     }
 
-    /// Says something, unless something of this kind was said within ten seconds: then the next line says how many there
-    /// were.
+    /// Says something, unless something of this kind was said within ten seconds: then the next line says how many
+    /// there were.
     pub fn say(&self, kind: &'static str, now: u64, text: &str) {
         let Some(inner) = &self.0 else {
             return;

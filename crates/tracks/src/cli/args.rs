@@ -40,7 +40,8 @@ pub(crate) struct Serve {
     /// Where clients come; port 0 is any free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     pub(crate) listen: SocketAddr,
-    /// The certificate of TLS (PEM, the server's first); with it and its key all connections have TLS. SIGHUP reads it again.
+    /// The certificate of TLS (PEM, the server's first); with it and its key all connections have TLS. SIGHUP reads it
+    /// again.
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_cert: Option<PathBuf>,
     /// The key of the certificate (PEM).
@@ -49,8 +50,8 @@ pub(crate) struct Serve {
     /// Listen on addresses that other machines reach, without TLS: everybody on the way reads and changes everything.
     #[arg(long)]
     pub(crate) insecure_http: bool,
-    /// Who may do what (TOML; `ironstone-tracks token` makes entries). Without it everybody may do everything. SIGHUP reads
-    /// it again.
+    /// Who may do what (TOML; `ironstone-tracks token` makes entries). Without it everybody may do everything. SIGHUP
+    /// reads it again.
     #[arg(long, value_name = "FILE")]
     pub(crate) tokens: Option<PathBuf>,
     /// Refuse reports of fleets that are not known; without it a fleet is made by its first report.

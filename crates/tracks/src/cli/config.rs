@@ -1,5 +1,5 @@
-//! Settings of `serve` from a file and from the environment: the command line goes before the environment, and that before
-//! the file. Their names are those of the options.
+//! Settings of `serve` from a file and from the environment: the command line goes before the environment, and that
+//! before the file. Their names are those of the options.
 //!
 //! What they say is put before the options of the command line, so that one piece of code reads all three.
 
@@ -29,8 +29,8 @@ struct Setting {
     from: String,
 }
 
-/// The command line with all settings; and these as a file. Errors: a setting is wrong, and who says it; a command line that is
-/// wrong ends the process, as one that asks for help does.
+/// The command line with all settings; and these as a file. Errors: a setting is wrong, and who says it; a command line
+/// that is wrong ends the process, as one that asks for help does.
 pub(crate) fn parse() -> Result<(Cli, String)> {
     let args: Vec<OsString> = std::env::args_os().collect();
     let variables = std::env::vars_os().filter_map(|(name, value)| {
@@ -276,7 +276,7 @@ mod tests {
     fn the_command_line_goes_before_the_environment_and_that_before_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("c.toml");
-        let text = "# A comment\ndir = \"/a\"\nmax_queries = 3\nmemory = \"1M\"\nno_visits = true\nfixed_fleets = true\n";
+        let text = "# Text\ndir = \"/a\"\nmax_queries = 3\nmemory = \"1M\"\nno_visits = true\nfixed_fleets = true\n";
         std::fs::write(&file, text).unwrap();
         let config = format!("--config={}", file.display());
         let variables = [

@@ -207,8 +207,8 @@ impl Intake {
         None
     }
 
-    /// Gives a report to the shards. Where the fleet is not known it is made: then the call may block. Errors: `Busy`, where
-    /// too many are on their way; `NotFound`, where fleets are fixed and this is none; the store's.
+    /// Gives a report to the shards. Where the fleet is not known it is made: then the call may block. Errors: `Busy`,
+    /// where too many are on their way; `NotFound`, where fleets are fixed and this is none; the store's.
     pub(crate) fn submit(
         &self,
         protocol: Protocol,

@@ -7,15 +7,16 @@
 //! ```
 //!
 //! A device sends again what is not acknowledged, often for ever, and often nothing else before. So what can never be
-//! stored is acknowledged, counted and said: a position of no fix, a clock far ahead, a message that is no position, bytes
-//! that are none of its protocol. What a change of settings can help is an error: a message without a name, one that is
-//! encrypted.
+//! stored is acknowledged, counted and said: a position of no fix, a clock far ahead, a message that is no position,
+//! bytes that are none of its protocol. What a change of settings can help is an error: a message without a name, one
+//! that is encrypted.
 
 mod fields;
 mod intake;
 mod osmand;
 mod owntracks;
 #[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
 mod tests;
 mod traccar;
 

@@ -4,7 +4,8 @@
 //!   {"_type":"location","lat":59.3,"lon":18.1,"tst":1700000000,"acc":10,"alt":30,"batt":80,"cog":90,"vel":50,…}
 //! ```
 //!
-//! `vel` is in km/h. An entity is called `USER/DEVICE`, as the topic `owntracks/USER/DEVICE` says it: by HTTP the headers
+//! `vel` is in km/h. An entity is called `USER/DEVICE`, as the topic `owntracks/USER/DEVICE` says it: by HTTP the
+//! headers
 //! `X-Limit-U` and `X-Limit-D` or the parameters `u` and `d` say the same; without them the member `topic` does, and at
 //! last the user of the authorization alone.
 

@@ -207,7 +207,8 @@ fn query(text: &str) -> Result<Heard, Unusable> {
 fn osmand_queries_are_read() {
     let heard = query(
         "deviceid=123456&lat=59.3293&lon=18.0686&timestamp=1700000000&speed=10&bearing=90&altitude=30.5&accuracy=5\
-         &hdop=1.2&batt=79.6&charge=true&ignition=false&driverUniqueId=007&name=a%20%22b%22&big=12345678901234567890123",
+         &hdop=1.2&batt=79.6&charge=true&ignition=false&driverUniqueId=007&name=a%20%22b%22\
+         &big=12345678901234567890123",
     );
     let heard = heard.unwrap();
     let r = report(&heard);

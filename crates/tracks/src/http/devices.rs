@@ -1,5 +1,5 @@
-//! Phones and trackers over HTTP. What can never be stored is answered with 200, as a device would send it for ever; see
-//! [`devices`](crate::devices).
+//! Phones and trackers over HTTP. What can never be stored is answered with 200, as a device would send it for ever;
+//! see [`devices`](crate::devices).
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! The description of all calls: OpenAPI 3.1.
 
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{AnyOf, Schema};
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{IntoResponses, Modify, OpenApi};
 
@@ -52,6 +54,24 @@ pub(crate) enum BodyErrors {
     Rate(#[to_schema] ProblemBody),
 }
 
+/// No results are both of its forms: `oneOf` would say that they are none.
+struct AnyWithin;
+
+impl Modify for AnyWithin {
+    fn modify(&self, api: &mut utoipa::openapi::OpenApi) {
+        let components = api.components.get_or_insert_default();
+        let within = components.schemas.get_mut("Within");
+        if let Some(RefOr::T(schema)) = within
+            && let Schema::OneOf(one) = schema
+        {
+            let mut any = AnyOf::new();
+            any.items = std::mem::take(&mut one.items);
+            any.description = one.description.take();
+            *schema = Schema::AnyOf(any);
+        }
+    }
+}
+
 struct Bearer;
 
 impl Modify for Bearer {
@@ -92,7 +112,7 @@ impl Modify for Bearer {
         status::health, status::ready, status::metrics, status::openapi,
     ),
     components(schemas(answers::ReportBody, answers::Moment, ProblemBody, geojson::PolygonBody)),
-    modifiers(&Bearer),
+    modifiers(&Bearer, &AnyWithin),
     security((), ("token" = [])),
     tags(
         (name = "reports", description = "Sending reports"),

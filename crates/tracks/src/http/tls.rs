@@ -28,8 +28,8 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Reads the files: certificates in PEM, the server's first, and its key in PEM. Errors: one of them cannot be read, or
-    /// they do not belong together; it names the file.
+    /// Reads the files: certificates in PEM, the server's first, and its key in PEM. Errors: one of them cannot be
+    /// read, or they do not belong together; it names the file.
     pub fn open(cert: &Path, key: &Path) -> Result<Self> {
         let now = ArcSwap::new(config(cert, key)?);
         let (cert, key) = (cert.to_owned(), key.to_owned());

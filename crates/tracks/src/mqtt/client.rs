@@ -79,8 +79,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Subscribes from now on, as often as it has to. Errors: a setting is wrong, or there can be no more threads. A broker
-    /// that is not there is none.
+    /// Subscribes from now on, as often as it has to. Errors: a setting is wrong, or there can be no more threads. A
+    /// broker that is not there is none.
     pub fn start(settings: Settings, intake: Arc<Intake>, threads: &dyn Threads) -> Result<Self> {
         settings.check()?;
         let connector = settings

@@ -9,8 +9,8 @@
 //! keeps it, also while the service is away: the session has a name, and is not a clean one. A message that comes again
 //! changes nothing.
 //!
-//! This part of the protocol is our own code: rumqttc 0.25 with TLS brings a second, older rustls-webpki and the abandoned
-//! rustls-pemfile, and does not let a client stop reading while it goes on to answer.
+//! This part of the protocol is our own code: rumqttc 0.25 with TLS brings a second, older rustls-webpki and the
+//! abandoned rustls-pemfile, and does not let a client stop reading while it goes on to answer.
 
 mod client;
 mod packet;

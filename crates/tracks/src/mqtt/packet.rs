@@ -1,4 +1,5 @@
-//! Packets of MQTT 3.1.1 that a subscriber of QoS 1 needs: <https://docs.oasis-open.org/mqtt/mqtt/v3.1.1/mqtt-v3.1.1.html>.
+//! Packets of MQTT 3.1.1 that a subscriber of QoS 1 needs:
+//! <https://docs.oasis-open.org/mqtt/mqtt/v3.1.1/mqtt-v3.1.1.html>.
 //!
 //! ```text
 //!   1 type and flags   1…4 how many bytes follow, seven bits a byte, lowest first   what the type has
@@ -30,7 +31,7 @@ fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend(bytes.iter().take(len.into()));
 }
 
-fn packet(kind: u8, body: &[u8]) -> Vec<u8> {
+fn framed(kind: u8, body: &[u8]) -> Vec<u8> {
     let mut out = vec![kind];
     let mut left = body.len();
     loop {
@@ -61,7 +62,7 @@ impl Connect<'_> {
         if let Some(password) = self.password {
             put(&mut body, password);
         }
-        packet(0x10, &body)
+        framed(0x10, &body)
     }
 }
 
@@ -72,22 +73,22 @@ pub(super) fn subscribe(id: u16, topics: &[String]) -> Vec<u8> {
         put(&mut body, topic.as_bytes());
         body.push(1);
     }
-    packet(0x82, &body)
+    framed(0x82, &body)
 }
 
 /// An acknowledgement of a message.
 pub(super) fn acknowledge(id: u16) -> Vec<u8> {
-    packet(0x40, &id.to_be_bytes())
+    framed(0x40, &id.to_be_bytes())
 }
 
 /// A question whether the broker is there.
 pub(super) fn ping() -> Vec<u8> {
-    packet(0xC0, &[])
+    framed(0xC0, &[])
 }
 
 /// The end of a connection.
 pub(super) fn disconnect() -> Vec<u8> {
-    packet(0xE0, &[])
+    framed(0xE0, &[])
 }
 
 /// What a broker says.
@@ -142,7 +143,7 @@ impl Reader {
     }
 
     /// The next packet. `None`: it is not there yet. Errors: the broker does not speak MQTT.
-    pub fn next(&mut self) -> Result<Option<Packet>> {
+    pub fn packet(&mut self) -> Result<Option<Packet>> {
         let Some((kind, head, len)) = self.head()? else {
             return Ok(None);
         };
@@ -261,7 +262,7 @@ mod tests {
         put(&mut body, topic.as_bytes());
         body.extend(id.map(u16::to_be_bytes).into_iter().flatten());
         body.extend(payload);
-        packet(0x30 | qos << 1, &body)
+        framed(0x30 | qos << 1, &body)
     }
 
     /// All packets of some bytes that come in pieces.
@@ -269,7 +270,7 @@ mod tests {
         let (mut reader, mut out) = (Reader::default(), Vec::new());
         for part in bytes.chunks(piece) {
             reader.add(part);
-            while let Some(packet) = reader.next()? {
+            while let Some(packet) = reader.packet()? {
                 out.push(packet);
             }
             assert!(reader.bytes.len() <= PACKET_BYTES_MAX + 5 + piece);
@@ -281,13 +282,13 @@ mod tests {
     fn packets_are_read_in_whatever_pieces_they_come() {
         let long = vec![b'x'; super::super::PAYLOAD_BYTES_MAX + 70_000];
         let bytes = [
-            packet(0x20, &[1, 0]),
-            packet(0x20, &[0, 5]),
-            packet(0x90, &[0, 1, 1, 128]),
+            framed(0x20, &[1, 0]),
+            framed(0x20, &[0, 5]),
+            framed(0x90, &[0, 1, 1, 128]),
             message(1, "owntracks/jane/phone", Some(7), b"{}"),
             message(0, "a", None, b""),
             message(1, "long", Some(300), &long),
-            packet(0xD0, &[]),
+            framed(0xD0, &[]),
         ]
         .concat();
         for piece in [1, 7, 4096, bytes.len()] {
@@ -356,6 +357,6 @@ mod tests {
         );
         assert_eq!(acknowledge(258), [0x40, 2, 1, 2]);
         assert_eq!((ping(), disconnect()), (vec![0xC0, 0], vec![0xE0, 0]));
-        assert_eq!(packet(0, &[0; 321]).get(..3), Some(&[0, 0xC1, 2][..]));
+        assert_eq!(framed(0, &[0; 321]).get(..3), Some(&[0, 0xC1, 2][..]));
     }
 }

@@ -1,8 +1,8 @@
 //! One connection to the broker: what came, in its order, until it is acknowledged.
 //!
-//! Acknowledgements go in the order of the messages, as the protocol asks for. While so many messages wait, or the service
-//! has no room for one, nothing more is read, and the broker waits. A store that fails ends the connection: the broker sends
-//! again what was not acknowledged.
+//! Acknowledgements go in the order of the messages, as the protocol asks for. While so many messages wait, or the
+//! service has no room for one, nothing more is read, and the broker waits. A store that fails ends the connection: the
+//! broker sends again what was not acknowledged.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -159,7 +159,7 @@ impl<'a> Session<'a> {
     async fn next(&mut self) -> Result<Packet> {
         let mut piece = vec![0; PIECE];
         loop {
-            if let Some(packet) = self.reader.next()? {
+            if let Some(packet) = self.reader.packet()? {
                 return Ok(packet);
             }
             let len = self.stream.read(&mut piece).await.map_err(lost)?;
@@ -188,7 +188,7 @@ impl<'a> Session<'a> {
         let mut stopped = pin!(stop.wait());
         loop {
             while !self.is_full() {
-                match self.reader.next()? {
+                match self.reader.packet()? {
                     Some(Packet::Publish(publish)) => self.take(publish)?,
                     Some(_) => {}
                     None => break,
@@ -251,13 +251,11 @@ impl<'a> Session<'a> {
                 None
             }
         };
-        match report {
-            Some(report) => self.submit(id, report),
-            None => {
-                self.waiting.push_back(Entry { id, done: None });
-                Ok(())
-            }
+        if let Some(report) = report {
+            return self.submit(id, report);
         }
+        self.waiting.push_back(Entry { id, done: None });
+        Ok(())
     }
 
     fn submit(&mut self, id: Option<u16>, report: (Report, LeftOut)) -> Result<()> {

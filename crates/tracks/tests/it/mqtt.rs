@@ -166,9 +166,9 @@ fn what_was_published_is_there_though_the_service_is_killed() {
         drop(process);
         (process, _) = serve(&tracks, &args);
     }
-    publishers
-        .into_iter()
-        .for_each(|publisher| publisher.join().unwrap());
+    for publisher in publishers {
+        publisher.join().unwrap();
+    }
     drop(process);
     let (_process, address) = serve(&tracks, &args);
     for n in 0..4 {

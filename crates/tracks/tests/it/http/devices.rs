@@ -115,7 +115,7 @@ fn a_clock_ahead_is_acknowledged_and_clamped_where_the_fleet_says_so() {
 }
 
 #[test]
-fn osmand_and_traccar_client_reports_are_taken() {
+fn osmand_reports_are_taken() {
     let world = World::new();
     let taken = world.get("/osmand?id=1&lat=59.3&lon=18.1&timestamp=2023-11-14%2022:13:20&speed=10&batt=79.6&hdop=1.2");
     assert_eq!((taken.status, taken.text.as_str()), (200, ""));
@@ -142,6 +142,32 @@ fn osmand_and_traccar_client_reports_are_taken() {
     );
     assert_eq!(world.post("/osmand?id=3&lat=1&lon=2", "").status, 200);
     entity(&world, "devices", "3");
+    assert_eq!(
+        world.get("/osmand?lat=1&lon=2").problem(),
+        (400, "invalid-parameter".to_owned())
+    );
+    assert_eq!(
+        world.get("/osmand?id=1&lat=1&lon=2&fleet=..").problem(),
+        (400, "invalid-parameter".to_owned())
+    );
+    // One that is too large for ever is not sent for ever.
+    let large = format!("id=1&lat=1&lon=2&x={}", "x".repeat(1_100_000));
+    assert_eq!(world.send("/osmand", &form, large.as_bytes()).status, 200);
+    assert_eq!(count(&world, "osmand", "refused"), 1);
+    let fixed = Options {
+        fixed_fleets: true,
+        ..Options::default()
+    };
+    let world = World::with(&fixed, Config::default(), None);
+    assert_eq!(
+        world.get("/osmand?id=1&lat=1&lon=2").problem(),
+        (404, "no-such-fleet".to_owned())
+    );
+}
+
+#[test]
+fn traccar_client_reports_are_taken() {
+    let world = World::new();
     let one = json!({"timestamp": "2023-11-14T22:13:20.000Z", "coords": {"latitude": 59.3, "longitude": 18.1,
         "speed": 5.0, "heading": -1}, "battery": {"level": 0.5, "is_charging": true}, "event": "motionchange"});
     let json = [("content-type", "application/json; charset=utf-8")];
@@ -172,27 +198,6 @@ fn osmand_and_traccar_client_reports_are_taken() {
             count(&world, "traccar", "no_fix")
         ),
         (1, 1)
-    );
-    assert_eq!(
-        world.get("/osmand?lat=1&lon=2").problem(),
-        (400, "invalid-parameter".to_owned())
-    );
-    assert_eq!(
-        world.get("/osmand?id=1&lat=1&lon=2&fleet=..").problem(),
-        (400, "invalid-parameter".to_owned())
-    );
-    // One that is too large for ever is not sent for ever.
-    let large = format!("id=1&lat=1&lon=2&x={}", "x".repeat(1_100_000));
-    assert_eq!(world.send("/osmand", &form, large.as_bytes()).status, 200);
-    assert_eq!(count(&world, "osmand", "refused"), 1);
-    let fixed = Options {
-        fixed_fleets: true,
-        ..Options::default()
-    };
-    let world = World::with(&fixed, Config::default(), None);
-    assert_eq!(
-        world.get("/osmand?id=1&lat=1&lon=2").problem(),
-        (404, "no-such-fleet".to_owned())
     );
 }
 
