@@ -3,7 +3,9 @@
 //! `cargo xtask bench-tracks` starts it, in turns on Ironstone and on RocksDB, and makes tables of what it prints: JSON.
 
 mod drive;
+mod http;
 mod load;
+mod null;
 mod places;
 mod query;
 mod redis;
@@ -35,6 +37,8 @@ enum Task {
     Write(drive::Args),
     /// Asks questions, quiet or beside reports
     Query(query::Args),
+    /// Reports over HTTP on loopback, or the same without HTTP
+    Http(http::Args),
     /// Makes the file of places that objects go through
     Places(places::Args),
 }
@@ -69,6 +73,7 @@ fn run(args: &Args) -> Result<String> {
         }
         Task::Write(how) => drive::run(&args.target, how),
         Task::Query(how) => query::run(&args.target, how),
+        Task::Http(how) => http::run(&args.target, how),
         Task::Places(how) => places::make(how).map(|path: PathBuf| path.display().to_string()),
     }
 }

@@ -5,9 +5,10 @@ use std::f64::consts::PI;
 use base::{Error, Result};
 
 use super::cell::Span;
-use super::distance::{RADIUS, distance, farthest, nearest};
+use super::distance::RADIUS;
 use super::plane::to_line;
 use super::position::{LATITUDE_MAX, LONGITUDE_END, PER_DEGREE, Position, TURN, short_way};
+use super::surface::Surface;
 
 /// How a span lies to an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,6 +157,7 @@ fn within(a: f64, b: f64, low: f64, high: f64) -> Option<(f64, f64)> {
 pub struct Circle {
     centre: Position,
     radius: f64,
+    surface: Surface,
 }
 
 /// What rounding may make of a distance, metres: most at the other side of the Earth.
@@ -167,23 +169,34 @@ impl Circle {
     pub fn new(centre: Position, radius: f64) -> Result<Self> {
         let max = (RADIUS * PI).ceil();
         if (0.0..=max).contains(&radius) {
-            return Ok(Self { centre, radius });
+            let surface = Surface::Sphere;
+            return Ok(Self {
+                centre,
+                radius,
+                surface,
+            });
         }
         Err(Error::invalid_argument(format!(
             "a radius of {radius} metres is not within 0 and {max}, half of the Earth's circumference"
         )))
     }
+
+    /// The same, with distances on another surface.
+    #[must_use]
+    pub fn on(self, surface: Surface) -> Self {
+        Self { surface, ..self }
+    }
 }
 
 impl Shape for Circle {
     fn has(&self, position: Position) -> bool {
-        distance(self.centre, position) <= self.radius
+        self.surface.distance(self.centre, position) <= self.radius
     }
 
     fn relation(&self, span: &Span) -> Relation {
-        if nearest(self.centre, span) > self.radius + ROUNDING {
+        if self.surface.nearest(self.centre, span) > self.radius + ROUNDING {
             Relation::Outside
-        } else if farthest(self.centre, span) < self.radius - ROUNDING {
+        } else if self.surface.farthest(self.centre, span) < self.radius - ROUNDING {
             Relation::Inside
         } else {
             Relation::Crosses

@@ -197,6 +197,7 @@ pub(crate) async fn track(
         ("entity" = String, Path, description = "The entity; a slash in its name is %2F"),
         ("from" = Option<answers::Moment>, Query, description = "The first moment"),
         ("to" = Option<answers::Moment>, Query, description = "The last moment"),
+        ("geodesic" = Option<bool>, Query, description = "Distances on WGS84's ellipsoid, and not on a sphere"),
     ),
     responses((status = 200, description = "What it did", body = answers::Summary), super::openapi::Errors),
 )]
@@ -205,13 +206,14 @@ pub(crate) async fn summary(
     path: Path,
     mut params: params::Params,
 ) -> Result<Response, Problem> {
-    let times = params.times()?.unwrap_or((Time::MIN, Time::MAX));
+    let (from, to) = params.times()?.unwrap_or((Time::MIN, Time::MAX));
+    let surface = params.surface()?;
     params.end()?;
     let of = Of::new(&app, &path)?;
     let question = move |app: &App, patience: &read::Patience| {
         let view = app.tracks.view();
-        let entity = of.find(&*view)?;
-        let summary = read::summary(&*view, (of.info.fleet, entity), times, patience)?;
+        let entity = (of.info.fleet, of.find(&*view)?);
+        let summary = read::summary(&*view, entity, (from, to, surface), patience)?;
         let answer = summary_of(of.name.to_string(), &summary);
         Ok(Found::json(answer, summary.stays.len().max(1)))
     };

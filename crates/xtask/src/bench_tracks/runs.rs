@@ -137,6 +137,20 @@ impl Runs {
         parse(&driver::output_of(command)?)
     }
 
+    /// Sends reports for some seconds to a service over a new database.
+    pub(super) fn http(
+        &self,
+        target: Target<'_>,
+        seconds: u64,
+        more: &[&str],
+    ) -> Result<Figures, String> {
+        self.clear()?;
+        let mut command = self.command(target);
+        command.arg("http").arg("--places").arg(&self.places);
+        command.arg(format!("--seconds={seconds}")).args(more);
+        parse(&driver::output_of(command)?)
+    }
+
     fn clear(&self) -> Result<(), String> {
         if self.database().exists() {
             fs::remove_dir_all(self.database()).map_err(|e| e.to_string())?;

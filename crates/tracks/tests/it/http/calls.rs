@@ -390,3 +390,29 @@ fn the_description_has_all_calls() {
         assert!(metrics.contains(name), "{name}");
     }
 }
+
+#[test]
+fn distances_are_geodesic_where_that_is_asked_for() {
+    let world = World::new();
+    world.report(&line("a", T, 59.8586, 17.6389));
+    let near = |more: &str| {
+        let path = format!("/v1/fleets/f/nearby?lat=59.3293&lon=18.0686{more}");
+        let answer = world.get(&path).json();
+        answer["results"][0]["distance"].as_f64().unwrap()
+    };
+    assert!((near("") - 63_630.0).abs() < 1.0);
+    assert!((near("&geodesic=true") - 63_766.0).abs() < 1.0);
+    // Between both radii it is in the one, and not in the other.
+    let circle = "/v1/fleets/f/within?circle=59.3293,18.0686,63700";
+    let count = |path: &str| world.get(path).json()["results"].as_array().unwrap().len();
+    assert_eq!(count(circle), 1);
+    assert_eq!(count(&format!("{circle}&geodesic=true")), 0);
+    for path in [
+        "/v1/fleets/f/within?bbox=1,2,3,4&geodesic=true",
+        "/v1/fleets/f/nearby?lat=1&lon=2&geodesic=yes",
+    ] {
+        let answer = world.get(path);
+        assert_eq!(answer.problem(), (400, "invalid-parameter".to_owned()));
+        assert!(answer.detail().contains("geodesic"), "{}", answer.text);
+    }
+}
