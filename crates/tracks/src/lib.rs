@@ -7,10 +7,13 @@
 //!   write    taking reports            read     answering questions      fence    who goes in and out of areas
 //!   service  all of it together        check    whether the rows agree with each other
 //!   import   files into a store at once  http     the service over HTTP
+//!   devices  what phones and trackers send                      mqtt     from a broker
+//!   http     the service over HTTP
 //! ```
 #![deny(clippy::indexing_slicing)]
 
 pub mod check;
+pub mod devices;
 pub mod export;
 pub mod fence;
 pub mod files;
@@ -20,6 +23,8 @@ pub mod http;
 pub mod import;
 pub mod keep;
 pub mod model;
+pub mod mqtt;
+pub mod notices;
 pub mod read;
 pub mod service;
 pub mod sim;

@@ -54,10 +54,18 @@ pub(crate) struct Serve {
     /// Where clients come; port 0 is any free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     pub(crate) listen: SocketAddr,
+    /// The certificate of TLS (PEM, the server's first); with it and its key all connections have TLS. SIGHUP reads it
+    /// again.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The key of the certificate (PEM).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_key: Option<PathBuf>,
     /// Listen on addresses that other machines reach, without TLS: everybody on the way reads and changes everything.
     #[arg(long)]
     pub(crate) insecure_http: bool,
-    /// Who may do what (TOML; `ironstone-tracks token` makes entries). Without it everybody may do everything.
+    /// Who may do what (TOML; `ironstone-tracks token` makes entries). Without it everybody may do everything. SIGHUP
+    /// reads it again.
     #[arg(long, value_name = "FILE")]
     pub(crate) tokens: Option<PathBuf>,
     /// Refuse reports of fleets that are not known; without it a fleet is made by its first report.
@@ -96,6 +104,38 @@ pub(crate) struct Serve {
     /// Queries at a time; others wait.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = positive)]
     pub(crate) max_queries: usize,
+    /// The fleet of phones and trackers that say no other (OwnTracks, OsmAnd, Traccar Client).
+    #[arg(long, value_name = "NAME", default_value = "devices")]
+    pub(crate) device_fleet: String,
+    /// A broker that OwnTracks publishes to: mqtt://HOST:1883, or mqtts://HOST:8883 with TLS.
+    #[arg(long, value_name = "URL")]
+    pub(crate) mqtt: Option<String>,
+    /// What is subscribed to there.
+    #[arg(long, value_name = "TOPIC", default_value = "owntracks/#")]
+    pub(crate) mqtt_topic: String,
+    /// The name under which the broker keeps messages while the service is away; no other client may have it.
+    #[arg(long, value_name = "ID", default_value = "ironstone-tracks")]
+    pub(crate) mqtt_client: String,
+    /// Who the service is to the broker.
+    #[arg(long, value_name = "USER")]
+    pub(crate) mqtt_user: Option<String>,
+    /// The file with that user's password; the environment's IRONSTONE_TRACKS_MQTT_PASSWORD may have it instead.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) mqtt_password_file: Option<PathBuf>,
+    /// Certificates that the broker's has to be of (PEM).
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/etc/ssl/certs/ca-certificates.crt"
+    )]
+    pub(crate) mqtt_ca: PathBuf,
+    /// A file of these settings (TOML; names without the dashes before them, and _ for -). The environment's
+    /// IRONSTONE_TRACKS_NAME goes before it, and the command line before both.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print what all settings come to, as such a file, and end.
+    #[arg(long)]
+    pub(crate) print_config: bool,
 }
 
 #[derive(Debug, Args)]

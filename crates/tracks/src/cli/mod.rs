@@ -3,6 +3,7 @@
 mod args;
 mod backup;
 mod check;
+mod config;
 mod export;
 mod import;
 mod serve;
@@ -14,12 +15,26 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use base::{Error, Result};
-use clap::Parser;
 
-use args::{Cli, Command};
+use args::Command;
 
 pub(crate) fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    match run() {
+        Ok(code) => code,
+        Err(e) => {
+            say(&format!("error: {e}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<ExitCode> {
+    let (cli, config) = config::parse()?;
+    match cli.command {
+        Command::Serve(args) if args.print_config => {
+            print(config.trim_end());
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Serve(args) => serve::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Import(args) => import::run(&args),
@@ -27,13 +42,6 @@ pub(crate) fn main() -> ExitCode {
         Command::Backup(args) => backup::make(&args),
         Command::Restore(args) => backup::restore(&args),
         Command::Token(args) => token::run(args),
-    };
-    match done {
-        Ok(code) => code,
-        Err(e) => {
-            say(&format!("error: {e}"));
-            ExitCode::FAILURE
-        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! ```text
 //!   server ─ socket     connections, their limits and their end
 //!     └ mod ─ guard     routes; tokens, scopes and rates
+//!         ├ devices     what phones and trackers send
 //!         ├ ingest      body ─> source ─> json ─> reports ─> the shards
 //!         ├ entities, areas, fleets, export, backups, status
 //!         └ answers     what they answer; problem: errors; openapi: all of it described
@@ -14,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use axum::Router;
 use axum::body::Body;
 use axum::http::HeaderValue;
@@ -24,8 +26,11 @@ use base::Result;
 use base::clock::Clock;
 use ironstone::Db;
 use serde::Serialize;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
+use crate::devices::Intake;
+use crate::model::name::Name;
+use crate::notices::Notices;
 use crate::read::Patience;
 use crate::service::Tracks;
 
@@ -34,6 +39,7 @@ mod areas;
 mod ask;
 mod backups;
 mod body;
+mod devices;
 mod entities;
 mod export;
 mod fleets;
@@ -51,6 +57,7 @@ mod socket;
 mod source;
 mod status;
 mod time;
+pub mod tls;
 pub mod tokens;
 
 pub use server::{Server, Service};
@@ -59,7 +66,7 @@ use problem::Problem;
 use tokens::{Scope, Tokens};
 
 /// Limits of the HTTP interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// Bytes of a body, as it is sent.
     pub body_max: usize,
@@ -91,6 +98,12 @@ pub struct Config {
     pub exports: usize,
     /// The folder of backups. `None`: there are none.
     pub backups: Option<PathBuf>,
+    /// The fleet of phones and trackers that say no other.
+    pub device_fleet: String,
+    /// Who is told what happens.
+    pub notices: Notices,
+    /// The certificate, with which all connections have TLS. `None`: none has.
+    pub tls: Option<Arc<tls::Tls>>,
 }
 
 impl Default for Config {
@@ -112,6 +125,9 @@ impl Default for Config {
             drain_timeout: seconds(30),
             exports: 4,
             backups: None,
+            device_fleet: "devices".to_owned(),
+            notices: Notices::default(),
+            tls: None,
         }
     }
 }
@@ -122,7 +138,8 @@ pub(crate) struct App {
     /// For its metrics.
     db: Option<Arc<Db>>,
     config: Config,
-    tokens: Option<Tokens>,
+    tokens: ArcSwapOption<Tokens>,
+    intake: Arc<Intake>,
     clock: Arc<dyn Clock>,
     /// This start's, in receipts.
     start: String,
@@ -133,6 +150,8 @@ pub(crate) struct App {
     drain: limits::Drain,
     counts: metrics::Counts,
     is_stopping: AtomicBool,
+    /// Told when it stops.
+    stopped: Notify,
 }
 
 impl fmt::Debug for App {
@@ -143,10 +162,14 @@ impl fmt::Debug for App {
 
 impl App {
     fn new(service: Service, config: Config, clock: Arc<dyn Clock>) -> Result<Self> {
+        let fleet = Name::new(&config.device_fleet)?;
+        let tracks = Arc::clone(&service.tracks);
+        let intake = Intake::new(tracks, fleet, Arc::clone(&clock), config.notices.clone());
         Ok(Self {
             tracks: service.tracks,
             db: service.db,
-            tokens: service.tokens,
+            tokens: ArcSwapOption::new(service.tokens.map(Arc::new)),
+            intake: Arc::new(intake),
             clock,
             start: tokens::hex(&tokens::random::<16>()?),
             memory: limits::Memory::new(config.memory),
@@ -156,6 +179,7 @@ impl App {
             drain: limits::Drain::default(),
             counts: metrics::Counts::default(),
             is_stopping: AtomicBool::new(false),
+            stopped: Notify::new(),
             config,
         })
     }
@@ -170,6 +194,7 @@ impl App {
 
     fn stop(&self) {
         self.is_stopping.store(true, Ordering::Release);
+        self.stopped.notify_waiters();
     }
 
     fn is_stopping(&self) -> bool {
@@ -221,6 +246,9 @@ fn table() -> Vec<Route> {
         route("get", points, read, get(export::points)),
         route("get", "/v1/backups", admin, get(backups::list)),
         route("post", "/v1/backups", admin, post(backups::make)),
+        route("post", "/owntracks", ingest, post(devices::owntracks)),
+        route("get", "/osmand", ingest, get(devices::osmand)),
+        route("post", "/osmand", ingest, post(devices::osmand_post)),
         route("get", "/healthz", None, get(status::health)),
         route("get", "/readyz", None, get(status::ready)),
         route("get", "/metrics", admin, get(status::metrics)),

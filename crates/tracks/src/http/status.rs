@@ -61,6 +61,7 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Pro
         text.push_str(&format!(
             "# TYPE tracks_housekeeping_failed gauge\ntracks_housekeeping_failed {failed}\n"
         ));
+        text.push_str(&app.intake.counts().text());
         if let Some(db) = &app.db {
             text.push_str(&db.metrics_text());
         }
