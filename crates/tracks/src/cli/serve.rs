@@ -9,7 +9,7 @@ use base::clock::SystemClock;
 use base::threads::SystemThreads;
 use base::{Error, Result};
 use tracks::http::tokens::Tokens;
-use tracks::http::{Config, Server, Service};
+use tracks::http::{Config, Hosts, Server, Service, WebhookOptions};
 use tracks::service::{Options, Tracks};
 use tracks::store::{Engine, Store};
 
@@ -63,6 +63,7 @@ fn check_open(address: SocketAddr, insecure: bool) -> Result<()> {
 fn options(args: &Serve) -> Options {
     let mut options = Options {
         fixed_fleets: args.fixed_fleets,
+        fleets_max: args.max_fleets,
         ..Options::default()
     };
     let write = &mut options.write;
@@ -76,7 +77,14 @@ fn options(args: &Serve) -> Options {
 }
 
 fn config(args: &Serve) -> Config {
+    let hosts = args.webhook_host.iter().chain(&args.webhook_private);
+    let webhooks = WebhookOptions {
+        hosts: Hosts::new(hosts.cloned().collect()),
+        ..WebhookOptions::default()
+    };
     Config {
+        webhooks,
+        streams: args.max_streams,
         body_max: args.max_body,
         inflated_max: args.max_inflated,
         memory: args.memory,
