@@ -184,7 +184,7 @@ async fn serve(
     let phase = Phase::default();
     let socket = Socket::new(stream, phase.clone(), &app.config);
     let inner = TowerToHyperService::new(router);
-    let cut = Cut::default();
+    let cut = Cut::new(phase.clone());
     let given = cut.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         let phase = phase.clone();

@@ -31,22 +31,49 @@ impl Phase {
     }
 }
 
-/// Cuts a connection off, whatever it is doing.
+/// What a call may do with its connection.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Cut(Arc<Notify>);
+pub(crate) struct Cut {
+    cut: Arc<Notify>,
+    phase: Phase,
+}
+
+/// A call goes on behind its answer's head, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Longer(Phase);
 
 impl Cut {
-    /// Cuts it off when so much time has passed, unless it has ended before.
+    pub(crate) fn new(phase: Phase) -> Self {
+        Self {
+            cut: Arc::default(),
+            phase,
+        }
+    }
+
+    /// The call, which has not answered yet, goes on: its connection is not idle meanwhile.
+    pub(crate) fn longer(&self) -> Longer {
+        // As if it had ended: the answer begins another one.
+        self.phase.next();
+        Longer(self.phase.clone())
+    }
+
+    /// Cuts the connection off when so much time has passed, whatever it is doing, unless it has ended before.
     pub(crate) fn after(self, time: Duration) {
         tokio::spawn(async move {
             tokio::time::sleep(time).await;
-            self.0.notify_one();
+            self.cut.notify_one();
         });
     }
 
-    /// Returns when it is to be cut off.
+    /// Returns when the connection is to be cut off.
     pub(crate) async fn wait(&self) {
-        self.0.notified().await;
+        self.cut.notified().await;
+    }
+}
+
+impl Drop for Longer {
+    fn drop(&mut self) {
+        self.0.next();
     }
 }
 

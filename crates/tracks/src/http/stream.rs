@@ -26,7 +26,7 @@ use super::ingest::no_such_fleet;
 use super::params::{Params, Path, event_id};
 use super::positions::{self, Listener, Place, Told, Wanted};
 use super::problem::{Kind, Problem, text};
-use super::socket::Cut;
+use super::socket::{Cut, Longer};
 use super::sse::{self, Messages};
 use super::time::seconds;
 use super::{App, Stopping};
@@ -177,6 +177,7 @@ pub(crate) async fn stream(
         stopping: app.stopping(),
         app,
         _place: place,
+        _longer: cut.longer(),
     };
     tokio::spawn(stream.run(cut));
     Ok(response)
@@ -214,6 +215,7 @@ struct Stream {
     sender: Sender<Bytes>,
     stopping: Stopping,
     _place: OwnedSemaphorePermit,
+    _longer: Longer,
 }
 
 /// Why a stream ends.
@@ -250,10 +252,14 @@ impl Stream {
     /// Waits until there is something, and sends it.
     async fn turn(&mut self) -> Result<(), End> {
         let mut messages = Messages::default();
-        let events = self.events(&mut messages).await;
+        let (events, next) = self.events(&mut messages).await;
         let positions = self.positions(&mut messages);
-        if !messages.is_empty() {
+        if messages.is_empty() {
+            self.after = next;
+        } else {
             self.send(&mut messages).await?;
+            // Not before: the last message says what was given.
+            self.after = next;
             if positions > 0 && events == 0 {
                 // More of the same entity may come meanwhile.
                 return self.wait(Some(PACE)).await;
@@ -263,10 +269,10 @@ impl Stream {
         self.wait(None).await
     }
 
-    /// Puts the next events in. Returns how many there are.
-    async fn events(&mut self, messages: &mut Messages) -> usize {
+    /// Puts the next events in. Returns how many there are, and the next place.
+    async fn events(&mut self, messages: &mut Messages) -> (usize, u64) {
         let Some(news) = &mut self.news else {
-            return 0;
+            return (0, self.after);
         };
         // First: what comes behind this is told.
         news.borrow_and_update();
@@ -276,19 +282,18 @@ impl Stream {
                 problem.log("events of a stream");
                 sleep(AGAIN).await;
                 news.mark_changed();
-                return 0;
+                return (0, self.after);
             }
         };
         for event in &given.events {
             let body = EventBody::new(event);
             messages.add(body.kind(), Some(event.id), &body);
         }
-        self.after = given.next;
         let is_more = given.events.len() == EVENTS;
         if is_more {
             news.mark_changed();
         }
-        given.events.len()
+        (given.events.len(), given.next)
     }
 
     /// Puts the next positions in. Returns how many there are.

@@ -157,6 +157,23 @@ fn events_and_positions_come_as_they_happen() {
     assert_eq!(said(&only.next().unwrap()), "enter a");
 }
 
+/// Nothing comes for longer than an idle connection may be open, and then something does.
+#[test]
+fn a_quiet_stream_is_not_idle() {
+    let config = Config {
+        idle_timeout: Duration::from_millis(200),
+        head_timeout: Duration::from_millis(200),
+        ..Config::default()
+    };
+    let world = World::with(&Options::default(), config, None);
+    world.fence("depot", 18.0);
+    let mut client = Client::new(&world, "", "");
+    client.hello();
+    SystemClock::shared().sleep(Duration::from_millis(900));
+    world.report(&line("a", T, 59.0, 18.0));
+    assert_eq!(client.events(1).len(), 1);
+}
+
 #[test]
 fn streams_are_bounded_and_what_is_wrong_is_named() {
     let config = Config {
