@@ -5,9 +5,9 @@
 //!   model    what is stored, byte for byte
 //!   store    what keeps it: the engine, or another one in benchmarks
 //!   write    taking reports            read     answering questions      fence    who goes in and out of areas
-//!   service  all of it together        check    whether the rows agree with each other
-//!   import   files into a store at once  http     the service over HTTP
-//!   devices  what phones and trackers send                      mqtt     from a broker
+//!   service  all of it together        live     where entities are now, for who listens
+//!   import   files into a store        export   and out of it            keep     how old points may be
+//!   devices  what phones send          mqtt     from a broker            check    whether the rows agree with each other
 //!   http     the service over HTTP
 //! ```
 #![deny(clippy::indexing_slicing)]
@@ -22,6 +22,7 @@ pub mod geo;
 pub mod http;
 pub mod import;
 pub mod keep;
+pub mod live;
 pub mod model;
 pub mod mqtt;
 pub mod notices;

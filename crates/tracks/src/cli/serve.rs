@@ -12,7 +12,7 @@ use base::{Error, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracks::http::tls::Tls;
 use tracks::http::tokens::Tokens;
-use tracks::http::{Config, Server, Service};
+use tracks::http::{Config, Hosts, Server, Service, WebhookOptions};
 use tracks::model::name::Name;
 use tracks::mqtt::{Broker, Client, Settings};
 use tracks::notices::Notices;
@@ -144,6 +144,7 @@ fn check_open(address: SocketAddr, may_be: bool) -> Result<()> {
 fn options(args: &Serve) -> Options {
     let mut options = Options {
         fixed_fleets: args.fixed_fleets,
+        fleets_max: args.max_fleets,
         ..Options::default()
     };
     let write = &mut options.write;
@@ -157,7 +158,14 @@ fn options(args: &Serve) -> Options {
 }
 
 fn config(args: &Serve, tls: Option<Arc<Tls>>) -> Config {
+    let hosts = args.webhook_host.iter().chain(&args.webhook_private);
+    let webhooks = WebhookOptions {
+        hosts: Hosts::new(hosts.cloned().collect()),
+        ..WebhookOptions::default()
+    };
     Config {
+        webhooks,
+        streams: args.max_streams,
         body_max: args.max_body,
         inflated_max: args.max_inflated,
         memory: args.memory,

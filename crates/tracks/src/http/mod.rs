@@ -5,13 +5,13 @@
 //!     └ mod ─ guard     routes; tokens, scopes and rates
 //!         ├ devices     what phones and trackers send
 //!         ├ ingest      body ─> source ─> json ─> reports ─> the shards
-//!         ├ entities, areas, fleets, export, backups, status
+//!         ├ entities, areas, fleets, fences, export, backups, status
+//!         ├ events, stream ─ feed, positions, sse     what happens, as it happens
 //!         └ answers     what they answer; problem: errors; openapi: all of it described
 //! ```
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use base::Result;
 use base::clock::Clock;
 use ironstone::Db;
 use serde::Serialize;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Semaphore, watch};
 
 use crate::devices::Intake;
 use crate::model::name::Name;
@@ -41,7 +41,10 @@ mod backups;
 mod body;
 mod devices;
 mod entities;
+mod events;
 mod export;
+mod feed;
+mod fences;
 mod fleets;
 mod geojson;
 mod guard;
@@ -51,16 +54,21 @@ mod limits;
 mod metrics;
 mod openapi;
 mod params;
+mod positions;
 mod problem;
 mod server;
 mod socket;
 mod source;
+mod sse;
 mod status;
+mod stream;
 mod time;
 pub mod tls;
 pub mod tokens;
+mod webhook;
 
 pub use server::{Server, Service};
+pub use webhook::{Host, Hosts, Options as WebhookOptions};
 
 use problem::Problem;
 use tokens::{Scope, Tokens};
@@ -76,6 +84,8 @@ pub struct Config {
     pub memory: usize,
     /// Open connections; more are answered with 503.
     pub connections: usize,
+    /// Streams at a time; more are answered with 503.
+    pub streams: usize,
     /// Queries at a time; others wait for [`Config::queue_timeout`] at most.
     pub queries: usize,
     /// For so long a query waits for its turn.
@@ -104,6 +114,8 @@ pub struct Config {
     pub notices: Notices,
     /// The certificate, with which all connections have TLS. `None`: none has.
     pub tls: Option<Arc<tls::Tls>>,
+    /// Where webhooks may go, and how they are sent.
+    pub webhooks: WebhookOptions,
 }
 
 impl Default for Config {
@@ -114,6 +126,7 @@ impl Default for Config {
             inflated_max: 64 << 20,
             memory: 256 << 20,
             connections: 10_240,
+            streams: 1000,
             queries: 16,
             queue_timeout: seconds(10),
             query_timeout: seconds(30),
@@ -128,6 +141,7 @@ impl Default for Config {
             device_fleet: "devices".to_owned(),
             notices: Notices::default(),
             tls: None,
+            webhooks: WebhookOptions::default(),
         }
     }
 }
@@ -149,9 +163,29 @@ pub(crate) struct App {
     backing_up: Arc<Semaphore>,
     drain: limits::Drain,
     counts: metrics::Counts,
-    is_stopping: AtomicBool,
-    /// Told when it stops.
-    stopped: Notify,
+    stopping: watch::Sender<bool>,
+    feeds: feed::Feeds,
+    positions: positions::Positions,
+    webhooks: webhook::Webhooks,
+    /// Places for streams.
+    streams: Arc<Semaphore>,
+}
+
+/// Tells when the server stops, or a part of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Stopping(watch::Receiver<bool>);
+
+impl Stopping {
+    /// Returns when it does.
+    pub(crate) async fn wait(&mut self) {
+        // Errors: it is gone altogether.
+        drop(self.0.wait_for(|stops| *stops).await);
+    }
+
+    /// Whether it does already.
+    pub(crate) fn is_now(&self) -> bool {
+        *self.0.borrow()
+    }
 }
 
 impl fmt::Debug for App {
@@ -165,7 +199,12 @@ impl App {
         let fleet = Name::new(&config.device_fleet)?;
         let tracks = Arc::clone(&service.tracks);
         let intake = Intake::new(tracks, fleet, Arc::clone(&clock), config.notices.clone());
+        let tracks = &service.tracks;
+        let (store, hosts) = (tracks.store(), config.webhooks.hosts.clone());
+        let seed = u64::from_le_bytes(tokens::random()?);
+        let webhooks = webhook::Webhooks::open(&**store, tracks.fleets(), hosts, seed)?;
         Ok(Self {
+            webhooks,
             tracks: service.tracks,
             db: service.db,
             tokens: ArcSwapOption::new(service.tokens.map(Arc::new)),
@@ -178,8 +217,10 @@ impl App {
             backing_up: Arc::new(Semaphore::new(1)),
             drain: limits::Drain::default(),
             counts: metrics::Counts::default(),
-            is_stopping: AtomicBool::new(false),
-            stopped: Notify::new(),
+            stopping: watch::Sender::new(false),
+            feeds: feed::Feeds::new(),
+            positions: positions::Positions::default(),
+            streams: Arc::new(Semaphore::new(config.streams)),
             config,
         })
     }
@@ -193,12 +234,15 @@ impl App {
     }
 
     fn stop(&self) {
-        self.is_stopping.store(true, Ordering::Release);
-        self.stopped.notify_waiters();
+        self.stopping.send_replace(true);
     }
 
     fn is_stopping(&self) -> bool {
-        self.is_stopping.load(Ordering::Acquire)
+        *self.stopping.borrow()
+    }
+
+    pub(crate) fn stopping(&self) -> Stopping {
+        Stopping(self.stopping.subscribe())
     }
 }
 
@@ -229,6 +273,13 @@ fn table() -> Vec<Route> {
     let within = "/v1/fleets/{fleet}/within";
     let nearby = "/v1/fleets/{fleet}/nearby";
     let density = "/v1/fleets/{fleet}/density";
+    let change = Some(Scope::Fences);
+    let fences = "/v1/fleets/{fleet}/fences";
+    let fence = "/v1/fleets/{fleet}/fences/{fence}";
+    let events = "/v1/fleets/{fleet}/events";
+    let stream = "/v1/fleets/{fleet}/stream";
+    let webhooks = "/v1/fleets/{fleet}/webhooks";
+    let webhook = "/v1/fleets/{fleet}/webhooks/{webhook}";
     vec![
         route("post", reports, ingest, post(ingest::reports)),
         route("get", durable, ingest, get(ingest::durable)),
@@ -249,6 +300,16 @@ fn table() -> Vec<Route> {
         route("post", "/owntracks", ingest, post(devices::owntracks)),
         route("get", "/osmand", ingest, get(devices::osmand)),
         route("post", "/osmand", ingest, post(devices::osmand_post)),
+        route("get", fences, read, get(fences::list)),
+        route("get", fence, read, get(fences::show)),
+        route("put", fence, change, put(fences::put)),
+        route("delete", fence, change, delete(fences::delete)),
+        route("get", events, read, get(events::list)),
+        route("get", stream, read, get(stream::stream)),
+        route("get", webhooks, admin, get(webhook::list)),
+        route("get", webhook, admin, get(webhook::show)),
+        route("put", webhook, admin, put(webhook::put)),
+        route("delete", webhook, admin, delete(webhook::delete)),
         route("get", "/healthz", None, get(status::health)),
         route("get", "/readyz", None, get(status::ready)),
         route("get", "/metrics", admin, get(status::metrics)),

@@ -2,7 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc;
@@ -27,7 +27,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
 use super::problem::{Kind, Problem};
-use super::socket::{Phase, Socket};
+use super::socket::{Cut, Phase, Socket};
 use super::tokens::Tokens;
 use super::{App, Config};
 use crate::devices::Intake;
@@ -39,6 +39,8 @@ const HEAD_MAX: usize = 32 * 1024;
 const REFUSED_MAX: usize = 64;
 /// Connections that wait to be accepted. One that finds no room tries again a second later.
 const BACKLOG: u32 = 4096;
+/// For so long webhooks' deliveries may go on at the end, behind the second that each gives its own.
+const TASKS_TIMEOUT: Duration = Duration::from_secs(2);
 /// For so long the device is waited for at the end.
 const DURABLE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -83,6 +85,14 @@ impl Server {
         let listener = listener.map_err(|e| failed("listen on", e))?;
         let address = listener.local_addr().map_err(|e| failed("find", e))?;
         let (stop, stopped) = oneshot::channel();
+        runtime.spawn(super::feed::pump(Arc::clone(&app)));
+        runtime.spawn(super::positions::pump(Arc::clone(&app)));
+        let hooks = app.webhooks.all();
+        let inside = runtime.enter();
+        for hook in &hooks {
+            super::webhook::start(&app, hook);
+        }
+        drop(inside);
         let accepting = runtime.spawn(accept(listener, Arc::clone(&app), stopped));
         Ok(Self {
             app,
@@ -116,7 +126,11 @@ impl Server {
         self.app.stop();
         // Who listens for it may have ended already.
         self.stop.send(()).unwrap_or_default();
-        drop(self.runtime.block_on(self.accepting));
+        let (accepting, webhooks) = (self.accepting, &self.app.webhooks);
+        self.runtime.block_on(async {
+            drop(accepting.await);
+            drop(tokio::time::timeout(TASKS_TIMEOUT, webhooks.end()).await);
+        });
         self.runtime.shutdown_timeout(Duration::from_secs(5));
         let (app, clock) = (&self.app, &self.app.clock);
         let end = clock.monotonic_nanos() + DURABLE_TIMEOUT.as_nanos() as u64;
@@ -240,16 +254,11 @@ async fn serve(
 
 /// What comes of something, unless the server stops before. `None`: it does.
 async fn until_stop<T>(app: &App, done: impl Future<Output = T>) -> Option<T> {
-    let (mut done, mut stopped) = (pin!(done), pin!(app.stopped.notified()));
-    poll_fn(|cx| {
-        // Asked first, so that it is told from then on.
-        let is_told = stopped.as_mut().poll(cx).is_ready();
-        if is_told || app.is_stopping() {
-            return Poll::Ready(None);
-        }
-        done.as_mut().poll(cx).map(Some)
-    })
-    .await
+    let mut stopping = app.stopping();
+    tokio::select! {
+        done = done => Some(done),
+        () = stopping.wait() => None,
+    }
 }
 
 /// Answers the calls of a connection, until it ends.
@@ -260,10 +269,13 @@ async fn drive(
     watcher: Watcher,
 ) {
     let inner = TowerToHyperService::new(router);
+    let cut = Cut::new(phase.clone());
+    let given = cut.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         let phase = phase.clone();
         request.extensions_mut().insert(phase.clone());
         phase.next();
+        request.extensions_mut().insert(given.clone());
         let call = inner.call(request);
         async move {
             let response = call.await;
@@ -275,8 +287,11 @@ async fn drive(
         .header_read_timeout(None)
         .max_buf_size(HEAD_MAX)
         .serve_connection(TokioIo::new(socket), service);
-    // Errors of a connection are its client's.
-    drop(watcher.watch(connection).await);
+    tokio::select! {
+        // Errors of a connection are its client's.
+        done = watcher.watch(connection) => drop(done),
+        () = cut.wait() => {}
+    }
 }
 
 /// Says that there are too many connections.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio::time::Sleep;
 
 use super::Config;
@@ -54,6 +55,52 @@ impl Phase {
 
     fn is_busy(&self) -> bool {
         self.number() % 2 == 1 || self.0.streams.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// What a call may do with its connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cut {
+    cut: Arc<Notify>,
+    phase: Phase,
+}
+
+/// A call goes on behind its answer's head, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Longer(Phase);
+
+impl Cut {
+    pub(crate) fn new(phase: Phase) -> Self {
+        Self {
+            cut: Arc::default(),
+            phase,
+        }
+    }
+
+    /// The call, which has not answered yet, goes on: its connection is not idle meanwhile.
+    pub(crate) fn longer(&self) -> Longer {
+        // As if it had ended: the answer begins another one.
+        self.phase.next();
+        Longer(self.phase.clone())
+    }
+
+    /// Cuts the connection off when so much time has passed, whatever it is doing, unless it has ended before.
+    pub(crate) fn after(self, time: Duration) {
+        tokio::spawn(async move {
+            tokio::time::sleep(time).await;
+            self.cut.notify_one();
+        });
+    }
+
+    /// Returns when the connection is to be cut off.
+    pub(crate) async fn wait(&self) {
+        self.cut.notified().await;
+    }
+}
+
+impl Drop for Longer {
+    fn drop(&mut self) {
+        self.0.next();
     }
 }
 

@@ -10,7 +10,7 @@ use utoipa::OpenApi;
 use super::answers::Health;
 use super::openapi::Api;
 use super::problem::{Kind, Problem};
-use super::{App, ask};
+use super::{App, ask, metrics};
 
 /// Say whether the process runs.
 #[utoipa::path(
@@ -62,6 +62,7 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Pro
             "# TYPE tracks_housekeeping_failed gauge\ntracks_housekeeping_failed {failed}\n"
         ));
         text.push_str(&app.intake.counts().text());
+        text.push_str(&metrics::of_fences(app));
         if let Some(db) = &app.db {
             text.push_str(&db.metrics_text());
         }

@@ -89,6 +89,11 @@ impl Patience {
         .hint("ask for a smaller area, a shorter time, or fewer results"))
     }
 
+    /// Whether it has taken that long.
+    pub fn is_over(&self) -> bool {
+        self.clock.monotonic_nanos() >= self.until
+    }
+
     /// Dead rows were passed over.
     pub(super) fn skipped_more(&self, count: u64) {
         self.skipped.set(self.skipped.get() + count);
