@@ -2,6 +2,7 @@
 
 mod args;
 mod check;
+mod demo;
 mod serve;
 mod signals;
 mod token;
@@ -16,6 +17,7 @@ use args::{Cli, Command};
 pub(crate) fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(args) => serve::run(&args),
+        Command::Demo(args) => demo::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Token(args) => token::run(args),
     };

@@ -9,7 +9,7 @@ use base::clock::SystemClock;
 use base::threads::SystemThreads;
 use base::{Error, Result};
 use tracks::http::tokens::Tokens;
-use tracks::http::{Config, Server, Service};
+use tracks::http::{Config, Map, Server, Service};
 use tracks::service::{Options, Tracks};
 use tracks::store::{Engine, Store};
 
@@ -27,6 +27,7 @@ pub(crate) fn run(args: &Serve) -> Result<ExitCode> {
     })?;
     let options = options(args);
     options.write.check()?;
+    let config = config(args)?;
     let engine = Engine::open(&args.dir)?;
     let db = Arc::clone(engine.db());
     let store: Arc<dyn Store> = Arc::new(engine);
@@ -37,7 +38,7 @@ pub(crate) fn run(args: &Serve) -> Result<ExitCode> {
         db: Some(db),
         tokens,
     };
-    let server = Server::start(args.listen, service, config(args))?;
+    let server = Server::start(args.listen, service, config)?;
     print(&format!("listening on http://{}", server.address()));
     if !has_tokens {
         say("note: there are no tokens (--tokens): whoever reaches the address may do everything");
@@ -51,7 +52,7 @@ pub(crate) fn run(args: &Serve) -> Result<ExitCode> {
 }
 
 /// Errors: other machines would reach the address, and that was not asked for.
-fn check_open(address: SocketAddr, insecure: bool) -> Result<()> {
+pub(super) fn check_open(address: SocketAddr, insecure: bool) -> Result<()> {
     if address.ip().is_loopback() || insecure {
         return Ok(());
     }
@@ -75,13 +76,21 @@ fn options(args: &Serve) -> Options {
     options
 }
 
-fn config(args: &Serve) -> Config {
-    Config {
+fn config(args: &Serve) -> Result<Config> {
+    let mut map = Map::default();
+    if let Some(file) = &args.map_base {
+        map = map.with_base_of(file)?;
+    }
+    if let Some(url) = &args.map_tiles {
+        map = map.with_tiles(url)?;
+    }
+    Ok(Config {
+        map,
         body_max: args.max_body,
         inflated_max: args.max_inflated,
         memory: args.memory,
         connections: args.max_connections,
         queries: args.max_queries,
         ..Config::default()
-    }
+    })
 }

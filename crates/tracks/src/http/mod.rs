@@ -5,6 +5,7 @@
 //!     └ mod ─ guard     routes; tokens, scopes and rates
 //!         ├ ingest      body ─> source ─> json ─> reports ─> the shards
 //!         ├ entities, areas, fleets, status
+//!         ├ web         the map
 //!         └ answers     what they answer; problem: errors; openapi: all of it described
 //! ```
 
@@ -49,8 +50,10 @@ mod source;
 mod status;
 mod time;
 pub mod tokens;
+mod web;
 
 pub use server::{Server, Service};
+pub use web::Map;
 
 use problem::Problem;
 use tokens::{Scope, Tokens};
@@ -84,6 +87,8 @@ pub struct Config {
     pub durable_timeout: Duration,
     /// For so long calls may go on when the server stops.
     pub drain_timeout: Duration,
+    /// What the map shows beneath the objects.
+    pub map: Map,
 }
 
 impl Default for Config {
@@ -103,6 +108,7 @@ impl Default for Config {
             idle_timeout: seconds(300),
             durable_timeout: seconds(30),
             drain_timeout: seconds(30),
+            map: Map::default(),
         }
     }
 }
@@ -217,8 +223,13 @@ pub fn routes() -> Vec<(&'static str, &'static str)> {
 }
 
 /// For metrics, whose labels must not be whatever clients ask for.
-static PATHS: LazyLock<Vec<&'static str>> =
-    LazyLock::new(|| routes().into_iter().map(|(_, path)| path).collect());
+static PATHS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+    routes()
+        .into_iter()
+        .map(|(_, path)| path)
+        .chain(web::PATHS)
+        .collect()
+});
 
 fn router(app: &Arc<App>) -> Router {
     let mut router = Router::new();
@@ -226,7 +237,7 @@ fn router(app: &Arc<App>) -> Router {
         let handler = guard::guarded(app, route.scope, route.handler);
         router = router.route(route.path, handler);
     }
-    let router = router
+    let router = web::routes(router)
         .fallback(status::no_such_path)
         .method_not_allowed_fallback(status::no_such_method);
     guard::counted(app, router).with_state(Arc::clone(app))

@@ -1,0 +1,81 @@
+// Bundles the map: node build.mjs FOLDER-WITH-NODE_MODULES OUTPUT-FOLDER
+//
+// Every file is compressed here, once, and named by its content, so that browsers may keep it for ever. Only the page
+// itself has a fixed name. `licences.txt` has the licence of each package whose code is in a bundle.
+
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { basename, dirname, join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { gzipSync } from 'node:zlib';
+
+const here = dirname(fileURLToPath(import.meta.url));
+const [modules, out] = process.argv.slice(2).map((path) => resolve(path));
+const packages = join(modules, 'node_modules');
+const esbuild = createRequire(join(modules, 'package.json'))('esbuild');
+
+const built = await esbuild.build({
+  absWorkingDir: here,
+  entryPoints: [
+    { in: 'src/main.js', out: 'map' },
+    { in: 'src/style.css', out: 'style' },
+    { in: join(packages, 'maplibre-gl/dist/maplibre-gl-worker.mjs'), out: 'worker' },
+  ],
+  outdir: 'out',
+  entryNames: '[name]-[hash]',
+  bundle: true,
+  minify: true,
+  format: 'esm',
+  target: 'es2022',
+  nodePaths: [packages],
+  legalComments: 'none',
+  logLevel: 'warning',
+  write: false,
+});
+
+const files = new Map(built.outputFiles.map((file) => [basename(file.path), Buffer.from(file.contents)]));
+files.set('licences.txt', Buffer.from(licences()));
+files.set('icon.svg', readFileSync(join(here, 'src/icon.svg')));
+files.set('index.html', Buffer.from(page(readFileSync(join(here, 'src/index.html'), 'utf8'))));
+
+// All of it or what was there before: the folder is emptied when everything else has worked.
+mkdirSync(out, { recursive: true });
+for (const old of readdirSync(out)) {
+  if (old.endsWith('.gz')) rmSync(join(out, old));
+}
+let total = 0;
+for (const [name, bytes] of files) {
+  const packed = gzipSync(bytes, { level: 9 });
+  // The system is named in the tenth byte; the same sources shall give the same file everywhere.
+  packed[9] = 255;
+  writeFileSync(join(out, `${name}.gz`), packed);
+  total += packed.length;
+}
+console.log(`${files.size} files, ${Math.round(total / 1024)} KB: ${out}`);
+
+/** The page with the names of what it loads. */
+function page(html) {
+  return html.replaceAll(/\{\{(\w+)\.(\w+)\}\}/g, (_, stem, extension) => {
+    const found = [...files.keys()].find((name) => name.startsWith(`${stem}-`) && name.endsWith(`.${extension}`));
+    if (!found) throw new Error(`index.html wants ${stem}.${extension}, which is not built`);
+    return found;
+  });
+}
+
+/** The licences of all packages that are not for development alone. */
+function licences() {
+  const lock = JSON.parse(readFileSync(join(modules, 'package-lock.json'), 'utf8'));
+  const parts = [];
+  for (const [path, entry] of Object.entries(lock.packages)) {
+    if (path === '' || entry.dev || entry.optional) continue;
+    const folder = join(modules, path);
+    const about = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'));
+    const texts = readdirSync(folder).filter((name) => /^licen[cs]e/i.test(name));
+    const text = texts.map((name) => readFileSync(join(folder, name), 'utf8').trim()).join('\n\n');
+    const licence = about.license ?? entry.license;
+    if (!licence) throw new Error(`${path} has no licence`);
+    parts.push(`${about.name} ${about.version} (${licence})\n\n${text || 'The package has no text of its licence.'}\n`);
+  }
+  const line = `\n${'-'.repeat(80)}\n\n`;
+  return `The map has code of these packages.\n${line}${parts.join(line)}`;
+}
