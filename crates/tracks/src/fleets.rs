@@ -161,6 +161,24 @@ impl Fleets {
         }
     }
 
+    /// The same, where there are fewer than `most` fleets. Errors: `NotSupported`, where there are as many.
+    pub fn get_or_make_of(&self, store: &dyn Store, name: &Name, most: usize) -> Result<Arc<Info>> {
+        if let Some(info) = self.get(name) {
+            return Ok(info);
+        }
+        self.change(store, name, |_| {
+            // Nobody else makes one meanwhile; another call may have made this one.
+            let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+            if all.contains_key(name) || all.len() < most {
+                return Ok(());
+            }
+            let count = all.len();
+            let text = format!("there are {count} fleets, and {name} would be one more");
+            Err(Error::not_supported(text)
+                .hint("fleets_max, or `serve --max-fleets`, says how many there may be"))
+        })
+    }
+
     /// Gives a fleet some tags that it may not have had, and returns it. Errors: it would have more than 32; the store's.
     pub fn with_tags(&self, store: &dyn Store, name: &Name, tags: &[String]) -> Result<Arc<Info>> {
         self.change(store, name, |settings| {

@@ -5,6 +5,7 @@
 //!   model    what is stored, byte for byte
 //!   store    what keeps it: the engine, or another one in benchmarks
 //!   write    taking reports            read     answering questions      fence    who goes in and out of areas
+//!   live     where entities are now, for who listens
 //!   service  all of it together        check    whether the rows agree with each other
 //!   http     the service over HTTP
 //! ```
@@ -16,6 +17,7 @@ pub mod files;
 pub mod fleets;
 pub mod geo;
 pub mod http;
+pub mod live;
 pub mod model;
 pub mod read;
 pub mod service;

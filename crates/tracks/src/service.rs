@@ -10,6 +10,7 @@ use base::{Error, Result};
 
 use crate::fence::{Definition, Events, Fence, Fences};
 use crate::fleets::{Fleets, Info};
+use crate::live::Live;
 use crate::model::name::Name;
 use crate::model::report::Report;
 use crate::model::time::Time;
@@ -18,12 +19,24 @@ use crate::store::{Engine, Store, View};
 use crate::write::{self, Ack, Shards, Ticket};
 
 /// How the service works.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// How reports are taken.
     pub write: write::Options,
     /// Whether a report of a fleet that is not known is refused, and does not make it.
     pub fixed_fleets: bool,
+    /// So many fleets there may be for a report or a fence to make another one.
+    pub fleets_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            write: write::Options::default(),
+            fixed_fleets: false,
+            fleets_max: 10_000,
+        }
+    }
 }
 
 /// See the module. Dropping it waits until what it has taken is written.
@@ -58,6 +71,7 @@ pub struct Tracks {
     fleets: Fleets,
     fences: Arc<Fences>,
     events: Arc<Events>,
+    live: Arc<Live>,
     clock: Arc<dyn Clock>,
     options: Options,
 }
@@ -83,9 +97,10 @@ impl Tracks {
         let fleets = Fleets::open(&*store)?;
         let fences = Arc::new(Fences::open(&*store)?);
         let events = Arc::new(Events::open(&*store)?);
+        let live = Arc::new(Live::default());
         let shards = Shards::start(
             &store,
-            (&fences, &events),
+            (&fences, &events, &live),
             &options.write,
             (&clock, threads),
         )?;
@@ -95,6 +110,7 @@ impl Tracks {
             fleets,
             fences,
             events,
+            live,
             clock,
             options: options.clone(),
         })
@@ -139,12 +155,13 @@ impl Tracks {
     }
 
     /// A fleet for reports, which is made where there is none. Errors: `NotFound`, where fleets are fixed and this is
-    /// none.
+    /// none; `NotSupported`, where there are [`Options::fleets_max`] already.
     pub fn fleet_or_make(&self, name: &Name) -> Result<Arc<Info>> {
         if self.options.fixed_fleets {
             return self.fleet(name);
         }
-        self.fleets.get_or_make(&*self.store, name)
+        let most = self.options.fleets_max;
+        self.fleets.get_or_make_of(&*self.store, name, most)
     }
 
     /// Whether a fleet can have reports; it is not made. Errors: `NotFound`, where fleets are fixed and this is none.
@@ -187,6 +204,11 @@ impl Tracks {
     /// What happened at fences.
     pub fn events(&self) -> &Arc<Events> {
         &self.events
+    }
+
+    /// Where entities are now, for who listens.
+    pub fn live(&self) -> &Arc<Live> {
+        &self.live
     }
 
     /// The store.

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use tracks::http::Host;
 use tracks::http::tokens::Scope;
 
 /// Where everything is, and was: objects report positions; who is in an area, who is nearest, where one has been.
@@ -75,6 +76,19 @@ pub(crate) struct Serve {
     /// Connections at a time; more are answered with 503.
     #[arg(long, value_name = "N", default_value_t = 10_240, value_parser = positive)]
     pub(crate) max_connections: usize,
+    /// Streams at a time; more are answered with 503.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = positive)]
+    pub(crate) max_streams: usize,
+    /// So many fleets there may be for a report or a fence to make another one.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub(crate) max_fleets: usize,
+    /// A host that webhooks may go to; may be given more than once. A name leads to public addresses only; an address may be any.
+    /// Without any host there are no webhooks.
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = host)]
+    pub(crate) webhook_host: Vec<Host>,
+    /// The same, and its name may lead to addresses of private networks and of this machine.
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = private_host)]
+    pub(crate) webhook_private: Vec<Host>,
     /// Queries at a time; others wait.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = positive)]
     pub(crate) max_queries: usize,
@@ -177,6 +191,14 @@ fn size(text: &str) -> Result<usize, String> {
         .checked_mul(1 << shift)
         .filter(|n| *n > 0)
         .ok_or_else(wrong)
+}
+
+fn host(text: &str) -> Result<Host, String> {
+    Host::new(text, false).map_err(|e| e.to_string())
+}
+
+fn private_host(text: &str) -> Result<Host, String> {
+    Host::new(text, true).map_err(|e| e.to_string())
 }
 
 fn positive(text: &str) -> Result<usize, String> {

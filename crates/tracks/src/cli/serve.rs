@@ -9,7 +9,7 @@ use base::clock::SystemClock;
 use base::threads::SystemThreads;
 use base::{Error, Result};
 use tracks::http::tokens::Tokens;
-use tracks::http::{Config, Map, Server, Service};
+use tracks::http::{Config, Hosts, Map, Server, Service, WebhookOptions};
 use tracks::service::{Options, Tracks};
 use tracks::store::{Engine, Store};
 
@@ -64,6 +64,7 @@ pub(super) fn check_open(address: SocketAddr, insecure: bool) -> Result<()> {
 fn options(args: &Serve) -> Options {
     let mut options = Options {
         fixed_fleets: args.fixed_fleets,
+        fleets_max: args.max_fleets,
         ..Options::default()
     };
     let write = &mut options.write;
@@ -84,8 +85,15 @@ fn config(args: &Serve) -> Result<Config> {
     if let Some(url) = &args.map_tiles {
         map = map.with_tiles(url)?;
     }
+    let hosts = args.webhook_host.iter().chain(&args.webhook_private);
+    let webhooks = WebhookOptions {
+        hosts: Hosts::new(hosts.cloned().collect()),
+        ..WebhookOptions::default()
+    };
     Ok(Config {
         map,
+        webhooks,
+        streams: args.max_streams,
         body_max: args.max_body,
         inflated_max: args.max_inflated,
         memory: args.memory,

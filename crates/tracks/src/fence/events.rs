@@ -4,7 +4,7 @@
 //! below the lowest that is not durable yet. So nobody who has read up to an id misses one that comes below it later, and what
 //! was read stays.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 
 use base::sync::{Mutex, MutexGuard, PoisonError};
@@ -50,6 +50,15 @@ pub struct Event {
     pub lon: f64,
 }
 
+/// Events of a fleet behind an id, in their order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Page {
+    /// They.
+    pub events: Vec<Event>,
+    /// All events up to this id were looked at: what comes is behind it.
+    pub next: u64,
+}
+
 /// The key of an event: fleet 4, id 8, big-endian.
 pub(crate) fn key(fleet: Fleet, id: u64) -> [u8; 12] {
     let mut out = [0; 12];
@@ -62,6 +71,8 @@ pub(crate) fn key(fleet: Fleet, id: u64) -> [u8; 12] {
 #[derive(Debug)]
 pub struct Events {
     inner: Mutex<Inner>,
+    /// The greatest id when the store was opened.
+    opened: u64,
     /// Up to which id events are given out.
     through: watch::Sender<u64>,
 }
@@ -69,6 +80,8 @@ pub struct Events {
 #[derive(Debug)]
 struct Inner {
     last: u64,
+    /// The greatest id of each fleet that has had events since the store was opened.
+    last_of: HashMap<Fleet, u64>,
     /// Ids whose writes are not durable: the first, and how many.
     open: BTreeMap<u64, u64>,
     /// The greatest number of a write that is durable, as far as was told.
@@ -99,8 +112,10 @@ impl Events {
             }
         }
         Ok(Self {
+            opened: last,
             inner: Mutex::new(Inner {
                 last,
+                last_of: HashMap::new(),
                 open: BTreeMap::new(),
                 durable: 0,
                 unsure: Vec::new(),
@@ -113,14 +128,18 @@ impl Events {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// So many ids, at `now` or later, which are given back when they are dropped: when their write is durable, or failed.
-    pub(crate) fn take(self: &Arc<Self>, count: usize, now: Time) -> Ids {
-        let count = count as u64;
+    /// Ids for events of these fleets, at `now` or later, which are given back when they are dropped: when their write is
+    /// durable, or failed.
+    pub(crate) fn take(self: &Arc<Self>, fleets: &[Fleet], now: Time) -> Ids {
+        let count = fleets.len() as u64;
         let mut inner = self.lock();
         let first = u64::try_from(now.0).unwrap_or(0).max(inner.last + 1);
         if count > 0 {
             inner.last = first + count - 1;
             inner.open.insert(first, count);
+            for (id, fleet) in (first..).zip(fleets) {
+                inner.last_of.insert(*fleet, id);
+            }
         }
         Ids {
             events: Arc::downgrade(self),
@@ -161,6 +180,24 @@ impl Events {
         self.through.subscribe()
     }
 
+    /// Up to which id events are given out now.
+    pub fn given_out(&self) -> u64 {
+        *self.through.borrow()
+    }
+
+    /// The id of the first event that is not given out yet. `None`: all are.
+    pub fn first_waiting(&self) -> Option<u64> {
+        let inner = self.lock();
+        inner.open.first_key_value().map(|(first, _)| *first)
+    }
+
+    /// No event of the fleet has a greater id, given out or not. It is not known of which fleets the events are that were there when
+    /// the store was opened.
+    pub fn last_of(&self, fleet: Fleet) -> u64 {
+        let last = self.lock().last_of.get(&fleet).copied();
+        last.unwrap_or(self.opened)
+    }
+
     /// The events of a fleet behind an id, in their order, `limit` at most. Errors: the store's; Corruption.
     pub fn read(
         &self,
@@ -169,8 +206,29 @@ impl Events {
         after: u64,
         limit: usize,
     ) -> Result<Vec<Event>> {
+        Ok(self.page(store, fleet, after, limit)?.events)
+    }
+
+    /// The same, and behind which id to go on: where there are no more, that up to which events are given out.
+    pub fn page(&self, store: &dyn Store, fleet: Fleet, after: u64, limit: usize) -> Result<Page> {
         // First, as what is durable now is in the view.
-        let through = *self.through.borrow();
+        let through = self.given_out();
+        let events = Self::between(store, fleet, (after, through), limit)?;
+        let last = events.last().map_or(after, |event| event.id);
+        let next = if events.len() < limit {
+            after.max(through)
+        } else {
+            last
+        };
+        Ok(Page { events, next })
+    }
+
+    fn between(
+        store: &dyn Store,
+        fleet: Fleet,
+        (after, through): (u64, u64),
+        limit: usize,
+    ) -> Result<Vec<Event>> {
         let view = store.view();
         let start = key(fleet, after.saturating_add(1));
         let end = key(fleet, through.saturating_add(1));
@@ -264,8 +322,8 @@ mod tests {
         let store = Engine::open(dir.path()).unwrap();
         let events = Arc::new(Events::open(&store).unwrap());
         let through = events.through();
-        let first = events.take(2, Time(1000));
-        let second = events.take(1, Time(900));
+        let first = events.take(&[Fleet(3); 2], Time(1000));
+        let second = events.take(&[Fleet(3)], Time(900));
         assert_eq!(first.iter().collect::<Vec<_>>(), [1000, 1001]);
         assert_eq!(second.iter().collect::<Vec<_>>(), [1002]);
         drop(second);
@@ -298,6 +356,21 @@ mod tests {
             (ids(0, 10), ids(1000, 10), ids(0, 1)),
             (vec![1000, 1001, 1002], vec![1001, 1002], vec![1000])
         );
+        let page = |after, limit| events.page(&store, Fleet(3), after, limit).unwrap().next;
+        assert_eq!(
+            (
+                page(0, 1),
+                page(0, 2),
+                page(0, 4),
+                page(1002, 1),
+                page(2000, 1)
+            ),
+            (1000, 1001, 1002, 1002, 2000)
+        );
+        assert_eq!(
+            (events.last_of(Fleet(3)), events.last_of(Fleet(4))),
+            (1002, 0)
+        );
         assert!(ids(1002, 10).is_empty() && ids(u64::MAX, 10).is_empty());
         assert_eq!(
             events.read(&store, Fleet(3), 1001, 10).unwrap(),
@@ -305,11 +378,11 @@ mod tests {
         );
         let again = Arc::new(Events::open(&store).unwrap());
         assert_eq!(*again.through().borrow(), 1002);
-        assert_eq!(again.take(1, Time(5)).iter().next(), Some(1003));
+        assert_eq!(again.take(&[Fleet(3)], Time(5)).iter().next(), Some(1003));
         // What may be lost is held back, until something later is durable.
-        let lost = again.take(1, Time(2000));
+        let lost = again.take(&[Fleet(3)], Time(2000));
         again.is_unsure(7, lost);
-        drop(again.take(1, Time(3000)));
+        drop(again.take(&[Fleet(3)], Time(3000)));
         assert_eq!(*again.through().borrow(), 1999);
         again.is_durable(6);
         assert_eq!(*again.through().borrow(), 1999);
@@ -317,7 +390,7 @@ mod tests {
         again.is_durable(7);
         assert_eq!(*again.through().borrow(), 3000);
         // Told in the other order.
-        let late = again.take(1, Time(4000));
+        let late = again.take(&[Fleet(3)], Time(4000));
         again.is_unsure(6, late);
         assert_eq!(
             (*again.through().borrow(), again.are_held_back()),

@@ -20,7 +20,7 @@ mod registry;
 mod state;
 
 pub use definition::{Area, Definition, FENCES_MAX, Fence, When};
-pub use events::{Event, Events, Kind};
+pub use events::{Event, Events, Kind, Page};
 pub(crate) use events::{Ids, key};
 pub use index::{INSIDE_MAX, Index};
 pub use registry::Fences;

@@ -134,6 +134,12 @@ impl Fences {
         index.map_or_else(Vec::new, |index| index.all().cloned().collect())
     }
 
+    /// How many there are of all fleets.
+    pub fn count(&self) -> usize {
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        all.values().map(|index| index.all().count()).sum()
+    }
+
     fn set(&self, fleet: Fleet, fences: Vec<Arc<Fence>>) {
         let index = Arc::new(Index::new(fences));
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);

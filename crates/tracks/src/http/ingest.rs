@@ -110,11 +110,15 @@ pub(crate) async fn reports(
     call.run(source, &caller).await
 }
 
+/// What is wrong with a fleet that is asked for, or would be made.
 pub(crate) fn no_such_fleet(e: Error) -> Problem {
+    let kind = match e.kind() {
+        ErrorKind::NotFound => Some(Kind::NoSuchFleet),
+        ErrorKind::NotSupported => Some(Kind::TooManyFleets),
+        _ => None,
+    };
     let mut problem = Problem::from(e);
-    if problem.kind == Kind::InvalidParameter {
-        problem.kind = Kind::NoSuchFleet;
-    }
+    problem.kind = kind.unwrap_or(problem.kind);
     problem
 }
 
@@ -396,7 +400,11 @@ fn ready(app: &App, fleet: &Name, items: Vec<Item>) -> Result<Ready, Problem> {
 }
 
 /// The bits of tags, which the fleet gets if it does not have them.
-fn with_tags(app: &App, info: Arc<Info>, tags: &[String]) -> base::Result<(Arc<Info>, u32)> {
+pub(crate) fn with_tags(
+    app: &App,
+    info: Arc<Info>,
+    tags: &[String],
+) -> base::Result<(Arc<Info>, u32)> {
     if let Ok(bits) = info.settings.bits(tags) {
         return Ok((info, bits));
     }

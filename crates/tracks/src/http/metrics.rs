@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use base::metrics::{Kind, Metrics};
 use base::sync::{Mutex, PoisonError};
 
+use super::App;
+
 /// Upper bounds of the times until reports are answered, seconds.
 const BOUNDS: [f64; 12] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0,
@@ -159,5 +161,94 @@ impl Counts {
         );
         m.sample(&[], self.hits.load(Relaxed));
         m.text()
+    }
+}
+
+/// What is counted of fences and of who is told of them.
+pub(crate) fn of_fences(app: &App) -> String {
+    let mut m = Metrics::default();
+    let events = app.tracks.events();
+    let now = app.clock.wall_micros();
+    let age = |id: Option<u64>| id.map_or(0.0, |id| now.saturating_sub(id) as f64 / 1e6);
+    let mut one = |name: &str, kind: Kind, help: &str, value: f64| {
+        m.family(name, kind, help);
+        m.sample(&[], value);
+    };
+    let fences = app.tracks.fences().count();
+    one("tracks_fences", Kind::Gauge, "Fences", fences as f64);
+    let through = events.given_out();
+    one(
+        "tracks_events_id",
+        Kind::Gauge,
+        "Up to which id events are given out, microseconds since 1970",
+        through as f64,
+    );
+    one(
+        "tracks_events_lag_seconds",
+        Kind::Gauge,
+        "Age of the oldest event that is not given out yet, as it is not durable",
+        age(events.first_waiting()),
+    );
+    let streams = app.config.streams - app.streams.available_permits();
+    one(
+        "tracks_streams",
+        Kind::Gauge,
+        "Open streams",
+        streams as f64,
+    );
+    let (coalesced, dropped) = app.positions.lost(app.tracks.live());
+    one(
+        "tracks_stream_positions_coalesced_total",
+        Kind::Counter,
+        "Positions that newer ones of their entities replaced before somebody took them",
+        coalesced as f64,
+    );
+    one(
+        "tracks_stream_positions_dropped_total",
+        Kind::Counter,
+        "Positions that were left out of streams, as too many waited",
+        dropped as f64,
+    );
+    let (delivered, failed) = app.webhooks.counts();
+    m.family(
+        "tracks_webhook_deliveries_total",
+        Kind::Counter,
+        "Deliveries to webhooks by what became of them",
+    );
+    m.sample(&[("outcome", "taken")], delivered);
+    m.sample(&[("outcome", "failed")], failed);
+    of_webhooks(app, &mut m, age);
+    m.text()
+}
+
+fn of_webhooks(app: &App, m: &mut Metrics, age: impl Fn(Option<u64>) -> f64) {
+    let hooks = app.webhooks.all();
+    let states: Vec<_> = hooks.iter().map(|hook| hook.health()).collect();
+    m.family(
+        "tracks_webhook_lag_seconds",
+        Kind::Gauge,
+        "Age of the oldest event that a webhook has not taken",
+    );
+    for health in &states {
+        let labels = [("fleet", &*health.fleet), ("webhook", &*health.name)];
+        m.sample(&labels, age(health.first_waiting));
+    }
+    m.family(
+        "tracks_webhook_failures",
+        Kind::Gauge,
+        "Deliveries of a webhook that failed since one was taken",
+    );
+    for health in &states {
+        let labels = [("fleet", &*health.fleet), ("webhook", &*health.name)];
+        m.sample(&labels, health.failures);
+    }
+    m.family(
+        "tracks_webhook_disabled",
+        Kind::Gauge,
+        "Whether a webhook gets nothing any more",
+    );
+    for health in &states {
+        let labels = [("fleet", &*health.fleet), ("webhook", &*health.name)];
+        m.sample(&labels, u8::from(health.is_disabled));
     }
 }

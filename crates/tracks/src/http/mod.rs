@@ -4,13 +4,13 @@
 //!   server ─ socket     connections, their limits and their end
 //!     └ mod ─ guard     routes; tokens, scopes and rates
 //!         ├ ingest      body ─> source ─> json ─> reports ─> the shards
-//!         ├ entities, areas, fleets, status
+//!         ├ entities, areas, fleets, fences, status
 //!         ├ web         the map
+//!         ├ events, stream ─ feed, positions, sse     what happens, as it happens
 //!         └ answers     what they answer; problem: errors; openapi: all of it described
 //! ```
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -19,12 +19,12 @@ use axum::body::Body;
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
-use axum::routing::{MethodRouter, get, post, put};
+use axum::routing::{MethodRouter, delete, get, post, put};
 use base::Result;
 use base::clock::Clock;
 use ironstone::Db;
 use serde::Serialize;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use crate::read::Patience;
 use crate::service::Tracks;
@@ -34,6 +34,9 @@ mod areas;
 mod ask;
 mod body;
 mod entities;
+mod events;
+mod feed;
+mod fences;
 mod fleets;
 mod geojson;
 mod guard;
@@ -43,17 +46,22 @@ mod limits;
 mod metrics;
 mod openapi;
 mod params;
+mod positions;
 mod problem;
 mod server;
 mod socket;
 mod source;
+mod sse;
 mod status;
+mod stream;
 mod time;
 pub mod tokens;
 mod web;
+mod webhook;
 
 pub use server::{Server, Service};
 pub use web::Map;
+pub use webhook::{Host, Hosts, Options as WebhookOptions};
 
 use problem::Problem;
 use tokens::{Scope, Tokens};
@@ -69,6 +77,8 @@ pub struct Config {
     pub memory: usize,
     /// Open connections; more are answered with 503.
     pub connections: usize,
+    /// Streams at a time; more are answered with 503.
+    pub streams: usize,
     /// Queries at a time; others wait for [`Config::queue_timeout`] at most.
     pub queries: usize,
     /// For so long a query waits for its turn.
@@ -89,6 +99,8 @@ pub struct Config {
     pub drain_timeout: Duration,
     /// What the map shows beneath the objects.
     pub map: Map,
+    /// Where webhooks may go, and how they are sent.
+    pub webhooks: WebhookOptions,
 }
 
 impl Default for Config {
@@ -99,6 +111,7 @@ impl Default for Config {
             inflated_max: 64 << 20,
             memory: 256 << 20,
             connections: 10_240,
+            streams: 1000,
             queries: 16,
             queue_timeout: seconds(10),
             query_timeout: seconds(30),
@@ -109,6 +122,7 @@ impl Default for Config {
             durable_timeout: seconds(30),
             drain_timeout: seconds(30),
             map: Map::default(),
+            webhooks: WebhookOptions::default(),
         }
     }
 }
@@ -127,7 +141,29 @@ pub(crate) struct App {
     queries: Arc<Semaphore>,
     drain: limits::Drain,
     counts: metrics::Counts,
-    is_stopping: AtomicBool,
+    stopping: watch::Sender<bool>,
+    feeds: feed::Feeds,
+    positions: positions::Positions,
+    webhooks: webhook::Webhooks,
+    /// Places for streams.
+    streams: Arc<Semaphore>,
+}
+
+/// Tells when the server stops, or a part of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Stopping(watch::Receiver<bool>);
+
+impl Stopping {
+    /// Returns when it does.
+    pub(crate) async fn wait(&mut self) {
+        // Errors: it is gone altogether.
+        drop(self.0.wait_for(|stops| *stops).await);
+    }
+
+    /// Whether it does already.
+    pub(crate) fn is_now(&self) -> bool {
+        *self.0.borrow()
+    }
 }
 
 impl fmt::Debug for App {
@@ -138,7 +174,12 @@ impl fmt::Debug for App {
 
 impl App {
     fn new(service: Service, config: Config, clock: Arc<dyn Clock>) -> Result<Self> {
+        let tracks = &service.tracks;
+        let (store, hosts) = (tracks.store(), config.webhooks.hosts.clone());
+        let seed = u64::from_le_bytes(tokens::random()?);
+        let webhooks = webhook::Webhooks::open(&**store, tracks.fleets(), hosts, seed)?;
         Ok(Self {
+            webhooks,
             tracks: service.tracks,
             db: service.db,
             tokens: service.tokens,
@@ -148,7 +189,10 @@ impl App {
             queries: Arc::new(Semaphore::new(config.queries)),
             drain: limits::Drain::default(),
             counts: metrics::Counts::default(),
-            is_stopping: AtomicBool::new(false),
+            stopping: watch::Sender::new(false),
+            feeds: feed::Feeds::new(),
+            positions: positions::Positions::default(),
+            streams: Arc::new(Semaphore::new(config.streams)),
             config,
         })
     }
@@ -162,11 +206,15 @@ impl App {
     }
 
     fn stop(&self) {
-        self.is_stopping.store(true, Ordering::Release);
+        self.stopping.send_replace(true);
     }
 
     fn is_stopping(&self) -> bool {
-        self.is_stopping.load(Ordering::Acquire)
+        *self.stopping.borrow()
+    }
+
+    pub(crate) fn stopping(&self) -> Stopping {
+        Stopping(self.stopping.subscribe())
     }
 }
 
@@ -196,6 +244,13 @@ fn table() -> Vec<Route> {
     let within = "/v1/fleets/{fleet}/within";
     let nearby = "/v1/fleets/{fleet}/nearby";
     let density = "/v1/fleets/{fleet}/density";
+    let change = Some(Scope::Fences);
+    let fences = "/v1/fleets/{fleet}/fences";
+    let fence = "/v1/fleets/{fleet}/fences/{fence}";
+    let events = "/v1/fleets/{fleet}/events";
+    let stream = "/v1/fleets/{fleet}/stream";
+    let webhooks = "/v1/fleets/{fleet}/webhooks";
+    let webhook = "/v1/fleets/{fleet}/webhooks/{webhook}";
     vec![
         route("post", reports, ingest, post(ingest::reports)),
         route("get", durable, ingest, get(ingest::durable)),
@@ -209,6 +264,16 @@ fn table() -> Vec<Route> {
         route("post", within, read, post(areas::within_polygon)),
         route("get", nearby, read, get(areas::nearby)),
         route("get", density, read, get(areas::density)),
+        route("get", fences, read, get(fences::list)),
+        route("get", fence, read, get(fences::show)),
+        route("put", fence, change, put(fences::put)),
+        route("delete", fence, change, delete(fences::delete)),
+        route("get", events, read, get(events::list)),
+        route("get", stream, read, get(stream::stream)),
+        route("get", webhooks, admin, get(webhook::list)),
+        route("get", webhook, admin, get(webhook::show)),
+        route("put", webhook, admin, put(webhook::put)),
+        route("delete", webhook, admin, delete(webhook::delete)),
         route("get", "/healthz", None, get(status::health)),
         route("get", "/readyz", None, get(status::ready)),
         route("get", "/metrics", admin, get(status::metrics)),

@@ -4,7 +4,9 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{IntoResponses, Modify, OpenApi};
 
 use super::problem::ProblemBody;
-use super::{answers, areas, entities, fleets, geojson, ingest, status};
+use super::{
+    answers, areas, entities, events, fences, fleets, geojson, ingest, status, stream, webhook,
+};
 
 /// Errors that each call may have.
 #[derive(IntoResponses)]
@@ -78,9 +80,12 @@ impl Modify for Bearer {
         fleets::list, fleets::settings, fleets::change,
         entities::latest, entities::track, entities::summary,
         areas::within, areas::within_polygon, areas::nearby, areas::density,
+        fences::list, fences::show, fences::put, fences::delete, events::list, stream::stream,
+        webhook::list, webhook::show, webhook::put, webhook::delete,
         status::health, status::ready, status::metrics, status::openapi,
     ),
-    components(schemas(answers::ReportBody, answers::Moment, ProblemBody, geojson::PolygonBody)),
+    components(schemas(answers::ReportBody, answers::Moment, ProblemBody, geojson::PolygonBody,
+        stream::PositionMessage, stream::PlaceMessage, stream::GoneMessage)),
     modifiers(&Bearer),
     security((), ("token" = [])),
     tags(
@@ -88,6 +93,8 @@ impl Modify for Bearer {
         (name = "entities", description = "One entity: where it is, and was"),
         (name = "areas", description = "Many entities: who is where"),
         (name = "fleets", description = "Fleets and their settings"),
+        (name = "fences", description = "Fences, and what happens at them"),
+        (name = "webhooks", description = "Events that are sent to others"),
         (name = "server", description = "The server itself"),
     ),
 )]

@@ -40,7 +40,8 @@ impl Path {
         found.map(|(_, value)| value.as_str())
     }
 
-    fn name(&self, name: &str) -> Result<Name, Problem> {
+    /// A name in the path.
+    pub(crate) fn name(&self, name: &str) -> Result<Name, Problem> {
         let found = Name::new(self.get(name).unwrap_or_default());
         found.map_err(|e| Problem::parameter(text(&e)))
     }
@@ -69,8 +70,18 @@ impl<S: Send + Sync> FromRequestParts<S> for Params {
     }
 }
 
+/// The id of an event.
+pub(crate) fn event_id(text: &str) -> Option<u64> {
+    let is_number = text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number)
+}
+
 fn wrong(name: &str, value: &str, what: &str) -> Problem {
     Problem::parameter(format!("{name}={value:.80}: {what}"))
+}
+
+fn no_area() -> Problem {
+    Problem::parameter("give bbox=west,south,east,north or circle=latitude,longitude,metres")
 }
 
 impl Params {
@@ -133,6 +144,28 @@ impl Params {
         Err(wrong(name, &value, &what))
     }
 
+    /// Yes or no, or what it is if it is not given.
+    pub(crate) fn flag(&mut self, name: &'static str, or: bool) -> Result<bool, Problem> {
+        let Some(value) = self.text(name)? else {
+            return Ok(or);
+        };
+        match value.as_str() {
+            "true" | "1" => Ok(true),
+            "false" | "0" => Ok(false),
+            _ => Err(wrong(name, &value, "it is true or false")),
+        }
+    }
+
+    /// The id of an event.
+    pub(crate) fn id(&mut self, name: &'static str) -> Result<Option<u64>, Problem> {
+        let Some(value) = self.text(name)? else {
+            return Ok(None);
+        };
+        let id = event_id(&value);
+        id.map(Some)
+            .ok_or_else(|| wrong(name, &value, "it is no id of an event"))
+    }
+
     /// A moment.
     pub(crate) fn time(&mut self, name: &'static str) -> Result<Option<Time>, Problem> {
         let Some(value) = self.text(name)? else {
@@ -168,7 +201,12 @@ impl Params {
     }
 
     /// The area of `bbox` or `circle`, of which exactly one is given.
-    pub(crate) fn area(&mut self) -> Result<Box<dyn Shape + Send>, Problem> {
+    pub(crate) fn area(&mut self) -> Result<Box<dyn Shape + Send + Sync>, Problem> {
+        self.maybe_area()?.ok_or_else(no_area)
+    }
+
+    /// The same, where none may be given.
+    pub(crate) fn maybe_area(&mut self) -> Result<Option<Box<dyn Shape + Send + Sync>>, Problem> {
         let (bbox, circle) = (self.text("bbox")?, self.text("circle")?);
         let named = |name, value, e: Error| wrong(name, value, &text(&e));
         match (bbox, circle) {
@@ -176,7 +214,7 @@ impl Params {
                 let [w, s, e, n] =
                     Self::numbers("bbox", &value, "west,south,east,north in degrees")?;
                 let area = Rectangle::of_degrees(w, s, e, n);
-                Ok(Box::new(area.map_err(|e| named("bbox", &value, e))?))
+                Ok(Some(Box::new(area.map_err(|e| named("bbox", &value, e))?)))
             }
             (None, Some(value)) => {
                 let what = "latitude,longitude in degrees,radius in metres";
@@ -184,11 +222,10 @@ impl Params {
                 let area = Position::of_degrees(lat, lon)
                     .and_then(|centre| Circle::new(centre, radius))
                     .map_err(|e| named("circle", &value, e))?;
-                Ok(Box::new(area))
+                Ok(Some(Box::new(area)))
             }
-            _ => Err(Problem::parameter(
-                "give bbox=west,south,east,north or circle=latitude,longitude,metres",
-            )),
+            (None, None) => Ok(None),
+            (Some(_), Some(_)) => Err(no_area()),
         }
     }
 

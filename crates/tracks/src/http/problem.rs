@@ -1,5 +1,8 @@
 //! Errors as answers: RFC 9457, `application/problem+json`. A type never changes its meaning.
 
+use std::io::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -7,6 +10,8 @@ use base::{Error, ErrorKind};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
+
+use super::tokens;
 
 /// What went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +25,10 @@ pub(crate) enum Kind {
     NoSuchPath,
     NoSuchFleet,
     NoSuchEntity,
+    NoSuchFence,
+    NoSuchWebhook,
+    TooManyFleets,
+    WebhookForbidden,
     MethodNotAllowed,
     SlowBody,
     ReceiptExpired,
@@ -52,6 +61,18 @@ impl Kind {
             Self::NoSuchPath => ("no-such-path", "There is no such path", S::NOT_FOUND),
             Self::NoSuchFleet => ("no-such-fleet", "There is no such fleet", S::NOT_FOUND),
             Self::NoSuchEntity => ("no-such-entity", "There is no such entity", S::NOT_FOUND),
+            Self::NoSuchFence => ("no-such-fence", "There is no such fence", S::NOT_FOUND),
+            Self::NoSuchWebhook => ("no-such-webhook", "There is no such webhook", S::NOT_FOUND),
+            Self::TooManyFleets => (
+                "too-many-fleets",
+                "There are as many fleets as there may be",
+                S::FORBIDDEN,
+            ),
+            Self::WebhookForbidden => (
+                "webhook-forbidden",
+                "Webhooks may not go there",
+                S::FORBIDDEN,
+            ),
             Self::MethodNotAllowed => (
                 "method-not-allowed",
                 "The path has no such method",
@@ -158,7 +179,32 @@ impl Problem {
     }
 
     pub(crate) fn into_json(self) -> Vec<u8> {
-        serde_json::to_vec(&self.body_of()).unwrap_or_default()
+        serde_json::to_vec(&self.hidden().body_of()).unwrap_or_default()
+    }
+
+    /// What failed here is no matter of the client's: it is logged, and the client gets an id to ask about.
+    fn hidden(mut self) -> Self {
+        let (_, _, status) = self.kind.parts();
+        if status != StatusCode::INTERNAL_SERVER_ERROR {
+            return self;
+        }
+        let id = self.log("a call");
+        self.detail =
+            format!("the server's log says why, at {id}; what was asked for may be tried again");
+        self.more.insert("id".to_owned(), id.into());
+        self
+    }
+
+    /// Says on stderr what failed, and returns what it is called there.
+    pub(crate) fn log(&self, what: &str) -> String {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let (slug, _, _) = self.kind.parts();
+        let random = tokens::random::<4>().map_or_else(|_| "-".to_owned(), |r| tokens::hex(&r));
+        let id = format!("{random}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let line = format!("error {id}: {what}: {slug}: {}", self.detail);
+        // Where nobody reads it, there is nobody to tell.
+        writeln!(std::io::stderr(), "{line}").unwrap_or_default();
+        id
     }
 
     fn body_of(self) -> ProblemBody {

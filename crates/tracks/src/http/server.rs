@@ -27,7 +27,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
 use super::problem::{Kind, Problem};
-use super::socket::{Phase, Socket};
+use super::socket::{Cut, Phase, Socket};
 use super::tokens::Tokens;
 use super::{App, Config};
 use crate::service::Tracks;
@@ -36,6 +36,8 @@ use crate::service::Tracks;
 const HEAD_MAX: usize = 32 * 1024;
 /// So many connections at a time are told that there are too many; others are closed at once.
 const REFUSED_MAX: usize = 64;
+/// For so long webhooks' deliveries may go on at the end, behind the second that each gives its own.
+const TASKS_TIMEOUT: Duration = Duration::from_secs(2);
 /// For so long the device is waited for at the end.
 const DURABLE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -80,6 +82,14 @@ impl Server {
         let listener = listener.map_err(|e| failed("listen on", e))?;
         let address = listener.local_addr().map_err(|e| failed("find", e))?;
         let (stop, stopped) = oneshot::channel();
+        runtime.spawn(super::feed::pump(Arc::clone(&app)));
+        runtime.spawn(super::positions::pump(Arc::clone(&app)));
+        let hooks = app.webhooks.all();
+        let inside = runtime.enter();
+        hooks
+            .iter()
+            .for_each(|hook| super::webhook::start(&app, hook));
+        drop(inside);
         let accepting = runtime.spawn(accept(listener, Arc::clone(&app), stopped));
         Ok(Self {
             app,
@@ -101,7 +111,11 @@ impl Server {
         self.app.stop();
         // Who listens for it may have ended already.
         self.stop.send(()).unwrap_or_default();
-        drop(self.runtime.block_on(self.accepting));
+        let (accepting, webhooks) = (self.accepting, &self.app.webhooks);
+        self.runtime.block_on(async {
+            drop(accepting.await);
+            drop(tokio::time::timeout(TASKS_TIMEOUT, webhooks.end()).await);
+        });
         self.runtime.shutdown_timeout(Duration::from_secs(5));
         let (app, clock) = (&self.app, &self.app.clock);
         let end = clock.monotonic_nanos() + DURABLE_TIMEOUT.as_nanos() as u64;
@@ -170,9 +184,12 @@ async fn serve(
     let phase = Phase::default();
     let socket = Socket::new(stream, phase.clone(), &app.config);
     let inner = TowerToHyperService::new(router);
-    let service = service_fn(move |request: Request<Incoming>| {
+    let cut = Cut::default();
+    let given = cut.clone();
+    let service = service_fn(move |mut request: Request<Incoming>| {
         let phase = phase.clone();
         phase.next();
+        request.extensions_mut().insert(given.clone());
         let call = inner.call(request);
         async move {
             let response = call.await;
@@ -184,8 +201,11 @@ async fn serve(
         .header_read_timeout(None)
         .max_buf_size(HEAD_MAX)
         .serve_connection(TokioIo::new(socket), service);
-    // Errors of a connection are its client's.
-    drop(watcher.watch(connection).await);
+    tokio::select! {
+        // Errors of a connection are its client's.
+        done = watcher.watch(connection) => drop(done),
+        () = cut.wait() => {}
+    }
     app.counts.connections.fetch_sub(1, Relaxed);
     drop(place);
 }

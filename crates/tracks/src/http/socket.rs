@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio::time::Sleep;
 
 use super::Config;
@@ -27,6 +28,25 @@ impl Phase {
 
     fn number(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Cuts a connection off, whatever it is doing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cut(Arc<Notify>);
+
+impl Cut {
+    /// Cuts it off when so much time has passed, unless it has ended before.
+    pub(crate) fn after(self, time: Duration) {
+        tokio::spawn(async move {
+            tokio::time::sleep(time).await;
+            self.0.notify_one();
+        });
+    }
+
+    /// Returns when it is to be cut off.
+    pub(crate) async fn wait(&self) {
+        self.0.notified().await;
     }
 }
 

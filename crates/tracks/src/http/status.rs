@@ -10,7 +10,7 @@ use utoipa::OpenApi;
 use super::answers::Health;
 use super::openapi::Api;
 use super::problem::{Kind, Problem};
-use super::{App, ask};
+use super::{App, ask, metrics};
 
 /// Say whether the process runs.
 #[utoipa::path(
@@ -57,6 +57,7 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Result<Response, Probl
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Problem> {
     let text = ask::blocking(&app, |app| {
         let mut text = app.counts.text(app.tracks.in_flight());
+        text.push_str(&metrics::of_fences(app));
         if let Some(db) = &app.db {
             text.push_str(&db.metrics_text());
         }

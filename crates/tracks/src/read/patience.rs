@@ -53,6 +53,11 @@ impl Patience {
         .hint("ask for a smaller area, a shorter time, or fewer results"))
     }
 
+    /// Whether it has taken that long.
+    pub fn is_over(&self) -> bool {
+        self.clock.monotonic_nanos() >= self.until
+    }
+
     /// How many rows were read.
     pub fn rows(&self) -> u64 {
         self.rows.get()

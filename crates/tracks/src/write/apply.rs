@@ -9,6 +9,7 @@ use super::admit::Outcome;
 use super::hot::{Fenced, Hot, Known, Newest};
 use crate::fence::{self, Event, Fences, Index, Judged, Moved, State, judge};
 use crate::geo::cell::Cell;
+use crate::live::{Moved as Live, Wanted};
 use crate::model::key::{CellKey, Entity, EntityKey, Fleet, PointKey, VisitKey};
 use crate::model::name::{Name, TURNS};
 use crate::model::newest::{self, Here};
@@ -39,7 +40,20 @@ pub(super) struct Round<'a> {
     indexes: BTreeMap<Fleet, Option<Arc<Index>>>,
     /// The entities whose rows are in the batch.
     touched: Vec<(Fleet, Entity)>,
+    /// The fleets whose positions somebody listens to.
+    wanted: Option<Arc<Wanted>>,
+    moved: Vec<Live>,
     with_visits: bool,
+}
+
+/// What a round has come to.
+pub(super) struct Done<'a> {
+    /// What is to be written, or why it cannot be.
+    pub(super) batch: Result<Batch<'a>>,
+    /// Whose rows it has.
+    pub(super) touched: Vec<(Fleet, Entity)>,
+    /// Who has moved, of the fleets that somebody listens to.
+    pub(super) moved: Vec<Live>,
 }
 
 impl<'a> Round<'a> {
@@ -57,8 +71,15 @@ impl<'a> Round<'a> {
             fences,
             indexes: BTreeMap::new(),
             touched: Vec::new(),
+            wanted: None,
+            moved: Vec::new(),
             with_visits,
         }
+    }
+
+    /// Somebody listens to these fleets.
+    pub(super) fn listened(&mut self, wanted: Option<Arc<Wanted>>) {
+        self.wanted = wanted;
     }
 
     /// Puts a report's rows in the batch. Errors: none of them is; the store's, those of a point that cannot be stored.
@@ -115,6 +136,7 @@ impl<'a> Round<'a> {
             let old = newest.map(Newest::cell).filter(|&old| old != cell);
             self.index(at, (name.as_str(), time, cell), point, old)?;
             self.fenced(at, report, judged)?;
+            self.told(at, report, newest.map(Newest::cell));
         }
         self.points.push((key, encoded));
         Ok(if is_late {
@@ -144,6 +166,26 @@ impl<'a> Round<'a> {
         }
         let here = Here::of(name, time, point).encode();
         self.batch.put(Family::Geohash, &key(cell), &here)
+    }
+
+    /// Notes where an entity is, for who listens.
+    fn told(&mut self, (fleet, entity): (Fleet, Entity), report: &Dated, before: Option<Cell>) {
+        let is_wanted = |wanted: &Arc<Wanted>| wanted.contains_key(&fleet);
+        if !self.wanted.as_ref().is_some_and(is_wanted) {
+            return;
+        }
+        let point = &report.point;
+        self.moved.push(Live {
+            fleet,
+            entity,
+            name: report.entity.clone(),
+            time: report.time,
+            position: point.position,
+            speed: point.speed,
+            course: point.course,
+            tags: point.tags,
+            before,
+        });
     }
 
     /// What a report that moves an entity changes at fences.
@@ -305,11 +347,13 @@ impl<'a> Round<'a> {
         self.events.len()
     }
 
-    /// The batch, with its events under these ids, or why it cannot be; and whose rows it has.
-    pub(super) fn finish(
-        mut self,
-        ids: impl Iterator<Item = u64>,
-    ) -> (Result<Batch<'a>>, Vec<(Fleet, Entity)>) {
+    /// Of which fleets they are.
+    pub(super) fn fleets_of_events(&self) -> Vec<Fleet> {
+        self.events.iter().map(|(fleet, _)| *fleet).collect()
+    }
+
+    /// The batch, with its events under these ids.
+    pub(super) fn finish(mut self, ids: impl Iterator<Item = u64>) -> Done<'a> {
         let mut put = |id, fleet, event: &Event| {
             let value = serde_json::to_vec(event).map_err(|e| Error::broken(e.to_string()))?;
             self.batch
@@ -317,7 +361,11 @@ impl<'a> Round<'a> {
         };
         let mut all = ids.zip(&self.events);
         let done = all.try_for_each(|(id, (fleet, event))| put(id, *fleet, event));
-        (done.map(|()| self.batch), self.touched)
+        Done {
+            batch: done.map(|()| self.batch),
+            touched: self.touched,
+            moved: self.moved,
+        }
     }
 }
 

@@ -10,9 +10,10 @@ use base::sync::atomic::{AtomicU64, Ordering};
 use base::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::admit::{Ack, Part};
-use super::apply::Round;
+use super::apply::{Done, Round};
 use super::hot::Hot;
 use crate::fence::{Events, Fences, Ids};
+use crate::live::Live;
 use crate::model::name::TURNS;
 use crate::model::time::Time;
 use crate::store::{Store, Told};
@@ -34,6 +35,7 @@ pub(super) struct Shard {
     pub(super) with_visits: bool,
     pub(super) fences: Arc<Fences>,
     pub(super) events: Arc<Events>,
+    pub(super) live: Arc<Live>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) panics: Arc<AtomicU64>,
 }
@@ -54,6 +56,7 @@ impl Shard {
 
     fn round(&self, hot: &mut Hot, first: Part, queue: &Receiver<Part>) {
         let mut round = Round::new((&*self.store, &self.fences), hot, self.with_visits);
+        round.listened(self.live.wanted());
         let mut count = 0;
         let mut parts: Vec<Part> = Vec::new();
         let mut next = Some(first);
@@ -68,14 +71,16 @@ impl Shard {
             next = if is_full { None } else { queue.try_recv().ok() };
         }
         let is_empty = round.is_empty();
-        let ids = match round.events() {
-            0 => None,
-            count => {
-                let now = i64::try_from(self.clock.wall_micros()).unwrap_or(i64::MAX);
-                Some(self.events.take(count, Time(now)))
-            }
-        };
-        let (batch, touched) = round.finish(ids.iter().flat_map(Ids::iter));
+        let fleets = round.fleets_of_events();
+        let ids = (!fleets.is_empty()).then(|| {
+            let now = i64::try_from(self.clock.wall_micros()).unwrap_or(i64::MAX);
+            self.events.take(&fleets, Time(now))
+        });
+        let Done {
+            batch,
+            touched,
+            moved,
+        } = round.finish(ids.iter().flat_map(Ids::iter));
         let (durable, visible): (Vec<_>, Vec<_>) =
             parts.into_iter().partition(|part| part.ack == Ack::Durable);
         let durable = Waiting::new(durable, ids, &self.events);
@@ -87,7 +92,10 @@ impl Shard {
             return settle(visible, self.store.last_number(), &Ok(()));
         }
         match batch.and_then(|batch| batch.write(durable.told())) {
-            Ok(number) => settle(visible, number, &Ok(())),
+            Ok(number) => {
+                settle(visible, number, &Ok(()));
+                self.live.publish(moved);
+            }
             Err(e) => {
                 for at in touched {
                     hot.forget(at);
@@ -130,7 +138,7 @@ impl Waiting {
 
     fn settle(&self, number: u64, result: &Result<()>) {
         let (parts, ids) = self.take();
-        settle(parts, number, result);
+        // First, so that who gets the answer finds the events, unless others are on their way.
         match result {
             Ok(()) => {
                 drop(ids);
@@ -141,6 +149,7 @@ impl Waiting {
                 .into_iter()
                 .for_each(|ids| self.events.is_unsure(number, ids)),
         }
+        settle(parts, number, result);
     }
 
     fn take(&self) -> (Vec<Part>, Option<Ids>) {

@@ -15,6 +15,7 @@ use super::apply::Of;
 use super::shard::{PART_MAX, ROUND_HOT_MAX, Shard};
 use crate::fence::{Events, Fences};
 use crate::fleets::Info;
+use crate::live::Live;
 use crate::model::report::{Dated, Report};
 use crate::model::time::Time;
 use crate::store::Store;
@@ -96,7 +97,7 @@ impl Shards {
     /// Starts their threads. Errors: `InvalidArgument` names an option; there can be no more threads.
     pub fn start(
         store: &Arc<dyn Store>,
-        (fences, events): (&Arc<Fences>, &Arc<Events>),
+        (fences, events, live): (&Arc<Fences>, &Arc<Events>, &Arc<Live>),
         options: &Options,
         (clock, threads): (&Arc<dyn Clock>, &dyn Threads),
     ) -> Result<Self> {
@@ -114,6 +115,7 @@ impl Shards {
                 with_visits: options.visits,
                 fences: Arc::clone(fences),
                 events: Arc::clone(events),
+                live: Arc::clone(live),
                 panics: Arc::clone(&all.panics),
                 clock: Arc::clone(clock),
             };

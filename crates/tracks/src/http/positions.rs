@@ -1,0 +1,349 @@
+//! Who listens to positions: what each has not taken yet, the newest of each entity.
+//!
+//! ```text
+//!   Live ─> pump: one task ─> each listener of the fleet: is it in the area, has it the tags? ─> what waits for the listener
+//! ```
+//!
+//! What waits is bounded: where a listener has too many entities to take, others are left out until it has taken some, and counted.
+//! Whether an entity was in the area is remembered of so many; of others the cell says it where they were before. So one that
+//! leaves is told of at least once, and once where it is remembered.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::sync::atomic::{AtomicU64, Ordering};
+use base::sync::{Mutex, PoisonError};
+use tokio::sync::Notify;
+
+use super::App;
+use crate::geo::shape::{Relation, Shape};
+use crate::live::{Listening, Live, Moved};
+use crate::model::key::{Entity, Fleet};
+
+/// So many entities wait for a listener.
+const WAITING_MAX: usize = 16_384;
+/// Of so many entities a listener remembers whether they are in its area.
+const SEEN_MAX: usize = 65_536;
+/// Between two rounds of the pump.
+const PACE: Duration = Duration::from_millis(20);
+/// After so many looks the pump lets others run.
+const TURN: usize = 1024;
+
+/// What a listener is told of an entity.
+#[derive(Clone, Debug)]
+pub(crate) enum Told {
+    /// It is in the area.
+    Here(Arc<Moved>),
+    /// It is no longer.
+    Gone(Arc<Moved>),
+}
+
+/// Which entities a listener means.
+pub(crate) struct Wanted {
+    /// `None`: everywhere.
+    pub(crate) area: Option<Box<dyn Shape + Send + Sync>>,
+    /// It has all these.
+    pub(crate) tags: u32,
+}
+
+impl Wanted {
+    fn has(&self, moved: &Moved) -> bool {
+        let has_tags = moved.tags & self.tags == self.tags;
+        let area = self.area.as_ref();
+        has_tags && area.is_none_or(|area| area.has(moved.position))
+    }
+
+    /// Whether it may have been in the area before, by its cell.
+    fn had(&self, moved: &Moved) -> bool {
+        let area = self.area.as_ref();
+        let cell = area.zip(moved.before);
+        cell.is_some_and(|(area, cell)| area.relation(&cell.span()) != Relation::Outside)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Whether it is in the area.
+    seen: HashMap<Entity, bool>,
+    told: HashMap<Entity, Told>,
+    /// In the order in which they came.
+    order: VecDeque<Entity>,
+}
+
+/// Somebody who listens, until this is dropped.
+pub(crate) struct Listener {
+    wanted: Wanted,
+    inner: Mutex<Inner>,
+    changed: Notify,
+    _listening: Listening,
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Listener")
+    }
+}
+
+impl Listener {
+    fn new(wanted: Wanted, listening: Listening) -> Self {
+        Self {
+            wanted,
+            inner: Mutex::default(),
+            changed: Notify::new(),
+            _listening: listening,
+        }
+    }
+
+    /// Looks at some that have moved. Returns how many replaced another one, and how many were left out.
+    fn look(&self, all: &[Arc<Moved>]) -> (u64, u64) {
+        let (mut coalesced, mut dropped) = (0, 0);
+        let mut is_told = false;
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        for moved in all {
+            let entity = moved.entity;
+            let is_in = self.wanted.has(moved);
+            let was_in = inner.seen.get(&entity).copied();
+            let told = match (is_in, was_in) {
+                (true, _) => Told::Here(Arc::clone(moved)),
+                (false, Some(true)) => Told::Gone(Arc::clone(moved)),
+                (false, None) if self.wanted.had(moved) => Told::Gone(Arc::clone(moved)),
+                (false, _) => continue,
+            };
+            let is_full = inner.order.len() >= WAITING_MAX;
+            if let Some(old) = inner.told.get_mut(&entity) {
+                *old = told;
+                coalesced += 1;
+            } else if is_full {
+                // As if nobody had seen it: what it was before still holds.
+                dropped += 1;
+                continue;
+            } else {
+                inner.told.insert(entity, told);
+                inner.order.push_back(entity);
+            }
+            inner.remember(entity, is_in);
+            is_told = true;
+        }
+        drop(inner);
+        if is_told {
+            self.changed.notify_one();
+        }
+        (coalesced, dropped)
+    }
+
+    /// What waits, the oldest first, so many at most.
+    pub(crate) fn take(&self, most: usize) -> Vec<Told> {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = inner.order.len().min(most);
+        let first: Vec<Entity> = inner.order.drain(..count).collect();
+        let told = first.iter().filter_map(|entity| inner.told.remove(entity));
+        told.collect()
+    }
+
+    /// Returns when something may wait.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+}
+
+impl Inner {
+    fn remember(&mut self, entity: Entity, is_in: bool) {
+        if self.seen.len() >= SEEN_MAX && !self.seen.contains_key(&entity) {
+            self.seen.retain(|_, is_in| *is_in);
+            if self.seen.len() >= SEEN_MAX {
+                // Cells say where they were.
+                self.seen.clear();
+            }
+        }
+        self.seen.insert(entity, is_in);
+    }
+}
+
+/// All who listen.
+#[derive(Debug, Default)]
+pub(crate) struct Positions {
+    all: Mutex<BTreeMap<Fleet, Vec<Arc<Listener>>>>,
+    coalesced: AtomicU64,
+    dropped: AtomicU64,
+}
+
+/// A listener's place, which is given back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    app: Arc<App>,
+    fleet: Fleet,
+    pub(crate) listener: Arc<Listener>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.app.positions.change(self.fleet, |all| {
+            all.retain(|other| !Arc::ptr_eq(other, &self.listener));
+        });
+    }
+}
+
+impl Positions {
+    fn change(&self, fleet: Fleet, change: impl FnOnce(&mut Vec<Arc<Listener>>)) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_fleet = all.entry(fleet).or_default();
+        change(of_fleet);
+        if of_fleet.is_empty() {
+            all.remove(&fleet);
+        }
+    }
+
+    fn of(&self, fleet: Fleet) -> Vec<Arc<Listener>> {
+        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(&fleet).cloned().unwrap_or_default()
+    }
+
+    /// Positions that were replaced by newer ones, and that were left out.
+    pub(crate) fn lost(&self, live: &Live) -> (u64, u64) {
+        let (coalesced, dropped) = live.lost();
+        let load = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        (
+            coalesced + load(&self.coalesced),
+            dropped + load(&self.dropped),
+        )
+    }
+}
+
+/// Listens to a fleet.
+pub(crate) fn listen(app: &Arc<App>, fleet: Fleet, wanted: Wanted) -> Place {
+    let listener = Arc::new(Listener::new(wanted, app.tracks.live().listen(fleet)));
+    let added = Arc::clone(&listener);
+    app.positions.change(fleet, |all| all.push(added));
+    Place {
+        app: Arc::clone(app),
+        fleet,
+        listener,
+    }
+}
+
+/// Gives out what moves, until the server stops.
+pub(crate) async fn pump(app: Arc<App>) {
+    let mut stopping = app.stopping();
+    loop {
+        tokio::select! {
+            () = app.tracks.live().changed() => {}
+            () = stopping.wait() => return,
+        }
+        let mut by_fleet: BTreeMap<Fleet, Vec<Arc<Moved>>> = BTreeMap::new();
+        for moved in app.tracks.live().take() {
+            let of_fleet = by_fleet.entry(moved.fleet).or_default();
+            of_fleet.push(Arc::new(moved));
+        }
+        for (fleet, all) in by_fleet {
+            for listener in app.positions.of(fleet) {
+                for some in all.chunks(TURN) {
+                    let (coalesced, dropped) = listener.look(some);
+                    app.positions
+                        .coalesced
+                        .fetch_add(coalesced, Ordering::Relaxed);
+                    app.positions.dropped.fetch_add(dropped, Ordering::Relaxed);
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+        tokio::time::sleep(PACE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::geo::cell::Cell;
+    use crate::geo::position::at;
+    use crate::geo::shape::Rectangle;
+    use crate::model::name::Name;
+    use crate::model::time::Time;
+
+    fn moved(entity: u64, from: Option<f64>, to: f64, tags: u32) -> Arc<Moved> {
+        Arc::new(Moved {
+            fleet: Fleet(1),
+            entity: Entity(entity),
+            name: Name::new(&format!("e{entity}")).unwrap(),
+            time: Time(0),
+            position: at(50.0, to),
+            speed: None,
+            course: None,
+            tags,
+            before: from.map(|lon| Cell::of(at(50.0, lon))),
+        })
+    }
+
+    /// One between 10 and 11 degrees east.
+    fn listener(live: &Arc<Live>, tags: u32) -> Listener {
+        let area = Rectangle::of_degrees(10.0, 49.0, 11.0, 51.0).unwrap();
+        let wanted = Wanted {
+            area: Some(Box::new(area)),
+            tags,
+        };
+        Listener::new(wanted, live.listen(Fleet(1)))
+    }
+
+    fn said(listener: &Listener) -> Vec<String> {
+        let said = |told: Told| match told {
+            Told::Here(m) => format!("{} {}", m.name, m.position.degrees().1),
+            Told::Gone(m) => format!("{} gone", m.name),
+        };
+        listener.take(100).into_iter().map(said).collect()
+    }
+
+    #[test]
+    fn who_leaves_is_told_of_once() {
+        let live = Arc::default();
+        let listener = listener(&live, 0);
+        let look = |all: &[Arc<Moved>]| {
+            listener.look(all);
+            said(&listener)
+        };
+        assert_eq!(look(&[moved(1, None, 10.5, 0)]), ["e1 10.5"]);
+        assert_eq!(look(&[moved(1, Some(10.5), 12.0, 0)]), ["e1 gone"]);
+        assert_eq!(look(&[moved(1, Some(12.0), 13.0, 0)]), [""; 0]);
+        // One that was there before anybody listened.
+        assert_eq!(look(&[moved(2, Some(10.2), 9.0, 0)]), ["e2 gone"]);
+        assert_eq!(look(&[moved(2, Some(9.0), 9.1, 0)]), [""; 0]);
+        assert_eq!(look(&[moved(3, Some(9.0), 9.1, 0)]), [""; 0]);
+        // In and out before it is taken.
+        let both = [moved(4, Some(9.0), 10.1, 0), moved(4, Some(10.1), 9.0, 0)];
+        assert_eq!(look(&both), ["e4 gone"]);
+    }
+
+    #[test]
+    fn who_loses_its_tag_is_gone() {
+        let live = Arc::default();
+        let listener = listener(&live, 2);
+        listener.look(&[moved(1, None, 10.5, 1), moved(2, None, 10.5, 3)]);
+        assert_eq!(said(&listener), ["e2 10.5"]);
+        listener.look(&[moved(2, Some(10.5), 10.5, 1)]);
+        assert_eq!(said(&listener), ["e2 gone"]);
+    }
+
+    #[test]
+    fn a_slow_listener_gets_the_newest_of_each_within_bounds() {
+        let live = Arc::default();
+        let listener = listener(&live, 0);
+        let lon = |n: u64| 10.0 + n as f64 / 1000.0;
+        for n in 0..100 {
+            listener.look(&[moved(1, None, lon(n), 0), moved(2, None, lon(n), 0)]);
+        }
+        assert_eq!(said(&listener), ["e1 10.099", "e2 10.099"]);
+        let many: Vec<_> = (0..20_000).map(|n| moved(n, None, 10.5, 0)).collect();
+        assert_eq!(listener.look(&many), (0, 20_000 - WAITING_MAX as u64));
+        assert_eq!(listener.look(&many[..10]), (10, 0));
+        assert_eq!(listener.take(usize::MAX).len(), WAITING_MAX);
+        for part in 0..10 {
+            let some: Vec<_> = (0..10_000)
+                .map(|n| moved(part * 10_000 + n, None, 10.5, 0))
+                .collect();
+            listener.look(&some);
+            listener.take(usize::MAX);
+        }
+        let seen = listener.inner.lock().unwrap().seen.len();
+        assert!(seen <= SEEN_MAX, "{seen}");
+    }
+}

@@ -1,0 +1,171 @@
+//! One POST to a host: its name is resolved, its addresses are checked, and nothing but these is connected to. Redirects are
+//! answers like others, and no proxy is asked.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, OnceLock};
+
+use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::client::conn::http1;
+use hyper::rt::{Read, Write};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsConnector;
+
+use super::hosts::{Target, is_public};
+
+/// Names that are resolved at a time. The system has no time limit of ours for it.
+const LOOKUPS: usize = 8;
+/// The most bytes of an answer's head.
+const HEAD_MAX: usize = 16 * 1024;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Client {
+    lookups: Arc<Semaphore>,
+    tls: OnceLock<Result<Arc<ClientConfig>, String>>,
+}
+
+impl Client {
+    pub(super) fn new() -> Self {
+        Self {
+            lookups: Arc::new(Semaphore::new(LOOKUPS)),
+            tls: OnceLock::new(),
+        }
+    }
+
+    /// Sends a body, and returns the status of the answer. Errors: there is none.
+    pub(super) async fn post(
+        &self,
+        target: &Target,
+        may_be_private: bool,
+        (headers, body): (HeaderMap, Bytes),
+    ) -> Result<StatusCode, String> {
+        let addresses = self.addresses(target, may_be_private).await?;
+        let stream = connect(&addresses).await?;
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = Method::POST;
+        let path = target.path.parse().map_err(|e| format!("its path: {e}"))?;
+        *request.uri_mut() = path;
+        *request.headers_mut() = headers;
+        let host = HeaderValue::from_str(&target.authority());
+        let host = host.map_err(|e| format!("its host: {e}"))?;
+        request.headers_mut().insert(header::HOST, host);
+        if !target.is_https {
+            return send(TokioIo::new(stream), request).await;
+        }
+        let name = ServerName::try_from(target.host.clone());
+        let name = name.map_err(|e| format!("its host: {e}"))?;
+        let tls = self.tls().await?;
+        let stream = TlsConnector::from(tls).connect(name, stream).await;
+        let stream = stream.map_err(|e| format!("TLS: {e}"))?;
+        send(TokioIo::new(stream), request).await
+    }
+
+    /// The addresses of a host that may be connected to.
+    async fn addresses(
+        &self,
+        target: &Target,
+        may_be_private: bool,
+    ) -> Result<Vec<SocketAddr>, String> {
+        let (host, port) = (&target.host, target.port);
+        let all: Vec<SocketAddr> = match host.parse::<IpAddr>() {
+            Ok(address) => vec![SocketAddr::new(address, port)],
+            Err(_) => {
+                let place = Arc::clone(&self.lookups).acquire_owned().await;
+                let place = place.map_err(|e| e.to_string())?;
+                let name = (host.clone(), port);
+                // It goes on when nobody waits any more, so it keeps its place.
+                let found = tokio::task::spawn_blocking(move || {
+                    let found = std::net::ToSocketAddrs::to_socket_addrs(&name);
+                    drop(place);
+                    found.map(Iterator::collect)
+                });
+                let found = found.await.map_err(|e| e.to_string())?;
+                found.map_err(|e| format!("cannot resolve {host}: {e}"))?
+            }
+        };
+        let count = all.len();
+        let is_allowed = |address: &SocketAddr| may_be_private || is_public(address.ip());
+        let allowed: Vec<SocketAddr> = all.into_iter().filter(is_allowed).collect();
+        if allowed.is_empty() && count > 0 {
+            return Err(format!(
+                "{host} leads to private addresses only: start the server with --webhook-private {host} if it may"
+            ));
+        }
+        Ok(allowed)
+    }
+
+    async fn tls(&self) -> Result<Arc<ClientConfig>, String> {
+        if let Some(made) = self.tls.get() {
+            return made.clone();
+        }
+        let made = tokio::task::spawn_blocking(config).await;
+        let made = made.map_err(|e| e.to_string())?;
+        self.tls.get_or_init(|| made).clone()
+    }
+}
+
+/// Trusts whom the system trusts.
+fn config() -> Result<Arc<ClientConfig>, String> {
+    let mut roots = RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    let (added, _) = roots.add_parsable_certificates(found.certs);
+    if added == 0 {
+        let why = found.errors.first().map(ToString::to_string);
+        let why = why.unwrap_or_else(|| "install ca-certificates".to_owned());
+        return Err(format!(
+            "no certificates of authorities on this machine: {why}"
+        ));
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| e.to_string())?;
+    let config = config.with_root_certificates(roots).with_no_client_auth();
+    Ok(Arc::new(config))
+}
+
+async fn connect(addresses: &[SocketAddr]) -> Result<TcpStream, String> {
+    let mut why = "it has no address".to_owned();
+    for address in addresses {
+        match TcpStream::connect(address).await {
+            Ok(stream) => {
+                // Without it the end of a body may wait.
+                stream.set_nodelay(true).unwrap_or_default();
+                return Ok(stream);
+            }
+            Err(e) => why = format!("cannot connect to {address}: {e}"),
+        }
+    }
+    Err(why)
+}
+
+async fn send<I: Read + Write + Unpin>(
+    io: I,
+    request: Request<Full<Bytes>>,
+) -> Result<StatusCode, String> {
+    let failed = |e: hyper::Error| format!("the connection failed: {e}");
+    let mut builder = http1::Builder::new();
+    builder.max_buf_size(HEAD_MAX);
+    let (mut sender, connection) = builder.handshake(io).await.map_err(failed)?;
+    tokio::pin!(connection);
+    let answer = sender.send_request(request);
+    tokio::pin!(answer);
+    let mut is_open = true;
+    loop {
+        tokio::select! {
+            biased;
+            answer = &mut answer => return answer.map(|a| a.status()).map_err(failed),
+            ended = &mut connection, if is_open => {
+                // The answer says how.
+                is_open = false;
+                drop(ended);
+            }
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! One webhook's task: batch after batch, until it is deleted or the server stops.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use base::ErrorKind;
+use base::sync::atomic::Ordering;
+use bytes::Bytes;
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use super::registry::Hook;
+use super::sign::signature;
+use crate::fence::Event;
+use crate::http::events::EventBody;
+use crate::http::feed::{self, Feed};
+use crate::http::problem::Problem;
+use crate::http::{App, Stopping};
+use crate::model::time::Time;
+
+/// Events of a delivery, at most.
+const BATCH: usize = 100;
+/// So many events are looked at together.
+const PAGE: usize = 256;
+/// The cursor is stored once so many microseconds' events were passed over that are not wanted.
+const PASSED: u64 = 60_000_000;
+/// For so long a delivery may go on when the server stops.
+const GRACE: Duration = Duration::from_secs(1);
+/// Until the store is asked again when it failed.
+const AGAIN: Duration = Duration::from_secs(1);
+const SIGNATURE: HeaderName = HeaderName::from_static("x-ironstone-signature");
+const DELIVERY: HeaderName = HeaderName::from_static("x-ironstone-delivery");
+
+/// A delivery's body.
+#[derive(Serialize)]
+struct Body<'a> {
+    fleet: &'a str,
+    webhook: &'a str,
+    events: Vec<EventBody<'a>>,
+}
+
+/// What is sent together.
+struct Batch {
+    events: Vec<Arc<Event>>,
+    /// Behind which id to go on.
+    next: u64,
+}
+
+/// What became of a delivery.
+enum Outcome {
+    Taken,
+    /// It asks for no more.
+    Gone,
+    Failed(String),
+    /// The webhook is gone, or the server stops.
+    Ended,
+}
+
+/// It is gone, or the server stops.
+struct Ended;
+
+struct Task {
+    app: Arc<App>,
+    hook: Arc<Hook>,
+    feed: Arc<Feed>,
+    news: watch::Receiver<u64>,
+    ended: Stopping,
+    stopping: Stopping,
+}
+
+/// Sends a webhook's events, until it is gone or the server stops.
+pub(crate) async fn run(app: Arc<App>, hook: Arc<Hook>) {
+    let feed = app.feeds.of(app.tracks.events(), hook.info.fleet);
+    let mut task = Task {
+        news: feed.news(),
+        feed,
+        ended: hook.ended(),
+        stopping: app.stopping(),
+        app,
+        hook,
+    };
+    while task.turn().await.is_ok() {}
+}
+
+impl Task {
+    async fn turn(&mut self) -> Result<(), Ended> {
+        if self.hook.state().disabled.is_some() {
+            return Err(Ended);
+        }
+        // Before the look, so that nothing comes between unseen.
+        self.news.borrow_and_update();
+        let batch = match self.batch().await {
+            Ok(batch) => batch,
+            Err(problem) => {
+                problem.log("events of a webhook");
+                return self.pause(sleep(AGAIN)).await;
+            }
+        };
+        if batch.events.is_empty() {
+            self.pass(batch.next).await;
+            let mut news = self.news.clone();
+            return self.pause(async move { drop(news.changed().await) }).await;
+        }
+        let first = batch.events.first().map(|event| event.id);
+        self.hook.lock().first_waiting = first;
+        match self.deliver(&batch).await {
+            Outcome::Taken => {
+                self.app.webhooks.delivered.fetch_add(1, Ordering::Relaxed);
+                self.taken(batch.next).await
+            }
+            Outcome::Gone => self.gone().await,
+            Outcome::Failed(why) => self.failed(why).await,
+            Outcome::Ended => Err(Ended),
+        }
+    }
+
+    /// Waits. Errors: it is to end.
+    async fn pause(&mut self, until: impl Future<Output = ()>) -> Result<(), Ended> {
+        tokio::select! {
+            () = until => Ok(()),
+            () = self.ended.wait() => Err(Ended),
+            () = self.stopping.wait() => Err(Ended),
+        }
+    }
+
+    /// The next events that are wanted.
+    async fn batch(&self) -> Result<Batch, Problem> {
+        let filter = self.hook.filter();
+        let mut batch = Batch {
+            events: Vec::new(),
+            next: self.hook.state().cursor,
+        };
+        loop {
+            let given = feed::page(&self.app, &self.feed, batch.next, PAGE).await?;
+            let (count, before) = (given.events.len(), batch.next);
+            batch.next = given.next;
+            for event in given.events.into_iter().filter(|event| filter.has(event)) {
+                let id = event.id;
+                batch.events.push(event);
+                if batch.events.len() == BATCH {
+                    batch.next = id;
+                    return Ok(batch);
+                }
+            }
+            let is_end = count < PAGE || batch.next == before;
+            // What is wanted is not held back by a long way through what is not.
+            if is_end || (count == PAGE && !batch.events.is_empty()) {
+                return Ok(batch);
+            }
+            if self.ended.is_now() || self.stopping.is_now() {
+                return Ok(batch);
+            }
+        }
+    }
+
+    /// Nothing up to an id is wanted.
+    async fn pass(&self, next: u64) {
+        let is_far = {
+            let mut state = self.hook.lock();
+            state.cursor = state.cursor.max(next);
+            state.cursor - state.stored.min(state.cursor) > PASSED
+        };
+        // Where that fails it is passed over again after a restart.
+        if is_far && let Err(problem) = self.store((next, None)).await {
+            problem.log("a webhook's cursor");
+        }
+    }
+
+    async fn deliver(&mut self, batch: &Batch) -> Outcome {
+        let hook = Arc::clone(&self.hook);
+        let may_be_private = match self.app.webhooks.hosts.check(&hook.target) {
+            Ok(may) => may,
+            Err(why) => return Outcome::Failed(why),
+        };
+        let message = match self.message(batch) {
+            Ok(message) => message,
+            Err(why) => return Outcome::Failed(why),
+        };
+        let app = Arc::clone(&self.app);
+        let time = app.config.webhooks.timeout;
+        let is_failing = hook.state().failures > 0;
+        let post = async {
+            let hooks = &app.webhooks;
+            // Nobody closes these.
+            let _failing = match is_failing {
+                true => hooks.failing.acquire().await.ok(),
+                false => None,
+            };
+            let _place = hooks.deliveries.acquire().await.ok();
+            let post = hooks.client.post(&hook.target, may_be_private, message);
+            let text = || format!("there was no answer within {time:?}");
+            timeout(time, post).await.unwrap_or_else(|_| Err(text()))
+        };
+        tokio::pin!(post);
+        let answer = tokio::select! {
+            answer = &mut post => Some(answer),
+            () = self.ended.wait() => None,
+            () = self.stopping.wait() => timeout(GRACE, post).await.ok(),
+        };
+        match answer {
+            None => Outcome::Ended,
+            Some(Ok(status)) if status.is_success() => Outcome::Taken,
+            Some(Ok(StatusCode::GONE)) => Outcome::Gone,
+            Some(Ok(status)) if status.is_redirection() => Outcome::Failed(format!(
+                "it answered {status}, and redirects are not followed"
+            )),
+            Some(Ok(status)) => Outcome::Failed(format!("it answered {status}")),
+            Some(Err(why)) => Outcome::Failed(why),
+        }
+    }
+
+    fn message(&self, batch: &Batch) -> Result<(HeaderMap, Bytes), String> {
+        let hook = &self.hook;
+        let body = Body {
+            fleet: hook.info.name.as_str(),
+            webhook: hook.name.as_str(),
+            events: batch.events.iter().map(|e| EventBody::new(e)).collect(),
+        };
+        let body = serde_json::to_vec(&body).map_err(|e| e.to_string())?;
+        let ids = batch.events.first().zip(batch.events.last());
+        let ids = ids.map_or_else(String::new, |(a, b)| format!("{}-{}", a.id, b.id));
+        let seconds = self.app.clock.wall_micros() / 1_000_000;
+        let signature = signature(&hook.stored.secret, seconds, &body);
+        let value = |text: &str| HeaderValue::from_str(text).map_err(|e| e.to_string());
+        let mut headers = HeaderMap::new();
+        let json = HeaderValue::from_static("application/json");
+        headers.insert(header::CONTENT_TYPE, json);
+        let agent = concat!("ironstone-tracks/", env!("CARGO_PKG_VERSION"));
+        headers.insert(header::USER_AGENT, HeaderValue::from_static(agent));
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        headers.insert(SIGNATURE, value(&signature)?);
+        headers.insert(DELIVERY, value(&ids)?);
+        Ok((headers, body.into()))
+    }
+
+    fn now(&self) -> Time {
+        self.app.tracks.now()
+    }
+
+    /// The next batch goes once it is durable that this one is there.
+    async fn taken(&mut self, next: u64) -> Result<(), Ended> {
+        loop {
+            let Err(problem) = self.store((next, None)).await else {
+                let now = self.now();
+                let mut state = self.hook.lock();
+                state.failures = 0;
+                state.next_attempt = None;
+                state.first_waiting = None;
+                state.last_delivery = Some(now);
+                return Ok(());
+            };
+            problem.log("a webhook's cursor");
+            self.pause(sleep(AGAIN)).await?;
+        }
+    }
+
+    async fn gone(&mut self) -> Result<(), Ended> {
+        let why = "it answered 410 Gone: PUT makes it go on where it was";
+        let cursor = self.hook.state().cursor;
+        while let Err(problem) = self.store((cursor, Some(why.to_owned()))).await {
+            problem.log("a webhook that is gone");
+            self.pause(sleep(AGAIN)).await?;
+        }
+        let now = self.now();
+        let mut state = self.hook.lock();
+        state.last_failure = Some((now, why.to_owned()));
+        state.next_attempt = None;
+        state.first_waiting = None;
+        Err(Ended)
+    }
+
+    async fn failed(&mut self, why: String) -> Result<(), Ended> {
+        self.app.webhooks.failed.fetch_add(1, Ordering::Relaxed);
+        let now = self.now();
+        let wait = {
+            let mut state = self.hook.lock();
+            let times = self.app.config.webhooks.retry;
+            let wait = delay(state.failures, times, self.app.webhooks.random());
+            state.failures = state.failures.saturating_add(1);
+            state.last_failure = Some((now, why));
+            let micros = i64::try_from(wait.as_micros()).unwrap_or(i64::MAX);
+            state.next_attempt = Some(Time(now.0.saturating_add(micros)));
+            wait
+        };
+        self.pause(sleep(wait)).await
+    }
+
+    /// Stores the cursor, or that there is no more to come. Errors: the store's.
+    async fn store(&self, to: (u64, Option<String>)) -> Result<(), Problem> {
+        let (app, hook) = (Arc::clone(&self.app), Arc::clone(&self.hook));
+        let done = tokio::task::spawn_blocking(move || {
+            app.webhooks.store(&**app.tracks.store(), &hook, to)
+        });
+        match done.await.map_err(Problem::internal)? {
+            // It was deleted or replaced meanwhile, which ends this.
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+            done => Ok(done?),
+        }
+    }
+}
+
+/// Until the next attempt: twice as long each time, and up to a quarter more, so that those who failed together do not come
+/// together again.
+fn delay(failures: u32, (first, most): (Duration, Duration), random: f64) -> Duration {
+    let twice = 2_u32.saturating_pow(failures);
+    let wait = first.saturating_mul(twice).min(most.mul_f64(0.8));
+    wait.mul_f64(1.0 + random / 4.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_grow_to_a_limit() {
+        let times = (Duration::from_secs(1), Duration::from_secs(300));
+        let seconds = |failures, random| delay(failures, times, random).as_secs_f64();
+        assert_eq!([0, 1, 2, 5].map(|n| seconds(n, 0.0)), [1.0, 2.0, 4.0, 32.0]);
+        assert!((seconds(0, 0.5) - 1.125).abs() < 1e-9);
+        for failures in [8, 31, 32, u32::MAX] {
+            assert_eq!(seconds(failures, 0.0), 240.0);
+            assert!(seconds(failures, 0.999_999) < 300.0);
+        }
+    }
+}
