@@ -38,17 +38,18 @@ files.set('licences.txt', Buffer.from(licences()));
 files.set('icon.svg', readFileSync(join(here, 'src/icon.svg')));
 files.set('index.html', Buffer.from(page(readFileSync(join(here, 'src/index.html'), 'utf8'))));
 
-// All of it or what was there before: the folder is emptied when everything else has worked.
+// All of it or what was there before: nothing is written until everything else has worked. What is the same already
+// stays untouched, so that no build begins for nothing.
 mkdirSync(out, { recursive: true });
-for (const old of readdirSync(out)) {
-  if (old.endsWith('.gz')) rmSync(join(out, old));
-}
+const before = readdirSync(out).filter((name) => name.endsWith('.gz'));
+before.filter((name) => !files.has(name.slice(0, -3))).forEach((name) => rmSync(join(out, name)));
 let total = 0;
 for (const [name, bytes] of files) {
   const packed = gzipSync(bytes, { level: 9 });
   // The system is named in the tenth byte; the same sources shall give the same file everywhere.
   packed[9] = 255;
-  writeFileSync(join(out, `${name}.gz`), packed);
+  const path = join(out, `${name}.gz`);
+  if (!before.includes(`${name}.gz`) || !readFileSync(path).equals(packed)) writeFileSync(path, packed);
   total += packed.length;
 }
 console.log(`${files.size} files, ${Math.round(total / 1024)} KB: ${out}`);

@@ -11,7 +11,6 @@
 //!   /map/NAME-HASH.js    kept by browsers for a year: another content has another name
 //! ```
 
-use std::fmt::Write as _;
 use std::hash::Hasher as _;
 use std::io::Read as _;
 use std::path::Path;
@@ -119,15 +118,17 @@ impl Map {
 
     /// What the page may load. Scripts are files of ours alone.
     fn policy(&self) -> String {
-        let elsewhere = self.tiles.as_ref().map_or("", |tiles| &tiles.origin);
         let mut policy = String::from(
             "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; manifest-src 'self'; \
              base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
         );
         for (directive, own) in [("img-src", "'self' data: blob:"), ("connect-src", "'self'")] {
-            write!(policy, "; {directive} {own} {elsewhere}").unwrap_or_default();
+            policy.push_str(&format!("; {directive} {own}"));
+            if let Some(tiles) = &self.tiles {
+                policy.push_str(&format!(" {}", tiles.origin));
+            }
         }
-        policy.trim_end().to_owned()
+        policy
     }
 }
 

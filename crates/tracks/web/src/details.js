@@ -20,6 +20,7 @@ export class Details {
   open(entity, goThere) {
     this.entity = entity;
     this.summary = null;
+    this.latest = null;
     this.follow(false);
     find('details').hidden = false;
     say(find('details-name'), entity);
@@ -27,7 +28,11 @@ export class Details {
     this.show();
     this.stop?.abort();
     this.stop = new AbortController();
-    attempt(() => this.load(goThere, this.stop.signal));
+    const { signal } = this.stop;
+    attempt(() => this.load(goThere, signal).catch((error) => {
+      if (!this.latest && !signal.aborted && !this.app.store.all.has(entity)) this.close();
+      throw error;
+    }));
   }
 
   async load(goThere, signal) {

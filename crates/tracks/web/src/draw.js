@@ -23,6 +23,7 @@ export class Draw {
   constructor(map, hint) {
     this.hint = hint;
     this.map = map;
+    this.ended = -Infinity;
     const drawn = { draggable: true, coordinates: { midpoints: true, draggable: true, deletable: true } };
     const style = {
       fillColor: () => color('hit'), fillOpacity: 0.12, outlineColor: () => color('hit'), outlineWidth: 2,
@@ -65,8 +66,9 @@ export class Draw {
     });
   }
 
+  /** Whether a click on the map belongs to a tool: the one that has ended it does, too. */
   get isActive() {
-    return Boolean(this.kind);
+    return Boolean(this.kind) || performance.now() - this.ended < 300;
   }
 
   /** Lets the user draw. Promises the geometry, or nothing where it was given up. */
@@ -94,7 +96,10 @@ export class Draw {
   }
 
   end() {
-    if (this.kind) this.hint('');
+    if (this.kind) {
+      this.hint('');
+      this.ended = performance.now();
+    }
     Object.assign(this, { kind: null, done: null, edited: null });
     // The tool cleans up behind the click that has ended it.
     if (this.draw.getMode() !== 'render') this.draw.setMode('render');

@@ -149,6 +149,14 @@ function everySecond() {
   ground.map.triggerRepaint();
 }
 setInterval(everySecond, 1000);
+
+/** Enter takes the first that is listed, or who has this name, wherever it is. */
+find('filter').addEventListener('keydown', (event) => {
+  if (event.key !== 'Enter') return;
+  const name = event.target.value.trim();
+  const first = document.querySelector('#here-list button');
+  if (name) details.open(first && !store.all.has(name) ? first.dataset.entity : name, true);
+});
 for (const id of ['filter', 'order']) find(id).addEventListener('input', everySecond);
 
 /** Shows another fleet, and brings what it has into view. */

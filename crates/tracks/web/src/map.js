@@ -25,7 +25,7 @@ const LAYERS = [
   ['density', 'fill', {}, () => ({ 'fill-color': color('density'), 'fill-opacity': ['get', 'share'] })],
   ['fences', 'fill', {}, () => ({ 'fill-color': color('fence'), 'fill-opacity': 0.1 })],
   ['fences', 'line', { layout: { 'line-join': 'round' } }, () => ({
-    'line-color': color('fence'), 'line-width': ['case', ['get', 'isChosen'], 3, 1.6],
+    'line-color': color('fence'), 'line-width': 1.8,
   })],
   ['area', 'fill', {}, () => ({ 'fill-color': color('hit'), 'fill-opacity': 0.08 })],
   ['area', 'line', {}, () => ({ 'line-color': color('hit'), 'line-width': 2, 'line-dasharray': [3, 2] })],

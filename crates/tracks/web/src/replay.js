@@ -20,7 +20,10 @@ export class Replay {
     this.slider = find('replay-slider');
     this.slider.addEventListener('input', () => this.set(Number(this.slider.value)));
     find('replay-play').addEventListener('click', () => (this.isPlaying ? this.pause() : this.play()));
-    find('replay-close').addEventListener('click', () => this.close());
+    find('replay-close').addEventListener('click', () => {
+      this.close();
+      app.open('here');
+    });
     for (const button of document.querySelectorAll('[data-factor]')) {
       button.addEventListener('click', () => this.speed(Number(button.dataset.factor)));
     }
