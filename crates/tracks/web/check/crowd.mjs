@@ -6,7 +6,7 @@ import { holds, until } from './browser.mjs';
 
 const OBJECTS = 10_000;
 /** Frames a second at least, drawn by software on a machine that runs the service and other things as well. */
-const FRAMES = 4;
+const FRAMES = 2;
 
 const live = (page) => until('the city is live', () => page.evaluate(() => document.getElementById('state').dataset.state === 'live'), 30);
 

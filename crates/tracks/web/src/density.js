@@ -50,7 +50,7 @@ export class Density {
     this.cells = answer.cells;
     ground.show('density', answer.cells.map((cell) => ({
       type: 'Feature',
-      properties: { count: cell.count, share: 0.08 + 0.72 * Math.sqrt(cell.count / most) },
+      properties: { count: cell.count, share: 0.06 + 0.64 * Math.sqrt(cell.count / most) },
       geometry: { type: 'Polygon', coordinates: [boxRing(cell.bounds)] },
     })));
     find('legend').hidden = false;

@@ -43,7 +43,7 @@ export function position(lon, lat) {
 /** A time of the day, with the day where it is not today. */
 export function clock(seconds, now = Date.now() / 1000) {
   const at = new Date(seconds * 1000);
-  const time = at.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', second: '2-digit' });
+  const time = at.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' });
   const isToday = at.toDateString() === new Date(now * 1000).toDateString();
   return isToday ? time : `${at.toLocaleDateString()} ${time}`;
 }

@@ -7,7 +7,7 @@ import { Draw } from './draw.js';
 import { Fences } from './fences.js';
 import { ago, count, many, speed } from './format.js';
 import { Frames } from './frames.js';
-import { bounds } from './geometry.js';
+import { bounds, boxOf } from './geometry.js';
 import { List, ORDERS } from './list.js';
 import { Live } from './live.js';
 import { Ground } from './map.js';
@@ -60,7 +60,7 @@ Object.assign(app, {
   trail: (entity, from, signal) => replay.trail(entity, from, signal),
   clearTrail: () => { if (!replay.isOpen) ground.show('trail', []); },
   dim: (isDim) => {
-    points.opacity = isDim ? 0.28 : 1;
+    points.opacity = isDim ? 0.2 : 1;
     ground.map.triggerRepaint();
   },
   mark: () => {
@@ -142,7 +142,7 @@ function everySecond() {
     find('nobody').hidden = shown.length > 0;
   }
   say(find('count'), many(seen.length, 'object'));
-  say(find('rate'), live.reports > 0 ? `${count(live.reports)} reports/s` : '');
+  say(find('rate'), live.reports > 0 ? `${count(live.reports)}/s` : '');
   live.reports = 0;
   details.show();
   // Colours are those of ages.
@@ -159,6 +159,17 @@ find('filter').addEventListener('keydown', (event) => {
 });
 for (const id of ['filter', 'order']) find(id).addEventListener('input', everySecond);
 
+/** West, south, east and north of all objects of a fleet: of coarse cells, and of fine ones where that is not much. */
+async function extent(name) {
+  const of = async (box, precision) => {
+    const { cells } = await api.json(api.of(name, 'density'), { query: { bbox: box.join(','), precision } });
+    return cells.length > 0 ? bounds(cells.flatMap(({ bounds: [w, s, e, n] }) => [[w, s], [e, n]])) : null;
+  };
+  const coarse = await of([-180, -90, 180, 90], 3);
+  if (!coarse || coarse[2] - coarse[0] > 10) return coarse;
+  return of(boxOf(coarse), 6);
+}
+
 /** Shows another fleet, and brings what it has into view. */
 async function choose(name) {
   fleet = name;
@@ -172,10 +183,9 @@ async function choose(name) {
   const tags = info.tags.map((tag) => make('option', { value: tag }, tag));
   find('tag').replaceChildren(make('option', { value: '' }, 'All tags'), ...tags);
   find('tag').hidden = tags.length === 0;
-  const { results } = await api.json(api.of(name, 'within'), { query: { bbox: '-180,-90,180,90', limit: 2000 } });
-  if (results.length > 0) {
-    const places = results.map(({ lon, lat }) => [lon, lat]);
-    const [west, south, east, north] = bounds(places);
+  const all = await extent(name);
+  if (all) {
+    const [west, south, east, north] = all;
     ground.map.fitBounds([[west, south], [east, north]], { padding: ground.padding(), maxZoom: 16, animate: false });
   }
   live.start(name, undefined);

@@ -140,7 +140,7 @@ export class Points {
     }
     const ratio = this.map.getPixelRatio();
     const zoom = this.map.getZoom();
-    const size = Math.max(9, Math.min(24, 9 + (zoom - 10) * 2.6)) * ratio;
+    const size = Math.max(10, Math.min(30, 10 + (zoom - 10) * 3)) * ratio;
     gl.uniformMatrix4fv(uniforms.matrix, false, moved(args.defaultProjectionData.mainMatrix, store.origin));
     gl.uniform1f(uniforms.now, this.clock() - store.base);
     gl.uniform1f(uniforms.size, size);
