@@ -179,6 +179,7 @@ impl Filter {
 /// In the order of their ids. Give `next` as `after` next time: no event is missed, and none comes twice.
 #[utoipa::path(
     get,
+    operation_id = "events",
     path = "/v1/fleets/{fleet}/events",
     tag = "fences",
     params(("fleet" = String, Path, description = "The fleet"), EventParams),

@@ -320,7 +320,8 @@ mod tests {
                 match rng.below(8) {
                     0 | 1 => {
                         let fleet = fleets[rng.below(2) as usize];
-                        let count = 1 + rng.below(if rng.one_in(10) { 400 } else { 6 });
+                        let most = if rng.one_in(10) { 400 } else { 6 };
+                        let count = 1 + rng.below(most);
                         let ids = events.take(&vec![fleet; count as usize], Time(step));
                         put(&store, fleet, ids.iter());
                         written.entry(fleet).or_default().extend(ids.iter());

@@ -199,6 +199,7 @@ fn no_such_fence(fleet: &Name, name: &Name) -> Problem {
 /// In the order of their numbers.
 #[utoipa::path(
     get,
+    operation_id = "fences",
     path = "/v1/fleets/{fleet}/fences",
     tag = "fences",
     params(("fleet" = String, Path, description = "The fleet")),
@@ -223,6 +224,7 @@ pub(crate) async fn list(
 /// Show a fence.
 #[utoipa::path(
     get,
+    operation_id = "fence",
     path = "/v1/fleets/{fleet}/fences/{fence}",
     tag = "fences",
     params(
@@ -251,6 +253,7 @@ pub(crate) async fn show(
 /// tags that it does not have.
 #[utoipa::path(
     put,
+    operation_id = "put_fence",
     path = "/v1/fleets/{fleet}/fences/{fence}",
     tag = "fences",
     params(
@@ -292,6 +295,7 @@ pub(crate) async fn put(
 /// Nobody leaves it with an event.
 #[utoipa::path(
     delete,
+    operation_id = "delete_fence",
     path = "/v1/fleets/{fleet}/fences/{fence}",
     tag = "fences",
     params(

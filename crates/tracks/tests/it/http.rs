@@ -15,8 +15,13 @@ use tracks::store::{Engine, Store};
 
 mod calls;
 mod errors;
+mod fences;
 mod limits;
 mod process;
+mod receiver;
+mod streams;
+mod web;
+mod webhooks;
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -134,6 +139,34 @@ impl World {
         answer(self.agent.put(self.url(path)).send(body))
     }
 
+    fn delete(&self, path: &str) -> Answer {
+        answer(self.agent.delete(self.url(path)).call())
+    }
+
+    /// A circle of 500 m at latitude 59, or what else is asked for.
+    fn fence(&self, name: &str, lon: f64) -> Value {
+        let area = json!({"type": "Circle", "center": [lon, 59.0], "radius": 500});
+        let body = json!({ "area": area }).to_string();
+        let answer = self.put(&format!("/v1/fleets/f/fences/{name}"), &body);
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        answer.json()
+    }
+
+    /// All events of the fleet.
+    fn events(&self) -> Vec<Value> {
+        let (mut all, mut after) = (Vec::new(), 0);
+        loop {
+            let page = self.get(&format!("/v1/fleets/f/events?after={after}&limit=10000"));
+            let json = page.json();
+            let events = json["events"].as_array().unwrap();
+            if events.is_empty() {
+                return all;
+            }
+            all.extend(events.iter().cloned());
+            after = json["next"].as_u64().unwrap();
+        }
+    }
+
     /// Reports that are all taken.
     fn report(&self, body: &str) -> Value {
         let answer = self.post("/v1/fleets/f/reports", body);
@@ -158,6 +191,30 @@ fn answer(done: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Answer
         text: response.body_mut().read_to_string().unwrap(),
     }
 }
+
+/// Waits until something holds. It is asked often.
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let clock = SystemClock::shared();
+    let end = clock.monotonic_nanos() + TIMEOUT.as_nanos() as u64;
+    while !holds() {
+        assert!(clock.monotonic_nanos() < end, "{what}");
+        clock.sleep(Duration::from_millis(5));
+    }
+}
+
+/// How long something takes.
+fn timed<T>(run: impl FnOnce() -> T) -> (T, Duration) {
+    let clock = SystemClock::shared();
+    let begin = clock.monotonic_nanos();
+    let done = run();
+    (done, Duration::from_nanos(clock.monotonic_nanos() - begin))
+}
+
+fn thread<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> Joined<T> {
+    base::sync::thread::Builder::new().spawn(run).unwrap()
+}
+
+type Joined<T> = base::sync::thread::JoinHandle<T>;
 
 fn line(entity: &str, time: f64, lat: f64, lon: f64) -> String {
     json!({ "entity": entity, "lat": lat, "lon": lon, "time": time }).to_string()

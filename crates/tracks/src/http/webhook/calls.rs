@@ -198,6 +198,7 @@ pub(crate) fn start(app: &Arc<App>, hook: &Arc<Hook>) {
 /// List the webhooks of a fleet.
 #[utoipa::path(
     get,
+    operation_id = "webhooks",
     path = "/v1/fleets/{fleet}/webhooks",
     tag = "webhooks",
     params(("fleet" = String, Path, description = "The fleet")),
@@ -224,6 +225,7 @@ pub(crate) async fn list(
 /// How far it has come, why the last delivery failed, and when it is tried again.
 #[utoipa::path(
     get,
+    operation_id = "webhook",
     path = "/v1/fleets/{fleet}/webhooks/{webhook}",
     tag = "webhooks",
     params(
@@ -255,6 +257,7 @@ pub(crate) async fn show(
 /// to 5 minutes, for ever; 410 ends it. Redirects are not followed.
 #[utoipa::path(
     put,
+    operation_id = "put_webhook",
     path = "/v1/fleets/{fleet}/webhooks/{webhook}",
     tag = "webhooks",
     params(
@@ -303,6 +306,7 @@ pub(crate) async fn put(
 /// Delete a webhook.
 #[utoipa::path(
     delete,
+    operation_id = "delete_webhook",
     path = "/v1/fleets/{fleet}/webhooks/{webhook}",
     tag = "webhooks",
     params(
