@@ -3,8 +3,10 @@
 //! `cargo xtask bench-tracks` starts it, in turns on Ironstone and on RocksDB, and makes tables of what it prints: JSON.
 
 mod drive;
+mod load;
 mod places;
 mod query;
+mod redis;
 mod rocksdb;
 mod settings;
 mod shapes;

@@ -1,9 +1,7 @@
 //! Questions, quiet and beside reports.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use base::clock::{Clock, SystemClock};
 use base::rng::Rng;
@@ -16,15 +14,22 @@ use tracks::geo::position::Position;
 use tracks::geo::shape::{Rectangle, Shape};
 use tracks::model::name::Name;
 use tracks::model::newest::Newest;
-use tracks::model::time::Time;
-use tracks::read::{self, Choice, Filter};
+use tracks::model::time::{SECOND, Time};
+use tracks::read::{self, Choice, Filter, Patience};
 use tracks::service::{Options, Tracks};
 use tracks::store::Family;
-use tracks::write::{Ack, Ticket};
 
-use crate::drive::{NOW, report};
+use crate::load::{self, BEGIN, Load};
 use crate::places::{self, Place};
+use crate::redis::{self, Redis};
 use crate::target;
+
+/// So many are in the squares that are asked for, in the mean.
+const SQUARE_HITS: f64 = 100.0;
+/// So many are where Redis looks for the nearest.
+const CIRCLE_HITS: f64 = 1000.0;
+/// Reports of an object a day.
+const DAY: usize = 8640;
 
 /// What is asked.
 #[derive(Debug, clap::Args)]
@@ -41,6 +46,15 @@ pub(crate) struct Args {
     /// Reports of each object before the questions
     #[arg(long, default_value_t = 2)]
     rounds: usize,
+    /// Objects that have a day's track, one report each ten seconds
+    #[arg(long, default_value_t = 100)]
+    days: u32,
+    /// The database is compacted before the questions
+    #[arg(long)]
+    compacted: bool,
+    /// This redis-server is asked the same about the same objects
+    #[arg(long, value_name = "PATH")]
+    redis: Option<std::path::PathBuf>,
 }
 
 /// What a kind of question took.
@@ -52,18 +66,24 @@ struct Asked {
     mean_micros: f64,
     hits: f64,
     rows_per_hit: f64,
+    /// Deletions and what they hide, for each hit.
+    dead_per_hit: f64,
 }
 
 #[derive(Debug, Serialize)]
 struct Results {
     engine: &'static str,
     objects: usize,
+    load_seconds: f64,
     rectangle: Asked,
     nearest: Asked,
-    track: Asked,
+    hour: Asked,
+    day: Asked,
     /// One scan of `latest`, each point tested.
     scan_micros: f64,
     reports_per_second: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    redis: Option<redis::Results>,
 }
 
 struct Service<'a> {
@@ -71,150 +91,116 @@ struct Service<'a> {
     fleet: &'a Info,
     clock: &'a dyn Clock,
     places: &'a [Place],
+    args: &'a Args,
+}
+
+/// What a question found.
+struct Found {
+    hits: usize,
+    patience: Patience,
 }
 
 /// Loads, asks, and says what it took as JSON.
 pub(crate) fn run(target: &target::Args, args: &Args) -> Result<String> {
     let clock = SystemClock::shared();
-    let places: Vec<Place> = places::read(&args.places, 1)?
-        .into_iter()
-        .flatten()
-        .collect();
+    let read = places::read(&args.places, 1)?;
+    let places: Vec<Place> = read.into_iter().flatten().collect();
     let opened = target.open()?;
-    let mut options = Options::default();
-    options.write.visits = false;
     let store = Arc::clone(&opened.store);
-    let tracks = Tracks::over(store, &options, Arc::clone(&clock), &SystemThreads)?;
+    let tracks = Tracks::over(
+        store,
+        &Options::default(),
+        Arc::clone(&clock),
+        &SystemThreads,
+    )?;
     let name = Name::new("fleet")?;
     let fleet = tracks.fleets().get_or_make(&*opened.store, &name)?;
+    let objects = places.iter().map(|place| place.object).max().unwrap_or(0) as usize + 1;
+    let count = objects.saturating_mul(args.rounds).min(places.len());
+    let load = Load {
+        tracks: &tracks,
+        fleet: &fleet,
+        clock: &*clock,
+    };
+    let start = clock.monotonic_nanos();
+    load.all(places.get(..count).unwrap_or_default().iter().copied())?;
+    let load_seconds = (clock.monotonic_nanos() - start) as f64 / 1e9;
+    load.days(&places, args.days, DAY)?;
+    if args.compacted {
+        opened.compact()?;
+    }
     let service = Service {
         tracks: &tracks,
         fleet: &fleet,
         clock: &*clock,
         places: &places,
+        args,
     };
-    let objects = places.iter().map(|place| place.object).max().unwrap_or(0) as usize + 1;
-    let count = objects.saturating_mul(args.rounds).min(places.len());
-    service.load(count)?;
     let ends = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let writer = scope.spawn(|| service.write(count, args.reports, &ends));
-        let results = service.ask_all(args.seconds, (target.engine(), objects));
+    let mut results = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| load.on(&places, count, args.reports, &ends));
+        let results = service.ask_all((target.engine(), objects, load_seconds));
         ends.store(true, Ordering::Relaxed);
-        let rate = writer
-            .join()
-            .map_err(|_| Error::broken("a thread panicked"))??;
+        let rate = writer.join();
+        let rate = rate.map_err(|_| Error::broken("a thread panicked"))??;
         let mut results = results?;
         results.reports_per_second = rate;
-        serde_json::to_string(&results).map_err(|e| Error::broken(e.to_string()))
-    })
+        Ok(results)
+    })?;
+    if let Some(path) = &args.redis {
+        results.redis = Some(service.ask_redis(path, places.get(..count).unwrap_or_default())?);
+    }
+    serde_json::to_string(&results).map_err(|e| Error::broken(e.to_string()))
 }
 
 impl Service<'_> {
-    /// The first places, in calls of 256, some at once.
-    fn load(&self, count: usize) -> Result<()> {
-        let mut tickets: VecDeque<Ticket> = VecDeque::new();
-        let first = self.places.get(..count).unwrap_or_default();
-        for (call, nth) in first.chunks(256).zip(0..) {
-            let reports: Result<Vec<_>> = call
-                .iter()
-                .zip(256 * nth..)
-                .map(|(place, nth)| report(place, nth))
-                .collect();
-            tickets.push_back(
-                self.tracks
-                    .report_at(self.fleet, reports?, Ack::Visible, NOW)?,
-            );
-            if tickets.len() > 64
-                && let Some(first) = tickets.pop_front()
-            {
-                first.wait()?;
-            }
-        }
-        tickets
-            .into_iter()
-            .try_for_each(|ticket| ticket.wait().map(drop))
-    }
-
-    /// Reports so many a second, until it ends; how many it were.
-    fn write(&self, from: usize, per_second: u64, ends: &AtomicBool) -> Result<f64> {
-        let start = self.clock.monotonic_nanos();
-        let seconds = || (self.clock.monotonic_nanos() - start) as f64 / 1e9;
-        let mut tickets: VecDeque<Ticket> = VecDeque::new();
-        let mut sent = 0_u64;
-        for (place, nth) in self.places.iter().cycle().skip(from).zip(from as i64..) {
-            if ends.load(Ordering::Relaxed) || per_second == 0 {
-                break;
-            }
-            while sent as f64 > seconds() * per_second as f64 {
-                self.clock.sleep(Duration::from_millis(1));
-            }
-            let one = vec![report(place, nth)?];
-            tickets.push_back(self.tracks.report_at(self.fleet, one, Ack::Visible, NOW)?);
-            sent += 1;
-            if tickets.len() > 1000
-                && let Some(first) = tickets.pop_front()
-            {
-                first.wait()?;
-            }
-        }
-        tickets
-            .into_iter()
-            .try_for_each(|ticket| ticket.wait().map(drop))?;
-        Ok(sent as f64 / seconds())
-    }
-
-    fn ask_all(&self, seconds: u64, (engine, objects): (&'static str, usize)) -> Result<Results> {
-        let half = self.size_for(100.0)?;
-        let fleet = self.fleet.fleet;
-        let rectangle = self.ask(seconds, &|place| self.rectangle(place, half))?;
-        let nearest = self.ask(seconds, &|place| {
-            let (view, patience) = (self.tracks.view(), self.tracks.patience());
-            let asked = (place.position, Filter::default());
-            let hits = read::nearby(&*view, fleet, asked, (10, f64::MAX), &patience)?;
-            Ok((hits.len(), patience.rows()))
-        })?;
-        let track = self.ask(seconds, &|place| {
-            let (view, patience) = (self.tracks.view(), self.tracks.patience());
-            let name = Name::new(&format!("car-{:07}", place.object))?;
-            let Some(entity) = read::find(&*view, fleet, &name)? else {
-                return Ok((0, 0));
-            };
-            let track = read::track(&*view, (fleet, entity), &Choice::default(), &patience)?;
-            Ok((track.parts.iter().map(Vec::len).sum(), patience.rows()))
-        })?;
+    fn ask_all(
+        &self,
+        (engine, objects, load_seconds): (&'static str, usize, f64),
+    ) -> Result<Results> {
+        let half = self.size_for(SQUARE_HITS)?;
+        let rectangle = self.ask(&|place| self.rectangle(place, half))?;
+        let nearest = self.ask(&|place| self.nearest(place))?;
+        let hour = self.ask(&|place| self.hour(place, half))?;
+        let day = self.ask(&|place| self.day(place))?;
         Ok(Results {
             engine,
             objects,
+            load_seconds,
             rectangle,
             nearest,
-            track,
+            hour,
+            day,
             scan_micros: self.scan(half)?,
             reports_per_second: 0.0,
+            redis: None,
         })
     }
 
-    fn ask(&self, seconds: u64, one: &dyn Fn(Place) -> Result<(usize, u64)>) -> Result<Asked> {
+    fn ask(&self, one: &dyn Fn(Place) -> Result<Found>) -> Result<Asked> {
         let mut rng = Rng::new(7);
         let mut latencies = Histogram::new();
-        let (mut hits, mut rows) = (0, 0);
-        let end = self.clock.monotonic_nanos() + seconds * 1_000_000_000;
+        let (mut hits, mut rows, mut dead) = (0, 0, 0);
+        let end = self.clock.monotonic_nanos() + self.args.seconds * 1_000_000_000;
         while self.clock.monotonic_nanos() < end {
             let place = self.some_place(&mut rng)?;
             let start = self.clock.monotonic_nanos();
-            let (found, read) = one(place)?;
+            let found = one(place)?;
             latencies.add(self.clock.monotonic_nanos() - start);
-            hits += found;
-            rows += read;
+            hits += found.hits;
+            rows += found.patience.rows();
+            dead += found.patience.skipped();
         }
         let count = latencies.count();
+        let per_hit = |of: u64| of as f64 / hits.max(1) as f64;
         Ok(Asked {
             count,
             p50_micros: latencies.percentile(50.0) / 1000.0,
             p99_micros: latencies.percentile(99.0) / 1000.0,
             mean_micros: latencies.average() / 1000.0,
             hits: hits as f64 / count.max(1) as f64,
-            rows_per_hit: rows as f64 / hits.max(1) as f64,
+            rows_per_hit: per_hit(rows),
+            dead_per_hit: per_hit(dead),
         })
     }
 
@@ -224,8 +210,8 @@ impl Service<'_> {
         place.ok_or_else(|| Error::invalid_argument("a file without places"))
     }
 
-    /// How many are in a square around a place, of so many degrees of latitude to each side.
-    fn rectangle(&self, place: Place, half: f64) -> Result<(usize, u64)> {
+    /// Who is in a square around a place, of so many degrees of latitude to each side.
+    fn rectangle(&self, place: Place, half: f64) -> Result<Found> {
         let (view, patience) = (self.tracks.view(), self.tracks.patience());
         let area = square(place.position, half)?;
         let asked = (&area as &dyn Shape, Filter::default());
@@ -236,20 +222,66 @@ impl Service<'_> {
             (usize::MAX, None),
             &patience,
         )?;
-        Ok((page.hits.len(), patience.rows()))
+        let hits = page.hits.len();
+        Ok(Found { hits, patience })
     }
 
-    /// The size of a square with so many in it, in the mean.
+    /// The nearest ten.
+    fn nearest(&self, place: Place) -> Result<Found> {
+        let (view, patience) = (self.tracks.view(), self.tracks.patience());
+        let asked = (place.position, Filter::default());
+        let hits = read::nearby(&*view, self.fleet.fleet, asked, (10, f64::MAX), &patience)?.len();
+        Ok(Found { hits, patience })
+    }
+
+    /// Who was in a square in the first hour of the reports.
+    fn hour(&self, place: Place, half: f64) -> Result<Found> {
+        let (view, patience) = (self.tracks.view(), self.tracks.patience());
+        let area = square(place.position, half)?;
+        let asked = (&area as &dyn Shape, BEGIN, Time(BEGIN.0 + 3600 * SECOND));
+        let found = read::visitors(
+            &*view,
+            self.fleet.fleet,
+            asked,
+            (usize::MAX, None),
+            &patience,
+        )?;
+        let hits = found.visits.len();
+        Ok(Found { hits, patience })
+    }
+
+    /// A day's track of one of those that have one.
+    fn day(&self, place: Place) -> Result<Found> {
+        let (view, patience) = (self.tracks.view(), self.tracks.patience());
+        let name = load::day_name(place.object % self.args.days.max(1))?;
+        let Some(entity) = read::find(&*view, self.fleet.fleet, &name)? else {
+            return Ok(Found { hits: 0, patience });
+        };
+        let whole = (self.fleet.fleet, entity);
+        let track = read::track(&*view, whole, &Choice::default(), &patience)?;
+        let hits = track.parts.iter().map(Vec::len).sum();
+        Ok(Found { hits, patience })
+    }
+
+    /// The size of a square with so many in it, in the mean: doubled until it has them, then halved between.
     fn size_for(&self, hits: f64) -> Result<f64> {
-        let (mut low, mut high) = (1e-5, 1.0);
-        for _ in 0..20 {
-            let half = f64::midpoint(low, high);
+        const ASKED: u32 = 50;
+        let has_more = |half: f64| -> Result<bool> {
             let mut rng = Rng::new(3);
             let mut found = 0;
-            for _ in 0..50 {
-                found += self.rectangle(self.some_place(&mut rng)?, half)?.0;
+            for _ in 0..ASKED {
+                found += self.rectangle(self.some_place(&mut rng)?, half)?.hits;
             }
-            if found as f64 > hits * 50.0 {
+            Ok(found as f64 > hits * f64::from(ASKED))
+        };
+        let mut high = 1e-5;
+        while high < 1.0 && !has_more(high)? {
+            high *= 2.0;
+        }
+        let mut low = high / 2.0;
+        for _ in 0..10 {
+            let half = f64::midpoint(low, high);
+            if has_more(half)? {
                 high = half;
             } else {
                 low = half;
@@ -273,6 +305,16 @@ impl Service<'_> {
         }
         rows.status()?;
         Ok((self.clock.monotonic_nanos() - start) as f64 / 1000.0)
+    }
+
+    /// The same questions, of Redis, whose time is what it says of itself.
+    fn ask_redis(&self, path: &std::path::Path, places: &[Place]) -> Result<redis::Results> {
+        let (square, circle) = (self.size_for(SQUARE_HITS)?, self.size_for(CIRCLE_HITS)?);
+        let mut redis = Redis::start(path, self.clock)?;
+        redis.load(places)?;
+        let mut rng = Rng::new(7);
+        let asked: Result<Vec<Place>> = (0..20_000).map(|_| self.some_place(&mut rng)).collect();
+        redis.ask(&asked?, (square, circle))
     }
 }
 

@@ -110,6 +110,24 @@ impl Opened {
         number.ok_or_else(|| Error::not_found(format!("no property {name}")))
     }
 
+    /// Compacts all of it.
+    pub(crate) fn compact(&self) -> Result<()> {
+        for family in Family::ALL {
+            match &self.inside {
+                Inside::Ironstone(db) => {
+                    let family = db.column_family(family.name());
+                    let family = family.ok_or_else(|| Error::not_found("no such family"))?;
+                    db.compact_range(&family, None, None)?;
+                }
+                Inside::Rocks(rocks) => {
+                    let db = rocks.db();
+                    db.compact_range(db.cf(family.name())?, None, None);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The most files in level 0 of a family.
     pub(crate) fn level0(&self) -> Result<u64> {
         let files = |family| self.property(family, "rocksdb.num-files-at-level0");

@@ -23,6 +23,8 @@ const SCHEMA_KEY: &[u8] = b"schema";
 const FLEET_KEY: &[u8] = b"fleet/";
 /// A bit of [`Here::tags`](crate::model::newest::Here::tags) for each.
 pub const TAGS_MAX: usize = 32;
+/// The most bytes of a tag.
+pub const TAG_BYTES_MAX: usize = 64;
 
 /// What a fleet wants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -254,6 +256,24 @@ fn decode(key: &[u8], value: &[u8]) -> Result<Info> {
         fleet: Fleet(u32::from_be_bytes(*number)),
         name: Name::new(name)?,
         settings: serde_json::from_slice(json).map_err(|e| Error::corruption(e.to_string()))?,
+    })
+}
+
+/// Errors: `InvalidArgument`, where there are too many tags, or one is none.
+pub(crate) fn check_tags(tags: &[String]) -> Result<()> {
+    if tags.len() > TAGS_MAX {
+        let count = tags.len();
+        let text = format!("{count} tags, and {TAGS_MAX} at most");
+        return Err(Error::invalid_argument(text));
+    }
+    let is_bad = |tag: &&String| {
+        tag.is_empty() || tag.len() > TAG_BYTES_MAX || tag.contains(char::is_control)
+    };
+    let bad = tags.iter().find(is_bad);
+    bad.map_or(Ok(()), |tag| {
+        Err(Error::invalid_argument(format!(
+            "{tag:.40?} is no tag: it has 1 to {TAG_BYTES_MAX} bytes without control characters"
+        )))
     })
 }
 

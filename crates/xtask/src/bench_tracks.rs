@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 
 mod acks;
+mod queries;
 mod rows;
 mod runs;
 
@@ -28,6 +29,8 @@ enum Task {
     Rows(rows::Arguments),
     /// 4,096 reports on their way: acknowledged when visible, and when durable
     Acks(acks::Arguments),
+    /// Questions about a million objects, quiet, compacted and beside reports; Redis beside them
+    Queries(queries::Arguments),
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
@@ -35,6 +38,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let (text, tsv) = match &arguments.task {
         Task::Rows(task) => rows::measure(task, &runs)?,
         Task::Acks(task) => acks::measure(task, &runs)?,
+        Task::Queries(task) => queries::measure(task, &runs)?,
     };
     print!("{text}");
     if let Some(path) = &arguments.tsv {

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Properties are those of [`json`](super::json), but for the position. A line's times are `times` or `coordTimes`,
-//! as converters from GPX write them; what else its properties say holds for all its positions. The file is a stream:
+//! as converters from GPX write them; what else its properties say holds for all its positions. Where they name no
+//! entity, the feature's `id` does, if it is a string. The file is a stream:
 //! one feature is in memory, of 8 MiB at most; a larger one is refused, and skipped without being kept. Members that
 //! are not needed are skipped the same way.
 
@@ -27,21 +28,9 @@ use crate::geo::position::Position;
 use crate::model::report::Report;
 
 /// The members of a feature that are looked at.
-const FEATURE: [&str; 3] = ["type", "geometry", "properties"];
+const FEATURE: [&str; 4] = ["type", "geometry", "properties", "id"];
 /// [`json::TOLD`], and the times of a line.
-const PROPERTIES: [&str; 11] = [
-    "entity",
-    "time",
-    "speed",
-    "course",
-    "altitude",
-    "accuracy",
-    "battery",
-    "tags",
-    "attributes",
-    "times",
-    "coordTimes",
-];
+const PROPERTIES: [&str; 11] = json::told_and(["times", "coordTimes"]);
 
 #[derive(Debug)]
 enum State {
@@ -66,7 +55,7 @@ pub(super) struct GeoJson<R> {
     options: Options,
     state: State,
     /// The outermost object's members as [`FEATURE`] names them.
-    top: [Option<String>; 3],
+    top: [Option<String>; 4],
     has_features: bool,
     buffer: Vec<u8>,
 }
@@ -83,7 +72,7 @@ impl<R: BufRead> GeoJson<R> {
             stream: Stream::new(read),
             options,
             state: State::Start,
-            top: [None, None, None],
+            top: [const { None }; 4],
             has_features: false,
             buffer: Vec::new(),
         }
@@ -185,7 +174,7 @@ impl<R: BufRead> GeoJson<R> {
     /// The outermost object ends: it was a collection, or is a feature.
     fn end_members(&mut self) -> Result<Option<Record>> {
         self.state = State::End;
-        let [kind, geometry, properties] = std::mem::take(&mut self.top);
+        let [kind, geometry, properties, id] = std::mem::take(&mut self.top);
         let kind = kind.unwrap_or_else(|| "null".to_owned());
         let wanted = if self.has_features {
             "\"FeatureCollection\""
@@ -201,12 +190,11 @@ impl<R: BufRead> GeoJson<R> {
         if self.has_features {
             return Ok(None);
         }
-        let null = || "null".to_owned();
-        let (geometry, properties) = (
-            geometry.unwrap_or_else(null),
-            properties.unwrap_or_else(null),
+        let of = |member: Option<String>| member.unwrap_or_else(|| "null".to_owned());
+        let (geometry, properties, id) = (of(geometry), of(properties), of(id));
+        let text = format!(
+            r#"{{"type":{kind},"geometry":{geometry},"properties":{properties},"id":{id}}}"#
         );
-        let text = format!(r#"{{"type":{kind},"geometry":{geometry},"properties":{properties}}}"#);
         self.found(&text, 0)
     }
 
@@ -277,8 +265,25 @@ impl<R: BufRead> Iterator for GeoJson<R> {
     }
 }
 
+/// The report of a Feature of a Point, and the names of its tags. Errors: `InvalidArgument` says what is wrong.
+pub(crate) fn point(text: &str) -> Result<(Report, Vec<String>)> {
+    let whole = json::members(text, &["geometry"], true)?;
+    let kind = whole.map(|geometry| json::members(geometry?, &["type"], true).ok()?[0]);
+    if let [Some(kind)] = kind
+        && kind != "\"Point\""
+    {
+        let kind = shown(kind);
+        let text = format!("a geometry of type {kind}: only a Point can be a report");
+        return Err(bad(text));
+    }
+    match feature(text, &Options::default(), Place::Offset(0))? {
+        Feature::One(found) => Ok(*found),
+        Feature::Line(_) => Err(Error::broken("a point that is a line")),
+    }
+}
+
 fn feature(text: &str, options: &Options, place: Place) -> Result<Feature> {
-    let [kind, geometry, properties] = json::members(text, &FEATURE, true)?;
+    let [kind, geometry, properties, id] = json::members(text, &FEATURE, true)?;
     if kind != Some("\"Feature\"") {
         let kind = shown(kind.unwrap_or("null"));
         return Err(bad(format!("its type is {kind}, and not Feature")));
@@ -295,7 +300,9 @@ fn feature(text: &str, options: &Options, place: Place) -> Result<Feature> {
         options.ignore_unknown,
     )
     .map_err(|e| bad(format!("the properties: {}", message(&e))))?;
-    let [told @ .., times, coord_times] = properties;
+    let [mut told @ .., times, coord_times] = properties;
+    let [entity, ..] = &mut told;
+    *entity = entity.or(id.filter(|id| id.starts_with('"')));
     let named = options.entity.as_ref();
     match (kind, times.or(coord_times)) {
         (Some("\"Point\""), None) => {

@@ -22,9 +22,9 @@ use serde_json::{Map, Value};
 use super::number;
 use super::record::{self, LINE_BYTES_MAX, bad, shown};
 use super::times;
-use crate::fleets::TAGS_MAX;
+use crate::fleets::check_tags;
 use crate::geo::position::Position;
-use crate::model::name::{self, Name};
+use crate::model::name::Name;
 use crate::model::point::{ATTRIBUTES_BYTES_MAX, Point};
 use crate::model::report::Report;
 use crate::model::time::Time;
@@ -42,19 +42,14 @@ pub(super) const TOLD: [&str; 9] = [
     "attributes",
 ];
 /// The keys of a report.
-const KEYS: [&str; 11] = [
-    "entity",
-    "time",
-    "speed",
-    "course",
-    "altitude",
-    "accuracy",
-    "battery",
-    "tags",
-    "attributes",
-    "lat",
-    "lon",
-];
+const KEYS: [&str; 11] = told_and(["lat", "lon"]);
+
+/// [`TOLD`], and two keys more.
+pub(super) const fn told_and(more: [&'static str; 2]) -> [&'static str; 11] {
+    let [a, b, c, d, e, f, g, h, i] = TOLD;
+    let [j, k] = more;
+    [a, b, c, d, e, f, g, h, i, j, k]
+}
 
 /// The report that an object is, and the names of its tags.
 ///
@@ -147,9 +142,10 @@ pub(super) fn members<'a, const N: usize>(
 fn wrong(e: &serde_json::Error) -> base::Error {
     let text = e.to_string();
     let place = format!(" at line {} column {}", e.line(), e.column());
+    let kind = if e.is_data() { "" } else { "not JSON: " };
     match text.strip_suffix(&place) {
-        Some(text) if e.line() == 1 => bad(format!("{text}, at byte {}", e.column())),
-        _ => bad(text),
+        Some(text) if e.line() == 1 => bad(format!("{kind}{text}, at byte {}", e.column())),
+        _ => bad(format!("{kind}{text}")),
     }
 }
 
@@ -243,29 +239,14 @@ pub(super) fn time(raw: &str) -> Result<Time> {
     times::since_1970(raw, times::Unit::Seconds)
 }
 
-/// Names of tags, from their JSON. Errors: `InvalidArgument`, where they are more than 32, or one is empty or longer
-/// than 128 bytes.
+/// Names of tags, from their JSON. Errors: `InvalidArgument`, as [`check_tags`] says.
 pub(super) fn tags(raw: &str) -> Result<Vec<String>> {
     let too_large = raw.len() > LINE_BYTES_MAX;
     let tags = (!too_large).then(|| serde_json::from_str::<Vec<String>>(raw).ok());
     let tags = tags.flatten();
     let tags = tags.ok_or_else(|| bad(format!("tags is {}, and no list of tags", shown(raw))))?;
-    if tags.len() > TAGS_MAX {
-        return Err(bad(format!(
-            "{} tags, and not {TAGS_MAX} at most",
-            tags.len()
-        )));
-    }
-    match tags
-        .iter()
-        .find(|tag| tag.is_empty() || tag.len() > name::BYTES_MAX)
-    {
-        Some(tag) => Err(bad(format!(
-            "{} is no tag: it is empty, or too long",
-            shown(tag)
-        ))),
-        None => Ok(tags),
-    }
+    check_tags(&tags)?;
+    Ok(tags)
 }
 
 /// Attributes as they are stored: an object without spaces; empty where it has no members. Errors: `InvalidArgument`,

@@ -14,7 +14,7 @@
 
 mod csv;
 mod format;
-mod geojson;
+pub(crate) mod geojson;
 mod gpx;
 pub mod json;
 pub mod layout;

@@ -59,9 +59,13 @@ pub(super) fn altitude(metres: f64) -> Result<i32> {
     whole("altitude", "m", metres, 100, range).map(|n| n as i32)
 }
 
-/// An accuracy, metres, as dm. Errors: `InvalidArgument`, below 0 and beyond 6553.5.
+/// An accuracy, metres, as dm; a worse one than 6553.5 is that. Errors: `InvalidArgument`, below 0.
 pub(super) fn accuracy(metres: f64) -> Result<u16> {
-    whole("accuracy", "m", metres, 10, (0, u16::MAX.into())).map(|n| n as u16)
+    let most = u16::MAX;
+    let shown = metres.min(f64::from(most) / 10.0);
+    // Not a number stays itself.
+    let metres = if metres.is_nan() { metres } else { shown };
+    whole("accuracy", "m", metres, 10, (0, most.into())).map(|n| n as u16)
 }
 
 /// A battery's charge, per cent. Errors: `InvalidArgument`, below 0 and above 100.
@@ -126,9 +130,10 @@ mod tests {
         assert_eq!((course(360.0).unwrap(), course(359.996).unwrap()), (0, 0));
         assert_eq!(altitude(-12.344).unwrap(), -1234);
         assert_eq!(
-            (accuracy(6553.5).unwrap(), battery(99.6).unwrap()),
-            (65535, 100)
+            (accuracy(6553.5).unwrap(), accuracy(1e5).unwrap()),
+            (65535, 65535)
         );
+        assert_eq!(battery(99.6).unwrap(), 100);
         let bad = [
             (
                 speed(655.35).err(),
@@ -138,7 +143,6 @@ mod tests {
             (course(-0.1).err(), "course"),
             (course(360.1).err(), "course"),
             (altitude(3e7).err(), "altitude"),
-            (accuracy(7000.0).err(), "accuracy"),
             (accuracy(f64::NAN).err(), "accuracy"),
             (
                 battery(101.0).err(),

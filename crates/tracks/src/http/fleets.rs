@@ -12,8 +12,9 @@ use super::answers::{FleetBody, FleetChange, FleetList};
 use super::guard::Caller;
 use super::ingest::no_such_fleet;
 use super::params::{Params, Path};
-use super::problem::Problem;
+use super::problem::{Problem, text};
 use super::{App, ask, body, json};
+use crate::fleets::check_tags;
 
 /// The most bytes of settings.
 const BYTES_MAX: usize = 64 * 1024;
@@ -86,7 +87,7 @@ pub(crate) async fn change(
     let bytes = body::read(&app, &headers, body, BYTES_MAX).await?;
     let change: FleetChange = json::read(&bytes).map_err(Problem::body)?;
     if let Some(tags) = &change.tags {
-        json::check_tags(tags).map_err(Problem::body)?;
+        check_tags(tags).map_err(|e| Problem::body(text(&e)))?;
         let mut seen = std::collections::BTreeSet::new();
         if let Some(twice) = tags.iter().find(|tag| !seen.insert(*tag)) {
             return Err(Problem::body(format!(

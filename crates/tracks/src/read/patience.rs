@@ -17,6 +17,7 @@ pub struct Patience {
     most: Duration,
     until: u64,
     rows: Cell<u64>,
+    skipped: Cell<u64>,
     left: Cell<u32>,
 }
 
@@ -30,6 +31,7 @@ impl Patience {
             most,
             until,
             rows: Cell::new(0),
+            skipped: Cell::new(0),
             left: Cell::new(ROWS),
         }
     }
@@ -58,8 +60,18 @@ impl Patience {
         self.clock.monotonic_nanos() >= self.until
     }
 
+    /// Dead rows were passed over.
+    pub(super) fn skipped_more(&self, count: u64) {
+        self.skipped.set(self.skipped.get() + count);
+    }
+
     /// How many rows were read.
     pub fn rows(&self) -> u64 {
         self.rows.get()
+    }
+
+    /// How many dead rows of the index were passed over.
+    pub fn skipped(&self) -> u64 {
+        self.skipped.get()
     }
 }

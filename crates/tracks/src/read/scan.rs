@@ -1,9 +1,12 @@
 //! The rows of some ranges of cells, by one iterator.
+//!
+//! Each cell that an entity leaves has a deletion, until compaction meets it. Where a reader passes over far more of them
+//! than it finds rows, it tells the store.
 
 use base::Result;
 
 use super::patience::Patience;
-use crate::geo::cell::Cell;
+use crate::geo::cell::{Cell, DEPTH_MAX};
 use crate::geo::cover::Range;
 use crate::model::key::{CellKey, Entity, Fleet, behind};
 use crate::model::newest::Here;
@@ -11,6 +14,13 @@ use crate::store::{Family, Rows, View, damaged};
 
 /// A range that begins so few rows farther on is reached by as many steps: a step costs a tenth of a seek.
 const STEPS: u32 = 8;
+
+/// A reader that has passed over so many times as many dead rows as it found tells the store…
+const DEAD_PER_ROW: u64 = 8;
+/// …if they are so many.
+const DEAD_MIN: u64 = 500;
+/// The store is told of a whole cell of so many bits, 40 by 20 km at the equator: neighbours have the same dead rows.
+const TOLD_DEPTH: u8 = 20;
 
 /// A row of the index.
 #[derive(Clone, Copy, Debug)]
@@ -24,9 +34,14 @@ pub(super) struct Found<'a> {
 
 /// See the module.
 pub(super) struct Scan<'a> {
+    view: &'a dyn View,
     rows: Box<dyn Rows + 'a>,
     fleet: Fleet,
     patience: &'a Patience,
+    /// Rows that were read.
+    found: u64,
+    /// The first and the last cell of what was read.
+    between: Option<(u64, u64)>,
 }
 
 impl<'a> Scan<'a> {
@@ -34,9 +49,12 @@ impl<'a> Scan<'a> {
         let prefix = fleet.prefix();
         let rows = view.rows(Family::Geohash, &prefix, behind(&prefix).as_deref())?;
         Ok(Self {
+            view,
             rows,
             fleet,
             patience,
+            found: 0,
+            between: None,
         })
     }
 
@@ -53,6 +71,8 @@ impl<'a> Scan<'a> {
             let Some(start) = self.start(range, from) else {
                 continue;
             };
+            let (first, last) = self.between.unwrap_or((range.first, range.last));
+            self.between = Some((first.min(range.first), last.max(range.last)));
             self.go_to(&start.to_bytes(), steps)?;
             steps = STEPS;
             if self.range(range, each)? {
@@ -93,6 +113,7 @@ impl<'a> Scan<'a> {
 
     fn next(&mut self) -> Result<()> {
         self.rows.next();
+        self.found += 1;
         self.patience.row()
     }
 
@@ -123,5 +144,39 @@ impl<'a> Scan<'a> {
                 return Ok(true);
             }
         }
+    }
+}
+
+impl Drop for Scan<'_> {
+    fn drop(&mut self) {
+        let skipped = self.rows.skipped();
+        self.patience.skipped_more(skipped);
+        let Some((first, last)) = self.between else {
+            return;
+        };
+        if skipped < DEAD_MIN.max(DEAD_PER_ROW * self.found) {
+            return;
+        }
+        let shift = DEPTH_MAX - TOLD_DEPTH;
+        let (first, next) = (first >> shift << shift, ((last >> shift) + 1) << shift);
+        let prefix = self.fleet.prefix();
+        let key = |number| {
+            let cell = Cell::of_number(number);
+            let (fleet, entity) = (self.fleet, Entity(0));
+            CellKey {
+                fleet,
+                cell,
+                entity,
+            }
+            .to_bytes()
+        };
+        let is_last = next >> DEPTH_MAX != 0;
+        let end = if is_last {
+            behind(&prefix)
+        } else {
+            Some(key(next).to_vec())
+        };
+        self.view
+            .has_dead_rows(Family::Geohash, &key(first), end.as_deref());
     }
 }

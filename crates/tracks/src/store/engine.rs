@@ -3,13 +3,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use base::clock::Clock;
 use base::sync::{Mutex, PoisonError};
 use base::{Error, Result};
+use ironstone::perf::{self, PerfCounter, PerfLevel};
 use ironstone::{
     ColumnFamily, ColumnFamilyDescriptor, Db, DbIterator, Durable, Env, Options, ReadOptions,
     Snapshot, WriteBatch, WriteOptions,
 };
 
+use super::suggested::Suggested;
 use super::{Family, Rows, Store, Told, View};
 
 /// A database with the families of this crate, with the engine's defaults.
@@ -19,6 +22,8 @@ pub struct Engine {
     families: Arc<[ColumnFamily]>,
     /// The greatest number that was written, and when it is durable.
     last: Arc<Mutex<Option<(u64, Durable)>>>,
+    suggested: Arc<Suggested>,
+    clock: Arc<dyn Clock>,
 }
 
 impl Engine {
@@ -50,6 +55,8 @@ impl Engine {
             db: Arc::new(db),
             families,
             last: Arc::default(),
+            suggested: Arc::default(),
+            clock: options.env.clock,
         })
     }
 
@@ -166,24 +173,62 @@ impl View for At<'_> {
             .engine
             .db
             .iterator_cf(&options, self.engine.family(family)?)?;
-        Ok(Box::new(rows))
+        Ok(Box::new(Counted { rows, skipped: 0 }))
+    }
+
+    fn has_dead_rows(&self, family: Family, from: &[u8], to: Option<&[u8]>) {
+        let now = self.engine.clock.monotonic_nanos();
+        if !self.engine.suggested.is_due(from, now) {
+            return;
+        }
+        let Ok(family) = self.engine.family(family) else {
+            return;
+        };
+        // One that cannot compact now says so where it matters, and is asked again later.
+        let suggested = self.engine.db.suggest_compact_range(family, Some(from), to);
+        drop(suggested);
     }
 }
 
-impl Rows for DbIterator {
+/// An iterator, and how many dead rows it has passed over.
+struct Counted {
+    rows: DbIterator,
+    skipped: u64,
+}
+
+impl Counted {
+    /// Moves it. What it passes over is counted by the thread that does so.
+    fn moved(&mut self, movement: impl FnOnce(&mut DbIterator)) {
+        let level = perf::level();
+        if level == PerfLevel::Disable {
+            perf::set_level(PerfLevel::EnableCount);
+        }
+        let before = perf::get(PerfCounter::InternalKeySkippedCount);
+        movement(&mut self.rows);
+        self.skipped += perf::get(PerfCounter::InternalKeySkippedCount).saturating_sub(before);
+        perf::set_level(level);
+    }
+}
+
+impl Rows for Counted {
     fn seek(&mut self, key: &[u8]) {
-        Self::seek(self, key);
+        self.moved(|rows| rows.seek(key));
     }
 
     fn next(&mut self) {
-        Self::next(self);
+        self.moved(DbIterator::next);
     }
 
     fn row(&self) -> Option<(&[u8], &[u8])> {
-        self.valid().then(|| (self.key(), self.value()))
+        let rows = &self.rows;
+        rows.valid().then(|| (rows.key(), rows.value()))
     }
 
     fn status(&self) -> Result<()> {
-        Self::status(self)
+        self.rows.status()
+    }
+
+    fn skipped(&self) -> u64 {
+        self.skipped
     }
 }

@@ -8,6 +8,7 @@ use base::{Error, Result};
 use ironstone::WriteBatch;
 
 mod engine;
+mod suggested;
 
 pub use engine::Engine;
 
@@ -102,6 +103,9 @@ pub trait View {
 
     /// Rows with keys from `from` on, and below `to`. Errors: the store's.
     fn rows(&self, family: Family, from: &[u8], to: Option<&[u8]>) -> Result<Box<dyn Rows + '_>>;
+
+    /// A reader has passed over many dead rows in this range, so the store may clean up there, when it has time.
+    fn has_dead_rows(&self, _family: Family, _from: &[u8], _to: Option<&[u8]>) {}
 }
 
 /// Rows in the order of their keys. Before the first [`Rows::seek`] there is none.
@@ -114,6 +118,10 @@ pub trait Rows {
     fn row(&self) -> Option<(&[u8], &[u8])>;
     /// Errors: what made reading end early.
     fn status(&self) -> Result<()>;
+    /// How many dead rows (deletions, and what they or newer rows hide) were passed over, as far as the store counts them.
+    fn skipped(&self) -> u64 {
+        0
+    }
 }
 
 impl fmt::Debug for dyn Store + '_ {

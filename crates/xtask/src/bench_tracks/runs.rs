@@ -59,6 +59,12 @@ impl Figures {
         let number = self.0.get(name).and_then(Value::as_f64);
         number.ok_or_else(|| format!("tracks_bench says no {name}"))
     }
+
+    /// A figure of a part.
+    pub(super) fn get_in(&self, part: &str, name: &str) -> Result<f64, String> {
+        let part = self.0.get(part).cloned().unwrap_or_default();
+        Self(part).get(name)
+    }
 }
 
 impl Runs {
@@ -110,13 +116,32 @@ impl Runs {
         seconds: u64,
         more: &[String],
     ) -> Result<Figures, String> {
-        if self.database().exists() {
-            fs::remove_dir_all(self.database()).map_err(|e| e.to_string())?;
-        }
+        self.clear()?;
         let mut command = self.command(target);
         command.arg("write").arg("--places").arg(&self.places);
         command.arg(format!("--seconds={seconds}")).args(more);
         parse(&driver::output_of(command)?)
+    }
+
+    /// Asks questions of a new database, each kind for some seconds.
+    pub(super) fn query(
+        &self,
+        target: Target<'_>,
+        seconds: u64,
+        more: &[String],
+    ) -> Result<Figures, String> {
+        self.clear()?;
+        let mut command = self.command(target);
+        command.arg("query").arg("--places").arg(&self.places);
+        command.arg(format!("--seconds={seconds}")).args(more);
+        parse(&driver::output_of(command)?)
+    }
+
+    fn clear(&self) -> Result<(), String> {
+        if self.database().exists() {
+            fs::remove_dir_all(self.database()).map_err(|e| e.to_string())?;
+        }
+        Ok(())
     }
 
     /// How long opening the database takes that the run before left.

@@ -45,7 +45,10 @@ fn reports_in_all_forms_are_found_again() {
         (&json!(1), &json!(3))
     );
     assert!(
-        refused["error"].as_str().unwrap().contains("`lat`"),
+        refused["error"]
+            .as_str()
+            .unwrap()
+            .contains("lat is missing"),
         "{refused}"
     );
     let feature = json!({"type": "Feature", "id": "g", "properties": {"time": T, "speed": 2},

@@ -1,0 +1,253 @@
+//! Redis with the same objects in a geo set: what its own figures say of the same questions.
+//!
+//! Requests are in its protocol, RESP2 (<https://redis.io/docs/latest/develop/reference/protocol-spec/>). Its time for a call
+//! is `usec_per_call` of `INFO commandstats`, without the way there and back.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use base::clock::Clock;
+use base::{Error, Result};
+use serde::Serialize;
+use tracks::geo::distance::RADIUS;
+
+use crate::places::Place;
+
+/// Requests that are sent before their answers are read.
+const AT_ONCE: usize = 1000;
+
+/// What Redis takes.
+#[derive(Debug, Serialize)]
+pub(crate) struct Results {
+    version: String,
+    rectangle_micros: f64,
+    rectangle_hits: f64,
+    nearest_micros: f64,
+    nearest_hits: f64,
+    /// One connection, many requests at once, nothing durable.
+    adds_per_second: f64,
+    /// 80 connections, each of which waits, with `appendfsync always`.
+    durable_adds_per_second: f64,
+    memory: u64,
+}
+
+/// A server of our own; it ends when this is dropped.
+pub(crate) struct Redis<'a> {
+    child: Child,
+    folder: std::path::PathBuf,
+    talk: BufReader<UnixStream>,
+    clock: &'a dyn Clock,
+    adds_per_second: f64,
+}
+
+/// An answer.
+#[derive(Debug)]
+enum Reply {
+    Text(String),
+    Number,
+    Many(usize),
+}
+
+fn failed(what: &str) -> impl Fn(std::io::Error) -> Error {
+    move |e| Error::aborted(format!("redis: {what}: {e}"))
+}
+
+impl<'a> Redis<'a> {
+    /// Starts one in a folder of its own. Errors: it does not start within ten seconds.
+    pub(crate) fn start(program: &Path, clock: &'a dyn Clock) -> Result<Self> {
+        let folder = std::env::temp_dir().join(format!("tracks-redis-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).map_err(failed("its folder"))?;
+        let socket = folder.join("socket");
+        let mut command = Command::new(program);
+        command.args(["--port", "0", "--save", "", "--daemonize", "no"]);
+        command.arg("--unixsocket").arg(&socket);
+        command.arg("--dir").arg(&folder);
+        command.stdout(Stdio::null());
+        let mut child = command.spawn().map_err(failed("start"))?;
+        for _ in 0..1000 {
+            if let Ok(stream) = UnixStream::connect(&socket) {
+                return Ok(Self {
+                    child,
+                    folder,
+                    talk: BufReader::new(stream),
+                    clock,
+                    adds_per_second: 0.0,
+                });
+            }
+            clock.sleep(Duration::from_millis(10));
+        }
+        child.kill().map_err(failed("end"))?;
+        child.wait().map_err(failed("end"))?;
+        Err(Error::aborted("redis does not answer"))
+    }
+
+    fn send(&mut self, words: &[&str]) -> Result<()> {
+        let mut out = format!("*{}\r\n", words.len());
+        for word in words {
+            out += &format!("${}\r\n{word}\r\n", word.len());
+        }
+        let stream = self.talk.get_mut();
+        stream.write_all(out.as_bytes()).map_err(failed("send"))
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        self.talk.read_line(&mut line).map_err(failed("read"))?;
+        Ok(line.trim_end().to_owned())
+    }
+
+    fn reply(&mut self) -> Result<Reply> {
+        let line = self.line()?;
+        let rest = line.get(1..).unwrap_or_default();
+        let number = || {
+            let number = rest.parse();
+            number.map_err(|_| Error::corruption(format!("redis: {line:?} is no answer")))
+        };
+        match line.bytes().next() {
+            Some(b'+') => Ok(Reply::Text(rest.to_owned())),
+            Some(b':') => number().map(|_: i64| Reply::Number),
+            Some(b'*') => number().map(|n: i64| Reply::Many(n.max(0) as usize)),
+            Some(b'$') => {
+                let mut bytes = vec![0; number()?.max(0) as usize + 2];
+                let read = std::io::Read::read_exact(&mut self.talk, &mut bytes);
+                read.map_err(failed("read"))?;
+                let text = String::from_utf8_lossy(&bytes);
+                Ok(Reply::Text(text.trim_end().to_owned()))
+            }
+            _ => Err(Error::aborted(format!("redis: {line}"))),
+        }
+    }
+
+    fn ask_one(&mut self, words: &[&str]) -> Result<Reply> {
+        self.send(words)?;
+        self.reply()
+    }
+
+    fn info(&mut self, section: &str, name: &str) -> Result<String> {
+        let Reply::Text(text) = self.ask_one(&["INFO", section])? else {
+            return Err(Error::corruption("redis: INFO is no text"));
+        };
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.map(ToOwned::to_owned)
+            .ok_or_else(|| Error::not_found(format!("redis says no {name}")))
+    }
+
+    /// Each object's last place.
+    pub(crate) fn load(&mut self, places: &[Place]) -> Result<()> {
+        let start = self.clock.monotonic_nanos();
+        for some in places.chunks(AT_ONCE) {
+            for place in some {
+                let (lat, lon) = place.position.degrees();
+                let name = format!("car-{:07}", place.object);
+                self.send(&[
+                    "GEOADD",
+                    "fleet",
+                    &format!("{lon:.7}"),
+                    &format!("{lat:.7}"),
+                    &name,
+                ])?;
+            }
+            for _ in some {
+                self.reply()?;
+            }
+        }
+        let seconds = (self.clock.monotonic_nanos() - start) as f64 / 1e9;
+        self.adds_per_second = places.len() as f64 / seconds;
+        Ok(())
+    }
+
+    /// Asks for squares of so many degrees of latitude to each side, and for the nearest ten in circles of the area of
+    /// others.
+    pub(crate) fn ask(
+        &mut self,
+        places: &[Place],
+        (square, circle): (f64, f64),
+    ) -> Result<Results> {
+        let metres = |half: f64| 2.0 * half.to_radians() * RADIUS;
+        let side = format!("{:.2}", metres(square));
+        let shape = ["BYBOX", &side, &side, "m"];
+        let (rectangle_micros, rectangle_hits) = self.search(places, &shape)?;
+        let radius = format!("{:.2}", metres(circle) / std::f64::consts::PI.sqrt());
+        let shape = ["BYRADIUS", &radius, "m", "ASC", "COUNT", "10"];
+        let (nearest_micros, nearest_hits) = self.search(places, &shape)?;
+        let memory = self.info("memory", "used_memory:")?.parse().unwrap_or(0);
+        let version = self.info("server", "redis_version:")?;
+        Ok(Results {
+            version,
+            rectangle_micros,
+            rectangle_hits,
+            nearest_micros,
+            nearest_hits,
+            adds_per_second: self.adds_per_second,
+            durable_adds_per_second: self.durable_adds()?,
+            memory,
+        })
+    }
+
+    /// Its microseconds for a search, and what one finds in the mean.
+    fn search(&mut self, places: &[Place], shape: &[&str]) -> Result<(f64, f64)> {
+        self.ask_one(&["CONFIG", "RESETSTAT"])?;
+        let mut found = 0;
+        for place in places {
+            let (lat, lon) = place.position.degrees();
+            let (lat, lon) = (format!("{lat:.7}"), format!("{lon:.7}"));
+            let mut words = vec!["GEOSEARCH", "fleet", "FROMLONLAT", &lon, &lat];
+            words.extend(shape);
+            if let Reply::Many(count) = self.ask_one(&words)? {
+                found += count;
+                for _ in 0..count {
+                    self.reply()?;
+                }
+            }
+        }
+        let stats = self.info("commandstats", "cmdstat_geosearch:")?;
+        let micros = stats
+            .split(',')
+            .find_map(|s| s.strip_prefix("usec_per_call="));
+        let micros = micros.and_then(|text| text.parse().ok());
+        let micros = micros.ok_or_else(|| Error::corruption("redis: no usec_per_call"))?;
+        Ok((micros, found as f64 / places.len().max(1) as f64))
+    }
+
+    /// `redis-benchmark` on 80 connections, each write synced before it is answered.
+    fn durable_adds(&mut self) -> Result<f64> {
+        self.ask_one(&["CONFIG", "SET", "appendonly", "yes"])?;
+        self.ask_one(&["CONFIG", "SET", "appendfsync", "always"])?;
+        // It writes down what it has first.
+        for _ in 0..600 {
+            if self.info("persistence", "aof_rewrite_in_progress:")? == "0" {
+                break;
+            }
+            self.clock.sleep(Duration::from_millis(100));
+        }
+        let mut command = Command::new("redis-benchmark");
+        command.arg("-s").arg(self.folder.join("socket"));
+        command.args(["-c", "80", "-n", "200000", "-r", "1000000", "--csv"]);
+        command.args([
+            "GEOADD",
+            "live",
+            "18.__rand_int__",
+            "59.3",
+            "car-__rand_int__",
+        ]);
+        let output = command.output().map_err(failed("redis-benchmark"))?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let last = text.lines().last().unwrap_or_default();
+        let rate = last.split(',').nth(1).map(|rate| rate.trim_matches('"'));
+        let rate = rate.and_then(|rate| rate.parse().ok());
+        rate.ok_or_else(|| Error::aborted(format!("redis-benchmark says {last:?}")))
+    }
+}
+
+impl Drop for Redis<'_> {
+    fn drop(&mut self) {
+        let ended = self.child.kill().and_then(|()| self.child.wait().map(drop));
+        let removed = std::fs::remove_dir_all(&self.folder);
+        if let Err(e) = ended.and(removed) {
+            eprintln!("redis: {e}");
+        }
+    }
+}
