@@ -15,14 +15,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(&dist)? {
         let name = entry?.file_name().into_string();
-        let name = name.map_err(|name| format!("{}: {name:?}", dist.display()))?;
+        let name = name.map_err(|name| format!("{} is no name of a file", name.display()))?;
         if let Some(stem) = name.strip_suffix(COMPRESSED) {
-            files.push((stem.to_owned(), dist.join(&name)));
+            files.push((
+                stem.to_owned(),
+                dist.join(&name).into_os_string().into_string(),
+            ));
         }
     }
     files.sort();
     let mut list = String::from("&[\n");
     for (name, path) in files {
+        let path = path.map_err(|path| format!("{} is no text", path.display()))?;
         list.push_str(&format!("    ({name:?}, include_bytes!({path:?})),\n"));
     }
     list.push_str("]\n");

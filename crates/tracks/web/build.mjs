@@ -1,17 +1,26 @@
-// Bundles the map: node build.mjs FOLDER-WITH-NODE_MODULES OUTPUT-FOLDER
+// Fetches what the map is made of, and bundles it into `dist`, where builds embed it: node build.mjs [--force]
 //
-// Every file is compressed here, once, and named by its content, so that browsers may keep it for ever. Only the page
-// itself has a fixed name. `licences.txt` has the licence of each package whose code is in a bundle.
+// Packages come by npm under the lock file into `target/web`, so that the source tree stays as it is, and only when the
+// lock file is another one. Every file is compressed here, once, and named by its content, so that browsers may keep it
+// for ever; only the page itself has a fixed name. `licences.txt` has the licence of each package that is bundled.
 
-import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { basename, dirname, join, resolve } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 
 const here = dirname(fileURLToPath(import.meta.url));
-const [modules, out] = process.argv.slice(2).map((path) => resolve(path));
+const out = join(here, 'dist');
+const modules = join(here, '../../../target/web');
 const packages = join(modules, 'node_modules');
+
+if (Number(process.versions.node.split('.')[0]) < 20) {
+  console.error(`error: this is Node ${process.versions.node}; the map needs 20 or newer`);
+  process.exit(1);
+}
+fetchPackages(process.argv.includes('--force'));
 const esbuild = createRequire(join(modules, 'package.json'))('esbuild');
 
 const built = await esbuild.build({
@@ -52,7 +61,23 @@ for (const [name, bytes] of files) {
   if (!before.includes(`${name}.gz`) || !readFileSync(path).equals(packed)) writeFileSync(path, packed);
   total += packed.length;
 }
-console.log(`${files.size} files, ${Math.round(total / 1024)} KB: ${out}`);
+console.log(`the map: ${files.size} files, ${Math.round(total / 1024)} KB compressed, in crates/tracks/web/dist`);
+
+/** Has npm fetch the packages, unless they are there. The copy of the lock file that says so is written last. */
+function fetchPackages(isForced) {
+  const [lock, there] = [readFileSync(join(here, 'package-lock.json')), join(modules, 'fetched')];
+  if (!isForced && existsSync(there) && readFileSync(there).equals(lock)) return;
+  mkdirSync(modules, { recursive: true });
+  rmSync(there, { force: true });
+  for (const name of ['package.json', 'package-lock.json', '.npmrc']) copyFileSync(join(here, name), join(modules, name));
+  console.error('fetching what the map is made of, with npm');
+  const { status, error } = spawnSync('npm', ['ci', '--silent'], { cwd: modules, stdio: 'inherit' });
+  if (status !== 0) {
+    console.error(`error: npm ${error?.message ?? `ended with ${status}`}; install npm, and see that it reaches its registry`);
+    process.exit(1);
+  }
+  writeFileSync(there, lock);
+}
 
 /** The page with the names of what it loads. */
 function page(html) {

@@ -28,15 +28,10 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
-    let root = crate::root();
-    let modules = web::bundle(false)?;
-    let sources = root.join("crates/tracks/web");
-    // Pure parts, in an order of their names.
-    web::call(
-        Command::new("node")
-            .args(["--test", "--test-reporter=dot", "test/"])
-            .current_dir(&sources),
-    )?;
+    let (sources, modules) = web::bundle(false)?;
+    // First what needs no browser.
+    let mut tests = web::node(&sources);
+    web::call(tests.args(["--test", "--test-reporter=dot", "test/"]))?;
     let profile = arguments.release.then_some("release");
     let program = crate::driver::program("ironstone-tracks", "ironstone-tracks", profile)?;
     let demo = Demo::start(&program)?;
@@ -47,7 +42,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
             .arg(sources.join("check/check.mjs"))
             .arg(&modules)
             .arg(&demo.address)
-            .arg(root.join(&arguments.pictures)),
+            .arg(crate::root().join(&arguments.pictures)),
     )
     .map_err(|e| format!("the map is not as it should be: {e}"))
 }

@@ -16,6 +16,7 @@ use super::params::{Params, Path};
 use super::problem::{Kind, Problem, text};
 use super::{App, ask, body, json};
 use crate::fence::{Area, Definition, Fence, When};
+use crate::fleets::check_tags;
 use crate::geo::polygon::VERTICES_MAX;
 use crate::model::name::Name;
 
@@ -155,7 +156,7 @@ impl FenceBody {
     /// Errors: it cannot be.
     fn definition(self) -> Result<Definition, Problem> {
         let tags = self.tags.unwrap_or_default();
-        json::check_tags(&tags).map_err(|e| Problem::body(format!("tags: {e}")))?;
+        check_tags(&tags).map_err(|e| Problem::body(format!("tags: {}", text(&e))))?;
         if self.dwell == Some(0) {
             let detail = "dwell: it is 1 s at least; leave it out for no such event";
             return Err(Problem::body(detail));

@@ -32,7 +32,7 @@ export class Density {
     find('legend').hidden = true;
     if (isOn) this.count();
     else this.app.ground.show('density', []);
-    this.app.dim(isOn);
+    this.app.dim(isOn, 0.1);
   }
 
   async count() {

@@ -124,9 +124,9 @@ export class Fences {
     })));
     this.markers.forEach((marker) => marker.remove());
     this.markers = shown.slice(0, NAMES).map((fence) => {
-      const [west, , east, north] = bounds(geometryOf(fence.area).coordinates[0]);
+      const at = topOf(fence.area);
       const element = make('div', { class: 'fence-name', 'aria-hidden': 'true' }, fence.name);
-      return new Marker({ element, anchor: 'bottom' }).setLngLat([(west + east) / 2, north]).addTo(ground.map);
+      return new Marker({ element, anchor: 'bottom' }).setLngLat(at).addTo(ground.map);
     });
     const rows = [...this.all.values()].map((fence) => make('li', {}, make('button', {
       class: 'row', type: 'button', 'data-fence': fence.name,
@@ -223,6 +223,14 @@ export class Fences {
 function drawnOf(area) {
   if (area.type === 'Corridor') return { type: 'LineString', coordinates: area.coordinates };
   return geometryOf(area);
+}
+
+/** Where its name stands: above the middle, or above the northernmost corner. */
+function topOf(area) {
+  const ring = geometryOf(area).coordinates[0];
+  const [west, , east, north] = bounds(ring);
+  if (area.type === 'Circle' || area.type === 'Rectangle') return [(west + east) / 2, north];
+  return ring.find(([, lat]) => lat === north);
 }
 
 /** A fence in a few words. */

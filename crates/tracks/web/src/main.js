@@ -59,8 +59,8 @@ Object.assign(app, {
   replay: (entities, from, to) => attempt(() => replay.open(entities, from, to)),
   trail: (entity, from, signal) => replay.trail(entity, from, signal),
   clearTrail: () => { if (!replay.isOpen) ground.show('trail', []); },
-  dim: (isDim) => {
-    points.opacity = isDim ? 0.2 : 1;
+  dim: (isDim, opacity = 0.25) => {
+    points.opacity = isDim ? opacity : 1;
     ground.map.triggerRepaint();
   },
   mark: () => {
