@@ -160,6 +160,7 @@ impl Drop for Listening {
 }
 
 #[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
 mod tests {
     use super::*;
     use crate::geo::position::at;

@@ -379,7 +379,11 @@ mod tests {
         let again = Arc::new(Events::open(&store).unwrap());
         assert_eq!(*again.through().borrow(), 1002);
         assert_eq!(again.take(&[Fleet(3)], Time(5)).iter().next(), Some(1003));
-        // What may be lost is held back, until something later is durable.
+        what_is_unsure_is_held_back(&again);
+    }
+
+    /// What may be lost is held back, until something later is durable.
+    fn what_is_unsure_is_held_back(again: &Arc<Events>) {
         let lost = again.take(&[Fleet(3)], Time(2000));
         again.is_unsure(7, lost);
         drop(again.take(&[Fleet(3)], Time(3000)));

@@ -253,6 +253,7 @@ async fn read(app: &Arc<App>, feeds: Vec<Arc<Feed>>) -> bool {
 }
 
 #[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
 mod tests {
     use base::rng::Rng;
 
@@ -300,6 +301,16 @@ mod tests {
             assert!(given.next >= self.at && given.events.len() <= limit);
             self.seen.extend(given.events.iter().map(|event| event.id));
             self.at = given.next;
+        }
+
+        /// Takes all that is left.
+        fn end(&mut self, events: &Events, store: &Engine) {
+            self.feed.read(events, store).unwrap();
+            let mut before = None;
+            while before != Some(self.at) {
+                before = Some(self.at);
+                self.take(events, store, 50);
+            }
         }
     }
 
@@ -369,14 +380,7 @@ mod tests {
             }
             open.clear();
             for reader in &mut readers {
-                reader.feed.read(&events, &store).unwrap();
-                for _ in 0..10_000 {
-                    let before = reader.at;
-                    reader.take(&events, &store, 50);
-                    if reader.at == before {
-                        break;
-                    }
-                }
+                reader.end(&events, &store);
                 let all = written.get(&reader.feed.fleet).cloned().unwrap_or_default();
                 let right: Vec<u64> = all.into_iter().filter(|id| *id > reader.start).collect();
                 assert_eq!(reader.seen, right, "seed {seed}");

@@ -156,7 +156,7 @@ impl FenceBody {
     /// Errors: it cannot be.
     fn definition(self) -> Result<Definition, Problem> {
         let tags = self.tags.unwrap_or_default();
-        check_tags(&tags).map_err(|e| Problem::body(format!("tags: {}", text(&e))))?;
+        check_tags(&tags).map_err(|e| Problem::body(format!("tags: {e}")))?;
         if self.dwell == Some(0) {
             let detail = "dwell: it is 1 s at least; leave it out for no such event";
             return Err(Problem::body(detail));

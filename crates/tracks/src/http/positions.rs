@@ -253,6 +253,7 @@ pub(crate) async fn pump(app: Arc<App>) {
 }
 
 #[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
 mod tests {
     use super::*;
     use crate::geo::cell::Cell;

@@ -86,9 +86,9 @@ impl Server {
         runtime.spawn(super::positions::pump(Arc::clone(&app)));
         let hooks = app.webhooks.all();
         let inside = runtime.enter();
-        hooks
-            .iter()
-            .for_each(|hook| super::webhook::start(&app, hook));
+        for hook in &hooks {
+            super::webhook::start(&app, hook);
+        }
         drop(inside);
         let accepting = runtime.spawn(accept(listener, Arc::clone(&app), stopped));
         Ok(Self {

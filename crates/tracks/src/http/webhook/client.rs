@@ -73,21 +73,9 @@ impl Client {
         may_be_private: bool,
     ) -> Result<Vec<SocketAddr>, String> {
         let (host, port) = (&target.host, target.port);
-        let all: Vec<SocketAddr> = match host.parse::<IpAddr>() {
-            Ok(address) => vec![SocketAddr::new(address, port)],
-            Err(_) => {
-                let place = Arc::clone(&self.lookups).acquire_owned().await;
-                let place = place.map_err(|e| e.to_string())?;
-                let name = (host.clone(), port);
-                // It goes on when nobody waits any more, so it keeps its place.
-                let found = tokio::task::spawn_blocking(move || {
-                    let found = std::net::ToSocketAddrs::to_socket_addrs(&name);
-                    drop(place);
-                    found.map(Iterator::collect)
-                });
-                let found = found.await.map_err(|e| e.to_string())?;
-                found.map_err(|e| format!("cannot resolve {host}: {e}"))?
-            }
+        let all = match host.parse::<IpAddr>().ok() {
+            Some(address) => vec![SocketAddr::new(address, port)],
+            None => self.resolve(host.clone(), port).await?,
         };
         let count = all.len();
         let is_allowed = |address: &SocketAddr| may_be_private || is_public(address.ip());
@@ -98,6 +86,20 @@ impl Client {
             ));
         }
         Ok(allowed)
+    }
+
+    async fn resolve(&self, host: String, port: u16) -> Result<Vec<SocketAddr>, String> {
+        let place = Arc::clone(&self.lookups).acquire_owned().await;
+        let place = place.map_err(|e| e.to_string())?;
+        // It goes on when nobody waits any more, so it keeps its place.
+        let found = tokio::task::spawn_blocking(move || {
+            let found = std::net::ToSocketAddrs::to_socket_addrs(&(&*host, port));
+            drop(place);
+            found
+                .map(Iterator::collect)
+                .map_err(|e| format!("cannot resolve {host}: {e}"))
+        });
+        found.await.map_err(|e| e.to_string())?
     }
 
     async fn tls(&self) -> Result<Arc<ClientConfig>, String> {

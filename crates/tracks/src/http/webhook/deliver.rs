@@ -185,9 +185,10 @@ impl Task {
         let post = async {
             let hooks = &app.webhooks;
             // Nobody closes these.
-            let _failing = match is_failing {
-                true => hooks.failing.acquire().await.ok(),
-                false => None,
+            let _failing = if is_failing {
+                hooks.failing.acquire().await.ok()
+            } else {
+                None
             };
             let _place = hooks.deliveries.acquire().await.ok();
             let post = hooks.client.post(&hook.target, may_be_private, message);
@@ -317,12 +318,15 @@ mod tests {
     #[test]
     fn delays_grow_to_a_limit() {
         let times = (Duration::from_secs(1), Duration::from_secs(300));
-        let seconds = |failures, random| delay(failures, times, random).as_secs_f64();
-        assert_eq!([0, 1, 2, 5].map(|n| seconds(n, 0.0)), [1.0, 2.0, 4.0, 32.0]);
-        assert!((seconds(0, 0.5) - 1.125).abs() < 1e-9);
+        let millis = |failures, random| delay(failures, times, random).as_millis();
+        assert_eq!(
+            [0, 1, 2, 5].map(|n| millis(n, 0.0)),
+            [1000, 2000, 4000, 32_000]
+        );
+        assert_eq!(millis(0, 0.5), 1125);
         for failures in [8, 31, 32, u32::MAX] {
-            assert_eq!(seconds(failures, 0.0), 240.0);
-            assert!(seconds(failures, 0.999_999) < 300.0);
+            assert_eq!(millis(failures, 0.0), 240_000);
+            assert!(millis(failures, 0.999_999) < 300_000);
         }
     }
 }

@@ -188,13 +188,11 @@ pub(super) fn is_public(address: IpAddr) -> bool {
 
 fn is_public_v4(v4: Ipv4Addr) -> bool {
     let [a, b, c, _] = v4.octets();
-    let is_special = match (a, b, c) {
-        // This network, loopback, and all from multicast on.
-        (0 | 127 | 224.., ..) => true,
-        // Of carriers (RFC 6598), protocol assignments, benchmarks.
-        (100, 64..=127, _) | (192, 0, 0) | (198, 18..=19, _) => true,
-        _ => false,
-    };
+    // This network, loopback, and all from multicast on; of carriers (RFC 6598), protocol assignments, benchmarks.
+    let is_special = matches!(
+        (a, b, c),
+        (0 | 127 | 224.., ..) | (100, 64..=127, _) | (192, 0, 0) | (198, 18..=19, _)
+    );
     !(is_special || v4.is_private() || v4.is_link_local() || v4.is_documentation())
 }
 

@@ -370,6 +370,7 @@ fn decode(fleets: &BTreeMap<Fleet, Arc<Info>>, key: &[u8], value: &[u8]) -> Resu
 }
 
 #[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
 mod tests {
     use super::*;
     use crate::store::Engine;

@@ -82,14 +82,14 @@ fn fences_are_made_shown_and_deleted() {
     }
 }
 
-#[test]
-fn what_is_no_fence_is_refused_and_named() {
-    let world = World::new();
+/// Bodies that are no fences, and what is said of them.
+#[expect(clippy::too_many_lines, reason = "a table")]
+fn bad_fences() -> Vec<(String, &'static str)> {
     let circle = json!({"type": "Circle", "center": [18.0, 59.0], "radius": 500});
     let ring: Vec<[f64; 2]> = (0..10_001).map(|n| [f64::from(n) / 1e3, 1.0]).collect();
     let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
-    let bodies = [
-        ("".to_owned(), "not JSON"),
+    vec![
+        (String::new(), "not JSON"),
         ("[]".to_owned(), ""),
         ("{}".to_owned(), "`area`"),
         (json!({"area": {"type": "Square"}}).to_string(), "Square"),
@@ -155,8 +155,14 @@ fn what_is_no_fence_is_refused_and_named() {
         (json!({"area": circle, "dwell": 1.5}).to_string(), "dwell"),
         (json!({"area": circle, "cross": true}).to_string(), "cross"),
         (format!("{{\"area\":{deep}}}"), ""),
-    ];
-    for (body, why) in bodies {
+    ]
+}
+
+#[test]
+fn what_is_no_fence_is_refused_and_named() {
+    let world = World::new();
+    let circle = json!({"type": "Circle", "center": [18.0, 59.0], "radius": 500});
+    for (body, why) in bad_fences() {
         let answer = world.put("/v1/fleets/f/fences/a", &body);
         let shown = &body[..body.len().min(100)];
         assert_eq!(

@@ -66,7 +66,7 @@ impl Client {
             let line = line.trim_end_matches('\n');
             match line.split_once(": ") {
                 None if line.is_empty() => return Some(message),
-                Some(("", "")) => message.event = ":".to_owned(),
+                Some(("", "")) => ":".clone_into(&mut message.event),
                 Some(("retry", millis)) => assert_eq!(millis, "2000"),
                 Some(("event", event)) => event.clone_into(&mut message.event),
                 Some(("id", id)) => message.id = Some(id.parse().unwrap()),
@@ -230,6 +230,7 @@ fn drive(
 
 /// Clients that come and go at any moment, each behind the last id that it has seen, get each event once.
 #[test]
+#[expect(clippy::too_many_lines, reason = "one story")]
 fn who_comes_again_misses_no_event_and_gets_none_twice() {
     let world = World::new();
     world.fence("a", 18.0);
@@ -272,9 +273,9 @@ fn who_comes_again_misses_no_event_and_gets_none_twice() {
         .collect();
     SystemClock::shared().sleep(Duration::from_secs(3));
     ended.store(true, Ordering::Relaxed);
-    writers
-        .into_iter()
-        .for_each(|writer| writer.join().unwrap());
+    for writer in writers {
+        writer.join().unwrap();
+    }
     // Something to read for those that wait for more.
     for nth in 0..400 {
         let lon = if nth % 2 == 0 { 18.0 } else { 17.9 };
@@ -372,7 +373,7 @@ fn who_reads_slowly_gets_the_newest_of_each_entity() {
     let (mut newest, mut count) = (BTreeMap::new(), 0);
     while newest
         .values()
-        .filter(|lon| **lon == f64::from(total - 1) / 100.0)
+        .filter(|lon| **lon > f64::from(total - 2) / 100.0 + 0.005)
         .count()
         < 2
     {
