@@ -69,11 +69,14 @@ function fetchPackages(isForced) {
   if (!isForced && existsSync(there) && readFileSync(there).equals(lock)) return;
   mkdirSync(modules, { recursive: true });
   rmSync(there, { force: true });
-  for (const name of ['package.json', 'package-lock.json', '.npmrc']) copyFileSync(join(here, name), join(modules, name));
+  for (const name of ['package.json', 'package-lock.json', '.npmrc'])
+    copyFileSync(join(here, name), join(modules, name));
   console.error('fetching what the map is made of, with npm');
   const { status, error } = spawnSync('npm', ['ci', '--silent'], { cwd: modules, stdio: 'inherit' });
   if (status !== 0) {
-    console.error(`error: npm ${error?.message ?? `ended with ${status}`}; install npm, and see that it reaches its registry`);
+    console.error(
+      `error: npm ${error?.message ?? `ended with ${status}`}; install npm, and see that it reaches its registry`,
+    );
     process.exit(1);
   }
   writeFileSync(there, lock);

@@ -7,7 +7,13 @@ import { delimiter, join } from 'node:path';
 const NAMES = ['chromium', 'chromium-browser', 'google-chrome'];
 /** What Chromium says of pictures it takes of a canvas without a graphics card. It is not the page's doing. */
 const OF_THE_DRIVER = /GL Driver Message \(OpenGL, Performance, GL_CLOSE_PATH_NV, High\): GPU stall due to ReadPixels/;
-const ARGUMENTS = ['--headless=new', '--no-sandbox', '--enable-unsafe-swiftshader', '--disable-dev-shm-usage', '--disable-background-networking'];
+const ARGUMENTS = [
+  '--headless=new',
+  '--no-sandbox',
+  '--enable-unsafe-swiftshader',
+  '--disable-dev-shm-usage',
+  '--disable-background-networking',
+];
 
 export class Watched {
   static async start(modules, url) {
@@ -25,10 +31,16 @@ export class Watched {
 
   /** Opens a page of its own. */
   async open(fleet, options = {}) {
-    const context = await this.browser.newContext({ viewport: { width: 1280, height: 800 }, colorScheme: 'light', ...options });
+    const context = await this.browser.newContext({
+      viewport: { width: 1280, height: 800 },
+      colorScheme: 'light',
+      ...options,
+    });
     const page = await context.newPage();
     page.setDefaultTimeout(20_000);
-    page.on('console', (message) => this.note(`console ${message.type()}: ${message.text()} (${message.location().url})`));
+    page.on('console', (message) =>
+      this.note(`console ${message.type()}: ${message.text()} (${message.location().url})`),
+    );
     page.on('pageerror', (error) => this.note(`thrown: ${error.stack}`));
     page.on('request', (request) => {
       this.requests += 1;
@@ -38,7 +50,8 @@ export class Watched {
     });
     page.on('requestfailed', (request) => {
       // A stream or a question that the page itself gave up.
-      if (request.failure()?.errorText !== 'net::ERR_ABORTED') this.note(`failed: ${request.url()} ${request.failure()?.errorText}`);
+      if (request.failure()?.errorText !== 'net::ERR_ABORTED')
+        this.note(`failed: ${request.url()} ${request.failure()?.errorText}`);
     });
     page.on('response', (response) => {
       if (response.status() >= 400) this.note(`${response.status()}: ${response.url()}`);

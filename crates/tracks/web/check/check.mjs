@@ -1,7 +1,7 @@
 // Looks at the map as a user would: node check.mjs FOLDER-WITH-NODE_MODULES URL PICTURES
 //
-// The service at URL has the fleet `city`, in which 10,000 objects move; this makes a fleet of its own, whose objects are
-// where they are put. Everything that is drawn is compared with what the service answers.
+// The service at URL has the fleet `city`, in which 10,000 objects move; this makes a fleet of its own, whose objects
+// are where they are put. Everything that is drawn is compared with what the service answers.
 
 import { mkdirSync } from 'node:fs';
 import { resolve } from 'node:path';
@@ -26,7 +26,9 @@ async function still() {
   await service.report([...grid(now), ...drive(now)]);
   const page = await watched.open(fleet);
   await until('the page is live', async () => (await state(page)) === 'live');
-  await until('all objects are there', () => page.evaluate(() => window.__tracks.store.size === 401 && window.__tracks.points.drawn.length === 401));
+  await until('all objects are there', () =>
+    page.evaluate(() => window.__tracks.store.size === 401 && window.__tracks.points.drawn.length === 401),
+  );
   return page;
 }
 
@@ -74,9 +76,30 @@ async function drawnIsAnswered(page) {
 async function searchByDrawing(page) {
   const found = [];
   for (const [kind, corners] of [
-    ['rectangle', [[600, 250], [900, 520]]],
-    ['circle', [[800, 400], [800, 540]]],
-    ['polygon', [[620, 300], [950, 330], [860, 600], [650, 560], [620, 300]]],
+    [
+      'rectangle',
+      [
+        [600, 250],
+        [900, 520],
+      ],
+    ],
+    [
+      'circle',
+      [
+        [800, 400],
+        [800, 540],
+      ],
+    ],
+    [
+      'polygon',
+      [
+        [620, 300],
+        [950, 330],
+        [860, 600],
+        [650, 560],
+        [620, 300],
+      ],
+    ],
   ]) {
     await page.click(`#draw-${kind}`);
     for (const [x, y] of corners) {
@@ -85,13 +108,18 @@ async function searchByDrawing(page) {
       await page.mouse.click(x, y);
       await page.waitForTimeout(60);
     }
-    const area = await until(`a ${kind} is searched`, () => page.evaluate((type) => {
-      const { area: now } = window.__tracks.search;
-      return now?.type.toLowerCase() === type && now;
-    }, kind));
-    const expected = area.type === 'Rectangle' ? await service.within(`bbox=${area.bbox}`)
-      : area.type === 'Circle' ? await service.within(`circle=${area.center[1]},${area.center[0]},${area.radius}`)
-        : await service.call('within?limit=10000', 'POST', area);
+    const area = await until(`a ${kind} is searched`, () =>
+      page.evaluate((type) => {
+        const { area: now } = window.__tracks.search;
+        return now?.type.toLowerCase() === type && now;
+      }, kind),
+    );
+    const expected =
+      area.type === 'Rectangle'
+        ? await service.within(`bbox=${area.bbox}`)
+        : area.type === 'Circle'
+          ? await service.within(`circle=${area.center[1]},${area.center[0]},${area.radius}`)
+          : await service.call('within?limit=10000', 'POST', area);
     const shown = await page.evaluate(() => ({
       listed: window.__tracks.search.hits.map((hit) => hit.entity).sort(),
       marked: [...window.__tracks.store.kinds.keys()].sort(),
@@ -105,7 +133,10 @@ async function searchByDrawing(page) {
     if (area.type === 'Rectangle') {
       // The corners are where the mouse was.
       const [west, north] = await page.evaluate(() => window.__tracks.map.unproject([600 - 348, 250]).toArray());
-      holds(`the rectangle begins at ${west},${north}`, Math.abs(area.bbox[0] - west) < 1e-4 && Math.abs(area.bbox[3] - north) < 1e-4);
+      holds(
+        `the rectangle begins at ${west},${north}`,
+        Math.abs(area.bbox[0] - west) < 1e-4 && Math.abs(area.bbox[3] - north) < 1e-4,
+      );
     }
     found.push(`${kind} ${shown.listed.length}`);
   }
@@ -115,11 +146,16 @@ async function searchByDrawing(page) {
 async function nearest(page) {
   await page.click('#draw-nearest');
   await page.mouse.click(760, 380);
-  const hits = await until('the nearest are found', () => page.evaluate(() => {
-    const { hits: now } = window.__tracks.search;
-    return now.length === 10 && now[0].distance !== undefined && now;
-  }));
-  holds('the nearest are sorted', hits.every((hit, i) => i === 0 || hits[i - 1].distance <= hit.distance));
+  const hits = await until('the nearest are found', () =>
+    page.evaluate(() => {
+      const { hits: now } = window.__tracks.search;
+      return now.length === 10 && now[0].distance !== undefined && now;
+    }),
+  );
+  holds(
+    'the nearest are sorted',
+    hits.every((hit, i) => i === 0 || hits[i - 1].distance <= hit.distance),
+  );
   await page.click('#search-clear');
   return `the nearest is ${hits[0].entity}, ${hits[0].distance.toFixed(0)} m`;
 }
@@ -134,19 +170,25 @@ async function replayAtThreeTimes(page) {
   await until('the track is there', () => page.evaluate(() => window.__tracks.replay.isOpen));
   const { parts } = await service.call('entities/driver/track');
   const points = parts.flat();
-  same('points of the replay', await page.evaluate(() => window.__tracks.replay.tracks[0].points.length), points.length);
+  same(
+    'points of the replay',
+    await page.evaluate(() => window.__tracks.replay.tracks[0].points.length),
+    points.length,
+  );
   for (const point of [points[3], points[30], points[58]]) {
     await page.evaluate((time) => {
       const slider = document.getElementById('replay-slider');
       slider.value = time;
       slider.dispatchEvent(new Event('input'));
     }, point.time);
-    const drawn = await until('the place is drawn', () => page.evaluate(({ lon, lat }) => {
-      const { map } = window.__tracks;
-      const [found] = map.queryRenderedFeatures({ layers: ['replay-circle'] });
-      const at = found?.geometry.coordinates;
-      return at && Math.abs(at[0] - lon) < 2e-5 && Math.abs(at[1] - lat) < 2e-5 && at;
-    }, point));
+    const drawn = await until('the place is drawn', () =>
+      page.evaluate(({ lon, lat }) => {
+        const { map } = window.__tracks;
+        const [found] = map.queryRenderedFeatures({ layers: ['replay-circle'] });
+        const at = found?.geometry.coordinates;
+        return at && Math.abs(at[0] - lon) < 2e-5 && Math.abs(at[1] - lat) < 2e-5 && at;
+      }, point),
+    );
     holds(`it is drawn where it was: ${drawn}`, drawn);
     const [place] = await page.evaluate(() => window.__tracks.replay.places());
     same('its place', [place.lon, place.lat, place.isExact], [point.lon, point.lat, true]);
@@ -173,7 +215,10 @@ async function reconnects(page) {
   await until('it is seen', () => page.evaluate(() => window.__tracks.store.all.has('still-000')));
   await watched.expecting(/ERR_INTERNET_DISCONNECTED/, async () => {
     await page.context().setOffline(true);
-    await page.evaluate(() => { window.__tracks.live.area = null; window.__tracks.live.follow(); });
+    await page.evaluate(() => {
+      window.__tracks.live.area = null;
+      window.__tracks.live.follow();
+    });
     await until('the loss is said', async () => (await state(page)) === 'waiting');
     await page.context().setOffline(false);
     await until('it is live again', async () => (await state(page)) === 'live', 25);
@@ -181,7 +226,9 @@ async function reconnects(page) {
   });
   const moved = { entity: 'still-000', lat: 50.0203, lon: 10.0001, time: Date.now() / 1000 };
   await service.report([moved]);
-  await until('the next report is drawn', () => page.evaluate(() => window.__tracks.store.all.get('still-000').lat > 50.02));
+  await until('the next report is drawn', () =>
+    page.evaluate(() => window.__tracks.store.all.get('still-000').lat > 50.02),
+  );
   return 'said, and mended';
 }
 
@@ -193,7 +240,12 @@ async function token() {
     const sent = route.request().headers().authorization;
     seen.push(sent);
     if (sent === 'Bearer right') return route.continue();
-    const body = JSON.stringify({ type: '/problems/unauthorized', title: 'A valid token is missing', detail: 'send one', status: 401 });
+    const body = JSON.stringify({
+      type: '/problems/unauthorized',
+      title: 'A valid token is missing',
+      detail: 'send one',
+      status: 401,
+    });
     return route.fulfill({ status: 401, contentType: 'application/problem+json', body });
   });
   await page.goto(new URL(`map?fleet=${fleet}`, url).href);
@@ -220,7 +272,9 @@ async function step(name, work) {
 
 let page;
 try {
-  await step('opens', async () => { page = await still(); });
+  await step('opens', async () => {
+    page = await still();
+  });
   await step('what is drawn is what is answered', () => drawnIsAnswered(page));
   await step('search by drawing', () => searchByDrawing(page));
   await step('nearest', () => nearest(page));
@@ -242,6 +296,8 @@ try {
   await watched.browser.close();
 }
 if (failed) {
-  console.error(`error: after ${steps.at(-1) ?? 'nothing'}: ${failed.message}\n  what it looked like: ${out}/failed.png`);
+  console.error(
+    `error: after ${steps.at(-1) ?? 'nothing'}: ${failed.message}\n  what it looked like: ${out}/failed.png`,
+  );
   process.exit(1);
 }

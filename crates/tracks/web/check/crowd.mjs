@@ -8,12 +8,17 @@ const OBJECTS = 10_000;
 /** Frames a second at least, drawn by software on a machine that runs the service and other things as well. */
 const FRAMES = 2;
 
-const live = (page) => until('the city is live', () => page.evaluate(() => document.getElementById('state').dataset.state === 'live'), 30);
+const live = (page) =>
+  until('the city is live', () => page.evaluate(() => document.getElementById('state').dataset.state === 'live'), 30);
 
 export async function crowd(watched) {
   const page = await watched.open('city');
   await live(page);
-  await until('all objects are drawn', () => page.evaluate((n) => window.__tracks.points.drawn.length >= n, OBJECTS), 30);
+  await until(
+    'all objects are drawn',
+    () => page.evaluate((n) => window.__tracks.points.drawn.length >= n, OBJECTS),
+    30,
+  );
   const [before, began] = [await page.evaluate(() => window.__tracks.store.values.slice(0, 50_000).join()), Date.now()];
   const seconds = 6;
   const measured = await page.evaluate(async (ms) => {
@@ -23,19 +28,29 @@ export async function crowd(watched) {
     frames.reset();
     let reports = 0;
     const take = moving.take.bind(moving);
-    moving.take = (report) => { reports += 1; take(report); };
+    moving.take = (report) => {
+      reports += 1;
+      take(report);
+    };
     await new Promise((done) => setTimeout(done, ms));
     moving.take = take;
     const now = newest();
-    return { ...frames.measure(), reports, moved: now.filter((time, i) => time !== then[i]).length, zoom: map.getZoom() };
+    return {
+      ...frames.measure(),
+      reports,
+      moved: now.filter((time, i) => time !== then[i]).length,
+      zoom: map.getZoom(),
+    };
   }, seconds * 1000);
   const after = await page.evaluate(() => window.__tracks.store.values.slice(0, 50_000).join());
   holds('they move', before !== after && measured.moved > OBJECTS / 4);
   holds(`${measured.perSecond.toFixed(1)} frames a second; ${FRAMES} are the least`, measured.perSecond >= FRAMES);
   await page.context().close();
   const rate = (measured.reports * 1000) / (Date.now() - began);
-  return `${measured.perSecond.toFixed(1)} frames/s, median ${measured.median.toFixed(0)} ms, 95 of 100 within `
-    + `${measured.p95.toFixed(0)} ms, ${rate.toFixed(0)} reports/s, ${measured.moved} have moved`;
+  return (
+    `${measured.perSecond.toFixed(1)} frames/s, median ${measured.median.toFixed(0)} ms, 95 of 100 within ` +
+    `${measured.p95.toFixed(0)} ms, ${rate.toFixed(0)} reports/s, ${measured.moved} have moved`
+  );
 }
 
 /** Goes to a part of the city and waits until it is drawn. */

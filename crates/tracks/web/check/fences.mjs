@@ -5,7 +5,8 @@ import { holds, same, until } from './browser.mjs';
 /** Where the panel ends and the map begins, pixels. */
 const LEFT = 348;
 
-const place = (page, x, y) => page.evaluate(([px, py]) => window.__tracks.map.unproject([px, py]).toArray(), [x - LEFT, y]);
+const place = (page, x, y) =>
+  page.evaluate(([px, py]) => window.__tracks.map.unproject([px, py]).toArray(), [x - LEFT, y]);
 
 export async function fences(page, service) {
   await page.click('#tab-fences');
@@ -13,7 +14,12 @@ export async function fences(page, service) {
   await page.fill('#fence-field', 'gate');
   await page.fill('#fence-dwell', '600');
   await page.click('#fence-polygon');
-  const corners = [[700, 200], [900, 200], [900, 320], [700, 320]];
+  const corners = [
+    [700, 200],
+    [900, 200],
+    [900, 320],
+    [700, 320],
+  ];
   for (const [x, y] of [...corners, corners[0]]) {
     await page.mouse.move(x, y, { steps: 3 });
     await page.waitForTimeout(40);
@@ -27,7 +33,9 @@ export async function fences(page, service) {
   const [lon, lat] = await place(page, ...corners[0]);
   const isThere = area.coordinates[0].some(([a, b]) => Math.abs(a - lon) < 1e-4 && Math.abs(b - lat) < 1e-4);
   holds(`a corner is where the mouse was: ${JSON.stringify(area)}, ${lon},${lat}`, isThere);
-  await until('it is listed', () => page.evaluate(() => document.querySelector('#fence-list [data-fence=gate]') !== null));
+  await until('it is listed', () =>
+    page.evaluate(() => document.querySelector('#fence-list [data-fence=gate]') !== null),
+  );
   return 'polygon, stored as it was drawn';
 }
 
@@ -61,11 +69,17 @@ export async function editing(page, service) {
   const [lon, lat] = inside;
   await service.report([{ entity: 'guest', lat: lat - 0.02, lon, time: now - 60 }]);
   await service.report([{ entity: 'guest', lat, lon, time: now }]);
-  await until('its event is seen', () => page.evaluate(() => {
-    const first = document.querySelector('#event-list li');
-    return first?.textContent.startsWith('guest entered gate');
-  }));
+  await until('its event is seen', () =>
+    page.evaluate(() => {
+      const first = document.querySelector('#event-list li');
+      return first?.textContent.startsWith('guest entered gate');
+    }),
+  );
   const { events } = await service.call('events?after=0');
-  same('the events', events.map(({ kind, fence, entity }) => [kind, fence, entity]), [['enter', 'gate', 'guest']]);
+  same(
+    'the events',
+    events.map(({ kind, fence, entity }) => [kind, fence, entity]),
+    [['enter', 'gate', 'guest']],
+  );
   return 'a corner dragged; who enters there is in the list';
 }

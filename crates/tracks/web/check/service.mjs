@@ -29,8 +29,11 @@ export function grid(now) {
     const [row, column] = [Math.floor(i / 20), i % 20];
     all.push({
       entity: `still-${String(i).padStart(3, '0')}`,
-      lat: 50 + (row - 9.5) / 1000, lon: 10 + (column - 9.5) / 600,
-      time: now - 1, speed: i % 20, course: (i * 37) % 360,
+      lat: 50 + (row - 9.5) / 1000,
+      lon: 10 + (column - 9.5) / 600,
+      time: now - 1,
+      speed: i % 20,
+      course: (i * 37) % 360,
     });
   }
   return all;
@@ -42,8 +45,12 @@ export function drive(now) {
   for (let i = 0; i <= 60; i += 1) {
     const angle = i / 12;
     all.push({
-      entity: 'driver', lat: 50 + 0.006 * Math.sin(angle), lon: 10 + 0.009 * Math.cos(angle), time: now - 301 + i * 5,
-      speed: 9, course: (360 - (angle * 180) / Math.PI + 360) % 360,
+      entity: 'driver',
+      lat: 50 + 0.006 * Math.sin(angle),
+      lon: 10 + 0.009 * Math.cos(angle),
+      time: now - 301 + i * 5,
+      speed: 9,
+      course: (360 - (angle * 180) / Math.PI + 360) % 360,
     });
   }
   return all;

@@ -10,9 +10,11 @@ const SILENCE = 45_000;
 export class Problem extends Error {
   constructor(status, body) {
     const { title, detail } = body ?? {};
-    super(title && detail ? `${title}: ${detail}` : title ?? `the server answered with ${status}`);
+    super(title && detail ? `${title}: ${detail}` : (title ?? `the server answered with ${status}`));
     this.status = status;
-    this.kind = String(body?.type ?? '').split('/').at(-1);
+    this.kind = String(body?.type ?? '')
+      .split('/')
+      .at(-1);
   }
 }
 
@@ -123,7 +125,9 @@ export class Api {
       signal.addEventListener('abort', stop, { once: true });
       try {
         const response = await this.call(path, {
-          query: { ...query, after: last }, signal: dead.signal, accept: 'text/event-stream',
+          query: { ...query, after: last },
+          signal: dead.signal,
+          accept: 'text/event-stream',
         });
         const parser = new EventParser();
         const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -164,6 +168,13 @@ export function backoff(tries, random = Math.random()) {
 export function pause(ms, signal) {
   return new Promise((done) => {
     const timer = setTimeout(done, ms);
-    signal?.addEventListener('abort', () => { clearTimeout(timer); done(); }, { once: true });
+    signal?.addEventListener(
+      'abort',
+      () => {
+        clearTimeout(timer);
+        done();
+      },
+      { once: true },
+    );
   });
 }

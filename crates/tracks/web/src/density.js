@@ -22,7 +22,10 @@ export class Density {
     this.app = app;
     this.button = find('show-density');
     this.button.addEventListener('click', () => this.set(!this.isOn));
-    app.ground.map.on('moveend', later(300, () => this.count()));
+    app.ground.map.on(
+      'moveend',
+      later(300, () => this.count()),
+    );
     setInterval(() => this.count(), AGAIN);
   }
 
@@ -39,7 +42,9 @@ export class Density {
     if (!this.isOn || document.hidden) return;
     const { api, ground, fleet, tag } = this.app;
     const query = {
-      bbox: boxOf(ground.bounds(), 0.1).join(','), precision: precisionOf(ground.map.getZoom()), tag: tag(),
+      bbox: boxOf(ground.bounds(), 0.1).join(','),
+      precision: precisionOf(ground.map.getZoom()),
+      tag: tag(),
     };
     this.stop?.abort();
     this.stop = new AbortController();
@@ -48,11 +53,14 @@ export class Density {
     if (!answer || signal.aborted || !this.isOn) return;
     const most = Math.max(1, ...answer.cells.map((cell) => cell.count));
     this.cells = answer.cells;
-    ground.show('density', answer.cells.map((cell) => ({
-      type: 'Feature',
-      properties: { count: cell.count, share: 0.06 + 0.64 * Math.sqrt(cell.count / most) },
-      geometry: { type: 'Polygon', coordinates: [boxRing(cell.bounds)] },
-    })));
+    ground.show(
+      'density',
+      answer.cells.map((cell) => ({
+        type: 'Feature',
+        properties: { count: cell.count, share: 0.06 + 0.64 * Math.sqrt(cell.count / most) },
+        geometry: { type: 'Polygon', coordinates: [boxRing(cell.bounds)] },
+      })),
+    );
     find('legend').hidden = false;
     say(find('legend-most'), count(most));
   }

@@ -11,7 +11,9 @@ export class Details {
     this.app = app;
     this.entity = null;
     find('details-close').addEventListener('click', () => this.close());
-    find('details-replay').addEventListener('click', () => app.replay([this.entity], app.api.now() - TRAIL, app.api.now()));
+    find('details-replay').addEventListener('click', () =>
+      app.replay([this.entity], app.api.now() - TRAIL, app.api.now()),
+    );
     find('details-follow').addEventListener('click', () => this.follow(!this.isFollowing));
     find('details-go').addEventListener('click', () => this.go());
   }
@@ -29,10 +31,12 @@ export class Details {
     this.stop?.abort();
     this.stop = new AbortController();
     const { signal } = this.stop;
-    attempt(() => this.load(goThere, signal).catch((error) => {
-      if (!this.latest && !signal.aborted && !this.app.store.all.has(entity)) this.close();
-      throw error;
-    }));
+    attempt(() =>
+      this.load(goThere, signal).catch((error) => {
+        if (!this.latest && !signal.aborted && !this.app.store.all.has(entity)) this.close();
+        throw error;
+      }),
+    );
   }
 
   async load(goThere, signal) {
@@ -66,7 +70,10 @@ export class Details {
     ];
     const { summary } = this;
     if (summary) {
-      rows.push(['Last 10 min', `${length(summary.distance)} in ${span(summary.duration)}, ${count(summary.points)} reports`]);
+      rows.push([
+        'Last 10 min',
+        `${length(summary.distance)} in ${span(summary.duration)}, ${count(summary.points)} reports`,
+      ]);
     }
     const list = find('details-list');
     const shown = rows.filter(([, text]) => text);

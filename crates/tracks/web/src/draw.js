@@ -1,7 +1,12 @@
 // Drawing areas with the mouse, a finger or a pen: one tool at a time, which ends with a shape, or with Escape.
 
 import {
-  TerraDraw, TerraDrawCircleMode, TerraDrawLineStringMode, TerraDrawPolygonMode, TerraDrawRectangleMode, TerraDrawRenderMode,
+  TerraDraw,
+  TerraDrawCircleMode,
+  TerraDrawLineStringMode,
+  TerraDrawPolygonMode,
+  TerraDrawRectangleMode,
+  TerraDrawRenderMode,
   TerraDrawSelectMode,
 } from 'terra-draw';
 import { TerraDrawMapLibreGLAdapter } from 'terra-draw-maplibre-gl-adapter';
@@ -26,8 +31,14 @@ export class Draw {
     this.ended = -Infinity;
     const drawn = { draggable: true, coordinates: { midpoints: true, draggable: true, deletable: true } };
     const style = {
-      fillColor: () => color('hit'), fillOpacity: 0.12, outlineColor: () => color('hit'), outlineWidth: 2,
-      lineStringColor: () => color('hit'), lineStringWidth: 3, closingPointColor: () => color('hit'), closingPointWidth: 6,
+      fillColor: () => color('hit'),
+      fillOpacity: 0.12,
+      outlineColor: () => color('hit'),
+      outlineWidth: 2,
+      lineStringColor: () => color('hit'),
+      lineStringWidth: 3,
+      closingPointColor: () => color('hit'),
+      closingPointWidth: 6,
     };
     this.draw = new TerraDraw({
       adapter: new TerraDrawMapLibreGLAdapter({ map, coordinatePrecision: 9 }),
@@ -40,11 +51,18 @@ export class Draw {
           pointerDistance: 24,
           allowManualDeselection: false,
           styles: {
-            selectedPolygonColor: () => color('fence'), selectedPolygonFillOpacity: 0.15,
-            selectedPolygonOutlineColor: () => color('fence'), selectedPolygonOutlineWidth: 2.5,
-            selectedLineStringColor: () => color('fence'), selectedLineStringWidth: 3,
-            selectionPointColor: '#ffffff', selectionPointOutlineColor: () => color('fence'), selectionPointWidth: 7,
-            selectionPointOutlineWidth: 2.5, midPointColor: () => color('fence'), midPointWidth: 4,
+            selectedPolygonColor: () => color('fence'),
+            selectedPolygonFillOpacity: 0.15,
+            selectedPolygonOutlineColor: () => color('fence'),
+            selectedPolygonOutlineWidth: 2.5,
+            selectedLineStringColor: () => color('fence'),
+            selectedLineStringWidth: 3,
+            selectionPointColor: '#ffffff',
+            selectionPointOutlineColor: () => color('fence'),
+            selectionPointWidth: 7,
+            selectionPointOutlineWidth: 2.5,
+            midPointColor: () => color('fence'),
+            midPointWidth: 4,
           },
           flags: {
             polygon: { feature: drawn },
@@ -78,7 +96,9 @@ export class Draw {
     this.hint(HINTS[kind]);
     this.draw.setMode(MODES[kind]);
     this.map.doubleClickZoom.disable();
-    return new Promise((done) => { this.done = done; });
+    return new Promise((done) => {
+      this.done = done;
+    });
   }
 
   finish(id) {
@@ -112,12 +132,18 @@ export class Draw {
     this.cancel();
     const round = (value) => (Array.isArray(value) ? value.map(round) : Math.round(value * 1e8) / 1e8);
     const feature = {
-      type: 'Feature', geometry: { ...geometry, coordinates: round(geometry.coordinates) }, properties: { mode: MODES[kind] },
+      type: 'Feature',
+      geometry: { ...geometry, coordinates: round(geometry.coordinates) },
+      properties: { mode: MODES[kind] },
     };
     const [added] = this.draw.addFeatures([feature]);
     if (!added.valid) throw new Error(`This shape cannot be changed here: ${added.reason ?? 'it is not simple'}`);
     this.kind = kind;
-    this.hint(kind === 'circle' || kind === 'rectangle' ? 'Drag a corner, or the whole shape' : 'Drag the corners; drag a small dot to add one');
+    this.hint(
+      kind === 'circle' || kind === 'rectangle'
+        ? 'Drag a corner, or the whole shape'
+        : 'Drag the corners; drag a small dot to add one',
+    );
     this.draw.setMode('select');
     this.draw.selectFeature(added.id);
     return {

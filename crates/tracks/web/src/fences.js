@@ -108,29 +108,58 @@ export class Fences {
   }
 
   item({ id, kind, fence, entity, time }) {
-    const text = make('span', { class: 'main' },
-      make('span', { class: 'name' }, make('b', {}, entity), ` ${VERBS[kind] ?? kind} `, make('b', {}, fence)));
+    const text = make(
+      'span',
+      { class: 'main' },
+      make('span', { class: 'name' }, make('b', {}, entity), ` ${VERBS[kind] ?? kind} `, make('b', {}, fence)),
+    );
     const side = make('span', { class: 'side' }, clock(time));
     const mark = make('span', { class: `mark ${kind}`, 'aria-hidden': 'true' });
-    return make('li', { 'data-id': id }, make('button', { class: 'row', type: 'button', 'data-entity': entity }, mark, text, side));
+    return make(
+      'li',
+      { 'data-id': id },
+      make('button', { class: 'row', type: 'button', 'data-entity': entity }, mark, text, side),
+    );
   }
 
   /** Draws all fences but the one that is being changed, and lists them. */
   show() {
     const { ground } = this.app;
     const shown = [...this.all.values()].filter((fence) => fence.name !== this.editing?.name);
-    ground.show('fences', shown.map((fence) => ({
-      type: 'Feature', properties: { name: fence.name }, geometry: geometryOf(fence.area),
-    })));
+    ground.show(
+      'fences',
+      shown.map((fence) => ({
+        type: 'Feature',
+        properties: { name: fence.name },
+        geometry: geometryOf(fence.area),
+      })),
+    );
     this.markers.forEach((marker) => marker.remove());
     this.markers = shown.slice(0, NAMES).map((fence) => {
       const at = topOf(fence.area);
       const element = make('div', { class: 'fence-name', 'aria-hidden': 'true' }, fence.name);
       return new Marker({ element, anchor: 'bottom' }).setLngLat(at).addTo(ground.map);
     });
-    const rows = [...this.all.values()].map((fence) => make('li', {}, make('button', {
-      class: 'row', type: 'button', 'data-fence': fence.name,
-    }, make('span', { class: 'main' }, make('span', { class: 'name' }, fence.name), make('span', { class: 'text' }, about(fence))))));
+    const rows = [...this.all.values()].map((fence) =>
+      make(
+        'li',
+        {},
+        make(
+          'button',
+          {
+            class: 'row',
+            type: 'button',
+            'data-fence': fence.name,
+          },
+          make(
+            'span',
+            { class: 'main' },
+            make('span', { class: 'name' }, fence.name),
+            make('span', { class: 'text' }, about(fence)),
+          ),
+        ),
+      ),
+    );
     find('fence-list').replaceChildren(...rows);
     find('no-fences').hidden = rows.length > 0;
   }
@@ -184,7 +213,10 @@ export class Fences {
     if (!this.change) throw new Error('Draw its area first: choose a shape');
     if (this.editing.isNew && this.all.has(name)) throw new Error(`There is a fence ${name} already`);
     const dwell = Number(find('fence-dwell').value) || undefined;
-    const tags = find('fence-tags').value.split(',').map((tag) => tag.trim()).filter(Boolean);
+    const tags = find('fence-tags')
+      .value.split(',')
+      .map((tag) => tag.trim())
+      .filter(Boolean);
     const area = areaOf(this.shape, this.change.geometry(), Number(find('fence-width').value) || 50);
     const body = { area, ...(dwell && { dwell }), ...(tags.length > 0 && { tags }) };
     await api.json(api.of(fleet(), 'fences', name), { method: 'PUT', body });

@@ -36,7 +36,13 @@ export function circleRing(centre, radius, corners = 96) {
 /** A closed ring; where west > east it crosses the antimeridian. */
 export function boxRing([west, south, east, north]) {
   const right = west > east ? east + 360 : east;
-  return [[west, south], [right, south], [right, north], [west, north], [west, south]];
+  return [
+    [west, south],
+    [right, south],
+    [right, north],
+    [west, north],
+    [west, south],
+  ];
 }
 
 /** West, south, east, north of positions that do not cross the antimeridian. */
@@ -67,7 +73,8 @@ export function corridorRing(line, metres) {
       const turn = Math.atan2(Math.sin(after - before), Math.cos(after - before));
       if (turn > 0) {
         // The outer side of a bend is round.
-        for (let j = 0; j <= 6; j += 1) ring.push(destination(points[i], before + (turn * j) / 6 - Math.PI / 2, metres));
+        for (let j = 0; j <= 6; j += 1)
+          ring.push(destination(points[i], before + (turn * j) / 6 - Math.PI / 2, metres));
       } else {
         const reach = metres / Math.max(0.3, Math.cos(turn / 2));
         ring.push(destination(points[i], before + turn / 2 - Math.PI / 2, reach));
@@ -94,10 +101,14 @@ export function bearing([lon1, lat1], [lon2, lat2]) {
 /** An area of the service as what a map draws. */
 export function geometryOf(area) {
   switch (area.type) {
-    case 'Circle': return { type: 'Polygon', coordinates: [circleRing(area.center, area.radius)] };
-    case 'Rectangle': return { type: 'Polygon', coordinates: [boxRing(area.bbox)] };
-    case 'Corridor': return { type: 'Polygon', coordinates: [corridorRing(area.coordinates, area.width)] };
-    default: return { type: 'Polygon', coordinates: area.coordinates };
+    case 'Circle':
+      return { type: 'Polygon', coordinates: [circleRing(area.center, area.radius)] };
+    case 'Rectangle':
+      return { type: 'Polygon', coordinates: [boxRing(area.bbox)] };
+    case 'Corridor':
+      return { type: 'Polygon', coordinates: [corridorRing(area.coordinates, area.width)] };
+    default:
+      return { type: 'Polygon', coordinates: area.coordinates };
   }
 }
 
@@ -108,7 +119,8 @@ export function areaOf(kind, geometry, width = 50) {
   const ring = geometry.coordinates[0];
   if (kind === 'polygon') return { type: 'Polygon', coordinates: geometry.coordinates.map((one) => one.map(round)) };
   const [west, south, east, north] = bounds(ring);
-  if (kind === 'rectangle') return { type: 'Rectangle', bbox: [wrapped(west), south, wrapped(east), north].map(toSeven) };
+  if (kind === 'rectangle')
+    return { type: 'Rectangle', bbox: [wrapped(west), south, wrapped(east), north].map(toSeven) };
   const centre = [(west + east) / 2, (south + north) / 2];
   const radius = Math.round(distance(centre, [centre[0], north]) * 10) / 10;
   return { type: 'Circle', center: round(centre), radius };

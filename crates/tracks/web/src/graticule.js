@@ -23,13 +23,19 @@ export function graticule([west, south, east, north]) {
   const digits = Math.max(0, Math.ceil(-Math.log10(step)));
   for (let i = Math.floor((west - margin) / step); i * step <= east + margin; i += 1) {
     const lon = i * step;
-    lines.push([[lon, Math.max(-LATITUDE, low - (high - low) / 2)], [lon, Math.min(LATITUDE, high + (high - low) / 2)]]);
+    lines.push([
+      [lon, Math.max(-LATITUDE, low - (high - low) / 2)],
+      [lon, Math.min(LATITUDE, high + (high - low) / 2)],
+    ]);
     labels.push({ lon, text: degrees(((((lon + 180) % 360) + 360) % 360) - 180, 'EW', digits) });
   }
   for (let i = Math.ceil((low - (high - low) / 2) / step); i * step <= high + (high - low) / 2; i += 1) {
     const lat = i * step;
     if (Math.abs(lat) > LATITUDE) continue;
-    lines.push([[west - margin, lat], [east + margin, lat]]);
+    lines.push([
+      [west - margin, lat],
+      [east + margin, lat],
+    ]);
     labels.push({ lat, text: degrees(lat, 'NS', digits) });
   }
   return { geometry: { type: 'MultiLineString', coordinates: lines }, labels, step };

@@ -36,7 +36,12 @@ export class List {
     const shown = Math.min(rows.length, ROWS);
     while (this.rows.length < shown) {
       const [name, text, side] = ['name', 'text', 'side'].map((part) => make('span', { class: part }));
-      const button = make('button', { class: 'row', type: 'button' }, make('span', { class: 'main' }, name, text), side);
+      const button = make(
+        'button',
+        { class: 'row', type: 'button' },
+        make('span', { class: 'main' }, name, text),
+        side,
+      );
       this.rows.push({ button, name, text, side, item: make('li', {}, button) });
       this.element.append(this.rows.at(-1).item);
     }

@@ -17,7 +17,10 @@ export class Live {
     this.tag = undefined;
     this.reports = 0;
     this.area = null;
-    ground.map.on('moveend', later(350, () => this.follow()));
+    ground.map.on(
+      'moveend',
+      later(350, () => this.follow()),
+    );
   }
 
   /** Begins with another fleet, or with another tag. */
@@ -33,7 +36,7 @@ export class Live {
   follow() {
     if (!this.fleet) return;
     const seen = boxOf(this.ground.bounds());
-    const wide = (box) => (box[3] - box[1]);
+    const wide = (box) => box[3] - box[1];
     if (this.area && hasAll(this.area, seen) && wide(this.area) < 6 * wide(seen)) return;
     this.area = boxOf(this.ground.bounds(), MARGIN);
     this.stop?.abort();
@@ -57,7 +60,9 @@ export class Live {
       await this.api.stream(path, { query: { ...query, bbox, positions: true, events: false }, signal, on });
     } catch (error) {
       this.on.state('failed');
-      await attempt(() => { throw error; });
+      await attempt(() => {
+        throw error;
+      });
     }
   }
 
@@ -74,7 +79,12 @@ export class Live {
       }
       this.on.changed();
     };
-    const { total, cursor } = await this.api.pages(path, { query: { ...query, limit: 10_000 }, most: MOST, each, signal });
+    const { total, cursor } = await this.api.pages(path, {
+      query: { ...query, limit: 10_000 },
+      most: MOST,
+      each,
+      signal,
+    });
     if (signal.aborted) return;
     for (const { entity, time, lon, lat } of [...this.store.all.values()]) {
       const isOld = !there.has(entity) && time < before - 5;

@@ -19,7 +19,11 @@ import { rgb, theme } from './theme.js';
 import { askToken, attempt, find, make, say, sheet, tabs, toast } from './ui.js';
 
 const STATES = {
-  connecting: 'Connecting…', live: 'Live', waiting: 'Connection lost', failed: 'Not connected', none: 'No fleet yet',
+  connecting: 'Connecting…',
+  live: 'Live',
+  waiting: 'Connection lost',
+  failed: 'Not connected',
+  none: 'No fleet yet',
 };
 
 const api = new Api(new URL('.', document.baseURI), askToken);
@@ -27,7 +31,9 @@ const store = new Store(Math.floor(Date.now() / 1000));
 const app = { api, store };
 
 const config = (await attempt(() => api.json('map/config.json'))) ?? {};
-const base = config.base ? await attempt(() => api.json('map/base.geojson', { accept: 'application/geo+json' })) : undefined;
+const base = config.base
+  ? await attempt(() => api.json('map/base.geojson', { accept: 'application/geo+json' }))
+  : undefined;
 const ground = new Ground(find('map'), { tiles: config.tiles, base }, '<a href="map/licences.txt">Licences</a>');
 const points = new Points(store, () => api.now());
 Object.assign(app, { ground });
@@ -53,12 +59,16 @@ Object.assign(app, {
       button.setAttribute('aria-pressed', button.id === id);
     }
   },
-  onceClicked: (work) => { clickWaiting = work; },
+  onceClicked: (work) => {
+    clickWaiting = work;
+  },
   chosen: () => details.entity,
   select: (entity, goThere) => details.open(entity, goThere),
   replay: (entities, from, to) => attempt(() => replay.open(entities, from, to)),
   trail: (entity, from, signal) => replay.trail(entity, from, signal),
-  clearTrail: () => { if (!replay.isOpen) ground.show('trail', []); },
+  clearTrail: () => {
+    if (!replay.isOpen) ground.show('trail', []);
+  },
   dim: (isDim, opacity = 0.25) => {
     points.opacity = isDim ? opacity : 1;
     ground.map.triggerRepaint();
@@ -136,7 +146,9 @@ function everySecond() {
   const now = api.now();
   if (!find('panel-here').hidden) {
     const rows = shown.slice(0, 200).map(({ entity, time, speed: metres, tags }) => ({
-      entity, text: [ago(now - time), ...(tags ?? [])].join(' · '), side: speed(metres),
+      entity,
+      text: [ago(now - time), ...(tags ?? [])].join(' · '),
+      side: speed(metres),
     }));
     here.show(rows, shown.length, details.entity);
     find('nobody').hidden = shown.length > 0;
@@ -163,7 +175,14 @@ for (const id of ['filter', 'order']) find(id).addEventListener('input', everySe
 async function extent(name) {
   const of = async (box, precision) => {
     const { cells } = await api.json(api.of(name, 'density'), { query: { bbox: box.join(','), precision } });
-    return cells.length > 0 ? bounds(cells.flatMap(({ bounds: [w, s, e, n] }) => [[w, s], [e, n]])) : null;
+    return cells.length > 0
+      ? bounds(
+          cells.flatMap(({ bounds: [w, s, e, n] }) => [
+            [w, s],
+            [e, n],
+          ]),
+        )
+      : null;
   };
   const coarse = await of([-180, -90, 180, 90], 3);
   if (!coarse || coarse[2] - coarse[0] > 10) return coarse;
@@ -186,7 +205,13 @@ async function choose(name) {
   const all = await extent(name);
   if (all) {
     const [west, south, east, north] = all;
-    ground.map.fitBounds([[west, south], [east, north]], { padding: ground.padding(), maxZoom: 16, animate: false });
+    ground.map.fitBounds(
+      [
+        [west, south],
+        [east, north],
+      ],
+      { padding: ground.padding(), maxZoom: 16, animate: false },
+    );
   }
   live.start(name, undefined);
   fences.start(name);

@@ -15,37 +15,77 @@ const NOTHING = { type: 'FeatureCollection', features: [] };
 const LAYERS = [
   ['graticule', 'line', {}, () => ({ 'line-color': color('graticule'), 'line-width': 1 })],
   ['base', 'fill', { filter: ['==', ['geometry-type'], 'Polygon'] }, () => ({ 'fill-color': color('base-fill') })],
-  ['base', 'line', { filter: ['!=', ['get', 'class'], 'street'] , id: 'base-case' }, () => ({
-    'line-color': color('road-edge'), 'line-width': width(1.4),
-  })],
-  ['base', 'line', { layout: { 'line-cap': 'round', 'line-join': 'round' } }, () => ({
-    'line-color': ['match', ['get', 'class'], 'fast', color('road-fast'), 'main', color('road-main'), color('road')],
-    'line-width': width(1),
-  })],
+  [
+    'base',
+    'line',
+    { filter: ['!=', ['get', 'class'], 'street'], id: 'base-case' },
+    () => ({
+      'line-color': color('road-edge'),
+      'line-width': width(1.4),
+    }),
+  ],
+  [
+    'base',
+    'line',
+    { layout: { 'line-cap': 'round', 'line-join': 'round' } },
+    () => ({
+      'line-color': ['match', ['get', 'class'], 'fast', color('road-fast'), 'main', color('road-main'), color('road')],
+      'line-width': width(1),
+    }),
+  ],
   ['density', 'fill', {}, () => ({ 'fill-color': color('density'), 'fill-opacity': ['get', 'share'] })],
   ['fences', 'fill', {}, () => ({ 'fill-color': color('fence'), 'fill-opacity': 0.1 })],
-  ['fences', 'line', { layout: { 'line-join': 'round' } }, () => ({
-    'line-color': color('fence'), 'line-width': 1.8,
-  })],
+  [
+    'fences',
+    'line',
+    { layout: { 'line-join': 'round' } },
+    () => ({
+      'line-color': color('fence'),
+      'line-width': 1.8,
+    }),
+  ],
   ['area', 'fill', {}, () => ({ 'fill-color': color('hit'), 'fill-opacity': 0.08 })],
   ['area', 'line', {}, () => ({ 'line-color': color('hit'), 'line-width': 2, 'line-dasharray': [3, 2] })],
-  ['trail', 'line', { layout: { 'line-cap': 'round', 'line-join': 'round' } }, () => ({
-    'line-color': ['case', ['get', 'isPast'], color('trail'), color('trail-rest')], 'line-width': 3,
-    'line-opacity': 0.85,
-  })],
+  [
+    'trail',
+    'line',
+    { layout: { 'line-cap': 'round', 'line-join': 'round' } },
+    () => ({
+      'line-color': ['case', ['get', 'isPast'], color('trail'), color('trail-rest')],
+      'line-width': 3,
+      'line-opacity': 0.85,
+    }),
+  ],
 ];
 /** Above the objects. */
 const ABOVE = [
-  ['replay', 'circle', {}, () => ({
-    'circle-radius': 7, 'circle-color': color('chosen'), 'circle-stroke-width': 2.5, 'circle-stroke-color': color('edge'),
-  })],
+  [
+    'replay',
+    'circle',
+    {},
+    () => ({
+      'circle-radius': 7,
+      'circle-color': color('chosen'),
+      'circle-stroke-width': 2.5,
+      'circle-stroke-color': color('edge'),
+    }),
+  ],
 ];
 
 function width(times) {
   const of = (street, main, fast) => ['match', ['get', 'class'], 'fast', fast, 'main', main, street];
   const more = times > 1 ? 2 : 0;
-  return ['interpolate', ['exponential', 1.6], ['zoom'],
-    10, of(0.3, 0.8 + more / 2, 1.4 + more / 2), 13, of(1, 2.2 + more, 3.6 + more), 16, of(5, 9 + more, 14 + more)];
+  return [
+    'interpolate',
+    ['exponential', 1.6],
+    ['zoom'],
+    10,
+    of(0.3, 0.8 + more / 2, 1.4 + more / 2),
+    13,
+    of(1, 2.2 + more, 3.6 + more),
+    16,
+    of(5, 9 + more, 14 + more),
+  ];
 }
 
 export class Ground {
@@ -88,7 +128,7 @@ export class Ground {
   add([source, type, { id, ...more }, paint], base) {
     const { map } = this;
     if (!map.getSource(source)) {
-      const data = source === 'base' ? base ?? NOTHING : NOTHING;
+      const data = source === 'base' ? (base ?? NOTHING) : NOTHING;
       map.addSource(source, { type: 'geojson', data, ...(source === 'base' ? {} : { buffer: 16, tolerance: 0.2 }) });
     }
     const name = id ?? `${source}-${type}`;
@@ -145,7 +185,13 @@ export class Ground {
   /** Brings positions into view. */
   fit([west, south, east, north], zoom = 16) {
     const isCalm = matchMedia('(prefers-reduced-motion: reduce)').matches;
-    this.map.fitBounds([[west, south], [east, north]], { padding: this.padding(), maxZoom: zoom, animate: !isCalm, duration: 600 });
+    this.map.fitBounds(
+      [
+        [west, south],
+        [east, north],
+      ],
+      { padding: this.padding(), maxZoom: zoom, animate: !isCalm, duration: 600 },
+    );
   }
 
   padding() {

@@ -95,15 +95,23 @@ export class Points {
     this.vertices = gl.createVertexArray();
     gl.bindVertexArray(this.vertices);
     gl.bindBuffer(gl.ARRAY_BUFFER, this.buffer);
-    [['a_place', 2, 0], ['a_time', 1, 2], ['a_course', 1, 3], ['a_kind', 1, 4]].forEach(([name, size, from]) => {
+    [
+      ['a_place', 2, 0],
+      ['a_time', 1, 2],
+      ['a_course', 1, 3],
+      ['a_kind', 1, 4],
+    ].forEach(([name, size, from]) => {
       const at = gl.getAttribLocation(this.program, name);
       gl.enableVertexAttribArray(at);
       gl.vertexAttribPointer(at, size, gl.FLOAT, false, STRIDE * 4, from * 4);
     });
     gl.bindVertexArray(null);
-    this.uniforms = new Proxy({}, {
-      get: (known, name) => (known[name] ??= gl.getUniformLocation(this.program, `u_${name}`)),
-    });
+    this.uniforms = new Proxy(
+      {},
+      {
+        get: (known, name) => (known[name] ??= gl.getUniformLocation(this.program, `u_${name}`)),
+      },
+    );
     this.store.isChanged = true;
   }
 
@@ -118,7 +126,8 @@ export class Points {
     const [ox, oy] = this.store.origin;
     // A quarter of what is seen: floats stay exact to less than a pixel.
     const span = 2 ** -this.map.getZoom();
-    if (Math.abs(x - ox) > Math.max(span, 1e-5) || Math.abs(y - oy) > Math.max(span, 1e-5)) this.store.moveOrigin([x, y]);
+    if (Math.abs(x - ox) > Math.max(span, 1e-5) || Math.abs(y - oy) > Math.max(span, 1e-5))
+      this.store.moveOrigin([x, y]);
   }
 
   centre() {

@@ -96,19 +96,34 @@ export class Replay {
 
   /** Where each object is at the time that is shown. */
   places() {
-    return this.tracks.map(({ entity, points }) => ({ entity, ...whereAt(points, this.time), isThere: points[0].time <= this.time }));
+    return this.tracks.map(({ entity, points }) => ({
+      entity,
+      ...whereAt(points, this.time),
+      isThere: points[0].time <= this.time,
+    }));
   }
 
   draw() {
     const { ground } = this.app;
-    const line = (isPast, coordinates) => ({ type: 'Feature', properties: { isPast }, geometry: { type: 'LineString', coordinates } });
+    const line = (isPast, coordinates) => ({
+      type: 'Feature',
+      properties: { isPast },
+      geometry: { type: 'LineString', coordinates },
+    });
     this.whole ??= this.tracks.flatMap(({ points }) => linesUntil(points, Infinity).map((one) => line(false, one)));
     const until = this.tracks.flatMap(({ points }) => linesUntil(points, this.time).map((one) => line(true, one)));
     ground.show('trail', [...this.whole, ...until]);
     const places = this.places();
-    ground.show('replay', places.filter((place) => place.isThere).map(({ entity, lon, lat }) => ({
-      type: 'Feature', properties: { entity }, geometry: { type: 'Point', coordinates: [lon, lat] },
-    })));
+    ground.show(
+      'replay',
+      places
+        .filter((place) => place.isThere)
+        .map(({ entity, lon, lat }) => ({
+          type: 'Feature',
+          properties: { entity },
+          geometry: { type: 'Point', coordinates: [lon, lat] },
+        })),
+    );
     const now = performance.now();
     if (this.isPlaying && now - (this.listed ?? 0) < 250) return;
     this.listed = now;
@@ -123,9 +138,24 @@ export class Replay {
       texts.forEach(([, text], i) => say(list.children[i].querySelector('.side'), text));
       return;
     }
-    list.replaceChildren(...texts.map(([entity, text]) => make('li', {}, make('button', {
-      class: 'row', type: 'button', 'data-entity': entity,
-    }, make('span', { class: 'main' }, make('span', { class: 'name' }, entity)), make('span', { class: 'side' }, text)))));
+    list.replaceChildren(
+      ...texts.map(([entity, text]) =>
+        make(
+          'li',
+          {},
+          make(
+            'button',
+            {
+              class: 'row',
+              type: 'button',
+              'data-entity': entity,
+            },
+            make('span', { class: 'main' }, make('span', { class: 'name' }, entity)),
+            make('span', { class: 'side' }, text),
+          ),
+        ),
+      ),
+    );
   }
 
   play() {
@@ -173,9 +203,14 @@ export class Replay {
     const points = await this.load(entity, from, undefined, signal);
     if (signal.aborted || this.isOpen) return points;
     const lines = linesUntil(points, Infinity);
-    this.app.ground.show('trail', lines.map((coordinates) => ({
-      type: 'Feature', properties: { isPast: true }, geometry: { type: 'LineString', coordinates },
-    })));
+    this.app.ground.show(
+      'trail',
+      lines.map((coordinates) => ({
+        type: 'Feature',
+        properties: { isPast: true },
+        geometry: { type: 'LineString', coordinates },
+      })),
+    );
     return points;
   }
 

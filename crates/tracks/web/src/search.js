@@ -7,7 +7,7 @@ import { KIND } from './store.js';
 import { attempt, find, say } from './ui.js';
 
 export class Search {
-  /** `app` has api, ground, store, draw, fleet(), tag(), select(entity), open(tab), mark(), replay(entities, from, to). */
+  /** `app`: what main.js shares, among it api, ground, store, draw, fleet(), tag(), select(), open(), mark(). */
   constructor(app) {
     this.app = app;
     this.hits = [];
@@ -24,7 +24,11 @@ export class Search {
     find('search-clear').addEventListener('click', () => this.clear());
     find('search-replay').addEventListener('click', () => {
       const { from, to } = this.times() ?? { from: app.api.now() - 600, to: app.api.now() };
-      app.replay(this.hits.slice(0, 20).map((hit) => hit.entity), from, to);
+      app.replay(
+        this.hits.slice(0, 20).map((hit) => hit.entity),
+        from,
+        to,
+      );
     });
     for (const radio of document.querySelectorAll('input[name=when]')) {
       radio.addEventListener('change', () => this.showTimes());
@@ -84,11 +88,15 @@ export class Search {
     const { cursor } = await app.api.pages(app.api.of(app.fleet(), 'within'), { ...call, most: 10_000, each });
     const rows = times
       ? hits.map(({ entity, first, last, points }) => ({
-        entity, text: `${clock(first)} to ${clock(last)}`, side: many(points, 'report'),
-      }))
+          entity,
+          text: `${clock(first)} to ${clock(last)}`,
+          side: many(points, 'report'),
+        }))
       : hits.map(({ entity, time, speed: metres }) => ({
-        entity, text: ago(app.api.now() - time), side: speed(metres),
-      }));
+          entity,
+          text: ago(app.api.now() - time),
+          side: speed(metres),
+        }));
     const what = times ? 'was there' : 'is there';
     const plural = times ? 'were there' : 'are there';
     const text = `${count(hits.length)}${cursor ? ' and more' : ''} ${hits.length === 1 ? what : plural}`;
@@ -111,11 +119,21 @@ export class Search {
     const path = app.api.of(app.fleet(), 'nearby');
     const { results } = await app.api.json(path, { query: { lat, lon, k, tag: app.tag() } });
     const lines = results.map((hit) => ({
-      type: 'Feature', properties: {}, geometry: { type: 'LineString', coordinates: [[lon, lat], [hit.lon, hit.lat]] },
+      type: 'Feature',
+      properties: {},
+      geometry: {
+        type: 'LineString',
+        coordinates: [
+          [lon, lat],
+          [hit.lon, hit.lat],
+        ],
+      },
     }));
     app.ground.show('area', lines);
     const rows = results.map((hit) => ({
-      entity: hit.entity, text: ago(app.api.now() - hit.time), side: length(hit.distance),
+      entity: hit.entity,
+      text: ago(app.api.now() - hit.time),
+      side: length(hit.distance),
     }));
     this.show(results, rows, `The nearest ${results.length}`, null);
     if (results.length > 0) app.ground.fit(bounds([[lon, lat], ...results.map((hit) => [hit.lon, hit.lat])]));

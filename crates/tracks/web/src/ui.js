@@ -104,12 +104,16 @@ export function askToken(wasWrong) {
   dialog.showModal();
   return new Promise((done) => {
     const field = find('token-text');
-    dialog.querySelector('form').addEventListener('submit', (event) => {
-      event.preventDefault();
-      dialog.close();
-      done(field.value.trim());
-      field.value = '';
-    }, { once: true });
+    dialog.querySelector('form').addEventListener(
+      'submit',
+      (event) => {
+        event.preventDefault();
+        dialog.close();
+        done(field.value.trim());
+        field.value = '';
+      },
+      { once: true },
+    );
     dialog.addEventListener('cancel', (event) => event.preventDefault());
     field.focus();
   });

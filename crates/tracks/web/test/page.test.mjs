@@ -10,8 +10,12 @@ import { ago, course, length, many, position, span, speed } from '../src/format.
 import { graticule, stepOf } from '../src/graticule.js';
 
 test('streams are cut into events wherever their text is cut', () => {
-  const text = ': alive\n\nretry: 2000\nevent: hello\nid: 7\ndata: {"after":7}\n\nevent: position\r\ndata: {"a":\r\ndata: 1}\r\n\r\n';
-  const expected = [{ name: 'hello', data: '{"after":7}', id: '7' }, { name: 'position', data: '{"a":\n1}', id: '' }];
+  const hello = 'retry: 2000\nevent: hello\nid: 7\ndata: {"after":7}\n\n';
+  const text = `: alive\n\n${hello}event: position\r\ndata: {"a":\r\ndata: 1}\r\n\r\n`;
+  const expected = [
+    { name: 'hello', data: '{"after":7}', id: '7' },
+    { name: 'position', data: '{"a":\n1}', id: '' },
+  ];
   assert.deepEqual(new EventParser().feed(text), expected);
   for (let cut = 1; cut < text.length; cut += 1) {
     const parser = new EventParser();
@@ -40,7 +44,9 @@ test('a few lines go through what is seen', () => {
   const { labels } = graticule([17.9, 59.2, 18.2, 59.4]);
   assert.ok(labels.some(({ text }) => text === '18.00° E') && labels.some(({ text }) => text === '59.30° N'));
   assert.ok(graticule([170, -5, 200, 5]).labels.some(({ text }) => text === '175° W'));
-  assert.ok(graticule([-400, -90, 400, 90]).geometry.coordinates.every((line) => line.every(([, lat]) => Math.abs(lat) <= 85)));
+  assert.ok(
+    graticule([-400, -90, 400, 90]).geometry.coordinates.every((line) => line.every(([, lat]) => Math.abs(lat) <= 85)),
+  );
 });
 
 test('cells of a density are some 20 to 200 pixels wide', () => {

@@ -13,7 +13,10 @@ test('places are those of the newest reports, whatever is removed', () => {
   store.moveOrigin(project(0, 10));
   const truth = new Map();
   let seed = 1;
-  const random = (n) => { seed = (seed * 48271) % 2147483647; return seed % n; };
+  const random = (n) => {
+    seed = (seed * 48271) % 2147483647;
+    return seed % n;
+  };
   for (let i = 0; i < 20_000; i += 1) {
     const entity = `e${random(3000)}`;
     if (random(4) === 0) {
@@ -29,7 +32,10 @@ test('places are those of the newest reports, whatever is removed', () => {
   assert.equal(store.size, truth.size);
   store.names.forEach((entity, place) => {
     assert.equal(store.all.get(entity).place, place);
-    const [lon] = unproject(store.values[place * STRIDE] + store.origin[0], store.values[place * STRIDE + 1] + store.origin[1]);
+    const [lon] = unproject(
+      store.values[place * STRIDE] + store.origin[0],
+      store.values[place * STRIDE + 1] + store.origin[1],
+    );
     assert.ok(Math.abs(lon - truth.get(entity).lon) < 1e-5);
     assert.equal(store.values[place * STRIDE + 2], truth.get(entity).time);
   });
@@ -57,6 +63,10 @@ test('the copy of the world that is nearest is drawn', () => {
 
 test('orders', () => {
   const all = [report('b', 0, 5, { speed: 1 }), report('a', 0, 9), report('c', 0, 5, { speed: 7 })];
-  const names = (order) => all.toSorted(ORDERS[order]).map(({ entity }) => entity).join('');
+  const names = (order) =>
+    all
+      .toSorted(ORDERS[order])
+      .map(({ entity }) => entity)
+      .join('');
   assert.deepEqual([names('name'), names('newest'), names('speed')], ['abc', 'abc', 'cba']);
 });
