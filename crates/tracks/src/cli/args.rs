@@ -28,7 +28,9 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve HTTP until SIGTERM or Ctrl-C.
-    Serve(Serve),
+    Serve(Box<Serve>),
+    /// Serve a simulated city that moves, to look at: the map, and calls to try.
+    Demo(Demo),
     /// Read all rows of a folder and say which of them disagree. The folder must not be open.
     Check(Check),
     /// Make files of positions a part of a folder, all of them or nothing. The folder must not be open.
@@ -150,6 +152,37 @@ pub(crate) struct Serve {
     /// Print what all settings come to, as such a file, and end.
     #[arg(long)]
     pub(crate) print_config: bool,
+    /// What the map shows beneath the objects: a file of GeoJSON.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) map_base: Option<PathBuf>,
+    /// Tiles that the map shows beneath the objects, as https://HOST/{z}/{x}/{y}.png. Browsers fetch them from there.
+    #[arg(long, value_name = "URL")]
+    pub(crate) map_tiles: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// Where the tracks are kept; without it a folder that is removed at the end.
+    #[arg(long)]
+    pub(crate) dir: Option<PathBuf>,
+    /// Where clients come; port 0 is any free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    pub(crate) listen: SocketAddr,
+    /// Objects that move.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) objects: u32,
+    /// End after so many seconds; without it at Ctrl-C.
+    #[arg(long, value_name = "N")]
+    pub(crate) seconds: Option<u64>,
+    /// How much faster than in a real city they move, 1 to 20.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=20))]
+    pub(crate) speed: u32,
+    /// The most reports a second; with fewer objects each reports once a second.
+    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) reports_per_second: u32,
+    /// Minutes that are simulated before, so that there is a past to look at.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=60))]
+    pub(crate) past: u32,
 }
 
 #[derive(Debug, Args)]

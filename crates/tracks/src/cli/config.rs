@@ -134,17 +134,15 @@ fn of_environment<'a>(
     variables.iter().filter_map(move |(name, value)| {
         let id = name.to_ascii_lowercase();
         let from = format!("{PREFIX}{name}");
-        match known.iter().find(|arg| arg.get_id() == id.as_str()) {
-            Some(arg) => Some(check(arg, value.clone(), from)),
-            None => {
-                if name != PASSWORD && id != "config" {
-                    say(&format!(
-                        "note: {from} is no setting (serve --print-config names them)"
-                    ));
-                }
-                None
-            }
+        if let Some(arg) = known.iter().find(|arg| arg.get_id() == id.as_str()) {
+            return Some(check(arg, value.clone(), from));
         }
+        if name != PASSWORD && id != "config" {
+            say(&format!(
+                "note: {from} is no setting (serve --print-config names them)"
+            ));
+        }
+        None
     })
 }
 

@@ -4,6 +4,7 @@ mod args;
 mod backup;
 mod check;
 mod config;
+mod demo;
 mod export;
 mod import;
 mod serve;
@@ -36,6 +37,7 @@ fn run() -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Serve(args) => serve::run(&args),
+        Command::Demo(args) => demo::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Export(args) => export::run(&args),

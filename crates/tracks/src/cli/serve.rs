@@ -12,7 +12,7 @@ use base::{Error, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracks::http::tls::Tls;
 use tracks::http::tokens::Tokens;
-use tracks::http::{Config, Hosts, Server, Service, WebhookOptions};
+use tracks::http::{Config, Hosts, Map, Server, Service, WebhookOptions};
 use tracks::model::name::Name;
 use tracks::mqtt::{Broker, Client, Settings};
 use tracks::notices::Notices;
@@ -41,6 +41,7 @@ pub(crate) fn run(args: &Serve) -> Result<ExitCode> {
     more_files();
     let options = options(args);
     options.write.check()?;
+    let config = config(args, tls.clone())?;
     let engine = Engine::open(&args.dir)?;
     let db = Arc::clone(engine.db());
     let store: Arc<dyn Store> = Arc::new(engine);
@@ -51,7 +52,7 @@ pub(crate) fn run(args: &Serve) -> Result<ExitCode> {
         db: Some(db),
         tokens,
     };
-    let server = Server::start(args.listen, service, config(args, tls.clone()))?;
+    let server = Server::start(args.listen, service, config)?;
     let start = |settings| Client::start(settings, Arc::clone(server.intake()), &SystemThreads);
     let mqtt = mqtt.map(start).transpose()?;
     let scheme = if tls.is_some() { "https" } else { "http" };
@@ -132,7 +133,7 @@ fn mqtt(args: &Serve) -> Result<Option<Settings>> {
 }
 
 /// Errors: other machines would reach the address, and that was not asked for.
-fn check_open(address: SocketAddr, may_be: bool) -> Result<()> {
+pub(super) fn check_open(address: SocketAddr, may_be: bool) -> Result<()> {
     if address.ip().is_loopback() || may_be {
         return Ok(());
     }
@@ -157,13 +158,21 @@ fn options(args: &Serve) -> Options {
     options
 }
 
-fn config(args: &Serve, tls: Option<Arc<Tls>>) -> Config {
+fn config(args: &Serve, tls: Option<Arc<Tls>>) -> Result<Config> {
+    let mut map = Map::default();
+    if let Some(file) = &args.map_base {
+        map = map.with_base_of(file)?;
+    }
+    if let Some(url) = &args.map_tiles {
+        map = map.with_tiles(url)?;
+    }
     let hosts = args.webhook_host.iter().chain(&args.webhook_private);
     let webhooks = WebhookOptions {
         hosts: Hosts::new(hosts.cloned().collect()),
         ..WebhookOptions::default()
     };
-    Config {
+    Ok(Config {
+        map,
         webhooks,
         streams: args.max_streams,
         body_max: args.max_body,
@@ -177,5 +186,5 @@ fn config(args: &Serve, tls: Option<Arc<Tls>>) -> Config {
         notices: Notices::new(say),
         tls,
         ..Config::default()
-    }
+    })
 }

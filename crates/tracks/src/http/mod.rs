@@ -6,6 +6,8 @@
 //!         ├ devices     what phones and trackers send
 //!         ├ ingest      body ─> source ─> json ─> reports ─> the shards
 //!         ├ entities, areas, fleets, fences, export, backups, status
+//!         ├ entities, areas, fleets, fences, status
+//!         ├ web         the map
 //!         ├ events, stream ─ feed, positions, sse     what happens, as it happens
 //!         └ answers     what they answer; problem: errors; openapi: all of it described
 //! ```
@@ -65,9 +67,11 @@ mod stream;
 mod time;
 pub mod tls;
 pub mod tokens;
+mod web;
 mod webhook;
 
 pub use server::{Server, Service};
+pub use web::Map;
 pub use webhook::{Host, Hosts, Options as WebhookOptions};
 
 use problem::Problem;
@@ -114,6 +118,8 @@ pub struct Config {
     pub notices: Notices,
     /// The certificate, with which all connections have TLS. `None`: none has.
     pub tls: Option<Arc<tls::Tls>>,
+    /// What the map shows beneath the objects.
+    pub map: Map,
     /// Where webhooks may go, and how they are sent.
     pub webhooks: WebhookOptions,
 }
@@ -141,6 +147,7 @@ impl Default for Config {
             device_fleet: "devices".to_owned(),
             notices: Notices::default(),
             tls: None,
+            map: Map::default(),
             webhooks: WebhookOptions::default(),
         }
     }
@@ -324,8 +331,13 @@ pub fn routes() -> Vec<(&'static str, &'static str)> {
 }
 
 /// For metrics, whose labels must not be whatever clients ask for.
-static PATHS: LazyLock<Vec<&'static str>> =
-    LazyLock::new(|| routes().into_iter().map(|(_, path)| path).collect());
+static PATHS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+    routes()
+        .into_iter()
+        .map(|(_, path)| path)
+        .chain(web::PATHS)
+        .collect()
+});
 
 fn router(app: &Arc<App>) -> Router {
     let mut router = Router::new();
@@ -333,7 +345,7 @@ fn router(app: &Arc<App>) -> Router {
         let handler = guard::guarded(app, route.scope, route.handler);
         router = router.route(route.path, handler);
     }
-    let router = router
+    let router = web::routes(router)
         .fallback(status::no_such_path)
         .method_not_allowed_fallback(status::no_such_method);
     guard::counted(app, router).with_state(Arc::clone(app))

@@ -23,6 +23,7 @@ mod process;
 mod receiver;
 mod streams;
 pub(crate) mod tls;
+mod web;
 mod webhooks;
 mod whole;
 
