@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use crate::web;
 
 /// All of it takes so many seconds at most.
-const SECONDS: &str = "240";
+const SECONDS: &str = "200";
 /// The demo ends by itself, whatever happens to this process.
 const DEMO_SECONDS: &str = "300";
 const OBJECTS: &str = "10000";

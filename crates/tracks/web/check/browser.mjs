@@ -29,8 +29,8 @@ export class Watched {
     Object.assign(this, { browser, url, wrong: [], requests: 0, expected: null });
   }
 
-  /** Opens a page of its own. */
-  async open(fleet, options = {}) {
+  /** Opens a page of its own. `view`: of the map, as the address has it; all objects without. */
+  async open(fleet, options = {}, view = '') {
     const context = await this.browser.newContext({
       viewport: { width: 1280, height: 800 },
       colorScheme: 'light',
@@ -56,7 +56,7 @@ export class Watched {
     page.on('response', (response) => {
       if (response.status() >= 400) this.note(`${response.status()}: ${response.url()}`);
     });
-    await page.goto(new URL(`map?fleet=${fleet}`, this.url).href);
+    await page.goto(new URL(`map?fleet=${fleet}${view}`, this.url).href);
     return page;
   }
 

@@ -53,57 +53,55 @@ export async function crowd(watched) {
   );
 }
 
-/** Goes to a part of the city and waits until it is drawn. */
-async function look(page, zoom, centre = [18.0686, 59.3293]) {
+/** Waits until a page has what moves, and has drawn it. */
+async function look(page) {
   await live(page);
-  await page.evaluate(([z, at]) => window.__tracks.map.jumpTo({ center: at, zoom: z }), [zoom, centre]);
-  await page.waitForTimeout(2500);
+  await until('objects are drawn', () => page.evaluate(() => window.__tracks.points.drawn.length > 0));
+  await page.waitForTimeout(1500);
 }
 
 export async function pictures(watched, out) {
+  const near = '#14.2/59.3293/18.0686';
   const shot = (page, name) => page.screenshot({ path: join(out, `${name}.png`) });
-  const light = await watched.open('city');
-  await look(light, 14.2);
+  const light = await watched.open('city', {}, near);
+  await look(light);
   await shot(light, 'light');
   await light.click('#tab-fences');
-  await light.waitForTimeout(600);
   await light.click('#fence-list [data-fence=harbour]');
   await light.waitForTimeout(2000);
   await shot(light, 'fence');
-  await light.click('#fence-cancel');
   await light.context().close();
 
-  const dark = await watched.open('city', { colorScheme: 'dark' });
-  await look(dark, 14.2);
+  const dark = await watched.open('city', { colorScheme: 'dark' }, near);
+  await look(dark);
   await dark.click('#here-list li:nth-child(3) button');
-  await dark.waitForTimeout(1500);
   await dark.click('#details-replay');
   await until('the track is there', () => dark.evaluate(() => window.__tracks.replay.isOpen));
   await dark.evaluate(() => {
     const { replay } = window.__tracks;
     replay.set(replay.from + (replay.to - replay.from) * 0.7);
   });
-  await dark.waitForTimeout(1500);
+  await dark.waitForTimeout(2000);
   await shot(dark, 'dark');
   await dark.click('#replay-close');
   await dark.click('#details-close');
-  await look(dark, 12);
   await dark.click('#show-density');
-  await dark.waitForTimeout(2500);
+  await until('cells are there', () => dark.evaluate(() => window.__tracks.density.cells?.length > 0));
+  await dark.waitForTimeout(1000);
   await shot(dark, 'density');
   await dark.context().close();
 
   const phone = { viewport: { width: 390, height: 844 }, deviceScaleFactor: 2, hasTouch: true, isMobile: true };
   for (const colorScheme of ['light', 'dark']) {
-    const page = await watched.open('city', { ...phone, colorScheme });
-    await look(page, 14.5);
+    const page = await watched.open('city', { ...phone, colorScheme }, '#14.5/59.3293/18.0686');
+    await look(page);
     if (colorScheme === 'dark') {
       await page.tap('#tab-fences');
-      await page.waitForTimeout(800);
+      await page.waitForTimeout(600);
     }
     await shot(page, `phone-${colorScheme}`);
-    const wide = await page.evaluate(() => document.documentElement.scrollWidth > window.innerWidth);
-    holds('nothing is wider than the phone', !wide);
+    const isWide = await page.evaluate(() => document.documentElement.scrollWidth > window.innerWidth);
+    holds('nothing is wider than the phone', !isWide);
     await page.context().close();
   }
   return `in ${out}`;

@@ -30,6 +30,8 @@ const api = new Api(new URL('.', document.baseURI), askToken);
 const store = new Store(Math.floor(Date.now() / 1000));
 const app = { api, store };
 
+/** Whether the address says what is to be seen, which counts once. */
+let hasView = location.hash !== '';
 const config = (await attempt(() => api.json('map/config.json'))) ?? {};
 const base = config.base
   ? await attempt(() => api.json('map/base.geojson', { accept: 'application/geo+json' }))
@@ -202,7 +204,8 @@ async function choose(name) {
   const tags = info.tags.map((tag) => make('option', { value: tag }, tag));
   find('tag').replaceChildren(make('option', { value: '' }, 'All tags'), ...tags);
   find('tag').hidden = tags.length === 0;
-  const all = await extent(name);
+  const all = hasView ? null : await extent(name);
+  hasView = false;
   if (all) {
     const [west, south, east, north] = all;
     ground.map.fitBounds(

@@ -96,6 +96,8 @@ export class Ground {
       style: { version: 8, sources: {}, layers: [{ id: 'ground', type: 'background' }] },
       center: [10, 30],
       zoom: 1.4,
+      // The view is in the address, so that it can be kept and sent.
+      hash: true,
       attributionControl: false,
       dragRotate: true,
       fadeDuration: 0,
