@@ -75,7 +75,9 @@ impl Demo {
             .map_while(Result::ok);
         for line in lines {
             if let Some(address) = line.trim().strip_prefix("map: ") {
-                demo.address = address.trim_end_matches("map").to_owned();
+                address
+                    .trim_end_matches("map")
+                    .clone_into(&mut demo.address);
                 return Ok(demo);
             }
         }
