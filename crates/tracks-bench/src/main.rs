@@ -3,7 +3,9 @@
 //! `cargo xtask bench-tracks` starts it, in turns on Ironstone and on RocksDB, and makes tables of what it prints: JSON.
 
 mod drive;
+mod http;
 mod load;
+mod null;
 mod places;
 mod query;
 mod redis;
@@ -20,7 +22,7 @@ use clap::{Parser, Subcommand};
 
 /// One run of a benchmark of the tracking service; prints JSON.
 #[derive(Debug, Parser)]
-struct Args {
+struct Cli {
     #[command(flatten)]
     target: target::Args,
     #[command(subcommand)]
@@ -35,12 +37,14 @@ enum Task {
     Write(drive::Args),
     /// Asks questions, quiet or beside reports
     Query(query::Args),
+    /// Reports over HTTP on loopback, or the same without HTTP
+    Http(http::Args),
     /// Makes the file of places that objects go through
     Places(places::Args),
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
+    match run(&Cli::parse()) {
         Ok(text) => {
             say(&text);
             ExitCode::SUCCESS
@@ -57,7 +61,7 @@ fn say(text: &str) {
     println!("{text}");
 }
 
-fn run(args: &Args) -> Result<String> {
+fn run(args: &Cli) -> Result<String> {
     match &args.task {
         Task::Open => {
             let clock = base::clock::SystemClock::shared();
@@ -69,6 +73,7 @@ fn run(args: &Args) -> Result<String> {
         }
         Task::Write(how) => drive::run(&args.target, how),
         Task::Query(how) => query::run(&args.target, how),
+        Task::Http(how) => http::run(&args.target, how),
         Task::Places(how) => places::make(how).map(|path: PathBuf| path.display().to_string()),
     }
 }

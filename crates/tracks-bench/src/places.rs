@@ -1,9 +1,13 @@
-//! Where objects go: a file of places, made once, so that both engines get the same.
+//! Where objects go: a file of places, made once, so that both engines get the same; of the simulator, or of a file of
+//! real reports.
 
-use std::path::PathBuf;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 
 use base::{Error, Result};
+use tracks::files::{self, Format, goes_on};
 use tracks::geo::position::Position;
+use tracks::model::report::Report;
 use tracks::sim::{Options, Traffic};
 
 /// What is made.
@@ -21,6 +25,12 @@ pub(crate) struct Args {
     /// Other places
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Real reports instead, of a file whose ending says its format: in the order of their times, so many places at most
+    #[arg(long)]
+    reports: Option<PathBuf>,
+    /// The format of that file: csv, ndjson, geojson, gpx, geolife, t-drive or porto
+    #[arg(long, requires = "reports")]
+    format: Option<Format>,
 }
 
 /// Where an object goes.
@@ -57,8 +67,56 @@ impl Place {
     }
 }
 
-/// Makes the file: drivers in a city, each report in another cell than the one before.
+/// Makes the file.
 pub(crate) fn make(args: &Args) -> Result<PathBuf> {
+    let bytes = match &args.reports {
+        Some(file) => recorded(file, args)?,
+        None => simulated(args)?,
+    };
+    std::fs::write(&args.out, bytes).map_err(|e| Error::io("cannot write", &args.out, e))?;
+    Ok(args.out.clone())
+}
+
+/// What a file says, in the order of time. Errors: it cannot be read; none of its records is a report.
+fn recorded(file: &Path, args: &Args) -> Result<Vec<u8>> {
+    let format = args.format.map_or_else(|| Format::of_path(file), Ok)?;
+    let text = std::fs::read(file).map_err(|e| Error::io("cannot read", file, e))?;
+    let mut all: Vec<Report> = Vec::new();
+    let mut bad = 0_u64;
+    for record in files::open(format, &text[..], &files::Options::default()) {
+        match record {
+            Ok(record) => all.push(record.report),
+            Err(e) if goes_on(&e) => bad += 1,
+            Err(e) => return Err(e.or_file(file)),
+        }
+    }
+    if all.is_empty() {
+        let text = format!("the file has no reports; {bad} records are wrong");
+        return Err(Error::invalid_argument(text).file(file));
+    }
+    if bad > 0 {
+        eprintln!("{bad} records are wrong, and left out");
+    }
+    all.sort_by_key(|report| report.time);
+    let mut numbers = HashMap::new();
+    let mut bytes = Vec::with_capacity(all.len().min(args.places) * Place::LEN);
+    for report in all.into_iter().take(args.places) {
+        let next = numbers.len() as u32;
+        let object = *numbers.entry(report.entity).or_insert(next);
+        let point = report.point;
+        let place = Place {
+            object,
+            position: point.position,
+            speed: point.speed.unwrap_or(0),
+            course: point.course.unwrap_or(0),
+        };
+        place.encode(&mut bytes);
+    }
+    Ok(bytes)
+}
+
+/// Drivers in a city, each report in another cell than the one before.
+fn simulated(args: &Args) -> Result<Vec<u8>> {
     let mut traffic = Traffic::new(&Options {
         seed: args.seed,
         objects: args.objects,
@@ -78,8 +136,7 @@ pub(crate) fn make(args: &Args) -> Result<PathBuf> {
         };
         place.encode(&mut bytes);
     }
-    std::fs::write(&args.out, bytes).map_err(|e| Error::io("cannot write", &args.out, e))?;
-    Ok(args.out.clone())
+    Ok(bytes)
 }
 
 /// Reads a file of places: for each of so many threads those of its objects, in their order.

@@ -12,6 +12,7 @@ use serde::Serialize;
 use tracks::fleets::Info;
 use tracks::geo::position::Position;
 use tracks::geo::shape::{Rectangle, Shape};
+use tracks::geo::surface::Surface;
 use tracks::model::name::Name;
 use tracks::model::newest::Newest;
 use tracks::model::time::{SECOND, Time};
@@ -230,7 +231,8 @@ impl Service<'_> {
     fn nearest(&self, place: Place) -> Result<Found> {
         let (view, patience) = (self.tracks.view(), self.tracks.patience());
         let asked = (place.position, Filter::default());
-        let hits = read::nearby(&*view, self.fleet.fleet, asked, (10, f64::MAX), &patience)?.len();
+        let how = (10, f64::MAX, Surface::Sphere);
+        let hits = read::nearby(&*view, self.fleet.fleet, asked, how, &patience)?.len();
         Ok(Found { hits, patience })
     }
 

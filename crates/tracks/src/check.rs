@@ -1,13 +1,15 @@
 //! Whether a store's rows agree with each other.
 //!
 //! Each entity has one row in the index, in its newest point's cell; `latest` has that point; each point has its visit, and an
-//! entity with a name.
+//! entity with a name. What is behind the marks of a fleet's retention may be gone: see [`keep`].
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use base::Result;
 
 use crate::geo::cell::Cell;
+use crate::keep::{self, Horizon};
 use crate::model::key::{CellKey, Entity, EntityKey, Fleet, PointKey, VisitKey};
 use crate::model::newest::{Here, Newest};
 use crate::model::point::Point;
@@ -74,6 +76,7 @@ pub struct Options {
 pub fn check(store: &dyn Store, options: Options, told: &mut dyn FnMut(u64)) -> Result<Findings> {
     let view = store.view();
     let mut check = Check {
+        marks: keep::marks(&*view)?,
         view: &*view,
         options,
         told,
@@ -94,6 +97,7 @@ pub fn check(store: &dyn Store, options: Options, told: &mut dyn FnMut(u64)) -> 
 
 struct Check<'a> {
     view: &'a dyn View,
+    marks: BTreeMap<Fleet, Horizon>,
     options: Options,
     told: &'a mut dyn FnMut(u64),
     rows: u64,
@@ -113,6 +117,10 @@ impl<'a> Check<'a> {
         let mut rows = self.view.rows(family, &[], None)?;
         rows.seek(&[]);
         Ok(rows)
+    }
+
+    fn horizon(&self, fleet: Fleet) -> Horizon {
+        self.marks.get(&fleet).copied().unwrap_or_default()
     }
 
     fn tick(&mut self) {
@@ -164,7 +172,8 @@ impl<'a> Check<'a> {
         value.clone_into(&mut going.value);
         let cell = Cell::of(point.position).at_depth(VisitKey::DEPTH);
         let visit = (key.time.bucket(), cell);
-        if self.options.visits && going.visit != Some(visit) {
+        let is_kept = key.time >= self.horizon(key.fleet).points;
+        if is_kept && self.options.visits && going.visit != Some(visit) {
             going.visit = Some(visit);
             let visit = VisitKey {
                 fleet: key.fleet,
@@ -184,6 +193,9 @@ impl<'a> Check<'a> {
     fn end(&mut self, going: &Going) -> Result<()> {
         let (fleet, entity) = going.at;
         self.out.entities += 1;
+        if going.last < self.horizon(fleet).points {
+            return Ok(());
+        }
         let key = EntityKey { fleet, entity }.to_bytes();
         let name = self.view.get(Family::Entities, &key)?;
         if name.is_none_or(|name| name.is_empty()) {
@@ -206,9 +218,8 @@ impl<'a> Check<'a> {
         let mut rows = self.all(Family::Latest)?;
         let mut count = 0;
         while let Some((key, value)) = rows.row() {
-            count += 1;
             match (EntityKey::of_bytes(key), Newest::decode(value)) {
-                (Ok(at), Ok(newest)) => self.newest(at, &newest)?,
+                (Ok(at), Ok(newest)) => count += u64::from(self.newest(at, &newest)?),
                 (Err(e), _) | (_, Err(e)) => self.out.add(Family::Latest, key, e),
             }
             rows.next();
@@ -218,7 +229,8 @@ impl<'a> Check<'a> {
         Ok(count)
     }
 
-    fn newest(&mut self, at: EntityKey, newest: &Newest) -> Result<()> {
+    /// Returns whether the index must have it, or has it.
+    fn newest(&mut self, at: EntityKey, newest: &Newest) -> Result<bool> {
         let EntityKey { fleet, entity } = at;
         let key = at.to_bytes();
         if newest.cell != Cell::of(newest.point.position) {
@@ -230,7 +242,9 @@ impl<'a> Check<'a> {
             entity,
             time: newest.time,
         };
-        if self.view.get(Family::Default, &point.to_bytes())?.is_none() {
+        let horizon = self.horizon(fleet);
+        let is_kept = newest.time >= horizon.points;
+        if is_kept && self.view.get(Family::Default, &point.to_bytes())?.is_none() {
             self.out
                 .add(Family::Latest, &key, "the point is not in default");
         }
@@ -242,14 +256,18 @@ impl<'a> Check<'a> {
         let name = self.view.get(Family::Entities, &key)?.unwrap_or_default();
         let here = str::from_utf8(&name).map(|name| Here::of(name, newest.time, &newest.point));
         let here = here.map(|here| here.encode()).unwrap_or_default();
-        if self.view.get(Family::Geohash, &row.to_bytes())? != Some(here) {
+        let found = self.view.get(Family::Geohash, &row.to_bytes())?;
+        if found.is_none() && newest.time < horizon.index.max(horizon.points) {
+            return Ok(false);
+        }
+        if found != Some(here) {
             self.out.add(
                 Family::Geohash,
                 &row.to_bytes(),
                 "it is not as latest has it",
             );
         }
-        Ok(())
+        Ok(true)
     }
 
     fn index(&mut self) -> Result<u64> {

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use base::sync::atomic::{AtomicBool, Ordering};
 use base::sync::{Mutex, PoisonError, RwLock};
 use base::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,10 @@ pub struct Settings {
     pub fence_accuracy_max: u16,
     /// Nor do those that would need a higher speed, m/s; 0: any may be.
     pub fence_speed_max: u16,
+    /// Points that are older, days, are hidden at once, and dropped later; 0: all are kept.
+    pub keep_days: u32,
+    /// Entities that are silent for so many days are in no search of an area, until they report again; 0: all are.
+    pub silent_days: u32,
 }
 
 impl Default for Settings {
@@ -47,6 +52,8 @@ impl Default for Settings {
             tags: Vec::new(),
             fence_accuracy_max: 100,
             fence_speed_max: 350,
+            keep_days: 0,
+            silent_days: 0,
         }
     }
 }
@@ -72,6 +79,35 @@ impl Settings {
         })
     }
 
+    /// The same, with some more tags if they are not there. Errors: `InvalidArgument`, where there would be too many.
+    pub fn with_tags(&self, fleet: &Name, tags: &[String]) -> Result<Self> {
+        let mut settings = self.clone();
+        for tag in tags {
+            if !settings.tags.contains(tag) {
+                settings.tags.push(tag.clone());
+            }
+        }
+        settings.check(fleet, &self.tags)?;
+        Ok(settings)
+    }
+
+    /// Whether a fleet that had some tags can have these settings.
+    fn check(&self, name: &Name, kept: &[String]) -> Result<()> {
+        if !self.tags.starts_with(kept) {
+            return Err(Error::invalid_argument(format!(
+                "the tags of fleet {name} would change their meaning: it has {kept:?}"
+            ))
+            .hint("new tags come behind those that are there"));
+        }
+        if self.tags.len() > TAGS_MAX {
+            return Err(Error::invalid_argument(format!(
+                "fleet {name} would have {} tags, and has {TAGS_MAX} at most",
+                self.tags.len()
+            )));
+        }
+        Ok(())
+    }
+
     /// The tags of some bits.
     pub fn names(&self, bits: u32) -> Vec<&str> {
         let has = |nth: &usize| bits >> nth & 1 == 1;
@@ -94,10 +130,23 @@ pub struct Info {
     pub settings: Settings,
 }
 
+impl Info {
+    /// Its row in `meta`.
+    pub(crate) fn row(&self) -> Result<(Vec<u8>, Vec<u8>)> {
+        let key = [FLEET_KEY, self.name.as_str().as_bytes()].concat();
+        let mut value = self.fleet.prefix().to_vec();
+        let json = serde_json::to_vec(&self.settings).map_err(|e| Error::broken(e.to_string()))?;
+        value.extend(json);
+        Ok((key, value))
+    }
+}
+
 /// All fleets of a store. Reads are from memory.
 #[derive(Debug)]
 pub struct Fleets {
     all: RwLock<BTreeMap<Name, Arc<Info>>>,
+    /// Some fleet keeps only some, or has done so.
+    is_any_kept: AtomicBool,
     /// Held by who changes one.
     changes: Mutex<()>,
 }
@@ -137,10 +186,15 @@ impl Fleets {
             rows.next();
         }
         rows.status()?;
-        Ok(Self {
+        let fleets = Self {
+            is_any_kept: AtomicBool::new(false),
             all: RwLock::new(all),
             changes: Mutex::new(()),
-        })
+        };
+        for info in fleets.all() {
+            fleets.note(&info.settings);
+        }
+        Ok(fleets)
     }
 
     /// A fleet. `None`: there is none of this name.
@@ -153,6 +207,18 @@ impl Fleets {
     pub fn all(&self) -> Vec<Arc<Info>> {
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
         all.values().cloned().collect()
+    }
+
+    /// Whether no fleet has points that may be too old, or entities that may be silent for too long.
+    pub(crate) fn keep_all(&self) -> bool {
+        !self.is_any_kept.load(Ordering::Acquire)
+    }
+
+    /// Notes whether a fleet keeps only some.
+    fn note(&self, settings: &Settings) {
+        if settings.keep_days > 0 || settings.silent_days > 0 {
+            self.is_any_kept.store(true, Ordering::Release);
+        }
     }
 
     /// A fleet, which is made where there is none.
@@ -184,11 +250,7 @@ impl Fleets {
     /// Gives a fleet some tags that it may not have had, and returns it. Errors: it would have more than 32; the store's.
     pub fn with_tags(&self, store: &dyn Store, name: &Name, tags: &[String]) -> Result<Arc<Info>> {
         self.change(store, name, |settings| {
-            for tag in tags {
-                if !settings.tags.contains(tag) {
-                    settings.tags.push(tag.clone());
-                }
-            }
+            *settings = settings.with_tags(name, tags)?;
             Ok(())
         })
     }
@@ -205,47 +267,39 @@ impl Fleets {
         change: impl FnOnce(&mut Settings) -> Result<()>,
     ) -> Result<Arc<Info>> {
         let _one = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        let old = self.get(name);
-        let mut settings = old
-            .as_ref()
-            .map_or_else(Settings::default, |i| i.settings.clone());
-        change(&mut settings)?;
-        let kept = old.as_ref().map_or(&[][..], |info| &info.settings.tags);
-        if !settings.tags.starts_with(kept) {
-            return Err(Error::invalid_argument(format!(
-                "the tags of fleet {name} would change their meaning: it has {kept:?}"
-            ))
-            .hint("new tags come behind those that are there"));
-        }
-        if settings.tags.len() > TAGS_MAX {
-            return Err(Error::invalid_argument(format!(
-                "fleet {name} would have {} tags, and has {TAGS_MAX} at most",
-                settings.tags.len()
-            )));
-        }
-        let next = self.all().iter().map(|i| i.fleet.0).max().unwrap_or(0) + 1;
-        let info = Info {
-            fleet: old.map_or(Fleet(next), |info| info.fleet),
-            name: name.clone(),
-            settings,
-        };
-        let (key, value) = encode(&info)?;
+        let info = self.planned(name, change)?;
+        let (key, value) = info.row()?;
         let mut batch = Batch::new(store);
         batch.put(Family::Meta, &key, &value)?;
         batch.write(None)?;
         let info = Arc::new(info);
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         all.insert(name.clone(), Arc::clone(&info));
+        drop(all);
+        self.note(&info.settings);
         Ok(info)
     }
-}
 
-fn encode(info: &Info) -> Result<(Vec<u8>, Vec<u8>)> {
-    let key = [FLEET_KEY, info.name.as_str().as_bytes()].concat();
-    let mut value = info.fleet.prefix().to_vec();
-    let json = serde_json::to_vec(&info.settings).map_err(|e| Error::broken(e.to_string()))?;
-    value.extend(json);
-    Ok((key, value))
+    /// A fleet as it would be with changed settings, or if it were made. Errors: as those of [`Fleets::change`].
+    pub(crate) fn planned(
+        &self,
+        name: &Name,
+        change: impl FnOnce(&mut Settings) -> Result<()>,
+    ) -> Result<Info> {
+        let old = self.get(name);
+        let mut settings = old
+            .as_ref()
+            .map_or_else(Settings::default, |i| i.settings.clone());
+        change(&mut settings)?;
+        let kept = old.as_ref().map_or(&[][..], |info| &info.settings.tags);
+        settings.check(name, kept)?;
+        let next = self.all().iter().map(|i| i.fleet.0).max().unwrap_or(0) + 1;
+        Ok(Info {
+            fleet: old.map_or(Fleet(next), |info| info.fleet),
+            name: name.clone(),
+            settings,
+        })
+    }
 }
 
 fn decode(key: &[u8], value: &[u8]) -> Result<Info> {

@@ -7,16 +7,19 @@
 //!   write    taking reports            read     answering questions      fence    who goes in and out of areas
 //!   live     where entities are now, for who listens
 //!   service  all of it together        check    whether the rows agree with each other
-//!   http     the service over HTTP
+//!   import   files into a store at once  http     the service over HTTP
 //! ```
 #![deny(clippy::indexing_slicing)]
 
 pub mod check;
+pub mod export;
 pub mod fence;
 pub mod files;
 pub mod fleets;
 pub mod geo;
 pub mod http;
+pub mod import;
+pub mod keep;
 pub mod live;
 pub mod model;
 pub mod read;

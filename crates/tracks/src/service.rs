@@ -8,8 +8,9 @@ use base::clock::{Clock, SystemClock};
 use base::threads::{SystemThreads, Threads};
 use base::{Error, Result};
 
-use crate::fence::{Definition, Events, Fence, Fences};
-use crate::fleets::{Fleets, Info};
+use crate::fence::{self, Definition, Events, Fence, Fences};
+use crate::fleets::{Fleets, Info, Settings};
+use crate::keep::{self, House};
 use crate::live::Live;
 use crate::model::name::Name;
 use crate::model::report::Report;
@@ -65,10 +66,11 @@ impl Default for Options {
 /// ```
 #[derive(Debug)]
 pub struct Tracks {
-    // First, so that it is dropped first.
-    shards: Shards,
+    // First, so that they are dropped first.
+    house: House,
+    shards: Arc<Shards>,
     store: Arc<dyn Store>,
-    fleets: Fleets,
+    fleets: Arc<Fleets>,
     fences: Arc<Fences>,
     events: Arc<Events>,
     live: Arc<Live>,
@@ -94,7 +96,7 @@ impl Tracks {
         clock: Arc<dyn Clock>,
         threads: &dyn Threads,
     ) -> Result<Self> {
-        let fleets = Fleets::open(&*store)?;
+        let fleets = Arc::new(Fleets::open(&*store)?);
         let fences = Arc::new(Fences::open(&*store)?);
         let events = Arc::new(Events::open(&*store)?);
         let live = Arc::new(Live::default());
@@ -104,7 +106,15 @@ impl Tracks {
             &options.write,
             (&clock, threads),
         )?;
+        let shards = Arc::new(shards);
+        let of = keep::Of {
+            store: Arc::clone(&store),
+            fleets: Arc::clone(&fleets),
+            shards: Arc::clone(&shards),
+            clock: Arc::clone(&clock),
+        };
         Ok(Self {
+            house: House::start(of, threads)?,
             shards,
             store,
             fleets,
@@ -177,6 +187,17 @@ impl Tracks {
         &self.fleets
     }
 
+    /// Changes a fleet's settings, or makes it: see [`Fleets::change`]. Returns when it is durable.
+    pub fn change_fleet(
+        &self,
+        name: &Name,
+        change: impl FnOnce(&mut Settings) -> Result<()>,
+    ) -> Result<Arc<Info>> {
+        let info = self.fleets.change(&*self.store, name, change)?;
+        self.store.wait_durable(self.store.last_number())?;
+        Ok(info)
+    }
+
     /// Makes a fence of a fleet, or another one in its place: see [`Fences::put`]. Returns when it is durable.
     pub fn put_fence(
         &self,
@@ -217,8 +238,35 @@ impl Tracks {
     }
 
     /// The state as it is now, for what is in [`read`](crate::read).
+    ///
+    /// What is older than a fleet keeps is not in it.
     pub fn view(&self) -> Box<dyn View + '_> {
-        self.store.view()
+        keep::hidden(self.store.view(), self.house.horizons())
+    }
+
+    /// Erases an entity: its history, where it is, what it is inside of, its events, and its name. Returns when that is durable:
+    /// whether there was such an entity. It has its place among the entity's reports: one that is answered before is erased, and
+    /// one that comes behind makes the entity anew. The tables that have its bytes are merged afterwards.
+    ///
+    /// Not within an asynchronous runtime. Errors: the store's; a part may be erased then, and the rest is by another call.
+    pub fn erase(&self, fleet: &Info, name: &Name) -> Result<bool> {
+        let Some((entity, last)) = self.shards.erase(fleet.fleet, name)? else {
+            return Ok(false);
+        };
+        fence::erase_events(&*self.store, fleet.fleet, (name, last))?;
+        self.store.wait_durable(self.store.last_number())?;
+        self.house.is_erased(fleet.fleet, entity);
+        Ok(true)
+    }
+
+    /// Drops now what is older than its fleet keeps, as a thread does each hour. Errors: the store's.
+    pub fn keep_house(&self) -> Result<keep::Kept> {
+        self.house.keep()
+    }
+
+    /// Why housekeeping has failed the last time. `None`: it has not.
+    pub fn house_failed(&self) -> Option<String> {
+        self.house.failed()
     }
 
     /// For a question that may take 30 seconds.

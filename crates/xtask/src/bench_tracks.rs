@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 
 mod acks;
+mod http;
 mod queries;
 mod rows;
 mod runs;
@@ -29,6 +30,8 @@ enum Task {
     Rows(rows::Arguments),
     /// 4,096 reports on their way: acknowledged when visible, and when durable
     Acks(acks::Arguments),
+    /// Reports over HTTP on loopback, beside the same without HTTP and beside a store that does nothing
+    Http(http::Arguments),
     /// Questions about a million objects, quiet, compacted and beside reports; Redis beside them
     Queries(queries::Arguments),
 }
@@ -38,6 +41,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let (text, tsv) = match &arguments.task {
         Task::Rows(task) => rows::measure(task, &runs)?,
         Task::Acks(task) => acks::measure(task, &runs)?,
+        Task::Http(task) => http::measure(task, &runs)?,
         Task::Queries(task) => queries::measure(task, &runs)?,
     };
     print!("{text}");

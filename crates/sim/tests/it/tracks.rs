@@ -1,21 +1,23 @@
 //! The tracking service where the power fails: what was answered as durable is there, its rows agree, and each crossing of a
-//! fence has one event; and its database in RocksDB.
+//! fence has one event; an import is there or not; and its database in RocksDB.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ::tracks::check;
 use ::tracks::fence::{Area, Definition, When};
+use ::tracks::files::{self, Format};
 use ::tracks::fleets::Info;
 use ::tracks::geo::position::Position;
 use ::tracks::geo::shape::{Circle, Shape};
+use ::tracks::import::{self, Import};
 use ::tracks::model::key::PointKey;
 use ::tracks::model::name::Name;
 use ::tracks::model::point::Point;
 use ::tracks::model::report::Report;
 use ::tracks::model::time::{SECOND, Time};
 use ::tracks::service::{self, Tracks};
-use ::tracks::store::{Engine, Family, Store};
+use ::tracks::store::{Engine, Family, SCRATCH, Store, View};
 use ::tracks::write::Ack;
 use base::clock::SystemClock;
 use base::rng::Rng;
@@ -238,31 +240,117 @@ fn power_cuts_lose_nothing_that_was_answered_and_make_no_event_twice() {
     assert!(events > 20 * seeds as usize, "{events}");
 }
 
-/// Its column families, and the order of their keys, are plain: RocksDB reads it all.
-#[test]
-fn rocksdb_reads_the_rows() {
-    let Some(library) = sim::oracle::rocksdb() else {
-        eprintln!("skipped: there is no librocksdb");
-        return;
-    };
-    let dir = tempfile::tempdir().unwrap();
-    let tracks = Tracks::open(dir.path(), &service::Options::default()).unwrap();
-    let of = info(&tracks).unwrap();
-    let calls = calls(&mut Rng::new(1));
-    assert!(send(&tracks, &of, &calls, &mut Vec::new()));
-    let mut ours = Vec::new();
-    let view = tracks.view();
+type Rows = Vec<(&'static str, Vec<u8>, Vec<u8>)>;
+
+fn all_of(view: &dyn View) -> Rows {
+    let mut out = Vec::new();
     for family in Family::ALL {
         let mut rows = view.rows(family, &[], None).unwrap();
         rows.seek(&[]);
         while let Some((key, value)) = rows.row() {
-            ours.push((family.name(), key.to_vec(), value.to_vec()));
+            out.push((family.name(), key.to_vec(), value.to_vec()));
             rows.next();
         }
     }
-    drop(view);
-    drop(tracks);
-    let db = tools::librocksdb::RocksDb::open_all(&library.options(), dir.path()).unwrap();
+    out
+}
+
+/// Lines that move entities which are there, and some that are not; late and twice, too.
+fn lines(rng: &mut Rng, count: u64) -> String {
+    let line = |_| {
+        let (entity, seconds) = (rng.below(2 * ENTITIES), rng.below(400_000));
+        let time = NOW.0 / SECOND - 200_000 + seconds as i64 / 1000 * 1000;
+        let lon = 17.99 + rng.below(700) as f64 / 1e4;
+        format!(
+            "{{\"entity\":\"e{entity}\",\"lat\":59,\"lon\":{lon},\"time\":{time},\"tags\":[\"x\"]}}\n"
+        )
+    };
+    (0..count).map(line).collect()
+}
+
+fn import(engine: &Engine, lines: &str) -> base::Result<import::Summary> {
+    let options = import::Options {
+        memory: 0,
+        ..import::Options::default()
+    };
+    let fleet = Name::new("fleet")?;
+    let mut import = Import::begin(engine, &fleet, Time(NOW.0 + 300_000 * SECOND), &options)?;
+    let mut reader = files::open(Format::Ndjson, lines.as_bytes(), &files::Options::default());
+    import.read("lines", &mut reader, &mut |_| Ok(()), &mut |_| ())?;
+    import.finish(&mut |_| Ok(()), &mut |_| ())
+}
+
+/// The rows of a disk, which agree.
+fn rows_of(disk: &SimDisk) -> Rows {
+    let engine = engine(disk).unwrap();
+    let options = check::Options { visits: true };
+    let findings = check::check(&engine, options, &mut |_| ()).unwrap();
+    assert_eq!(findings.problems, []);
+    let scratch = std::path::Path::new("/tracks").join(SCRATCH);
+    assert!(!disk.shared().exists(&scratch).unwrap());
+    all_of(&*engine.view())
+}
+
+#[test]
+fn an_import_is_there_or_not_after_a_power_cut() {
+    let mut rng = Rng::new(17);
+    let disk = SimDisk::new(Config::default());
+    {
+        let tracks = open(&disk).unwrap();
+        let of = info(&tracks).unwrap();
+        assert!(send(&tracks, &of, &calls(&mut rng), &mut Vec::new()));
+    }
+    let lines = lines(&mut rng, 30_000);
+    let before = rows_of(&disk);
+    // What it is without a cut, and how many events that takes.
+    let whole = disk.kill_image();
+    let opened = engine(&whole).unwrap();
+    let start = whole.events();
+    let done = import(&opened, &lines).unwrap();
+    assert!(done.runs > 3 && done.moved > ENTITIES, "{done:?}");
+    let count = whole.events() - start;
+    drop(opened);
+    let after = rows_of(&whole);
+    assert!(after.len() > before.len());
+    let seeds = std::env::var("IRONSTONE_TRACKS_SEEDS").map_or(30, |n| n.parse().unwrap());
+    let mut ends = [0; 2];
+    for round in 0..seeds {
+        let disk = disk.kill_image();
+        let opened = engine(&disk).unwrap();
+        // Half of them near the end, where all becomes part of the database.
+        let at = if round % 2 == 0 {
+            rng.below(count)
+        } else {
+            count - 1 - rng.below((count / 8).max(1))
+        };
+        disk.crash_at(disk.events() + at, CrashWhen::During);
+        let is_done = import(&opened, &lines).is_ok();
+        let image = if rng.one_in(3) {
+            disk.kill_image()
+        } else {
+            let kind = CrashKind::any(&mut rng);
+            disk.crash_image(&mut rng, kind)
+        };
+        drop(opened);
+        let found = rows_of(&image);
+        let is_all = found == after;
+        assert!(
+            is_all || found == before,
+            "round {round}: a part of an import"
+        );
+        assert!(is_all || !is_done, "round {round}: an import is lost");
+        ends[usize::from(is_all)] += 1;
+    }
+    assert!(ends[0] > 0, "{ends:?}");
+}
+
+/// RocksDB finds the same rows in a folder.
+fn assert_rocksdb_reads(dir: &std::path::Path, ours: &Rows) {
+    let Some(library) = sim::oracle::rocksdb() else {
+        eprintln!("skipped: there is no librocksdb");
+        return;
+    };
+    let db = tools::librocksdb::RocksDb::open_all(&library.options(), dir).unwrap();
     let mut theirs = Vec::new();
     for family in Family::ALL {
         let cf = db.cf(family.name()).unwrap();
@@ -272,5 +360,26 @@ fn rocksdb_reads_the_rows() {
                 .map(|(key, value)| (family.name(), key, value)),
         );
     }
-    assert!(ours.len() > 500 && ours == theirs);
+    assert!(ours.len() > 500 && *ours == theirs);
+}
+
+/// Its column families, and the order of their keys, are plain: RocksDB reads it all, also behind imports.
+#[test]
+fn rocksdb_reads_the_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let tracks = Tracks::open(dir.path(), &service::Options::default()).unwrap();
+    let of = info(&tracks).unwrap();
+    let mut rng = Rng::new(1);
+    assert!(send(&tracks, &of, &calls(&mut rng), &mut Vec::new()));
+    let ours = all_of(&*tracks.view());
+    drop(tracks);
+    assert_rocksdb_reads(dir.path(), &ours);
+    let new = tempfile::tempdir().unwrap();
+    for dir in [dir.path(), new.path()] {
+        let engine = Engine::open_for_import(dir).unwrap();
+        import(&engine, &lines(&mut rng, 3000)).unwrap();
+        let ours = all_of(&*engine.view());
+        drop(engine);
+        assert_rocksdb_reads(dir, &ours);
+    }
 }

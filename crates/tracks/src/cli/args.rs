@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use tracks::files::Format;
 use tracks::http::Host;
 use tracks::http::tokens::Scope;
+use tracks::model::time::Time;
 
 /// Where everything is, and was: objects report positions; who is in an area, who is nearest, where one has been.
 ///
@@ -29,6 +31,18 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Read all rows of a folder and say which of them disagree. The folder must not be open.
     Check(Check),
+    /// Make files of positions a part of a folder, all of them or nothing. The folder must not be open.
+    ///
+    /// Their reports become the rows that they would be over HTTP, in the order of the files; fences do not see them. Repeating
+    /// an import changes nothing.
+    Import(Import),
+    /// Write a fleet's points to a file, as `import` reads them. The folder must not be open: GET /v1/fleets/F/export is for one
+    /// that is.
+    Export(Export),
+    /// Add a backup of a folder to those in another folder. The first must not be open: POST /v1/backups is for one that is.
+    Backup(Backup),
+    /// Bring a backup back.
+    Restore(Restore),
     /// Make a token: it is said on stderr, and its entry for the file of tokens is printed.
     Token(Token),
 }
@@ -68,6 +82,12 @@ pub(crate) struct Serve {
     /// The most bytes of a body that was compressed.
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size)]
     pub(crate) max_inflated: usize,
+    /// Where POST /v1/backups makes backups.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) backups: Option<PathBuf>,
+    /// Exports at a time; more are answered with 503.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = positive)]
+    pub(crate) max_exports: usize,
     /// Bytes that bodies and answers of all calls may have together.
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size)]
     pub(crate) memory: usize,
@@ -106,6 +126,114 @@ pub(crate) struct Check {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Import {
+    /// Where the tracks are kept; made if it is not there.
+    #[arg(long)]
+    pub(crate) dir: PathBuf,
+    /// Whose positions they are; made if it is not there.
+    #[arg(long)]
+    pub(crate) fleet: String,
+    /// csv, ndjson, geojson, gpx, geolife, tdrive or porto.
+    #[arg(long, value_parser = format)]
+    pub(crate) format: Format,
+    /// Which columns of a CSV file say what, by their names or by numbers from 1 on: `entity=id,lat=y,lon=x,time=t`. Also speed,
+    /// course, altitude, accuracy, battery, tags, attributes, and `attributes.NAME`. Without it, columns have these names.
+    #[arg(long, value_name = "WHAT=COLUMN,…", value_parser = mapping)]
+    pub(crate) map: Option<Map>,
+    /// The entity of records that name none.
+    #[arg(long)]
+    pub(crate) entity: Option<String>,
+    /// What is between the columns of a CSV file.
+    #[arg(long, value_name = "CHAR", default_value = ",", value_parser = separator)]
+    pub(crate) separator: u8,
+    /// The first line of a CSV file names no columns.
+    #[arg(long)]
+    pub(crate) no_header: bool,
+    /// How times of a CSV file are written: seconds (or RFC 3339), millis, micros, or a pattern as `%Y-%m-%d %H:%M:%S`.
+    #[arg(long, value_name = "HOW", default_value = "seconds")]
+    pub(crate) times: String,
+    /// Seconds that such times are ahead of UTC.
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    pub(crate) utc_offset: Option<i32>,
+    /// The unit of the speeds of a CSV file: m/s, km/h or knots.
+    #[arg(long, value_name = "UNIT", default_value = "m/s")]
+    pub(crate) speed_unit: String,
+    /// Leave out keys of NDJSON and GeoJSON that are not known, instead of refusing their records.
+    #[arg(long)]
+    pub(crate) ignore_unknown: bool,
+    /// What sorting may use.
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size)]
+    pub(crate) memory: usize,
+    /// A file for what is wrong with records that are left out.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) bad_lines: Option<PathBuf>,
+    /// Import nothing if there are more of them.
+    #[arg(long, value_name = "N")]
+    pub(crate) bad_lines_max: Option<u64>,
+    /// Write no visits, as `serve --no-visits`.
+    #[arg(long)]
+    pub(crate) no_visits: bool,
+    /// The files, in the order in which later ones replace earlier ones; `-` is stdin. Of a folder, all files whose names end as
+    /// those of the format.
+    #[arg(required = true)]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    /// Where the tracks are kept.
+    #[arg(long)]
+    pub(crate) dir: PathBuf,
+    /// Whose points.
+    #[arg(long)]
+    pub(crate) fleet: String,
+    /// Of this entity alone.
+    #[arg(long)]
+    pub(crate) entity: Option<String>,
+    /// The first moment: seconds since 1970, or RFC 3339.
+    #[arg(long, value_name = "TIME", value_parser = moment, allow_negative_numbers = true)]
+    pub(crate) from: Option<Time>,
+    /// The last moment.
+    #[arg(long, value_name = "TIME", value_parser = moment, allow_negative_numbers = true)]
+    pub(crate) to: Option<Time>,
+    /// csv, ndjson, geojson or gpx.
+    #[arg(long, value_parser = format)]
+    pub(crate) format: Format,
+    /// A new file; without it, stdout.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Backup {
+    /// Where the tracks are kept.
+    #[arg(long)]
+    pub(crate) dir: PathBuf,
+    /// Where backups are kept; made if it is not there.
+    #[arg(long)]
+    pub(crate) to: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Restore {
+    /// Where backups are kept.
+    #[arg(long)]
+    pub(crate) from: PathBuf,
+    /// Where the tracks are to be.
+    #[arg(long)]
+    pub(crate) dir: PathBuf,
+    /// Which backup; without it, the last.
+    #[arg(long)]
+    pub(crate) id: Option<u32>,
+    /// Delete the database that is there.
+    #[arg(long)]
+    pub(crate) replace: bool,
+}
+
+/// What of a report is in which column.
+pub(crate) type Map = Vec<(String, String)>;
+
+#[derive(Debug, Args)]
 pub(crate) struct Token {
     /// What it is called in the file.
     #[arg(long)]
@@ -129,7 +257,7 @@ pub(crate) enum ScopeArg {
     Read,
     /// Changing fences.
     Fences,
-    /// Settings of fleets, and metrics.
+    /// Settings of fleets, erasing entities, backups, and metrics.
     Admin,
 }
 
@@ -166,6 +294,41 @@ fn host(text: &str) -> Result<Host, String> {
 
 fn private_host(text: &str) -> Result<Host, String> {
     Host::new(text, true).map_err(|e| e.to_string())
+}
+
+fn format(text: &str) -> Result<Format, String> {
+    let text = if text == "tdrive" { "t-drive" } else { text };
+    text.parse().map_err(|e: base::Error| e.to_string())
+}
+
+fn moment(text: &str) -> Result<Time, String> {
+    let micros = match text.parse::<f64>() {
+        Ok(seconds) => (seconds * 1e6).round() as i64,
+        Err(_) => text
+            .parse::<jiff::Timestamp>()
+            .map(jiff::Timestamp::as_microsecond)
+            .map_err(|_| format!("{text:?} is neither seconds since 1970 nor RFC 3339"))?,
+    };
+    Ok(Time(micros))
+}
+
+fn mapping(text: &str) -> Result<Map, String> {
+    let pair = |pair: &str| {
+        let parts = pair
+            .split_once('=')
+            .filter(|(what, column)| !what.is_empty() && !column.is_empty());
+        let (what, column) = parts.ok_or_else(|| format!("{pair:?} is not WHAT=COLUMN"))?;
+        Ok((what.to_owned(), column.to_owned()))
+    };
+    text.split(',').map(pair).collect()
+}
+
+fn separator(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        [one] if one.is_ascii() => Ok(*one),
+        _ if text == "\\t" => Ok(b'\t'),
+        _ => Err(format!("{text:?} is no single character of ASCII")),
+    }
 }
 
 fn positive(text: &str) -> Result<usize, String> {

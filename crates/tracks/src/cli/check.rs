@@ -11,11 +11,7 @@ use super::args::Check;
 use super::print;
 
 pub(crate) fn run(args: &Check) -> Result<ExitCode> {
-    // Opening would make it.
-    if !args.dir.join("CURRENT").exists() {
-        let text = "there is no database in this folder";
-        return Err(Error::not_found(text).file(&args.dir));
-    }
+    super::check_is_there(&args.dir)?;
     let engine = Engine::open(&args.dir)?;
     let style = ProgressStyle::with_template("{elapsed_precise} {human_pos} rows, {per_sec}");
     let style = style.map_err(Error::broken)?;

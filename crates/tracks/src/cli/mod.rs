@@ -1,14 +1,19 @@
 //! The command line.
 
 mod args;
+mod backup;
 mod check;
+mod export;
+mod import;
 mod serve;
 mod signals;
 mod token;
 
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
+use base::{Error, Result};
 use clap::Parser;
 
 use args::{Cli, Command};
@@ -17,6 +22,10 @@ pub(crate) fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(args) => serve::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Import(args) => import::run(&args),
+        Command::Export(args) => export::run(&args),
+        Command::Backup(args) => backup::make(&args),
+        Command::Restore(args) => backup::restore(&args),
         Command::Token(args) => token::run(args),
     };
     match done {
@@ -26,6 +35,14 @@ pub(crate) fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Errors: there is no database in a folder. Opening would make it.
+fn check_is_there(dir: &Path) -> Result<()> {
+    if dir.join("CURRENT").exists() {
+        return Ok(());
+    }
+    Err(Error::not_found("there is no database in this folder").file(dir))
 }
 
 /// Says something to whoever runs this, on stderr. It is no matter if nobody listens.

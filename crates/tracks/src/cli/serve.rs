@@ -90,6 +90,8 @@ fn config(args: &Serve) -> Config {
         memory: args.memory,
         connections: args.max_connections,
         queries: args.max_queries,
+        exports: args.max_exports,
+        backups: args.backups.clone(),
         ..Config::default()
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::geo::cell::Cell;
 use crate::geo::corridor::Corridor;
 use crate::geo::cover::cells;
-use crate::geo::polygon::Polygon;
+use crate::geo::polygon::{Corner, Polygon};
 use crate::geo::position::Position;
 use crate::geo::shape::{Circle, Rectangle, Shape};
 use crate::model::name::Name;
@@ -58,11 +58,12 @@ impl Area {
                 Box::new(Rectangle::of_degrees(west, south, east, north)?)
             }
             Self::Polygon { coordinates } => {
-                let rings: Vec<Vec<Position>> = coordinates
+                let corner = |[lon, lat]: [f64; 2]| Corner::of_degrees(lat, lon);
+                let rings: Vec<Vec<Corner>> = coordinates
                     .iter()
-                    .map(|ring| all(ring))
+                    .map(|ring| ring.iter().copied().map(corner).collect::<Result<_>>())
                     .collect::<Result<_>>()?;
-                let rings: Vec<&[Position]> = rings.iter().map(Vec::as_slice).collect();
+                let rings: Vec<&[Corner]> = rings.iter().map(Vec::as_slice).collect();
                 Box::new(Polygon::new(&rings)?)
             }
             Self::Corridor { coordinates, width } => {

@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::model::key::{Fleet, behind};
+use crate::model::name::Name;
 use crate::model::time::Time;
-use crate::store::{Family, Store, View, damaged};
+use crate::store::{Batch, Family, Store, View, damaged};
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,6 +149,11 @@ impl Events {
         }
     }
 
+    /// The greatest id that was taken.
+    pub(crate) fn last(&self) -> u64 {
+        self.lock().last
+    }
+
     /// The write of this number may be lost: its events are held back, until a later write is durable.
     pub(crate) fn is_unsure(&self, number: u64, ids: Ids) {
         let mut inner = self.lock();
@@ -249,6 +255,40 @@ impl Events {
         rows.status()?;
         Ok(out)
     }
+}
+
+/// Erases the events of an entity, up to an id. Errors: the store's.
+pub(crate) fn erase_events(
+    store: &dyn Store,
+    fleet: Fleet,
+    (entity, last): (&Name, u64),
+) -> Result<()> {
+    /// So many are deleted by a batch.
+    const PART: usize = 1000;
+    let view = store.view();
+    let (start, end) = (key(fleet, 0), key(fleet, last.saturating_add(1)));
+    let mut rows = view.rows(Family::Events, &start, Some(&end))?;
+    rows.seek(&start);
+    let mut batch = Batch::new(store);
+    let mut count = 0;
+    while let Some((key, value)) = rows.row() {
+        // One that cannot be read is left to `read`, which names it.
+        let event: Option<Event> = serde_json::from_slice(value).ok();
+        if event.is_some_and(|event| event.entity == entity.as_str()) {
+            batch.delete(Family::Events, key)?;
+            count += 1;
+        }
+        if count == PART {
+            std::mem::replace(&mut batch, Batch::new(store)).write(None)?;
+            count = 0;
+        }
+        rows.next();
+    }
+    rows.status()?;
+    if count > 0 {
+        batch.write(None)?;
+    }
+    Ok(())
 }
 
 fn parts(key: &[u8]) -> Result<(Fleet, u64)> {

@@ -21,7 +21,7 @@ mod state;
 
 pub use definition::{Area, Definition, FENCES_MAX, Fence, When};
 pub use events::{Event, Events, Kind, Page};
-pub(crate) use events::{Ids, key};
+pub(crate) use events::{Ids, erase_events, key};
 pub use index::{INSIDE_MAX, Index};
 pub use registry::Fences;
 pub use state::{Inside, Last, State};

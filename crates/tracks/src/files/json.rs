@@ -252,6 +252,12 @@ pub(super) fn tags(raw: &str) -> Result<Vec<String>> {
 /// Attributes as they are stored: an object without spaces; empty where it has no members. Errors: `InvalidArgument`,
 /// where it is no object, or has more than 1024 bytes.
 pub(super) fn attributes(raw: &str) -> Result<String> {
+    let no_object = |e| bad(format!("attributes are no JSON object: {e}"));
+    // First, as without spaces `1 2` would be `12`. A long one is not looked through for nothing.
+    let is_long = raw.len() > 16 * ATTRIBUTES_BYTES_MAX;
+    if !is_long {
+        serde_json::from_str::<Map<String, Value>>(raw).map_err(no_object)?;
+    }
     let mut compact = String::new();
     let (mut in_string, mut is_escaped) = (false, false);
     for c in raw.chars() {
@@ -270,8 +276,10 @@ pub(super) fn attributes(raw: &str) -> Result<String> {
             )));
         }
     }
-    let object = serde_json::from_str::<Map<String, Value>>(&compact)
-        .map_err(|e| bad(format!("attributes are no JSON object: {e}")))?;
+    if is_long {
+        return Err(bad("attributes that are nearly all spaces"));
+    }
+    let object = serde_json::from_str::<Map<String, Value>>(&compact).map_err(no_object)?;
     Ok(if object.is_empty() {
         String::new()
     } else {

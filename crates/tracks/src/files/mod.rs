@@ -24,7 +24,7 @@ mod number;
 mod options;
 pub mod record;
 mod scan;
-mod times;
+pub(crate) mod times;
 mod writer;
 
 use std::io::BufRead;

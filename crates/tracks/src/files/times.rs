@@ -26,7 +26,7 @@ pub(super) enum Unit {
 }
 
 /// Seconds since 1970 with a fraction, or RFC 3339. Errors: `InvalidArgument`.
-pub(super) fn seconds_or_rfc3339(text: &str, utc_offset: Option<i32>) -> Result<Time> {
+pub(crate) fn seconds_or_rfc3339(text: &str, utc_offset: Option<i32>) -> Result<Time> {
     let is_word = text.contains(|c: char| c.is_ascii_alphabetic() && !matches!(c, 'e' | 'E'));
     if !is_word && text.parse::<f64>().is_ok() {
         since_1970(text, Unit::Seconds)

@@ -9,3 +9,4 @@ pub mod polygon;
 pub mod position;
 pub mod shape;
 pub mod simplify;
+pub mod surface;

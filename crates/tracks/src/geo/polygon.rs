@@ -6,7 +6,7 @@
 use base::{Error, Result};
 
 use super::cell::Span;
-use super::position::{Position, TURN, short_way};
+use super::position::{LATITUDE_MAX, Position, TURN, short_way, straight, units};
 use super::shape::{Relation, Shape};
 
 /// The most vertices of a polygon, those of its holes included.
@@ -17,6 +17,31 @@ pub const VERTICES_MAX: usize = 10_000;
 struct Vertex {
     x: i64,
     y: i64,
+}
+
+/// A corner of a ring. Unlike a [`Position`] it keeps its longitude at a pole and at the antimeridian, which says how the
+/// ring goes there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Corner {
+    lat: i32,
+    lon: i32,
+}
+
+impl Corner {
+    /// The nearest one. Errors: `InvalidArgument`, where a number is no latitude or longitude in degrees.
+    pub fn of_degrees(lat: f64, lon: f64) -> Result<Self> {
+        let (lat, lon) = units(lat, lon)?;
+        Ok(Self { lat, lon })
+    }
+}
+
+impl From<Position> for Corner {
+    fn from(position: Position) -> Self {
+        Self {
+            lat: position.lat(),
+            lon: position.lon(),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +63,8 @@ impl Polygon {
     /// end. Errors: `InvalidArgument`, where a ring has no area, crosses itself or another one, or goes around a pole, where
     /// a hole is outside, or where there are more than [`VERTICES_MAX`] positions.
     ///
+    /// What has a pole goes there: to latitude 90 and along it, as from longitude 180 to −180, and back.
+    ///
     /// ```
     /// use tracks::geo::{polygon::Polygon, position::Position, shape::Shape};
     /// let at = |lat, lon| Position::of_degrees(lat, lon).unwrap();
@@ -47,7 +74,7 @@ impl Polygon {
     /// assert!(polygon.has(at(3.0, 3.0)) && !polygon.has(at(1.5, 1.5)));
     /// # Ok::<(), base::Error>(())
     /// ```
-    pub fn new(rings: &[&[Position]]) -> Result<Self> {
+    pub fn new(rings: &[&[impl Into<Corner> + Copy]]) -> Result<Self> {
         let count: usize = rings.iter().map(|ring| ring.len()).sum();
         if rings.is_empty() || count > VERTICES_MAX {
             return Err(wrong(&format!(
@@ -61,7 +88,8 @@ impl Polygon {
         let mut edges = Vec::with_capacity(count);
         let mut from = None;
         for (nth, ring) in rings.iter().enumerate() {
-            let vertices = unrolled(nth, ring, from)?;
+            let corners = ring.iter().map(|&corner| corner.into());
+            let vertices = unrolled(nth, corners, from)?;
             from = from.or(vertices.first().copied());
             let next = vertices.iter().skip(1).chain(vertices.first());
             let all = vertices.iter().zip(next).enumerate();
@@ -70,6 +98,11 @@ impl Polygon {
         check_crossings(&edges)?;
         check_holes(&edges)?;
         Ok(Self { edges })
+    }
+
+    /// Whether it has a place at the greatest or least latitude, which is the pole.
+    fn reaches(&self, pole: i64) -> bool {
+        self.edges.iter().any(|edge| edge.a.y == pole)
     }
 
     /// Whether a place of the plane is in it, or on an edge.
@@ -98,6 +131,9 @@ fn is_in<'a>(edges: impl Iterator<Item = &'a Edge>, p: Vertex) -> bool {
 impl Shape for Polygon {
     fn has(&self, position: Position) -> bool {
         let (x, y) = (i64::from(position.lon()), i64::from(position.lat()));
+        if position.lat().abs() == LATITUDE_MAX {
+            return self.reaches(y);
+        }
         [-TURN, 0, TURN]
             .into_iter()
             .any(|turn| self.has_vertex(Vertex { x: x + turn, y }))
@@ -120,6 +156,13 @@ impl Shape for Polygon {
                 relation = Relation::Inside;
             }
         }
+        // A pole is in the cell of longitude 0, however the polygon comes there.
+        let has_pole = |y: i32| (span.west..=span.east).contains(&0) && self.reaches(y.into());
+        let poles = [(span.north, LATITUDE_MAX), (span.south, -LATITUDE_MAX)];
+        if relation == Relation::Outside && poles.iter().any(|(y, pole)| y == pole && has_pole(*y))
+        {
+            return Relation::Crosses;
+        }
         relation
     }
 
@@ -127,8 +170,7 @@ impl Shape for Polygon {
         if self.has(a) || self.has(b) {
             return true;
         }
-        let x = i64::from(a.lon());
-        let to = x + short_way(i64::from(b.lon()) - x);
+        let (x, to) = straight(a, b);
         [-TURN, 0, TURN].into_iter().any(|turn| {
             let vertex = |x: i64, at: Position| Vertex {
                 x: x + turn,
@@ -189,24 +231,46 @@ fn cross(a: Vertex, b: Vertex, p: Vertex) -> i128 {
     product(b.x - a.x, p.y - a.y) - product(b.y - a.y, p.x - a.x)
 }
 
+/// How far it is from one corner to the next in longitude: the short way, but along a pole as it is written.
+fn step(from: Corner, to: Corner) -> i64 {
+    let difference = i64::from(to.lon) - i64::from(from.lon);
+    if from.lat == to.lat && to.lat.abs() == LATITUDE_MAX {
+        difference
+    } else {
+        short_way(difference)
+    }
+}
+
 /// A ring without jumps and repeated positions, near a place of the outer ring.
-fn unrolled(nth: usize, ring: &[Position], near: Option<Vertex>) -> Result<Vec<Vertex>> {
+fn unrolled(
+    nth: usize,
+    ring: impl ExactSizeIterator<Item = Corner>,
+    near: Option<Vertex>,
+) -> Result<Vec<Vertex>> {
     let what = |why: &str| wrong(&format!("ring {nth} {why}"));
     let mut vertices: Vec<Vertex> = Vec::with_capacity(ring.len());
-    for position in ring {
-        let (x, y) = (i64::from(position.lon()), i64::from(position.lat()));
-        let before = vertices.last().copied().or(near);
-        let x = before.map_or(x, |before| before.x + short_way(x - before.x));
+    let mut ends: Option<(Corner, Corner)> = None;
+    for corner in ring {
+        let (x, y) = (i64::from(corner.lon), i64::from(corner.lat));
+        let before = vertices.last().copied();
+        let x = match (before, ends, near) {
+            (Some(before), Some((_, last)), _) => before.x + step(last, corner),
+            (_, _, Some(near)) => near.x + short_way(x - near.x),
+            _ => x,
+        };
+        let first = ends.map_or(corner, |(first, _)| first);
+        ends = Some((first, corner));
         let vertex = Vertex { x, y };
-        if before != Some(vertex) || vertices.is_empty() {
+        if before != Some(vertex) {
             vertices.push(vertex);
         }
     }
-    if let (Some(first), Some(last)) = (vertices.first().copied(), vertices.last().copied()) {
-        if last.x + short_way(first.x - last.x) != first.x {
-            return Err(
-                what("goes around a pole").hint("cut it at the antimeridian, along latitude 90")
-            );
+    if let (Some(first), Some(last), Some((begin, end))) =
+        (vertices.first().copied(), vertices.last().copied(), ends)
+    {
+        if last.x + step(end, begin) != first.x {
+            return Err(what("goes around a pole")
+                .hint("let it go to latitude 90 at longitude 180, along it to -180, and back"));
         }
         if first == last {
             vertices.pop();
@@ -300,6 +364,43 @@ mod tests {
             sum += step;
         }
         Some((sum / std::f64::consts::TAU).round() as i32)
+    }
+
+    /// RFC 7946 polygons go to a pole and along it; what is there has one position, of longitude 0.
+    #[test]
+    fn polygons_reach_poles() {
+        let ring = |corners: &[(f64, f64)]| -> Vec<Corner> {
+            let corner = |&(lon, lat): &(f64, f64)| Corner::of_degrees(lat, lon).unwrap();
+            corners.iter().map(corner).collect()
+        };
+        let wedge = ring(&[(100.0, 80.0), (110.0, 80.0), (110.0, 90.0), (100.0, 90.0)]);
+        let wedge = Polygon::new(&[&wedge]).unwrap();
+        assert!(
+            wedge.has(at(85.0, 105.0)) && wedge.has(at(89.9, 109.9)) && wedge.has(at(90.0, 0.0))
+        );
+        assert!(
+            !wedge.has(at(85.0, 99.0)) && !wedge.has(at(85.0, 0.0)) && !wedge.has(at(-90.0, 0.0))
+        );
+        let pole = Cell::of(at(90.0, 0.0)).at_depth(20).span();
+        assert_eq!(wedge.relation(&pole), Relation::Crosses);
+        let lons = (-6..=6).map(|n| (f64::from(n) * 30.0, 60.0));
+        let mut cap: Vec<_> = lons.chain([(180.0, 90.0), (-180.0, 90.0)]).collect();
+        let whole = Polygon::new(&[&ring(&cap)]).unwrap();
+        for lon in [-180.0, -170.0, -1.0, 0.0, 100.0, 170.0, 179.9] {
+            assert!(
+                whole.has(at(85.0, lon)) && whole.has(at(60.0, lon)) && !whole.has(at(59.9, lon))
+            );
+        }
+        assert!(whole.has(at(90.0, 0.0)));
+        // Begun at another corner it is the same.
+        cap.rotate_left(14);
+        assert!(Polygon::new(&[&ring(&cap)]).unwrap().has(at(85.0, 170.0)));
+        cap.retain(|(_, lat)| *lat < 90.0);
+        let e = Polygon::new(&[&ring(&cap)]).unwrap_err().to_string();
+        assert!(e.contains("around a pole"), "{e}");
+        // A way to the pole goes along its meridian.
+        assert!(!wedge.is_crossed(at(70.0, 105.0), at(70.0, 95.0)));
+        assert!(wedge.is_crossed(at(70.0, 105.0), at(90.0, 0.0)));
     }
 
     #[test]

@@ -27,17 +27,7 @@ impl Position {
     /// # Ok::<(), base::Error>(())
     /// ```
     pub fn of_degrees(lat: f64, lon: f64) -> Result<Self> {
-        let check = |what: &str, value: f64, max: f64| {
-            if value.abs() <= max {
-                return Ok((value * f64::from(PER_DEGREE)).round() as i32);
-            }
-            Err(
-                Error::invalid_argument(format!("{what} {value} is not within −{max} and {max}"))
-                    .hint("positions are degrees of WGS84: latitude first, then longitude"),
-            )
-        };
-        let lat = check("latitude", lat, 90.0)?;
-        let lon = check("longitude", lon, 180.0)?;
+        let (lat, lon) = units(lat, lon)?;
         Ok(Self::canonical(lat, lon))
     }
 
@@ -75,6 +65,35 @@ impl Position {
     /// Latitude and longitude in degrees.
     pub fn degrees(self) -> (f64, f64) {
         (degrees(self.lat), degrees(self.lon))
+    }
+}
+
+/// Latitude and longitude in whole 10⁻⁷ degrees. Errors: `InvalidArgument`, where a number is none in degrees.
+pub(super) fn units(lat: f64, lon: f64) -> Result<(i32, i32)> {
+    let check = |what: &str, value: f64, max: f64| {
+        if value.abs() <= max {
+            return Ok((value * f64::from(PER_DEGREE)).round() as i32);
+        }
+        Err(
+            Error::invalid_argument(format!("{what} {value} is not within −{max} and {max}"))
+                .hint("positions are degrees of WGS84: latitude first, then longitude"),
+        )
+    };
+    Ok((
+        check("latitude", lat, 90.0)?,
+        check("longitude", lon, 180.0)?,
+    ))
+}
+
+/// The longitudes of the ends of the straight way between two positions, which goes on over the antimeridian without a
+/// jump; a pole has that of the other end.
+pub(super) fn straight(a: Position, b: Position) -> (i64, i64) {
+    let [from, to] = [a, b].map(|position| i64::from(position.lon));
+    let is_pole = |position: Position| position.lat.abs() == LATITUDE_MAX;
+    match (is_pole(a), is_pole(b)) {
+        (true, _) => (to, to),
+        (_, true) => (from, from),
+        _ => (from, from + short_way(to - from)),
     }
 }
 

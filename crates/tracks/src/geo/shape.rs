@@ -5,9 +5,10 @@ use std::f64::consts::PI;
 use base::{Error, Result};
 
 use super::cell::Span;
-use super::distance::{RADIUS, distance, farthest, nearest};
+use super::distance::RADIUS;
 use super::plane::to_line;
-use super::position::{LATITUDE_MAX, LONGITUDE_END, PER_DEGREE, Position, TURN, short_way};
+use super::position::{LATITUDE_MAX, LONGITUDE_END, PER_DEGREE, Position, TURN, straight};
+use super::surface::Surface;
 
 /// How a span lies to an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,10 +66,11 @@ impl Rectangle {
             ))
             .hint("a rectangle is west, south, east, north"));
         }
-        let west = if west == LONGITUDE_END {
-            -LONGITUDE_END
-        } else {
-            west
+        // Longitude 180 is −180.
+        let (west, east) = match (west, east) {
+            (LONGITUDE_END, LONGITUDE_END) => (-LONGITUDE_END, -LONGITUDE_END),
+            (LONGITUDE_END, _) => (-LONGITUDE_END, east),
+            _ => (west, east),
         };
         let part = |west, east: i32| Span {
             south,
@@ -81,7 +83,6 @@ impl Rectangle {
         } else {
             vec![part(west, LONGITUDE_END), part(-LONGITUDE_END, east)]
         };
-        // Longitude 180 is −180.
         if east == LONGITUDE_END && west != -LONGITUDE_END {
             parts.push(part(-LONGITUDE_END, -LONGITUDE_END));
         }
@@ -117,10 +118,7 @@ impl Shape for Rectangle {
     }
 
     fn is_crossed(&self, a: Position, b: Position) -> bool {
-        let (from, to) = (
-            i64::from(a.lon()),
-            i64::from(a.lon()) + short_way(i64::from(b.lon()) - i64::from(a.lon())),
-        );
+        let (from, to) = straight(a, b);
         let lats = (f64::from(a.lat()), f64::from(b.lat()));
         [-TURN, 0, TURN].into_iter().any(|turn| {
             let lons = ((from + turn) as f64, (to + turn) as f64);
@@ -156,6 +154,7 @@ fn within(a: f64, b: f64, low: f64, high: f64) -> Option<(f64, f64)> {
 pub struct Circle {
     centre: Position,
     radius: f64,
+    surface: Surface,
 }
 
 /// What rounding may make of a distance, metres: most at the other side of the Earth.
@@ -167,23 +166,34 @@ impl Circle {
     pub fn new(centre: Position, radius: f64) -> Result<Self> {
         let max = (RADIUS * PI).ceil();
         if (0.0..=max).contains(&radius) {
-            return Ok(Self { centre, radius });
+            let surface = Surface::Sphere;
+            return Ok(Self {
+                centre,
+                radius,
+                surface,
+            });
         }
         Err(Error::invalid_argument(format!(
             "a radius of {radius} metres is not within 0 and {max}, half of the Earth's circumference"
         )))
     }
+
+    /// The same, with distances on another surface.
+    #[must_use]
+    pub fn on(self, surface: Surface) -> Self {
+        Self { surface, ..self }
+    }
 }
 
 impl Shape for Circle {
     fn has(&self, position: Position) -> bool {
-        distance(self.centre, position) <= self.radius
+        self.surface.distance(self.centre, position) <= self.radius
     }
 
     fn relation(&self, span: &Span) -> Relation {
-        if nearest(self.centre, span) > self.radius + ROUNDING {
+        if self.surface.nearest(self.centre, span) > self.radius + ROUNDING {
             Relation::Outside
-        } else if farthest(self.centre, span) < self.radius - ROUNDING {
+        } else if self.surface.farthest(self.centre, span) < self.radius - ROUNDING {
             Relation::Inside
         } else {
             Relation::Crosses
@@ -216,6 +226,9 @@ mod tests {
         assert!(arctic.has(at(90.0, -100.0)) && !arctic.has(at(89.9, 0.0)));
         let line = Rectangle::of_degrees(5.0, 5.0, 5.0, 6.0).unwrap();
         assert!(line.has(at(5.5, 5.0)) && !line.has(at(5.5, 5.000_000_1)));
+        let meridian = Rectangle::of_degrees(180.0, -90.0, 180.0, 90.0).unwrap();
+        assert!(meridian.has(at(5.0, 180.0)) && meridian.has(at(90.0, 7.0)));
+        assert!(!meridian.has(at(5.0, 0.0)) && !meridian.has(at(5.0, 179.9)));
         let nearly_all = Rectangle::of_degrees(10.0, 0.0, 9.0, 1.0).unwrap();
         assert!(nearly_all.has(at(0.5, 180.0)) && !nearly_all.has(at(0.5, 9.5)));
     }

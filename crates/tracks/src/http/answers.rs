@@ -375,6 +375,10 @@ pub(crate) struct FleetBody {
     clamp_times: bool,
     /// The tags that its reports may have.
     tags: Vec<String>,
+    /// Points that are older, days, are not shown, and dropped; 0: all are kept.
+    keep_days: u32,
+    /// Entities that are silent for so many days are in no area, until they report again; 0: all are.
+    silent_days: u32,
 }
 
 impl FleetBody {
@@ -383,6 +387,8 @@ impl FleetBody {
             name: info.name.to_string(),
             clamp_times: info.settings.clamp_times,
             tags: info.settings.tags.clone(),
+            keep_days: info.settings.keep_days,
+            silent_days: info.settings.silent_days,
         }
     }
 }
@@ -395,6 +401,12 @@ pub(crate) struct FleetChange {
     pub(crate) clamp_times: Option<bool>,
     /// The tags that its reports may have, 32 at most: those that it has, in their order, and new ones behind them.
     pub(crate) tags: Option<Vec<String>>,
+    /// Points that are older, days, are not shown from now on, and dropped later, for good; 0: all are kept.
+    #[schema(maximum = 100_000)]
+    pub(crate) keep_days: Option<u32>,
+    /// Entities that are silent for so many days are in no area, until they report again; 0: all are.
+    #[schema(maximum = 100_000)]
+    pub(crate) silent_days: Option<u32>,
 }
 
 /// Whether the server is well.

@@ -43,6 +43,8 @@ pub(crate) struct AreaParams {
     /// Instead of `bbox`: latitude, longitude in degrees, radius in metres, with commas.
     #[param(example = "59.33,18.06,500")]
     circle: Option<String>,
+    /// The circle is one on WGS84's ellipsoid, and not on a sphere.
+    geodesic: Option<bool>,
 }
 
 /// Which entities are meant.
@@ -237,6 +239,8 @@ pub(crate) struct NearbyParams {
     /// No farther than so many metres.
     #[param(minimum = 0)]
     within: Option<f64>,
+    /// Distances on WGS84's ellipsoid, and not on a sphere, which is up to 0.56 % off.
+    geodesic: Option<bool>,
 }
 
 /// Who is nearest.
@@ -259,6 +263,7 @@ pub(crate) async fn nearby(
     let lon = params.number("lon", (-180.0, 180.0))?;
     let k = params.count("k", (1, K_MAX), 10)?;
     let within = params.number("within", (0.0, f64::MAX))?;
+    let surface = params.surface()?;
     let filter = filter(&app, &info, &mut params)?;
     params.end()?;
     let (Some(lat), Some(lon)) = (lat, lon) else {
@@ -267,7 +272,7 @@ pub(crate) async fn nearby(
     let from = Position::of_degrees(lat, lon)?;
     let question = move |app: &App, patience: &Patience| {
         let view = app.tracks.view();
-        let how = (k, within.unwrap_or(f64::INFINITY));
+        let how = (k, within.unwrap_or(f64::INFINITY), surface);
         let hits = read::nearby(&*view, info.fleet, (from, filter), how, patience)?;
         let hits = hits
             .into_iter()

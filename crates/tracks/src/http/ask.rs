@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::App;
 use super::problem::{Kind, Problem};
-use crate::read::Patience;
+use crate::read::{Asker, Patience};
 
 /// An answer, and how many results it has.
 pub(crate) struct Found<T> {
@@ -56,8 +56,11 @@ pub(crate) async fn ask<T: Serialize>(
     app: &Arc<App>,
     question: impl FnOnce(&App, &Patience) -> Result<Found<T>, Problem> + Send + 'static,
 ) -> Result<Response, Problem> {
+    // Dropped with this future, where the caller goes away: the thread is free for others then.
+    let asker = Asker::default();
+    let watch = asker.watch();
     let (content_type, json) = blocking(app, move |app| {
-        let patience = app.patience();
+        let patience = app.patience().watching(watch);
         let found = question(app, &patience);
         let hits = found.as_ref().map_or(0, |found| found.hits);
         app.counts.query(patience.rows(), hits as u64);

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::response::Response;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::IntoParams;
 
@@ -81,6 +82,38 @@ pub(crate) async fn latest(
         Ok(Found::json(answers::Latest { entity, point }, 1))
     };
     ask(&app, question).await
+}
+
+/// Erase an entity.
+///
+/// All that is known of it: its points, where it is, what it is inside of, its events, its name. It is gone when this is
+/// answered, and from the disk when tables are merged next. A later report makes it anew.
+#[utoipa::path(
+    delete,
+    path = "/v1/fleets/{fleet}/entities/{entity}",
+    tag = "entities",
+    params(
+        ("fleet" = String, Path, description = "The fleet"),
+        ("entity" = String, Path, description = "The entity; a slash in its name is %2F"),
+    ),
+    responses((status = 204, description = "It is erased"), super::openapi::Errors),
+)]
+pub(crate) async fn erase(
+    State(app): State<Arc<App>>,
+    path: Path,
+    params: Params,
+) -> Result<Response, Problem> {
+    params.end()?;
+    let of = Of::new(&app, &path)?;
+    super::ask::blocking(&app, move |app| {
+        if app.tracks.erase(&of.info, &of.name)? {
+            app.feeds.forget(of.info.fleet);
+            return Ok(());
+        }
+        Err(of.none())
+    })
+    .await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// What of a track is wanted.
@@ -197,6 +230,7 @@ pub(crate) async fn track(
         ("entity" = String, Path, description = "The entity; a slash in its name is %2F"),
         ("from" = Option<answers::Moment>, Query, description = "The first moment"),
         ("to" = Option<answers::Moment>, Query, description = "The last moment"),
+        ("geodesic" = Option<bool>, Query, description = "Distances on WGS84's ellipsoid, and not on a sphere"),
     ),
     responses((status = 200, description = "What it did", body = answers::Summary), super::openapi::Errors),
 )]
@@ -205,13 +239,14 @@ pub(crate) async fn summary(
     path: Path,
     mut params: params::Params,
 ) -> Result<Response, Problem> {
-    let times = params.times()?.unwrap_or((Time::MIN, Time::MAX));
+    let (from, to) = params.times()?.unwrap_or((Time::MIN, Time::MAX));
+    let surface = params.surface()?;
     params.end()?;
     let of = Of::new(&app, &path)?;
     let question = move |app: &App, patience: &read::Patience| {
         let view = app.tracks.view();
-        let entity = of.find(&*view)?;
-        let summary = read::summary(&*view, (of.info.fleet, entity), times, patience)?;
+        let entity = (of.info.fleet, of.find(&*view)?);
+        let summary = read::summary(&*view, entity, (from, to, surface), patience)?;
         let answer = summary_of(of.name.to_string(), &summary);
         Ok(Found::json(answer, summary.stays.len().max(1)))
     };

@@ -16,6 +16,8 @@ use super::problem::{Problem, text};
 use super::{App, ask, body, json};
 use crate::fleets::check_tags;
 
+/// The most days that something is kept.
+const DAYS_MAX: u32 = 100_000;
 /// The most bytes of settings.
 const BYTES_MAX: usize = 64 * 1024;
 
@@ -95,10 +97,21 @@ pub(crate) async fn change(
             )));
         }
     }
+    for (name, days) in [
+        ("keep_days", change.keep_days),
+        ("silent_days", change.silent_days),
+    ] {
+        if let Some(days) = days.filter(|days| *days > DAYS_MAX) {
+            return Err(Problem::body(format!(
+                "{name} is {days}, and at most {DAYS_MAX}"
+            )));
+        }
+    }
     let info = ask::blocking(&app, move |app| {
-        let store = app.tracks.store();
-        let changed = app.tracks.fleets().change(&**store, &fleet, |settings| {
+        let changed = app.tracks.change_fleet(&fleet, |settings| {
             settings.clamp_times = change.clamp_times.unwrap_or(settings.clamp_times);
+            settings.keep_days = change.keep_days.unwrap_or(settings.keep_days);
+            settings.silent_days = change.silent_days.unwrap_or(settings.silent_days);
             if let Some(tags) = change.tags {
                 settings.tags = tags;
             }

@@ -7,8 +7,7 @@ use super::answers::hundredths;
 use super::json;
 use super::problem::{Problem, text};
 use super::time::seconds;
-use crate::geo::polygon::{Polygon, VERTICES_MAX};
-use crate::geo::position::Position;
+use crate::geo::polygon::{Corner, Polygon, VERTICES_MAX};
 use crate::read::{Located, Track};
 
 /// A GeoJSON Polygon.
@@ -53,15 +52,14 @@ pub(crate) fn polygon(bytes: &[u8]) -> Result<Polygon, Problem> {
     }
     let mut rings = Vec::with_capacity(body.coordinates.len());
     for (nth, ring) in body.coordinates.iter().enumerate() {
-        let positions: Result<Vec<Position>, Problem> =
-            ring.iter().map(|p| position(nth, p)).collect();
-        rings.push(positions?);
+        let corners: Result<Vec<Corner>, Problem> = ring.iter().map(|p| corner(nth, p)).collect();
+        rings.push(corners?);
     }
-    let rings: Vec<&[Position]> = rings.iter().map(Vec::as_slice).collect();
+    let rings: Vec<&[Corner]> = rings.iter().map(Vec::as_slice).collect();
     Polygon::new(&rings).map_err(|e| Problem::body(text(&e)))
 }
 
-fn position(ring: usize, coordinates: &[f64]) -> Result<Position, Problem> {
+fn corner(ring: usize, coordinates: &[f64]) -> Result<Corner, Problem> {
     let ([lon, lat] | [lon, lat, _]) = coordinates else {
         let detail = format!(
             "ring {ring} has a position of {} numbers",
@@ -69,7 +67,7 @@ fn position(ring: usize, coordinates: &[f64]) -> Result<Position, Problem> {
         );
         return Err(Problem::body(detail));
     };
-    let found = Position::of_degrees(*lat, *lon);
+    let found = Corner::of_degrees(*lat, *lon);
     found.map_err(|e| Problem::body(format!("ring {ring}: {}", text(&e))))
 }
 

@@ -24,6 +24,13 @@ impl Caller {
         self.0.as_ref().is_none_or(|token| token.has_fleet(fleet))
     }
 
+    /// Whether it may know of all fleets.
+    pub(crate) fn is_for_all_fleets(&self) -> bool {
+        self.0
+            .as_ref()
+            .is_none_or(|token| token.is_for_all_fleets())
+    }
+
     /// Errors: the token's rate is exceeded.
     pub(crate) fn check_rate(&self, now: u64) -> Result<(), Problem> {
         let token = self.0.as_ref();

@@ -4,12 +4,13 @@
 //!   server ─ socket     connections, their limits and their end
 //!     └ mod ─ guard     routes; tokens, scopes and rates
 //!         ├ ingest      body ─> source ─> json ─> reports ─> the shards
-//!         ├ entities, areas, fleets, fences, status
+//!         ├ entities, areas, fleets, fences, export, backups, status
 //!         ├ events, stream ─ feed, positions, sse     what happens, as it happens
 //!         └ answers     what they answer; problem: errors; openapi: all of it described
 //! ```
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -31,9 +32,11 @@ use crate::service::Tracks;
 mod answers;
 mod areas;
 mod ask;
+mod backups;
 mod body;
 mod entities;
 mod events;
+mod export;
 mod feed;
 mod fences;
 mod fleets;
@@ -96,6 +99,10 @@ pub struct Config {
     pub drain_timeout: Duration,
     /// Where webhooks may go, and how they are sent.
     pub webhooks: WebhookOptions,
+    /// Exports at a time; more are answered with 503.
+    pub exports: usize,
+    /// The folder of backups. `None`: there are none.
+    pub backups: Option<PathBuf>,
 }
 
 impl Default for Config {
@@ -117,6 +124,8 @@ impl Default for Config {
             durable_timeout: seconds(30),
             drain_timeout: seconds(30),
             webhooks: WebhookOptions::default(),
+            exports: 4,
+            backups: None,
         }
     }
 }
@@ -133,6 +142,8 @@ pub(crate) struct App {
     start: String,
     memory: limits::Memory,
     queries: Arc<Semaphore>,
+    exports: Arc<Semaphore>,
+    backing_up: Arc<Semaphore>,
     drain: limits::Drain,
     counts: metrics::Counts,
     stopping: watch::Sender<bool>,
@@ -181,6 +192,8 @@ impl App {
             start: tokens::hex(&tokens::random::<16>()?),
             memory: limits::Memory::new(config.memory),
             queries: Arc::new(Semaphore::new(config.queries)),
+            exports: Arc::new(Semaphore::new(config.exports)),
+            backing_up: Arc::new(Semaphore::new(1)),
             drain: limits::Drain::default(),
             counts: metrics::Counts::default(),
             stopping: watch::Sender::new(false),
@@ -235,6 +248,7 @@ fn table() -> Vec<Route> {
     let entity = "/v1/fleets/{fleet}/entities/{entity}";
     let track = "/v1/fleets/{fleet}/entities/{entity}/track";
     let summary = "/v1/fleets/{fleet}/entities/{entity}/summary";
+    let points = "/v1/fleets/{fleet}/export";
     let within = "/v1/fleets/{fleet}/within";
     let nearby = "/v1/fleets/{fleet}/nearby";
     let density = "/v1/fleets/{fleet}/density";
@@ -252,6 +266,7 @@ fn table() -> Vec<Route> {
         route("get", fleet, read, get(fleets::settings)),
         route("put", fleet, admin, put(fleets::change)),
         route("get", entity, read, get(entities::latest)),
+        route("delete", entity, admin, delete(entities::erase)),
         route("get", track, read, get(entities::track)),
         route("get", summary, read, get(entities::summary)),
         route("get", within, read, get(areas::within)),
@@ -268,6 +283,9 @@ fn table() -> Vec<Route> {
         route("get", webhook, admin, get(webhook::show)),
         route("put", webhook, admin, put(webhook::put)),
         route("delete", webhook, admin, delete(webhook::delete)),
+        route("get", points, read, get(export::points)),
+        route("get", "/v1/backups", admin, get(backups::list)),
+        route("post", "/v1/backups", admin, post(backups::make)),
         route("get", "/healthz", None, get(status::health)),
         route("get", "/readyz", None, get(status::ready)),
         route("get", "/metrics", admin, get(status::metrics)),

@@ -5,7 +5,8 @@ use utoipa::{IntoResponses, Modify, OpenApi};
 
 use super::problem::ProblemBody;
 use super::{
-    answers, areas, entities, events, fences, fleets, geojson, ingest, status, stream, webhook,
+    answers, areas, backups, entities, events, export, fences, fleets, geojson, ingest, status,
+    stream, webhook,
 };
 
 /// Errors that each call may have.
@@ -78,10 +79,11 @@ impl Modify for Bearer {
     paths(
         ingest::reports, ingest::durable,
         fleets::list, fleets::settings, fleets::change,
-        entities::latest, entities::track, entities::summary,
+        entities::latest, entities::erase, entities::track, entities::summary,
         areas::within, areas::within_polygon, areas::nearby, areas::density,
         fences::list, fences::show, fences::put, fences::delete, events::list, stream::stream,
         webhook::list, webhook::show, webhook::put, webhook::delete,
+        export::points, backups::list, backups::make,
         status::health, status::ready, status::metrics, status::openapi,
     ),
     components(schemas(answers::ReportBody, answers::Moment, ProblemBody, geojson::PolygonBody,

@@ -9,6 +9,7 @@ use super::problem::{Kind, Problem, text};
 use super::time;
 use crate::geo::position::Position;
 use crate::geo::shape::{Circle, Rectangle, Shape};
+use crate::geo::surface::Surface;
 use crate::model::name::Name;
 use crate::model::time::Time;
 
@@ -200,6 +201,15 @@ impl Params {
         numbers.ok_or_else(|| wrong(name, value, &format!("it is {what}")))
     }
 
+    /// Whether `geodesic` is asked for.
+    pub(crate) fn surface(&mut self) -> Result<Surface, Problem> {
+        match self.text("geodesic")?.as_deref() {
+            None | Some("false") => Ok(Surface::Sphere),
+            Some("true") => Ok(Surface::Ellipsoid),
+            Some(other) => Err(wrong("geodesic", other, "it is true or false")),
+        }
+    }
+
     /// The area of `bbox` or `circle`, of which exactly one is given.
     pub(crate) fn area(&mut self) -> Result<Box<dyn Shape + Send + Sync>, Problem> {
         self.maybe_area()?.ok_or_else(no_area)
@@ -208,8 +218,12 @@ impl Params {
     /// The same, where none may be given.
     pub(crate) fn maybe_area(&mut self) -> Result<Option<Box<dyn Shape + Send + Sync>>, Problem> {
         let (bbox, circle) = (self.text("bbox")?, self.text("circle")?);
+        let surface = self.surface()?;
         let named = |name, value, e: Error| wrong(name, value, &text(&e));
         match (bbox, circle) {
+            (Some(_), None) if surface == Surface::Ellipsoid => Err(Problem::parameter(
+                "geodesic is of circles: the edges of bbox are meridians and parallels",
+            )),
             (Some(value), None) => {
                 let [w, s, e, n] =
                     Self::numbers("bbox", &value, "west,south,east,north in degrees")?;
@@ -222,7 +236,7 @@ impl Params {
                 let area = Position::of_degrees(lat, lon)
                     .and_then(|centre| Circle::new(centre, radius))
                     .map_err(|e| named("circle", &value, e))?;
-                Ok(Some(Box::new(area)))
+                Ok(Some(Box::new(area.on(surface))))
             }
             (None, None) => Ok(None),
             (Some(_), Some(_)) => Err(no_area()),

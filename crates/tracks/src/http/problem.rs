@@ -29,6 +29,7 @@ pub(crate) enum Kind {
     NoSuchWebhook,
     TooManyFleets,
     WebhookForbidden,
+    NoBackups,
     MethodNotAllowed,
     SlowBody,
     ReceiptExpired,
@@ -73,6 +74,7 @@ impl Kind {
                 "Webhooks may not go there",
                 S::FORBIDDEN,
             ),
+            Self::NoBackups => ("no-backups", "There is no folder for backups", S::NOT_FOUND),
             Self::MethodNotAllowed => (
                 "method-not-allowed",
                 "The path has no such method",

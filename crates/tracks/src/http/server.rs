@@ -184,10 +184,11 @@ async fn serve(
     let phase = Phase::default();
     let socket = Socket::new(stream, phase.clone(), &app.config);
     let inner = TowerToHyperService::new(router);
-    let cut = Cut::new(phase.clone());
+    let cut = Cut::default();
     let given = cut.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         let phase = phase.clone();
+        request.extensions_mut().insert(phase.clone());
         phase.next();
         request.extensions_mut().insert(given.clone());
         let call = inner.call(request);

@@ -18,62 +18,62 @@ use super::Config;
 
 /// Whether a call of the connection is being done. Then its time is bounded by the call.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Phase(Arc<AtomicU64>);
+pub(crate) struct Phase(Arc<Calls>);
+
+#[derive(Debug, Default)]
+struct Calls {
+    number: AtomicU64,
+    /// Answers that are on their way behind their calls.
+    streams: AtomicU64,
+}
+
+/// An answer of the connection is on its way, until this is dropped: the next call is not waited for meanwhile.
+#[derive(Debug)]
+pub(crate) struct Streaming(Arc<Calls>);
+
+impl Drop for Streaming {
+    fn drop(&mut self) {
+        self.0.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 impl Phase {
     /// A call begins, or ends.
     pub(crate) fn next(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.0.number.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// An answer begins that is on its way for longer.
+    pub(crate) fn streams(&self) -> Streaming {
+        self.0.streams.fetch_add(1, Ordering::Relaxed);
+        Streaming(Arc::clone(&self.0))
     }
 
     fn number(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.0.number.load(Ordering::Relaxed)
+    }
+
+    fn is_busy(&self) -> bool {
+        self.number() % 2 == 1 || self.0.streams.load(Ordering::Relaxed) > 0
     }
 }
 
-/// What a call may do with its connection.
+/// Lets a call cut its connection off.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Cut {
-    cut: Arc<Notify>,
-    phase: Phase,
-}
-
-/// A call goes on behind its answer's head, until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Longer(Phase);
+pub(crate) struct Cut(Arc<Notify>);
 
 impl Cut {
-    pub(crate) fn new(phase: Phase) -> Self {
-        Self {
-            cut: Arc::default(),
-            phase,
-        }
-    }
-
-    /// The call, which has not answered yet, goes on: its connection is not idle meanwhile.
-    pub(crate) fn longer(&self) -> Longer {
-        // As if it had ended: the answer begins another one.
-        self.phase.next();
-        Longer(self.phase.clone())
-    }
-
     /// Cuts the connection off when so much time has passed, whatever it is doing, unless it has ended before.
     pub(crate) fn after(self, time: Duration) {
         tokio::spawn(async move {
             tokio::time::sleep(time).await;
-            self.cut.notify_one();
+            self.0.notify_one();
         });
     }
 
     /// Returns when the connection is to be cut off.
     pub(crate) async fn wait(&self) {
-        self.cut.notified().await;
-    }
-}
-
-impl Drop for Longer {
-    fn drop(&mut self) {
-        self.0.next();
+        self.0.notified().await;
     }
 }
 
@@ -161,10 +161,11 @@ impl AsyncRead for Socket {
             this.has_begun = false;
             this.read.end();
         }
-        let is_in_call = phase % 2 == 1;
+        let is_in_call = this.phase.is_busy();
         let before = buf.filled().len();
         let done = Pin::new(&mut this.stream).poll_read(cx, buf);
         if is_in_call {
+            this.read.end();
             return done;
         }
         let has_more = done.is_ready() && buf.filled().len() > before;

@@ -58,6 +58,10 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Pro
     let text = ask::blocking(&app, |app| {
         let mut text = app.counts.text(app.tracks.in_flight());
         text.push_str(&metrics::of_fences(app));
+        let failed = u8::from(app.tracks.house_failed().is_some());
+        text.push_str(&format!(
+            "# TYPE tracks_housekeeping_failed gauge\ntracks_housekeeping_failed {failed}\n"
+        ));
         if let Some(db) = &app.db {
             text.push_str(&db.metrics_text());
         }

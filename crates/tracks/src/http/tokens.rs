@@ -85,6 +85,10 @@ impl Token {
         fleets.is_none_or(|fleets| fleets.iter().any(|f| f == fleet))
     }
 
+    pub(crate) fn is_for_all_fleets(&self) -> bool {
+        self.fleets.is_none()
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }

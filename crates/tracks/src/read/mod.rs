@@ -20,7 +20,7 @@ pub use density::{CELLS_MAX, Density, density};
 pub use entity::{Latest, find, latest, name_of};
 pub use nearby::{K_MAX, nearby};
 pub use past::{Visit, Visitors, visitors};
-pub use patience::Patience;
+pub use patience::{Asker, Patience, Watch};
 pub use summary::{Stay, Summary, summary};
 pub use track::{Choice, Located, Track, points, track};
 pub use within::{Cursor, Filter, Hit, Page, within};

@@ -16,9 +16,9 @@ use super::scan::{Found, Scan};
 use super::within::{Filter, Hit};
 use crate::geo::cell::{Cell, DEPTH_MAX};
 use crate::geo::cover::Range;
-use crate::geo::distance::{distance, farthest, nearest};
 use crate::geo::position::Position;
 use crate::geo::shape::ROUNDING;
+use crate::geo::surface::Surface;
 use crate::model::key::{Entity, Fleet};
 use crate::store::View;
 
@@ -76,6 +76,7 @@ ordered!(Near, |a, b| {
 struct Search<'a> {
     scan: Scan<'a>,
     from: Position,
+    surface: Surface,
     filter: Filter,
     k: usize,
     best: BinaryHeap<Near>,
@@ -84,15 +85,15 @@ struct Search<'a> {
     cut: (u8, f64),
 }
 
-/// The `k` entities of a fleet that are nearest to a place, `within` so many metres, in the order of their distance; of
-/// equally far ones those with the least numbers.
+/// The `k` entities of a fleet that are nearest to a place, `within` so many metres on a surface, in the order of their
+/// distance; of equally far ones those with the least numbers.
 ///
 /// Errors: `InvalidArgument`, where `k` is over [`K_MAX`]; the store's; `TimedOut`.
 pub fn nearby(
     view: &dyn View,
     fleet: Fleet,
     (from, filter): (Position, Filter),
-    (k, within): (usize, f64),
+    (k, within, surface): (usize, f64, Surface),
     patience: &Patience,
 ) -> Result<Vec<Hit>> {
     if k > K_MAX {
@@ -106,6 +107,7 @@ pub fn nearby(
     let mut search = Search {
         scan: Scan::new(view, fleet, patience)?,
         from,
+        surface,
         filter,
         k,
         best: BinaryHeap::new(),
@@ -139,7 +141,7 @@ pub fn nearby(
 
 impl Search<'_> {
     fn push(&mut self, cell: Cell) {
-        let distance = nearest(self.from, &cell.span());
+        let distance = self.surface.nearest(self.from, &cell.span());
         self.open.push(Open { distance, cell });
     }
 
@@ -155,7 +157,7 @@ impl Search<'_> {
                 few = depth;
             }
         }
-        let width = farthest(self.from, &cell.at_depth(few).span());
+        let width = self.surface.farthest(self.from, &cell.at_depth(few).span());
         Ok((few, 2.0 * width))
     }
 
@@ -177,14 +179,14 @@ impl Search<'_> {
             return Ok(());
         }
         let is_last = cell.depth() == DEPTH_MAX;
-        let (from, filter, k) = (self.from, self.filter, self.k);
+        let (from, surface, filter, k) = (self.from, self.surface, self.filter, self.k);
         let mut rows = 0;
         let mut found = Vec::new();
         let best = &mut self.best;
         let mut each = |f: Found<'_>| {
             rows += 1;
             if filter.has(&f.here) {
-                let distance = self::distance(from, f.here.position);
+                let distance = surface.distance(from, f.here.position);
                 if is_last {
                     // It cannot be cut, however many there are.
                     keep(best, k, distance, &f);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::clock::Clock;
+use base::sync::atomic::{AtomicBool, Ordering};
 use base::{Error, ErrorKind, Result};
 
 /// The clock is asked once for so many rows.
@@ -19,6 +20,29 @@ pub struct Patience {
     rows: Cell<u64>,
     skipped: Cell<u64>,
     left: Cell<u32>,
+    /// Nobody waits for the answer any more.
+    is_over: Arc<AtomicBool>,
+}
+
+/// Whoever waits for an answer holds this: when it is dropped, its questions end.
+#[derive(Debug, Default)]
+pub struct Asker(Arc<AtomicBool>);
+
+/// Whether an [`Asker`] is there still.
+#[derive(Clone, Debug)]
+pub struct Watch(Arc<AtomicBool>);
+
+impl Asker {
+    /// For [`Patience::watching`].
+    pub fn watch(&self) -> Watch {
+        Watch(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for Asker {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Patience {
@@ -33,10 +57,17 @@ impl Patience {
             rows: Cell::new(0),
             skipped: Cell::new(0),
             left: Cell::new(ROWS),
+            is_over: Arc::default(),
         }
     }
 
-    /// A row was read. Errors: `TimedOut`.
+    /// The same, which ends when the asker is gone, too.
+    #[must_use]
+    pub fn watching(self, Watch(is_over): Watch) -> Self {
+        Self { is_over, ..self }
+    }
+
+    /// A row was read. Errors: `TimedOut`; `Aborted`, where nobody waits any more.
     pub(super) fn row(&self) -> Result<()> {
         self.rows.set(self.rows.get() + 1);
         let left = self.left.get();
@@ -45,6 +76,9 @@ impl Patience {
             return Ok(());
         }
         self.left.set(ROWS);
+        if self.is_over.load(Ordering::Relaxed) {
+            return Err(Error::aborted("nobody waits for the answer any more"));
+        }
         if self.clock.monotonic_nanos() < self.until {
             return Ok(());
         }
@@ -73,5 +107,23 @@ impl Patience {
     /// How many dead rows of the index were passed over.
     pub fn skipped(&self) -> u64 {
         self.skipped.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::clock::SystemClock;
+
+    use super::*;
+
+    #[test]
+    fn a_question_ends_when_its_asker_is_gone() {
+        let asker = Asker::default();
+        let patience = Patience::new(SystemClock::shared(), Duration::from_secs(60));
+        let patience = patience.watching(asker.watch());
+        assert!((0..1000).all(|_| patience.row().is_ok()));
+        drop(asker);
+        let ended = (0..=ROWS).find_map(|_| patience.row().err());
+        assert_eq!(ended.unwrap().kind(), ErrorKind::Aborted);
     }
 }

@@ -8,6 +8,7 @@ use super::patience::Patience;
 use super::track::points;
 use crate::geo::distance::distance;
 use crate::geo::position::Position;
+use crate::geo::surface::Surface;
 use crate::model::key::{Entity, Fleet};
 use crate::model::time::{SECOND, Time};
 use crate::store::View;
@@ -52,21 +53,21 @@ impl Summary {
     }
 }
 
-/// What an entity did in a time, `to` included. Errors: the store's; Corruption; `TimedOut`.
+/// What an entity did in a time, `to` included, with distances on a surface. Errors: the store's; Corruption; `TimedOut`.
 pub fn summary(
     view: &dyn View,
     of: (Fleet, Entity),
-    times: (Time, Time),
+    (from, to, surface): (Time, Time, Surface),
     patience: &Patience,
 ) -> Result<Summary> {
     let mut out = Summary::default();
     let mut last: Option<Position> = None;
     let mut rest: Option<Stay> = None;
-    points(view, of, times, patience, &mut |at| {
+    points(view, of, (from, to), patience, &mut |at| {
         let (time, position) = (at.time, at.point.position);
         out.points += 1;
         out.times = Some((out.times.map_or(time, |t| t.0), time));
-        out.metres += last.map_or(0.0, |last| distance(last, position));
+        out.metres += last.map_or(0.0, |last| surface.distance(last, position));
         out.speed_max = out.speed_max.max(at.point.speed);
         last = Some(position);
         match &mut rest {

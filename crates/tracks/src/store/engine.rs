@@ -1,27 +1,42 @@
 //! The rows in Ironstone.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::clock::Clock;
 use base::sync::{Mutex, PoisonError};
 use base::{Error, Result};
 use ironstone::perf::{self, PerfCounter, PerfLevel};
 use ironstone::{
-    ColumnFamily, ColumnFamilyDescriptor, Db, DbIterator, Durable, Env, Options, ReadOptions,
-    Snapshot, WriteBatch, WriteOptions,
+    ColumnFamily, ColumnFamilyDescriptor, Db, DbIterator, Durable, Env, IngestExternalFileArg,
+    IngestExternalFileOptions, Options, Profile, ReadOptions, Snapshot, WriteBatch, WriteOptions,
 };
 
+use super::filter::{Factory, Oldest};
 use super::suggested::Suggested;
 use super::{Family, Rows, Store, Told, View};
+use crate::model::key::Fleet;
+use crate::model::time::Time;
+
+/// The folder within the database's that imports use for what they sort. What is left of one that was killed is removed by
+/// the next opening.
+pub const SCRATCH: &str = "import";
 
 /// A database with the families of this crate, with the engine's defaults.
 #[derive(Clone, Debug)]
 pub struct Engine {
     db: Arc<Db>,
     families: Arc<[ColumnFamily]>,
+    options: Arc<Options>,
+    dir: PathBuf,
+    /// What a filter of points drops.
+    oldest: Oldest,
     /// The greatest number that was written, and when it is durable.
     last: Arc<Mutex<Option<(u64, Durable)>>>,
+    /// The number of the last write that opening found.
+    opened_at: u64,
     suggested: Arc<Suggested>,
     clock: Arc<dyn Clock>,
 }
@@ -34,15 +49,37 @@ impl Engine {
         Self::open_with(dir, Options::default())
     }
 
+    /// The same, for an import: a database that is new has the profile `bulk_load`, but for the number of its levels, as the
+    /// tables of an import are sorted and go to the lowest one.
+    pub fn open_for_import(dir: impl AsRef<Path>) -> Result<Self> {
+        let dir = dir.as_ref();
+        let mut options = Options::default();
+        if !options.env.fs.exists(&dir.join("CURRENT"))? {
+            let levels = options.cf.cf.num_levels;
+            options = Options::for_profile(Profile::BulkLoad);
+            options.cf.cf.num_levels = levels;
+        }
+        Self::open_with(dir, options)
+    }
+
     /// The same, with options of the engine for all families.
     pub fn open_with(dir: impl AsRef<Path>, mut options: Options) -> Result<Self> {
         options.db.create_if_missing = true;
         options.db.create_missing_column_families = true;
         let dir = dir.as_ref();
         Self::check_is_ours(dir, &options.env)?;
-        let descriptor = |family: Family| ColumnFamilyDescriptor {
-            name: family.name().to_owned(),
-            options: options.cf.clone(),
+        let oldest = Oldest::default();
+        let descriptor = |family: Family| {
+            let mut its = options.cf.clone();
+            if family == Family::Default {
+                its.compaction_filter_factory = Some(Arc::new(Factory(oldest.clone())));
+                // Without points that are too old nothing is merged for its age.
+                its.cf.periodic_compaction_seconds = 0;
+            }
+            ColumnFamilyDescriptor {
+                name: family.name().to_owned(),
+                options: its,
+            }
         };
         let descriptors: Vec<_> = Family::ALL.into_iter().map(descriptor).collect();
         let db = Db::open_cf(dir, &options, &descriptors)?;
@@ -51,13 +88,76 @@ impl Engine {
             found.ok_or_else(|| Error::broken("a family that was opened is not there"))
         };
         let families = Family::ALL.into_iter().map(family).collect::<Result<_>>()?;
-        Ok(Self {
+        let engine = Self {
+            opened_at: db.latest_sequence_number(),
             db: Arc::new(db),
             families,
-            last: Arc::default(),
+            oldest,
             suggested: Arc::default(),
-            clock: options.env.clock,
-        })
+            clock: Arc::clone(&options.env.clock),
+            options: Arc::new(options),
+            dir: dir.to_path_buf(),
+            last: Arc::default(),
+        };
+        // Nobody else has the folder open.
+        engine.clear_scratch()?;
+        Ok(engine)
+    }
+
+    /// What it was opened with.
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The options of a family.
+    pub(crate) fn options_of(&self, _family: Family) -> Options {
+        Options::clone(&self.options)
+    }
+
+    /// Its folder.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Removes what an import has left.
+    pub(crate) fn clear_scratch(&self) -> Result<()> {
+        let (fs, dir) = (&self.options.env.fs, self.dir.join(SCRATCH));
+        if !fs.exists(&dir)? {
+            return Ok(());
+        }
+        for name in fs.list(&dir)? {
+            fs.remove(&dir.join(name))?;
+        }
+        fs.remove_dir(&dir)
+    }
+
+    /// Makes tables part of the database, all of them or none, and durable. They are moved.
+    pub(crate) fn ingest(&self, tables: Vec<(Family, Vec<PathBuf>)>) -> Result<()> {
+        let mut args = Vec::new();
+        for (family, external_files) in tables {
+            if !external_files.is_empty() {
+                args.push(IngestExternalFileArg {
+                    column_family: self.family(family)?.clone(),
+                    external_files,
+                    options: IngestExternalFileOptions {
+                        move_files: true,
+                        ..IngestExternalFileOptions::default()
+                    },
+                });
+            }
+        }
+        if args.is_empty() {
+            return Ok(());
+        }
+        self.db.ingest_external_files(&args)
+    }
+
+    /// Merges what is to be merged, so that opening and reading stay fast. Nothing is where nothing is merged by itself.
+    pub(crate) fn settle(&self) -> Result<()> {
+        if self.options.cf.cf.disable_auto_compactions {
+            return Ok(());
+        }
+        self.db.wait_for_compact()
     }
 
     /// A database with other families is another program's, or of a newer release.
@@ -123,7 +223,9 @@ impl Store for Engine {
     }
 
     fn last_number(&self) -> u64 {
-        self.db.latest_sequence_number()
+        // Not the database's: what this says is durable once `when_durable` tells of it.
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.as_ref().map_or(self.opened_at, |(number, _)| *number)
     }
 
     fn when_durable(&self, told: Told) {
@@ -136,12 +238,35 @@ impl Store for Engine {
                 durable.on_ready(move |result| told(number, result));
             }
             // What opening found is on the device.
-            None => told(0, Ok(())),
+            None => told(self.opened_at, Ok(())),
         }
     }
 
     fn wait_durable(&self, number: u64) -> Result<()> {
         self.db.wait_durable(number)
+    }
+
+    fn keep(&self, oldest: BTreeMap<Fleet, Time>, every: Option<Duration>) -> Result<()> {
+        self.oldest.set(oldest);
+        let points = self.family(Family::Default)?;
+        let seconds = every.map_or(0, |every| every.as_secs());
+        if self.db.options(points).cf.periodic_compaction_seconds == seconds {
+            return Ok(());
+        }
+        let seconds = seconds.to_string();
+        self.db
+            .set_options(points, &[("periodic_compaction_seconds", &seconds)])
+    }
+
+    fn reclaim(&self, family: Family, from: &[u8], to: &[u8]) -> Result<()> {
+        let family = self.family(family)?;
+        self.db
+            .delete_files_in_ranges(family, &[(Some(from), Some(to))], false)
+    }
+
+    fn compact(&self, family: Family, from: &[u8], to: &[u8]) -> Result<()> {
+        let family = self.family(family)?;
+        self.db.compact_range(family, Some(from), Some(to))
     }
 }
 

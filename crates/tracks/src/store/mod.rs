@@ -2,15 +2,21 @@
 //!
 //! Batches are RocksDB's write batches, whose bytes all engines of this format take.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use base::{Error, Result};
 use ironstone::WriteBatch;
 
+use crate::model::key::Fleet;
+use crate::model::time::Time;
+
 mod engine;
+mod filter;
 mod suggested;
 
-pub use engine::Engine;
+pub use engine::{Engine, SCRATCH};
 
 /// A column family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,6 +100,22 @@ pub trait Store: Send + Sync {
 
     /// Waits until the write of a number, and all before it, survive a power cut. Errors: they may not.
     fn wait_durable(&self, number: u64) -> Result<()>;
+
+    /// From now on points of fleets from before these moments may be dropped when tables are merged, and each table with points
+    /// is merged once in `every`, if that is said. Errors: the store's.
+    fn keep(&self, _oldest: BTreeMap<Fleet, Time>, _every: Option<Duration>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Gives back the space of a range of rows that will be deleted, as far as that is easy. Errors: the store's.
+    fn reclaim(&self, _family: Family, _from: &[u8], _to: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    /// Merges the tables that have rows of a range, so that what is deleted there is gone. Errors: the store's.
+    fn compact(&self, _family: Family, _from: &[u8], _to: &[u8]) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// One state of a store: what is written later is not in it.
@@ -151,6 +173,10 @@ impl<'a> Batch<'a> {
 
     pub(crate) fn delete(&mut self, family: Family, key: &[u8]) -> Result<()> {
         self.ops.delete_cf_id(self.store.id(family), key)
+    }
+
+    pub(crate) fn delete_range(&mut self, family: Family, from: &[u8], to: &[u8]) -> Result<()> {
+        self.ops.delete_range_cf_id(self.store.id(family), from, to)
     }
 
     pub(crate) fn write(self, durable: Option<Told>) -> Result<u64> {

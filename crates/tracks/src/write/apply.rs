@@ -300,8 +300,9 @@ impl<'a> Round<'a> {
         Ok(there == *point)
     }
 
-    /// The number of a name, whose entity is known then.
+    /// The number of a name, whose entity is known then: its own, or else the first that was erased, or that nobody has.
     fn resolve(&mut self, fleet: Fleet, name: &Name) -> Result<Entity> {
+        let mut free = None;
         for turn in 0..TURNS {
             let entity = name.number(turn);
             let at = (fleet, entity);
@@ -312,20 +313,29 @@ impl<'a> Round<'a> {
                 continue;
             }
             let key = EntityKey { fleet, entity }.to_bytes();
-            let is_named = match self.store.get(Family::Entities, &key)? {
-                Some(bytes) if bytes == name.as_str().as_bytes() => true,
-                Some(_) => continue, // Another's, or one that was erased.
-                None => false,
-            };
-            let newest = if is_named { self.newest(&key)? } else { None };
-            let known = Known::new(name.clone(), is_named, newest);
-            self.hot.insert(at, known);
-            return Ok(entity);
+            match self.store.get(Family::Entities, &key)? {
+                Some(bytes) if bytes == name.as_str().as_bytes() => {
+                    let newest = self.newest(&key)?;
+                    self.hot.insert(at, Known::new(name.clone(), true, newest));
+                    return Ok(entity);
+                }
+                Some(bytes) if bytes.is_empty() => free = free.or(Some(entity)),
+                Some(_) => {} // Another's.
+                None => {
+                    free = free.or(Some(entity));
+                    break;
+                }
+            }
         }
-        Err(Error::not_supported(format!(
-            "{name}: {TURNS} other names of the fleet have the same hash"
-        ))
-        .hint("use another name"))
+        let Some(entity) = free else {
+            return Err(Error::not_supported(format!(
+                "{name}: {TURNS} other names of the fleet have the same hash"
+            ))
+            .hint("use another name"));
+        };
+        self.hot
+            .insert((fleet, entity), Known::new(name.clone(), false, None));
+        Ok(entity)
     }
 
     fn newest(&self, key: &[u8]) -> Result<Option<Newest>> {

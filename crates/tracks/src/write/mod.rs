@@ -11,9 +11,11 @@
 
 mod admit;
 mod apply;
+mod erase;
 mod hot;
 mod shard;
 mod shards;
 
 pub use admit::{Ack, Answer, Outcome, Ticket};
+pub(crate) use erase::Erasure;
 pub use shards::{Options, Shards};

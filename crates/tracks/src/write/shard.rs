@@ -11,6 +11,7 @@ use base::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::admit::{Ack, Part};
 use super::apply::{Done, Round};
+use super::erase::Erase;
 use super::hot::Hot;
 use crate::fence::{Events, Fences, Ids};
 use crate::live::Live;
@@ -27,6 +28,12 @@ const EVENTS_MAX: usize = 4096;
 /// What a round has used must be known until its end: each report may look at as many entities as names can have one hash.
 pub(super) const ROUND_HOT_MAX: usize = (ROUND_MAX + PART_MAX) * TURNS as usize;
 
+/// What a shard is given.
+pub(super) enum Work {
+    Reports(Part),
+    Erase(Erase),
+}
+
 /// See the module.
 pub(super) struct Shard {
     pub(super) store: Arc<dyn Store>,
@@ -42,11 +49,23 @@ pub(super) struct Shard {
 
 impl Shard {
     /// Does what comes, until nobody sends any more.
-    pub(super) fn run(self, queue: &Receiver<Part>) {
+    pub(super) fn run(self, queue: &Receiver<Work>) {
         let mut hot = Hot::new(self.entities);
-        while let Ok(first) = queue.recv() {
-            let round = catch_unwind(AssertUnwindSafe(|| self.round(&mut hot, first, queue)));
-            if round.is_err() {
+        let mut left = None;
+        while let Some(work) = left.take().or_else(|| queue.recv().ok()) {
+            let done = catch_unwind(AssertUnwindSafe(|| match work {
+                Work::Reports(first) => self.round(&mut hot, first, queue),
+                Work::Erase(erase) => {
+                    let fleet = erase.fleet;
+                    if let Some(entity) = erase.run(&*self.store, self.events.last()) {
+                        hot.forget((fleet, entity));
+                    }
+                    None
+                }
+            }));
+            if let Ok(next) = done {
+                left = next;
+            } else {
                 // Its parts were answered as they were dropped. What is known may be half of something.
                 self.panics.fetch_add(1, Ordering::Relaxed);
                 hot = Hot::new(self.entities);
@@ -54,12 +73,14 @@ impl Shard {
         }
     }
 
-    fn round(&self, hot: &mut Hot, first: Part, queue: &Receiver<Part>) {
+    /// Does some parts. Returns what came behind them and is none.
+    fn round(&self, hot: &mut Hot, first: Part, queue: &Receiver<Work>) -> Option<Work> {
         let mut round = Round::new((&*self.store, &self.fences), hot, self.with_visits);
         round.listened(self.live.wanted());
         let mut count = 0;
         let mut parts: Vec<Part> = Vec::new();
         let mut next = Some(first);
+        let mut left = None;
         while let Some(mut part) = next {
             count += part.reports.len();
             for (nth, report) in std::mem::take(&mut part.reports) {
@@ -68,7 +89,14 @@ impl Shard {
             }
             parts.push(part);
             let is_full = count >= ROUND_MAX || round.events() >= EVENTS_MAX;
-            next = if is_full { None } else { queue.try_recv().ok() };
+            next = match queue.try_recv() {
+                Ok(Work::Reports(part)) if !is_full => Some(part),
+                Ok(work) => {
+                    left = Some(work);
+                    None
+                }
+                Err(_) => None,
+            };
         }
         let is_empty = round.is_empty();
         let fleets = round.fleets_of_events();
@@ -89,7 +117,8 @@ impl Shard {
             if let Some(told) = durable.told() {
                 self.store.when_durable(told);
             }
-            return settle(visible, self.store.last_number(), &Ok(()));
+            settle(visible, self.store.last_number(), &Ok(()));
+            return left;
         }
         match batch.and_then(|batch| batch.write(durable.told())) {
             Ok(number) => {
@@ -106,6 +135,7 @@ impl Shard {
                 durable.settle(self.store.last_number() + 1, &result);
             }
         }
+        left
     }
 }
 

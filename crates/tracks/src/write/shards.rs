@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
+use tokio::sync::oneshot;
+
 use base::clock::Clock;
 use base::sync::atomic::{AtomicU64, Ordering};
 use base::sync::thread::JoinHandle;
@@ -12,10 +14,13 @@ use base::{Error, ErrorKind, Result};
 
 use super::admit::{Ack, Call, Part, Places, Taken, Ticket};
 use super::apply::Of;
-use super::shard::{PART_MAX, ROUND_HOT_MAX, Shard};
+use super::erase::{self, Done, Erase, Erasure, Whose};
+use super::shard::{PART_MAX, ROUND_HOT_MAX, Shard, Work};
 use crate::fence::{Events, Fences};
 use crate::fleets::Info;
 use crate::live::Live;
+use crate::model::key::{Entity, Fleet};
+use crate::model::name::Name;
 use crate::model::report::{Dated, Report};
 use crate::model::time::Time;
 use crate::store::Store;
@@ -71,7 +76,7 @@ struct Undone {
 }
 
 struct Queue {
-    parts: Sender<Part>,
+    parts: Sender<Work>,
     places: Arc<Places>,
 }
 
@@ -204,9 +209,57 @@ impl Shards {
         for (queue, part, taken) in admitted {
             let part = Part::new((of, part.reports), ack, &call, taken);
             // Where the shard is gone, the part says so when it is dropped.
-            drop(queue.parts.send(part));
+            drop(queue.parts.send(Work::Reports(part)));
         }
         Ok(ticket)
+    }
+
+    /// Erases an entity, but for its events. Returns when that is durable: its number, and the greatest id that they may have;
+    /// `None`, where there is no such entity. Not within an asynchronous runtime.
+    pub(crate) fn erase(&self, fleet: Fleet, name: &Name) -> Result<Option<(Entity, u64)>> {
+        self.erase_all(fleet, &Whose::Name(name.clone()), Erasure::All)
+    }
+
+    /// The same of an entity of this number, or what is to be erased of it. Returns whether it was.
+    pub(crate) fn erase_number(
+        &self,
+        fleet: Fleet,
+        entity: Entity,
+        erasure: Erasure,
+    ) -> Result<bool> {
+        let done = self.erase_all(fleet, &Whose::Number(entity), erasure)?;
+        Ok(done.is_some())
+    }
+
+    fn erase_all(
+        &self,
+        fleet: Fleet,
+        whose: &Whose,
+        erasure: Erasure,
+    ) -> Result<Option<(Entity, u64)>> {
+        let byte = match whose {
+            Whose::Name(name) => name.number(0).0 as u8,
+            Whose::Number(entity) => entity.0 as u8,
+        };
+        let shard = usize::from(byte) % self.queues.len();
+        let queue = self.queues.get(shard).ok_or_else(erase::gone)?;
+        loop {
+            let (answer, done) = oneshot::channel();
+            let whose = whose.clone();
+            let erase = Erase {
+                fleet,
+                whose,
+                erasure,
+                answer,
+            };
+            // Where the shard is gone, the answer says so.
+            drop(queue.parts.send(Work::Erase(erase)));
+            match done.blocking_recv().map_err(|_| erase::gone())?? {
+                Done::Part => {}
+                Done::Nothing => return Ok(None),
+                Done::All(entity, last) => return Ok(Some((entity, last))),
+            }
+        }
     }
 
     /// Reports that wait, or are on their way to the device.

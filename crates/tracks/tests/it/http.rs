@@ -21,6 +21,7 @@ mod process;
 mod receiver;
 mod streams;
 mod webhooks;
+mod whole;
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 

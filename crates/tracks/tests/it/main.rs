@@ -4,6 +4,8 @@
 mod dead_rows;
 mod fences;
 mod http;
+mod import;
+mod keep;
 mod queries;
 mod reports;
 mod world;

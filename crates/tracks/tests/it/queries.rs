@@ -1,10 +1,10 @@
 //! Answers, compared with those of looking at everything.
 
 use base::rng::Rng;
-use tracks::geo::distance::distance;
 use tracks::geo::polygon::Polygon;
 use tracks::geo::position::Position;
 use tracks::geo::shape::{Circle, Rectangle, Shape};
+use tracks::geo::surface::Surface;
 use tracks::model::key::Fleet;
 use tracks::model::report::Report;
 use tracks::model::time::{SECOND, Time};
@@ -65,6 +65,15 @@ fn star(rng: &mut Rng, (lat, lon): (f64, f64), width: f64, corners: u64) -> Vec<
     (0..corners).map(|n| corner(n, rng)).collect()
 }
 
+/// Seldom the one that takes long.
+fn some_surface(rng: &mut Rng) -> Surface {
+    if rng.one_in(16) {
+        Surface::Ellipsoid
+    } else {
+        Surface::Sphere
+    }
+}
+
 fn some_shape(rng: &mut Rng) -> Option<Box<dyn Shape>> {
     let centre = near(rng);
     let width = 10_f64.powi(-(rng.below(5) as i32)) * 3.0;
@@ -76,7 +85,8 @@ fn some_shape(rng: &mut Rng) -> Option<Box<dyn Shape>> {
         }
         1 => {
             let middle = around(rng, centre, width);
-            Box::new(Circle::new(middle, width * rng.below(100_000) as f64).unwrap())
+            let circle = Circle::new(middle, width * rng.below(100_000) as f64);
+            Box::new(circle.unwrap().on(some_surface(rng)))
         }
         _ => {
             let corners = 3 + rng.below(12);
@@ -159,14 +169,21 @@ fn the_nearest_are_those_of_brute_force() {
         let within = [f64::INFINITY, 1e5, 1e3, 0.0][rng.below(4) as usize];
         let filter = some_filter(&mut rng);
         let patience = world.tracks.patience();
-        let hits = read::nearby(&*view, fleet, (from, filter), (k, within), &patience).unwrap();
+        let surface = some_surface(&mut rng);
+        let how = (k, within, surface);
+        let hits = read::nearby(&*view, fleet, (from, filter), how, &patience).unwrap();
         let found: Vec<_> = hits
             .iter()
             .map(|hit| (hit.distance.unwrap(), hit.entity.0))
             .collect();
         let meant = reports.iter().filter(|r| is_meant(filter, r));
         let mut right: Vec<_> = meant
-            .map(|r| (distance(from, r.point.position), r.entity.number(0).0))
+            .map(|r| {
+                (
+                    surface.distance(from, r.point.position),
+                    r.entity.number(0).0,
+                )
+            })
             .filter(|(d, _)| *d <= within)
             .collect();
         right.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
@@ -175,7 +192,8 @@ fn the_nearest_are_those_of_brute_force() {
     }
     let patience = world.tracks.patience();
     let all = (at(0.0, 0.0), Filter::default());
-    let e = read::nearby(&*view, fleet, all, (1_000_000_000, 1.0), &patience).unwrap_err();
+    let how = (1_000_000_000, 1.0, Surface::Sphere);
+    let e = read::nearby(&*view, fleet, all, how, &patience).unwrap_err();
     assert!(e.to_string().contains("10000 at most"), "{e}");
 }
 
@@ -196,7 +214,7 @@ fn many_at_one_place_are_found() {
         &*view,
         fleet,
         (place, Filter::default()),
-        (10, f64::MAX),
+        (10, f64::MAX, Surface::Sphere),
         &patience,
     );
     assert_eq!(hits.unwrap().len(), 10);
@@ -429,7 +447,7 @@ fn summaries_say_how_far_and_where_it_stayed() {
     world.send(reports);
     let (view, fleet) = (world.tracks.view(), world.fleet());
     let entity = tracks::model::name::Name::new("a").unwrap().number(0);
-    let times = (Time::MIN, Time::MAX);
+    let times = (Time::MIN, Time::MAX, Surface::Sphere);
     let patience = world.tracks.patience();
     let s = read::summary(&*view, (fleet.fleet, entity), times, &patience).unwrap();
     assert_eq!((s.points, s.speed_max), (81, Some(852)));

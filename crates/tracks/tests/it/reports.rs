@@ -116,7 +116,7 @@ fn each_report_stands_for_itself() {
     assert_eq!(world.check().entities, 2);
 }
 
-/// Another name has the number already, and an erased one is passed over.
+/// Another name has the number already, and an erased one is used again.
 #[test]
 fn names_with_one_hash_are_different_entities() {
     let world = World::new();
@@ -139,7 +139,7 @@ fn names_with_one_hash_are_different_entities() {
     let view = world.tracks.view();
     assert_eq!(
         read::find(&*view, fleet, &name).unwrap(),
-        Some(name.number(2))
+        Some(name.number(1))
     );
     assert_eq!(read::find(&*view, fleet, &other).unwrap(), None);
     assert_eq!(world.check().points, 2);

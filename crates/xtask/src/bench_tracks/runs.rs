@@ -21,6 +21,12 @@ pub(super) struct Arguments {
     /// Objects
     #[arg(long, global = true, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1000..))]
     objects: u32,
+    /// A file of real reports, instead of a recording of simulated ones: CSV, NDJSON, GeoJSON, GPX, GeoLife
+    #[arg(long, global = true, value_name = "FILE")]
+    reports: Option<PathBuf>,
+    /// The format of that file, where its name does not say it: also t-drive, porto
+    #[arg(long, global = true, requires = "reports")]
+    format: Option<String>,
     /// Rounds, in each of which everything runs once
     #[arg(long, global = true, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -84,13 +90,22 @@ impl Runs {
             dir,
             rounds: arguments.rounds,
         };
-        eprintln!("making a recording of {} objects", arguments.objects);
+        match &arguments.reports {
+            Some(file) => eprintln!("reading {}", file.display()),
+            None => eprintln!("making a recording of {} objects", arguments.objects),
+        }
         let mut command = Command::new(&runs.program);
         command
             .args(["--dir", ".", "places", "--out"])
             .arg(&runs.places);
         command.arg(format!("--objects={}", arguments.objects));
         command.arg(format!("--places={}", u64::from(arguments.objects) * 8));
+        if let Some(file) = &arguments.reports {
+            command.arg("--reports").arg(file);
+        }
+        if let Some(format) = &arguments.format {
+            command.arg(format!("--format={format}"));
+        }
         driver::output_of(command)?;
         Ok(runs)
     }
@@ -133,6 +148,20 @@ impl Runs {
         self.clear()?;
         let mut command = self.command(target);
         command.arg("query").arg("--places").arg(&self.places);
+        command.arg(format!("--seconds={seconds}")).args(more);
+        parse(&driver::output_of(command)?)
+    }
+
+    /// Sends reports for some seconds to a service over a new database.
+    pub(super) fn http(
+        &self,
+        target: Target<'_>,
+        seconds: u64,
+        more: &[&str],
+    ) -> Result<Figures, String> {
+        self.clear()?;
+        let mut command = self.command(target);
+        command.arg("http").arg("--places").arg(&self.places);
         command.arg(format!("--seconds={seconds}")).args(more);
         parse(&driver::output_of(command)?)
     }

@@ -81,6 +81,7 @@ fn what_is_wrong_is_refused_by_name() {
             r#""attributes":{"a":1e400}"#,
             "attributes are no JSON object",
         ),
+        (r#""attributes":{"a":1 2}"#, "not JSON"),
         (
             r#""colour":1"#,
             "the key \"colour\" is not known; there are entity",
@@ -147,4 +148,19 @@ fn what_is_no_report_is_refused() {
         let e = error(text);
         assert!(e.contains(why), "{text:.60}: {e}");
     }
+}
+
+/// In CSV and GPX they are text that nobody has looked at before: without spaces, `1 2` would be `12`.
+#[test]
+fn attributes_are_json_before_spaces_go() {
+    assert_eq!(
+        attributes(r#" { "a" : [1, 2] } "#).unwrap(),
+        r#"{"a":[1,2]}"#
+    );
+    for bad in [r#"{"a":1 2}"#, r#"{"a":tr ue}"#, "", "{"] {
+        let e = attributes(bad).unwrap_err().to_string();
+        assert!(e.contains("no JSON object"), "{bad}: {e}");
+    }
+    let spaces = format!("{{{}}}", " ".repeat(1 << 20));
+    assert!(attributes(&spaces).is_err());
 }

@@ -1,0 +1,93 @@
+//! Export: a fleet's points as a file, as [`files`](crate::files) writes them, from one state of the store.
+
+use std::io::Write;
+
+use base::Result;
+
+use crate::files::Writer;
+use crate::model::key::{Entity, Fleet, PointKey, behind};
+use crate::model::name::Name;
+use crate::model::point::Point;
+use crate::model::time::Time;
+use crate::read;
+use crate::store::{Family, View, damaged};
+
+/// What is exported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Of this entity alone. `None`: of all.
+    pub entity: Option<Entity>,
+    /// The first moment.
+    pub from: Time,
+    /// The last moment.
+    pub to: Time,
+}
+
+/// It is told behind so many points.
+const TOLD_EVERY: u64 = 4096;
+
+/// Writes the points of a fleet, entity by entity, each in the order of time; the file is not finished. Returns how many there
+/// are. `told` is called now and then with as many as there are so far, and may end it.
+///
+/// Errors: the store's; Corruption; those of the writer, a point that the format cannot have among them; `told`'s.
+pub fn export<W: Write>(
+    view: &dyn View,
+    fleet: Fleet,
+    choice: &Choice,
+    writer: &mut Writer<W>,
+    told: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<u64> {
+    let key = |entity, time| {
+        PointKey {
+            fleet,
+            entity,
+            time,
+        }
+        .to_bytes()
+    };
+    let first = choice.entity.unwrap_or(Entity(0));
+    let mut rows = view.rows(
+        Family::Default,
+        &fleet.prefix(),
+        behind(&fleet.prefix()).as_deref(),
+    )?;
+    rows.seek(&key(first, choice.from));
+    let mut going: Option<(Entity, Option<Name>)> = None;
+    let mut count = 0_u64;
+    while let Some((bytes, value)) = rows.row() {
+        let at = PointKey::of_bytes(bytes)?;
+        if choice.entity.is_some_and(|entity| entity != at.entity) {
+            break;
+        }
+        let name = match &going {
+            Some((entity, name)) if *entity == at.entity => name,
+            _ => {
+                let name = read::name_of(view, fleet, at.entity)?;
+                &going.insert((at.entity, name)).1
+            }
+        };
+        if at.time < choice.from {
+            rows.seek(&key(at.entity, choice.from));
+            continue;
+        }
+        // One that is being erased has no name any more.
+        let name = name.as_ref().filter(|_| at.time <= choice.to);
+        let Some(name) = name else {
+            match at.entity.0.checked_add(1) {
+                Some(next) => rows.seek(&key(Entity(next), choice.from)),
+                None => break,
+            }
+            continue;
+        };
+        let point = Point::decode(value).map_err(|e| damaged(Family::Default, bytes, &e))?;
+        writer.add(name, at.time, &point)?;
+        count += 1;
+        if count.is_multiple_of(TOLD_EVERY) {
+            told(count)?;
+        }
+        rows.next();
+    }
+    rows.status()?;
+    told(count)?;
+    Ok(count)
+}

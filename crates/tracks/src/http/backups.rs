@@ -1,0 +1,124 @@
+//! Backups, made while all goes on.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use ironstone::{BackupEngine, BackupEngineOptions, CreateBackupOptions, Env};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::guard::Caller;
+use super::params::Params;
+use super::problem::{Kind, Problem};
+use super::{App, ask};
+
+/// A backup.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Backup)]
+pub(crate) struct BackupBody {
+    /// Its number: later ones have larger numbers.
+    id: u32,
+    /// When it was made, seconds since 1970.
+    time: i64,
+    /// Bytes, with those that it shares with others.
+    bytes: u64,
+    /// Its files.
+    files: u32,
+}
+
+/// All backups.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Backups)]
+pub(crate) struct BackupList {
+    /// They, the oldest first.
+    backups: Vec<BackupBody>,
+}
+
+/// Errors: there is no folder for them; the caller may see some fleets only.
+fn open(app: &App, caller: &Caller) -> Result<BackupEngine, Problem> {
+    if !caller.is_for_all_fleets() {
+        let detail = "a backup has all fleets, and the token is for some";
+        return Err(Problem::new(Kind::Forbidden, detail));
+    }
+    let Some(dir) = &app.config.backups else {
+        let detail = "start the server with --backups FOLDER, and outside of its --dir";
+        return Err(Problem::new(Kind::NoBackups, detail));
+    };
+    Ok(BackupEngine::open(
+        &BackupEngineOptions::new(dir),
+        &Env::default(),
+    )?)
+}
+
+fn all_of(engine: &BackupEngine) -> Vec<BackupBody> {
+    let all = engine.get_backup_info().into_iter();
+    let body = |info: ironstone::BackupInfo| BackupBody {
+        id: info.backup_id,
+        time: info.timestamp,
+        bytes: info.size,
+        files: info.number_files,
+    };
+    all.map(body).collect()
+}
+
+/// List the backups.
+#[utoipa::path(
+    get,
+    path = "/v1/backups",
+    tag = "server",
+    responses((status = 200, description = "They", body = BackupList), super::openapi::Errors),
+)]
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    params: Params,
+) -> Result<Response, Problem> {
+    params.end()?;
+    let list = ask::blocking(&app, move |app| {
+        let backups = all_of(&open(app, &caller)?);
+        Ok(BackupList { backups })
+    });
+    super::answer_of(&app, &list.await?)
+}
+
+/// Make a backup.
+///
+/// In the folder that the server was started with, while all goes on. Tables that an earlier one has are not copied again.
+/// `ironstone-tracks restore` brings it back.
+#[utoipa::path(
+    post,
+    path = "/v1/backups",
+    tag = "server",
+    responses((status = 201, description = "It is there", body = BackupBody), super::openapi::Errors),
+)]
+pub(crate) async fn make(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    params: Params,
+) -> Result<Response, Problem> {
+    params.end()?;
+    let one = Arc::clone(&app.backing_up).try_acquire_owned();
+    let one = one.map_err(|_| {
+        Problem::new(Kind::Busy, "a backup is being made: ask again later").retry_after(30)
+    })?;
+    let its = Arc::clone(&app);
+    let made = tokio::task::spawn_blocking(move || {
+        let mut engine = open(&its, &caller)?;
+        let db = its
+            .db
+            .as_ref()
+            .ok_or_else(|| Problem::new(Kind::NoBackups, "this store has no backups"))?;
+        let id = engine.create_new_backup(db, CreateBackupOptions::default())?;
+        drop(one);
+        let all = all_of(&engine);
+        let made = all.into_iter().find(|backup| backup.id == id);
+        made.ok_or_else(|| Problem::internal("a backup that was made is not there"))
+    });
+    let made = made.await.map_err(Problem::internal)??;
+    let mut response = super::answer_of(&app, &made)?;
+    *response.status_mut() = StatusCode::CREATED;
+    Ok(response)
+}

@@ -1,0 +1,219 @@
+//! A fleet's points as a file: written by a thread as the client reads it, a few pieces ahead. A client that takes nothing
+//! for too long is cut off by its connection, which ends the thread.
+
+use std::io::{self, Write};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderValue;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::Response;
+use base::{Error, ErrorKind};
+use bytes::Bytes;
+use hyper::body::Frame;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use utoipa::IntoParams;
+
+use super::ingest::no_such_fleet;
+use super::params::{Params, Path};
+use super::problem::{Kind, Problem};
+use super::socket::{Phase, Streaming};
+use super::{App, answers};
+use crate::export::{Choice, export};
+use crate::files::{Format, Writer};
+use crate::model::name::Name;
+use crate::model::time::Time;
+use crate::read;
+
+/// Bytes of a piece.
+const PIECE: usize = 64 * 1024;
+/// So many pieces wait for the client.
+const AHEAD: usize = 4;
+
+/// What is exported.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "it is a description")]
+pub(crate) struct ExportParams {
+    /// `ndjson`, `csv`, `geojson` or `gpx`.
+    #[param(default = "ndjson")]
+    format: Option<String>,
+    /// Of this entity alone.
+    entity: Option<String>,
+    /// The first moment: seconds since 1970, or RFC 3339.
+    from: Option<answers::Moment>,
+    /// The last moment.
+    to: Option<answers::Moment>,
+}
+
+/// Export a fleet's points.
+///
+/// As `ironstone-tracks import` reads them: entity by entity, in the order of time, of one state. An answer that breaks off was
+/// cut off: the server stopped, or the client took too little of it for too long.
+#[utoipa::path(
+    get,
+    path = "/v1/fleets/{fleet}/export",
+    tag = "fleets",
+    params(("fleet" = String, Path, description = "The fleet"), ExportParams),
+    responses(
+        (status = 200, description = "The points", content(
+            (String = "application/x-ndjson"), (String = "text/csv"), (String = "application/geo+json"),
+            (String = "application/gpx+xml"),
+        )),
+        super::openapi::Errors,
+    ),
+)]
+pub(crate) async fn points(
+    State(app): State<Arc<App>>,
+    Extension(phase): Extension<Phase>,
+    path: Path,
+    mut params: Params,
+) -> Result<Response, Problem> {
+    let format = params.text("format")?;
+    let (format, content_type) = format_of(format.as_deref().unwrap_or("ndjson"))?;
+    let entity = params.text("entity")?;
+    let (from, to) = params.times()?.unwrap_or((Time::MIN, Time::MAX));
+    params.end()?;
+    let named = entity.map(|entity| Name::new(&entity)).transpose();
+    let entity = named.map_err(|e| Problem::parameter(format!("entity: {e}")))?;
+    let info = app.tracks.fleet(&path.fleet()?).map_err(no_such_fleet)?;
+    let permit = Arc::clone(&app.exports).try_acquire_owned();
+    let permit = permit.map_err(|_| {
+        let detail = "as many exports as may run already do: ask again later";
+        Problem::new(Kind::Busy, detail).retry_after(10)
+    })?;
+    let (sender, receiver) = channel(AHEAD);
+    let its = Arc::clone(&app);
+    let work = move || {
+        let view = its.tracks.view();
+        let found = entity.map(|name| {
+            read::find(&*view, info.fleet, &name)?.ok_or_else(|| {
+                Error::not_found(format!("the fleet {} has no entity {name}", info.name))
+            })
+        });
+        let pieces = Pieces {
+            sender: sender.clone(),
+            piece: Vec::with_capacity(PIECE),
+        };
+        let done = found.transpose().and_then(|entity| {
+            let choice = Choice { entity, from, to };
+            let mut writer = Writer::new(format, pieces, &info.settings.tags)?;
+            let told = &mut |_| {
+                if its.is_stopping() {
+                    return Err(Error::new(
+                        ErrorKind::ShutdownInProgress,
+                        "the server stops",
+                    ));
+                }
+                Ok(())
+            };
+            export(&*view, info.fleet, &choice, &mut writer, told)?;
+            writer.finish().map(drop)
+        });
+        if let Err(e) = done {
+            // Whoever does not listen any more needs no error.
+            drop(sender.blocking_send(Err(e)));
+        }
+        drop(permit);
+    };
+    let thread = tokio::task::spawn_blocking(work);
+    // It ends with its receiver.
+    drop(thread);
+    answer(receiver, phase.streams(), content_type).await
+}
+
+fn format_of(text: &str) -> Result<(Format, &'static str), Problem> {
+    match text {
+        "ndjson" => Ok((Format::Ndjson, "application/x-ndjson")),
+        "csv" => Ok((Format::Csv, "text/csv")),
+        "geojson" => Ok((Format::GeoJson, "application/geo+json")),
+        "gpx" => Ok((Format::Gpx, "application/gpx+xml")),
+        other => Err(Problem::parameter(format!(
+            "format={other:.40}: it is ndjson, csv, geojson or gpx"
+        ))),
+    }
+}
+
+/// Waits for the first piece, so that what fails at once is an answer of its own.
+async fn answer(
+    mut receiver: Receiver<Result<Bytes, Error>>,
+    streaming: Streaming,
+    content_type: &'static str,
+) -> Result<Response, Problem> {
+    let first = match receiver.recv().await {
+        Some(Err(e)) if e.is_not_found() => {
+            return Err(Problem::new(Kind::NoSuchEntity, super::problem::text(&e)));
+        }
+        Some(Err(e)) => return Err(e.into()),
+        Some(Ok(piece)) => Some(piece),
+        None => None,
+    };
+    let body = Streamed {
+        first,
+        receiver,
+        _streaming: streaming,
+    };
+    let mut response = Response::new(Body::new(body));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    Ok(response)
+}
+
+/// Collects what is written in pieces.
+struct Pieces {
+    sender: Sender<Result<Bytes, Error>>,
+    piece: Vec<u8>,
+}
+
+impl Pieces {
+    fn send(&mut self) -> io::Result<()> {
+        if self.piece.is_empty() {
+            return Ok(());
+        }
+        let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE));
+        let sent = self.sender.blocking_send(Ok(piece.into()));
+        sent.map_err(|_| io::Error::new(io::ErrorKind::BrokenPipe, "the client is gone"))
+    }
+}
+
+impl Write for Pieces {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.piece.len() + bytes.len() > PIECE {
+            self.send()?;
+        }
+        self.piece.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.send()
+    }
+}
+
+/// The body: pieces as they come.
+struct Streamed {
+    first: Option<Bytes>,
+    receiver: Receiver<Result<Bytes, Error>>,
+    _streaming: Streaming,
+}
+
+impl hyper::body::Body for Streamed {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let this = self.get_mut();
+        if let Some(first) = this.first.take() {
+            return Poll::Ready(Some(Ok(Frame::data(first))));
+        }
+        let next = this.receiver.poll_recv(cx);
+        next.map(|piece| piece.map(|piece| piece.map(Frame::data)))
+    }
+}

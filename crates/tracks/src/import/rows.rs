@@ -1,0 +1,346 @@
+//! From sorted records to the rows that the same reports would give, as tables; see [`write`](crate::write) for the rule.
+//!
+//! ```text
+//!   an item of points   20 key of the point   8 which record   1 bytes of the name   the name   the point
+//!   of visits           20 key of the visit
+//!   of the index        17 key   1 put or delete   the value
+//! ```
+//!
+//! Items of points come in the order of the rows of `default`. Those of `latest` and `entities` have the same order. Rows of
+//! `visits` and `geohash` are sorted once more.
+
+use std::path::{Path, PathBuf};
+
+use base::{Error, Result};
+
+use super::Progress;
+use super::sorter::Sorter;
+use super::tables::Tables;
+use crate::geo::cell::Cell;
+use crate::model::key::{CellKey, Entity, EntityKey, Fleet, PointKey, VisitKey};
+use crate::model::newest::{Here, Newest};
+use crate::model::point::Point;
+use crate::model::time::{Bucket, Time};
+use crate::store::{Engine, Family, Rows, View, damaged};
+
+/// The next row of a point that is there is looked for by so many steps before it is sought.
+const STEPS: u32 = 8;
+/// It is told how far it is behind so many records.
+const TOLD_EVERY: u64 = 16_384;
+
+/// One record, as it was sorted.
+pub(super) struct Item<'a> {
+    pub(super) key: PointKey,
+    pub(super) nth: [u8; 8],
+    pub(super) name: &'a str,
+    pub(super) point: &'a [u8],
+}
+
+impl<'a> Item<'a> {
+    pub(super) fn decode(bytes: &'a [u8]) -> Result<Self> {
+        let read = || {
+            let (key, rest) = bytes.split_first_chunk::<{ PointKey::LEN }>()?;
+            let (nth, rest) = rest.split_first_chunk::<8>()?;
+            let (len, rest) = rest.split_first()?;
+            let (name, point) = rest.split_at_checked(usize::from(*len))?;
+            Some(Self {
+                key: PointKey::of_bytes(key).ok()?,
+                nth: *nth,
+                name: str::from_utf8(name).ok()?,
+                point,
+            })
+        };
+        read().ok_or_else(|| Error::broken("a sorted record that is none"))
+    }
+
+    pub(super) fn add_to(&self, sorter: &mut Sorter) -> Result<()> {
+        let (name, len) = (self.name.as_bytes(), self.name.len() as u8);
+        sorter.add(&[&self.key.to_bytes(), &self.nth, &[len], name, self.point])
+    }
+}
+
+/// What became of the records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) done: u64,
+    /// They changed something.
+    pub(super) stored: u64,
+    /// They were there already, in the input or in the database.
+    pub(super) same: u64,
+    pub(super) entities: u64,
+    /// Entities that were moved.
+    pub(super) moved: u64,
+}
+
+/// The entity whose records go by.
+struct Going<'a> {
+    entity: Entity,
+    name: String,
+    /// It has rows already.
+    is_there: bool,
+    /// The rows of its points, where it has any.
+    rows: Option<Box<dyn Rows + 'a>>,
+    has_sought: bool,
+    /// Its newest point, and what was its newest point before.
+    newest: Option<(Time, Cell, Vec<u8>)>,
+    before: Option<(Time, Cell)>,
+    has_changed: bool,
+    visit: Option<(Bucket, Cell)>,
+}
+
+/// The moment whose records go by.
+struct Moment {
+    key: PointKey,
+    /// What is there by now.
+    point: Option<(Point, Vec<u8>)>,
+    has_changed: bool,
+}
+
+/// See the module.
+pub(super) struct Making<'a> {
+    view: &'a dyn View,
+    fleet: Fleet,
+    with_visits: bool,
+    points: Tables,
+    latest: Tables,
+    entities: Tables,
+    visits: Sorter,
+    index: Sorter,
+    going: Option<Going<'a>>,
+    moment: Option<Moment>,
+    pub(super) counts: Counts,
+}
+
+impl<'a> Making<'a> {
+    pub(super) fn new(
+        (engine, view): (&Engine, &'a dyn View),
+        (dir, fleet): (&Path, Fleet),
+        memory: usize,
+        with_visits: bool,
+    ) -> Self {
+        let fs = &engine.options().env.fs;
+        Self {
+            view,
+            fleet,
+            with_visits,
+            points: Tables::new(engine, dir, Family::Default),
+            latest: Tables::new(engine, dir, Family::Latest),
+            entities: Tables::new(engine, dir, Family::Entities),
+            visits: Sorter::new(fs, dir, "visits", memory / 8),
+            index: Sorter::new(fs, dir, "geohash", memory / 8),
+            going: None,
+            moment: None,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Does all records.
+    pub(super) fn run(
+        &mut self,
+        points: &mut Sorter,
+        told: &mut dyn FnMut(Progress),
+    ) -> Result<()> {
+        let mut merged = points.merged()?;
+        while let Some(bytes) = merged.next()? {
+            let item = Item::decode(bytes)?;
+            self.counts.done += 1;
+            if self.counts.done.is_multiple_of(TOLD_EVERY) {
+                told(Progress::Sorted(self.counts.done));
+            }
+            self.item(&item)?;
+        }
+        self.end_moment()?;
+        self.end_entity()
+    }
+
+    fn item(&mut self, item: &Item<'_>) -> Result<()> {
+        if self.moment.as_ref().is_none_or(|m| m.key != item.key) {
+            self.end_moment()?;
+            if self
+                .going
+                .as_ref()
+                .is_none_or(|g| g.entity != item.key.entity)
+            {
+                self.end_entity()?;
+                self.begin_entity(item.key.entity, item.name)?;
+            }
+            let point = self.there(item.key)?;
+            self.moment = Some(Moment {
+                key: item.key,
+                point,
+                has_changed: false,
+            });
+        }
+        let (Some(moment), Some(going)) = (&mut self.moment, &mut self.going) else {
+            return Err(Error::broken("a record without an entity"));
+        };
+        let point = Point::decode(item.point)?;
+        let is_same = moment.point.as_ref().is_some_and(|(there, _)| {
+            Point {
+                lag: point.lag,
+                ..there.clone()
+            } == point
+        });
+        if is_same {
+            self.counts.same += 1;
+            return Ok(());
+        }
+        self.counts.stored += 1;
+        let cell = Cell::of(point.position).at_depth(VisitKey::DEPTH);
+        let visit = (item.key.time.bucket(), cell);
+        if self.with_visits && going.visit != Some(visit) {
+            going.visit = Some(visit);
+            let key = VisitKey {
+                fleet: self.fleet,
+                bucket: visit.0,
+                cell,
+                entity: item.key.entity,
+            };
+            self.visits.add(&[&key.to_bytes()])?;
+        }
+        moment.point = Some((point, item.point.to_vec()));
+        moment.has_changed = true;
+        Ok(())
+    }
+
+    fn begin_entity(&mut self, entity: Entity, name: &str) -> Result<()> {
+        let key = EntityKey {
+            fleet: self.fleet,
+            entity,
+        };
+        let key = key.to_bytes();
+        let row = self.view.get(Family::Entities, &key)?;
+        let is_there = row.is_some_and(|row| row == name.as_bytes());
+        let mut before = None;
+        if is_there && let Some(bytes) = self.view.get(Family::Latest, &key)? {
+            let newest = Newest::decode(&bytes).map_err(|e| damaged(Family::Latest, &key, &e))?;
+            before = Some((newest.time, newest.cell));
+        }
+        self.counts.entities += 1;
+        self.going = Some(Going {
+            entity,
+            name: name.to_owned(),
+            is_there,
+            rows: None,
+            has_sought: false,
+            newest: None,
+            before,
+            has_changed: false,
+            visit: None,
+        });
+        Ok(())
+    }
+
+    /// The point that the database has at a moment.
+    fn there(&mut self, key: PointKey) -> Result<Option<(Point, Vec<u8>)>> {
+        let view = self.view;
+        let Some(going) = self.going.as_mut().filter(|going| going.is_there) else {
+            return Ok(None);
+        };
+        let bytes = key.to_bytes();
+        let rows = match &mut going.rows {
+            Some(rows) => rows,
+            none => none.insert(view.rows(Family::Default, &bytes, None)?),
+        };
+        let mut steps = if std::mem::replace(&mut going.has_sought, true) {
+            STEPS
+        } else {
+            0
+        };
+        while steps > 0 && rows.row().is_some_and(|(at, _)| at < &bytes[..]) {
+            rows.next();
+            steps -= 1;
+        }
+        if steps == 0 {
+            rows.seek(&bytes);
+        }
+        rows.status()?;
+        match rows.row().filter(|(at, _)| *at == bytes) {
+            None => Ok(None),
+            Some((_, value)) => {
+                let point =
+                    Point::decode(value).map_err(|e| damaged(Family::Default, &bytes, &e))?;
+                Ok(Some((point, value.to_vec())))
+            }
+        }
+    }
+
+    fn end_moment(&mut self) -> Result<()> {
+        let Some(moment) = self.moment.take() else {
+            return Ok(());
+        };
+        let (Some((point, bytes)), Some(going)) = (moment.point, &mut self.going) else {
+            return Ok(());
+        };
+        if !moment.has_changed {
+            return Ok(());
+        }
+        self.points.put(&moment.key.to_bytes(), &bytes)?;
+        going.has_changed = true;
+        let time = moment.key.time;
+        if going.before.is_none_or(|(before, _)| time >= before) {
+            going.newest = Some((time, Cell::of(point.position), bytes));
+        }
+        Ok(())
+    }
+
+    fn end_entity(&mut self) -> Result<()> {
+        let Some(going) = self.going.take() else {
+            return Ok(());
+        };
+        let (fleet, entity) = (self.fleet, going.entity);
+        let row = EntityKey { fleet, entity }.to_bytes();
+        if going.has_changed && !going.is_there {
+            self.entities.put(&row, going.name.as_bytes())?;
+        }
+        let Some((time, cell, bytes)) = going.newest else {
+            return Ok(());
+        };
+        self.counts.moved += 1;
+        let value = Newest::encode(time, cell, &bytes);
+        self.latest.put(&row, &value)?;
+        let key = |cell| {
+            CellKey {
+                fleet,
+                cell,
+                entity,
+            }
+            .to_bytes()
+        };
+        if let Some((_, old)) = going.before.filter(|(_, old)| *old != cell) {
+            self.index.add(&[&key(old), &[0]])?;
+        }
+        let here = Here::of(&going.name, time, &Point::decode(&bytes)?).encode();
+        self.index.add(&[&key(cell), &[1], &here])
+    }
+
+    /// The tables of all families that have any.
+    pub(super) fn finish(
+        mut self,
+        engine: &Engine,
+        dir: &Path,
+    ) -> Result<Vec<(Family, Vec<PathBuf>)>> {
+        let mut visits = Tables::new(engine, dir, Family::Visits);
+        let mut merged = self.visits.merged()?;
+        let mut last = Vec::new();
+        while let Some(key) = merged.next()? {
+            if last != key {
+                visits.put(key, &[])?;
+                key.clone_into(&mut last);
+            }
+        }
+        let mut index = Tables::new(engine, dir, Family::Geohash);
+        let mut merged = self.index.merged()?;
+        while let Some(item) = merged.next()? {
+            let parts = item.split_at_checked(CellKey::LEN);
+            let parts = parts.and_then(|(key, rest)| Some((key, rest.split_first()?)));
+            match parts {
+                Some((key, (1, value))) => index.put(key, value)?,
+                Some((key, _)) => index.delete(key)?,
+                None => return Err(Error::broken("a sorted row of the index that is none")),
+            }
+        }
+        let all = [self.points, self.latest, self.entities, visits, index];
+        all.into_iter().map(Tables::finish).collect()
+    }
+}

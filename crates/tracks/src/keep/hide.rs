@@ -1,0 +1,144 @@
+//! A view without what is older than its fleet keeps: whoever asks it sees the same, whatever is dropped meanwhile.
+
+use base::Result;
+
+use super::{Horizon, Horizons};
+use crate::fence;
+use crate::geo::cell::Cell;
+use crate::model::key::{CellKey, Entity, EntityKey, Fleet, PointKey, VisitKey};
+use crate::model::time::Time;
+use crate::store::{Family, Rows, View};
+
+/// A view that hides what is behind horizons.
+pub(crate) fn hidden<'a>(view: Box<dyn View + 'a>, horizons: Horizons) -> Box<dyn View + 'a> {
+    if horizons.is_empty() {
+        return view;
+    }
+    Box::new(Hidden { view, horizons })
+}
+
+struct Hidden<'a> {
+    view: Box<dyn View + 'a>,
+    horizons: Horizons,
+}
+
+impl View for Hidden<'_> {
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let found = self.view.get(family, key)?;
+        Ok(found.filter(|value| next(&self.horizons, family, key, value).is_none()))
+    }
+
+    fn rows(&self, family: Family, from: &[u8], to: Option<&[u8]>) -> Result<Box<dyn Rows + '_>> {
+        let rows = self.view.rows(family, from, to)?;
+        Ok(match family {
+            Family::Entities | Family::Meta | Family::Fences | Family::Inside => rows,
+            _ => Box::new(HiddenRows {
+                rows,
+                family,
+                horizons: &self.horizons,
+            }),
+        })
+    }
+
+    fn has_dead_rows(&self, family: Family, from: &[u8], to: Option<&[u8]>) {
+        self.view.has_dead_rows(family, from, to);
+    }
+}
+
+struct HiddenRows<'a> {
+    rows: Box<dyn Rows + 'a>,
+    family: Family,
+    horizons: &'a Horizons,
+}
+
+impl HiddenRows<'_> {
+    /// Goes on while the row is hidden.
+    fn skip(&mut self) {
+        while let Some((key, value)) = self.rows.row() {
+            match next(self.horizons, self.family, key, value) {
+                None => return,
+                Some(Next::Row) => self.rows.next(),
+                Some(Next::Key(key)) => self.rows.seek(&key),
+            }
+        }
+    }
+}
+
+impl Rows for HiddenRows<'_> {
+    fn seek(&mut self, key: &[u8]) {
+        self.rows.seek(key);
+        self.skip();
+    }
+
+    fn next(&mut self) {
+        self.rows.next();
+        self.skip();
+    }
+
+    fn row(&self) -> Option<(&[u8], &[u8])> {
+        self.rows.row()
+    }
+
+    fn status(&self) -> Result<()> {
+        self.rows.status()
+    }
+
+    fn skipped(&self) -> u64 {
+        self.rows.skipped()
+    }
+}
+
+/// Where it goes on behind a row that is hidden.
+enum Next {
+    Row,
+    Key(Vec<u8>),
+}
+
+/// `None`: the row is not hidden. What is none is left to who reads it.
+fn next(horizons: &Horizons, family: Family, key: &[u8], value: &[u8]) -> Option<Next> {
+    let fleet = Fleet(u32::from_be_bytes(*key.first_chunk()?));
+    let Horizon { points, index } = *horizons.get(&fleet)?;
+    // Both begin with their time.
+    let time = || {
+        let bytes = value.first_chunk()?;
+        Some(Time(i64::from_le_bytes(*bytes)))
+    };
+    match family {
+        Family::Default => {
+            let at = PointKey::of_bytes(key).ok().filter(|at| at.time < points)?;
+            let to = PointKey { time: points, ..at };
+            Some(Next::Key(to.to_bytes().to_vec()))
+        }
+        Family::Latest => {
+            EntityKey::of_bytes(key).ok()?;
+            (time()? < points).then_some(Next::Row)
+        }
+        Family::Geohash => {
+            CellKey::of_bytes(key).ok()?;
+            (time()? < index.max(points)).then_some(Next::Row)
+        }
+        Family::Visits => {
+            let first = points.bucket();
+            VisitKey::of_bytes(key)
+                .ok()
+                .filter(|at| at.bucket < first)?;
+            Some(Next::Key(visits_from(fleet, points)))
+        }
+        Family::Events => {
+            let first = fence::key(fleet, u64::try_from(points.0).unwrap_or(0));
+            (key < &first[..]).then(|| Next::Key(first.to_vec()))
+        }
+        _ => None,
+    }
+}
+
+/// The first key of the visits that a moment is among.
+pub(super) fn visits_from(fleet: Fleet, time: Time) -> Vec<u8> {
+    let key = VisitKey {
+        fleet,
+        bucket: time.bucket(),
+        cell: Cell::of_number(0),
+        entity: Entity(0),
+    };
+    key.to_bytes().to_vec()
+}

@@ -1,0 +1,233 @@
+//! Erasing entities: by their shards, so that it has its place among their reports.
+//!
+//! A large history is erased a part at a time, oldest first, each part one batch, so that a shard is never busy with it for
+//! long; rows agree in between. The last part has the newest point, the row of the index, and the name. Parts end with a
+//! bucket of visits, so that each visit goes with the last of its points.
+
+use std::collections::BTreeSet;
+
+use base::{Error, ErrorKind, Result};
+use tokio::sync::oneshot;
+
+use crate::geo::cell::Cell;
+use crate::model::key::{CellKey, Entity, EntityKey, Fleet, PointKey, VisitKey, behind};
+use crate::model::name::Name;
+use crate::model::point::Point;
+use crate::model::time::{Bucket, Time};
+use crate::read;
+use crate::store::{Batch, Family, Store, View, damaged};
+
+/// So many points are a part, and those of the bucket that is begun.
+const PART: usize = 10_000;
+
+/// What is erased of an entity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Erasure {
+    /// All.
+    All,
+    /// All, where its newest point is older.
+    Before(Time),
+    /// Its row in the index, where its newest point is older.
+    Silent(Time),
+}
+
+/// Whose.
+#[derive(Clone, Debug)]
+pub(super) enum Whose {
+    Name(Name),
+    Number(Entity),
+}
+
+/// What a part came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Done {
+    /// There is no such entity, or it is not old enough.
+    Nothing,
+    /// There is more.
+    Part,
+    /// All is done, but for the events up to this one.
+    All(Entity, u64),
+}
+
+/// A part of an erasure that a shard is to do. Dropping it tells who waits that it is not done.
+#[derive(Debug)]
+pub(super) struct Erase {
+    pub(super) fleet: Fleet,
+    pub(super) whose: Whose,
+    pub(super) erasure: Erasure,
+    pub(super) answer: oneshot::Sender<Result<Done>>,
+}
+
+/// One that was done, but may not be durable.
+pub(super) struct Erased {
+    pub(super) entity: Option<Entity>,
+    batch: Option<WriteOf>,
+}
+
+struct WriteOf {
+    ops: ironstone::WriteBatch,
+    done: Done,
+}
+
+impl Erase {
+    /// Does a part, and answers when it is durable. Returns whose rows have changed.
+    pub(super) fn run(self, store: &dyn Store, last_event: u64) -> Option<Entity> {
+        let Self {
+            fleet,
+            whose,
+            erasure,
+            answer,
+        } = self;
+        let tell = |answer: oneshot::Sender<Result<Done>>, done| {
+            // Nobody waits any more: that is their matter.
+            drop(answer.send(done));
+        };
+        let erased = match prepare(store, (fleet, &whose), erasure, last_event) {
+            Ok(erased) => erased,
+            Err(e) => {
+                tell(answer, Err(e));
+                return None;
+            }
+        };
+        let Some(WriteOf { ops, done }) = erased.batch else {
+            tell(answer, Ok(Done::Nothing));
+            return None;
+        };
+        // The store calls it once, or not at all where the write fails.
+        let cell = std::sync::Arc::new(base::sync::Mutex::new(Some(answer)));
+        let take = |cell: &base::sync::Mutex<Option<_>>| {
+            let mut answer = cell
+                .lock()
+                .unwrap_or_else(base::sync::PoisonError::into_inner);
+            answer.take()
+        };
+        let its = std::sync::Arc::clone(&cell);
+        let told = move |_, result: Result<()>| {
+            if let Some(answer) = take(&its) {
+                tell(answer, result.map(|()| done));
+            }
+        };
+        if let Err(e) = store.write(ops, Some(Box::new(told)))
+            && let Some(answer) = take(&cell)
+        {
+            tell(answer, Err(e));
+        }
+        erased.entity
+    }
+}
+
+fn prepare(
+    store: &dyn Store,
+    (fleet, whose): (Fleet, &Whose),
+    erasure: Erasure,
+    last_event: u64,
+) -> Result<Erased> {
+    let none = Erased {
+        entity: None,
+        batch: None,
+    };
+    let view = store.view();
+    let found = match whose {
+        Whose::Name(name) => read::find(&*view, fleet, name)?,
+        Whose::Number(entity) => Some(*entity),
+    };
+    let Some(entity) = found else {
+        return Ok(none);
+    };
+    let latest = read::latest(&*view, fleet, entity)?;
+    let mut batch = Batch::new(store);
+    let row = latest.as_ref().map(|latest| {
+        CellKey {
+            fleet,
+            cell: latest.cell,
+            entity,
+        }
+        .to_bytes()
+    });
+    let is_older = |before| latest.as_ref().is_some_and(|latest| latest.time < before);
+    let done = match erasure {
+        Erasure::Silent(before) if is_older(before) => {
+            if let Some(row) = row {
+                batch.delete(Family::Geohash, &row)?;
+            }
+            Done::All(entity, last_event)
+        }
+        Erasure::Before(before) if !is_older(before) => return Ok(none),
+        Erasure::Silent(_) => return Ok(none),
+        Erasure::Before(_) | Erasure::All => {
+            if points(&*view, (fleet, entity), &mut batch)? {
+                Done::Part
+            } else {
+                let key = EntityKey { fleet, entity }.to_bytes();
+                if let Some(row) = row {
+                    batch.delete(Family::Geohash, &row)?;
+                }
+                batch.delete(Family::Latest, &key)?;
+                batch.delete(Family::Inside, &key)?;
+                // Not deleted: those behind it in the row of seeds are found still.
+                batch.put(Family::Entities, &key, &[])?;
+                Done::All(entity, last_event)
+            }
+        }
+    };
+    Ok(Erased {
+        entity: Some(entity),
+        batch: Some(WriteOf {
+            ops: batch.ops,
+            done,
+        }),
+    })
+}
+
+/// Deletes a part of an entity's points, and their visits. Returns whether there are more.
+fn points(
+    view: &dyn View,
+    (fleet, entity): (Fleet, Entity),
+    batch: &mut Batch<'_>,
+) -> Result<bool> {
+    let first = EntityKey { fleet, entity }.to_bytes();
+    let end = behind(&first);
+    let mut rows = view.rows(Family::Default, &first, end.as_deref())?;
+    rows.seek(&first);
+    let mut visits: BTreeSet<(Bucket, Cell)> = BTreeSet::new();
+    let mut last: Option<Bucket> = None;
+    let mut count = 0;
+    let mut more = None;
+    while let Some((key, value)) = rows.row() {
+        let bucket = PointKey::of_bytes(key)?.time.bucket();
+        if count >= PART && last != Some(bucket) {
+            more = Some(key.to_vec());
+            break;
+        }
+        let point = Point::decode(value).map_err(|e| damaged(Family::Default, key, &e))?;
+        visits.insert((bucket, Cell::of(point.position).at_depth(VisitKey::DEPTH)));
+        last = Some(bucket);
+        count += 1;
+        rows.next();
+    }
+    rows.status()?;
+    for (bucket, cell) in visits {
+        let key = VisitKey {
+            fleet,
+            bucket,
+            cell,
+            entity,
+        };
+        batch.delete(Family::Visits, &key.to_bytes())?;
+    }
+    let to = more.as_ref().or(end.as_ref());
+    let to = to.ok_or_else(|| Error::broken("a key without one behind it"))?;
+    if count > 0 {
+        batch.delete_range(Family::Default, &first, to)?;
+    }
+    Ok(more.is_some())
+}
+
+/// What waits for a shard.
+pub(super) fn gone() -> Error {
+    Error::new(
+        ErrorKind::ShutdownInProgress,
+        "the service stopped before the entity was erased",
+    )
+    .hint("ask again: what is erased already stays so")
+}

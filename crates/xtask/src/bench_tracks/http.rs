@@ -1,0 +1,92 @@
+//! What HTTP costs: batches beside the store itself, single reports beside a store that does nothing.
+
+use super::runs::{Figures, Runs, Target};
+use crate::spread::Spread;
+
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// Seconds of each run
+    #[arg(long, default_value_t = 20)]
+    seconds: u64,
+}
+
+/// Who is measured: a name, and how.
+const WHO: [(&str, &[&str]); 5] = [
+    ("batches of 100, without HTTP", &["--direct"]),
+    ("batches of 100", &[]),
+    (
+        "single reports, a store that does nothing",
+        &["--batch=1", "--connections=64", "--null"],
+    ),
+    (
+        "single reports, visible",
+        &["--batch=1", "--connections=64"],
+    ),
+    (
+        "single reports, durable",
+        &["--batch=1", "--connections=64", "--durable"],
+    ),
+];
+/// Which is to be so many times which.
+const LIMITS: [(usize, usize, f64); 2] = [(1, 0, 0.5), (3, 2, 0.7)];
+
+/// Runs all in turns; a table, and the same tab-separated.
+pub(super) fn measure(arguments: &Arguments, runs: &Runs) -> Result<(String, String), String> {
+    let target = Target {
+        rocksdb: false,
+        row: "1",
+        sync: "each",
+    };
+    let mut all: Vec<Vec<Figures>> = vec![Vec::new(); WHO.len()];
+    for round in 0..runs.rounds {
+        for ((name, more), figures) in WHO.into_iter().zip(&mut all) {
+            let run = runs.http(target, arguments.seconds, more)?;
+            let rate = run.get("per_second")?;
+            eprintln!(
+                "round {} of {}, {name}: {rate:.0} reports/s",
+                round + 1,
+                runs.rounds
+            );
+            figures.push(run);
+        }
+    }
+    let rates = |nth: usize| -> Result<Vec<f64>, String> {
+        all[nth].iter().map(|run| run.get("per_second")).collect()
+    };
+    let mut text =
+        String::from("\n| over HTTP | reports/s | p50, µs | p99, µs |\n|---|---:|---:|---:|\n");
+    let mut tsv = String::from("who\tround\tper_second\tp50_micros\tp99_micros\n");
+    for (nth, (name, _)) in WHO.into_iter().enumerate() {
+        let spread = |figure: &str| -> Result<f64, String> {
+            let values: Result<Vec<f64>, String> =
+                all[nth].iter().map(|run| run.get(figure)).collect();
+            Ok(Spread::of(values?.into_iter()).median)
+        };
+        let rate = Spread::of(rates(nth)?.into_iter());
+        text += &format!(
+            "| {name} | {:.0} [{:.0}..{:.0}] | {:.0} | {:.0} |\n",
+            rate.median,
+            rate.low,
+            rate.high,
+            spread("p50_micros")?,
+            spread("p99_micros")?
+        );
+        for (round, run) in all[nth].iter().enumerate() {
+            tsv += &format!("{name}\t{round}");
+            for figure in ["per_second", "p50_micros", "p99_micros"] {
+                tsv += &format!("\t{:.3}", run.get(figure)?);
+            }
+            tsv.push('\n');
+        }
+    }
+    text += "\n| what | limit | ratio of the rounds |\n|---|---|---|\n";
+    for (one, other, limit) in LIMITS {
+        let pairs = rates(one)?.into_iter().zip(rates(other)?);
+        let ratio = Spread::of(pairs.map(|(one, other)| one / other)).text();
+        text += &format!(
+            "| {} over {} | ≥ {limit} | {ratio} |\n",
+            WHO[one].0, WHO[other].0
+        );
+    }
+    Ok((text, tsv))
+}
