@@ -68,6 +68,7 @@ fn all_of(engine: &BackupEngine) -> Vec<BackupBody> {
 #[utoipa::path(
     get,
     path = "/v1/backups",
+    operation_id = "backups",
     tag = "server",
     responses((status = 200, description = "They", body = BackupList), super::openapi::Errors),
 )]
@@ -91,6 +92,7 @@ pub(crate) async fn list(
 #[utoipa::path(
     post,
     path = "/v1/backups",
+    operation_id = "make_backup",
     tag = "server",
     responses((status = 201, description = "It is there", body = BackupBody), super::openapi::Errors),
 )]

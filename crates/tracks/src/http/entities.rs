@@ -107,6 +107,7 @@ pub(crate) async fn erase(
     let of = Of::new(&app, &path)?;
     super::ask::blocking(&app, move |app| {
         if app.tracks.erase(&of.info, &of.name)? {
+            app.feeds.forget(of.info.fleet);
             return Ok(());
         }
         Err(of.none())

@@ -170,6 +170,16 @@ impl Feeds {
         feed
     }
 
+    /// Events of a fleet were erased: what is kept of them is, too, and is read from the store again.
+    pub(crate) fn forget(&self, fleet: Fleet) {
+        let feed = self.lock().get(&fleet).and_then(Weak::upgrade);
+        if let Some(feed) = feed {
+            let mut recent = feed.lock();
+            recent.events.clear();
+            recent.after = recent.through;
+        }
+    }
+
     /// Those that somebody waits for; what nobody has any more is forgotten.
     fn all(&self) -> Vec<Arc<Feed>> {
         let mut all = self.lock();

@@ -269,7 +269,7 @@ async fn drive(
     watcher: Watcher,
 ) {
     let inner = TowerToHyperService::new(router);
-    let cut = Cut::new(phase.clone());
+    let cut = Cut::default();
     let given = cut.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         let phase = phase.clone();

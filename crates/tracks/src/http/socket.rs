@@ -58,49 +58,22 @@ impl Phase {
     }
 }
 
-/// What a call may do with its connection.
+/// Lets a call cut its connection off.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Cut {
-    cut: Arc<Notify>,
-    phase: Phase,
-}
-
-/// A call goes on behind its answer's head, until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Longer(Phase);
+pub(crate) struct Cut(Arc<Notify>);
 
 impl Cut {
-    pub(crate) fn new(phase: Phase) -> Self {
-        Self {
-            cut: Arc::default(),
-            phase,
-        }
-    }
-
-    /// The call, which has not answered yet, goes on: its connection is not idle meanwhile.
-    pub(crate) fn longer(&self) -> Longer {
-        // As if it had ended: the answer begins another one.
-        self.phase.next();
-        Longer(self.phase.clone())
-    }
-
     /// Cuts the connection off when so much time has passed, whatever it is doing, unless it has ended before.
     pub(crate) fn after(self, time: Duration) {
         tokio::spawn(async move {
             tokio::time::sleep(time).await;
-            self.cut.notify_one();
+            self.0.notify_one();
         });
     }
 
     /// Returns when the connection is to be cut off.
     pub(crate) async fn wait(&self) {
-        self.cut.notified().await;
-    }
-}
-
-impl Drop for Longer {
-    fn drop(&mut self) {
-        self.0.next();
+        self.0.notified().await;
     }
 }
 

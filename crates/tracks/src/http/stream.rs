@@ -26,7 +26,7 @@ use super::ingest::no_such_fleet;
 use super::params::{Params, Path, event_id};
 use super::positions::{self, Listener, Place, Told, Wanted};
 use super::problem::{Kind, Problem, text};
-use super::socket::{Cut, Longer};
+use super::socket::{Cut, Phase, Streaming};
 use super::sse::{self, Messages};
 use super::time::seconds;
 use super::{App, Stopping};
@@ -140,6 +140,7 @@ pub(crate) struct GoneMessage<'a> {
 pub(crate) async fn stream(
     State(app): State<Arc<App>>,
     Extension(cut): Extension<Cut>,
+    Extension(phase): Extension<Phase>,
     path: Path,
     mut params: Params,
     headers: HeaderMap,
@@ -177,7 +178,7 @@ pub(crate) async fn stream(
         stopping: app.stopping(),
         app,
         _place: place,
-        _longer: cut.longer(),
+        _streaming: phase.streams(),
     };
     tokio::spawn(stream.run(cut));
     Ok(response)
@@ -215,7 +216,7 @@ struct Stream {
     sender: Sender<Bytes>,
     stopping: Stopping,
     _place: OwnedSemaphorePermit,
-    _longer: Longer,
+    _streaming: Streaming,
 }
 
 /// Why a stream ends.
