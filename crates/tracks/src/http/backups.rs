@@ -67,6 +67,7 @@ fn all_of(engine: &BackupEngine) -> Vec<BackupBody> {
 /// List the backups.
 #[utoipa::path(
     get,
+    operation_id = "backups",
     path = "/v1/backups",
     tag = "server",
     responses((status = 200, description = "They", body = BackupList), super::openapi::Errors),
