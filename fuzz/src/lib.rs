@@ -7,6 +7,7 @@
 //! its first checksum; with it, every input gets behind them.
 
 mod database;
+mod devices;
 #[expect(dead_code, reason = "files that tests of crates/sim use too")]
 #[path = "../../crates/sim/src/dirs.rs"]
 mod dirs;
@@ -36,6 +37,7 @@ use table::filter::Filter;
 use table::{BlockHandle, CompressionType, Footer, InternalIterator, Reader, ReaderOptions};
 
 pub use database::{database, seeds as database_seeds};
+pub use devices::{seeds as device_seeds, tracks_mqtt, tracks_osmand, tracks_owntracks};
 use frozen::{DIR, Frozen};
 pub use positions::{
     seeds as position_seeds, tracks_csv, tracks_geojson, tracks_gpx, tracks_ndjson,

@@ -5,13 +5,15 @@
 //!   model    what is stored, byte for byte
 //!   store    what keeps it: the engine, or another one in benchmarks
 //!   write    taking reports            read     answering questions      fence    who goes in and out of areas
-//!   live     where entities are now, for who listens
-//!   service  all of it together        check    whether the rows agree with each other
-//!   import   files into a store at once  http     the service over HTTP
+//!   service  all of it together        live     where entities are now, for who listens
+//!   import   files into a store        export   and out of it            keep     how old points may be
+//!   devices  what phones send          mqtt     from a broker            check    whether the rows agree with each other
+//!   http     the service over HTTP
 //! ```
 #![deny(clippy::indexing_slicing)]
 
 pub mod check;
+pub mod devices;
 pub mod export;
 pub mod fence;
 pub mod files;
@@ -22,6 +24,8 @@ pub mod import;
 pub mod keep;
 pub mod live;
 pub mod model;
+pub mod mqtt;
+pub mod notices;
 pub mod read;
 pub mod service;
 pub mod sim;

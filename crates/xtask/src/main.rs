@@ -11,6 +11,7 @@ mod bench_requests;
 mod bench_sustained;
 mod bench_tracks;
 mod benchmark_sh;
+mod check_map;
 mod counts;
 mod drill;
 mod driver;
@@ -27,6 +28,7 @@ mod spread;
 mod tidy;
 mod tree;
 mod tsan;
+mod web;
 
 use std::process::ExitCode;
 
@@ -78,6 +80,10 @@ enum Task {
     Tsan(tsan::Arguments),
     /// Feed every decoder with anything, for some seconds each
     Fuzz(fuzz::Arguments),
+    /// Bundle the map of ironstone-tracks, which the next build embeds; needs Node and npm
+    Web(web::Arguments),
+    /// Look at the map of ironstone-tracks in headless Chromium, and compare it with what the service answers
+    CheckMap(check_map::Arguments),
     /// Check the rules of the source tree: modules, layers, unsafe islands, documents
     Tidy(tidy::Arguments),
     /// Write the documents that are made from the option tables
@@ -104,6 +110,8 @@ fn main() -> ExitCode {
         Task::Miri(arguments) => miri::run(&arguments),
         Task::Tsan(arguments) => tsan::run(&arguments),
         Task::Fuzz(arguments) => fuzz::run(&arguments),
+        Task::Web(arguments) => web::run(&arguments),
+        Task::CheckMap(arguments) => check_map::run(&arguments),
         Task::Tidy(arguments) => tidy::run(&arguments),
         Task::Gen(arguments) => generate::run(&arguments),
     };

@@ -151,6 +151,7 @@ impl Seeds {
         let more = [
             ironstone_fuzz::volume_seeds(),
             ironstone_fuzz::position_seeds(),
+            ironstone_fuzz::device_seeds(),
         ];
         for (target, seed) in more.into_iter().flatten() {
             self.add(target, &seed);

@@ -28,7 +28,9 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve HTTP until SIGTERM or Ctrl-C.
-    Serve(Serve),
+    Serve(Box<Serve>),
+    /// Serve a simulated city that moves, to look at: the map, and calls to try.
+    Demo(Demo),
     /// Read all rows of a folder and say which of them disagree. The folder must not be open.
     Check(Check),
     /// Make files of positions a part of a folder, all of them or nothing. The folder must not be open.
@@ -55,10 +57,18 @@ pub(crate) struct Serve {
     /// Where clients come; port 0 is any free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     pub(crate) listen: SocketAddr,
+    /// The certificate of TLS (PEM, the server's first); with it and its key all connections have TLS. SIGHUP reads it
+    /// again.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The key of the certificate (PEM).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_key: Option<PathBuf>,
     /// Listen on addresses that other machines reach, without TLS: everybody on the way reads and changes everything.
     #[arg(long)]
     pub(crate) insecure_http: bool,
-    /// Who may do what (TOML; `ironstone-tracks token` makes entries). Without it everybody may do everything.
+    /// Who may do what (TOML; `ironstone-tracks token` makes entries). Without it everybody may do everything. SIGHUP
+    /// reads it again.
     #[arg(long, value_name = "FILE")]
     pub(crate) tokens: Option<PathBuf>,
     /// Refuse reports of fleets that are not known; without it a fleet is made by its first report.
@@ -110,6 +120,69 @@ pub(crate) struct Serve {
     /// Queries at a time; others wait.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = positive)]
     pub(crate) max_queries: usize,
+    /// The fleet of phones and trackers that say no other (OwnTracks, OsmAnd, Traccar Client).
+    #[arg(long, value_name = "NAME", default_value = "devices")]
+    pub(crate) device_fleet: String,
+    /// A broker that OwnTracks publishes to: mqtt://HOST:1883, or mqtts://HOST:8883 with TLS.
+    #[arg(long, value_name = "URL")]
+    pub(crate) mqtt: Option<String>,
+    /// What is subscribed to there.
+    #[arg(long, value_name = "TOPIC", default_value = "owntracks/#")]
+    pub(crate) mqtt_topic: String,
+    /// The name under which the broker keeps messages while the service is away; no other client may have it.
+    #[arg(long, value_name = "ID", default_value = "ironstone-tracks")]
+    pub(crate) mqtt_client: String,
+    /// Who the service is to the broker.
+    #[arg(long, value_name = "USER")]
+    pub(crate) mqtt_user: Option<String>,
+    /// The file with that user's password; the environment's IRONSTONE_TRACKS_MQTT_PASSWORD may have it instead.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) mqtt_password_file: Option<PathBuf>,
+    /// Certificates that the broker's has to be of (PEM).
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/etc/ssl/certs/ca-certificates.crt"
+    )]
+    pub(crate) mqtt_ca: PathBuf,
+    /// A file of these settings (TOML; names without the dashes before them, and _ for -). The environment's
+    /// IRONSTONE_TRACKS_NAME goes before it, and the command line before both.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print what all settings come to, as such a file, and end.
+    #[arg(long)]
+    pub(crate) print_config: bool,
+    /// What the map shows beneath the objects: a file of GeoJSON.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) map_base: Option<PathBuf>,
+    /// Tiles that the map shows beneath the objects, as https://HOST/{z}/{x}/{y}.png. Browsers fetch them from there.
+    #[arg(long, value_name = "URL")]
+    pub(crate) map_tiles: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// Where the tracks are kept; without it a folder that is removed at the end.
+    #[arg(long)]
+    pub(crate) dir: Option<PathBuf>,
+    /// Where clients come; port 0 is any free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    pub(crate) listen: SocketAddr,
+    /// Objects that move.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) objects: u32,
+    /// End after so many seconds; without it at Ctrl-C.
+    #[arg(long, value_name = "N")]
+    pub(crate) seconds: Option<u64>,
+    /// How much faster than in a real city they move, 1 to 20.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=20))]
+    pub(crate) speed: u32,
+    /// The most reports a second; with fewer objects each reports once a second.
+    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) reports_per_second: u32,
+    /// Minutes that are simulated before, so that there is a past to look at.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=60))]
+    pub(crate) past: u32,
 }
 
 #[derive(Debug, Args)]
@@ -288,14 +361,6 @@ fn size(text: &str) -> Result<usize, String> {
         .ok_or_else(wrong)
 }
 
-fn host(text: &str) -> Result<Host, String> {
-    Host::new(text, false).map_err(|e| e.to_string())
-}
-
-fn private_host(text: &str) -> Result<Host, String> {
-    Host::new(text, true).map_err(|e| e.to_string())
-}
-
 fn format(text: &str) -> Result<Format, String> {
     let text = if text == "tdrive" { "t-drive" } else { text };
     text.parse().map_err(|e: base::Error| e.to_string())
@@ -329,6 +394,14 @@ fn separator(text: &str) -> Result<u8, String> {
         _ if text == "\\t" => Ok(b'\t'),
         _ => Err(format!("{text:?} is no single character of ASCII")),
     }
+}
+
+fn host(text: &str) -> Result<Host, String> {
+    Host::new(text, false).map_err(|e| e.to_string())
+}
+
+fn private_host(text: &str) -> Result<Host, String> {
+    Host::new(text, true).map_err(|e| e.to_string())
 }
 
 fn positive(text: &str) -> Result<usize, String> {

@@ -3,6 +3,8 @@
 mod args;
 mod backup;
 mod check;
+mod config;
+mod demo;
 mod export;
 mod import;
 mod serve;
@@ -14,26 +16,34 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use base::{Error, Result};
-use clap::Parser;
 
-use args::{Cli, Command};
+use args::Command;
 
 pub(crate) fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    match run() {
+        Ok(code) => code,
+        Err(e) => {
+            say(&format!("error: {e}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<ExitCode> {
+    let (cli, config) = config::parse()?;
+    match cli.command {
+        Command::Serve(args) if args.print_config => {
+            print(config.trim_end());
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Serve(args) => serve::run(&args),
+        Command::Demo(args) => demo::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Backup(args) => backup::make(&args),
         Command::Restore(args) => backup::restore(&args),
         Command::Token(args) => token::run(args),
-    };
-    match done {
-        Ok(code) => code,
-        Err(e) => {
-            say(&format!("error: {e}"));
-            ExitCode::FAILURE
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! `serve`: the service, until it is told to stop.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -8,25 +9,39 @@ use std::sync::mpsc::channel;
 use base::clock::SystemClock;
 use base::threads::SystemThreads;
 use base::{Error, Result};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tracks::http::tls::Tls;
 use tracks::http::tokens::Tokens;
-use tracks::http::{Config, Hosts, Server, Service, WebhookOptions};
+use tracks::http::{Config, Hosts, Map, Server, Service, WebhookOptions};
+use tracks::model::name::Name;
+use tracks::mqtt::{Broker, Client, Settings};
+use tracks::notices::Notices;
 use tracks::service::{Options, Tracks};
 use tracks::store::{Engine, Store};
 
 use super::args::Serve;
-use super::{print, say, signals};
+use super::signals::{Wish, on_signals};
+use super::{print, say};
+
+/// The environment's variable with the password for the broker.
+const MQTT_PASSWORD: &str = "IRONSTONE_TRACKS_MQTT_PASSWORD";
 
 pub(crate) fn run(args: &Serve) -> Result<ExitCode> {
-    check_open(args.listen, args.insecure_http)?;
+    let tls = tls(args)?;
+    check_open(args.listen, args.insecure_http || tls.is_some())?;
     let tokens = args.tokens.as_deref().map(Tokens::read).transpose()?;
+    let mqtt = mqtt(args)?;
+    Name::new(&args.device_fleet)?;
     // First, so that a signal ends it in order from the beginning.
-    let (sender, stopped) = channel();
-    signals::on_stop(&SystemThreads, move || {
+    let (sender, wishes) = channel();
+    on_signals(&SystemThreads, move |wish| {
         // It ends already.
-        sender.send(()).unwrap_or_default();
+        sender.send(wish).unwrap_or_default();
     })?;
+    more_files();
     let options = options(args);
     options.write.check()?;
+    let config = config(args, tls.clone())?;
     let engine = Engine::open(&args.dir)?;
     let db = Arc::clone(engine.db());
     let store: Arc<dyn Store> = Arc::new(engine);
@@ -37,26 +52,93 @@ pub(crate) fn run(args: &Serve) -> Result<ExitCode> {
         db: Some(db),
         tokens,
     };
-    let server = Server::start(args.listen, service, config(args))?;
-    print(&format!("listening on http://{}", server.address()));
+    let server = Server::start(args.listen, service, config)?;
+    let start = |settings| Client::start(settings, Arc::clone(server.intake()), &SystemThreads);
+    let mqtt = mqtt.map(start).transpose()?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    print(&format!("listening on {scheme}://{}", server.address()));
     if !has_tokens {
         say("note: there are no tokens (--tokens): whoever reaches the address may do everything");
     }
     // Errors: there is no thread for signals any more, which ends it as one does.
-    stopped.recv().unwrap_or_default();
+    while let Ok(Wish::Reload) = wishes.recv() {
+        reload(args, tls.as_deref(), &server);
+    }
     say("stopping: what was taken is done first");
+    drop(mqtt);
     server.stop()?;
     say("stopped");
     Ok(ExitCode::SUCCESS)
 }
 
+/// Lets the process have as many files and connections as it may. If it may not, those that are too many are refused.
+fn more_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    setrlimit(Resource::Nofile, most).unwrap_or_default();
+}
+
+/// Reads the certificate and the tokens again. What is wrong with one of them is said, and the old one stays.
+fn reload(args: &Serve, tls: Option<&Tls>, server: &Server) {
+    let told = |what: &str, file: &Path, done: Result<()>| match done {
+        Ok(()) => say(&format!("{what} read again: {}", file.display())),
+        Err(e) => say(&format!("{what} not read again, the old ones stay: {e}")),
+    };
+    if let (Some(tls), Some(file)) = (tls, &args.tls_cert) {
+        told("certificates", file, tls.reload());
+    }
+    if let Some(file) = &args.tokens {
+        told(
+            "tokens",
+            file,
+            Tokens::read(file).map(|tokens| server.set_tokens(tokens)),
+        );
+    }
+}
+
+fn tls(args: &Serve) -> Result<Option<Arc<Tls>>> {
+    match (&args.tls_cert, &args.tls_key) {
+        (Some(cert), Some(key)) => Ok(Some(Arc::new(Tls::open(cert, key)?))),
+        (None, None) => Ok(None),
+        _ => Err(Error::invalid_argument(
+            "TLS needs both --tls-cert and --tls-key",
+        )),
+    }
+}
+
+fn mqtt(args: &Serve) -> Result<Option<Settings>> {
+    let Some(url) = &args.mqtt else {
+        return Ok(None);
+    };
+    let password = match &args.mqtt_password_file {
+        Some(file) => {
+            let text = std::fs::read_to_string(file).map_err(|e| Error::io("read", file, e))?;
+            Some(text.trim_end_matches(['\r', '\n']).to_owned())
+        }
+        None => std::env::var(MQTT_PASSWORD).ok(),
+    };
+    let settings = Settings {
+        topics: vec![args.mqtt_topic.clone()],
+        client: args.mqtt_client.clone(),
+        user: args.mqtt_user.clone(),
+        password,
+        ca: args.mqtt_ca.clone(),
+        ..Settings::new(Broker::parse(url)?)
+    };
+    settings.check()?;
+    Ok(Some(settings))
+}
+
 /// Errors: other machines would reach the address, and that was not asked for.
-fn check_open(address: SocketAddr, insecure: bool) -> Result<()> {
-    if address.ip().is_loopback() || insecure {
+pub(super) fn check_open(address: SocketAddr, may_be: bool) -> Result<()> {
+    if address.ip().is_loopback() || may_be {
         return Ok(());
     }
     let text = format!("--listen {address} would be open to other machines without TLS");
-    let hint = "use 127.0.0.1 behind a proxy that has TLS, or say --insecure-http";
+    let hint = "give --tls-cert and --tls-key, or use 127.0.0.1 behind a proxy that has TLS, or say --insecure-http";
     Err(Error::invalid_argument(text).hint(hint))
 }
 
@@ -76,13 +158,21 @@ fn options(args: &Serve) -> Options {
     options
 }
 
-fn config(args: &Serve) -> Config {
+fn config(args: &Serve, tls: Option<Arc<Tls>>) -> Result<Config> {
+    let mut map = Map::default();
+    if let Some(file) = &args.map_base {
+        map = map.with_base_of(file)?;
+    }
+    if let Some(url) = &args.map_tiles {
+        map = map.with_tiles(url)?;
+    }
     let hosts = args.webhook_host.iter().chain(&args.webhook_private);
     let webhooks = WebhookOptions {
         hosts: Hosts::new(hosts.cloned().collect()),
         ..WebhookOptions::default()
     };
-    Config {
+    Ok(Config {
+        map,
         webhooks,
         streams: args.max_streams,
         body_max: args.max_body,
@@ -92,6 +182,9 @@ fn config(args: &Serve) -> Config {
         queries: args.max_queries,
         exports: args.max_exports,
         backups: args.backups.clone(),
+        device_fleet: args.device_fleet.clone(),
+        notices: Notices::new(say),
+        tls,
         ..Config::default()
-    }
+    })
 }

@@ -1,24 +1,41 @@
-//! SIGTERM and SIGINT: the first ends the process in order; a second SIGINT at once.
+//! SIGTERM and SIGINT: the first ends the process in order; a second SIGINT at once. SIGHUP: files are read again.
 
 use base::threads::Threads;
 use base::{Error, ErrorKind, Result};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Calls `stop` at the first signal, on a thread of its own.
-pub(crate) fn on_stop(threads: &dyn Threads, stop: impl Fn() + Send + 'static) -> Result<()> {
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    Reload,
+    Stop,
+}
+
+/// Calls `tell` at each SIGHUP, and at the first signal to stop, on a thread of its own.
+pub(crate) fn on_signals(
+    threads: &dyn Threads,
+    tell: impl Fn(Wish) + Send + 'static,
+) -> Result<()> {
     let failed = |e: std::io::Error| {
         Error::new(ErrorKind::IoError, format!("cannot wait for signals: {e}")).because(e)
     };
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(failed)?;
     let run = move || {
-        let mut signals = signals.forever();
-        if signals.next().is_some() {
-            stop();
-        }
-        if signals.any(|signal| signal == SIGINT) {
-            super::say("ended at once by a second signal");
-            std::process::exit(1);
+        let mut stops = false;
+        for signal in &mut signals {
+            match signal {
+                SIGHUP => tell(Wish::Reload),
+                SIGINT if stops => {
+                    super::say("ended at once by a second signal");
+                    std::process::exit(1);
+                }
+                _ if !stops => {
+                    stops = true;
+                    tell(Wish::Stop);
+                }
+                _ => {}
+            }
         }
     };
     // It ends with the process.

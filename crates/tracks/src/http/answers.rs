@@ -65,6 +65,17 @@ pub(crate) enum Moment {
     Text(String),
 }
 
+/// When reports are answered.
+#[derive(Debug, Serialize, ToSchema)]
+#[expect(dead_code, reason = "it is a description")]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum AckWord {
+    /// When they survive a power cut.
+    Durable,
+    /// When reads see them.
+    Visible,
+}
+
 /// What became of reports.
 #[derive(Debug, Default, Serialize, ToSchema)]
 #[schema(as = Taken)]

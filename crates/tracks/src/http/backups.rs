@@ -69,6 +69,7 @@ fn all_of(engine: &BackupEngine) -> Vec<BackupBody> {
     get,
     operation_id = "backups",
     path = "/v1/backups",
+    operation_id = "backups",
     tag = "server",
     responses((status = 200, description = "They", body = BackupList), super::openapi::Errors),
 )]
@@ -92,6 +93,7 @@ pub(crate) async fn list(
 #[utoipa::path(
     post,
     path = "/v1/backups",
+    operation_id = "make_backup",
     tag = "server",
     responses((status = 201, description = "It is there", body = BackupBody), super::openapi::Errors),
 )]

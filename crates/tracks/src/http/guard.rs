@@ -5,12 +5,16 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use axum::Router;
 use axum::extract::{MatchedPath, RawPathParams, Request, State};
+use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 
 use super::App;
+use super::devices;
 use super::problem::{Kind, Problem};
 use super::tokens::{Scope, Token};
 
@@ -29,6 +33,11 @@ impl Caller {
         self.0
             .as_ref()
             .is_none_or(|token| token.is_for_all_fleets())
+    }
+
+    /// The fleet, where its token is for one alone.
+    pub(crate) fn only_fleet(&self) -> Option<&str> {
+        self.0.as_ref().and_then(|token| token.only_fleet())
     }
 
     /// Errors: the token's rate is exceeded.
@@ -84,7 +93,7 @@ fn allowed(
     path: Result<RawPathParams, axum::extract::rejection::RawPathParamsRejection>,
     request: &Request,
 ) -> Result<Caller, Problem> {
-    let (Some(tokens), Some(scope)) = (&app.tokens, scope) else {
+    let (Some(tokens), Some(scope)) = (app.tokens.load_full(), scope) else {
         return Ok(Caller(None));
     };
     let header = request.headers().get(AUTHORIZATION);
@@ -95,8 +104,14 @@ fn allowed(
         .split_once(' ')
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
         .map_or("", |(_, token)| token.trim());
-    let token = tokens.find(bearer).ok_or_else(|| {
-        let detail = if header.is_none() {
+    // Devices say it in the way that they can.
+    let of_device = is_of_devices(request)
+        .then(|| devices::token(request.headers(), request.uri()))
+        .flatten()
+        .filter(|_| bearer.is_empty());
+    let found = tokens.find(of_device.as_deref().unwrap_or(bearer));
+    let token = found.ok_or_else(|| {
+        let detail = if header.is_none() && of_device.is_none() {
             "send the header `Authorization: Bearer TOKEN`"
         } else {
             "the token is not known here"
@@ -119,6 +134,28 @@ fn allowed(
         return Err(Problem::new(Kind::Forbidden, detail));
     }
     Ok(Caller(Some(token)))
+}
+
+/// Whether it is a call of phones and trackers.
+fn is_of_devices(request: &Request) -> bool {
+    let path = request.extensions().get::<MatchedPath>();
+    path.is_some_and(|path| matches!(path.as_str(), "/owntracks" | "/osmand"))
+}
+
+/// User and password of the authorization `Basic`.
+pub(crate) fn basic(headers: &HeaderMap) -> Option<(String, String)> {
+    let text = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, coded) = text.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let coded = coded.trim();
+    let bytes = STANDARD
+        .decode(coded)
+        .or_else(|_| STANDARD_NO_PAD.decode(coded));
+    let text = String::from_utf8(bytes.ok()?).ok()?;
+    let (user, password) = text.split_once(':')?;
+    Some((user.to_owned(), password.to_owned()))
 }
 
 /// Counts all calls of a router.

@@ -49,8 +49,8 @@ const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
     tag = "reports",
     params(
         ("fleet" = String, Path, description = "The fleet, which is made by its first report unless fleets are fixed"),
-        ("ack" = Option<String>, Query, description = "`durable` (the answer comes when the reports survive a power \
-            cut) or `visible` (when reads see them, with a receipt)"),
+        ("ack" = inline(Option<super::answers::AckWord>), Query, description = "`durable` (the answer comes when the \
+            reports survive a power cut) or `visible` (when reads see them, with a receipt)"),
     ),
     request_body(
         description = "Reports",

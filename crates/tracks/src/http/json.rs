@@ -48,8 +48,12 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed, String> {
     Ok(Parsed { report, tags })
 }
 
-/// Reads JSON. Errors name the member that is wrong.
+/// Reads a JSON object. Errors name the member that is wrong.
 pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
+    // An array would be taken as the members in their order.
+    if bytes.trim_ascii_start().starts_with(b"[") {
+        return Err("an array, and not a JSON object".to_owned());
+    }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|e| {
         let path = e.path().to_string();

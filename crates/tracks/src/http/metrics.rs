@@ -65,6 +65,7 @@ pub(crate) struct Counts {
     pub(crate) requests_in_flight: AtomicI64,
     pub(crate) connections: AtomicI64,
     pub(crate) connections_refused: AtomicU64,
+    pub(crate) handshakes_failed: AtomicU64,
     reports: [AtomicU64; 5],
     acks: [Histogram; 2],
     rows: AtomicU64,
@@ -126,6 +127,12 @@ impl Counts {
             "Connections that were refused, as there were too many",
         );
         m.sample(&[], self.connections_refused.load(Relaxed));
+        m.family(
+            "tracks_handshakes_failed_total",
+            Kind::Counter,
+            "Connections that did not become TLS in time",
+        );
+        m.sample(&[], self.handshakes_failed.load(Relaxed));
         m.family(
             "tracks_reports_total",
             Kind::Counter,

@@ -3,8 +3,11 @@
 //! ```text
 //!   server ─ socket     connections, their limits and their end
 //!     └ mod ─ guard     routes; tokens, scopes and rates
+//!         ├ devices     what phones and trackers send
 //!         ├ ingest      body ─> source ─> json ─> reports ─> the shards
 //!         ├ entities, areas, fleets, fences, export, backups, status
+//!         ├ entities, areas, fleets, fences, status
+//!         ├ web         the map
 //!         ├ events, stream ─ feed, positions, sse     what happens, as it happens
 //!         └ answers     what they answer; problem: errors; openapi: all of it described
 //! ```
@@ -14,6 +17,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use axum::Router;
 use axum::body::Body;
 use axum::http::HeaderValue;
@@ -26,6 +30,9 @@ use ironstone::Db;
 use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 
+use crate::devices::Intake;
+use crate::model::name::Name;
+use crate::notices::Notices;
 use crate::read::Patience;
 use crate::service::Tracks;
 
@@ -34,6 +41,7 @@ mod areas;
 mod ask;
 mod backups;
 mod body;
+mod devices;
 mod entities;
 mod events;
 mod export;
@@ -57,17 +65,20 @@ mod sse;
 mod status;
 mod stream;
 mod time;
+pub mod tls;
 pub mod tokens;
+mod web;
 mod webhook;
 
 pub use server::{Server, Service};
+pub use web::Map;
 pub use webhook::{Host, Hosts, Options as WebhookOptions};
 
 use problem::Problem;
 use tokens::{Scope, Tokens};
 
 /// Limits of the HTTP interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// Bytes of a body, as it is sent.
     pub body_max: usize,
@@ -97,12 +108,20 @@ pub struct Config {
     pub durable_timeout: Duration,
     /// For so long calls may go on when the server stops.
     pub drain_timeout: Duration,
-    /// Where webhooks may go, and how they are sent.
-    pub webhooks: WebhookOptions,
     /// Exports at a time; more are answered with 503.
     pub exports: usize,
     /// The folder of backups. `None`: there are none.
     pub backups: Option<PathBuf>,
+    /// The fleet of phones and trackers that say no other.
+    pub device_fleet: String,
+    /// Who is told what happens.
+    pub notices: Notices,
+    /// The certificate, with which all connections have TLS. `None`: none has.
+    pub tls: Option<Arc<tls::Tls>>,
+    /// What the map shows beneath the objects.
+    pub map: Map,
+    /// Where webhooks may go, and how they are sent.
+    pub webhooks: WebhookOptions,
 }
 
 impl Default for Config {
@@ -123,9 +142,13 @@ impl Default for Config {
             idle_timeout: seconds(300),
             durable_timeout: seconds(30),
             drain_timeout: seconds(30),
-            webhooks: WebhookOptions::default(),
             exports: 4,
             backups: None,
+            device_fleet: "devices".to_owned(),
+            notices: Notices::default(),
+            tls: None,
+            map: Map::default(),
+            webhooks: WebhookOptions::default(),
         }
     }
 }
@@ -136,7 +159,8 @@ pub(crate) struct App {
     /// For its metrics.
     db: Option<Arc<Db>>,
     config: Config,
-    tokens: Option<Tokens>,
+    tokens: ArcSwapOption<Tokens>,
+    intake: Arc<Intake>,
     clock: Arc<dyn Clock>,
     /// This start's, in receipts.
     start: String,
@@ -179,6 +203,9 @@ impl fmt::Debug for App {
 
 impl App {
     fn new(service: Service, config: Config, clock: Arc<dyn Clock>) -> Result<Self> {
+        let fleet = Name::new(&config.device_fleet)?;
+        let tracks = Arc::clone(&service.tracks);
+        let intake = Intake::new(tracks, fleet, Arc::clone(&clock), config.notices.clone());
         let tracks = &service.tracks;
         let (store, hosts) = (tracks.store(), config.webhooks.hosts.clone());
         let seed = u64::from_le_bytes(tokens::random()?);
@@ -187,7 +214,8 @@ impl App {
             webhooks,
             tracks: service.tracks,
             db: service.db,
-            tokens: service.tokens,
+            tokens: ArcSwapOption::new(service.tokens.map(Arc::new)),
+            intake: Arc::new(intake),
             clock,
             start: tokens::hex(&tokens::random::<16>()?),
             memory: limits::Memory::new(config.memory),
@@ -273,6 +301,12 @@ fn table() -> Vec<Route> {
         route("post", within, read, post(areas::within_polygon)),
         route("get", nearby, read, get(areas::nearby)),
         route("get", density, read, get(areas::density)),
+        route("get", points, read, get(export::points)),
+        route("get", "/v1/backups", admin, get(backups::list)),
+        route("post", "/v1/backups", admin, post(backups::make)),
+        route("post", "/owntracks", ingest, post(devices::owntracks)),
+        route("get", "/osmand", ingest, get(devices::osmand)),
+        route("post", "/osmand", ingest, post(devices::osmand_post)),
         route("get", fences, read, get(fences::list)),
         route("get", fence, read, get(fences::show)),
         route("put", fence, change, put(fences::put)),
@@ -283,9 +317,6 @@ fn table() -> Vec<Route> {
         route("get", webhook, admin, get(webhook::show)),
         route("put", webhook, admin, put(webhook::put)),
         route("delete", webhook, admin, delete(webhook::delete)),
-        route("get", points, read, get(export::points)),
-        route("get", "/v1/backups", admin, get(backups::list)),
-        route("post", "/v1/backups", admin, post(backups::make)),
         route("get", "/healthz", None, get(status::health)),
         route("get", "/readyz", None, get(status::ready)),
         route("get", "/metrics", admin, get(status::metrics)),
@@ -300,8 +331,13 @@ pub fn routes() -> Vec<(&'static str, &'static str)> {
 }
 
 /// For metrics, whose labels must not be whatever clients ask for.
-static PATHS: LazyLock<Vec<&'static str>> =
-    LazyLock::new(|| routes().into_iter().map(|(_, path)| path).collect());
+static PATHS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+    routes()
+        .into_iter()
+        .map(|(_, path)| path)
+        .chain(web::PATHS)
+        .collect()
+});
 
 fn router(app: &Arc<App>) -> Router {
     let mut router = Router::new();
@@ -309,7 +345,7 @@ fn router(app: &Arc<App>) -> Router {
         let handler = guard::guarded(app, route.scope, route.handler);
         router = router.route(route.path, handler);
     }
-    let router = router
+    let router = web::routes(router)
         .fallback(status::no_such_path)
         .method_not_allowed_fallback(status::no_such_method);
     guard::counted(app, router).with_state(Arc::clone(app))

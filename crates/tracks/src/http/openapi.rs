@@ -1,12 +1,14 @@
 //! The description of all calls: OpenAPI 3.1.
 
-use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{AnyOf, Schema};
+use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{IntoResponses, Modify, OpenApi};
 
 use super::problem::ProblemBody;
 use super::{
-    answers, areas, backups, entities, events, export, fences, fleets, geojson, ingest, status,
-    stream, webhook,
+    answers, areas, backups, devices, entities, events, export, fences, fleets, geojson, ingest,
+    status, stream, webhook,
 };
 
 /// Errors that each call may have.
@@ -55,6 +57,24 @@ pub(crate) enum BodyErrors {
     Rate(#[to_schema] ProblemBody),
 }
 
+/// No results are both of its forms: `oneOf` would say that they are none.
+struct AnyWithin;
+
+impl Modify for AnyWithin {
+    fn modify(&self, api: &mut utoipa::openapi::OpenApi) {
+        let components = api.components.get_or_insert_default();
+        let within = components.schemas.get_mut("Within");
+        if let Some(RefOr::T(schema)) = within
+            && let Schema::OneOf(one) = schema
+        {
+            let mut any = AnyOf::new();
+            any.items = std::mem::take(&mut one.items);
+            any.description = one.description.take();
+            *schema = Schema::AnyOf(any);
+        }
+    }
+}
+
 struct Bearer;
 
 impl Modify for Bearer {
@@ -65,6 +85,16 @@ impl Modify for Bearer {
             .build();
         let components = api.components.get_or_insert_default();
         components.add_security_scheme("token", SecurityScheme::Http(scheme));
+        let basic = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Basic)
+            .description(Some("Of phones and trackers: the password is the token"))
+            .build();
+        components.add_security_scheme("basic", SecurityScheme::Http(basic));
+        let of = ApiKeyValue::with_description(
+            "token",
+            "Of phones and trackers that can say it in no other way",
+        );
+        components.add_security_scheme("parameter", SecurityScheme::ApiKey(ApiKey::Query(of)));
     }
 }
 
@@ -78,20 +108,22 @@ impl Modify for Bearer {
     ),
     paths(
         ingest::reports, ingest::durable,
+        devices::owntracks, devices::osmand, devices::osmand_post,
         fleets::list, fleets::settings, fleets::change,
         entities::latest, entities::erase, entities::track, entities::summary,
         areas::within, areas::within_polygon, areas::nearby, areas::density,
+        export::points, backups::list, backups::make,
         fences::list, fences::show, fences::put, fences::delete, events::list, stream::stream,
         webhook::list, webhook::show, webhook::put, webhook::delete,
-        export::points, backups::list, backups::make,
         status::health, status::ready, status::metrics, status::openapi,
     ),
     components(schemas(answers::ReportBody, answers::Moment, ProblemBody, geojson::PolygonBody,
         stream::PositionMessage, stream::PlaceMessage, stream::GoneMessage)),
-    modifiers(&Bearer),
+    modifiers(&Bearer, &AnyWithin),
     security((), ("token" = [])),
     tags(
         (name = "reports", description = "Sending reports"),
+        (name = "devices", description = "What phones and trackers send in protocols of their own"),
         (name = "entities", description = "One entity: where it is, and was"),
         (name = "areas", description = "Many entities: who is where"),
         (name = "fleets", description = "Fleets and their settings"),

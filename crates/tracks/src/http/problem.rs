@@ -25,11 +25,11 @@ pub(crate) enum Kind {
     NoSuchPath,
     NoSuchFleet,
     NoSuchEntity,
+    NoBackups,
     NoSuchFence,
     NoSuchWebhook,
     TooManyFleets,
     WebhookForbidden,
-    NoBackups,
     MethodNotAllowed,
     SlowBody,
     ReceiptExpired,
@@ -62,6 +62,7 @@ impl Kind {
             Self::NoSuchPath => ("no-such-path", "There is no such path", S::NOT_FOUND),
             Self::NoSuchFleet => ("no-such-fleet", "There is no such fleet", S::NOT_FOUND),
             Self::NoSuchEntity => ("no-such-entity", "There is no such entity", S::NOT_FOUND),
+            Self::NoBackups => ("no-backups", "There is no folder for backups", S::NOT_FOUND),
             Self::NoSuchFence => ("no-such-fence", "There is no such fence", S::NOT_FOUND),
             Self::NoSuchWebhook => ("no-such-webhook", "There is no such webhook", S::NOT_FOUND),
             Self::TooManyFleets => (
@@ -74,7 +75,6 @@ impl Kind {
                 "Webhooks may not go there",
                 S::FORBIDDEN,
             ),
-            Self::NoBackups => ("no-backups", "There is no folder for backups", S::NOT_FOUND),
             Self::MethodNotAllowed => (
                 "method-not-allowed",
                 "The path has no such method",

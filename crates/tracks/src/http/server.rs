@@ -20,8 +20,8 @@ use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use ironstone::Db;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
@@ -30,12 +30,15 @@ use super::problem::{Kind, Problem};
 use super::socket::{Cut, Phase, Socket};
 use super::tokens::Tokens;
 use super::{App, Config};
+use crate::devices::Intake;
 use crate::service::Tracks;
 
 /// The most bytes of a request's head.
 const HEAD_MAX: usize = 32 * 1024;
 /// So many connections at a time are told that there are too many; others are closed at once.
 const REFUSED_MAX: usize = 64;
+/// Connections that wait to be accepted. One that finds no room tries again a second later.
+const BACKLOG: u32 = 4096;
 /// For so long webhooks' deliveries may go on at the end, behind the second that each gives its own.
 const TASKS_TIMEOUT: Duration = Duration::from_secs(2);
 /// For so long the device is waited for at the end.
@@ -78,7 +81,7 @@ impl Server {
             .build()
             .map_err(|e| failed("serve on", e))?;
         let app = Arc::new(App::new(service, config, SystemClock::shared())?);
-        let listener = runtime.block_on(TcpListener::bind(listen));
+        let listener = runtime.block_on(async { bound(listen) });
         let listener = listener.map_err(|e| failed("listen on", e))?;
         let address = listener.local_addr().map_err(|e| failed("find", e))?;
         let (stop, stopped) = oneshot::channel();
@@ -103,6 +106,18 @@ impl Server {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Other tokens from now on. Calls that were let in go on. Without tokens at the start there are none later.
+    pub fn set_tokens(&self, tokens: Tokens) {
+        if self.app.tokens.load().is_some() {
+            self.app.tokens.store(Some(Arc::new(tokens)));
+        }
+    }
+
+    /// What takes the messages of phones and trackers, for other ways than HTTP.
+    pub fn intake(&self) -> &Arc<Intake> {
+        &self.app.intake
     }
 
     /// Takes no more calls, ends those that were taken, and waits until their reports are durable. Errors: they may not
@@ -135,6 +150,17 @@ impl Server {
     }
 }
 
+/// Listens with room for many that come at once.
+fn bound(listen: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = match listen {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(listen)?;
+    socket.listen(BACKLOG)
+}
+
 /// Accepts connections until it is stopped, and then waits for those that there are.
 async fn accept(listener: TcpListener, app: Arc<App>, mut stopped: oneshot::Receiver<()>) {
     let router = super::router(&app);
@@ -163,7 +189,10 @@ async fn accept(listener: TcpListener, app: Arc<App>, mut stopped: oneshot::Rece
             continue;
         }
         app.counts.connections_refused.fetch_add(1, Relaxed);
-        if let Ok(place) = Arc::clone(&refused).try_acquire_owned() {
+        // With TLS nothing can be said before a handshake.
+        if app.config.tls.is_none()
+            && let Ok(place) = Arc::clone(&refused).try_acquire_owned()
+        {
             tokio::spawn(refuse(stream, place));
         }
     }
@@ -171,18 +200,74 @@ async fn accept(listener: TcpListener, app: Arc<App>, mut stopped: oneshot::Rece
     drop(tokio::time::timeout(app.config.drain_timeout, graceful.shutdown()).await);
 }
 
+/// An open connection, until this is dropped.
+struct Open(Arc<App>);
+
+impl Open {
+    fn new(app: &Arc<App>) -> Self {
+        app.counts.connections.fetch_add(1, Relaxed);
+        Self(Arc::clone(app))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.counts.connections.fetch_sub(1, Relaxed);
+    }
+}
+
 async fn serve(
-    stream: TcpStream,
+    mut stream: TcpStream,
     app: Arc<App>,
     router: Router,
     watcher: Watcher,
     place: OwnedSemaphorePermit,
 ) {
-    app.counts.connections.fetch_add(1, Relaxed);
+    let open = Open::new(&app);
     // Without it answers may be some milliseconds later.
     stream.set_nodelay(true).unwrap_or_default();
     let phase = Phase::default();
-    let socket = Socket::new(stream, phase.clone(), &app.config);
+    if let Some(tls) = &app.config.tls {
+        let shake = async {
+            if !super::tls::begins(&mut stream).await? {
+                return std::io::Result::Ok(None);
+            }
+            let socket = Socket::new(stream, phase.clone(), &app.config);
+            tls.acceptor().accept(socket).await.map(Some)
+        };
+        // Who is slow, or speaks something else, is cut off: nobody else waits for that.
+        let shaken = until_stop(&app, tokio::time::timeout(app.config.head_timeout, shake)).await;
+        if let Some(Ok(Ok(Some(socket)))) = shaken {
+            // What was read so far is of no head.
+            phase.next();
+            phase.next();
+            drive(socket, phase, router, watcher).await;
+        } else {
+            app.counts.handshakes_failed.fetch_add(1, Relaxed);
+        }
+    } else {
+        let socket = Socket::new(stream, phase.clone(), &app.config);
+        drive(socket, phase, router, watcher).await;
+    }
+    drop((open, place));
+}
+
+/// What comes of something, unless the server stops before. `None`: it does.
+async fn until_stop<T>(app: &App, done: impl Future<Output = T>) -> Option<T> {
+    let mut stopping = app.stopping();
+    tokio::select! {
+        done = done => Some(done),
+        () = stopping.wait() => None,
+    }
+}
+
+/// Answers the calls of a connection, until it ends.
+async fn drive(
+    socket: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    phase: Phase,
+    router: Router,
+    watcher: Watcher,
+) {
     let inner = TowerToHyperService::new(router);
     let cut = Cut::default();
     let given = cut.clone();
@@ -207,8 +292,6 @@ async fn serve(
         done = watcher.watch(connection) => drop(done),
         () = cut.wait() => {}
     }
-    app.counts.connections.fetch_sub(1, Relaxed);
-    drop(place);
 }
 
 /// Says that there are too many connections.

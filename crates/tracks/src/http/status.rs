@@ -57,11 +57,12 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Result<Response, Probl
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Problem> {
     let text = ask::blocking(&app, |app| {
         let mut text = app.counts.text(app.tracks.in_flight());
-        text.push_str(&metrics::of_fences(app));
         let failed = u8::from(app.tracks.house_failed().is_some());
         text.push_str(&format!(
             "# TYPE tracks_housekeeping_failed gauge\ntracks_housekeeping_failed {failed}\n"
         ));
+        text.push_str(&app.intake.counts().text());
+        text.push_str(&metrics::of_fences(app));
         if let Some(db) = &app.db {
             text.push_str(&db.metrics_text());
         }

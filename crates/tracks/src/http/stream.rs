@@ -42,7 +42,7 @@ const ALIVE: Duration = Duration::from_secs(15);
 const PACE: Duration = Duration::from_millis(100);
 /// So many events, or positions, are taken together.
 const EVENTS: usize = 128;
-const POSITIONS: usize = 256;
+const POSITIONS: usize = 1024;
 /// For so long a client has to take the end, when the server stops.
 const END: Duration = Duration::from_millis(500);
 /// Until reading events is tried again when it failed.

@@ -89,6 +89,14 @@ impl Token {
         self.fleets.is_none()
     }
 
+    /// The fleet, where it is for one alone.
+    pub(crate) fn only_fleet(&self) -> Option<&str> {
+        match self.fleets.as_deref() {
+            Some([one]) => Some(one),
+            _ => None,
+        }
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }

@@ -14,28 +14,32 @@ use tracks::service::{Options, Tracks};
 use tracks::store::{Engine, Store};
 
 mod calls;
+mod devices;
 mod errors;
 mod fences;
 mod limits;
+mod overload;
 mod process;
 mod receiver;
 mod streams;
+pub(crate) mod tls;
+mod web;
 mod webhooks;
 mod whole;
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A server in this process, in a folder of its own.
-struct World {
-    server: Option<Server>,
+pub(crate) struct World {
+    pub(crate) server: Option<Server>,
     dir: tempfile::TempDir,
     agent: ureq::Agent,
 }
 
-struct Answer {
-    status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     headers: ureq::http::HeaderMap,
-    text: String,
+    pub(crate) text: String,
 }
 
 impl Answer {
@@ -67,7 +71,7 @@ impl Answer {
     }
 }
 
-fn agent() -> ureq::Agent {
+pub(crate) fn agent() -> ureq::Agent {
     let config = ureq::Agent::config_builder()
         .timeout_global(Some(TIMEOUT))
         .http_status_as_error(false)
@@ -89,11 +93,11 @@ fn start(dir: &Path, options: &Options, config: Config, tokens: Option<Tokens>) 
 }
 
 impl World {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(&Options::default(), Config::default(), None)
     }
 
-    fn with(options: &Options, config: Config, tokens: Option<Tokens>) -> Self {
+    pub(crate) fn with(options: &Options, config: Config, tokens: Option<Tokens>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let server = Some(start(dir.path(), options, config, tokens));
         Self {
@@ -103,7 +107,7 @@ impl World {
         }
     }
 
-    fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.server.as_ref().unwrap().address()
     }
 
@@ -111,7 +115,7 @@ impl World {
         format!("http://{}{path}", self.address())
     }
 
-    fn get(&self, path: &str) -> Answer {
+    pub(crate) fn get(&self, path: &str) -> Answer {
         self.get_as(path, "")
     }
 

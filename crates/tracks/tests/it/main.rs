@@ -6,6 +6,7 @@ mod fences;
 mod http;
 mod import;
 mod keep;
+mod mqtt;
 mod queries;
 mod reports;
 mod world;

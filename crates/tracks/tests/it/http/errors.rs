@@ -256,6 +256,16 @@ fn bad_bodies_are_refused_by_name() {
     );
     let ack = world.post("/v1/fleets/f/reports?ack=soon", "{}");
     assert_eq!(ack.problem(), (400, "invalid-parameter".to_owned()));
+    // An array is not an object whose members have no names.
+    for body in [r#"[true,["bus"]]"#, "[null,null]"] {
+        let refused = world.put("/v1/fleets/f", body);
+        assert_eq!(refused.problem(), (400, "invalid-body".to_owned()));
+    }
+    let nameless = r#"[["a",1,2,null,null,null,null,null,null,null,null]]"#;
+    assert_eq!(
+        world.post("/v1/fleets/f/reports", nameless).problem().1,
+        "reports-refused"
+    );
     for (polygon, why) in [
         ("{}", "type"),
         (r#"{"type":"Point","coordinates":[]}"#, "Point"),

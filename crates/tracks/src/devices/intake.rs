@@ -1,0 +1,299 @@
+//! Taking what was heard: to the shards, until it is durable; and what becomes of it, counted and said.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+
+use base::clock::Clock;
+use base::metrics::{Kind, Metrics};
+use base::{Error, ErrorKind, Result};
+
+use super::{Heard, LeftOut, Reason, Unusable};
+use crate::model::name::Name;
+use crate::model::report::Report;
+use crate::notices::Notices;
+use crate::service::Tracks;
+use crate::write::{Ack, Answer, Outcome, Ticket};
+
+/// How a message came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// OwnTracks over HTTP.
+    OwnTracks,
+    /// The query of OsmAnd.
+    OsmAnd,
+    /// JSON of Traccar Client.
+    Traccar,
+    /// OwnTracks over MQTT.
+    Mqtt,
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It was stored.
+    Stored,
+    /// It was there already.
+    Same,
+    /// It has no fix.
+    NoFix,
+    /// It has no position.
+    NoPosition,
+    /// It is of another type than a position.
+    OtherType,
+    /// It can never be stored: it is wrong, or its clock is.
+    Refused,
+    /// It has no name, or is encrypted.
+    Unusable,
+    /// The store did not take it: the device sends it again.
+    Failed,
+}
+
+const PROTOCOLS: [&str; 4] = ["owntracks", "osmand", "traccar", "mqtt"];
+const FATES: [&str; 8] = [
+    "stored",
+    "same",
+    "no_fix",
+    "no_position",
+    "other_type",
+    "refused",
+    "unusable",
+    "failed",
+];
+
+/// What is counted of devices.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    fates: [[AtomicU64; FATES.len()]; PROTOCOLS.len()],
+    left_out: AtomicU64,
+    /// Whether the broker is reached; below 0: none is asked for.
+    pub(crate) broker: AtomicI64,
+    /// How often the connection to the broker ended.
+    pub(crate) broker_lost: AtomicU64,
+    /// Messages of the broker that are not acknowledged yet.
+    pub(crate) broker_in_flight: AtomicI64,
+}
+
+impl Counts {
+    fn new() -> Self {
+        Self {
+            broker: AtomicI64::new(-1),
+            ..Self::default()
+        }
+    }
+
+    fn add(&self, protocol: Protocol, fate: Fate) {
+        let count = self
+            .fates
+            .get(protocol as usize)
+            .and_then(|all| all.get(fate as usize));
+        if let Some(count) = count {
+            count.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// As Prometheus collects it.
+    pub(crate) fn text(&self) -> String {
+        let mut m = Metrics::default();
+        let help = "Messages of phones and trackers by what became of them";
+        m.family("tracks_device_messages_total", Kind::Counter, help);
+        for (protocol, fates) in PROTOCOLS.iter().zip(&self.fates) {
+            for (fate, count) in FATES.iter().zip(fates) {
+                m.sample(
+                    &[("protocol", protocol), ("outcome", fate)],
+                    count.load(Relaxed),
+                );
+            }
+        }
+        let help = "Fields of stored messages that were out of range, or too long for attributes";
+        m.family("tracks_device_fields_left_out_total", Kind::Counter, help);
+        m.sample(&[], self.left_out.load(Relaxed));
+        let broker = self.broker.load(Relaxed);
+        if broker >= 0 {
+            m.family(
+                "tracks_mqtt_connected",
+                Kind::Gauge,
+                "Whether the broker is reached",
+            );
+            m.sample(&[], broker);
+            let help = "Connections to the broker that ended, or did not come to be";
+            m.family("tracks_mqtt_connections_lost_total", Kind::Counter, help);
+            m.sample(&[], self.broker_lost.load(Relaxed));
+            let help = "Messages of the broker that are not acknowledged yet";
+            m.family("tracks_mqtt_in_flight", Kind::Gauge, help);
+            m.sample(&[], self.broker_in_flight.load(Relaxed));
+        }
+        m.text()
+    }
+}
+
+/// See the module.
+pub struct Intake {
+    tracks: Arc<Tracks>,
+    /// Whose reports are of no other fleet.
+    fleet: Name,
+    clock: Arc<dyn Clock>,
+    notices: Notices,
+    counts: Counts,
+}
+
+impl fmt::Debug for Intake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Intake({})", self.fleet)
+    }
+}
+
+/// A report that is on its way.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    protocol: Protocol,
+    entity: Name,
+    left_out: LeftOut,
+    ticket: Ticket,
+}
+
+impl Intake {
+    /// Of devices whose fleet is `fleet` where they say no other.
+    pub fn new(tracks: Arc<Tracks>, fleet: Name, clock: Arc<dyn Clock>, notices: Notices) -> Self {
+        Self {
+            tracks,
+            fleet,
+            clock,
+            notices,
+            counts: Counts::new(),
+        }
+    }
+
+    pub(crate) fn fleet(&self) -> &Name {
+        &self.fleet
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Says something to whoever runs the service; see [`Notices`].
+    pub(crate) fn say(&self, kind: &'static str, text: &str) {
+        self.notices.say(kind, self.clock.monotonic_nanos(), text);
+    }
+
+    /// A message that cannot be read as it is.
+    pub(crate) fn unusable(&self, protocol: Protocol, why: Unusable) {
+        self.counts.add(protocol, Fate::Unusable);
+        self.say("unusable", why.advice());
+    }
+
+    /// A message with nothing to be stored, or a report. It is counted here, unless it is a report.
+    pub(crate) fn sort(&self, protocol: Protocol, heard: Heard) -> Option<(Report, LeftOut)> {
+        let fate = match heard {
+            Heard::Report(report, left_out) => return Some((*report, left_out)),
+            Heard::Nothing(Reason::NoFix) => Fate::NoFix,
+            Heard::Nothing(Reason::NoPosition) => Fate::NoPosition,
+            Heard::Nothing(Reason::OtherType) => Fate::OtherType,
+            Heard::Wrong(why) => {
+                let name = PROTOCOLS.get(protocol as usize).unwrap_or(&"");
+                self.say(
+                    "wrong",
+                    &format!("a message of {name} is acknowledged and not stored: {why}"),
+                );
+                Fate::Refused
+            }
+        };
+        self.counts.add(protocol, fate);
+        None
+    }
+
+    /// Gives a report to the shards. Where the fleet is not known it is made: then the call may block. Errors: `Busy`,
+    /// where too many are on their way; `NotFound`, where fleets are fixed and this is none; the store's.
+    pub(crate) fn submit(
+        &self,
+        protocol: Protocol,
+        fleet: &Name,
+        (report, left_out): (Report, LeftOut),
+    ) -> Result<Pending> {
+        let entity = report.entity.clone();
+        let ticket = self.tracks.report(fleet, vec![report], Ack::Durable);
+        let ticket = ticket.inspect_err(|_| self.counts.add(protocol, Fate::Failed))?;
+        Ok(Pending {
+            protocol,
+            entity,
+            left_out,
+            ticket,
+        })
+    }
+
+    /// Waits until a report is durable, or can never be stored. Errors: the store failed, and the device has to send it
+    /// again.
+    pub(crate) async fn end(&self, pending: Pending) -> Result<Fate> {
+        let Pending {
+            protocol,
+            entity,
+            left_out,
+            ticket,
+        } = pending;
+        let answered = Guard {
+            counts: &self.counts,
+            protocol,
+            is_done: false,
+        };
+        let fate = match ticket.await {
+            Ok(answer) => self.fate(&entity, answer),
+            Err(e) => Err(e),
+        };
+        answered.done();
+        let fate = fate.inspect_err(|_| self.counts.add(protocol, Fate::Failed))?;
+        if fate == Fate::Stored {
+            self.counts.left_out.fetch_add(left_out.0 as u64, Relaxed);
+        }
+        self.counts.add(protocol, fate);
+        Ok(fate)
+    }
+
+    fn fate(&self, entity: &Name, answer: Answer) -> Result<Fate> {
+        let mut outcomes = answer.outcomes.into_iter();
+        match outcomes.next() {
+            Some(Ok(Outcome::Moved | Outcome::Late)) => Ok(Fate::Stored),
+            Some(Ok(Outcome::Same)) => Ok(Fate::Same),
+            Some(Err(e))
+                if matches!(
+                    e.kind(),
+                    ErrorKind::InvalidArgument | ErrorKind::NotSupported
+                ) =>
+            {
+                let why = super::fields::said(&e);
+                self.say(
+                    "refused",
+                    &format!("a report of {entity} is acknowledged and not stored: {why}"),
+                );
+                Ok(Fate::Refused)
+            }
+            Some(Err(e)) => Err(e),
+            None => Err(Error::broken("a report without an outcome")),
+        }
+    }
+}
+
+/// Counts a report as failed, unless it was answered: whoever waits for it may be gone.
+struct Guard<'a> {
+    counts: &'a Counts,
+    protocol: Protocol,
+    is_done: bool,
+}
+
+impl Guard<'_> {
+    fn done(mut self) {
+        self.is_done = true;
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.counts.add(self.protocol, Fate::Failed);
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! One connection to the broker: what came, in its order, until it is acknowledged.
+//!
+//! Acknowledgements go in the order of the messages, as the protocol asks for. While so many messages wait, or the
+//! service has no room for one, nothing more is read, and the broker waits. A store that fails ends the connection: the
+//! broker sends again what was not acknowledged.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use base::{Error, ErrorKind, Result};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::time::Sleep;
+
+use super::Settings;
+use super::client::Stop;
+use super::packet::{Connect, Packet, Publish, Reader, acknowledge, disconnect, ping, subscribe};
+use crate::devices::{Fate, Heard, Intake, LeftOut, Owner, Protocol, owntracks};
+use crate::model::report::Report;
+
+/// So many messages may wait for their acknowledgement.
+const IN_FLIGHT_MAX: usize = 1024;
+/// Bytes that are read at once.
+const PIECE: usize = 16 * 1024;
+/// For so long a write may take.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// For so long the broker may be silent when it was asked.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+/// For so long the end waits for what was taken.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often it is looked whether something is due.
+const TICK: Duration = Duration::from_secs(1);
+/// And while the service has no room.
+const TICK_BUSY: Duration = Duration::from_millis(20);
+
+/// A connection, with TLS or without.
+pub(super) trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Io for T {}
+
+type Done = Pin<Box<dyn Future<Output = Result<Fate>> + Send>>;
+
+/// A message that waits for its turn to be acknowledged.
+struct Entry {
+    /// `None`: it is not to be acknowledged.
+    id: Option<u16>,
+    /// `None`: there is nothing to wait for.
+    done: Option<Done>,
+}
+
+pub(super) struct Session<'a> {
+    stream: Box<dyn Io>,
+    settings: &'a Settings,
+    intake: &'a Arc<Intake>,
+    reader: Reader,
+    waiting: VecDeque<Entry>,
+    /// A report that the service has no room for yet.
+    held: Option<(Option<u16>, (Report, LeftOut))>,
+    sent_at: u64,
+    asked_at: Option<u64>,
+    tick: Pin<Box<Sleep>>,
+}
+
+/// What happens next.
+enum Event {
+    Stop,
+    /// The first that waits may be acknowledged, or the store failed.
+    Done(Result<Fate>),
+    Came(usize),
+    Tick,
+}
+
+fn lost(e: std::io::Error) -> Error {
+    Error::new(ErrorKind::IoError, format!("the connection broke: {e}")).because(e)
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(
+        stream: Box<dyn Io>,
+        settings: &'a Settings,
+        intake: &'a Arc<Intake>,
+    ) -> Self {
+        Self {
+            stream,
+            settings,
+            intake,
+            reader: Reader::default(),
+            waiting: VecDeque::new(),
+            held: None,
+            sent_at: 0,
+            asked_at: None,
+            tick: Box::pin(tokio::time::sleep(TICK)),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.intake.clock().monotonic_nanos()
+    }
+
+    async fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        let sent = tokio::time::timeout(WRITE_TIMEOUT, async {
+            self.stream.write_all(bytes).await?;
+            self.stream.flush().await
+        });
+        let sent = sent
+            .await
+            .map_err(|_| Error::new(ErrorKind::TimedOut, "the broker takes nothing"))?;
+        sent.map_err(lost)?;
+        self.sent_at = self.now();
+        Ok(())
+    }
+
+    /// Connects and subscribes. Messages that come before the answers are kept. Errors: the broker does not let it.
+    pub(super) async fn begin(&mut self) -> Result<()> {
+        let seconds = self.settings.keep_alive.as_secs().clamp(2, u16::MAX.into());
+        let connect = Connect {
+            client: &self.settings.client,
+            user: self.settings.user.as_deref(),
+            password: self.settings.password.as_deref().map(str::as_bytes),
+            keep_alive: seconds as u16,
+        };
+        self.send(&connect.bytes()).await?;
+        let refused = |why: &str| Error::new(ErrorKind::InvalidArgument, why.to_owned());
+        match self.next().await? {
+            Packet::Connected { .. } => {}
+            Packet::Rejected(why) => return Err(refused(why)),
+            _ => {
+                return Err(refused(
+                    "something else than an answer to the connection came first",
+                ));
+            }
+        }
+        self.send(&subscribe(1, &self.settings.topics)).await?;
+        loop {
+            match self.next().await? {
+                Packet::Subscribed(granted) => {
+                    let all = granted.iter().zip(&self.settings.topics);
+                    let denied = all.into_iter().find(|(is_granted, _)| !**is_granted);
+                    let why = denied.map(|(_, topic)| {
+                        format!("it does not let the client have the topic {topic:?}")
+                    });
+                    return why.map_or(Ok(()), |why| Err(refused(&why)));
+                }
+                Packet::Publish(publish) => self.take(publish)?,
+                _ => {}
+            }
+            if self.is_full() {
+                return Err(refused(
+                    "so many messages come before the answer to the subscription",
+                ));
+            }
+        }
+    }
+
+    /// The next packet, in the beginning.
+    async fn next(&mut self) -> Result<Packet> {
+        let mut piece = vec![0; PIECE];
+        loop {
+            if let Some(packet) = self.reader.packet()? {
+                return Ok(packet);
+            }
+            let len = self.stream.read(&mut piece).await.map_err(lost)?;
+            self.came(piece.get(..len).unwrap_or_default())?;
+        }
+    }
+
+    fn came(&mut self, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            let text = "the broker closed the connection; another client may have the same id";
+            return Err(Error::new(ErrorKind::IoError, text));
+        }
+        self.asked_at = None;
+        self.reader.add(bytes);
+        Ok(())
+    }
+
+    /// Nothing more can be taken now.
+    fn is_full(&self) -> bool {
+        self.held.is_some() || self.waiting.len() >= IN_FLIGHT_MAX
+    }
+
+    /// Takes what comes, until it is told to end. Errors: why the connection ended.
+    pub(super) async fn run(mut self, stop: &Stop) -> Result<()> {
+        let mut piece = vec![0; PIECE];
+        let mut stopped = pin!(stop.wait());
+        loop {
+            while !self.is_full() {
+                match self.reader.packet()? {
+                    Some(Packet::Publish(publish)) => self.take(publish)?,
+                    Some(_) => {}
+                    None => break,
+                }
+            }
+            let in_flight = self.waiting.len() + usize::from(self.held.is_some());
+            self.intake
+                .counts()
+                .broker_in_flight
+                .store(in_flight as i64, Relaxed);
+            let event = poll_fn(|cx| {
+                if stopped.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(Ok(Event::Stop));
+                }
+                self.poll(cx, &mut piece)
+            });
+            match event.await? {
+                Event::Stop => return self.end().await,
+                Event::Done(fate) => self.done(fate).await?,
+                Event::Came(len) => self.came(piece.get(..len).unwrap_or_default())?,
+                Event::Tick => self.due().await?,
+            }
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, piece: &mut [u8]) -> Poll<Result<Event>> {
+        match self.waiting.front_mut().map(|entry| &mut entry.done) {
+            Some(None) => return Poll::Ready(Ok(Event::Done(Ok(Fate::Same)))),
+            Some(Some(done)) => {
+                if let Poll::Ready(fate) = done.as_mut().poll(cx) {
+                    return Poll::Ready(Ok(Event::Done(fate)));
+                }
+            }
+            None => {}
+        }
+        if !self.is_full() {
+            let mut buf = ReadBuf::new(piece);
+            if let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(cx, &mut buf) {
+                return Poll::Ready(read.map(|()| Event::Came(buf.filled().len())).map_err(lost));
+            }
+        }
+        self.tick.as_mut().poll(cx).map(|()| Ok(Event::Tick))
+    }
+
+    /// A message.
+    fn take(&mut self, publish: Publish) -> Result<()> {
+        let Publish { topic, id, payload } = publish;
+        let owner = Owner {
+            topic: Some(topic),
+            ..Owner::default()
+        };
+        let heard = match payload {
+            Some(payload) => owntracks(&payload, &owner),
+            None => Ok(Heard::Wrong("it is too large".to_owned())),
+        };
+        let report = match heard {
+            Ok(heard) => self.intake.sort(Protocol::Mqtt, heard),
+            Err(why) => {
+                self.intake.unusable(Protocol::Mqtt, why);
+                None
+            }
+        };
+        if let Some(report) = report {
+            return self.submit(id, report);
+        }
+        self.waiting.push_back(Entry { id, done: None });
+        Ok(())
+    }
+
+    fn submit(&mut self, id: Option<u16>, report: (Report, LeftOut)) -> Result<()> {
+        let fleet = self.intake.fleet().clone();
+        match self.intake.submit(Protocol::Mqtt, &fleet, report.clone()) {
+            Ok(pending) => {
+                let intake = Arc::clone(self.intake);
+                let done: Done = Box::pin(async move { intake.end(pending).await });
+                self.waiting.push_back(Entry {
+                    id,
+                    done: Some(done),
+                });
+                Ok(())
+            }
+            Err(e) if e.kind() == ErrorKind::Busy => {
+                self.held = Some((id, report));
+                self.tick
+                    .as_mut()
+                    .reset(tokio::time::Instant::now() + TICK_BUSY);
+                Ok(())
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The first that waits may be acknowledged, and with it all behind it that may.
+    async fn done(&mut self, fate: Result<Fate>) -> Result<()> {
+        fate?;
+        let mut bytes = Vec::new();
+        let first = self.waiting.pop_front();
+        bytes.extend(
+            first
+                .and_then(|entry| entry.id)
+                .map(acknowledge)
+                .into_iter()
+                .flatten(),
+        );
+        // Whoever waits for the first of the others asks again.
+        let mut cx = Context::from_waker(Waker::noop());
+        while let Some(entry) = self.waiting.front_mut() {
+            match entry.done.as_mut().map(|done| done.as_mut().poll(&mut cx)) {
+                None => {}
+                Some(Poll::Ready(fate)) => drop(fate?),
+                Some(Poll::Pending) => break,
+            }
+            let next = self.waiting.pop_front();
+            bytes.extend(
+                next.and_then(|entry| entry.id)
+                    .map(acknowledge)
+                    .into_iter()
+                    .flatten(),
+            );
+        }
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.send(&bytes).await
+    }
+
+    /// Does what is due: a report that there was no room for, a question whether the broker is there.
+    async fn due(&mut self) -> Result<()> {
+        if let Some((id, report)) = self.held.take() {
+            self.submit(id, report)?;
+        }
+        let now = self.now();
+        let wait = if self.held.is_some() { TICK_BUSY } else { TICK };
+        self.tick.as_mut().reset(tokio::time::Instant::now() + wait);
+        if self.is_full() {
+            // Its answer would not be read.
+            self.asked_at = None;
+        }
+        match self.asked_at {
+            Some(at) if now.saturating_sub(at) > ANSWER_TIMEOUT.as_nanos() as u64 => {
+                return Err(Error::new(
+                    ErrorKind::TimedOut,
+                    format!("it is silent for {ANSWER_TIMEOUT:?}"),
+                ));
+            }
+            _ => {}
+        }
+        if now.saturating_sub(self.sent_at) * 2 > self.settings.keep_alive.as_nanos() as u64 {
+            self.send(&ping()).await?;
+            self.asked_at.get_or_insert(now);
+        }
+        Ok(())
+    }
+
+    /// Acknowledges what is durable soon, and ends. What is not is sent again to the next start.
+    async fn end(mut self) -> Result<()> {
+        let end = tokio::time::timeout(END_TIMEOUT, async {
+            while let Some(entry) = self.waiting.front_mut() {
+                let fate = match &mut entry.done {
+                    Some(done) => done.as_mut().await,
+                    None => Ok(Fate::Same),
+                };
+                self.done(fate).await?;
+            }
+            self.send(&disconnect()).await
+        });
+        // The broker has what is not acknowledged, whatever goes wrong here.
+        drop(end.await);
+        Ok(())
+    }
+}

@@ -1,0 +1,388 @@
+//! More than the service can take, and stores that fail: each is said by name, in bounded time, and others go on.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::clock::SystemClock;
+use base::sync::thread::Builder;
+use base::sync::{Condvar, Mutex};
+use base::threads::SystemThreads;
+use base::{Error, ErrorKind, Result};
+use ironstone::WriteBatch;
+use serde_json::json;
+use tracks::http::{Config, Server, Service};
+use tracks::service::{Options, Tracks};
+use tracks::store::{Engine, Family, Store, Told, View};
+
+use super::{Answer, T, World, agent, line};
+
+/// What is wrong with a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ill {
+    /// Nothing.
+    No,
+    /// Writes fail so.
+    Writes(ErrorKind),
+    /// Writes are seen, and the device fails behind them.
+    Device,
+    /// Writes wait.
+    Stalled,
+    /// Whoever wants to read waits.
+    Blind,
+}
+
+#[derive(Debug)]
+struct State {
+    ill: Mutex<Ill>,
+    changed: Condvar,
+}
+
+impl State {
+    fn set(&self, ill: Ill) {
+        *self.ill.lock().unwrap() = ill;
+        self.changed.notify_all();
+    }
+
+    /// Waits while it is ill in this way. Returns how it is.
+    fn wait_while(&self, ill: Ill) -> Ill {
+        let mut now = self.ill.lock().unwrap();
+        while *now == ill {
+            now = self.changed.wait(now).unwrap();
+        }
+        *now
+    }
+}
+
+/// The engine, which can be made to fail.
+struct Patient(Engine, Arc<State>);
+
+impl Store for Patient {
+    fn id(&self, family: Family) -> u32 {
+        self.0.id(family)
+    }
+
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.0.get(family, key)
+    }
+
+    fn view(&self) -> Box<dyn View + '_> {
+        self.1.wait_while(Ill::Blind);
+        self.0.view()
+    }
+
+    fn write(&self, batch: WriteBatch, durable: Option<Told>) -> Result<u64> {
+        match (self.1.wait_while(Ill::Stalled), durable) {
+            (Ill::Writes(kind), _) => Err(Error::new(kind, "the disk of this test")),
+            (Ill::Device, Some(told)) => {
+                let number = self.0.write(batch, None)?;
+                told(
+                    number,
+                    Err(Error::new(
+                        ErrorKind::IoError,
+                        "the device of this test is gone",
+                    )),
+                );
+                Ok(number)
+            }
+            (_, durable) => self.0.write(batch, durable),
+        }
+    }
+
+    fn last_number(&self) -> u64 {
+        self.0.last_number()
+    }
+
+    fn when_durable(&self, told: Told) {
+        self.0.when_durable(told);
+    }
+
+    fn wait_durable(&self, number: u64) -> Result<()> {
+        self.0.wait_durable(number)
+    }
+}
+
+fn patient(options: &Options, config: Config) -> (World, Arc<State>) {
+    let dir = tempfile::tempdir().unwrap();
+    let state = Arc::new(State {
+        ill: Mutex::new(Ill::No),
+        changed: Condvar::new(),
+    });
+    let store: Arc<dyn Store> = Arc::new(Patient(
+        Engine::open(dir.path()).unwrap(),
+        Arc::clone(&state),
+    ));
+    let tracks = Tracks::over(store, options, SystemClock::shared(), &SystemThreads).unwrap();
+    let service = Service {
+        tracks: Arc::new(tracks),
+        db: None,
+        tokens: None,
+    };
+    let server = Server::start("127.0.0.1:0".parse().unwrap(), service, config).unwrap();
+    (
+        World {
+            server: Some(server),
+            dir,
+            agent: agent(),
+        },
+        state,
+    )
+}
+
+const REPORTS: &str = "/v1/fleets/f/reports";
+
+fn send(world: &World, nth: u32) -> Answer {
+    world.post(REPORTS, &line("a", T + f64::from(nth), 1.0, 2.0))
+}
+
+fn reads_go_on(world: &World) {
+    assert_eq!(world.get("/v1/fleets/f/entities/a").status, 200);
+    assert_eq!(world.get("/v1/fleets/f/within?circle=1,2,10").status, 200);
+    assert_eq!(world.get("/readyz").status, 200);
+    assert_eq!(world.get("/metrics").status, 200);
+}
+
+#[test]
+fn a_full_disk_and_a_dead_device_are_said_and_reads_go_on() {
+    let (world, state) = patient(&Options::default(), Config::default());
+    assert_eq!(send(&world, 0).status, 200);
+    assert_eq!(
+        world
+            .get("/osmand?fleet=f&id=b&lat=1&lon=2&timestamp=1700000000")
+            .status,
+        200
+    );
+    let cases = [
+        (Ill::Writes(ErrorKind::NoSpace), 503, "no-space", "60"),
+        (Ill::Writes(ErrorKind::IoError), 500, "storage", ""),
+        (Ill::Device, 500, "storage", ""),
+    ];
+    for (nth, (ill, status, kind, again)) in (1..).zip(cases) {
+        state.set(ill);
+        let answer = send(&world, nth);
+        assert_eq!(
+            answer.problem(),
+            (status, kind.to_owned()),
+            "{}",
+            answer.text
+        );
+        assert_eq!(answer.header("retry-after"), again);
+        // Why a store failed is in the log: it may say more than callers should know.
+        let said = if status == 500 {
+            "log says why"
+        } else {
+            "of this test"
+        };
+        assert!(answer.detail().contains(said), "{}", answer.text);
+        // A device sends it again, as it is not acknowledged.
+        let device = world.get(&format!(
+            "/osmand?fleet=f&id=b&lat=1&lon=2&timestamp={}",
+            1_700_000_000 + nth
+        ));
+        assert_eq!(device.problem(), (status, kind.to_owned()));
+        // Nor are new fleets and tags made of what cannot be written.
+        if ill != Ill::Device {
+            let other = world.post("/v1/fleets/g/reports", &line("a", T, 1.0, 2.0));
+            assert_eq!(other.problem(), (status, kind.to_owned()));
+            let tagged = json!({"entity": "a", "lat": 1, "lon": 2, "tags": ["new"]}).to_string();
+            assert_eq!(
+                world.post(REPORTS, &tagged).problem(),
+                (status, kind.to_owned())
+            );
+        }
+        reads_go_on(&world);
+    }
+    state.set(Ill::No);
+    for nth in 1..4 {
+        assert_eq!(send(&world, nth).status, 200);
+    }
+    let track = world.get("/v1/fleets/f/entities/a/track").json();
+    assert_eq!(track["parts"][0].as_array().unwrap().len(), 4);
+}
+
+#[test]
+fn a_stalled_store_is_said_and_nothing_piles_up() {
+    let mut options = Options::default();
+    (options.write.shards, options.write.reports_in_flight) = (1, 20);
+    let config = Config {
+        durable_timeout: Duration::from_millis(400),
+        ..Config::default()
+    };
+    let (world, state) = patient(&options, config);
+    assert_eq!(send(&world, 0).status, 200);
+    state.set(Ill::Stalled);
+    let clock = SystemClock::shared();
+    let since = clock.monotonic_nanos();
+    let mut seen = [0, 0];
+    for nth in 1..40 {
+        let address = world.address();
+        let ask = move || {
+            let body = line("a", T + f64::from(nth), 1.0, 2.0);
+            super::answer(
+                agent()
+                    .post(format!("http://{address}{REPORTS}"))
+                    .send(body),
+            )
+        };
+        let asked = Builder::new().spawn(ask).unwrap();
+        if nth < 21 {
+            // They wait in vain; those that come behind them are refused at once.
+            clock.sleep(Duration::from_millis(5));
+            drop(asked);
+            seen[0] += 1;
+            continue;
+        }
+        let busy = asked.join().unwrap();
+        assert_eq!(busy.problem(), (503, "busy".to_owned()), "{}", busy.text);
+        let seconds: u64 = busy.header("retry-after").parse().unwrap();
+        assert!((1..=60).contains(&seconds));
+        if busy.detail().contains("on their way already") {
+            seen[1] += 1;
+        }
+    }
+    assert!(seen[1] > 10, "{seen:?}");
+    reads_go_on(&world);
+    let device = world.get("/osmand?fleet=f&id=a&lat=1&lon=2&timestamp=1700000099");
+    assert_eq!(device.problem(), (503, "busy".to_owned()));
+    assert!(clock.monotonic_nanos() - since < 10_000_000_000);
+    state.set(Ill::No);
+    // All that was taken is there, and what is sent again is.
+    let mut done = send(&world, 99);
+    for _ in 0..50 {
+        if done.status == 200 {
+            break;
+        }
+        clock.sleep(Duration::from_millis(50));
+        done = send(&world, 99);
+    }
+    assert_eq!(done.status, 200);
+    let points = world.get("/v1/fleets/f/entities/a/summary").json()["points"]
+        .as_u64()
+        .unwrap();
+    assert!((20..=42).contains(&points), "{points}");
+}
+
+#[test]
+fn questions_end_in_time_and_wait_for_their_turn_in_vain() {
+    let config = Config {
+        query_timeout: Duration::ZERO,
+        ..Config::default()
+    };
+    let world = World::with(&Options::default(), config, None);
+    let lines: Vec<String> = (0..3000)
+        .map(|n| line(&format!("e{n}"), T, 1.0, 2.0))
+        .collect();
+    assert_eq!(world.post(REPORTS, &lines.join("\n")).status, 200);
+    for path in [
+        "within?bbox=0,0,3,3&limit=10000",
+        "nearby?lat=1&lon=2&k=5000",
+        "density?bbox=0,0,3,3",
+    ] {
+        let late = world.get(&format!("/v1/fleets/f/{path}"));
+        assert_eq!(
+            late.problem(),
+            (503, "query-timeout".to_owned()),
+            "{path}: {:.200}",
+            late.text
+        );
+    }
+    let config = Config {
+        queries: 2,
+        queue_timeout: Duration::from_millis(300),
+        ..Config::default()
+    };
+    let (world, state) = patient(&Options::default(), config);
+    assert_eq!(send(&world, 0).status, 200);
+    state.set(Ill::Blind);
+    let asked: Vec<_> = (0..2)
+        .map(|_| {
+            let url = world.url("/v1/fleets/f/within?circle=1,2,10");
+            Builder::new()
+                .spawn(move || super::answer(agent().get(url).call()))
+                .unwrap()
+        })
+        .collect();
+    SystemClock::shared().sleep(Duration::from_millis(200));
+    let busy = world.get("/v1/fleets/f/within?circle=1,2,10");
+    assert_eq!(busy.problem(), (503, "busy".to_owned()));
+    assert!(
+        busy.detail().contains("2 queries run already"),
+        "{}",
+        busy.text
+    );
+    assert_eq!(busy.header("retry-after"), "1");
+    // Reports and the state of the server are no questions.
+    assert_eq!(send(&world, 1).status, 200);
+    assert_eq!(world.get("/readyz").status, 200);
+    state.set(Ill::No);
+    for one in asked {
+        assert_eq!(one.join().unwrap().status, 200);
+    }
+}
+
+fn connections(world: &World) -> i64 {
+    let text = world.get("/metrics").text;
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix("tracks_connections "));
+    value.unwrap().parse().unwrap()
+}
+
+#[test]
+fn who_takes_nothing_of_an_answer_is_cut_off() {
+    let config = Config {
+        write_timeout: Duration::from_millis(500),
+        ..Config::default()
+    };
+    let world = World::with(&Options::default(), config, None);
+    let pad = "x".repeat(1000);
+    let report = |n: u32| {
+        let (time, attributes) = (T + f64::from(n), json!({ "pad": pad }));
+        json!({"entity": "a", "lat": 1, "lon": 2, "time": time, "attributes": attributes})
+            .to_string()
+    };
+    for part in 0..4 {
+        let lines: Vec<String> = (0..2500).map(|n| report(part * 2500 + n)).collect();
+        assert_eq!(
+            world.post(REPORTS, &lines.join("\n")).json()["stored"],
+            2500
+        );
+    }
+    let before = connections(&world);
+    let mut slow: Vec<TcpStream> = (0..5)
+        .map(|_| TcpStream::connect(world.address()).unwrap())
+        .collect();
+    for stream in &mut slow {
+        let ask = "GET /v1/fleets/f/entities/a/track?max_points=10000 HTTP/1.1\r\nhost: a\r\n\r\n";
+        stream.write_all(ask.as_bytes()).unwrap();
+    }
+    let clock = SystemClock::shared();
+    let gone = (0..100).any(|_| {
+        clock.sleep(Duration::from_millis(100));
+        connections(&world) <= before
+    });
+    assert!(gone, "slow readers are still there");
+    assert_eq!(world.get("/v1/fleets/f/entities/a").status, 200);
+    let mut bytes = Vec::new();
+    // What was sent is a part of it.
+    drop(slow[0].read_to_end(&mut bytes));
+    assert!(bytes.len() < 10_000_000, "{}", bytes.len());
+}
+
+#[test]
+fn stopping_waits_for_calls_for_a_time() {
+    let config = Config {
+        drain_timeout: Duration::from_millis(500),
+        ..Config::default()
+    };
+    let mut world = World::with(&Options::default(), config, None);
+    let mut half = TcpStream::connect(world.address()).unwrap();
+    let head = "POST /v1/fleets/f/reports HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n{";
+    half.write_all(head.as_bytes()).unwrap();
+    SystemClock::shared().sleep(Duration::from_millis(100));
+    let clock = SystemClock::shared();
+    let since = clock.monotonic_nanos();
+    world.server.take().unwrap().stop().unwrap();
+    assert!(clock.monotonic_nanos() - since < 5_000_000_000);
+}

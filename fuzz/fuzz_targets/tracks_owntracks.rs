@@ -1,0 +1,4 @@
+//! A message of OwnTracks, made of anything.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| ironstone_fuzz::tracks_owntracks(data));
