@@ -5,7 +5,7 @@
 //!
 //! A short way on the ellipsoid is so many times as long as between the same coordinates on the sphere: M / R northwards, N / R
 //! eastwards, with the radii of curvature M from a (1 - e²) = 6,335,439 m to a² / b = 6,399,594 m, and N from a = 6,378,137 m to the
-//! same. So all ways, and with them the shortest, are [`LEAST`] to [`MOST`] times as long.
+//! same. So all ways, and with them the shortest, are `LEAST` to `MOST` times as long.
 
 use std::sync::LazyLock;
 
