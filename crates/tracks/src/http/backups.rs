@@ -67,6 +67,7 @@ fn all_of(engine: &BackupEngine) -> Vec<BackupBody> {
 /// List the backups.
 #[utoipa::path(
     get,
+    operation_id = "backups",
     path = "/v1/backups",
     operation_id = "backups",
     tag = "server",

@@ -26,6 +26,7 @@ const BYTES_MAX: usize = 64 * 1024;
 /// In the order of their names; those that the token is for.
 #[utoipa::path(
     get,
+    operation_id = "fleets",
     path = "/v1/fleets",
     tag = "fleets",
     responses((status = 200, description = "They", body = FleetList), super::openapi::Errors),
