@@ -279,6 +279,11 @@ impl Tracks {
         self.shards.panics()
     }
 
+    /// Whether there is room for more reports.
+    pub fn has_room(&self) -> bool {
+        self.shards.has_room()
+    }
+
     /// Reports that wait, or are on their way to the device.
     pub fn in_flight(&self) -> usize {
         self.shards.in_flight()

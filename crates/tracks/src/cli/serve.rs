@@ -26,6 +26,9 @@ use super::{print, say};
 /// The environment's variable with the password for the broker.
 const MQTT_PASSWORD: &str = "IRONSTONE_TRACKS_MQTT_PASSWORD";
 
+/// Open files that are kept for the database.
+const FILES_RESERVED: u64 = 2048;
+
 pub(crate) fn run(args: &Serve) -> Result<ExitCode> {
     let tls = tls(args)?;
     check_open(args.listen, args.insecure_http || tls.is_some())?;
@@ -38,10 +41,19 @@ pub(crate) fn run(args: &Serve) -> Result<ExitCode> {
         // It ends already.
         sender.send(wish).unwrap_or_default();
     })?;
-    more_files();
+    let files = more_files();
     let options = options(args);
     options.write.check()?;
-    let config = config(args, tls.clone())?;
+    let mut config = config(args, tls.clone())?;
+    // The database needs files, too: without them it would refuse writes.
+    let most =
+        usize::try_from(files.saturating_sub(FILES_RESERVED.min(files / 2))).unwrap_or(usize::MAX);
+    if config.connections > most {
+        say(&format!(
+            "note: {most} connections at most, as the process may have {files} open files (ulimit -n)"
+        ));
+        config.connections = most;
+    }
     let engine = Engine::open(&args.dir)?;
     let db = Arc::clone(engine.db());
     let store: Arc<dyn Store> = Arc::new(engine);
@@ -71,14 +83,15 @@ pub(crate) fn run(args: &Serve) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lets the process have as many files and connections as it may. If it may not, those that are too many are refused.
-fn more_files() {
+/// Lets the process have as many files and connections as it may, and says how many that are.
+fn more_files() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let most = Rlimit {
         current: limit.maximum,
         maximum: limit.maximum,
     };
     setrlimit(Resource::Nofile, most).unwrap_or_default();
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 /// Reads the certificate and the tokens again. What is wrong with one of them is said, and the old one stays.

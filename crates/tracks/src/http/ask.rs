@@ -51,6 +51,26 @@ pub(crate) async fn blocking<T: Send + 'static>(
     done.await.map_err(Problem::internal)?
 }
 
+/// Works with a body on a thread that may block, so many at a time.
+pub(crate) async fn with_body<T: Send + 'static>(
+    app: &Arc<App>,
+    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    let permit = Arc::clone(&app.bodies).acquire_owned();
+    let permit = tokio::time::timeout(app.config.queue_timeout, permit).await;
+    let permit = permit.map_err(|_| {
+        let detail = "other calls have all the threads that work with bodies: send it again later";
+        Problem::new(Kind::Busy, detail).retry_after(1)
+    })?;
+    let permit = permit.map_err(Problem::internal)?;
+    let done = tokio::task::spawn_blocking(move || {
+        let done = work();
+        drop(permit);
+        done
+    });
+    done.await.map_err(Problem::internal)?
+}
+
 /// Answers a question as JSON.
 pub(crate) async fn ask<T: Serialize>(
     app: &Arc<App>,

@@ -69,7 +69,6 @@ fn all_of(engine: &BackupEngine) -> Vec<BackupBody> {
     get,
     operation_id = "backups",
     path = "/v1/backups",
-    operation_id = "backups",
     tag = "server",
     responses((status = 200, description = "They", body = BackupList), super::openapi::Errors),
 )]

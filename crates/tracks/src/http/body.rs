@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 
 use super::App;
+use super::ask;
 use super::limits::Held;
 use super::problem::{Kind, Problem};
 
@@ -93,9 +94,8 @@ pub(crate) async fn read(
     let Some(coding) = coding else {
         return Ok(raw);
     };
-    let app = Arc::clone(app);
-    let inflated = tokio::task::spawn_blocking(move || inflate(&app, coding, &raw));
-    inflated.await.map_err(Problem::internal)?
+    let of = Arc::clone(app);
+    ask::with_body(app, move || inflate(&of, coding, &raw)).await
 }
 
 async fn raw(

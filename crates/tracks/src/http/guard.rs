@@ -15,6 +15,7 @@ use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 
 use super::App;
 use super::devices;
+use super::origin;
 use super::problem::{Kind, Problem};
 use super::tokens::{Scope, Token};
 
@@ -79,7 +80,8 @@ async fn check(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let caller = match allowed(&app, scope, path, &request) {
+    let checked = origin::check(request.method(), request.headers(), app.is_local);
+    let caller = match checked.and_then(|()| allowed(&app, scope, path, &request)) {
         Ok(caller) => caller,
         Err(problem) => return problem.into_response(),
     };

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 
 use super::App;
 use super::answers::{Durable, Refused, Taken};
+use super::ask;
 use super::body;
 use super::guard::Caller;
 use super::json::Parsed;
@@ -37,6 +38,8 @@ const REFUSED_MAX: usize = 1000;
 const SMALL: usize = 32 * 1024;
 /// For so long a part waits for room behind one that was taken.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
+/// So often it looks for room.
+const ROOM_PAUSE: Duration = Duration::from_millis(20);
 
 /// Send reports.
 ///
@@ -91,12 +94,13 @@ pub(crate) async fn reports(
     let content_type = content_type.map_or("", |value| value.to_str().unwrap_or("?"));
     let form = Form::of(content_type)?;
     let bytes = body::read(&app, &headers, body, app.config.body_max).await?;
+    // Others may have sent meanwhile what the token may.
+    caller.check_rate(app.now())?;
     let is_small = bytes.len() <= SMALL;
     let source = if is_small {
         Source::new(bytes, form)?
     } else {
-        let source = tokio::task::spawn_blocking(move || Source::new(bytes, form));
-        source.await.map_err(Problem::internal)??
+        ask::with_body(&app, move || Source::new(bytes, form)).await?
     };
     let call = Call {
         app,
@@ -243,14 +247,14 @@ impl Call {
             if items.iter().all(knows) {
                 return Ok((source, ready(&app, &fleet, items)?));
             }
-            let done = tokio::task::spawn_blocking(move || ready(&app, &fleet, items));
-            return Ok((source, done.await.map_err(Problem::internal)??));
+            let done = ask::with_body(&self.app, move || ready(&app, &fleet, items));
+            return Ok((source, done.await?));
         }
-        let done = tokio::task::spawn_blocking(move || {
+        ask::with_body(&self.app, move || {
             let items = source.part(PART);
             ready(&app, &fleet, items).map(|ready| (source, ready))
-        });
-        done.await.map_err(Problem::internal)?
+        })
+        .await
     }
 
     async fn submit(
@@ -267,6 +271,10 @@ impl Call {
         loop {
             // Behind a part that was taken, others wait for room: the call's answer is of all.
             let waits = !self.waiting.is_empty() || self.total.number > 0;
+            if waits && !app.tracks.has_room() && Self::may_wait(&app, since) {
+                tokio::time::sleep(ROOM_PAUSE).await;
+                continue;
+            }
             let given = if waits {
                 reports.clone()
             } else {
@@ -278,13 +286,12 @@ impl Call {
                     break;
                 }
                 Err(e) if e.kind() == ErrorKind::Busy => {
-                    let waited = Duration::from_nanos(app.now().saturating_sub(since));
-                    if !waits || waited > ROOM_TIMEOUT {
+                    if !waits || !Self::may_wait(&app, since) {
                         let in_flight = app.tracks.in_flight();
                         let seconds = app.drain.seconds_for(app.now(), in_flight);
                         return Err(Problem::from(e).retry_after(seconds));
                     }
-                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    tokio::time::sleep(ROOM_PAUSE).await;
                 }
                 Err(e) => return Err(e.into()),
             }
@@ -293,6 +300,11 @@ impl Call {
             self.wait().await?;
         }
         Ok(())
+    }
+
+    /// Whether a part may wait for room for longer.
+    fn may_wait(app: &App, since: u64) -> bool {
+        Duration::from_nanos(app.now().saturating_sub(since)) <= ROOM_TIMEOUT
     }
 
     /// Waits for the answer of the first part.

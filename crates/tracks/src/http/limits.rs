@@ -9,9 +9,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const PIECE: usize = 1024;
 const NANOS: u64 = 1_000_000_000;
 
-/// Bytes that bodies and answers of all calls may have together.
+/// Bytes that bodies and answers of all calls may have together. An eighth of them is for small ones alone, so that large
+/// ones that come slowly do not keep single reports away.
 #[derive(Debug)]
-pub(crate) struct Memory(Arc<Semaphore>);
+pub(crate) struct Memory {
+    all: Arc<Semaphore>,
+    reserve: usize,
+}
+
+/// What has so many bytes is small.
+const SMALL: usize = 64 * 1024;
 
 /// Bytes that are given back when this is dropped.
 #[derive(Debug, Default)]
@@ -23,7 +30,10 @@ pub(crate) struct Held {
 impl Memory {
     pub(crate) fn new(bytes: usize) -> Self {
         let pieces = (bytes / PIECE).min(Semaphore::MAX_PERMITS);
-        Self(Arc::new(Semaphore::new(pieces)))
+        Self {
+            all: Arc::new(Semaphore::new(pieces)),
+            reserve: pieces / 8,
+        }
     }
 
     /// Lets `held` have so many bytes in all. Returns whether there are as many.
@@ -32,9 +42,12 @@ impl Memory {
             return true;
         }
         let pieces = (bytes - held.bytes).div_ceil(PIECE);
+        // Between this look and the taking others may take some: the reserve is as good as that.
+        let is_kept = bytes > SMALL && self.all.available_permits() < self.reserve + pieces;
         let taken = u32::try_from(pieces)
             .ok()
-            .and_then(|pieces| Arc::clone(&self.0).try_acquire_many_owned(pieces).ok());
+            .filter(|_| !is_kept)
+            .and_then(|pieces| Arc::clone(&self.all).try_acquire_many_owned(pieces).ok());
         let Some(permit) = taken else {
             return false;
         };

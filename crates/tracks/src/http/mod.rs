@@ -13,6 +13,7 @@
 //! ```
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -55,6 +56,7 @@ mod json;
 mod limits;
 mod metrics;
 mod openapi;
+mod origin;
 mod params;
 mod positions;
 mod problem;
@@ -153,6 +155,9 @@ impl Default for Config {
     }
 }
 
+/// So many bodies are worked with at a time on threads that may block: others are there for questions.
+const BODIES: usize = 16;
+
 /// What all calls have in common.
 pub(crate) struct App {
     tracks: Arc<Tracks>,
@@ -160,12 +165,16 @@ pub(crate) struct App {
     db: Option<Arc<Db>>,
     config: Config,
     tokens: ArcSwapOption<Tokens>,
+    /// It listens for this machine alone, and has no tokens.
+    is_local: bool,
     intake: Arc<Intake>,
     clock: Arc<dyn Clock>,
     /// This start's, in receipts.
     start: String,
     memory: limits::Memory,
     queries: Arc<Semaphore>,
+    /// Places for work with bodies.
+    bodies: Arc<Semaphore>,
     exports: Arc<Semaphore>,
     backing_up: Arc<Semaphore>,
     drain: limits::Drain,
@@ -202,7 +211,11 @@ impl fmt::Debug for App {
 }
 
 impl App {
-    fn new(service: Service, config: Config, clock: Arc<dyn Clock>) -> Result<Self> {
+    fn new(
+        service: Service,
+        config: Config,
+        (listen, clock): (SocketAddr, Arc<dyn Clock>),
+    ) -> Result<Self> {
         let fleet = Name::new(&config.device_fleet)?;
         let tracks = Arc::clone(&service.tracks);
         let intake = Intake::new(tracks, fleet, Arc::clone(&clock), config.notices.clone());
@@ -214,12 +227,14 @@ impl App {
             webhooks,
             tracks: service.tracks,
             db: service.db,
+            is_local: listen.ip().is_loopback() && service.tokens.is_none(),
             tokens: ArcSwapOption::new(service.tokens.map(Arc::new)),
             intake: Arc::new(intake),
             clock,
             start: tokens::hex(&tokens::random::<16>()?),
             memory: limits::Memory::new(config.memory),
             queries: Arc::new(Semaphore::new(config.queries)),
+            bodies: Arc::new(Semaphore::new(BODIES)),
             exports: Arc::new(Semaphore::new(config.exports)),
             backing_up: Arc::new(Semaphore::new(1)),
             drain: limits::Drain::default(),

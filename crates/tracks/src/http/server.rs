@@ -80,7 +80,7 @@ impl Server {
             .enable_time()
             .build()
             .map_err(|e| failed("serve on", e))?;
-        let app = Arc::new(App::new(service, config, SystemClock::shared())?);
+        let app = Arc::new(App::new(service, config, (listen, SystemClock::shared()))?);
         let listener = runtime.block_on(async { bound(listen) });
         let listener = listener.map_err(|e| failed("listen on", e))?;
         let address = listener.local_addr().map_err(|e| failed("find", e))?;

@@ -120,6 +120,10 @@ impl Places {
         })
     }
 
+    pub(super) fn has_room(&self) -> bool {
+        self.taken() < self.most
+    }
+
     pub(super) fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }

@@ -145,6 +145,10 @@ impl Shards {
         ack: Ack,
         arrival: Time,
     ) -> Result<Ticket> {
+        // First, as most of what comes while there is none would be looked at for nothing.
+        if !reports.is_empty() && !self.has_room() {
+            return Err(self.busy());
+        }
         let settings = &info.settings;
         let ahead = settings.ahead();
         let of = Of {
@@ -260,6 +264,11 @@ impl Shards {
                 Done::All(entity, last) => return Ok(Some((entity, last))),
             }
         }
+    }
+
+    /// Whether there is room for reports of any shard.
+    pub fn has_room(&self) -> bool {
+        self.queues.iter().any(|queue| queue.places.has_room())
     }
 
     /// Reports that wait, or are on their way to the device.

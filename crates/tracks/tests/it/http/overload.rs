@@ -354,7 +354,7 @@ fn who_takes_nothing_of_an_answer_is_cut_off() {
         .map(|_| TcpStream::connect(world.address()).unwrap())
         .collect();
     for stream in &mut slow {
-        let ask = "GET /v1/fleets/f/entities/a/track?max_points=10000 HTTP/1.1\r\nhost: a\r\n\r\n";
+        let ask = "GET /v1/fleets/f/entities/a/track?max_points=10000 HTTP/1.1\r\nhost: localhost\r\n\r\n";
         stream.write_all(ask.as_bytes()).unwrap();
     }
     let clock = SystemClock::shared();
@@ -378,7 +378,8 @@ fn stopping_waits_for_calls_for_a_time() {
     };
     let mut world = World::with(&Options::default(), config, None);
     let mut half = TcpStream::connect(world.address()).unwrap();
-    let head = "POST /v1/fleets/f/reports HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n{";
+    let head =
+        "POST /v1/fleets/f/reports HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{";
     half.write_all(head.as_bytes()).unwrap();
     SystemClock::shared().sleep(Duration::from_millis(100));
     let clock = SystemClock::shared();

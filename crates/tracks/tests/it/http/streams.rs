@@ -33,7 +33,8 @@ impl Client {
     fn try_new(address: SocketAddr, query: &str, headers: &str) -> Result<Self, String> {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-        let head = format!("GET /v1/fleets/f/stream?{query} HTTP/1.0\r\nHost: x\r\n{headers}\r\n");
+        let head =
+            format!("GET /v1/fleets/f/stream?{query} HTTP/1.0\r\nHost: localhost\r\n{headers}\r\n");
         stream.write_all(head.as_bytes()).unwrap();
         let mut lines = BufReader::new(stream);
         let mut head = String::new();

@@ -145,7 +145,7 @@ fn who_does_not_shake_hands_is_cut_off_and_disturbs_nobody() {
     // HTTP without TLS is told so.
     let mut plain = connect(world.address());
     plain
-        .write_all(b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n")
+        .write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
         .unwrap();
     let told = rest(&mut plain);
     assert!(

@@ -169,7 +169,7 @@ fn who_reads_an_export_too_slowly_is_cut_off() {
         agent: agent(),
     };
     let mut slow = TcpStream::connect(world.address()).unwrap();
-    slow.write_all(b"GET /v1/fleets/f/export HTTP/1.1\r\nhost: x\r\n\r\n")
+    slow.write_all(b"GET /v1/fleets/f/export HTTP/1.1\r\nhost: localhost\r\n\r\n")
         .unwrap();
     let mut some = [0; 1000];
     slow.read_exact(&mut some).unwrap();
