@@ -57,6 +57,9 @@ pub(crate) enum AreaBody {
     },
 }
 
+/// The most seconds of `dwell`: a year.
+const DWELL_MAX: u32 = 31_536_000;
+
 /// A fence that is to be.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -66,7 +69,7 @@ pub(crate) struct FenceBody {
     /// Only entities whose report has all these tags; none: all.
     tags: Option<Vec<String>>,
     /// An event `dwell`, too: at the first report of who is inside for so many seconds already.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 31_536_000)]
     dwell: Option<u32>,
 }
 
@@ -157,8 +160,13 @@ impl FenceBody {
     fn definition(self) -> Result<Definition, Problem> {
         let tags = self.tags.unwrap_or_default();
         check_tags(&tags).map_err(|e| Problem::body(format!("tags: {e}")))?;
-        if self.dwell == Some(0) {
-            let detail = "dwell: it is 1 s at least; leave it out for no such event";
+        if self
+            .dwell
+            .is_some_and(|dwell| !(1..=DWELL_MAX).contains(&dwell))
+        {
+            let detail = format!(
+                "dwell: it is 1 s to {DWELL_MAX} s, a year; leave it out for no such event"
+            );
             return Err(Problem::body(detail));
         }
         let area = self.area.into_area()?;

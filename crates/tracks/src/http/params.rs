@@ -74,7 +74,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Params {
 /// The id of an event.
 pub(crate) fn event_id(text: &str) -> Option<u64> {
     let is_number = text.bytes().all(|b| b.is_ascii_digit());
-    text.parse().ok().filter(|_| is_number)
+    // As the description says: a whole number of 63 bits.
+    let number = text.parse().ok().filter(|_| is_number);
+    number.filter(|id| i64::try_from(*id).is_ok())
 }
 
 fn wrong(name: &str, value: &str, what: &str) -> Problem {

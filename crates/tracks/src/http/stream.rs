@@ -102,6 +102,19 @@ impl<'a> PositionMessage<'a> {
     }
 }
 
+/// A message, by the names of its fields.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct StreamMessage {
+    /// What it is.
+    event: Option<String>,
+    /// Of an event, and of `hello`.
+    id: Option<String>,
+    /// JSON.
+    data: Option<String>,
+    /// Milliseconds after which a client that was cut off comes again.
+    retry: Option<u64>,
+}
+
 /// The data of the messages `hello` and `bye`.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PlaceMessage {
@@ -133,7 +146,7 @@ pub(crate) struct GoneMessage<'a> {
     ),
     responses(
         (status = 200, description = "Messages. Data of `hello` and `bye` is PlaceMessage, of `position` PositionMessage, of \
-            `gone` GoneMessage, and of the others Event", body = String, content_type = "text/event-stream"),
+            `gone` GoneMessage, and of the others Event", body = StreamMessage, content_type = "text/event-stream"),
         super::openapi::Errors,
     ),
 )]

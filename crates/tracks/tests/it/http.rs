@@ -15,6 +15,7 @@ use tracks::store::{Engine, Store};
 
 mod calls;
 mod devices;
+mod docs;
 mod errors;
 mod fences;
 mod limits;
