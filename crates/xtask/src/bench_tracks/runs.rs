@@ -11,6 +11,7 @@ use crate::driver;
 
 /// How all runs are done.
 #[derive(clap::Args)]
+#[group(id = "runs")]
 pub(super) struct Arguments {
     /// Where the databases are made; they are removed afterwards [default: target/bench]
     #[arg(long, global = true)]
