@@ -11,7 +11,7 @@ pub(super) struct Arguments {
     seconds: u64,
     /// Reports a second beside the questions
     #[arg(long, default_value_t = 20_000)]
-    reports: u64,
+    reports_per_second: u64,
     /// A redis-server that is asked the same
     #[arg(long, default_value = "/usr/bin/redis-server")]
     redis: PathBuf,
@@ -34,7 +34,7 @@ struct Run {
 
 /// Runs all; a table, and the same tab-separated.
 pub(super) fn measure(arguments: &Arguments, runs: &Runs) -> Result<(String, String), String> {
-    let busy = format!("--reports={}", arguments.reports);
+    let busy = format!("--reports={}", arguments.reports_per_second);
     let redis = format!("--redis={}", arguments.redis.display());
     let mut quiet = Vec::new();
     if arguments.redis.exists() {
