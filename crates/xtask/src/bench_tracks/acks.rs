@@ -37,7 +37,7 @@ pub(super) fn measure(arguments: &Arguments, runs: &Runs) -> Result<(String, Str
     for round in 0..runs.rounds {
         for ((name, target, ack), figures) in WHO.into_iter().zip(&mut all) {
             let more = ["--threads=8", "--depth=512", "--ack", ack].map(str::to_owned);
-            let run = runs.write(target, arguments.seconds, &more)?;
+            let run = runs.fresh(target, ("write", arguments.seconds), &more)?;
             let rate = run.get("per_second")?;
             eprintln!(
                 "round {} of {}, {name}: {rate:.0}/s",

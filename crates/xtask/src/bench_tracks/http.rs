@@ -40,7 +40,7 @@ pub(super) fn measure(arguments: &Arguments, runs: &Runs) -> Result<(String, Str
     let mut all: Vec<Vec<Figures>> = vec![Vec::new(); WHO.len()];
     for round in 0..runs.rounds {
         for ((name, more), figures) in WHO.into_iter().zip(&mut all) {
-            let run = runs.http(target, arguments.seconds, more)?;
+            let run = runs.fresh(target, ("http", arguments.seconds), more)?;
             let rate = run.get("per_second")?;
             eprintln!(
                 "round {} of {}, {name}: {rate:.0} reports/s",

@@ -64,7 +64,7 @@ pub(super) fn measure(arguments: &Arguments, runs: &Runs) -> Result<(String, Str
                 row: "1",
                 sync: "each",
             };
-            let figures = runs.query(target, arguments.seconds, more)?;
+            let figures = runs.fresh(target, ("query", arguments.seconds), more)?;
             eprintln!("{name}, {}: done", target.engine());
             all.push(Run {
                 name,

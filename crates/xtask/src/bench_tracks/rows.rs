@@ -79,7 +79,7 @@ fn once(arguments: &Arguments, runs: &Runs, (rocksdb, row): (bool, &str)) -> Res
     } else {
         &[]
     };
-    let figures = runs.write(target, arguments.seconds, more)?;
+    let figures = runs.fresh(target, ("write", arguments.seconds), more)?;
     let after_close = runs.open(target)?;
     runs.kill(target, arguments.seconds.div_ceil(10))?;
     let after_kill = runs.open(target)?;

@@ -1,5 +1,6 @@
 //! Single runs: the program, its database, and what it says.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -125,53 +126,20 @@ impl Runs {
         command
     }
 
-    /// Reports for some seconds into a new database.
-    pub(super) fn write(
+    /// Has a task of `tracks_bench` done for some seconds with a new database: `write`, `query` or `http`.
+    pub(super) fn fresh(
         &self,
         target: Target<'_>,
-        seconds: u64,
-        more: &[String],
+        (task, seconds): (&str, u64),
+        more: &[impl AsRef<OsStr>],
     ) -> Result<Figures, String> {
-        self.clear()?;
-        let mut command = self.command(target);
-        command.arg("write").arg("--places").arg(&self.places);
-        command.arg(format!("--seconds={seconds}")).args(more);
-        parse(&driver::output_of(command)?)
-    }
-
-    /// Asks questions of a new database, each kind for some seconds.
-    pub(super) fn query(
-        &self,
-        target: Target<'_>,
-        seconds: u64,
-        more: &[String],
-    ) -> Result<Figures, String> {
-        self.clear()?;
-        let mut command = self.command(target);
-        command.arg("query").arg("--places").arg(&self.places);
-        command.arg(format!("--seconds={seconds}")).args(more);
-        parse(&driver::output_of(command)?)
-    }
-
-    /// Sends reports for some seconds to a service over a new database.
-    pub(super) fn http(
-        &self,
-        target: Target<'_>,
-        seconds: u64,
-        more: &[&str],
-    ) -> Result<Figures, String> {
-        self.clear()?;
-        let mut command = self.command(target);
-        command.arg("http").arg("--places").arg(&self.places);
-        command.arg(format!("--seconds={seconds}")).args(more);
-        parse(&driver::output_of(command)?)
-    }
-
-    fn clear(&self) -> Result<(), String> {
         if self.database().exists() {
             fs::remove_dir_all(self.database()).map_err(|e| e.to_string())?;
         }
-        Ok(())
+        let mut command = self.command(target);
+        command.arg(task).arg("--places").arg(&self.places);
+        command.arg(format!("--seconds={seconds}")).args(more);
+        parse(&driver::output_of(command)?)
     }
 
     /// How long opening the database takes that the run before left.
