@@ -249,9 +249,9 @@ async fn read(app: &Arc<App>, feeds: Vec<Arc<Feed>>) -> bool {
     let tracks = Arc::clone(&app.tracks);
     let done = tokio::task::spawn_blocking(move || {
         let (events, store) = (tracks.events(), tracks.store());
-        feeds
-            .iter()
-            .try_for_each(|feed| feed.read(events, &**store))
+        // What is wrong with one fleet keeps no other waiting; the first error is said.
+        let all = feeds.iter().map(|feed| feed.read(events, &**store));
+        all.fold(Ok(()), std::result::Result::and)
     });
     let problem = match done.await {
         Ok(Ok(())) => return true,
