@@ -1,7 +1,8 @@
 //! Positions of OwnTracks from a broker of MQTT 3.1.1, subscribed to with QoS 1.
 //!
 //! ```text
-//!   client ─ session     connections, again and again; what is on its way, in the order of the broker
+//!   client ─ session     connections, again and again
+//!     ├ waiting          what is on its way, in the order of the broker; reports that always fail
 //!     └ packet           bytes ─> packets: pure
 //! ```
 //!
@@ -15,6 +16,7 @@
 mod client;
 mod packet;
 mod session;
+mod waiting;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -2,14 +2,15 @@
 //!
 //! Acknowledgements go in the order of the messages, as the protocol asks for. While so many messages wait, or the
 //! service has no room for one, nothing more is read, and the broker waits. A store that fails ends the connection: the
-//! broker sends again what was not acknowledged.
+//! broker sends again what was not acknowledged. A report that fails for itself does not; see
+//! [`waiting`](super::waiting).
 
-use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use base::{Error, ErrorKind, Result};
@@ -18,9 +19,9 @@ use tokio::time::Sleep;
 
 use super::Settings;
 use super::client::Stop;
-use super::packet::{Connect, Packet, Publish, Reader, acknowledge, disconnect, ping, subscribe};
-use crate::devices::{Fate, Heard, Intake, LeftOut, Owner, Protocol, owntracks};
-use crate::model::report::Report;
+use super::packet::{Connect, Packet, Publish, Reader, disconnect, ping, subscribe};
+use super::waiting::{Sent, Waiting};
+use crate::devices::{Heard, Intake, Owner, Protocol, owntracks};
 
 /// So many messages may wait for their acknowledgement.
 const IN_FLIGHT_MAX: usize = 1024;
@@ -41,24 +42,14 @@ const TICK_BUSY: Duration = Duration::from_millis(20);
 pub(super) trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Io for T {}
 
-type Done = Pin<Box<dyn Future<Output = Result<Fate>> + Send>>;
-
-/// A message that waits for its turn to be acknowledged.
-struct Entry {
-    /// `None`: it is not to be acknowledged.
-    id: Option<u16>,
-    /// `None`: there is nothing to wait for.
-    done: Option<Done>,
-}
-
 pub(super) struct Session<'a> {
     stream: Box<dyn Io>,
     settings: &'a Settings,
     intake: &'a Arc<Intake>,
     reader: Reader,
-    waiting: VecDeque<Entry>,
+    waiting: Waiting,
     /// A report that the service has no room for yet.
-    held: Option<(Option<u16>, (Report, LeftOut))>,
+    held: Option<(Option<u16>, Box<Sent>)>,
     sent_at: u64,
     asked_at: Option<u64>,
     tick: Pin<Box<Sleep>>,
@@ -67,8 +58,8 @@ pub(super) struct Session<'a> {
 /// What happens next.
 enum Event {
     Stop,
-    /// The first that waits may be acknowledged, or the store failed.
-    Done(Result<Fate>),
+    /// It is known what became of the first that waits.
+    Done,
     Came(usize),
     Tick,
 }
@@ -88,7 +79,7 @@ impl<'a> Session<'a> {
             settings,
             intake,
             reader: Reader::default(),
-            waiting: VecDeque::new(),
+            waiting: Waiting::default(),
             held: None,
             sent_at: 0,
             asked_at: None,
@@ -179,7 +170,7 @@ impl<'a> Session<'a> {
 
     /// Nothing more can be taken now.
     fn is_full(&self) -> bool {
-        self.held.is_some() || self.waiting.len() >= IN_FLIGHT_MAX
+        self.held.is_some() || self.waiting.is_on_trial() || self.waiting.len() >= IN_FLIGHT_MAX
     }
 
     /// Takes what comes, until it is told to end. Errors: why the connection ended.
@@ -207,7 +198,7 @@ impl<'a> Session<'a> {
             });
             match event.await? {
                 Event::Stop => return self.end().await,
-                Event::Done(fate) => self.done(fate).await?,
+                Event::Done => self.done().await?,
                 Event::Came(len) => self.came(piece.get(..len).unwrap_or_default())?,
                 Event::Tick => self.due().await?,
             }
@@ -215,14 +206,8 @@ impl<'a> Session<'a> {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, piece: &mut [u8]) -> Poll<Result<Event>> {
-        match self.waiting.front_mut().map(|entry| &mut entry.done) {
-            Some(None) => return Poll::Ready(Ok(Event::Done(Ok(Fate::Same)))),
-            Some(Some(done)) => {
-                if let Poll::Ready(fate) = done.as_mut().poll(cx) {
-                    return Poll::Ready(Ok(Event::Done(fate)));
-                }
-            }
-            None => {}
+        if self.waiting.poll(cx).is_ready() {
+            return Poll::Ready(Ok(Event::Done));
         }
         if !self.is_full() {
             let mut buf = ReadBuf::new(piece);
@@ -237,11 +222,15 @@ impl<'a> Session<'a> {
     fn take(&mut self, publish: Publish) -> Result<()> {
         let Publish { topic, id, payload } = publish;
         let owner = Owner {
-            topic: Some(topic),
+            topic: Some(topic.clone()),
             ..Owner::default()
         };
         let heard = match payload {
-            Some(payload) => owntracks(&payload, &owner),
+            Some(payload) => {
+                // One that meets a bug would come again for ever, and end this thread each time.
+                let read = catch_unwind(AssertUnwindSafe(|| owntracks(&payload, &owner)));
+                read.unwrap_or_else(|_| Ok(Heard::Wrong("reading it panicked: a bug".to_owned())))
+            }
             None => Ok(Heard::Wrong("it is too large".to_owned())),
         };
         let report = match heard {
@@ -252,26 +241,22 @@ impl<'a> Session<'a> {
             }
         };
         if let Some(report) = report {
-            return self.submit(id, report);
+            return self.submit(id, Box::new(Sent { topic, report }));
         }
-        self.waiting.push_back(Entry { id, done: None });
+        self.waiting.push_done(id);
         Ok(())
     }
 
-    fn submit(&mut self, id: Option<u16>, report: (Report, LeftOut)) -> Result<()> {
-        let fleet = self.intake.fleet().clone();
-        match self.intake.submit(Protocol::Mqtt, &fleet, report.clone()) {
+    fn submit(&mut self, id: Option<u16>, sent: Box<Sent>) -> Result<()> {
+        let (intake, report) = (Arc::clone(self.intake), sent.report.clone());
+        match intake.submit(Protocol::Mqtt, intake.fleet(), report) {
             Ok(pending) => {
-                let intake = Arc::clone(self.intake);
-                let done: Done = Box::pin(async move { intake.end(pending).await });
-                self.waiting.push_back(Entry {
-                    id,
-                    done: Some(done),
-                });
+                let done = async move { intake.end(pending).await };
+                self.waiting.push(id, sent, done);
                 Ok(())
             }
             Err(e) if e.kind() == ErrorKind::Busy => {
-                self.held = Some((id, report));
+                self.held = Some((id, sent));
                 self.tick
                     .as_mut()
                     .reset(tokio::time::Instant::now() + TICK_BUSY);
@@ -281,44 +266,21 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The first that waits may be acknowledged, and with it all behind it that may.
-    async fn done(&mut self, fate: Result<Fate>) -> Result<()> {
-        fate?;
-        let mut bytes = Vec::new();
-        let first = self.waiting.pop_front();
-        bytes.extend(
-            first
-                .and_then(|entry| entry.id)
-                .map(acknowledge)
-                .into_iter()
-                .flatten(),
-        );
-        // Whoever waits for the first of the others asks again.
-        let mut cx = Context::from_waker(Waker::noop());
-        while let Some(entry) = self.waiting.front_mut() {
-            match entry.done.as_mut().map(|done| done.as_mut().poll(&mut cx)) {
-                None => {}
-                Some(Poll::Ready(fate)) => drop(fate?),
-                Some(Poll::Pending) => break,
-            }
-            let next = self.waiting.pop_front();
-            bytes.extend(
-                next.and_then(|entry| entry.id)
-                    .map(acknowledge)
-                    .into_iter()
-                    .flatten(),
-            );
+    /// Acknowledges what may be. Errors: the store's; what came before that is acknowledged all the same.
+    async fn done(&mut self) -> Result<()> {
+        let settled = self.waiting.settle(self.intake);
+        if !settled.acknowledgements.is_empty() {
+            self.send(&settled.acknowledgements).await?;
         }
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        self.send(&bytes).await
+        settled.result
     }
 
     /// Does what is due: a report that there was no room for, a question whether the broker is there.
     async fn due(&mut self) -> Result<()> {
-        if let Some((id, report)) = self.held.take() {
-            self.submit(id, report)?;
+        if !self.waiting.is_on_trial()
+            && let Some((id, sent)) = self.held.take()
+        {
+            self.submit(id, sent)?;
         }
         let now = self.now();
         let wait = if self.held.is_some() { TICK_BUSY } else { TICK };
@@ -346,12 +308,9 @@ impl<'a> Session<'a> {
     /// Acknowledges what is durable soon, and ends. What is not is sent again to the next start.
     async fn end(mut self) -> Result<()> {
         let end = tokio::time::timeout(END_TIMEOUT, async {
-            while let Some(entry) = self.waiting.front_mut() {
-                let fate = match &mut entry.done {
-                    Some(done) => done.as_mut().await,
-                    None => Ok(Fate::Same),
-                };
-                self.done(fate).await?;
+            while self.waiting.len() > 0 {
+                poll_fn(|cx| self.waiting.poll(cx)).await;
+                self.done().await?;
             }
             self.send(&disconnect()).await
         });
