@@ -115,6 +115,8 @@ pub struct Settings {
     pub wait: Duration,
     /// The longest.
     pub wait_max: Duration,
+    /// For so long the broker may leave a question without an answer: whether it is there, and the subscription.
+    pub answer_timeout: Duration,
 }
 
 impl Settings {
@@ -130,6 +132,7 @@ impl Settings {
             keep_alive: Duration::from_secs(60),
             wait: Duration::from_millis(500),
             wait_max: Duration::from_secs(30),
+            answer_timeout: Duration::from_secs(20),
         }
     }
 

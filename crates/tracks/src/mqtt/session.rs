@@ -29,8 +29,6 @@ const IN_FLIGHT_MAX: usize = 1024;
 const PIECE: usize = 16 * 1024;
 /// For so long a write may take.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// For so long the broker may be silent when it was asked.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// For so long the end waits for what was taken.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often it is looked whether something is due.
@@ -52,6 +50,8 @@ pub(super) struct Session<'a> {
     held: Option<(Option<u16>, Box<Sent>)>,
     sent_at: u64,
     asked_at: Option<u64>,
+    /// Since when its answer to the subscription is waited for.
+    subscribing_since: Option<u64>,
     tick: Pin<Box<Sleep>>,
 }
 
@@ -62,6 +62,10 @@ enum Event {
     Done,
     Came(usize),
     Tick,
+}
+
+fn refused(why: &str) -> Error {
+    Error::new(ErrorKind::InvalidArgument, why.to_owned())
 }
 
 fn lost(e: std::io::Error) -> Error {
@@ -83,6 +87,7 @@ impl<'a> Session<'a> {
             held: None,
             sent_at: 0,
             asked_at: None,
+            subscribing_since: None,
             tick: Box::pin(tokio::time::sleep(TICK)),
         }
     }
@@ -104,7 +109,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Connects and subscribes. Messages that come before the answers are kept. Errors: the broker does not let it.
+    /// Connects, and asks for the subscription: its answer may come behind all that waits for the client, so it is
+    /// [`Session::run`]'s. Errors: the broker does not let it.
     pub(super) async fn begin(&mut self) -> Result<()> {
         let seconds = self.settings.keep_alive.as_secs().clamp(2, u16::MAX.into());
         let connect = Connect {
@@ -114,7 +120,6 @@ impl<'a> Session<'a> {
             keep_alive: seconds as u16,
         };
         self.send(&connect.bytes()).await?;
-        let refused = |why: &str| Error::new(ErrorKind::InvalidArgument, why.to_owned());
         match self.next().await? {
             Packet::Connected { .. } => {}
             Packet::Rejected(why) => return Err(refused(why)),
@@ -124,26 +129,29 @@ impl<'a> Session<'a> {
                 ));
             }
         }
-        self.send(&subscribe(1, &self.settings.topics)).await?;
-        loop {
-            match self.next().await? {
-                Packet::Subscribed(granted) => {
-                    let all = granted.iter().zip(&self.settings.topics);
-                    let denied = all.into_iter().find(|(is_granted, _)| !**is_granted);
-                    let why = denied.map(|(_, topic)| {
-                        format!("it does not let the client have the topic {topic:?}")
-                    });
-                    return why.map_or(Ok(()), |why| Err(refused(&why)));
-                }
-                Packet::Publish(publish) => self.take(publish)?,
-                _ => {}
-            }
-            if self.is_full() {
-                return Err(refused(
-                    "so many messages come before the answer to the subscription",
-                ));
-            }
+        self.subscribing_since = Some(self.now());
+        self.send(&subscribe(1, &self.settings.topics)).await
+    }
+
+    /// The answer to the subscription. Errors: a topic was not granted.
+    fn subscribed(&mut self, granted: &[bool]) -> Result<()> {
+        let topics = &self.settings.topics;
+        if granted.len() != topics.len() {
+            return Err(refused("its answer to the subscription has other topics"));
         }
+        let mut all = granted.iter().zip(topics);
+        if let Some((_, topic)) = all.find(|(is_granted, _)| !**is_granted) {
+            return Err(refused(&format!(
+                "it does not let the client have the topic {topic:?}"
+            )));
+        }
+        if self.subscribing_since.take().is_some() {
+            self.intake.counts().broker.store(1, Relaxed);
+            let broker = &self.settings.broker;
+            let text = format!("MQTT broker {}:{}: connected", broker.host, broker.port);
+            self.intake.say("mqtt connected", &text);
+        }
+        Ok(())
     }
 
     /// The next packet, in the beginning.
@@ -181,6 +189,7 @@ impl<'a> Session<'a> {
             while !self.is_full() {
                 match self.reader.packet()? {
                     Some(Packet::Publish(publish)) => self.take(publish)?,
+                    Some(Packet::Subscribed(granted)) => self.subscribed(&granted)?,
                     Some(_) => {}
                     None => break,
                 }
@@ -288,15 +297,20 @@ impl<'a> Session<'a> {
         if self.is_full() {
             // Its answer would not be read.
             self.asked_at = None;
+            self.subscribing_since = self.subscribing_since.map(|_| now);
         }
-        match self.asked_at {
-            Some(at) if now.saturating_sub(at) > ANSWER_TIMEOUT.as_nanos() as u64 => {
-                return Err(Error::new(
-                    ErrorKind::TimedOut,
-                    format!("it is silent for {ANSWER_TIMEOUT:?}"),
-                ));
-            }
-            _ => {}
+        let timeout = self.settings.answer_timeout;
+        let is_late = |since: Option<u64>| {
+            since.is_some_and(|at| now.saturating_sub(at) > timeout.as_nanos() as u64)
+        };
+        let late = |text: String| Err(Error::new(ErrorKind::TimedOut, text));
+        if is_late(self.asked_at) {
+            return late(format!("it is silent for {timeout:?}"));
+        }
+        if is_late(self.subscribing_since) {
+            return late(format!(
+                "it has not answered the subscription within {timeout:?}"
+            ));
         }
         if now.saturating_sub(self.sent_at) * 2 > self.settings.keep_alive.as_nanos() as u64 {
             self.send(&ping()).await?;

@@ -281,3 +281,53 @@ fn nothing_is_acknowledged_while_the_store_takes_no_writes() {
         patient.metric("tracks_mqtt_connections_lost_total") == kinds.len() as i64
     });
 }
+
+/// What a broker has kept comes before its answer to the subscription. It was not acknowledged then, and where it was more
+/// than 1,024 messages, or the service had no room, the connection was given up, each time.
+#[test]
+fn a_backlog_before_the_answer_to_the_subscription_is_acknowledged() {
+    let mut options = Options::default();
+    (options.write.shards, options.write.reports_in_flight) = (1, 100);
+    let patient = Patient::new(&options, |_| ());
+    let mut peer = patient.connected();
+    let all: Vec<u16> = (1..=1500).collect();
+    let mut sender = Peer(peer.0.try_clone().unwrap());
+    let sending = base::sync::thread::Builder::new().spawn(move || {
+        for id in 1..=1500 {
+            sender.publish(id, "phone");
+        }
+    });
+    assert_eq!(peer.acknowledged(all.len()), all);
+    sending.unwrap().join().unwrap();
+    assert_eq!(patient.metric("tracks_mqtt_connected"), 0);
+    peer.send(&SUBACK);
+    eventually("a subscription", || {
+        patient.metric("tracks_mqtt_connected") == 1
+    });
+    peer.publish(1501, "phone");
+    assert_eq!(peer.acknowledged(1), [1501]);
+    assert_eq!(patient.metric("tracks_mqtt_connections_lost_total"), 0);
+    let summary = patient
+        .world
+        .get("/v1/fleets/devices/entities/jane%2Fphone/summary");
+    assert!(summary.text.contains("\"points\":1501"), "{}", summary.text);
+}
+
+#[test]
+fn a_broker_that_does_not_answer_the_subscription_is_left() {
+    let patient = Patient::new(&Options::default(), |settings| {
+        settings.answer_timeout = Duration::from_millis(300);
+    });
+    let mut peer = patient.connected();
+    // It is there, and does all else.
+    peer.publish(1, "phone");
+    assert_eq!(peer.acknowledged(2), [1]);
+    let mut peer = patient.subscribed();
+    eventually("a subscription", || {
+        patient.metric("tracks_mqtt_connected") == 1
+    });
+    peer.publish(2, "phone");
+    assert_eq!(peer.acknowledged(1), [2]);
+    let said = patient.said.lock().unwrap().join("\n");
+    assert!(said.contains("has not answered the subscription"), "{said}");
+}
