@@ -121,7 +121,7 @@ pub(crate) struct Serve {
     /// The same, and its name may lead to addresses of private networks and of this machine.
     #[arg(long, value_name = "HOST[:PORT]", value_parser = private_host)]
     pub(crate) webhook_private: Vec<Host>,
-    /// Queries at a time; others wait.
+    /// Queries at a time; others wait. Where there are several tokens, each has half of them at most.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = positive)]
     pub(crate) max_queries: usize,
     /// The fleet of phones and trackers that say no other (OwnTracks, OsmAnd, Traccar Client).

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use axum::response::Response;
 use serde::Serialize;
+use tokio::time::Instant;
 
-use super::App;
+use super::limits::NoPlace;
 use super::problem::{Kind, Problem};
+use super::{App, guard};
 use crate::read::{Asker, Patience};
 
 /// An answer, and how many results it has.
@@ -26,26 +28,31 @@ impl<T> Found<T> {
     }
 }
 
-/// Does some work on a thread that may block. Errors: too many do.
+/// Does some work on a thread that may block. Errors: too many do, or too many of the caller's.
 pub(crate) async fn blocking<T: Send + 'static>(
     app: &Arc<App>,
     work: impl FnOnce(&App) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
-    let permit = Arc::clone(&app.queries).acquire_owned();
-    let permit = tokio::time::timeout(app.config.queue_timeout, permit).await;
-    let permit = permit.map_err(|_| {
-        let detail = format!(
-            "{} queries run already, and others wait: ask again later",
-            app.config.queries
-        );
+    let caller = guard::caller().filter(|_| app.has_more_tokens());
+    let token = caller.as_ref().map(|token| token.name());
+    let end = Instant::now() + app.config.queue_timeout;
+    let place = app.queries.take(token, end).await.map_err(|taken| {
+        let detail = match taken {
+            NoPlace::All(count) => {
+                format!("{count} queries run already, and others wait: ask again later")
+            }
+            NoPlace::Share(count) => format!(
+                "{count} queries of the token {:?} run already, which is its share: ask again later",
+                token.unwrap_or_default()
+            ),
+        };
         Problem::new(Kind::Busy, detail).retry_after(1)
     })?;
-    let permit = permit.map_err(Problem::internal)?;
     let app = Arc::clone(app);
     let done = tokio::task::spawn_blocking(move || {
         let done = work(&app);
         // Whoever asked may be gone: the thread is busy until here all the same.
-        drop(permit);
+        drop(place);
         done
     });
     done.await.map_err(Problem::internal)?

@@ -85,8 +85,19 @@ async fn check(
         Ok(caller) => caller,
         Err(problem) => return problem.into_response(),
     };
+    let token = caller.0.clone();
     request.extensions_mut().insert(caller);
-    next.run(request).await
+    TOKEN.scope(token, next.run(request)).await
+}
+
+tokio::task_local! {
+    /// The token of the call that the task does.
+    static TOKEN: Option<Arc<Token>>;
+}
+
+/// The token of the call that this task does. `None`: there is no call, or no token.
+pub(crate) fn caller() -> Option<Arc<Token>> {
+    TOKEN.try_with(Clone::clone).ok().flatten()
 }
 
 fn allowed(

@@ -1,9 +1,12 @@
-//! Limits: how much memory bodies and answers may have, how many reports a token may send, when to come again.
+//! Limits: how much memory bodies and answers may have, how many questions and reports a token may send, when to come
+//! again.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 
 use base::sync::{Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
 
 /// Memory is counted in pieces of so many bytes.
 const PIECE: usize = 1024;
@@ -57,6 +60,72 @@ impl Memory {
         }
         held.bytes += pieces * PIECE;
         true
+    }
+}
+
+/// Places for questions. Who has a token has half of them at most where others have tokens too, so that its slow questions
+/// keep nobody else's away.
+#[derive(Debug)]
+pub(crate) struct Places {
+    all: Arc<Semaphore>,
+    count: usize,
+    /// Of each token that has some, or waits for one.
+    shares: Mutex<BTreeMap<String, Weak<Semaphore>>>,
+}
+
+/// A place, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    _of_all: OwnedSemaphorePermit,
+    _of_share: Option<OwnedSemaphorePermit>,
+}
+
+/// Why there was no place in time: so many were taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoPlace {
+    /// By all calls.
+    All(usize),
+    /// By the token's.
+    Share(usize),
+}
+
+impl Places {
+    pub(crate) fn new(count: usize) -> Self {
+        Self {
+            all: Arc::new(Semaphore::new(count)),
+            count,
+            shares: Mutex::default(),
+        }
+    }
+
+    /// Waits for a place, until a moment; with a token: for one of its share.
+    pub(crate) async fn take(&self, token: Option<&str>, end: Instant) -> Result<Place, NoPlace> {
+        let share = (self.count / 2).max(1);
+        let of_share = match token {
+            None => None,
+            Some(token) => {
+                let permit = self.share(token, share).acquire_owned();
+                let permit = timeout_at(end, permit).await.ok().and_then(Result::ok);
+                Some(permit.ok_or(NoPlace::Share(share))?)
+            }
+        };
+        let permit = timeout_at(end, Arc::clone(&self.all).acquire_owned()).await;
+        let permit = permit.ok().and_then(Result::ok);
+        Ok(Place {
+            _of_all: permit.ok_or(NoPlace::All(self.count))?,
+            _of_share: of_share,
+        })
+    }
+
+    fn share(&self, token: &str, places: usize) -> Arc<Semaphore> {
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(share) = shares.get(token).and_then(Weak::upgrade) {
+            return share;
+        }
+        shares.retain(|_, share| share.strong_count() > 0);
+        let share = Arc::new(Semaphore::new(places));
+        shares.insert(token.to_owned(), Arc::downgrade(&share));
+        share
     }
 }
 
@@ -139,6 +208,34 @@ mod tests {
         assert!(!memory.grow(&mut b, 3 * PIECE) && memory.grow(&mut b, 2 * PIECE));
         drop(a);
         assert!(memory.grow(&mut b, 10 * PIECE) && !memory.grow(&mut b, 10 * PIECE + 1));
+    }
+
+    #[test]
+    fn a_token_has_half_of_the_places_and_one_at_least() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let places = Places::new(5);
+            let take = |token| places.take(token, Instant::now());
+            let mut held = vec![
+                take(Some("a")).await.unwrap(),
+                take(Some("a")).await.unwrap(),
+            ];
+            assert_eq!(take(Some("a")).await.unwrap_err(), NoPlace::Share(2));
+            held.push(take(Some("b")).await.unwrap());
+            held.push(take(None).await.unwrap());
+            held.push(take(None).await.unwrap());
+            assert_eq!(take(Some("b")).await.unwrap_err(), NoPlace::All(5));
+            held.remove(0);
+            held.push(take(Some("a")).await.unwrap());
+            drop(held);
+            let one = Places::new(1);
+            drop(one.take(Some("a"), Instant::now()).await.unwrap());
+            drop(one.take(Some("b"), Instant::now()).await.unwrap());
+            assert_eq!(one.shares.lock().unwrap().len(), 1);
+        });
     }
 
     #[test]

@@ -92,7 +92,8 @@ pub struct Config {
     pub connections: usize,
     /// Streams at a time; more are answered with 503.
     pub streams: usize,
-    /// Queries at a time; others wait for [`Config::queue_timeout`] at most.
+    /// Queries at a time; others wait for [`Config::queue_timeout`] at most. Where there are several tokens, each has half of
+    /// them at most, and one at least.
     pub queries: usize,
     /// For so long a query waits for its turn.
     pub queue_timeout: Duration,
@@ -179,7 +180,7 @@ pub(crate) struct App {
     /// This start's, in receipts.
     start: String,
     memory: limits::Memory,
-    queries: Arc<Semaphore>,
+    queries: limits::Places,
     /// Places for work with bodies.
     bodies: Arc<Semaphore>,
     exports: Arc<Semaphore>,
@@ -240,7 +241,7 @@ impl App {
             clock,
             start: tokens::hex(&tokens::random::<16>()?),
             memory: limits::Memory::new(config.memory),
-            queries: Arc::new(Semaphore::new(config.queries)),
+            queries: limits::Places::new(config.queries),
             bodies: Arc::new(Semaphore::new(BODIES)),
             exports: Arc::new(Semaphore::new(config.exports)),
             backing_up: Arc::new(Semaphore::new(1)),
@@ -256,6 +257,12 @@ impl App {
 
     fn now(&self) -> u64 {
         self.clock.monotonic_nanos()
+    }
+
+    /// Whether more than one token is known.
+    fn has_more_tokens(&self) -> bool {
+        let tokens = self.tokens.load();
+        tokens.as_ref().is_some_and(|tokens| tokens.count() > 1)
     }
 
     fn patience(&self) -> Patience {

@@ -40,6 +40,7 @@ pub(crate) enum Kind {
     Internal,
     Busy,
     NoSpace,
+    RefusesWrites,
     Stopping,
     QueryTimeout,
 }
@@ -101,6 +102,11 @@ impl Kind {
             Self::Internal => ("internal", "The server failed", S::INTERNAL_SERVER_ERROR),
             Self::Busy => ("busy", "The server is busy", S::SERVICE_UNAVAILABLE),
             Self::NoSpace => ("no-space", "The disk is full", S::SERVICE_UNAVAILABLE),
+            Self::RefusesWrites => (
+                "refuses-writes",
+                "The store takes no writes",
+                S::SERVICE_UNAVAILABLE,
+            ),
             Self::Stopping => ("stopping", "The server stops", S::SERVICE_UNAVAILABLE),
             Self::QueryTimeout => (
                 "query-timeout",

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::Uri;
 use axum::response::Response;
+use base::ErrorKind;
 use utoipa::OpenApi;
 
 use super::answers::Health;
@@ -25,6 +26,8 @@ pub(crate) async fn health(State(app): State<Arc<App>>) -> Result<Response, Prob
 }
 
 /// Say whether new calls should come here.
+///
+/// They should not while the server stops, nor while the store takes no writes, as on a full device; reads go on then.
 #[utoipa::path(
     get,
     path = "/readyz",
@@ -32,7 +35,7 @@ pub(crate) async fn health(State(app): State<Arc<App>>) -> Result<Response, Prob
     security(()),
     responses(
         (status = 200, description = "They should", body = Health),
-        (status = 503, description = "The server stops", body = super::problem::ProblemBody,
+        (status = 503, description = "The server stops, or its store takes no writes", body = super::problem::ProblemBody,
             content_type = "application/problem+json"),
     ),
 )]
@@ -40,6 +43,17 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Result<Response, Probl
     if app.is_stopping() {
         let detail = "it answers what it has taken: send new calls to another one, or later";
         return Err(Problem::new(Kind::Stopping, detail).retry_after(5));
+    }
+    if let Some(e) = app.tracks.store().refuses_writes() {
+        let text = format!("the store takes no writes: {e}");
+        app.config.notices.say("refuses writes", app.now(), &text);
+        // What else there is to say is no matter of whoever asks.
+        let detail = if e.kind() == ErrorKind::NoSpace {
+            "the device is full: writes go on by themselves when there is room"
+        } else {
+            "the store has failed, and the server's log says why: writes go on when it is started again"
+        };
+        return Err(Problem::new(Kind::RefusesWrites, detail).retry_after(5));
     }
     super::answer_of(&app, &Health { status: "ok" })
 }
@@ -60,6 +74,10 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Pro
         let failed = u8::from(app.tracks.house_failed().is_some());
         text.push_str(&format!(
             "# TYPE tracks_housekeeping_failed gauge\ntracks_housekeeping_failed {failed}\n"
+        ));
+        let refuses = u8::from(app.tracks.store().refuses_writes().is_some());
+        text.push_str(&format!(
+            "# TYPE tracks_store_refuses_writes gauge\ntracks_store_refuses_writes {refuses}\n"
         ));
         text.push_str(&app.intake.counts().text());
         text.push_str(&metrics::of_fences(app));

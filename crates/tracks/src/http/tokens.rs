@@ -154,6 +154,11 @@ impl Tokens {
         Ok(Self(all))
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// The token with this text. All are compared, and each in full.
     pub(crate) fn find(&self, text: &str) -> Option<Arc<Token>> {
         let hash = hash(text);

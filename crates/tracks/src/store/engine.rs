@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::clock::Clock;
-use base::sync::{Mutex, PoisonError};
+use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, Result};
+use ironstone::listener::{BackgroundErrorReason, BackgroundErrorRecoveryInfo};
 use ironstone::perf::{self, PerfCounter, PerfLevel};
 use ironstone::{
-    ColumnFamily, ColumnFamilyDescriptor, Db, DbIterator, Durable, Env, IngestExternalFileArg,
-    IngestExternalFileOptions, Options, Profile, ReadOptions, Snapshot, WriteBatch, WriteOptions,
+    ColumnFamily, ColumnFamilyDescriptor, Db, DbIterator, Durable, Env, EventListener,
+    IngestExternalFileArg, IngestExternalFileOptions, Options, Profile, ReadOptions, Snapshot,
+    WriteBatch, WriteOptions,
 };
 
 use super::filter::{Factory, Oldest};
@@ -38,6 +40,7 @@ pub struct Engine {
     /// The number of the last write that opening found.
     opened_at: u64,
     suggested: Arc<Suggested>,
+    failure: Arc<Failure>,
     clock: Arc<dyn Clock>,
 }
 
@@ -82,6 +85,9 @@ impl Engine {
             }
         };
         let descriptors: Vec<_> = Family::ALL.into_iter().map(descriptor).collect();
+        let failure = Arc::new(Failure::default());
+        let listener: Arc<dyn EventListener> = Arc::<Failure>::clone(&failure);
+        options.env.listeners.add(listener);
         let db = Db::open_cf(dir, &options, &descriptors)?;
         let family = |family: Family| {
             let found = db.column_family(family.name());
@@ -94,6 +100,7 @@ impl Engine {
             families,
             oldest,
             suggested: Arc::default(),
+            failure,
             clock: Arc::clone(&options.env.clock),
             options: Arc::new(options),
             dir: dir.to_path_buf(),
@@ -246,6 +253,15 @@ impl Store for Engine {
         self.db.wait_durable(number)
     }
 
+    fn refuses_writes(&self) -> Option<Error> {
+        if self.db.int_property("rocksdb.background-errors") == Some(0) {
+            return None;
+        }
+        let last = self.failure.lock();
+        let unknown = || Error::aborted("the database refuses writes: its LOG says why");
+        Some(last.as_ref().map_or_else(unknown, Error::duplicate))
+    }
+
     fn keep(&self, oldest: BTreeMap<Fleet, Time>, every: Option<Duration>) -> Result<()> {
         self.oldest.set(oldest);
         let points = self.family(Family::Default)?;
@@ -267,6 +283,26 @@ impl Store for Engine {
     fn compact(&self, family: Family, from: &[u8], to: &[u8]) -> Result<()> {
         let family = self.family(family)?;
         self.db.compact_range(family, Some(from), Some(to))
+    }
+}
+
+/// What last made the database refuse writes, or could have.
+#[derive(Debug, Default)]
+struct Failure(Mutex<Option<Error>>);
+
+impl Failure {
+    fn lock(&self) -> MutexGuard<'_, Option<Error>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl EventListener for Failure {
+    fn on_background_error(&self, _reason: BackgroundErrorReason, error: &Error) {
+        *self.lock() = Some(error.duplicate());
+    }
+
+    fn on_error_recovery_end(&self, info: &BackgroundErrorRecoveryInfo) {
+        *self.lock() = info.new_bg_error.as_ref().err().map(Error::duplicate);
     }
 }
 

@@ -101,6 +101,11 @@ pub trait Store: Send + Sync {
     /// Waits until the write of a number, and all before it, survive a power cut. Errors: they may not.
     fn wait_durable(&self, number: u64) -> Result<()>;
 
+    /// Why it takes no writes now, until somebody has mended that. `None`: it takes them, as far as it knows.
+    fn refuses_writes(&self) -> Option<Error> {
+        None
+    }
+
     /// From now on points of fleets from before these moments may be dropped when tables are merged, and each table with points
     /// is merged once in `every`, if that is said. Errors: the store's.
     fn keep(&self, _oldest: BTreeMap<Fleet, Time>, _every: Option<Duration>) -> Result<()> {

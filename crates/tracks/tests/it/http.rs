@@ -113,13 +113,13 @@ impl World {
         dir: tempfile::TempDir,
         store: Arc<dyn Store>,
         options: &Options,
-        config: Config,
+        (config, tokens): (Config, Option<Tokens>),
     ) -> Self {
         let tracks = Tracks::over(store, options, SystemClock::shared(), &SystemThreads).unwrap();
         let service = Service {
             tracks: Arc::new(tracks),
             db: None,
-            tokens: None,
+            tokens,
         };
         let server = Server::start("127.0.0.1:0".parse().unwrap(), service, config).unwrap();
         Self {

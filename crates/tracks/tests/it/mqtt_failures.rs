@@ -99,7 +99,7 @@ impl Patient {
             notices: Notices::new(move |line| to.lock().unwrap().push(line.to_owned())),
             ..Config::default()
         };
-        let world = World::over(dir, Arc::new(store), options, config);
+        let world = World::over(dir, Arc::new(store), options, (config, None));
         let broker = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("mqtt://{}", broker.local_addr().unwrap());
         let mut settings = Settings {

@@ -12,6 +12,7 @@ use base::{Error, ErrorKind, Result};
 use ironstone::WriteBatch;
 use serde_json::json;
 use tracks::http::Config;
+use tracks::http::tokens::{self, Scope, Tokens, Wanted};
 use tracks::service::Options;
 use tracks::store::{Engine, Family, Store, Told, View};
 
@@ -103,6 +104,10 @@ impl Store for Patient {
 }
 
 fn patient(options: &Options, config: Config) -> (World, Arc<State>) {
+    patient_of(options, (config, None))
+}
+
+fn patient_of(options: &Options, config: (Config, Option<Tokens>)) -> (World, Arc<State>) {
     let dir = tempfile::tempdir().unwrap();
     let state = Arc::new(State {
         ill: Mutex::new(Ill::No),
@@ -224,6 +229,17 @@ fn a_stalled_store_is_said_and_nothing_piles_up() {
         }
     }
     assert!(seen[1] > 10, "{seen:?}");
+    // Of what is refused no fleet is made, which would have to be written, and no tag.
+    let new = world.post("/v1/fleets/new/reports", &line("a", T, 1.0, 2.0));
+    assert_eq!(new.problem(), (503, "busy".to_owned()), "{}", new.text);
+    let tagged = json!({"entity": "a", "lat": 1, "lon": 2, "tags": ["new"]}).to_string();
+    assert_eq!(
+        world.post(REPORTS, &tagged).problem(),
+        (503, "busy".to_owned())
+    );
+    let device = world.get("/osmand?fleet=new&id=a&lat=1&lon=2&timestamp=1700000099");
+    assert_eq!(device.problem(), (503, "busy".to_owned()));
+    assert_eq!(world.get("/v1/fleets/new").status, 404);
     reads_go_on(&world);
     let device = world.get("/osmand?fleet=f&id=a&lat=1&lon=2&timestamp=1700000099");
     assert_eq!(device.problem(), (503, "busy".to_owned()));
@@ -301,6 +317,61 @@ fn questions_end_in_time_and_wait_for_their_turn_in_vain() {
     for one in asked {
         assert_eq!(one.join().unwrap().status, 200);
     }
+}
+
+/// Slow questions of one client had all places, and everybody else waited in vain.
+#[test]
+fn slow_questions_of_one_token_leave_places_for_others() {
+    let make = |name: &str, scopes: &[Scope]| {
+        tokens::make(Wanted {
+            name: name.to_owned(),
+            scopes: scopes.to_vec(),
+            fleets: Vec::new(),
+            reports_per_second: None,
+        })
+        .unwrap()
+    };
+    let (slow, a) = make("slow", &[Scope::Read, Scope::Ingest]);
+    let (other, b) = make("other", &[Scope::Read, Scope::Admin]);
+    let tokens = Tokens::parse(&[a, b].join("\n")).unwrap();
+    let config = Config {
+        queries: 4,
+        queue_timeout: Duration::from_millis(700),
+        ..Config::default()
+    };
+    let (world, state) = patient_of(&Options::default(), (config, Some(tokens)));
+    let bearer = format!("Bearer {slow}");
+    let report = line("a", T, 1.0, 2.0);
+    let sent = world.send(REPORTS, &[("authorization", &bearer)], report.as_bytes());
+    assert_eq!(sent.status, 200);
+    state.set(Ill::Blind);
+    let asked: Vec<_> = (0..8)
+        .map(|_| {
+            let (url, bearer) = (
+                world.url("/v1/fleets/f/within?circle=1,2,10"),
+                bearer.clone(),
+            );
+            let ask = move || {
+                let request = agent().get(url).header("authorization", bearer);
+                super::answer(request.call())
+            };
+            Builder::new().spawn(ask).unwrap()
+        })
+        .collect();
+    SystemClock::shared().sleep(Duration::from_millis(200));
+    // It needs a place, and nothing of what the others wait for.
+    let metrics = world.get_as("/metrics", &other);
+    assert_eq!(metrics.status, 200, "{}", metrics.text);
+    SystemClock::shared().sleep(Duration::from_millis(700));
+    state.set(Ill::No);
+    let answers: Vec<Answer> = asked.into_iter().map(|one| one.join().unwrap()).collect();
+    let busy = answers.iter().filter(|answer| answer.status == 503);
+    let told: Vec<String> = busy.map(Answer::detail).collect();
+    assert_eq!(told.len(), 6, "{told:?}");
+    assert!(
+        told.iter().all(|detail| detail.contains("\"slow\"")),
+        "{told:?}"
+    );
 }
 
 fn connections(world: &World) -> i64 {
