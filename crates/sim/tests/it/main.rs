@@ -77,6 +77,8 @@ mod tracked;
 #[cfg(test)]
 mod tracks;
 #[cfg(test)]
+mod tracks_ready;
+#[cfg(test)]
 mod turns;
 #[cfg(test)]
 mod vanished;

@@ -404,10 +404,9 @@ fn ready(app: &App, fleet: &Name, items: Vec<Item>, may_wait: bool) -> Result<Re
         if !may_wait && !app.tracks.has_room() {
             return Err(no_room(app));
         }
-        match made(app, fleet, &tags)? {
-            Some(info) => break Some(info),
-            // Others have made tags meanwhile, and all of them would be too many.
-            None => continue,
+        // None: others have made tags meanwhile, and all of them would be too many.
+        if let Some(info) = made(app, fleet, &tags)? {
+            break Some(info);
         }
     };
     refused.sort_by_key(|(at, _)| at.index);

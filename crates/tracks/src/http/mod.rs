@@ -184,6 +184,8 @@ pub(crate) struct App {
     /// Places for work with bodies.
     bodies: Arc<Semaphore>,
     exports: Arc<Semaphore>,
+    /// One place, for whoever tries whether the store takes writes again.
+    trying: Arc<Semaphore>,
     backing_up: Arc<Semaphore>,
     drain: limits::Drain,
     counts: metrics::Counts,
@@ -244,6 +246,7 @@ impl App {
             queries: limits::Places::new(config.queries),
             bodies: Arc::new(Semaphore::new(BODIES)),
             exports: Arc::new(Semaphore::new(config.exports)),
+            trying: Arc::new(Semaphore::new(1)),
             backing_up: Arc::new(Semaphore::new(1)),
             drain: limits::Drain::default(),
             counts: metrics::Counts::default(),

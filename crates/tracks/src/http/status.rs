@@ -1,17 +1,21 @@
 //! What the server says of itself.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::Uri;
 use axum::response::Response;
-use base::ErrorKind;
+use base::{Error, ErrorKind};
 use utoipa::OpenApi;
 
 use super::answers::Health;
 use super::openapi::Api;
 use super::problem::{Kind, Problem};
 use super::{App, ask, metrics};
+
+/// So long after one write that was tried, another one is.
+const TRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// Say whether the process runs.
 #[utoipa::path(
@@ -44,18 +48,33 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Result<Response, Probl
         let detail = "it answers what it has taken: send new calls to another one, or later";
         return Err(Problem::new(Kind::Stopping, detail).retry_after(5));
     }
-    if let Some(e) = app.tracks.store().refuses_writes() {
+    if let Some(e) = refuses_writes(&app) {
         let text = format!("the store takes no writes: {e}");
         app.config.notices.say("refuses writes", app.now(), &text);
         // What else there is to say is no matter of whoever asks.
         let detail = if e.kind() == ErrorKind::NoSpace {
             "the device is full: writes go on by themselves when there is room"
         } else {
-            "the store has failed, and the server's log says why: writes go on when it is started again"
+            "the store has failed, and the server's log says why: if this stays so, start it again"
         };
         return Err(Problem::new(Kind::RefusesWrites, detail).retry_after(5));
     }
     super::answer_of(&app, &Health { status: "ok" })
+}
+
+/// Why the store takes no writes. Then one is tried, so that the next answer may be another one.
+fn refuses_writes(app: &Arc<App>) -> Option<Error> {
+    let e = app.tracks.store().refuses_writes()?;
+    if let Ok(turn) = Arc::clone(&app.trying).try_acquire_owned() {
+        let app = Arc::clone(app);
+        tokio::spawn(async move {
+            // The store knows what became of it.
+            drop(app.intake.check_store().await);
+            tokio::time::sleep(TRY_PAUSE).await;
+            drop(turn);
+        });
+    }
+    Some(e)
 }
 
 /// Metrics for Prometheus.
@@ -69,13 +88,14 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Result<Response, Probl
         super::openapi::Errors),
 )]
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Problem> {
-    let text = ask::blocking(&app, |app| {
+    let refuses = refuses_writes(&app).is_some();
+    let text = ask::blocking(&app, move |app| {
         let mut text = app.counts.text(app.tracks.in_flight());
         let failed = u8::from(app.tracks.house_failed().is_some());
         text.push_str(&format!(
             "# TYPE tracks_housekeeping_failed gauge\ntracks_housekeeping_failed {failed}\n"
         ));
-        let refuses = u8::from(app.tracks.store().refuses_writes().is_some());
+        let refuses = u8::from(refuses);
         text.push_str(&format!(
             "# TYPE tracks_store_refuses_writes gauge\ntracks_store_refuses_writes {refuses}\n"
         ));

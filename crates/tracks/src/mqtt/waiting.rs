@@ -138,17 +138,13 @@ impl Waiting {
             if first.poll(&mut cx).is_pending() {
                 break Ok(());
             }
-            match &first.progress {
-                Progress::Known(Err(e)) => {
-                    let e = e.duplicate();
-                    break self.failed(intake, e);
-                }
-                _ => {
-                    acknowledgements.extend(first.id.map(acknowledge).into_iter().flatten());
-                    self.is_on_trial = false;
-                    self.all.pop_front();
-                }
+            if let Progress::Known(Err(e)) = &first.progress {
+                let e = e.duplicate();
+                break self.failed(intake, e);
             }
+            acknowledgements.extend(first.id.map(acknowledge).into_iter().flatten());
+            self.is_on_trial = false;
+            self.all.pop_front();
         };
         Settled {
             acknowledgements,

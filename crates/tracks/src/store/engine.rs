@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base::clock::Clock;
 use base::sync::{Mutex, MutexGuard, PoisonError};
-use base::{Error, Result};
+use base::{Error, ErrorKind, Result};
 use ironstone::listener::{BackgroundErrorReason, BackgroundErrorRecoveryInfo};
 use ironstone::perf::{self, PerfCounter, PerfLevel};
 use ironstone::{
@@ -211,8 +211,13 @@ impl Store for Engine {
     }
 
     fn write(&self, batch: WriteBatch, durable: Option<Told>) -> Result<u64> {
-        let pending = self.db.write_async(&WriteOptions::default(), batch)?;
-        pending.applied.wait()?;
+        let before = self.db.latest_sequence_number();
+        let pending = self.db.write_async(&WriteOptions::default(), batch);
+        let applied = pending.and_then(|pending| {
+            pending.applied.wait()?;
+            Ok(pending)
+        });
+        let pending = applied.inspect_err(|e| self.failure.note(before, Err(e)))?;
         {
             let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
             if last
@@ -223,8 +228,11 @@ impl Store for Engine {
             }
         }
         if let Some(told) = durable {
-            let number = pending.seq;
-            pending.durable.on_ready(move |result| told(number, result));
+            let (number, failure) = (pending.seq, Arc::clone(&self.failure));
+            pending.durable.on_ready(move |result| {
+                failure.note(number, result.as_ref().copied());
+                told(number, result);
+            });
         }
         Ok(pending.seq)
     }
@@ -254,12 +262,16 @@ impl Store for Engine {
     }
 
     fn refuses_writes(&self) -> Option<Error> {
+        if let Some((_, e)) = &self.failure.lock().of_writes {
+            return Some(e.duplicate());
+        }
         if self.db.int_property("rocksdb.background-errors") == Some(0) {
             return None;
         }
-        let last = self.failure.lock();
         let unknown = || Error::aborted("the database refuses writes: its LOG says why");
-        Some(last.as_ref().map_or_else(unknown, Error::duplicate))
+        let failed = self.failure.lock();
+        let last = failed.of_background.as_ref();
+        Some(last.map_or_else(unknown, Error::duplicate))
     }
 
     fn keep(&self, oldest: BTreeMap<Fleet, Time>, every: Option<Duration>) -> Result<()> {
@@ -286,23 +298,52 @@ impl Store for Engine {
     }
 }
 
-/// What last made the database refuse writes, or could have.
+/// What last failed.
 #[derive(Debug, Default)]
-struct Failure(Mutex<Option<Error>>);
+struct Failure(Mutex<Failed>);
+
+#[derive(Debug, Default)]
+struct Failed {
+    /// A write, by its number or that of one before it, behind which none has become durable. The database may take writes
+    /// again, and does not say so: a full device ends no write path.
+    of_writes: Option<(u64, Error)>,
+    /// What made the database refuse writes, or could have.
+    of_background: Option<Error>,
+}
 
 impl Failure {
-    fn lock(&self) -> MutexGuard<'_, Option<Error>> {
+    fn lock(&self) -> MutexGuard<'_, Failed> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// What became of a write.
+    fn note(&self, number: u64, result: Result<(), &Error>) {
+        let mut failed = self.lock();
+        let known = failed.of_writes.as_ref().map(|(number, _)| *number);
+        match result {
+            Err(e) if !is_passing(e) => failed.of_writes = Some((number, e.duplicate())),
+            Ok(()) if known.is_some_and(|known| known < number) => failed.of_writes = None,
+            _ => {}
+        }
+    }
+}
+
+/// Whether an error says nothing of the device: the call was wrong, or came at the wrong time.
+fn is_passing(e: &Error) -> bool {
+    use ErrorKind::{Busy, Incomplete, InvalidArgument, ShutdownInProgress, TryAgain};
+    matches!(
+        e.kind(),
+        Busy | Incomplete | InvalidArgument | ShutdownInProgress | TryAgain
+    )
 }
 
 impl EventListener for Failure {
     fn on_background_error(&self, _reason: BackgroundErrorReason, error: &Error) {
-        *self.lock() = Some(error.duplicate());
+        self.lock().of_background = Some(error.duplicate());
     }
 
     fn on_error_recovery_end(&self, info: &BackgroundErrorRecoveryInfo) {
-        *self.lock() = info.new_bg_error.as_ref().err().map(Error::duplicate);
+        self.lock().of_background = info.new_bg_error.as_ref().err().map(Error::duplicate);
     }
 }
 

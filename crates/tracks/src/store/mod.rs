@@ -101,7 +101,8 @@ pub trait Store: Send + Sync {
     /// Waits until the write of a number, and all before it, survive a power cut. Errors: they may not.
     fn wait_durable(&self, number: u64) -> Result<()>;
 
-    /// Why it takes no writes now, until somebody has mended that. `None`: it takes them, as far as it knows.
+    /// Why it takes no writes. `None`: it takes them, as far as it knows. It may learn that it does again from a write that is
+    /// told of alone.
     fn refuses_writes(&self) -> Option<Error> {
         None
     }
