@@ -54,7 +54,7 @@ impl Default for Options {
 /// let fleet = Name::new("taxis")?;
 /// let position = Position::of_degrees(59.3293, 18.0686)?;
 /// let report = Report { entity: Name::new("car1")?, time: None, point: Point::at(position) };
-/// let answer = tracks.report(&fleet, vec![report], Ack::Durable)?.wait()?;
+/// let answer = tracks.report(&fleet, vec![report], Ack::Durable)?.wait();
 /// assert!(answer.outcomes[0].is_ok());
 ///
 /// let view = tracks.view();
