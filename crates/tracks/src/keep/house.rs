@@ -1,6 +1,6 @@
 //! Housekeeping: a thread that drops what is too old, now and then, and merges tables where an entity was erased.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::model::key::{CellKey, Entity, EntityKey, Fleet};
 use crate::model::newest::Newest;
 use crate::model::time::Time;
 use crate::store::{Batch, Family, Store, damaged};
-use crate::write::{Erasure, Shards};
+use crate::write::{Erasure, Shards, purges};
 
 /// It looks so often.
 const EVERY: Duration = Duration::from_secs(3600);
@@ -26,6 +26,8 @@ const EVERY: Duration = Duration::from_secs(3600);
 const AGAIN: Duration = Duration::from_secs(60);
 /// A part of the entities are looked at in one state, so that none is held for long.
 const PART: usize = 10_000;
+/// So many that were erased are read at a time.
+const PURGES: usize = 256;
 /// All tables with points are merged within a fourth of the time that points are kept, but no more often than this.
 const MERGED_MIN: Duration = Duration::from_secs(86_400);
 const MERGED_MAX: Duration = Duration::from_secs(30 * 86_400);
@@ -51,8 +53,8 @@ pub(crate) struct Of {
 #[derive(Debug, Default)]
 struct Todo {
     is_over: bool,
-    /// What was erased, and is in tables still.
-    erased: VecDeque<(Fleet, Entity)>,
+    /// Something was erased since rows were looked at.
+    is_erased: bool,
 }
 
 #[derive(Debug)]
@@ -111,9 +113,9 @@ impl House {
         self.shared.keep()
     }
 
-    /// An entity was erased: its bytes are in tables still.
-    pub(crate) fn is_erased(&self, fleet: Fleet, entity: Entity) {
-        lock(&self.shared.todo).erased.push_back((fleet, entity));
+    /// An entity was erased: its bytes are in tables still, as rows say.
+    pub(crate) fn is_erased(&self) {
+        lock(&self.shared.todo).is_erased = true;
         self.shared.changed.notify_all();
     }
 
@@ -147,25 +149,22 @@ impl Shared {
         let clock = &*self.of.clock;
         let mut last = clock.monotonic_nanos();
         let mut has_failed = false;
+        // Also what was erased before a restart.
+        let mut is_first = true;
         loop {
-            let erased = {
+            {
                 let mut todo = lock(&self.todo);
-                if !todo.is_over && (todo.erased.is_empty() || has_failed) {
+                if !todo.is_over && (!todo.is_erased || has_failed) && !is_first {
                     let pause = if has_failed { AGAIN } else { EVERY };
                     todo = wait_timeout(clock, &self.changed, todo, pause);
                 }
                 if todo.is_over {
                     return;
                 }
-                todo.erased.front().copied()
-            };
-            let mut done = Ok(());
-            if let Some((fleet, entity)) = erased {
-                done = self.purge(fleet, entity);
-                if done.is_ok() {
-                    lock(&self.todo).erased.pop_front();
-                }
+                todo.is_erased = false;
             }
+            is_first = false;
+            let mut done = self.purge_all();
             let now = clock.monotonic_nanos();
             let is_due = now.saturating_sub(last) >= EVERY.as_nanos() as u64;
             if done.is_ok() && (is_due || has_failed) {
@@ -177,8 +176,29 @@ impl Shared {
         }
     }
 
+    /// Merges the tables that have what was erased.
+    fn purge_all(&self) -> Result<()> {
+        let store = &*self.of.store;
+        let mut after = None;
+        loop {
+            // No state is held meanwhile: it would keep what is to go.
+            let some = purges(&*store.view(), after, PURGES)?;
+            if some.is_empty() {
+                return Ok(());
+            }
+            for purge in some {
+                if lock(&self.todo).is_over {
+                    return Ok(());
+                }
+                after = Some(purge.of);
+                self.purge(purge.of)?;
+                purge.is_done(store)?;
+            }
+        }
+    }
+
     /// Merges the tables that have what an entity had.
-    fn purge(&self, fleet: Fleet, entity: Entity) -> Result<()> {
+    fn purge(&self, (fleet, entity): (Fleet, Entity)) -> Result<()> {
         let store = &self.of.store;
         let key = EntityKey { fleet, entity }.to_bytes();
         let mut end = key.to_vec();
