@@ -7,6 +7,9 @@
 //!
 //! Whoever waits has a place: the id behind which it goes on. It takes pages at its own pace, so a slow one misses nothing, and
 //! needs no memory here. Events come in the order of their ids, and none comes below an id that was given out.
+//!
+//! Events are erased, too. What was read before is dropped then, and so is what is being read: each reading says how often events
+//! had been erased when it began, and counts only if that is so at its end.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -18,7 +21,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::App;
 use super::problem::Problem;
-use crate::fence::{Event, Events};
+use crate::fence::{Event, Events, Page};
 use crate::model::key::Fleet;
 use crate::store::Store;
 
@@ -36,6 +39,8 @@ const AGAIN: Duration = Duration::from_millis(500);
 pub(crate) struct Given {
     pub(crate) events: Vec<Arc<Event>>,
     pub(crate) next: u64,
+    /// How often events of the fleet had been erased.
+    erased: u64,
 }
 
 /// The last events of a fleet.
@@ -45,6 +50,8 @@ struct Recent {
     after: u64,
     through: u64,
     events: VecDeque<Arc<Event>>,
+    /// How often some were erased.
+    erased: u64,
 }
 
 impl Recent {
@@ -62,7 +69,12 @@ impl Recent {
             None if !is_all => after,
             _ => after.max(self.through),
         };
-        Some(Given { events, next })
+        let erased = self.erased;
+        Some(Given {
+            events,
+            next,
+            erased,
+        })
     }
 
     /// All events behind `through`, and up to `next`, are these.
@@ -94,6 +106,7 @@ impl Feed {
                 after: through,
                 through,
                 events: VecDeque::new(),
+                erased: 0,
             }),
             news: watch::Sender::new(through),
         }
@@ -113,22 +126,61 @@ impl Feed {
         self.news.subscribe()
     }
 
-    /// The last events of it that are behind a place. `None`: they are in the store.
-    fn recent(&self, after: u64, limit: usize) -> Option<Given> {
-        self.lock().page(after, limit)
+    /// The last events of it that are behind a place. Errors: they are in the store, and events were erased so often.
+    fn recent(&self, after: u64, limit: usize) -> std::result::Result<Given, u64> {
+        let recent = self.lock();
+        recent.page(after, limit).ok_or(recent.erased)
+    }
+
+    /// What was read from the store, if no events were erased since it began.
+    fn given(&self, erased: u64, page: Page) -> Option<Given> {
+        let given = Given {
+            events: page.events.into_iter().map(Arc::new).collect(),
+            next: page.next,
+            erased,
+        };
+        self.is_so(&given).then_some(given)
+    }
+
+    /// How often events were erased.
+    pub(crate) fn erased(&self) -> u64 {
+        self.lock().erased
+    }
+
+    /// Whether no events were erased since some were given: others are not to be sent any more.
+    pub(crate) fn is_so(&self, given: &Given) -> bool {
+        self.erased() == given.erased
+    }
+
+    /// Behind which id it is to be read, and how often events were erased.
+    fn place(&self) -> (u64, u64) {
+        let recent = self.lock();
+        (recent.through, recent.erased)
+    }
+
+    /// Keeps what was read, and says so to who waits. Returns whether it did: events that were erased meanwhile may be in it.
+    fn add(&self, erased: u64, page: Page) -> bool {
+        let (count, next) = (page.events.len(), page.next);
+        {
+            let mut recent = self.lock();
+            if recent.erased != erased {
+                return false;
+            }
+            recent.add(page.events, next);
+        }
+        if count > 0 {
+            self.news.send_replace(next);
+        }
+        true
     }
 
     /// Reads what is new, and says so to who waits. Errors: the store's.
     fn read(&self, events: &Events, store: &dyn Store) -> Result<()> {
         loop {
-            let after = self.through();
+            let (after, erased) = self.place();
             let page = events.page(store, self.fleet, after, RECENT_MAX)?;
-            let (count, next) = (page.events.len(), page.next);
-            self.lock().add(page.events, next);
-            if count > 0 {
-                self.news.send_replace(next);
-            }
-            if count < RECENT_MAX {
+            let is_all = page.events.len() < RECENT_MAX;
+            if self.add(erased, page) && is_all {
                 return Ok(());
             }
         }
@@ -170,13 +222,14 @@ impl Feeds {
         feed
     }
 
-    /// Events of a fleet were erased: what is kept of them is, too, and is read from the store again.
+    /// Events of a fleet were erased: what is kept of them is, too, and is read from the store again; so is what is being read.
     pub(crate) fn forget(&self, fleet: Fleet) {
         let feed = self.lock().get(&fleet).and_then(Weak::upgrade);
         if let Some(feed) = feed {
             let mut recent = feed.lock();
             recent.events.clear();
             recent.after = recent.through;
+            recent.erased += 1;
         }
     }
 
@@ -195,23 +248,26 @@ pub(crate) async fn page(
     after: u64,
     limit: usize,
 ) -> std::result::Result<Given, Problem> {
-    if let Some(given) = feed.recent(after, limit) {
-        return Ok(given);
+    loop {
+        let erased = match feed.recent(after, limit) {
+            Ok(given) => return Ok(given),
+            Err(erased) => erased,
+        };
+        let permit = Arc::clone(&app.feeds.reads).acquire_owned().await;
+        let permit = permit.map_err(Problem::internal)?;
+        let (app, fleet) = (Arc::clone(app), feed.fleet);
+        let read = tokio::task::spawn_blocking(move || {
+            let store = app.tracks.store();
+            let page = app.tracks.events().page(&**store, fleet, after, limit);
+            drop(permit);
+            page
+        });
+        let page = read.await.map_err(Problem::internal)??;
+        // Otherwise it is read again: an erasure takes longer than that.
+        if let Some(given) = feed.given(erased, page) {
+            return Ok(given);
+        }
     }
-    let permit = Arc::clone(&app.feeds.reads).acquire_owned().await;
-    let permit = permit.map_err(Problem::internal)?;
-    let (app, fleet) = (Arc::clone(app), feed.fleet);
-    let read = tokio::task::spawn_blocking(move || {
-        let store = app.tracks.store();
-        let page = app.tracks.events().page(&**store, fleet, after, limit);
-        drop(permit);
-        page
-    });
-    let page = read.await.map_err(Problem::internal)??;
-    Ok(Given {
-        events: page.events.into_iter().map(Arc::new).collect(),
-        next: page.next,
-    })
 }
 
 /// Reads what is new for who waits, until the server stops.
@@ -301,12 +357,9 @@ mod tests {
     impl Reader {
         /// Takes a page, as [`page`] does.
         fn take(&mut self, events: &Events, store: &Engine, limit: usize) {
-            let given = self.feed.recent(self.at, limit).unwrap_or_else(|| {
+            let given = self.feed.recent(self.at, limit).unwrap_or_else(|erased| {
                 let page = events.page(store, self.feed.fleet, self.at, limit).unwrap();
-                Given {
-                    events: page.events.into_iter().map(Arc::new).collect(),
-                    next: page.next,
-                }
+                self.feed.given(erased, page).unwrap()
             });
             assert!(given.next >= self.at && given.events.len() <= limit);
             self.seen.extend(given.events.iter().map(|event| event.id));
@@ -394,6 +447,125 @@ mod tests {
                 let all = written.get(&reader.feed.fleet).cloned().unwrap_or_default();
                 let right: Vec<u64> = all.into_iter().filter(|id| *id > reader.start).collect();
                 assert_eq!(reader.seen, right, "seed {seed}");
+            }
+        }
+    }
+
+    /// A reading that has begun.
+    enum Reading {
+        /// Behind which id, and how often events were erased.
+        Begun(u64, u64),
+        Read(u64, Page),
+    }
+
+    /// Who waits, whose readings take a while.
+    struct Slow {
+        reader: Reader,
+        reading: Option<Reading>,
+    }
+
+    /// What is erased, and whether that is answered.
+    #[derive(Default)]
+    struct Erased {
+        begun: Vec<u64>,
+        answered: Vec<u64>,
+    }
+
+    impl Slow {
+        /// Does one step of [`page`]. What it is given is sent.
+        fn step(&mut self, events: &Events, store: &Engine, erased: &Erased) {
+            let Reader { feed, at, .. } = &self.reader;
+            let given = match self.reading.take() {
+                None => match feed.recent(*at, 7) {
+                    Ok(given) => Some(given),
+                    Err(erased) => {
+                        self.reading = Some(Reading::Begun(*at, erased));
+                        None
+                    }
+                },
+                Some(Reading::Begun(at, erased)) => {
+                    let page = events.page(store, feed.fleet, at, 7).unwrap();
+                    self.reading = Some(Reading::Read(erased, page));
+                    None
+                }
+                Some(Reading::Read(erased, page)) => feed.given(erased, page),
+            };
+            let Some(given) = given else { return };
+            for event in &given.events {
+                assert!(!erased.answered.contains(&event.id), "{}", event.id);
+                self.reader.seen.push(event.id);
+            }
+            self.reader.at = given.next;
+        }
+    }
+
+    /// An event that was being read while it was erased was kept, and sent behind the answer to the erasure.
+    #[test]
+    fn no_event_is_sent_behind_the_answer_to_its_erasure() {
+        let fleet = Fleet(1);
+        for seed in 0..200 {
+            let dir = tempfile::tempdir().unwrap();
+            let store = Engine::open(dir.path()).unwrap();
+            let events = Arc::new(Events::open(&store).unwrap());
+            let (mut rng, feeds) = (Rng::new(seed), Feeds::new());
+            let feed = feeds.of(&events, fleet);
+            let slow = |_| Slow {
+                reader: Reader {
+                    feed: Arc::clone(&feed),
+                    start: 0,
+                    at: 0,
+                    seen: Vec::new(),
+                },
+                reading: None,
+            };
+            let mut all: Vec<Slow> = (0..4).map(slow).collect();
+            let mut pump: Option<Reading> = None;
+            let (mut written, mut erased) = (Vec::new(), Erased::default());
+            for step in 0..300 {
+                match rng.below(8) {
+                    0 => {
+                        let count = 1 + rng.below(9) as usize;
+                        let ids = events.take(&vec![fleet; count], Time(step));
+                        put(&store, fleet, ids.iter());
+                        written.extend(ids.iter());
+                    }
+                    1 | 2 => {
+                        pump = match pump.take() {
+                            None => Some(feed.place()).map(|(at, n)| Reading::Begun(at, n)),
+                            Some(Reading::Begun(at, n)) => {
+                                let page = events.page(&store, fleet, at, RECENT_MAX).unwrap();
+                                Some(Reading::Read(n, page))
+                            }
+                            Some(Reading::Read(n, page)) => {
+                                feed.add(n, page);
+                                None
+                            }
+                        };
+                    }
+                    3 if erased.begun.is_empty() && !written.is_empty() => {
+                        let mut batch = Batch::new(&store);
+                        for id in written.extract_if(.., |_| rng.one_in(4)) {
+                            batch.delete(Family::Events, &key(fleet, id)).unwrap();
+                            erased.begun.push(id);
+                        }
+                        batch.write(None).unwrap();
+                    }
+                    3 => {
+                        feeds.forget(fleet);
+                        erased.answered.append(&mut erased.begun);
+                    }
+                    _ => {
+                        let nth = rng.below(4) as usize;
+                        all[nth].step(&events, &store, &erased);
+                    }
+                }
+            }
+            for Slow { mut reader, .. } in all {
+                reader.end(&events, &store);
+                let mut seen = reader.seen;
+                assert!(seen.is_sorted_by(|a, b| a < b), "seed {seed}");
+                seen.retain(|id| written.contains(id));
+                assert_eq!(seen, written, "seed {seed}");
             }
         }
     }
