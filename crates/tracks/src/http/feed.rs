@@ -15,12 +15,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use base::Result;
 use base::sync::{Mutex, MutexGuard, PoisonError};
+use base::{Error, Result};
 use tokio::sync::{Semaphore, watch};
 
 use super::App;
 use super::problem::Problem;
+use crate::again::{Again, caught};
 use crate::fence::{Event, Events, Page};
 use crate::model::key::Fleet;
 use crate::store::Store;
@@ -31,8 +32,9 @@ const RECENT_MAX: usize = 256;
 const READS: usize = 4;
 /// Between two rounds of the pump: events that come close together are read together.
 const PACE: Duration = Duration::from_millis(5);
-/// Until reading is tried again when it failed.
+/// Until reading is tried again when it failed, at first and at most.
 const AGAIN: Duration = Duration::from_millis(500);
+const AGAIN_MAX: Duration = Duration::from_secs(60);
 
 /// Events behind a place, and the next place.
 #[derive(Debug, Default)]
@@ -233,6 +235,12 @@ impl Feeds {
         }
     }
 
+    /// Whether somebody waits for a fleet.
+    fn has(&self, fleet: Fleet) -> bool {
+        let all = self.lock();
+        all.get(&fleet).is_some_and(|feed| feed.strong_count() > 0)
+    }
+
     /// Those that somebody waits for; what nobody has any more is forgotten.
     fn all(&self) -> Vec<Arc<Feed>> {
         let mut all = self.lock();
@@ -270,303 +278,84 @@ pub(crate) async fn page(
     }
 }
 
-/// Reads what is new for who waits, until the server stops.
+/// Reads what is new for who waits, until the server stops. A fleet whose events cannot be read is tried again after a pause,
+/// and keeps no other one waiting.
 pub(crate) async fn pump(app: Arc<App>) {
     let mut through = app.tracks.events().through();
     let mut stopping = app.stopping();
+    let mut again = Again::new(AGAIN, AGAIN_MAX);
     loop {
+        let pause = again.pause(app.now());
         let is_changed = tokio::select! {
             changed = through.changed() => changed.is_ok(),
+            () = after(pause) => true,
             () = stopping.wait() => false,
         };
         if !is_changed {
             return;
         }
-        let to = *through.borrow_and_update();
+        let (to, now) = (*through.borrow_and_update(), app.now());
         let mut news = Vec::new();
         for feed in app.feeds.all() {
             // What is given out up to `to` was taken before, and is known here.
-            if app.tracks.events().last_of(feed.fleet) > feed.through() {
-                news.push(feed);
-            } else {
+            if app.tracks.events().last_of(feed.fleet) <= feed.through() {
                 feed.pass(to);
+                again.done(&feed.fleet);
+            } else if !again.waits(&feed.fleet, now) {
+                news.push(feed);
             }
         }
-        if !news.is_empty() && !read(&app, news).await {
-            tokio::time::sleep(AGAIN).await;
-            through.mark_changed();
+        if !news.is_empty() {
+            read(&app, news, &mut again).await;
         }
+        // Whoever waited for others is gone.
+        let is_waited_for = |fleet: &Fleet| app.feeds.has(*fleet);
+        again.retain(is_waited_for);
         tokio::time::sleep(PACE).await;
     }
 }
 
-/// Whether all could be read.
-async fn read(app: &Arc<App>, feeds: Vec<Arc<Feed>>) -> bool {
+/// Returns after a pause, or never.
+async fn after(pause: Option<Duration>) {
+    match pause {
+        Some(pause) => tokio::time::sleep(pause).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Reads what is new for some fleets.
+async fn read(app: &Arc<App>, feeds: Vec<Arc<Feed>>, again: &mut Again<Fleet>) {
     let tracks = Arc::clone(&app.tracks);
+    let fleets: Vec<Fleet> = feeds.iter().map(|feed| feed.fleet).collect();
     let done = tokio::task::spawn_blocking(move || {
         let (events, store) = (tracks.events(), tracks.store());
-        // What is wrong with one fleet keeps no other waiting; the first error is said.
-        let all = feeds.iter().map(|feed| feed.read(events, &**store));
-        all.fold(Ok(()), std::result::Result::and)
+        read_each(&feeds, events, &**store)
     });
-    let problem = match done.await {
-        Ok(Ok(())) => return true,
-        Ok(Err(e)) => Problem::from(e),
-        Err(e) => Problem::internal(e),
-    };
-    problem.log("events for who waits");
-    false
+    let failed = done.await.unwrap_or_else(|e| {
+        let all = fleets.iter();
+        all.map(|fleet| (*fleet, Error::broken(&e))).collect()
+    });
+    for fleet in &fleets {
+        let of = failed.iter().find(|(failed, _)| failed == fleet);
+        if let Some((_, e)) = of {
+            let why = e.to_string();
+            Problem::from(e.duplicate()).log("events for who waits");
+            again.failed(*fleet, app.now(), why);
+        } else {
+            again.done(fleet);
+        }
+    }
+}
+
+/// Reads what is new for some fleets. Returns those for which that failed: what is wrong with one keeps no other waiting.
+fn read_each(feeds: &[Arc<Feed>], events: &Events, store: &dyn Store) -> Vec<(Fleet, Error)> {
+    let all = feeds.iter().filter_map(|feed| {
+        let read = caught("reading events", || feed.read(events, store));
+        read.err().map(|e| (feed.fleet, e))
+    });
+    all.collect()
 }
 
 #[cfg(test)]
 #[expect(clippy::indexing_slicing, reason = "a test may panic")]
-mod tests {
-    use base::rng::Rng;
-
-    use super::*;
-    use crate::fence::{Kind, key};
-    use crate::model::time::Time;
-    use crate::store::{Batch, Engine, Family};
-
-    fn put(store: &Engine, fleet: Fleet, ids: impl Iterator<Item = u64>) {
-        let mut batch = Batch::new(store);
-        for id in ids {
-            let event = Event {
-                id: 0,
-                kind: Kind::Enter,
-                fence: "f".to_owned(),
-                entity: id.to_string(),
-                time: 1,
-                lat: 2.0,
-                lon: 3.0,
-            };
-            let value = serde_json::to_vec(&event).unwrap();
-            batch.put(Family::Events, &key(fleet, id), &value).unwrap();
-        }
-        batch.write(None).unwrap();
-    }
-
-    /// Somebody who waits, and what it was given.
-    struct Reader {
-        feed: Arc<Feed>,
-        start: u64,
-        at: u64,
-        seen: Vec<u64>,
-    }
-
-    impl Reader {
-        /// Takes a page, as [`page`] does.
-        fn take(&mut self, events: &Events, store: &Engine, limit: usize) {
-            let given = self.feed.recent(self.at, limit).unwrap_or_else(|erased| {
-                let page = events.page(store, self.feed.fleet, self.at, limit).unwrap();
-                self.feed.given(erased, page).unwrap()
-            });
-            assert!(given.next >= self.at && given.events.len() <= limit);
-            self.seen.extend(given.events.iter().map(|event| event.id));
-            self.at = given.next;
-        }
-
-        /// Takes all that is left.
-        fn end(&mut self, events: &Events, store: &Engine) {
-            self.feed.read(events, store).unwrap();
-            let mut before = None;
-            while before != Some(self.at) {
-                before = Some(self.at);
-                self.take(events, store, 50);
-            }
-        }
-    }
-
-    /// Shards take ids, write and become durable in any order; the pump reads now and then; readers begin anywhere, and take
-    /// pages when they like: each gets exactly the events behind its start.
-    #[test]
-    fn any_interleaving_gives_exactly_the_events_behind_the_start() {
-        for seed in 0..60 {
-            let dir = tempfile::tempdir().unwrap();
-            let store = Engine::open(dir.path()).unwrap();
-            let events = Arc::new(Events::open(&store).unwrap());
-            let (mut rng, feeds) = (Rng::new(seed), Feeds::new());
-            let fleets = [Fleet(1), Fleet(2)];
-            let mut open = Vec::new();
-            let mut written: BTreeMap<Fleet, Vec<u64>> = BTreeMap::new();
-            let mut readers: Vec<Reader> = Vec::new();
-            for step in 0..400 {
-                match rng.below(8) {
-                    0 | 1 => {
-                        let fleet = fleets[rng.below(2) as usize];
-                        let most = if rng.one_in(10) { 400 } else { 6 };
-                        let count = 1 + rng.below(most);
-                        let ids = events.take(&vec![fleet; count as usize], Time(step));
-                        put(&store, fleet, ids.iter());
-                        written.entry(fleet).or_default().extend(ids.iter());
-                        open.push(ids);
-                    }
-                    2 | 3 if !open.is_empty() => {
-                        let nth = rng.below(open.len() as u64) as usize;
-                        drop(open.swap_remove(nth));
-                    }
-                    4 => {
-                        for feed in feeds.all() {
-                            let to = events.given_out();
-                            if events.last_of(feed.fleet) > feed.through() {
-                                feed.read(&events, &store).unwrap();
-                            } else {
-                                feed.pass(to);
-                            }
-                        }
-                    }
-                    5 => {
-                        let feed = feeds.of(&events, fleets[rng.below(2) as usize]);
-                        let back = rng.below(300);
-                        let start = match rng.below(3) {
-                            0 => feed.through(),
-                            1 => 0,
-                            _ => events.given_out().saturating_sub(back),
-                        };
-                        readers.push(Reader {
-                            feed,
-                            start,
-                            at: start,
-                            seen: Vec::new(),
-                        });
-                    }
-                    6 if readers.len() > 6 => {
-                        readers.swap_remove(rng.below(7) as usize);
-                    }
-                    _ => {
-                        let limit = 1 + rng.below(40) as usize;
-                        for reader in &mut readers {
-                            reader.take(&events, &store, limit);
-                        }
-                    }
-                }
-            }
-            open.clear();
-            for reader in &mut readers {
-                reader.end(&events, &store);
-                let all = written.get(&reader.feed.fleet).cloned().unwrap_or_default();
-                let right: Vec<u64> = all.into_iter().filter(|id| *id > reader.start).collect();
-                assert_eq!(reader.seen, right, "seed {seed}");
-            }
-        }
-    }
-
-    /// A reading that has begun.
-    enum Reading {
-        /// Behind which id, and how often events were erased.
-        Begun(u64, u64),
-        Read(u64, Page),
-    }
-
-    /// Who waits, whose readings take a while.
-    struct Slow {
-        reader: Reader,
-        reading: Option<Reading>,
-    }
-
-    /// What is erased, and whether that is answered.
-    #[derive(Default)]
-    struct Erased {
-        begun: Vec<u64>,
-        answered: Vec<u64>,
-    }
-
-    impl Slow {
-        /// Does one step of [`page`]. What it is given is sent.
-        fn step(&mut self, events: &Events, store: &Engine, erased: &Erased) {
-            let Reader { feed, at, .. } = &self.reader;
-            let given = match self.reading.take() {
-                None => match feed.recent(*at, 7) {
-                    Ok(given) => Some(given),
-                    Err(erased) => {
-                        self.reading = Some(Reading::Begun(*at, erased));
-                        None
-                    }
-                },
-                Some(Reading::Begun(at, erased)) => {
-                    let page = events.page(store, feed.fleet, at, 7).unwrap();
-                    self.reading = Some(Reading::Read(erased, page));
-                    None
-                }
-                Some(Reading::Read(erased, page)) => feed.given(erased, page),
-            };
-            let Some(given) = given else { return };
-            for event in &given.events {
-                assert!(!erased.answered.contains(&event.id), "{}", event.id);
-                self.reader.seen.push(event.id);
-            }
-            self.reader.at = given.next;
-        }
-    }
-
-    /// An event that was being read while it was erased was kept, and sent behind the answer to the erasure.
-    #[test]
-    fn no_event_is_sent_behind_the_answer_to_its_erasure() {
-        let fleet = Fleet(1);
-        for seed in 0..200 {
-            let dir = tempfile::tempdir().unwrap();
-            let store = Engine::open(dir.path()).unwrap();
-            let events = Arc::new(Events::open(&store).unwrap());
-            let (mut rng, feeds) = (Rng::new(seed), Feeds::new());
-            let feed = feeds.of(&events, fleet);
-            let slow = |_| Slow {
-                reader: Reader {
-                    feed: Arc::clone(&feed),
-                    start: 0,
-                    at: 0,
-                    seen: Vec::new(),
-                },
-                reading: None,
-            };
-            let mut all: Vec<Slow> = (0..4).map(slow).collect();
-            let mut pump: Option<Reading> = None;
-            let (mut written, mut erased) = (Vec::new(), Erased::default());
-            for step in 0..300 {
-                match rng.below(8) {
-                    0 => {
-                        let count = 1 + rng.below(9) as usize;
-                        let ids = events.take(&vec![fleet; count], Time(step));
-                        put(&store, fleet, ids.iter());
-                        written.extend(ids.iter());
-                    }
-                    1 | 2 => {
-                        pump = match pump.take() {
-                            None => Some(feed.place()).map(|(at, n)| Reading::Begun(at, n)),
-                            Some(Reading::Begun(at, n)) => {
-                                let page = events.page(&store, fleet, at, RECENT_MAX).unwrap();
-                                Some(Reading::Read(n, page))
-                            }
-                            Some(Reading::Read(n, page)) => {
-                                feed.add(n, page);
-                                None
-                            }
-                        };
-                    }
-                    3 if erased.begun.is_empty() && !written.is_empty() => {
-                        let mut batch = Batch::new(&store);
-                        for id in written.extract_if(.., |_| rng.one_in(4)) {
-                            batch.delete(Family::Events, &key(fleet, id)).unwrap();
-                            erased.begun.push(id);
-                        }
-                        batch.write(None).unwrap();
-                    }
-                    3 => {
-                        feeds.forget(fleet);
-                        erased.answered.append(&mut erased.begun);
-                    }
-                    _ => {
-                        let nth = rng.below(4) as usize;
-                        all[nth].step(&events, &store, &erased);
-                    }
-                }
-            }
-            for Slow { mut reader, .. } in all {
-                reader.end(&events, &store);
-                let mut seen = reader.seen;
-                assert!(seen.is_sorted_by(|a, b| a < b), "seed {seed}");
-                seen.retain(|id| written.contains(id));
-                assert_eq!(seen, written, "seed {seed}");
-            }
-        }
-    }
-}
+mod tests;
