@@ -16,6 +16,7 @@ use crate::model::key::{Entity, Fleet};
 use crate::model::name::Name;
 use crate::model::report::Report;
 use crate::model::time::Time;
+use crate::notices::Notices;
 use crate::read::{self, Patience};
 use crate::store::{Batch, Engine, Store, View};
 use crate::write::{self, Ack, Shards, Ticket};
@@ -290,7 +291,12 @@ impl Tracks {
         self.house.keep()
     }
 
-    /// Why housekeeping has failed the last time. `None`: it has not.
+    /// From now on whoever runs the service is told what fails in housekeeping.
+    pub fn say_to(&self, notices: Notices) {
+        self.house.say_to(notices);
+    }
+
+    /// What of housekeeping has failed the last time that it was done. `None`: nothing.
     pub fn house_failed(&self) -> Option<String> {
         self.house.failed()
     }
