@@ -106,11 +106,10 @@ pub(crate) async fn erase(
     params.end()?;
     let of = Of::new(&app, &path)?;
     super::ask::blocking(&app, move |app| {
-        if app.tracks.erase(&of.info, &of.name)? {
-            app.feeds.forget(of.info.fleet);
-            return Ok(());
-        }
-        Err(of.none())
+        let done = app.tracks.erase(&of.info, &of.name);
+        // Also where it failed: some of its events may be gone.
+        app.feeds.forget(of.info.fleet);
+        if done? { Ok(()) } else { Err(of.none()) }
     })
     .await?;
     Ok(StatusCode::NO_CONTENT.into_response())

@@ -218,6 +218,7 @@ impl App {
     ) -> Result<Self> {
         let fleet = Name::new(&config.device_fleet)?;
         let tracks = Arc::clone(&service.tracks);
+        tracks.say_to(config.notices.clone());
         let intake = Intake::new(tracks, fleet, Arc::clone(&clock), config.notices.clone());
         let tracks = &service.tracks;
         let (store, hosts) = (tracks.store(), config.webhooks.hosts.clone());

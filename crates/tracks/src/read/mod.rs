@@ -17,6 +17,7 @@ mod track;
 mod within;
 
 pub use density::{CELLS_MAX, Density, density};
+pub(crate) use entity::erased;
 pub use entity::{Latest, find, latest, name_of};
 pub use nearby::{K_MAX, nearby};
 pub use past::{Visit, Visitors, visitors};
