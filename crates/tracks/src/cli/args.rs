@@ -92,6 +92,10 @@ pub(crate) struct Serve {
     /// The most bytes of a body that was compressed.
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size)]
     pub(crate) max_inflated: usize,
+    /// Bytes a second that the body of a request must have on average after ten seconds, or it is answered with 408, and
+    /// that a client must take of an answer, or it is cut off; 0 asks for none.
+    #[arg(long, value_name = "SIZE", default_value = "1K", value_parser = rate)]
+    pub(crate) min_rate: usize,
     /// Where POST /v1/backups makes backups.
     #[arg(long, value_name = "DIR")]
     pub(crate) backups: Option<PathBuf>,
@@ -359,6 +363,10 @@ fn size(text: &str) -> Result<usize, String> {
         .checked_mul(1 << shift)
         .filter(|n| *n > 0)
         .ok_or_else(wrong)
+}
+
+fn rate(text: &str) -> Result<usize, String> {
+    if text == "0" { Ok(0) } else { size(text) }
 }
 
 fn format(text: &str) -> Result<Format, String> {
