@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::key::{Fleet, behind};
 use crate::model::name::Name;
 use crate::model::report::Ahead;
-use crate::store::{Batch, Family, Store, damaged};
+use crate::store::{Batch, Family, Store, Told, damaged};
 
 /// The version of the rows that this code writes, and the newest that it reads.
 const SCHEMA: u32 = 1;
@@ -300,6 +300,13 @@ impl Fleets {
             settings,
         })
     }
+}
+
+/// Writes again what each store has: whether it takes writes. `told` is as in [`Store::write`]. Errors: as there.
+pub(crate) fn write_again(store: &dyn Store, told: Told) -> Result<()> {
+    let mut batch = Batch::new(store);
+    batch.put(Family::Meta, SCHEMA_KEY, &SCHEMA.to_be_bytes())?;
+    batch.write(Some(told)).map(drop)
 }
 
 fn decode(key: &[u8], value: &[u8]) -> Result<Info> {

@@ -38,6 +38,13 @@ impl Notices {
         })))
     }
 
+    /// Says something, however often.
+    pub(crate) fn say_each(&self, text: &str) {
+        if let Some(inner) = &self.0 {
+            (inner.sink)(text);
+        }
+    }
+
     /// Says something, unless something of this kind was said within ten seconds: then the next line says how many
     /// there were.
     pub fn say(&self, kind: &'static str, now: u64, text: &str) {

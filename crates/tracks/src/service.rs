@@ -56,7 +56,7 @@ impl Default for Options {
 /// let fleet = Name::new("taxis")?;
 /// let position = Position::of_degrees(59.3293, 18.0686)?;
 /// let report = Report { entity: Name::new("car1")?, time: None, point: Point::at(position) };
-/// let answer = tracks.report(&fleet, vec![report], Ack::Durable)?.wait()?;
+/// let answer = tracks.report(&fleet, vec![report], Ack::Durable)?.wait();
 /// assert!(answer.outcomes[0].is_ok());
 ///
 /// let view = tracks.view();
@@ -132,9 +132,42 @@ impl Tracks {
     /// others are taken.
     ///
     /// Errors: `Busy`, where too many are on their way: none was taken; `NotFound`, where fleets are fixed and this is none.
+    /// A fleet is not made then, nor by reports that are all refused.
     pub fn report(&self, fleet: &Name, reports: Vec<Report>, ack: Ack) -> Result<Ticket> {
+        if let Some(info) = self.fleets.get(fleet) {
+            return self.report_of(&info, reports, ack);
+        }
+        self.check_fleet(fleet)?;
+        let now = self.now();
+        if !Self::has_good(&reports, now) {
+            // All are refused, each in its place, and so nothing is written of a fleet that is none.
+            let none = self.fleets.planned(fleet, |_| Ok(()))?;
+            return self.report_at(&none, reports, ack, now);
+        }
+        if !self.has_room() {
+            let in_flight = self.in_flight();
+            return Err(
+                Error::busy(format!("{in_flight} reports are on their way already"))
+                    .hint("send them again later; reports_in_flight says how many may be"),
+            );
+        }
         let info = self.fleet_or_make(fleet)?;
         self.report_of(&info, reports, ack)
+    }
+
+    /// Whether one of some reports can be stored in a new fleet.
+    fn has_good<'a>(reports: impl IntoIterator<Item = &'a Report>, now: Time) -> bool {
+        let ahead = Settings::default().ahead();
+        let mut reports = reports.into_iter();
+        reports.any(|report| report.check(now, ahead).is_ok())
+    }
+
+    /// Whether reports of a fleet that is not known make it: one of them can be stored, and there is room for it.
+    pub(crate) fn would_make_fleet<'a>(
+        &self,
+        reports: impl IntoIterator<Item = &'a Report>,
+    ) -> bool {
+        self.has_room() && Self::has_good(reports, self.now())
     }
 
     /// The same, of a fleet that is known. Errors: `Busy`, as before.

@@ -77,7 +77,7 @@ pub(crate) struct Serve {
     /// Threads that take reports; without it, half as many as there are processors.
     #[arg(long)]
     pub(crate) shards: Option<usize>,
-    /// Entities whose newest points are kept in memory, about 150 bytes each.
+    /// Entities whose newest points are kept in memory, about 180 bytes each.
     #[arg(long, value_name = "N")]
     pub(crate) entities_in_memory: Option<usize>,
     /// Reports that may wait or be on their way to the device; what comes then is answered with 503.
@@ -92,6 +92,10 @@ pub(crate) struct Serve {
     /// The most bytes of a body that was compressed.
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size)]
     pub(crate) max_inflated: usize,
+    /// Bytes a second that the body of a request must have on average after ten seconds, or it is answered with 408, and
+    /// that a client must take of an answer, or it is cut off; 0 asks for none.
+    #[arg(long, value_name = "SIZE", default_value = "1K", value_parser = rate)]
+    pub(crate) min_rate: usize,
     /// Where POST /v1/backups makes backups.
     #[arg(long, value_name = "DIR")]
     pub(crate) backups: Option<PathBuf>,
@@ -359,6 +363,10 @@ fn size(text: &str) -> Result<usize, String> {
         .checked_mul(1 << shift)
         .filter(|n| *n > 0)
         .ok_or_else(wrong)
+}
+
+fn rate(text: &str) -> Result<usize, String> {
+    if text == "0" { Ok(0) } else { size(text) }
 }
 
 fn format(text: &str) -> Result<Format, String> {

@@ -190,6 +190,7 @@ fn config(args: &Serve, tls: Option<Arc<Tls>>) -> Result<Config> {
         streams: args.max_streams,
         body_max: args.max_body,
         inflated_max: args.max_inflated,
+        rate_min: args.min_rate,
         memory: args.memory,
         connections: args.max_connections,
         queries: args.max_queries,

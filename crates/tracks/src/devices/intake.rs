@@ -3,17 +3,23 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use base::clock::Clock;
 use base::metrics::{Kind, Metrics};
 use base::{Error, ErrorKind, Result};
+use tokio::sync::oneshot;
 
 use super::{Heard, LeftOut, Reason, Unusable};
+use crate::fleets;
 use crate::model::name::Name;
 use crate::model::report::Report;
 use crate::notices::Notices;
 use crate::service::Tracks;
 use crate::write::{Ack, Answer, Outcome, Ticket};
+
+/// For so long it is waited for a write that says whether the store takes any.
+const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How a message came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +72,8 @@ const FATES: [&str; 8] = [
 pub(crate) struct Counts {
     fates: [[AtomicU64; FATES.len()]; PROTOCOLS.len()],
     left_out: AtomicU64,
+    /// Messages of the broker that were acknowledged and not stored, as they failed again and again.
+    given_up: AtomicU64,
     /// Whether the broker is reached; below 0: none is asked for.
     pub(crate) broker: AtomicI64,
     /// How often the connection to the broker ended.
@@ -122,6 +130,9 @@ impl Counts {
             let help = "Messages of the broker that are not acknowledged yet";
             m.family("tracks_mqtt_in_flight", Kind::Gauge, help);
             m.sample(&[], self.broker_in_flight.load(Relaxed));
+            let help = "Messages of the broker that were acknowledged and not stored, as they failed again and again";
+            m.family("tracks_mqtt_given_up_total", Kind::Counter, help);
+            m.sample(&[], self.given_up.load(Relaxed));
         }
         m.text()
     }
@@ -240,10 +251,7 @@ impl Intake {
             protocol,
             is_done: false,
         };
-        let fate = match ticket.await {
-            Ok(answer) => self.fate(&entity, answer),
-            Err(e) => Err(e),
-        };
+        let fate = self.fate(&entity, ticket.await);
         answered.done();
         let fate = fate.inspect_err(|_| self.counts.add(protocol, Fate::Failed))?;
         if fate == Fate::Stored {
@@ -253,17 +261,41 @@ impl Intake {
         Ok(fate)
     }
 
+    /// A message is not stored, and not tried again: what is said of it is said each time.
+    pub(crate) fn give_up(&self, text: &str) {
+        self.counts.given_up.fetch_add(1, Relaxed);
+        self.notices.say_each(text);
+    }
+
+    /// Returns when a write of what is there already is durable. Errors: the store takes no writes, or says nothing for
+    /// ten seconds.
+    pub(crate) async fn check_store(&self) -> Result<()> {
+        let (sender, told) = oneshot::channel();
+        let tracks = Arc::clone(&self.tracks);
+        let write = tokio::task::spawn_blocking(move || {
+            // Nobody waits any more: it has taken too long.
+            let told = move |_, result| drop(sender.send(result));
+            fleets::write_again(&**tracks.store(), Box::new(told))
+        });
+        let done = tokio::time::timeout(STORE_TIMEOUT, async {
+            write.await.map_err(Error::broken)??;
+            told.await.map_err(Error::broken)?
+        });
+        done.await.map_err(|_| {
+            Error::new(
+                ErrorKind::TimedOut,
+                format!("the store has written nothing within {STORE_TIMEOUT:?}"),
+            )
+        })?
+    }
+
     fn fate(&self, entity: &Name, answer: Answer) -> Result<Fate> {
         let mut outcomes = answer.outcomes.into_iter();
         match outcomes.next() {
             Some(Ok(Outcome::Moved | Outcome::Late)) => Ok(Fate::Stored),
             Some(Ok(Outcome::Same)) => Ok(Fate::Same),
-            Some(Err(e))
-                if matches!(
-                    e.kind(),
-                    ErrorKind::InvalidArgument | ErrorKind::NotSupported
-                ) =>
-            {
+            // Not what is not supported: a store that is for reading only says that, too.
+            Some(Err(e)) if e.kind() == ErrorKind::InvalidArgument => {
                 let why = super::fields::said(&e);
                 self.say(
                     "refused",

@@ -2,12 +2,15 @@
 
 use std::io::Read;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use bytes::Bytes;
 use http_body_util::BodyExt;
+use hyper::body::Frame;
+use tokio::time::Instant;
 
 use super::App;
 use super::ask;
@@ -85,12 +88,7 @@ pub(crate) async fn read(
     most: usize,
 ) -> Result<Bytes, Problem> {
     let coding = Coding::of(headers)?;
-    let timeout = app.config.body_timeout;
-    let raw = tokio::time::timeout(timeout, raw(app, headers, body, most)).await;
-    let raw = raw.map_err(|_| {
-        let detail = format!("it was not there within {timeout:?}: send less at a time");
-        Problem::new(Kind::SlowBody, detail)
-    })??;
+    let raw = raw(app, headers, body, most).await?;
     let Some(coding) = coding else {
         return Ok(raw);
     };
@@ -112,7 +110,8 @@ async fn raw(
         _ => None,
     };
     let mut growing = Growing::new(app);
-    while let Some(frame) = body.frame().await {
+    let since = Instant::now();
+    while let Some(frame) = frame(app, &mut body, (since, seen)).await? {
         let frame = frame.map_err(|e| Problem::body(format!("the body broke off: {e}")))?;
         let Ok(data) = frame.into_data() else {
             continue;
@@ -132,6 +131,32 @@ async fn raw(
         }
     }
     error.map_or_else(|| Ok(growing.end()), Err)
+}
+
+/// The next piece of a body that began at a moment, and of which so many bytes are there. Errors: it is not there in time.
+async fn frame(
+    app: &App,
+    body: &mut Body,
+    (since, seen): (Instant, usize),
+) -> Result<Option<Result<Frame<Bytes>, axum::Error>>, Problem> {
+    let config = &app.config;
+    let of_rate = (seen as u64 * 1000)
+        .checked_div(config.rate_min as u64)
+        .map(|millis| config.body_lag + Duration::from_millis(millis));
+    let is_rate = of_rate.is_some_and(|time| time < config.body_timeout);
+    let time = of_rate.map_or(config.body_timeout, |time| time.min(config.body_timeout));
+    let frame = tokio::time::timeout_at(since + time, body.frame()).await;
+    frame.map_err(|_| {
+        let detail = if is_rate {
+            format!(
+                "{seen} bytes of it were there after {time:?}: send {} a second at least",
+                config.rate_min
+            )
+        } else {
+            format!("it was not there within {time:?}: send less at a time")
+        };
+        Problem::new(Kind::SlowBody, detail)
+    })
 }
 
 #[derive(Clone, Copy, Debug)]

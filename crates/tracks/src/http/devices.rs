@@ -256,7 +256,12 @@ async fn take(
     }
     caller.take(reports.len());
     let since = app.now();
-    if app.tracks.fleets().get(fleet).is_none() {
+    let is_new = app.tracks.fleets().get(fleet).is_none();
+    if is_new
+        && app
+            .tracks
+            .would_make_fleet(reports.iter().map(|(report, _)| report))
+    {
         // It has to be written.
         let (app, fleet) = (Arc::clone(app), fleet.clone());
         let made = tokio::task::spawn_blocking(move || app.tracks.fleet_or_make(&fleet).map(drop));

@@ -23,9 +23,10 @@ use super::metrics::Outcomes;
 use super::params::{Params, Path};
 use super::problem::{Kind, Problem, text};
 use super::source::{Form, Item, Source};
-use crate::fleets::Info;
+use crate::fleets::{Info, Settings};
 use crate::model::name::Name;
 use crate::model::report::Report;
+use crate::model::time::Time;
 use crate::write::{Ack, Answer, Outcome, Ticket};
 
 /// So many reports are given to the shards at once.
@@ -235,6 +236,7 @@ impl Call {
     /// The next part, of what is left.
     async fn next(&self, mut source: Source) -> Result<(Source, Ready), Problem> {
         let (app, fleet) = (Arc::clone(&self.app), self.fleet.clone());
+        let may_wait = self.may_wait_for_room();
         let knows_fleet = app.tracks.fleets().get(&fleet).is_some();
         if self.is_small && knows_fleet {
             let items = source.part(PART);
@@ -245,14 +247,14 @@ impl Call {
                 _ => true,
             };
             if items.iter().all(knows) {
-                return Ok((source, ready(&app, &fleet, items)?));
+                return Ok((source, ready(&app, &fleet, items, may_wait)?));
             }
-            let done = ask::with_body(&self.app, move || ready(&app, &fleet, items));
+            let done = ask::with_body(&self.app, move || ready(&app, &fleet, items, may_wait));
             return Ok((source, done.await?));
         }
         ask::with_body(&self.app, move || {
             let items = source.part(PART);
-            ready(&app, &fleet, items).map(|ready| (source, ready))
+            ready(&app, &fleet, items, may_wait).map(|ready| (source, ready))
         })
         .await
     }
@@ -269,8 +271,7 @@ impl Call {
         let app = Arc::clone(&self.app);
         let since = app.now();
         loop {
-            // Behind a part that was taken, others wait for room: the call's answer is of all.
-            let waits = !self.waiting.is_empty() || self.total.number > 0;
+            let waits = self.may_wait_for_room();
             if waits && !app.tracks.has_room() && Self::may_wait(&app, since) {
                 tokio::time::sleep(ROOM_PAUSE).await;
                 continue;
@@ -302,6 +303,11 @@ impl Call {
         Ok(())
     }
 
+    /// Behind a part that was taken, others wait for room: the call's answer is of all.
+    fn may_wait_for_room(&self) -> bool {
+        !self.waiting.is_empty() || self.total.number > 0
+    }
+
     /// Whether a part may wait for room for longer.
     fn may_wait(app: &App, since: u64) -> bool {
         Duration::from_nanos(app.now().saturating_sub(since)) <= ROOM_TIMEOUT
@@ -319,7 +325,7 @@ impl Call {
                 "the store has not answered within {timeout:?}; the reports may be stored: send them again"
             );
             Problem::new(Kind::Busy, detail).retry_after(10)
-        })??;
+        })?;
         self.app.drain.add(self.app.now(), places.len());
         self.total.add(&places, answer);
         Ok(())
@@ -373,42 +379,102 @@ fn with(mut problem: Problem, taken: &Taken) -> Problem {
     problem
 }
 
-/// The reports of some items, with the bits of their tags. The fleet is made if it has to be.
-fn ready(app: &App, fleet: &Name, items: Vec<Item>) -> Result<Ready, Problem> {
-    let mut out = Ready {
-        info: None,
-        places: Vec::with_capacity(items.len()),
-        reports: Vec::with_capacity(items.len()),
-        refused: Vec::new(),
-    };
+/// The reports of some items, with the bits of their tags. The fleet and its tags are made if they have to be, of what can
+/// be stored alone; `may_wait`: whether there is room for that or not. Errors: there is none; the store's.
+fn ready(app: &App, fleet: &Name, items: Vec<Item>, may_wait: bool) -> Result<Ready, Problem> {
+    let mut refused = Vec::new();
+    let mut good: Vec<(Place, Parsed)> = Vec::with_capacity(items.len());
     for item in items {
         let at = Place {
             index: item.index,
             line: item.line,
         };
-        let Parsed { mut report, tags } = match item.parsed {
-            Ok(parsed) => parsed,
-            Err(e) => {
-                out.refused.push((at, e));
-                continue;
-            }
-        };
-        let info = match out.info.take() {
-            Some(info) => info,
-            None => app.tracks.fleet_or_make(fleet).map_err(no_such_fleet)?,
-        };
-        match with_tags(app, info, &tags) {
-            Ok((info, bits)) => {
-                report.point.tags = bits;
-                out.info = Some(info);
-                out.places.push(at);
-                out.reports.push(report);
-            }
-            Err(e) if e.kind() == ErrorKind::InvalidArgument => out.refused.push((at, text(&e))),
-            Err(e) => return Err(e.into()),
+        match item.parsed {
+            Ok(parsed) => good.push((at, parsed)),
+            Err(e) => refused.push((at, e)),
         }
     }
+    let info = loop {
+        let known = app.tracks.fleets().get(fleet);
+        let settings = known.as_ref().map(|info| &info.settings);
+        let tags = missing(app.tracks.now(), (fleet, settings), &mut good, &mut refused);
+        if good.is_empty() || known.is_some() && tags.is_empty() {
+            break known;
+        }
+        if !may_wait && !app.tracks.has_room() {
+            return Err(no_room(app));
+        }
+        match made(app, fleet, &tags)? {
+            Some(info) => break Some(info),
+            // Others have made tags meanwhile, and all of them would be too many.
+            None => continue,
+        }
+    };
+    refused.sort_by_key(|(at, _)| at.index);
+    let mut out = Ready {
+        info: info.filter(|_| !good.is_empty()),
+        places: Vec::with_capacity(good.len()),
+        reports: Vec::with_capacity(good.len()),
+        refused,
+    };
+    let bits = |tags: &[String]| out.info.as_ref().map_or(Ok(0), |i| i.settings.bits(tags));
+    for (at, Parsed { mut report, tags }) in good {
+        report.point.tags = bits(&tags)?;
+        out.places.push(at);
+        out.reports.push(report);
+    }
     Ok(out)
+}
+
+/// Moves what cannot be stored to `refused`. Returns the tags that the fleet lacks for what is left.
+fn missing(
+    now: Time,
+    (fleet, known): (&Name, Option<&Settings>),
+    good: &mut Vec<(Place, Parsed)>,
+    refused: &mut Vec<(Place, String)>,
+) -> Vec<String> {
+    let ahead = known.map_or_else(|| Settings::default().ahead(), Settings::ahead);
+    let mut planned: Option<Settings> = None;
+    let mut check = |parsed: &Parsed| {
+        parsed.report.check(now, ahead)?;
+        let settings = planned.as_ref().or(known);
+        if settings.is_none_or(|settings| settings.bits(&parsed.tags).is_err()) {
+            let default = Settings::default();
+            planned = Some(
+                settings
+                    .unwrap_or(&default)
+                    .with_tags(fleet, &parsed.tags)?,
+            );
+        }
+        base::Result::Ok(())
+    };
+    good.retain(|(at, parsed)| match check(parsed) {
+        Ok(()) => true,
+        Err(e) => {
+            refused.push((*at, text(&e)));
+            false
+        }
+    });
+    let had = known.map_or(0, |settings| settings.tags.len());
+    planned.map_or_else(Vec::new, |settings| {
+        settings.tags.into_iter().skip(had).collect()
+    })
+}
+
+/// The fleet with some tags, which are made if they are not there. `None`: there would be too many tags.
+fn made(app: &App, fleet: &Name, tags: &[String]) -> Result<Option<Arc<Info>>, Problem> {
+    let info = app.tracks.fleet_or_make(fleet).map_err(no_such_fleet)?;
+    match with_tags(app, info, tags) {
+        Ok((info, _)) => Ok(Some(info)),
+        Err(e) if e.kind() == ErrorKind::InvalidArgument => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn no_room(app: &App) -> Problem {
+    let in_flight = app.tracks.in_flight();
+    let detail = format!("{in_flight} reports are on their way already: send them again later");
+    Problem::new(Kind::Busy, detail).retry_after(app.drain.seconds_for(app.now(), in_flight))
 }
 
 /// The bits of tags, which the fleet gets if it does not have them.

@@ -100,13 +100,18 @@ pub struct Config {
     pub queue_timeout: Duration,
     /// For so long a query may run.
     pub query_timeout: Duration,
-    /// From its first byte on, the head of a request must be there within this time.
+    /// From its first byte on, the head of a request must be there within this time; and of a new connection that byte.
     pub head_timeout: Duration,
     /// From its head on, the body of a request must be there within this time.
     pub body_timeout: Duration,
-    /// A client that takes nothing of an answer for so long is cut off.
+    /// Bytes a second that the body of a request must have on average, and that a client must take of an answer. 0: there
+    /// is no least rate.
+    pub rate_min: usize,
+    /// For so long a body may lag behind that.
+    pub body_lag: Duration,
+    /// A client that takes nothing of an answer for so long is cut off, or lags so far behind the least rate.
     pub write_timeout: Duration,
-    /// A connection without a request is closed after this time.
+    /// A connection without another request is closed after this time.
     pub idle_timeout: Duration,
     /// For so long a call waits for the device.
     pub durable_timeout: Duration,
@@ -143,6 +148,8 @@ impl Default for Config {
             query_timeout: seconds(30),
             head_timeout: seconds(10),
             body_timeout: seconds(60),
+            rate_min: 1024,
+            body_lag: seconds(10),
             write_timeout: seconds(30),
             idle_timeout: seconds(300),
             durable_timeout: seconds(30),

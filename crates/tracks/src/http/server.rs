@@ -274,7 +274,7 @@ async fn drive(
     let service = service_fn(move |mut request: Request<Incoming>| {
         let phase = phase.clone();
         request.extensions_mut().insert(phase.clone());
-        phase.next();
+        phase.begin();
         request.extensions_mut().insert(given.clone());
         let call = inner.call(request);
         async move {

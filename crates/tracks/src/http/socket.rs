@@ -1,18 +1,21 @@
-//! A connection that does not wait for ever: for the head of a request, for the next one, or for a client that takes
-//! nothing of its answer.
+//! A connection that does not wait for ever: for the first request and its head, for the next one, or for a client that
+//! takes nothing of its answer, or too little.
+//!
+//! What counts of an answer is the time for which nothing could be written, as the client took nothing. So streams with
+//! nothing to say may go on for ever.
 
 use std::future::Future;
 use std::io::{ErrorKind, IoSlice, Result};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
 use super::Config;
 
@@ -23,6 +26,8 @@ pub(crate) struct Phase(Arc<Calls>);
 #[derive(Debug, Default)]
 struct Calls {
     number: AtomicU64,
+    /// Whether there was a call.
+    has_called: AtomicBool,
     /// Answers that are on their way behind their calls.
     streams: AtomicU64,
 }
@@ -38,7 +43,13 @@ impl Drop for Streaming {
 }
 
 impl Phase {
-    /// A call begins, or ends.
+    /// A call begins.
+    pub(crate) fn begin(&self) {
+        self.0.has_called.store(true, Ordering::Relaxed);
+        self.next();
+    }
+
+    /// A call begins, or ends; or what is no call, as a handshake.
     pub(crate) fn next(&self) {
         self.0.number.fetch_add(1, Ordering::Relaxed);
     }
@@ -51,6 +62,10 @@ impl Phase {
 
     fn number(&self) -> u64 {
         self.0.number.load(Ordering::Relaxed)
+    }
+
+    fn has_called(&self) -> bool {
+        self.0.has_called.load(Ordering::Relaxed)
     }
 
     fn is_busy(&self) -> bool {
@@ -103,6 +118,35 @@ impl Wait {
     }
 }
 
+/// How far a client lags behind the least rate in taking what is written.
+#[derive(Debug, Default)]
+struct Lag {
+    /// For so long nothing could be written; less what was taken, at the least rate, and what else passed.
+    lag: Duration,
+    /// The last write, and whether it could not be done.
+    last: Option<(Instant, bool)>,
+}
+
+impl Lag {
+    /// A write came to so many bytes, or could not be done. A rate of 0: none is asked for.
+    fn written(&mut self, now: Instant, bytes: Option<usize>, rate: usize) {
+        if let Some((at, was_blocked)) = self.last.replace((now, bytes.is_none())) {
+            let passed = now.saturating_duration_since(at);
+            self.lag = if was_blocked {
+                self.lag.saturating_add(passed)
+            } else {
+                self.lag.saturating_sub(passed)
+            };
+        }
+        if let Some(bytes) = bytes {
+            // Of one byte a rate of 0 takes all lag away.
+            let nanos = (bytes as u64).saturating_mul(1_000_000_000);
+            let made_up = nanos.checked_div(rate as u64).unwrap_or(u64::MAX);
+            self.lag = self.lag.saturating_sub(Duration::from_nanos(made_up));
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Socket {
@@ -114,6 +158,8 @@ pub(crate) struct Socket {
     has_begun: bool,
     read: Wait,
     write: Wait,
+    lag: Lag,
+    rate_min: usize,
     head_timeout: Duration,
     idle_timeout: Duration,
     write_timeout: Duration,
@@ -128,6 +174,8 @@ impl Socket {
             has_begun: false,
             read: Wait::default(),
             write: Wait::default(),
+            lag: Lag::default(),
+            rate_min: config.rate_min,
             head_timeout: config.head_timeout,
             idle_timeout: config.idle_timeout,
             write_timeout: config.write_timeout,
@@ -136,11 +184,18 @@ impl Socket {
 
     /// What a write came to, within its time.
     fn written(&mut self, cx: &mut Context<'_>, done: Poll<Result<usize>>) -> Poll<Result<usize>> {
+        let bytes = match &done {
+            Poll::Ready(Ok(bytes)) => Some(*bytes),
+            Poll::Ready(Err(_)) => return done,
+            Poll::Pending => None,
+        };
+        self.lag.written(Instant::now(), bytes, self.rate_min);
         if done.is_ready() {
             self.write.end();
             return done;
         }
-        self.write.begin(self.write_timeout);
+        self.write
+            .begin(self.write_timeout.saturating_sub(self.lag.lag));
         match self.write.check(cx) {
             Ok(()) => Poll::Pending,
             Err(e) => Poll::Ready(Err(e)),
@@ -173,7 +228,8 @@ impl AsyncRead for Socket {
             this.has_begun = true;
             this.read.end();
         }
-        let time = if this.has_begun {
+        // Who connects has something to ask; who has asked may have more to ask later.
+        let time = if this.has_begun || !this.phase.has_called() {
             this.head_timeout
         } else {
             this.idle_timeout
@@ -213,5 +269,38 @@ impl AsyncWrite for Socket {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_takes_less_than_the_least_rate_lags_behind() {
+        let seconds = |n: u64| Duration::from_secs(n);
+        let (begin, mut lag) = (Instant::now(), Lag::default());
+        let at = |n: u64| begin + seconds(n);
+        // Ten seconds for each 4,000 bytes, of 1,000 a second.
+        lag.written(at(0), None, 1000);
+        for n in 1..=4 {
+            lag.written(at(10 * n), Some(4000), 1000);
+            lag.written(at(10 * n), None, 1000);
+            assert_eq!(lag.lag, seconds(6 * n));
+        }
+        // One that takes much is not in credit for later.
+        lag.written(at(50), Some(1 << 20), 1000);
+        lag.written(at(50), None, 1000);
+        lag.written(at(60), None, 1000);
+        assert_eq!(lag.lag, seconds(10));
+        // Nothing is to be written for a while.
+        lag.written(at(60), Some(1000), 1000);
+        lag.written(at(64), Some(1000), 1000);
+        assert_eq!(lag.lag, seconds(4));
+        lag.written(at(1000), None, 1000);
+        assert_eq!(lag.lag, seconds(0));
+        // Any byte will do without a rate.
+        lag.written(at(1020), Some(1), 0);
+        assert_eq!(lag.lag, seconds(0));
     }
 }

@@ -42,23 +42,33 @@ pub struct Dated {
 }
 
 impl Report {
+    /// Whether it can be stored, where it arrives at `arrival`. Errors: `InvalidArgument`, where its time or its point cannot
+    /// be.
+    pub fn check(&self, arrival: Time, ahead: Ahead) -> Result<()> {
+        self.time_at(arrival, ahead)?;
+        self.point.check()
+    }
+
+    fn time_at(&self, arrival: Time, ahead: Ahead) -> Result<Time> {
+        let time = self.time.unwrap_or(arrival).check()?;
+        let lead = time.0.saturating_sub(arrival.0);
+        if lead <= AHEAD_MAX {
+            return Ok(time);
+        }
+        match ahead {
+            Ahead::Clamp => Ok(arrival),
+            Ahead::Refuse => Err(Error::invalid_argument(format!(
+                "a time of {} s ahead of the server's clock",
+                lead / SECOND
+            ))
+            .hint("correct the device's clock, or let the fleet clamp such times")),
+        }
+    }
+
     /// The report as it is stored, where it arrived at `arrival`. Errors: `InvalidArgument`, where its time is too far ahead
     /// or cannot be stored.
     pub fn dated(self, arrival: Time, ahead: Ahead) -> Result<Dated> {
-        let mut time = self.time.unwrap_or(arrival).check()?;
-        let lead = time.0.saturating_sub(arrival.0);
-        if lead > AHEAD_MAX {
-            match ahead {
-                Ahead::Clamp => time = arrival,
-                Ahead::Refuse => {
-                    return Err(Error::invalid_argument(format!(
-                        "a time of {} s ahead of the server's clock",
-                        lead / SECOND
-                    ))
-                    .hint("correct the device's clock, or let the fleet clamp such times"));
-                }
-            }
-        }
+        let time = self.time_at(arrival, ahead)?;
         let mut point = self.point;
         point.lag = arrival.0.saturating_sub(time.0) / 1000;
         Ok(Dated {

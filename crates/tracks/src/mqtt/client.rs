@@ -195,10 +195,6 @@ impl Subscriber {
             )
         };
         let session = connected.map_err(late)??;
-        self.intake.counts().broker.store(1, Relaxed);
-        let broker = &self.settings.broker;
-        let text = format!("MQTT broker {}:{}: connected", broker.host, broker.port);
-        self.intake.say("mqtt connected", &text);
         session.run(&self.stop).await
     }
 

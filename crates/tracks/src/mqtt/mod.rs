@@ -1,7 +1,8 @@
 //! Positions of OwnTracks from a broker of MQTT 3.1.1, subscribed to with QoS 1.
 //!
 //! ```text
-//!   client ─ session     connections, again and again; what is on its way, in the order of the broker
+//!   client ─ session     connections, again and again
+//!     ├ waiting          what is on its way, in the order of the broker; reports that always fail
 //!     └ packet           bytes ─> packets: pure
 //! ```
 //!
@@ -15,6 +16,7 @@
 mod client;
 mod packet;
 mod session;
+mod waiting;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -113,6 +115,8 @@ pub struct Settings {
     pub wait: Duration,
     /// The longest.
     pub wait_max: Duration,
+    /// For so long the broker may leave a question without an answer: whether it is there, and the subscription.
+    pub answer_timeout: Duration,
 }
 
 impl Settings {
@@ -128,6 +132,7 @@ impl Settings {
             keep_alive: Duration::from_secs(60),
             wait: Duration::from_millis(500),
             wait_max: Duration::from_secs(30),
+            answer_timeout: Duration::from_secs(20),
         }
     }
 

@@ -2,14 +2,15 @@
 //!
 //! Acknowledgements go in the order of the messages, as the protocol asks for. While so many messages wait, or the
 //! service has no room for one, nothing more is read, and the broker waits. A store that fails ends the connection: the
-//! broker sends again what was not acknowledged.
+//! broker sends again what was not acknowledged. A report that fails for itself does not; see
+//! [`waiting`](super::waiting).
 
-use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use base::{Error, ErrorKind, Result};
@@ -18,9 +19,9 @@ use tokio::time::Sleep;
 
 use super::Settings;
 use super::client::Stop;
-use super::packet::{Connect, Packet, Publish, Reader, acknowledge, disconnect, ping, subscribe};
-use crate::devices::{Fate, Heard, Intake, LeftOut, Owner, Protocol, owntracks};
-use crate::model::report::Report;
+use super::packet::{Connect, Packet, Publish, Reader, disconnect, ping, subscribe};
+use super::waiting::{Sent, Waiting};
+use crate::devices::{Heard, Intake, Owner, Protocol, owntracks};
 
 /// So many messages may wait for their acknowledgement.
 const IN_FLIGHT_MAX: usize = 1024;
@@ -28,8 +29,6 @@ const IN_FLIGHT_MAX: usize = 1024;
 const PIECE: usize = 16 * 1024;
 /// For so long a write may take.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// For so long the broker may be silent when it was asked.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// For so long the end waits for what was taken.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often it is looked whether something is due.
@@ -41,36 +40,32 @@ const TICK_BUSY: Duration = Duration::from_millis(20);
 pub(super) trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Io for T {}
 
-type Done = Pin<Box<dyn Future<Output = Result<Fate>> + Send>>;
-
-/// A message that waits for its turn to be acknowledged.
-struct Entry {
-    /// `None`: it is not to be acknowledged.
-    id: Option<u16>,
-    /// `None`: there is nothing to wait for.
-    done: Option<Done>,
-}
-
 pub(super) struct Session<'a> {
     stream: Box<dyn Io>,
     settings: &'a Settings,
     intake: &'a Arc<Intake>,
     reader: Reader,
-    waiting: VecDeque<Entry>,
+    waiting: Waiting,
     /// A report that the service has no room for yet.
-    held: Option<(Option<u16>, (Report, LeftOut))>,
+    held: Option<(Option<u16>, Box<Sent>)>,
     sent_at: u64,
     asked_at: Option<u64>,
+    /// Since when its answer to the subscription is waited for.
+    subscribing_since: Option<u64>,
     tick: Pin<Box<Sleep>>,
 }
 
 /// What happens next.
 enum Event {
     Stop,
-    /// The first that waits may be acknowledged, or the store failed.
-    Done(Result<Fate>),
+    /// It is known what became of the first that waits.
+    Done,
     Came(usize),
     Tick,
+}
+
+fn refused(why: &str) -> Error {
+    Error::new(ErrorKind::InvalidArgument, why.to_owned())
 }
 
 fn lost(e: std::io::Error) -> Error {
@@ -88,10 +83,11 @@ impl<'a> Session<'a> {
             settings,
             intake,
             reader: Reader::default(),
-            waiting: VecDeque::new(),
+            waiting: Waiting::default(),
             held: None,
             sent_at: 0,
             asked_at: None,
+            subscribing_since: None,
             tick: Box::pin(tokio::time::sleep(TICK)),
         }
     }
@@ -113,7 +109,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Connects and subscribes. Messages that come before the answers are kept. Errors: the broker does not let it.
+    /// Connects, and asks for the subscription: its answer may come behind all that waits for the client, so it is
+    /// [`Session::run`]'s. Errors: the broker does not let it.
     pub(super) async fn begin(&mut self) -> Result<()> {
         let seconds = self.settings.keep_alive.as_secs().clamp(2, u16::MAX.into());
         let connect = Connect {
@@ -123,7 +120,6 @@ impl<'a> Session<'a> {
             keep_alive: seconds as u16,
         };
         self.send(&connect.bytes()).await?;
-        let refused = |why: &str| Error::new(ErrorKind::InvalidArgument, why.to_owned());
         match self.next().await? {
             Packet::Connected { .. } => {}
             Packet::Rejected(why) => return Err(refused(why)),
@@ -133,26 +129,29 @@ impl<'a> Session<'a> {
                 ));
             }
         }
-        self.send(&subscribe(1, &self.settings.topics)).await?;
-        loop {
-            match self.next().await? {
-                Packet::Subscribed(granted) => {
-                    let all = granted.iter().zip(&self.settings.topics);
-                    let denied = all.into_iter().find(|(is_granted, _)| !**is_granted);
-                    let why = denied.map(|(_, topic)| {
-                        format!("it does not let the client have the topic {topic:?}")
-                    });
-                    return why.map_or(Ok(()), |why| Err(refused(&why)));
-                }
-                Packet::Publish(publish) => self.take(publish)?,
-                _ => {}
-            }
-            if self.is_full() {
-                return Err(refused(
-                    "so many messages come before the answer to the subscription",
-                ));
-            }
+        self.subscribing_since = Some(self.now());
+        self.send(&subscribe(1, &self.settings.topics)).await
+    }
+
+    /// The answer to the subscription. Errors: a topic was not granted.
+    fn subscribed(&mut self, granted: &[bool]) -> Result<()> {
+        let topics = &self.settings.topics;
+        if granted.len() != topics.len() {
+            return Err(refused("its answer to the subscription has other topics"));
         }
+        let mut all = granted.iter().zip(topics);
+        if let Some((_, topic)) = all.find(|(is_granted, _)| !**is_granted) {
+            return Err(refused(&format!(
+                "it does not let the client have the topic {topic:?}"
+            )));
+        }
+        if self.subscribing_since.take().is_some() {
+            self.intake.counts().broker.store(1, Relaxed);
+            let broker = &self.settings.broker;
+            let text = format!("MQTT broker {}:{}: connected", broker.host, broker.port);
+            self.intake.say("mqtt connected", &text);
+        }
+        Ok(())
     }
 
     /// The next packet, in the beginning.
@@ -179,7 +178,7 @@ impl<'a> Session<'a> {
 
     /// Nothing more can be taken now.
     fn is_full(&self) -> bool {
-        self.held.is_some() || self.waiting.len() >= IN_FLIGHT_MAX
+        self.held.is_some() || self.waiting.is_on_trial() || self.waiting.len() >= IN_FLIGHT_MAX
     }
 
     /// Takes what comes, until it is told to end. Errors: why the connection ended.
@@ -190,6 +189,7 @@ impl<'a> Session<'a> {
             while !self.is_full() {
                 match self.reader.packet()? {
                     Some(Packet::Publish(publish)) => self.take(publish)?,
+                    Some(Packet::Subscribed(granted)) => self.subscribed(&granted)?,
                     Some(_) => {}
                     None => break,
                 }
@@ -207,7 +207,7 @@ impl<'a> Session<'a> {
             });
             match event.await? {
                 Event::Stop => return self.end().await,
-                Event::Done(fate) => self.done(fate).await?,
+                Event::Done => self.done().await?,
                 Event::Came(len) => self.came(piece.get(..len).unwrap_or_default())?,
                 Event::Tick => self.due().await?,
             }
@@ -215,14 +215,8 @@ impl<'a> Session<'a> {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, piece: &mut [u8]) -> Poll<Result<Event>> {
-        match self.waiting.front_mut().map(|entry| &mut entry.done) {
-            Some(None) => return Poll::Ready(Ok(Event::Done(Ok(Fate::Same)))),
-            Some(Some(done)) => {
-                if let Poll::Ready(fate) = done.as_mut().poll(cx) {
-                    return Poll::Ready(Ok(Event::Done(fate)));
-                }
-            }
-            None => {}
+        if self.waiting.poll(cx).is_ready() {
+            return Poll::Ready(Ok(Event::Done));
         }
         if !self.is_full() {
             let mut buf = ReadBuf::new(piece);
@@ -237,11 +231,15 @@ impl<'a> Session<'a> {
     fn take(&mut self, publish: Publish) -> Result<()> {
         let Publish { topic, id, payload } = publish;
         let owner = Owner {
-            topic: Some(topic),
+            topic: Some(topic.clone()),
             ..Owner::default()
         };
         let heard = match payload {
-            Some(payload) => owntracks(&payload, &owner),
+            Some(payload) => {
+                // One that meets a bug would come again for ever, and end this thread each time.
+                let read = catch_unwind(AssertUnwindSafe(|| owntracks(&payload, &owner)));
+                read.unwrap_or_else(|_| Ok(Heard::Wrong("reading it panicked: a bug".to_owned())))
+            }
             None => Ok(Heard::Wrong("it is too large".to_owned())),
         };
         let report = match heard {
@@ -252,26 +250,22 @@ impl<'a> Session<'a> {
             }
         };
         if let Some(report) = report {
-            return self.submit(id, report);
+            return self.submit(id, Box::new(Sent { topic, report }));
         }
-        self.waiting.push_back(Entry { id, done: None });
+        self.waiting.push_done(id);
         Ok(())
     }
 
-    fn submit(&mut self, id: Option<u16>, report: (Report, LeftOut)) -> Result<()> {
-        let fleet = self.intake.fleet().clone();
-        match self.intake.submit(Protocol::Mqtt, &fleet, report.clone()) {
+    fn submit(&mut self, id: Option<u16>, sent: Box<Sent>) -> Result<()> {
+        let (intake, report) = (Arc::clone(self.intake), sent.report.clone());
+        match intake.submit(Protocol::Mqtt, intake.fleet(), report) {
             Ok(pending) => {
-                let intake = Arc::clone(self.intake);
-                let done: Done = Box::pin(async move { intake.end(pending).await });
-                self.waiting.push_back(Entry {
-                    id,
-                    done: Some(done),
-                });
+                let done = async move { intake.end(pending).await };
+                self.waiting.push(id, sent, done);
                 Ok(())
             }
             Err(e) if e.kind() == ErrorKind::Busy => {
-                self.held = Some((id, report));
+                self.held = Some((id, sent));
                 self.tick
                     .as_mut()
                     .reset(tokio::time::Instant::now() + TICK_BUSY);
@@ -281,44 +275,21 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The first that waits may be acknowledged, and with it all behind it that may.
-    async fn done(&mut self, fate: Result<Fate>) -> Result<()> {
-        fate?;
-        let mut bytes = Vec::new();
-        let first = self.waiting.pop_front();
-        bytes.extend(
-            first
-                .and_then(|entry| entry.id)
-                .map(acknowledge)
-                .into_iter()
-                .flatten(),
-        );
-        // Whoever waits for the first of the others asks again.
-        let mut cx = Context::from_waker(Waker::noop());
-        while let Some(entry) = self.waiting.front_mut() {
-            match entry.done.as_mut().map(|done| done.as_mut().poll(&mut cx)) {
-                None => {}
-                Some(Poll::Ready(fate)) => drop(fate?),
-                Some(Poll::Pending) => break,
-            }
-            let next = self.waiting.pop_front();
-            bytes.extend(
-                next.and_then(|entry| entry.id)
-                    .map(acknowledge)
-                    .into_iter()
-                    .flatten(),
-            );
+    /// Acknowledges what may be. Errors: the store's; what came before that is acknowledged all the same.
+    async fn done(&mut self) -> Result<()> {
+        let settled = self.waiting.settle(self.intake);
+        if !settled.acknowledgements.is_empty() {
+            self.send(&settled.acknowledgements).await?;
         }
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        self.send(&bytes).await
+        settled.result
     }
 
     /// Does what is due: a report that there was no room for, a question whether the broker is there.
     async fn due(&mut self) -> Result<()> {
-        if let Some((id, report)) = self.held.take() {
-            self.submit(id, report)?;
+        if !self.waiting.is_on_trial()
+            && let Some((id, sent)) = self.held.take()
+        {
+            self.submit(id, sent)?;
         }
         let now = self.now();
         let wait = if self.held.is_some() { TICK_BUSY } else { TICK };
@@ -326,15 +297,20 @@ impl<'a> Session<'a> {
         if self.is_full() {
             // Its answer would not be read.
             self.asked_at = None;
+            self.subscribing_since = self.subscribing_since.map(|_| now);
         }
-        match self.asked_at {
-            Some(at) if now.saturating_sub(at) > ANSWER_TIMEOUT.as_nanos() as u64 => {
-                return Err(Error::new(
-                    ErrorKind::TimedOut,
-                    format!("it is silent for {ANSWER_TIMEOUT:?}"),
-                ));
-            }
-            _ => {}
+        let timeout = self.settings.answer_timeout;
+        let is_late = |since: Option<u64>| {
+            since.is_some_and(|at| now.saturating_sub(at) > timeout.as_nanos() as u64)
+        };
+        let late = |text: String| Err(Error::new(ErrorKind::TimedOut, text));
+        if is_late(self.asked_at) {
+            return late(format!("it is silent for {timeout:?}"));
+        }
+        if is_late(self.subscribing_since) {
+            return late(format!(
+                "it has not answered the subscription within {timeout:?}"
+            ));
         }
         if now.saturating_sub(self.sent_at) * 2 > self.settings.keep_alive.as_nanos() as u64 {
             self.send(&ping()).await?;
@@ -346,12 +322,9 @@ impl<'a> Session<'a> {
     /// Acknowledges what is durable soon, and ends. What is not is sent again to the next start.
     async fn end(mut self) -> Result<()> {
         let end = tokio::time::timeout(END_TIMEOUT, async {
-            while let Some(entry) = self.waiting.front_mut() {
-                let fate = match &mut entry.done {
-                    Some(done) => done.as_mut().await,
-                    None => Ok(Fate::Same),
-                };
-                self.done(fate).await?;
+            while self.waiting.len() > 0 {
+                poll_fn(|cx| self.waiting.poll(cx)).await;
+                self.done().await?;
             }
             self.send(&disconnect()).await
         });

@@ -109,6 +109,27 @@ impl World {
         }
     }
 
+    /// The same over a store, whose folder may be this one.
+    pub(crate) fn over(
+        dir: tempfile::TempDir,
+        store: Arc<dyn Store>,
+        options: &Options,
+        config: Config,
+    ) -> Self {
+        let tracks = Tracks::over(store, options, SystemClock::shared(), &SystemThreads).unwrap();
+        let service = Service {
+            tracks: Arc::new(tracks),
+            db: None,
+            tokens: None,
+        };
+        let server = Server::start("127.0.0.1:0".parse().unwrap(), service, config).unwrap();
+        Self {
+            server: Some(server),
+            dir,
+            agent: agent(),
+        }
+    }
+
     pub(crate) fn address(&self) -> SocketAddr {
         self.server.as_ref().unwrap().address()
     }
@@ -199,7 +220,7 @@ fn answer(done: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Answer
 }
 
 /// Waits until something holds. It is asked often.
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let clock = SystemClock::shared();
     let end = clock.monotonic_nanos() + TIMEOUT.as_nanos() as u64;
     while !holds() {

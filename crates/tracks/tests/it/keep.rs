@@ -76,7 +76,7 @@ impl Fleet1 {
         let ticket = self
             .tracks
             .report_at(&self.info, reports, Ack::Durable, self.tracks.now());
-        assert!(ticket.unwrap().wait().unwrap().outcomes[0].is_ok());
+        assert!(ticket.unwrap().wait().outcomes[0].is_ok());
     }
 
     /// Points that are seen, and entities in the index.

@@ -7,6 +7,7 @@ mod http;
 mod import;
 mod keep;
 mod mqtt;
+mod mqtt_failures;
 mod queries;
 mod reports;
 mod world;

@@ -106,7 +106,7 @@ fn a_clock_ahead_is_acknowledged_and_clamped_where_the_fleet_says_so() {
     );
     assert_eq!(
         world.get("/v1/fleets/f/entities/7").problem().1,
-        "no-such-entity"
+        "no-such-fleet"
     );
     world.put("/v1/fleets/f", r#"{"clamp_times":true}"#);
     assert_eq!(world.get(ahead).status, 200);

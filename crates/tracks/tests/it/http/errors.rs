@@ -1,7 +1,7 @@
 //! What is refused, and how that is said.
 
 use super::{T, World, line};
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[test]
 fn bad_reports_are_refused_by_name() {
@@ -84,6 +84,67 @@ fn good_reports_are_kept_beside_bad_ones() {
         world.get("/v1/fleets/none").problem(),
         (404, "no-such-fleet".to_owned())
     );
+}
+
+/// A report that is refused for its time made its fleet and its tags all the same, and a fleet has 32 tags for ever.
+#[test]
+fn what_is_refused_makes_neither_fleets_nor_tags() {
+    let world = World::new();
+    let report = |entity: &str, time: f64, tag: &str| {
+        json!({"entity": entity, "lat": 1, "lon": 2, "time": time, "tags": [tag]}).to_string()
+    };
+    // 2100: behind the clock of whoever runs this.
+    let ahead = 4_102_444_800.0;
+    let post = |fleet: &str, body: &str| world.post(&format!("/v1/fleets/{fleet}/reports"), body);
+    let is_there = |fleet: &str| world.get(&format!("/v1/fleets/{fleet}")).status == 200;
+    let refused = post("none", &report("a", ahead, "ghost"));
+    assert_eq!(refused.problem(), (400, "reports-refused".to_owned()));
+    assert!(refused.detail().contains("ahead"), "{}", refused.text);
+    assert!(!is_there("none"));
+    let good = report("a", T, "bus");
+    assert_eq!(post("f", &good).status, 200);
+    let tags = || world.get("/v1/fleets/f").json()["tags"].clone();
+    assert_eq!(
+        post("f", &report("a", ahead, "ghost")).problem().1,
+        "reports-refused"
+    );
+    assert_eq!(tags(), json!(["bus"]));
+    // Beside good ones, in the order of the call.
+    let all = format!(
+        "[{},{{}},{},{},{}]",
+        report("a", ahead, "ghost"),
+        report("b", T, "taxi"),
+        report("c", ahead, "other"),
+        report("d", T, "bus")
+    );
+    let answer = world.report(&all);
+    assert_eq!(answer["stored"], 2);
+    let indexes: Vec<&Value> = answer["refused"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|refused| &refused["index"])
+        .collect();
+    assert_eq!(indexes, [0, 1, 3]);
+    assert_eq!(tags(), json!(["bus", "taxi"]));
+    // Where there would be too many tags, the reports that have them are refused, and the others are not.
+    let many: Vec<String> = (0..31)
+        .map(|n| report("e", T + f64::from(n), &format!("t{n}")))
+        .collect();
+    let answer = world.report(&format!("[{}]", many.join(",")));
+    assert_eq!(
+        (&answer["stored"], &answer["refused"][0]["index"]),
+        (&json!(30), &json!(30))
+    );
+    // Devices are answered with 200, and make no fleets so either.
+    let query = format!("/osmand?fleet=none&id=b&lat=1&lon=2&timestamp={ahead}");
+    assert_eq!(world.get(&query).status, 200);
+    let body = json!({"_type": "location", "lat": 1, "lon": 2, "tst": ahead}).to_string();
+    assert_eq!(
+        world.post("/owntracks?fleet=none&u=a&d=b", &body).status,
+        200
+    );
+    assert!(!is_there("none"));
 }
 
 /// Paths, statuses, types, and what the detail has.

@@ -147,7 +147,7 @@ fn idle_and_slow_connections_hold_nobody_up() {
     };
     let mut world = World::with(&Options::default(), config, None);
     let connect = || TcpStream::connect(world.address()).unwrap();
-    let idle: Vec<TcpStream> = (0..200).map(|_| connect()).collect();
+    let mut idle: Vec<TcpStream> = (0..200).map(|_| connect()).collect();
     world.report(&line("a", T, 1.0, 2.0));
     assert_eq!(world.get("/v1/fleets/f/entities/a").status, 200);
     // A head that never ends is cut off.
@@ -164,8 +164,12 @@ fn idle_and_slow_connections_hold_nobody_up() {
         answer.starts_with("HTTP/1.1 408") && answer.contains("slow-body"),
         "{answer}"
     );
+    // Those that have never asked for anything are closed by now.
+    for stream in &mut idle {
+        assert_eq!(rest(stream), "");
+    }
     // One too many is told so.
-    let more: Vec<TcpStream> = (0..30).map(|_| connect()).collect();
+    let more: Vec<TcpStream> = (0..220).map(|_| connect()).collect();
     let mut refused = connect();
     let answer = rest(&mut refused);
     assert!(
@@ -173,12 +177,55 @@ fn idle_and_slow_connections_hold_nobody_up() {
         "{answer}"
     );
     drop(more);
+    idle = (0..20).map(|_| connect()).collect();
     // Stopping does not wait for those that are idle.
     let clock = SystemClock::shared();
     let before = clock.monotonic_nanos();
     world.server.take().unwrap().stop().unwrap();
     assert!(clock.monotonic_nanos() - before < 5_000_000_000);
     drop(idle);
+}
+
+/// Each byte comes in time, and the body never does. It had its place for a minute.
+#[test]
+fn a_body_that_trickles_in_is_refused() {
+    let config = Config {
+        rate_min: 1000,
+        body_lag: Duration::from_millis(500),
+        ..Config::default()
+    };
+    let world = World::with(&Options::default(), config, None);
+    let connect = || TcpStream::connect(world.address()).unwrap();
+    let clock = SystemClock::shared();
+    let body = format!("{}\n", line("a", T, 1.0, 2.0)).repeat(40);
+    let mut slow = connect();
+    let head = format!(
+        "POST /v1/fleets/f/reports HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
+         content-length: {}\r\n\r\n",
+        body.len()
+    );
+    slow.write_all(head.as_bytes()).unwrap();
+    let begin = clock.monotonic_nanos();
+    for byte in body.bytes() {
+        if slow.write_all(&[byte]).is_err() || clock.monotonic_nanos() - begin > 3_000_000_000 {
+            break;
+        }
+        clock.sleep(Duration::from_millis(20));
+    }
+    let answer = rest(&mut slow);
+    assert!(
+        answer.starts_with("HTTP/1.1 408") && answer.contains("1000 a second"),
+        "{answer}"
+    );
+    // One that is faster may take longer than that.
+    let mut fast = connect();
+    fast.write_all(head.as_bytes()).unwrap();
+    for piece in body.as_bytes().chunks(100) {
+        fast.write_all(piece).unwrap();
+        clock.sleep(Duration::from_millis(25));
+    }
+    let answer = rest(&mut fast);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
 #[test]

@@ -8,12 +8,11 @@ use std::time::Duration;
 use base::clock::SystemClock;
 use base::sync::thread::Builder;
 use base::sync::{Condvar, Mutex};
-use base::threads::SystemThreads;
 use base::{Error, ErrorKind, Result};
 use ironstone::WriteBatch;
 use serde_json::json;
-use tracks::http::{Config, Server, Service};
-use tracks::service::{Options, Tracks};
+use tracks::http::Config;
+use tracks::service::Options;
 use tracks::store::{Engine, Family, Store, Told, View};
 
 use super::{Answer, T, World, agent, line};
@@ -109,25 +108,8 @@ fn patient(options: &Options, config: Config) -> (World, Arc<State>) {
         ill: Mutex::new(Ill::No),
         changed: Condvar::new(),
     });
-    let store: Arc<dyn Store> = Arc::new(Patient(
-        Engine::open(dir.path()).unwrap(),
-        Arc::clone(&state),
-    ));
-    let tracks = Tracks::over(store, options, SystemClock::shared(), &SystemThreads).unwrap();
-    let service = Service {
-        tracks: Arc::new(tracks),
-        db: None,
-        tokens: None,
-    };
-    let server = Server::start("127.0.0.1:0".parse().unwrap(), service, config).unwrap();
-    (
-        World {
-            server: Some(server),
-            dir,
-            agent: agent(),
-        },
-        state,
-    )
+    let store = Patient(Engine::open(dir.path()).unwrap(), Arc::clone(&state));
+    (World::over(dir, Arc::new(store), options, config), state)
 }
 
 const REPORTS: &str = "/v1/fleets/f/reports";

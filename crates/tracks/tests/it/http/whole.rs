@@ -138,8 +138,8 @@ fn backups_are_made_meanwhile_and_brought_back() {
     assert!(!command(&["backup", "--dir", &again, "--to", &backups]).0);
 }
 
-#[test]
-fn who_reads_an_export_too_slowly_is_cut_off() {
+/// A folder with so many points, and nobody who has it open.
+fn many_points() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let engine = Engine::open_for_import(dir.path()).unwrap();
     let fleet = Name::new("f").unwrap();
@@ -158,16 +158,26 @@ fn who_reads_an_export_too_slowly_is_cut_off() {
         .unwrap();
     import.finish(&mut |_| Ok(()), &mut |_| ()).unwrap();
     drop(engine);
+    dir
+}
+
+fn served(dir: tempfile::TempDir, config: Config) -> World {
+    World {
+        server: Some(start(dir.path(), &Options::default(), config, None)),
+        dir,
+        agent: agent(),
+    }
+}
+
+#[test]
+fn who_reads_an_export_too_slowly_is_cut_off() {
+    let dir = many_points();
     let config = Config {
         exports: 1,
         write_timeout: Duration::from_millis(300),
         ..Config::default()
     };
-    let world = World {
-        server: Some(start(dir.path(), &Options::default(), config, None)),
-        dir,
-        agent: agent(),
-    };
+    let world = served(dir, config);
     let mut slow = TcpStream::connect(world.address()).unwrap();
     slow.write_all(b"GET /v1/fleets/f/export HTTP/1.1\r\nhost: localhost\r\n\r\n")
         .unwrap();
@@ -198,4 +208,27 @@ fn who_reads_an_export_too_slowly_is_cut_off() {
     let mut rest = Vec::new();
     drop(slow.read_to_end(&mut rest));
     assert!(rest.len() < whole.len());
+}
+
+/// Something is taken always in time, and it is too little. Such a client had its place for as long as it wanted.
+#[test]
+fn who_takes_less_of_an_answer_than_the_least_rate_is_cut_off() {
+    let config = Config {
+        write_timeout: Duration::from_secs(2),
+        rate_min: 16 << 20,
+        ..Config::default()
+    };
+    let world = served(many_points(), config);
+    let mut slow = TcpStream::connect(world.address()).unwrap();
+    slow.write_all(b"GET /v1/fleets/f/export HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        .unwrap();
+    let (mut piece, mut seen) = (vec![0; 40_000], 0);
+    // 2 MB a second of 40 MB.
+    while let Ok(len) = slow.read(&mut piece)
+        && len > 0
+    {
+        seen += len;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!((1..30_000_000).contains(&seen), "{seen}");
 }
