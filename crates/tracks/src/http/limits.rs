@@ -60,6 +60,19 @@ impl Memory {
     }
 }
 
+impl Held {
+    /// Gives back what is more than so many bytes.
+    pub(crate) fn shrink(&mut self, bytes: usize) {
+        let pieces = self.bytes.saturating_sub(bytes) / PIECE;
+        if let Some(permit) = &mut self.permit
+            && let Some(more) = permit.split(pieces)
+        {
+            drop(more);
+            self.bytes -= pieces * PIECE;
+        }
+    }
+}
+
 /// A rate: so many a second. What is taken at once may be more; then nothing is given until the rate has made up for
 /// it.
 #[derive(Debug)]

@@ -86,6 +86,7 @@ impl Purge {
 }
 
 #[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
 mod tests {
     use super::*;
     use crate::store::Engine;
