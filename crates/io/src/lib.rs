@@ -18,6 +18,7 @@
 
 pub mod buffer;
 mod dirs;
+pub mod huge;
 pub mod large;
 pub mod limiter;
 pub mod memory;
@@ -36,6 +37,7 @@ use base::{Error, Result};
 
 pub use buffer::AlignedBuf;
 pub use dirs::{NewNames, create_dirs, hold};
+pub use huge::HugeAlloc;
 pub use large::{LargeVec, MAPPED_MIN};
 pub use limiter::{IoPriority, RateLimiter, RateLimiterMode, RateLimiterOptions};
 pub use memory::{HUGE_PAGE, MAPPINGS_ARE_USED, Mapping};

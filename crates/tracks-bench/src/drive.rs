@@ -174,13 +174,11 @@ impl Driver<'_> {
                 tickets.push(self.send(std::mem::take(&mut reports), Ack::Visible)?);
             }
             if tickets.len() > 64 {
-                drop(tickets.remove(0).wait()?);
+                all_taken(tickets.remove(0))?;
             }
         }
         tickets.push(self.send(reports, Ack::Visible)?);
-        tickets
-            .into_iter()
-            .try_for_each(|ticket| ticket.wait().map(drop))
+        tickets.into_iter().try_for_each(all_taken)
     }
 
     fn send(&self, reports: Vec<Report>, ack: Ack) -> Result<Ticket> {
@@ -228,11 +226,7 @@ impl Driver<'_> {
                 continue;
             }
             if let Some((start, ticket)) = on_their_way.pop_front() {
-                ticket
-                    .wait()?
-                    .outcomes
-                    .into_iter()
-                    .try_for_each(|o| o.map(drop))?;
+                all_taken(ticket)?;
                 latencies.add(self.clock.monotonic_nanos() - start);
                 self.count.fetch_add(1, Ordering::Relaxed);
             }
@@ -255,6 +249,12 @@ impl Driver<'_> {
         }
         Ok(seconds)
     }
+}
+
+/// Waits for an answer. Errors: the first report that was not taken.
+pub(crate) fn all_taken(ticket: Ticket) -> Result<()> {
+    let mut outcomes = ticket.wait().outcomes.into_iter();
+    outcomes.try_for_each(|outcome| outcome.map(drop))
 }
 
 /// When all reports arrive: their times lie before.

@@ -220,7 +220,7 @@ impl Driver<'_> {
         } else {
             Ack::Visible
         };
-        let answer = self.tracks.report_of(self.fleet, reports, ack)?.wait()?;
+        let answer = self.tracks.report_of(self.fleet, reports, ack)?.wait();
         answer.outcomes.into_iter().try_for_each(|o| o.map(drop))
     }
 }

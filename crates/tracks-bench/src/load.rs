@@ -15,7 +15,7 @@ use tracks::model::time::{SECOND, Time};
 use tracks::service::Tracks;
 use tracks::write::{Ack, Ticket};
 
-use crate::drive::{NOW, report};
+use crate::drive::{NOW, all_taken, report};
 use crate::places::Place;
 
 /// The time of the first report.
@@ -44,15 +44,13 @@ impl Calls {
         if self.0.len() > most
             && let Some(first) = self.0.pop_front()
         {
-            first.wait()?;
+            all_taken(first)?;
         }
         Ok(())
     }
 
     fn end(self) -> Result<()> {
-        self.0
-            .into_iter()
-            .try_for_each(|ticket| ticket.wait().map(drop))
+        self.0.into_iter().try_for_each(all_taken)
     }
 }
 

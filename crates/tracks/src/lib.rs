@@ -12,6 +12,7 @@
 //! ```
 #![deny(clippy::indexing_slicing)]
 
+mod again;
 pub mod check;
 pub mod devices;
 pub mod export;

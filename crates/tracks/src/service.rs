@@ -12,11 +12,13 @@ use crate::fence::{self, Definition, Events, Fence, Fences};
 use crate::fleets::{Fleets, Info, Settings};
 use crate::keep::{self, House};
 use crate::live::Live;
+use crate::model::key::{Entity, Fleet};
 use crate::model::name::Name;
 use crate::model::report::Report;
 use crate::model::time::Time;
-use crate::read::Patience;
-use crate::store::{Engine, Store, View};
+use crate::notices::Notices;
+use crate::read::{self, Patience};
+use crate::store::{Batch, Engine, Store, View};
 use crate::write::{self, Ack, Shards, Ticket};
 
 /// How the service works.
@@ -54,7 +56,7 @@ impl Default for Options {
 /// let fleet = Name::new("taxis")?;
 /// let position = Position::of_degrees(59.3293, 18.0686)?;
 /// let report = Report { entity: Name::new("car1")?, time: None, point: Point::at(position) };
-/// let answer = tracks.report(&fleet, vec![report], Ack::Durable)?.wait()?;
+/// let answer = tracks.report(&fleet, vec![report], Ack::Durable)?.wait();
 /// assert!(answer.outcomes[0].is_ok());
 ///
 /// let view = tracks.view();
@@ -270,7 +272,7 @@ impl Tracks {
         &self.store
     }
 
-    /// The state as it is now, for what is in [`read`](crate::read).
+    /// The state as it is now, for what is in [`read`].
     ///
     /// What is older than a fleet keeps is not in it.
     pub fn view(&self) -> Box<dyn View + '_> {
@@ -281,15 +283,40 @@ impl Tracks {
     /// whether there was such an entity. It has its place among the entity's reports: one that is answered before is erased, and
     /// one that comes behind makes the entity anew. The tables that have its bytes are merged afterwards.
     ///
-    /// Not within an asynchronous runtime. Errors: the store's; a part may be erased then, and the rest is by another call.
+    /// Not within an asynchronous runtime. Errors: the store's; a part may be erased then, and the rest is by another call, which
+    /// finds what is left of one that was erased before: its events.
     pub fn erase(&self, fleet: &Info, name: &Name) -> Result<bool> {
-        let Some((entity, last)) = self.shards.erase(fleet.fleet, name)? else {
-            return Ok(false);
+        let of = fleet.fleet;
+        // Those of an entity that is gone already have no greater id.
+        let before = self.events.last();
+        let (found, last) = match self.shards.erase(of, name)? {
+            Some((entity, last)) => (Some(entity), last),
+            None => (None, before),
         };
-        fence::erase_events(&*self.store, fleet.fleet, (name, last))?;
-        self.store.wait_durable(self.store.last_number())?;
-        self.house.is_erased(fleet.fleet, entity);
-        Ok(true)
+        let numbers = match found {
+            Some(entity) => vec![entity],
+            None => read::erased(&*self.store.view(), of, name)?,
+        };
+        if numbers.is_empty() {
+            return Ok(false);
+        }
+        let done = self.erase_events(of, (name, last), &numbers);
+        // Whatever became of the events: its other rows are in tables still.
+        self.house.is_erased();
+        Ok(found.is_some() | done?)
+    }
+
+    /// Erases events of a name, which had one of some numbers. Returns whether there were any, once all that is written is
+    /// durable.
+    fn erase_events(&self, of: Fleet, name: (&Name, u64), numbers: &[Entity]) -> Result<bool> {
+        let store = &*self.store;
+        let note = |batch: &mut Batch<'_>| {
+            let mut all = numbers.iter();
+            all.try_for_each(|entity| write::note(store, batch, (of, *entity)))
+        };
+        let were_any = fence::erase_events(store, of, name, &note)?;
+        store.wait_durable(store.last_number())?;
+        Ok(were_any)
     }
 
     /// Drops now what is older than its fleet keeps, as a thread does each hour. Errors: the store's.
@@ -297,7 +324,12 @@ impl Tracks {
         self.house.keep()
     }
 
-    /// Why housekeeping has failed the last time. `None`: it has not.
+    /// From now on whoever runs the service is told what fails in housekeeping.
+    pub fn say_to(&self, notices: Notices) {
+        self.house.say_to(notices);
+    }
+
+    /// What of housekeeping has failed the last time that it was done. `None`: nothing.
     pub fn house_failed(&self) -> Option<String> {
         self.house.failed()
     }
@@ -320,5 +352,174 @@ impl Tracks {
     /// Reports that wait, or are on their way to the device.
     pub fn in_flight(&self) -> usize {
         self.shards.in_flight()
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
+mod tests {
+    use base::ErrorKind;
+    use base::sync::atomic::{AtomicU64, Ordering};
+    use base::sync::{Mutex, PoisonError};
+
+    use super::*;
+    use crate::fence::{Area, When};
+    use crate::geo::position::at;
+    use crate::model::key::EntityKey;
+    use crate::model::point::Point;
+    use crate::store::Family;
+    use crate::store::faulty::{Act, Faulty};
+
+    /// What fails now.
+    const NOTHING: u64 = 0;
+    const EVENTS: u64 = 1;
+    const DEVICE: u64 = 2;
+    const COMPACTION: u64 = 3;
+
+    struct World {
+        tracks: Tracks,
+        fails: Arc<AtomicU64>,
+        /// The entities whose tables were merged.
+        merged: Arc<Mutex<Vec<Vec<u8>>>>,
+    }
+
+    fn open(dir: &Path, fails: u64) -> World {
+        let (fails, merged) = (Arc::new(AtomicU64::new(fails)), Arc::default());
+        let (its, all) = (
+            Arc::clone(&fails),
+            Arc::<Mutex<Vec<Vec<u8>>>>::clone(&merged),
+        );
+        let store = Faulty::new(Engine::open(dir).unwrap(), move |act| {
+            match (its.load(Ordering::Relaxed), act) {
+                (EVENTS, Act::Rows(Family::Events, _))
+                | (DEVICE, Act::WaitDurable)
+                | (COMPACTION, Act::Compact(..)) => {
+                    return Err(Error::new(ErrorKind::IoError, "of this test"));
+                }
+                (_, Act::Compact(Family::Default, key)) => {
+                    let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+                    all.push(key.to_vec());
+                }
+                _ => {}
+            }
+            Ok(())
+        });
+        let tracks = Tracks::over(
+            store,
+            &Options::default(),
+            SystemClock::shared(),
+            &SystemThreads,
+        );
+        World {
+            tracks: tracks.unwrap(),
+            fails,
+            merged,
+        }
+    }
+
+    impl World {
+        fn report(&self, info: &Info, entity: &str) {
+            let lats = [0.0, 59.0, 0.0, 59.0];
+            for (nth, lat) in lats.into_iter().enumerate() {
+                let report = Report {
+                    entity: Name::new(entity).unwrap(),
+                    time: Some(Time(1_700_000_000_000_000 + nth as i64 * 60_000_000_000)),
+                    point: Point::at(at(lat, 18.0)),
+                };
+                let ticket = self.tracks.report_of(info, vec![report], Ack::Durable);
+                assert!(ticket.unwrap().wait().outcomes[0].is_ok());
+            }
+        }
+
+        fn events_of(&self, info: &Info, entity: &str) -> usize {
+            let (store, events) = (self.tracks.store(), self.tracks.events());
+            let all = events.read(&**store, info.fleet, 0, 1000).unwrap();
+            all.iter().filter(|event| event.entity == entity).count()
+        }
+
+        fn fenced(&self, name: &Name) -> Arc<Info> {
+            let info = self.tracks.fleet_or_make(name).unwrap();
+            let area = Area::Circle {
+                centre: [18.0, 59.0],
+                radius: 500.0,
+            };
+            let definition = Definition {
+                area,
+                when: When::default(),
+                tags: Vec::new(),
+            };
+            self.tracks.put_fence(&info, name, definition).unwrap();
+            info
+        }
+
+        /// Waits until the tables of so many entities were merged.
+        fn merged(&self, count: usize) -> Vec<Vec<u8>> {
+            for _ in 0..3000 {
+                let all = self.merged.lock().unwrap().clone();
+                let left = write::purges(&*self.tracks.store().view(), None, 10).unwrap();
+                if all.len() >= count && left.is_empty() {
+                    return all;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            panic!("nothing was merged");
+        }
+    }
+
+    /// An erasure that failed behind its last part was answered with 404 when it was repeated, and its events stayed.
+    #[test]
+    fn an_erasure_that_failed_is_repeated_by_the_same_call() {
+        for fault in [EVENTS, DEVICE] {
+            let dir = tempfile::tempdir().unwrap();
+            let world = open(dir.path(), NOTHING);
+            let name = Name::new("a").unwrap();
+            let info = world.fenced(&name);
+            world.report(&info, "a");
+            world.report(&info, "b");
+            assert_eq!(
+                (world.events_of(&info, "a"), world.events_of(&info, "b")),
+                (3, 3)
+            );
+            world.fails.store(fault, Ordering::Relaxed);
+            assert!(world.tracks.erase(&info, &name).is_err());
+            assert!(world.tracks.erase(&info, &name).is_err());
+            world.fails.store(NOTHING, Ordering::Relaxed);
+            let had_more = fault == EVENTS;
+            assert_eq!(world.tracks.erase(&info, &name).unwrap(), had_more);
+            assert_eq!(
+                (world.events_of(&info, "a"), world.events_of(&info, "b")),
+                (0, 3)
+            );
+            assert!(!world.tracks.erase(&info, &name).unwrap());
+            // What comes behind is another one, and its events are its own.
+            world.report(&info, "a");
+            assert_eq!(world.events_of(&info, "a"), 3);
+            let none = Name::new("none").unwrap();
+            assert!(!world.tracks.erase(&info, &none).unwrap());
+        }
+    }
+
+    /// A restart forgot which tables were to be merged, so that the bytes of who was erased stayed.
+    #[test]
+    fn what_was_erased_is_merged_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let world = open(dir.path(), COMPACTION);
+        let name = Name::new("a").unwrap();
+        let info = world.fenced(&name);
+        world.report(&info, "a");
+        assert!(world.tracks.erase(&info, &name).unwrap());
+        let World { tracks, merged, .. } = world;
+        drop(tracks);
+        assert!(merged.lock().unwrap().is_empty());
+        let world = open(dir.path(), NOTHING);
+        let key = |entity| {
+            let (fleet, entity) = (info.fleet, Name::new(entity).unwrap().number(0));
+            EntityKey { fleet, entity }.to_bytes().to_vec()
+        };
+        assert_eq!(world.merged(1), [key("a")]);
+        world.report(&info, "b");
+        world.tracks.erase(&info, &Name::new("b").unwrap()).unwrap();
+        assert_eq!(world.merged(2), [key("a"), key("b")]);
+        assert_eq!(world.tracks.house_failed(), None);
     }
 }

@@ -77,7 +77,7 @@ pub(crate) struct Serve {
     /// Threads that take reports; without it, half as many as there are processors.
     #[arg(long)]
     pub(crate) shards: Option<usize>,
-    /// Entities whose newest points are kept in memory, about 150 bytes each.
+    /// Entities whose newest points are kept in memory, about 180 bytes each.
     #[arg(long, value_name = "N")]
     pub(crate) entities_in_memory: Option<usize>,
     /// Reports that may wait or be on their way to the device; what comes then is answered with 503.

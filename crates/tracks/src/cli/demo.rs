@@ -393,7 +393,8 @@ fn give(tracks: &Tracks, fleet: &Info, batch: &mut Vec<Report>, arrival: Time) -
     while !batch.is_empty() {
         match tracks.report_at(fleet, batch.clone(), Ack::Visible, arrival) {
             Ok(ticket) => {
-                ticket.wait()?;
+                let mut outcomes = ticket.wait().outcomes.into_iter();
+                outcomes.try_for_each(|outcome| outcome.map(drop))?;
                 batch.clear();
             }
             Err(e) if e.kind() == ErrorKind::Busy => clock.sleep(STEP),

@@ -251,10 +251,7 @@ impl Intake {
             protocol,
             is_done: false,
         };
-        let fate = match ticket.await {
-            Ok(answer) => self.fate(&entity, answer),
-            Err(e) => Err(e),
-        };
+        let fate = self.fate(&entity, ticket.await);
         answered.done();
         let fate = fate.inspect_err(|_| self.counts.add(protocol, Fate::Failed))?;
         if fate == Fate::Stored {

@@ -257,12 +257,14 @@ impl Events {
     }
 }
 
-/// Erases the events of an entity, up to an id. Errors: the store's.
+/// Erases the events of an entity, up to an id, with what `also` puts in each batch. Returns whether there were any. Errors: the
+/// store's.
 pub(crate) fn erase_events(
     store: &dyn Store,
     fleet: Fleet,
     (entity, last): (&Name, u64),
-) -> Result<()> {
+    also: &dyn Fn(&mut Batch<'_>) -> Result<()>,
+) -> Result<bool> {
     /// So many are deleted by a batch.
     const PART: usize = 1000;
     let view = store.view();
@@ -271,14 +273,17 @@ pub(crate) fn erase_events(
     rows.seek(&start);
     let mut batch = Batch::new(store);
     let mut count = 0;
+    let mut were_any = false;
     while let Some((key, value)) = rows.row() {
         // One that cannot be read is left to `read`, which names it.
         let event: Option<Event> = serde_json::from_slice(value).ok();
         if event.is_some_and(|event| event.entity == entity.as_str()) {
             batch.delete(Family::Events, key)?;
             count += 1;
+            were_any = true;
         }
         if count == PART {
+            also(&mut batch)?;
             std::mem::replace(&mut batch, Batch::new(store)).write(None)?;
             count = 0;
         }
@@ -286,9 +291,10 @@ pub(crate) fn erase_events(
     }
     rows.status()?;
     if count > 0 {
+        also(&mut batch)?;
         batch.write(None)?;
     }
-    Ok(())
+    Ok(were_any)
 }
 
 fn parts(key: &[u8]) -> Result<(Fleet, u64)> {

@@ -1,8 +1,9 @@
 //! What calls answer, and how it is described.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
@@ -167,6 +168,12 @@ fn names(settings: &Settings, tags: u32) -> Vec<String> {
         .collect()
 }
 
+/// The bytes of names of tags as text.
+fn bytes_of_names(settings: &Settings, tags: u32) -> usize {
+    let all = settings.names(tags).into_iter();
+    all.map(|name| name.len() + 3).sum()
+}
+
 impl PointBody {
     pub(crate) fn new(time: Time, point: &Point, settings: &Settings) -> Self {
         let (lat, lon) = point.position.degrees();
@@ -188,6 +195,13 @@ impl PointBody {
     pub(crate) fn of(at: &Located, settings: &Settings) -> Self {
         Self::new(at.time, &at.point, settings)
     }
+
+    /// The most bytes that its text has, about.
+    pub(crate) fn bytes_of(at: &Located, settings: &Settings) -> usize {
+        /// All its members but the last two.
+        const REST: usize = 200;
+        REST + at.point.attributes.len() + bytes_of_names(settings, at.point.tags)
+    }
 }
 
 /// An entity's newest point.
@@ -199,13 +213,37 @@ pub(crate) struct Latest {
     pub(crate) point: PointBody,
 }
 
+/// Parts of a track. Their points become text one by one.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) parts: Vec<Vec<Located>>,
+    pub(crate) info: Arc<Info>,
+}
+
+struct Part<'a>(&'a [Located], &'a Settings);
+
+impl Serialize for Parts {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let settings = &self.info.settings;
+        to.collect_seq(self.parts.iter().map(|part| Part(part, settings)))
+    }
+}
+
+impl Serialize for Part<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let Self(part, settings) = self;
+        to.collect_seq(part.iter().map(|at| PointBody::of(at, settings)))
+    }
+}
+
 /// A track.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Track {
     /// Whose.
     pub(crate) entity: String,
     /// Parts without gaps, in the order of time.
-    pub(crate) parts: Vec<Vec<PointBody>>,
+    #[schema(value_type = Vec<Vec<PointBody>>)]
+    pub(crate) parts: Parts,
     /// From when on there is more, as `from` takes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) next: Option<f64>,
@@ -277,6 +315,13 @@ pub(crate) struct HitBody {
 }
 
 impl HitBody {
+    /// The most bytes that its text has, about.
+    pub(crate) fn bytes_of(hit: &Hit, settings: &Settings) -> usize {
+        /// All its members but its name and tags.
+        const REST: usize = 150;
+        REST + hit.name.len() + bytes_of_names(settings, hit.tags)
+    }
+
     pub(crate) fn new(hit: Hit, settings: &Settings) -> Self {
         let (lat, lon) = hit.position.degrees();
         Self {
@@ -390,6 +435,10 @@ pub(crate) struct FleetBody {
     keep_days: u32,
     /// Entities that are silent for so many days are in no area, until they report again; 0: all are.
     silent_days: u32,
+    /// Of points that are older, days, those are dropped that the others say already; 0: all are kept.
+    thin_days: u32,
+    /// What they say may be so far off, metres.
+    thin_metres: u16,
 }
 
 impl FleetBody {
@@ -400,6 +449,8 @@ impl FleetBody {
             tags: info.settings.tags.clone(),
             keep_days: info.settings.keep_days,
             silent_days: info.settings.silent_days,
+            thin_days: info.settings.thin_days,
+            thin_metres: info.settings.thin_metres,
         }
     }
 }
@@ -418,6 +469,12 @@ pub(crate) struct FleetChange {
     /// Entities that are silent for so many days are in no area, until they report again; 0: all are.
     #[schema(maximum = 100_000)]
     pub(crate) silent_days: Option<u32>,
+    /// Of points that are older, days, those are dropped from now on, for good, that the others say already: where it was at their
+    /// time, had it moved evenly between those that stay. 0: all are kept.
+    #[schema(maximum = 100_000)]
+    pub(crate) thin_days: Option<u32>,
+    /// What they say may be so far off, metres; 10, unless it is set.
+    pub(crate) thin_metres: Option<u16>,
 }
 
 /// Whether the server is well.

@@ -9,7 +9,7 @@ use axum::response::Response;
 use utoipa::IntoParams;
 
 use super::answers::{self, CellBody, HitBody, Hits, VisitBody, Visits, Within};
-use super::ask::{Found, ask};
+use super::ask::{Found, Room, ask};
 use super::geojson::{self, PolygonBody};
 use super::ingest::no_such_fleet;
 use super::params::{Params, Path};
@@ -125,6 +125,23 @@ fn entity_of(text: &str) -> Result<Entity, Problem> {
     })
 }
 
+/// Hits as they are answered, how many they are, and the memory that they have.
+fn hits_of<'a>(
+    app: &'a App,
+    info: &Info,
+    hits: Vec<read::Hit>,
+    cursor: Option<String>,
+) -> Result<(Hits, usize, Room<'a>), Problem> {
+    let mut room = Room::new(app);
+    let mut results = Vec::with_capacity(hits.len());
+    for hit in hits {
+        room.grow(HitBody::bytes_of(&hit, &info.settings))?;
+        results.push(HitBody::new(hit, &info.settings));
+    }
+    let count = results.len();
+    Ok((Hits { results, cursor }, count, room))
+}
+
 fn answer(
     app: &App,
     info: &Info,
@@ -137,14 +154,9 @@ fn answer(
         Wanted::Now(filter, cursor) => {
             let of = (shape, filter);
             let page = read::within(&*view, info.fleet, of, (limit, cursor), patience)?;
-            let hits = page
-                .hits
-                .into_iter()
-                .map(|hit| HitBody::new(hit, &info.settings));
-            let results: Vec<HitBody> = hits.collect();
-            let hits = results.len();
             let cursor = page.next.map(Cursor::to_text);
-            Ok(Found::json(Within::Hits(Hits { results, cursor }), hits))
+            let (hits, count, room) = hits_of(app, info, page.hits, cursor)?;
+            Ok(Found::json(Within::Hits(hits), count).with(room))
         }
         Wanted::Past(from, to, after) => {
             let of = (shape, from, to);
@@ -274,13 +286,8 @@ pub(crate) async fn nearby(
         let view = app.tracks.view();
         let how = (k, within.unwrap_or(f64::INFINITY), surface);
         let hits = read::nearby(&*view, info.fleet, (from, filter), how, patience)?;
-        let hits = hits
-            .into_iter()
-            .map(|hit| HitBody::new(hit, &info.settings));
-        let results: Vec<HitBody> = hits.collect();
-        let count = results.len();
-        let cursor = None;
-        Ok(Found::json(Hits { results, cursor }, count))
+        let (hits, count, room) = hits_of(app, &info, hits, None)?;
+        Ok(Found::json(hits, count).with(room))
     };
     ask(&app, question).await
 }

@@ -6,7 +6,7 @@ use axum::response::Response;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::limits::NoPlace;
+use super::limits::{Held, NoPlace};
 use super::problem::{Kind, Problem};
 use super::{App, guard};
 use crate::read::{Asker, Patience};
@@ -16,6 +16,8 @@ pub(crate) struct Found<T> {
     pub(crate) answer: T,
     pub(crate) hits: usize,
     pub(crate) content_type: &'static str,
+    /// The memory that it has, and that its text will have.
+    pub(crate) held: Held,
 }
 
 impl<T> Found<T> {
@@ -24,7 +26,52 @@ impl<T> Found<T> {
             answer,
             hits,
             content_type: "application/json",
+            held: Held::default(),
         }
+    }
+
+    /// The same, with its memory.
+    pub(crate) fn with(self, room: Room<'_>) -> Self {
+        let held = room.held;
+        Self { held, ..self }
+    }
+}
+
+/// Memory for an answer that is being made, asked for as it grows.
+pub(crate) struct Room<'a> {
+    app: &'a App,
+    held: Held,
+    bytes: usize,
+}
+
+impl<'a> Room<'a> {
+    /// As much as is asked for each time, and as much for its text.
+    const TIMES: usize = 2;
+    /// What is smaller is not counted, and so much more is asked for at a time.
+    const STEP: usize = 128 * 1024;
+
+    pub(crate) fn new(app: &'a App) -> Self {
+        let held = Held::default();
+        Self {
+            app,
+            held,
+            bytes: 0,
+        }
+    }
+
+    /// How many bytes its text will have.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Some more are to come. Errors: other calls have the memory.
+    pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), Problem> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        let all = self.bytes / Self::STEP * Self::STEP * Self::TIMES;
+        if self.app.memory.grow(&mut self.held, all) {
+            return Ok(());
+        }
+        Err(super::body::no_memory())
     }
 }
 
@@ -86,15 +133,20 @@ pub(crate) async fn ask<T: Serialize>(
     // Dropped with this future, where the caller goes away: the thread is free for others then.
     let asker = Asker::default();
     let watch = asker.watch();
-    let (content_type, json) = blocking(app, move |app| {
+    let (content_type, json, held) = blocking(app, move |app| {
         let patience = app.patience().watching(watch);
         let found = question(app, &patience);
         let hits = found.as_ref().map_or(0, |found| found.hits);
         app.counts.query(patience.rows(), hits as u64);
-        let found = found?;
-        let json = serde_json::to_vec(&found.answer).map_err(Problem::internal)?;
-        Ok((found.content_type, json))
+        let Found {
+            answer,
+            content_type,
+            held,
+            ..
+        } = found?;
+        let json = serde_json::to_vec(&answer).map_err(Problem::internal)?;
+        Ok((content_type, json, held))
     })
     .await?;
-    super::typed_answer(app, content_type, json)
+    super::held_answer(app, content_type, json, held)
 }

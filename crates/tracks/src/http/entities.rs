@@ -9,7 +9,7 @@ use serde::Serialize;
 use utoipa::IntoParams;
 
 use super::answers::{self, PointBody, hundredths};
-use super::ask::{Found, ask};
+use super::ask::{Found, Room, ask};
 use super::geojson::TrackLines;
 use super::ingest::no_such_fleet;
 use super::params::{Params, Path};
@@ -26,6 +26,10 @@ use crate::store::View;
 
 /// The most points of a track.
 const POINTS_MAX: usize = 100_000;
+/// A point of a line has so many bytes at most, with its time and speed.
+const LINE_BYTES: usize = 100;
+/// A stay has so many.
+const STAY_BYTES: usize = 120;
 
 /// A fleet and a name in it, as the path has them.
 pub(crate) struct Of {
@@ -106,11 +110,10 @@ pub(crate) async fn erase(
     params.end()?;
     let of = Of::new(&app, &path)?;
     super::ask::blocking(&app, move |app| {
-        if app.tracks.erase(&of.info, &of.name)? {
-            app.feeds.forget(of.info.fleet);
-            return Ok(());
-        }
-        Err(of.none())
+        let done = app.tracks.erase(&of.info, &of.name);
+        // Also where it failed: some of its events may be gone.
+        app.feeds.forget(of.info.fleet);
+        if done? { Ok(()) } else { Err(of.none()) }
     })
     .await?;
     Ok(StatusCode::NO_CONTENT.into_response())
@@ -131,7 +134,7 @@ pub(crate) struct TrackParams {
     /// Of points in less than so many seconds, the first.
     #[param(minimum = 0)]
     every: Option<f64>,
-    /// So many points at most; `next` says where to go on.
+    /// So many points at most, and fewer where they have more than 16 MiB of text; `next` says where to go on.
     #[param(minimum = 1, maximum = 100_000, default = 10_000)]
     max_points: Option<usize>,
     /// The track is cut where nothing is known for more seconds.
@@ -195,32 +198,61 @@ pub(crate) async fn track(
     let question = move |app: &App, patience: &read::Patience| {
         let view = app.tracks.view();
         let entity = of.find(&*view)?;
-        let track = read::track(&*view, (of.info.fleet, entity), &choice, patience)?;
+        let (track, room) = page(app, (&*view, entity), (&choice, is_geojson), &of, patience)?;
         let hits = track.parts.iter().map(Vec::len).sum();
         if is_geojson {
             let answer = TrackAnswer::GeoJson(TrackLines::new(of.name.as_str(), &track));
-            let content_type = "application/geo+json";
-            return Ok(Found {
-                answer,
-                hits,
-                content_type,
-            });
+            let found = Found {
+                content_type: "application/geo+json",
+                ..Found::json(answer, hits)
+            };
+            return Ok(found.with(room));
         }
-        let settings = &of.info.settings;
-        let part = |part: &Vec<_>| part.iter().map(|at| PointBody::of(at, settings)).collect();
         let answer = answers::Track {
             entity: of.name.to_string(),
-            parts: track.parts.iter().map(part).collect(),
             next: track.next.map(seconds),
+            parts: answers::Parts {
+                parts: track.parts,
+                info: of.info,
+            },
         };
-        Ok(Found::json(TrackAnswer::Json(answer), hits))
+        Ok(Found::json(TrackAnswer::Json(answer), hits).with(room))
     };
     ask(&app, question).await
 }
 
+/// A page of a track, and the memory that it has. It ends where its text would be too long, if it has a point.
+fn page<'a>(
+    app: &'a App,
+    (view, entity): (&dyn View, Entity),
+    (choice, is_geojson): (&Choice, bool),
+    of: &Of,
+    patience: &read::Patience,
+) -> Result<(read::Track, Room<'a>), Problem> {
+    let (info, settings) = (&of.info, &of.info.settings);
+    let mut room = Room::new(app);
+    let mut grown = Ok(());
+    let mut fits = |at: &read::Located| {
+        let bytes = if is_geojson {
+            // Attributes are in memory, though not in the text.
+            LINE_BYTES + at.point.attributes.len()
+        } else {
+            PointBody::bytes_of(at, settings)
+        };
+        if room.bytes() > 0 && room.bytes() + bytes > app.config.page_max {
+            return false;
+        }
+        grown = room.grow(bytes);
+        grown.is_ok()
+    };
+    let found = read::track_while(view, (info.fleet, entity), choice, patience, &mut fits);
+    grown?;
+    Ok((found?, room))
+}
+
 /// What an entity did.
 ///
-/// How far it went, how long, and where it stayed.
+/// How far it went, how long, and where it stayed. One that stayed more than 100,000 times is refused: ask for a shorter time.
 #[utoipa::path(
     get,
     path = "/v1/fleets/{fleet}/entities/{entity}/summary",
@@ -247,8 +279,10 @@ pub(crate) async fn summary(
         let view = app.tracks.view();
         let entity = (of.info.fleet, of.find(&*view)?);
         let summary = read::summary(&*view, entity, (from, to, surface), patience)?;
+        let mut room = Room::new(app);
+        room.grow(summary.stays.len() * STAY_BYTES)?;
         let answer = summary_of(of.name.to_string(), &summary);
-        Ok(Found::json(answer, summary.stays.len().max(1)))
+        Ok(Found::json(answer, summary.stays.len().max(1)).with(room))
     };
     ask(&app, question).await
 }

@@ -204,10 +204,14 @@ pub(crate) async fn list(
     tokio::pin!(over);
     loop {
         news.borrow_and_update();
-        let filter = filter.clone();
+        let (erased, filter) = (feed.erased(), filter.clone());
         let fleet = info.fleet;
         let (page, is_end) =
             ask::blocking(&app, move |app| look(app, fleet, (at, limit), &filter)).await?;
+        if feed.erased() != erased {
+            // Some of these may be erased by now.
+            continue;
+        }
         at = page.next;
         if !page.events.is_empty() || !is_end || wait <= 0.0 {
             return answer(&app, &page);

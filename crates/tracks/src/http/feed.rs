@@ -7,18 +7,22 @@
 //!
 //! Whoever waits has a place: the id behind which it goes on. It takes pages at its own pace, so a slow one misses nothing, and
 //! needs no memory here. Events come in the order of their ids, and none comes below an id that was given out.
+//!
+//! Events are erased, too. What was read before is dropped then, and so is what is being read: each reading says how often events
+//! had been erased when it began, and counts only if that is so at its end.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use base::Result;
 use base::sync::{Mutex, MutexGuard, PoisonError};
+use base::{Error, Result};
 use tokio::sync::{Semaphore, watch};
 
 use super::App;
 use super::problem::Problem;
-use crate::fence::{Event, Events};
+use crate::again::{Again, caught};
+use crate::fence::{Event, Events, Page};
 use crate::model::key::Fleet;
 use crate::store::Store;
 
@@ -28,14 +32,17 @@ const RECENT_MAX: usize = 256;
 const READS: usize = 4;
 /// Between two rounds of the pump: events that come close together are read together.
 const PACE: Duration = Duration::from_millis(5);
-/// Until reading is tried again when it failed.
+/// Until reading is tried again when it failed, at first and at most.
 const AGAIN: Duration = Duration::from_millis(500);
+const AGAIN_MAX: Duration = Duration::from_secs(60);
 
 /// Events behind a place, and the next place.
 #[derive(Debug, Default)]
 pub(crate) struct Given {
     pub(crate) events: Vec<Arc<Event>>,
     pub(crate) next: u64,
+    /// How often events of the fleet had been erased.
+    erased: u64,
 }
 
 /// The last events of a fleet.
@@ -45,6 +52,8 @@ struct Recent {
     after: u64,
     through: u64,
     events: VecDeque<Arc<Event>>,
+    /// How often some were erased.
+    erased: u64,
 }
 
 impl Recent {
@@ -62,7 +71,12 @@ impl Recent {
             None if !is_all => after,
             _ => after.max(self.through),
         };
-        Some(Given { events, next })
+        let erased = self.erased;
+        Some(Given {
+            events,
+            next,
+            erased,
+        })
     }
 
     /// All events behind `through`, and up to `next`, are these.
@@ -94,6 +108,7 @@ impl Feed {
                 after: through,
                 through,
                 events: VecDeque::new(),
+                erased: 0,
             }),
             news: watch::Sender::new(through),
         }
@@ -113,22 +128,61 @@ impl Feed {
         self.news.subscribe()
     }
 
-    /// The last events of it that are behind a place. `None`: they are in the store.
-    fn recent(&self, after: u64, limit: usize) -> Option<Given> {
-        self.lock().page(after, limit)
+    /// The last events of it that are behind a place. Errors: they are in the store, and events were erased so often.
+    fn recent(&self, after: u64, limit: usize) -> std::result::Result<Given, u64> {
+        let recent = self.lock();
+        recent.page(after, limit).ok_or(recent.erased)
+    }
+
+    /// What was read from the store, if no events were erased since it began.
+    fn given(&self, erased: u64, page: Page) -> Option<Given> {
+        let given = Given {
+            events: page.events.into_iter().map(Arc::new).collect(),
+            next: page.next,
+            erased,
+        };
+        self.is_so(&given).then_some(given)
+    }
+
+    /// How often events were erased.
+    pub(crate) fn erased(&self) -> u64 {
+        self.lock().erased
+    }
+
+    /// Whether no events were erased since some were given: others are not to be sent any more.
+    pub(crate) fn is_so(&self, given: &Given) -> bool {
+        self.erased() == given.erased
+    }
+
+    /// Behind which id it is to be read, and how often events were erased.
+    fn place(&self) -> (u64, u64) {
+        let recent = self.lock();
+        (recent.through, recent.erased)
+    }
+
+    /// Keeps what was read, and says so to who waits. Returns whether it did: events that were erased meanwhile may be in it.
+    fn add(&self, erased: u64, page: Page) -> bool {
+        let (count, next) = (page.events.len(), page.next);
+        {
+            let mut recent = self.lock();
+            if recent.erased != erased {
+                return false;
+            }
+            recent.add(page.events, next);
+        }
+        if count > 0 {
+            self.news.send_replace(next);
+        }
+        true
     }
 
     /// Reads what is new, and says so to who waits. Errors: the store's.
     fn read(&self, events: &Events, store: &dyn Store) -> Result<()> {
         loop {
-            let after = self.through();
+            let (after, erased) = self.place();
             let page = events.page(store, self.fleet, after, RECENT_MAX)?;
-            let (count, next) = (page.events.len(), page.next);
-            self.lock().add(page.events, next);
-            if count > 0 {
-                self.news.send_replace(next);
-            }
-            if count < RECENT_MAX {
+            let is_all = page.events.len() < RECENT_MAX;
+            if self.add(erased, page) && is_all {
                 return Ok(());
             }
         }
@@ -170,14 +224,21 @@ impl Feeds {
         feed
     }
 
-    /// Events of a fleet were erased: what is kept of them is, too, and is read from the store again.
+    /// Events of a fleet were erased: what is kept of them is, too, and is read from the store again; so is what is being read.
     pub(crate) fn forget(&self, fleet: Fleet) {
         let feed = self.lock().get(&fleet).and_then(Weak::upgrade);
         if let Some(feed) = feed {
             let mut recent = feed.lock();
             recent.events.clear();
             recent.after = recent.through;
+            recent.erased += 1;
         }
+    }
+
+    /// Whether somebody waits for a fleet.
+    fn has(&self, fleet: Fleet) -> bool {
+        let all = self.lock();
+        all.get(&fleet).is_some_and(|feed| feed.strong_count() > 0)
     }
 
     /// Those that somebody waits for; what nobody has any more is forgotten.
@@ -195,206 +256,106 @@ pub(crate) async fn page(
     after: u64,
     limit: usize,
 ) -> std::result::Result<Given, Problem> {
-    if let Some(given) = feed.recent(after, limit) {
-        return Ok(given);
+    loop {
+        let erased = match feed.recent(after, limit) {
+            Ok(given) => return Ok(given),
+            Err(erased) => erased,
+        };
+        let permit = Arc::clone(&app.feeds.reads).acquire_owned().await;
+        let permit = permit.map_err(Problem::internal)?;
+        let (app, fleet) = (Arc::clone(app), feed.fleet);
+        let read = tokio::task::spawn_blocking(move || {
+            let store = app.tracks.store();
+            let page = app.tracks.events().page(&**store, fleet, after, limit);
+            drop(permit);
+            page
+        });
+        let page = read.await.map_err(Problem::internal)??;
+        // Otherwise it is read again: an erasure takes longer than that.
+        if let Some(given) = feed.given(erased, page) {
+            return Ok(given);
+        }
     }
-    let permit = Arc::clone(&app.feeds.reads).acquire_owned().await;
-    let permit = permit.map_err(Problem::internal)?;
-    let (app, fleet) = (Arc::clone(app), feed.fleet);
-    let read = tokio::task::spawn_blocking(move || {
-        let store = app.tracks.store();
-        let page = app.tracks.events().page(&**store, fleet, after, limit);
-        drop(permit);
-        page
-    });
-    let page = read.await.map_err(Problem::internal)??;
-    Ok(Given {
-        events: page.events.into_iter().map(Arc::new).collect(),
-        next: page.next,
-    })
 }
 
-/// Reads what is new for who waits, until the server stops.
+/// Reads what is new for who waits, until the server stops. A fleet whose events cannot be read is tried again after a pause,
+/// and keeps no other one waiting.
 pub(crate) async fn pump(app: Arc<App>) {
     let mut through = app.tracks.events().through();
     let mut stopping = app.stopping();
+    let mut again = Again::new(AGAIN, AGAIN_MAX);
     loop {
+        let pause = again.pause(app.now());
         let is_changed = tokio::select! {
             changed = through.changed() => changed.is_ok(),
+            () = after(pause) => true,
             () = stopping.wait() => false,
         };
         if !is_changed {
             return;
         }
-        let to = *through.borrow_and_update();
+        let (to, now) = (*through.borrow_and_update(), app.now());
         let mut news = Vec::new();
         for feed in app.feeds.all() {
             // What is given out up to `to` was taken before, and is known here.
-            if app.tracks.events().last_of(feed.fleet) > feed.through() {
-                news.push(feed);
-            } else {
+            if app.tracks.events().last_of(feed.fleet) <= feed.through() {
                 feed.pass(to);
+                again.done(&feed.fleet);
+            } else if !again.waits(&feed.fleet, now) {
+                news.push(feed);
             }
         }
-        if !news.is_empty() && !read(&app, news).await {
-            tokio::time::sleep(AGAIN).await;
-            through.mark_changed();
+        if !news.is_empty() {
+            read(&app, news, &mut again).await;
         }
+        // Whoever waited for others is gone.
+        let is_waited_for = |fleet: &Fleet| app.feeds.has(*fleet);
+        again.retain(is_waited_for);
         tokio::time::sleep(PACE).await;
     }
 }
 
-/// Whether all could be read.
-async fn read(app: &Arc<App>, feeds: Vec<Arc<Feed>>) -> bool {
+/// Returns after a pause, or never.
+async fn after(pause: Option<Duration>) {
+    match pause {
+        Some(pause) => tokio::time::sleep(pause).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Reads what is new for some fleets.
+async fn read(app: &Arc<App>, feeds: Vec<Arc<Feed>>, again: &mut Again<Fleet>) {
     let tracks = Arc::clone(&app.tracks);
+    let fleets: Vec<Fleet> = feeds.iter().map(|feed| feed.fleet).collect();
     let done = tokio::task::spawn_blocking(move || {
         let (events, store) = (tracks.events(), tracks.store());
-        // What is wrong with one fleet keeps no other waiting; the first error is said.
-        let all = feeds.iter().map(|feed| feed.read(events, &**store));
-        all.fold(Ok(()), std::result::Result::and)
+        read_each(&feeds, events, &**store)
     });
-    let problem = match done.await {
-        Ok(Ok(())) => return true,
-        Ok(Err(e)) => Problem::from(e),
-        Err(e) => Problem::internal(e),
-    };
-    problem.log("events for who waits");
-    false
+    let failed = done.await.unwrap_or_else(|e| {
+        let all = fleets.iter();
+        all.map(|fleet| (*fleet, Error::broken(&e))).collect()
+    });
+    for fleet in &fleets {
+        let of = failed.iter().find(|(failed, _)| failed == fleet);
+        if let Some((_, e)) = of {
+            let why = e.to_string();
+            Problem::from(e.duplicate()).log("events for who waits");
+            again.failed(*fleet, app.now(), why);
+        } else {
+            again.done(fleet);
+        }
+    }
+}
+
+/// Reads what is new for some fleets. Returns those for which that failed: what is wrong with one keeps no other waiting.
+fn read_each(feeds: &[Arc<Feed>], events: &Events, store: &dyn Store) -> Vec<(Fleet, Error)> {
+    let all = feeds.iter().filter_map(|feed| {
+        let read = caught("reading events", || feed.read(events, store));
+        read.err().map(|e| (feed.fleet, e))
+    });
+    all.collect()
 }
 
 #[cfg(test)]
 #[expect(clippy::indexing_slicing, reason = "a test may panic")]
-mod tests {
-    use base::rng::Rng;
-
-    use super::*;
-    use crate::fence::{Kind, key};
-    use crate::model::time::Time;
-    use crate::store::{Batch, Engine, Family};
-
-    fn put(store: &Engine, fleet: Fleet, ids: impl Iterator<Item = u64>) {
-        let mut batch = Batch::new(store);
-        for id in ids {
-            let event = Event {
-                id: 0,
-                kind: Kind::Enter,
-                fence: "f".to_owned(),
-                entity: id.to_string(),
-                time: 1,
-                lat: 2.0,
-                lon: 3.0,
-            };
-            let value = serde_json::to_vec(&event).unwrap();
-            batch.put(Family::Events, &key(fleet, id), &value).unwrap();
-        }
-        batch.write(None).unwrap();
-    }
-
-    /// Somebody who waits, and what it was given.
-    struct Reader {
-        feed: Arc<Feed>,
-        start: u64,
-        at: u64,
-        seen: Vec<u64>,
-    }
-
-    impl Reader {
-        /// Takes a page, as [`page`] does.
-        fn take(&mut self, events: &Events, store: &Engine, limit: usize) {
-            let given = self.feed.recent(self.at, limit).unwrap_or_else(|| {
-                let page = events.page(store, self.feed.fleet, self.at, limit).unwrap();
-                Given {
-                    events: page.events.into_iter().map(Arc::new).collect(),
-                    next: page.next,
-                }
-            });
-            assert!(given.next >= self.at && given.events.len() <= limit);
-            self.seen.extend(given.events.iter().map(|event| event.id));
-            self.at = given.next;
-        }
-
-        /// Takes all that is left.
-        fn end(&mut self, events: &Events, store: &Engine) {
-            self.feed.read(events, store).unwrap();
-            let mut before = None;
-            while before != Some(self.at) {
-                before = Some(self.at);
-                self.take(events, store, 50);
-            }
-        }
-    }
-
-    /// Shards take ids, write and become durable in any order; the pump reads now and then; readers begin anywhere, and take
-    /// pages when they like: each gets exactly the events behind its start.
-    #[test]
-    fn any_interleaving_gives_exactly_the_events_behind_the_start() {
-        for seed in 0..60 {
-            let dir = tempfile::tempdir().unwrap();
-            let store = Engine::open(dir.path()).unwrap();
-            let events = Arc::new(Events::open(&store).unwrap());
-            let (mut rng, feeds) = (Rng::new(seed), Feeds::new());
-            let fleets = [Fleet(1), Fleet(2)];
-            let mut open = Vec::new();
-            let mut written: BTreeMap<Fleet, Vec<u64>> = BTreeMap::new();
-            let mut readers: Vec<Reader> = Vec::new();
-            for step in 0..400 {
-                match rng.below(8) {
-                    0 | 1 => {
-                        let fleet = fleets[rng.below(2) as usize];
-                        let most = if rng.one_in(10) { 400 } else { 6 };
-                        let count = 1 + rng.below(most);
-                        let ids = events.take(&vec![fleet; count as usize], Time(step));
-                        put(&store, fleet, ids.iter());
-                        written.entry(fleet).or_default().extend(ids.iter());
-                        open.push(ids);
-                    }
-                    2 | 3 if !open.is_empty() => {
-                        let nth = rng.below(open.len() as u64) as usize;
-                        drop(open.swap_remove(nth));
-                    }
-                    4 => {
-                        for feed in feeds.all() {
-                            let to = events.given_out();
-                            if events.last_of(feed.fleet) > feed.through() {
-                                feed.read(&events, &store).unwrap();
-                            } else {
-                                feed.pass(to);
-                            }
-                        }
-                    }
-                    5 => {
-                        let feed = feeds.of(&events, fleets[rng.below(2) as usize]);
-                        let back = rng.below(300);
-                        let start = match rng.below(3) {
-                            0 => feed.through(),
-                            1 => 0,
-                            _ => events.given_out().saturating_sub(back),
-                        };
-                        readers.push(Reader {
-                            feed,
-                            start,
-                            at: start,
-                            seen: Vec::new(),
-                        });
-                    }
-                    6 if readers.len() > 6 => {
-                        readers.swap_remove(rng.below(7) as usize);
-                    }
-                    _ => {
-                        let limit = 1 + rng.below(40) as usize;
-                        for reader in &mut readers {
-                            reader.take(&events, &store, limit);
-                        }
-                    }
-                }
-            }
-            open.clear();
-            for reader in &mut readers {
-                reader.end(&events, &store);
-                let all = written.get(&reader.feed.fleet).cloned().unwrap_or_default();
-                let right: Vec<u64> = all.into_iter().filter(|id| *id > reader.start).collect();
-                assert_eq!(reader.seen, right, "seed {seed}");
-            }
-        }
-    }
-}
+mod tests;

@@ -325,7 +325,7 @@ impl Call {
                 "the store has not answered within {timeout:?}; the reports may be stored: send them again"
             );
             Problem::new(Kind::Busy, detail).retry_after(10)
-        })??;
+        })?;
         self.app.drain.add(self.app.now(), places.len());
         self.total.add(&places, answer);
         Ok(())

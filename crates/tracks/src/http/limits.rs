@@ -63,6 +63,19 @@ impl Memory {
     }
 }
 
+impl Held {
+    /// Gives back what is more than so many bytes.
+    pub(crate) fn shrink(&mut self, bytes: usize) {
+        let pieces = self.bytes.saturating_sub(bytes) / PIECE;
+        if let Some(permit) = &mut self.permit
+            && let Some(more) = permit.split(pieces)
+        {
+            drop(more);
+            self.bytes -= pieces * PIECE;
+        }
+    }
+}
+
 /// Places for questions. Who has a token has half of them at most where others have tokens too, so that its slow questions
 /// keep nobody else's away.
 #[derive(Debug)]

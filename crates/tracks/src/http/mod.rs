@@ -88,6 +88,8 @@ pub struct Config {
     pub inflated_max: usize,
     /// Bytes that bodies and large answers of all calls may have together; what comes then is answered with 503.
     pub memory: usize,
+    /// Bytes of a page of a track; a longer one has another page.
+    pub page_max: usize,
     /// Open connections; more are answered with 503.
     pub connections: usize,
     /// Streams at a time; more are answered with 503.
@@ -139,6 +141,7 @@ impl Default for Config {
             body_max: 8 << 20,
             inflated_max: 64 << 20,
             memory: 256 << 20,
+            page_max: 16 << 20,
             connections: 10_240,
             streams: 1000,
             queries: 16,
@@ -228,6 +231,7 @@ impl App {
     ) -> Result<Self> {
         let fleet = Name::new(&config.device_fleet)?;
         let tracks = Arc::clone(&service.tracks);
+        tracks.say_to(config.notices.clone());
         let intake = Intake::new(tracks, fleet, Arc::clone(&clock), config.notices.clone());
         let tracks = &service.tracks;
         let (store, hosts) = (tracks.store(), config.webhooks.hosts.clone());
@@ -395,11 +399,21 @@ fn typed_answer(
     content_type: &'static str,
     body: Vec<u8>,
 ) -> std::result::Result<Response, Problem> {
+    held_answer(app, content_type, body, limits::Held::default())
+}
+
+/// The same, where memory is held for it already.
+fn held_answer(
+    app: &App,
+    content_type: &'static str,
+    body: Vec<u8>,
+    mut held: limits::Held,
+) -> std::result::Result<Response, Problem> {
     const SMALL: usize = 16 * 1024;
-    let mut held = limits::Held::default();
     if body.len() > SMALL && !app.memory.grow(&mut held, body.capacity()) {
         return Err(body::no_memory());
     }
+    held.shrink(body.capacity());
     let mut response = Response::new(Body::from(body::counted(body, held)));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));

@@ -13,7 +13,7 @@ use axum::response::Response;
 use axum::{Extension, body::Bytes};
 use serde::Serialize;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::sync::mpsc::Sender;
+use tokio::sync::mpsc::{OwnedPermit, Sender};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use utoipa::{IntoParams, ToSchema};
@@ -265,15 +265,16 @@ impl Stream {
 
     /// Waits until there is something, and sends it.
     async fn turn(&mut self) -> Result<(), End> {
+        // First, so that nothing waits here that is erased meanwhile.
+        let room = self.room().await?;
         let mut messages = Messages::default();
         let (events, next) = self.events(&mut messages).await;
         let positions = self.positions(&mut messages);
+        self.after = next;
         if messages.is_empty() {
-            self.after = next;
+            drop(room);
         } else {
-            self.send(&mut messages).await?;
-            // Not before: the last message says what was given.
-            self.after = next;
+            drop(room.send(messages.take()));
             if positions > 0 && events == 0 {
                 // More of the same entity may come meanwhile.
                 return self.wait(Some(PACE)).await;
@@ -338,12 +339,20 @@ impl Stream {
         told.len()
     }
 
-    async fn send(&mut self, messages: &mut Messages) -> Result<(), End> {
+    /// Waits until there is room for messages.
+    async fn room(&mut self) -> Result<OwnedPermit<Bytes>, End> {
+        let sender = self.sender.clone();
         tokio::select! {
             biased;
             () = self.stopping.wait() => Err(End::Stop),
-            sent = self.sender.send(messages.take()) => sent.map_err(|_| End::Gone),
+            room = sender.reserve_owned() => room.map_err(|_| End::Gone),
         }
+    }
+
+    async fn send(&mut self, messages: &mut Messages) -> Result<(), End> {
+        let room = self.room().await?;
+        drop(room.send(messages.take()));
+        Ok(())
     }
 
     /// Waits until there may be something. With a pace: events are waited for, and positions no sooner than that.

@@ -1,6 +1,9 @@
 //! Housekeeping: a thread that drops what is too old, now and then, and merges tables where an entity was erased.
+//!
+//! What fails is said and done again after a pause that grows, and stops nothing else: no other entity, no other fleet, no later
+//! turn. A panic is such a failure, too. What cannot be decoded is never dropped.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,24 +11,32 @@ use base::clock::{Clock, wait_timeout};
 use base::sync::thread::JoinHandle;
 use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use base::threads::Threads;
-use base::{Error, Result};
+use base::{Error, ErrorKind, Result};
 
 use super::hide::visits_from;
+use super::thin::{Left, Thinning};
 use super::{Horizon, Horizons, marks, with_settings};
+use crate::again::{Again, Several, caught};
 use crate::fence;
-use crate::fleets::Fleets;
+use crate::fleets::{Fleets, Info};
 use crate::model::key::{CellKey, Entity, EntityKey, Fleet};
+use crate::model::name::Name;
 use crate::model::newest::Newest;
 use crate::model::time::Time;
-use crate::store::{Batch, Family, Store, damaged};
-use crate::write::{Erasure, Shards};
+use crate::notices::Notices;
+use crate::store::{Batch, Family, Store, View, damaged};
+use crate::write::{Erasure, Shards, purges};
 
 /// It looks so often.
 const EVERY: Duration = Duration::from_secs(3600);
-/// What has failed is done again after so long.
+/// What has failed is done again after so long at first, and after [`EVERY`] at most.
 const AGAIN: Duration = Duration::from_secs(60);
 /// A part of the entities are looked at in one state, so that none is held for long.
 const PART: usize = 10_000;
+/// So many that were erased are read at a time.
+const PURGES: usize = 256;
+/// Where so much fails, what is new is not tried before something of it is done. A restart knows nothing of it.
+const FAILING_MAX: usize = 10_000;
 /// All tables with points are merged within a fourth of the time that points are kept, but no more often than this.
 const MERGED_MIN: Duration = Duration::from_secs(86_400);
 const MERGED_MAX: Duration = Duration::from_secs(30 * 86_400);
@@ -37,6 +48,8 @@ pub struct Kept {
     pub entities: u64,
     /// Entities that were silent, and left the index.
     pub silent: u64,
+    /// Points that were dropped, as their neighbours say the same.
+    pub thinned: u64,
 }
 
 /// What housekeeping works on.
@@ -51,8 +64,70 @@ pub(crate) struct Of {
 #[derive(Debug, Default)]
 struct Todo {
     is_over: bool,
-    /// What was erased, and is in tables still.
-    erased: VecDeque<(Fleet, Entity)>,
+    /// Something was erased since rows were looked at.
+    is_erased: bool,
+}
+
+/// What may fail, each for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    /// A turn, in none of its parts.
+    Turn,
+    /// Looking for what was erased.
+    Purges,
+    /// Merging the tables of one that was erased.
+    Purge(Fleet, Entity),
+    /// Dropping what is too old.
+    Keep,
+}
+
+/// How far it is with those that were erased.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Round {
+    /// All are to be looked at.
+    Due,
+    /// There may be some behind this one.
+    Behind((Fleet, Entity)),
+    /// All were looked at.
+    Done,
+}
+
+/// What the thread knows.
+struct Work {
+    again: Again<What>,
+    /// When what is too old was dropped last.
+    kept: u64,
+    round: Round,
+}
+
+/// One look at all fleets.
+#[derive(Default)]
+struct Look {
+    kept: Kept,
+    kind: Option<ErrorKind>,
+    wrong: Several,
+}
+
+impl Look {
+    fn is_wrong(&mut self, fleet: &Name, e: &Error) {
+        self.kind.get_or_insert(e.kind());
+        self.wrong.add(format!("fleet {fleet}: {e}"));
+    }
+
+    fn end(self) -> Result<Kept> {
+        match (self.kind, self.wrong.text()) {
+            (Some(kind), Some(text)) => Err(Error::new(kind, text)),
+            _ => Ok(self.kept),
+        }
+    }
+}
+
+/// What earlier looks have come to, since the start.
+#[derive(Debug, Default)]
+struct Looked {
+    /// Up to where what lies by time was dropped.
+    dropped: Horizons,
+    thinning: Left,
 }
 
 #[derive(Debug)]
@@ -60,10 +135,12 @@ struct Shared {
     of: Of,
     marks: Mutex<Horizons>,
     /// One look at a time.
-    looking: Mutex<()>,
+    looking: Mutex<Looked>,
     todo: Mutex<Todo>,
     changed: Condvar,
     failed: Mutex<Option<String>>,
+    /// Who is told what has failed.
+    notices: Mutex<Notices>,
 }
 
 /// See the module. Dropping it ends its thread.
@@ -80,10 +157,11 @@ impl House {
         let shared = Arc::new(Shared {
             of,
             marks: Mutex::new(marks),
-            looking: Mutex::new(()),
+            looking: Mutex::default(),
             todo: Mutex::default(),
             changed: Condvar::new(),
             failed: Mutex::new(None),
+            notices: Mutex::default(),
         });
         shared.publish()?;
         let its = Arc::clone(&shared);
@@ -111,13 +189,18 @@ impl House {
         self.shared.keep()
     }
 
-    /// An entity was erased: its bytes are in tables still.
-    pub(crate) fn is_erased(&self, fleet: Fleet, entity: Entity) {
-        lock(&self.shared.todo).erased.push_back((fleet, entity));
+    /// An entity was erased: its bytes are in tables still, as rows say.
+    pub(crate) fn is_erased(&self) {
+        lock(&self.shared.todo).is_erased = true;
         self.shared.changed.notify_all();
     }
 
-    /// Why the last look has failed. `None`: it has not.
+    /// Says from now on what has failed.
+    pub(crate) fn say_to(&self, notices: Notices) {
+        *lock(&self.shared.notices) = notices;
+    }
+
+    /// What has failed the last time that it was done. `None`: nothing.
     pub(crate) fn failed(&self) -> Option<String> {
         lock(&self.shared.failed).clone()
     }
@@ -143,42 +226,128 @@ impl Shared {
         Time(i64::try_from(self.of.clock.wall_micros()).unwrap_or(i64::MAX))
     }
 
+    fn is_over(&self) -> bool {
+        lock(&self.todo).is_over
+    }
+
     fn run(&self) {
+        let mut work = Work {
+            again: Again::new(AGAIN, EVERY),
+            kept: self.of.clock.monotonic_nanos(),
+            round: Round::Due,
+        };
+        while self.wait(&mut work) {
+            let turn = caught("a turn of housekeeping", || {
+                self.turn(&mut work);
+                Ok(())
+            });
+            if turn.is_err() {
+                // Not at once: it may do so again.
+                work.kept = self.of.clock.monotonic_nanos();
+                work.round = Round::Done;
+            }
+            self.note(&mut work, What::Turn, turn);
+            *lock(&self.failed) = work.again.said();
+        }
+    }
+
+    /// Waits until there is something to do. Returns whether it goes on.
+    fn wait(&self, work: &mut Work) -> bool {
         let clock = &*self.of.clock;
-        let mut last = clock.monotonic_nanos();
-        let mut has_failed = false;
-        loop {
-            let erased = {
-                let mut todo = lock(&self.todo);
-                if !todo.is_over && (todo.erased.is_empty() || has_failed) {
-                    let pause = if has_failed { AGAIN } else { EVERY };
-                    todo = wait_timeout(clock, &self.changed, todo, pause);
-                }
-                if todo.is_over {
-                    return;
-                }
-                todo.erased.front().copied()
-            };
-            let mut done = Ok(());
-            if let Some((fleet, entity)) = erased {
-                done = self.purge(fleet, entity);
-                if done.is_ok() {
-                    lock(&self.todo).erased.pop_front();
-                }
-            }
+        let mut todo = lock(&self.todo);
+        if !todo.is_over && !todo.is_erased && work.round == Round::Done {
             let now = clock.monotonic_nanos();
-            let is_due = now.saturating_sub(last) >= EVERY.as_nanos() as u64;
-            if done.is_ok() && (is_due || has_failed) {
-                last = now;
-                done = self.keep().map(drop);
+            let since = Duration::from_nanos(now.saturating_sub(work.kept));
+            let pause = EVERY.saturating_sub(since);
+            let pause = work
+                .again
+                .pause(now)
+                .map_or(pause, |other| other.min(pause));
+            todo = wait_timeout(clock, &self.changed, todo, pause);
+        }
+        if work.round == Round::Done {
+            todo.is_erased = false;
+            work.round = Round::Due;
+        }
+        !todo.is_over
+    }
+
+    /// What became of a part.
+    fn note(&self, work: &mut Work, what: What, done: Result<()>) {
+        let Err(e) = done else {
+            work.again.done(&what);
+            return;
+        };
+        let now = self.of.clock.monotonic_nanos();
+        let text = match what {
+            What::Purge(fleet, Entity(entity)) => {
+                format!(
+                    "the tables of entity {entity:016x} of fleet {}, which was erased, are not merged: {e}",
+                    fleet.0
+                )
             }
-            has_failed = done.is_err();
-            *lock(&self.failed) = done.err().map(|e| e.to_string());
+            What::Turn | What::Purges | What::Keep => e.to_string(),
+        };
+        let notices = lock(&self.notices).clone();
+        notices.say(
+            "housekeeping",
+            now,
+            &format!("housekeeping has failed, and goes on: {text}"),
+        );
+        work.again.failed(what, now, text);
+    }
+
+    fn turn(&self, work: &mut Work) {
+        self.purge_some(work);
+        let now = self.of.clock.monotonic_nanos();
+        let is_due = now.saturating_sub(work.kept) >= EVERY.as_nanos() as u64;
+        if (is_due || work.again.has(&What::Keep)) && !work.again.waits(&What::Keep, now) {
+            work.kept = now;
+            let done = self.keep().map(drop);
+            self.note(work, What::Keep, done);
+        }
+    }
+
+    /// Merges tables that have what was erased. One that cannot be merged now keeps no other waiting.
+    fn purge_some(&self, work: &mut Work) {
+        let store = &*self.of.store;
+        let after = match work.round {
+            Round::Behind(of) => Some(of),
+            Round::Due | Round::Done => None,
+        };
+        work.round = Round::Done;
+        // No state is held while they are merged: it would keep what is to go.
+        let found = caught("looking for what was erased", || {
+            purges(&*store.view(), after, PURGES)
+        });
+        let some = match found {
+            Ok(some) => some,
+            Err(e) => return self.note(work, What::Purges, Err(e)),
+        };
+        self.note(work, What::Purges, Ok(()));
+        if let Some(last) = some.last() {
+            work.round = Round::Behind(last.of);
+        }
+        for purge in some {
+            if self.is_over() {
+                return;
+            }
+            let what = What::Purge(purge.of.0, purge.of.1);
+            let is_much = work.again.len() >= FAILING_MAX && !work.again.has(&what);
+            let now = self.of.clock.monotonic_nanos();
+            if is_much || work.again.waits(&what, now) {
+                continue;
+            }
+            let done = caught("merging tables", || {
+                self.purge(purge.of)?;
+                purge.is_done(store)
+            });
+            self.note(work, what, done);
         }
     }
 
     /// Merges the tables that have what an entity had.
-    fn purge(&self, fleet: Fleet, entity: Entity) -> Result<()> {
+    fn purge(&self, (fleet, entity): (Fleet, Entity)) -> Result<()> {
         let store = &self.of.store;
         let key = EntityKey { fleet, entity }.to_bytes();
         let mut end = key.to_vec();
@@ -216,27 +385,67 @@ impl Shared {
     }
 
     fn keep(&self) -> Result<Kept> {
-        let _one = lock(&self.looking);
-        let mut kept = Kept::default();
+        let mut looked = lock(&self.looking);
+        let mut look = Look::default();
         let now = self.now();
         for info in self.of.fleets.all() {
-            let wanted = Horizon::of(&info.settings, now);
-            let old = lock(&self.marks).get(&info.fleet).copied();
-            let old = old.unwrap_or_default();
-            let new = old.max(wanted);
-            if wanted == Horizon::default() {
-                continue;
+            if self.is_over() {
+                break;
             }
-            if new != old {
-                self.mark(info.fleet, old, new)?;
+            // What is wrong with one fleet keeps no other one.
+            let kept = caught("housekeeping", || {
+                self.keep_of(&info, now, &mut looked.dropped, &mut look)
+            });
+            let thinned = caught("thinning", || {
+                self.thin(&info, now, &mut looked.thinning, &mut look)
+            });
+            for e in [kept, thinned].into_iter().filter_map(Result::err) {
+                look.is_wrong(&info.name, &e);
             }
-            self.sweep(info.fleet, new, &mut kept)?;
         }
-        Ok(kept)
+        look.end()
     }
 
-    /// Moves the marks of a fleet, and drops what lies by time.
-    fn mark(&self, fleet: Fleet, old: Horizon, new: Horizon) -> Result<()> {
+    fn keep_of(
+        &self,
+        info: &Info,
+        now: Time,
+        dropped: &mut Horizons,
+        look: &mut Look,
+    ) -> Result<()> {
+        let wanted = Horizon::of(&info.settings, now);
+        if wanted == Horizon::default() {
+            return Ok(());
+        }
+        let fleet = info.fleet;
+        let old = lock(&self.marks).get(&fleet).copied();
+        let old = old.unwrap_or_default();
+        let new = old.max(wanted);
+        if new != old {
+            self.mark(fleet, new)?;
+        }
+        // Not what the mark was before: dropping may have failed then, or been cut off.
+        let before = dropped.get(&fleet).copied().unwrap_or_default();
+        self.drop_old(fleet, before, new)?;
+        dropped.insert(fleet, new);
+        self.sweep(info, new, look)
+    }
+
+    fn thin(&self, info: &Info, now: Time, left: &mut Left, look: &mut Look) -> Result<()> {
+        let kept = lock(&self.marks).get(&info.fleet).map(|mark| mark.points);
+        let wrong = &mut |e: &Error| look.is_wrong(&info.name, e);
+        let thinning = Thinning {
+            of: &self.of,
+            info,
+            is_over: &|| self.is_over(),
+            wrong,
+        };
+        look.kept.thinned += thinning.run(now, kept.unwrap_or(Time::MIN), left)?;
+        Ok(())
+    }
+
+    /// Moves the marks of a fleet.
+    fn mark(&self, fleet: Fleet, new: Horizon) -> Result<()> {
         let store = &*self.of.store;
         let mut batch = Batch::new(store);
         let (key, value) = new.row(fleet);
@@ -245,7 +454,11 @@ impl Shared {
         let number = batch.write(None)?;
         store.wait_durable(number)?;
         lock(&self.marks).insert(fleet, new);
-        self.publish()?;
+        self.publish()
+    }
+
+    /// Drops what lies by time.
+    fn drop_old(&self, fleet: Fleet, old: Horizon, new: Horizon) -> Result<()> {
         let first = fleet.prefix();
         if old.points.bucket() < new.points.bucket() {
             let visits = visits_from(fleet, new.points);
@@ -266,20 +479,28 @@ impl Shared {
         batch.write(None).map(drop)
     }
 
-    /// Erases the entities that have nothing left, and takes those that are silent from the index.
-    fn sweep(&self, fleet: Fleet, horizon: Horizon, kept: &mut Kept) -> Result<()> {
+    /// Erases the entities that have nothing left, and takes those that are silent from the index. Those whose rows are damaged
+    /// stay, and are said.
+    fn sweep(&self, info: &Info, horizon: Horizon, look: &mut Look) -> Result<()> {
+        let fleet = info.fleet;
         let mut from = fleet.prefix().to_vec();
         loop {
-            let (todo, next) = self.old(fleet, horizon, &from)?;
+            let (todo, next) = self.old(info, horizon, &from, look)?;
             for (entity, erasure) in todo {
-                if lock(&self.todo).is_over {
+                if self.is_over() {
                     return Ok(());
                 }
-                let done = self.of.shards.erase_number(fleet, entity, erasure)?;
+                let done = match self.of.shards.erase_number(fleet, entity, erasure) {
+                    Err(e) if e.is_corruption() => {
+                        look.is_wrong(&info.name, &e);
+                        false
+                    }
+                    done => done?,
+                };
                 match erasure {
                     _ if !done => {}
-                    Erasure::Silent(_) => kept.silent += 1,
-                    _ => kept.entities += 1,
+                    Erasure::Silent(_) => look.kept.silent += 1,
+                    _ => look.kept.entities += 1,
                 }
             }
             match next {
@@ -293,10 +514,12 @@ impl Shared {
     #[expect(clippy::type_complexity, reason = "a list and where it goes on")]
     fn old(
         &self,
-        fleet: Fleet,
+        info: &Info,
         horizon: Horizon,
         from: &[u8],
+        look: &mut Look,
     ) -> Result<(Vec<(Entity, Erasure)>, Option<Vec<u8>>)> {
+        let fleet = info.fleet;
         let view = self.of.store.view();
         let end = crate::model::key::behind(&fleet.prefix());
         let mut rows = view.rows(Family::Latest, from, end.as_deref())?;
@@ -308,19 +531,13 @@ impl Shared {
                 return Ok((out, Some(key.to_vec())));
             }
             count += 1;
-            let entity = EntityKey::of_bytes(key)?.entity;
-            let newest = Newest::decode(value).map_err(|e| damaged(Family::Latest, key, &e))?;
-            if newest.time < horizon.points {
-                out.push((entity, Erasure::Before(horizon.points)));
-            } else if newest.time < horizon.index {
-                let row = CellKey {
-                    fleet,
-                    cell: newest.cell,
-                    entity,
-                };
-                if view.get(Family::Geohash, &row.to_bytes())?.is_some() {
-                    out.push((entity, Erasure::Silent(horizon.index)));
+            let row = EntityKey::of_bytes(key).and_then(|at| Ok((at, Newest::decode(value)?)));
+            match row {
+                Ok((at, newest)) => {
+                    let erasure = erasure(&*view, at, &newest, horizon)?;
+                    out.extend(erasure.map(|erasure| (at.entity, erasure)));
                 }
+                Err(e) => look.is_wrong(&info.name, &damaged(Family::Latest, key, &e)),
             }
             rows.next();
         }
@@ -328,3 +545,30 @@ impl Shared {
         Ok((out, None))
     }
 }
+
+/// What is to be erased of an entity.
+fn erasure(
+    view: &dyn View,
+    EntityKey { fleet, entity }: EntityKey,
+    newest: &Newest,
+    horizon: Horizon,
+) -> Result<Option<Erasure>> {
+    if newest.time < horizon.points {
+        return Ok(Some(Erasure::Before(horizon.points)));
+    }
+    if newest.time >= horizon.index {
+        return Ok(None);
+    }
+    let cell = newest.cell;
+    let row = CellKey {
+        fleet,
+        cell,
+        entity,
+    };
+    let is_there = view.get(Family::Geohash, &row.to_bytes())?.is_some();
+    Ok(is_there.then_some(Erasure::Silent(horizon.index)))
+}
+
+#[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
+mod tests;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use base::{Error, Result};
+use smol_str::SmolStr;
 use twox_hash::XxHash3_64;
 
 use super::key::Entity;
@@ -13,9 +14,9 @@ pub const BYTES_MAX: usize = 128;
 pub const TURNS: u64 = 8;
 
 /// 1 to 128 bytes of UTF-8 without control characters. `/` cuts it in parts, none of which is empty, `.` or `..`, so that
-/// a name can stand in an address.
+/// a name can stand in an address. Up to 23 bytes lie in the value itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name(Box<str>);
+pub struct Name(SmolStr);
 
 impl Name {
     /// Errors: `InvalidArgument`, where the text is no name; it says why.
@@ -57,8 +58,12 @@ impl Name {
     /// lowest byte is the same in all turns: whoever has an entity for that has all that may have its number.
     pub fn number(&self, turn: u64) -> Entity {
         let hash = |turn| XxHash3_64::oneshot_with_seed(turn, self.0.as_bytes());
+        let first = hash(0);
+        if turn == 0 {
+            return Entity(first);
+        }
         let same = u64::from(u8::MAX);
-        Entity(hash(turn) & !same | hash(0) & same)
+        Entity(hash(turn) & !same | first & same)
     }
 }
 

@@ -37,6 +37,22 @@ pub fn find(view: &dyn View, fleet: Fleet, name: &Name) -> Result<Option<Entity>
     Ok(None)
 }
 
+/// The numbers that an entity of this name may have had until it was erased; what another one had may be among them. Errors:
+/// the store's.
+pub(crate) fn erased(view: &dyn View, fleet: Fleet, name: &Name) -> Result<Vec<Entity>> {
+    let mut out = Vec::new();
+    for turn in 0..TURNS {
+        let entity = name.number(turn);
+        let key = EntityKey { fleet, entity }.to_bytes();
+        match view.get(Family::Entities, &key)? {
+            Some(bytes) if bytes.is_empty() => out.push(entity),
+            Some(_) => {}
+            None => break,
+        }
+    }
+    Ok(out)
+}
+
 /// The name of an entity. `None`: there is none with this number. Errors: the store's; Corruption.
 pub fn name_of(view: &dyn View, fleet: Fleet, entity: Entity) -> Result<Option<Name>> {
     let key = EntityKey { fleet, entity }.to_bytes();

@@ -17,10 +17,11 @@ mod track;
 mod within;
 
 pub use density::{CELLS_MAX, Density, density};
+pub(crate) use entity::erased;
 pub use entity::{Latest, find, latest, name_of};
 pub use nearby::{K_MAX, nearby};
 pub use past::{Visit, Visitors, visitors};
 pub use patience::{Asker, Patience, Watch};
-pub use summary::{Stay, Summary, summary};
-pub use track::{Choice, Located, Track, points, track};
+pub use summary::{STAYS_MAX, Stay, Summary, summary};
+pub use track::{Choice, Located, Track, points, track, track_while};
 pub use within::{Cursor, Filter, Hit, Page, within};

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use base::Result;
+use base::{Error, Result};
 
 use super::patience::Patience;
 use super::track::points;
@@ -17,6 +17,8 @@ use crate::store::View;
 const STAY_RADIUS: f64 = 75.0;
 /// For so long it must be there, microseconds.
 const STAY_MIN: i64 = 300 * SECOND;
+/// The most stays of a summary: a year's, if it stays each five minutes somewhere else.
+pub const STAYS_MAX: usize = 100_000;
 
 /// Where an entity stayed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,7 +55,9 @@ impl Summary {
     }
 }
 
-/// What an entity did in a time, `to` included, with distances on a surface. Errors: the store's; Corruption; `TimedOut`.
+/// What an entity did in a time, `to` included, with distances on a surface.
+///
+/// Errors: `InvalidArgument`, where it stayed more than [`STAYS_MAX`] times; the store's; Corruption; `TimedOut`.
 pub fn summary(
     view: &dyn View,
     of: (Fleet, Entity),
@@ -81,9 +85,16 @@ pub fn summary(
                 out.stays.extend(rest.replace(new).filter(is_long));
             }
         }
+        if out.stays.len() > STAYS_MAX {
+            return ControlFlow::Break(());
+        }
         ControlFlow::Continue(())
     })?;
     out.stays.extend(rest.filter(is_long));
+    if out.stays.len() > STAYS_MAX {
+        let text = format!("it has stayed more than {STAYS_MAX} times in that time");
+        return Err(Error::invalid_argument(text).hint("ask for a shorter time, with from and to"));
+    }
     Ok(out)
 }
 

@@ -13,6 +13,8 @@ use crate::store::{Family, View, damaged};
 
 /// Points are simplified so many at a time, so that a long track does not need memory for all of it.
 const AT_ONCE: usize = 10_000;
+/// Or fewer, where they have more bytes of attributes together.
+const AT_ONCE_BYTES: usize = 2 << 20;
 
 /// Where an entity was, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,11 +106,25 @@ pub fn track(
     choice: &Choice,
     patience: &Patience,
 ) -> Result<Track> {
+    track_while(view, of, choice, patience, &mut |_| true)
+}
+
+/// The same, up to a point that `fits` says is too much; there is more from there on. It is asked about each point that is chosen,
+/// in their order.
+pub fn track_while(
+    view: &dyn View,
+    of: (Fleet, Entity),
+    choice: &Choice,
+    patience: &Patience,
+    fits: &mut dyn FnMut(&Located) -> bool,
+) -> Result<Track> {
     let mut making = Making {
+        fits,
         choice: *choice,
         track: Track::default(),
         part: Vec::new(),
         pending: Vec::new(),
+        pending_bytes: 0,
         left: choice.max_points,
         last: None,
         chosen: None,
@@ -119,13 +135,16 @@ pub fn track(
     Ok(making.track)
 }
 
-struct Making {
+struct Making<'a> {
+    fits: &'a mut dyn FnMut(&Located) -> bool,
     choice: Choice,
     track: Track,
     /// What is chosen of the part that goes on.
     part: Vec<Located>,
     /// The points behind, which are not simplified yet.
     pending: Vec<Located>,
+    /// How many bytes of attributes they have.
+    pending_bytes: usize,
     /// So many more may be chosen.
     left: usize,
     /// The last point, and the last that was not too soon.
@@ -133,7 +152,7 @@ struct Making {
     chosen: Option<Time>,
 }
 
-impl Making {
+impl Making<'_> {
     fn add(&mut self, at: Located) -> ControlFlow<()> {
         let time = at.time;
         let since = |other: Time| time.0.saturating_sub(other.0);
@@ -149,9 +168,10 @@ impl Making {
             return ControlFlow::Continue(());
         }
         self.chosen = Some(time);
+        self.pending_bytes += at.point.attributes.len();
         self.pending.push(at);
         let most = self.choice.simplify.map_or(0, |_| AT_ONCE);
-        if self.pending.len() > most {
+        if self.pending.len() > most || self.pending_bytes > AT_ONCE_BYTES {
             self.choose();
         }
         match self.track.next {
@@ -163,6 +183,7 @@ impl Making {
     /// Chooses of what is pending. The last point stays pending where the next piece is to begin with it.
     fn choose(&mut self) {
         let mut pending = std::mem::take(&mut self.pending);
+        self.pending_bytes = 0;
         if let Some(metres) = self.choice.simplify {
             let positions: Vec<_> = pending.iter().map(|at| at.point.position).collect();
             let mut keep = simplify(&positions, metres).into_iter().peekable();
@@ -181,7 +202,7 @@ impl Making {
             if self.track.next.is_some() {
                 return;
             }
-            if self.left == 0 {
+            if self.left == 0 || !(self.fits)(&at) {
                 self.track.next = Some(at.time);
                 return;
             }

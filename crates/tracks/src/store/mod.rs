@@ -13,6 +13,8 @@ use crate::model::key::Fleet;
 use crate::model::time::Time;
 
 mod engine;
+#[cfg(test)]
+pub(crate) mod faulty;
 mod filter;
 mod suggested;
 

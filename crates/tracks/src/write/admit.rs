@@ -7,11 +7,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use base::sync::atomic::{AtomicUsize, Ordering};
-use base::sync::{Mutex, PoisonError};
+use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, ErrorKind, Result};
-use tokio::sync::oneshot;
 
 use super::apply::Of;
+use crate::model::key::Entity;
 use crate::model::report::Dated;
 
 /// When a report is answered.
@@ -46,12 +46,12 @@ pub struct Answer {
 
 /// An answer that comes later. Dropping it changes nothing: the reports go on.
 #[derive(Debug)]
-pub struct Ticket(oneshot::Receiver<Answer>);
+pub struct Ticket(Arc<Call>);
 
 impl Ticket {
-    /// Waits for it; not within an asynchronous runtime, where it is a future. Errors: the service was stopped meanwhile.
-    pub fn wait(mut self) -> Result<Answer> {
-        // One system call to sleep and one to wake, where the channel's own way takes two each.
+    /// Waits for it; not within an asynchronous runtime, where it is a future. What the service stopped before is an error in
+    /// the place of its report.
+    pub fn wait(mut self) -> Answer {
         thread_local!(static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current()))));
         WAKER.with(|waker| {
             let mut cx = Context::from_waker(waker);
@@ -66,12 +66,10 @@ impl Ticket {
 }
 
 impl Future for Ticket {
-    type Output = Result<Answer>;
+    type Output = Answer;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0)
-            .poll(cx)
-            .map(|answer| answer.map_err(|_| stopped()))
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(cx)
     }
 }
 
@@ -154,16 +152,25 @@ impl Drop for Taken {
     }
 }
 
+/// A report of a call.
+#[derive(Debug)]
+pub(super) struct Item {
+    /// Its place in the call.
+    pub(super) nth: usize,
+    /// Its entity's number, unless another name has that.
+    pub(super) first: Entity,
+    pub(super) report: Dated,
+    /// What became of it, as far as that is known.
+    pub(super) outcome: Option<Result<Outcome>>,
+}
+
 /// The reports of one call that a shard has to do. Dropping it answers: that they are not stored, as far as it was not told
 /// better.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) of: Of,
-    /// With their places in the call.
-    pub(super) reports: Vec<(usize, Dated)>,
+    pub(super) items: Vec<Item>,
     pub(super) ack: Ack,
-    /// What became of them, as far as that is known.
-    done: Vec<(usize, Result<Outcome>)>,
     /// The number of the write that has them, once it is as the call wants it.
     number: Option<u64>,
     call: Arc<Call>,
@@ -172,25 +179,19 @@ pub(super) struct Part {
 
 impl Part {
     pub(super) fn new(
-        (of, reports): (Of, Vec<(usize, Dated)>),
+        (of, items): (Of, Vec<Item>),
         ack: Ack,
         call: &Arc<Call>,
         taken: Taken,
     ) -> Self {
         Self {
             of,
-            done: Vec::with_capacity(reports.len()),
-            reports,
+            items,
             ack,
             number: None,
             call: Arc::clone(call),
             _taken: taken,
         }
-    }
-
-    /// What became of one.
-    pub(super) fn set(&mut self, nth: usize, outcome: Result<Outcome>) {
-        self.done.push((nth, outcome));
     }
 
     /// The write that has them is visible, or durable, as the call wants it.
@@ -200,8 +201,9 @@ impl Part {
 
     /// Nothing of it came to be.
     pub(super) fn fail(&mut self, e: &Error) {
-        for (_, outcome) in self.done.iter_mut().filter(|(_, outcome)| outcome.is_ok()) {
-            *outcome = Err(e.duplicate());
+        let outcomes = self.items.iter_mut().map(|item| &mut item.outcome);
+        for outcome in outcomes.filter(|outcome| matches!(outcome, Some(Ok(_)))) {
+            *outcome = Some(Err(e.duplicate()));
         }
     }
 }
@@ -211,81 +213,101 @@ impl Drop for Part {
         if self.number.is_none() {
             self.fail(&stopped());
         }
-        let done = std::mem::take(&mut self.done);
-        self.call.part_is_done(done, self.number.unwrap_or(0));
+        let items = std::mem::take(&mut self.items);
+        self.call.part_is_done(items, self.number.unwrap_or(0));
     }
 }
 
 /// A call of which parts are with shards.
 #[derive(Debug)]
-pub(super) struct Call {
-    parts: AtomicUsize,
-    inner: Mutex<Inner>,
-}
+pub(super) struct Call(Mutex<Inner>);
 
 #[derive(Debug)]
 struct Inner {
+    /// Parts that are not done.
+    left: usize,
+    /// What was known before the parts were made.
     outcomes: Vec<Option<Result<Outcome>>>,
+    /// Those of the parts that are done. They go back to who waits, who made them: that frees memory sooner than a shard's
+    /// thread, which all others wait for.
+    done: Vec<Vec<Item>>,
     number: u64,
-    answer: Option<oneshot::Sender<Answer>>,
+    waker: Option<Waker>,
 }
 
 impl Call {
     /// Of so many reports, in so many parts.
     pub(super) fn new(outcomes: Vec<Option<Result<Outcome>>>, parts: usize) -> (Arc<Self>, Ticket) {
-        let (sender, receiver) = oneshot::channel();
-        let call = Self {
-            parts: AtomicUsize::new(parts),
-            inner: Mutex::new(Inner {
-                outcomes,
-                number: 0,
-                answer: Some(sender),
-            }),
-        };
-        if parts == 0 {
-            call.end();
-        }
-        (Arc::new(call), Ticket(receiver))
+        let call = Arc::new(Self(Mutex::new(Inner {
+            left: parts,
+            outcomes,
+            done: Vec::with_capacity(parts),
+            number: 0,
+            waker: None,
+        })));
+        (Arc::clone(&call), Ticket(call))
     }
 
-    fn part_is_done(&self, done: Vec<(usize, Result<Outcome>)>, number: u64) {
-        {
-            let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn part_is_done(&self, items: Vec<Item>, number: u64) {
+        let waker = {
+            let mut inner = self.lock();
             inner.number = inner.number.max(number);
-            for (nth, outcome) in done {
-                if let Some(place) = inner.outcomes.get_mut(nth) {
-                    *place = Some(outcome);
-                }
+            inner.done.push(items);
+            inner.left = inner.left.saturating_sub(1);
+            if inner.left == 0 {
+                inner.waker.take()
+            } else {
+                None
+            }
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<Answer> {
+        let mut inner = self.lock();
+        if inner.left > 0 {
+            if !inner
+                .waker
+                .as_ref()
+                .is_some_and(|w| w.will_wake(cx.waker()))
+            {
+                inner.waker = Some(cx.waker().clone());
+            }
+            return Poll::Pending;
+        }
+        let mut outcomes = std::mem::take(&mut inner.outcomes);
+        let done = std::mem::take(&mut inner.done);
+        let number = inner.number;
+        drop(inner);
+        for item in done.into_iter().flatten() {
+            if let Some(place) = outcomes.get_mut(item.nth) {
+                *place = item.outcome;
             }
         }
-        if self.parts.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.end();
-        }
-    }
-
-    fn end(&self) {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let outcomes = std::mem::take(&mut inner.outcomes);
-        let answer = Answer {
+        let outcomes = outcomes.into_iter();
+        Poll::Ready(Answer {
             outcomes: outcomes
-                .into_iter()
                 .map(|outcome| outcome.unwrap_or_else(|| Err(stopped())))
                 .collect(),
-            number: inner.number,
-        };
-        let sender = inner.answer.take();
-        drop(inner);
-        if let Some(sender) = sender {
-            // Nobody waits any more: that is their matter.
-            drop(sender.send(answer));
-        }
+            number,
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::geo::position::at;
     use crate::model::key::Fleet;
+    use crate::model::name::Name;
+    use crate::model::point::Point;
+    use crate::model::time::Time;
 
     #[test]
     fn places_come_back_and_are_bounded() {
@@ -303,23 +325,46 @@ mod tests {
         assert_eq!(places.taken(), 0);
     }
 
+    fn item(nth: usize) -> Item {
+        let name = Name::new("a").unwrap();
+        Item {
+            nth,
+            first: name.number(0),
+            report: Dated {
+                entity: name,
+                time: Time(1),
+                point: Point::at(at(1.0, 2.0)),
+            },
+            outcome: None,
+        }
+    }
+
     #[test]
     fn a_part_that_is_dropped_is_answered() {
         let places = Places::new(10);
-        let (call, ticket) = Call::new(vec![None, None, Some(Err(stopped()))], 3);
+        let (call, ticket) = Call::new(vec![None, None, Some(Err(stopped())), None], 3);
         let of = || Of {
             fleet: Fleet(1),
             limits: (0, 0.0),
         };
-        let part = |n| Part::new((of(), vec![]), Ack::Durable, &call, places.take(n).unwrap());
-        let (mut first, second) = (part(1), part(2));
-        first.set(0, Ok(Outcome::Moved));
+        let items = |items: &[usize]| items.iter().map(|&nth| item(nth)).collect();
+        let part = |n, nths: &[usize]| {
+            Part::new(
+                (of(), items(nths)),
+                Ack::Durable,
+                &call,
+                places.take(n).unwrap(),
+            )
+        };
+        let mut first = part(1, &[0]);
+        let second = part(2, &[3]);
+        first.items.first_mut().unwrap().outcome = Some(Ok(Outcome::Moved));
         first.is_written(7);
-        let mut third = part(1);
-        third.set(1, Ok(Outcome::Late));
+        let mut third = part(1, &[1]);
+        third.items.first_mut().unwrap().outcome = Some(Ok(Outcome::Late));
         drop((first, second, third));
         assert_eq!(places.taken(), 0);
-        let answer = ticket.wait().unwrap();
+        let answer = ticket.wait();
         assert_eq!(answer.number, 7);
         assert_eq!(
             *answer.outcomes.first().unwrap().as_ref().unwrap(),
@@ -328,6 +373,7 @@ mod tests {
         let e = answer.outcomes.get(1).unwrap().as_ref().unwrap_err();
         assert!(e.to_string().contains("send them again"), "{e}");
         assert!(answer.outcomes.get(2).unwrap().is_err());
-        assert!(Call::new(vec![], 0).1.wait().unwrap().outcomes.is_empty());
+        assert!(answer.outcomes.get(3).unwrap().is_err());
+        assert!(Call::new(vec![], 0).1.wait().outcomes.is_empty());
     }
 }

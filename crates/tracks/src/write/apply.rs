@@ -82,8 +82,14 @@ impl<'a> Round<'a> {
         self.wanted = wanted;
     }
 
+    /// These will be added soon.
+    pub(super) fn warm(&self, entities: impl Iterator<Item = (Fleet, Entity)>) {
+        self.hot.warm(entities);
+    }
+
     /// Puts a report's rows in the batch. Errors: none of them is; the store's, those of a point that cannot be stored.
-    pub(super) fn add(&mut self, of: &Of, report: &Dated) -> Result<Outcome> {
+    /// `first` is the number of its name, where no other name has that.
+    pub(super) fn add(&mut self, of: &Of, first: Entity, report: &Dated) -> Result<Outcome> {
         let fleet = of.fleet;
         let Dated {
             entity: name,
@@ -91,7 +97,7 @@ impl<'a> Round<'a> {
             point,
         } = report;
         let encoded = point.encode()?;
-        let entity = self.resolve(fleet, name)?;
+        let entity = self.resolve(fleet, first, name)?;
         let at = (fleet, entity);
         let time = *time;
         let key = PointKey {
@@ -301,10 +307,13 @@ impl<'a> Round<'a> {
     }
 
     /// The number of a name, whose entity is known then: its own, or else the first that was erased, or that nobody has.
-    fn resolve(&mut self, fleet: Fleet, name: &Name) -> Result<Entity> {
+    fn resolve(&mut self, fleet: Fleet, first: Entity, name: &Name) -> Result<Entity> {
         let mut free = None;
         for turn in 0..TURNS {
-            let entity = name.number(turn);
+            let entity = match turn {
+                0 => first,
+                _ => name.number(turn),
+            };
             let at = (fleet, entity);
             if let Some(known) = self.hot.get(at) {
                 if known.name == *name {

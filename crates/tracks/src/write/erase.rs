@@ -1,14 +1,15 @@
 //! Erasing entities: by their shards, so that it has its place among their reports.
 //!
 //! A large history is erased a part at a time, oldest first, each part one batch, so that a shard is never busy with it for
-//! long; rows agree in between. The last part has the newest point, the row of the index, and the name. Parts end with a
-//! bucket of visits, so that each visit goes with the last of its points.
+//! long; rows agree in between. The last part has the newest point, the row of the index, and the name, and says that tables are
+//! to be merged. Parts end with a bucket of visits, so that each visit goes with the last of its points.
 
 use std::collections::BTreeSet;
 
 use base::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 
+use super::purge;
 use crate::geo::cell::Cell;
 use crate::model::key::{CellKey, Entity, EntityKey, Fleet, PointKey, VisitKey, behind};
 use crate::model::name::Name;
@@ -166,6 +167,9 @@ fn prepare(
                 batch.delete(Family::Inside, &key)?;
                 // Not deleted: those behind it in the row of seeds are found still.
                 batch.put(Family::Entities, &key, &[])?;
+                if erasure == Erasure::All {
+                    purge::note(store, &mut batch, (fleet, entity))?;
+                }
                 Done::All(entity, last_event)
             }
         }

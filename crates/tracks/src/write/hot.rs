@@ -4,7 +4,11 @@
 //! asked for meanwhile is forgotten: nothing is moved for each use, and what is used stays. All that fits one map stays, even
 //! where entities report in turn, which a list by last use would forget one by one just before they come again.
 
-use std::collections::HashMap;
+use std::hint::black_box;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use io::HugeAlloc;
 
 use crate::fence::State;
 use crate::geo::cell::Cell;
@@ -78,10 +82,14 @@ impl Known {
     }
 }
 
-type Map = HashMap<(Fleet, Entity), Known>;
+/// Who sends names can choose their numbers, but does not know the seed of this hash.
+type Map = HashMap<(Fleet, Entity), Known, RandomState, HugeAlloc>;
+
+fn empty() -> Map {
+    Map::with_hasher_in(RandomState::default(), HugeAlloc)
+}
 
 /// See the module.
-#[derive(Debug)]
 pub(super) struct Hot {
     young: Map,
     old: Map,
@@ -93,10 +101,17 @@ impl Hot {
     /// For so many entities at least, and twice as many at most: as many as were got or inserted last stay.
     pub(super) fn new(most: usize) -> Self {
         Self {
-            young: Map::default(),
-            old: Map::default(),
+            young: empty(),
+            old: empty(),
             most: most.max(1),
         }
+    }
+
+    /// Looks these up for nothing, so that they are in the processor's caches when they are asked for. Here no look-up waits for
+    /// the one before, and the processor asks memory for several at once.
+    pub(super) fn warm(&self, keys: impl Iterator<Item = (Fleet, Entity)>) {
+        let known = keys.filter_map(|key| self.young.get(&key).or_else(|| self.old.get(&key)));
+        black_box(known.fold(0, |sum, known| sum ^ known.name.as_str().len()));
     }
 
     pub(super) fn get(&mut self, key: (Fleet, Entity)) -> Option<&mut Known> {
@@ -109,7 +124,7 @@ impl Hot {
 
     pub(super) fn insert(&mut self, key: (Fleet, Entity), known: Known) {
         if self.young.len() >= self.most {
-            self.old = std::mem::take(&mut self.young);
+            self.old = std::mem::replace(&mut self.young, empty());
         }
         self.old.remove(&key);
         self.young.insert(key, known);

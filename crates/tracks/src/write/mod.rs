@@ -13,9 +13,12 @@ mod admit;
 mod apply;
 mod erase;
 mod hot;
+mod purge;
 mod shard;
 mod shards;
+mod thin;
 
 pub use admit::{Ack, Answer, Outcome, Ticket};
 pub(crate) use erase::Erasure;
+pub(crate) use purge::{note, purges};
 pub use shards::{Options, Shards};

@@ -1,5 +1,6 @@
 //! A shard's thread: rounds of reports, each one batch.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -13,8 +14,10 @@ use super::admit::{Ack, Part};
 use super::apply::{Done, Round};
 use super::erase::Erase;
 use super::hot::Hot;
+use super::thin::Thin;
 use crate::fence::{Events, Fences, Ids};
 use crate::live::Live;
+use crate::model::key::{Entity, Fleet};
 use crate::model::name::TURNS;
 use crate::model::time::Time;
 use crate::store::{Store, Told};
@@ -32,6 +35,7 @@ pub(super) const ROUND_HOT_MAX: usize = (ROUND_MAX + PART_MAX) * TURNS as usize;
 pub(super) enum Work {
     Reports(Part),
     Erase(Erase),
+    Thin(Thin),
 }
 
 /// See the module.
@@ -51,21 +55,19 @@ impl Shard {
     /// Does what comes, until nobody sends any more.
     pub(super) fn run(self, queue: &Receiver<Work>) {
         let mut hot = Hot::new(self.entities);
-        let mut left = None;
-        while let Some(work) = left.take().or_else(|| queue.recv().ok()) {
+        let mut inbox = Inbox::new(queue);
+        while let Some(work) = inbox.wait(&hot) {
             let done = catch_unwind(AssertUnwindSafe(|| match work {
-                Work::Reports(first) => self.round(&mut hot, first, queue),
+                Work::Reports(first) => self.round(&mut hot, first, &mut inbox),
                 Work::Erase(erase) => {
                     let fleet = erase.fleet;
                     if let Some(entity) = erase.run(&*self.store, self.events.last()) {
                         hot.forget((fleet, entity));
                     }
-                    None
                 }
+                Work::Thin(thin) => thin.run(&self.store),
             }));
-            if let Ok(next) = done {
-                left = next;
-            } else {
+            if done.is_err() {
                 // Its parts were answered as they were dropped. What is known may be half of something.
                 self.panics.fetch_add(1, Ordering::Relaxed);
                 hot = Hot::new(self.entities);
@@ -73,29 +75,27 @@ impl Shard {
         }
     }
 
-    /// Does some parts. Returns what came behind them and is none.
-    fn round(&self, hot: &mut Hot, first: Part, queue: &Receiver<Work>) -> Option<Work> {
+    /// Does some parts.
+    fn round(&self, hot: &mut Hot, first: Part, inbox: &mut Inbox<'_>) {
         let mut round = Round::new((&*self.store, &self.fences), hot, self.with_visits);
         round.listened(self.live.wanted());
         let mut count = 0;
         let mut parts: Vec<Part> = Vec::new();
         let mut next = Some(first);
-        let mut left = None;
         while let Some(mut part) = next {
-            count += part.reports.len();
-            for (nth, report) in std::mem::take(&mut part.reports) {
-                let outcome = round.add(&part.of, &report);
-                part.set(nth, outcome);
+            count += part.items.len();
+            for item in &mut part.items {
+                item.outcome = Some(round.add(&part.of, item.first, &item.report));
             }
             parts.push(part);
             let is_full = count >= ROUND_MAX || round.events() >= EVENTS_MAX;
-            next = match queue.try_recv() {
-                Ok(Work::Reports(part)) if !is_full => Some(part),
-                Ok(work) => {
-                    left = Some(work);
-                    None
+            next = if is_full {
+                None
+            } else {
+                if inbox.fill() {
+                    round.warm(inbox.entities());
                 }
-                Err(_) => None,
+                inbox.part()
             };
         }
         let is_empty = round.is_empty();
@@ -118,7 +118,7 @@ impl Shard {
                 self.store.when_durable(told);
             }
             settle(visible, self.store.last_number(), &Ok(()));
-            return left;
+            return;
         }
         match batch.and_then(|batch| batch.write(durable.told())) {
             Ok(number) => {
@@ -135,7 +135,76 @@ impl Shard {
                 durable.settle(self.store.last_number() + 1, &result);
             }
         }
-        left
+    }
+}
+
+/// What a shard has taken from its queue and not done yet.
+struct Inbox<'a> {
+    queue: &'a Receiver<Work>,
+    taken: VecDeque<Work>,
+}
+
+impl<'a> Inbox<'a> {
+    fn new(queue: &'a Receiver<Work>) -> Self {
+        Self {
+            queue,
+            taken: VecDeque::new(),
+        }
+    }
+
+    /// Waits for what comes next. `None`: nobody sends any more.
+    fn wait(&mut self, hot: &Hot) -> Option<Work> {
+        if self.taken.is_empty() {
+            let work = self.queue.recv().ok()?;
+            self.taken.push_back(work);
+            self.take();
+            hot.warm(self.entities());
+        }
+        self.taken.pop_front()
+    }
+
+    /// Takes what is there, unless some is left. Whether it has taken any.
+    fn fill(&mut self) -> bool {
+        if self.taken.is_empty() {
+            self.take();
+            return !self.taken.is_empty();
+        }
+        false
+    }
+
+    fn take(&mut self) {
+        let reports = |work: &Work| match work {
+            Work::Reports(part) => part.items.len(),
+            Work::Erase(_) | Work::Thin(_) => 1,
+        };
+        let mut count: usize = self.taken.iter().map(reports).sum();
+        while count < ROUND_MAX {
+            let Ok(work) = self.queue.try_recv() else {
+                break;
+            };
+            count += reports(&work);
+            self.taken.push_back(work);
+        }
+    }
+
+    /// Whose reports were taken.
+    fn entities(&self) -> impl Iterator<Item = (Fleet, Entity)> {
+        let parts = self.taken.iter().filter_map(|work| match work {
+            Work::Reports(part) => Some(part),
+            Work::Erase(_) | Work::Thin(_) => None,
+        });
+        parts.flat_map(|part| part.items.iter().map(|item| (part.of.fleet, item.first)))
+    }
+
+    /// The next part, where that is what comes next.
+    fn part(&mut self) -> Option<Part> {
+        match self.taken.pop_front()? {
+            Work::Reports(part) => Some(part),
+            other @ (Work::Erase(_) | Work::Thin(_)) => {
+                self.taken.push_front(other);
+                None
+            }
+        }
     }
 }
 

@@ -12,16 +12,17 @@ use base::sync::thread::JoinHandle;
 use base::threads::Threads;
 use base::{Error, ErrorKind, Result};
 
-use super::admit::{Ack, Call, Part, Places, Taken, Ticket};
+use super::admit::{Ack, Call, Item, Part, Places, Taken, Ticket};
 use super::apply::Of;
 use super::erase::{self, Done, Erase, Erasure, Whose};
 use super::shard::{PART_MAX, ROUND_HOT_MAX, Shard, Work};
+use super::thin::{self, Thin};
 use crate::fence::{Events, Fences};
 use crate::fleets::Info;
 use crate::live::Live;
-use crate::model::key::{Entity, Fleet};
+use crate::model::key::{Entity, Fleet, PointKey};
 use crate::model::name::Name;
-use crate::model::report::{Dated, Report};
+use crate::model::report::Report;
 use crate::model::time::Time;
 use crate::store::Store;
 
@@ -31,7 +32,7 @@ pub struct Options {
     /// Threads that take reports, 1 to 256; as many as half of the processors, unless it is said. One does over 100,000
     /// reports a second, and more than that only take turns in the engine.
     pub shards: usize,
-    /// Entities whose newest points are kept in memory, at least; twice as many at most, about 150 bytes each. Others are read
+    /// Entities whose newest points are kept in memory, at least; twice as many at most, about 180 bytes each. Others are read
     /// when they report.
     pub entities_in_memory: usize,
     /// Reports that may wait or be on their way to the device, of all shards; what comes then is refused as `Busy`.
@@ -72,7 +73,7 @@ impl Options {
 /// A part that has no place yet.
 struct Undone {
     shard: usize,
-    reports: Vec<(usize, Dated)>,
+    items: Vec<Item>,
 }
 
 struct Queue {
@@ -173,14 +174,20 @@ impl Shards {
                 }
             };
             outcomes.push(None);
-            let shard = (dated.entity.number(0).0 as u8) as usize % self.queues.len();
-            let has_room =
-                |part: &&mut Undone| part.shard == shard && part.reports.len() < PART_MAX;
+            let first = dated.entity.number(0);
+            let shard = usize::from(first.0 as u8) % self.queues.len();
+            let item = Item {
+                nth,
+                first,
+                report: dated,
+                outcome: None,
+            };
+            let has_room = |part: &&mut Undone| part.shard == shard && part.items.len() < PART_MAX;
             match parts.iter_mut().rev().find(has_room) {
-                Some(part) => part.reports.push((nth, dated)),
+                Some(part) => part.items.push(item),
                 None => parts.push(Undone {
                     shard,
-                    reports: vec![(nth, dated)],
+                    items: vec![item],
                 }),
             }
         }
@@ -199,19 +206,19 @@ impl Shards {
         for (shard, queue) in self.queues.iter().enumerate() {
             let of_shard = parts.extract_if(.., |part| part.shard == shard);
             let of_shard: Vec<Undone> = of_shard.collect();
-            let count = of_shard.iter().map(|part| part.reports.len()).sum();
+            let count = of_shard.iter().map(|part| part.items.len()).sum();
             if count == 0 {
                 continue;
             }
             let mut all = queue.places.take(count).ok_or_else(|| self.busy())?;
             for part in of_shard {
-                let taken = all.split(part.reports.len());
+                let taken = all.split(part.items.len());
                 admitted.push((queue, part, taken));
             }
         }
         let (call, ticket) = Call::new(outcomes, admitted.len());
         for (queue, part, taken) in admitted {
-            let part = Part::new((of, part.reports), ack, &call, taken);
+            let part = Part::new((of, part.items), ack, &call, taken);
             // Where the shard is gone, the part says so when it is dropped.
             drop(queue.parts.send(Work::Reports(part)));
         }
@@ -245,8 +252,7 @@ impl Shards {
             Whose::Name(name) => name.number(0).0 as u8,
             Whose::Number(entity) => entity.0 as u8,
         };
-        let shard = usize::from(byte) % self.queues.len();
-        let queue = self.queues.get(shard).ok_or_else(erase::gone)?;
+        let queue = self.queue_of(byte).ok_or_else(erase::gone)?;
         loop {
             let (answer, done) = oneshot::channel();
             let whose = whose.clone();
@@ -264,6 +270,21 @@ impl Shards {
                 Done::All(entity, last) => return Ok(Some((entity, last))),
             }
         }
+    }
+
+    /// Drops points of an entity, none of which is its newest, as far as they have these bytes still. Returns how many, when that is
+    /// visible. Not within an asynchronous runtime. Errors: the store's.
+    pub(crate) fn thin(&self, entity: Entity, points: Vec<(PointKey, Vec<u8>)>) -> Result<u64> {
+        let queue = self.queue_of(entity.0 as u8).ok_or_else(thin::gone)?;
+        let (answer, done) = oneshot::channel();
+        // Where the shard is gone, the answer says so.
+        drop(queue.parts.send(Work::Thin(Thin { points, answer })));
+        done.blocking_recv().map_err(|_| thin::gone())?
+    }
+
+    /// The queue of the entities that have this byte.
+    fn queue_of(&self, byte: u8) -> Option<&Queue> {
+        self.queues.get(usize::from(byte) % self.queues.len())
     }
 
     /// Whether there is room for reports of any shard.

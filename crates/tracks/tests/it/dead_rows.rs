@@ -32,7 +32,7 @@ fn dead_rows_that_readers_meet_are_cleaned_up() {
             report(&format!("e{n}"), step.into(), at(lat, 18.0))
         });
         let ticket = tracks.report_at(&fleet, reports.collect(), Ack::Visible, NOW);
-        let outcomes = ticket.unwrap().wait().unwrap().outcomes;
+        let outcomes = ticket.unwrap().wait().outcomes;
         assert!(outcomes.iter().all(Result::is_ok));
         db.flush().unwrap();
     }

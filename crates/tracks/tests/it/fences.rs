@@ -67,7 +67,7 @@ fn last_number(world: &World) -> u64 {
         .tracks
         .report_at(&fleet, one, Ack::Durable, NOW)
         .unwrap();
-    ticket.wait().unwrap().number
+    ticket.wait().number
 }
 
 fn said(world: &World) -> Vec<String> {

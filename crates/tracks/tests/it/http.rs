@@ -20,6 +20,7 @@ mod errors;
 mod fences;
 mod limits;
 mod overload;
+mod pages;
 mod process;
 mod receiver;
 mod streams;

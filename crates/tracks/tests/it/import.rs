@@ -63,7 +63,7 @@ fn by_service(dir: &Path, format: Format, file: &[u8]) -> u64 {
     let send = |reports: Vec<_>| {
         let info = fleets.get_or_make(&**store, &fleet()).unwrap();
         let ticket = tracks.report_at(&info, reports, Ack::Visible, NOW).unwrap();
-        let answer = ticket.wait().unwrap();
+        let answer = ticket.wait();
         answer.outcomes.iter().filter(|o| o.is_err()).count() as u64
     };
     for record in files::open(format, file, &options(format)) {

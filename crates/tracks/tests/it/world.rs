@@ -37,7 +37,7 @@ impl World {
     pub(crate) fn send(&self, reports: Vec<Report>) -> Vec<base::Result<Outcome>> {
         let fleet = self.fleet();
         let ticket = self.tracks.report_at(&fleet, reports, Ack::Visible, NOW);
-        ticket.unwrap().wait().unwrap().outcomes
+        ticket.unwrap().wait().outcomes
     }
 
     pub(crate) fn check(&self) -> check::Findings {

@@ -47,6 +47,8 @@ struct Batch {
     events: Vec<Arc<Event>>,
     /// Behind which id to go on.
     next: u64,
+    /// How often events of the fleet had been erased.
+    erased: u64,
 }
 
 /// What became of a delivery.
@@ -55,6 +57,8 @@ enum Outcome {
     /// It asks for no more.
     Gone,
     Failed(String),
+    /// Some of it was erased before it was sent.
+    Erased,
     /// The webhook is gone, or the server stops.
     Ended,
 }
@@ -112,6 +116,7 @@ impl Task {
                 self.taken(batch.next).await
             }
             Outcome::Gone => self.gone().await,
+            Outcome::Erased => Ok(()),
             Outcome::Failed(why) => self.failed(why).await,
             Outcome::Ended => Err(Ended),
         }
@@ -132,6 +137,7 @@ impl Task {
         let mut batch = Batch {
             events: Vec::new(),
             next: self.hook.state().cursor,
+            erased: self.feed.erased(),
         };
         loop {
             let given = feed::page(&self.app, &self.feed, batch.next, PAGE).await?;
@@ -179,7 +185,7 @@ impl Task {
             Ok(message) => message,
             Err(why) => return Outcome::Failed(why),
         };
-        let app = Arc::clone(&self.app);
+        let (app, feed) = (Arc::clone(&self.app), Arc::clone(&self.feed));
         let time = app.config.webhooks.timeout;
         let is_failing = hook.state().failures > 0;
         let post = async {
@@ -191,9 +197,13 @@ impl Task {
                 None
             };
             let _place = hooks.deliveries.acquire().await.ok();
+            if feed.erased() != batch.erased {
+                return Ok(None);
+            }
             let post = hooks.client.post(&hook.target, may_be_private, message);
             let text = || format!("there was no answer within {time:?}");
-            timeout(time, post).await.unwrap_or_else(|_| Err(text()))
+            let answer = timeout(time, post).await.unwrap_or_else(|_| Err(text()));
+            answer.map(Some)
         };
         tokio::pin!(post);
         let answer = tokio::select! {
@@ -203,12 +213,13 @@ impl Task {
         };
         match answer {
             None => Outcome::Ended,
-            Some(Ok(status)) if status.is_success() => Outcome::Taken,
-            Some(Ok(StatusCode::GONE)) => Outcome::Gone,
-            Some(Ok(status)) if status.is_redirection() => Outcome::Failed(format!(
+            Some(Ok(None)) => Outcome::Erased,
+            Some(Ok(Some(status))) if status.is_success() => Outcome::Taken,
+            Some(Ok(Some(StatusCode::GONE))) => Outcome::Gone,
+            Some(Ok(Some(status))) if status.is_redirection() => Outcome::Failed(format!(
                 "it answered {status}, and redirects are not followed"
             )),
-            Some(Ok(status)) => Outcome::Failed(format!("it answered {status}")),
+            Some(Ok(Some(status))) => Outcome::Failed(format!("it answered {status}")),
             Some(Err(why)) => Outcome::Failed(why),
         }
     }

@@ -1,0 +1,303 @@
+//! Events that are written, read, erased and damaged in drawn orders.
+
+use base::rng::Rng;
+use base::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+use crate::fence::{Kind, key};
+use crate::model::time::Time;
+use crate::store::faulty::{Act, Faulty};
+use crate::store::{Batch, Engine, Family};
+
+fn put(store: &Engine, fleet: Fleet, ids: impl Iterator<Item = u64>) {
+    let mut batch = Batch::new(store);
+    for id in ids {
+        let event = Event {
+            id: 0,
+            kind: Kind::Enter,
+            fence: "f".to_owned(),
+            entity: id.to_string(),
+            time: 1,
+            lat: 2.0,
+            lon: 3.0,
+        };
+        let value = serde_json::to_vec(&event).unwrap();
+        batch.put(Family::Events, &key(fleet, id), &value).unwrap();
+    }
+    batch.write(None).unwrap();
+}
+
+/// Somebody who waits, and what it was given.
+struct Reader {
+    feed: Arc<Feed>,
+    start: u64,
+    at: u64,
+    seen: Vec<u64>,
+}
+
+impl Reader {
+    /// Takes a page, as [`page`] does.
+    fn take(&mut self, events: &Events, store: &Engine, limit: usize) {
+        let given = self.feed.recent(self.at, limit).unwrap_or_else(|erased| {
+            let page = events.page(store, self.feed.fleet, self.at, limit).unwrap();
+            self.feed.given(erased, page).unwrap()
+        });
+        assert!(given.next >= self.at && given.events.len() <= limit);
+        self.seen.extend(given.events.iter().map(|event| event.id));
+        self.at = given.next;
+    }
+
+    /// Takes all that is left.
+    fn end(&mut self, events: &Events, store: &Engine) {
+        self.feed.read(events, store).unwrap();
+        let mut before = None;
+        while before != Some(self.at) {
+            before = Some(self.at);
+            self.take(events, store, 50);
+        }
+    }
+}
+
+/// Shards take ids, write and become durable in any order; the pump reads now and then; readers begin anywhere, and take
+/// pages when they like: each gets exactly the events behind its start.
+#[test]
+fn any_interleaving_gives_exactly_the_events_behind_the_start() {
+    for seed in 0..60 {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Engine::open(dir.path()).unwrap();
+        let events = Arc::new(Events::open(&store).unwrap());
+        let (mut rng, feeds) = (Rng::new(seed), Feeds::new());
+        let fleets = [Fleet(1), Fleet(2)];
+        let mut open = Vec::new();
+        let mut written: BTreeMap<Fleet, Vec<u64>> = BTreeMap::new();
+        let mut readers: Vec<Reader> = Vec::new();
+        for step in 0..400 {
+            match rng.below(8) {
+                0 | 1 => {
+                    let fleet = fleets[rng.below(2) as usize];
+                    let most = if rng.one_in(10) { 400 } else { 6 };
+                    let count = 1 + rng.below(most);
+                    let ids = events.take(&vec![fleet; count as usize], Time(step));
+                    put(&store, fleet, ids.iter());
+                    written.entry(fleet).or_default().extend(ids.iter());
+                    open.push(ids);
+                }
+                2 | 3 if !open.is_empty() => {
+                    let nth = rng.below(open.len() as u64) as usize;
+                    drop(open.swap_remove(nth));
+                }
+                4 => {
+                    for feed in feeds.all() {
+                        let to = events.given_out();
+                        if events.last_of(feed.fleet) > feed.through() {
+                            feed.read(&events, &store).unwrap();
+                        } else {
+                            feed.pass(to);
+                        }
+                    }
+                }
+                5 => {
+                    let feed = feeds.of(&events, fleets[rng.below(2) as usize]);
+                    let back = rng.below(300);
+                    let start = match rng.below(3) {
+                        0 => feed.through(),
+                        1 => 0,
+                        _ => events.given_out().saturating_sub(back),
+                    };
+                    readers.push(Reader {
+                        feed,
+                        start,
+                        at: start,
+                        seen: Vec::new(),
+                    });
+                }
+                6 if readers.len() > 6 => {
+                    readers.swap_remove(rng.below(7) as usize);
+                }
+                _ => {
+                    let limit = 1 + rng.below(40) as usize;
+                    for reader in &mut readers {
+                        reader.take(&events, &store, limit);
+                    }
+                }
+            }
+        }
+        open.clear();
+        for reader in &mut readers {
+            reader.end(&events, &store);
+            let all = written.get(&reader.feed.fleet).cloned().unwrap_or_default();
+            let right: Vec<u64> = all.into_iter().filter(|id| *id > reader.start).collect();
+            assert_eq!(reader.seen, right, "seed {seed}");
+        }
+    }
+}
+
+/// A reading that has begun.
+enum Reading {
+    /// Behind which id, and how often events were erased.
+    Begun(u64, u64),
+    Read(u64, Page),
+}
+
+/// Who waits, whose readings take a while.
+struct Slow {
+    reader: Reader,
+    reading: Option<Reading>,
+}
+
+/// What is erased, and whether that is answered.
+#[derive(Default)]
+struct Erased {
+    begun: Vec<u64>,
+    answered: Vec<u64>,
+}
+
+impl Slow {
+    /// Does one step of [`page`]. What it is given is sent.
+    fn step(&mut self, events: &Events, store: &Engine, erased: &Erased) {
+        let Reader { feed, at, .. } = &self.reader;
+        let given = match self.reading.take() {
+            None => match feed.recent(*at, 7) {
+                Ok(given) => Some(given),
+                Err(erased) => {
+                    self.reading = Some(Reading::Begun(*at, erased));
+                    None
+                }
+            },
+            Some(Reading::Begun(at, erased)) => {
+                let page = events.page(store, feed.fleet, at, 7).unwrap();
+                self.reading = Some(Reading::Read(erased, page));
+                None
+            }
+            Some(Reading::Read(erased, page)) => feed.given(erased, page),
+        };
+        let Some(given) = given else { return };
+        for event in &given.events {
+            assert!(!erased.answered.contains(&event.id), "{}", event.id);
+            self.reader.seen.push(event.id);
+        }
+        self.reader.at = given.next;
+    }
+}
+
+/// An event that was being read while it was erased was kept, and sent behind the answer to the erasure.
+#[test]
+fn no_event_is_sent_behind_the_answer_to_its_erasure() {
+    let fleet = Fleet(1);
+    for seed in 0..200 {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Engine::open(dir.path()).unwrap();
+        let events = Arc::new(Events::open(&store).unwrap());
+        let (mut rng, feeds) = (Rng::new(seed), Feeds::new());
+        let feed = feeds.of(&events, fleet);
+        let slow = |_| Slow {
+            reader: Reader {
+                feed: Arc::clone(&feed),
+                start: 0,
+                at: 0,
+                seen: Vec::new(),
+            },
+            reading: None,
+        };
+        let mut all: Vec<Slow> = (0..4).map(slow).collect();
+        let mut pump: Option<Reading> = None;
+        let (mut written, mut erased) = (Vec::new(), Erased::default());
+        for step in 0..300 {
+            match rng.below(8) {
+                0 => {
+                    let count = 1 + rng.below(9) as usize;
+                    let ids = events.take(&vec![fleet; count], Time(step));
+                    put(&store, fleet, ids.iter());
+                    written.extend(ids.iter());
+                }
+                1 | 2 => {
+                    pump = match pump.take() {
+                        None => Some(feed.place()).map(|(at, n)| Reading::Begun(at, n)),
+                        Some(Reading::Begun(at, n)) => {
+                            let page = events.page(&store, fleet, at, RECENT_MAX).unwrap();
+                            Some(Reading::Read(n, page))
+                        }
+                        Some(Reading::Read(n, page)) => {
+                            feed.add(n, page);
+                            None
+                        }
+                    };
+                }
+                3 if erased.begun.is_empty() && !written.is_empty() => {
+                    let mut batch = Batch::new(&store);
+                    for id in written.extract_if(.., |_| rng.one_in(4)) {
+                        batch.delete(Family::Events, &key(fleet, id)).unwrap();
+                        erased.begun.push(id);
+                    }
+                    batch.write(None).unwrap();
+                }
+                3 => {
+                    feeds.forget(fleet);
+                    erased.answered.append(&mut erased.begun);
+                }
+                _ => {
+                    let nth = rng.below(4) as usize;
+                    all[nth].step(&events, &store, &erased);
+                }
+            }
+        }
+        for Slow { mut reader, .. } in all {
+            reader.end(&events, &store);
+            let mut seen = reader.seen;
+            assert!(seen.is_sorted_by(|a, b| a < b), "seed {seed}");
+            seen.retain(|id| written.contains(id));
+            assert_eq!(seen, written, "seed {seed}");
+        }
+    }
+}
+
+/// One damaged event kept the listeners of all fleets waiting, and so did a panic.
+#[test]
+fn what_is_wrong_with_one_fleet_keeps_no_other_waiting() {
+    let dir = tempfile::tempdir().unwrap();
+    let is_damaged = Arc::new(AtomicBool::new(false));
+    let its = Arc::clone(&is_damaged);
+    let store = Faulty::new(Engine::open(dir.path()).unwrap(), move |act| match act {
+        Act::Rows(Family::Events, key)
+            if key.starts_with(&Fleet(2).prefix()) && !its.load(Ordering::Relaxed) =>
+        {
+            panic!("a bug of this test")
+        }
+        _ => Ok(()),
+    });
+    let events = Arc::new(Events::open(&store.inner).unwrap());
+    let feeds = Feeds::new();
+    let all: Vec<Arc<Feed>> = (1..=4).map(|n| feeds.of(&events, Fleet(n))).collect();
+    let news: Vec<_> = all.iter().map(|feed| feed.news()).collect();
+    let fleets = [1, 2, 3, 3, 4].map(Fleet);
+    let ids = events.take(&fleets, Time(5));
+    for (id, fleet) in ids.iter().zip(&fleets) {
+        put(&store.inner, *fleet, [id].into_iter());
+    }
+    let mut batch = Batch::new(&*store);
+    let damaged = key(Fleet(3), 8);
+    batch.put(Family::Events, &damaged, b"{").unwrap();
+    batch.write(None).unwrap();
+    drop(ids);
+    let failed = |fleets: &[u32]| {
+        let found = read_each(&all, &events, &*store);
+        let which: Vec<u32> = found.iter().map(|(fleet, _)| fleet.0).collect();
+        assert_eq!(which, fleets);
+        found
+    };
+    let errors = failed(&[2, 3]);
+    assert!(errors[0].1.to_string().contains("a bug of this test"));
+    assert!(errors[1].1.is_corruption());
+    let told = |nth: usize| news[nth].has_changed().unwrap();
+    assert!(told(0) && !told(1) && !told(2) && told(3));
+    let count = |nth: usize| all[nth].recent(0, 10).unwrap().events.len();
+    assert_eq!((count(0), count(3)), (1, 1));
+    // Nothing is lost of those that failed.
+    is_damaged.store(true, Ordering::Relaxed);
+    let mut batch = Batch::new(&*store);
+    batch.delete(Family::Events, &damaged).unwrap();
+    batch.write(None).unwrap();
+    failed(&[]);
+    assert!(told(1) && told(2));
+    assert_eq!((count(1), count(2)), (1, 1));
+}

@@ -1,0 +1,270 @@
+//! Housekeeping that fails: what else there is to do is done, and what failed is done again.
+
+use base::sync::atomic::{AtomicU64, Ordering};
+use base::threads::SystemThreads;
+
+use super::*;
+use crate::geo::position::at;
+use crate::model::point::Point;
+use crate::model::report::Report;
+use crate::model::time::SECOND;
+use crate::service::{Options, Tracks};
+use crate::store::Engine;
+use crate::store::faulty::{Act, Faulty};
+use crate::write::Ack;
+
+const DAY: i64 = 86_400 * SECOND;
+const NOW: i64 = 20_000 * DAY;
+const MINUTE: u64 = 60_000_000_000;
+
+/// Its time goes on when a test says so; who waits looks often.
+#[derive(Debug, Default)]
+struct Hands(AtomicU64);
+
+impl Clock for Hands {
+    fn wall_micros(&self) -> u64 {
+        NOW as u64
+    }
+
+    fn monotonic_nanos(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn patience(&self, time: Duration) -> Duration {
+        time.min(Duration::from_millis(2))
+    }
+}
+
+type Ill = dyn Fn(Act<'_>) -> Result<()> + Send + Sync;
+
+struct World {
+    tracks: Tracks,
+    clock: Arc<Hands>,
+    /// What fails now.
+    ill: Arc<Mutex<Arc<Ill>>>,
+    /// The entities whose tables were merged.
+    merged: Arc<Mutex<Vec<Vec<u8>>>>,
+    _dir: tempfile::TempDir,
+}
+
+fn open() -> World {
+    let dir = tempfile::tempdir().unwrap();
+    let well: Arc<Ill> = Arc::new(|_| Ok(()));
+    let ill = Arc::new(Mutex::new(well));
+    let merged = Arc::new(Mutex::new(Vec::new()));
+    let (its, all) = (Arc::clone(&ill), Arc::clone(&merged));
+    let store = Faulty::new(Engine::open(dir.path()).unwrap(), move |act| {
+        let rule = Arc::clone(&lock(&its));
+        rule(act)?;
+        if let Act::Compact(Family::Default, key) = act {
+            lock(&all).push(key.to_vec());
+        }
+        Ok(())
+    });
+    let clock = Arc::new(Hands::default());
+    let its = Arc::clone(&clock) as Arc<dyn Clock>;
+    let options = Options::default();
+    let tracks = Tracks::over(store, &options, its, &SystemThreads).unwrap();
+    World {
+        tracks,
+        clock,
+        ill,
+        merged,
+        _dir: dir,
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..6000 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("{what}");
+}
+
+fn failure(text: &str) -> Error {
+    Error::new(ErrorKind::IoError, text)
+}
+
+impl World {
+    fn is_ill(&self, rule: impl Fn(Act<'_>) -> Result<()> + Send + Sync + 'static) {
+        *lock(&self.ill) = Arc::new(rule);
+    }
+
+    fn go_on(&self, minutes: u64) {
+        self.clock.0.fetch_add(minutes * MINUTE, Ordering::Relaxed);
+    }
+
+    /// A fleet that keeps ten days, and an entity that was there so many days ago.
+    fn report(&self, fleet: &str, entity: &str, days: i64) -> Arc<Info> {
+        let ten = |settings: &mut crate::fleets::Settings| {
+            settings.keep_days = 10;
+            Ok(())
+        };
+        let info = self.tracks.change_fleet(&name(fleet), ten).unwrap();
+        let report = Report {
+            entity: name(entity),
+            time: Some(Time(NOW - days * DAY)),
+            point: Point::at(at(59.0, 18.0)),
+        };
+        let ticket = self.tracks.report_of(&info, vec![report], Ack::Durable);
+        assert!(ticket.unwrap().wait().outcomes[0].is_ok());
+        info
+    }
+
+    /// Whether an entity has its newest point still.
+    fn is_there(&self, info: &Info, entity: &str) -> bool {
+        let (fleet, entity) = (info.fleet, name(entity).number(0));
+        let key = EntityKey { fleet, entity }.to_bytes();
+        let found = self.tracks.store().get(Family::Latest, &key).unwrap();
+        found.is_some()
+    }
+
+    fn failed(&self) -> String {
+        self.tracks.house_failed().unwrap_or_default()
+    }
+
+    fn left(&self) -> usize {
+        let found = purges(&*self.tracks.store().view(), None, 100).unwrap();
+        found.len()
+    }
+}
+
+/// One that could not be merged kept all others waiting, and what was too old stayed.
+#[test]
+fn a_purge_that_fails_keeps_nothing_waiting() {
+    for does_panic in [false, true] {
+        let world = open();
+        let info = world.report("f", "a", 1);
+        world.report("f", "b", 1);
+        world.report("f", "old", 11);
+        let number = name("a").number(0);
+        let bad = EntityKey {
+            fleet: info.fleet,
+            entity: number,
+        };
+        let tries = Arc::new(AtomicU64::new(0));
+        let its = Arc::clone(&tries);
+        world.is_ill(move |act| match act {
+            Act::Compact(Family::Default, key) if key == bad.to_bytes() => {
+                its.fetch_add(1, Ordering::Relaxed);
+                assert!(!does_panic, "a bug of this test");
+                Err(failure("a damaged table"))
+            }
+            _ => Ok(()),
+        });
+        assert!(world.tracks.erase(&info, &name("a")).unwrap());
+        eventually("it fails", || !world.failed().is_empty());
+        assert!(world.tracks.erase(&info, &name("b")).unwrap());
+        eventually("others are merged", || world.left() == 1);
+        let text = if does_panic {
+            "a bug of this test"
+        } else {
+            "a damaged table"
+        };
+        let said = world.failed();
+        assert!(said.contains(text) && said.contains("erased"), "{said}");
+        world.go_on(61);
+        eventually("what is too old goes", || !world.is_there(&info, "old"));
+        // At 0, 61, then twice as long each time: 2 minutes, 4, 8.
+        eventually("it is tried again", || tries.load(Ordering::Relaxed) == 2);
+        for (minutes, count) in [(1, 2), (1, 3), (2, 3), (2, 4), (7, 4), (1, 5)] {
+            world.go_on(minutes);
+            std::thread::sleep(Duration::from_millis(20));
+            eventually("it is tried then", || {
+                tries.load(Ordering::Relaxed) == count
+            });
+        }
+        world.is_ill(|_| Ok(()));
+        world.go_on(60);
+        eventually("it is merged", || world.left() == 0);
+        eventually("all is well", || world.failed().is_empty());
+        assert_eq!(lock(&world.merged).len(), 2);
+    }
+}
+
+/// What was wrong with one fleet kept all later ones.
+#[test]
+fn a_fleet_that_fails_keeps_no_other() {
+    for does_panic in [false, true] {
+        let world = open();
+        let all = ["f", "g", "h", "i"].map(|fleet| world.report(fleet, "old", 11));
+        let bad = [all[0].fleet.prefix(), all[2].fleet.prefix()];
+        world.is_ill(move |act| match act {
+            Act::Reclaim(Family::Visits, key) if bad.iter().any(|bad| key.starts_with(bad)) => {
+                assert!(!does_panic, "of this test");
+                Err(failure("of this test"))
+            }
+            _ => Ok(()),
+        });
+        let said = world.tracks.keep_house().unwrap_err().to_string();
+        let parts = ["fleet f: ", "fleet h: ", "of this test"];
+        assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+        assert!(!said.contains("fleet g"), "{said}");
+        let there = all.each_ref().map(|info| world.is_there(info, "old"));
+        assert_eq!(there, [true, false, true, false]);
+        world.go_on(61);
+        eventually("it is said", || world.failed().contains("fleet h: "));
+        world.is_ill(|_| Ok(()));
+        world.go_on(2);
+        eventually("all is well", || world.failed().is_empty());
+        let there = all.each_ref().map(|info| world.is_there(info, "old"));
+        assert_eq!(there, [false; 4]);
+    }
+}
+
+/// A damaged row kept all that is too old for ever.
+#[test]
+fn a_damaged_row_stays_and_others_go() {
+    let world = open();
+    let info = world.report("f", "a", 11);
+    world.report("f", "b", 11);
+    world.report("f", "c", 11);
+    let other = world.report("g", "a", 11);
+    let store = &**world.tracks.store();
+    let number = |entity: &str| {
+        EntityKey {
+            fleet: info.fleet,
+            entity: name(entity).number(0),
+        }
+        .to_bytes()
+    };
+    let mut batch = Batch::new(store);
+    batch.put(Family::Latest, &number("a"), &[7; 3]).unwrap();
+    batch
+        .put(
+            Family::Latest,
+            &[&info.fleet.prefix()[..], &[9]].concat(),
+            &[],
+        )
+        .unwrap();
+    // And one whose points are.
+    let point = crate::model::key::PointKey {
+        fleet: info.fleet,
+        entity: name("b").number(0),
+        time: Time(NOW - 12 * DAY),
+    };
+    batch
+        .put(Family::Default, &point.to_bytes(), &[99])
+        .unwrap();
+    batch.write(None).unwrap();
+    let said = world.tracks.keep_house().unwrap_err();
+    assert!(said.is_corruption());
+    let said = said.to_string();
+    assert_eq!(said.matches("fleet f: ").count(), 3, "{said}");
+    assert!(
+        said.contains("latest, key") && said.contains("default, key"),
+        "{said}"
+    );
+    let there = ["a", "b", "c"].map(|entity| world.is_there(&info, entity));
+    assert_eq!(
+        (there, world.is_there(&other, "a")),
+        ([true, true, false], false)
+    );
+}

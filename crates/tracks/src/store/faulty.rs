@@ -1,0 +1,111 @@
+//! A store for tests, which fails, panics or tells when its test says so.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::Result;
+use ironstone::WriteBatch;
+
+use super::{Engine, Family, Rows, Store, Told, View};
+use crate::model::key::Fleet;
+use crate::model::time::Time;
+
+/// What is done with the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act<'a> {
+    /// Rows are read from a key on.
+    Rows(Family, &'a [u8]),
+    Write,
+    WaitDurable,
+    Reclaim(Family, &'a [u8]),
+    Compact(Family, &'a [u8]),
+}
+
+/// What it comes to; a panic is one, too.
+pub(crate) type Rule = dyn Fn(Act<'_>) -> Result<()> + Send + Sync;
+
+/// See the module.
+pub(crate) struct Faulty {
+    pub(crate) inner: Engine,
+    rule: Box<Rule>,
+}
+
+impl Faulty {
+    pub(crate) fn new(
+        inner: Engine,
+        rule: impl Fn(Act<'_>) -> Result<()> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let rule = Box::new(rule);
+        Arc::new(Self { inner, rule })
+    }
+}
+
+impl Store for Faulty {
+    fn id(&self, family: Family) -> u32 {
+        self.inner.id(family)
+    }
+
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.inner.get(family, key)
+    }
+
+    fn view(&self) -> Box<dyn View + '_> {
+        Box::new(At {
+            view: self.inner.view(),
+            of: self,
+        })
+    }
+
+    fn write(&self, batch: WriteBatch, durable: Option<Told>) -> Result<u64> {
+        (self.rule)(Act::Write)?;
+        self.inner.write(batch, durable)
+    }
+
+    fn last_number(&self) -> u64 {
+        self.inner.last_number()
+    }
+
+    fn when_durable(&self, told: Told) {
+        self.inner.when_durable(told);
+    }
+
+    fn wait_durable(&self, number: u64) -> Result<()> {
+        (self.rule)(Act::WaitDurable)?;
+        self.inner.wait_durable(number)
+    }
+
+    fn keep(&self, oldest: BTreeMap<Fleet, Time>, every: Option<Duration>) -> Result<()> {
+        self.inner.keep(oldest, every)
+    }
+
+    fn reclaim(&self, family: Family, from: &[u8], to: &[u8]) -> Result<()> {
+        (self.rule)(Act::Reclaim(family, to))?;
+        self.inner.reclaim(family, from, to)
+    }
+
+    fn compact(&self, family: Family, from: &[u8], to: &[u8]) -> Result<()> {
+        (self.rule)(Act::Compact(family, from))?;
+        self.inner.compact(family, from, to)
+    }
+}
+
+struct At<'a> {
+    view: Box<dyn View + 'a>,
+    of: &'a Faulty,
+}
+
+impl View for At<'_> {
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.view.get(family, key)
+    }
+
+    fn rows(&self, family: Family, from: &[u8], to: Option<&[u8]>) -> Result<Box<dyn Rows + '_>> {
+        (self.of.rule)(Act::Rows(family, from))?;
+        self.view.rows(family, from, to)
+    }
+
+    fn has_dead_rows(&self, family: Family, from: &[u8], to: Option<&[u8]>) {
+        self.view.has_dead_rows(family, from, to);
+    }
+}

@@ -1,0 +1,133 @@
+//! Which entities were erased and are in tables still: rows that a restart finds, until those tables are merged.
+//!
+//! ```text
+//!   meta   "purge/" fleet 4  entity 8  number 8 → nothing
+//! ```
+//!
+//! Such a row is written with the last part of an erasure, so that neither is without the other. The number is that of the last
+//! write before: an entity that is made anew and erased while its tables are merged has another row.
+
+use base::{Error, Result};
+
+use crate::model::key::{Entity, EntityKey, Fleet, behind};
+use crate::store::{Batch, Family, Store, View, damaged};
+
+const KEY: &[u8] = b"purge/";
+
+/// An entity whose tables are to be merged, and the rows that say so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Purge {
+    pub(crate) of: (Fleet, Entity),
+    keys: Vec<Vec<u8>>,
+}
+
+/// Puts in a batch that an entity is erased by it.
+pub(crate) fn note(
+    store: &dyn Store,
+    batch: &mut Batch<'_>,
+    (fleet, entity): (Fleet, Entity),
+) -> Result<()> {
+    let number = store.last_number().to_be_bytes();
+    let key = EntityKey { fleet, entity }.to_bytes();
+    batch.put(Family::Meta, &[KEY, &key, &number].concat(), &[])
+}
+
+/// What is to be merged of entities behind one, so many at most, in their order. Errors: the store's; Corruption.
+pub(crate) fn purges(
+    view: &dyn View,
+    after: Option<(Fleet, Entity)>,
+    limit: usize,
+) -> Result<Vec<Purge>> {
+    let from = after.map_or_else(
+        || Some(KEY.to_vec()),
+        |(fleet, entity)| behind(&[KEY, &EntityKey { fleet, entity }.to_bytes()].concat()),
+    );
+    let Some(from) = from else {
+        return Ok(Vec::new());
+    };
+    let end = behind(KEY);
+    let mut rows = view.rows(Family::Meta, &from, end.as_deref())?;
+    rows.seek(&from);
+    let mut out: Vec<Purge> = Vec::new();
+    while let Some((key, _)) = rows.row() {
+        let of = key.strip_prefix(KEY).and_then(|key| {
+            let (of, _number) = key.split_last_chunk::<8>()?;
+            EntityKey::of_bytes(of).ok()
+        });
+        let EntityKey { fleet, entity } = of.ok_or_else(|| {
+            let e = Error::corruption("it is no entity that was erased");
+            damaged(Family::Meta, key, &e)
+        })?;
+        let of = (fleet, entity);
+        let is_full = out.len() == limit;
+        match out.last_mut().filter(|last| last.of == of) {
+            Some(last) => last.keys.push(key.to_vec()),
+            None if is_full => return Ok(out),
+            None => out.push(Purge {
+                of,
+                keys: vec![key.to_vec()],
+            }),
+        }
+        rows.next();
+    }
+    rows.status()?;
+    Ok(out)
+}
+
+impl Purge {
+    /// It is done. Errors: the store's; it is done again then.
+    pub(crate) fn is_done(&self, store: &dyn Store) -> Result<()> {
+        let mut batch = Batch::new(store);
+        for key in &self.keys {
+            batch.delete(Family::Meta, key)?;
+        }
+        batch.write(None).map(drop)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
+mod tests {
+    use super::*;
+    use crate::store::Engine;
+
+    #[test]
+    fn each_entity_is_there_until_it_is_done() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Engine::open(dir.path()).unwrap();
+        let all = [(1, 7), (1, u64::MAX), (2, 0)].map(|(f, e)| (Fleet(f), Entity(e)));
+        for of in all.into_iter().chain([all[1]]) {
+            let mut batch = Batch::new(&store);
+            note(&store, &mut batch, of).unwrap();
+            batch.write(None).unwrap();
+        }
+        let of = |after, limit| {
+            let found = purges(&*store.view(), after, limit).unwrap();
+            found.iter().map(|purge| purge.of).collect::<Vec<_>>()
+        };
+        assert_eq!(of(None, 10), all);
+        assert_eq!(of(None, 2), all[..2]);
+        assert_eq!(of(Some(all[0]), 10), all[1..]);
+        assert_eq!(of(Some(all[1]), 10), all[2..]);
+        assert_eq!(of(Some(all[2]), 10), []);
+        let second = purges(&*store.view(), Some(all[0]), 1).unwrap();
+        // It is erased once more while its tables are merged.
+        let mut batch = Batch::new(&store);
+        note(&store, &mut batch, all[1]).unwrap();
+        batch.write(None).unwrap();
+        second[0].is_done(&store).unwrap();
+        assert_eq!(of(None, 10), all);
+        purges(&*store.view(), Some(all[0]), 1).unwrap()[0]
+            .is_done(&store)
+            .unwrap();
+        assert_eq!(of(None, 10), [all[0], all[2]]);
+        let mut batch = Batch::new(&store);
+        batch.put(Family::Meta, b"purge/x", &[]).unwrap();
+        batch.write(None).unwrap();
+        assert!(
+            purges(&*store.view(), None, 10)
+                .unwrap_err()
+                .is_corruption()
+        );
+    }
+}
