@@ -114,7 +114,7 @@ impl World {
             point: Point::at(at(59.0, 18.0)),
         };
         let ticket = self.tracks.report_of(&info, vec![report], Ack::Durable);
-        assert!(ticket.unwrap().wait().unwrap().outcomes[0].is_ok());
+        assert!(ticket.unwrap().wait().outcomes[0].is_ok());
         info
     }
 
