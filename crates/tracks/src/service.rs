@@ -272,7 +272,7 @@ impl Tracks {
         &self.store
     }
 
-    /// The state as it is now, for what is in [`read`](crate::read).
+    /// The state as it is now, for what is in [`read`].
     ///
     /// What is older than a fleet keeps is not in it.
     pub fn view(&self) -> Box<dyn View + '_> {
