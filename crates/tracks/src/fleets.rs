@@ -43,6 +43,10 @@ pub struct Settings {
     pub keep_days: u32,
     /// Entities that are silent for so many days are in no search of an area, until they report again; 0: all are.
     pub silent_days: u32,
+    /// Of points that are older, days, those are dropped that the others say already; 0: all are kept.
+    pub thin_days: u32,
+    /// What they say may be so far off, metres.
+    pub thin_metres: u16,
 }
 
 impl Default for Settings {
@@ -54,6 +58,8 @@ impl Default for Settings {
             fence_speed_max: 350,
             keep_days: 0,
             silent_days: 0,
+            thin_days: 0,
+            thin_metres: 10,
         }
     }
 }

@@ -435,6 +435,10 @@ pub(crate) struct FleetBody {
     keep_days: u32,
     /// Entities that are silent for so many days are in no area, until they report again; 0: all are.
     silent_days: u32,
+    /// Of points that are older, days, those are dropped that the others say already; 0: all are kept.
+    thin_days: u32,
+    /// What they say may be so far off, metres.
+    thin_metres: u16,
 }
 
 impl FleetBody {
@@ -445,6 +449,8 @@ impl FleetBody {
             tags: info.settings.tags.clone(),
             keep_days: info.settings.keep_days,
             silent_days: info.settings.silent_days,
+            thin_days: info.settings.thin_days,
+            thin_metres: info.settings.thin_metres,
         }
     }
 }
@@ -463,6 +469,12 @@ pub(crate) struct FleetChange {
     /// Entities that are silent for so many days are in no area, until they report again; 0: all are.
     #[schema(maximum = 100_000)]
     pub(crate) silent_days: Option<u32>,
+    /// Of points that are older, days, those are dropped from now on, for good, that the others say already: where it was at their
+    /// time, had it moved evenly between those that stay. 0: all are kept.
+    #[schema(maximum = 100_000)]
+    pub(crate) thin_days: Option<u32>,
+    /// What they say may be so far off, metres; 10, unless it is set.
+    pub(crate) thin_metres: Option<u16>,
 }
 
 /// Whether the server is well.

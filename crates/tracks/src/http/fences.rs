@@ -71,6 +71,12 @@ pub(crate) struct FenceBody {
     /// An event `dwell`, too: at the first report of who is inside for so many seconds already.
     #[schema(minimum = 1, maximum = 31_536_000)]
     dwell: Option<u32>,
+    /// Whether there is an event `enter`; `true`, unless it is said.
+    enter: Option<bool>,
+    /// Whether there is an event `exit`; `true`, unless it is said.
+    exit: Option<bool>,
+    /// Whether there is an event `cross`; `true`, unless it is said.
+    cross: Option<bool>,
 }
 
 /// A fence.
@@ -88,6 +94,12 @@ pub(crate) struct FenceAnswer {
     /// Seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     dwell: Option<u32>,
+    /// Whether there is an event `enter`.
+    enter: bool,
+    /// Whether there is an event `exit`.
+    exit: bool,
+    /// Whether there is an event `cross`.
+    cross: bool,
 }
 
 /// All fences of a fleet.
@@ -169,31 +181,41 @@ impl FenceBody {
             );
             return Err(Problem::body(detail));
         }
+        let when = When {
+            enter: self.enter.unwrap_or(true),
+            exit: self.exit.unwrap_or(true),
+            dwell_seconds: self.dwell.unwrap_or(0),
+            cross: self.cross.unwrap_or(true),
+        };
+        if !(when.enter || when.exit || when.cross || when.dwell_seconds > 0) {
+            let detail = "enter, exit and cross are false, and there is no dwell: the fence would make no event";
+            return Err(Problem::body(detail.to_owned()));
+        }
         let area = self.area.into_area()?;
         let shape = area.shape();
         drop(shape.map_err(|e| Problem::body(format!("area: {}", text(&e))))?);
-        Ok(Definition {
-            area,
-            when: When {
-                dwell_seconds: self.dwell.unwrap_or(0),
-                cross: true,
-                ..When::default()
-            },
-            tags,
-        })
+        Ok(Definition { area, when, tags })
     }
 }
 
 impl FenceAnswer {
     fn new(fence: &Fence) -> Self {
         let definition = &fence.definition;
-        let dwell = definition.when.dwell_seconds;
+        let When {
+            enter,
+            exit,
+            dwell_seconds: dwell,
+            cross,
+        } = definition.when;
         Self {
             name: fence.name.to_string(),
             number: fence.number,
             area: AreaBody::of(&definition.area),
             tags: definition.tags.clone(),
             dwell: (dwell > 0).then_some(dwell),
+            enter,
+            exit,
+            cross,
         }
     }
 }

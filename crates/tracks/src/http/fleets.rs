@@ -101,6 +101,7 @@ pub(crate) async fn change(
     for (name, days) in [
         ("keep_days", change.keep_days),
         ("silent_days", change.silent_days),
+        ("thin_days", change.thin_days),
     ] {
         if let Some(days) = days.filter(|days| *days > DAYS_MAX) {
             return Err(Problem::body(format!(
@@ -113,6 +114,8 @@ pub(crate) async fn change(
             settings.clamp_times = change.clamp_times.unwrap_or(settings.clamp_times);
             settings.keep_days = change.keep_days.unwrap_or(settings.keep_days);
             settings.silent_days = change.silent_days.unwrap_or(settings.silent_days);
+            settings.thin_days = change.thin_days.unwrap_or(settings.thin_days);
+            settings.thin_metres = change.thin_metres.unwrap_or(settings.thin_metres);
             if let Some(tags) = change.tags {
                 settings.tags = tags;
             }

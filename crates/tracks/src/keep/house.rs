@@ -14,6 +14,7 @@ use base::threads::Threads;
 use base::{Error, ErrorKind, Result};
 
 use super::hide::visits_from;
+use super::thin::{Left, Thinning};
 use super::{Horizon, Horizons, marks, with_settings};
 use crate::again::{Again, Several, caught};
 use crate::fence;
@@ -47,6 +48,8 @@ pub struct Kept {
     pub entities: u64,
     /// Entities that were silent, and left the index.
     pub silent: u64,
+    /// Points that were dropped, as their neighbours say the same.
+    pub thinned: u64,
 }
 
 /// What housekeeping works on.
@@ -119,12 +122,20 @@ impl Look {
     }
 }
 
+/// What earlier looks have come to, since the start.
+#[derive(Debug, Default)]
+struct Looked {
+    /// Up to where what lies by time was dropped.
+    dropped: Horizons,
+    thinning: Left,
+}
+
 #[derive(Debug)]
 struct Shared {
     of: Of,
     marks: Mutex<Horizons>,
-    /// One look at a time; it knows up to where it has dropped what lies by time since the start.
-    looking: Mutex<Horizons>,
+    /// One look at a time.
+    looking: Mutex<Looked>,
     todo: Mutex<Todo>,
     changed: Condvar,
     failed: Mutex<Option<String>>,
@@ -374,7 +385,7 @@ impl Shared {
     }
 
     fn keep(&self) -> Result<Kept> {
-        let mut dropped = lock(&self.looking);
+        let mut looked = lock(&self.looking);
         let mut look = Look::default();
         let now = self.now();
         for info in self.of.fleets.all() {
@@ -382,10 +393,13 @@ impl Shared {
                 break;
             }
             // What is wrong with one fleet keeps no other one.
-            let done = caught("housekeeping", || {
-                self.keep_of(&info, now, &mut dropped, &mut look)
+            let kept = caught("housekeeping", || {
+                self.keep_of(&info, now, &mut looked.dropped, &mut look)
             });
-            if let Err(e) = done {
+            let thinned = caught("thinning", || {
+                self.thin(&info, now, &mut looked.thinning, &mut look)
+            });
+            for e in [kept, thinned].into_iter().filter_map(Result::err) {
                 look.is_wrong(&info.name, &e);
             }
         }
@@ -415,6 +429,19 @@ impl Shared {
         self.drop_old(fleet, before, new)?;
         dropped.insert(fleet, new);
         self.sweep(info, new, look)
+    }
+
+    fn thin(&self, info: &Info, now: Time, left: &mut Left, look: &mut Look) -> Result<()> {
+        let kept = lock(&self.marks).get(&info.fleet).map(|mark| mark.points);
+        let wrong = &mut |e: &Error| look.is_wrong(&info.name, e);
+        let thinning = Thinning {
+            of: &self.of,
+            info,
+            is_over: &|| self.is_over(),
+            wrong,
+        };
+        look.kept.thinned += thinning.run(now, kept.unwrap_or(Time::MIN), left)?;
+        Ok(())
     }
 
     /// Moves the marks of a fleet.

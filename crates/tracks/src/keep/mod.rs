@@ -7,6 +7,8 @@
 //!                                                 points: by a filter when tables are merged
 //!                                                 visits, events: by ranges      entities: through their shards
 //!
+//!                                                 entities' days: simplified     thin
+//!
 //!   meta   "kept/" fleet 4   8 points, 8 index: the horizons so far, big-endian microseconds since 1970
 //! ```
 //!
@@ -14,6 +16,7 @@
 
 mod hide;
 mod house;
+mod thin;
 
 use std::collections::BTreeMap;
 

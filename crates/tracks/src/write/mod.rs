@@ -16,6 +16,7 @@ mod hot;
 mod purge;
 mod shard;
 mod shards;
+mod thin;
 
 pub use admit::{Ack, Answer, Outcome, Ticket};
 pub(crate) use erase::Erasure;

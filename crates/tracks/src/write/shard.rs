@@ -14,6 +14,7 @@ use super::admit::{Ack, Part};
 use super::apply::{Done, Round};
 use super::erase::Erase;
 use super::hot::Hot;
+use super::thin::Thin;
 use crate::fence::{Events, Fences, Ids};
 use crate::live::Live;
 use crate::model::key::{Entity, Fleet};
@@ -34,6 +35,7 @@ pub(super) const ROUND_HOT_MAX: usize = (ROUND_MAX + PART_MAX) * TURNS as usize;
 pub(super) enum Work {
     Reports(Part),
     Erase(Erase),
+    Thin(Thin),
 }
 
 /// See the module.
@@ -63,6 +65,7 @@ impl Shard {
                         hot.forget((fleet, entity));
                     }
                 }
+                Work::Thin(thin) => thin.run(&self.store),
             }));
             if done.is_err() {
                 // Its parts were answered as they were dropped. What is known may be half of something.
@@ -172,7 +175,7 @@ impl<'a> Inbox<'a> {
     fn take(&mut self) {
         let reports = |work: &Work| match work {
             Work::Reports(part) => part.items.len(),
-            Work::Erase(_) => 1,
+            Work::Erase(_) | Work::Thin(_) => 1,
         };
         let mut count: usize = self.taken.iter().map(reports).sum();
         while count < ROUND_MAX {
@@ -188,7 +191,7 @@ impl<'a> Inbox<'a> {
     fn entities(&self) -> impl Iterator<Item = (Fleet, Entity)> {
         let parts = self.taken.iter().filter_map(|work| match work {
             Work::Reports(part) => Some(part),
-            Work::Erase(_) => None,
+            Work::Erase(_) | Work::Thin(_) => None,
         });
         parts.flat_map(|part| part.items.iter().map(|item| (part.of.fleet, item.first)))
     }
@@ -197,8 +200,8 @@ impl<'a> Inbox<'a> {
     fn part(&mut self) -> Option<Part> {
         match self.taken.pop_front()? {
             Work::Reports(part) => Some(part),
-            erase @ Work::Erase(_) => {
-                self.taken.push_front(erase);
+            other @ (Work::Erase(_) | Work::Thin(_)) => {
+                self.taken.push_front(other);
                 None
             }
         }

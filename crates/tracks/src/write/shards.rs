@@ -16,10 +16,11 @@ use super::admit::{Ack, Call, Item, Part, Places, Taken, Ticket};
 use super::apply::Of;
 use super::erase::{self, Done, Erase, Erasure, Whose};
 use super::shard::{PART_MAX, ROUND_HOT_MAX, Shard, Work};
+use super::thin::{self, Thin};
 use crate::fence::{Events, Fences};
 use crate::fleets::Info;
 use crate::live::Live;
-use crate::model::key::{Entity, Fleet};
+use crate::model::key::{Entity, Fleet, PointKey};
 use crate::model::name::Name;
 use crate::model::report::Report;
 use crate::model::time::Time;
@@ -251,8 +252,7 @@ impl Shards {
             Whose::Name(name) => name.number(0).0 as u8,
             Whose::Number(entity) => entity.0 as u8,
         };
-        let shard = usize::from(byte) % self.queues.len();
-        let queue = self.queues.get(shard).ok_or_else(erase::gone)?;
+        let queue = self.queue_of(byte).ok_or_else(erase::gone)?;
         loop {
             let (answer, done) = oneshot::channel();
             let whose = whose.clone();
@@ -270,6 +270,21 @@ impl Shards {
                 Done::All(entity, last) => return Ok(Some((entity, last))),
             }
         }
+    }
+
+    /// Drops points of an entity, none of which is its newest, as far as they have these bytes still. Returns how many, when that is
+    /// visible. Not within an asynchronous runtime. Errors: the store's.
+    pub(crate) fn thin(&self, entity: Entity, points: Vec<(PointKey, Vec<u8>)>) -> Result<u64> {
+        let queue = self.queue_of(entity.0 as u8).ok_or_else(thin::gone)?;
+        let (answer, done) = oneshot::channel();
+        // Where the shard is gone, the answer says so.
+        drop(queue.parts.send(Work::Thin(Thin { points, answer })));
+        done.blocking_recv().map_err(|_| thin::gone())?
+    }
+
+    /// The queue of the entities that have this byte.
+    fn queue_of(&self, byte: u8) -> Option<&Queue> {
+        self.queues.get(usize::from(byte) % self.queues.len())
     }
 
     /// Whether there is room for reports of any shard.

@@ -14,6 +14,7 @@ use tracks::import::{self, Import};
 use tracks::keep::Kept;
 use tracks::model::key::PointKey;
 use tracks::model::name::Name;
+use tracks::model::report::Report;
 use tracks::model::time::{SECOND, Time};
 use tracks::read::{self, Filter};
 use tracks::service::{Options, Tracks};
@@ -176,6 +177,74 @@ fn what_is_too_old_is_hidden_at_once_and_dropped_later() {
     assert_eq!(check(&kept.engine).problems, []);
     let visits = check(&kept.engine).visits;
     assert!(visits < 10, "{visits}");
+}
+
+/// A day on the road: it drives straight on, stands still for a while, and turns.
+fn drive(day: i64) -> Vec<Report> {
+    let place = |minute: i64| match minute {
+        0..400 => at(59.0 + minute as f64 / 1000.0, 18.0),
+        400..900 => at(59.4, 18.0),
+        _ => at(59.4, 18.0 + (minute - 900) as f64 / 1000.0),
+    };
+    let midnight = NOW.0.div_euclid(DAY * SECOND) * DAY - NOW.0 / SECOND;
+    let minutes = (0..1440).map(|minute| (midnight + day * DAY + minute * 60, place(minute)));
+    minutes
+        .map(|(time, place)| report("a", time, place))
+        .collect()
+}
+
+#[test]
+fn of_what_is_old_the_points_stay_that_others_do_not_say() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(TestClock(AtomicU64::new(NOW.0 as u64)));
+    let kept = open(dir.path(), &clock, (0, 0));
+    let send = |kept: &Fleet1, reports: Vec<Report>| {
+        for part in reports.chunks(500) {
+            let now = kept.tracks.now();
+            let ticket = kept
+                .tracks
+                .report_at(&kept.info, part.to_vec(), Ack::Durable, now);
+            assert!(ticket.unwrap().wait().outcomes.iter().all(Result::is_ok));
+        }
+    };
+    for day in -12..-8 {
+        send(&kept, drive(day));
+    }
+    // Two that are silent since, and one with a single point.
+    kept.send("b", -11);
+    kept.send("b", -10);
+    kept.send("c", -11);
+    let thin = |kept: &Fleet1, days, metres| {
+        let fleet = Name::new("fleet").unwrap();
+        let store = &**kept.tracks.store();
+        let set = kept.tracks.fleets().change(store, &fleet, |settings| {
+            (settings.thin_days, settings.thin_metres) = (days, metres);
+            Ok(())
+        });
+        set.unwrap();
+    };
+    let count = |kept: &Fleet1| kept.stored().1;
+    assert_eq!(count(&kept), 4 * 1440 + 3);
+    assert_eq!(kept.tracks.keep_house().unwrap().thinned, 0);
+    thin(&kept, 10, 10);
+    // Of each of the two days that are over before: where it begins, stands, goes on, and ends.
+    assert_eq!(kept.tracks.keep_house().unwrap().thinned, 2 * (1440 - 4));
+    assert_eq!(count(&kept), 2 * 1440 + 2 * 4 + 3);
+    assert_eq!(kept.tracks.keep_house().unwrap(), Kept::default());
+    assert_eq!((kept.seen("b").0, kept.seen("c").0), (2, 1));
+    assert_eq!(check(&kept.engine).problems, []);
+    // What comes late stays, also after a start; the next day has its turn.
+    send(&kept, drive(-12)[100..101].to_vec());
+    drop(kept);
+    clock.go_on(1);
+    let kept = open(dir.path(), &clock, (0, 0));
+    assert_eq!(kept.tracks.keep_house().unwrap().thinned, 1440 - 4);
+    assert_eq!(count(&kept), 1440 + 3 * 4 + 1 + 3);
+    // The one that is left is the newest of its entity.
+    clock.go_on(30);
+    assert_eq!(kept.tracks.keep_house().unwrap().thinned, 1440 - 4);
+    assert_eq!(kept.seen("a"), (4 * 4 + 1, true, 3));
+    assert_eq!(check(&kept.engine).problems, []);
 }
 
 fn fenced(world: &World) {

@@ -218,7 +218,8 @@ export class Fences {
       .map((tag) => tag.trim())
       .filter(Boolean);
     const area = areaOf(this.shape, this.change.geometry(), Number(find('fence-width').value) || 50);
-    const body = { area, ...(dwell && { dwell }), ...(tags.length > 0 && { tags }) };
+    const { enter, exit, cross } = this.editing;
+    const body = { area, enter, exit, cross, ...(dwell && { dwell }), ...(tags.length > 0 && { tags }) };
     await api.json(api.of(fleet(), 'fences', name), { method: 'PUT', body });
     toast(`The fence ${name} is saved`);
     this.close();
@@ -266,12 +267,14 @@ function topOf(area) {
 }
 
 /** A fence in a few words. */
-function about({ area, dwell, tags }) {
+function about({ area, dwell, tags, enter, exit, cross }) {
   const shape = {
     Circle: () => `circle of ${length(area.radius)}`,
     Rectangle: () => 'rectangle',
     Polygon: () => `polygon of ${area.coordinates[0].length - 1} corners`,
     Corridor: () => `corridor, ${length(area.width)} to either side`,
   }[area.type]();
-  return [shape, dwell && `dwell ${span(dwell)}`, tags.length > 0 && tags.join(', ')].filter(Boolean).join(' · ');
+  const left = Object.entries({ enter, exit, cross }).filter(([, isMade]) => !isMade);
+  const without = left.length > 0 && `no ${left.map(([kind]) => kind).join(', ')}`;
+  return [shape, dwell && `dwell ${span(dwell)}`, without, tags.length > 0 && tags.join(', ')].filter(Boolean).join(' · ');
 }

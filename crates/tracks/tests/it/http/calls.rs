@@ -250,7 +250,8 @@ fn fleets_tags_and_times() {
         .json();
     assert_eq!(
         fleet,
-        json!({"name": "f", "clamp_times": true, "tags": ["bus"], "keep_days": 0, "silent_days": 0})
+        json!({"name": "f", "clamp_times": true, "tags": ["bus"], "keep_days": 0, "silent_days": 0,
+            "thin_days": 0, "thin_metres": 10})
     );
     let report = |tags: Value| json!({"entity": "a", "lat": 1, "lon": 2, "tags": tags}).to_string();
     world.report(&report(json!(["taxi", "free"])));

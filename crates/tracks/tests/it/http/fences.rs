@@ -153,7 +153,12 @@ fn bad_fences() -> Vec<(String, &'static str)> {
         (json!({"area": circle, "dwell": 0}).to_string(), "dwell"),
         (json!({"area": circle, "dwell": -1}).to_string(), "dwell"),
         (json!({"area": circle, "dwell": 1.5}).to_string(), "dwell"),
-        (json!({"area": circle, "cross": true}).to_string(), "cross"),
+        (json!({"area": circle, "cross": 1}).to_string(), "cross"),
+        (json!({"area": circle, "leave": true}).to_string(), "leave"),
+        (
+            json!({"area": circle, "enter": false, "exit": false, "cross": false}).to_string(),
+            "no event",
+        ),
         (format!("{{\"area\":{deep}}}"), ""),
     ]
 }
@@ -225,6 +230,65 @@ fn fixed_fleets_and_too_many_are_named() {
     let world = World::with(&options, Config::default(), None);
     let answer = world.put("/v1/fleets/f/fences/a", &circle);
     assert_eq!(answer.problem(), (404, "no-such-fleet".to_owned()));
+}
+
+#[test]
+fn a_fence_makes_the_kinds_of_events_that_it_is_to() {
+    let world = World::new();
+    let area = |lon| json!({"type": "Circle", "center": [lon, 59.0], "radius": 500});
+    let fences = [
+        (
+            "in",
+            json!({"area": area(18.0), "exit": false, "cross": false}),
+        ),
+        ("out", json!({"area": area(18.1), "enter": false})),
+        (
+            "by",
+            json!({"area": area(18.2), "enter": false, "exit": false}),
+        ),
+        (
+            "long",
+            json!({"area": area(18.3), "enter": false, "exit": false, "cross": false, "dwell": 120}),
+        ),
+    ];
+    for (name, body) in fences {
+        let made = world.put(&format!("/v1/fleets/f/fences/{name}"), &body.to_string());
+        assert_eq!(made.status, 200, "{}", made.text);
+        let made = made.json();
+        for kind in ["enter", "exit", "cross"] {
+            let right = body.get(kind).cloned().unwrap_or(json!(true));
+            assert_eq!(made[kind], right, "{name}, {kind}");
+        }
+    }
+    for round in 0..2_u32 {
+        let there = [
+            17.9, 18.0, 18.05, 18.1, 18.15, 18.2, 18.25, 18.3, 18.3, 18.4,
+        ];
+        // Once through all, and once over all.
+        let places = if round == 0 {
+            &there[..]
+        } else {
+            &[17.9, 18.4]
+        };
+        for (nth, lon) in (0_u32..).zip(places) {
+            let time = T + 120.0 * f64::from(nth + 20 * round);
+            world.report(&line("a", time, 59.0, *lon));
+        }
+    }
+    let right = [
+        "enter in a",
+        "exit out a",
+        "dwell long a",
+        "cross by a",
+        "cross out a",
+        // There and back.
+        "cross by a",
+        "cross out a",
+    ];
+    let (mut said, mut right) = (said(&world.events()), right.map(str::to_owned).to_vec());
+    said.sort_unstable();
+    right.sort_unstable();
+    assert_eq!(said, right);
 }
 
 #[test]

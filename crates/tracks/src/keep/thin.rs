@@ -1,0 +1,206 @@
+//! Thinning: of the points that are older than a fleet's `thin_days`, those stay that are needed to know where its entities were.
+//!
+//! ```text
+//!   meta   "thinned/" fleet 4   8: all points before this moment were thinned, big-endian microseconds since 1970
+//! ```
+//!
+//! An entity's days, from midnight to midnight UTC, are [simplified](simplify_in_time) each for itself, so that a day which is
+//! thinned once more after a crash stays as it is. A day of more than [`PIECE_MAX`] points is cut, for the time that it takes.
+//! What is late and comes behind that moment stays.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base::{Error, Result};
+
+use super::DAY;
+use super::house::Of;
+use crate::fleets::{Info, Settings};
+use crate::geo::position::Position;
+use crate::geo::simplify::simplify_in_time;
+use crate::model::key::{Entity, EntityKey, Fleet, PointKey, behind};
+use crate::model::point::Point;
+use crate::model::time::Time;
+use crate::store::{Batch, Family, View, damaged};
+
+const KEY: &[u8] = b"thinned/";
+/// So many points are simplified at once, at most.
+const PIECE_MAX: usize = 20_000;
+/// A shard drops so many at once.
+const AT_ONCE: usize = 1000;
+/// So many entities are looked at in one state, so that none is held for long.
+const PART: usize = 1000;
+/// A fleet takes so long of one look; the rest has its turn in the next one.
+const LOOK_MAX: Duration = Duration::from_secs(600);
+
+/// How far fleets are that one look did not get through: up to which time, and with which entity it goes on.
+pub(super) type Left = BTreeMap<Fleet, (Time, Vec<u8>)>;
+
+/// A look at one fleet.
+pub(super) struct Thinning<'a> {
+    pub(super) of: &'a Of,
+    pub(super) info: &'a Info,
+    /// Whether it is to end.
+    pub(super) is_over: &'a dyn Fn() -> bool,
+    /// Told what is wrong with single rows.
+    pub(super) wrong: &'a mut dyn FnMut(&Error),
+}
+
+/// The midnight before which a fleet's points are thinned. `None`: none are.
+fn end(settings: &Settings, now: Time) -> Option<Time> {
+    let days = i64::from(settings.thin_days);
+    let before = now.0.saturating_sub(days.saturating_mul(DAY));
+    (days > 0).then(|| Time(before.div_euclid(DAY) * DAY))
+}
+
+impl Thinning<'_> {
+    /// Thins what has become old enough, but for what is older than `kept`. Returns how many points were dropped. Errors: the store's.
+    pub(super) fn run(mut self, now: Time, kept: Time, left: &mut Left) -> Result<u64> {
+        let fleet = self.info.fleet;
+        let Some(to) = end(&self.info.settings, now) else {
+            left.remove(&fleet);
+            return Ok(0);
+        };
+        let from = self.mark()?.max(kept);
+        let begin = || (to, fleet.prefix().to_vec());
+        let (to, mut next) = left.remove(&fleet).unwrap_or_else(begin);
+        if from >= to {
+            return Ok(0);
+        }
+        let clock = &*self.of.clock;
+        let start = clock.monotonic_nanos();
+        let is_late =
+            || u128::from(clock.monotonic_nanos().saturating_sub(start)) >= LOOK_MAX.as_nanos();
+        let mut count = 0;
+        loop {
+            let (entities, more) = self.entities(&next)?;
+            let view = self.of.store.view();
+            for entity in entities {
+                if (self.is_over)() || is_late() {
+                    left.insert(fleet, (to, EntityKey { fleet, entity }.to_bytes().to_vec()));
+                    return Ok(count);
+                }
+                match self.entity(&*view, entity, (from, to)) {
+                    Err(e) if e.is_corruption() => (self.wrong)(&e),
+                    done => count += done?,
+                }
+            }
+            match more {
+                Some(more) => next = more,
+                None => break,
+            }
+        }
+        self.is_done(to)?;
+        Ok(count)
+    }
+
+    fn key(&self) -> Vec<u8> {
+        [KEY, &self.info.fleet.prefix()].concat()
+    }
+
+    fn mark(&self) -> Result<Time> {
+        let key = self.key();
+        let Some(value) = self.of.store.get(Family::Meta, &key)? else {
+            return Ok(Time::MIN);
+        };
+        let bytes = value.as_slice().try_into();
+        let bytes = bytes
+            .map_err(|_| damaged(Family::Meta, &key, &Error::corruption("it is no moment")))?;
+        Ok(Time(i64::from_be_bytes(bytes)))
+    }
+
+    /// It is behind what was dropped in the log: where it is found again, that is, too.
+    fn is_done(&self, to: Time) -> Result<()> {
+        let mut batch = Batch::new(&*self.of.store);
+        batch.put(Family::Meta, &self.key(), &to.0.to_be_bytes())?;
+        batch.write(None).map(drop)
+    }
+
+    /// Some entities, and where the next ones begin.
+    fn entities(&mut self, from: &[u8]) -> Result<(Vec<Entity>, Option<Vec<u8>>)> {
+        let view = self.of.store.view();
+        let end = behind(&self.info.fleet.prefix());
+        let mut rows = view.rows(Family::Latest, from, end.as_deref())?;
+        rows.seek(from);
+        let mut out = Vec::with_capacity(PART);
+        while let Some((key, _)) = rows.row() {
+            if out.len() == PART {
+                return Ok((out, Some(key.to_vec())));
+            }
+            match EntityKey::of_bytes(key) {
+                Ok(at) => out.push(at.entity),
+                Err(e) => (self.wrong)(&damaged(Family::Latest, key, &e)),
+            }
+            rows.next();
+        }
+        rows.status()?;
+        Ok((out, None))
+    }
+
+    /// Thins an entity's points from one moment to another.
+    fn entity(&self, view: &dyn View, entity: Entity, (from, to): (Time, Time)) -> Result<u64> {
+        let fleet = self.info.fleet;
+        let key = |time| {
+            PointKey {
+                fleet,
+                entity,
+                time,
+            }
+            .to_bytes()
+        };
+        let (first, end) = (key(from), key(to));
+        let mut rows = view.rows(Family::Default, &first, Some(&end))?;
+        rows.seek(&first);
+        let mut piece = Piece::default();
+        let mut count = 0;
+        while let Some((key, value)) = rows.row() {
+            let at = PointKey::of_bytes(key)?;
+            let point = Point::decode(value).map_err(|e| damaged(Family::Default, key, &e))?;
+            if !piece.takes(at.time) {
+                count += self.end_of(entity, &mut piece)?;
+            }
+            piece.track.push((at.time.0, point.position));
+            piece.rows.push((at, value.to_vec()));
+            rows.next();
+        }
+        rows.status()?;
+        Ok(count + self.end_of(entity, &mut piece)?)
+    }
+
+    fn end_of(&self, entity: Entity, piece: &mut Piece) -> Result<u64> {
+        let mut spare = piece.spare(f64::from(self.info.settings.thin_metres));
+        let mut count = 0;
+        while !spare.is_empty() {
+            let rest = spare.split_off(spare.len().min(AT_ONCE));
+            count += self.of.shards.thin(entity, spare)?;
+            spare = rest;
+        }
+        Ok(count)
+    }
+}
+
+/// Points of one entity and day.
+#[derive(Default)]
+struct Piece {
+    track: Vec<(i64, Position)>,
+    rows: Vec<(PointKey, Vec<u8>)>,
+}
+
+impl Piece {
+    fn takes(&self, time: Time) -> bool {
+        let is_of_day =
+            |&(first, _): &(i64, Position)| first.div_euclid(DAY) == time.0.div_euclid(DAY);
+        self.track.first().is_none_or(is_of_day) && self.track.len() < PIECE_MAX
+    }
+
+    /// Takes out all, and returns those that are not needed. The last one stays: it may be the entity's newest.
+    fn spare(&mut self, metres: f64) -> Vec<(PointKey, Vec<u8>)> {
+        let stay = simplify_in_time(&self.track, metres);
+        self.track.clear();
+        let mut stay = stay.into_iter().peekable();
+        let rows = self.rows.drain(..).enumerate();
+        rows.filter(|(nth, _)| stay.next_if_eq(nth).is_none())
+            .map(|(_, row)| row)
+            .collect()
+    }
+}
