@@ -16,7 +16,7 @@ use crate::model::name::Name;
 use crate::model::point::Point;
 use crate::model::time::{Bucket, Time};
 use crate::read;
-use crate::store::{Batch, Family, Store, View, damaged};
+use crate::store::{Batch, Family, Store, View};
 
 /// So many points are a part, and those of the bucket that is begun.
 const PART: usize = 10_000;
@@ -203,8 +203,10 @@ fn points(
             more = Some(key.to_vec());
             break;
         }
-        let point = Point::decode(value).map_err(|e| damaged(Family::Default, key, &e))?;
-        visits.insert((bucket, Cell::of(point.position).at_depth(VisitKey::DEPTH)));
+        // A point that cannot be read goes, too. Its visit stays, which says no more than that a number was there, or not.
+        if let Ok(point) = Point::decode(value) {
+            visits.insert((bucket, Cell::of(point.position).at_depth(VisitKey::DEPTH)));
+        }
         last = Some(bucket);
         count += 1;
         rows.next();

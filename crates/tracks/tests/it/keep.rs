@@ -324,6 +324,26 @@ fn an_erased_entity_leaves_nothing_and_comes_anew() {
 }
 
 #[test]
+fn an_entity_with_a_damaged_point_can_be_erased() {
+    let world = World::new();
+    let alone = world.rows().len();
+    let (fleet, name) = (world.fleet(), Name::new("a").unwrap());
+    world.send((0..10).map(|n| report("a", n, at(59.0, 18.0))).collect());
+    let key = PointKey {
+        fleet: fleet.fleet,
+        entity: name.number(0),
+        time: Time(NOW.0 + 3 * SECOND),
+    };
+    let mut batch = ironstone::WriteBatch::new();
+    batch.put(key.to_bytes(), b"no point").unwrap();
+    world.tracks.store().write(batch, None).unwrap();
+    assert!(world.tracks.erase(&fleet, &name).unwrap());
+    let is_point = |row: &(Family, Vec<u8>, Vec<u8>)| row.0 == Family::Default;
+    assert!(!world.rows().iter().any(is_point));
+    assert!(world.rows().len() <= alone + 3, "{}", world.rows().len());
+}
+
+#[test]
 fn reports_and_erasures_have_an_order() {
     let world = World::new();
     let (fleet, name) = (world.fleet(), Name::new("a").unwrap());
