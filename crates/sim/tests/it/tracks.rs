@@ -134,7 +134,7 @@ fn send(tracks: &Tracks, info: &Info, calls: &[Vec<Report>], answered: &mut Vec<
             (call, ticket)
         });
         for (call, ticket) in tickets.collect::<Vec<_>>() {
-            let Ok(answer) = ticket.and_then(::tracks::write::Ticket::wait) else {
+            let Ok(answer) = ticket.map(::tracks::write::Ticket::wait) else {
                 is_all = false;
                 continue;
             };
