@@ -16,7 +16,7 @@ use crate::model::name::Name;
 use crate::model::point::Point;
 use crate::model::time::{Bucket, Time};
 use crate::read;
-use crate::store::{Batch, Family, Store, View};
+use crate::store::{Batch, Family, Store, View, damaged};
 
 /// So many points are a part, and those of the bucket that is begun.
 const PART: usize = 10_000;
@@ -156,7 +156,7 @@ fn prepare(
         Erasure::Before(before) if !is_older(before) => return Ok(none),
         Erasure::Silent(_) => return Ok(none),
         Erasure::Before(_) | Erasure::All => {
-            if points(&*view, (fleet, entity), &mut batch)? {
+            if points(&*view, (fleet, entity), erasure, &mut batch)? {
                 Done::Part
             } else {
                 let key = EntityKey { fleet, entity }.to_bytes();
@@ -187,6 +187,7 @@ fn prepare(
 fn points(
     view: &dyn View,
     (fleet, entity): (Fleet, Entity),
+    erasure: Erasure,
     batch: &mut Batch<'_>,
 ) -> Result<bool> {
     let first = EntityKey { fleet, entity }.to_bytes();
@@ -203,9 +204,14 @@ fn points(
             more = Some(key.to_vec());
             break;
         }
-        // A point that cannot be read goes, too. Its visit stays, which says no more than that a number was there, or not.
-        if let Ok(point) = Point::decode(value) {
-            visits.insert((bucket, Cell::of(point.position).at_depth(VisitKey::DEPTH)));
+        match Point::decode(value) {
+            Ok(point) => {
+                visits.insert((bucket, Cell::of(point.position).at_depth(VisitKey::DEPTH)));
+            }
+            // Who asks for it gets it. Its visit stays, which says where a number may have been.
+            Err(_) if erasure == Erasure::All => {}
+            // What is only old stays until somebody has looked at it.
+            Err(e) => return Err(damaged(Family::Default, key, &e)),
         }
         last = Some(bucket);
         count += 1;
