@@ -112,7 +112,9 @@ pub(crate) async fn erase(
     super::ask::blocking(&app, move |app| {
         let done = app.tracks.erase(&of.info, &of.name);
         // Also where it failed: some of its events may be gone.
-        app.feeds.forget(of.info.fleet);
+        if !matches!(done, Ok(false)) {
+            app.feeds.forget(of.info.fleet);
+        }
         if done? { Ok(()) } else { Err(of.none()) }
     })
     .await?;

@@ -12,7 +12,7 @@ use super::ingest::no_such_fleet;
 use super::params::{Params, Path};
 use super::problem::{Problem, text};
 use super::time::seconds;
-use super::{App, ask};
+use super::{App, ask, feed};
 use crate::fence::{Event, Kind, Page};
 use crate::model::key::Fleet;
 use crate::model::name::Name;
@@ -202,6 +202,7 @@ pub(crate) async fn list(
     let mut stopping = app.stopping();
     let over = tokio::time::sleep(Duration::from_secs_f64(wait));
     tokio::pin!(over);
+    let mut tries = 0;
     loop {
         news.borrow_and_update();
         let (erased, filter) = (feed.erased(), filter.clone());
@@ -210,6 +211,10 @@ pub(crate) async fn list(
             ask::blocking(&app, move |app| look(app, fleet, (at, limit), &filter)).await?;
         if feed.erased() != erased {
             // Some of these may be erased by now.
+            tries += 1;
+            if tries == feed::TRIES {
+                return Err(feed::being_erased());
+            }
             continue;
         }
         at = page.next;

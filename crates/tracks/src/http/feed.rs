@@ -20,7 +20,7 @@ use base::{Error, Result};
 use tokio::sync::{Semaphore, watch};
 
 use super::App;
-use super::problem::Problem;
+use super::problem::{Kind, Problem};
 use crate::again::{Again, caught};
 use crate::fence::{Event, Events, Page};
 use crate::model::key::Fleet;
@@ -32,6 +32,8 @@ const RECENT_MAX: usize = 256;
 const READS: usize = 4;
 /// Between two rounds of the pump: events that come close together are read together.
 const PACE: Duration = Duration::from_millis(5);
+/// What was read is read again so often where events were erased meanwhile.
+pub(super) const TRIES: usize = 8;
 /// Until reading is tried again when it failed, at first and at most.
 const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_MAX: Duration = Duration::from_secs(60);
@@ -178,14 +180,18 @@ impl Feed {
 
     /// Reads what is new, and says so to who waits. Errors: the store's.
     fn read(&self, events: &Events, store: &dyn Store) -> Result<()> {
-        loop {
+        let mut tries = 0;
+        while tries < TRIES {
             let (after, erased) = self.place();
             let page = events.page(store, self.fleet, after, RECENT_MAX)?;
             let is_all = page.events.len() < RECENT_MAX;
-            if self.add(erased, page) && is_all {
+            let is_added = self.add(erased, page);
+            if is_added && is_all {
                 return Ok(());
             }
+            tries = if is_added { 0 } else { tries + 1 };
         }
+        Err(Error::busy("entities of the fleet are being erased"))
     }
 
     /// There is nothing new up to an id.
@@ -256,7 +262,7 @@ pub(crate) async fn page(
     after: u64,
     limit: usize,
 ) -> std::result::Result<Given, Problem> {
-    loop {
+    for _ in 0..TRIES {
         let erased = match feed.recent(after, limit) {
             Ok(given) => return Ok(given),
             Err(erased) => erased,
@@ -276,6 +282,13 @@ pub(crate) async fn page(
             return Ok(given);
         }
     }
+    Err(being_erased())
+}
+
+/// What was read may have been erased meanwhile, each time.
+pub(super) fn being_erased() -> Problem {
+    let detail = "entities of the fleet are being erased: ask again later";
+    Problem::new(Kind::Busy, detail.to_owned()).retry_after(1)
 }
 
 /// Reads what is new for who waits, until the server stops. A fleet whose events cannot be read is tried again after a pause,

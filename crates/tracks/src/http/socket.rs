@@ -128,6 +128,11 @@ struct Lag {
 }
 
 impl Lag {
+    /// Whether the last write could not be done.
+    fn is_blocked(&self) -> bool {
+        self.last.is_some_and(|(_, was_blocked)| was_blocked)
+    }
+
     /// A write came to so many bytes, or could not be done. A rate of 0: none is asked for.
     fn written(&mut self, now: Instant, bytes: Option<usize>, rate: usize) {
         if let Some((at, was_blocked)) = self.last.replace((now, bytes.is_none())) {
@@ -192,6 +197,8 @@ impl Socket {
         self.lag.written(Instant::now(), bytes, self.rate_min);
         if done.is_ready() {
             self.write.end();
+            // Who takes an answer is not idle.
+            self.read.end();
             return done;
         }
         self.write
@@ -216,7 +223,8 @@ impl AsyncRead for Socket {
             this.has_begun = false;
             this.read.end();
         }
-        let is_in_call = this.phase.is_busy();
+        // What is to be written still is of a call, too.
+        let is_in_call = this.phase.is_busy() || this.lag.is_blocked();
         let before = buf.filled().len();
         let done = Pin::new(&mut this.stream).poll_read(cx, buf);
         if is_in_call {

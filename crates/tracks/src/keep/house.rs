@@ -31,6 +31,8 @@ use crate::write::{Erasure, Shards, purges};
 const EVERY: Duration = Duration::from_secs(3600);
 /// What has failed is done again after so long at first, and after [`EVERY`] at most.
 const AGAIN: Duration = Duration::from_secs(60);
+/// Thinning takes so long of a look; the rest has its turn in the next one.
+const THINNING_MAX: Duration = Duration::from_secs(600);
 /// A part of the entities are looked at in one state, so that none is held for long.
 const PART: usize = 10_000;
 /// So many that were erased are read at a time.
@@ -128,6 +130,8 @@ struct Looked {
     /// Up to where what lies by time was dropped.
     dropped: Horizons,
     thinning: Left,
+    /// The fleet at which the last look had to stop thinning.
+    thinned: Option<Name>,
 }
 
 #[derive(Debug)]
@@ -317,14 +321,30 @@ impl Shared {
         };
         work.round = Round::Done;
         // No state is held while they are merged: it would keep what is to go.
+        let mut wrong = Ok(());
         let found = caught("looking for what was erased", || {
-            purges(&*store.view(), after, PURGES)
+            purges(&*store.view(), after, PURGES, &mut |e| wrong = Err(e))
         });
         let some = match found {
             Ok(some) => some,
             Err(e) => return self.note(work, What::Purges, Err(e)),
         };
-        self.note(work, What::Purges, Ok(()));
+        if after.is_none() || wrong.is_err() {
+            self.note(work, What::Purges, wrong);
+        }
+        // What failed and is no longer to be done, of those that this part of the round would have.
+        let part = some.last().filter(|_| some.len() == PURGES);
+        let part = (after, part.map(|last| last.of));
+        let is_of_part = |of: (Fleet, Entity)| {
+            part.0.is_none_or(|after| of > after) && part.1.is_none_or(|last| of <= last)
+        };
+        work.again.retain(|what| match what {
+            What::Purge(fleet, entity) => {
+                let of = (*fleet, *entity);
+                !is_of_part(of) || some.iter().any(|purge| purge.of == of)
+            }
+            What::Turn | What::Purges | What::Keep => true,
+        });
         if let Some(last) = some.last() {
             work.round = Round::Behind(last.of);
         }
@@ -388,22 +408,44 @@ impl Shared {
         let mut looked = lock(&self.looking);
         let mut look = Look::default();
         let now = self.now();
-        for info in self.of.fleets.all() {
+        let fleets = self.of.fleets.all();
+        for info in &fleets {
             if self.is_over() {
                 break;
             }
             // What is wrong with one fleet keeps no other one.
-            let kept = caught("housekeeping", || {
-                self.keep_of(&info, now, &mut looked.dropped, &mut look)
+            let done = caught("housekeeping", || {
+                self.keep_of(info, now, &mut looked.dropped, &mut look)
             });
-            let thinned = caught("thinning", || {
-                self.thin(&info, now, &mut looked.thinning, &mut look)
-            });
-            for e in [kept, thinned].into_iter().filter_map(Result::err) {
+            if let Err(e) = done {
                 look.is_wrong(&info.name, &e);
             }
         }
+        // Behind that, as it may take long: first the fleets behind the one at which the last look ended.
+        let end = self.of.clock.monotonic_nanos() + THINNING_MAX.as_nanos() as u64;
+        let last = looked.thinned.take();
+        let is_behind = |info: &&Arc<Info>| last.as_ref().is_some_and(|last| info.name > *last);
+        let (behind, before): (Vec<_>, Vec<_>) = fleets.iter().partition(is_behind);
+        for info in behind.into_iter().chain(before) {
+            let name = &info.name;
+            let done = caught("thinning", || {
+                self.thin(name, (now, end), &mut looked.thinning, &mut look)
+            });
+            if let Err(e) = done {
+                look.is_wrong(name, &e);
+            }
+            if self.is_to_stop(end) {
+                looked.thinned = Some(name.clone());
+                break;
+            }
+        }
         look.end()
+    }
+
+    /// Whether thinning is to leave the rest to the next look.
+    fn is_to_stop(&self, end: u64) -> bool {
+        let todo = lock(&self.todo);
+        todo.is_over || todo.is_erased || self.of.clock.monotonic_nanos() >= end
     }
 
     fn keep_of(
@@ -431,13 +473,28 @@ impl Shared {
         self.sweep(info, new, look)
     }
 
-    fn thin(&self, info: &Info, now: Time, left: &mut Left, look: &mut Look) -> Result<()> {
+    fn thin(
+        &self,
+        name: &Name,
+        (now, end): (Time, u64),
+        left: &mut Left,
+        look: &mut Look,
+    ) -> Result<()> {
+        // As its settings are now: others may have been thinned for long.
+        let wanted = || {
+            let info = self.of.fleets.get(name)?;
+            let how = (info.settings.thin_days, info.settings.thin_metres);
+            Some((info, how))
+        };
+        let Some((info, how)) = wanted() else {
+            return Ok(());
+        };
         let kept = lock(&self.marks).get(&info.fleet).map(|mark| mark.points);
-        let wrong = &mut |e: &Error| look.is_wrong(&info.name, e);
+        let wrong = &mut |e: &Error| look.is_wrong(name, e);
         let thinning = Thinning {
             of: &self.of,
-            info,
-            is_over: &|| self.is_over(),
+            info: &info,
+            stops: &|| self.is_to_stop(end) || wanted().is_none_or(|(_, now)| now != how),
             wrong,
         };
         look.kept.thinned += thinning.run(now, kept.unwrap_or(Time::MIN), left)?;

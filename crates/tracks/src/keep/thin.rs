@@ -9,30 +9,27 @@
 //! What is late and comes behind that moment stays.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use base::{Error, Result};
+use base::{Error, ErrorKind, Result};
 
 use super::DAY;
 use super::house::Of;
+use crate::again::caught;
 use crate::fleets::{Info, Settings};
 use crate::geo::position::Position;
 use crate::geo::simplify::simplify_in_time;
 use crate::model::key::{Entity, EntityKey, Fleet, PointKey, behind};
 use crate::model::point::Point;
 use crate::model::time::Time;
-use crate::store::{Batch, Family, View, damaged};
+use crate::store::{Batch, Family, damaged};
 
 const KEY: &[u8] = b"thinned/";
 /// So many points are simplified at once, at most.
 const PIECE_MAX: usize = 20_000;
 /// A shard drops so many at once.
 const AT_ONCE: usize = 1000;
-/// So many entities are looked at in one state, so that none is held for long.
+/// The entities are read from so many at a time, so that no state is held for long.
 const PART: usize = 1000;
-/// A fleet takes so long of one look; the rest has its turn in the next one.
-const LOOK_MAX: Duration = Duration::from_secs(600);
-
 /// How far fleets are that one look did not get through: up to which time, and with which entity it goes on.
 pub(super) type Left = BTreeMap<Fleet, (Time, Vec<u8>)>;
 
@@ -40,8 +37,8 @@ pub(super) type Left = BTreeMap<Fleet, (Time, Vec<u8>)>;
 pub(super) struct Thinning<'a> {
     pub(super) of: &'a Of,
     pub(super) info: &'a Info,
-    /// Whether it is to end.
-    pub(super) is_over: &'a dyn Fn() -> bool,
+    /// Whether it is to stop: what is left has its turn in the next look.
+    pub(super) stops: &'a dyn Fn() -> bool,
     /// Told what is wrong with single rows.
     pub(super) wrong: &'a mut dyn FnMut(&Error),
 }
@@ -63,32 +60,45 @@ impl Thinning<'_> {
         };
         let from = self.mark()?.max(kept);
         let begin = || (to, fleet.prefix().to_vec());
-        let (to, mut next) = left.remove(&fleet).unwrap_or_else(begin);
+        // Where less is to be thinned than the last look began with, it is begun again.
+        let begun = left.remove(&fleet).filter(|(begun, _)| *begun <= to);
+        let (to, mut next) = begun.unwrap_or_else(begin);
         if from >= to {
             return Ok(0);
         }
-        let clock = &*self.of.clock;
-        let start = clock.monotonic_nanos();
-        let is_late =
-            || u128::from(clock.monotonic_nanos().saturating_sub(start)) >= LOOK_MAX.as_nanos();
         let mut count = 0;
         loop {
             let (entities, more) = self.entities(&next)?;
-            let view = self.of.store.view();
             for entity in entities {
-                if (self.is_over)() || is_late() {
-                    left.insert(fleet, (to, EntityKey { fleet, entity }.to_bytes().to_vec()));
+                let at = || (to, EntityKey { fleet, entity }.to_bytes().to_vec());
+                if (self.stops)() {
+                    left.insert(fleet, at());
                     return Ok(count);
                 }
-                match self.entity(&*view, entity, (from, to)) {
-                    Err(e) if e.is_corruption() => (self.wrong)(&e),
-                    done => count += done?,
+                // What is wrong with one entity keeps no other one.
+                let done = caught("thinning an entity", || {
+                    self.entity(entity, (from, to), &mut count)
+                });
+                match done {
+                    Ok(()) => {}
+                    Err(e) if matches!(e.kind(), ErrorKind::Corruption | ErrorKind::Aborted) => {
+                        (self.wrong)(&e);
+                    }
+                    Err(e) => {
+                        left.insert(fleet, at());
+                        return Err(e);
+                    }
                 }
             }
             match more {
                 Some(more) => next = more,
                 None => break,
             }
+        }
+        if (self.stops)() {
+            // The last entity may not be done.
+            left.insert(fleet, (to, next));
+            return Ok(count);
         }
         self.is_done(to)?;
         Ok(count)
@@ -137,8 +147,9 @@ impl Thinning<'_> {
         Ok((out, None))
     }
 
-    /// Thins an entity's points from one moment to another.
-    fn entity(&self, view: &dyn View, entity: Entity, (from, to): (Time, Time)) -> Result<u64> {
+    /// Thins an entity's points from one moment to another, until it is to stop: what was thinned is left as it is when it is
+    /// done again.
+    fn entity(&self, entity: Entity, (from, to): (Time, Time), count: &mut u64) -> Result<()> {
         let fleet = self.info.fleet;
         let key = |time| {
             PointKey {
@@ -149,33 +160,35 @@ impl Thinning<'_> {
             .to_bytes()
         };
         let (first, end) = (key(from), key(to));
+        let view = self.of.store.view();
         let mut rows = view.rows(Family::Default, &first, Some(&end))?;
         rows.seek(&first);
         let mut piece = Piece::default();
-        let mut count = 0;
         while let Some((key, value)) = rows.row() {
             let at = PointKey::of_bytes(key)?;
             let point = Point::decode(value).map_err(|e| damaged(Family::Default, key, &e))?;
             if !piece.takes(at.time) {
-                count += self.end_of(entity, &mut piece)?;
+                if (self.stops)() {
+                    return Ok(());
+                }
+                self.end_of(entity, &mut piece, count)?;
             }
             piece.track.push((at.time.0, point.position));
             piece.rows.push((at, value.to_vec()));
             rows.next();
         }
         rows.status()?;
-        Ok(count + self.end_of(entity, &mut piece)?)
+        self.end_of(entity, &mut piece, count)
     }
 
-    fn end_of(&self, entity: Entity, piece: &mut Piece) -> Result<u64> {
+    fn end_of(&self, entity: Entity, piece: &mut Piece, count: &mut u64) -> Result<()> {
         let mut spare = piece.spare(f64::from(self.info.settings.thin_metres));
-        let mut count = 0;
         while !spare.is_empty() {
             let rest = spare.split_off(spare.len().min(AT_ONCE));
-            count += self.of.shards.thin(entity, spare)?;
+            *count += self.of.shards.thin(entity, spare)?;
             spare = rest;
         }
-        Ok(count)
+        Ok(())
     }
 }
 

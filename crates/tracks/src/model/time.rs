@@ -51,6 +51,11 @@ impl Bucket {
     pub fn start(self) -> Time {
         Time(i64::from(self.0) * BUCKET)
     }
+
+    /// The first moment behind it.
+    pub fn end(self) -> Time {
+        Time((i64::from(self.0) + 1) * BUCKET)
+    }
 }
 
 #[cfg(test)]

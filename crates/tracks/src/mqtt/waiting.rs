@@ -14,10 +14,11 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use base::{Error, ErrorKind, Result};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::packet::acknowledge;
 use crate::devices::{Fate, Intake, LeftOut, Protocol};
+use crate::model::name::Name;
 use crate::model::report::Report;
 
 /// How long it is waited before each further try.
@@ -26,6 +27,9 @@ const PAUSES: [Duration; 3] = [
     Duration::from_millis(100),
     Duration::from_millis(500),
 ];
+/// Of so many entities it is known that a report was given up, for so long: their next one is not tried as often.
+const GIVEN_UP_MAX: usize = 1000;
+const GIVEN_UP: Duration = Duration::from_secs(600);
 /// And while the service has no room.
 const PAUSE_BUSY: Duration = Duration::from_millis(20);
 /// The most characters of a topic that are said.
@@ -69,6 +73,8 @@ pub(super) struct Waiting {
     all: VecDeque<Entry>,
     /// The first is.
     is_on_trial: bool,
+    /// Whose reports were given up, and when.
+    given_up: VecDeque<(Name, Instant)>,
 }
 
 /// What may be sent to the broker, and whether the connection goes on.
@@ -138,13 +144,23 @@ impl Waiting {
             if first.poll(&mut cx).is_pending() {
                 break Ok(());
             }
-            if let Progress::Known(Err(e)) = &first.progress {
-                let e = e.duplicate();
-                break self.failed(intake, e);
+            match &first.progress {
+                Progress::Known(Err(e)) => {
+                    let e = e.duplicate();
+                    break self.failed(intake, e);
+                }
+                Progress::Known(Ok(Fate::Failed)) if self.is_on_trial => {
+                    let name = first.sent.as_ref().map(|sent| sent.report.0.entity.clone());
+                    self.given_up
+                        .extend(name.map(|name| (name, Instant::now())));
+                }
+                _ => {}
             }
+            let Some(first) = self.all.pop_front() else {
+                break Ok(());
+            };
             acknowledgements.extend(first.id.map(acknowledge).into_iter().flatten());
             self.is_on_trial = false;
-            self.all.pop_front();
         };
         Settled {
             acknowledgements,
@@ -161,7 +177,17 @@ impl Waiting {
         let Some(sent) = first.sent.clone().filter(|_| !was_on_trial && is_own(&e)) else {
             return Err(e);
         };
-        first.progress = Progress::OnItsWay(Box::pin(trial(Arc::clone(intake), sent, e)));
+        while let Some((_, at)) = self.given_up.front()
+            && (self.given_up.len() > GIVEN_UP_MAX || at.elapsed() > GIVEN_UP)
+        {
+            self.given_up.pop_front();
+        }
+        // All others wait for it meanwhile.
+        let entity = &sent.report.0.entity;
+        let is_known = self.given_up.iter().any(|(name, _)| name == entity);
+        let pauses = if is_known { &[][..] } else { &PAUSES };
+        let trial = trial(Arc::clone(intake), sent, e, pauses);
+        first.progress = Progress::OnItsWay(Box::pin(trial));
         self.is_on_trial = true;
         Ok(())
     }
@@ -180,10 +206,15 @@ fn is_own(e: &Error) -> bool {
 }
 
 /// Tries a report again, and gives it up in the end. Errors: the store's.
-async fn trial(intake: Arc<Intake>, sent: Box<Sent>, first: Error) -> Result<Fate> {
+async fn trial(
+    intake: Arc<Intake>,
+    sent: Box<Sent>,
+    first: Error,
+    pauses: &'static [Duration],
+) -> Result<Fate> {
     let mut last = first;
-    for pause in PAUSES {
-        sleep(pause).await;
+    for pause in pauses {
+        sleep(*pause).await;
         match again(&intake, &sent).await? {
             Err(e) if is_own(&e) => last = e,
             other => return other,
@@ -191,7 +222,7 @@ async fn trial(intake: Arc<Intake>, sent: Box<Sent>, first: Error) -> Result<Fat
     }
     intake.check_store().await?;
     let topic: String = sent.topic.chars().take(SAID_MAX).collect();
-    let tries = PAUSES.len() + 1;
+    let tries = pauses.len() + 1;
     intake.give_up(&format!(
         "MQTT topic {topic:?}: a report of {} is acknowledged and not stored, as it failed {tries} times: {last}",
         sent.report.0.entity

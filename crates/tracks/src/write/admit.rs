@@ -174,7 +174,8 @@ pub(super) struct Part {
     /// The number of the write that has them, once it is as the call wants it.
     number: Option<u64>,
     call: Arc<Call>,
-    _taken: Taken,
+    /// `None`: they are given back.
+    taken: Option<Taken>,
 }
 
 impl Part {
@@ -190,7 +191,7 @@ impl Part {
             ack,
             number: None,
             call: Arc::clone(call),
-            _taken: taken,
+            taken: Some(taken),
         }
     }
 
@@ -213,6 +214,8 @@ impl Drop for Part {
         if self.number.is_none() {
             self.fail(&stopped());
         }
+        // Whoever waits for the answer finds them free.
+        drop(self.taken.take());
         let items = std::mem::take(&mut self.items);
         self.call.part_is_done(items, self.number.unwrap_or(0));
     }

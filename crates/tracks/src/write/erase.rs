@@ -169,6 +169,7 @@ fn prepare(
                 batch.put(Family::Entities, &key, &[])?;
                 if erasure == Erasure::All {
                     purge::note(store, &mut batch, (fleet, entity))?;
+                    purge::owe_events(&mut batch, (fleet, entity))?;
                 }
                 Done::All(entity, last_event)
             }

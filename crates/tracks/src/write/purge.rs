@@ -1,7 +1,8 @@
 //! Which entities were erased and are in tables still: rows that a restart finds, until those tables are merged.
 //!
 //! ```text
-//!   meta   "purge/" fleet 4  entity 8  number 8 → nothing
+//!   meta   "purge/"  fleet 4  entity 8  number 8 → nothing
+//!          "events/" fleet 4  entity 8           → nothing: some of its events may be left
 //! ```
 //!
 //! Such a row is written with the last part of an erasure, so that neither is without the other. The number is that of the last
@@ -13,6 +14,7 @@ use crate::model::key::{Entity, EntityKey, Fleet, behind};
 use crate::store::{Batch, Family, Store, View, damaged};
 
 const KEY: &[u8] = b"purge/";
+const EVENTS_KEY: &[u8] = b"events/";
 
 /// An entity whose tables are to be merged, and the rows that say so.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,11 +34,36 @@ pub(crate) fn note(
     batch.put(Family::Meta, &[KEY, &key, &number].concat(), &[])
 }
 
-/// What is to be merged of entities behind one, so many at most, in their order. Errors: the store's; Corruption.
+fn events_key((fleet, entity): (Fleet, Entity)) -> Vec<u8> {
+    [EVENTS_KEY, &EntityKey { fleet, entity }.to_bytes()].concat()
+}
+
+/// Puts in a batch that events of an entity that is erased by it are to be erased as well.
+pub(super) fn owe_events(batch: &mut Batch<'_>, of: (Fleet, Entity)) -> Result<()> {
+    batch.put(Family::Meta, &events_key(of), &[])
+}
+
+/// Whether events of an entity that was erased may be left. Errors: the store's.
+pub(crate) fn owes_events(view: &dyn View, of: (Fleet, Entity)) -> Result<bool> {
+    Ok(view.get(Family::Meta, &events_key(of))?.is_some())
+}
+
+/// None are left. Errors: the store's.
+pub(crate) fn events_are_erased(store: &dyn Store, all: &[(Fleet, Entity)]) -> Result<()> {
+    let mut batch = Batch::new(store);
+    for of in all {
+        batch.delete(Family::Meta, &events_key(*of))?;
+    }
+    batch.write(None).map(drop)
+}
+
+/// What is to be merged of entities behind one, so many at most, in their order. A row that cannot be read is told, and passed
+/// over. Errors: the store's.
 pub(crate) fn purges(
     view: &dyn View,
     after: Option<(Fleet, Entity)>,
     limit: usize,
+    wrong: &mut dyn FnMut(Error),
 ) -> Result<Vec<Purge>> {
     let from = after.map_or_else(
         || Some(KEY.to_vec()),
@@ -54,10 +81,12 @@ pub(crate) fn purges(
             let (of, _number) = key.split_last_chunk::<8>()?;
             EntityKey::of_bytes(of).ok()
         });
-        let EntityKey { fleet, entity } = of.ok_or_else(|| {
+        let Some(EntityKey { fleet, entity }) = of else {
             let e = Error::corruption("it is no entity that was erased");
-            damaged(Family::Meta, key, &e)
-        })?;
+            wrong(damaged(Family::Meta, key, &e));
+            rows.next();
+            continue;
+        };
         let of = (fleet, entity);
         let is_full = out.len() == limit;
         match out.last_mut().filter(|last| last.of == of) {
@@ -102,7 +131,7 @@ mod tests {
             batch.write(None).unwrap();
         }
         let of = |after, limit| {
-            let found = purges(&*store.view(), after, limit).unwrap();
+            let found = purges(&*store.view(), after, limit, &mut |e| panic!("{e}")).unwrap();
             found.iter().map(|purge| purge.of).collect::<Vec<_>>()
         };
         assert_eq!(of(None, 10), all);
@@ -110,24 +139,25 @@ mod tests {
         assert_eq!(of(Some(all[0]), 10), all[1..]);
         assert_eq!(of(Some(all[1]), 10), all[2..]);
         assert_eq!(of(Some(all[2]), 10), []);
-        let second = purges(&*store.view(), Some(all[0]), 1).unwrap();
+        let purge_behind_first = || {
+            let found = purges(&*store.view(), Some(all[0]), 1, &mut |e| panic!("{e}"));
+            found.unwrap().remove(0)
+        };
+        let second = purge_behind_first();
         // It is erased once more while its tables are merged.
         let mut batch = Batch::new(&store);
         note(&store, &mut batch, all[1]).unwrap();
         batch.write(None).unwrap();
-        second[0].is_done(&store).unwrap();
+        second.is_done(&store).unwrap();
         assert_eq!(of(None, 10), all);
-        purges(&*store.view(), Some(all[0]), 1).unwrap()[0]
-            .is_done(&store)
-            .unwrap();
+        purge_behind_first().is_done(&store).unwrap();
         assert_eq!(of(None, 10), [all[0], all[2]]);
         let mut batch = Batch::new(&store);
         batch.put(Family::Meta, b"purge/x", &[]).unwrap();
         batch.write(None).unwrap();
-        assert!(
-            purges(&*store.view(), None, 10)
-                .unwrap_err()
-                .is_corruption()
-        );
+        let mut said = Vec::new();
+        let found = purges(&*store.view(), None, 10, &mut |e| said.push(e)).unwrap();
+        assert_eq!(found.len(), 2);
+        assert!(said.len() == 1 && said[0].is_corruption());
     }
 }

@@ -245,6 +245,13 @@ fn of_what_is_old_the_points_stay_that_others_do_not_say() {
     assert_eq!(kept.tracks.keep_house().unwrap().thinned, 1440 - 4);
     assert_eq!(kept.seen("a"), (4 * 4 + 1, true, 3));
     assert_eq!(check(&kept.engine).problems, []);
+    // Nothing says where it was once it is erased.
+    for name in ["a", "b", "c"] {
+        let name = Name::new(name).unwrap();
+        assert!(kept.tracks.erase(&kept.info, &name).unwrap());
+    }
+    let left = check(&kept.engine);
+    assert_eq!((left.visits, left.points, left.problems), (0, 0, vec![]));
 }
 
 fn fenced(world: &World) {

@@ -38,13 +38,15 @@ impl Client {
         }
     }
 
-    /// Sends a body, and returns the status of the answer. Errors: there is none.
+    /// Sends a body, if it may be sent once all is ready for that, and returns the status of the answer; `None`: it was not
+    /// sent. Errors: there is no answer.
     pub(super) async fn post(
         &self,
         target: &Target,
         may_be_private: bool,
         (headers, body): (HeaderMap, Bytes),
-    ) -> Result<StatusCode, String> {
+        may_send: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Option<StatusCode>, String> {
         let addresses = self.addresses(target, may_be_private).await?;
         let stream = connect(&addresses).await?;
         let mut request = Request::new(Full::new(body));
@@ -56,14 +58,14 @@ impl Client {
         let host = host.map_err(|e| format!("its host: {e}"))?;
         request.headers_mut().insert(header::HOST, host);
         if !target.is_https {
-            return send(TokioIo::new(stream), request).await;
+            return send(TokioIo::new(stream), request, may_send).await;
         }
         let name = ServerName::try_from(target.host.clone());
         let name = name.map_err(|e| format!("its host: {e}"))?;
         let tls = self.tls().await?;
         let stream = TlsConnector::from(tls).connect(name, stream).await;
         let stream = stream.map_err(|e| format!("TLS: {e}"))?;
-        send(TokioIo::new(stream), request).await
+        send(TokioIo::new(stream), request, may_send).await
     }
 
     /// The addresses of a host that may be connected to.
@@ -150,19 +152,24 @@ async fn connect(addresses: &[SocketAddr]) -> Result<TcpStream, String> {
 async fn send<I: Read + Write + Unpin>(
     io: I,
     request: Request<Full<Bytes>>,
-) -> Result<StatusCode, String> {
+    may_send: &(dyn Fn() -> bool + Sync),
+) -> Result<Option<StatusCode>, String> {
     let failed = |e: hyper::Error| format!("the connection failed: {e}");
     let mut builder = http1::Builder::new();
     builder.max_buf_size(HEAD_MAX);
     let (mut sender, connection) = builder.handshake(io).await.map_err(failed)?;
     tokio::pin!(connection);
+    // Connecting may have taken long.
+    if !may_send() {
+        return Ok(None);
+    }
     let answer = sender.send_request(request);
     tokio::pin!(answer);
     let mut is_open = true;
     loop {
         tokio::select! {
             biased;
-            answer = &mut answer => return answer.map(|a| a.status()).map_err(failed),
+            answer = &mut answer => return answer.map(|a| Some(a.status())).map_err(failed),
             ended = &mut connection, if is_open => {
                 // The answer says how.
                 is_open = false;

@@ -197,13 +197,15 @@ impl Task {
                 None
             };
             let _place = hooks.deliveries.acquire().await.ok();
-            if feed.erased() != batch.erased {
+            let is_so = || feed.erased() == batch.erased;
+            if !is_so() {
                 return Ok(None);
             }
-            let post = hooks.client.post(&hook.target, may_be_private, message);
+            let post = hooks
+                .client
+                .post(&hook.target, may_be_private, message, &is_so);
             let text = || format!("there was no answer within {time:?}");
-            let answer = timeout(time, post).await.unwrap_or_else(|_| Err(text()));
-            answer.map(Some)
+            timeout(time, post).await.unwrap_or_else(|_| Err(text()))
         };
         tokio::pin!(post);
         let answer = tokio::select! {

@@ -131,7 +131,8 @@ impl World {
     }
 
     fn left(&self) -> usize {
-        let found = purges(&*self.tracks.store().view(), None, 100).unwrap();
+        let view = self.tracks.store().view();
+        let found = purges(&*view, None, 100, &mut |e| panic!("{e}")).unwrap();
         found.len()
     }
 }
