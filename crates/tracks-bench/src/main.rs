@@ -9,10 +9,12 @@ mod null;
 mod places;
 mod query;
 mod redis;
+mod resp;
 mod rocksdb;
 mod settings;
 mod shapes;
 mod target;
+mod tile38;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

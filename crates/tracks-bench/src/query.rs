@@ -24,6 +24,7 @@ use crate::load::{self, BEGIN, Load};
 use crate::places::{self, Place};
 use crate::redis::{self, Redis};
 use crate::target;
+use crate::tile38::{self, Tile38};
 
 /// So many are in the squares that are asked for, in the mean.
 const SQUARE_HITS: f64 = 100.0;
@@ -56,6 +57,9 @@ pub(crate) struct Args {
     /// This redis-server is asked the same about the same objects
     #[arg(long, value_name = "PATH")]
     redis: Option<std::path::PathBuf>,
+    /// This tile38-server is asked the same about the same objects
+    #[arg(long, value_name = "PATH")]
+    tile38: Option<std::path::PathBuf>,
 }
 
 /// What a kind of question took.
@@ -85,6 +89,8 @@ struct Results {
     reports_per_second: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     redis: Option<redis::Results>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tile38: Option<tile38::Results>,
 }
 
 struct Service<'a> {
@@ -117,14 +123,16 @@ pub(crate) fn run(target: &target::Args, args: &Args) -> Result<String> {
     let name = Name::new("fleet")?;
     let fleet = tracks.fleets().get_or_make(&*opened.store, &name)?;
     let objects = places.iter().map(|place| place.object).max().unwrap_or(0) as usize + 1;
-    let count = objects.saturating_mul(args.rounds).min(places.len());
+    let count = objects.saturating_mul(args.rounds);
+    // Others get what fits the file once.
+    let others = places.get(..count.min(places.len())).unwrap_or_default();
     let load = Load {
         tracks: &tracks,
         fleet: &fleet,
         clock: &*clock,
     };
     let start = clock.monotonic_nanos();
-    load.all(places.get(..count).unwrap_or_default().iter().copied())?;
+    load.all(places.iter().copied().cycle().take(count))?;
     let load_seconds = (clock.monotonic_nanos() - start) as f64 / 1e9;
     load.days(&places, args.days, DAY)?;
     if args.compacted {
@@ -149,7 +157,10 @@ pub(crate) fn run(target: &target::Args, args: &Args) -> Result<String> {
         Ok(results)
     })?;
     if let Some(path) = &args.redis {
-        results.redis = Some(service.ask_redis(path, places.get(..count).unwrap_or_default())?);
+        results.redis = Some(service.ask_redis(path, others)?);
+    }
+    if let Some(path) = &args.tile38 {
+        results.tile38 = Some(service.ask_tile38(path, others)?);
     }
     serde_json::to_string(&results).map_err(|e| Error::broken(e.to_string()))
 }
@@ -175,6 +186,7 @@ impl Service<'_> {
             scan_micros: self.scan(half)?,
             reports_per_second: 0.0,
             redis: None,
+            tile38: None,
         })
     }
 
@@ -314,9 +326,20 @@ impl Service<'_> {
         let (square, circle) = (self.size_for(SQUARE_HITS)?, self.size_for(CIRCLE_HITS)?);
         let mut redis = Redis::start(path, self.clock)?;
         redis.load(places)?;
+        redis.ask(&self.asked()?, (square, circle))
+    }
+
+    /// The same questions, of Tile38, whose time is what it says of itself.
+    fn ask_tile38(&self, path: &std::path::Path, places: &[Place]) -> Result<tile38::Results> {
+        let mut tile38 = Tile38::start(path, self.clock)?;
+        tile38.load(places)?;
+        tile38.ask(&self.asked()?, self.size_for(SQUARE_HITS)?)
+    }
+
+    /// The places around which others are asked.
+    fn asked(&self) -> Result<Vec<Place>> {
         let mut rng = Rng::new(7);
-        let asked: Result<Vec<Place>> = (0..20_000).map(|_| self.some_place(&mut rng)).collect();
-        redis.ask(&asked?, (square, circle))
+        (0..20_000).map(|_| self.some_place(&mut rng)).collect()
     }
 }
 

@@ -1,9 +1,7 @@
 //! Redis with the same objects in a geo set: what its own figures say of the same questions.
 //!
-//! Requests are in its protocol, RESP2 (<https://redis.io/docs/latest/develop/reference/protocol-spec/>). Its time for a call
-//! is `usec_per_call` of `INFO commandstats`, without the way there and back.
+//! Its time for a call is `usec_per_call` of `INFO commandstats`, without the way there and back.
 
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -15,6 +13,7 @@ use serde::Serialize;
 use tracks::geo::distance::RADIUS;
 
 use crate::places::Place;
+use crate::resp::{self, Reply, Talk};
 
 /// Requests that are sent before their answers are read.
 const AT_ONCE: usize = 1000;
@@ -38,21 +37,13 @@ pub(crate) struct Results {
 pub(crate) struct Redis<'a> {
     child: Child,
     folder: std::path::PathBuf,
-    talk: BufReader<UnixStream>,
+    talk: Talk<UnixStream>,
     clock: &'a dyn Clock,
     adds_per_second: f64,
 }
 
-/// An answer.
-#[derive(Debug)]
-enum Reply {
-    Text(String),
-    Number,
-    Many(usize),
-}
-
 fn failed(what: &str) -> impl Fn(std::io::Error) -> Error {
-    move |e| Error::aborted(format!("redis: {what}: {e}"))
+    resp::failed("redis", what)
 }
 
 impl<'a> Redis<'a> {
@@ -72,7 +63,7 @@ impl<'a> Redis<'a> {
                 return Ok(Self {
                     child,
                     folder,
-                    talk: BufReader::new(stream),
+                    talk: Talk::new("redis", stream),
                     clock,
                     adds_per_second: 0.0,
                 });
@@ -84,50 +75,8 @@ impl<'a> Redis<'a> {
         Err(Error::aborted("redis does not answer"))
     }
 
-    fn send(&mut self, words: &[&str]) -> Result<()> {
-        let mut out = format!("*{}\r\n", words.len());
-        for word in words {
-            out += &format!("${}\r\n{word}\r\n", word.len());
-        }
-        let stream = self.talk.get_mut();
-        stream.write_all(out.as_bytes()).map_err(failed("send"))
-    }
-
-    fn line(&mut self) -> Result<String> {
-        let mut line = String::new();
-        self.talk.read_line(&mut line).map_err(failed("read"))?;
-        Ok(line.trim_end().to_owned())
-    }
-
-    fn reply(&mut self) -> Result<Reply> {
-        let line = self.line()?;
-        let rest = line.get(1..).unwrap_or_default();
-        let number = || {
-            let number = rest.parse();
-            number.map_err(|_| Error::corruption(format!("redis: {line:?} is no answer")))
-        };
-        match line.bytes().next() {
-            Some(b'+') => Ok(Reply::Text(rest.to_owned())),
-            Some(b':') => number().map(|_: i64| Reply::Number),
-            Some(b'*') => number().map(|n: i64| Reply::Many(n.max(0) as usize)),
-            Some(b'$') => {
-                let mut bytes = vec![0; number()?.max(0) as usize + 2];
-                let read = std::io::Read::read_exact(&mut self.talk, &mut bytes);
-                read.map_err(failed("read"))?;
-                let text = String::from_utf8_lossy(&bytes);
-                Ok(Reply::Text(text.trim_end().to_owned()))
-            }
-            _ => Err(Error::aborted(format!("redis: {line}"))),
-        }
-    }
-
-    fn ask_one(&mut self, words: &[&str]) -> Result<Reply> {
-        self.send(words)?;
-        self.reply()
-    }
-
     fn info(&mut self, section: &str, name: &str) -> Result<String> {
-        let Reply::Text(text) = self.ask_one(&["INFO", section])? else {
+        let Reply::Text(text) = self.talk.ask(&["INFO", section])? else {
             return Err(Error::corruption("redis: INFO is no text"));
         };
         let line = text.lines().find_map(|line| line.strip_prefix(name));
@@ -142,7 +91,7 @@ impl<'a> Redis<'a> {
             for place in some {
                 let (lat, lon) = place.position.degrees();
                 let name = format!("car-{:07}", place.object);
-                self.send(&[
+                self.talk.send(&[
                     "GEOADD",
                     "fleet",
                     &format!("{lon:.7}"),
@@ -151,7 +100,7 @@ impl<'a> Redis<'a> {
                 ])?;
             }
             for _ in some {
-                self.reply()?;
+                self.talk.reply()?;
             }
         }
         let seconds = (self.clock.monotonic_nanos() - start) as f64 / 1e9;
@@ -189,17 +138,17 @@ impl<'a> Redis<'a> {
 
     /// Its microseconds for a search, and what one finds in the mean.
     fn search(&mut self, places: &[Place], shape: &[&str]) -> Result<(f64, f64)> {
-        self.ask_one(&["CONFIG", "RESETSTAT"])?;
+        self.talk.ask(&["CONFIG", "RESETSTAT"])?;
         let mut found = 0;
         for place in places {
             let (lat, lon) = place.position.degrees();
             let (lat, lon) = (format!("{lat:.7}"), format!("{lon:.7}"));
             let mut words = vec!["GEOSEARCH", "fleet", "FROMLONLAT", &lon, &lat];
             words.extend(shape);
-            if let Reply::Many(count) = self.ask_one(&words)? {
+            if let Reply::Many(count) = self.talk.ask(&words)? {
                 found += count;
                 for _ in 0..count {
-                    self.reply()?;
+                    self.talk.reply()?;
                 }
             }
         }
@@ -214,8 +163,8 @@ impl<'a> Redis<'a> {
 
     /// `redis-benchmark` on 80 connections, each write synced before it is answered.
     fn durable_adds(&mut self) -> Result<f64> {
-        self.ask_one(&["CONFIG", "SET", "appendonly", "yes"])?;
-        self.ask_one(&["CONFIG", "SET", "appendfsync", "always"])?;
+        self.talk.ask(&["CONFIG", "SET", "appendonly", "yes"])?;
+        self.talk.ask(&["CONFIG", "SET", "appendfsync", "always"])?;
         // It writes down what it has first.
         for _ in 0..600 {
             if self.info("persistence", "aof_rewrite_in_progress:")? == "0" {

@@ -15,6 +15,12 @@ pub(super) struct Arguments {
     /// A redis-server that is asked the same
     #[arg(long, default_value = "/usr/bin/redis-server")]
     redis: PathBuf,
+    /// A tile38-server that is asked the same
+    #[arg(long, default_value = "/usr/bin/tile38-server")]
+    tile38: PathBuf,
+    /// Asks after an hour of movement as well: 72 reports of each object
+    #[arg(long)]
+    hour: bool,
 }
 
 /// Questions, and what they are called in the figures.
@@ -24,6 +30,9 @@ const QUESTIONS: [(&str, &str); 4] = [
     ("who was in the square in an hour", "hour"),
     ("a day's track of 8,640 points", "day"),
 ];
+
+/// The run behind many reports.
+const HOUR: &str = "after an hour";
 
 /// A run, and what is special about it.
 struct Run {
@@ -35,24 +44,29 @@ struct Run {
 /// Runs all; a table, and the same tab-separated.
 pub(super) fn measure(arguments: &Arguments, runs: &Runs) -> Result<(String, String), String> {
     let busy = format!("--reports={}", arguments.reports_per_second);
-    let redis = format!("--redis={}", arguments.redis.display());
     let mut quiet = Vec::new();
-    if arguments.redis.exists() {
-        quiet.push(redis);
-    } else {
-        eprintln!(
-            "there is no {}: Redis is left out",
-            arguments.redis.display()
-        );
+    for (name, program) in [("redis", &arguments.redis), ("tile38", &arguments.tile38)] {
+        if program.exists() {
+            quiet.push(format!("--{name}={}", program.display()));
+        } else {
+            eprintln!("there is no {}: {name} is left out", program.display());
+        }
     }
-    let kinds = [
+    let mut kinds = vec![
         ("quiet", quiet),
         ("compacted", vec!["--compacted".to_owned()]),
         ("beside reports", vec![busy]),
     ];
+    if arguments.hour {
+        kinds.push((HOUR, vec!["--rounds=72".to_owned()]));
+    }
     let mut all = Vec::new();
     for (name, more) in kinds {
         for rocksdb in [false, true] {
+            // That takes minutes, and the limit is ours.
+            if rocksdb && name == HOUR {
+                continue;
+            }
             // Redis is asked once.
             let more = if rocksdb && name == "quiet" {
                 &[][..]
@@ -136,6 +150,19 @@ fn claims(all: &[Run]) -> Result<String, String> {
         rows(compacted)?
     );
     out += &format!("| the same beside reports | ≤ 10 | {:.2} |\n", rows(busy)?);
+    if let Ok(moved) = run(HOUR) {
+        out += &format!(
+            "| the same after an hour of movement | ≤ 10 | {:.2} |\n",
+            rows(moved)?
+        );
+    }
+    out += &others(quiet)?;
+    Ok(out)
+}
+
+/// What Redis and Tile38 take, where they were asked.
+fn others(quiet: &Figures) -> Result<String, String> {
+    let mut out = String::new();
     if let Ok(theirs) = quiet.get_in("redis", "rectangle_micros") {
         let ours = quiet.get_in("rectangle", "mean_micros")?;
         out += &format!("| square over Redis's | ≤ 2 | {:.2} |\n", ours / theirs);
@@ -151,6 +178,16 @@ fn claims(all: &[Run]) -> Result<String, String> {
             of("memory")? / 1_048_576.0,
             of("adds_per_second")?,
             of("durable_adds_per_second")?
+        );
+    }
+    if quiet.get_in("tile38", "rectangle_micros").is_ok() {
+        let of = |figure| quiet.get_in("tile38", figure);
+        out += &format!(
+            "\nTile38: square {:.0} µs, nearest {:.0} µs; {:.0} MiB; SET {:.0}/s in one pipeline.\n",
+            of("rectangle_micros")?,
+            of("nearest_micros")?,
+            of("memory")? / 1_048_576.0,
+            of("sets_per_second")?
         );
     }
     Ok(out)
