@@ -206,7 +206,7 @@ fn busy(app: &App) -> Problem {
 }
 
 fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
-    let Some(value) = headers.get("last-event-id").filter(|v| !v.is_empty()) else {
+    let Some(value) = headers.get("last-event-id") else {
         return Ok(None);
     };
     let id = value.to_str().ok().and_then(event_id);
