@@ -11,6 +11,7 @@ mod query;
 mod redis;
 mod resp;
 mod rocksdb;
+mod server;
 mod settings;
 mod shapes;
 mod target;

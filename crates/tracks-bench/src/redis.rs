@@ -4,7 +4,7 @@
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use base::clock::Clock;
@@ -14,9 +14,11 @@ use tracks::geo::distance::RADIUS;
 
 use crate::places::Place;
 use crate::resp::{self, Reply, Talk};
+use crate::server::Server;
 
 /// Requests that are sent before their answers are read.
 const AT_ONCE: usize = 1000;
+const SOCKET: &str = "socket";
 
 /// What Redis takes.
 #[derive(Debug, Serialize)]
@@ -35,8 +37,7 @@ pub(crate) struct Results {
 
 /// A server of our own; it ends when this is dropped.
 pub(crate) struct Redis<'a> {
-    child: Child,
-    folder: std::path::PathBuf,
+    server: Server,
     talk: Talk<UnixStream>,
     clock: &'a dyn Clock,
     adds_per_second: f64,
@@ -49,30 +50,19 @@ fn failed(what: &str) -> impl Fn(std::io::Error) -> Error {
 impl<'a> Redis<'a> {
     /// Starts one in a folder of its own. Errors: it does not start within ten seconds.
     pub(crate) fn start(program: &Path, clock: &'a dyn Clock) -> Result<Self> {
-        let folder = std::env::temp_dir().join(format!("tracks-redis-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).map_err(failed("its folder"))?;
-        let socket = folder.join("socket");
-        let mut command = Command::new(program);
-        command.args(["--port", "0", "--save", "", "--daemonize", "no"]);
-        command.arg("--unixsocket").arg(&socket);
-        command.arg("--dir").arg(&folder);
-        command.stdout(Stdio::null());
-        let mut child = command.spawn().map_err(failed("start"))?;
-        for _ in 0..1000 {
-            if let Ok(stream) = UnixStream::connect(&socket) {
-                return Ok(Self {
-                    child,
-                    folder,
-                    talk: Talk::new("redis", stream),
-                    clock,
-                    adds_per_second: 0.0,
-                });
-            }
-            clock.sleep(Duration::from_millis(10));
-        }
-        child.kill().map_err(failed("end"))?;
-        child.wait().map_err(failed("end"))?;
-        Err(Error::aborted("redis does not answer"))
+        let arguments = |command: &mut Command, folder: &Path| {
+            command.args(["--port", "0", "--save", "", "--daemonize", "no"]);
+            command.arg("--unixsocket").arg(folder.join(SOCKET));
+            command.arg("--dir").arg(folder);
+        };
+        let connect = |folder: &Path| UnixStream::connect(folder.join(SOCKET));
+        let (server, talk) = Server::start(("redis", program), arguments, connect, clock)?;
+        Ok(Self {
+            server,
+            talk,
+            clock,
+            adds_per_second: 0.0,
+        })
     }
 
     fn info(&mut self, section: &str, name: &str) -> Result<String> {
@@ -173,7 +163,7 @@ impl<'a> Redis<'a> {
             self.clock.sleep(Duration::from_millis(100));
         }
         let mut command = Command::new("redis-benchmark");
-        command.arg("-s").arg(self.folder.join("socket"));
+        command.arg("-s").arg(self.server.folder().join(SOCKET));
         command.args(["-c", "80", "-n", "200000", "-r", "1000000", "--csv"]);
         command.args([
             "GEOADD",
@@ -188,15 +178,5 @@ impl<'a> Redis<'a> {
         let rate = last.split(',').nth(1).map(|rate| rate.trim_matches('"'));
         let rate = rate.and_then(|rate| rate.parse().ok());
         rate.ok_or_else(|| Error::aborted(format!("redis-benchmark says {last:?}")))
-    }
-}
-
-impl Drop for Redis<'_> {
-    fn drop(&mut self) {
-        let ended = self.child.kill().and_then(|()| self.child.wait().map(drop));
-        let removed = std::fs::remove_dir_all(&self.folder);
-        if let Err(e) = ended.and(removed) {
-            eprintln!("redis: {e}");
-        }
     }
 }

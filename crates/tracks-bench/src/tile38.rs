@@ -3,9 +3,8 @@
 //! Its time for a call is `elapsed` of its answer in JSON (<https://tile38.com/commands/output>), without the way there and back.
 
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use base::clock::Clock;
 use base::{Error, Result};
@@ -13,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::places::Place;
 use crate::resp::{self, Reply, Talk};
+use crate::server::Server;
 
 /// Requests that are sent before their answers are read.
 const AT_ONCE: usize = 1000;
@@ -32,8 +32,8 @@ pub(crate) struct Results {
 
 /// A server of our own; it ends when this is dropped.
 pub(crate) struct Tile38<'a> {
-    child: Child,
-    folder: PathBuf,
+    /// Ends it when it is dropped.
+    _server: Server,
     talk: Talk<TcpStream>,
     clock: &'a dyn Clock,
     sets_per_second: f64,
@@ -64,33 +64,26 @@ fn failed(what: &str) -> impl Fn(std::io::Error) -> Error {
 impl<'a> Tile38<'a> {
     /// Starts one in a folder of its own. Errors: it does not start within ten seconds.
     pub(crate) fn start(program: &Path, clock: &'a dyn Clock) -> Result<Self> {
-        let folder = std::env::temp_dir().join(format!("tracks-tile38-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).map_err(failed("its folder"))?;
         let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
         let address = free.map_err(failed("a free port"))?;
-        let mut command = Command::new(program);
-        command.args(["-q", "-h", "127.0.0.1", "-p", &address.port().to_string()]);
-        command.arg("-d").arg(&folder);
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        let mut child = command.spawn().map_err(failed("start"))?;
-        for _ in 0..1000 {
-            if let Ok(stream) = TcpStream::connect(address) {
-                stream.set_nodelay(true).map_err(failed("connect"))?;
-                let mut new = Self {
-                    child,
-                    folder,
-                    talk: Talk::new("tile38", stream),
-                    clock,
-                    sets_per_second: 0.0,
-                };
-                new.talk.ask(&["OUTPUT", "json"])?;
-                return Ok(new);
-            }
-            clock.sleep(Duration::from_millis(10));
-        }
-        child.kill().map_err(failed("end"))?;
-        child.wait().map_err(failed("end"))?;
-        Err(Error::aborted("tile38 does not answer"))
+        let arguments = |command: &mut Command, folder: &Path| {
+            let port = address.port().to_string();
+            command.args(["-q", "-h", "127.0.0.1", "-p", &port]);
+            command.arg("-d").arg(folder).stderr(Stdio::null());
+        };
+        let connect = |_: &Path| {
+            let stream = TcpStream::connect(address)?;
+            stream.set_nodelay(true)?;
+            Ok(stream)
+        };
+        let (server, mut talk) = Server::start(("tile38", program), arguments, connect, clock)?;
+        talk.ask(&["OUTPUT", "json"])?;
+        Ok(Self {
+            _server: server,
+            talk,
+            clock,
+            sets_per_second: 0.0,
+        })
     }
 
     fn answer(&mut self) -> Result<Answer> {
@@ -192,16 +185,6 @@ fn span(text: &str) -> Option<f64> {
         Some(number * micros)
     };
     units.into_iter().find_map(number)
-}
-
-impl Drop for Tile38<'_> {
-    fn drop(&mut self) {
-        let ended = self.child.kill().and_then(|()| self.child.wait().map(drop));
-        let removed = std::fs::remove_dir_all(&self.folder);
-        if let Err(e) = ended.and(removed) {
-            eprintln!("tile38: {e}");
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Housekeeping: a thread that drops what is too old, now and then, and merges tables where an entity was erased.
+//! Housekeeping: a thread that drops what is too old, now and then, merges tables where an entity was erased, and has the store
+//! clean up what readers have found dead.
 //!
 //! What fails is said and done again after a pause that grows, and stops nothing else: no other entity, no other fleet, no later
 //! turn. A panic is such a failure, too. What cannot be decoded is never dropped.
@@ -29,6 +30,8 @@ use crate::write::{Erasure, Shards, purges};
 
 /// It looks so often.
 const EVERY: Duration = Duration::from_secs(3600);
+/// The store cleans up so often.
+const TIDIED: Duration = Duration::from_secs(60);
 /// What has failed is done again after so long at first, and after [`EVERY`] at most.
 const AGAIN: Duration = Duration::from_secs(60);
 /// Thinning takes so long of a look; the rest has its turn in the next one.
@@ -81,6 +84,8 @@ enum What {
     Purge(Fleet, Entity),
     /// Dropping what is too old.
     Keep,
+    /// Having the store clean up.
+    Tidy,
 }
 
 /// How far it is with those that were erased.
@@ -99,6 +104,8 @@ struct Work {
     again: Again<What>,
     /// When what is too old was dropped last.
     kept: u64,
+    /// When the store was to clean up last.
+    tidied: u64,
     round: Round,
 }
 
@@ -169,8 +176,9 @@ impl House {
         });
         shared.publish()?;
         let its = Arc::clone(&shared);
+        let now = shared.of.clock.monotonic_nanos();
         let thread = threads
-            .start("housekeeping", Box::new(move || its.run()))
+            .start("housekeeping", Box::new(move || its.run(now)))
             .map_err(|e| Error::io("cannot start the thread of housekeeping", "", e))?;
         Ok(Self {
             shared,
@@ -234,10 +242,11 @@ impl Shared {
         lock(&self.todo).is_over
     }
 
-    fn run(&self) {
+    fn run(&self, start: u64) {
         let mut work = Work {
             again: Again::new(AGAIN, EVERY),
-            kept: self.of.clock.monotonic_nanos(),
+            kept: start,
+            tidied: start,
             round: Round::Due,
         };
         while self.wait(&mut work) {
@@ -248,6 +257,7 @@ impl Shared {
             if turn.is_err() {
                 // Not at once: it may do so again.
                 work.kept = self.of.clock.monotonic_nanos();
+                work.tidied = work.kept;
                 work.round = Round::Done;
             }
             self.note(&mut work, What::Turn, turn);
@@ -261,8 +271,10 @@ impl Shared {
         let mut todo = lock(&self.todo);
         if !todo.is_over && !todo.is_erased && work.round == Round::Done {
             let now = clock.monotonic_nanos();
-            let since = Duration::from_nanos(now.saturating_sub(work.kept));
-            let pause = EVERY.saturating_sub(since);
+            let left = |every: Duration, last| {
+                every.saturating_sub(Duration::from_nanos(now.saturating_sub(last)))
+            };
+            let pause = left(EVERY, work.kept).min(left(TIDIED, work.tidied));
             let pause = work
                 .again
                 .pause(now)
@@ -290,6 +302,7 @@ impl Shared {
                     fleet.0
                 )
             }
+            What::Tidy => format!("dead rows stay in memory: {e}"),
             What::Turn | What::Purges | What::Keep => e.to_string(),
         };
         let notices = lock(&self.notices).clone();
@@ -303,12 +316,25 @@ impl Shared {
 
     fn turn(&self, work: &mut Work) {
         self.purge_some(work);
+        self.tidy(work);
         let now = self.of.clock.monotonic_nanos();
         let is_due = now.saturating_sub(work.kept) >= EVERY.as_nanos() as u64;
         if (is_due || work.again.has(&What::Keep)) && !work.again.waits(&What::Keep, now) {
             work.kept = now;
             let done = self.keep().map(drop);
             self.note(work, What::Keep, done);
+        }
+    }
+
+    fn tidy(&self, work: &mut Work) {
+        let now = self.of.clock.monotonic_nanos();
+        if now.saturating_sub(work.tidied) < TIDIED.as_nanos() as u64 {
+            return;
+        }
+        work.tidied = now;
+        if !work.again.waits(&What::Tidy, now) {
+            let done = caught("cleaning up", || self.of.store.tidy());
+            self.note(work, What::Tidy, done);
         }
     }
 
@@ -343,7 +369,7 @@ impl Shared {
                 let of = (*fleet, *entity);
                 !is_of_part(of) || some.iter().any(|purge| purge.of == of)
             }
-            What::Turn | What::Purges | What::Keep => true,
+            What::Turn | What::Purges | What::Keep | What::Tidy => true,
         });
         if let Some(last) = some.last() {
             work.round = Round::Behind(last.of);

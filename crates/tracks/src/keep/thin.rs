@@ -9,6 +9,7 @@
 //! What is late and comes behind that moment stays.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use base::{Error, ErrorKind, Result};
 
@@ -19,8 +20,8 @@ use crate::fleets::{Info, Settings};
 use crate::geo::position::Position;
 use crate::geo::simplify::simplify_in_time;
 use crate::model::key::{Entity, EntityKey, Fleet, PointKey, behind};
-use crate::model::point::Point;
 use crate::model::time::Time;
+use crate::read::point_rows;
 use crate::store::{Batch, Family, damaged};
 
 const KEY: &[u8] = b"thinned/";
@@ -150,34 +151,25 @@ impl Thinning<'_> {
     /// Thins an entity's points from one moment to another, until it is to stop: what was thinned is left as it is when it is
     /// done again.
     fn entity(&self, entity: Entity, (from, to): (Time, Time), count: &mut u64) -> Result<()> {
-        let fleet = self.info.fleet;
-        let key = |time| {
-            PointKey {
-                fleet,
-                entity,
-                time,
-            }
-            .to_bytes()
-        };
-        let (first, end) = (key(from), key(to));
         let view = self.of.store.view();
-        let mut rows = view.rows(Family::Default, &first, Some(&end))?;
-        rows.seek(&first);
         let mut piece = Piece::default();
-        while let Some((key, value)) = rows.row() {
-            let at = PointKey::of_bytes(key)?;
-            let point = Point::decode(value).map_err(|e| damaged(Family::Default, key, &e))?;
-            if !piece.takes(at.time) {
+        let mut is_stopped = false;
+        point_rows(&*view, (self.info.fleet, entity), from..to, &mut |row| {
+            let point = row.point()?;
+            if !piece.takes(row.key.time) {
                 if (self.stops)() {
-                    return Ok(());
+                    is_stopped = true;
+                    return Ok(ControlFlow::Break(()));
                 }
                 self.end_of(entity, &mut piece, count)?;
             }
-            piece.track.push((at.time.0, point.position));
-            piece.rows.push((at, value.to_vec()));
-            rows.next();
+            piece.track.push((row.key.time.0, point.position));
+            piece.rows.push((row.key, row.value.to_vec()));
+            Ok(ControlFlow::Continue(()))
+        })?;
+        if is_stopped {
+            return Ok(());
         }
-        rows.status()?;
         self.end_of(entity, &mut piece, count)
     }
 

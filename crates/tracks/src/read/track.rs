@@ -5,11 +5,12 @@ use std::ops::ControlFlow;
 use base::Result;
 
 use super::patience::Patience;
+use super::points::point_rows;
 use crate::geo::simplify::simplify;
-use crate::model::key::{Entity, Fleet, PointKey};
+use crate::model::key::{Entity, Fleet};
 use crate::model::point::Point;
 use crate::model::time::Time;
-use crate::store::{Family, View, damaged};
+use crate::store::View;
 
 /// Points are simplified so many at a time, so that a long track does not need memory for all of it.
 const AT_ONCE: usize = 10_000;
@@ -69,34 +70,19 @@ pub struct Track {
 /// Errors: the store's; Corruption; `TimedOut`.
 pub fn points(
     view: &dyn View,
-    (fleet, entity): (Fleet, Entity),
+    of: (Fleet, Entity),
     (from, to): (Time, Time),
     patience: &Patience,
     each: &mut dyn FnMut(Located) -> ControlFlow<()>,
 ) -> Result<()> {
-    let key = |time| {
-        PointKey {
-            fleet,
-            entity,
-            time,
-        }
-        .to_bytes()
-    };
-    let mut end = key(to).to_vec();
-    end.push(0); // The first key behind.
-    let start = key(from);
-    let mut rows = view.rows(Family::Default, &start, Some(&end))?;
-    rows.seek(&start);
-    while let Some((key, value)) = rows.row() {
-        let PointKey { time, .. } = PointKey::of_bytes(key)?;
-        let point = Point::decode(value).map_err(|e| damaged(Family::Default, key, &e))?;
+    point_rows(view, of, from..=to, &mut |row| {
+        let (time, point) = (row.key.time, row.point()?);
         if each(Located { time, point }).is_break() {
-            return Ok(());
+            return Ok(ControlFlow::Break(()));
         }
-        rows.next();
         patience.row()?;
-    }
-    rows.status()
+        Ok(ControlFlow::Continue(()))
+    })
 }
 
 /// The points of a track that are wanted. Errors: the store's; Corruption; `TimedOut`.

@@ -12,8 +12,8 @@ use ironstone::listener::{BackgroundErrorReason, BackgroundErrorRecoveryInfo};
 use ironstone::perf::{self, PerfCounter, PerfLevel};
 use ironstone::{
     ColumnFamily, ColumnFamilyDescriptor, Db, DbIterator, Durable, Env, EventListener,
-    IngestExternalFileArg, IngestExternalFileOptions, Options, Profile, ReadOptions, Snapshot,
-    WriteBatch, WriteOptions,
+    FlushOptions, IngestExternalFileArg, IngestExternalFileOptions, Options, Profile, ReadOptions,
+    Snapshot, WriteBatch, WriteOptions,
 };
 
 use super::filter::{Factory, Oldest};
@@ -25,6 +25,8 @@ use crate::model::time::Time;
 /// The folder within the database's that imports use for what they sort. What is left of one that was killed is removed by
 /// the next opening.
 pub const SCRATCH: &str = "import";
+/// A memtable is flushed for its deletions if they are so many.
+const FLUSHED_MIN: u64 = 10_000;
 
 /// A database with the families of this crate, with the engine's defaults.
 #[derive(Clone, Debug)]
@@ -187,6 +189,25 @@ impl Engine {
         &self.db
     }
 
+    /// Begins a flush where the active memtable has many deletions.
+    fn flush_dead_rows(&self, family: Family) -> Result<()> {
+        let its = self.family(family)?;
+        let number = |name| self.db.int_property_cf(its, name).unwrap_or(0);
+        // Where another memtable waits, one more may make writers wait. What readers met may be that one.
+        let is_worth_it = number("rocksdb.num-deletes-active-mem-table") >= FLUSHED_MIN
+            && number("rocksdb.num-immutable-mem-table") == 0;
+        if !is_worth_it {
+            return Ok(());
+        }
+        let options = FlushOptions {
+            wait: false,
+            allow_write_stall: true,
+        };
+        self.db.flush_opt(&options, its)?;
+        self.suggested.forget();
+        Ok(())
+    }
+
     fn family(&self, family: Family) -> Result<&ColumnFamily> {
         self.families
             .get(family as usize)
@@ -292,6 +313,19 @@ impl Store for Engine {
             .delete_files_in_ranges(family, &[(Some(from), Some(to))], false)
     }
 
+    fn tidy(&self) -> Result<()> {
+        for family in Family::ALL {
+            if !self.suggested.take_met(family) {
+                continue;
+            }
+            if let Err(e) = self.flush_dead_rows(family) {
+                self.suggested.has_met(family);
+                return Err(e);
+            }
+        }
+        Ok(())
+    }
+
     fn compact(&self, family: Family, from: &[u8], to: &[u8]) -> Result<()> {
         let family = self.family(family)?;
         self.db.compact_range(family, Some(from), Some(to))
@@ -379,6 +413,7 @@ impl View for At<'_> {
     }
 
     fn has_dead_rows(&self, family: Family, from: &[u8], to: Option<&[u8]>) {
+        self.engine.suggested.has_met(family);
         let now = self.engine.clock.monotonic_nanos();
         if !self.engine.suggested.is_due(from, now) {
             return;

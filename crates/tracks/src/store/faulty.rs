@@ -20,6 +20,7 @@ pub(crate) enum Act<'a> {
     WaitDurable,
     Reclaim(Family, &'a [u8]),
     Compact(Family, &'a [u8]),
+    Tidy,
 }
 
 /// What it comes to; a panic is one, too.
@@ -87,6 +88,11 @@ impl Store for Faulty {
     fn compact(&self, family: Family, from: &[u8], to: &[u8]) -> Result<()> {
         (self.rule)(Act::Compact(family, from))?;
         self.inner.compact(family, from, to)
+    }
+
+    fn tidy(&self) -> Result<()> {
+        (self.rule)(Act::Tidy)?;
+        self.inner.tidy()
     }
 }
 

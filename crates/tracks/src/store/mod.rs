@@ -120,6 +120,12 @@ pub trait Store: Send + Sync {
         Ok(())
     }
 
+    /// Moves dead rows that readers have met to tables, where they can be merged away: those of what was written last are in
+    /// memory. It does not wait for that. Called about once a minute; errors: the store's, and it is done with the next call.
+    fn tidy(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Merges the tables that have rows of a range, so that what is deleted there is gone. Errors: the store's.
     fn compact(&self, _family: Family, _from: &[u8], _to: &[u8]) -> Result<()> {
         Ok(())

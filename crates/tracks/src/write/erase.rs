@@ -5,18 +5,18 @@
 //! to be merged. Parts end with a bucket of visits, so that each visit goes with the last of its points.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 use base::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 
 use super::purge;
 use crate::geo::cell::Cell;
-use crate::model::key::{CellKey, Entity, EntityKey, Fleet, PointKey, VisitKey, behind};
+use crate::model::key::{CellKey, Entity, EntityKey, Fleet, VisitKey, behind};
 use crate::model::name::Name;
-use crate::model::point::Point;
 use crate::model::time::{Bucket, Time};
-use crate::read;
-use crate::store::{Batch, Family, Store, View, damaged};
+use crate::read::{self, point_rows};
+use crate::store::{Batch, Family, Store, View};
 
 /// So many points are a part, and those of the bucket that is begun.
 const PART: usize = 10_000;
@@ -191,34 +191,29 @@ fn points(
     erasure: Erasure,
     batch: &mut Batch<'_>,
 ) -> Result<bool> {
-    let first = EntityKey { fleet, entity }.to_bytes();
-    let end = behind(&first);
-    let mut rows = view.rows(Family::Default, &first, end.as_deref())?;
-    rows.seek(&first);
     let mut visits: BTreeSet<(Bucket, Cell)> = BTreeSet::new();
     let mut last: Option<Bucket> = None;
     let mut count = 0;
     let mut more = None;
-    while let Some((key, value)) = rows.row() {
-        let bucket = PointKey::of_bytes(key)?.time.bucket();
+    point_rows(view, (fleet, entity), .., &mut |row| {
+        let bucket = row.key.time.bucket();
         if count >= PART && last != Some(bucket) {
-            more = Some(key.to_vec());
-            break;
+            more = Some(row.key.to_bytes().to_vec());
+            return Ok(ControlFlow::Break(()));
         }
-        match Point::decode(value) {
+        match row.point() {
             Ok(point) => {
                 visits.insert((bucket, Cell::of(point.position).at_depth(VisitKey::DEPTH)));
             }
             // Who asks for it gets it. Its visit stays, which says where a number may have been.
             Err(_) if erasure == Erasure::All => {}
             // What is only old stays until somebody has looked at it.
-            Err(e) => return Err(damaged(Family::Default, key, &e)),
+            Err(e) => return Err(e),
         }
         last = Some(bucket);
         count += 1;
-        rows.next();
-    }
-    rows.status()?;
+        Ok(ControlFlow::Continue(()))
+    })?;
     for (bucket, cell) in visits {
         let key = VisitKey {
             fleet,
@@ -228,12 +223,14 @@ fn points(
         };
         batch.delete(Family::Visits, &key.to_bytes())?;
     }
-    let to = more.as_ref().or(end.as_ref());
-    let to = to.ok_or_else(|| Error::broken("a key without one behind it"))?;
+    let is_more = more.is_some();
     if count > 0 {
-        batch.delete_range(Family::Default, &first, to)?;
+        let first = EntityKey { fleet, entity }.to_bytes();
+        let to = more.or_else(|| behind(&first));
+        let to = to.ok_or_else(|| Error::broken("a key without one behind it"))?;
+        batch.delete_range(Family::Default, &first, &to)?;
     }
-    Ok(more.is_some())
+    Ok(is_more)
 }
 
 /// What waits for a shard.

@@ -1,6 +1,7 @@
 //! Dropping points of the past, by the shard of their entity: none goes that was reported anew since it was looked at.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use base::{Error, ErrorKind, Result};
@@ -10,7 +11,8 @@ use crate::geo::cell::Cell;
 use crate::model::key::{Entity, Fleet, PointKey, VisitKey};
 use crate::model::point::Point;
 use crate::model::time::{Bucket, Time};
-use crate::store::{Batch, Family, Store, View, damaged};
+use crate::read::{PointRow, point_rows};
+use crate::store::{Batch, Family, Store, View};
 
 /// Points of one entity that a shard is to drop, as far as they are still these. Dropping it tells who waits that it is not done.
 #[derive(Debug)]
@@ -39,7 +41,8 @@ fn drop_points(store: &dyn Store, points: &[(PointKey, Vec<u8>)]) -> Result<u64>
         if store.get(Family::Default, &bytes)?.as_ref() != Some(value) {
             continue;
         }
-        let point = Point::decode(value).map_err(|e| damaged(Family::Default, &bytes, &e))?;
+        let (key, value) = (*key, value.as_slice());
+        let point = PointRow { key, value }.point()?;
         let of = gone.entry((key.fleet, key.entity, key.time.bucket()));
         let of = of.or_default();
         of.times.insert(key.time);
@@ -75,29 +78,23 @@ impl Gone {
         (fleet, entity, bucket): VisitsOf,
         batch: &mut Batch<'_>,
     ) -> Result<()> {
-        let key = |time| {
-            PointKey {
-                fleet,
-                entity,
-                time,
-            }
-            .to_bytes()
-        };
-        let (first, end) = (key(bucket.start()), key(bucket.end()));
-        let mut rows = view.rows(Family::Default, &first, Some(&end))?;
-        rows.seek(&first);
+        let times = bucket.start()..bucket.end();
         let mut left = BTreeSet::new();
-        while let Some((key, value)) = rows.row() {
-            if !self.times.contains(&PointKey::of_bytes(key)?.time) {
-                let Ok(point) = Point::decode(value) else {
-                    // It may have been anywhere.
-                    return Ok(());
+        let mut is_known = true;
+        point_rows(view, (fleet, entity), times, &mut |row| {
+            if !self.times.contains(&row.key.time) {
+                let Ok(point) = row.point() else {
+                    is_known = false;
+                    return Ok(ControlFlow::Break(()));
                 };
                 left.insert(visit_cell(&point));
             }
-            rows.next();
+            Ok(ControlFlow::Continue(()))
+        })?;
+        if !is_known {
+            // One of those that are left may have been anywhere.
+            return Ok(());
         }
-        rows.status()?;
         for cell in self.cells.difference(&left) {
             let visit = VisitKey {
                 fleet,

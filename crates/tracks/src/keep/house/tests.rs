@@ -269,3 +269,38 @@ fn a_damaged_row_stays_and_others_go() {
         ([true, true, false], false)
     );
 }
+
+#[test]
+fn the_store_cleans_up_once_a_minute_and_again_where_it_failed() {
+    let world = open();
+    let (tries, fails) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (its, bad) = (Arc::clone(&tries), Arc::clone(&fails));
+    world.is_ill(move |act| match act {
+        Act::Tidy => {
+            its.fetch_add(1, Ordering::Relaxed);
+            match bad.load(Ordering::Relaxed) {
+                0 => Ok(()),
+                _ => Err(failure("no flush")),
+            }
+        }
+        _ => Ok(()),
+    });
+    let after = |minutes, count| {
+        world.go_on(minutes);
+        eventually("it is called", || tries.load(Ordering::Relaxed) >= count);
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(tries.load(Ordering::Relaxed), count);
+    };
+    after(1, 1);
+    after(1, 2);
+    fails.store(1, Ordering::Relaxed);
+    after(1, 3);
+    eventually("it is said", || world.failed().contains("no flush"));
+    // A minute later, then after two.
+    after(1, 4);
+    after(1, 4);
+    after(1, 5);
+    fails.store(0, Ordering::Relaxed);
+    after(4, 6);
+    eventually("all is well", || world.failed().is_empty());
+}
