@@ -279,6 +279,13 @@ impl Tracks {
         keep::hidden(self.store.view(), self.house.horizons())
     }
 
+    /// No event of a fleet that has a lower id is in [`Tracks::view`].
+    pub(crate) fn first_event(&self, fleet: Fleet) -> u64 {
+        let horizons = self.house.horizons();
+        let first = horizons.get(&fleet).map_or(Time::MIN, |h| h.points);
+        u64::try_from(first.0).unwrap_or(0)
+    }
+
     /// Erases an entity: its history, where it is, what it is inside of, its events, and its name. Returns when that is durable:
     /// whether there was such an entity. It has its place among the entity's reports: one that is answered before is erased, and
     /// one that comes behind makes the entity anew. The tables that have its bytes are merged afterwards.

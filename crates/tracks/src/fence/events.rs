@@ -204,7 +204,8 @@ impl Events {
         last.unwrap_or(self.opened)
     }
 
-    /// The events of a fleet behind an id, in their order, `limit` at most. Errors: the store's; Corruption.
+    /// The events of a fleet behind an id, in their order, `limit` at most, as they are stored: some may be older than the fleet
+    /// keeps. Errors: the store's; Corruption.
     pub fn read(
         &self,
         store: &dyn Store,
@@ -212,14 +213,21 @@ impl Events {
         after: u64,
         limit: usize,
     ) -> Result<Vec<Event>> {
-        Ok(self.page(store, fleet, after, limit)?.events)
+        Ok(self.page(|| store.view(), fleet, after, limit)?.events)
     }
 
-    /// The same, and behind which id to go on: where there are no more, that up to which events are given out.
-    pub fn page(&self, store: &dyn Store, fleet: Fleet, after: u64, limit: usize) -> Result<Page> {
+    /// The same of a view, which is taken once it is known what is given out; and behind which id to go on: where there are no more,
+    /// that up to which events are given out.
+    pub fn page<'v>(
+        &self,
+        view: impl FnOnce() -> Box<dyn View + 'v>,
+        fleet: Fleet,
+        after: u64,
+        limit: usize,
+    ) -> Result<Page> {
         // First, as what is durable now is in the view.
         let through = self.given_out();
-        let events = Self::between(store, fleet, (after, through), limit)?;
+        let events = Self::between(&*view(), fleet, (after, through), limit)?;
         let last = events.last().map_or(after, |event| event.id);
         let next = if events.len() < limit {
             after.max(through)
@@ -230,12 +238,11 @@ impl Events {
     }
 
     fn between(
-        store: &dyn Store,
+        view: &dyn View,
         fleet: Fleet,
         (after, through): (u64, u64),
         limit: usize,
     ) -> Result<Vec<Event>> {
-        let view = store.view();
         let start = key(fleet, after.saturating_add(1));
         let end = key(fleet, through.saturating_add(1));
         let mut out = Vec::new();
@@ -402,7 +409,10 @@ mod tests {
             (ids(0, 10), ids(1000, 10), ids(0, 1)),
             (vec![1000, 1001, 1002], vec![1001, 1002], vec![1000])
         );
-        let page = |after, limit| events.page(&store, Fleet(3), after, limit).unwrap().next;
+        let page = |after, limit| {
+            let page = events.page(|| store.view(), Fleet(3), after, limit);
+            page.unwrap().next
+        };
         assert_eq!(
             (
                 page(0, 1),

@@ -24,7 +24,9 @@ use super::problem::{Kind, Problem};
 use crate::again::{Again, caught};
 use crate::fence::{Event, Events, Page};
 use crate::model::key::Fleet;
-use crate::store::Store;
+use crate::model::time::{SECOND, Time};
+use crate::service::Tracks;
+use crate::store::View;
 
 /// So many events of a fleet are kept for those who wait.
 const RECENT_MAX: usize = 256;
@@ -34,6 +36,7 @@ const READS: usize = 4;
 const PACE: Duration = Duration::from_millis(5);
 /// What was read is read again so often where events were erased meanwhile.
 pub(super) const TRIES: usize = 8;
+const DAY: i64 = 86_400 * SECOND;
 /// Until reading is tried again when it failed, at first and at most.
 const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_MAX: Duration = Duration::from_secs(60);
@@ -90,6 +93,13 @@ impl Recent {
             }
         }
         self.through = self.through.max(next);
+    }
+
+    /// Drops those before an id.
+    fn hide(&mut self, first: u64) {
+        while let Some(event) = self.events.pop_front_if(|event| event.id < first) {
+            self.after = event.id;
+        }
     }
 }
 
@@ -178,12 +188,24 @@ impl Feed {
         true
     }
 
+    /// Drops what is older than the fleet keeps, of what is kept here for long. Whoever asks for it reads the store.
+    fn hide(&self, tracks: &Tracks) {
+        let day = Time(tracks.now().0.saturating_sub(DAY));
+        let is_old = |id: u64| i64::try_from(id).is_ok_and(|id| id < day.0);
+        // No fleet keeps less than a day.
+        if !self.lock().events.front().is_some_and(|e| is_old(e.id)) {
+            return;
+        }
+        let first = tracks.first_event(self.fleet);
+        self.lock().hide(first);
+    }
+
     /// Reads what is new, and says so to who waits. Errors: the store's.
-    fn read(&self, events: &Events, store: &dyn Store) -> Result<()> {
+    fn read<'v>(&self, events: &Events, view: &dyn Fn() -> Box<dyn View + 'v>) -> Result<()> {
         let mut tries = 0;
         while tries < TRIES {
             let (after, erased) = self.place();
-            let page = events.page(store, self.fleet, after, RECENT_MAX)?;
+            let page = events.page(view, self.fleet, after, RECENT_MAX)?;
             let is_all = page.events.len() < RECENT_MAX;
             let is_added = self.add(erased, page);
             if is_added && is_all {
@@ -262,6 +284,7 @@ pub(crate) async fn page(
     after: u64,
     limit: usize,
 ) -> std::result::Result<Given, Problem> {
+    feed.hide(&app.tracks);
     for _ in 0..TRIES {
         let erased = match feed.recent(after, limit) {
             Ok(given) => return Ok(given),
@@ -271,8 +294,8 @@ pub(crate) async fn page(
         let permit = permit.map_err(Problem::internal)?;
         let (app, fleet) = (Arc::clone(app), feed.fleet);
         let read = tokio::task::spawn_blocking(move || {
-            let store = app.tracks.store();
-            let page = app.tracks.events().page(&**store, fleet, after, limit);
+            let view = || app.tracks.view();
+            let page = app.tracks.events().page(view, fleet, after, limit);
             drop(permit);
             page
         });
@@ -340,10 +363,8 @@ async fn after(pause: Option<Duration>) {
 async fn read(app: &Arc<App>, feeds: Vec<Arc<Feed>>, again: &mut Again<Fleet>) {
     let tracks = Arc::clone(&app.tracks);
     let fleets: Vec<Fleet> = feeds.iter().map(|feed| feed.fleet).collect();
-    let done = tokio::task::spawn_blocking(move || {
-        let (events, store) = (tracks.events(), tracks.store());
-        read_each(&feeds, events, &**store)
-    });
+    let done =
+        tokio::task::spawn_blocking(move || read_each(&feeds, tracks.events(), &|| tracks.view()));
     let failed = done.await.unwrap_or_else(|e| {
         let all = fleets.iter();
         all.map(|fleet| (*fleet, Error::broken(&e))).collect()
@@ -361,9 +382,13 @@ async fn read(app: &Arc<App>, feeds: Vec<Arc<Feed>>, again: &mut Again<Fleet>) {
 }
 
 /// Reads what is new for some fleets. Returns those for which that failed: what is wrong with one keeps no other waiting.
-fn read_each(feeds: &[Arc<Feed>], events: &Events, store: &dyn Store) -> Vec<(Fleet, Error)> {
+fn read_each<'v>(
+    feeds: &[Arc<Feed>],
+    events: &Events,
+    view: &dyn Fn() -> Box<dyn View + 'v>,
+) -> Vec<(Fleet, Error)> {
     let all = feeds.iter().filter_map(|feed| {
-        let read = caught("reading events", || feed.read(events, store));
+        let read = caught("reading events", || feed.read(events, view));
         read.err().map(|e| (feed.fleet, e))
     });
     all.collect()

@@ -556,10 +556,12 @@ impl Shared {
 
     fn drop_range(&self, family: Family, from: &[u8], to: &[u8]) -> Result<()> {
         let store = &*self.of.store;
-        store.reclaim(family, from, to)?;
         let mut batch = Batch::new(store);
         batch.delete_range(family, from, to)?;
-        batch.write(None).map(drop)
+        let number = batch.write(None)?;
+        // Tables go for good, with deletions in them: what those hide must stay so after a crash.
+        store.wait_durable(number)?;
+        store.reclaim(family, from, to)
     }
 
     /// Erases the entities that have nothing left, and takes those that are silent from the index. Those whose rows are damaged

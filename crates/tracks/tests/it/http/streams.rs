@@ -6,13 +6,14 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::clock::SystemClock;
+use base::clock::{Clock, SystemClock};
 use base::rng::Rng;
 
 use base::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 use tracks::http::Config;
 use tracks::service::Options;
+use tracks::store::{Engine, Family, Store};
 
 use super::{T, TIMEOUT, World, eventually, line, thread, timed};
 
@@ -452,4 +453,41 @@ fn streams_end_in_order_when_the_server_stops() {
     // Who took nothing was cut off.
     let seen = stuck.events(usize::MAX);
     assert!(after == 0 && seen.len() < ids.len(), "{}", seen.len());
+}
+
+/// Until housekeeping came to them, events that were older than the fleet keeps stayed in answers, up to an hour.
+#[test]
+fn events_are_hidden_once_they_are_older_than_the_fleet_keeps() {
+    let dir = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(Engine::open(dir.path()).unwrap());
+    let old = SystemClock::shared().wall_micros() - 3 * 86_400_000_000;
+    let event = json!({
+        "kind": "enter", "fence": "depot", "entity": "secret", "time": 1, "lat": 59.0, "lon": 18.0,
+    });
+    let key = [&1_u32.to_be_bytes()[..], &old.to_be_bytes()].concat();
+    let mut batch = ironstone::WriteBatch::new();
+    let family = store.id(Family::Events);
+    let value = event.to_string();
+    batch.put_cf_id(family, &key, value.as_bytes()).unwrap();
+    store.write(batch, None).unwrap();
+    let configs = (Config::default(), None);
+    let world = World::over(dir, store, &Options::default(), configs);
+    world.fence("depot", 18.0);
+    world.report(&line("a", T, 59.0, 17.9));
+    world.report(&line("a", T + 60.0, 59.0, 18.0));
+    assert_eq!(whose(&world.events()), ["secret", "a"]);
+    assert_eq!(world.put("/v1/fleets/f", r#"{"keep_days":1}"#).status, 200);
+    assert_eq!(whose(&world.events()), ["a"]);
+    let mut client = Client::new(&world, "positions=false", "Last-Event-ID: 0\r\n");
+    assert_eq!(client.hello(), 0);
+    assert_eq!(whose(&client.events(1)), ["a"]);
+    // What is hidden is passed over, also where nothing else is there.
+    assert_eq!(world.put("/v1/fleets/f", r#"{"keep_days":2}"#).status, 200);
+    let found = world.get(&format!("/v1/fleets/f/events?after={}&limit=1", old - 1));
+    assert_eq!(whose(found.json()["events"].as_array().unwrap()), ["a"]);
+}
+
+fn whose(events: &[Value]) -> Vec<&str> {
+    let all = events.iter();
+    all.map(|event| event["entity"].as_str().unwrap()).collect()
 }
