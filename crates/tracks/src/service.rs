@@ -18,7 +18,7 @@ use crate::model::report::Report;
 use crate::model::time::Time;
 use crate::notices::Notices;
 use crate::read::{self, Patience};
-use crate::store::{Batch, Engine, Store, View};
+use crate::store::{Batch, Engine, Family, Store, View};
 use crate::write::{self, Ack, Shards, Ticket};
 
 /// How the service works.
@@ -330,9 +330,10 @@ impl Tracks {
     /// durable.
     fn erase_events(&self, of: Fleet, name: (&Name, u64), numbers: &[Entity]) -> Result<bool> {
         let store = &*self.store;
-        let note = |batch: &mut Batch<'_>| {
+        let note = |batch: &mut Batch<'_>, (first, last): (&[u8], &[u8])| {
+            let range = [write::Range::new(Family::Events, first, last)];
             let mut all = numbers.iter();
-            all.try_for_each(|entity| write::note(store, batch, (of, *entity)))
+            all.try_for_each(|entity| write::note(store, batch, (of, *entity), &range))
         };
         let were_any = fence::erase_events(store, of, name, &note)?;
         store.wait_durable(store.last_number())?;
@@ -390,7 +391,6 @@ mod tests {
     use crate::geo::position::at;
     use crate::model::key::EntityKey;
     use crate::model::point::Point;
-    use crate::store::Family;
     use crate::store::faulty::{Act, Faulty};
 
     /// What fails now.

@@ -264,13 +264,13 @@ impl Events {
     }
 }
 
-/// Erases the events of an entity, up to an id, with what `also` puts in each batch. Returns whether there were any. Errors: the
-/// store's.
+/// Erases the events of an entity, up to an id, with what `also` puts in each batch, given the first and the last key. Returns whether
+/// there were any. Errors: the store's.
 pub(crate) fn erase_events(
     store: &dyn Store,
     fleet: Fleet,
     (entity, last): (&Name, u64),
-    also: &dyn Fn(&mut Batch<'_>) -> Result<()>,
+    also: &dyn Fn(&mut Batch<'_>, (&[u8], &[u8])) -> Result<()>,
 ) -> Result<bool> {
     /// So many are deleted by a batch.
     const PART: usize = 1000;
@@ -281,16 +281,21 @@ pub(crate) fn erase_events(
     let mut batch = Batch::new(store);
     let mut count = 0;
     let mut were_any = false;
+    let mut ends = (Vec::new(), Vec::new());
     while let Some((key, value)) = rows.row() {
         // One that cannot be read is left to `read`, which names it.
         let event: Option<Event> = serde_json::from_slice(value).ok();
         if event.is_some_and(|event| event.entity == entity.as_str()) {
             batch.delete(Family::Events, key)?;
+            if count == 0 {
+                ends.0 = key.to_vec();
+            }
+            ends.1 = key.to_vec();
             count += 1;
             were_any = true;
         }
         if count == PART {
-            also(&mut batch)?;
+            also(&mut batch, (&ends.0, &ends.1))?;
             std::mem::replace(&mut batch, Batch::new(store)).write(None)?;
             count = 0;
         }
@@ -298,7 +303,7 @@ pub(crate) fn erase_events(
     }
     rows.status()?;
     if count > 0 {
-        also(&mut batch)?;
+        also(&mut batch, (&ends.0, &ends.1))?;
         batch.write(None)?;
     }
     Ok(were_any)

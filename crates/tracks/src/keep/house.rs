@@ -4,16 +4,20 @@
 //! What fails is said and done again after a pause that grows, and stops nothing else: no other entity, no other fleet, no later
 //! turn. A panic is such a failure, too. What cannot be decoded is never dropped.
 
+mod purging;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base::clock::{Clock, wait_timeout};
+use base::sync::atomic::{AtomicBool, Ordering};
 use base::sync::thread::JoinHandle;
 use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use base::threads::Threads;
 use base::{Error, ErrorKind, Result};
 
+use self::purging::{Purging, Round};
 use super::hide::visits_from;
 use super::thin::{Left, Thinning};
 use super::{Horizon, Horizons, marks, with_settings};
@@ -26,7 +30,7 @@ use crate::model::newest::Newest;
 use crate::model::time::Time;
 use crate::notices::Notices;
 use crate::store::{Batch, Family, Store, View, damaged};
-use crate::write::{Erasure, Shards, purges};
+use crate::write::{Erasure, Shards};
 
 /// It looks so often.
 const EVERY: Duration = Duration::from_secs(3600);
@@ -38,10 +42,8 @@ const AGAIN: Duration = Duration::from_secs(60);
 const THINNING_MAX: Duration = Duration::from_secs(600);
 /// A part of the entities are looked at in one state, so that none is held for long.
 const PART: usize = 10_000;
-/// So many that were erased are read at a time.
-const PURGES: usize = 256;
-/// Where so much fails, what is new is not tried before something of it is done. A restart knows nothing of it.
-const FAILING_MAX: usize = 10_000;
+/// After a turn it rests for so long at least, unless an entity was erased.
+const REST: Duration = Duration::from_secs(1);
 /// All tables with points are merged within a fourth of the time that points are kept, but no more often than this.
 const MERGED_MIN: Duration = Duration::from_secs(86_400);
 const MERGED_MAX: Duration = Duration::from_secs(30 * 86_400);
@@ -82,21 +84,12 @@ enum What {
     Purges,
     /// Merging the tables of one that was erased.
     Purge(Fleet, Entity),
+    /// Merging the tables of a fleet where those were among others.
+    Rest(Fleet),
     /// Dropping what is too old.
     Keep,
     /// Having the store clean up.
     Tidy,
-}
-
-/// How far it is with those that were erased.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Round {
-    /// All are to be looked at.
-    Due,
-    /// There may be some behind this one.
-    Behind((Fleet, Entity)),
-    /// All were looked at.
-    Done,
 }
 
 /// What the thread knows.
@@ -106,7 +99,7 @@ struct Work {
     kept: u64,
     /// When the store was to clean up last.
     tidied: u64,
-    round: Round,
+    purging: Purging,
 }
 
 /// One look at all fleets.
@@ -148,6 +141,8 @@ struct Shared {
     /// One look at a time.
     looking: Mutex<Looked>,
     todo: Mutex<Todo>,
+    /// Ends merging when it is over.
+    canceled: Arc<AtomicBool>,
     changed: Condvar,
     failed: Mutex<Option<String>>,
     /// Who is told what has failed.
@@ -170,6 +165,7 @@ impl House {
             marks: Mutex::new(marks),
             looking: Mutex::default(),
             todo: Mutex::default(),
+            canceled: Arc::default(),
             changed: Condvar::new(),
             failed: Mutex::new(None),
             notices: Mutex::default(),
@@ -221,6 +217,7 @@ impl House {
 impl Drop for House {
     fn drop(&mut self) {
         lock(&self.shared.todo).is_over = true;
+        self.shared.canceled.store(true, Ordering::Relaxed);
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
             // One that panicked has nothing to be waited for.
@@ -247,7 +244,7 @@ impl Shared {
             again: Again::new(AGAIN, EVERY),
             kept: start,
             tidied: start,
-            round: Round::Due,
+            purging: Purging::default(),
         };
         while self.wait(&mut work) {
             let turn = caught("a turn of housekeeping", || {
@@ -258,7 +255,7 @@ impl Shared {
                 // Not at once: it may do so again.
                 work.kept = self.of.clock.monotonic_nanos();
                 work.tidied = work.kept;
-                work.round = Round::Done;
+                work.purging.round = Round::Done;
             }
             self.note(&mut work, What::Turn, turn);
             *lock(&self.failed) = work.again.said();
@@ -269,21 +266,24 @@ impl Shared {
     fn wait(&self, work: &mut Work) -> bool {
         let clock = &*self.of.clock;
         let mut todo = lock(&self.todo);
-        if !todo.is_over && !todo.is_erased && work.round == Round::Done {
+        if !todo.is_over && !todo.is_erased && work.purging.round == Round::Done {
             let now = clock.monotonic_nanos();
             let left = |every: Duration, last| {
                 every.saturating_sub(Duration::from_nanos(now.saturating_sub(last)))
             };
-            let pause = left(EVERY, work.kept).min(left(TIDIED, work.tidied));
-            let pause = work
-                .again
-                .pause(now)
-                .map_or(pause, |other| other.min(pause));
-            todo = wait_timeout(clock, &self.changed, todo, pause);
+            // What failed is in `again` alone.
+            let tidied = (!work.again.has(&What::Tidy)).then(|| left(TIDIED, work.tidied));
+            let purged = work.purging.due(&work.again);
+            let purged = purged.map(|due| Duration::from_nanos(due.saturating_sub(now)));
+            let others = [tidied, purged, work.again.pause(now)];
+            let pause = others.into_iter().flatten().min().unwrap_or(TIDIED);
+            let pause = pause.min(left(EVERY, work.kept)).min(TIDIED);
+            // Whatever is due and cannot be done: never again at once.
+            todo = wait_timeout(clock, &self.changed, todo, pause.max(REST));
         }
-        if work.round == Round::Done {
+        if work.purging.round == Round::Done {
             todo.is_erased = false;
-            work.round = Round::Due;
+            work.purging.round = Round::Due;
         }
         !todo.is_over
     }
@@ -302,6 +302,10 @@ impl Shared {
                     fleet.0
                 )
             }
+            What::Rest(fleet) => format!(
+                "the tables of fleet {}, in which entities were erased, are not merged: {e}",
+                fleet.0
+            ),
             What::Tidy => format!("dead rows stay in memory: {e}"),
             What::Turn | What::Purges | What::Keep => e.to_string(),
         };
@@ -316,6 +320,7 @@ impl Shared {
 
     fn turn(&self, work: &mut Work) {
         self.purge_some(work);
+        self.purge_rest(work);
         self.tidy(work);
         let now = self.of.clock.monotonic_nanos();
         let is_due = now.saturating_sub(work.kept) >= EVERY.as_nanos() as u64;
@@ -328,92 +333,17 @@ impl Shared {
 
     fn tidy(&self, work: &mut Work) {
         let now = self.of.clock.monotonic_nanos();
-        if now.saturating_sub(work.tidied) < TIDIED.as_nanos() as u64 {
-            return;
-        }
-        work.tidied = now;
-        if !work.again.waits(&What::Tidy, now) {
+        let is_due = if work.again.has(&What::Tidy) {
+            !work.again.waits(&What::Tidy, now)
+        } else {
+            now.saturating_sub(work.tidied) >= TIDIED.as_nanos() as u64
+        };
+        if is_due {
             let done = caught("cleaning up", || self.of.store.tidy());
+            // It may have taken long.
+            work.tidied = self.of.clock.monotonic_nanos();
             self.note(work, What::Tidy, done);
         }
-    }
-
-    /// Merges tables that have what was erased. One that cannot be merged now keeps no other waiting.
-    fn purge_some(&self, work: &mut Work) {
-        let store = &*self.of.store;
-        let after = match work.round {
-            Round::Behind(of) => Some(of),
-            Round::Due | Round::Done => None,
-        };
-        work.round = Round::Done;
-        // No state is held while they are merged: it would keep what is to go.
-        let mut wrong = Ok(());
-        let found = caught("looking for what was erased", || {
-            purges(&*store.view(), after, PURGES, &mut |e| wrong = Err(e))
-        });
-        let some = match found {
-            Ok(some) => some,
-            Err(e) => return self.note(work, What::Purges, Err(e)),
-        };
-        if after.is_none() || wrong.is_err() {
-            self.note(work, What::Purges, wrong);
-        }
-        // What failed and is no longer to be done, of those that this part of the round would have.
-        let part = some.last().filter(|_| some.len() == PURGES);
-        let part = (after, part.map(|last| last.of));
-        let is_of_part = |of: (Fleet, Entity)| {
-            part.0.is_none_or(|after| of > after) && part.1.is_none_or(|last| of <= last)
-        };
-        work.again.retain(|what| match what {
-            What::Purge(fleet, entity) => {
-                let of = (*fleet, *entity);
-                !is_of_part(of) || some.iter().any(|purge| purge.of == of)
-            }
-            What::Turn | What::Purges | What::Keep | What::Tidy => true,
-        });
-        if let Some(last) = some.last() {
-            work.round = Round::Behind(last.of);
-        }
-        for purge in some {
-            if self.is_over() {
-                return;
-            }
-            let what = What::Purge(purge.of.0, purge.of.1);
-            let is_much = work.again.len() >= FAILING_MAX && !work.again.has(&what);
-            let now = self.of.clock.monotonic_nanos();
-            if is_much || work.again.waits(&what, now) {
-                continue;
-            }
-            let done = caught("merging tables", || {
-                self.purge(purge.of)?;
-                purge.is_done(store)
-            });
-            self.note(work, what, done);
-        }
-    }
-
-    /// Merges the tables that have what an entity had.
-    fn purge(&self, (fleet, entity): (Fleet, Entity)) -> Result<()> {
-        let store = &self.of.store;
-        let key = EntityKey { fleet, entity }.to_bytes();
-        let mut end = key.to_vec();
-        end.push(u8::MAX);
-        for family in [
-            Family::Default,
-            Family::Latest,
-            Family::Inside,
-            Family::Entities,
-        ] {
-            store.compact(family, &key, &end)?;
-        }
-        // Its rows lie anywhere among those of the fleet.
-        let first = fleet.prefix();
-        let end = crate::model::key::behind(&first);
-        let view = store.view();
-        for family in [Family::Geohash, Family::Visits, Family::Events] {
-            view.has_dead_rows(family, &first, end.as_deref());
-        }
-        Ok(())
     }
 
     /// Lets the store drop the points that are behind the marks.

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::clock::Clock;
+use base::sync::atomic::AtomicBool;
 use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, ErrorKind, Result};
 use ironstone::listener::{BackgroundErrorReason, BackgroundErrorRecoveryInfo};
 use ironstone::perf::{self, PerfCounter, PerfLevel};
 use ironstone::{
-    ColumnFamily, ColumnFamilyDescriptor, Db, DbIterator, Durable, Env, EventListener,
-    FlushOptions, IngestExternalFileArg, IngestExternalFileOptions, Options, Profile, ReadOptions,
-    Snapshot, WriteBatch, WriteOptions,
+    BottommostLevelCompaction, ColumnFamily, ColumnFamilyDescriptor, CompactRangeOptions, Db,
+    DbIterator, Durable, Env, EventListener, FlushOptions, IngestExternalFileArg,
+    IngestExternalFileOptions, Options, Profile, ReadOptions, Snapshot, WriteBatch, WriteOptions,
 };
 
 use super::filter::{Factory, Oldest};
@@ -326,9 +327,31 @@ impl Store for Engine {
         Ok(())
     }
 
-    fn compact(&self, family: Family, from: &[u8], to: &[u8]) -> Result<()> {
+    fn compact(
+        &self,
+        family: Family,
+        (from, to): (&[u8], &[u8]),
+        canceled: &Arc<AtomicBool>,
+    ) -> Result<()> {
         let family = self.family(family)?;
-        self.db.compact_range(family, Some(from), Some(to))
+        let options = CompactRangeOptions {
+            // A merge under an old view may have put rows and their deletions into one table of the lowest level.
+            bottommost_level_compaction: BottommostLevelCompaction::ForceOptimized,
+            canceled: Some(Arc::clone(canceled)),
+            ..CompactRangeOptions::default()
+        };
+        self.db
+            .compact_range_opt(&options, family, Some(from), Some(to))
+    }
+
+    fn visible_number(&self) -> u64 {
+        self.db.latest_sequence_number()
+    }
+
+    fn oldest_view(&self) -> Option<u64> {
+        let oldest = self.db.int_property("rocksdb.oldest-snapshot-sequence");
+        // 0: there is none, or it has nothing.
+        oldest.filter(|number| *number > 0)
     }
 }
 
@@ -415,7 +438,7 @@ impl View for At<'_> {
     fn has_dead_rows(&self, family: Family, from: &[u8], to: Option<&[u8]>) {
         self.engine.suggested.has_met(family);
         let now = self.engine.clock.monotonic_nanos();
-        if !self.engine.suggested.is_due(from, now) {
+        if !self.engine.suggested.is_due((family, from), now) {
             return;
         }
         let Ok(family) = self.engine.family(family) else {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::Result;
+use base::sync::atomic::AtomicBool;
 use ironstone::WriteBatch;
 
 use super::{Engine, Family, Rows, Store, Told, View};
@@ -85,9 +86,22 @@ impl Store for Faulty {
         self.inner.reclaim(family, from, to)
     }
 
-    fn compact(&self, family: Family, from: &[u8], to: &[u8]) -> Result<()> {
-        (self.rule)(Act::Compact(family, from))?;
-        self.inner.compact(family, from, to)
+    fn compact(
+        &self,
+        family: Family,
+        range: (&[u8], &[u8]),
+        canceled: &Arc<AtomicBool>,
+    ) -> Result<()> {
+        (self.rule)(Act::Compact(family, range.0))?;
+        self.inner.compact(family, range, canceled)
+    }
+
+    fn visible_number(&self) -> u64 {
+        self.inner.visible_number()
+    }
+
+    fn oldest_view(&self) -> Option<u64> {
+        self.inner.oldest_view()
     }
 
     fn tidy(&self) -> Result<()> {

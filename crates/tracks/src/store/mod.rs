@@ -4,8 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use base::sync::atomic::AtomicBool;
 use base::{Error, Result};
 use ironstone::WriteBatch;
 
@@ -126,9 +128,26 @@ pub trait Store: Send + Sync {
         Ok(())
     }
 
-    /// Merges the tables that have rows of a range, so that what is deleted there is gone. Errors: the store's.
-    fn compact(&self, _family: Family, _from: &[u8], _to: &[u8]) -> Result<()> {
+    /// Merges the tables that have rows of a range, both ends included, so that what is deleted there is gone, as far as no view is
+    /// older than its deletion. Errors: the store's; `Incomplete`, where `canceled` became true.
+    fn compact(
+        &self,
+        _family: Family,
+        (_from, _to): (&[u8], &[u8]),
+        _canceled: &Arc<AtomicBool>,
+    ) -> Result<()> {
         Ok(())
+    }
+
+    /// A number that no later view is older than, and that is not below that of any write that is visible now.
+    fn visible_number(&self) -> u64 {
+        self.last_number()
+    }
+
+    /// The number of the oldest view that is there: it has what was there then, also where tables are merged. `None`: there is no
+    /// view, or no view keeps anything.
+    fn oldest_view(&self) -> Option<u64> {
+        None
     }
 }
 

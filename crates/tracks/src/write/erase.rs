@@ -1,7 +1,7 @@
 //! Erasing entities: by their shards, so that it has its place among their reports.
 //!
 //! A large history is erased a part at a time, oldest first, each part one batch, so that a shard is never busy with it for
-//! long; rows agree in between. The last part has the newest point, the row of the index, and the name, and says that tables are
+//! long; rows agree in between. The last part has the newest point, the row of the index, and the name; each says which tables are
 //! to be merged. Parts end with a bucket of visits, so that each visit goes with the last of its points.
 
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use base::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 
-use super::purge;
+use super::purge::{self, Range};
 use crate::geo::cell::Cell;
 use crate::model::key::{CellKey, Entity, EntityKey, Fleet, VisitKey, behind};
 use crate::model::name::Name;
@@ -156,7 +156,12 @@ fn prepare(
         Erasure::Before(before) if !is_older(before) => return Ok(none),
         Erasure::Silent(_) => return Ok(none),
         Erasure::Before(_) | Erasure::All => {
-            if points(&*view, (fleet, entity), erasure, &mut batch)? {
+            let (is_more, visits) = points(&*view, (fleet, entity), erasure, &mut batch)?;
+            let mut ranges: Vec<Range> = visits.into_iter().collect();
+            if is_more {
+                if erasure == Erasure::All {
+                    purge::note(store, &mut batch, (fleet, entity), &ranges)?;
+                }
                 Done::Part
             } else {
                 let key = EntityKey { fleet, entity }.to_bytes();
@@ -168,7 +173,8 @@ fn prepare(
                 // Not deleted: those behind it in the row of seeds are found still.
                 batch.put(Family::Entities, &key, &[])?;
                 if erasure == Erasure::All {
-                    purge::note(store, &mut batch, (fleet, entity))?;
+                    ranges.extend(row.map(|row| Range::new(Family::Geohash, &row, &row)));
+                    purge::note(store, &mut batch, (fleet, entity), &ranges)?;
                     purge::owe_events(&mut batch, (fleet, entity))?;
                 }
                 Done::All(entity, last_event)
@@ -184,13 +190,13 @@ fn prepare(
     })
 }
 
-/// Deletes a part of an entity's points, and their visits. Returns whether there are more.
+/// Deletes a part of an entity's points, and their visits. Returns whether there are more, and where the visits are.
 fn points(
     view: &dyn View,
     (fleet, entity): (Fleet, Entity),
     erasure: Erasure,
     batch: &mut Batch<'_>,
-) -> Result<bool> {
+) -> Result<(bool, Option<Range>)> {
     let mut visits: BTreeSet<(Bucket, Cell)> = BTreeSet::new();
     let mut last: Option<Bucket> = None;
     let mut count = 0;
@@ -214,15 +220,20 @@ fn points(
         count += 1;
         Ok(ControlFlow::Continue(()))
     })?;
-    for (bucket, cell) in visits {
-        let key = VisitKey {
+    let key = |&(bucket, cell): &(Bucket, Cell)| {
+        VisitKey {
             fleet,
             bucket,
             cell,
             entity,
-        };
-        batch.delete(Family::Visits, &key.to_bytes())?;
+        }
+        .to_bytes()
+    };
+    for visit in &visits {
+        batch.delete(Family::Visits, &key(visit))?;
     }
+    let ends = visits.first().zip(visits.last());
+    let range = ends.map(|(first, last)| Range::new(Family::Visits, &key(first), &key(last)));
     let is_more = more.is_some();
     if count > 0 {
         let first = EntityKey { fleet, entity }.to_bytes();
@@ -230,7 +241,7 @@ fn points(
         let to = to.ok_or_else(|| Error::broken("a key without one behind it"))?;
         batch.delete_range(Family::Default, &first, &to)?;
     }
-    Ok(is_more)
+    Ok((is_more, range))
 }
 
 /// What waits for a shard.

@@ -1,13 +1,15 @@
 //! Which entities were erased and are in tables still: rows that a restart finds, until those tables are merged.
 //!
 //! ```text
-//!   meta   "purge/"  fleet 4  entity 8  number 8 → nothing
+//!   meta   "purge/"  fleet 4  entity 8  number 8 → ranges of other rows that were its: family 1, length 1, first key,
+//!                                                  length 1, last key, each; nothing: they may be anywhere
 //!          "events/" fleet 4  entity 8           → nothing: some of its events may be left
 //! ```
 //!
-//! Such a row is written with the last part of an erasure, so that neither is without the other. The number is that of the last
+//! Such a row is written with each part of an erasure, so that neither is without the other. The number is that of the last
 //! write before: an entity that is made anew and erased while its tables are merged has another row.
 
+use base::coding::Decoder;
 use base::{Error, Result};
 
 use crate::model::key::{Entity, EntityKey, Fleet, behind};
@@ -20,18 +22,76 @@ const EVENTS_KEY: &[u8] = b"events/";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Purge {
     pub(crate) of: (Fleet, Entity),
-    keys: Vec<Vec<u8>>,
+    pub(crate) keys: Vec<Vec<u8>>,
+    /// Where it had rows, but for those whose keys begin with its own.
+    pub(crate) ranges: Vec<Range>,
 }
 
-/// Puts in a batch that an entity is erased by it.
+/// Rows of a family: the first and the last key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub(crate) family: Family,
+    pub(crate) first: Vec<u8>,
+    pub(crate) last: Vec<u8>,
+}
+
+impl Range {
+    pub(crate) fn new(family: Family, first: &[u8], last: &[u8]) -> Self {
+        let (first, last) = (first.to_vec(), last.to_vec());
+        Self {
+            family,
+            first,
+            last,
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.family as u8);
+        for key in [&self.first, &self.last] {
+            // Keys of these families have a few bytes.
+            out.push(u8::try_from(key.len()).unwrap_or(u8::MAX));
+            out.extend(key);
+        }
+    }
+
+    fn decode(d: &mut Decoder<'_>) -> Option<Self> {
+        let family = *Family::ALL.get(usize::from(d.u8()?))?;
+        let mut key = || {
+            let len = usize::from(d.u8()?);
+            d.bytes(len)
+        };
+        Some(Self::new(family, key()?, key()?))
+    }
+
+    /// Those of a row. `None`: it does not say them.
+    fn all(value: &[u8]) -> Option<Vec<Self>> {
+        let mut d = Decoder::new(value);
+        let mut out = Vec::new();
+        while !d.rest().is_empty() {
+            out.push(Self::decode(&mut d)?);
+        }
+        (!out.is_empty()).then_some(out)
+    }
+
+    /// All rows of a fleet.
+    pub(crate) fn whole(family: Family, fleet: Fleet) -> Self {
+        let first = fleet.prefix();
+        Self::new(family, &first, &[&first[..], &[u8::MAX; 32]].concat())
+    }
+}
+
+/// Puts in a batch that an entity, or rows of it, are erased by it.
 pub(crate) fn note(
     store: &dyn Store,
     batch: &mut Batch<'_>,
     (fleet, entity): (Fleet, Entity),
+    ranges: &[Range],
 ) -> Result<()> {
     let number = store.last_number().to_be_bytes();
     let key = EntityKey { fleet, entity }.to_bytes();
-    batch.put(Family::Meta, &[KEY, &key, &number].concat(), &[])
+    let mut value = Vec::new();
+    ranges.iter().for_each(|range| range.encode(&mut value));
+    batch.put(Family::Meta, &[KEY, &key, &number].concat(), &value)
 }
 
 fn events_key((fleet, entity): (Fleet, Entity)) -> Vec<u8> {
@@ -76,7 +136,7 @@ pub(crate) fn purges(
     let mut rows = view.rows(Family::Meta, &from, end.as_deref())?;
     rows.seek(&from);
     let mut out: Vec<Purge> = Vec::new();
-    while let Some((key, _)) = rows.row() {
+    while let Some((key, value)) = rows.row() {
         let of = key.strip_prefix(KEY).and_then(|key| {
             let (of, _number) = key.split_last_chunk::<8>()?;
             EntityKey::of_bytes(of).ok()
@@ -88,14 +148,24 @@ pub(crate) fn purges(
             continue;
         };
         let of = (fleet, entity);
-        let is_full = out.len() == limit;
-        match out.last_mut().filter(|last| last.of == of) {
-            Some(last) => last.keys.push(key.to_vec()),
-            None if is_full => return Ok(out),
-            None => out.push(Purge {
+        if out.last().is_none_or(|last| last.of != of) {
+            if out.len() == limit {
+                return Ok(out);
+            }
+            out.push(Purge {
                 of,
-                keys: vec![key.to_vec()],
-            }),
+                keys: Vec::new(),
+                ranges: Vec::new(),
+            });
+        }
+        if let Some(purge) = out.last_mut() {
+            purge.keys.push(key.to_vec());
+            let anywhere = || {
+                let families = [Family::Visits, Family::Events];
+                families.map(|family| Range::whole(family, fleet)).to_vec()
+            };
+            let ranges = Range::all(value).unwrap_or_else(anywhere);
+            purge.ranges.extend(ranges);
         }
         rows.next();
     }
@@ -103,15 +173,16 @@ pub(crate) fn purges(
     Ok(out)
 }
 
-impl Purge {
-    /// It is done. Errors: the store's; it is done again then.
-    pub(crate) fn is_done(&self, store: &dyn Store) -> Result<()> {
-        let mut batch = Batch::new(store);
-        for key in &self.keys {
-            batch.delete(Family::Meta, key)?;
-        }
-        batch.write(None).map(drop)
+/// What rows with these keys say is done. Errors: the store's; it is done again then.
+pub(crate) fn are_done<'a>(
+    store: &dyn Store,
+    keys: impl IntoIterator<Item = &'a Vec<u8>>,
+) -> Result<()> {
+    let mut batch = Batch::new(store);
+    for key in keys {
+        batch.delete(Family::Meta, key)?;
     }
+    batch.write(None).map(drop)
 }
 
 #[cfg(test)]
@@ -127,7 +198,7 @@ mod tests {
         let all = [(1, 7), (1, u64::MAX), (2, 0)].map(|(f, e)| (Fleet(f), Entity(e)));
         for of in all.into_iter().chain([all[1]]) {
             let mut batch = Batch::new(&store);
-            note(&store, &mut batch, of).unwrap();
+            note(&store, &mut batch, of, &[]).unwrap();
             batch.write(None).unwrap();
         }
         let of = |after, limit| {
@@ -146,11 +217,11 @@ mod tests {
         let second = purge_behind_first();
         // It is erased once more while its tables are merged.
         let mut batch = Batch::new(&store);
-        note(&store, &mut batch, all[1]).unwrap();
+        note(&store, &mut batch, all[1], &[]).unwrap();
         batch.write(None).unwrap();
-        second.is_done(&store).unwrap();
+        are_done(&store, &second.keys).unwrap();
         assert_eq!(of(None, 10), all);
-        purge_behind_first().is_done(&store).unwrap();
+        are_done(&store, &purge_behind_first().keys).unwrap();
         assert_eq!(of(None, 10), [all[0], all[2]]);
         let mut batch = Batch::new(&store);
         batch.put(Family::Meta, b"purge/x", &[]).unwrap();
@@ -159,5 +230,31 @@ mod tests {
         let found = purges(&*store.view(), None, 10, &mut |e| said.push(e)).unwrap();
         assert_eq!(found.len(), 2);
         assert!(said.len() == 1 && said[0].is_corruption());
+    }
+
+    #[test]
+    fn a_row_says_where_else_the_entity_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Engine::open(dir.path()).unwrap();
+        let of = (Fleet(1), Entity(7));
+        let ranges = [
+            Range::new(Family::Geohash, b"cell", b"cell"),
+            Range::new(Family::Visits, b"", &[255; 40]),
+        ];
+        let mut batch = Batch::new(&store);
+        note(&store, &mut batch, of, &ranges).unwrap();
+        batch.write(None).unwrap();
+        let found = || purges(&*store.view(), None, 10, &mut |e| panic!("{e}")).unwrap();
+        assert_eq!(found()[0].ranges, ranges);
+        // Rows of an older release say nothing, and those that cannot be read say too little: it may be anywhere.
+        let anywhere =
+            [Family::Visits, Family::Events].map(|family| Range::whole(family, Fleet(1)));
+        let key = found()[0].keys[0].clone();
+        for value in [&[][..], &[1], &[200, 0, 0], &[3, 0, 9, 1]] {
+            let mut batch = Batch::new(&store);
+            batch.put(Family::Meta, &key, value).unwrap();
+            batch.write(None).unwrap();
+            assert_eq!(found()[0].ranges, anywhere, "{value:?}");
+        }
     }
 }

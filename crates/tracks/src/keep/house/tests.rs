@@ -1,6 +1,6 @@
 //! Housekeeping that fails: what else there is to do is done, and what failed is done again.
 
-use base::sync::atomic::{AtomicU64, Ordering};
+use base::sync::atomic::AtomicU64;
 use base::threads::SystemThreads;
 
 use super::*;
@@ -11,15 +11,16 @@ use crate::model::time::SECOND;
 use crate::service::{Options, Tracks};
 use crate::store::Engine;
 use crate::store::faulty::{Act, Faulty};
-use crate::write::Ack;
+use crate::write::{Ack, purges};
 
 const DAY: i64 = 86_400 * SECOND;
 const NOW: i64 = 20_000 * DAY;
 const MINUTE: u64 = 60_000_000_000;
+const SECRET: &str = "who-was-erased";
 
-/// Its time goes on when a test says so; who waits looks often.
+/// Its time goes on when a test says so; who waits looks often. It knows for how long who waits has meant to.
 #[derive(Debug, Default)]
-struct Hands(AtomicU64);
+struct Hands(AtomicU64, Mutex<Vec<Duration>>);
 
 impl Clock for Hands {
     fn wall_micros(&self) -> u64 {
@@ -31,6 +32,7 @@ impl Clock for Hands {
     }
 
     fn patience(&self, time: Duration) -> Duration {
+        lock(&self.1).push(time);
         time.min(Duration::from_millis(2))
     }
 }
@@ -44,16 +46,22 @@ struct World {
     ill: Arc<Mutex<Arc<Ill>>>,
     /// The entities whose tables were merged.
     merged: Arc<Mutex<Vec<Vec<u8>>>>,
-    _dir: tempfile::TempDir,
+    db: Arc<ironstone::Db>,
+    dir: tempfile::TempDir,
 }
 
 fn open() -> World {
+    // What is in a table can be found in its bytes.
+    let mut options = ironstone::Options::default();
+    options.cf.cf.compression = ironstone::CompressionType::None;
     let dir = tempfile::tempdir().unwrap();
     let well: Arc<Ill> = Arc::new(|_| Ok(()));
     let ill = Arc::new(Mutex::new(well));
     let merged = Arc::new(Mutex::new(Vec::new()));
     let (its, all) = (Arc::clone(&ill), Arc::clone(&merged));
-    let store = Faulty::new(Engine::open(dir.path()).unwrap(), move |act| {
+    let engine = Engine::open_with(dir.path(), options).unwrap();
+    let db = Arc::clone(engine.db());
+    let store = Faulty::new(engine, move |act| {
         let rule = Arc::clone(&lock(&its));
         rule(act)?;
         if let Act::Compact(Family::Default, key) = act {
@@ -70,7 +78,8 @@ fn open() -> World {
         clock,
         ill,
         merged,
-        _dir: dir,
+        db,
+        dir,
     }
 }
 
@@ -128,6 +137,64 @@ impl World {
 
     fn failed(&self) -> String {
         self.tracks.house_failed().unwrap_or_default()
+    }
+
+    /// Whether some table has these bytes.
+    fn tables_have(&self, bytes: &[u8]) -> bool {
+        let entries = std::fs::read_dir(self.dir.path()).unwrap();
+        let names = entries.map(|entry| entry.unwrap().path());
+        let mut tables = names.filter(|path| path.extension().is_some_and(|e| e == "sst"));
+        tables.any(|path| {
+            // It may be deleted meanwhile.
+            let all = std::fs::read(path).unwrap_or_default();
+            all.windows(bytes.len()).any(|part| part == bytes)
+        })
+    }
+
+    /// Rows and deletions in tables of a family.
+    fn in_tables(&self, family: Family) -> u64 {
+        let all = self.db.get_live_files_metadata().into_iter();
+        let its = all.filter(|table| table.column_family_name == family.name());
+        its.map(|table| table.num_entries).sum()
+    }
+
+    fn merge(&self, family: Family) {
+        let family = self.db.column_family(family.name()).unwrap();
+        self.db.compact_range(&family, None, None).unwrap();
+    }
+
+    /// An entity, and another one, that went through a fence, some of which lies in tables of the lowest level.
+    fn moved(&self) -> Arc<Info> {
+        let info = self.report("f", "other", 1);
+        let area = fence::Area::Circle {
+            centre: [18.0, 59.0],
+            radius: 500.0,
+        };
+        let definition = fence::Definition {
+            area,
+            when: fence::When::default(),
+            tags: Vec::new(),
+        };
+        let fence = name("gate");
+        self.tracks.put_fence(&info, &fence, definition).unwrap();
+        for (nth, lat) in [58.0, 59.0, 58.5, 59.0, 58.2].into_iter().enumerate() {
+            for entity in [SECRET, "other"] {
+                let report = Report {
+                    entity: name(entity),
+                    time: Some(Time(NOW - DAY + nth as i64 * 3600 * SECOND)),
+                    point: Point::at(at(lat, 18.0)),
+                };
+                let ticket = self.tracks.report_of(&info, vec![report], Ack::Durable);
+                assert!(ticket.unwrap().wait().outcomes[0].is_ok());
+            }
+            self.db.flush().unwrap();
+            if nth == 2 {
+                Family::ALL
+                    .into_iter()
+                    .for_each(|family| self.merge(family));
+            }
+        }
+        info
     }
 
     fn left(&self) -> usize {
@@ -303,4 +370,198 @@ fn the_store_cleans_up_once_a_minute_and_again_where_it_failed() {
     fails.store(0, Ordering::Relaxed);
     after(4, 6);
     eventually("all is well", || world.failed().is_empty());
+}
+
+/// Tables were given back before the deletion of the range was durable: a crash between brought back what deletions in those
+/// tables had hidden.
+#[test]
+fn tables_are_given_back_once_the_deletion_is_durable() {
+    let world = open();
+    let info = world.report("f", "old", 11);
+    let key = fence::key(info.fleet, (NOW - 11 * DAY) as u64);
+    let mut batch = Batch::new(&**world.tracks.store());
+    batch.put(Family::Events, &key, b"{}").unwrap();
+    batch.write(None).unwrap();
+    let acts = Arc::new(Mutex::new(Vec::new()));
+    let its = Arc::clone(&acts);
+    world.is_ill(move |act| {
+        let said = match act {
+            Act::Write => "write",
+            Act::WaitDurable => "wait",
+            Act::Reclaim(Family::Events, _) => return Err(failure("of this test")),
+            Act::Reclaim(..) => "reclaim",
+            _ => return Ok(()),
+        };
+        lock(&its).push(said);
+        Ok(())
+    });
+    assert!(world.tracks.keep_house().is_err());
+    let acts = lock(&acts).clone();
+    // The mark, the visits, the events.
+    assert_eq!(
+        acts,
+        ["write", "wait", "write", "wait", "reclaim", "write", "wait"]
+    );
+    let left = world.tracks.store().get(Family::Events, &key).unwrap();
+    assert_eq!(left, None);
+}
+
+/// Where an entity is and was in the index, and its events, stayed in tables with its name: these were marked alone, and that was
+/// forgotten.
+#[test]
+fn nothing_of_who_was_erased_is_left_in_tables() {
+    let world = open();
+    let info = world.moved();
+    let before = world.in_tables(Family::Visits);
+    assert!(world.tables_have(SECRET.as_bytes()));
+    assert!(world.tracks.erase(&info, &name(SECRET)).unwrap());
+    eventually("it is merged", || world.left() == 0);
+    // Tables go when nobody reads them any more.
+    eventually("its name is gone", || !world.tables_have(SECRET.as_bytes()));
+    assert!(world.tables_have(b"other"));
+    assert_eq!((before, world.in_tables(Family::Visits)), (11, 6));
+    assert_eq!(world.failed(), "");
+}
+
+/// Merging under an old view keeps what is deleted: it counted as done, and the bytes stayed for ever.
+#[test]
+fn a_purge_is_done_once_no_view_has_what_was_erased() {
+    let world = open();
+    let info = world.moved();
+    let view = world.tracks.view();
+    let rows = || {
+        let mut rows = view.rows(Family::Events, &[], None).unwrap();
+        rows.seek(&[]);
+        let mut count = 0;
+        while rows.row().is_some() {
+            count += 1;
+            rows.next();
+        }
+        count
+    };
+    assert_eq!(rows(), 7);
+    assert!(world.tracks.erase(&info, &name(SECRET)).unwrap());
+    for _ in 0..3 {
+        world.go_on(1);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!((world.left(), world.failed()), (1, String::new()));
+    // Others merge meanwhile: all is in tables of the lowest level then, which merging leaves alone.
+    world.db.flush().unwrap();
+    Family::ALL
+        .into_iter()
+        .for_each(|family| world.merge(family));
+    assert_eq!(rows(), 7);
+    assert!(world.tables_have(SECRET.as_bytes()));
+    drop(view);
+    world.go_on(1);
+    eventually("it is merged", || world.left() == 0);
+    eventually("its name is gone", || !world.tables_have(SECRET.as_bytes()));
+}
+
+/// It waited for no time, again and again, where what was due could not be done.
+#[test]
+fn the_thread_rests_whatever_fails() {
+    let world = open();
+    let info = world.report("f", "a", 1);
+    let reads = Arc::new(AtomicU64::new(0));
+    world.is_ill(|act| match act {
+        Act::Compact(..) => Err(failure("a damaged table")),
+        _ => Ok(()),
+    });
+    assert!(world.tracks.erase(&info, &name("a")).unwrap());
+    eventually("it fails", || world.failed().contains("a damaged table"));
+    let its = Arc::clone(&reads);
+    world.is_ill(move |act| match act {
+        Act::Rows(Family::Meta, key) if key.starts_with(b"purge/") => {
+            its.fetch_add(1, Ordering::Relaxed);
+            Err(failure("a damaged block"))
+        }
+        _ => Ok(()),
+    });
+    // The purge is due, and nobody comes to it.
+    world.go_on(2);
+    eventually("it fails", || world.failed().contains("a damaged block"));
+    let before = reads.load(Ordering::Relaxed);
+    lock(&world.clock.1).clear();
+    eventually("it looks again", || {
+        reads.load(Ordering::Relaxed) > before + 3
+    });
+    let pauses = lock(&world.clock.1).clone();
+    let least = pauses.iter().min().unwrap();
+    assert!(*least >= Duration::from_secs(1), "{least:?}");
+}
+
+/// A turn came before what had failed was due, and counted as if it had been done.
+#[test]
+fn cleaning_up_that_takes_long_is_done_when_it_is_due() {
+    let world = open();
+    let tries = Arc::new(AtomicU64::new(0));
+    let (its, clock) = (Arc::clone(&tries), Arc::clone(&world.clock));
+    world.is_ill(move |act| match act {
+        Act::Tidy => {
+            its.fetch_add(1, Ordering::Relaxed);
+            clock.0.fetch_add(MINUTE / 2, Ordering::Relaxed);
+            Err(failure("no flush"))
+        }
+        _ => Ok(()),
+    });
+    let count = || tries.load(Ordering::Relaxed);
+    let turns = || {
+        let before = lock(&world.clock.1).len();
+        eventually("it looks", || lock(&world.clock.1).len() > before + 3);
+    };
+    world.go_on(1);
+    eventually("it fails", || count() == 1);
+    turns();
+    // It began a minute ago, and ended half a minute ago.
+    world
+        .clock
+        .0
+        .fetch_add(MINUTE / 2 + MINUTE / 60, Ordering::Relaxed);
+    turns();
+    assert_eq!(count(), 1);
+    lock(&world.clock.1).clear();
+    turns();
+    let pauses = lock(&world.clock.1).clone();
+    assert_eq!(pauses.iter().min(), Some(&Duration::from_secs(29)));
+    world.clock.0.fetch_add(MINUTE / 2, Ordering::Relaxed);
+    eventually("it is done again", || count() == 2);
+}
+
+/// Whoever stopped the service waited until tables were merged.
+#[test]
+fn stopping_waits_for_no_merging() {
+    let world = open();
+    let info = world.report("f", "a", 1);
+    world.is_ill(|act| match act {
+        Act::Compact(..) => Err(failure("of this test")),
+        _ => Ok(()),
+    });
+    assert!(world.tracks.erase(&info, &name("a")).unwrap());
+    eventually("it fails", || !world.failed().is_empty());
+    world.db.flush().unwrap();
+    // As if it took for ever.
+    world.db.pause_background_work().unwrap();
+    let begun = Arc::new(AtomicBool::new(false));
+    let its = Arc::clone(&begun);
+    world.is_ill(move |act| {
+        if matches!(act, Act::Compact(..)) {
+            its.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    });
+    world.go_on(2);
+    eventually("it merges", || begun.load(Ordering::Relaxed));
+    let World { tracks, db, .. } = world;
+    let (tell, told) = std::sync::mpsc::channel();
+    let stop = move || {
+        drop(tracks);
+        tell.send(()).unwrap();
+    };
+    let thread = SystemThreads.start("stopping", Box::new(stop)).unwrap();
+    let is_stopped = told.recv_timeout(Duration::from_secs(20)).is_ok();
+    db.continue_background_work().unwrap();
+    thread.join().unwrap();
+    assert!(is_stopped);
 }
