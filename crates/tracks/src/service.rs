@@ -339,7 +339,7 @@ impl Tracks {
         store.wait_durable(store.last_number())?;
         // Behind that: until then another call has something to do.
         let all: Vec<_> = numbers.iter().map(|entity| (of, *entity)).collect();
-        write::events_are_erased(store, &all)?;
+        write::events_are_erased(store, &all, name.1)?;
         Ok(were_any)
     }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   meta   "purge/"  fleet 4  entity 8  number 8 → ranges of other rows that were its: family 1, length 1, first key,
 //!                                                  length 1, last key, each; nothing: they may be anywhere
-//!          "events/" fleet 4  entity 8           → nothing: some of its events may be left
+//!          "events/" fleet 4  entity 8  id 8     → nothing: some of its events may be left, up to this one
 //! ```
 //!
 //! Such a row is written with each part of an erasure, so that neither is without the other. The number is that of the last
@@ -98,23 +98,79 @@ fn events_key((fleet, entity): (Fleet, Entity)) -> Vec<u8> {
     [EVENTS_KEY, &EntityKey { fleet, entity }.to_bytes()].concat()
 }
 
-/// Puts in a batch that events of an entity that is erased by it are to be erased as well.
-pub(super) fn owe_events(batch: &mut Batch<'_>, of: (Fleet, Entity)) -> Result<()> {
-    batch.put(Family::Meta, &events_key(of), &[])
+/// Puts in a batch that events of an entity that is erased by it are to be erased as well, or become too old: those up to an id.
+pub(super) fn owe_events(batch: &mut Batch<'_>, of: (Fleet, Entity), last: u64) -> Result<()> {
+    let key = [&events_key(of)[..], &last.to_be_bytes()].concat();
+    batch.put(Family::Meta, &key, &[])
+}
+
+/// Gives `each` the rows that begin with a key, and say that events may be left, with the greatest id of these. Errors: the store's;
+/// its own.
+fn owed(
+    view: &dyn View,
+    first: &[u8],
+    each: &mut dyn FnMut(&[u8], u64) -> Result<()>,
+) -> Result<()> {
+    let end = behind(first);
+    let mut rows = view.rows(Family::Meta, first, end.as_deref())?;
+    rows.seek(first);
+    while let Some((key, _)) = rows.row() {
+        let rest = key.get(EVENTS_KEY.len() + EntityKey::LEN..);
+        // Those of older releases do not say it: of whoever was erased by them all events are older than any erasure since.
+        let last = rest.and_then(|rest| rest.try_into().ok());
+        each(key, last.map_or(0, u64::from_be_bytes))?;
+        rows.next();
+    }
+    rows.status()
 }
 
 /// Whether events of an entity that was erased may be left. Errors: the store's.
 pub(crate) fn owes_events(view: &dyn View, of: (Fleet, Entity)) -> Result<bool> {
-    Ok(view.get(Family::Meta, &events_key(of))?.is_some())
+    let mut owes = false;
+    owed(view, &events_key(of), &mut |_, _| {
+        owes = true;
+        Ok(())
+    })?;
+    Ok(owes)
 }
 
-/// None are left. Errors: the store's.
-pub(crate) fn events_are_erased(store: &dyn Store, all: &[(Fleet, Entity)]) -> Result<()> {
-    let mut batch = Batch::new(store);
+/// None are left of these up to an id. What another erasure owes stays. Errors: the store's.
+pub(crate) fn events_are_erased(
+    store: &dyn Store,
+    all: &[(Fleet, Entity)],
+    last: u64,
+) -> Result<()> {
+    let view = store.view();
+    let mut keys = Vec::new();
     for of in all {
-        batch.delete(Family::Meta, &events_key(*of))?;
+        owed(&*view, &events_key(*of), &mut |key, its| {
+            if its <= last {
+                keys.push(key.to_vec());
+            }
+            Ok(())
+        })?;
     }
-    batch.write(None).map(drop)
+    are_done(store, &keys)
+}
+
+/// Events of a fleet below an id are gone: nothing is owed of those. Errors: the store's.
+pub(crate) fn events_are_gone(store: &dyn Store, fleet: Fleet, first: u64) -> Result<()> {
+    /// So many are deleted by a batch.
+    const PART: usize = 1000;
+    let view = store.view();
+    let mut keys = Vec::new();
+    let of = [EVENTS_KEY, &fleet.prefix()].concat();
+    owed(&*view, &of, &mut |key, last| {
+        // Those of older releases stay: their events may be as new as any.
+        if (1..first).contains(&last) {
+            keys.push(key.to_vec());
+        }
+        if keys.len() < PART {
+            return Ok(());
+        }
+        are_done(store, &std::mem::take(&mut keys))
+    })?;
+    are_done(store, &keys)
 }
 
 /// What is to be merged of entities behind one, so many at most, in their order. A row that cannot be read is told, and passed
@@ -179,8 +235,13 @@ pub(crate) fn are_done<'a>(
     keys: impl IntoIterator<Item = &'a Vec<u8>>,
 ) -> Result<()> {
     let mut batch = Batch::new(store);
+    let mut are_any = false;
     for key in keys {
         batch.delete(Family::Meta, key)?;
+        are_any = true;
+    }
+    if !are_any {
+        return Ok(());
     }
     batch.write(None).map(drop)
 }
@@ -256,5 +317,39 @@ mod tests {
             batch.write(None).unwrap();
             assert_eq!(found()[0].ranges, anywhere, "{value:?}");
         }
+    }
+    /// The first of two erasures of one name took what the second one owed.
+    #[test]
+    fn what_another_erasure_owes_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Engine::open(dir.path()).unwrap();
+        let (of, other) = ((Fleet(1), Entity(7)), (Fleet(1), Entity(8)));
+        let mut batch = Batch::new(&store);
+        for (of, last) in [(of, 5), (of, 9), (other, 9)] {
+            owe_events(&mut batch, of, last).unwrap();
+        }
+        // One of an older release.
+        batch.put(Family::Meta, &events_key(other), &[]).unwrap();
+        batch.write(None).unwrap();
+        let ids = |of| {
+            let mut all = Vec::new();
+            let each = &mut |_: &[u8], last| {
+                all.push(last);
+                Ok(())
+            };
+            owed(&*store.view(), &events_key(of), each).unwrap();
+            all
+        };
+        assert_eq!((ids(of), ids(other)), (vec![5, 9], vec![0, 9]));
+        events_are_erased(&store, &[of], 5).unwrap();
+        assert_eq!((ids(of), ids(other)), (vec![9], vec![0, 9]));
+        assert!(owes_events(&*store.view(), of).unwrap());
+        events_are_gone(&store, Fleet(2), 100).unwrap();
+        events_are_gone(&store, Fleet(1), 9).unwrap();
+        assert_eq!((ids(of), ids(other)), (vec![9], vec![0, 9]));
+        events_are_gone(&store, Fleet(1), 10).unwrap();
+        assert_eq!((ids(of), ids(other)), (vec![], vec![0]));
+        events_are_erased(&store, &[other], 3).unwrap();
+        assert!(!owes_events(&*store.view(), other).unwrap());
     }
 }

@@ -231,15 +231,30 @@ impl Shards {
         self.erase_all(fleet, &Whose::Name(name.clone()), Erasure::All)
     }
 
-    /// The same of an entity of this number, or what is to be erased of it. Returns whether it was.
-    pub(crate) fn erase_number(
+    /// The same of entities of these numbers, or what is to be erased of each. Returns whether it was. They are on their way to the
+    /// device together.
+    pub(crate) fn erase_numbers(
         &self,
         fleet: Fleet,
-        entity: Entity,
-        erasure: Erasure,
-    ) -> Result<bool> {
-        let done = self.erase_all(fleet, &Whose::Number(entity), erasure)?;
-        Ok(done.is_some())
+        all: &[(Entity, Erasure)],
+    ) -> Vec<Result<bool>> {
+        let whose = |entity: &Entity| Whose::Number(*entity);
+        let begun = all.iter();
+        let begun =
+            begun.map(|(entity, erasure)| self.begin_erasure(fleet, &whose(entity), *erasure));
+        let begun: Vec<_> = begun.collect();
+        let ended = begun
+            .into_iter()
+            .zip(all)
+            .map(|(begun, (entity, erasure))| {
+                let done = match end_erasure(begun)? {
+                    Done::Part => self.erase_all(fleet, &whose(entity), *erasure)?.is_some(),
+                    Done::Nothing => false,
+                    Done::All(..) => true,
+                };
+                Ok(done)
+            });
+        ended.collect()
     }
 
     fn erase_all(
@@ -248,28 +263,34 @@ impl Shards {
         whose: &Whose,
         erasure: Erasure,
     ) -> Result<Option<(Entity, u64)>> {
-        let byte = match whose {
-            Whose::Name(name) => name.number(0).0 as u8,
-            Whose::Number(entity) => entity.0 as u8,
-        };
-        let queue = self.queue_of(byte).ok_or_else(erase::gone)?;
         loop {
-            let (answer, done) = oneshot::channel();
-            let whose = whose.clone();
-            let erase = Erase {
-                fleet,
-                whose,
-                erasure,
-                answer,
-            };
-            // Where the shard is gone, the answer says so.
-            drop(queue.parts.send(Work::Erase(erase)));
-            match done.blocking_recv().map_err(|_| erase::gone())?? {
+            match end_erasure(self.begin_erasure(fleet, whose, erasure))? {
                 Done::Part => {}
                 Done::Nothing => return Ok(None),
                 Done::All(entity, last) => return Ok(Some((entity, last))),
             }
         }
+    }
+
+    /// Has a shard do a part.
+    fn begin_erasure(&self, fleet: Fleet, whose: &Whose, erasure: Erasure) -> Begun {
+        let byte = match whose {
+            Whose::Name(name) => name.number(0).0 as u8,
+            Whose::Number(entity) => entity.0 as u8,
+        };
+        let (answer, done) = oneshot::channel();
+        let whose = whose.clone();
+        let erase = Erase {
+            fleet,
+            whose,
+            erasure,
+            answer,
+        };
+        if let Some(queue) = self.queue_of(byte) {
+            // Where the shard is gone, the answer says so.
+            drop(queue.parts.send(Work::Erase(erase)));
+        }
+        done
     }
 
     /// Drops points of an entity, none of which is its newest, as far as they have these bytes still. Returns how many, when that is
@@ -309,6 +330,13 @@ impl Shards {
         )
         .hint("send them again later; reports_in_flight says how many may be")
     }
+}
+
+/// A part of an erasure that a shard does.
+type Begun = oneshot::Receiver<Result<Done>>;
+
+fn end_erasure(begun: Begun) -> Result<Done> {
+    begun.blocking_recv().map_err(|_| erase::gone())?
 }
 
 impl Drop for Shards {

@@ -1,26 +1,31 @@
 //! Housekeeping that fails: what else there is to do is done, and what failed is done again.
 
+use base::ErrorKind;
 use base::sync::atomic::AtomicU64;
 use base::threads::SystemThreads;
 
 use super::*;
+use crate::fence;
+use crate::fleets::Info;
 use crate::geo::position::at;
+use crate::model::key::EntityKey;
+use crate::model::name::Name;
 use crate::model::point::Point;
 use crate::model::report::Report;
 use crate::model::time::SECOND;
 use crate::service::{Options, Tracks};
-use crate::store::Engine;
 use crate::store::faulty::{Act, Faulty};
+use crate::store::{Batch, Engine, Family};
 use crate::write::{Ack, purges};
 
-const DAY: i64 = 86_400 * SECOND;
-const NOW: i64 = 20_000 * DAY;
-const MINUTE: u64 = 60_000_000_000;
-const SECRET: &str = "who-was-erased";
+pub(super) const DAY: i64 = 86_400 * SECOND;
+pub(super) const NOW: i64 = 20_000 * DAY;
+pub(super) const MINUTE: u64 = 60_000_000_000;
+pub(super) const SECRET: &str = "who-was-erased";
 
 /// Its time goes on when a test says so; who waits looks often. It knows for how long who waits has meant to.
 #[derive(Debug, Default)]
-struct Hands(AtomicU64, Mutex<Vec<Duration>>);
+pub(super) struct Hands(pub(super) AtomicU64, pub(super) Mutex<Vec<Duration>>);
 
 impl Clock for Hands {
     fn wall_micros(&self) -> u64 {
@@ -37,20 +42,20 @@ impl Clock for Hands {
     }
 }
 
-type Ill = dyn Fn(Act<'_>) -> Result<()> + Send + Sync;
+pub(super) type Ill = dyn Fn(Act<'_>) -> Result<()> + Send + Sync;
 
-struct World {
-    tracks: Tracks,
-    clock: Arc<Hands>,
+pub(super) struct World {
+    pub(super) tracks: Tracks,
+    pub(super) clock: Arc<Hands>,
     /// What fails now.
-    ill: Arc<Mutex<Arc<Ill>>>,
+    pub(super) ill: Arc<Mutex<Arc<Ill>>>,
     /// The entities whose tables were merged.
-    merged: Arc<Mutex<Vec<Vec<u8>>>>,
-    db: Arc<ironstone::Db>,
-    dir: tempfile::TempDir,
+    pub(super) merged: Arc<Mutex<Vec<Vec<u8>>>>,
+    pub(super) db: Arc<ironstone::Db>,
+    pub(super) dir: tempfile::TempDir,
 }
 
-fn open() -> World {
+pub(super) fn open() -> World {
     // What is in a table can be found in its bytes.
     let mut options = ironstone::Options::default();
     options.cf.cf.compression = ironstone::CompressionType::None;
@@ -83,11 +88,11 @@ fn open() -> World {
     }
 }
 
-fn name(text: &str) -> Name {
+pub(super) fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(super) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..6000 {
         if holds() {
             return;
@@ -97,21 +102,21 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("{what}");
 }
 
-fn failure(text: &str) -> Error {
+pub(super) fn failure(text: &str) -> Error {
     Error::new(ErrorKind::IoError, text)
 }
 
 impl World {
-    fn is_ill(&self, rule: impl Fn(Act<'_>) -> Result<()> + Send + Sync + 'static) {
+    pub(super) fn is_ill(&self, rule: impl Fn(Act<'_>) -> Result<()> + Send + Sync + 'static) {
         *lock(&self.ill) = Arc::new(rule);
     }
 
-    fn go_on(&self, minutes: u64) {
+    pub(super) fn go_on(&self, minutes: u64) {
         self.clock.0.fetch_add(minutes * MINUTE, Ordering::Relaxed);
     }
 
     /// A fleet that keeps ten days, and an entity that was there so many days ago.
-    fn report(&self, fleet: &str, entity: &str, days: i64) -> Arc<Info> {
+    pub(super) fn report(&self, fleet: &str, entity: &str, days: i64) -> Arc<Info> {
         let ten = |settings: &mut crate::fleets::Settings| {
             settings.keep_days = 10;
             Ok(())
@@ -128,19 +133,19 @@ impl World {
     }
 
     /// Whether an entity has its newest point still.
-    fn is_there(&self, info: &Info, entity: &str) -> bool {
+    pub(super) fn is_there(&self, info: &Info, entity: &str) -> bool {
         let (fleet, entity) = (info.fleet, name(entity).number(0));
         let key = EntityKey { fleet, entity }.to_bytes();
         let found = self.tracks.store().get(Family::Latest, &key).unwrap();
         found.is_some()
     }
 
-    fn failed(&self) -> String {
+    pub(super) fn failed(&self) -> String {
         self.tracks.house_failed().unwrap_or_default()
     }
 
     /// Whether some table has these bytes.
-    fn tables_have(&self, bytes: &[u8]) -> bool {
+    pub(super) fn tables_have(&self, bytes: &[u8]) -> bool {
         let entries = std::fs::read_dir(self.dir.path()).unwrap();
         let names = entries.map(|entry| entry.unwrap().path());
         let mut tables = names.filter(|path| path.extension().is_some_and(|e| e == "sst"));
@@ -152,19 +157,19 @@ impl World {
     }
 
     /// Rows and deletions in tables of a family.
-    fn in_tables(&self, family: Family) -> u64 {
+    pub(super) fn in_tables(&self, family: Family) -> u64 {
         let all = self.db.get_live_files_metadata().into_iter();
         let its = all.filter(|table| table.column_family_name == family.name());
         its.map(|table| table.num_entries).sum()
     }
 
-    fn merge(&self, family: Family) {
+    pub(super) fn merge(&self, family: Family) {
         let family = self.db.column_family(family.name()).unwrap();
         self.db.compact_range(&family, None, None).unwrap();
     }
 
     /// An entity, and another one, that went through a fence, some of which lies in tables of the lowest level.
-    fn moved(&self) -> Arc<Info> {
+    pub(super) fn moved(&self) -> Arc<Info> {
         let info = self.report("f", "other", 1);
         let area = fence::Area::Circle {
             centre: [18.0, 59.0],
@@ -197,7 +202,7 @@ impl World {
         info
     }
 
-    fn left(&self) -> usize {
+    pub(super) fn left(&self) -> usize {
         let view = self.tracks.store().view();
         let found = purges(&*view, None, 100, &mut |e| panic!("{e}")).unwrap();
         found.len()

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::clock::{Clock, SystemClock};
+use base::clock::SystemClock;
 use base::rng::Rng;
 
 use base::sync::atomic::{AtomicBool, Ordering};
