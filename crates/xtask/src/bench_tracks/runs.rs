@@ -29,6 +29,9 @@ pub(super) struct Arguments {
     /// The format of that file, where its name does not say it: also t-drive, porto
     #[arg(long, global = true, requires = "reports")]
     format: Option<String>,
+    /// Seconds of each run [default: rows 120, acks 60, http 20, questions of a kind 10]
+    #[arg(long, global = true, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: Option<u64>,
     /// Rounds, in each of which everything runs once
     #[arg(long, global = true, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -41,6 +44,9 @@ pub(super) struct Runs {
     dir: PathBuf,
     places: PathBuf,
     pub(super) rounds: u32,
+    seconds: Option<u64>,
+    /// Whether reports are a recording of simulated ones.
+    pub(super) is_simulated: bool,
 }
 
 /// What runs.
@@ -91,6 +97,8 @@ impl Runs {
             peer,
             dir,
             rounds: arguments.rounds,
+            seconds: arguments.seconds,
+            is_simulated: arguments.reports.is_none(),
         };
         match &arguments.reports {
             Some(file) => eprintln!("reading {}", file.display()),
@@ -110,6 +118,11 @@ impl Runs {
         }
         driver::output_of(command)?;
         Ok(runs)
+    }
+
+    /// Seconds of a run, where nobody says otherwise so many.
+    pub(super) fn seconds(&self, usual: u64) -> u64 {
+        self.seconds.unwrap_or(usual)
     }
 
     fn database(&self) -> PathBuf {
