@@ -10,17 +10,8 @@ mod queries;
 mod rows;
 mod runs;
 
-use crate::limit::{self, Claim};
+use crate::limit;
 use runs::Runs;
-
-/// What a task has come to.
-struct Outcome {
-    /// Tables.
-    text: String,
-    /// What was measured, tab-separated.
-    tsv: String,
-    claims: Vec<Claim>,
-}
 
 /// Compare the tracking service on both engines: the rows of the settings that it was tuned with, acknowledgements, HTTP, and
 /// questions; without a task, all of them, which takes two and a half hours

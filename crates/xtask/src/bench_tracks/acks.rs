@@ -1,7 +1,6 @@
 //! What durable answers cost, with many on their way.
 
-use super::Outcome;
-use super::runs::{Figures, Runs, Target};
+use super::runs::{Figures, Outcome, Runs, Target};
 use crate::limit::{Claim, Limit};
 use crate::spread::Spread;
 

@@ -1,7 +1,6 @@
 //! What HTTP costs: batches beside the store itself, single reports beside a store that does nothing.
 
-use super::Outcome;
-use super::runs::{Figures, Runs, Target};
+use super::runs::{Figures, Outcome, Runs, Target};
 use crate::limit::{Claim, Limit};
 use crate::spread::Spread;
 

@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::Outcome;
-use super::runs::{Figures, Runs, Target};
+use super::runs::{Figures, Outcome, Runs, Target};
 use crate::limit::{Claim, Limit};
 
 const PER_SECOND: u64 = 20_000;

@@ -1,7 +1,6 @@
 //! The rows: what tuning gave on RocksDB, and what each gives on both engines now.
 
-use super::Outcome;
-use super::runs::{Figures, Runs, Target};
+use super::runs::{Figures, Outcome, Runs, Target};
 use crate::limit::{Claim, Limit};
 use crate::spread::Spread;
 

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::driver;
+use crate::limit::Claim;
 
 /// How all runs are done.
 #[derive(clap::Args)]
@@ -62,6 +63,15 @@ impl Target<'_> {
     pub(super) fn engine(self) -> &'static str {
         if self.rocksdb { "RocksDB" } else { "Ironstone" }
     }
+}
+
+/// What a task has come to.
+pub(super) struct Outcome {
+    /// Tables.
+    pub(super) text: String,
+    /// What was measured, tab-separated.
+    pub(super) tsv: String,
+    pub(super) claims: Vec<Claim>,
 }
 
 /// Figures of a run.
