@@ -264,13 +264,16 @@ impl Events {
     }
 }
 
+/// What is written together with deletions of events, of which these keys are the first and the last.
+type Also<'a> = dyn Fn(&mut Batch<'_>, (&[u8], &[u8])) -> Result<()> + 'a;
+
 /// Erases the events of an entity, up to an id, with what `also` puts in each batch, given the first and the last key. Returns whether
 /// there were any. Errors: the store's.
 pub(crate) fn erase_events(
     store: &dyn Store,
     fleet: Fleet,
     (entity, last): (&Name, u64),
-    also: &dyn Fn(&mut Batch<'_>, (&[u8], &[u8])) -> Result<()>,
+    also: &Also<'_>,
 ) -> Result<bool> {
     /// So many are deleted by a batch.
     const PART: usize = 1000;

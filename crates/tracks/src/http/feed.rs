@@ -97,8 +97,11 @@ impl Recent {
 
     /// Drops those before an id.
     fn hide(&mut self, first: u64) {
-        while let Some(event) = self.events.pop_front_if(|event| event.id < first) {
-            self.after = event.id;
+        while let Some(id) = self.events.front().map(|event| event.id)
+            && id < first
+        {
+            self.events.pop_front();
+            self.after = id;
         }
     }
 }

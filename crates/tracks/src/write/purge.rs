@@ -90,7 +90,9 @@ pub(crate) fn note(
     let number = store.last_number().to_be_bytes();
     let key = EntityKey { fleet, entity }.to_bytes();
     let mut value = Vec::new();
-    ranges.iter().for_each(|range| range.encode(&mut value));
+    for range in ranges {
+        range.encode(&mut value);
+    }
     batch.put(Family::Meta, &[KEY, &key, &number].concat(), &value)
 }
 

@@ -143,13 +143,11 @@ impl Gone {
                 if self.times.contains(&row.key.time) {
                     return Ok(ControlFlow::Continue(()));
                 }
-                match row.point() {
-                    Ok(point) => cells.remove(&visit_cell(&point)),
-                    Err(_) => {
-                        is_known = false;
-                        return Ok(ControlFlow::Break(()));
-                    }
+                let Ok(point) = row.point() else {
+                    is_known = false;
+                    return Ok(ControlFlow::Break(()));
                 };
+                cells.remove(&visit_cell(&point));
                 Ok(if cells.is_empty() {
                     ControlFlow::Break(())
                 } else {

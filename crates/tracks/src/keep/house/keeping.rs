@@ -387,4 +387,5 @@ fn erasure(
 }
 
 #[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
 mod tests;

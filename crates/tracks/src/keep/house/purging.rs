@@ -148,7 +148,7 @@ impl Shared {
         if after.is_none() || wrong.is_err() {
             self.note(work, What::Purges, wrong);
         }
-        self.forget_failures(work, after, &some);
+        forget_failures(work, after, &some);
         if let Some(last) = some.last() {
             work.purging.round = Round::Behind(last.of);
         }
@@ -160,22 +160,6 @@ impl Shared {
             }
             self.purge_one(work, purge, seen);
         }
-    }
-
-    /// What failed and is no longer to be done, of those that this part of the round would have.
-    fn forget_failures(&self, work: &mut Work, after: Option<(Fleet, Entity)>, some: &[Purge]) {
-        let last = some.last().filter(|_| some.len() == PURGES);
-        let last = last.map(|last| last.of);
-        let is_of_part = |of: (Fleet, Entity)| {
-            after.is_none_or(|after| of > after) && last.is_none_or(|last| of <= last)
-        };
-        work.again.retain(|what| match what {
-            What::Purge(fleet, entity) => {
-                let of = (*fleet, *entity);
-                !is_of_part(of) || some.iter().any(|purge| purge.of == of)
-            }
-            _ => true,
-        });
     }
 
     fn purge_one(&self, work: &mut Work, purge: Purge, now: u64) {
@@ -277,4 +261,20 @@ impl Shared {
         store.compact(Family::Geohash, (&index.first, &index.last), &self.canceled)?;
         are_done(store, &rest.keys)
     }
+}
+
+/// What failed and is no longer to be done, of those that this part of the round would have.
+fn forget_failures(work: &mut Work, after: Option<(Fleet, Entity)>, some: &[Purge]) {
+    let last = some.last().filter(|_| some.len() == PURGES);
+    let last = last.map(|last| last.of);
+    let is_of_part = |of: (Fleet, Entity)| {
+        after.is_none_or(|after| of > after) && last.is_none_or(|last| of <= last)
+    };
+    work.again.retain(|what| match what {
+        What::Purge(fleet, entity) => {
+            let of = (*fleet, *entity);
+            !is_of_part(of) || some.iter().any(|purge| purge.of == of)
+        }
+        _ => true,
+    });
 }

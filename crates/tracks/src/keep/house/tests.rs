@@ -194,9 +194,9 @@ impl World {
             }
             self.db.flush().unwrap();
             if nth == 2 {
-                Family::ALL
-                    .into_iter()
-                    .for_each(|family| self.merge(family));
+                for family in Family::ALL {
+                    self.merge(family);
+                }
             }
         }
         info
@@ -453,9 +453,9 @@ fn a_purge_is_done_once_no_view_has_what_was_erased() {
     assert_eq!((world.left(), world.failed()), (1, String::new()));
     // Others merge meanwhile: all is in tables of the lowest level then, which merging leaves alone.
     world.db.flush().unwrap();
-    Family::ALL
-        .into_iter()
-        .for_each(|family| world.merge(family));
+    for family in Family::ALL {
+        world.merge(family);
+    }
     assert_eq!(rows(), 7);
     assert!(world.tables_have(SECRET.as_bytes()));
     drop(view);

@@ -13,12 +13,12 @@ use crate::model::report::Report;
 use crate::store::faulty::Act;
 use crate::write::{Ack, owes_events};
 
-impl World {
-    fn key(&self, info: &Info, entity: &str) -> Vec<u8> {
-        let (fleet, entity) = (info.fleet, name(entity).number(0));
-        EntityKey { fleet, entity }.to_bytes().to_vec()
-    }
+fn key(info: &Info, entity: &str) -> Vec<u8> {
+    let (fleet, entity) = (info.fleet, name(entity).number(0));
+    EntityKey { fleet, entity }.to_bytes().to_vec()
+}
 
+impl World {
     fn sends(&self, info: &Info, entity: &str, all: impl IntoIterator<Item = (i64, f64)>) {
         let reports = all.into_iter().map(|(time, lat)| Report {
             entity: name(entity),
@@ -104,7 +104,7 @@ fn what_cannot_be_read_of_one_entity_keeps_no_other() {
     let info = world.report("f", "a", 11);
     world.report("f", "b", 11);
     world.report("f", "c", 11);
-    let bad = world.key(&info, "b");
+    let bad = key(&info, "b");
     world.is_ill(move |act| match act {
         Act::Rows(Family::Default, key) if key.starts_with(&bad) => Err(failure("a bad sector")),
         _ => Ok(()),
@@ -119,7 +119,7 @@ fn what_cannot_be_read_of_one_entity_keeps_no_other() {
     // What was read before reading fails is done.
     let mut keys = ["d", "e", "f"].map(|entity| {
         world.report("f", entity, 11);
-        world.key(&info, entity)
+        key(&info, entity)
     });
     keys.sort_unstable();
     let second = keys[1].clone();
@@ -141,7 +141,7 @@ fn where_many_fail_the_next_look_goes_on_behind_them() {
     let mut keys = Vec::new();
     for entity in &names {
         world.sends(&info, entity, [(-11 * DAY, 59.0)]);
-        keys.push(world.key(&info, entity));
+        keys.push(key(&info, entity));
     }
     keys.sort_unstable();
     let bad = keys[AT_ONCE].clone();
@@ -179,7 +179,7 @@ fn an_entity_that_cannot_be_thinned_keeps_no_other_and_is_thinned_later() {
     let world = open();
     let all = ["a", "b", "c", "d"];
     let info = drives(&world, &all);
-    let bad = world.key(&info, "b");
+    let bad = key(&info, "b");
     world.is_ill(move |act| match act {
         Act::Row(Family::Default, key) if key.starts_with(&bad) => Err(failure("a bad sector")),
         _ => Ok(()),
@@ -188,7 +188,7 @@ fn an_entity_that_cannot_be_thinned_keeps_no_other_and_is_thinned_later() {
     let said = world.tracks.keep_house().unwrap_err().to_string();
     assert!(said.contains("a bad sector"), "{said}");
     world.is_ill(|_| Ok(()));
-    let counts = || all.map(|entity| world.count(Family::Default, &world.key(&info, entity)));
+    let counts = || all.map(|entity| world.count(Family::Default, &key(&info, entity)));
     assert_eq!(counts(), [2, 20, 2, 2]);
     assert_eq!(world.tracks.keep_house().unwrap().thinned, 18);
     assert_eq!(counts(), [2; 4]);
@@ -235,7 +235,7 @@ fn thinning_goes_on_behind_an_erasure() {
     world.go_on(61);
     meet(&mut || assert!(world.tracks.erase(&info, &name("x")).unwrap()));
     eventually("it is merged", || world.left() == 0);
-    let counts = || all.map(|entity| world.count(Family::Default, &world.key(&info, entity)));
+    let counts = || all.map(|entity| world.count(Family::Default, &key(&info, entity)));
     eventually("all is thinned", || counts() == [2; 4]);
     eventually("all is well", || world.failed().is_empty());
 }
@@ -250,7 +250,7 @@ fn an_erasure_waits_for_no_retention() {
     }
     let left = || world.count(Family::Latest, &info.fleet.prefix());
     assert_eq!(left(), 201);
-    let x = world.key(&info, "x");
+    let x = key(&info, "x");
     let (swept, then) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(None)));
     let (count, at) = (Arc::clone(&swept), Arc::clone(&then));
     let also = move |act: Act<'_>| match act {
@@ -284,7 +284,7 @@ fn who_cannot_be_read_is_erased_all_the_same() {
         let info = world.report("f", "other", 1);
         let times = (0..10).map(|n| (n * 60_000_000 - 2 * DAY, 59.0 + n as f64 / 10.0));
         world.sends(&info, "a", times);
-        let key = world.key(&info, "a");
+        let key = key(&info, "a");
         let store = &**world.tracks.store();
         let latest = store.get(Family::Latest, &key).unwrap().unwrap();
         if !is_block {
