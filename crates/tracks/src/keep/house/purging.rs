@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Merging does nothing while a view is there that is older than the deletions: it has what is to go. Such a row waits, which is no
-//! failure. What lies among the rows of others is much more than the entity's, so a fleet has its turn for all that were erased
-//! meanwhile, and then a pause that is ten times as long as that took.
+//! failure. What lies among the rows of others is much more than the entity's, so fleets have turns, each for all that were erased
+//! meanwhile, and behind each there is a pause that is ten times as long as that took.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ const PURGES: usize = 256;
 const FAILING_MAX: usize = 10_000;
 /// So many rows are known at a time; others have their turn once these are done.
 const KNOWN_MAX: usize = 100_000;
-/// A fleet's pause is so many times as long as its turn.
+/// The pause behind a fleet's turn is so many times as long.
 const PAUSES: u64 = 10;
 
 /// How far it is with those that were erased.
@@ -47,6 +47,8 @@ pub(super) struct Purging {
     rows: BTreeMap<Vec<u8>, Known>,
     /// What is left to do of fleets.
     fleets: BTreeMap<Fleet, Rest>,
+    /// None has its turn before.
+    due: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -62,8 +64,8 @@ struct Known {
 struct Rest {
     keys: Vec<Vec<u8>>,
     ranges: BTreeMap<Family, (Vec<u8>, Vec<u8>)>,
-    /// Not before.
-    due: u64,
+    /// When it had a turn last.
+    last: u64,
 }
 
 impl Rest {
@@ -86,8 +88,17 @@ impl Purging {
         let is_left = |(fleet, rest): &(&Fleet, &Rest)| {
             !rest.keys.is_empty() && !again.has(&What::Rest(**fleet))
         };
-        let all = self.fleets.iter().filter(is_left);
-        all.map(|(_, rest)| rest.due).min()
+        self.fleets
+            .iter()
+            .any(|rest| is_left(&rest))
+            .then_some(self.due)
+    }
+
+    /// The fleet whose turn it is: of those that are not left to later, that which waits for the longest.
+    fn next(&self, is_later: impl Fn(Fleet) -> bool) -> Option<(Fleet, &Rest)> {
+        let all = self.fleets.iter().map(|(fleet, rest)| (*fleet, rest));
+        let all = all.filter(|(fleet, rest)| !rest.keys.is_empty() && !is_later(*fleet));
+        all.min_by_key(|(_, rest)| rest.last)
     }
 
     /// Up to which write views must be gone before a purge is worth it. `None`: too much is known.
@@ -211,41 +222,36 @@ impl Shared {
         Ok(())
     }
 
-    /// Merges what is left of the fleets whose turn it is.
+    /// Merges what is left of fleets, one after the other, until there is to be a pause.
     pub(super) fn purge_rest(&self, work: &mut Work) {
         if work.purging.round != Round::Done {
             return;
         }
-        let now = self.of.clock.monotonic_nanos();
-        let all = work.purging.fleets.iter();
-        let due = all.filter(|(_, rest)| !rest.keys.is_empty() && rest.due <= now);
-        let due: Vec<Fleet> = due.map(|(fleet, _)| *fleet).collect();
-        for fleet in due {
-            let what = What::Rest(fleet);
-            if self.is_over() || work.again.waits(&what, now) {
-                continue;
-            }
-            let begin = self.of.clock.monotonic_nanos();
-            let Some(rest) = work.purging.fleets.get(&fleet) else {
-                continue;
+        let now = || self.of.clock.monotonic_nanos();
+        while !self.is_over() && now() >= work.purging.due {
+            let begin = now();
+            let is_later = |fleet| work.again.waits(&What::Rest(fleet), begin);
+            let Some((fleet, rest)) = work.purging.next(is_later) else {
+                return;
             };
             let done = caught("merging tables", || self.rest_of(fleet, rest));
             if self.is_over() {
                 return;
             }
+            let last = now();
+            let pause = last.saturating_sub(begin).saturating_mul(PAUSES);
+            work.purging.due = last.saturating_add(pause);
             if done.is_ok() {
-                let end = self.of.clock.monotonic_nanos();
-                let pause = end.saturating_sub(begin).saturating_mul(PAUSES);
                 let next = Rest {
-                    due: end.saturating_add(pause),
+                    last,
                     ..Rest::default()
                 };
-                let keys = work.purging.fleets.insert(fleet, next);
-                for key in keys.into_iter().flat_map(|rest| rest.keys) {
+                let old = work.purging.fleets.insert(fleet, next);
+                for key in old.into_iter().flat_map(|rest| rest.keys) {
                     work.purging.rows.remove(&key);
                 }
             }
-            self.note(work, what, done);
+            self.note(work, What::Rest(fleet), done);
         }
     }
 

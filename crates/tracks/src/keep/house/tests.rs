@@ -428,6 +428,49 @@ fn nothing_of_who_was_erased_is_left_in_tables() {
     assert_eq!(world.failed(), "");
 }
 
+/// What lies among the rows of others is merged for a tenth of the time.
+#[test]
+fn behind_the_turn_of_a_fleet_there_is_a_pause() {
+    let world = open();
+    let all = ["f", "g"].map(|fleet| {
+        world.report(fleet, "b", 1);
+        world.report(fleet, "a", 1)
+    });
+    let clock = Arc::clone(&world.clock);
+    world.is_ill(move |act| {
+        if matches!(act, Act::Compact(Family::Visits, _)) {
+            clock.0.fetch_add(MINUTE, Ordering::Relaxed);
+        }
+        Ok(())
+    });
+    let rest = |entity: &str, merged| {
+        for info in &all {
+            assert!(world.tracks.erase(info, &name(entity)).unwrap());
+        }
+        eventually("its own tables are merged", || {
+            lock(&world.merged).len() == merged
+        });
+    };
+    let turns = || {
+        let before = lock(&world.clock.1).len();
+        eventually("it looks", || lock(&world.clock.1).len() > before + 3);
+        world.left()
+    };
+    rest("a", 2);
+    eventually("one has its turn", || world.left() == 1);
+    assert_eq!(turns(), 1);
+    rest("b", 4);
+    // One of f, and two of g, or the other way round: whoever waits for longer is next, with both of its.
+    assert_eq!(turns(), 3);
+    world.go_on(9);
+    assert_eq!(turns(), 3);
+    world.go_on(1);
+    eventually("the other one has its turn", || world.left() == 1);
+    assert_eq!(turns(), 1);
+    world.go_on(10);
+    eventually("all is merged", || world.left() == 0);
+}
+
 /// Merging under an old view keeps what is deleted: it counted as done, and the bytes stayed for ever.
 #[test]
 fn a_purge_is_done_once_no_view_has_what_was_erased() {
