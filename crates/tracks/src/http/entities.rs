@@ -113,7 +113,9 @@ pub(crate) async fn erase(
         let done = app.tracks.erase(&of.info, &of.name);
         // Also where it failed: some of its events may be gone.
         if !matches!(done, Ok(false)) {
-            app.feeds.forget(of.info.fleet);
+            let (fleet, live) = (of.info.fleet, app.tracks.live());
+            app.feeds.forget(fleet, &of.name);
+            app.positions.forget(live, fleet, &of.name);
         }
         if done? { Ok(()) } else { Err(of.none()) }
     })

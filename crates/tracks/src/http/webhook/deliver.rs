@@ -31,6 +31,8 @@ const PASSED: u64 = 60_000_000;
 const GRACE: Duration = Duration::from_secs(1);
 /// Until the store is asked again when it failed.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Until another batch is made where some of it was erased.
+const VOID: Duration = Duration::from_millis(50);
 const SIGNATURE: HeaderName = HeaderName::from_static("x-ironstone-signature");
 const DELIVERY: HeaderName = HeaderName::from_static("x-ironstone-delivery");
 
@@ -116,7 +118,8 @@ impl Task {
                 self.taken(batch.next).await
             }
             Outcome::Gone => self.gone().await,
-            Outcome::Erased => Ok(()),
+            // The next batch is without them.
+            Outcome::Erased => self.pause(sleep(VOID)).await,
             Outcome::Failed(why) => self.failed(why).await,
             Outcome::Ended => Err(Ended),
         }
@@ -197,7 +200,7 @@ impl Task {
                 None
             };
             let _place = hooks.deliveries.acquire().await.ok();
-            let is_so = || feed.erased() == batch.erased;
+            let is_so = || feed.are_so(batch.erased, batch.events.iter().map(|event| &**event));
             if !is_so() {
                 return Ok(None);
             }
