@@ -13,7 +13,6 @@ use axum::response::{IntoResponse, Response};
 use base::ErrorKind;
 use bytes::Bytes;
 
-use super::App;
 use super::body;
 use super::guard::{self, Caller};
 use super::ingest::no_such_fleet;
@@ -264,10 +263,9 @@ async fn take(
     {
         // It has to be written.
         let (app, fleet) = (Arc::clone(app), fleet.clone());
-        let made = tokio::task::spawn_blocking(move || app.tracks.fleet_or_make(&fleet).map(drop));
-        made.await
-            .map_err(Problem::internal)?
-            .map_err(no_such_fleet)?;
+        let its = Arc::clone(&app);
+        let make = move || its.tracks.fleet_or_make(&fleet).map_err(no_such_fleet);
+        ask::with_body(&app, make).await?;
     }
     let mut pending: Vec<Pending> = Vec::with_capacity(reports.len());
     for report in reports {

@@ -308,8 +308,12 @@ impl Task {
     /// Stores the cursor, or that there is no more to come. Errors: the store's.
     async fn store(&self, to: (u64, Option<String>)) -> Result<(), Problem> {
         let (app, hook) = (Arc::clone(&self.app), Arc::clone(&self.hook));
+        let place = Arc::clone(&app.webhooks.stores).acquire_owned().await;
+        let place = place.map_err(Problem::internal)?;
         let done = tokio::task::spawn_blocking(move || {
-            app.webhooks.store(&**app.tracks.store(), &hook, to)
+            let done = app.webhooks.store(&**app.tracks.store(), &hook, to);
+            drop(place);
+            done
         });
         match done.await.map_err(Problem::internal)? {
             // It was deleted or replaced meanwhile, which ends this.

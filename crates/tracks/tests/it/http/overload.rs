@@ -1,5 +1,6 @@
 //! More than the service can take, and stores that fail: each is said by name, in bounded time, and others go on.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use tracks::http::tokens::{self, Scope, Tokens, Wanted};
 use tracks::service::Options;
 use tracks::store::{Engine, Family, Store, Told, View};
 
-use super::{Answer, T, World, agent, line};
+use super::receiver::Receiver;
+use super::{Answer, T, World, agent, eventually, line};
 
 /// What is wrong with a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,8 @@ enum Ill {
     Stalled,
     /// Whoever wants to read waits.
     Blind,
+    /// Whoever wants to know when something is durable waits.
+    Deaf,
 }
 
 #[derive(Debug)]
@@ -109,6 +113,7 @@ fn patient(options: &Options, config: Config) -> (World, Arc<State>) {
 
 fn patient_of(options: &Options, config: (Config, Option<Tokens>)) -> (World, Arc<State>) {
     let dir = tempfile::tempdir().unwrap();
+        self.1.wait_while(Ill::Deaf);
     let state = Arc::new(State {
         ill: Mutex::new(Ill::No),
         changed: Condvar::new(),
@@ -288,6 +293,52 @@ fn questions_end_in_time_and_wait_for_their_turn_in_vain() {
     let config = Config {
         queries: 2,
         queue_timeout: Duration::from_millis(300),
+/// Each cursor that waited for the device had a thread, and so had each device of a fleet that was to be made: questions had
+/// none any more.
+#[test]
+fn what_waits_for_the_store_leaves_threads_for_questions() {
+    const MANY: u32 = 80;
+    let mut config = super::webhooks::config(&["127.0.0.1"], &[]);
+    config.webhooks.timeout = Duration::from_secs(10);
+    let (world, state) = patient(&Options::default(), config);
+    let receiver = Receiver::new(&[]);
+    assert_eq!(send(&world, 0).status, 200);
+    world.fence("depot", 18.0);
+    let hook = json!({"url": receiver.url()}).to_string();
+    for nth in 0..MANY {
+        let put = world.put(&format!("/v1/fleets/f/webhooks/h{nth}"), &hook);
+        assert_eq!(put.status, 200, "{}", put.text);
+    }
+    state.set(Ill::Deaf);
+    world.report(&[line("b", T, 59.0, 17.0), line("b", T + 600.0, 59.0, 18.0)].join("\n"));
+    eventually("each has been sent the event", || {
+        let came = receiver.came();
+        let hooks: BTreeSet<String> = came
+            .iter()
+            .map(|c| c.json()["webhook"].to_string())
+            .collect();
+        hooks.len() == MANY as usize
+    });
+    reads_go_on(&world);
+    state.set(Ill::Stalled);
+    let devices = (0..MANY).map(|nth| {
+        let address = world.address();
+        let ask = move || {
+            let path = format!("/osmand?fleet=new{nth}&id=a&lat=1&lon=2&timestamp=1700000000");
+            super::answer(agent().get(format!("http://{address}{path}")).call()).status
+        };
+        Builder::new().spawn(ask).unwrap()
+    });
+    let devices: Vec<_> = devices.collect();
+    for _ in 0..20 {
+        reads_go_on(&world);
+    }
+    state.set(Ill::No);
+    for device in devices {
+        assert!([200, 503].contains(&device.join().unwrap()));
+    }
+}
+
         ..Config::default()
     };
     let (world, state) = patient(&Options::default(), config);
