@@ -276,7 +276,12 @@ impl Tracks {
     ///
     /// What is older than a fleet keeps is not in it.
     pub fn view(&self) -> Box<dyn View + '_> {
-        keep::hidden(self.store.view(), self.house.horizons())
+        keep::hidden(self.store.view(), self.house.horizons(), None)
+    }
+
+    /// The same for a question, whose patience passing over what is hidden takes, too.
+    pub fn view_for<'a>(&'a self, patience: &'a Patience) -> Box<dyn View + 'a> {
+        keep::hidden(self.store.view(), self.house.horizons(), Some(patience))
     }
 
     /// Erases an entity: its history, where it is, what it is inside of, its events, and its name. Returns when that is durable:

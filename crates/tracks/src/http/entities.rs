@@ -200,7 +200,7 @@ pub(crate) async fn track(
     params.end()?;
     let of = Of::new(&app, &path)?;
     let question = move |app: &App, patience: &read::Patience| {
-        let view = app.tracks.view();
+        let view = app.tracks.view_for(patience);
         let entity = of.find(&*view)?;
         let (track, room) = page(app, (&*view, entity), (&choice, is_geojson), &of, patience)?;
         let hits = track.parts.iter().map(Vec::len).sum();
@@ -280,7 +280,7 @@ pub(crate) async fn summary(
     params.end()?;
     let of = Of::new(&app, &path)?;
     let question = move |app: &App, patience: &read::Patience| {
-        let view = app.tracks.view();
+        let view = app.tracks.view_for(patience);
         let entity = (of.info.fleet, of.find(&*view)?);
         let summary = read::summary(&*view, entity, (from, to, surface), patience)?;
         let mut room = Room::new(app);
