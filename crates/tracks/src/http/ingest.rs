@@ -353,7 +353,7 @@ impl Call {
         };
         if stored > 0 {
             problem.detail = format!(
-                "{}; {stored} reports of the call are stored: send all again, as these are not stored twice",
+                "{}; {stored} reports of the call are stored: send all again: those with a time that is not ahead of the server's clock are not stored twice",
                 problem.detail
             );
         }
@@ -557,7 +557,7 @@ fn number_of(app: &App, receipt: &str) -> Result<u64, Problem> {
     if start == app.start {
         return Ok(number);
     }
-    let detail = "the server was started again since: send the reports again, as those that are stored \
-                  are not stored twice";
+    let detail = "the server was started again since: send the reports again; those with a time that is not \
+                  ahead of the server's clock are not stored twice";
     Err(Problem::new(Kind::ReceiptExpired, detail))
 }

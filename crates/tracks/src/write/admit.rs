@@ -87,7 +87,7 @@ fn stopped() -> Error {
         ErrorKind::ShutdownInProgress,
         "the service stopped before the reports were answered",
     )
-    .hint("send them again: what was stored already is not stored twice")
+    .hint("send them again: those with a time that is not ahead of the server's clock are not stored twice")
 }
 
 /// The places of a shard: so many reports may be on their way.
