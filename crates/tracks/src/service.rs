@@ -360,6 +360,11 @@ impl Tracks {
         Patience::new(Arc::clone(&self.clock), Duration::from_secs(30))
     }
 
+    /// See [`Shards::queue_age`].
+    pub fn queue_age(&self) -> Duration {
+        self.shards.queue_age()
+    }
+
     /// See [`Shards::panics`].
     pub fn panics(&self) -> u64 {
         self.shards.panics()

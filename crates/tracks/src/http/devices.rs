@@ -17,6 +17,7 @@ use super::body;
 use super::guard::{self, Caller};
 use super::ingest::no_such_fleet;
 use super::problem::{Kind, Problem, text};
+use super::{App, ask};
 use crate::devices::{
     Heard, MESSAGE_BYTES_MAX, Owner, Pending, Protocol, Unusable, osmand as of_query,
     owntracks as of_owntracks, traccar as of_traccar,
@@ -285,7 +286,10 @@ async fn take(
     });
     done.await.map_err(|_| {
         let detail = format!("the store has not answered within {timeout:?}: send it again");
-        Problem::new(Kind::Busy, detail).retry_after(10)
+        let stall = app.tracks.store().stall();
+        Problem::new(Kind::Busy, detail)
+            .stalled(stall)
+            .retry_after(10)
     })??;
     app.drain.add(app.now(), count);
     app.counts.ack(true, app.now().saturating_sub(since));
@@ -299,7 +303,9 @@ fn busy(app: &App, e: base::Error) -> Problem {
         return problem;
     }
     let seconds = app.drain.seconds_for(app.now(), app.tracks.in_flight());
-    problem.retry_after(seconds)
+    problem
+        .stalled(app.tracks.store().stall())
+        .retry_after(seconds)
 }
 
 /// The token of a device: the password of its authorization, or the parameter `token`.

@@ -100,6 +100,13 @@ pub(crate) async fn metrics(
     let refuses = refuses_writes(&app).is_some();
     let text = ask::blocking(&app, move |app| {
         let mut text = app.counts.text(app.tracks.in_flight());
+        let age = app.tracks.queue_age().as_secs_f64();
+        text.push_str(
+            "# HELP tracks_queue_age_seconds Age of the oldest report that is not written yet\n",
+        );
+        text.push_str(&format!(
+            "# TYPE tracks_queue_age_seconds gauge\ntracks_queue_age_seconds {age}\n"
+        ));
         let failed = u8::from(app.tracks.house_failed().is_some());
         text.push_str(&format!(
             "# TYPE tracks_housekeeping_failed gauge\ntracks_housekeeping_failed {failed}\n"

@@ -15,7 +15,7 @@ use serde_json::json;
 use tracks::http::Config;
 use tracks::http::tokens::{self, Scope, Tokens, Wanted};
 use tracks::service::Options;
-use tracks::store::{Engine, Family, Store, Told, View};
+use tracks::store::{Engine, Family, Stall, Store, Told, View};
 
 use super::receiver::Receiver;
 use super::{Answer, T, World, agent, eventually, line};
@@ -98,11 +98,22 @@ impl Store for Patient {
         self.0.last_number()
     }
 
+    fn stall(&self) -> Option<Stall> {
+        let is_stalled = *self.1.ill.lock().unwrap() == Ill::Stalled;
+        is_stalled.then(|| Stall {
+            is_stopped: true,
+            family: "geohash".to_owned(),
+            cause: "l0-file-count-limit",
+            option: "level0_stop_writes_trigger",
+        })
+    }
+
     fn when_durable(&self, told: Told) {
         self.0.when_durable(told);
     }
 
     fn wait_durable(&self, number: u64) -> Result<()> {
+        self.1.wait_while(Ill::Deaf);
         self.0.wait_durable(number)
     }
 }
@@ -113,7 +124,6 @@ fn patient(options: &Options, config: Config) -> (World, Arc<State>) {
 
 fn patient_of(options: &Options, config: (Config, Option<Tokens>)) -> (World, Arc<State>) {
     let dir = tempfile::tempdir().unwrap();
-        self.1.wait_while(Ill::Deaf);
     let state = Arc::new(State {
         ill: Mutex::new(Ill::No),
         changed: Condvar::new(),
@@ -126,6 +136,13 @@ const REPORTS: &str = "/v1/fleets/f/reports";
 
 fn send(world: &World, nth: u32) -> Answer {
     world.post(REPORTS, &line("a", T + f64::from(nth), 1.0, 2.0))
+}
+
+fn queue_age(world: &World) -> f64 {
+    let text = world.get("/metrics").text;
+    let mut lines = text.lines();
+    let age = lines.find_map(|line| line.strip_prefix("tracks_queue_age_seconds "));
+    age.unwrap().parse().unwrap()
 }
 
 fn reads_go_on(world: &World) {
@@ -193,6 +210,18 @@ fn a_full_disk_and_a_dead_device_are_said_and_reads_go_on() {
     assert_eq!(track["parts"][0].as_array().unwrap().len(), 4);
 }
 
+/// Whether an answer of a store that is stalled says that there is no room; others have waited in vain.
+fn is_full(busy: &Answer) -> bool {
+    assert_eq!(busy.problem(), (503, "busy".to_owned()), "{}", busy.text);
+    let seconds: u64 = busy.header("retry-after").parse().unwrap();
+    assert!((1..=60).contains(&seconds));
+    // Whoever runs the server finds what to change.
+    assert_eq!(busy.json()["stall"]["option"], "level0_stop_writes_trigger");
+    let detail = busy.detail();
+    assert!(detail.contains("geohash is at its l0-file-count-limit"));
+    detail.contains("on their way already")
+}
+
 #[test]
 fn a_stalled_store_is_said_and_nothing_piles_up() {
     let mut options = Options::default();
@@ -226,14 +255,10 @@ fn a_stalled_store_is_said_and_nothing_piles_up() {
             continue;
         }
         let busy = asked.join().unwrap();
-        assert_eq!(busy.problem(), (503, "busy".to_owned()), "{}", busy.text);
-        let seconds: u64 = busy.header("retry-after").parse().unwrap();
-        assert!((1..=60).contains(&seconds));
-        if busy.detail().contains("on their way already") {
-            seen[1] += 1;
-        }
+        seen[1] += u32::from(is_full(&busy));
     }
     assert!(seen[1] > 10, "{seen:?}");
+    assert!(queue_age(&world) > 0.1);
     // Of what is refused no fleet is made, which would have to be written, and no tag.
     let new = world.post("/v1/fleets/new/reports", &line("a", T, 1.0, 2.0));
     assert_eq!(new.problem(), (503, "busy".to_owned()), "{}", new.text);
@@ -260,39 +285,14 @@ fn a_stalled_store_is_said_and_nothing_piles_up() {
         done = send(&world, 99);
     }
     assert_eq!(done.status, 200);
+    assert!(done.json().get("stall").is_none());
+    eventually("the queue is empty", || queue_age(&world) == 0.0);
     let points = world.get("/v1/fleets/f/entities/a/summary").json()["points"]
         .as_u64()
         .unwrap();
     assert!((20..=42).contains(&points), "{points}");
 }
 
-#[test]
-fn questions_end_in_time_and_wait_for_their_turn_in_vain() {
-    let config = Config {
-        query_timeout: Duration::ZERO,
-        ..Config::default()
-    };
-    let world = World::with(&Options::default(), config, None);
-    let lines: Vec<String> = (0..3000)
-        .map(|n| line(&format!("e{n}"), T, 1.0, 2.0))
-        .collect();
-    assert_eq!(world.post(REPORTS, &lines.join("\n")).status, 200);
-    for path in [
-        "within?bbox=0,0,3,3&limit=10000",
-        "nearby?lat=1&lon=2&k=5000",
-        "density?bbox=0,0,3,3",
-    ] {
-        let late = world.get(&format!("/v1/fleets/f/{path}"));
-        assert_eq!(
-            late.problem(),
-            (503, "query-timeout".to_owned()),
-            "{path}: {:.200}",
-            late.text
-        );
-    }
-    let config = Config {
-        queries: 2,
-        queue_timeout: Duration::from_millis(300),
 /// Each cursor that waited for the device had a thread, and so had each device of a fleet that was to be made: questions had
 /// none any more.
 #[test]
@@ -339,6 +339,33 @@ fn what_waits_for_the_store_leaves_threads_for_questions() {
     }
 }
 
+#[test]
+fn questions_end_in_time_and_wait_for_their_turn_in_vain() {
+    let config = Config {
+        query_timeout: Duration::ZERO,
+        ..Config::default()
+    };
+    let world = World::with(&Options::default(), config, None);
+    let lines: Vec<String> = (0..3000)
+        .map(|n| line(&format!("e{n}"), T, 1.0, 2.0))
+        .collect();
+    assert_eq!(world.post(REPORTS, &lines.join("\n")).status, 200);
+    for path in [
+        "within?bbox=0,0,3,3&limit=10000",
+        "nearby?lat=1&lon=2&k=5000",
+        "density?bbox=0,0,3,3",
+    ] {
+        let late = world.get(&format!("/v1/fleets/f/{path}"));
+        assert_eq!(
+            late.problem(),
+            (503, "query-timeout".to_owned()),
+            "{path}: {:.200}",
+            late.text
+        );
+    }
+    let config = Config {
+        queries: 2,
+        queue_timeout: Duration::from_millis(300),
         ..Config::default()
     };
     let (world, state) = patient(&Options::default(), config);
