@@ -276,7 +276,12 @@ impl Tracks {
     ///
     /// What is older than a fleet keeps is not in it.
     pub fn view(&self) -> Box<dyn View + '_> {
-        keep::hidden(self.store.view(), self.house.horizons())
+        keep::hidden(self.store.view(), self.house.horizons(), None)
+    }
+
+    /// The same for a question, whose patience passing over what is hidden takes, too.
+    pub fn view_for<'a>(&'a self, patience: &'a Patience) -> Box<dyn View + 'a> {
+        keep::hidden(self.store.view(), self.house.horizons(), Some(patience))
     }
 
     /// No event of a fleet that has a lower id is in [`Tracks::view`].
@@ -361,6 +366,11 @@ impl Tracks {
     /// For a question that may take 30 seconds.
     pub fn patience(&self) -> Patience {
         Patience::new(Arc::clone(&self.clock), Duration::from_secs(30))
+    }
+
+    /// See [`Shards::queue_age`].
+    pub fn queue_age(&self) -> Duration {
+        self.shards.queue_age()
     }
 
     /// See [`Shards::panics`].

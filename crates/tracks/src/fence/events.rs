@@ -158,12 +158,23 @@ impl Events {
     pub(crate) fn is_unsure(&self, number: u64, ids: Ids) {
         let mut inner = self.lock();
         // What is told by several threads may be told in another order.
-        if number > inner.durable {
-            inner.unsure.push((number, ids));
+        if number <= inner.durable {
+            drop(inner);
+            drop(ids);
             return;
         }
+        // While the store fails, each write has the same number: the lowest ids hold all others of it back.
+        let known = inner.unsure.iter_mut().find(|(n, _)| *n == number);
+        let held = match known {
+            None => {
+                inner.unsure.push((number, ids));
+                return;
+            }
+            Some((_, lowest)) if lowest.first <= ids.first => ids,
+            Some((_, lowest)) => std::mem::replace(lowest, ids),
+        };
         drop(inner);
-        drop(ids);
+        drop(held);
     }
 
     /// Whether events are held back: then somebody should ask when what is there is durable.
@@ -457,12 +468,27 @@ mod tests {
         assert!(again.are_held_back());
         again.is_durable(7);
         assert_eq!(*again.through().borrow(), 3000);
+        // While the store fails, rounds come and go. They may end in any order.
+        let [first, second, third] = [5000, 5001, 5002].map(|at| again.take(&[Fleet(3)], Time(at)));
+        again.is_unsure(9, second);
+        again.is_unsure(9, first);
+        again.is_unsure(9, third);
+        for time in 6000..7000 {
+            let ids = again.take(&[Fleet(3)], Time(time));
+            again.is_unsure(9, ids);
+        }
+        let inner = again.lock();
+        assert_eq!((inner.unsure.len(), inner.open.len()), (1, 1));
+        drop(inner);
+        assert_eq!(*again.through().borrow(), 4999);
+        again.is_durable(9);
+        assert_eq!(*again.through().borrow(), 6999);
         // Told in the other order.
-        let late = again.take(&[Fleet(3)], Time(4000));
+        let late = again.take(&[Fleet(3)], Time(7000));
         again.is_unsure(6, late);
         assert_eq!(
             (*again.through().borrow(), again.are_held_back()),
-            (4000, false)
+            (7000, false)
         );
     }
 }

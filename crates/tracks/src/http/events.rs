@@ -209,7 +209,7 @@ pub(crate) async fn list(
         let fleet = info.fleet;
         let (page, is_end) =
             ask::blocking(&app, move |app| look(app, fleet, (at, limit), &filter)).await?;
-        if feed.erased() != erased {
+        if !feed.are_so(erased, &page.events) {
             // Some of these may be erased by now.
             tries += 1;
             if tries == feed::TRIES {

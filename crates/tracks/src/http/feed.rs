@@ -8,10 +8,11 @@
 //! Whoever waits has a place: the id behind which it goes on. It takes pages at its own pace, so a slow one misses nothing, and
 //! needs no memory here. Events come in the order of their ids, and none comes below an id that was given out.
 //!
-//! Events are erased, too. What was read before is dropped then, and so is what is being read: each reading says how often events
-//! had been erased when it began, and counts only if that is so at its end.
+//! Events are erased, too, by the name of their entity. What was read of it before is dropped then, and so is what is being read:
+//! each reading says how often events had been erased when it began, and counts only if none of its names was erased until its end.
+//! So many erasures of others void nothing.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ use super::problem::{Kind, Problem};
 use crate::again::{Again, caught};
 use crate::fence::{Event, Events, Page};
 use crate::model::key::Fleet;
+use crate::model::name::Name;
 use crate::model::time::{SECOND, Time};
 use crate::service::Tracks;
 use crate::store::View;
@@ -31,7 +33,7 @@ use crate::store::View;
 /// So many events of a fleet are kept for those who wait.
 const RECENT_MAX: usize = 256;
 /// So many that are farther back are read from the store at a time.
-const READS: usize = 4;
+pub(super) const READS: usize = 4;
 /// Between two rounds of the pump: events that come close together are read together.
 const PACE: Duration = Duration::from_millis(5);
 /// What was read is read again so often where events were erased meanwhile.
@@ -40,6 +42,9 @@ const DAY: i64 = 86_400 * SECOND;
 /// Until reading is tried again when it failed, at first and at most.
 const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_MAX: Duration = Duration::from_secs(60);
+
+/// So many erasures of a fleet are known by their names. What began before the oldest of them is read again.
+const ERASED_MAX: usize = 1000;
 
 /// Events behind a place, and the next place.
 #[derive(Debug, Default)]
@@ -59,9 +64,37 @@ struct Recent {
     events: VecDeque<Arc<Event>>,
     /// How often some were erased.
     erased: u64,
+    /// The last of these, by their counts.
+    names: VecDeque<(u64, Name)>,
 }
 
 impl Recent {
+    /// All of a name were erased.
+    fn forget(&mut self, name: &Name) {
+        self.events.retain(|event| event.entity != name.as_str());
+        self.erased += 1;
+        self.names.push_back((self.erased, name.clone()));
+        if self.names.len() > ERASED_MAX {
+            self.names.pop_front();
+        }
+    }
+
+    /// Whether one of some events, that were read when so many had been erased, may have been erased since.
+    fn is_void<'a>(&self, erased: u64, events: impl IntoIterator<Item = &'a Event>) -> bool {
+        if self.erased == erased {
+            return false;
+        }
+        let (first, _) = match self.names.front() {
+            Some(first) if first.0 <= erased + 1 => first,
+            _ => return true,
+        };
+        let since = usize::try_from(erased + 1 - first).unwrap_or(usize::MAX);
+        let names = self.names.iter().skip(since);
+        let names: BTreeSet<&str> = names.map(|(_, name)| name.as_str()).collect();
+        let mut events = events.into_iter();
+        events.any(|event| names.contains(event.entity.as_str()))
+    }
+
     /// `None`: they are farther back.
     fn page(&self, after: u64, limit: usize) -> Option<Given> {
         if after < self.after {
@@ -124,6 +157,7 @@ impl Feed {
                 through,
                 events: VecDeque::new(),
                 erased: 0,
+                names: VecDeque::new(),
             }),
             news: watch::Sender::new(through),
         }
@@ -164,9 +198,18 @@ impl Feed {
         self.lock().erased
     }
 
-    /// Whether no events were erased since some were given: others are not to be sent any more.
+    /// Whether none of some events was erased since they were given: others are not to be sent any more.
     pub(crate) fn is_so(&self, given: &Given) -> bool {
-        self.erased() == given.erased
+        self.are_so(given.erased, given.events.iter().map(|event| &**event))
+    }
+
+    /// The same of events that were read when events had been erased so often.
+    pub(crate) fn are_so<'a>(
+        &self,
+        erased: u64,
+        events: impl IntoIterator<Item = &'a Event>,
+    ) -> bool {
+        !self.lock().is_void(erased, events)
     }
 
     /// Behind which id it is to be read, and how often events were erased.
@@ -180,7 +223,7 @@ impl Feed {
         let (count, next) = (page.events.len(), page.next);
         {
             let mut recent = self.lock();
-            if recent.erased != erased {
+            if recent.is_void(erased, &page.events) {
                 return false;
             }
             recent.add(page.events, next);
@@ -255,14 +298,11 @@ impl Feeds {
         feed
     }
 
-    /// Events of a fleet were erased: what is kept of them is, too, and is read from the store again; so is what is being read.
-    pub(crate) fn forget(&self, fleet: Fleet) {
+    /// Events of a name were erased: what is kept of them is, too, and what is being read is read again.
+    pub(crate) fn forget(&self, fleet: Fleet, name: &Name) {
         let feed = self.lock().get(&fleet).and_then(Weak::upgrade);
         if let Some(feed) = feed {
-            let mut recent = feed.lock();
-            recent.events.clear();
-            recent.after = recent.through;
-            recent.erased += 1;
+            feed.lock().forget(name);
         }
     }
 

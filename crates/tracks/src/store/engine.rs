@@ -18,6 +18,7 @@ use ironstone::{
 };
 
 use super::filter::{Factory, Oldest};
+use super::stalls::{Stall, Stalls};
 use super::suggested::Suggested;
 use super::{Family, Rows, Store, Told, View};
 use crate::model::key::Fleet;
@@ -44,6 +45,7 @@ pub struct Engine {
     opened_at: u64,
     suggested: Arc<Suggested>,
     failure: Arc<Failure>,
+    stalls: Arc<Stalls>,
     clock: Arc<dyn Clock>,
 }
 
@@ -91,6 +93,9 @@ impl Engine {
         let failure = Arc::new(Failure::default());
         let listener: Arc<dyn EventListener> = Arc::<Failure>::clone(&failure);
         options.env.listeners.add(listener);
+        let stalls = Arc::new(Stalls::default());
+        let listener: Arc<dyn EventListener> = Arc::<Stalls>::clone(&stalls);
+        options.env.listeners.add(listener);
         let db = Db::open_cf(dir, &options, &descriptors)?;
         let family = |family: Family| {
             let found = db.column_family(family.name());
@@ -104,6 +109,7 @@ impl Engine {
             oldest,
             suggested: Arc::default(),
             failure,
+            stalls,
             clock: Arc::clone(&options.env.clock),
             options: Arc::new(options),
             dir: dir.to_path_buf(),
@@ -281,6 +287,10 @@ impl Store for Engine {
 
     fn wait_durable(&self, number: u64) -> Result<()> {
         self.db.wait_durable(number)
+    }
+
+    fn stall(&self) -> Option<Stall> {
+        self.stalls.worst()
     }
 
     fn refuses_writes(&self) -> Option<Error> {

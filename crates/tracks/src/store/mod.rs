@@ -18,9 +18,11 @@ mod engine;
 #[cfg(test)]
 pub(crate) mod faulty;
 mod filter;
+mod stalls;
 mod suggested;
 
 pub use engine::{Engine, SCRATCH};
+pub use stalls::Stall;
 
 /// A column family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,6 +110,11 @@ pub trait Store: Send + Sync {
     /// Why it takes no writes. `None`: it takes them, as far as it knows. It may learn that it does again from a write that is
     /// told of alone.
     fn refuses_writes(&self) -> Option<Error> {
+        None
+    }
+
+    /// Why it takes writes slowly, or not at all for now. `None`: it takes them as they come, as far as it knows.
+    fn stall(&self) -> Option<Stall> {
         None
     }
 

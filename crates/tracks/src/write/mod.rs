@@ -17,6 +17,7 @@ mod purge;
 mod shard;
 mod shards;
 mod thin;
+mod visits;
 
 pub use admit::{Ack, Answer, Outcome, Ticket};
 pub(crate) use erase::Erasure;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -79,6 +80,7 @@ struct Undone {
 struct Queue {
     parts: Sender<Work>,
     places: Arc<Places>,
+    oldest: Arc<AtomicU64>,
 }
 
 /// All shards. Dropping it waits until what they have taken is written.
@@ -86,6 +88,7 @@ pub struct Shards {
     queues: Vec<Queue>,
     threads: Vec<JoinHandle<()>>,
     panics: Arc<AtomicU64>,
+    clock: Arc<dyn Clock>,
 }
 
 impl fmt::Debug for Shards {
@@ -112,9 +115,12 @@ impl Shards {
             queues: Vec::new(),
             threads: Vec::new(),
             panics: Arc::default(),
+            clock: Arc::clone(clock),
         };
         for nth in 0..options.shards {
+            let oldest = Arc::new(AtomicU64::new(0));
             let shard = Shard {
+                oldest: Arc::clone(&oldest),
                 store: Arc::clone(store),
                 // What a round has used must be known until its end.
                 entities: (options.entities_in_memory / options.shards).max(ROUND_HOT_MAX),
@@ -131,7 +137,11 @@ impl Shards {
                 .map_err(|e| Error::io("cannot start a shard's thread", "", e))?;
             all.threads.push(thread);
             let places = Places::new(options.reports_in_flight / options.shards);
-            all.queues.push(Queue { parts, places });
+            all.queues.push(Queue {
+                parts,
+                places,
+                oldest,
+            });
         }
         Ok(all)
     }
@@ -217,8 +227,9 @@ impl Shards {
             }
         }
         let (call, ticket) = Call::new(outcomes, admitted.len());
+        let since = self.clock.monotonic_nanos();
         for (queue, part, taken) in admitted {
-            let part = Part::new((of, part.items), ack, &call, taken);
+            let part = Part::new((of, part.items), ack, &call, (taken, since));
             // Where the shard is gone, the part says so when it is dropped.
             drop(queue.parts.send(Work::Reports(part)));
         }
@@ -316,6 +327,16 @@ impl Shards {
     /// Reports that wait, or are on their way to the device.
     pub fn in_flight(&self) -> usize {
         self.queues.iter().map(|queue| queue.places.taken()).sum()
+    }
+
+    /// How long ago the oldest report came that is not written yet; zero, where there is none. What is written may wait for the
+    /// device still.
+    pub fn queue_age(&self) -> Duration {
+        let now = self.clock.monotonic_nanos();
+        let queues = self.queues.iter();
+        let since = queues.map(|queue| queue.oldest.load(Ordering::Relaxed));
+        let oldest = since.filter(|since| *since != 0).min();
+        Duration::from_nanos(oldest.map_or(0, |since| now.saturating_sub(since)))
     }
 
     /// How often a shard has met a bug of its own, and gone on. Its reports then were answered with an error.

@@ -23,6 +23,7 @@ mod overload;
 mod pages;
 mod process;
 mod receiver;
+mod shares;
 mod streams;
 pub(crate) mod tls;
 mod web;

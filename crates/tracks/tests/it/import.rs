@@ -209,7 +209,8 @@ fn an_import_is_what_the_same_reports_are() {
             assert_eq!(done.bad, bad, "{format}");
             let right = rows(dirs[0].path());
             let found = rows(dirs[1].path());
-            assert!(right.len() > 100, "{format}: {}", right.len());
+            // GeoLife has one entity: a point and a visit for each of 40 moments, and its other rows.
+            assert!(right.len() > 80, "{format}: {}", right.len());
             assert!(found == right, "{format} behind {before}: {done:?}");
             // Once more changes nothing.
             by_import(dirs[1].path(), format, file.as_bytes(), 1 << 20);

@@ -9,5 +9,6 @@ mod keep;
 mod mqtt;
 mod mqtt_failures;
 mod queries;
+mod replaced;
 mod reports;
 mod world;

@@ -236,7 +236,9 @@ fn no_event_is_sent_behind_the_answer_to_its_erasure() {
                     batch.write(None).unwrap();
                 }
                 3 => {
-                    feeds.forget(fleet);
+                    for id in &erased.begun {
+                        feeds.forget(fleet, &Name::new(&id.to_string()).unwrap());
+                    }
                     erased.answered.append(&mut erased.begun);
                 }
                 _ => {
@@ -253,6 +255,38 @@ fn no_event_is_sent_behind_the_answer_to_its_erasure() {
             assert_eq!(seen, written, "seed {seed}");
         }
     }
+}
+
+/// A fleet whose entities were erased all the time gave webhooks nothing: each erasure made void what was read meanwhile.
+#[test]
+fn erasures_of_others_void_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Engine::open(dir.path()).unwrap();
+    let events = Arc::new(Events::open(&store).unwrap());
+    let feeds = Feeds::new();
+    let feed = feeds.of(&events, Fleet(1));
+    let ids = events.take(&[Fleet(1); 2], Time(5));
+    put(&store, Fleet(1), ids.iter());
+    let all: Vec<u64> = ids.iter().collect();
+    drop(ids);
+    let forget = |name: &str| feeds.forget(Fleet(1), &Name::new(name).unwrap());
+    let erased = feed.erased();
+    let page = || events.page(&store, Fleet(1), 0, 10).unwrap();
+    (0..ERASED_MAX).for_each(|n| forget(&format!("other{n}")));
+    let given = feed.given(erased, page()).unwrap();
+    assert_eq!(given.events.len(), 2);
+    assert!(feed.add(erased, page()));
+    assert!(feed.is_so(&given));
+    // Of whom it is not known any more may have been any of them.
+    forget("another");
+    assert!(!feed.is_so(&given) && feed.given(erased, page()).is_none());
+    let given = feed.given(feed.erased(), page()).unwrap();
+    forget(&all[1].to_string());
+    assert!(!feed.is_so(&given));
+    // What is kept is without it, and is still all that there is.
+    let left = feed.recent(all[0] - 1, 10).unwrap();
+    let left: Vec<u64> = left.events.iter().map(|event| event.id).collect();
+    assert_eq!(left, all[..1]);
 }
 
 /// One damaged event kept the listeners of all fleets waiting, and so did a panic.

@@ -491,3 +491,34 @@ fn whose(events: &[Value]) -> Vec<&str> {
     let all = events.iter();
     all.map(|event| event["entity"].as_str().unwrap()).collect()
 }
+
+/// A stream that was read slowly was sent where an erased entity had been, behind the answer to its erasure.
+#[test]
+fn no_position_is_sent_behind_the_answer_to_its_erasure() {
+    let world = World::new();
+    world.report(&line("first", T, 59.0, 17.9));
+    let mut slow = Client::new(&world, "events=false", "");
+    slow.hello();
+    // More than is on its way to who reads nothing, and less than may wait.
+    let socket = socket2::SockRef::from(slow.lines.get_ref());
+    socket.set_recv_buffer_size(16 * 1024).unwrap();
+    let long = "x".repeat(110);
+    for part in 0..12 {
+        let lines = (0..1000).map(|n| line(&format!("{long}-{part}-{n}"), T, 59.0, 17.9));
+        world.report(&lines.collect::<Vec<_>>().join("\n"));
+    }
+    world.report(&[line("secret", T, 59.0, 17.9), line("kept", T, 59.0, 17.9)].join("\n"));
+    assert_eq!(world.delete("/v1/fleets/f/entities/secret").status, 204);
+    world.report(&line("last", T, 59.0, 17.9));
+    let socket = socket2::SockRef::from(slow.lines.get_ref());
+    socket.set_recv_buffer_size(4 << 20).unwrap();
+    let mut names = Vec::new();
+    while names.last().is_none_or(|name| name != "last") {
+        let message = slow.next().unwrap();
+        if message.event == "position" {
+            names.push(message.data["entity"].as_str().unwrap().to_owned());
+        }
+    }
+    let has = |name: &str| names.iter().any(|other| other == name);
+    assert_eq!((has("kept"), has("secret")), (true, false));
+}
