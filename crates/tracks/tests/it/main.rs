@@ -10,4 +10,5 @@ mod mqtt;
 mod mqtt_failures;
 mod queries;
 mod reports;
+mod shapes;
 mod world;
