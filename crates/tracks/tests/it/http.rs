@@ -16,6 +16,7 @@ use tracks::store::{Engine, Store};
 mod calls;
 mod devices;
 mod docs;
+mod equal;
 mod errors;
 mod fences;
 mod limits;
