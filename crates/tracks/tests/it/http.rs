@@ -19,6 +19,7 @@ mod docs;
 mod equal;
 mod errors;
 mod fences;
+mod kills;
 mod limits;
 mod overload;
 mod pages;
