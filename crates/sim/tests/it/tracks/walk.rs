@@ -1,0 +1,713 @@
+//! Everything that the service does, with cuts and kills at any event of it: reports, erasures, retention, thinning, fences,
+//! settings, new fleets, backups. After each, what was answered is there, what was erased is not, all rows agree, and events are
+//! exactly those that the stored reports make; what was on its way is there or not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ::tracks::fence::{Area, Definition, When};
+use ::tracks::fleets::Info;
+use ::tracks::geo::distance::distance;
+use ::tracks::geo::position::Position;
+use ::tracks::model::key::PointKey;
+use ::tracks::model::name::Name;
+use ::tracks::model::point::Point;
+use ::tracks::model::report::Report;
+use ::tracks::model::time::{SECOND, Time};
+use ::tracks::read;
+use ::tracks::service::{self, Tracks};
+use ::tracks::store::{Engine, Family, Store, View};
+use ::tracks::write::Ack;
+use base::clock::Clock;
+use base::rng::Rng;
+use base::threads::SystemThreads;
+use ironstone::{BackupEngine, BackupEngineOptions, CreateBackupOptions, Env, RestoreOptions};
+use sim::disk::{Config, CrashKind, CrashWhen, SimDisk};
+
+use super::model::{Model, corners};
+use super::{ENTITIES, NOW, Rows, all_of, at, engine, event_ids};
+
+const DAY: i64 = 86_400;
+const KEEP_DAYS: u32 = 60;
+const THIN_DAYS: u32 = 15;
+/// Of each walk.
+const CUTS: u64 = 5;
+const BACKUPS: &str = "/backups";
+
+/// A wall clock that goes on as it is told.
+#[derive(Debug)]
+struct WalkClock(AtomicU64);
+
+impl WalkClock {
+    fn now(&self) -> Time {
+        Time(self.0.load(Ordering::Relaxed) as i64)
+    }
+}
+
+impl Clock for WalkClock {
+    fn wall_micros(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn monotonic_nanos(&self) -> u64 {
+        0
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// Reports among fences.
+    Report(Vec<Report>),
+    /// Reports of the fleet that forgets.
+    Drive(Vec<Report>),
+    Erase(Name),
+    PutFence(Name, Definition),
+    DeleteFence(Name),
+    Tag(String),
+    /// A fleet, and a tag, by a report.
+    NewFleet(Name),
+    /// The clock goes on, and what is old is dropped.
+    Keep,
+    Backup,
+}
+
+const KINDS: usize = 9;
+
+impl Op {
+    fn kind(&self) -> usize {
+        match self {
+            Self::Report(_) => 0,
+            Self::Drive(_) => 1,
+            Self::Erase(_) => 2,
+            Self::PutFence(..) => 3,
+            Self::DeleteFence(_) => 4,
+            Self::Tag(_) => 5,
+            Self::NewFleet(_) => 6,
+            Self::Keep => 7,
+            Self::Backup => 8,
+        }
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn circle(rng: &mut Rng) -> Definition {
+    // A number of few digits, which JSON keeps to the last bit.
+    let lon = (179_900 + rng.below(700)) as f64 / 1e4;
+    Definition {
+        area: Area::Circle {
+            centre: [lon, 59.0],
+            radius: 200.0 + rng.below(600) as f64,
+        },
+        when: When::default(),
+        tags: Vec::new(),
+    }
+}
+
+/// With a hole, in which nobody is inside; who stays is told of.
+fn zone() -> Definition {
+    let ring = |corners: &[[f64; 2]]| corners.to_vec();
+    let outer = [
+        [18.005, 58.998],
+        [18.035, 58.9985],
+        [18.037, 59.003],
+        [18.004, 59.003],
+        [18.005, 58.998],
+    ];
+    let hole = [
+        [18.018, 58.9995],
+        [18.022, 58.9995],
+        [18.020, 59.0015],
+        [18.018, 58.9995],
+    ];
+    Definition {
+        area: Area::Polygon {
+            coordinates: vec![ring(&outer), ring(&hole)],
+        },
+        when: When {
+            dwell_seconds: 600,
+            ..When::default()
+        },
+        tags: Vec::new(),
+    }
+}
+
+/// Narrow: most go through it between two reports.
+fn gate() -> Definition {
+    let ring = vec![
+        [18.0400, 58.990],
+        [18.0402, 58.990],
+        [18.0412, 59.010],
+        [18.0410, 59.010],
+        [18.0400, 58.990],
+    ];
+    Definition {
+        area: Area::Polygon {
+            coordinates: vec![ring],
+        },
+        when: When {
+            cross: true,
+            ..When::default()
+        },
+        tags: Vec::new(),
+    }
+}
+
+/// Draws operations, whose reports are each later than the one before.
+struct Draw {
+    rng: Rng,
+    seconds: i64,
+    /// Where those are that drive: longitude.
+    drives: Vec<f64>,
+}
+
+impl Draw {
+    fn reports(&mut self) -> Op {
+        let count = 1 + self.rng.below(10);
+        let one = |_| {
+            self.seconds += 60;
+            let lon = 17.99 + self.rng.below(700) as f64 / 1e4;
+            let lat = 58.999 + self.rng.below(200) as f64 / 1e5;
+            let entity = format!("e{}", self.rng.below(ENTITIES));
+            self::report(&entity, self.seconds, at(lat, lon))
+        };
+        Op::Report((0..count).map(one).collect())
+    }
+
+    /// Ten days of one that drives evenly, with noise, and turns now and then.
+    fn drive(&mut self, chunk: i64, nth: usize) -> Op {
+        let (mut reports, mut lon) = (Vec::new(), self.drives[nth]);
+        let mut step = 0.001;
+        for n in 0..60 {
+            if self.rng.one_in(8) {
+                step = self.rng.below(5) as f64 * 0.0005;
+            }
+            lon += step;
+            let noise = self.rng.below(40) as f64 * 1e-6;
+            let seconds = chunk * 10 * DAY + n * 14_000 + self.rng.below(9000) as i64 / 3000 * 3000;
+            reports.push(report(&format!("d{nth}"), seconds, at(55.0 + noise, lon)));
+        }
+        self.drives[nth] = lon;
+        Op::Drive(reports)
+    }
+
+    fn other(&mut self, chunk: i64) -> Op {
+        let rng = &mut self.rng;
+        let fence = |rng: &mut Rng| name(&format!("f{}", rng.below(6)));
+        match rng.below(6) {
+            0 => Op::Erase(name(&format!("e{}", rng.below(ENTITIES)))),
+            1 => Op::PutFence(fence(rng), circle(rng)),
+            2 => Op::DeleteFence(fence(rng)),
+            3 => Op::Tag(format!("t{chunk}-{}", rng.below(2))),
+            4 => Op::NewFleet(name(&format!("x{chunk}"))),
+            _ => Op::Backup,
+        }
+    }
+}
+
+fn report(entity: &str, seconds: i64, position: Position) -> Report {
+    Report {
+        entity: name(entity),
+        time: Some(Time(NOW.0 + seconds * SECOND)),
+        point: Point::at(position),
+    }
+}
+
+fn ops(seed: u64) -> Vec<Op> {
+    let mut draw = Draw {
+        rng: Rng::new(seed),
+        seconds: -100_000,
+        drives: vec![10.0, 11.0],
+    };
+    let mut out = vec![
+        Op::PutFence(name("zone"), zone()),
+        Op::PutFence(name("gate"), gate()),
+    ];
+    for n in 0..5 {
+        let definition = circle(&mut draw.rng);
+        out.push(Op::PutFence(name(&format!("f{n}")), definition));
+    }
+    for chunk in 0..10 {
+        for _ in 0..4 {
+            out.push(draw.reports());
+            out.push(draw.other(chunk));
+            out.push(draw.reports());
+        }
+        out.push(draw.drive(chunk, 0));
+        out.push(draw.drive(chunk, 1));
+        out.push(Op::Keep);
+    }
+    out
+}
+
+struct Open {
+    tracks: Tracks,
+    engine: Engine,
+    /// The fleet with fences, and the one that forgets.
+    fleets: [Arc<Info>; 2],
+}
+
+fn open(disk: &SimDisk, clock: &Arc<WalkClock>) -> base::Result<Open> {
+    let engine = engine(disk)?;
+    let store: Arc<dyn Store> = Arc::new(engine.clone());
+    let mut options = service::Options::default();
+    options.write.shards = 2;
+    let clock: Arc<dyn Clock> = Arc::<WalkClock>::clone(clock);
+    let tracks = Tracks::over(store, &options, clock, &SystemThreads)?;
+    let fleet = tracks.fleet_or_make(&name("fleet"))?;
+    let old = tracks.change_fleet(&name("old"), |settings| {
+        (settings.keep_days, settings.thin_days) = (KEEP_DAYS, THIN_DAYS);
+        Ok(())
+    })?;
+    Ok(Open {
+        tracks,
+        engine,
+        fleets: [fleet, old],
+    })
+}
+
+fn backups(disk: &SimDisk) -> base::Result<BackupEngine> {
+    let env = Env {
+        fs: disk.shared(),
+        ..Env::default()
+    };
+    BackupEngine::open(&BackupEngineOptions::new(BACKUPS), &env)
+}
+
+impl Open {
+    fn send(&self, info: &Info, reports: &[Report], now: Time) -> base::Result<()> {
+        let ticket = self
+            .tracks
+            .report_at(info, reports.to_vec(), Ack::Durable, now)?;
+        let outcomes = ticket.wait().outcomes;
+        outcomes.into_iter().try_for_each(|o| o.map(drop))
+    }
+
+    /// Does it. Errors: it is unsure.
+    fn run(&self, disk: &SimDisk, op: &Op, walk: &mut Walk) -> base::Result<()> {
+        let now = walk.clock.now();
+        match op {
+            Op::Report(reports) => self.send(&self.fleets[0], reports, now),
+            Op::Drive(reports) => {
+                // Its reports are of the days that come: they are here in time.
+                let last = reports.last().and_then(|r| r.time).unwrap();
+                walk.clock.0.store(last.0 as u64, Ordering::Relaxed);
+                self.send(&self.fleets[1], reports, last)
+            }
+            Op::Erase(entity) => self.tracks.erase(&self.fleets[0], entity).map(drop),
+            Op::PutFence(fence, definition) => self
+                .tracks
+                .put_fence(&self.fleets[0], fence, definition.clone())
+                .map(drop),
+            Op::DeleteFence(fence) if !walk.model.has_fence(fence) => Ok(()),
+            Op::DeleteFence(fence) => self.tracks.delete_fence(&self.fleets[0], fence),
+            Op::Tag(tag) => {
+                let change = self.tracks.change_fleet(&name("fleet"), |settings| {
+                    if !settings.tags.contains(tag) {
+                        settings.tags.push(tag.clone());
+                    }
+                    Ok(())
+                });
+                change.map(drop)
+            }
+            Op::NewFleet(fleet) => {
+                self.tracks.fleet_or_make(fleet)?;
+                let store = &**self.tracks.store();
+                let tag = ["new".to_owned()];
+                let info = self.tracks.fleets().with_tags(store, fleet, &tag)?;
+                let mut one = report("first", 0, at(1.0, 1.0));
+                one.point.tags = info.settings.bits(&tag)?;
+                self.send(&info, &[one], now)
+            }
+            Op::Keep => {
+                let kept = self.tracks.keep_house()?;
+                walk.thinned += kept.thinned;
+                Ok(())
+            }
+            Op::Backup => {
+                let rows = points(&*self.engine.view());
+                let done = backups(disk)?
+                    .create_new_backup(self.engine.db(), CreateBackupOptions::default());
+                walk.backed_up = Some((done?, rows));
+                Ok(())
+            }
+        }
+    }
+}
+
+fn points(view: &dyn View) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut out = Vec::new();
+    let mut rows = view.rows(Family::Default, &[], None).unwrap();
+    rows.seek(&[]);
+    while let Some((key, value)) = rows.row() {
+        out.push((key.to_vec(), value.to_vec()));
+        rows.next();
+    }
+    rows.status().unwrap();
+    out
+}
+
+/// What is known of one walk.
+struct Walk {
+    seed: u64,
+    clock: Arc<WalkClock>,
+    model: Model,
+    /// Reports of the fleet that forgets, which were answered.
+    drives: BTreeMap<(Name, Time), Position>,
+    tags: Vec<String>,
+    new_fleets: BTreeSet<Name>,
+    /// The last backup that was answered, and what it has.
+    backed_up: Option<(u32, Vec<(Vec<u8>, Vec<u8>)>)>,
+    thinned: u64,
+}
+
+type Stored = BTreeMap<(Name, Time), Position>;
+
+impl Walk {
+    fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            clock: Arc::new(WalkClock(AtomicU64::new(NOW.0 as u64))),
+            model: Model::default(),
+            drives: BTreeMap::new(),
+            tags: Vec::new(),
+            new_fleets: BTreeSet::new(),
+            backed_up: None,
+            thinned: 0,
+        }
+    }
+
+    /// It was done.
+    fn is_done(&mut self, op: &Op) {
+        match op {
+            Op::Report(reports) => reports.iter().for_each(|report| self.model.report(report)),
+            Op::Drive(reports) => {
+                let of = |r: &Report| ((r.entity.clone(), r.time.unwrap()), r.point.position);
+                self.drives.extend(reports.iter().map(of));
+            }
+            Op::Erase(entity) => self.model.erase(entity),
+            Op::PutFence(fence, definition) => self.model.put_fence(fence, definition),
+            Op::DeleteFence(fence) => self.model.delete_fence(fence),
+            Op::Tag(tag) if !self.tags.contains(tag) => self.tags.push(tag.clone()),
+            Op::NewFleet(fleet) => drop(self.new_fleets.insert(fleet.clone())),
+            Op::Tag(_) | Op::Keep | Op::Backup => {}
+        }
+    }
+
+    /// It may have been done: what is there says so.
+    fn may_be_done(&mut self, open: &Open, op: &Op) {
+        match op {
+            Op::Report(reports) => {
+                let there = stored(open, 0);
+                for report in reports {
+                    if there.contains_key(&(report.entity.clone(), report.time.unwrap())) {
+                        self.model.report(report);
+                    }
+                }
+            }
+            // A part of it may be, and the same call does the rest.
+            Op::Erase(entity) => {
+                open.tracks.erase(&open.fleets[0], entity).unwrap();
+                self.model.erase(entity);
+            }
+            Op::PutFence(fence, definition) => {
+                let all = open.tracks.fences().list(open.fleets[0].fleet);
+                let found = all.iter().find(|other| other.name == *fence);
+                if found.is_some_and(|found| found.definition == *definition) {
+                    self.model.put_fence(fence, definition);
+                }
+            }
+            Op::DeleteFence(fence) => {
+                let all = open.tracks.fences().list(open.fleets[0].fleet);
+                if all.iter().all(|other| other.name != *fence) {
+                    self.model.delete_fence(fence);
+                }
+            }
+            Op::Tag(tag) => {
+                if open.fleets[0].settings.tags.contains(tag) && !self.tags.contains(tag) {
+                    self.tags.push(tag.clone());
+                }
+            }
+            Op::Drive(_) | Op::NewFleet(_) | Op::Keep | Op::Backup => {}
+        }
+    }
+
+    fn verify(&self, open: &Open) {
+        let (seed, tracks) = (self.seed, &open.tracks);
+        let options = ::tracks::check::Options { visits: true };
+        let findings = ::tracks::check::check(&**tracks.store(), options, &mut |_| ()).unwrap();
+        assert_eq!(findings.problems, [], "seed {seed}");
+        // Neither more nor less than was answered, or found.
+        assert!(stored(open, 0) == self.model.points, "seed {seed}: points");
+        let all = tracks.fences().list(open.fleets[0].fleet);
+        let fences: BTreeMap<_, _> = all
+            .iter()
+            .map(|f| (f.name.clone(), &f.definition))
+            .collect();
+        assert_eq!(fences, self.model.definitions(), "seed {seed}");
+        let fleet = tracks.fleet(&name("fleet")).unwrap();
+        assert_eq!(fleet.settings.tags, self.tags, "seed {seed}");
+        for fleet in &self.new_fleets {
+            let info = tracks.fleet(fleet).unwrap();
+            assert_eq!(info.settings.tags, ["new"]);
+            let entity = name("first").number(0);
+            let latest = read::latest(&*tracks.view(), info.fleet, entity).unwrap();
+            assert_eq!(latest.unwrap().point.tags, 1);
+        }
+        self.verify_drives(&stored(open, 1));
+        self.verify_events(open);
+    }
+
+    fn verify_events(&self, open: &Open) {
+        // Given out a little later than durable.
+        for _ in 0..1000 {
+            if event_ids(&open.tracks, &open.fleets[0]).len() >= self.model.events.len() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let all = event_ids(&open.tracks, &open.fleets[0]);
+        let found: BTreeSet<String> = all.iter().map(|(_, said)| said.clone()).collect();
+        assert_eq!(found.len(), all.len(), "seed {}: an event twice", self.seed);
+        assert_eq!(found, self.model.events, "seed {}", self.seed);
+    }
+
+    /// What is new is there, what is old is not, and what was thinned follows from what is there.
+    fn verify_drives(&self, there: &Stored) {
+        let now = self.clock.now();
+        let before = |days: u32| Time(now.0 - i64::from(days) * DAY * SECOND);
+        let (kept, thinned) = (before(KEEP_DAYS), before(THIN_DAYS));
+        let day = |time: Time| time.0.div_euclid(DAY * SECOND);
+        assert!(
+            there.keys().all(|(_, time)| *time >= kept),
+            "seed {}: too old",
+            self.seed
+        );
+        for ((entity, time), position) in &self.drives {
+            if *time < kept {
+                continue;
+            }
+            let found = there.get(&(entity.clone(), *time));
+            let is_exact = found == Some(position);
+            if is_exact || found.is_none() && day(*time) < day(thinned) && day(*time) == day(kept) {
+                continue;
+            }
+            assert!(
+                found.is_none() && day(*time) < day(thinned),
+                "seed {}: {entity} at {time:?} is lost",
+                self.seed
+            );
+            let of = |time: Time| (entity.clone(), time);
+            let (_, a) = (there.range(of(kept)..of(*time)).next_back())
+                .map(|((_, t), p)| (t.0, (t.0, *p)))
+                .expect("the first point of a day stays");
+            let (_, b) = (there.range(of(*time)..=of(now)).next())
+                .map(|((_, t), p)| (t.0, (t.0, *p)))
+                .expect("the last point of a day stays");
+            let part = (time.0 - a.0) as f64 / (b.0 - a.0) as f64;
+            let ((a_lat, a_lon), (b_lat, b_lon)) = (a.1.degrees(), b.1.degrees());
+            let between = at(
+                a_lat + (b_lat - a_lat) * part,
+                a_lon + (b_lon - a_lon) * part,
+            );
+            let off = distance(between, *position);
+            assert!(off <= 10.1, "seed {}: {off} metres off", self.seed);
+        }
+    }
+
+    /// The last backup that was answered comes back as it was.
+    fn verify_backup(&self, disk: &SimDisk) {
+        let Some((id, rows)) = &self.backed_up else {
+            return;
+        };
+        let to = Path::new("/restored");
+        let how = RestoreOptions::default();
+        let engine = backups(disk).unwrap();
+        engine.restore_db_from_backup(*id, to, to, &how).unwrap();
+        let mut options = super::options(disk);
+        options.db.create_if_missing = false;
+        let restored = Engine::open_with(to, options).unwrap();
+        let check = ::tracks::check::Options { visits: true };
+        let findings = ::tracks::check::check(&restored, check, &mut |_| ()).unwrap();
+        assert_eq!(findings.problems, [], "seed {}", self.seed);
+        assert!(points(&*restored.view()) == *rows, "seed {}", self.seed);
+    }
+}
+
+/// The points of a fleet that are seen.
+fn stored(open: &Open, nth: usize) -> Stored {
+    let (view, fleet) = (open.tracks.view(), open.fleets[nth].fleet);
+    let mut names = BTreeMap::new();
+    let mut out = BTreeMap::new();
+    for (key, _) in points(&*open.tracks.store().view()) {
+        let key = PointKey::of_bytes(&key).unwrap();
+        if key.fleet != fleet {
+            continue;
+        }
+        // What is too old is hidden.
+        let Some(value) = view.get(Family::Default, &key.to_bytes()).unwrap() else {
+            continue;
+        };
+        let name: &Name = names.entry(key.entity).or_insert_with(|| {
+            let name = read::name_of(&*open.tracks.store().view(), fleet, key.entity).unwrap();
+            name.expect("points of nobody")
+        });
+        let point = Point::decode(&value).unwrap();
+        out.insert((name.clone(), key.time), point.position);
+    }
+    out
+}
+
+/// How many events of the disk each operation takes, without a cut; and opening.
+fn costs(seed: u64, ops: &[Op]) -> (Vec<u64>, u64) {
+    let (disk, mut walk) = (SimDisk::new(Config::default()), Walk::new(seed));
+    let open = open(&disk, &walk.clock).unwrap();
+    let of_open = disk.events();
+    let mut out = Vec::new();
+    for op in ops {
+        let before = disk.events();
+        open.run(&disk, op, &mut walk).unwrap();
+        walk.is_done(op);
+        out.push(disk.events() - before);
+    }
+    walk.verify(&open);
+    assert!(walk.thinned > 20, "seed {seed}: {}", walk.thinned);
+    (out, of_open)
+}
+
+/// What the walks came across.
+#[derive(Debug, Default)]
+struct Counts {
+    /// Cuts in operations of each kind.
+    cuts: [u64; KINDS],
+    /// More cuts, while what was cut was opened.
+    openings: u64,
+    events: BTreeMap<String, u64>,
+    thinned: u64,
+    /// States that RocksDB has read.
+    by_rocksdb: u64,
+}
+
+fn cut(rng: &mut Rng, disk: &SimDisk) -> SimDisk {
+    if rng.one_in(3) {
+        return disk.kill_image();
+    }
+    let kind = CrashKind::any(rng);
+    disk.crash_image(rng, kind)
+}
+
+fn run(seed: u64, counts: &mut Counts) {
+    let ops = ops(seed);
+    let (costs, of_open) = costs(seed, &ops);
+    let (mut rng, mut walk) = (Rng::new(!seed), Walk::new(seed));
+    let mut disk = SimDisk::new(Config::default());
+    let (mut next, mut cuts) = (0, 0);
+    let mut opened = open(&disk, &walk.clock).unwrap();
+    while next < ops.len() {
+        // Any operation of those that are left, each kind as often.
+        let target = (cuts < CUTS).then(|| target(&mut rng, &ops, next, CUTS - cuts));
+        let unsure = loop {
+            let Some(op) = ops.get(next) else {
+                break None;
+            };
+            if target == Some(next) {
+                let after = 1 + rng.below(costs[next] + 1);
+                disk.crash_at(disk.events() + after, CrashWhen::During);
+            }
+            if opened.run(&disk, op, &mut walk).is_err() {
+                assert!(disk.is_crashed(), "seed {seed}: {op:?}");
+                break Some(op);
+            }
+            walk.is_done(op);
+            next += 1;
+        };
+        let Some(op) = unsure else {
+            break;
+        };
+        counts.cuts[op.kind()] += 1;
+        cuts += 1;
+        let mut image = cut(&mut rng, &disk);
+        drop(opened);
+        // Once more, while it is opened.
+        if rng.one_in(3) {
+            let after = 1 + rng.below(of_open);
+            image.crash_at(image.events() + after, CrashWhen::During);
+            drop(open(&image, &walk.clock));
+            image = cut(&mut rng, &image);
+            counts.openings += 1;
+        }
+        if cuts == 3 {
+            counts.by_rocksdb += u64::from(assert_rocksdb_reads(&image));
+        }
+        disk = image;
+        opened = open(&disk, &walk.clock).unwrap();
+        walk.may_be_done(&opened, op);
+        walk.verify(&opened);
+    }
+    walk.verify(&opened);
+    drop(opened);
+    walk.verify_backup(&disk);
+    counts.by_rocksdb += u64::from(assert_rocksdb_reads(&disk));
+    counts.thinned += walk.thinned;
+    for event in &walk.model.events {
+        let kind = event.split(' ').next().unwrap_or_default();
+        *counts.events.entry(kind.to_owned()).or_default() += 1;
+    }
+}
+
+/// One of the next operations: of a kind that is drawn first, so that seldom ones are met as often.
+fn target(rng: &mut Rng, ops: &[Op], next: usize, left: u64) -> usize {
+    let near = next + 1 + (ops.len() - next) / left as usize;
+    let kind = rng.below(KINDS as u64) as usize;
+    let all: Vec<usize> = (next..near.min(ops.len()))
+        .filter(|n| ops[*n].kind() == kind)
+        .collect();
+    if all.is_empty() {
+        return next + rng.below((near.min(ops.len()) - next) as u64) as usize;
+    }
+    all[rng.below(all.len() as u64) as usize]
+}
+
+/// As it is on the disk, before our own recovery.
+fn assert_rocksdb_reads(disk: &SimDisk) -> bool {
+    let dir = sim::dirs::scratch().unwrap();
+    disk.kill_image().export(dir.path()).unwrap();
+    let ours: Rows = {
+        let engine = engine(&disk.kill_image()).unwrap();
+        all_of(&*engine.view())
+    };
+    super::assert_rocksdb_reads(&dir.path().join("tracks"), &ours, 1)
+}
+
+/// `IRONSTONE_TRACKS_SEEDS` asks for more.
+#[test]
+fn cuts_anywhere_keep_all_that_was_promised() {
+    let seeds = std::env::var("IRONSTONE_TRACKS_SEEDS").map_or(12, |n| n.parse().unwrap());
+    let mut counts = Counts::default();
+    for seed in 0..seeds {
+        run(seed, &mut counts);
+    }
+    eprintln!("{seeds} walks: {counts:?}");
+    assert!(counts.cuts.iter().all(|n| *n > 0), "{counts:?}");
+    assert!(counts.openings > seeds / 2 && counts.thinned > 20 * seeds);
+    // Both, or there is no RocksDB.
+    assert!(
+        counts.by_rocksdb == 0 || counts.by_rocksdb > seeds,
+        "{counts:?}"
+    );
+    for kind in ["Enter", "Exit", "Dwell", "Cross"] {
+        assert!(counts.events[kind] > 2 * seeds, "{kind}: {counts:?}");
+    }
+}
+
+/// The corners that the model's crossings are computed from are those of the fence.
+#[test]
+fn the_model_knows_its_gate() {
+    let all = corners(&gate());
+    assert_eq!(all.len(), 1);
+    assert!(gate().area.shape().unwrap().has(at(59.0, 18.0406)));
+}
