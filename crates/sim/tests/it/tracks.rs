@@ -27,6 +27,7 @@ use sim::disk::{Config, CrashKind, CrashWhen, SimDisk};
 
 mod hooks;
 mod model;
+mod ops;
 mod walk;
 
 const NOW: Time = Time(1_700_000_000 * SECOND);

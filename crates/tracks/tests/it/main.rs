@@ -8,6 +8,7 @@ mod import;
 mod keep;
 mod mqtt;
 mod mqtt_failures;
+mod past;
 mod queries;
 mod reports;
 mod shapes;

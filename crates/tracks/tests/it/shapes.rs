@@ -341,9 +341,10 @@ fn some_where(rng: &mut Rng, must_cross: bool) -> Where {
         3.0 * 10_f64.powi(-(rng.below(5) as i32))
     };
     let signed = |rng: &mut Rng, width: f64| part(rng, 2.0 * width) - width;
-    let (lat, lon) = match rng.one_in(4) {
-        true => (signed(rng, 90.0), signed(rng, 180.0)),
-        false => near(rng),
+    let (lat, lon) = if rng.one_in(4) {
+        (signed(rng, 90.0), signed(rng, 180.0))
+    } else {
+        near(rng)
     };
     let over = must_cross.then(|| {
         if rng.one_in(2) {

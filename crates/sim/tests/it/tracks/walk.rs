@@ -7,7 +7,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ::tracks::fence::{Area, Definition, When};
 use ::tracks::fleets::Info;
 use ::tracks::geo::distance::distance;
 use ::tracks::geo::position::Position;
@@ -26,8 +25,9 @@ use base::threads::SystemThreads;
 use ironstone::{BackupEngine, BackupEngineOptions, CreateBackupOptions, Env, RestoreOptions};
 use sim::disk::{Config, CrashKind, CrashWhen, SimDisk};
 
-use super::model::{Model, corners};
-use super::{ENTITIES, NOW, Rows, all_of, at, engine, event_ids};
+use super::model::Model;
+use super::ops::{KINDS, Op, name, ops, report};
+use super::{NOW, Rows, all_of, at, engine, event_ids};
 
 const DAY: i64 = 86_400;
 const KEEP_DAYS: u32 = 60;
@@ -54,194 +54,6 @@ impl Clock for WalkClock {
     fn monotonic_nanos(&self) -> u64 {
         0
     }
-}
-
-#[derive(Clone, Debug)]
-enum Op {
-    /// Reports among fences.
-    Report(Vec<Report>),
-    /// Reports of the fleet that forgets.
-    Drive(Vec<Report>),
-    Erase(Name),
-    PutFence(Name, Definition),
-    DeleteFence(Name),
-    Tag(String),
-    /// A fleet, and a tag, by a report.
-    NewFleet(Name),
-    /// The clock goes on, and what is old is dropped.
-    Keep,
-    Backup,
-}
-
-const KINDS: usize = 9;
-
-impl Op {
-    fn kind(&self) -> usize {
-        match self {
-            Self::Report(_) => 0,
-            Self::Drive(_) => 1,
-            Self::Erase(_) => 2,
-            Self::PutFence(..) => 3,
-            Self::DeleteFence(_) => 4,
-            Self::Tag(_) => 5,
-            Self::NewFleet(_) => 6,
-            Self::Keep => 7,
-            Self::Backup => 8,
-        }
-    }
-}
-
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
-
-fn circle(rng: &mut Rng) -> Definition {
-    // A number of few digits, which JSON keeps to the last bit.
-    let lon = (179_900 + rng.below(700)) as f64 / 1e4;
-    Definition {
-        area: Area::Circle {
-            centre: [lon, 59.0],
-            radius: 200.0 + rng.below(600) as f64,
-        },
-        when: When::default(),
-        tags: Vec::new(),
-    }
-}
-
-/// With a hole, in which nobody is inside; who stays is told of.
-fn zone() -> Definition {
-    let ring = |corners: &[[f64; 2]]| corners.to_vec();
-    let outer = [
-        [18.005, 58.998],
-        [18.035, 58.9985],
-        [18.037, 59.003],
-        [18.004, 59.003],
-        [18.005, 58.998],
-    ];
-    let hole = [
-        [18.018, 58.9995],
-        [18.022, 58.9995],
-        [18.020, 59.0015],
-        [18.018, 58.9995],
-    ];
-    Definition {
-        area: Area::Polygon {
-            coordinates: vec![ring(&outer), ring(&hole)],
-        },
-        when: When {
-            dwell_seconds: 600,
-            ..When::default()
-        },
-        tags: Vec::new(),
-    }
-}
-
-/// Narrow: most go through it between two reports.
-fn gate() -> Definition {
-    let ring = vec![
-        [18.0400, 58.990],
-        [18.0402, 58.990],
-        [18.0412, 59.010],
-        [18.0410, 59.010],
-        [18.0400, 58.990],
-    ];
-    Definition {
-        area: Area::Polygon {
-            coordinates: vec![ring],
-        },
-        when: When {
-            cross: true,
-            ..When::default()
-        },
-        tags: Vec::new(),
-    }
-}
-
-/// Draws operations, whose reports are each later than the one before.
-struct Draw {
-    rng: Rng,
-    seconds: i64,
-    /// Where those are that drive: longitude.
-    drives: Vec<f64>,
-}
-
-impl Draw {
-    fn reports(&mut self) -> Op {
-        let count = 1 + self.rng.below(10);
-        let one = |_| {
-            self.seconds += 60;
-            let lon = 17.99 + self.rng.below(700) as f64 / 1e4;
-            let lat = 58.999 + self.rng.below(200) as f64 / 1e5;
-            let entity = format!("e{}", self.rng.below(ENTITIES));
-            self::report(&entity, self.seconds, at(lat, lon))
-        };
-        Op::Report((0..count).map(one).collect())
-    }
-
-    /// Ten days of one that drives evenly, with noise, and turns now and then.
-    fn drive(&mut self, chunk: i64, nth: usize) -> Op {
-        let (mut reports, mut lon) = (Vec::new(), self.drives[nth]);
-        let mut step = 0.001;
-        for n in 0..60 {
-            if self.rng.one_in(8) {
-                step = self.rng.below(5) as f64 * 0.0005;
-            }
-            lon += step;
-            let noise = self.rng.below(40) as f64 * 1e-6;
-            let seconds = chunk * 10 * DAY + n * 14_000 + self.rng.below(9000) as i64 / 3000 * 3000;
-            reports.push(report(&format!("d{nth}"), seconds, at(55.0 + noise, lon)));
-        }
-        self.drives[nth] = lon;
-        Op::Drive(reports)
-    }
-
-    fn other(&mut self, chunk: i64) -> Op {
-        let rng = &mut self.rng;
-        let fence = |rng: &mut Rng| name(&format!("f{}", rng.below(6)));
-        match rng.below(6) {
-            0 => Op::Erase(name(&format!("e{}", rng.below(ENTITIES)))),
-            1 => Op::PutFence(fence(rng), circle(rng)),
-            2 => Op::DeleteFence(fence(rng)),
-            3 => Op::Tag(format!("t{chunk}-{}", rng.below(2))),
-            4 => Op::NewFleet(name(&format!("x{chunk}"))),
-            _ => Op::Backup,
-        }
-    }
-}
-
-fn report(entity: &str, seconds: i64, position: Position) -> Report {
-    Report {
-        entity: name(entity),
-        time: Some(Time(NOW.0 + seconds * SECOND)),
-        point: Point::at(position),
-    }
-}
-
-fn ops(seed: u64) -> Vec<Op> {
-    let mut draw = Draw {
-        rng: Rng::new(seed),
-        seconds: -100_000,
-        drives: vec![10.0, 11.0],
-    };
-    let mut out = vec![
-        Op::PutFence(name("zone"), zone()),
-        Op::PutFence(name("gate"), gate()),
-    ];
-    for n in 0..5 {
-        let definition = circle(&mut draw.rng);
-        out.push(Op::PutFence(name(&format!("f{n}")), definition));
-    }
-    for chunk in 0..10 {
-        for _ in 0..4 {
-            out.push(draw.reports());
-            out.push(draw.other(chunk));
-            out.push(draw.reports());
-        }
-        out.push(draw.drive(chunk, 0));
-        out.push(draw.drive(chunk, 1));
-        out.push(Op::Keep);
-    }
-    out
 }
 
 struct Open {
@@ -339,7 +151,7 @@ impl Open {
     }
 }
 
-fn points(view: &dyn View) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn points(view: &dyn View) -> Points {
     let mut out = Vec::new();
     let mut rows = view.rows(Family::Default, &[], None).unwrap();
     rows.seek(&[]);
@@ -351,6 +163,9 @@ fn points(view: &dyn View) -> Vec<(Vec<u8>, Vec<u8>)> {
     out
 }
 
+/// Rows with points: keys and values.
+type Points = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// What is known of one walk.
 struct Walk {
     seed: u64,
@@ -361,7 +176,7 @@ struct Walk {
     tags: Vec<String>,
     new_fleets: BTreeSet<Name>,
     /// The last backup that was answered, and what it has.
-    backed_up: Option<(u32, Vec<(Vec<u8>, Vec<u8>)>)>,
+    backed_up: Option<(u32, Points)>,
     thinned: u64,
 }
 
@@ -608,8 +423,9 @@ fn run(seed: u64, counts: &mut Counts) {
     let (mut next, mut cuts) = (0, 0);
     let mut opened = open(&disk, &walk.clock).unwrap();
     while next < ops.len() {
-        // Any operation of those that are left, each kind as often.
-        let target = (cuts < CUTS).then(|| target(&mut rng, &ops, next, CUTS - cuts));
+        // Any of those that are left; each kind has its turn, so that seldom ones are met as often.
+        let kind = ((seed * CUTS + cuts) % KINDS as u64) as usize;
+        let target = (cuts < CUTS).then(|| target(&mut rng, &ops, (next, CUTS - cuts), kind));
         let unsure = loop {
             let Some(op) = ops.get(next) else {
                 break None;
@@ -659,10 +475,9 @@ fn run(seed: u64, counts: &mut Counts) {
     }
 }
 
-/// One of the next operations: of a kind that is drawn first, so that seldom ones are met as often.
-fn target(rng: &mut Rng, ops: &[Op], next: usize, left: u64) -> usize {
+/// One of the next operations, of a kind if there is one.
+fn target(rng: &mut Rng, ops: &[Op], (next, left): (usize, u64), kind: usize) -> usize {
     let near = next + 1 + (ops.len() - next) / left as usize;
-    let kind = rng.below(KINDS as u64) as usize;
     let all: Vec<usize> = (next..near.min(ops.len()))
         .filter(|n| ops[*n].kind() == kind)
         .collect();
@@ -702,12 +517,4 @@ fn cuts_anywhere_keep_all_that_was_promised() {
     for kind in ["Enter", "Exit", "Dwell", "Cross"] {
         assert!(counts.events[kind] > 2 * seeds, "{kind}: {counts:?}");
     }
-}
-
-/// The corners that the model's crossings are computed from are those of the fence.
-#[test]
-fn the_model_knows_its_gate() {
-    let all = corners(&gate());
-    assert_eq!(all.len(), 1);
-    assert!(gate().area.shape().unwrap().has(at(59.0, 18.0406)));
 }
