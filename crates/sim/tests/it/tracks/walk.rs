@@ -91,6 +91,27 @@ fn backups(disk: &SimDisk) -> base::Result<BackupEngine> {
 }
 
 impl Open {
+    /// Until all is thinned that is to be: it gives way to the tables of who was erased.
+    fn keep(&self, disk: &SimDisk, walk: &mut Walk) -> base::Result<()> {
+        let old = walk.clock.now().0 - i64::from(THIN_DAYS) * DAY * SECOND;
+        let midnight = old.div_euclid(DAY * SECOND) * DAY * SECOND;
+        let key = [b"thinned/", &self.fleets[1].fleet.0.to_be_bytes()[..]].concat();
+        for _ in 0..2000 {
+            walk.thinned += self.tracks.keep_house()?.thinned;
+            let mark = self.engine.get(Family::Meta, &key)?;
+            let mark = mark.and_then(|bytes| bytes.try_into().ok());
+            if mark.map(i64::from_be_bytes) >= Some(midnight) {
+                return Ok(());
+            }
+            if disk.is_crashed() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        assert!(disk.is_crashed(), "seed {}: it is not thinned", walk.seed);
+        Err(base::Error::broken("the power is gone"))
+    }
+
     fn send(&self, info: &Info, reports: &[Report], now: Time) -> base::Result<()> {
         let ticket = self
             .tracks
@@ -135,11 +156,7 @@ impl Open {
                 one.point.tags = info.settings.bits(&tag)?;
                 self.send(&info, &[one], now)
             }
-            Op::Keep => {
-                let kept = self.tracks.keep_house()?;
-                walk.thinned += kept.thinned;
-                Ok(())
-            }
+            Op::Keep => self.keep(disk, walk),
             Op::Backup => {
                 let rows = points(&*self.engine.view());
                 let done = backups(disk)?
