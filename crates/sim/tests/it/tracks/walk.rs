@@ -32,6 +32,8 @@ use super::{NOW, Rows, all_of, at, engine, event_ids};
 const DAY: i64 = 86_400;
 const KEEP_DAYS: u32 = 60;
 const THIN_DAYS: u32 = 15;
+/// Walks.
+const SEEDS: u64 = 16;
 /// Of each walk.
 const CUTS: u64 = 5;
 const BACKUPS: &str = "/backups";
@@ -442,13 +444,16 @@ fn run(seed: u64, counts: &mut Counts) {
     while next < ops.len() {
         // Any of those that are left; each kind has its turn, so that seldom ones are met as often.
         let kind = ((seed * CUTS + cuts) % KINDS as u64) as usize;
-        let target = (cuts < CUTS).then(|| target(&mut rng, &ops, (next, CUTS - cuts), kind));
+        let target =
+            (cuts < CUTS).then(|| target(&mut rng, (&ops, &costs), (next, CUTS - cuts), kind));
         let unsure = loop {
             let Some(op) = ops.get(next) else {
                 break None;
             };
             if target == Some(next) {
-                let after = 1 + rng.below(costs[next] + 1);
+                // Near its beginning as well: what goes on in the background is in what it took.
+                let part = [1, 4][rng.below(2) as usize];
+                let after = 1 + rng.below(costs[next].div_ceil(part).max(1));
                 disk.crash_at(disk.events() + after, CrashWhen::During);
             }
             if opened.run(&disk, op, &mut walk).is_err() {
@@ -493,10 +498,15 @@ fn run(seed: u64, counts: &mut Counts) {
 }
 
 /// One of the next operations, of a kind if there is one.
-fn target(rng: &mut Rng, ops: &[Op], (next, left): (usize, u64), kind: usize) -> usize {
+fn target(
+    rng: &mut Rng,
+    (ops, costs): (&[Op], &[u64]),
+    (next, left): (usize, u64),
+    kind: usize,
+) -> usize {
     let near = next + 1 + (ops.len() - next) / left as usize;
     let all: Vec<usize> = (next..near.min(ops.len()))
-        .filter(|n| ops[*n].kind() == kind)
+        .filter(|n| ops[*n].kind() == kind && costs[*n] > 0)
         .collect();
     if all.is_empty() {
         return next + rng.below((near.min(ops.len()) - next) as u64) as usize;
@@ -518,13 +528,17 @@ fn assert_rocksdb_reads(disk: &SimDisk) -> bool {
 /// `IRONSTONE_TRACKS_SEEDS` asks for more.
 #[test]
 fn cuts_anywhere_keep_all_that_was_promised() {
-    let seeds = std::env::var("IRONSTONE_TRACKS_SEEDS").map_or(12, |n| n.parse().unwrap());
+    let seeds = std::env::var("IRONSTONE_TRACKS_SEEDS").map_or(SEEDS, |n| n.parse().unwrap());
     let mut counts = Counts::default();
     for seed in 0..seeds {
         run(seed, &mut counts);
     }
     eprintln!("{seeds} walks: {counts:?}");
-    assert!(counts.cuts.iter().all(|n| *n > 0), "{counts:?}");
+    // Fewer than are meant may miss a kind.
+    assert!(
+        seeds < SEEDS || counts.cuts.iter().all(|n| *n > 0),
+        "{counts:?}"
+    );
     assert!(counts.openings > seeds / 2 && counts.thinned > 20 * seeds);
     // Both, or there is no RocksDB.
     assert!(
