@@ -16,7 +16,7 @@ use super::{T, agent, line, tls};
 use crate::world::check;
 
 /// The real binary, which is killed where a test leaves it.
-struct Process(Child);
+pub(super) struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -25,7 +25,7 @@ impl Drop for Process {
     }
 }
 
-fn binary() -> Command {
+pub(super) fn binary() -> Command {
     Command::new(env!("CARGO_BIN_EXE_ironstone-tracks"))
 }
 
@@ -33,7 +33,7 @@ fn serve(dir: &Path) -> (Process, SocketAddr) {
     serve_with(dir, binary())
 }
 
-fn serve_with(dir: &Path, mut binary: Command) -> (Process, SocketAddr) {
+pub(super) fn serve_with(dir: &Path, mut binary: Command) -> (Process, SocketAddr) {
     let child = binary
         .args(["serve", "--listen", "127.0.0.1:0", "--dir"])
         .arg(dir)
