@@ -1,6 +1,7 @@
 //! The tracking service from outside.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod check;
 mod dead_rows;
 mod fences;
 mod http;
