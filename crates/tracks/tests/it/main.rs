@@ -9,6 +9,7 @@ mod import;
 mod keep;
 mod mqtt;
 mod mqtt_failures;
+mod one_place;
 mod queries;
 mod reports;
 mod world;
