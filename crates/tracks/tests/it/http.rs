@@ -26,6 +26,7 @@ mod pages;
 mod process;
 mod receiver;
 mod sigterm;
+mod stalled;
 mod streams;
 pub(crate) mod tls;
 mod web;
