@@ -16,6 +16,7 @@ mod dirs;
 mod frozen;
 mod mend;
 mod positions;
+mod tracks;
 mod volumes;
 
 use std::ffi::OsStr;
@@ -42,6 +43,7 @@ use frozen::{DIR, Frozen};
 pub use positions::{
     seeds as position_seeds, tracks_csv, tracks_geojson, tracks_gpx, tracks_ndjson,
 };
+pub use self::tracks::{seeds as track_seeds, tracks_http, tracks_rows};
 pub use volumes::{nbd, seeds as volume_seeds, store, wire};
 
 /// The number of the log that the bytes of a log are.

@@ -21,7 +21,7 @@ const BYTES_MAX: usize = 40 << 10;
 /// The same for text: there is a lot to do for each of its bytes.
 const TEXT_MAX: usize = 9 << 10;
 /// So many of a target out of one directory are enough: the next one has others.
-const SEEDS_MAX: usize = 12;
+const SEEDS_MAX: usize = 16;
 
 #[derive(Default)]
 struct Seeds {
@@ -152,6 +152,7 @@ impl Seeds {
             ironstone_fuzz::volume_seeds(),
             ironstone_fuzz::position_seeds(),
             ironstone_fuzz::device_seeds(),
+            ironstone_fuzz::track_seeds(),
         ];
         for (target, seed) in more.into_iter().flatten() {
             self.add(target, &seed);

@@ -474,6 +474,7 @@ pub(crate) struct FleetChange {
     #[schema(maximum = 100_000)]
     pub(crate) thin_days: Option<u32>,
     /// What they say may be so far off, metres; 10, unless it is set.
+    #[schema(maximum = 65_535)]
     pub(crate) thin_metres: Option<u16>,
 }
 

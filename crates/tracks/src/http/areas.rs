@@ -55,7 +55,7 @@ pub(crate) struct FilterParams {
     /// Those that have this tag; given more than once, all of these.
     tag: Option<Vec<String>>,
     /// Those whose newest point is not older, seconds.
-    #[param(minimum = 0)]
+    #[param(minimum = 0, maximum = 10_000_000_000_u64)]
     max_age: Option<f64>,
 }
 

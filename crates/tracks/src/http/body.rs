@@ -80,12 +80,23 @@ pub(crate) fn no_memory() -> Problem {
     Problem::new(Kind::Busy, detail).retry_after(1)
 }
 
-/// Reads a body of `most` bytes at most, and inflates it.
+/// Reads a body of `most` bytes at most, inflated or not: what is made of it takes many times its memory.
 pub(crate) async fn read(
     app: &Arc<App>,
     headers: &HeaderMap,
     body: Body,
     most: usize,
+) -> Result<Bytes, Problem> {
+    let inflated = most.min(app.config.inflated_max);
+    read_inflated(app, headers, body, (most, inflated)).await
+}
+
+/// Reads a body of so many bytes at most, and of so many when it is inflated: one that is taken a part at a time.
+pub(crate) async fn read_inflated(
+    app: &Arc<App>,
+    headers: &HeaderMap,
+    body: Body,
+    (most, inflated): (usize, usize),
 ) -> Result<Bytes, Problem> {
     let coding = Coding::of(headers)?;
     let raw = raw(app, headers, body, most).await?;
@@ -93,7 +104,7 @@ pub(crate) async fn read(
         return Ok(raw);
     };
     let of = Arc::clone(app);
-    ask::with_body(app, move || inflate(&of, coding, &raw)).await
+    ask::with_body(app, move || inflate(&of, (coding, inflated), &raw)).await
 }
 
 async fn raw(
@@ -185,7 +196,7 @@ impl Coding {
     }
 }
 
-fn inflate(app: &App, coding: Coding, raw: &[u8]) -> Result<Bytes, Problem> {
+fn inflate(app: &App, (coding, most): (Coding, usize), raw: &[u8]) -> Result<Bytes, Problem> {
     let wrong = |e: std::io::Error| {
         Problem::body(format!(
             "the body is not what its Content-Encoding says: {e}"
@@ -199,7 +210,6 @@ fn inflate(app: &App, coding: Coding, raw: &[u8]) -> Result<Bytes, Problem> {
             Box::new(decoder)
         }
     };
-    let most = app.config.inflated_max;
     let mut growing = Growing::new(app);
     let mut piece = vec![0; 32 * 1024];
     loop {

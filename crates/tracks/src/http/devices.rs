@@ -222,9 +222,6 @@ async fn message(
 ) -> Result<Result<Bytes, Heard>, Problem> {
     let most = app.config.body_max.min(MESSAGE_BYTES_MAX);
     match body::read(app, headers, body, most).await {
-        Ok(bytes) if bytes.len() > MESSAGE_BYTES_MAX => {
-            Ok(Err(Heard::Wrong("it is too large".to_owned())))
-        }
         Ok(bytes) => Ok(Ok(bytes)),
         Err(problem) if problem.kind == Kind::TooLarge => Ok(Err(Heard::Wrong(problem.detail))),
         Err(problem) => Err(problem),

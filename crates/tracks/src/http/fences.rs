@@ -169,7 +169,7 @@ fn position(numbers: &[f64]) -> Result<[f64; 2], Problem> {
 
 impl FenceBody {
     /// Errors: it cannot be.
-    fn definition(self) -> Result<Definition, Problem> {
+    pub(super) fn definition(self) -> Result<Definition, Problem> {
         let tags = self.tags.unwrap_or_default();
         check_tags(&tags).map_err(|e| Problem::body(format!("tags: {e}")))?;
         if self

@@ -94,7 +94,8 @@ pub(crate) async fn reports(
     let content_type = headers.get(CONTENT_TYPE);
     let content_type = content_type.map_or("", |value| value.to_str().unwrap_or("?"));
     let form = Form::of(content_type)?;
-    let bytes = body::read(&app, &headers, body, app.config.body_max).await?;
+    let most = (app.config.body_max, app.config.inflated_max);
+    let bytes = body::read_inflated(&app, &headers, body, most).await?;
     // Others may have sent meanwhile what the token may.
     caller.check_rate(app.now())?;
     let is_small = bytes.len() <= SMALL;

@@ -49,6 +49,8 @@ mod export;
 mod feed;
 mod fences;
 mod fleets;
+#[doc(hidden)]
+pub mod fuzzing;
 mod geojson;
 mod guard;
 mod ingest;

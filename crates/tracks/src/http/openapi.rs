@@ -1,6 +1,7 @@
 //! The description of all calls: OpenAPI 3.1.
 
 use utoipa::openapi::RefOr;
+use utoipa::openapi::path::{Operation, Parameter, ParameterIn, PathItem};
 use utoipa::openapi::schema::{AnyOf, Schema};
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{IntoResponses, Modify, OpenApi};
@@ -10,6 +11,7 @@ use super::{
     answers, areas, backups, devices, entities, events, export, fences, fleets, geojson, ingest,
     status, stream, webhook,
 };
+use crate::model::name::BYTES_MAX;
 
 /// Errors that each call may have.
 #[derive(IntoResponses)]
@@ -75,6 +77,41 @@ impl Modify for AnyWithin {
     }
 }
 
+/// Names in paths: what can be said of them in a schema.
+struct Names;
+
+impl Modify for Names {
+    fn modify(&self, api: &mut utoipa::openapi::OpenApi) {
+        let of_item = |item: &mut PathItem| {
+            let PathItem {
+                get,
+                put,
+                post,
+                delete,
+                ..
+            } = item;
+            [get, put, post, delete]
+                .into_iter()
+                .filter_map(Option::as_mut)
+                .for_each(of_operation);
+        };
+        api.paths.paths.values_mut().for_each(of_item);
+    }
+}
+
+fn of_operation(operation: &mut Operation) {
+    let all = operation.parameters.iter_mut().flatten();
+    let names = all.filter(|p| p.parameter_in == ParameterIn::Path && p.name != "receipt");
+    names.for_each(of_name);
+}
+
+fn of_name(parameter: &mut Parameter) {
+    if let Some(RefOr::T(Schema::Object(schema))) = &mut parameter.schema {
+        (schema.min_length, schema.max_length) = (Some(1), Some(BYTES_MAX));
+        schema.pattern = Some(r"^[^\x00-\x1f\x7f-\x9f]+$".to_owned());
+    }
+}
+
 struct Bearer;
 
 impl Modify for Bearer {
@@ -119,7 +156,7 @@ impl Modify for Bearer {
     ),
     components(schemas(answers::ReportBody, answers::Moment, ProblemBody, geojson::PolygonBody,
         stream::PositionMessage, stream::PlaceMessage, stream::GoneMessage)),
-    modifiers(&Bearer, &AnyWithin),
+    modifiers(&Bearer, &AnyWithin, &Names),
     security((), ("token" = [])),
     tags(
         (name = "reports", description = "Sending reports"),

@@ -2,6 +2,7 @@
 //! refused, as a typo would change the answer silently.
 
 use axum::extract::{FromRequestParts, Query, RawPathParams};
+use axum::http::Uri;
 use axum::http::request::Parts;
 use base::Error;
 
@@ -62,7 +63,14 @@ impl<S: Send + Sync> FromRequestParts<S> for Params {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let all = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri);
+        Self::of_uri(&parts.uri)
+    }
+}
+
+impl Params {
+    /// Of the query of an address. Errors: it is none.
+    pub(crate) fn of_uri(uri: &Uri) -> Result<Self, Problem> {
+        let all = Query::<Vec<(String, String)>>::try_from_uri(uri);
         let all = all.map_err(|e| Problem::parameter(format!("the query: {}", e.body_text())))?;
         Ok(Self {
             left: all.0,

@@ -12,6 +12,8 @@
 //! Fences see nothing of it: what is imported is history to them, and no event is made. Memory is bounded by
 //! [`Options::memory`], whatever the input is, and what the engine has besides.
 
+#[doc(hidden)]
+pub mod fuzzing;
 mod names;
 mod rows;
 mod sorter;

@@ -132,7 +132,7 @@ impl Sorter {
         self.open(&self.runs)
     }
 
-    fn open(&self, runs: &[PathBuf]) -> Result<Merged> {
+    pub(super) fn open(&self, runs: &[PathBuf]) -> Result<Merged> {
         let buffer = (self.memory / (runs.len() + 1)).clamp(4 << 10, 1 << 20);
         let mut heads = BinaryHeap::with_capacity(runs.len());
         for path in runs {

@@ -1,6 +1,7 @@
 //! The tracking service from outside.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod check;
 mod dead_rows;
 mod fences;
 mod http;
@@ -8,6 +9,7 @@ mod import;
 mod keep;
 mod mqtt;
 mod mqtt_failures;
+mod one_place;
 mod past;
 mod queries;
 mod replaced;

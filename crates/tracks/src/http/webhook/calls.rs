@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::deliver;
-use super::hosts::Target;
+use super::hosts::{Hosts, Target};
 use super::registry::{Hook, Wanted};
 use crate::fleets::Info;
 use crate::http::events::KindBody;
@@ -41,6 +41,7 @@ pub(crate) struct WebhookBody {
     /// Events of which fences; of all without it.
     fences: Option<Vec<String>>,
     /// The key of signatures, 16 to 128 bytes; without it one is made.
+    #[schema(min_length = 16, max_length = 128)]
     secret: Option<String>,
 }
 
@@ -143,9 +144,9 @@ impl WebhookAnswer {
 
 impl WebhookBody {
     /// Errors: it cannot be, or may not.
-    fn wanted(self, app: &App) -> Result<Wanted, Problem> {
+    pub(super) fn wanted(self, hosts: &Hosts) -> Result<Wanted, Problem> {
         let target = Target::new(&self.url).map_err(|e| Problem::body(format!("url: {e}")))?;
-        let may = app.webhooks.hosts.check(&target);
+        let may = hosts.check(&target);
         may.map_err(|e| Problem::new(Kind::WebhookForbidden, e))?;
         let mut events = self.events.unwrap_or_default();
         events.sort_unstable();
@@ -284,7 +285,7 @@ pub(crate) async fn put(
     let shared = Arc::clone(&app);
     let hook = ask::blocking(&app, move |app| {
         let body: WebhookBody = json::read(&bytes).map_err(Problem::body)?;
-        let wanted = body.wanted(app)?;
+        let wanted = body.wanted(&app.webhooks.hosts)?;
         let now = app.tracks.events().given_out();
         let store = app.tracks.store();
         let hook = app.webhooks.put(&**store, (info, name), wanted, now)?;

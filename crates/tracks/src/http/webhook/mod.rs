@@ -12,6 +12,7 @@
 mod calls;
 mod client;
 mod deliver;
+pub(super) mod fuzzing;
 mod hosts;
 mod registry;
 mod sign;

@@ -9,13 +9,12 @@ use tracks::http::Config;
 use tracks::http::tokens::{self, Scope, Tokens, Wanted};
 use tracks::service::Options;
 
-use super::{T, World, answer, line};
+use super::{T, World, answer, line, timed};
 
 #[test]
 fn what_is_too_large_is_refused_with_the_limit() {
     let config = Config {
         body_max: 256 * 1024,
-        inflated_max: 1 << 20,
         ..Config::default()
     };
     let world = World::with(&Options::default(), config, None);
@@ -38,15 +37,51 @@ fn what_is_too_large_is_refused_with_the_limit() {
         .as_bytes(),
         65_536,
     );
-    let zeros = vec![b' '; 64 << 20];
-    let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    gz.write_all(&zeros).unwrap();
-    let gz = gz.finish().unwrap();
-    assert!(gz.len() < 256 * 1024 * 4);
-    let bomb = zstd::encode_all(&zeros[..], 1).unwrap();
-    large(&[("content-encoding", "zstd")], &bomb, 1 << 20);
-    let small = gz.get(..200_000.min(gz.len())).unwrap();
-    large(&[("content-encoding", "gzip")], small, 1 << 20);
+    assert_eq!(world.report(&report)["stored"], 1);
+}
+
+/// With the limits that a server has: 64 MiB. Six times that is more memory than bodies have: each gives its own back.
+#[test]
+fn what_inflates_a_thousand_times_is_refused_at_the_limit() {
+    let world = World::new();
+    let report = line("a", T, 1.0, 2.0);
+    let good = format!("{report}\n");
+    // Lines that would be read, too: nothing of them is taken.
+    let bombs = [
+        vec![b' '; 80 << 20],
+        vec![b'['; 80 << 20],
+        good.repeat((80 << 20) / good.len()).into_bytes(),
+    ];
+    let least = [1000, 1000, 100];
+    for (plain, least) in bombs.iter().zip(least) {
+        let packed = [
+            ("gzip", super::hostile::gzip(plain)),
+            ("zstd", zstd::encode_all(&plain[..], 3).unwrap()),
+        ];
+        for (coding, body) in packed {
+            let ratio = plain.len() / body.len();
+            assert!(ratio >= least, "{coding}: only {ratio} times");
+            assert!(
+                body.len() < Config::default().body_max,
+                "{coding}: {}",
+                body.len()
+            );
+            let headers = [("content-encoding", coding)];
+            let (answer, time) = timed(|| world.send("/v1/fleets/f/reports", &headers, &body));
+            assert_eq!(
+                answer.problem(),
+                (413, "too-large".to_owned()),
+                "{}",
+                answer.text
+            );
+            assert_eq!(answer.json()["limit"], 64 << 20, "{}", answer.text);
+            assert!(time < Duration::from_secs(10), "{coding}: {time:?}");
+        }
+    }
+    assert_eq!(
+        world.get("/v1/fleets/f").problem(),
+        (404, "no-such-fleet".to_owned())
+    );
     assert_eq!(world.report(&report)["stored"], 1);
 }
 

@@ -1,0 +1,32 @@
+//! A door to what an import reads of its own scratch, for fuzzing, and for nobody else.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base::Result;
+use io::FileSystem;
+
+use super::rows::Item;
+use super::sorter::Sorter;
+
+/// A sorted record, written again. Errors: it is none.
+pub fn item(bytes: &[u8]) -> Result<Vec<u8>> {
+    let Item {
+        key,
+        nth,
+        name,
+        point,
+    } = Item::decode(bytes)?;
+    let len = [name.len() as u8];
+    Ok([&key.to_bytes(), &nth[..], &len, name.as_bytes(), point].concat())
+}
+
+/// The items of runs, merged: how many, and of how many bytes. Errors: a run is none.
+pub fn runs(fs: &Arc<dyn FileSystem>, runs: &[PathBuf]) -> Result<(usize, usize)> {
+    let sorter = Sorter::new(fs, Path::new("/"), "fuzzing", 0);
+    let (mut merged, mut found) = (sorter.open(runs)?, (0, 0));
+    while let Some(item) = merged.next()? {
+        found = (found.0 + 1, found.1 + item.len());
+    }
+    Ok(found)
+}

@@ -1,0 +1,359 @@
+//! All that is hostile, sent to one real server at once, while a neighbour asks simple questions: the server says what is wrong
+//! with each, needs no more memory than it may, and the neighbour is answered in time.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::sync::atomic::{AtomicBool, Ordering};
+use serde_json::{Value, json};
+
+use super::hostile::{comb, flat_polygon, gzip, polygon, post_large};
+use super::process::{binary, memory_of, serve, terminate};
+use super::{Joined, T, agent, answer, line, thread, timed};
+
+/// Calls, their headers and bodies; how they are answered, and with which type of problem, if with one.
+struct Call {
+    what: &'static str,
+    method: &'static str,
+    path: &'static str,
+    headers: &'static str,
+    /// So many times.
+    body: (Vec<u8>, usize),
+    answers: &'static [(u16, &'static str)],
+}
+
+const REPORTS: &str = "/v1/fleets/f/reports";
+const GZIP: &str = "content-encoding: gzip\r\n";
+
+fn post(
+    what: &'static str,
+    path: &'static str,
+    body: Vec<u8>,
+    answers: &'static [(u16, &'static str)],
+) -> Call {
+    Call {
+        what,
+        method: "POST",
+        path,
+        headers: "",
+        body: (body, 1),
+        answers,
+    }
+}
+
+fn get(what: &'static str, path: &'static str, answers: &'static [(u16, &'static str)]) -> Call {
+    Call {
+        what,
+        method: "GET",
+        path,
+        headers: "",
+        body: (Vec::new(), 1),
+        answers,
+    }
+}
+
+const REFUSED: &[(u16, &str)] = &[(400, "reports-refused")];
+/// Where others have the memory of all bodies, it is said, too.
+const TOO_LARGE: &[(u16, &str)] = &[(413, "too-large"), (503, "busy")];
+const BODY: &[(u16, &str)] = &[(400, "invalid-body")];
+const PARAMETER: &[(u16, &str)] = &[(400, "invalid-parameter")];
+/// Answered, or said to take too long, or that others ask too much.
+const ANSWERED: &[(u16, &str)] = &[(200, ""), (503, "query-timeout"), (503, "busy")];
+
+fn calls() -> Vec<Call> {
+    let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+    let objects = format!("{}1{}", "{\"a\":".repeat(10_000), "}".repeat(10_000));
+    let with = |more: &str| format!(r#"{{"entity":"a","lat":1,"lon":2,{more}}}"#).into_bytes();
+    let packed = |plain: &[u8]| gzip(plain);
+    let mut bombs = Vec::new();
+    for (what, plain) in [("gzip of spaces", b' '), ("gzip of brackets", b'[')] {
+        let bomb = packed(&vec![plain; 80 << 20]);
+        assert!((80 << 20) / bomb.len() >= 1000);
+        bombs.push(Call {
+            headers: GZIP,
+            ..post(what, REPORTS, bomb, TOO_LARGE)
+        });
+    }
+    let polygon_of_a_million = flat_polygon(1_000_000).into_bytes();
+    let fence_of_a_million = format!("{{\"area\":{}}}", flat_polygon(1_000_000));
+    let nested = format!("[{},{}]", "[],".repeat(2_500_000), deep);
+    let mut all = vec![
+        post(
+            "arrays 10,000 deep",
+            REPORTS,
+            deep.clone().into_bytes(),
+            REFUSED,
+        ),
+        post(
+            "objects 10,000 deep",
+            REPORTS,
+            objects.clone().into_bytes(),
+            REFUSED,
+        ),
+        post(
+            "attributes 10,000 deep",
+            REPORTS,
+            with(&format!(r#""attributes":{{"a":{objects}}}"#)),
+            REFUSED,
+        ),
+        post(
+            "speed 10,000 deep",
+            REPORTS,
+            with(&format!(r#""speed":{deep}"#)),
+            REFUSED,
+        ),
+        post(
+            "millions of reports that are none",
+            REPORTS,
+            nested.into_bytes(),
+            REFUSED,
+        ),
+        post("a line of 8 MiB", REPORTS, vec![b'x'; (8 << 20) - 1], BODY),
+        post(
+            "a polygon 10,000 deep",
+            "/v1/fleets/f/within",
+            deep.into_bytes(),
+            BODY,
+        ),
+        post("infinity", REPORTS, with(r#""speed":1e400"#), REFUSED),
+        post(
+            "a name of 129 bytes",
+            REPORTS,
+            line(&"x".repeat(129), T, 1.0, 2.0).into_bytes(),
+            REFUSED,
+        ),
+        post(
+            "a polygon of a million",
+            "/v1/fleets/f/within",
+            polygon_of_a_million.clone(),
+            TOO_LARGE,
+        ),
+        post(
+            "a comb",
+            "/v1/fleets/f/within",
+            polygon(&[comb(4_998)]).into_bytes(),
+            ANSWERED,
+        ),
+        post(
+            "a device's nonsense",
+            "/owntracks?fleet=f&u=a&d=b",
+            objects.into_bytes(),
+            &[(200, "")],
+        ),
+        get(
+            "20,000 km",
+            "/v1/fleets/f/within?circle=1,2,20000000&limit=10000",
+            ANSWERED,
+        ),
+        get(
+            "20,000 km on the ellipsoid",
+            "/v1/fleets/f/within?circle=1,2,20000000&geodesic=true",
+            ANSWERED,
+        ),
+        get(
+            "20,000 km ever",
+            "/v1/fleets/f/within?circle=1,2,20000000&from=0",
+            ANSWERED,
+        ),
+        get(
+            "the Earth in small cells",
+            "/v1/fleets/f/density?bbox=-180,-90,180,90&precision=8",
+            ANSWERED,
+        ),
+        get(
+            "all that are near",
+            "/v1/fleets/f/nearby?lat=1&lon=2&k=10000",
+            ANSWERED,
+        ),
+        get(
+            "k of 10⁹",
+            "/v1/fleets/f/nearby?lat=1&lon=2&k=1000000000",
+            PARAMETER,
+        ),
+        get(
+            "from behind to",
+            "/v1/fleets/f/entities/e1/track?from=2&to=1",
+            PARAMETER,
+        ),
+        get(
+            "the year 1",
+            "/v1/fleets/f/export?from=0001-01-01T00:00:00Z",
+            PARAMETER,
+        ),
+        get(
+            "an infinite radius",
+            "/v1/fleets/f/within?circle=1,2,inf",
+            PARAMETER,
+        ),
+    ];
+    let put = |call: Call| Call {
+        method: "PUT",
+        ..call
+    };
+    all.push(put(post(
+        "a fence of a million",
+        "/v1/fleets/f/fences/x",
+        fence_of_a_million.clone().into_bytes(),
+        TOO_LARGE,
+    )));
+    for (what, path, plain) in [
+        (
+            "a packed polygon of a million",
+            "/v1/fleets/f/within",
+            polygon_of_a_million,
+        ),
+        (
+            "empty positions",
+            "/v1/fleets/f/within",
+            "[],".repeat(20 << 20).into_bytes(),
+        ),
+    ] {
+        all.push(Call {
+            headers: GZIP,
+            ..post(what, path, packed(&plain), TOO_LARGE)
+        });
+    }
+    let fence = packed(fence_of_a_million.as_bytes());
+    all.push(put(Call {
+        headers: GZIP,
+        ..post(
+            "a packed fence of a million",
+            "/v1/fleets/f/fences/x",
+            fence,
+            TOO_LARGE,
+        )
+    }));
+    // A line that does not end, as long as it is read, of a client that says so.
+    all.push(Call {
+        body: (vec![b'x'; 1 << 20], 1 << 10),
+        ..post("a line of 1 GiB", REPORTS, Vec::new(), TOO_LARGE)
+    });
+    all.append(&mut bombs);
+    all
+}
+
+/// Makes a call. Returns what is not as it should be.
+fn wrong(address: SocketAddr, call: &Call) -> Option<String> {
+    let Call {
+        method,
+        path,
+        headers,
+        body,
+        ..
+    } = call;
+    let (status, text) = post_large(address, (method, path), headers, body.clone());
+    let kind = match serde_json::from_str::<Value>(&text) {
+        Ok(json) => json["type"]
+            .as_str()
+            .unwrap_or_default()
+            .replace("/problems/", ""),
+        Err(_) => String::new(),
+    };
+    let is_right =
+        call.answers.contains(&(status, kind.as_str())) && (status == 200 || text.len() < 100_000);
+    (!is_right).then(|| format!("{}: {status} {kind}: {text:.300}", call.what))
+}
+
+/// A neighbour that asks and reports until it is told to end. Returns how long each call took.
+fn neighbour(address: SocketAddr, is_over: &Arc<AtomicBool>) -> Joined<Vec<Duration>> {
+    let is_over = Arc::clone(is_over);
+    thread(move || {
+        let (agent, mut times) = (agent(), Vec::new());
+        let url = |path: &str| format!("http://{address}/v1/fleets/n/{path}");
+        for nth in 0_u32.. {
+            if is_over.load(Ordering::SeqCst) {
+                break;
+            }
+            let report = line("n", T + f64::from(nth), 1.0, 2.0);
+            let calls: [&dyn Fn() -> super::Answer; 3] = [
+                &|| answer(agent.post(url("reports")).send(&report)),
+                &|| answer(agent.get(url("entities/n")).call()),
+                &|| answer(agent.get(url("within?circle=1,2,100")).call()),
+            ];
+            for call in calls {
+                let (answer, time) = timed(call);
+                assert_eq!(answer.status, 200, "{}", answer.text);
+                times.push(time);
+            }
+        }
+        times
+    })
+}
+
+/// The most that all this may add to a server's memory: 256 MiB that all bodies together may have (`--memory`), of which one that
+/// grows is there twice for a moment, and what is made of those that are read: 1 MiB of a polygon is 9 MiB of numbers.
+const MEMORY_MAX: u64 = 400 << 20;
+/// The longest that the neighbour may wait for one answer: tests share their cores, and many wait for a sync.
+const WAIT_MAX: Duration = Duration::from_secs(3);
+
+#[test]
+fn hostile_calls_at_once_are_refused_by_name_and_disturb_no_neighbour() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut process, address) = serve(dir.path());
+    let mut lines = String::new();
+    for n in 0..20_000_u32 {
+        let (lat, lon) = (f64::from(n % 180) - 90.0, f64::from(n % 359) - 180.0);
+        writeln!(lines, "{}", line(&format!("e{n}"), T, lat, lon)).unwrap();
+    }
+    let sent = answer(
+        agent()
+            .post(format!("http://{address}{REPORTS}"))
+            .send(&lines),
+    );
+    assert_eq!(sent.json()["stored"], 20_000);
+    let before = memory_of(&process, "VmRSS:");
+    let is_over = Arc::new(AtomicBool::new(false));
+    let neighbour = neighbour(address, &is_over);
+
+    let calls = Arc::new(calls());
+    // Each of them begins elsewhere, so that different ones meet.
+    let hostile: Vec<_> = (0..3)
+        .map(|n| {
+            let calls = Arc::clone(&calls);
+            thread(move || {
+                let from = n * calls.len() / 3;
+                let all = calls.iter().cycle().skip(from).take(calls.len());
+                all.filter_map(|call| wrong(address, call))
+                    .collect::<Vec<String>>()
+            })
+        })
+        .collect();
+    let wrong: Vec<String> = hostile
+        .into_iter()
+        .flat_map(|all| all.join().unwrap())
+        .collect();
+    is_over.store(true, Ordering::SeqCst);
+    let mut times = neighbour.join().unwrap();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    times.sort();
+    let (worst, median) = (times[times.len() - 1], times[times.len() / 2]);
+    let most = memory_of(&process, "VmHWM:");
+    eprintln!(
+        "{} calls of the neighbour: median {median:?}, worst {worst:?}; memory {} MiB before, {} MiB at most",
+        times.len(),
+        before >> 20,
+        most >> 20
+    );
+    assert!(worst < WAIT_MAX, "{worst:?}");
+    assert!(
+        most - before < MEMORY_MAX,
+        "{} MiB more",
+        (most - before) >> 20
+    );
+
+    // Nothing of it is stored, and the rows agree with each other.
+    assert_eq!(terminate(&mut process), Some(0));
+    let checked = binary()
+        .args(["check", "--json", "--dir"])
+        .arg(dir.path())
+        .output()
+        .unwrap();
+    let found: Value = serde_json::from_slice(&checked.stdout).unwrap();
+    assert_eq!(
+        (&found["wrong"], &found["entities"]),
+        (&json!(0), &json!(20_001)),
+        "{found}"
+    );
+}

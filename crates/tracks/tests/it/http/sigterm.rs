@@ -1,0 +1,141 @@
+//! SIGTERM while streams are open, in the real binary: each ends with its last message, and nobody misses an event.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+
+use base::sync::atomic::{AtomicBool, Ordering};
+use serde_json::{Value, json};
+
+use super::process::{serve, terminate};
+use super::{Joined, T, TIMEOUT, agent, answer, line, thread, timed};
+
+/// What a stream has said until its end.
+#[derive(Debug, Default)]
+struct Seen {
+    events: BTreeSet<u64>,
+    /// The place that its last message names.
+    bye: Option<u64>,
+}
+
+/// Reads a stream to its end, and tells of each event.
+fn listen(address: SocketAddr, query: &str, told: Sender<()>) -> Joined<Seen> {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let head = format!("GET /v1/fleets/f/stream?{query} HTTP/1.0\r\nhost: localhost\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    thread(move || {
+        let (mut seen, mut event) = (Seen::default(), String::new());
+        // Lines of an event come in this order: id, event, data.
+        for line in BufReader::new(stream).lines() {
+            let line = line.expect("a stream ends, and does not break off");
+            assert!(
+                seen.bye.is_none() || line.is_empty(),
+                "behind the last message: {line}"
+            );
+            if let Some(kind) = line.strip_prefix("event: ") {
+                kind.clone_into(&mut event);
+            } else if let Some(data) = line.strip_prefix("data: ") {
+                let data: Value = serde_json::from_str(data).unwrap();
+                match event.as_str() {
+                    "hello" => told.send(()).unwrap_or_default(),
+                    "bye" => seen.bye = data["after"].as_u64(),
+                    "enter" | "exit" => {
+                        let id = data["id"].as_u64().unwrap();
+                        seen.events.insert(id);
+                        told.send(()).unwrap_or_default();
+                    }
+                    _ => {}
+                }
+            }
+        }
+        seen
+    })
+}
+
+#[test]
+fn sigterm_says_bye_to_streams_and_who_comes_back_misses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut process, address) = serve(dir.path());
+    let url = |address: SocketAddr, path: &str| format!("http://{address}/v1/fleets/f/{path}");
+    let area = json!({"type": "Circle", "center": [2, 1], "radius": 500});
+    let fence = agent()
+        .put(url(address, "fences/x"))
+        .send(json!({ "area": area }).to_string());
+    assert_eq!(answer(fence).status, 200);
+
+    let listeners: Vec<_> = ["", "positions=false", "after=0", "events=true&bbox=0,0,3,3"]
+        .into_iter()
+        .map(|query| {
+            let (told, telling) = channel();
+            (listen(address, query, told), telling)
+        })
+        .collect();
+    // So many messages of each: the first says hello.
+    let have_come = |count: usize| {
+        for (_, telling) in &listeners {
+            for _ in 0..count {
+                telling.recv_timeout(TIMEOUT).expect("a stream says it");
+            }
+        }
+    };
+    have_come(1);
+    // Somebody goes in and out all the time.
+    let is_over = Arc::new(AtomicBool::new(false));
+    let sender = {
+        let (is_over, reports) = (Arc::clone(&is_over), url(address, "reports"));
+        thread(move || {
+            for nth in 0_u32.. {
+                let lat = if nth % 2 == 0 { 1.0 } else { 1.1 };
+                let body = line("a", T + 1000.0 * f64::from(nth), lat, 2.0);
+                let sent = agent().post(&reports).send(body);
+                if is_over.load(Ordering::SeqCst) || !sent.is_ok_and(|a| a.status() == 200) {
+                    return;
+                }
+            }
+        })
+    };
+    have_come(10);
+    let (code, time) = timed(|| terminate(&mut process));
+    is_over.store(true, Ordering::SeqCst);
+    sender.join().unwrap();
+    assert_eq!(code, Some(0));
+    // Far below what calls have to end: streams do not wait for anything.
+    assert!(time.as_secs() < 8, "{time:?}");
+    let seen: Vec<Seen> = listeners
+        .into_iter()
+        .map(|(seen, _)| seen.join().unwrap())
+        .collect();
+
+    // All events are there after a start; what a stream has not said is behind the place that it named.
+    let (mut process, address) = serve(dir.path());
+    let page = answer(
+        agent()
+            .get(url(address, "events?after=0&limit=10000"))
+            .call(),
+    )
+    .json();
+    let all = page["events"].as_array().unwrap().iter();
+    let all: BTreeSet<u64> = all.map(|event| event["id"].as_u64().unwrap()).collect();
+    assert!(all.len() >= 10, "{all:?}");
+    for Seen { events, bye } in seen {
+        let bye = bye.expect("a stream ends with bye");
+        let before: BTreeSet<u64> = all.iter().copied().filter(|id| *id <= bye).collect();
+        assert_eq!(events, before, "{bye}");
+        let rest = answer(
+            agent()
+                .get(url(address, &format!("events?after={bye}&limit=10000")))
+                .call(),
+        )
+        .json();
+        let rest = rest["events"].as_array().unwrap().iter();
+        let both: BTreeSet<u64> = events
+            .into_iter()
+            .chain(rest.map(|e| e["id"].as_u64().unwrap()))
+            .collect();
+        assert_eq!(both, all);
+    }
+    assert_eq!(terminate(&mut process), Some(0));
+}
