@@ -271,7 +271,7 @@ fn erasures_of_others_void_nothing() {
     drop(ids);
     let forget = |name: &str| feeds.forget(Fleet(1), &Name::new(name).unwrap());
     let erased = feed.erased();
-    let page = || events.page(&store, Fleet(1), 0, 10).unwrap();
+    let page = || events.page(|| store.view(), Fleet(1), 0, 10).unwrap();
     (0..ERASED_MAX).for_each(|n| forget(&format!("other{n}")));
     let given = feed.given(erased, page()).unwrap();
     assert_eq!(given.events.len(), 2);
