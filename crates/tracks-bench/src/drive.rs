@@ -21,6 +21,9 @@ use tracks::write::{Ack, Ticket};
 use crate::places::{self, Place};
 use crate::target::{self, Opened};
 
+/// Looks at the database in a second.
+const LOOKS: u64 = 10;
+
 /// How it is driven.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -63,6 +66,8 @@ enum When {
 #[derive(Debug, Serialize)]
 struct Second {
     reports: u64,
+    /// Looks at which writes were stopped.
+    stopped: u64,
     level0: u64,
     debt: u64,
 }
@@ -78,6 +83,12 @@ struct Results {
     p99_9_micros: f64,
     longest_micros: f64,
     worst_second: f64,
+    /// How long writes were stopped, as far as a look each tenth of a second sees it.
+    stopped_seconds: f64,
+    /// Puts and deletes that the database has counted.
+    operations_per_report: f64,
+    /// How many of the reports are in another cell than the one before of their object.
+    changes: f64,
     level0_max: u64,
     /// Bytes that wait for compaction at the end, and at half time.
     debt_end: u64,
@@ -131,7 +142,9 @@ pub(crate) fn run(target: &target::Args, args: &Args) -> Result<String> {
     }
     let load_seconds = (clock.monotonic_nanos() - start) as f64 / 1e9;
     let (io, writes, cpu) = (bytes_written(), device_writes(), cpu_seconds());
+    let operations = opened.operations();
     let (mut latencies, seconds) = driver.measure(&all, &opened)?;
+    let operations = opened.operations() - operations;
     let total: u64 = seconds.iter().map(|s| s.reports).sum();
     let mean = total as f64 / seconds.len().max(1) as f64;
     let worst = seconds.iter().map(|s| s.reports).min().unwrap_or(0);
@@ -146,6 +159,9 @@ pub(crate) fn run(target: &target::Args, args: &Args) -> Result<String> {
         p99_9_micros: micros(&mut latencies, 99.9),
         longest_micros: latencies.max() as f64 / 1000.0,
         worst_second: worst as f64 / mean,
+        stopped_seconds: seconds.iter().map(|s| s.stopped).sum::<u64>() as f64 / LOOKS as f64,
+        operations_per_report: operations as f64 / latencies.count() as f64,
+        changes: places::changes(&all),
         level0_max: seconds.iter().map(|s| s.level0).max().unwrap_or(0),
         debt_end: seconds.last().map_or(0, |s| s.debt),
         debt_half: seconds.get(seconds.len() / 2).map_or(0, |s| s.debt),
@@ -160,12 +176,12 @@ pub(crate) fn run(target: &target::Args, args: &Args) -> Result<String> {
 }
 
 impl Driver<'_> {
-    /// Each object's first place.
+    /// Each object's last place of the recording, as the first one follows it in each later round.
     fn load(&self, all: &[Vec<Place>]) -> Result<()> {
         let mut seen = std::collections::HashSet::new();
         let mut tickets: Vec<Ticket> = Vec::new();
         let mut reports = Vec::new();
-        for place in all.iter().flatten() {
+        for place in all.iter().flat_map(|places| places.iter().rev()) {
             if !seen.insert(place.object) {
                 continue;
             }
@@ -238,10 +254,15 @@ impl Driver<'_> {
         let mut seconds = Vec::new();
         let mut last = self.count.load(Ordering::Relaxed);
         for _ in 0..self.args.seconds {
-            self.clock.sleep(Duration::from_secs(1));
+            let mut stopped = 0;
+            for _ in 0..LOOKS {
+                self.clock.sleep(Duration::from_millis(1000 / LOOKS));
+                stopped += opened.is_stopped()?;
+            }
             let now = self.count.load(Ordering::Relaxed);
             seconds.push(Second {
                 reports: now - last,
+                stopped,
                 level0: opened.level0()?,
                 debt: opened.debt()?,
             });

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use base::{Error, Result};
+use tracks::files::layout::geolife_entity;
 use tracks::files::{self, Format, goes_on};
+use tracks::geo::cell::Cell;
 use tracks::geo::position::Position;
 use tracks::model::report::Report;
 use tracks::sim::{Options, Traffic};
@@ -83,7 +85,11 @@ fn recorded(file: &Path, args: &Args) -> Result<Vec<u8>> {
     let text = std::fs::read(file).map_err(|e| Error::io("cannot read", file, e))?;
     let mut all: Vec<Report> = Vec::new();
     let mut bad = 0_u64;
-    for record in files::open(format, &text[..], &files::Options::default()) {
+    let mut options = files::Options::default();
+    if format == Format::GeoLife {
+        options.entity = Some(geolife_entity(file)?);
+    }
+    for record in files::open(format, &text[..], &options) {
         match record {
             Ok(record) => all.push(record.report),
             Err(e) if goes_on(&e) => bad += 1,
@@ -139,7 +145,8 @@ fn simulated(args: &Args) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a file of places: for each of so many threads those of its objects, in their order.
+/// Reads a file of places: for each of so many threads those of its objects, in their order. They are gone through again and
+/// again: where an object's last place is in the cell of its first one, it is left out, unless there are no others.
 pub(crate) fn read(path: &PathBuf, threads: usize) -> Result<Vec<Vec<Place>>> {
     let bytes = std::fs::read(path).map_err(|e| {
         Error::io("cannot read", path, e).hint("`tracks_bench places` makes such a file")
@@ -155,5 +162,134 @@ pub(crate) fn read(path: &PathBuf, threads: usize) -> Result<Vec<Vec<Place>>> {
             of_thread.push(place);
         }
     }
+    for of_thread in &mut all {
+        close(of_thread);
+    }
     Ok(all)
+}
+
+/// Leaves out what ends where it began.
+fn close(places: &mut Vec<Place>) {
+    let mut first: HashMap<u32, (usize, Cell)> = HashMap::new();
+    for (nth, place) in places.iter().enumerate() {
+        let cell = Cell::of(place.position);
+        first.entry(place.object).or_insert((nth, cell));
+    }
+    let mut is_closed: HashMap<u32, bool> = HashMap::new();
+    let mut stays = vec![true; places.len()];
+    for (nth, (place, stays)) in places.iter().zip(&mut stays).enumerate().rev() {
+        let Some(&(begin, cell)) = first.get(&place.object) else {
+            continue;
+        };
+        let is_closed = is_closed.entry(place.object).or_insert(false);
+        if !*is_closed && nth != begin && Cell::of(place.position) == cell {
+            *stays = false;
+        } else {
+            *is_closed = true;
+        }
+    }
+    let mut stays = stays.into_iter();
+    places.retain(|_| stays.next().unwrap_or(true));
+}
+
+/// How many of the places are in another cell than the one before of their object, the first one behind the last.
+pub(crate) fn changes(all: &[Vec<Place>]) -> f64 {
+    let (mut changes, mut count) = (0_u64, 0_u64);
+    for places in all {
+        let mut at: HashMap<u32, Cell> = HashMap::new();
+        for place in places {
+            at.insert(place.object, Cell::of(place.position));
+        }
+        for place in places {
+            let cell = Cell::of(place.position);
+            changes += u64::from(at.insert(place.object, cell) != Some(cell));
+            count += 1;
+        }
+    }
+    changes as f64 / count.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(object: u32, lat: f64) -> Place {
+        Place {
+            object,
+            position: Position::of_degrees(lat, 18.0).unwrap(),
+            speed: 0,
+            course: 0,
+        }
+    }
+
+    #[test]
+    fn what_ends_where_it_began_is_left_out() {
+        // Of the first object the last two, of the second none, of the third none, as it has but one cell.
+        let mut places = vec![
+            place(0, 59.0),
+            place(1, 59.0),
+            place(2, 59.0),
+            place(0, 60.0),
+            place(1, 60.0),
+            place(0, 59.0),
+            place(2, 59.0),
+            place(0, 59.0),
+        ];
+        close(&mut places);
+        let left: Vec<u32> = places.iter().map(|place| place.object).collect();
+        assert_eq!(left, [0, 1, 2, 0, 1]);
+        let share = changes(&[places]);
+        assert!((share - 0.8).abs() < 1e-9, "{share}");
+    }
+
+    /// Files of users' own, one of each kind.
+    #[test]
+    fn files_of_real_reports_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = [
+            (
+                "a.csv",
+                None,
+                "entity,lat,lon,time\na,59.0,18.0,1700000000\nb,59.1,18.0,1700000001\n",
+            ),
+            (
+                "a.ndjson",
+                None,
+                "{\"entity\":\"a\",\"lat\":59,\"lon\":18,\"time\":1700000000}\n",
+            ),
+            (
+                "7/Trajectory/a.plt",
+                None,
+                "Geolife trajectory\nWGS 84\nAltitude is in Feet\nReserved 3\n0,2,255,My Track,0,0,2,8421376\n0\n\
+                 39.9,116.3,0,492,39744.1,2008-10-23,02:53:04\n",
+            ),
+            (
+                "1.txt",
+                Some(Format::TDrive),
+                "1,2008-02-02 15:36:08,116.5,39.9\n1,2008-02-02 15:46:08,116.6,39.9\n",
+            ),
+            (
+                "a.gpx",
+                None,
+                "<gpx version=\"1.1\"><trk><name>a</name><trkseg><trkpt lat=\"59\" lon=\"18\"><time>2023-11-14T22:13:20Z</time>\
+                 </trkpt></trkseg></trk></gpx>",
+            ),
+        ];
+        for (name, format, text) in files {
+            let file = dir.path().join(name);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(&file, text).unwrap();
+            let args = Args {
+                out: dir.path().join("places"),
+                objects: 0,
+                places: 10,
+                seed: 1,
+                reports: Some(file),
+                format,
+            };
+            let out = make(&args).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let places = read(&out, 2).unwrap();
+            assert!(!places[0].is_empty(), "{name}");
+        }
+    }
 }

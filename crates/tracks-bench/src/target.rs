@@ -135,6 +135,19 @@ impl Opened {
         Ok(all?.into_iter().max().unwrap_or(0))
     }
 
+    /// 1 where writes are stopped now, else 0.
+    pub(crate) fn is_stopped(&self) -> Result<u64> {
+        self.property(Family::Default, "rocksdb.is-write-stopped")
+    }
+
+    /// How many puts and deletes there were, from the beginning.
+    pub(crate) fn operations(&self) -> u64 {
+        match &self.inside {
+            Inside::Ironstone(db) => db.latest_sequence_number(),
+            Inside::Rocks(rocks) => rocks.db().latest_sequence_number(),
+        }
+    }
+
     /// Bytes that wait for compaction.
     pub(crate) fn debt(&self) -> Result<u64> {
         let bytes = |family| self.property(family, "rocksdb.estimate-pending-compaction-bytes");

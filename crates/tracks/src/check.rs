@@ -1,10 +1,11 @@
 //! Whether a store's rows agree with each other.
 //!
 //! Each entity has one row in the index, in its newest point's cell; `latest` has that point; each point has its visit, and an
-//! entity with a name. What is behind the marks of a fleet's retention may be gone: see [`keep`].
+//! entity with a name; each visit has a point. What is behind the marks of a fleet's retention may be gone: see [`keep`].
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::ControlFlow;
 
 use base::Result;
 
@@ -14,6 +15,7 @@ use crate::model::key::{CellKey, Entity, EntityKey, Fleet, PointKey, VisitKey};
 use crate::model::newest::{Here, Newest};
 use crate::model::point::Point;
 use crate::model::time::{Bucket, Time};
+use crate::read::point_rows;
 use crate::store::{Family, Hex, Rows, Store, View};
 
 /// So many problems are kept; the others are counted.
@@ -301,12 +303,37 @@ impl<'a> Check<'a> {
         let mut rows = self.all(Family::Visits)?;
         while let Some((key, _)) = rows.row() {
             self.out.visits += 1;
-            if let Err(e) = VisitKey::of_bytes(key) {
-                self.out.add(Family::Visits, key, e);
+            match VisitKey::of_bytes(key) {
+                Ok(visit) if !self.has_point(&visit)? => {
+                    let what = "the entity has no point there: an erasure leaves it";
+                    self.out.add(Family::Visits, key, what);
+                }
+                Ok(_) => {}
+                Err(e) => self.out.add(Family::Visits, key, e),
             }
             rows.next();
             self.tick();
         }
         rows.status()
+    }
+
+    /// Whether a visit has a point, may have one that cannot be read, or one that is dropped.
+    fn has_point(&self, visit: &VisitKey) -> Result<bool> {
+        let VisitKey { fleet, entity, .. } = *visit;
+        let (start, end) = (visit.bucket.start(), visit.bucket.end());
+        if start < self.horizon(fleet).points {
+            return Ok(true);
+        }
+        let mut has = false;
+        point_rows(self.view, (fleet, entity), start..end, &mut |row| {
+            let cell = row.point().map(|point| Cell::of(point.position));
+            has = cell.map_or(true, |cell| cell.at_depth(VisitKey::DEPTH) == visit.cell);
+            Ok(if has {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            })
+        })?;
+        Ok(has)
     }
 }

@@ -153,8 +153,9 @@ pub struct Fleets {
     all: RwLock<BTreeMap<Name, Arc<Info>>>,
     /// Some fleet keeps only some, or has done so.
     is_any_kept: AtomicBool,
-    /// Held by who changes one.
-    changes: Mutex<()>,
+    /// Held by who changes one: the greatest number that any fleet may have. It never goes back: the row of a fleet whose write
+    /// failed may come back after a crash.
+    changes: Mutex<u32>,
 }
 
 impl Fleets {
@@ -182,12 +183,17 @@ impl Fleets {
             }
         }
         let mut all = BTreeMap::new();
+        let mut numbers = BTreeMap::new();
         let view = store.view();
         let end = behind(FLEET_KEY);
         let mut rows = view.rows(Family::Meta, FLEET_KEY, end.as_deref())?;
         rows.seek(FLEET_KEY);
         while let Some((key, value)) = rows.row() {
             let info = decode(key, value).map_err(|e| damaged(Family::Meta, key, &e))?;
+            if let Some(other) = numbers.insert(info.fleet, info.name.clone()) {
+                let text = format!("it has the number of fleet {other}: their rows are mixed");
+                return Err(damaged(Family::Meta, key, &Error::corruption(text)));
+            }
             all.insert(info.name.clone(), Arc::new(info));
             rows.next();
         }
@@ -195,7 +201,7 @@ impl Fleets {
         let fleets = Self {
             is_any_kept: AtomicBool::new(false),
             all: RwLock::new(all),
-            changes: Mutex::new(()),
+            changes: Mutex::new(numbers.last_key_value().map_or(0, |(last, _)| last.0)),
         };
         for info in fleets.all() {
             fleets.note(&info.settings);
@@ -272,8 +278,15 @@ impl Fleets {
         name: &Name,
         change: impl FnOnce(&mut Settings) -> Result<()>,
     ) -> Result<Arc<Info>> {
-        let _one = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        let info = self.planned(name, change)?;
+        let mut last = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut info = self.planned(name, change)?;
+        if self.get(name).is_none() {
+            let next = last.checked_add(1);
+            let next = next.ok_or_else(|| Error::broken("there are no more numbers for fleets"))?;
+            info.fleet = Fleet(next);
+            // Whatever becomes of it.
+            *last = next;
+        }
         let (key, value) = info.row()?;
         let mut batch = Batch::new(store);
         batch.put(Family::Meta, &key, &value)?;
@@ -299,7 +312,13 @@ impl Fleets {
         change(&mut settings)?;
         let kept = old.as_ref().map_or(&[][..], |info| &info.settings.tags);
         settings.check(name, kept)?;
-        let next = self.all().iter().map(|i| i.fleet.0).max().unwrap_or(0) + 1;
+        let next = self
+            .all()
+            .iter()
+            .map(|i| i.fleet.0)
+            .max()
+            .unwrap_or(0)
+            .saturating_add(1);
         Ok(Info {
             fleet: old.map_or(Fleet(next), |info| info.fleet),
             name: name.clone(),
@@ -348,6 +367,7 @@ pub(crate) fn check_tags(tags: &[String]) -> Result<()> {
 mod tests {
     use super::*;
     use crate::store::Engine;
+    use crate::store::faulty::{Act, Faulty};
 
     #[test]
     fn fleets_are_there_again_and_keep_their_tags() {
@@ -393,5 +413,39 @@ mod tests {
             e.contains("version 2") && e.contains("start that one"),
             "{e}"
         );
+    }
+    /// A fleet whose write failed may come back after a crash, while another one had its number.
+    #[test]
+    fn no_number_is_given_twice() {
+        let dir = tempfile::tempdir().unwrap();
+        let fails = Arc::new(AtomicBool::new(false));
+        let its = Arc::clone(&fails);
+        let store = Faulty::new(Engine::open(dir.path()).unwrap(), move |act| match act {
+            Act::Write if its.load(Ordering::Relaxed) => Err(Error::aborted("of this test")),
+            _ => Ok(()),
+        });
+        let names = ["a", "b", "c"].map(|name| Name::new(name).unwrap());
+        let fleets = Fleets::open(&*store).unwrap();
+        let make = |name| Ok::<_, Error>(fleets.get_or_make(&*store, name)?.fleet);
+        assert_eq!(make(&names[0]).unwrap(), Fleet(1));
+        fails.store(true, Ordering::Relaxed);
+        make(&names[1]).unwrap_err();
+        fails.store(false, Ordering::Relaxed);
+        assert_eq!(make(&names[2]).unwrap(), Fleet(3));
+        assert_eq!(make(&names[1]).unwrap(), Fleet(4));
+        assert_eq!(make(&names[0]).unwrap(), Fleet(1));
+        // Where it happened all the same, that is said.
+        let twin = Info {
+            fleet: Fleet(3),
+            name: Name::new("twin").unwrap(),
+            settings: Settings::default(),
+        };
+        let (key, value) = twin.row().unwrap();
+        let mut batch = Batch::new(&*store);
+        batch.put(Family::Meta, &key, &value).unwrap();
+        batch.write(None).unwrap();
+        let e = Fleets::open(&*store).unwrap_err();
+        assert!(e.is_corruption());
+        assert!(e.to_string().contains("the number of fleet c"), "{e}");
     }
 }

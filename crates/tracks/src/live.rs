@@ -137,6 +137,12 @@ impl Live {
         pending.into_values().collect()
     }
 
+    /// An entity of this name was erased: what is pending of it goes, too.
+    pub(crate) fn forget(&self, fleet: Fleet, name: &Name) {
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        pending.retain(|(of, _), moved| *of != fleet || moved.name != *name);
+    }
+
     /// Positions that were replaced by newer ones, and that were left out as too many were pending.
     pub fn lost(&self) -> (u64, u64) {
         let load = |n: &AtomicU64| n.load(Ordering::Relaxed);

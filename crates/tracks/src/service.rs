@@ -18,7 +18,7 @@ use crate::model::report::Report;
 use crate::model::time::Time;
 use crate::notices::Notices;
 use crate::read::{self, Patience};
-use crate::store::{Batch, Engine, Store, View};
+use crate::store::{Batch, Engine, Family, Store, View};
 use crate::write::{self, Ack, Shards, Ticket};
 
 /// How the service works.
@@ -276,7 +276,19 @@ impl Tracks {
     ///
     /// What is older than a fleet keeps is not in it.
     pub fn view(&self) -> Box<dyn View + '_> {
-        keep::hidden(self.store.view(), self.house.horizons())
+        keep::hidden(self.store.view(), self.house.horizons(), None)
+    }
+
+    /// The same for a question, whose patience passing over what is hidden takes, too.
+    pub fn view_for<'a>(&'a self, patience: &'a Patience) -> Box<dyn View + 'a> {
+        keep::hidden(self.store.view(), self.house.horizons(), Some(patience))
+    }
+
+    /// No event of a fleet that has a lower id is in [`Tracks::view`].
+    pub(crate) fn first_event(&self, fleet: Fleet) -> u64 {
+        let horizons = self.house.horizons();
+        let first = horizons.get(&fleet).map_or(Time::MIN, |h| h.points);
+        u64::try_from(first.0).unwrap_or(0)
     }
 
     /// Erases an entity: its history, where it is, what it is inside of, its events, and its name. Returns when that is durable:
@@ -323,15 +335,16 @@ impl Tracks {
     /// durable.
     fn erase_events(&self, of: Fleet, name: (&Name, u64), numbers: &[Entity]) -> Result<bool> {
         let store = &*self.store;
-        let note = |batch: &mut Batch<'_>| {
+        let note = |batch: &mut Batch<'_>, (first, last): (&[u8], &[u8])| {
+            let range = [write::Range::new(Family::Events, first, last)];
             let mut all = numbers.iter();
-            all.try_for_each(|entity| write::note(store, batch, (of, *entity)))
+            all.try_for_each(|entity| write::note(store, batch, (of, *entity), &range))
         };
         let were_any = fence::erase_events(store, of, name, &note)?;
         store.wait_durable(store.last_number())?;
         // Behind that: until then another call has something to do.
         let all: Vec<_> = numbers.iter().map(|entity| (of, *entity)).collect();
-        write::events_are_erased(store, &all)?;
+        write::events_are_erased(store, &all, name.1)?;
         Ok(were_any)
     }
 
@@ -353,6 +366,11 @@ impl Tracks {
     /// For a question that may take 30 seconds.
     pub fn patience(&self) -> Patience {
         Patience::new(Arc::clone(&self.clock), Duration::from_secs(30))
+    }
+
+    /// See [`Shards::queue_age`].
+    pub fn queue_age(&self) -> Duration {
+        self.shards.queue_age()
     }
 
     /// See [`Shards::panics`].
@@ -383,7 +401,6 @@ mod tests {
     use crate::geo::position::at;
     use crate::model::key::EntityKey;
     use crate::model::point::Point;
-    use crate::store::Family;
     use crate::store::faulty::{Act, Faulty};
 
     /// What fails now.

@@ -10,43 +10,70 @@ mod queries;
 mod rows;
 mod runs;
 
+use crate::limit;
 use runs::Runs;
 
-/// Compare the tracking service on both engines: the rows of the settings that it was tuned with, and acknowledgements
+/// Compare the tracking service on both engines: the rows of the settings that it was tuned with, acknowledgements, HTTP, and
+/// questions; without a task, all of them, which takes two and a half hours
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    task: Task,
+    task: Option<Task>,
     #[command(flatten)]
     runs: runs::Arguments,
+    /// Fails where a limit does not hold; without, the tables say so
+    #[arg(long, global = true)]
+    check: bool,
     /// Writes what was measured to this file, tab-separated
     #[arg(long, global = true)]
     tsv: Option<PathBuf>,
 }
 
-#[derive(clap::Subcommand)]
+#[derive(Clone, clap::Subcommand)]
 enum Task {
     /// 80 threads that report, each report in another cell: requests a second with each row's settings
     Rows(rows::Arguments),
     /// 4,096 reports on their way: acknowledged when visible, and when durable
-    Acks(acks::Arguments),
+    Acks,
     /// Reports over HTTP on loopback, beside the same without HTTP and beside a store that does nothing
-    Http(http::Arguments),
+    Http,
     /// Questions about a million objects, quiet, compacted and beside reports; Redis beside them
     Queries(queries::Arguments),
 }
 
+impl Task {
+    /// All, as they are by themselves.
+    fn all() -> Vec<Self> {
+        vec![
+            Self::Rows(rows::Arguments::default()),
+            Self::Acks,
+            Self::Http,
+            Self::Queries(queries::Arguments::default()),
+        ]
+    }
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let runs = Runs::prepare(&arguments.runs)?;
-    let (text, tsv) = match &arguments.task {
-        Task::Rows(task) => rows::measure(task, &runs)?,
-        Task::Acks(task) => acks::measure(task, &runs)?,
-        Task::Http(task) => http::measure(task, &runs)?,
-        Task::Queries(task) => queries::measure(task, &runs)?,
-    };
-    print!("{text}");
-    if let Some(path) = &arguments.tsv {
-        std::fs::write(path, tsv).map_err(|e| format!("{}: {e}", path.display()))?;
+    let tasks = arguments.task.clone();
+    let tasks = tasks.map_or_else(Task::all, |task| vec![task]);
+    let (mut tsv, mut claims) = (String::new(), Vec::new());
+    for task in &tasks {
+        let outcome = match task {
+            Task::Rows(task) => rows::measure(task, &runs)?,
+            Task::Acks => acks::measure(&runs)?,
+            Task::Http => http::measure(&runs)?,
+            Task::Queries(task) => queries::measure(task, &runs)?,
+        };
+        print!("{}{}", outcome.text, limit::table(&outcome.claims));
+        tsv += &outcome.tsv;
+        claims.extend(outcome.claims);
+        if let Some(path) = &arguments.tsv {
+            std::fs::write(path, &tsv).map_err(|e| format!("{}: {e}", path.display()))?;
+        }
+    }
+    if arguments.check {
+        limit::check(&claims)?;
     }
     Ok(())
 }

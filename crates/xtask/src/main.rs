@@ -17,6 +17,7 @@ mod drill;
 mod driver;
 mod fuzz;
 mod generate;
+mod limit;
 mod loom;
 mod miri;
 mod mutants;

@@ -36,7 +36,7 @@ fn serve(disk: &SimDisk) -> Server {
 }
 
 /// A call's status, and its answer.
-fn call(address: SocketAddr, what: &str, body: &str) -> (u16, String) {
+pub(crate) fn call(address: SocketAddr, what: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     let timeout = Some(Duration::from_secs(30));
     stream.set_read_timeout(timeout).unwrap();

@@ -99,16 +99,19 @@ pub(crate) struct Serve {
     /// Where POST /v1/backups makes backups.
     #[arg(long, value_name = "DIR")]
     pub(crate) backups: Option<PathBuf>,
-    /// Exports at a time; more are answered with 503.
+    /// Exports at a time; more are answered with 503. Where there are several tokens, each has half of them at most.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = positive)]
     pub(crate) max_exports: usize,
+    /// Seconds that an export may take; then it breaks off.
+    #[arg(long, value_name = "SECONDS", default_value_t = 21_600, value_parser = positive)]
+    pub(crate) export_timeout: usize,
     /// Bytes that bodies and answers of all calls may have together.
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size)]
     pub(crate) memory: usize,
     /// Connections at a time; more are answered with 503.
     #[arg(long, value_name = "N", default_value_t = 10_240, value_parser = positive)]
     pub(crate) max_connections: usize,
-    /// Streams at a time; more are answered with 503.
+    /// Streams at a time; more are answered with 503. Where there are several tokens, each has half of them at most.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = positive)]
     pub(crate) max_streams: usize,
     /// So many fleets there may be for a report or a fence to make another one.

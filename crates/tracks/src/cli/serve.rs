@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use base::clock::SystemClock;
 use base::threads::SystemThreads;
@@ -195,6 +196,7 @@ fn config(args: &Serve, tls: Option<Arc<Tls>>) -> Result<Config> {
         connections: args.max_connections,
         queries: args.max_queries,
         exports: args.max_exports,
+        export_timeout: Duration::from_secs(args.export_timeout as u64),
         backups: args.backups.clone(),
         device_fleet: args.device_fleet.clone(),
         notices: Notices::new(say),

@@ -158,12 +158,23 @@ impl Events {
     pub(crate) fn is_unsure(&self, number: u64, ids: Ids) {
         let mut inner = self.lock();
         // What is told by several threads may be told in another order.
-        if number > inner.durable {
-            inner.unsure.push((number, ids));
+        if number <= inner.durable {
+            drop(inner);
+            drop(ids);
             return;
         }
+        // While the store fails, each write has the same number: the lowest ids hold all others of it back.
+        let known = inner.unsure.iter_mut().find(|(n, _)| *n == number);
+        let held = match known {
+            None => {
+                inner.unsure.push((number, ids));
+                return;
+            }
+            Some((_, lowest)) if lowest.first <= ids.first => ids,
+            Some((_, lowest)) => std::mem::replace(lowest, ids),
+        };
         drop(inner);
-        drop(ids);
+        drop(held);
     }
 
     /// Whether events are held back: then somebody should ask when what is there is durable.
@@ -204,7 +215,8 @@ impl Events {
         last.unwrap_or(self.opened)
     }
 
-    /// The events of a fleet behind an id, in their order, `limit` at most. Errors: the store's; Corruption.
+    /// The events of a fleet behind an id, in their order, `limit` at most, as they are stored: some may be older than the fleet
+    /// keeps. Errors: the store's; Corruption.
     pub fn read(
         &self,
         store: &dyn Store,
@@ -212,14 +224,21 @@ impl Events {
         after: u64,
         limit: usize,
     ) -> Result<Vec<Event>> {
-        Ok(self.page(store, fleet, after, limit)?.events)
+        Ok(self.page(|| store.view(), fleet, after, limit)?.events)
     }
 
-    /// The same, and behind which id to go on: where there are no more, that up to which events are given out.
-    pub fn page(&self, store: &dyn Store, fleet: Fleet, after: u64, limit: usize) -> Result<Page> {
+    /// The same of a view, which is taken once it is known what is given out; and behind which id to go on: where there are no more,
+    /// that up to which events are given out.
+    pub fn page<'v>(
+        &self,
+        view: impl FnOnce() -> Box<dyn View + 'v>,
+        fleet: Fleet,
+        after: u64,
+        limit: usize,
+    ) -> Result<Page> {
         // First, as what is durable now is in the view.
         let through = self.given_out();
-        let events = Self::between(store, fleet, (after, through), limit)?;
+        let events = Self::between(&*view(), fleet, (after, through), limit)?;
         let last = events.last().map_or(after, |event| event.id);
         let next = if events.len() < limit {
             after.max(through)
@@ -230,12 +249,11 @@ impl Events {
     }
 
     fn between(
-        store: &dyn Store,
+        view: &dyn View,
         fleet: Fleet,
         (after, through): (u64, u64),
         limit: usize,
     ) -> Result<Vec<Event>> {
-        let view = store.view();
         let start = key(fleet, after.saturating_add(1));
         let end = key(fleet, through.saturating_add(1));
         let mut out = Vec::new();
@@ -257,13 +275,16 @@ impl Events {
     }
 }
 
-/// Erases the events of an entity, up to an id, with what `also` puts in each batch. Returns whether there were any. Errors: the
-/// store's.
+/// What is written together with deletions of events, of which these keys are the first and the last.
+type Also<'a> = dyn Fn(&mut Batch<'_>, (&[u8], &[u8])) -> Result<()> + 'a;
+
+/// Erases the events of an entity, up to an id, with what `also` puts in each batch, given the first and the last key. Returns whether
+/// there were any. Errors: the store's.
 pub(crate) fn erase_events(
     store: &dyn Store,
     fleet: Fleet,
     (entity, last): (&Name, u64),
-    also: &dyn Fn(&mut Batch<'_>) -> Result<()>,
+    also: &Also<'_>,
 ) -> Result<bool> {
     /// So many are deleted by a batch.
     const PART: usize = 1000;
@@ -274,16 +295,21 @@ pub(crate) fn erase_events(
     let mut batch = Batch::new(store);
     let mut count = 0;
     let mut were_any = false;
+    let mut ends = (Vec::new(), Vec::new());
     while let Some((key, value)) = rows.row() {
         // One that cannot be read is left to `read`, which names it.
         let event: Option<Event> = serde_json::from_slice(value).ok();
         if event.is_some_and(|event| event.entity == entity.as_str()) {
             batch.delete(Family::Events, key)?;
+            if count == 0 {
+                ends.0 = key.to_vec();
+            }
+            ends.1 = key.to_vec();
             count += 1;
             were_any = true;
         }
         if count == PART {
-            also(&mut batch)?;
+            also(&mut batch, (&ends.0, &ends.1))?;
             std::mem::replace(&mut batch, Batch::new(store)).write(None)?;
             count = 0;
         }
@@ -291,7 +317,7 @@ pub(crate) fn erase_events(
     }
     rows.status()?;
     if count > 0 {
-        also(&mut batch)?;
+        also(&mut batch, (&ends.0, &ends.1))?;
         batch.write(None)?;
     }
     Ok(were_any)
@@ -402,7 +428,10 @@ mod tests {
             (ids(0, 10), ids(1000, 10), ids(0, 1)),
             (vec![1000, 1001, 1002], vec![1001, 1002], vec![1000])
         );
-        let page = |after, limit| events.page(&store, Fleet(3), after, limit).unwrap().next;
+        let page = |after, limit| {
+            let page = events.page(|| store.view(), Fleet(3), after, limit);
+            page.unwrap().next
+        };
         assert_eq!(
             (
                 page(0, 1),
@@ -439,12 +468,27 @@ mod tests {
         assert!(again.are_held_back());
         again.is_durable(7);
         assert_eq!(*again.through().borrow(), 3000);
+        // While the store fails, rounds come and go. They may end in any order.
+        let [first, second, third] = [5000, 5001, 5002].map(|at| again.take(&[Fleet(3)], Time(at)));
+        again.is_unsure(9, second);
+        again.is_unsure(9, first);
+        again.is_unsure(9, third);
+        for time in 6000..7000 {
+            let ids = again.take(&[Fleet(3)], Time(time));
+            again.is_unsure(9, ids);
+        }
+        let inner = again.lock();
+        assert_eq!((inner.unsure.len(), inner.open.len()), (1, 1));
+        drop(inner);
+        assert_eq!(*again.through().borrow(), 4999);
+        again.is_durable(9);
+        assert_eq!(*again.through().borrow(), 6999);
         // Told in the other order.
-        let late = again.take(&[Fleet(3)], Time(4000));
+        let late = again.take(&[Fleet(3)], Time(7000));
         again.is_unsure(6, late);
         assert_eq!(
             (*again.through().borrow(), again.are_held_back()),
-            (4000, false)
+            (7000, false)
         );
     }
 }

@@ -89,7 +89,10 @@ impl Polygon {
         let mut from = None;
         for (nth, ring) in rings.iter().enumerate() {
             let corners = ring.iter().map(|&corner| corner.into());
-            let vertices = unrolled(nth, corners, from)?;
+            let mut vertices = unrolled(nth, corners, from)?;
+            if nth > 0 {
+                turn_into(&edges, &mut vertices);
+            }
             from = from.or(vertices.first().copied());
             let next = vertices.iter().skip(1).chain(vertices.first());
             let all = vertices.iter().zip(next).enumerate();
@@ -287,6 +290,24 @@ fn unrolled(
     Ok(vertices)
 }
 
+/// Brings a hole to the turn where it is in the outer ring. That may be wider than half of the Earth, so that what is next to its
+/// first corner is on another turn.
+fn turn_into(edges: &[Edge], ring: &mut [Vertex]) {
+    let west = ring.iter().min_by_key(|vertex| vertex.x).copied();
+    let east = ring.iter().max_by_key(|vertex| vertex.x).copied();
+    let has = |vertex: Option<Vertex>, turn: i64| {
+        let outer = edges.iter().filter(|edge| edge.at.0 == 0);
+        vertex.is_some_and(|Vertex { x, y }| is_in(outer, Vertex { x: x + turn, y }))
+    };
+    // Both: one that touches the edge of a ring that goes around the Earth is on it at two turns.
+    let turn = [0, TURN, -TURN]
+        .into_iter()
+        .find(|&turn| has(west, turn) && has(east, turn));
+    for vertex in ring {
+        vertex.x += turn.unwrap_or(0);
+    }
+}
+
 fn check_crossings(edges: &[Edge]) -> Result<()> {
     let mut from_west: Vec<&Edge> = edges.iter().collect();
     from_west.sort_unstable_by_key(|e| e.west());
@@ -451,6 +472,43 @@ mod tests {
             }
         }
         assert!(seen > 50_000 && inside > 10_000, "{seen} {inside}");
+    }
+
+    /// A hole more than half of the Earth from the first corner was placed outside, and refused.
+    #[test]
+    fn holes_may_be_far_from_the_first_corner() {
+        let ring = |corners: &[(f64, f64)]| -> Vec<Corner> {
+            let corner = |&(lon, lat): &(f64, f64)| Corner::of_degrees(lat, lon).unwrap();
+            corners.iter().map(corner).collect()
+        };
+        let band = |west: f64, middle: f64, east: f64| {
+            ring(&[
+                (west, 0.0),
+                (middle, 0.0),
+                (east, 0.0),
+                (east, 50.0),
+                (middle, 50.0),
+                (west, 50.0),
+            ])
+        };
+        for (wide, lon) in [
+            (band(-100.0, 0.0, 100.0), 90.0),
+            (band(100.0, 0.0, -100.0), -90.0),
+            (band(10.0, 110.0, -140.0), -150.0),
+        ] {
+            let hole = ring(&[(lon, 10.0), (lon + 5.0, 10.0), (lon + 5.0, 20.0)]);
+            let polygon = Polygon::new(&[&wide, &hole]).unwrap();
+            assert!(!polygon.has(at(12.0, lon + 4.0)) && polygon.has(at(12.0, lon - 4.0)));
+        }
+        // It touches the line where a ring around the Earth begins and ends.
+        let lons = (-6..=6).map(|n| (f64::from(n) * 30.0, 60.0));
+        let cap: Vec<_> = lons.chain([(180.0, 90.0), (-180.0, 90.0)]).collect();
+        for lon in [170.0, -170.0] {
+            let hole = ring(&[(180.0, 70.0), (lon, 70.0), (180.0, 80.0)]);
+            let polygon = Polygon::new(&[&ring(&cap), &hole]).unwrap();
+            assert!(!polygon.has(at(72.0, 175.0 * lon.signum())));
+            assert!(polygon.has(at(72.0, lon)) && polygon.has(at(72.0, -175.0 * lon.signum())));
+        }
     }
 
     #[test]

@@ -6,9 +6,9 @@ use axum::response::Response;
 use serde::Serialize;
 use tokio::time::Instant;
 
+use super::App;
 use super::limits::{Held, NoPlace};
 use super::problem::{Kind, Problem};
-use super::{App, guard};
 use crate::read::{Asker, Patience};
 
 /// An answer, and how many results it has.
@@ -80,7 +80,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     app: &Arc<App>,
     work: impl FnOnce(&App) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
-    let caller = guard::caller().filter(|_| app.has_more_tokens());
+    let caller = app.sharer();
     let token = caller.as_ref().map(|token| token.name());
     let end = Instant::now() + app.config.queue_timeout;
     let place = app.queries.take(token, end).await.map_err(|taken| {

@@ -13,11 +13,11 @@ use axum::response::{IntoResponse, Response};
 use base::ErrorKind;
 use bytes::Bytes;
 
-use super::App;
 use super::body;
 use super::guard::{self, Caller};
 use super::ingest::no_such_fleet;
 use super::problem::{Kind, Problem, text};
+use super::{App, ask};
 use crate::devices::{
     Heard, MESSAGE_BYTES_MAX, Owner, Pending, Protocol, Unusable, osmand as of_query,
     owntracks as of_owntracks, traccar as of_traccar,
@@ -261,10 +261,9 @@ async fn take(
     {
         // It has to be written.
         let (app, fleet) = (Arc::clone(app), fleet.clone());
-        let made = tokio::task::spawn_blocking(move || app.tracks.fleet_or_make(&fleet).map(drop));
-        made.await
-            .map_err(Problem::internal)?
-            .map_err(no_such_fleet)?;
+        let its = Arc::clone(&app);
+        let make = move || its.tracks.fleet_or_make(&fleet).map_err(no_such_fleet);
+        ask::with_body(&app, make).await?;
     }
     let mut pending: Vec<Pending> = Vec::with_capacity(reports.len());
     for report in reports {
@@ -284,7 +283,10 @@ async fn take(
     });
     done.await.map_err(|_| {
         let detail = format!("the store has not answered within {timeout:?}: send it again");
-        Problem::new(Kind::Busy, detail).retry_after(10)
+        let stall = app.tracks.store().stall();
+        Problem::new(Kind::Busy, detail)
+            .stalled(stall)
+            .retry_after(10)
     })??;
     app.drain.add(app.now(), count);
     app.counts.ack(true, app.now().saturating_sub(since));
@@ -298,7 +300,9 @@ fn busy(app: &App, e: base::Error) -> Problem {
         return problem;
     }
     let seconds = app.drain.seconds_for(app.now(), app.tracks.in_flight());
-    problem.retry_after(seconds)
+    problem
+        .stalled(app.tracks.store().stall())
+        .retry_after(seconds)
 }
 
 /// The token of a device: the password of its authorization, or the parameter `token`.

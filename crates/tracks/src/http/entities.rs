@@ -113,7 +113,9 @@ pub(crate) async fn erase(
         let done = app.tracks.erase(&of.info, &of.name);
         // Also where it failed: some of its events may be gone.
         if !matches!(done, Ok(false)) {
-            app.feeds.forget(of.info.fleet);
+            let (fleet, live) = (of.info.fleet, app.tracks.live());
+            app.feeds.forget(fleet, &of.name);
+            app.positions.forget(live, fleet, &of.name);
         }
         if done? { Ok(()) } else { Err(of.none()) }
     })
@@ -198,7 +200,7 @@ pub(crate) async fn track(
     params.end()?;
     let of = Of::new(&app, &path)?;
     let question = move |app: &App, patience: &read::Patience| {
-        let view = app.tracks.view();
+        let view = app.tracks.view_for(patience);
         let entity = of.find(&*view)?;
         let (track, room) = page(app, (&*view, entity), (&choice, is_geojson), &of, patience)?;
         let hits = track.parts.iter().map(Vec::len).sum();
@@ -278,7 +280,7 @@ pub(crate) async fn summary(
     params.end()?;
     let of = Of::new(&app, &path)?;
     let question = move |app: &App, patience: &read::Patience| {
-        let view = app.tracks.view();
+        let view = app.tracks.view_for(patience);
         let entity = (of.info.fleet, of.find(&*view)?);
         let summary = read::summary(&*view, entity, (from, to, surface), patience)?;
         let mut room = Room::new(app);

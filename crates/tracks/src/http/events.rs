@@ -209,7 +209,7 @@ pub(crate) async fn list(
         let fleet = info.fleet;
         let (page, is_end) =
             ask::blocking(&app, move |app| look(app, fleet, (at, limit), &filter)).await?;
-        if feed.erased() != erased {
+        if !feed.are_so(erased, &page.events) {
             // Some of these may be erased by now.
             tries += 1;
             if tries == feed::TRIES {
@@ -245,7 +245,6 @@ fn look(
     (after, limit): (u64, usize),
     filter: &Filter,
 ) -> Result<(Page, bool), Problem> {
-    let store = app.tracks.store();
     let patience = app.patience();
     let size = if *filter == Filter::default() {
         limit
@@ -259,7 +258,7 @@ fn look(
     let mut looked = 0;
     while looked < LOOK_MAX && !patience.is_over() {
         let events = app.tracks.events();
-        let page = events.page(&**store, fleet, found.next, size)?;
+        let page = events.page(|| app.tracks.view(), fleet, found.next, size)?;
         let count = page.events.len();
         looked += count;
         found.next = page.next;

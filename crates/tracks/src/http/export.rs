@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::Extension;
 use axum::body::Body;
@@ -12,6 +13,7 @@ use axum::extract::State;
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
+use base::clock::Clock;
 use base::{Error, ErrorKind};
 use bytes::Bytes;
 use hyper::body::Frame;
@@ -19,6 +21,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use utoipa::IntoParams;
 
 use super::ingest::no_such_fleet;
+use super::limits::NoPlace;
 use super::params::{Params, Path};
 use super::problem::{Kind, Problem};
 use super::socket::{Phase, Streaming};
@@ -53,7 +56,7 @@ pub(crate) struct ExportParams {
 /// Export a fleet's points.
 ///
 /// As `ironstone-tracks import` reads them: entity by entity, in the order of time, of one state. An answer that breaks off was
-/// cut off: the server stopped, or the client took too little of it for too long.
+/// cut off: the server stopped, the client took too little of it for too long, or all of it took longer than an export may.
 #[utoipa::path(
     get,
     path = "/v1/fleets/{fleet}/export",
@@ -81,11 +84,11 @@ pub(crate) async fn points(
     let named = entity.map(|entity| Name::new(&entity)).transpose();
     let entity = named.map_err(|e| Problem::parameter(format!("entity: {e}")))?;
     let info = app.tracks.fleet(&path.fleet()?).map_err(no_such_fleet)?;
-    let permit = Arc::clone(&app.exports).try_acquire_owned();
-    let permit = permit.map_err(|_| {
-        let detail = "as many exports as may run already do: ask again later";
-        Problem::new(Kind::Busy, detail).retry_after(10)
-    })?;
+    let caller = app.sharer();
+    let place = app
+        .exports
+        .try_take(caller.as_ref().map(|token| token.name()));
+    let place = place.map_err(busy)?;
     let (sender, receiver) = channel(AHEAD);
     let its = Arc::clone(&app);
     let work = move || {
@@ -98,7 +101,9 @@ pub(crate) async fn points(
         let pieces = Pieces {
             sender: sender.clone(),
             piece: Vec::with_capacity(PIECE),
+            end: End::new(&its),
         };
+        let end = End::new(&its);
         let done = found.transpose().and_then(|entity| {
             let choice = Choice { entity, from, to };
             let mut writer = Writer::new(format, pieces, &info.settings.tags)?;
@@ -109,7 +114,7 @@ pub(crate) async fn points(
                         "the server stops",
                     ));
                 }
-                Ok(())
+                end.check()
             };
             export(&*view, info.fleet, &choice, &mut writer, told)?;
             writer.finish().map(drop)
@@ -118,12 +123,51 @@ pub(crate) async fn points(
             // Whoever does not listen any more needs no error.
             drop(sender.blocking_send(Err(e)));
         }
-        drop(permit);
+        drop(place);
     };
     let thread = tokio::task::spawn_blocking(work);
     // It ends with its receiver.
     drop(thread);
     answer(receiver, phase.streams(), content_type).await
+}
+
+fn busy(taken: NoPlace) -> Problem {
+    let detail = match taken {
+        NoPlace::All(count) => {
+            format!("{count} exports run, which is the most (--max-exports): ask again later")
+        }
+        NoPlace::Share(count) => format!(
+            "{count} exports of the token run, which is its share of --max-exports: ask again later"
+        ),
+    };
+    Problem::new(Kind::Busy, detail).retry_after(10)
+}
+
+/// When an export breaks off: it holds a thread and a state of the store.
+struct End {
+    clock: Arc<dyn Clock>,
+    at: u64,
+    most: Duration,
+}
+
+impl End {
+    fn new(app: &App) -> Self {
+        let most = app.config.export_timeout;
+        let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            clock: Arc::clone(&app.clock),
+            at: app.now().saturating_add(nanos),
+            most,
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if self.clock.monotonic_nanos() < self.at {
+            return Ok(());
+        }
+        let text = format!("the export has taken {:?} (--export-timeout)", self.most);
+        Err(Error::new(ErrorKind::TimedOut, text).hint("ask for less: entity=, from= and to="))
+    }
 }
 
 fn format_of(text: &str) -> Result<(Format, &'static str), Problem> {
@@ -167,6 +211,7 @@ async fn answer(
 struct Pieces {
     sender: Sender<Result<Bytes, Error>>,
     piece: Vec<u8>,
+    end: End,
 }
 
 impl Pieces {
@@ -175,6 +220,7 @@ impl Pieces {
             return Ok(());
         }
         let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE));
+        self.end.check().map_err(io::Error::other)?;
         let sent = self.sender.blocking_send(Ok(piece.into()));
         sent.map_err(|_| io::Error::new(io::ErrorKind::BrokenPipe, "the client is gone"))
     }

@@ -8,10 +8,11 @@
 //! Whoever waits has a place: the id behind which it goes on. It takes pages at its own pace, so a slow one misses nothing, and
 //! needs no memory here. Events come in the order of their ids, and none comes below an id that was given out.
 //!
-//! Events are erased, too. What was read before is dropped then, and so is what is being read: each reading says how often events
-//! had been erased when it began, and counts only if that is so at its end.
+//! Events are erased, too, by the name of their entity. What was read of it before is dropped then, and so is what is being read:
+//! each reading says how often events had been erased when it began, and counts only if none of its names was erased until its end.
+//! So many erasures of others void nothing.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -24,19 +25,26 @@ use super::problem::{Kind, Problem};
 use crate::again::{Again, caught};
 use crate::fence::{Event, Events, Page};
 use crate::model::key::Fleet;
-use crate::store::Store;
+use crate::model::name::Name;
+use crate::model::time::{SECOND, Time};
+use crate::service::Tracks;
+use crate::store::View;
 
 /// So many events of a fleet are kept for those who wait.
 const RECENT_MAX: usize = 256;
 /// So many that are farther back are read from the store at a time.
-const READS: usize = 4;
+pub(super) const READS: usize = 4;
 /// Between two rounds of the pump: events that come close together are read together.
 const PACE: Duration = Duration::from_millis(5);
 /// What was read is read again so often where events were erased meanwhile.
 pub(super) const TRIES: usize = 8;
+const DAY: i64 = 86_400 * SECOND;
 /// Until reading is tried again when it failed, at first and at most.
 const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_MAX: Duration = Duration::from_secs(60);
+
+/// So many erasures of a fleet are known by their names. What began before the oldest of them is read again.
+const ERASED_MAX: usize = 1000;
 
 /// Events behind a place, and the next place.
 #[derive(Debug, Default)]
@@ -56,9 +64,37 @@ struct Recent {
     events: VecDeque<Arc<Event>>,
     /// How often some were erased.
     erased: u64,
+    /// The last of these, by their counts.
+    names: VecDeque<(u64, Name)>,
 }
 
 impl Recent {
+    /// All of a name were erased.
+    fn forget(&mut self, name: &Name) {
+        self.events.retain(|event| event.entity != name.as_str());
+        self.erased += 1;
+        self.names.push_back((self.erased, name.clone()));
+        if self.names.len() > ERASED_MAX {
+            self.names.pop_front();
+        }
+    }
+
+    /// Whether one of some events, that were read when so many had been erased, may have been erased since.
+    fn is_void<'a>(&self, erased: u64, events: impl IntoIterator<Item = &'a Event>) -> bool {
+        if self.erased == erased {
+            return false;
+        }
+        let (first, _) = match self.names.front() {
+            Some(first) if first.0 <= erased + 1 => first,
+            _ => return true,
+        };
+        let since = usize::try_from(erased + 1 - first).unwrap_or(usize::MAX);
+        let names = self.names.iter().skip(since);
+        let names: BTreeSet<&str> = names.map(|(_, name)| name.as_str()).collect();
+        let mut events = events.into_iter();
+        events.any(|event| names.contains(event.entity.as_str()))
+    }
+
     /// `None`: they are farther back.
     fn page(&self, after: u64, limit: usize) -> Option<Given> {
         if after < self.after {
@@ -91,6 +127,16 @@ impl Recent {
         }
         self.through = self.through.max(next);
     }
+
+    /// Drops those before an id.
+    fn hide(&mut self, first: u64) {
+        while let Some(id) = self.events.front().map(|event| event.id)
+            && id < first
+        {
+            self.events.pop_front();
+            self.after = id;
+        }
+    }
 }
 
 /// The events of a fleet, while somebody waits for them.
@@ -111,6 +157,7 @@ impl Feed {
                 through,
                 events: VecDeque::new(),
                 erased: 0,
+                names: VecDeque::new(),
             }),
             news: watch::Sender::new(through),
         }
@@ -151,9 +198,18 @@ impl Feed {
         self.lock().erased
     }
 
-    /// Whether no events were erased since some were given: others are not to be sent any more.
+    /// Whether none of some events was erased since they were given: others are not to be sent any more.
     pub(crate) fn is_so(&self, given: &Given) -> bool {
-        self.erased() == given.erased
+        self.are_so(given.erased, given.events.iter().map(|event| &**event))
+    }
+
+    /// The same of events that were read when events had been erased so often.
+    pub(crate) fn are_so<'a>(
+        &self,
+        erased: u64,
+        events: impl IntoIterator<Item = &'a Event>,
+    ) -> bool {
+        !self.lock().is_void(erased, events)
     }
 
     /// Behind which id it is to be read, and how often events were erased.
@@ -167,7 +223,7 @@ impl Feed {
         let (count, next) = (page.events.len(), page.next);
         {
             let mut recent = self.lock();
-            if recent.erased != erased {
+            if recent.is_void(erased, &page.events) {
                 return false;
             }
             recent.add(page.events, next);
@@ -178,12 +234,24 @@ impl Feed {
         true
     }
 
+    /// Drops what is older than the fleet keeps, of what is kept here for long. Whoever asks for it reads the store.
+    fn hide(&self, tracks: &Tracks) {
+        let day = Time(tracks.now().0.saturating_sub(DAY));
+        let is_old = |id: u64| i64::try_from(id).is_ok_and(|id| id < day.0);
+        // No fleet keeps less than a day.
+        if !self.lock().events.front().is_some_and(|e| is_old(e.id)) {
+            return;
+        }
+        let first = tracks.first_event(self.fleet);
+        self.lock().hide(first);
+    }
+
     /// Reads what is new, and says so to who waits. Errors: the store's.
-    fn read(&self, events: &Events, store: &dyn Store) -> Result<()> {
+    fn read<'v>(&self, events: &Events, view: &dyn Fn() -> Box<dyn View + 'v>) -> Result<()> {
         let mut tries = 0;
         while tries < TRIES {
             let (after, erased) = self.place();
-            let page = events.page(store, self.fleet, after, RECENT_MAX)?;
+            let page = events.page(view, self.fleet, after, RECENT_MAX)?;
             let is_all = page.events.len() < RECENT_MAX;
             let is_added = self.add(erased, page);
             if is_added && is_all {
@@ -230,14 +298,11 @@ impl Feeds {
         feed
     }
 
-    /// Events of a fleet were erased: what is kept of them is, too, and is read from the store again; so is what is being read.
-    pub(crate) fn forget(&self, fleet: Fleet) {
+    /// Events of a name were erased: what is kept of them is, too, and what is being read is read again.
+    pub(crate) fn forget(&self, fleet: Fleet, name: &Name) {
         let feed = self.lock().get(&fleet).and_then(Weak::upgrade);
         if let Some(feed) = feed {
-            let mut recent = feed.lock();
-            recent.events.clear();
-            recent.after = recent.through;
-            recent.erased += 1;
+            feed.lock().forget(name);
         }
     }
 
@@ -262,6 +327,7 @@ pub(crate) async fn page(
     after: u64,
     limit: usize,
 ) -> std::result::Result<Given, Problem> {
+    feed.hide(&app.tracks);
     for _ in 0..TRIES {
         let erased = match feed.recent(after, limit) {
             Ok(given) => return Ok(given),
@@ -271,8 +337,8 @@ pub(crate) async fn page(
         let permit = permit.map_err(Problem::internal)?;
         let (app, fleet) = (Arc::clone(app), feed.fleet);
         let read = tokio::task::spawn_blocking(move || {
-            let store = app.tracks.store();
-            let page = app.tracks.events().page(&**store, fleet, after, limit);
+            let view = || app.tracks.view();
+            let page = app.tracks.events().page(view, fleet, after, limit);
             drop(permit);
             page
         });
@@ -340,10 +406,8 @@ async fn after(pause: Option<Duration>) {
 async fn read(app: &Arc<App>, feeds: Vec<Arc<Feed>>, again: &mut Again<Fleet>) {
     let tracks = Arc::clone(&app.tracks);
     let fleets: Vec<Fleet> = feeds.iter().map(|feed| feed.fleet).collect();
-    let done = tokio::task::spawn_blocking(move || {
-        let (events, store) = (tracks.events(), tracks.store());
-        read_each(&feeds, events, &**store)
-    });
+    let done =
+        tokio::task::spawn_blocking(move || read_each(&feeds, tracks.events(), &|| tracks.view()));
     let failed = done.await.unwrap_or_else(|e| {
         let all = fleets.iter();
         all.map(|fleet| (*fleet, Error::broken(&e))).collect()
@@ -361,9 +425,13 @@ async fn read(app: &Arc<App>, feeds: Vec<Arc<Feed>>, again: &mut Again<Fleet>) {
 }
 
 /// Reads what is new for some fleets. Returns those for which that failed: what is wrong with one keeps no other waiting.
-fn read_each(feeds: &[Arc<Feed>], events: &Events, store: &dyn Store) -> Vec<(Fleet, Error)> {
+fn read_each<'v>(
+    feeds: &[Arc<Feed>],
+    events: &Events,
+    view: &dyn Fn() -> Box<dyn View + 'v>,
+) -> Vec<(Fleet, Error)> {
     let all = feeds.iter().filter_map(|feed| {
-        let read = caught("reading events", || feed.read(events, store));
+        let read = caught("reading events", || feed.read(events, view));
         read.err().map(|e| (feed.fleet, e))
     });
     all.collect()

@@ -291,7 +291,8 @@ impl Call {
                     if !waits || !Self::may_wait(&app, since) {
                         let in_flight = app.tracks.in_flight();
                         let seconds = app.drain.seconds_for(app.now(), in_flight);
-                        return Err(Problem::from(e).retry_after(seconds));
+                        let stall = app.tracks.store().stall();
+                        return Err(Problem::from(e).stalled(stall).retry_after(seconds));
                     }
                     tokio::time::sleep(ROOM_PAUSE).await;
                 }
@@ -325,7 +326,8 @@ impl Call {
             let detail = format!(
                 "the store has not answered within {timeout:?}; the reports may be stored: send them again"
             );
-            Problem::new(Kind::Busy, detail).retry_after(10)
+            let stall = self.app.tracks.store().stall();
+            Problem::new(Kind::Busy, detail).stalled(stall).retry_after(10)
         })?;
         self.app.drain.add(self.app.now(), places.len());
         self.total.add(&places, answer);
@@ -354,7 +356,7 @@ impl Call {
         };
         if stored > 0 {
             problem.detail = format!(
-                "{}; {stored} reports of the call are stored: send all again, as these are not stored twice",
+                "{}; {stored} reports of the call are stored: send all again: those with a time that is not ahead of the server's clock are not stored twice",
                 problem.detail
             );
         }
@@ -474,7 +476,9 @@ fn made(app: &App, fleet: &Name, tags: &[String]) -> Result<Option<Arc<Info>>, P
 fn no_room(app: &App) -> Problem {
     let in_flight = app.tracks.in_flight();
     let detail = format!("{in_flight} reports are on their way already: send them again later");
-    Problem::new(Kind::Busy, detail).retry_after(app.drain.seconds_for(app.now(), in_flight))
+    let seconds = app.drain.seconds_for(app.now(), in_flight);
+    let problem = Problem::new(Kind::Busy, detail).stalled(app.tracks.store().stall());
+    problem.retry_after(seconds)
 }
 
 /// The bits of tags, which the fleet gets if it does not have them.
@@ -558,7 +562,7 @@ fn number_of(app: &App, receipt: &str) -> Result<u64, Problem> {
     if start == app.start {
         return Ok(number);
     }
-    let detail = "the server was started again since: send the reports again, as those that are stored \
-                  are not stored twice";
+    let detail = "the server was started again since: send the reports again; those with a time that is not \
+                  ahead of the server's clock are not stored twice";
     Err(Problem::new(Kind::ReceiptExpired, detail))
 }

@@ -76,8 +76,8 @@ impl Held {
     }
 }
 
-/// Places for questions. Who has a token has half of them at most where others have tokens too, so that its slow questions
-/// keep nobody else's away.
+/// Places for questions, exports or streams. Who has a token has half of them at most where others have tokens too, so that its
+/// slow ones keep nobody else's away.
 #[derive(Debug)]
 pub(crate) struct Places {
     all: Arc<Semaphore>,
@@ -128,6 +128,28 @@ impl Places {
             _of_all: permit.ok_or(NoPlace::All(self.count))?,
             _of_share: of_share,
         })
+    }
+
+    /// A place, if there is one now.
+    pub(crate) fn try_take(&self, token: Option<&str>) -> Result<Place, NoPlace> {
+        let share = (self.count / 2).max(1);
+        let of_share = match token {
+            None => None,
+            Some(token) => {
+                let permit = self.share(token, share).try_acquire_owned();
+                Some(permit.map_err(|_| NoPlace::Share(share))?)
+            }
+        };
+        let permit = Arc::clone(&self.all).try_acquire_owned();
+        Ok(Place {
+            _of_all: permit.map_err(|_| NoPlace::All(self.count))?,
+            _of_share: of_share,
+        })
+    }
+
+    /// How many are taken.
+    pub(crate) fn taken(&self) -> usize {
+        self.count.saturating_sub(self.all.available_permits())
     }
 
     fn share(&self, token: &str, places: usize) -> Arc<Semaphore> {
@@ -244,6 +266,14 @@ mod tests {
             held.remove(0);
             held.push(take(Some("a")).await.unwrap());
             drop(held);
+            let all: Vec<Place> = (0..2)
+                .map(|_| places.try_take(Some("a")).unwrap())
+                .collect();
+            assert_eq!(places.taken(), 2);
+            let e = places.try_take(Some("a")).unwrap_err();
+            assert_eq!(e, NoPlace::Share(2));
+            drop(all);
+            assert_eq!(places.taken(), 0);
             let one = Places::new(1);
             drop(one.take(Some("a"), Instant::now()).await.unwrap());
             drop(one.take(Some("b"), Instant::now()).await.unwrap());

@@ -196,7 +196,7 @@ pub(crate) fn of_fences(app: &App) -> String {
         "Age of the oldest event that is not given out yet, as it is not durable",
         age(events.first_waiting()),
     );
-    let streams = app.config.streams - app.streams.available_permits();
+    let streams = app.streams.taken();
     one(
         "tracks_streams",
         Kind::Gauge,

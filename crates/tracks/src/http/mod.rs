@@ -94,7 +94,7 @@ pub struct Config {
     pub page_max: usize,
     /// Open connections; more are answered with 503.
     pub connections: usize,
-    /// Streams at a time; more are answered with 503.
+    /// Streams at a time; more are answered with 503. Tokens share them as they share exports.
     pub streams: usize,
     /// Queries at a time; others wait for [`Config::queue_timeout`] at most. Where there are several tokens, each has half of
     /// them at most, and one at least.
@@ -120,8 +120,11 @@ pub struct Config {
     pub durable_timeout: Duration,
     /// For so long calls may go on when the server stops.
     pub drain_timeout: Duration,
-    /// Exports at a time; more are answered with 503.
+    /// Exports at a time; more are answered with 503. Where there are several tokens, each has half of them at most, and one at
+    /// least.
     pub exports: usize,
+    /// For so long an export may go on; then it breaks off.
+    pub export_timeout: Duration,
     /// The folder of backups. `None`: there are none.
     pub backups: Option<PathBuf>,
     /// The fleet of phones and trackers that say no other.
@@ -158,6 +161,7 @@ impl Default for Config {
             durable_timeout: seconds(30),
             drain_timeout: seconds(30),
             exports: 4,
+            export_timeout: seconds(6 * 3600),
             backups: None,
             device_fleet: "devices".to_owned(),
             notices: Notices::default(),
@@ -188,7 +192,7 @@ pub(crate) struct App {
     queries: limits::Places,
     /// Places for work with bodies.
     bodies: Arc<Semaphore>,
-    exports: Arc<Semaphore>,
+    exports: limits::Places,
     /// One place, for whoever tries whether the store takes writes again.
     trying: Arc<Semaphore>,
     backing_up: Arc<Semaphore>,
@@ -199,7 +203,7 @@ pub(crate) struct App {
     positions: positions::Positions,
     webhooks: webhook::Webhooks,
     /// Places for streams.
-    streams: Arc<Semaphore>,
+    streams: limits::Places,
 }
 
 /// Tells when the server stops, or a part of it.
@@ -251,7 +255,7 @@ impl App {
             memory: limits::Memory::new(config.memory),
             queries: limits::Places::new(config.queries),
             bodies: Arc::new(Semaphore::new(BODIES)),
-            exports: Arc::new(Semaphore::new(config.exports)),
+            exports: limits::Places::new(config.exports),
             trying: Arc::new(Semaphore::new(1)),
             backing_up: Arc::new(Semaphore::new(1)),
             drain: limits::Drain::default(),
@@ -259,7 +263,7 @@ impl App {
             stopping: watch::Sender::new(false),
             feeds: feed::Feeds::new(),
             positions: positions::Positions::default(),
-            streams: Arc::new(Semaphore::new(config.streams)),
+            streams: limits::Places::new(config.streams),
             config,
         })
     }
@@ -272,6 +276,11 @@ impl App {
     fn has_more_tokens(&self) -> bool {
         let tokens = self.tokens.load();
         tokens.as_ref().is_some_and(|tokens| tokens.count() > 1)
+    }
+
+    /// Whose share of places a call has. `None`: it has no token, or there is no other one.
+    fn sharer(&self) -> Option<Arc<tokens::Token>> {
+        guard::caller().filter(|_| self.has_more_tokens())
     }
 
     fn patience(&self) -> Patience {

@@ -7,8 +7,11 @@
 //! What waits is bounded: where a listener has too many entities to take, others are left out until it has taken some, and counted.
 //! Whether an entity was in the area is remembered of so many; of others the cell says it where they were before. So one that
 //! leaves is told of at least once, and once where it is remembered.
+//!
+//! An erasure takes what waits of its entity away, wherever it is: pending, in the pump's hands, or with a listener. The pump takes
+//! and gives under one lock, so none slips through between these.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +24,7 @@ use super::App;
 use crate::geo::shape::{Relation, Shape};
 use crate::live::{Listening, Live, Moved};
 use crate::model::key::{Entity, Fleet};
+use crate::model::name::Name;
 
 /// So many entities wait for a listener.
 const WAITING_MAX: usize = 16_384;
@@ -38,6 +42,14 @@ pub(crate) enum Told {
     Here(Arc<Moved>),
     /// It is no longer.
     Gone(Arc<Moved>),
+}
+
+impl Told {
+    fn moved(&self) -> &Moved {
+        match self {
+            Self::Here(moved) | Self::Gone(moved) => moved,
+        }
+    }
 }
 
 /// Which entities a listener means.
@@ -142,6 +154,16 @@ impl Listener {
         told.collect()
     }
 
+    /// What waits of this name is taken away.
+    fn forget(&self, name: &Name) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let Inner { seen, told, order } = &mut *inner;
+        let all = told.extract_if(|_, told| told.moved().name == *name);
+        let gone: BTreeSet<Entity> = all.map(|(entity, _)| entity).collect();
+        order.retain(|entity| !gone.contains(entity));
+        seen.retain(|entity, _| !gone.contains(entity));
+    }
+
     /// Returns when something may wait.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
@@ -161,10 +183,19 @@ impl Inner {
     }
 }
 
+/// What was erased while the pump gives out what it has taken.
+#[derive(Debug, Default)]
+struct Erased {
+    gives: bool,
+    names: BTreeSet<(Fleet, Name)>,
+}
+
 /// All who listen.
 #[derive(Debug, Default)]
 pub(crate) struct Positions {
     all: Mutex<BTreeMap<Fleet, Vec<Arc<Listener>>>>,
+    /// Before the other locks.
+    erased: Mutex<Erased>,
     coalesced: AtomicU64,
     dropped: AtomicU64,
 }
@@ -200,6 +231,51 @@ impl Positions {
         all.get(&fleet).cloned().unwrap_or_default()
     }
 
+    /// An entity of this name was erased: none of its positions is given out any more, but for those of reports that come now.
+    pub(crate) fn forget(&self, live: &Live, fleet: Fleet, name: &Name) {
+        let mut erased = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
+        if erased.gives {
+            erased.names.insert((fleet, name.clone()));
+        }
+        live.forget(fleet, name);
+        for listener in self.of(fleet) {
+            listener.forget(name);
+        }
+    }
+
+    /// What is pending, by fleets.
+    fn take(&self, live: &Live) -> BTreeMap<Fleet, Vec<Arc<Moved>>> {
+        let mut erased = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
+        erased.gives = true;
+        let mut by_fleet: BTreeMap<Fleet, Vec<Arc<Moved>>> = BTreeMap::new();
+        for moved in live.take() {
+            let of_fleet = by_fleet.entry(moved.fleet).or_default();
+            of_fleet.push(Arc::new(moved));
+        }
+        by_fleet
+    }
+
+    /// All that was taken was given.
+    fn given(&self) {
+        let mut erased = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
+        *erased = Erased::default();
+    }
+
+    /// Gives a listener some of a fleet, but for what was erased since they were taken.
+    fn give(&self, fleet: Fleet, listener: &Listener, some: &[Arc<Moved>]) {
+        let erased = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
+        let (coalesced, dropped) = if erased.names.is_empty() {
+            listener.look(some)
+        } else {
+            let is_erased = |moved: &Moved| erased.names.contains(&(fleet, moved.name.clone()));
+            let left = some.iter().filter(|moved| !is_erased(moved));
+            listener.look(&left.cloned().collect::<Vec<_>>())
+        };
+        drop(erased);
+        self.coalesced.fetch_add(coalesced, Ordering::Relaxed);
+        self.dropped.fetch_add(dropped, Ordering::Relaxed);
+    }
+
     /// Positions that were replaced by newer ones, and that were left out.
     pub(crate) fn lost(&self, live: &Live) -> (u64, u64) {
         let (coalesced, dropped) = live.lost();
@@ -231,23 +307,15 @@ pub(crate) async fn pump(app: Arc<App>) {
             () = app.tracks.live().changed() => {}
             () = stopping.wait() => return,
         }
-        let mut by_fleet: BTreeMap<Fleet, Vec<Arc<Moved>>> = BTreeMap::new();
-        for moved in app.tracks.live().take() {
-            let of_fleet = by_fleet.entry(moved.fleet).or_default();
-            of_fleet.push(Arc::new(moved));
-        }
-        for (fleet, all) in by_fleet {
+        for (fleet, all) in app.positions.take(app.tracks.live()) {
             for listener in app.positions.of(fleet) {
                 for some in all.chunks(TURN) {
-                    let (coalesced, dropped) = listener.look(some);
-                    app.positions
-                        .coalesced
-                        .fetch_add(coalesced, Ordering::Relaxed);
-                    app.positions.dropped.fetch_add(dropped, Ordering::Relaxed);
+                    app.positions.give(fleet, &listener, some);
                     tokio::task::yield_now().await;
                 }
             }
         }
+        app.positions.given();
         tokio::time::sleep(PACE).await;
     }
 }
@@ -259,7 +327,6 @@ mod tests {
     use crate::geo::cell::Cell;
     use crate::geo::position::at;
     use crate::geo::shape::Rectangle;
-    use crate::model::name::Name;
     use crate::model::time::Time;
 
     fn moved(entity: u64, from: Option<f64>, to: f64, tags: u32) -> Arc<Moved> {
@@ -322,6 +389,46 @@ mod tests {
         assert_eq!(said(&listener), ["e2 10.5"]);
         listener.look(&[moved(2, Some(10.5), 10.5, 1)]);
         assert_eq!(said(&listener), ["e2 gone"]);
+    }
+
+    /// Positions waited for who was slow to take them, and were sent behind the answer to the erasure.
+    #[test]
+    fn what_was_erased_is_not_told_wherever_it_waits() {
+        let (live, positions) = (Arc::<Live>::default(), Positions::default());
+        let listener = Arc::new(listener(&live, 0));
+        let added = Arc::clone(&listener);
+        positions.change(Fleet(1), |all| all.push(added));
+        let publish = |entity| live.publish(vec![Moved::clone(&moved(entity, None, 10.5, 0))]);
+        let forget = |name: &str| positions.forget(&live, Fleet(1), &Name::new(name).unwrap());
+        let give = || {
+            for (fleet, all) in positions.take(&live) {
+                positions.give(fleet, &listener, &all);
+            }
+            positions.given();
+        };
+        // With the listener.
+        [1, 2].into_iter().for_each(publish);
+        give();
+        forget("e1");
+        assert_eq!(said(&listener), ["e2 10.5"]);
+        // Pending.
+        [1, 2].into_iter().for_each(publish);
+        forget("e1");
+        give();
+        assert_eq!(said(&listener), ["e2 10.5"]);
+        // In the hands of the pump.
+        [1, 2].into_iter().for_each(publish);
+        let taken = positions.take(&live);
+        forget("e1");
+        for (fleet, all) in taken {
+            positions.give(fleet, &listener, &all);
+        }
+        positions.given();
+        assert_eq!(said(&listener), ["e2 10.5"]);
+        // It reports anew.
+        publish(1);
+        give();
+        assert_eq!(said(&listener), ["e1 10.5"]);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::tokens;
+use crate::store::Stall;
 
 /// What went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,6 +171,34 @@ impl Problem {
     #[must_use]
     pub(crate) fn retry_after(mut self, seconds: u64) -> Self {
         self.retry_after = Some(seconds);
+        self
+    }
+
+    /// With why the engine is what others wait for, if it is.
+    #[must_use]
+    pub(crate) fn stalled(mut self, stall: Option<Stall>) -> Self {
+        let Some(stall) = stall else {
+            return self;
+        };
+        let (what, condition) = if stall.is_stopped {
+            ("has stopped writes", "stopped")
+        } else {
+            ("slows writes down", "delayed")
+        };
+        let Stall {
+            family,
+            cause,
+            option,
+            ..
+        } = stall;
+        self.detail = format!(
+            "{}; the engine {what} as {family} is at its {cause}, which a larger {option} moves",
+            self.detail
+        );
+        let of = serde_json::json!({
+            "condition": condition, "cause": cause, "family": family, "option": option,
+        });
+        self.more.insert("stall".to_owned(), of);
         self
     }
 

@@ -20,6 +20,7 @@ use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use ironstone::Db;
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Runtime;
@@ -39,6 +40,10 @@ const HEAD_MAX: usize = 32 * 1024;
 const REFUSED_MAX: usize = 64;
 /// Connections that wait to be accepted. One that finds no room tries again a second later.
 const BACKLOG: u32 = 4096;
+/// More bytes of an answer are handed to the system when fewer than these are unsent.
+const UNSENT: u32 = 16 * 1024;
+/// A backup, and what is done once or in turn.
+const OTHER_THREADS: usize = 8;
 /// For so long webhooks' deliveries may go on at the end, behind the second that each gives its own.
 const TASKS_TIMEOUT: Duration = Duration::from_secs(2);
 /// For so long the device is waited for at the end.
@@ -74,7 +79,7 @@ impl Server {
         let threads = std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 4));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(threads)
-            .max_blocking_threads(config.queries + 32)
+            .max_blocking_threads(blocking_threads(&config))
             .thread_name("http")
             .enable_io()
             .enable_time()
@@ -148,6 +153,13 @@ impl Server {
             Error::new(ErrorKind::TimedOut, text)
         })?
     }
+}
+
+/// All that may be on a thread that blocks at a time, so that nothing waits for another kind of work: each kind has its places.
+fn blocking_threads(config: &Config) -> usize {
+    let reads = super::feed::READS + 1;
+    let webhooks = super::webhook::THREADS;
+    config.queries + config.exports + super::BODIES + reads + webhooks + OTHER_THREADS
 }
 
 /// Listens with room for many that come at once.
@@ -226,6 +238,10 @@ async fn serve(
     let open = Open::new(&app);
     // Without it answers may be some milliseconds later.
     stream.set_nodelay(true).unwrap_or_default();
+    // Whoever takes slowly takes some all the time: a socket tells of room once a third of its buffer is free, and that may
+    // have megabytes. Where the system has no such limit, it is as it was.
+    let socket = SockRef::from(&stream);
+    socket.set_tcp_notsent_lowat(UNSENT).unwrap_or_default();
     let phase = Phase::default();
     if let Some(tls) = &app.config.tls {
         let shake = async {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::Uri;
 use axum::response::Response;
@@ -10,6 +11,7 @@ use base::{Error, ErrorKind};
 use utoipa::OpenApi;
 
 use super::answers::Health;
+use super::guard::Caller;
 use super::openapi::Api;
 use super::problem::{Kind, Problem};
 use super::{App, ask, metrics};
@@ -79,7 +81,7 @@ fn refuses_writes(app: &Arc<App>) -> Option<Error> {
 
 /// Metrics for Prometheus.
 ///
-/// Those of the HTTP interface, and those of the engine.
+/// Those of the HTTP interface, and those of the engine. They name all fleets, so a token for some does not see them.
 #[utoipa::path(
     get,
     path = "/metrics",
@@ -87,10 +89,24 @@ fn refuses_writes(app: &Arc<App>) -> Option<Error> {
     responses((status = 200, description = "Its text form 0.0.4", body = String, content_type = "text/plain"),
         super::openapi::Errors),
 )]
-pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Problem> {
+pub(crate) async fn metrics(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, Problem> {
+    if !caller.is_for_all_fleets() {
+        let detail = "metrics are of all fleets, and the token is for some";
+        return Err(Problem::new(Kind::Forbidden, detail));
+    }
     let refuses = refuses_writes(&app).is_some();
     let text = ask::blocking(&app, move |app| {
         let mut text = app.counts.text(app.tracks.in_flight());
+        let age = app.tracks.queue_age().as_secs_f64();
+        text.push_str(
+            "# HELP tracks_queue_age_seconds Age of the oldest report that is not written yet\n",
+        );
+        text.push_str(&format!(
+            "# TYPE tracks_queue_age_seconds gauge\ntracks_queue_age_seconds {age}\n"
+        ));
         let failed = u8::from(app.tracks.house_failed().is_some());
         text.push_str(&format!(
             "# TYPE tracks_housekeeping_failed gauge\ntracks_housekeeping_failed {failed}\n"

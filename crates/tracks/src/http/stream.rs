@@ -12,7 +12,6 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use axum::{Extension, body::Bytes};
 use serde::Serialize;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{OwnedPermit, Sender};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -23,6 +22,7 @@ use super::areas::AreaParams;
 use super::events::EventBody;
 use super::feed::{self, Feed};
 use super::ingest::no_such_fleet;
+use super::limits::{self, NoPlace};
 use super::params::{Params, Path, event_id};
 use super::positions::{self, Listener, Place, Told, Wanted};
 use super::problem::{Kind, Problem, text};
@@ -172,8 +172,11 @@ pub(crate) async fn stream(
         return Err(Problem::parameter(detail));
     }
     let after = last_event_id(&headers)?.or(after);
-    let place = Arc::clone(&app.streams).try_acquire_owned();
-    let place = place.map_err(|_| busy(&app))?;
+    let caller = app.sharer();
+    let place = app
+        .streams
+        .try_take(caller.as_ref().map(|token| token.name()));
+    let place = place.map_err(busy)?;
     let listening = with_positions.then(|| {
         let wanted = Wanted { area, tags };
         positions::listen(&app, info.fleet, wanted)
@@ -197,11 +200,15 @@ pub(crate) async fn stream(
     Ok(response)
 }
 
-fn busy(app: &App) -> Problem {
-    let detail = format!(
-        "{} streams are open, which is the most (--max-streams): come again later",
-        app.config.streams
-    );
+fn busy(taken: NoPlace) -> Problem {
+    let detail = match taken {
+        NoPlace::All(count) => {
+            format!("{count} streams are open, which is the most (--max-streams): come again later")
+        }
+        NoPlace::Share(count) => format!(
+            "{count} streams of the token are open, which is its share of --max-streams: come again later"
+        ),
+    };
     Problem::new(Kind::Busy, detail).retry_after(5)
 }
 
@@ -228,7 +235,7 @@ struct Stream {
     listening: Option<Place>,
     sender: Sender<Bytes>,
     stopping: Stopping,
-    _place: OwnedSemaphorePermit,
+    _place: limits::Place,
     _streaming: Streaming,
 }
 

@@ -2,13 +2,15 @@
 //!
 //! ```text
 //!   an item of points   20 key of the point   8 which record   1 bytes of the name   the name   the point
-//!   of visits           20 key of the visit
+//!   of visits           20 key of the visit   1 put or delete
 //!   of the index        17 key   1 put or delete   the value
 //! ```
 //!
 //! Items of points come in the order of the rows of `default`. Those of `latest` and `entities` have the same order. Rows of
 //! `visits` and `geohash` are sorted once more.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use base::{Error, Result};
@@ -21,6 +23,7 @@ use crate::model::key::{CellKey, Entity, EntityKey, Fleet, PointKey, VisitKey};
 use crate::model::newest::{Here, Newest};
 use crate::model::point::Point;
 use crate::model::time::{Bucket, Time};
+use crate::read::point_rows;
 use crate::store::{Engine, Family, Rows, View, damaged};
 
 /// The next row of a point that is there is looked for by so many steps before it is sought.
@@ -85,7 +88,16 @@ struct Going<'a> {
     newest: Option<(Time, Cell, Vec<u8>)>,
     before: Option<(Time, Cell)>,
     has_changed: bool,
-    visit: Option<(Bucket, Cell)>,
+    visits: Option<InBucket>,
+}
+
+/// The bucket whose records go by. As reports do it, the visit of a point that is replaced goes with the last point of its cell.
+struct InBucket {
+    bucket: Bucket,
+    /// Cells that have one of its points by these records.
+    came: BTreeSet<Cell>,
+    /// So many of the points that were there have left each cell.
+    left: BTreeMap<Cell, u64>,
 }
 
 /// The moment whose records go by.
@@ -93,6 +105,8 @@ struct Moment {
     key: PointKey,
     /// What is there by now.
     point: Option<(Point, Vec<u8>)>,
+    /// The cell of the visit of what was there before.
+    before: Option<Cell>,
     has_changed: bool,
 }
 
@@ -167,11 +181,12 @@ impl<'a> Making<'a> {
             let point = self.there(item.key)?;
             self.moment = Some(Moment {
                 key: item.key,
+                before: point.as_ref().map(|(point, _)| visit_cell(point)),
                 point,
                 has_changed: false,
             });
         }
-        let (Some(moment), Some(going)) = (&mut self.moment, &mut self.going) else {
+        let Some(moment) = &mut self.moment else {
             return Err(Error::broken("a record without an entity"));
         };
         let point = Point::decode(item.point)?;
@@ -186,18 +201,6 @@ impl<'a> Making<'a> {
             return Ok(());
         }
         self.counts.stored += 1;
-        let cell = Cell::of(point.position).at_depth(VisitKey::DEPTH);
-        let visit = (item.key.time.bucket(), cell);
-        if self.with_visits && going.visit != Some(visit) {
-            going.visit = Some(visit);
-            let key = VisitKey {
-                fleet: self.fleet,
-                bucket: visit.0,
-                cell,
-                entity: item.key.entity,
-            };
-            self.visits.add(&[&key.to_bytes()])?;
-        }
         moment.point = Some((point, item.point.to_vec()));
         moment.has_changed = true;
         Ok(())
@@ -226,7 +229,7 @@ impl<'a> Making<'a> {
             newest: None,
             before,
             has_changed: false,
-            visit: None,
+            visits: None,
         });
         Ok(())
     }
@@ -269,12 +272,13 @@ impl<'a> Making<'a> {
         let Some(moment) = self.moment.take() else {
             return Ok(());
         };
-        let (Some((point, bytes)), Some(going)) = (moment.point, &mut self.going) else {
+        let Some((point, bytes)) = moment.point.filter(|_| moment.has_changed) else {
             return Ok(());
         };
-        if !moment.has_changed {
+        self.visit(moment.key, (moment.before, visit_cell(&point)))?;
+        let Some(going) = &mut self.going else {
             return Ok(());
-        }
+        };
         self.points.put(&moment.key.to_bytes(), &bytes)?;
         going.has_changed = true;
         let time = moment.key.time;
@@ -284,10 +288,73 @@ impl<'a> Making<'a> {
         Ok(())
     }
 
-    fn end_entity(&mut self) -> Result<()> {
-        let Some(going) = self.going.take() else {
+    /// Of a moment whose point has changed.
+    fn visit(&mut self, key: PointKey, (before, now): (Option<Cell>, Cell)) -> Result<()> {
+        let bucket = key.time.bucket();
+        let is_new = |visits: &InBucket| visits.bucket != bucket;
+        let done = self
+            .going
+            .as_mut()
+            .and_then(|g| g.visits.take_if(|v| is_new(v)));
+        if let Some(done) = done {
+            self.end_bucket(key.entity, &done)?;
+        }
+        let Some(going) = &mut self.going else {
             return Ok(());
         };
+        let visits = going.visits.get_or_insert_with(|| InBucket {
+            bucket,
+            came: BTreeSet::new(),
+            left: BTreeMap::new(),
+        });
+        if let Some(before) = before.filter(|before| *before != now) {
+            *visits.left.entry(before).or_default() += 1;
+        }
+        if visits.came.insert(now) && self.with_visits {
+            let key = visit_key(key, now);
+            self.visits.add(&[&key, &[1]])?;
+        }
+        Ok(())
+    }
+
+    /// Deletes the visits of a bucket whose points were all replaced.
+    fn end_bucket(&mut self, entity: Entity, visits: &InBucket) -> Result<()> {
+        let mut left = visits.left.clone();
+        left.retain(|cell, _| !visits.came.contains(cell));
+        if left.is_empty() {
+            return Ok(());
+        }
+        let (start, end) = (visits.bucket.start(), visits.bucket.end());
+        let mut is_known = true;
+        // Those that were there, of which so many have left.
+        let mut there: BTreeMap<Cell, u64> = BTreeMap::new();
+        point_rows(self.view, (self.fleet, entity), start..end, &mut |row| {
+            let Ok(point) = row.point() else {
+                is_known = false;
+                return Ok(ControlFlow::Break(()));
+            };
+            *there.entry(visit_cell(&point)).or_default() += 1;
+            Ok(ControlFlow::Continue(()))
+        })?;
+        let key = PointKey {
+            fleet: self.fleet,
+            entity,
+            time: start,
+        };
+        left.retain(|cell, count| is_known && there.get(cell) == Some(&*count));
+        for cell in left.keys() {
+            self.visits.add(&[&visit_key(key, *cell), &[0]])?;
+        }
+        Ok(())
+    }
+
+    fn end_entity(&mut self) -> Result<()> {
+        let Some(mut going) = self.going.take() else {
+            return Ok(());
+        };
+        if let Some(visits) = going.visits.take() {
+            self.end_bucket(going.entity, &visits)?;
+        }
         let (fleet, entity) = (self.fleet, going.entity);
         let row = EntityKey { fleet, entity }.to_bytes();
         if going.has_changed && !going.is_there {
@@ -322,11 +389,11 @@ impl<'a> Making<'a> {
     ) -> Result<Vec<(Family, Vec<PathBuf>)>> {
         let mut visits = Tables::new(engine, dir, Family::Visits);
         let mut merged = self.visits.merged()?;
-        let mut last = Vec::new();
-        while let Some(key) = merged.next()? {
-            if last != key {
-                visits.put(key, &[])?;
-                key.clone_into(&mut last);
+        while let Some(item) = merged.next()? {
+            match item.split_last() {
+                Some((1, key)) => visits.put(key, &[])?,
+                Some((_, key)) => visits.delete(key)?,
+                None => return Err(Error::broken("a sorted visit that is none")),
             }
         }
         let mut index = Tables::new(engine, dir, Family::Geohash);
@@ -343,4 +410,18 @@ impl<'a> Making<'a> {
         let all = [self.points, self.latest, self.entities, visits, index];
         all.into_iter().map(Tables::finish).collect()
     }
+}
+
+fn visit_cell(point: &Point) -> Cell {
+    Cell::of(point.position).at_depth(VisitKey::DEPTH)
+}
+
+fn visit_key(of: PointKey, cell: Cell) -> [u8; VisitKey::LEN] {
+    VisitKey {
+        fleet: of.fleet,
+        bucket: of.time.bucket(),
+        cell,
+        entity: of.entity,
+    }
+    .to_bytes()
 }

@@ -1,25 +1,35 @@
 //! A view without what is older than its fleet keeps: whoever asks it sees the same, whatever is dropped meanwhile.
 
-use base::Result;
+use base::{Error, Result};
 
 use super::{Horizon, Horizons};
 use crate::fence;
 use crate::geo::cell::Cell;
 use crate::model::key::{CellKey, Entity, EntityKey, Fleet, PointKey, VisitKey};
 use crate::model::time::Time;
+use crate::read::Patience;
 use crate::store::{Family, Rows, View};
 
-/// A view that hides what is behind horizons.
-pub(crate) fn hidden<'a>(view: Box<dyn View + 'a>, horizons: Horizons) -> Box<dyn View + 'a> {
+/// A view that hides what is behind horizons. What it passes over takes its reader's patience.
+pub(crate) fn hidden<'a>(
+    view: Box<dyn View + 'a>,
+    horizons: Horizons,
+    patience: Option<&'a Patience>,
+) -> Box<dyn View + 'a> {
     if horizons.is_empty() {
         return view;
     }
-    Box::new(Hidden { view, horizons })
+    Box::new(Hidden {
+        view,
+        horizons,
+        patience,
+    })
 }
 
 struct Hidden<'a> {
     view: Box<dyn View + 'a>,
     horizons: Horizons,
+    patience: Option<&'a Patience>,
 }
 
 impl View for Hidden<'_> {
@@ -36,6 +46,8 @@ impl View for Hidden<'_> {
                 rows,
                 family,
                 horizons: &self.horizons,
+                patience: self.patience,
+                over: None,
             }),
         })
     }
@@ -49,6 +61,9 @@ struct HiddenRows<'a> {
     rows: Box<dyn Rows + 'a>,
     family: Family,
     horizons: &'a Horizons,
+    patience: Option<&'a Patience>,
+    /// Its reader has no patience any more.
+    over: Option<Error>,
 }
 
 impl HiddenRows<'_> {
@@ -59,6 +74,10 @@ impl HiddenRows<'_> {
                 None => return,
                 Some(Next::Row) => self.rows.next(),
                 Some(Next::Key(key)) => self.rows.seek(&key),
+            }
+            if let Some(Err(e)) = self.patience.map(Patience::row) {
+                self.over = Some(e);
+                return;
             }
         }
     }
@@ -76,11 +95,14 @@ impl Rows for HiddenRows<'_> {
     }
 
     fn row(&self) -> Option<(&[u8], &[u8])> {
-        self.rows.row()
+        self.rows.row().filter(|_| self.over.is_none())
     }
 
     fn status(&self) -> Result<()> {
-        self.rows.status()
+        match &self.over {
+            Some(e) => Err(e.duplicate()),
+            None => self.rows.status(),
+        }
     }
 
     fn skipped(&self) -> u64 {
@@ -141,4 +163,48 @@ pub(super) fn visits_from(fleet: Fleet, time: Time) -> Vec<u8> {
         entity: Entity(0),
     };
     key.to_bytes().to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use base::ErrorKind;
+    use base::clock::SystemClock;
+
+    use super::*;
+    use crate::store::{Batch, Engine, Store as _};
+
+    /// A question that met many rows that are hidden went on for as long as these were, and could not be ended.
+    #[test]
+    fn passing_over_what_is_hidden_takes_patience() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Engine::open(dir.path()).unwrap();
+        let mut batch = Batch::new(&store);
+        for entity in 0..1000 {
+            let fleet = Fleet(1);
+            let key = EntityKey {
+                fleet,
+                entity: Entity(entity),
+            };
+            let value = [&5_i64.to_le_bytes()[..], &[0; 20]].concat();
+            batch.put(Family::Latest, &key.to_bytes(), &value).unwrap();
+        }
+        batch.write(None).unwrap();
+        let horizon = Horizon {
+            points: Time(9),
+            index: Time(9),
+        };
+        let ask = |most| {
+            let patience = Patience::new(SystemClock::shared(), most);
+            let horizons = [(Fleet(1), horizon)].into_iter().collect();
+            let view = hidden(store.view(), horizons, Some(&patience));
+            let mut rows = view.rows(Family::Latest, &[], None).unwrap();
+            rows.seek(&[]);
+            assert!(rows.row().is_none());
+            rows.status()
+        };
+        assert!(ask(Duration::from_secs(60)).is_ok());
+        assert_eq!(ask(Duration::ZERO).unwrap_err().kind(), ErrorKind::TimedOut);
+    }
 }

@@ -4,29 +4,31 @@
 //! What fails is said and done again after a pause that grows, and stops nothing else: no other entity, no other fleet, no later
 //! turn. A panic is such a failure, too. What cannot be decoded is never dropped.
 
+mod keeping;
+mod purging;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base::clock::{Clock, wait_timeout};
+use base::sync::atomic::{AtomicBool, Ordering};
 use base::sync::thread::JoinHandle;
 use base::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use base::threads::Threads;
-use base::{Error, ErrorKind, Result};
+use base::{Error, Result};
 
-use super::hide::visits_from;
-use super::thin::{Left, Thinning};
-use super::{Horizon, Horizons, marks, with_settings};
-use crate::again::{Again, Several, caught};
-use crate::fence;
-use crate::fleets::{Fleets, Info};
-use crate::model::key::{CellKey, Entity, EntityKey, Fleet};
-use crate::model::name::Name;
-use crate::model::newest::Newest;
+pub(super) use self::keeping::FAILURES_MAX;
+use self::keeping::{Look, Looked};
+use self::purging::{Purging, Round};
+use super::{Horizons, marks, with_settings};
+use crate::again::{Again, caught};
+use crate::fleets::Fleets;
+use crate::model::key::{Entity, Fleet};
 use crate::model::time::Time;
 use crate::notices::Notices;
-use crate::store::{Batch, Family, Store, View, damaged};
-use crate::write::{Erasure, Shards, purges};
+use crate::store::Store;
+use crate::write::Shards;
 
 /// It looks so often.
 const EVERY: Duration = Duration::from_secs(3600);
@@ -34,14 +36,10 @@ const EVERY: Duration = Duration::from_secs(3600);
 const TIDIED: Duration = Duration::from_secs(60);
 /// What has failed is done again after so long at first, and after [`EVERY`] at most.
 const AGAIN: Duration = Duration::from_secs(60);
-/// Thinning takes so long of a look; the rest has its turn in the next one.
-const THINNING_MAX: Duration = Duration::from_secs(600);
-/// A part of the entities are looked at in one state, so that none is held for long.
-const PART: usize = 10_000;
-/// So many that were erased are read at a time.
-const PURGES: usize = 256;
-/// Where so much fails, what is new is not tried before something of it is done. A restart knows nothing of it.
-const FAILING_MAX: usize = 10_000;
+/// Where entities are erased all the time, dropping what is too old goes on for so long between.
+const SLICE: Duration = Duration::from_secs(1);
+/// After a turn it rests for so long at least, unless an entity was erased.
+const REST: Duration = Duration::from_secs(1);
 /// All tables with points are merged within a fourth of the time that points are kept, but no more often than this.
 const MERGED_MIN: Duration = Duration::from_secs(86_400);
 const MERGED_MAX: Duration = Duration::from_secs(30 * 86_400);
@@ -82,21 +80,12 @@ enum What {
     Purges,
     /// Merging the tables of one that was erased.
     Purge(Fleet, Entity),
+    /// Merging the tables of a fleet where those were among others.
+    Rest(Fleet),
     /// Dropping what is too old.
     Keep,
     /// Having the store clean up.
     Tidy,
-}
-
-/// How far it is with those that were erased.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Round {
-    /// All are to be looked at.
-    Due,
-    /// There may be some behind this one.
-    Behind((Fleet, Entity)),
-    /// All were looked at.
-    Done,
 }
 
 /// What the thread knows.
@@ -106,39 +95,9 @@ struct Work {
     kept: u64,
     /// When the store was to clean up last.
     tidied: u64,
-    round: Round,
-}
-
-/// One look at all fleets.
-#[derive(Default)]
-struct Look {
-    kept: Kept,
-    kind: Option<ErrorKind>,
-    wrong: Several,
-}
-
-impl Look {
-    fn is_wrong(&mut self, fleet: &Name, e: &Error) {
-        self.kind.get_or_insert(e.kind());
-        self.wrong.add(format!("fleet {fleet}: {e}"));
-    }
-
-    fn end(self) -> Result<Kept> {
-        match (self.kind, self.wrong.text()) {
-            (Some(kind), Some(text)) => Err(Error::new(kind, text)),
-            _ => Ok(self.kept),
-        }
-    }
-}
-
-/// What earlier looks have come to, since the start.
-#[derive(Debug, Default)]
-struct Looked {
-    /// Up to where what lies by time was dropped.
-    dropped: Horizons,
-    thinning: Left,
-    /// The fleet at which the last look had to stop thinning.
-    thinned: Option<Name>,
+    purging: Purging,
+    /// A look that is begun and not done.
+    look: Option<Look>,
 }
 
 #[derive(Debug)]
@@ -148,6 +107,8 @@ struct Shared {
     /// One look at a time.
     looking: Mutex<Looked>,
     todo: Mutex<Todo>,
+    /// Ends merging when it is over.
+    canceled: Arc<AtomicBool>,
     changed: Condvar,
     failed: Mutex<Option<String>>,
     /// Who is told what has failed.
@@ -170,6 +131,7 @@ impl House {
             marks: Mutex::new(marks),
             looking: Mutex::default(),
             todo: Mutex::default(),
+            canceled: Arc::default(),
             changed: Condvar::new(),
             failed: Mutex::new(None),
             notices: Mutex::default(),
@@ -198,7 +160,9 @@ impl House {
 
     /// Drops now what is too old. Errors: the store's.
     pub(crate) fn keep(&self) -> Result<Kept> {
-        self.shared.keep()
+        let mut look = self.shared.look();
+        self.shared.go_on(&mut look, &|| self.shared.is_over());
+        look.end()
     }
 
     /// An entity was erased: its bytes are in tables still, as rows say.
@@ -221,6 +185,7 @@ impl House {
 impl Drop for House {
     fn drop(&mut self) {
         lock(&self.shared.todo).is_over = true;
+        self.shared.canceled.store(true, Ordering::Relaxed);
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
             // One that panicked has nothing to be waited for.
@@ -247,7 +212,8 @@ impl Shared {
             again: Again::new(AGAIN, EVERY),
             kept: start,
             tidied: start,
-            round: Round::Due,
+            purging: Purging::default(),
+            look: None,
         };
         while self.wait(&mut work) {
             let turn = caught("a turn of housekeeping", || {
@@ -258,7 +224,7 @@ impl Shared {
                 // Not at once: it may do so again.
                 work.kept = self.of.clock.monotonic_nanos();
                 work.tidied = work.kept;
-                work.round = Round::Done;
+                work.purging.round = Round::Done;
             }
             self.note(&mut work, What::Turn, turn);
             *lock(&self.failed) = work.again.said();
@@ -269,21 +235,25 @@ impl Shared {
     fn wait(&self, work: &mut Work) -> bool {
         let clock = &*self.of.clock;
         let mut todo = lock(&self.todo);
-        if !todo.is_over && !todo.is_erased && work.round == Round::Done {
+        let is_idle = work.purging.round == Round::Done && work.look.is_none();
+        if !todo.is_over && !todo.is_erased && is_idle {
             let now = clock.monotonic_nanos();
             let left = |every: Duration, last| {
                 every.saturating_sub(Duration::from_nanos(now.saturating_sub(last)))
             };
-            let pause = left(EVERY, work.kept).min(left(TIDIED, work.tidied));
-            let pause = work
-                .again
-                .pause(now)
-                .map_or(pause, |other| other.min(pause));
-            todo = wait_timeout(clock, &self.changed, todo, pause);
+            // What failed is in `again` alone.
+            let tidied = (!work.again.has(&What::Tidy)).then(|| left(TIDIED, work.tidied));
+            let purged = work.purging.due(&work.again);
+            let purged = purged.map(|due| Duration::from_nanos(due.saturating_sub(now)));
+            let others = [tidied, purged, work.again.pause(now)];
+            let pause = others.into_iter().flatten().min().unwrap_or(TIDIED);
+            let pause = pause.min(left(EVERY, work.kept)).min(TIDIED);
+            // Whatever is due and cannot be done: never again at once.
+            todo = wait_timeout(clock, &self.changed, todo, pause.max(REST));
         }
-        if work.round == Round::Done {
+        if work.purging.round == Round::Done {
             todo.is_erased = false;
-            work.round = Round::Due;
+            work.purging.round = Round::Due;
         }
         !todo.is_over
     }
@@ -302,6 +272,10 @@ impl Shared {
                     fleet.0
                 )
             }
+            What::Rest(fleet) => format!(
+                "the tables of fleet {}, in which entities were erased, are not merged: {e}",
+                fleet.0
+            ),
             What::Tidy => format!("dead rows stay in memory: {e}"),
             What::Turn | What::Purges | What::Keep => e.to_string(),
         };
@@ -316,104 +290,54 @@ impl Shared {
 
     fn turn(&self, work: &mut Work) {
         self.purge_some(work);
+        self.purge_rest(work);
         self.tidy(work);
+        self.keep_some(work);
+    }
+
+    /// Drops what is too old, where it is time to, until something is erased: that has its turn first, and then this goes on.
+    fn keep_some(&self, work: &mut Work) {
         let now = self.of.clock.monotonic_nanos();
         let is_due = now.saturating_sub(work.kept) >= EVERY.as_nanos() as u64;
-        if (is_due || work.again.has(&What::Keep)) && !work.again.waits(&What::Keep, now) {
+        let is_due = is_due || work.again.has(&What::Keep);
+        if work.look.is_none() && is_due && !work.again.waits(&What::Keep, now) {
             work.kept = now;
-            let done = self.keep().map(drop);
-            self.note(work, What::Keep, done);
+            work.look = Some(self.look());
+        }
+        if work.purging.round != Round::Done {
+            return;
+        }
+        let Some(mut look) = work.look.take() else {
+            return;
+        };
+        let stops = || {
+            let is_long = || {
+                let now = self.of.clock.monotonic_nanos().saturating_sub(now);
+                now >= SLICE.as_nanos() as u64
+            };
+            let todo = lock(&self.todo);
+            todo.is_over || (todo.is_erased && is_long())
+        };
+        if self.go_on(&mut look, &stops) || self.is_over() {
+            self.note(work, What::Keep, look.end().map(drop));
+        } else {
+            work.look = Some(look);
         }
     }
 
     fn tidy(&self, work: &mut Work) {
         let now = self.of.clock.monotonic_nanos();
-        if now.saturating_sub(work.tidied) < TIDIED.as_nanos() as u64 {
-            return;
-        }
-        work.tidied = now;
-        if !work.again.waits(&What::Tidy, now) {
+        let is_due = if work.again.has(&What::Tidy) {
+            !work.again.waits(&What::Tidy, now)
+        } else {
+            now.saturating_sub(work.tidied) >= TIDIED.as_nanos() as u64
+        };
+        if is_due {
             let done = caught("cleaning up", || self.of.store.tidy());
+            // It may have taken long.
+            work.tidied = self.of.clock.monotonic_nanos();
             self.note(work, What::Tidy, done);
         }
-    }
-
-    /// Merges tables that have what was erased. One that cannot be merged now keeps no other waiting.
-    fn purge_some(&self, work: &mut Work) {
-        let store = &*self.of.store;
-        let after = match work.round {
-            Round::Behind(of) => Some(of),
-            Round::Due | Round::Done => None,
-        };
-        work.round = Round::Done;
-        // No state is held while they are merged: it would keep what is to go.
-        let mut wrong = Ok(());
-        let found = caught("looking for what was erased", || {
-            purges(&*store.view(), after, PURGES, &mut |e| wrong = Err(e))
-        });
-        let some = match found {
-            Ok(some) => some,
-            Err(e) => return self.note(work, What::Purges, Err(e)),
-        };
-        if after.is_none() || wrong.is_err() {
-            self.note(work, What::Purges, wrong);
-        }
-        // What failed and is no longer to be done, of those that this part of the round would have.
-        let part = some.last().filter(|_| some.len() == PURGES);
-        let part = (after, part.map(|last| last.of));
-        let is_of_part = |of: (Fleet, Entity)| {
-            part.0.is_none_or(|after| of > after) && part.1.is_none_or(|last| of <= last)
-        };
-        work.again.retain(|what| match what {
-            What::Purge(fleet, entity) => {
-                let of = (*fleet, *entity);
-                !is_of_part(of) || some.iter().any(|purge| purge.of == of)
-            }
-            What::Turn | What::Purges | What::Keep | What::Tidy => true,
-        });
-        if let Some(last) = some.last() {
-            work.round = Round::Behind(last.of);
-        }
-        for purge in some {
-            if self.is_over() {
-                return;
-            }
-            let what = What::Purge(purge.of.0, purge.of.1);
-            let is_much = work.again.len() >= FAILING_MAX && !work.again.has(&what);
-            let now = self.of.clock.monotonic_nanos();
-            if is_much || work.again.waits(&what, now) {
-                continue;
-            }
-            let done = caught("merging tables", || {
-                self.purge(purge.of)?;
-                purge.is_done(store)
-            });
-            self.note(work, what, done);
-        }
-    }
-
-    /// Merges the tables that have what an entity had.
-    fn purge(&self, (fleet, entity): (Fleet, Entity)) -> Result<()> {
-        let store = &self.of.store;
-        let key = EntityKey { fleet, entity }.to_bytes();
-        let mut end = key.to_vec();
-        end.push(u8::MAX);
-        for family in [
-            Family::Default,
-            Family::Latest,
-            Family::Inside,
-            Family::Entities,
-        ] {
-            store.compact(family, &key, &end)?;
-        }
-        // Its rows lie anywhere among those of the fleet.
-        let first = fleet.prefix();
-        let end = crate::model::key::behind(&first);
-        let view = store.view();
-        for family in [Family::Geohash, Family::Visits, Family::Events] {
-            view.has_dead_rows(family, &first, end.as_deref());
-        }
-        Ok(())
     }
 
     /// Lets the store drop the points that are behind the marks.
@@ -429,227 +353,6 @@ impl Shared {
         });
         self.of.store.keep(oldest, every)
     }
-
-    fn keep(&self) -> Result<Kept> {
-        let mut looked = lock(&self.looking);
-        let mut look = Look::default();
-        let now = self.now();
-        let fleets = self.of.fleets.all();
-        for info in &fleets {
-            if self.is_over() {
-                break;
-            }
-            // What is wrong with one fleet keeps no other one.
-            let done = caught("housekeeping", || {
-                self.keep_of(info, now, &mut looked.dropped, &mut look)
-            });
-            if let Err(e) = done {
-                look.is_wrong(&info.name, &e);
-            }
-        }
-        // Behind that, as it may take long: first the fleets behind the one at which the last look ended.
-        let end = self.of.clock.monotonic_nanos() + THINNING_MAX.as_nanos() as u64;
-        let last = looked.thinned.take();
-        let is_behind = |info: &&Arc<Info>| last.as_ref().is_some_and(|last| info.name > *last);
-        let (behind, before): (Vec<_>, Vec<_>) = fleets.iter().partition(is_behind);
-        for info in behind.into_iter().chain(before) {
-            let name = &info.name;
-            let done = caught("thinning", || {
-                self.thin(name, (now, end), &mut looked.thinning, &mut look)
-            });
-            if let Err(e) = done {
-                look.is_wrong(name, &e);
-            }
-            if self.is_to_stop(end) {
-                looked.thinned = Some(name.clone());
-                break;
-            }
-        }
-        look.end()
-    }
-
-    /// Whether thinning is to leave the rest to the next look.
-    fn is_to_stop(&self, end: u64) -> bool {
-        let todo = lock(&self.todo);
-        todo.is_over || todo.is_erased || self.of.clock.monotonic_nanos() >= end
-    }
-
-    fn keep_of(
-        &self,
-        info: &Info,
-        now: Time,
-        dropped: &mut Horizons,
-        look: &mut Look,
-    ) -> Result<()> {
-        let wanted = Horizon::of(&info.settings, now);
-        if wanted == Horizon::default() {
-            return Ok(());
-        }
-        let fleet = info.fleet;
-        let old = lock(&self.marks).get(&fleet).copied();
-        let old = old.unwrap_or_default();
-        let new = old.max(wanted);
-        if new != old {
-            self.mark(fleet, new)?;
-        }
-        // Not what the mark was before: dropping may have failed then, or been cut off.
-        let before = dropped.get(&fleet).copied().unwrap_or_default();
-        self.drop_old(fleet, before, new)?;
-        dropped.insert(fleet, new);
-        self.sweep(info, new, look)
-    }
-
-    fn thin(
-        &self,
-        name: &Name,
-        (now, end): (Time, u64),
-        left: &mut Left,
-        look: &mut Look,
-    ) -> Result<()> {
-        // As its settings are now: others may have been thinned for long.
-        let wanted = || {
-            let info = self.of.fleets.get(name)?;
-            let how = (info.settings.thin_days, info.settings.thin_metres);
-            Some((info, how))
-        };
-        let Some((info, how)) = wanted() else {
-            return Ok(());
-        };
-        let kept = lock(&self.marks).get(&info.fleet).map(|mark| mark.points);
-        let wrong = &mut |e: &Error| look.is_wrong(name, e);
-        let thinning = Thinning {
-            of: &self.of,
-            info: &info,
-            stops: &|| self.is_to_stop(end) || wanted().is_none_or(|(_, now)| now != how),
-            wrong,
-        };
-        look.kept.thinned += thinning.run(now, kept.unwrap_or(Time::MIN), left)?;
-        Ok(())
-    }
-
-    /// Moves the marks of a fleet.
-    fn mark(&self, fleet: Fleet, new: Horizon) -> Result<()> {
-        let store = &*self.of.store;
-        let mut batch = Batch::new(store);
-        let (key, value) = new.row(fleet);
-        batch.put(Family::Meta, &key, &value)?;
-        // Before anything is dropped: a table that was merged is never lost again.
-        let number = batch.write(None)?;
-        store.wait_durable(number)?;
-        lock(&self.marks).insert(fleet, new);
-        self.publish()
-    }
-
-    /// Drops what lies by time.
-    fn drop_old(&self, fleet: Fleet, old: Horizon, new: Horizon) -> Result<()> {
-        let first = fleet.prefix();
-        if old.points.bucket() < new.points.bucket() {
-            let visits = visits_from(fleet, new.points);
-            self.drop_range(Family::Visits, &first, &visits)?;
-        }
-        let event = |time: Time| fence::key(fleet, u64::try_from(time.0).unwrap_or(0));
-        if event(old.points) < event(new.points) {
-            self.drop_range(Family::Events, &first, &event(new.points))?;
-        }
-        Ok(())
-    }
-
-    fn drop_range(&self, family: Family, from: &[u8], to: &[u8]) -> Result<()> {
-        let store = &*self.of.store;
-        store.reclaim(family, from, to)?;
-        let mut batch = Batch::new(store);
-        batch.delete_range(family, from, to)?;
-        batch.write(None).map(drop)
-    }
-
-    /// Erases the entities that have nothing left, and takes those that are silent from the index. Those whose rows are damaged
-    /// stay, and are said.
-    fn sweep(&self, info: &Info, horizon: Horizon, look: &mut Look) -> Result<()> {
-        let fleet = info.fleet;
-        let mut from = fleet.prefix().to_vec();
-        loop {
-            let (todo, next) = self.old(info, horizon, &from, look)?;
-            for (entity, erasure) in todo {
-                if self.is_over() {
-                    return Ok(());
-                }
-                let done = match self.of.shards.erase_number(fleet, entity, erasure) {
-                    Err(e) if e.is_corruption() => {
-                        look.is_wrong(&info.name, &e);
-                        false
-                    }
-                    done => done?,
-                };
-                match erasure {
-                    _ if !done => {}
-                    Erasure::Silent(_) => look.kept.silent += 1,
-                    _ => look.kept.entities += 1,
-                }
-            }
-            match next {
-                Some(next) => from = next,
-                None => return Ok(()),
-            }
-        }
-    }
-
-    /// What is to be done with some entities, and where the next ones begin.
-    #[expect(clippy::type_complexity, reason = "a list and where it goes on")]
-    fn old(
-        &self,
-        info: &Info,
-        horizon: Horizon,
-        from: &[u8],
-        look: &mut Look,
-    ) -> Result<(Vec<(Entity, Erasure)>, Option<Vec<u8>>)> {
-        let fleet = info.fleet;
-        let view = self.of.store.view();
-        let end = crate::model::key::behind(&fleet.prefix());
-        let mut rows = view.rows(Family::Latest, from, end.as_deref())?;
-        rows.seek(from);
-        let mut out = Vec::new();
-        let mut count = 0;
-        while let Some((key, value)) = rows.row() {
-            if count == PART {
-                return Ok((out, Some(key.to_vec())));
-            }
-            count += 1;
-            let row = EntityKey::of_bytes(key).and_then(|at| Ok((at, Newest::decode(value)?)));
-            match row {
-                Ok((at, newest)) => {
-                    let erasure = erasure(&*view, at, &newest, horizon)?;
-                    out.extend(erasure.map(|erasure| (at.entity, erasure)));
-                }
-                Err(e) => look.is_wrong(&info.name, &damaged(Family::Latest, key, &e)),
-            }
-            rows.next();
-        }
-        rows.status()?;
-        Ok((out, None))
-    }
-}
-
-/// What is to be erased of an entity.
-fn erasure(
-    view: &dyn View,
-    EntityKey { fleet, entity }: EntityKey,
-    newest: &Newest,
-    horizon: Horizon,
-) -> Result<Option<Erasure>> {
-    if newest.time < horizon.points {
-        return Ok(Some(Erasure::Before(horizon.points)));
-    }
-    if newest.time >= horizon.index {
-        return Ok(None);
-    }
-    let cell = newest.cell;
-    let row = CellKey {
-        fleet,
-        cell,
-        entity,
-    };
-    let is_there = view.get(Family::Geohash, &row.to_bytes())?.is_some();
-    Ok(is_there.then_some(Erasure::Silent(horizon.index)))
 }
 
 #[cfg(test)]

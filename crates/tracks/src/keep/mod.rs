@@ -88,7 +88,7 @@ impl Horizon {
 pub fn kept<'a>(store: &'a dyn Store, fleets: &Fleets, now: Time) -> Result<Box<dyn View + 'a>> {
     let view = store.view();
     let marks = marks(&*view)?;
-    Ok(hidden(view, with_settings(marks, fleets, now)))
+    Ok(hidden(view, with_settings(marks, fleets, now), None))
 }
 
 /// Horizons, where those of the settings of fleets may be later.

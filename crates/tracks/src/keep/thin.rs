@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 use base::{Error, ErrorKind, Result};
 
 use super::DAY;
-use super::house::Of;
+use super::house::{FAILURES_MAX, Of};
 use crate::again::caught;
 use crate::fleets::{Info, Settings};
 use crate::geo::position::Position;
@@ -31,8 +31,18 @@ const PIECE_MAX: usize = 20_000;
 const AT_ONCE: usize = 1000;
 /// The entities are read from so many at a time, so that no state is held for long.
 const PART: usize = 1000;
-/// How far fleets are that one look did not get through: up to which time, and with which entity it goes on.
-pub(super) type Left = BTreeMap<Fleet, (Time, Vec<u8>)>;
+/// How far fleets are that one look did not get through.
+pub(super) type Left = BTreeMap<Fleet, Place>;
+
+#[derive(Debug)]
+pub(super) struct Place {
+    /// Up to which time.
+    to: Time,
+    /// With which entity it goes on.
+    next: Vec<u8>,
+    /// One before could not be thinned now: all are looked at once more.
+    has_failed: bool,
+}
 
 /// A look at one fleet.
 pub(super) struct Thinning<'a> {
@@ -60,20 +70,33 @@ impl Thinning<'_> {
             return Ok(0);
         };
         let from = self.mark()?.max(kept);
-        let begin = || (to, fleet.prefix().to_vec());
+        let begin = || Place {
+            to,
+            next: fleet.prefix().to_vec(),
+            has_failed: false,
+        };
         // Where less is to be thinned than the last look began with, it is begun again.
-        let begun = left.remove(&fleet).filter(|(begun, _)| *begun <= to);
-        let (to, mut next) = begun.unwrap_or_else(begin);
+        let begun = left.remove(&fleet).filter(|begun| begun.to <= to);
+        let Place {
+            to,
+            mut next,
+            mut has_failed,
+        } = begun.unwrap_or_else(begin);
         if from >= to {
             return Ok(0);
         }
-        let mut count = 0;
+        let (mut count, mut failures) = (0, 0);
         loop {
             let (entities, more) = self.entities(&next)?;
             for entity in entities {
-                let at = || (to, EntityKey { fleet, entity }.to_bytes().to_vec());
+                let key = EntityKey { fleet, entity }.to_bytes();
+                let at = |next: &[u8], has_failed| Place {
+                    to,
+                    next: next.to_vec(),
+                    has_failed,
+                };
                 if (self.stops)() {
-                    left.insert(fleet, at());
+                    left.insert(fleet, at(&key, has_failed));
                     return Ok(count);
                 }
                 // What is wrong with one entity keeps no other one.
@@ -81,14 +104,23 @@ impl Thinning<'_> {
                     self.entity(entity, (from, to), &mut count)
                 });
                 match done {
-                    Ok(()) => {}
-                    Err(e) if matches!(e.kind(), ErrorKind::Corruption | ErrorKind::Aborted) => {
-                        (self.wrong)(&e);
+                    Ok(true) => failures = 0,
+                    Ok(false) => {
+                        left.insert(fleet, at(&key, has_failed));
+                        return Ok(count);
                     }
                     Err(e) => {
-                        left.insert(fleet, at());
-                        return Err(e);
+                        (self.wrong)(&e);
+                        if !matches!(e.kind(), ErrorKind::Corruption | ErrorKind::Aborted) {
+                            failures += 1;
+                            has_failed = true;
+                        }
                     }
+                }
+                if failures == FAILURES_MAX {
+                    left.insert(fleet, at(&[&key[..], &[0]].concat(), true));
+                    let text = format!("{failures} entities one behind the other failed");
+                    return Err(Error::aborted(text).hint("the next look goes on"));
                 }
             }
             match more {
@@ -96,12 +128,9 @@ impl Thinning<'_> {
                 None => break,
             }
         }
-        if (self.stops)() {
-            // The last entity may not be done.
-            left.insert(fleet, (to, next));
-            return Ok(count);
+        if !has_failed {
+            self.is_done(to)?;
         }
-        self.is_done(to)?;
         Ok(count)
     }
 
@@ -149,8 +178,8 @@ impl Thinning<'_> {
     }
 
     /// Thins an entity's points from one moment to another, until it is to stop: what was thinned is left as it is when it is
-    /// done again.
-    fn entity(&self, entity: Entity, (from, to): (Time, Time), count: &mut u64) -> Result<()> {
+    /// done again. Returns whether that is done.
+    fn entity(&self, entity: Entity, (from, to): (Time, Time), count: &mut u64) -> Result<bool> {
         let view = self.of.store.view();
         let mut piece = Piece::default();
         let mut is_stopped = false;
@@ -168,9 +197,10 @@ impl Thinning<'_> {
             Ok(ControlFlow::Continue(()))
         })?;
         if is_stopped {
-            return Ok(());
+            return Ok(false);
         }
-        self.end_of(entity, &mut piece, count)
+        self.end_of(entity, &mut piece, count)?;
+        Ok(true)
     }
 
     fn end_of(&self, entity: Entity, piece: &mut Piece, count: &mut u64) -> Result<()> {

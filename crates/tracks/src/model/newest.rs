@@ -102,6 +102,12 @@ impl Newest {
         out
     }
 
+    /// The cell of bytes that may be damaged behind it.
+    pub(crate) fn cell_of(bytes: &[u8]) -> Option<Cell> {
+        let (_, rest) = bytes.split_at_checked(8)?;
+        Some(Cell::of_bytes(*rest.first_chunk()?))
+    }
+
     /// The one with these bytes. Errors: Corruption; `NotSupported`, where a newer release wrote it.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut d = Decoder::new(bytes);

@@ -1,7 +1,6 @@
 //! Who was in an area in a time: by reported points, not by the line between them.
 
-use std::collections::BTreeMap;
-use std::ops::{Bound, ControlFlow};
+use std::ops::ControlFlow;
 
 use base::{Error, ErrorKind, Result};
 
@@ -54,16 +53,21 @@ pub fn visitors(
     (limit, after): (usize, Option<Entity>),
     patience: &Patience,
 ) -> Result<Visitors> {
-    let mut candidates = Candidates::default();
+    let mut candidates = Candidates::behind(after);
     if from <= to {
         let ranges = coarse(&cover(shape, RANGES_MAX));
         candidates.find(view, fleet, (from.bucket(), to.bucket()), &ranges, patience)?;
     }
+    candidates.sort()?;
     let mut out = Visitors::default();
-    let start = after.map_or(Bound::Unbounded, Bound::Excluded);
-    for (&entity, buckets) in candidates.buckets.range((start, Bound::Unbounded)) {
+    for buckets in candidates.all.chunk_by(|a, b| a.0 == b.0) {
+        let Some(&(entity, _)) = buckets.first() else {
+            continue;
+        };
         let mut visit: Option<(Time, Time, u64)> = None;
-        for bucket in buckets {
+        for (_, bucket) in buckets {
+            // Each is a search of its own, and may find nothing.
+            patience.row()?;
             let end = Time(bucket.start().0.saturating_add(BUCKET - 1));
             let times = (bucket.start().max(from), end.min(to));
             points(view, (fleet, entity), times, patience, &mut |at| {
@@ -109,14 +113,21 @@ fn coarse(ranges: &[Range]) -> Vec<(u32, u32)> {
     out
 }
 
-/// Who may have been there, and when.
-#[derive(Debug, Default)]
+/// Who may have been there, and when: 16 bytes each, and two for each visit that may be looked at, at most.
+#[derive(Debug)]
 struct Candidates {
-    buckets: BTreeMap<Entity, Vec<Bucket>>,
-    count: usize,
+    after: Option<Entity>,
+    all: Vec<(Entity, Bucket)>,
 }
 
 impl Candidates {
+    fn behind(after: Option<Entity>) -> Self {
+        Self {
+            after,
+            all: Vec::new(),
+        }
+    }
+
     fn find(
         &mut self,
         view: &dyn View,
@@ -173,12 +184,21 @@ impl Candidates {
     }
 
     fn add(&mut self, entity: Entity, bucket: Bucket) -> Result<()> {
-        let buckets = self.buckets.entry(entity).or_default();
-        if buckets.last() != Some(&bucket) {
-            buckets.push(bucket);
-            self.count += 1;
+        if self.after.is_some_and(|after| entity <= after) {
+            return Ok(());
         }
-        if self.count <= VISITS_MAX {
+        self.all.push((entity, bucket));
+        if self.all.len() < 2 * VISITS_MAX {
+            return Ok(());
+        }
+        self.sort()
+    }
+
+    /// In the order of their numbers, each once. Errors: there are too many.
+    fn sort(&mut self) -> Result<()> {
+        self.all.sort_unstable();
+        self.all.dedup();
+        if self.all.len() <= VISITS_MAX {
             return Ok(());
         }
         Err(Error::new(
@@ -197,4 +217,49 @@ fn start(fleet: Fleet, bucket: Bucket, cell: u32) -> [u8; VisitKey::LEN] {
         entity: Entity(0),
     }
     .to_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use base::clock::SystemClock;
+
+    use super::*;
+    use crate::geo::position::at;
+    use crate::geo::shape::Circle;
+    use crate::model::time::SECOND;
+    use crate::store::{Batch, Engine, Store as _};
+
+    /// Each bucket of a candidate is a search of its own. Those without points took no patience: a question with a million of
+    /// them ran far longer than it may, and went on when nobody waited any more.
+    #[test]
+    fn each_bucket_of_a_candidate_takes_patience() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Engine::open(dir.path()).unwrap();
+        let here = at(59.0, 18.0);
+        let mut batch = Batch::new(&store);
+        for bucket in 0..600 {
+            let key = VisitKey {
+                fleet: Fleet(1),
+                bucket: Bucket(bucket),
+                cell: Cell::of(here).at_depth(VisitKey::DEPTH),
+                entity: Entity(1),
+            };
+            batch.put(Family::Visits, &key.to_bytes(), &[]).unwrap();
+        }
+        batch.write(None).unwrap();
+        let area = Circle::new(here, 100.0).unwrap();
+        let of = (&area as &dyn Shape, Time(0), Time(600 * 600 * SECOND));
+        let view = store.view();
+        let rows = |after| {
+            let patience = Patience::new(SystemClock::shared(), Duration::from_secs(60));
+            let found = visitors(&*view, Fleet(1), of, (10, after), &patience).unwrap();
+            assert_eq!(found, Visitors::default());
+            patience.rows()
+        };
+        // Of those behind the last of a page nothing is kept.
+        let (all, behind) = (rows(None), rows(Some(Entity(1))));
+        assert_eq!(all, behind + 600);
+    }
 }

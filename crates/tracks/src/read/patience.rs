@@ -68,7 +68,7 @@ impl Patience {
     }
 
     /// A row was read. Errors: `TimedOut`; `Aborted`, where nobody waits any more.
-    pub(super) fn row(&self) -> Result<()> {
+    pub(crate) fn row(&self) -> Result<()> {
         self.rows.set(self.rows.get() + 1);
         let left = self.left.get();
         if left > 0 {

@@ -6,17 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::clock::Clock;
+use base::sync::atomic::AtomicBool;
 use base::sync::{Mutex, MutexGuard, PoisonError};
 use base::{Error, ErrorKind, Result};
 use ironstone::listener::{BackgroundErrorReason, BackgroundErrorRecoveryInfo};
 use ironstone::perf::{self, PerfCounter, PerfLevel};
 use ironstone::{
-    ColumnFamily, ColumnFamilyDescriptor, Db, DbIterator, Durable, Env, EventListener,
-    FlushOptions, IngestExternalFileArg, IngestExternalFileOptions, Options, Profile, ReadOptions,
-    Snapshot, WriteBatch, WriteOptions,
+    BottommostLevelCompaction, ColumnFamily, ColumnFamilyDescriptor, CompactRangeOptions, Db,
+    DbIterator, Durable, Env, EventListener, FlushOptions, IngestExternalFileArg,
+    IngestExternalFileOptions, Options, Profile, ReadOptions, Snapshot, WriteBatch, WriteOptions,
 };
 
 use super::filter::{Factory, Oldest};
+use super::stalls::{Stall, Stalls};
 use super::suggested::Suggested;
 use super::{Family, Rows, Store, Told, View};
 use crate::model::key::Fleet;
@@ -43,6 +45,7 @@ pub struct Engine {
     opened_at: u64,
     suggested: Arc<Suggested>,
     failure: Arc<Failure>,
+    stalls: Arc<Stalls>,
     clock: Arc<dyn Clock>,
 }
 
@@ -90,6 +93,9 @@ impl Engine {
         let failure = Arc::new(Failure::default());
         let listener: Arc<dyn EventListener> = Arc::<Failure>::clone(&failure);
         options.env.listeners.add(listener);
+        let stalls = Arc::new(Stalls::default());
+        let listener: Arc<dyn EventListener> = Arc::<Stalls>::clone(&stalls);
+        options.env.listeners.add(listener);
         let db = Db::open_cf(dir, &options, &descriptors)?;
         let family = |family: Family| {
             let found = db.column_family(family.name());
@@ -103,6 +109,7 @@ impl Engine {
             oldest,
             suggested: Arc::default(),
             failure,
+            stalls,
             clock: Arc::clone(&options.env.clock),
             options: Arc::new(options),
             dir: dir.to_path_buf(),
@@ -282,6 +289,10 @@ impl Store for Engine {
         self.db.wait_durable(number)
     }
 
+    fn stall(&self) -> Option<Stall> {
+        self.stalls.worst()
+    }
+
     fn refuses_writes(&self) -> Option<Error> {
         if let Some((_, e)) = &self.failure.lock().of_writes {
             return Some(e.duplicate());
@@ -326,9 +337,31 @@ impl Store for Engine {
         Ok(())
     }
 
-    fn compact(&self, family: Family, from: &[u8], to: &[u8]) -> Result<()> {
+    fn compact(
+        &self,
+        family: Family,
+        (from, to): (&[u8], &[u8]),
+        canceled: &Arc<AtomicBool>,
+    ) -> Result<()> {
         let family = self.family(family)?;
-        self.db.compact_range(family, Some(from), Some(to))
+        let options = CompactRangeOptions {
+            // A merge under an old view may have put rows and their deletions into one table of the lowest level.
+            bottommost_level_compaction: BottommostLevelCompaction::ForceOptimized,
+            canceled: Some(Arc::clone(canceled)),
+            ..CompactRangeOptions::default()
+        };
+        self.db
+            .compact_range_opt(&options, family, Some(from), Some(to))
+    }
+
+    fn visible_number(&self) -> u64 {
+        self.db.latest_sequence_number()
+    }
+
+    fn oldest_view(&self) -> Option<u64> {
+        let oldest = self.db.int_property("rocksdb.oldest-snapshot-sequence");
+        // 0: there is none, or it has nothing.
+        oldest.filter(|number| *number > 0)
     }
 }
 
@@ -415,7 +448,7 @@ impl View for At<'_> {
     fn has_dead_rows(&self, family: Family, from: &[u8], to: Option<&[u8]>) {
         self.engine.suggested.has_met(family);
         let now = self.engine.clock.monotonic_nanos();
-        if !self.engine.suggested.is_due(from, now) {
+        if !self.engine.suggested.is_due((family, from), now) {
             return;
         }
         let Ok(family) = self.engine.family(family) else {

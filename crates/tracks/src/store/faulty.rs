@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::Result;
+use base::sync::atomic::AtomicBool;
+use base::{Error, Result};
 use ironstone::WriteBatch;
 
 use super::{Engine, Family, Rows, Store, Told, View};
@@ -16,6 +17,8 @@ use crate::model::time::Time;
 pub(crate) enum Act<'a> {
     /// Rows are read from a key on.
     Rows(Family, &'a [u8]),
+    /// The row behind one of this key is read.
+    Row(Family, &'a [u8]),
     Write,
     WaitDurable,
     Reclaim(Family, &'a [u8]),
@@ -85,9 +88,22 @@ impl Store for Faulty {
         self.inner.reclaim(family, from, to)
     }
 
-    fn compact(&self, family: Family, from: &[u8], to: &[u8]) -> Result<()> {
-        (self.rule)(Act::Compact(family, from))?;
-        self.inner.compact(family, from, to)
+    fn compact(
+        &self,
+        family: Family,
+        range: (&[u8], &[u8]),
+        canceled: &Arc<AtomicBool>,
+    ) -> Result<()> {
+        (self.rule)(Act::Compact(family, range.0))?;
+        self.inner.compact(family, range, canceled)
+    }
+
+    fn visible_number(&self) -> u64 {
+        self.inner.visible_number()
+    }
+
+    fn oldest_view(&self) -> Option<u64> {
+        self.inner.oldest_view()
     }
 
     fn tidy(&self) -> Result<()> {
@@ -108,10 +124,54 @@ impl View for At<'_> {
 
     fn rows(&self, family: Family, from: &[u8], to: Option<&[u8]>) -> Result<Box<dyn Rows + '_>> {
         (self.of.rule)(Act::Rows(family, from))?;
-        self.view.rows(family, from, to)
+        Ok(Box::new(RowsOf {
+            rows: self.view.rows(family, from, to)?,
+            family,
+            of: self.of,
+            failed: None,
+        }))
     }
 
     fn has_dead_rows(&self, family: Family, from: &[u8], to: Option<&[u8]>) {
         self.view.has_dead_rows(family, from, to);
+    }
+}
+
+struct RowsOf<'a> {
+    rows: Box<dyn Rows + 'a>,
+    family: Family,
+    of: &'a Faulty,
+    failed: Option<Error>,
+}
+
+impl Rows for RowsOf<'_> {
+    fn seek(&mut self, key: &[u8]) {
+        self.failed = None;
+        self.rows.seek(key);
+    }
+
+    fn next(&mut self) {
+        let told = self.rows.row().map_or(Ok(()), |(key, _)| {
+            (self.of.rule)(Act::Row(self.family, key))
+        });
+        match told {
+            Ok(()) => self.rows.next(),
+            Err(e) => self.failed = Some(e),
+        }
+    }
+
+    fn row(&self) -> Option<(&[u8], &[u8])> {
+        self.rows.row().filter(|_| self.failed.is_none())
+    }
+
+    fn status(&self) -> Result<()> {
+        match &self.failed {
+            Some(e) => Err(e.duplicate()),
+            None => self.rows.status(),
+        }
+    }
+
+    fn skipped(&self) -> u64 {
+        self.rows.skipped()
     }
 }

@@ -4,8 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use base::sync::atomic::AtomicBool;
 use base::{Error, Result};
 use ironstone::WriteBatch;
 
@@ -16,9 +18,11 @@ mod engine;
 #[cfg(test)]
 pub(crate) mod faulty;
 mod filter;
+mod stalls;
 mod suggested;
 
 pub use engine::{Engine, SCRATCH};
+pub use stalls::Stall;
 
 /// A column family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -109,6 +113,11 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// Why it takes writes slowly, or not at all for now. `None`: it takes them as they come, as far as it knows.
+    fn stall(&self) -> Option<Stall> {
+        None
+    }
+
     /// From now on points of fleets from before these moments may be dropped when tables are merged, and each table with points
     /// is merged once in `every`, if that is said. Errors: the store's.
     fn keep(&self, _oldest: BTreeMap<Fleet, Time>, _every: Option<Duration>) -> Result<()> {
@@ -126,9 +135,26 @@ pub trait Store: Send + Sync {
         Ok(())
     }
 
-    /// Merges the tables that have rows of a range, so that what is deleted there is gone. Errors: the store's.
-    fn compact(&self, _family: Family, _from: &[u8], _to: &[u8]) -> Result<()> {
+    /// Merges the tables that have rows of a range, both ends included, so that what is deleted there is gone, as far as no view is
+    /// older than its deletion. Errors: the store's; `Incomplete`, where `canceled` became true.
+    fn compact(
+        &self,
+        _family: Family,
+        (_from, _to): (&[u8], &[u8]),
+        _canceled: &Arc<AtomicBool>,
+    ) -> Result<()> {
         Ok(())
+    }
+
+    /// A number that no later view is older than, and that is not below that of any write that is visible now.
+    fn visible_number(&self) -> u64 {
+        self.last_number()
+    }
+
+    /// The number of the oldest view that is there: it has what was there then, also where tables are merged. `None`: there is no
+    /// view, or no view keeps anything.
+    fn oldest_view(&self) -> Option<u64> {
+        None
     }
 }
 

@@ -16,7 +16,7 @@ const RANGES_MAX: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Suggested {
     /// When each was last asked for.
-    last: Mutex<BTreeMap<Vec<u8>, u64>>,
+    last: Mutex<BTreeMap<(Family, Vec<u8>), u64>>,
     /// Families in which readers have met some since it was taken.
     met: Mutex<BTreeSet<Family>>,
 }
@@ -42,11 +42,12 @@ impl Suggested {
         last.clear();
     }
 
-    /// Whether the range that begins at a key should be asked for at `now`, in nanoseconds. It counts as asked for then.
-    pub(super) fn is_due(&self, from: &[u8], now: u64) -> bool {
+    /// Whether the range of a family that begins at a key should be asked for at `now`, in nanoseconds. It counts as asked for then.
+    pub(super) fn is_due(&self, (family, from): (Family, &[u8]), now: u64) -> bool {
+        let range = (family, from.to_vec());
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let is_old = |at: u64| now.saturating_sub(at) >= PAUSE_NANOS;
-        if last.get(from).is_some_and(|at| !is_old(*at)) {
+        if last.get(&range).is_some_and(|at| !is_old(*at)) {
             return false;
         }
         if last.len() >= RANGES_MAX {
@@ -55,7 +56,7 @@ impl Suggested {
         if last.len() >= RANGES_MAX {
             return false;
         }
-        last.insert(from.to_vec(), now);
+        last.insert(range, now);
         true
     }
 }
@@ -75,13 +76,16 @@ mod tests {
     #[test]
     fn a_range_is_asked_for_once_a_minute() {
         let suggested = Suggested::default();
-        assert!(suggested.is_due(b"a", 1) && suggested.is_due(b"b", 1));
-        assert!(!suggested.is_due(b"a", PAUSE_NANOS));
+        let is_due = |from: &[u8], now| suggested.is_due((Family::Geohash, from), now);
+        assert!(is_due(b"a", 1) && is_due(b"b", 1));
+        assert!(!is_due(b"a", PAUSE_NANOS));
+        // That of another family is another one.
+        assert!(suggested.is_due((Family::Visits, b"a"), 1));
         let later = 1 + PAUSE_NANOS;
-        assert!(suggested.is_due(b"a", later) && !suggested.is_due(b"a", later));
+        assert!(is_due(b"a", later) && !is_due(b"a", later));
         suggested.forget();
-        assert!(suggested.is_due(b"a", later));
-        let many = (0..3 * RANGES_MAX).filter(|n| suggested.is_due(&n.to_be_bytes(), later));
+        assert!(is_due(b"a", later));
+        let many = (0..3 * RANGES_MAX).filter(|n| is_due(&n.to_be_bytes(), later));
         assert!(many.count() <= RANGES_MAX);
     }
 }

@@ -87,7 +87,7 @@ fn stopped() -> Error {
         ErrorKind::ShutdownInProgress,
         "the service stopped before the reports were answered",
     )
-    .hint("send them again: what was stored already is not stored twice")
+    .hint("send them again: those with a time that is not ahead of the server's clock are not stored twice")
 }
 
 /// The places of a shard: so many reports may be on their way.
@@ -176,6 +176,8 @@ pub(super) struct Part {
     call: Arc<Call>,
     /// `None`: they are given back.
     taken: Option<Taken>,
+    /// When it was put in the queue, nanoseconds of the clock that does not go back.
+    pub(super) since: u64,
 }
 
 impl Part {
@@ -183,9 +185,10 @@ impl Part {
         (of, items): (Of, Vec<Item>),
         ack: Ack,
         call: &Arc<Call>,
-        taken: Taken,
+        (taken, since): (Taken, u64),
     ) -> Self {
         Self {
+            since,
             of,
             items,
             ack,
@@ -356,7 +359,7 @@ mod tests {
                 (of(), items(nths)),
                 Ack::Durable,
                 &call,
-                places.take(n).unwrap(),
+                (places.take(n).unwrap(), 0),
             )
         };
         let mut first = part(1, &[0]);

@@ -7,6 +7,7 @@ use base::{Error, Result};
 
 use super::admit::Outcome;
 use super::hot::{Fenced, Hot, Known, Newest};
+use super::visits::{self, Replaced};
 use crate::fence::{self, Event, Fences, Index, Judged, Moved, State, judge};
 use crate::geo::cell::Cell;
 use crate::live::{Moved as Live, Wanted};
@@ -33,6 +34,7 @@ pub(super) struct Round<'a> {
     batch: Batch<'a>,
     /// The points of this batch: the store does not show them yet.
     points: Vec<(PointKey, Vec<u8>)>,
+    replaced: Replaced,
     /// What happened at fences.
     events: Vec<(Fleet, Event)>,
     fences: &'a Fences,
@@ -67,6 +69,7 @@ impl<'a> Round<'a> {
             hot,
             batch: Batch::new(store),
             points: Vec::new(),
+            replaced: Replaced::default(),
             events: Vec::new(),
             fences,
             indexes: BTreeMap::new(),
@@ -107,7 +110,11 @@ impl<'a> Round<'a> {
         };
         let newest = self.hot.get(at).and_then(|known| known.newest);
         let is_late = newest.is_some_and(|n| time < n.time);
-        if newest.is_some_and(|n| time <= n.time) && self.is_there(key, point)? {
+        let old = match newest {
+            Some(newest) if time <= newest.time => self.there(key)?,
+            _ => None,
+        };
+        if old.as_ref().is_some_and(|old| is_same(old, point)) {
             return Ok(Outcome::Same);
         }
         let judged = if is_late {
@@ -116,6 +123,8 @@ impl<'a> Round<'a> {
             self.judge(of, at, report)?
         };
         self.touched.push(at);
+        let visit = (time.bucket(), visits::cell_of(point));
+        self.replace(key, (old.as_ref(), visit.1))?;
         let known = self.hot.get(at).ok_or_else(forgotten)?;
         let row = EntityKey { fleet, entity }.to_bytes();
         if !std::mem::replace(&mut known.is_named, true) {
@@ -124,15 +133,9 @@ impl<'a> Round<'a> {
         }
         self.batch.put(Family::Default, &key.to_bytes(), &encoded)?;
         let cell = Cell::of(point.position);
-        let visit = (time.bucket(), cell.at_depth(VisitKey::DEPTH));
         if self.with_visits && known.visit() != Some(visit) {
-            let key = VisitKey {
-                fleet,
-                bucket: visit.0,
-                cell: visit.1,
-                entity,
-            };
-            self.batch.put(Family::Visits, &key.to_bytes(), &[])?;
+            let key = visit_key(key, visit.1);
+            self.batch.put(Family::Visits, &key, &[])?;
         }
         if !is_late {
             known.newest = Some(Newest::new(time, cell));
@@ -290,20 +293,26 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// Whether a point is there already, with the same content: it may have come at another time.
-    fn is_there(&self, key: PointKey, point: &Point) -> Result<bool> {
+    /// Deletes the visit of the point that another one replaces, where no other point has it.
+    fn replace(&mut self, key: PointKey, (old, new): (Option<&Point>, Cell)) -> Result<()> {
+        let old = old.map(visits::cell_of);
+        let points = (self.store, &*self.points);
+        let is_last = self.replaced.put(points, key, (old, new))?;
+        match old.filter(|_| is_last) {
+            Some(old) => self.batch.delete(Family::Visits, &visit_key(key, old)),
+            None => Ok(()),
+        }
+    }
+
+    /// The point that there is at a moment.
+    fn there(&self, key: PointKey) -> Result<Option<Point>> {
         let ours = self.points.iter().rev().find(|(k, _)| *k == key);
         let stored = match ours {
             Some((_, bytes)) => Some(bytes.clone()),
             None => self.store.get(Family::Default, &key.to_bytes())?,
         };
-        let Some(bytes) = stored else {
-            return Ok(false);
-        };
-        let mut there =
-            Point::decode(&bytes).map_err(|e| damaged(Family::Default, &key.to_bytes(), &e))?;
-        there.lag = point.lag;
-        Ok(there == *point)
+        let there = stored.map(|bytes| Point::decode(&bytes)).transpose();
+        there.map_err(|e| damaged(Family::Default, &key.to_bytes(), &e))
     }
 
     /// The number of a name, whose entity is known then: its own, or else the first that was erased, or that nobody has.
@@ -386,6 +395,26 @@ impl<'a> Round<'a> {
             moved: self.moved,
         }
     }
+}
+
+/// Whether a point has the content of another one: it may have come at another time.
+fn is_same(there: &Point, point: &Point) -> bool {
+    let lag = point.lag;
+    let there = Point {
+        lag,
+        ..there.clone()
+    };
+    there == *point
+}
+
+fn visit_key(of: PointKey, cell: Cell) -> [u8; VisitKey::LEN] {
+    VisitKey {
+        fleet: of.fleet,
+        bucket: of.time.bucket(),
+        cell,
+        entity: of.entity,
+    }
+    .to_bytes()
 }
 
 fn forgotten() -> Error {

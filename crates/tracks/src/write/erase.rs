@@ -1,7 +1,7 @@
 //! Erasing entities: by their shards, so that it has its place among their reports.
 //!
 //! A large history is erased a part at a time, oldest first, each part one batch, so that a shard is never busy with it for
-//! long; rows agree in between. The last part has the newest point, the row of the index, and the name, and says that tables are
+//! long; rows agree in between. The last part has the newest point, the row of the index, and the name; each says which tables are
 //! to be merged. Parts end with a bucket of visits, so that each visit goes with the last of its points.
 
 use std::collections::BTreeSet;
@@ -10,10 +10,11 @@ use std::ops::ControlFlow;
 use base::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 
-use super::purge;
+use super::purge::{self, Range};
 use crate::geo::cell::Cell;
 use crate::model::key::{CellKey, Entity, EntityKey, Fleet, VisitKey, behind};
 use crate::model::name::Name;
+use crate::model::newest::Newest;
 use crate::model::time::{Bucket, Time};
 use crate::read::{self, point_rows};
 use crate::store::{Batch, Family, Store, View};
@@ -135,20 +136,12 @@ fn prepare(
     let Some(entity) = found else {
         return Ok(none);
     };
-    let latest = read::latest(&*view, fleet, entity)?;
+    let at = Place::of(&*view, (fleet, entity), erasure)?;
     let mut batch = Batch::new(store);
-    let row = latest.as_ref().map(|latest| {
-        CellKey {
-            fleet,
-            cell: latest.cell,
-            entity,
-        }
-        .to_bytes()
-    });
-    let is_older = |before| latest.as_ref().is_some_and(|latest| latest.time < before);
+    let is_older = |before| at.time.is_some_and(|time| time < before);
     let done = match erasure {
         Erasure::Silent(before) if is_older(before) => {
-            if let Some(row) = row {
+            for row in at.rows((fleet, entity)) {
                 batch.delete(Family::Geohash, &row)?;
             }
             Done::All(entity, last_event)
@@ -156,23 +149,8 @@ fn prepare(
         Erasure::Before(before) if !is_older(before) => return Ok(none),
         Erasure::Silent(_) => return Ok(none),
         Erasure::Before(_) | Erasure::All => {
-            if points(&*view, (fleet, entity), erasure, &mut batch)? {
-                Done::Part
-            } else {
-                let key = EntityKey { fleet, entity }.to_bytes();
-                if let Some(row) = row {
-                    batch.delete(Family::Geohash, &row)?;
-                }
-                batch.delete(Family::Latest, &key)?;
-                batch.delete(Family::Inside, &key)?;
-                // Not deleted: those behind it in the row of seeds are found still.
-                batch.put(Family::Entities, &key, &[])?;
-                if erasure == Erasure::All {
-                    purge::note(store, &mut batch, (fleet, entity))?;
-                    purge::owe_events(&mut batch, (fleet, entity))?;
-                }
-                Done::All(entity, last_event)
-            }
+            let of = (fleet, entity);
+            erase_part(store, &*view, (of, at), (erasure, last_event), &mut batch)?
         }
     };
     Ok(Erased {
@@ -184,18 +162,120 @@ fn prepare(
     })
 }
 
-/// Deletes a part of an entity's points, and their visits. Returns whether there are more.
+/// Where an entity is, as far as that can be read.
+#[derive(Default)]
+struct Place {
+    time: Option<Time>,
+    /// One of them is that of its row in the index.
+    cells: BTreeSet<Cell>,
+}
+
+impl Place {
+    fn of(view: &dyn View, (fleet, entity): (Fleet, Entity), erasure: Erasure) -> Result<Self> {
+        match read::latest(view, fleet, entity) {
+            Ok(latest) => Ok(Self {
+                time: latest.as_ref().map(|latest| latest.time),
+                cells: latest.map(|latest| latest.cell).into_iter().collect(),
+            }),
+            // Who asks for it gets it.
+            Err(e) if erasure == Erasure::All && is_damage(&e) => {
+                let key = EntityKey { fleet, entity }.to_bytes();
+                let bytes = view.get(Family::Latest, &key).ok().flatten();
+                let cell = bytes.and_then(|bytes| Newest::cell_of(&bytes));
+                Ok(Self {
+                    time: None,
+                    cells: cell.into_iter().collect(),
+                })
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The keys in the index that may be its.
+    fn rows(&self, (fleet, entity): (Fleet, Entity)) -> impl Iterator<Item = [u8; CellKey::LEN]> {
+        self.cells.iter().map(move |cell| {
+            let cell = *cell;
+            let key = CellKey {
+                fleet,
+                cell,
+                entity,
+            };
+            key.to_bytes()
+        })
+    }
+}
+
+/// Whether what was to be read cannot be read, now or later.
+fn is_damage(e: &Error) -> bool {
+    e.is_corruption() || e.kind() == ErrorKind::NotSupported
+}
+
+/// Erases a part of an entity, or the last of it.
+fn erase_part(
+    store: &dyn Store,
+    view: &dyn View,
+    (of, mut at): ((Fleet, Entity), Place),
+    (erasure, last_event): (Erasure, u64),
+    batch: &mut Batch<'_>,
+) -> Result<Done> {
+    let (fleet, entity) = of;
+    let part = points(view, of, erasure, batch)?;
+    let mut ranges: Vec<Range> = part.visits.into_iter().collect();
+    if part.is_more {
+        if erasure == Erasure::All {
+            purge::note(store, batch, of, &ranges)?;
+        }
+        return Ok(Done::Part);
+    }
+    if at.time.is_none() {
+        // Its newest point says where its row is, as far as points can be read.
+        at.cells.extend(part.last);
+    }
+    let key = EntityKey { fleet, entity }.to_bytes();
+    for row in at.rows(of) {
+        batch.delete(Family::Geohash, &row)?;
+        ranges.push(Range::new(Family::Geohash, &row, &row));
+    }
+    batch.delete(Family::Latest, &key)?;
+    batch.delete(Family::Inside, &key)?;
+    // Not deleted: those behind it in the row of seeds are found still.
+    batch.put(Family::Entities, &key, &[])?;
+    let owes = match erasure {
+        // Its events may be newer than its points, and whoever asks for it gets them erased.
+        Erasure::Before(time) => u64::try_from(time.0).is_ok_and(|time| last_event >= time),
+        _ => true,
+    };
+    if erasure == Erasure::All {
+        purge::note(store, batch, of, &ranges)?;
+    }
+    if owes {
+        purge::owe_events(batch, of, last_event)?;
+    }
+    Ok(Done::All(entity, last_event))
+}
+
+/// Points that are deleted together.
+#[derive(Default)]
+struct Points {
+    is_more: bool,
+    visits: Option<Range>,
+    /// Where the last one is that could be read.
+    last: Option<Cell>,
+}
+
+/// Deletes a part of an entity's points, and their visits.
 fn points(
     view: &dyn View,
     (fleet, entity): (Fleet, Entity),
     erasure: Erasure,
     batch: &mut Batch<'_>,
-) -> Result<bool> {
+) -> Result<Points> {
+    let mut place = None;
     let mut visits: BTreeSet<(Bucket, Cell)> = BTreeSet::new();
     let mut last: Option<Bucket> = None;
     let mut count = 0;
     let mut more = None;
-    point_rows(view, (fleet, entity), .., &mut |row| {
+    let read = point_rows(view, (fleet, entity), .., &mut |row| {
         let bucket = row.key.time.bucket();
         if count >= PART && last != Some(bucket) {
             more = Some(row.key.to_bytes().to_vec());
@@ -203,7 +283,9 @@ fn points(
         }
         match row.point() {
             Ok(point) => {
-                visits.insert((bucket, Cell::of(point.position).at_depth(VisitKey::DEPTH)));
+                let cell = Cell::of(point.position);
+                visits.insert((bucket, cell.at_depth(VisitKey::DEPTH)));
+                place = Some(cell);
             }
             // Who asks for it gets it. Its visit stays, which says where a number may have been.
             Err(_) if erasure == Erasure::All => {}
@@ -213,16 +295,26 @@ fn points(
         last = Some(bucket);
         count += 1;
         Ok(ControlFlow::Continue(()))
-    })?;
-    for (bucket, cell) in visits {
-        let key = VisitKey {
+    });
+    match read {
+        // A block of a table: all goes, also what lies behind it.
+        Err(e) if erasure == Erasure::All && e.is_corruption() => count += 1,
+        read => read?,
+    }
+    let key = |&(bucket, cell): &(Bucket, Cell)| {
+        VisitKey {
             fleet,
             bucket,
             cell,
             entity,
-        };
-        batch.delete(Family::Visits, &key.to_bytes())?;
+        }
+        .to_bytes()
+    };
+    for visit in &visits {
+        batch.delete(Family::Visits, &key(visit))?;
     }
+    let ends = visits.first().zip(visits.last());
+    let range = ends.map(|(first, last)| Range::new(Family::Visits, &key(first), &key(last)));
     let is_more = more.is_some();
     if count > 0 {
         let first = EntityKey { fleet, entity }.to_bytes();
@@ -230,7 +322,11 @@ fn points(
         let to = to.ok_or_else(|| Error::broken("a key without one behind it"))?;
         batch.delete_range(Family::Default, &first, &to)?;
     }
-    Ok(is_more)
+    Ok(Points {
+        is_more,
+        visits: range,
+        last: place,
+    })
 }
 
 /// What waits for a shard.

@@ -17,8 +17,11 @@ mod purge;
 mod shard;
 mod shards;
 mod thin;
+mod visits;
 
 pub use admit::{Ack, Answer, Outcome, Ticket};
 pub(crate) use erase::Erasure;
-pub(crate) use purge::{events_are_erased, note, owes_events, purges};
+pub(crate) use purge::{
+    Purge, Range, are_done, events_are_erased, events_are_gone, note, owes_events, purges,
+};
 pub use shards::{Options, Shards};

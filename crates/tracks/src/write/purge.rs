@@ -1,13 +1,15 @@
 //! Which entities were erased and are in tables still: rows that a restart finds, until those tables are merged.
 //!
 //! ```text
-//!   meta   "purge/"  fleet 4  entity 8  number 8 → nothing
-//!          "events/" fleet 4  entity 8           → nothing: some of its events may be left
+//!   meta   "purge/"  fleet 4  entity 8  number 8 → ranges of other rows that were its: family 1, length 1, first key,
+//!                                                  length 1, last key, each; nothing: they may be anywhere
+//!          "events/" fleet 4  entity 8  id 8     → nothing: some of its events may be left, up to this one
 //! ```
 //!
-//! Such a row is written with the last part of an erasure, so that neither is without the other. The number is that of the last
+//! Such a row is written with each part of an erasure, so that neither is without the other. The number is that of the last
 //! write before: an entity that is made anew and erased while its tables are merged has another row.
 
+use base::coding::Decoder;
 use base::{Error, Result};
 
 use crate::model::key::{Entity, EntityKey, Fleet, behind};
@@ -20,41 +22,157 @@ const EVENTS_KEY: &[u8] = b"events/";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Purge {
     pub(crate) of: (Fleet, Entity),
-    keys: Vec<Vec<u8>>,
+    pub(crate) keys: Vec<Vec<u8>>,
+    /// Where it had rows, but for those whose keys begin with its own.
+    pub(crate) ranges: Vec<Range>,
 }
 
-/// Puts in a batch that an entity is erased by it.
+/// Rows of a family: the first and the last key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub(crate) family: Family,
+    pub(crate) first: Vec<u8>,
+    pub(crate) last: Vec<u8>,
+}
+
+impl Range {
+    pub(crate) fn new(family: Family, first: &[u8], last: &[u8]) -> Self {
+        let (first, last) = (first.to_vec(), last.to_vec());
+        Self {
+            family,
+            first,
+            last,
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.family as u8);
+        for key in [&self.first, &self.last] {
+            // Keys of these families have a few bytes.
+            out.push(u8::try_from(key.len()).unwrap_or(u8::MAX));
+            out.extend(key);
+        }
+    }
+
+    fn decode(d: &mut Decoder<'_>) -> Option<Self> {
+        let family = *Family::ALL.get(usize::from(d.u8()?))?;
+        let mut key = || {
+            let len = usize::from(d.u8()?);
+            d.bytes(len)
+        };
+        Some(Self::new(family, key()?, key()?))
+    }
+
+    /// Those of a row. `None`: it does not say them.
+    fn all(value: &[u8]) -> Option<Vec<Self>> {
+        let mut d = Decoder::new(value);
+        let mut out = Vec::new();
+        while !d.rest().is_empty() {
+            out.push(Self::decode(&mut d)?);
+        }
+        (!out.is_empty()).then_some(out)
+    }
+
+    /// All rows of a fleet.
+    pub(crate) fn whole(family: Family, fleet: Fleet) -> Self {
+        let first = fleet.prefix();
+        Self::new(family, &first, &[&first[..], &[u8::MAX; 32]].concat())
+    }
+}
+
+/// Puts in a batch that an entity, or rows of it, are erased by it.
 pub(crate) fn note(
     store: &dyn Store,
     batch: &mut Batch<'_>,
     (fleet, entity): (Fleet, Entity),
+    ranges: &[Range],
 ) -> Result<()> {
     let number = store.last_number().to_be_bytes();
     let key = EntityKey { fleet, entity }.to_bytes();
-    batch.put(Family::Meta, &[KEY, &key, &number].concat(), &[])
+    let mut value = Vec::new();
+    for range in ranges {
+        range.encode(&mut value);
+    }
+    batch.put(Family::Meta, &[KEY, &key, &number].concat(), &value)
 }
 
 fn events_key((fleet, entity): (Fleet, Entity)) -> Vec<u8> {
     [EVENTS_KEY, &EntityKey { fleet, entity }.to_bytes()].concat()
 }
 
-/// Puts in a batch that events of an entity that is erased by it are to be erased as well.
-pub(super) fn owe_events(batch: &mut Batch<'_>, of: (Fleet, Entity)) -> Result<()> {
-    batch.put(Family::Meta, &events_key(of), &[])
+/// Puts in a batch that events of an entity that is erased by it are to be erased as well, or become too old: those up to an id.
+pub(super) fn owe_events(batch: &mut Batch<'_>, of: (Fleet, Entity), last: u64) -> Result<()> {
+    let key = [&events_key(of)[..], &last.to_be_bytes()].concat();
+    batch.put(Family::Meta, &key, &[])
+}
+
+/// Gives `each` the rows that begin with a key, and say that events may be left, with the greatest id of these. Errors: the store's;
+/// its own.
+fn owed(
+    view: &dyn View,
+    first: &[u8],
+    each: &mut dyn FnMut(&[u8], u64) -> Result<()>,
+) -> Result<()> {
+    let end = behind(first);
+    let mut rows = view.rows(Family::Meta, first, end.as_deref())?;
+    rows.seek(first);
+    while let Some((key, _)) = rows.row() {
+        let rest = key.get(EVENTS_KEY.len() + EntityKey::LEN..);
+        // Those of older releases do not say it: of whoever was erased by them all events are older than any erasure since.
+        let last = rest.and_then(|rest| rest.try_into().ok());
+        each(key, last.map_or(0, u64::from_be_bytes))?;
+        rows.next();
+    }
+    rows.status()
 }
 
 /// Whether events of an entity that was erased may be left. Errors: the store's.
 pub(crate) fn owes_events(view: &dyn View, of: (Fleet, Entity)) -> Result<bool> {
-    Ok(view.get(Family::Meta, &events_key(of))?.is_some())
+    let mut owes = false;
+    owed(view, &events_key(of), &mut |_, _| {
+        owes = true;
+        Ok(())
+    })?;
+    Ok(owes)
 }
 
-/// None are left. Errors: the store's.
-pub(crate) fn events_are_erased(store: &dyn Store, all: &[(Fleet, Entity)]) -> Result<()> {
-    let mut batch = Batch::new(store);
+/// None are left of these up to an id. What another erasure owes stays. Errors: the store's.
+pub(crate) fn events_are_erased(
+    store: &dyn Store,
+    all: &[(Fleet, Entity)],
+    last: u64,
+) -> Result<()> {
+    let view = store.view();
+    let mut keys = Vec::new();
     for of in all {
-        batch.delete(Family::Meta, &events_key(*of))?;
+        owed(&*view, &events_key(*of), &mut |key, its| {
+            if its <= last {
+                keys.push(key.to_vec());
+            }
+            Ok(())
+        })?;
     }
-    batch.write(None).map(drop)
+    are_done(store, &keys)
+}
+
+/// Events of a fleet below an id are gone: nothing is owed of those. Errors: the store's.
+pub(crate) fn events_are_gone(store: &dyn Store, fleet: Fleet, first: u64) -> Result<()> {
+    /// So many are deleted by a batch.
+    const PART: usize = 1000;
+    let view = store.view();
+    let mut keys = Vec::new();
+    let of = [EVENTS_KEY, &fleet.prefix()].concat();
+    owed(&*view, &of, &mut |key, last| {
+        // Those of older releases stay: their events may be as new as any.
+        if (1..first).contains(&last) {
+            keys.push(key.to_vec());
+        }
+        if keys.len() < PART {
+            return Ok(());
+        }
+        are_done(store, &std::mem::take(&mut keys))
+    })?;
+    are_done(store, &keys)
 }
 
 /// What is to be merged of entities behind one, so many at most, in their order. A row that cannot be read is told, and passed
@@ -76,7 +194,7 @@ pub(crate) fn purges(
     let mut rows = view.rows(Family::Meta, &from, end.as_deref())?;
     rows.seek(&from);
     let mut out: Vec<Purge> = Vec::new();
-    while let Some((key, _)) = rows.row() {
+    while let Some((key, value)) = rows.row() {
         let of = key.strip_prefix(KEY).and_then(|key| {
             let (of, _number) = key.split_last_chunk::<8>()?;
             EntityKey::of_bytes(of).ok()
@@ -88,14 +206,24 @@ pub(crate) fn purges(
             continue;
         };
         let of = (fleet, entity);
-        let is_full = out.len() == limit;
-        match out.last_mut().filter(|last| last.of == of) {
-            Some(last) => last.keys.push(key.to_vec()),
-            None if is_full => return Ok(out),
-            None => out.push(Purge {
+        if out.last().is_none_or(|last| last.of != of) {
+            if out.len() == limit {
+                return Ok(out);
+            }
+            out.push(Purge {
                 of,
-                keys: vec![key.to_vec()],
-            }),
+                keys: Vec::new(),
+                ranges: Vec::new(),
+            });
+        }
+        if let Some(purge) = out.last_mut() {
+            purge.keys.push(key.to_vec());
+            let anywhere = || {
+                let families = [Family::Visits, Family::Events];
+                families.map(|family| Range::whole(family, fleet)).to_vec()
+            };
+            let ranges = Range::all(value).unwrap_or_else(anywhere);
+            purge.ranges.extend(ranges);
         }
         rows.next();
     }
@@ -103,15 +231,21 @@ pub(crate) fn purges(
     Ok(out)
 }
 
-impl Purge {
-    /// It is done. Errors: the store's; it is done again then.
-    pub(crate) fn is_done(&self, store: &dyn Store) -> Result<()> {
-        let mut batch = Batch::new(store);
-        for key in &self.keys {
-            batch.delete(Family::Meta, key)?;
-        }
-        batch.write(None).map(drop)
+/// What rows with these keys say is done. Errors: the store's; it is done again then.
+pub(crate) fn are_done<'a>(
+    store: &dyn Store,
+    keys: impl IntoIterator<Item = &'a Vec<u8>>,
+) -> Result<()> {
+    let mut batch = Batch::new(store);
+    let mut are_any = false;
+    for key in keys {
+        batch.delete(Family::Meta, key)?;
+        are_any = true;
     }
+    if !are_any {
+        return Ok(());
+    }
+    batch.write(None).map(drop)
 }
 
 #[cfg(test)]
@@ -127,7 +261,7 @@ mod tests {
         let all = [(1, 7), (1, u64::MAX), (2, 0)].map(|(f, e)| (Fleet(f), Entity(e)));
         for of in all.into_iter().chain([all[1]]) {
             let mut batch = Batch::new(&store);
-            note(&store, &mut batch, of).unwrap();
+            note(&store, &mut batch, of, &[]).unwrap();
             batch.write(None).unwrap();
         }
         let of = |after, limit| {
@@ -146,11 +280,11 @@ mod tests {
         let second = purge_behind_first();
         // It is erased once more while its tables are merged.
         let mut batch = Batch::new(&store);
-        note(&store, &mut batch, all[1]).unwrap();
+        note(&store, &mut batch, all[1], &[]).unwrap();
         batch.write(None).unwrap();
-        second.is_done(&store).unwrap();
+        are_done(&store, &second.keys).unwrap();
         assert_eq!(of(None, 10), all);
-        purge_behind_first().is_done(&store).unwrap();
+        are_done(&store, &purge_behind_first().keys).unwrap();
         assert_eq!(of(None, 10), [all[0], all[2]]);
         let mut batch = Batch::new(&store);
         batch.put(Family::Meta, b"purge/x", &[]).unwrap();
@@ -159,5 +293,65 @@ mod tests {
         let found = purges(&*store.view(), None, 10, &mut |e| said.push(e)).unwrap();
         assert_eq!(found.len(), 2);
         assert!(said.len() == 1 && said[0].is_corruption());
+    }
+
+    #[test]
+    fn a_row_says_where_else_the_entity_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Engine::open(dir.path()).unwrap();
+        let of = (Fleet(1), Entity(7));
+        let ranges = [
+            Range::new(Family::Geohash, b"cell", b"cell"),
+            Range::new(Family::Visits, b"", &[255; 40]),
+        ];
+        let mut batch = Batch::new(&store);
+        note(&store, &mut batch, of, &ranges).unwrap();
+        batch.write(None).unwrap();
+        let found = || purges(&*store.view(), None, 10, &mut |e| panic!("{e}")).unwrap();
+        assert_eq!(found()[0].ranges, ranges);
+        // Rows of an older release say nothing, and those that cannot be read say too little: it may be anywhere.
+        let anywhere =
+            [Family::Visits, Family::Events].map(|family| Range::whole(family, Fleet(1)));
+        let key = found()[0].keys[0].clone();
+        for value in [&[][..], &[1], &[200, 0, 0], &[3, 0, 9, 1]] {
+            let mut batch = Batch::new(&store);
+            batch.put(Family::Meta, &key, value).unwrap();
+            batch.write(None).unwrap();
+            assert_eq!(found()[0].ranges, anywhere, "{value:?}");
+        }
+    }
+    /// The first of two erasures of one name took what the second one owed.
+    #[test]
+    fn what_another_erasure_owes_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Engine::open(dir.path()).unwrap();
+        let (of, other) = ((Fleet(1), Entity(7)), (Fleet(1), Entity(8)));
+        let mut batch = Batch::new(&store);
+        for (of, last) in [(of, 5), (of, 9), (other, 9)] {
+            owe_events(&mut batch, of, last).unwrap();
+        }
+        // One of an older release.
+        batch.put(Family::Meta, &events_key(other), &[]).unwrap();
+        batch.write(None).unwrap();
+        let ids = |of| {
+            let mut all = Vec::new();
+            let each = &mut |_: &[u8], last| {
+                all.push(last);
+                Ok(())
+            };
+            owed(&*store.view(), &events_key(of), each).unwrap();
+            all
+        };
+        assert_eq!((ids(of), ids(other)), (vec![5, 9], vec![0, 9]));
+        events_are_erased(&store, &[of], 5).unwrap();
+        assert_eq!((ids(of), ids(other)), (vec![9], vec![0, 9]));
+        assert!(owes_events(&*store.view(), of).unwrap());
+        events_are_gone(&store, Fleet(2), 100).unwrap();
+        events_are_gone(&store, Fleet(1), 9).unwrap();
+        assert_eq!((ids(of), ids(other)), (vec![9], vec![0, 9]));
+        events_are_gone(&store, Fleet(1), 10).unwrap();
+        assert_eq!((ids(of), ids(other)), (vec![], vec![0]));
+        events_are_erased(&store, &[other], 3).unwrap();
+        assert!(!owes_events(&*store.view(), other).unwrap());
     }
 }

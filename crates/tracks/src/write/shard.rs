@@ -49,6 +49,8 @@ pub(super) struct Shard {
     pub(super) live: Arc<Live>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) panics: Arc<AtomicU64>,
+    /// Since when the first waits of what is being done, which came before all that is in the queue; 0: nothing is done.
+    pub(super) oldest: Arc<AtomicU64>,
 }
 
 impl Shard {
@@ -57,6 +59,11 @@ impl Shard {
         let mut hot = Hot::new(self.entities);
         let mut inbox = Inbox::new(queue);
         while let Some(work) = inbox.wait(&hot) {
+            let since = match &work {
+                Work::Reports(part) => part.since,
+                Work::Erase(_) | Work::Thin(_) => self.clock.monotonic_nanos(),
+            };
+            self.oldest.store(since.max(1), Ordering::Relaxed);
             let done = catch_unwind(AssertUnwindSafe(|| match work {
                 Work::Reports(first) => self.round(&mut hot, first, &mut inbox),
                 Work::Erase(erase) => {
@@ -67,6 +74,7 @@ impl Shard {
                 }
                 Work::Thin(thin) => thin.run(&self.store),
             }));
+            self.oldest.store(0, Ordering::Relaxed);
             if done.is_err() {
                 // Its parts were answered as they were dropped. What is known may be half of something.
                 self.panics.fetch_add(1, Ordering::Relaxed);

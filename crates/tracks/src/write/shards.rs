@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -79,6 +80,7 @@ struct Undone {
 struct Queue {
     parts: Sender<Work>,
     places: Arc<Places>,
+    oldest: Arc<AtomicU64>,
 }
 
 /// All shards. Dropping it waits until what they have taken is written.
@@ -86,6 +88,7 @@ pub struct Shards {
     queues: Vec<Queue>,
     threads: Vec<JoinHandle<()>>,
     panics: Arc<AtomicU64>,
+    clock: Arc<dyn Clock>,
 }
 
 impl fmt::Debug for Shards {
@@ -112,9 +115,12 @@ impl Shards {
             queues: Vec::new(),
             threads: Vec::new(),
             panics: Arc::default(),
+            clock: Arc::clone(clock),
         };
         for nth in 0..options.shards {
+            let oldest = Arc::new(AtomicU64::new(0));
             let shard = Shard {
+                oldest: Arc::clone(&oldest),
                 store: Arc::clone(store),
                 // What a round has used must be known until its end.
                 entities: (options.entities_in_memory / options.shards).max(ROUND_HOT_MAX),
@@ -131,7 +137,11 @@ impl Shards {
                 .map_err(|e| Error::io("cannot start a shard's thread", "", e))?;
             all.threads.push(thread);
             let places = Places::new(options.reports_in_flight / options.shards);
-            all.queues.push(Queue { parts, places });
+            all.queues.push(Queue {
+                parts,
+                places,
+                oldest,
+            });
         }
         Ok(all)
     }
@@ -217,8 +227,9 @@ impl Shards {
             }
         }
         let (call, ticket) = Call::new(outcomes, admitted.len());
+        let since = self.clock.monotonic_nanos();
         for (queue, part, taken) in admitted {
-            let part = Part::new((of, part.items), ack, &call, taken);
+            let part = Part::new((of, part.items), ack, &call, (taken, since));
             // Where the shard is gone, the part says so when it is dropped.
             drop(queue.parts.send(Work::Reports(part)));
         }
@@ -231,15 +242,30 @@ impl Shards {
         self.erase_all(fleet, &Whose::Name(name.clone()), Erasure::All)
     }
 
-    /// The same of an entity of this number, or what is to be erased of it. Returns whether it was.
-    pub(crate) fn erase_number(
+    /// The same of entities of these numbers, or what is to be erased of each. Returns whether it was. They are on their way to the
+    /// device together.
+    pub(crate) fn erase_numbers(
         &self,
         fleet: Fleet,
-        entity: Entity,
-        erasure: Erasure,
-    ) -> Result<bool> {
-        let done = self.erase_all(fleet, &Whose::Number(entity), erasure)?;
-        Ok(done.is_some())
+        all: &[(Entity, Erasure)],
+    ) -> Vec<Result<bool>> {
+        let whose = |entity: &Entity| Whose::Number(*entity);
+        let begun = all.iter();
+        let begun =
+            begun.map(|(entity, erasure)| self.begin_erasure(fleet, &whose(entity), *erasure));
+        let begun: Vec<_> = begun.collect();
+        let ended = begun
+            .into_iter()
+            .zip(all)
+            .map(|(begun, (entity, erasure))| {
+                let done = match end_erasure(begun)? {
+                    Done::Part => self.erase_all(fleet, &whose(entity), *erasure)?.is_some(),
+                    Done::Nothing => false,
+                    Done::All(..) => true,
+                };
+                Ok(done)
+            });
+        ended.collect()
     }
 
     fn erase_all(
@@ -248,28 +274,34 @@ impl Shards {
         whose: &Whose,
         erasure: Erasure,
     ) -> Result<Option<(Entity, u64)>> {
-        let byte = match whose {
-            Whose::Name(name) => name.number(0).0 as u8,
-            Whose::Number(entity) => entity.0 as u8,
-        };
-        let queue = self.queue_of(byte).ok_or_else(erase::gone)?;
         loop {
-            let (answer, done) = oneshot::channel();
-            let whose = whose.clone();
-            let erase = Erase {
-                fleet,
-                whose,
-                erasure,
-                answer,
-            };
-            // Where the shard is gone, the answer says so.
-            drop(queue.parts.send(Work::Erase(erase)));
-            match done.blocking_recv().map_err(|_| erase::gone())?? {
+            match end_erasure(self.begin_erasure(fleet, whose, erasure))? {
                 Done::Part => {}
                 Done::Nothing => return Ok(None),
                 Done::All(entity, last) => return Ok(Some((entity, last))),
             }
         }
+    }
+
+    /// Has a shard do a part.
+    fn begin_erasure(&self, fleet: Fleet, whose: &Whose, erasure: Erasure) -> Begun {
+        let byte = match whose {
+            Whose::Name(name) => name.number(0).0 as u8,
+            Whose::Number(entity) => entity.0 as u8,
+        };
+        let (answer, done) = oneshot::channel();
+        let whose = whose.clone();
+        let erase = Erase {
+            fleet,
+            whose,
+            erasure,
+            answer,
+        };
+        if let Some(queue) = self.queue_of(byte) {
+            // Where the shard is gone, the answer says so.
+            drop(queue.parts.send(Work::Erase(erase)));
+        }
+        done
     }
 
     /// Drops points of an entity, none of which is its newest, as far as they have these bytes still. Returns how many, when that is
@@ -297,6 +329,16 @@ impl Shards {
         self.queues.iter().map(|queue| queue.places.taken()).sum()
     }
 
+    /// How long ago the oldest report came that is not written yet; zero, where there is none. What is written may wait for the
+    /// device still.
+    pub fn queue_age(&self) -> Duration {
+        let now = self.clock.monotonic_nanos();
+        let queues = self.queues.iter();
+        let since = queues.map(|queue| queue.oldest.load(Ordering::Relaxed));
+        let oldest = since.filter(|since| *since != 0).min();
+        Duration::from_nanos(oldest.map_or(0, |since| now.saturating_sub(since)))
+    }
+
     /// How often a shard has met a bug of its own, and gone on. Its reports then were answered with an error.
     pub fn panics(&self) -> u64 {
         self.panics.load(Ordering::Relaxed)
@@ -309,6 +351,13 @@ impl Shards {
         )
         .hint("send them again later; reports_in_flight says how many may be")
     }
+}
+
+/// A part of an erasure that a shard does.
+type Begun = oneshot::Receiver<Result<Done>>;
+
+fn end_erasure(begun: Begun) -> Result<Done> {
+    begun.blocking_recv().map_err(|_| erase::gone())?
 }
 
 impl Drop for Shards {

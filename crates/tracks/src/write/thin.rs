@@ -33,12 +33,9 @@ impl Thin {
 }
 
 fn drop_points(store: &dyn Store, points: &[(PointKey, Vec<u8>)]) -> Result<u64> {
-    let mut batch = Batch::new(store);
     let mut gone: BTreeMap<VisitsOf, Gone> = BTreeMap::new();
-    let mut count = 0;
     for (key, value) in points {
-        let bytes = key.to_bytes();
-        if store.get(Family::Default, &bytes)?.as_ref() != Some(value) {
+        if store.get(Family::Default, &key.to_bytes())?.as_ref() != Some(value) {
             continue;
         }
         let (key, value) = (*key, value.as_slice());
@@ -46,20 +43,24 @@ fn drop_points(store: &dyn Store, points: &[(PointKey, Vec<u8>)]) -> Result<u64>
         let of = gone.entry((key.fleet, key.entity, key.time.bucket()));
         let of = of.or_default();
         of.times.insert(key.time);
-        of.cells.insert(visit_cell(&point));
-        batch.delete(Family::Default, &bytes)?;
-        count += 1;
+        of.cells.insert(visit_cell(&point), key.time);
     }
-    if count == 0 {
+    if gone.is_empty() {
         return Ok(0);
     }
     let view = store.view();
-    for (of, gone) in &gone {
-        gone.delete_visits(&*view, *of, &mut batch)?;
+    let mut batch = Batch::new(store);
+    let mut count = 0;
+    for (of, gone) in gone {
+        count += gone.delete(&*view, of, &mut batch)?;
     }
     batch.write(None)?;
     Ok(count)
 }
+
+/// So many points of ten minutes are looked at, at most, for those that are left in the cells of points that are dropped: the shard
+/// takes no reports meanwhile.
+const LOOK_MAX: usize = 10_000;
 
 type VisitsOf = (Fleet, Entity, Bucket);
 
@@ -67,44 +68,101 @@ type VisitsOf = (Fleet, Entity, Bucket);
 #[derive(Default)]
 struct Gone {
     times: BTreeSet<Time>,
-    cells: BTreeSet<Cell>,
+    /// Where, and the last point that is dropped there.
+    cells: BTreeMap<Cell, Time>,
+}
+
+/// What is left in the cells of what is dropped.
+enum Left {
+    /// In none of these cells.
+    None(Vec<Cell>),
+    /// It was not looked for in all of the bucket: these cells may have none.
+    Unknown(Vec<Cell>),
+    /// One of the points that are left may have been anywhere.
+    Anywhere,
 }
 
 impl Gone {
-    /// Deletes the visits of cells in which no point is left: an erasure finds those of points alone.
-    fn delete_visits(
-        &self,
+    /// Deletes the points, and the visits of cells in which none is left: an erasure finds those of points alone. Where it would
+    /// take long to know that, a point stays. Returns how many points it deletes.
+    fn delete(
+        mut self,
         view: &dyn View,
         (fleet, entity, bucket): VisitsOf,
         batch: &mut Batch<'_>,
-    ) -> Result<()> {
-        let times = bucket.start()..bucket.end();
-        let mut left = BTreeSet::new();
+    ) -> Result<u64> {
+        match self.left(view, (fleet, entity, bucket))? {
+            Left::None(cells) => {
+                for cell in cells {
+                    let visit = VisitKey {
+                        fleet,
+                        bucket,
+                        cell,
+                        entity,
+                    };
+                    batch.delete(Family::Visits, &visit.to_bytes())?;
+                }
+            }
+            Left::Unknown(cells) => {
+                for cell in cells {
+                    if let Some(time) = self.cells.get(&cell) {
+                        self.times.remove(time);
+                    }
+                }
+            }
+            Left::Anywhere => {}
+        }
+        for time in &self.times {
+            let time = *time;
+            let key = PointKey {
+                fleet,
+                entity,
+                time,
+            };
+            batch.delete(Family::Default, &key.to_bytes())?;
+        }
+        Ok(self.times.len() as u64)
+    }
+
+    /// Looks for points that are left: mostly there is one soon behind those that are dropped, while before them there may be many that
+    /// were dropped already.
+    fn left(&self, view: &dyn View, (fleet, entity, bucket): VisitsOf) -> Result<Left> {
+        let mut cells: BTreeSet<Cell> = self.cells.keys().copied().collect();
+        let last = self.times.last().copied().unwrap_or(bucket.start());
+        let mut count = 0;
         let mut is_known = true;
-        point_rows(view, (fleet, entity), times, &mut |row| {
-            if !self.times.contains(&row.key.time) {
+        for times in [last..bucket.end(), bucket.start()..last] {
+            if cells.is_empty() || count == LOOK_MAX || !is_known {
+                break;
+            }
+            point_rows(view, (fleet, entity), times, &mut |row| {
+                if count == LOOK_MAX {
+                    return Ok(ControlFlow::Break(()));
+                }
+                count += 1;
+                if self.times.contains(&row.key.time) {
+                    return Ok(ControlFlow::Continue(()));
+                }
                 let Ok(point) = row.point() else {
                     is_known = false;
                     return Ok(ControlFlow::Break(()));
                 };
-                left.insert(visit_cell(&point));
-            }
-            Ok(ControlFlow::Continue(()))
-        })?;
-        if !is_known {
-            // One of those that are left may have been anywhere.
-            return Ok(());
+                cells.remove(&visit_cell(&point));
+                Ok(if cells.is_empty() {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                })
+            })?;
         }
-        for cell in self.cells.difference(&left) {
-            let visit = VisitKey {
-                fleet,
-                bucket,
-                cell: *cell,
-                entity,
-            };
-            batch.delete(Family::Visits, &visit.to_bytes())?;
-        }
-        Ok(())
+        let cells: Vec<Cell> = cells.into_iter().collect();
+        Ok(if !is_known {
+            Left::Anywhere
+        } else if count == LOOK_MAX {
+            Left::Unknown(cells)
+        } else {
+            Left::None(cells)
+        })
     }
 }
 
@@ -123,9 +181,12 @@ pub(super) fn gone() -> Error {
 
 #[cfg(test)]
 mod tests {
+    use base::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
     use crate::geo::position::at;
     use crate::store::Engine;
+    use crate::store::faulty::{Act, Faulty};
 
     #[test]
     fn what_was_reported_anew_stays_and_visits_go_with_their_last_point() {
@@ -177,5 +238,76 @@ mod tests {
         assert_eq!(visits(), (true, false));
         assert_eq!(drop_points(&store, &[(key(2), value(59.0))]).unwrap(), 1);
         assert_eq!(visits(), (false, false));
+    }
+    /// For each thousand points all of the ten minutes were read again: a million in one bucket kept a shard for hours.
+    #[test]
+    fn a_bucket_that_is_full_is_read_in_parts() {
+        let dir = tempfile::tempdir().unwrap();
+        let rows = Arc::new(AtomicU64::new(0));
+        let its = Arc::clone(&rows);
+        let store = Faulty::new(Engine::open(dir.path()).unwrap(), move |act| {
+            if matches!(act, Act::Row(Family::Default, _)) {
+                its.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        });
+        let (store, reads) = (&*store, || rows.load(Ordering::Relaxed));
+        let key = |time| PointKey {
+            fleet: Fleet(1),
+            entity: Entity(2),
+            time: Time(time),
+        };
+        // Ten in a cell, and some time later there once more. All but the last one are to go.
+        let count: i64 = 60_000;
+        let value = |time: i64| {
+            let lon = (time / 10 % 1500) as f64 / 10.0;
+            Point::at(at(59.0, lon)).encode().unwrap()
+        };
+        for part in (0..count).collect::<Vec<i64>>().chunks(1000) {
+            let mut batch = Batch::new(store);
+            for time in part {
+                let (key, value) = (key(*time), value(*time));
+                let cell = visit_cell(&Point::decode(&value).unwrap());
+                let bytes = key.to_bytes();
+                batch.put(Family::Default, &bytes, &value).unwrap();
+                let visit = VisitKey {
+                    fleet: key.fleet,
+                    bucket: key.time.bucket(),
+                    cell,
+                    entity: key.entity,
+                };
+                batch.put(Family::Visits, &visit.to_bytes(), &[]).unwrap();
+            }
+            batch.write(None).unwrap();
+        }
+        let mut dropped = 0;
+        for part in (0..count).collect::<Vec<i64>>().chunks(1000) {
+            let old = part.iter().map(|time| (key(*time), value(*time)));
+            let old: Vec<_> = old.filter(|(key, _)| key.time.0 + 1 < count).collect();
+            let before = reads();
+            dropped += drop_points(store, &old).unwrap();
+            let read = reads() - before;
+            assert!(read <= LOOK_MAX as u64 + 2, "{read}");
+        }
+        let view = store.view();
+        let mut places = BTreeSet::new();
+        let mut left = 0;
+        point_rows(&*view, (Fleet(1), Entity(2)), .., &mut |row| {
+            places.insert(visit_cell(&row.point()?));
+            left += 1;
+            Ok(ControlFlow::Continue(()))
+        })
+        .unwrap();
+        assert_eq!(left + dropped, count as u64);
+        // Of each call one in each cell at most.
+        assert!(left <= 60 * 100 + 1, "{left}");
+        let mut visits = BTreeSet::new();
+        let mut rows = view.rows(Family::Visits, &[], None).unwrap();
+        rows.seek(&[]);
+        while let Some((key, _)) = rows.row() {
+            visits.insert(VisitKey::of_bytes(key).unwrap().cell);
+            rows.next();
+        }
+        assert!(visits == places);
     }
 }

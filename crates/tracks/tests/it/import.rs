@@ -17,7 +17,7 @@ use tracks::write::Ack;
 
 use crate::world::{NOW, around, near};
 
-type All = Vec<(Family, Vec<u8>, Vec<u8>)>;
+pub(crate) type All = Vec<(Family, Vec<u8>, Vec<u8>)>;
 
 fn fleet() -> Name {
     Name::new("fleet").unwrap()
@@ -37,7 +37,7 @@ fn all_of(view: &dyn View) -> All {
 }
 
 /// All rows of a folder, which agree.
-fn rows(dir: &Path) -> All {
+pub(crate) fn rows(dir: &Path) -> All {
     let engine = Engine::open(dir).unwrap();
     let found = crate::world::check(&engine);
     assert_eq!(found.problems, []);
@@ -92,7 +92,7 @@ fn by_service(dir: &Path, format: Format, file: &[u8]) -> u64 {
     bad + send(call)
 }
 
-fn by_import(dir: &Path, format: Format, file: &[u8], memory: usize) -> Summary {
+pub(crate) fn by_import(dir: &Path, format: Format, file: &[u8], memory: usize) -> Summary {
     let engine = Engine::open_for_import(dir).unwrap();
     import_into(&engine, format, file, memory).unwrap()
 }
@@ -114,7 +114,7 @@ fn import_into(
 }
 
 /// A file with late reports, duplicates, other content at the same time, tags, and bad lines.
-fn some(rng: &mut Rng, format: Format, count: u64) -> String {
+pub(crate) fn some(rng: &mut Rng, format: Format, count: u64) -> String {
     let mut out = String::new();
     if format == Format::Csv {
         out.push_str("entity,time,lat,lon,speed,tags,attributes\n");
@@ -209,7 +209,8 @@ fn an_import_is_what_the_same_reports_are() {
             assert_eq!(done.bad, bad, "{format}");
             let right = rows(dirs[0].path());
             let found = rows(dirs[1].path());
-            assert!(right.len() > 100, "{format}: {}", right.len());
+            // GeoLife has one entity: a point and a visit for each of 40 moments, and its other rows.
+            assert!(right.len() > 80, "{format}: {}", right.len());
             assert!(found == right, "{format} behind {before}: {done:?}");
             // Once more changes nothing.
             by_import(dirs[1].path(), format, file.as_bytes(), 1 << 20);
@@ -369,7 +370,11 @@ fn an_import_that_is_killed_is_there_or_not() {
     let since = std::time::Duration::from_millis;
     let mut ends = [0; 2];
     let mut longest = 200;
-    for round in 0..24 {
+    // Until it was killed at both sides of the moment at which all is there.
+    for round in 0..100 {
+        if round >= 24 && ends.iter().all(|n| *n > 0) {
+            break;
+        }
         let dir = top.path().join(format!("{round}"));
         copy(begun.path(), &dir);
         let mut child = command(&dir, &file).spawn().unwrap();
@@ -387,10 +392,13 @@ fn an_import_that_is_killed_is_there_or_not() {
             assert!(!is_done);
             longest += 40;
         }
+        if is_done {
+            longest = (longest * 3 / 4).max(50);
+        }
         ends[usize::from(is_all)] += 1;
         std::fs::remove_dir_all(&dir).unwrap();
     }
-    assert!(ends[0] > 0, "{ends:?}");
+    assert!(ends.iter().all(|n| *n > 0), "{ends:?}");
 }
 
 fn copy(from: &Path, to: &Path) {

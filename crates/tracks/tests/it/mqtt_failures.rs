@@ -27,6 +27,8 @@ enum Ill {
     Damaged,
     /// Whoever reads them panics.
     Panics,
+    /// Whoever reads them next panics, and nobody behind.
+    PanicsOnce,
     /// No write is taken.
     Writes(ErrorKind),
 }
@@ -49,6 +51,10 @@ impl Store for Sick {
             match ill {
                 Ill::Damaged => return Err(Error::corruption("a block of this test")),
                 Ill::Panics => panic!("a bug of this test"),
+                Ill::PanicsOnce => {
+                    *self.1.lock().unwrap() = Ill::No;
+                    panic!("a bug of this test that passes")
+                }
                 _ => {}
             }
         }
@@ -250,6 +256,25 @@ fn a_report_that_always_fails_is_said_and_the_others_flow() {
         assert_eq!(peer.acknowledged(1), [99]);
         assert!(patient.has("sick"));
     }
+}
+
+/// A good report of an entity of which one was given up before was given up as well, without one try alone, where something else
+/// made it fail.
+#[test]
+fn who_was_given_up_has_one_try_alone() {
+    let mut options = Options::default();
+    options.write.shards = 1;
+    let patient = Patient::new(&options, |_| ());
+    let mut peer = patient.subscribed();
+    patient.set(Ill::Damaged);
+    peer.publish(1, "sick");
+    assert_eq!(peer.acknowledged(1), [1]);
+    assert_eq!(patient.metric("tracks_mqtt_given_up_total"), 1);
+    patient.set(Ill::PanicsOnce);
+    peer.publish(2, "sick");
+    assert_eq!(peer.acknowledged(1), [2]);
+    assert!(patient.has("sick"));
+    assert_eq!(patient.metric("tracks_mqtt_given_up_total"), 1);
 }
 
 /// Whatever the store says when it takes no writes at all, the broker keeps the messages.

@@ -1,30 +1,36 @@
-//! Answers, compared with those of looking at everything.
+//! Who is where now, compared with looking at everything.
 
+use std::collections::BTreeMap;
+
+use base::clock::{Clock, SystemClock};
 use base::rng::Rng;
-use tracks::geo::polygon::Polygon;
 use tracks::geo::position::Position;
 use tracks::geo::shape::{Circle, Rectangle, Shape};
 use tracks::geo::surface::Surface;
 use tracks::model::key::Fleet;
 use tracks::model::report::Report;
 use tracks::model::time::{SECOND, Time};
-use tracks::read::{self, Choice, Cursor, Filter, Patience};
+use tracks::read::{self, Cursor, Filter, Patience};
 use tracks::store::View;
 
-use crate::world::{NOW, World, around, at, near, report};
+use crate::shapes::{Drawn, HALF_AROUND, Has, Place, circle, some_shape};
+use crate::world::{NOW, World, around, at, near, part, report};
 
 /// How many questions each test asks; `IRONSTONE_TRACKS_SHAPES` asks more.
-fn questions() -> u64 {
+pub(crate) fn questions() -> u64 {
     let more = std::env::var("IRONSTONE_TRACKS_SHAPES");
     more.map_or(20_000, |n| n.parse().unwrap())
 }
 
-/// Entities, some at one place, and where each is.
-fn scattered(world: &World, rng: &mut Rng, count: usize) -> Vec<Report> {
+/// Entities, some at one place, at a pole, on the antimeridian, or anywhere, and where each is.
+fn scattered(world: &World, rng: &mut Rng, count: usize) -> Vec<(Report, Place)> {
     let mut reports: Vec<Report> = Vec::new();
     for n in 0..count {
-        let position = match reports.last() {
-            Some(last) if rng.one_in(8) => last.point.position,
+        let position = match (reports.last(), rng.below(16)) {
+            (Some(last), 0 | 1) => last.point.position,
+            (_, 2) => at([90.0, -90.0][rng.below(2) as usize], 0.0),
+            (_, 3) => at(part(rng, 180.0) - 90.0, 180.0),
+            (_, 4) => at(part(rng, 180.0) - 90.0, part(rng, 360.0) - 180.0),
             _ => {
                 let (near, width) = (near(rng), 10_f64.powi(-(rng.below(5) as i32)));
                 around(rng, near, width)
@@ -35,7 +41,11 @@ fn scattered(world: &World, rng: &mut Rng, count: usize) -> Vec<Report> {
         reports.push(report);
     }
     assert!(world.send(reports.clone()).iter().all(|o| o.is_ok()));
-    reports
+    let with_place = |r: Report| {
+        let place = r.point.position.into();
+        (r, place)
+    };
+    reports.into_iter().map(with_place).collect()
 }
 
 fn some_filter(rng: &mut Rng) -> Filter {
@@ -53,18 +63,6 @@ fn is_meant(filter: Filter, report: &Report) -> bool {
     report.point.tags & filter.tags == filter.tags && report.time.unwrap() >= filter.since
 }
 
-/// A star around a place, in degrees; its corners in order.
-fn star(rng: &mut Rng, (lat, lon): (f64, f64), width: f64, corners: u64) -> Vec<Position> {
-    let corner = |n: u64, rng: &mut Rng| {
-        let angle = (n as f64 + 0.8 * rng.below(1000) as f64 / 1000.0) / corners as f64;
-        let (sin, cos) = (angle * std::f64::consts::TAU).sin_cos();
-        let far = width * (0.4 + 0.6 * rng.below(1000) as f64 / 1000.0);
-        let lon = (lon + far * cos + 540.0).rem_euclid(360.0) - 180.0;
-        at((lat + far * sin).clamp(-90.0, 90.0), lon)
-    };
-    (0..corners).map(|n| corner(n, rng)).collect()
-}
-
 /// Seldom the one that takes long.
 fn some_surface(rng: &mut Rng) -> Surface {
     if rng.one_in(16) {
@@ -72,30 +70,6 @@ fn some_surface(rng: &mut Rng) -> Surface {
     } else {
         Surface::Sphere
     }
-}
-
-fn some_shape(rng: &mut Rng) -> Option<Box<dyn Shape>> {
-    let centre = near(rng);
-    let width = 10_f64.powi(-(rng.below(5) as i32)) * 3.0;
-    Some(match rng.below(3) {
-        0 => {
-            let [a, b] = [0; 2].map(|_| around(rng, centre, width).degrees());
-            let (south, north) = (a.0.min(b.0), a.0.max(b.0));
-            Box::new(Rectangle::of_degrees(a.1, south, b.1, north).unwrap())
-        }
-        1 => {
-            let middle = around(rng, centre, width);
-            let circle = Circle::new(middle, width * rng.below(100_000) as f64);
-            Box::new(circle.unwrap().on(some_surface(rng)))
-        }
-        _ => {
-            let corners = 3 + rng.below(12);
-            let outer = star(rng, centre, width, corners);
-            let hole = star(rng, centre, width * 0.3, corners);
-            let with_hole = Polygon::new(&[&outer, &hole]);
-            Box::new(with_hole.or_else(|_| Polygon::new(&[&outer])).ok()?)
-        }
-    })
 }
 
 fn all_within(
@@ -120,76 +94,254 @@ fn all_within(
     names
 }
 
+/// What the questions were, and what came of them.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    questions: u64,
+    hits: u64,
+    crossers: u64,
+    polygons: u64,
+    large: u64,
+    /// Places in a hole.
+    in_holes: u64,
+    /// Answers with places on both sides of the antimeridian, near or far.
+    on_both_sides: u64,
+    /// Places so near to an edge that rounding decides: there the service's own opinion counts.
+    doubts: u64,
+}
+
+/// Whether a place is in an area, by the second opinion.
+pub(crate) fn is_in(drawn: &Drawn, place: &Place, counts: &mut Counts) -> bool {
+    match drawn.has(place) {
+        Has::Yes => true,
+        Has::No => false,
+        Has::Hole => {
+            counts.in_holes += 1;
+            false
+        }
+        Has::Doubt => {
+            counts.doubts += 1;
+            drawn.shape.has(place.position)
+        }
+    }
+}
+
+impl Counts {
+    /// How long it took is said, for long runs.
+    fn said(&self, clock: &dyn Clock) {
+        let seconds = clock.monotonic_nanos() / 1_000_000_000;
+        eprintln!("{self:?}, 0 differences, {seconds} s");
+    }
+}
+
 #[test]
 fn areas_have_what_brute_force_finds() {
-    let world = World::new();
+    let (world, clock) = (World::new(), SystemClock::shared());
     let mut rng = Rng::new(41);
     let reports = scattered(&world, &mut rng, 400);
+    let places: Vec<Place> = reports.iter().map(|(_, place)| *place).collect();
     let (view, fleet) = (world.tracks.view(), world.fleet().fleet);
-    let (mut hits, mut polygons) = (0, 0);
+    let mut counts = Counts::default();
     for n in 0..questions() {
-        let Some(shape) = some_shape(&mut rng) else {
-            continue;
-        };
-        polygons += 1;
+        let drawn = some_shape(&mut rng, &places, n % 3 == 0);
+        counts.questions += 1;
+        counts.crossers += u64::from(drawn.crosses());
+        counts.polygons += u64::from(drawn.is_polygon());
+        counts.large += u64::from(drawn.is_large());
         let filter = some_filter(&mut rng);
         let limit = [1_000_000, 7][usize::from(rng.one_in(4))];
         let patience = world.tracks.patience();
-        let found = all_within(&*view, fleet, (&*shape, filter), limit, &patience);
-        let is_hit = |r: &&Report| is_meant(filter, r) && shape.has(r.point.position);
+        let found = all_within(&*view, fleet, (&*drawn.shape, filter), limit, &patience);
+        let (mut right, mut sides) = (Vec::new(), [false; 2]);
+        for (report, place) in reports.iter().filter(|(r, _)| is_meant(filter, r)) {
+            if is_in(&drawn, place, &mut counts) {
+                right.push(report.entity.to_string());
+                sides[usize::from(place.is_east())] = true;
+            }
+        }
+        right.sort_unstable();
+        assert_eq!(found, right, "question {n}: {drawn:?}");
+        counts.hits += found.len() as u64;
+        counts.on_both_sides += u64::from(drawn.crosses() && sides == [true; 2]);
+    }
+    counts.said(&*clock);
+    let n = counts.questions;
+    assert_eq!(n, questions());
+    assert!(counts.hits > n && counts.in_holes > n / 50, "{counts:?}");
+    assert!(
+        counts.crossers >= n / 3 && counts.on_both_sides > n / 10,
+        "{counts:?}"
+    );
+    // Each has a hole.
+    assert!(counts.polygons > n * 3 / 10, "{counts:?}");
+    assert!(
+        counts.large > n / 20 && counts.doubts < 10 + n / 100,
+        "{counts:?}"
+    );
+}
+
+/// Circles of 20,000 km and around it, whose edge is a small ring on the other side of the Earth: also of the nearest, and counts.
+#[test]
+fn circles_around_half_of_the_earth_are_exact() {
+    let world = World::new();
+    let mut rng = Rng::new(48);
+    let reports = scattered(&world, &mut rng, 400);
+    let (view, fleet) = (world.tracks.view(), world.fleet().fleet);
+    let (mut counts, mut left_out) = (Counts::default(), 0);
+    for n in 0..questions() / 20 {
+        // The other side of the Earth is near some of them.
+        let (lat, lon) = reports[rng.below(400) as usize].1.position.degrees();
+        let opposite = (-lat, (lon + 360.0).rem_euclid(360.0) - 180.0);
+        let width = [0.0, 0.1, 1.0, 5.0][rng.below(4) as usize];
+        let centre = around(&mut rng, opposite, width);
+        let surface = [Surface::Sphere, Surface::Ellipsoid][usize::from(rng.one_in(4))];
+        let radius = match rng.below(4) {
+            0 => HALF_AROUND,
+            1 => 20_000_000.0,
+            _ => 19_000_000.0 + part(&mut rng, 1_015_000.0),
+        };
+        let drawn = circle(centre, radius, surface);
+        let patience = world.tracks.patience();
+        let question = (&*drawn.shape, Filter::default());
+        let found = all_within(&*view, fleet, question, 1000, &patience);
+        let is_right = |(_, place): &&(Report, Place)| is_in(&drawn, place, &mut counts);
         let mut right: Vec<_> = reports
             .iter()
-            .filter(is_hit)
-            .map(|r| r.entity.to_string())
+            .filter(is_right)
+            .map(|(r, _)| r.entity.to_string())
             .collect();
         right.sort_unstable();
-        assert_eq!(found, right, "question {n}");
-        hits += found.len();
+        assert_eq!(found, right, "question {n}: {drawn:?}");
+        left_out += reports.len() - found.len();
+        let how = (1000, radius, surface);
+        let from = (centre, Filter::default());
+        let near = read::nearby(&*view, fleet, from, how, &patience).unwrap();
+        let mut near: Vec<_> = near.into_iter().map(|hit| hit.name).collect();
+        near.sort_unstable();
+        assert_eq!(near, right, "question {n}: {drawn:?}");
+        let counted = read::density(&*view, fleet, question, 10, &patience).unwrap();
+        assert_eq!(counted.values().sum::<u64>(), right.len() as u64);
+        counts.hits += found.len() as u64;
     }
     assert!(
-        hits > 10_000 && polygons > questions() * 9 / 10,
-        "{hits} {polygons}"
+        left_out > 500 && counts.doubts < counts.hits / 50,
+        "{left_out} {counts:?}"
     );
+}
+
+/// Where the nearest are asked for: a third so that the answer goes over the antimeridian or a pole.
+fn some_from(rng: &mut Rng, must_cross: bool, reports: &[(Report, Place)]) -> Position {
+    let (centre, line) = (near(rng), (part(rng, 4.0) - 18.0, 180.0));
+    match rng.below(4) {
+        _ if must_cross && rng.one_in(2) => at(90.0 - part(rng, 0.1), part(rng, 360.0) - 180.0),
+        _ if must_cross => around(rng, line, 0.1),
+        0 => reports[rng.below(400) as usize].1.position,
+        1 => at(part(rng, 180.0) - 90.0, part(rng, 360.0) - 180.0),
+        _ => around(rng, centre, 3.0),
+    }
+}
+
+/// A distance that another formula says as well; rounding is a part in 10⁹, and half a millimetre on the ellipsoid. Within a
+/// kilometre of the other side of the Earth the haversine formula is decimetres off, as is said where it is used.
+fn is_near(a: f64, b: f64) -> bool {
+    let most = if b > HALF_AROUND - 1000.0 {
+        0.5
+    } else {
+        0.001 + 1e-9 * b
+    };
+    (a - b).abs() <= most
+}
+
+/// The nearest are right, where distances are those of the second opinion, in order, and nobody left out is nearer.
+fn assert_nearest(
+    hits: &[read::Hit],
+    right: &[(Option<f64>, &Report)],
+    (k, within): (usize, f64),
+    doubts: &mut u64,
+) {
+    let said: BTreeMap<_, _> = hits
+        .iter()
+        .map(|hit| (hit.name.as_str(), hit.distance.unwrap()))
+        .collect();
+    assert!(said.len() == hits.len() && hits.len() <= k);
+    let order = |hit: &read::Hit| (hit.distance.unwrap(), hit.entity.0);
+    let is_sorted = |a: &read::Hit, b: &read::Hit| {
+        let ((a, x), (b, y)) = (order(a), order(b));
+        a.total_cmp(&b).then(x.cmp(&y)).is_lt()
+    };
+    assert!(hits.is_sorted_by(is_sorted));
+    // Nobody behind this is missed.
+    let reach = match hits.last() {
+        Some(hit) if hits.len() == k => hit.distance.unwrap(),
+        _ if k == 0 => -1.0,
+        _ => within,
+    };
+    let mut seen = 0;
+    for (distance, report) in right {
+        let found = said.get(report.entity.as_str()).copied();
+        seen += usize::from(found.is_some());
+        let last = hits
+            .last()
+            .filter(|last| last.position == report.point.position);
+        match (distance, found) {
+            // At one place the numbers say who comes first.
+            (Some(_), None) if hits.len() == k && last.is_some() => {
+                assert!(last.unwrap().entity < report.entity.number(0));
+            }
+            (None, _) => *doubts += 1,
+            (Some(d), Some(found)) => {
+                assert!(
+                    is_near(found, *d) && (*d <= within || is_near(*d, within)),
+                    "{report:?} at {found}, and at {d} by another formula"
+                );
+            }
+            (Some(d), None) if is_near(*d, reach) => *doubts += 1,
+            (Some(d), None) => assert!(*d > reach, "{report:?} at {d}"),
+        }
+    }
+    // What is found is of those that were asked for.
+    assert_eq!(seen, hits.len());
 }
 
 #[test]
 fn the_nearest_are_those_of_brute_force() {
-    let world = World::new();
+    let (world, clock) = (World::new(), SystemClock::shared());
     let mut rng = Rng::new(42);
     let reports = scattered(&world, &mut rng, 400);
     let (view, fleet) = (world.tracks.view(), world.fleet().fleet);
-    for n in 0..questions() / 2 {
-        let centre = near(&mut rng);
-        let from = if rng.one_in(4) {
-            reports[rng.below(400) as usize].point.position
-        } else {
-            around(&mut rng, centre, 3.0)
-        };
-        let k = [1, 10, 100, 1000, 0][rng.below(5) as usize];
-        let within = [f64::INFINITY, 1e5, 1e3, 0.0][rng.below(4) as usize];
+    let mut counts = Counts::default();
+    for n in 0..questions() {
+        let must_cross = n % 5 < 2;
+        let from = some_from(&mut rng, must_cross, &reports);
         let filter = some_filter(&mut rng);
-        let patience = world.tracks.patience();
-        let surface = some_surface(&mut rng);
+        let (k, within) = if must_cross {
+            ([10, 100, 1000][rng.below(3) as usize], f64::INFINITY)
+        } else {
+            let within = [f64::INFINITY, 1e7, 1e5, 1e3, 0.0][rng.below(5) as usize];
+            ([1, 10, 100, 1000, 0][rng.below(5) as usize], within)
+        };
+        let (patience, surface) = (world.tracks.patience(), some_surface(&mut rng));
         let how = (k, within, surface);
         let hits = read::nearby(&*view, fleet, (from, filter), how, &patience).unwrap();
-        let found: Vec<_> = hits
+        let from = Place::from(from);
+        let right: Vec<_> = reports
             .iter()
-            .map(|hit| (hit.distance.unwrap(), hit.entity.0))
+            .filter(|(r, _)| is_meant(filter, r))
+            .map(|(r, place)| (from.distance(place, surface), r))
             .collect();
-        let meant = reports.iter().filter(|r| is_meant(filter, r));
-        let mut right: Vec<_> = meant
-            .map(|r| {
-                (
-                    surface.distance(from, r.point.position),
-                    r.entity.number(0).0,
-                )
-            })
-            .filter(|(d, _)| *d <= within)
-            .collect();
-        right.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        right.truncate(k);
-        assert_eq!(found, right, "question {n}");
+        assert_nearest(&hits, &right, (k, within), &mut counts.doubts);
+        counts.questions += 1;
+        counts.hits += hits.len() as u64;
+        let reach = hits.last().map_or(0.0, |hit| hit.distance.unwrap());
+        counts.crossers += u64::from(from.crosses_within(reach));
     }
+    counts.said(&*clock);
+    let n = counts.questions;
+    assert!(
+        n == questions() && counts.crossers >= n / 3 && counts.hits > n * 10,
+        "{counts:?}"
+    );
+    assert!(counts.doubts < n / 2, "{counts:?}");
     let patience = world.tracks.patience();
     let all = (at(0.0, 0.0), Filter::default());
     let how = (1_000_000_000, 1.0, Surface::Sphere);
@@ -231,17 +383,18 @@ fn density_counts_what_is_in_each_cell() {
     let world = World::new();
     let mut rng = Rng::new(44);
     let reports = scattered(&world, &mut rng, 300);
+    let places: Vec<Place> = reports.iter().map(|(_, place)| *place).collect();
     let (view, fleet) = (world.tracks.view(), world.fleet().fleet);
+    let mut seen = Counts::default();
     for _ in 0..500 {
-        let Some(shape) = some_shape(&mut rng) else {
-            continue;
-        };
+        let drawn = some_shape(&mut rng, &places, false);
         let (depth, filter) = (rng.below(41) as u8, some_filter(&mut rng));
         let patience = world.tracks.patience();
-        let counts = read::density(&*view, fleet, (&*shape, filter), depth, &patience).unwrap();
+        let question = (&*drawn.shape, filter);
+        let counts = read::density(&*view, fleet, question, depth, &patience).unwrap();
         let mut right = read::Density::new();
-        for r in reports.iter().filter(|r| is_meant(filter, r)) {
-            if shape.has(r.point.position) {
+        for (r, place) in reports.iter().filter(|(r, _)| is_meant(filter, r)) {
+            if is_in(&drawn, place, &mut seen) {
                 let cell = tracks::geo::cell::Cell::of(r.point.position).at_depth(depth);
                 *right.entry(cell).or_default() += 1;
             }
@@ -254,209 +407,6 @@ fn density_counts_what_is_in_each_cell() {
     assert!(e.to_string().contains("40 at most"), "{e}");
 }
 
-/// Some entities that walk, with all their points.
-fn walks(world: &World, rng: &mut Rng) -> Vec<Report> {
-    let mut reports = Vec::new();
-    for n in 0..20 {
-        let mut position = near(rng);
-        let mut seconds = -100_000 + rng.below(50_000) as i64;
-        for _ in 0..100 {
-            position = around(rng, position, 0.02).degrees();
-            seconds += rng.below(900) as i64 + 1;
-            let mut report = report(&format!("e{n}"), seconds.min(0), at(position.0, position.1));
-            report.point.speed = Some(rng.below(3000) as u16);
-            reports.push(report);
-        }
-    }
-    assert!(world.send(reports.clone()).iter().all(|o| o.is_ok()));
-    reports
-}
-
-#[test]
-fn the_past_of_an_area_is_that_of_brute_force() {
-    let world = World::new();
-    let mut rng = Rng::new(45);
-    let reports = walks(&world, &mut rng);
-    let (view, fleet) = (world.tracks.view(), world.fleet().fleet);
-    let mut found = 0;
-    for n in 0..questions() / 20 {
-        let Some(shape) = some_shape(&mut rng) else {
-            continue;
-        };
-        let start = NOW.0 - rng.below(100_000) as i64 * SECOND - rng.below(1_000_000) as i64;
-        let (from, to) = (Time(start), Time(start + rng.below(20_000) as i64 * SECOND));
-        let patience = world.tracks.patience();
-        let (mut visits, mut after) = (Vec::new(), None);
-        loop {
-            let question = (&*shape, from, to);
-            let page = read::visitors(&*view, fleet, question, (3, after), &patience).unwrap();
-            visits.extend(page.visits);
-            after = page.next;
-            if after.is_none() {
-                break;
-            }
-        }
-        let mut right = std::collections::BTreeMap::new();
-        for r in &reports {
-            let time = r.time.unwrap();
-            if (from..=to).contains(&time) && shape.has(r.point.position) {
-                let visit =
-                    right
-                        .entry(r.entity.number(0))
-                        .or_insert((r.entity.clone(), time, time, 0));
-                visit.1 = visit.1.min(time);
-                visit.2 = visit.2.max(time);
-                visit.3 += 1;
-            }
-        }
-        let visits: Vec<_> = visits
-            .into_iter()
-            .map(|v| (v.entity, (v.name, v.first, v.last, v.points)))
-            .collect();
-        assert_eq!(
-            visits,
-            right.into_iter().collect::<Vec<_>>(),
-            "question {n}"
-        );
-        found += visits.len();
-    }
-    assert!(found > 100, "{found}");
-}
-
-#[test]
-fn tracks_have_the_points_that_are_wanted() {
-    let world = World::new();
-    let mut rng = Rng::new(46);
-    let reports = walks(&world, &mut rng);
-    let (view, fleet) = (world.tracks.view(), world.fleet().fleet);
-    let of = |n: u64| {
-        let mut all: Vec<_> = reports
-            .iter()
-            .filter(|r| r.entity.as_str() == format!("e{n}"))
-            .collect();
-        all.sort_by_key(|r| r.time);
-        all.dedup_by_key(|r| r.time);
-        all
-    };
-    for _ in 0..500 {
-        let n = rng.below(20);
-        let all = of(n);
-        let entity = all[0].entity.number(0);
-        let start = NOW.0 - rng.below(100_000) as i64 * SECOND;
-        let mut choice = Choice {
-            from: Time(start),
-            to: Time(start + rng.below(100_000) as i64 * SECOND),
-            gap: [i64::MAX, 700 * SECOND][rng.below(2) as usize],
-            every: [0, 600 * SECOND][rng.below(2) as usize],
-            max_points: [1000, 10][rng.below(2) as usize],
-            simplify: None,
-        };
-        let mut right: Vec<Vec<Time>> = Vec::new();
-        let (mut count, mut next, mut last, mut chosen) = (0, None, None::<Time>, None::<Time>);
-        for r in &all {
-            let time = r.time.unwrap();
-            if !(choice.from..=choice.to).contains(&time) {
-                continue;
-            }
-            let is_cut = last.is_none_or(|last| time.0 - last.0 > choice.gap);
-            last = Some(time);
-            if !is_cut && chosen.is_some_and(|c| time.0 - c.0 < choice.every) {
-                continue;
-            }
-            if count == choice.max_points {
-                next = Some(time);
-                break;
-            }
-            if is_cut {
-                right.push(Vec::new());
-            }
-            chosen = Some(time);
-            right.last_mut().unwrap().push(time);
-            count += 1;
-        }
-        let patience = world.tracks.patience();
-        let track = read::track(&*view, (fleet, entity), &choice, &patience).unwrap();
-        let found: Vec<Vec<Time>> = track
-            .parts
-            .iter()
-            .map(|p| p.iter().map(|l| l.time).collect())
-            .collect();
-        assert_eq!((found, track.next), (right, next));
-
-        choice.simplify = Some(1000.0);
-        choice.max_points = 1000;
-        let simple = read::track(&*view, (fleet, entity), &choice, &patience).unwrap();
-        choice.simplify = None;
-        let whole = read::track(&*view, (fleet, entity), &choice, &patience).unwrap();
-        assert_eq!(simple.parts.len(), whole.parts.len());
-        for (simple, whole) in simple.parts.iter().zip(&whole.parts) {
-            let positions: Vec<_> = whole.iter().map(|l| l.point.position).collect();
-            let keep = tracks::geo::simplify::simplify(&positions, 1000.0);
-            let right: Vec<_> = keep.into_iter().map(|nth| whole[nth].clone()).collect();
-            assert_eq!(*simple, right);
-        }
-    }
-}
-
-/// What is simplified in pieces has the ends of the pieces, and none is twice.
-#[test]
-fn long_tracks_are_simplified_in_pieces() {
-    let world = World::new();
-    let reports: Vec<_> = (0..25_000_i64)
-        .map(|n| report("a", n - 30_000, at(50.0, n as f64 / 1e5)))
-        .collect();
-    world.send(reports);
-    let (view, fleet) = (world.tracks.view(), world.fleet());
-    let entity = tracks::model::name::Name::new("a").unwrap().number(0);
-    let choice = Choice {
-        simplify: Some(5.0),
-        ..Choice::default()
-    };
-    let patience = world.tracks.patience();
-    let track = read::track(&*view, (fleet.fleet, entity), &choice, &patience).unwrap();
-    let seconds: Vec<_> = track.parts[0]
-        .iter()
-        .map(|l| (l.time.0 - NOW.0) / SECOND + 30_000)
-        .collect();
-    assert_eq!(seconds, [0, 10_000, 20_000, 24_999]);
-    assert_eq!(patience.rows(), 25_000);
-}
-
-#[test]
-fn summaries_say_how_far_and_where_it_stayed() {
-    let world = World::new();
-    let mut reports = Vec::new();
-    // An hour at one place, with noise; ten kilometres in 20 minutes; then a short rest.
-    for n in 0..60 {
-        reports.push(report(
-            "a",
-            -10_000 + n * 60,
-            at(50.0 + f64::from(n as i32 % 3) * 1e-4, 10.0),
-        ));
-    }
-    for n in 0..20 {
-        let mut r = report(
-            "a",
-            -6340 + n * 60,
-            at(50.0 + f64::from(n as i32 + 1) * 0.0045, 10.0),
-        );
-        r.point.speed = Some(833 + n as u16);
-        reports.push(r);
-    }
-    reports.push(report("a", -5100, at(50.09, 10.0)));
-    world.send(reports);
-    let (view, fleet) = (world.tracks.view(), world.fleet());
-    let entity = tracks::model::name::Name::new("a").unwrap().number(0);
-    let times = (Time::MIN, Time::MAX, Surface::Sphere);
-    let patience = world.tracks.patience();
-    let s = read::summary(&*view, (fleet.fleet, entity), times, &patience).unwrap();
-    assert_eq!((s.points, s.speed_max), (81, Some(852)));
-    assert!((10_000.0..12_000.0).contains(&s.metres), "{}", s.metres);
-    assert_eq!(s.stays.len(), 1);
-    assert_eq!(s.stays[0].to.0 - s.stays[0].from.0, 59 * 60 * SECOND);
-    assert_eq!(s.moving(), (4900 - 59 * 60) * SECOND);
-}
-
 #[test]
 fn a_question_that_takes_too_long_is_ended() {
     let world = World::new();
@@ -464,7 +414,7 @@ fn a_question_that_takes_too_long_is_ended() {
     scattered(&world, &mut rng, 2000);
     let (view, fleet) = (world.tracks.view(), world.fleet().fleet);
     let all = Rectangle::of_degrees(-180.0, -90.0, 180.0, 90.0).unwrap();
-    let clock = base::clock::SystemClock::shared();
+    let clock = SystemClock::shared();
     let patience = Patience::new(clock, std::time::Duration::ZERO);
     let question = (&all as &dyn Shape, Filter::default());
     let e = read::within(&*view, fleet, question, (usize::MAX, None), &patience).unwrap_err();

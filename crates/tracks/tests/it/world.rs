@@ -79,9 +79,13 @@ pub(crate) fn report(entity: &str, seconds: i64, position: Position) -> Report {
     }
 }
 
+/// From 0 to a width.
+pub(crate) fn part(rng: &mut Rng, width: f64) -> f64 {
+    rng.below(1_000_001) as f64 / 1e6 * width
+}
+
 /// Where most tests happen: near the antimeridian, near a pole, and in Europe.
 pub(crate) fn near(rng: &mut Rng) -> (f64, f64) {
-    let part = |rng: &mut Rng, width: f64| rng.below(1_000_001) as f64 / 1e6 * width;
     match rng.below(3) {
         0 => (part(rng, 4.0) - 18.0, part(rng, 4.0) - 182.0),
         1 => (90.0 - part(rng, 3.0), part(rng, 360.0) - 180.0),

@@ -6,6 +6,7 @@ use super::data::{Claim, Measurement, Report, Verdict};
 use super::place::Disks;
 use super::plan::{self, Task};
 use super::target::Kind;
+use crate::limit::Limit;
 use crate::spread::Spread;
 
 /// Blocks of a store that may wait to be written back, and what a process may have beside them, in MiB.
@@ -21,29 +22,6 @@ const CHECKPOINTS: f64 = 20.0;
 /// The least volume and the least payload for which what is written in all is judged.
 const VOLUME_BYTES: u64 = 10 << 30;
 const PAYLOAD_BYTES: u64 = 1 << 30;
-
-/// A bound.
-#[derive(Clone, Copy)]
-enum Limit {
-    AtLeast(f64),
-    AtMost(f64),
-}
-
-impl Limit {
-    fn holds(self, figure: f64) -> bool {
-        match self {
-            Self::AtLeast(bound) => figure >= bound,
-            Self::AtMost(bound) => figure <= bound,
-        }
-    }
-
-    fn text(self, unit: &str) -> String {
-        match self {
-            Self::AtLeast(bound) => format!("≥ {bound}{unit}"),
-            Self::AtMost(bound) => format!("≤ {bound}{unit}"),
-        }
-    }
-}
 
 /// The claims of a task on the disks on which it has measured.
 pub(super) fn of(task: Task, report: &Report) -> Vec<Claim> {

@@ -1,14 +1,8 @@
 //! What durable answers cost, with many on their way.
 
-use super::runs::{Figures, Runs, Target};
+use super::runs::{Figures, Outcome, Runs, Target};
+use crate::limit::{Claim, Limit};
 use crate::spread::Spread;
-
-#[derive(clap::Args)]
-pub(super) struct Arguments {
-    /// Seconds of each run
-    #[arg(long, default_value_t = 60)]
-    seconds: u64,
-}
 
 /// Who is measured: a name, and how it runs.
 const WHO: [(&str, Target<'static>, &str); 5] = [
@@ -32,12 +26,12 @@ const fn target(rocksdb: bool, sync: &'static str) -> Target<'static> {
 }
 
 /// Runs all in turns; a table, and the same tab-separated.
-pub(super) fn measure(arguments: &Arguments, runs: &Runs) -> Result<(String, String), String> {
+pub(super) fn measure(runs: &Runs) -> Result<Outcome, String> {
     let mut all: Vec<Vec<Figures>> = vec![Vec::new(); WHO.len()];
     for round in 0..runs.rounds {
         for ((name, target, ack), figures) in WHO.into_iter().zip(&mut all) {
             let more = ["--threads=8", "--depth=512", "--ack", ack].map(str::to_owned);
-            let run = runs.fresh(target, ("write", arguments.seconds), &more)?;
+            let run = runs.fresh(target, ("write", runs.seconds(60)), &more)?;
             let rate = run.get("per_second")?;
             eprintln!(
                 "round {} of {}, {name}: {rate:.0}/s",
@@ -85,15 +79,17 @@ pub(super) fn measure(arguments: &Arguments, runs: &Runs) -> Result<(String, Str
             tsv.push('\n');
         }
     }
-    text +=
-        "\n| durable answers of Ironstone over | limit | ratio of the rounds |\n|---|---|---|\n";
+    let mut claims = Vec::new();
     for (nth, limit) in [(0, 0.7), (3, 2.0), (4, 1.5)] {
         let pairs = all[1].iter().zip(&all[nth]);
         let ratios: Result<Vec<f64>, String> = pairs
             .map(|(ours, other)| Ok(ours.get("per_second")? / other.get("per_second")?))
             .collect();
-        let ratio = Spread::of(ratios?.into_iter()).text();
-        text += &format!("| {} | ≥ {limit} | {ratio} |\n", WHO[nth].0);
+        claims.push(Claim::new(
+            format!("durable answers of Ironstone over {}", WHO[nth].0),
+            Limit::AtLeast(limit),
+            Spread::of(ratios?.into_iter()),
+        ));
     }
-    Ok((text, tsv))
+    Ok(Outcome { text, tsv, claims })
 }

@@ -1,14 +1,8 @@
 //! What HTTP costs: batches beside the store itself, single reports beside a store that does nothing.
 
-use super::runs::{Figures, Runs, Target};
+use super::runs::{Figures, Outcome, Runs, Target};
+use crate::limit::{Claim, Limit};
 use crate::spread::Spread;
-
-#[derive(clap::Args)]
-pub(super) struct Arguments {
-    /// Seconds of each run
-    #[arg(long, default_value_t = 20)]
-    seconds: u64,
-}
 
 /// Who is measured: a name, and how.
 const WHO: [(&str, &[&str]); 5] = [
@@ -31,7 +25,7 @@ const WHO: [(&str, &[&str]); 5] = [
 const LIMITS: [(usize, usize, f64); 2] = [(1, 0, 0.5), (3, 2, 0.7)];
 
 /// Runs all in turns; a table, and the same tab-separated.
-pub(super) fn measure(arguments: &Arguments, runs: &Runs) -> Result<(String, String), String> {
+pub(super) fn measure(runs: &Runs) -> Result<Outcome, String> {
     let target = Target {
         rocksdb: false,
         row: "1",
@@ -40,7 +34,7 @@ pub(super) fn measure(arguments: &Arguments, runs: &Runs) -> Result<(String, Str
     let mut all: Vec<Vec<Figures>> = vec![Vec::new(); WHO.len()];
     for round in 0..runs.rounds {
         for ((name, more), figures) in WHO.into_iter().zip(&mut all) {
-            let run = runs.fresh(target, ("http", arguments.seconds), more)?;
+            let run = runs.fresh(target, ("http", runs.seconds(20)), more)?;
             let rate = run.get("per_second")?;
             eprintln!(
                 "round {} of {}, {name}: {rate:.0} reports/s",
@@ -79,14 +73,14 @@ pub(super) fn measure(arguments: &Arguments, runs: &Runs) -> Result<(String, Str
             tsv.push('\n');
         }
     }
-    text += "\n| what | limit | ratio of the rounds |\n|---|---|---|\n";
+    let mut claims = Vec::new();
     for (one, other, limit) in LIMITS {
         let pairs = rates(one)?.into_iter().zip(rates(other)?);
-        let ratio = Spread::of(pairs.map(|(one, other)| one / other)).text();
-        text += &format!(
-            "| {} over {} | ≥ {limit} | {ratio} |\n",
-            WHO[one].0, WHO[other].0
-        );
+        claims.push(Claim::new(
+            format!("{} over {}", WHO[one].0, WHO[other].0),
+            Limit::AtLeast(limit),
+            Spread::of(pairs.map(|(one, other)| one / other)),
+        ));
     }
-    Ok((text, tsv))
+    Ok(Outcome { text, tsv, claims })
 }

@@ -2,25 +2,38 @@
 
 use std::path::PathBuf;
 
-use super::runs::{Figures, Runs, Target};
+use super::runs::{Figures, Outcome, Runs, Target};
+use crate::limit::{Claim, Limit};
 
-#[derive(clap::Args)]
+const PER_SECOND: u64 = 20_000;
+const REDIS: &str = "/usr/bin/redis-server";
+const TILE38: &str = "/usr/bin/tile38-server";
+
+#[derive(Clone, clap::Args)]
 pub(super) struct Arguments {
-    /// Seconds of each kind of question
-    #[arg(long, default_value_t = 10)]
-    seconds: u64,
     /// Reports a second beside the questions
-    #[arg(long, default_value_t = 20_000)]
+    #[arg(long, default_value_t = PER_SECOND)]
     reports_per_second: u64,
     /// A redis-server that is asked the same
-    #[arg(long, default_value = "/usr/bin/redis-server")]
+    #[arg(long, default_value = REDIS)]
     redis: PathBuf,
     /// A tile38-server that is asked the same
-    #[arg(long, default_value = "/usr/bin/tile38-server")]
+    #[arg(long, default_value = TILE38)]
     tile38: PathBuf,
     /// Asks after an hour of movement as well: 72 reports of each object
     #[arg(long)]
     hour: bool,
+}
+
+impl Default for Arguments {
+    fn default() -> Self {
+        Self {
+            reports_per_second: PER_SECOND,
+            redis: REDIS.into(),
+            tile38: TILE38.into(),
+            hour: false,
+        }
+    }
 }
 
 /// Questions, and what they are called in the figures.
@@ -42,7 +55,7 @@ struct Run {
 }
 
 /// Runs all; a table, and the same tab-separated.
-pub(super) fn measure(arguments: &Arguments, runs: &Runs) -> Result<(String, String), String> {
+pub(super) fn measure(arguments: &Arguments, runs: &Runs) -> Result<Outcome, String> {
     let busy = format!("--reports={}", arguments.reports_per_second);
     let mut quiet = Vec::new();
     for (name, program) in [("redis", &arguments.redis), ("tile38", &arguments.tile38)] {
@@ -78,7 +91,7 @@ pub(super) fn measure(arguments: &Arguments, runs: &Runs) -> Result<(String, Str
                 row: "1",
                 sync: "each",
             };
-            let figures = runs.fresh(target, ("query", arguments.seconds), more)?;
+            let figures = runs.fresh(target, ("query", runs.seconds(10)), more)?;
             eprintln!("{name}, {}: done", target.engine());
             all.push(Run {
                 name,
@@ -87,7 +100,11 @@ pub(super) fn measure(arguments: &Arguments, runs: &Runs) -> Result<(String, Str
             });
         }
     }
-    Ok((text(&all)?, tsv(&all)?))
+    Ok(Outcome {
+        text: text(&all)?,
+        tsv: tsv(&all)?,
+        claims: claims(arguments, &all)?,
+    })
 }
 
 fn text(all: &[Run]) -> Result<String, String> {
@@ -99,18 +116,23 @@ fn text(all: &[Run]) -> Result<String, String> {
         for run in all {
             let of = |figure| run.figures.get_in(key, figure);
             out += &format!(
-                "| {what} | {} | {} | {:.0} | {:.0} | {:.0} | {:.2} | {:.2} |\n",
+                "| {what} | {} | {} | {:.0} | {:.0} | {:.0} | {:.2} | {} |\n",
                 run.name,
                 engine(run.rocksdb),
                 of("p50_micros")?,
                 of("p99_micros")?,
                 of("hits")?,
                 of("rows_per_hit")?,
-                of("dead_per_hit")?
+                if run.rocksdb {
+                    "–".to_owned() // It has no count of these.
+                } else {
+                    format!("{:.2}", of("dead_per_hit")?)
+                }
             );
         }
     }
-    out += &claims(all)?;
+    let quiet = run(all, "quiet")?;
+    out += &others(quiet)?;
     Ok(out)
 }
 
@@ -118,77 +140,91 @@ fn engine(rocksdb: bool) -> &'static str {
     if rocksdb { "RocksDB" } else { "Ironstone" }
 }
 
+/// Ironstone's run of a name.
+fn run<'a>(all: &'a [Run], name: &str) -> Result<&'a Figures, String> {
+    let mut runs = all.iter().filter(|run| !run.rocksdb);
+    let found = runs.find(|run| run.name == name);
+    found
+        .map(|run| &run.figures)
+        .ok_or_else(|| format!("no run {name}"))
+}
+
 /// What must hold of Ironstone.
-fn claims(all: &[Run]) -> Result<String, String> {
-    let run = |name: &str| {
-        let mut runs = all.iter().filter(|run| !run.rocksdb);
-        let found = runs.find(|run| run.name == name);
-        found.map(|run| &run.figures).ok_or("a run is missing")
-    };
-    let (quiet, compacted, busy) = (run("quiet")?, run("compacted")?, run("beside reports")?);
-    let mut out = String::from("\n| what | limit | figure |\n|---|---|---:|\n");
+fn claims(arguments: &Arguments, all: &[Run]) -> Result<Vec<Claim>, String> {
+    use Limit::{AtLeast, AtMost};
+    let (quiet, busy) = (run(all, "quiet")?, run(all, "beside reports")?);
+    let mut out = Vec::new();
+    for run in all.iter().filter(|run| run.name == "beside reports") {
+        let figure = run.figures.get("reports_per_second")? / arguments.reports_per_second as f64;
+        let what = format!(
+            "{}: reports beside, of {} a second",
+            engine(run.rocksdb),
+            arguments.reports_per_second
+        );
+        out.push(Claim::of(what, AtLeast(0.95), figure));
+    }
     for (what, key) in QUESTIONS {
-        let (before, beside) = (
-            quiet.get_in(key, "p99_micros")?,
-            busy.get_in(key, "p99_micros")?,
-        );
-        out += &format!(
-            "| {what}: p99 beside reports over quiet | ≤ 5 | {:.1} |\n",
-            beside / before
-        );
+        let p99 = |of: &Figures| of.get_in(key, "p99_micros");
+        let what = format!("{what}: p99 beside reports over quiet");
+        out.push(Claim::of(what, AtMost(5.0), p99(busy)? / p99(quiet)?));
     }
     let scan = quiet.get("scan_micros")?;
     for (what, key) in &QUESTIONS[..2] {
-        let ratio = scan / quiet.get_in(key, "mean_micros")?;
-        out += &format!("| a scan of `latest` over {what} | ≥ 100 | {ratio:.0} |\n");
+        let figure = scan / quiet.get_in(key, "mean_micros")?;
+        out.push(Claim::of(
+            format!("a scan of `latest` over {what}"),
+            AtLeast(100.0),
+            figure,
+        ));
     }
-    let rows = |of: &Figures| -> Result<f64, String> {
-        Ok(of.get_in("rectangle", "rows_per_hit")? + of.get_in("rectangle", "dead_per_hit")?)
-    };
-    out += &format!(
-        "| square: rows and dead rows for a hit, compacted | ≤ 2 | {:.2} |\n",
-        rows(compacted)?
-    );
-    out += &format!("| the same beside reports | ≤ 10 | {:.2} |\n", rows(busy)?);
-    if let Ok(moved) = run(HOUR) {
-        out += &format!(
-            "| the same after an hour of movement | ≤ 10 | {:.2} |\n",
-            rows(moved)?
-        );
+    let kinds = [("compacted", 2.0), ("beside reports", 10.0), (HOUR, 10.0)];
+    for (kind, limit) in kinds {
+        let Ok(of) = run(all, kind) else {
+            continue;
+        };
+        let figure = |name| of.get_in("rectangle", name);
+        let figure = figure("rows_per_hit")? + figure("dead_per_hit")?;
+        let what = format!("square: rows and dead rows for a hit, {kind}");
+        out.push(Claim::of(what, AtMost(limit), figure));
     }
-    out += &others(quiet)?;
+    for (what, key, limit) in [("square", "rectangle", 2.0), ("nearest", "nearest", 1.0)] {
+        let Ok(theirs) = quiet.get_in("redis", &format!("{key}_micros")) else {
+            continue;
+        };
+        let figure = quiet.get_in(key, "mean_micros")? / theirs;
+        out.push(Claim::of(
+            format!("{what} over Redis's"),
+            AtMost(limit),
+            figure,
+        ));
+    }
     Ok(out)
 }
 
 /// What Redis and Tile38 take, where they were asked.
 fn others(quiet: &Figures) -> Result<String, String> {
     let mut out = String::new();
-    if let Ok(theirs) = quiet.get_in("redis", "rectangle_micros") {
-        let ours = quiet.get_in("rectangle", "mean_micros")?;
-        out += &format!("| square over Redis's | ≤ 2 | {:.2} |\n", ours / theirs);
-        let theirs = quiet.get_in("redis", "nearest_micros")?;
-        let ours = quiet.get_in("nearest", "mean_micros")?;
-        out += &format!("| nearest over Redis's | ≤ 1 | {:.2} |\n", ours / theirs);
-        let of = |figure| quiet.get_in("redis", figure);
+    for (who, call, rate) in [
+        ("redis", "GEOADD", "adds_per_second"),
+        ("tile38", "SET", "sets_per_second"),
+    ] {
+        if quiet.get_in(who, "rectangle_micros").is_err() {
+            continue;
+        }
+        let of = |figure| quiet.get_in(who, figure);
         out += &format!(
-            "\nRedis: square {:.0} µs, nearest {:.0} µs in a circle of a thousand; {:.0} MiB; GEOADD {:.0}/s \
-             in one pipeline, {:.0}/s with `appendfsync always` for 80 clients.\n",
+            "\n{who}: square {:.0} µs with {:.0} hits, nearest {:.0} µs with {:.0}; {:.0} MiB; {call} {:.0}/s in one pipeline",
             of("rectangle_micros")?,
+            of("rectangle_hits")?,
             of("nearest_micros")?,
+            of("nearest_hits")?,
             of("memory")? / 1_048_576.0,
-            of("adds_per_second")?,
-            of("durable_adds_per_second")?
+            of(rate)?,
         );
-    }
-    if quiet.get_in("tile38", "rectangle_micros").is_ok() {
-        let of = |figure| quiet.get_in("tile38", figure);
-        out += &format!(
-            "\nTile38: square {:.0} µs, nearest {:.0} µs; {:.0} MiB; SET {:.0}/s in one pipeline.\n",
-            of("rectangle_micros")?,
-            of("nearest_micros")?,
-            of("memory")? / 1_048_576.0,
-            of("sets_per_second")?
-        );
+        if let Ok(durable) = of("durable_adds_per_second") {
+            out += &format!(", {durable:.0}/s with `appendfsync always` for 80 clients");
+        }
+        out += ".\n";
     }
     Ok(out)
 }

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::driver;
+use crate::limit::Claim;
 
 /// How all runs are done.
 #[derive(clap::Args)]
@@ -29,6 +30,9 @@ pub(super) struct Arguments {
     /// The format of that file, where its name does not say it: also t-drive, porto
     #[arg(long, global = true, requires = "reports")]
     format: Option<String>,
+    /// Seconds of each run [default: rows 120, acks 60, http 20, questions of a kind 10]
+    #[arg(long, global = true, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: Option<u64>,
     /// Rounds, in each of which everything runs once
     #[arg(long, global = true, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -41,6 +45,9 @@ pub(super) struct Runs {
     dir: PathBuf,
     places: PathBuf,
     pub(super) rounds: u32,
+    seconds: Option<u64>,
+    /// Whether reports are a recording of simulated ones.
+    pub(super) is_simulated: bool,
 }
 
 /// What runs.
@@ -56,6 +63,15 @@ impl Target<'_> {
     pub(super) fn engine(self) -> &'static str {
         if self.rocksdb { "RocksDB" } else { "Ironstone" }
     }
+}
+
+/// What a task has come to.
+pub(super) struct Outcome {
+    /// Tables.
+    pub(super) text: String,
+    /// What was measured, tab-separated.
+    pub(super) tsv: String,
+    pub(super) claims: Vec<Claim>,
 }
 
 /// Figures of a run.
@@ -91,6 +107,8 @@ impl Runs {
             peer,
             dir,
             rounds: arguments.rounds,
+            seconds: arguments.seconds,
+            is_simulated: arguments.reports.is_none(),
         };
         match &arguments.reports {
             Some(file) => eprintln!("reading {}", file.display()),
@@ -110,6 +128,11 @@ impl Runs {
         }
         driver::output_of(command)?;
         Ok(runs)
+    }
+
+    /// Seconds of a run, where nobody says otherwise so many.
+    pub(super) fn seconds(&self, usual: u64) -> u64 {
+        self.seconds.unwrap_or(usual)
     }
 
     fn database(&self) -> PathBuf {

@@ -1,13 +1,16 @@
 //! Events that are written, read, erased and damaged in drawn orders.
 
+use base::clock::Clock;
 use base::rng::Rng;
-use base::sync::atomic::{AtomicBool, Ordering};
+use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use base::threads::SystemThreads;
 
 use super::*;
 use crate::fence::{Kind, key};
-use crate::model::time::Time;
+use crate::model::name::Name;
+use crate::service::Options;
 use crate::store::faulty::{Act, Faulty};
-use crate::store::{Batch, Engine, Family};
+use crate::store::{Batch, Engine, Family, Store};
 
 fn put(store: &Engine, fleet: Fleet, ids: impl Iterator<Item = u64>) {
     let mut batch = Batch::new(store);
@@ -39,7 +42,8 @@ impl Reader {
     /// Takes a page, as [`page`] does.
     fn take(&mut self, events: &Events, store: &Engine, limit: usize) {
         let given = self.feed.recent(self.at, limit).unwrap_or_else(|erased| {
-            let page = events.page(store, self.feed.fleet, self.at, limit).unwrap();
+            let (fleet, at) = (self.feed.fleet, self.at);
+            let page = events.page(|| store.view(), fleet, at, limit).unwrap();
             self.feed.given(erased, page).unwrap()
         });
         assert!(given.next >= self.at && given.events.len() <= limit);
@@ -49,7 +53,7 @@ impl Reader {
 
     /// Takes all that is left.
     fn end(&mut self, events: &Events, store: &Engine) {
-        self.feed.read(events, store).unwrap();
+        self.feed.read(events, &|| store.view()).unwrap();
         let mut before = None;
         while before != Some(self.at) {
             before = Some(self.at);
@@ -90,7 +94,7 @@ fn any_interleaving_gives_exactly_the_events_behind_the_start() {
                     for feed in feeds.all() {
                         let to = events.given_out();
                         if events.last_of(feed.fleet) > feed.through() {
-                            feed.read(&events, &store).unwrap();
+                            feed.read(&events, &|| store.view()).unwrap();
                         } else {
                             feed.pass(to);
                         }
@@ -165,7 +169,7 @@ impl Slow {
                 }
             },
             Some(Reading::Begun(at, erased)) => {
-                let page = events.page(store, feed.fleet, at, 7).unwrap();
+                let page = events.page(|| store.view(), feed.fleet, at, 7).unwrap();
                 self.reading = Some(Reading::Read(erased, page));
                 None
             }
@@ -214,7 +218,7 @@ fn no_event_is_sent_behind_the_answer_to_its_erasure() {
                     pump = match pump.take() {
                         None => Some(feed.place()).map(|(at, n)| Reading::Begun(at, n)),
                         Some(Reading::Begun(at, n)) => {
-                            let page = events.page(&store, fleet, at, RECENT_MAX).unwrap();
+                            let page = events.page(|| store.view(), fleet, at, RECENT_MAX).unwrap();
                             Some(Reading::Read(n, page))
                         }
                         Some(Reading::Read(n, page)) => {
@@ -232,7 +236,9 @@ fn no_event_is_sent_behind_the_answer_to_its_erasure() {
                     batch.write(None).unwrap();
                 }
                 3 => {
-                    feeds.forget(fleet);
+                    for id in &erased.begun {
+                        feeds.forget(fleet, &Name::new(&id.to_string()).unwrap());
+                    }
                     erased.answered.append(&mut erased.begun);
                 }
                 _ => {
@@ -249,6 +255,38 @@ fn no_event_is_sent_behind_the_answer_to_its_erasure() {
             assert_eq!(seen, written, "seed {seed}");
         }
     }
+}
+
+/// A fleet whose entities were erased all the time gave webhooks nothing: each erasure made void what was read meanwhile.
+#[test]
+fn erasures_of_others_void_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Engine::open(dir.path()).unwrap();
+    let events = Arc::new(Events::open(&store).unwrap());
+    let feeds = Feeds::new();
+    let feed = feeds.of(&events, Fleet(1));
+    let ids = events.take(&[Fleet(1); 2], Time(5));
+    put(&store, Fleet(1), ids.iter());
+    let all: Vec<u64> = ids.iter().collect();
+    drop(ids);
+    let forget = |name: &str| feeds.forget(Fleet(1), &Name::new(name).unwrap());
+    let erased = feed.erased();
+    let page = || events.page(|| store.view(), Fleet(1), 0, 10).unwrap();
+    (0..ERASED_MAX).for_each(|n| forget(&format!("other{n}")));
+    let given = feed.given(erased, page()).unwrap();
+    assert_eq!(given.events.len(), 2);
+    assert!(feed.add(erased, page()));
+    assert!(feed.is_so(&given));
+    // Of whom it is not known any more may have been any of them.
+    forget("another");
+    assert!(!feed.is_so(&given) && feed.given(erased, page()).is_none());
+    let given = feed.given(feed.erased(), page()).unwrap();
+    forget(&all[1].to_string());
+    assert!(!feed.is_so(&given));
+    // What is kept is without it, and is still all that there is.
+    let left = feed.recent(all[0] - 1, 10).unwrap();
+    let left: Vec<u64> = left.events.iter().map(|event| event.id).collect();
+    assert_eq!(left, all[..1]);
 }
 
 /// One damaged event kept the listeners of all fleets waiting, and so did a panic.
@@ -280,7 +318,7 @@ fn what_is_wrong_with_one_fleet_keeps_no_other_waiting() {
     batch.write(None).unwrap();
     drop(ids);
     let failed = |fleets: &[u32]| {
-        let found = read_each(&all, &events, &*store);
+        let found = read_each(&all, &events, &|| store.view());
         let which: Vec<u32> = found.iter().map(|(fleet, _)| fleet.0).collect();
         assert_eq!(which, fleets);
         found
@@ -300,4 +338,83 @@ fn what_is_wrong_with_one_fleet_keeps_no_other_waiting() {
     failed(&[]);
     assert!(told(1) && told(2));
     assert_eq!((count(1), count(2)), (1, 1));
+}
+
+/// Its wall clock goes on when a test says so.
+#[derive(Debug)]
+struct Wall(AtomicU64);
+
+impl Clock for Wall {
+    fn wall_micros(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn monotonic_nanos(&self) -> u64 {
+        0
+    }
+}
+
+/// What is kept here for who waits was given out however old it was.
+#[test]
+fn what_is_kept_for_long_is_hidden_when_it_is_too_old() {
+    let dir = tempfile::tempdir().unwrap();
+    let day = DAY as u64;
+    let clock = Arc::new(Wall(AtomicU64::new(20_000 * day)));
+    let tracks = Tracks::over(
+        Arc::new(Engine::open(dir.path()).unwrap()),
+        &Options::default(),
+        Arc::clone(&clock) as Arc<dyn Clock>,
+        &SystemThreads,
+    )
+    .unwrap();
+    let name = Name::new("f").unwrap();
+    let info = tracks.fleet_or_make(&name).unwrap();
+    let events = tracks.events();
+    let feeds = Feeds::new();
+    let feed = feeds.of(events, info.fleet);
+    let happens = || {
+        let ids = events.take(&[info.fleet; 2], tracks.now());
+        let all: Vec<u64> = ids.iter().collect();
+        let mut batch = Batch::new(&**tracks.store());
+        for id in &all {
+            let key = key(info.fleet, *id);
+            let value =
+                br#"{"kind":"enter","fence":"f","entity":"e","time":1,"lat":2.0,"lon":3.0}"#;
+            batch.put(Family::Events, &key, value).unwrap();
+        }
+        batch.write(None).unwrap();
+        drop(ids);
+        feed.read(events, &|| tracks.view()).unwrap();
+        all
+    };
+    let old = happens();
+    clock.0.fetch_add(2 * day, Ordering::Relaxed);
+    let new = happens();
+    // As `page` does.
+    let from = |after| {
+        feed.hide(&tracks);
+        let given = feed.recent(after, 10).unwrap_or_else(|erased| {
+            let page = events.page(|| tracks.view(), info.fleet, after, 10);
+            feed.given(erased, page.unwrap()).unwrap()
+        });
+        let ids: Vec<u64> = given.events.iter().map(|event| event.id).collect();
+        (ids, given.next)
+    };
+    let all = [&old[..], &new].concat();
+    let (before, last) = (old[0] - 1, new[1]);
+    assert_eq!(from(before), (all.clone(), last));
+    let keep = |days| {
+        let set = tracks.change_fleet(&name, |settings| {
+            settings.keep_days = days;
+            Ok(())
+        });
+        set.unwrap();
+    };
+    keep(3);
+    assert_eq!(from(before), (all, last));
+    keep(1);
+    for after in [before, old[0], old[1], 0] {
+        assert_eq!(from(after), (new.clone(), last));
+    }
+    assert_eq!(from(new[0]), (vec![new[1]], last));
 }

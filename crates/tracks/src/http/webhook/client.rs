@@ -1,10 +1,12 @@
 //! One POST to a host: its name is resolved, its addresses are checked, and nothing but these is connected to. Redirects are
 //! answers like others, and no proxy is asked.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
+use base::sync::{Mutex, PoisonError};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http1;
@@ -18,8 +20,9 @@ use tokio_rustls::TlsConnector;
 
 use super::hosts::{Target, is_public};
 
-/// Names that are resolved at a time. The system has no time limit of ours for it.
-const LOOKUPS: usize = 8;
+/// Names that are resolved at a time, each once. The system has no time limit of ours for it, so whoever waits for a name that
+/// hangs has no place that another name needs.
+pub(super) const LOOKUPS: usize = 8;
 /// The most bytes of an answer's head.
 const HEAD_MAX: usize = 16 * 1024;
 
@@ -27,13 +30,30 @@ const HEAD_MAX: usize = 16 * 1024;
 #[derive(Debug)]
 pub(super) struct Client {
     lookups: Arc<Semaphore>,
+    /// One place for each name that is being resolved, or waited for.
+    names: Mutex<BTreeMap<String, Weak<Semaphore>>>,
+    resolver: Resolver,
     tls: OnceLock<Result<Arc<ClientConfig>, String>>,
+}
+
+/// Finds the addresses of a name.
+type Resolver = fn(&str, u16) -> std::io::Result<Vec<SocketAddr>>;
+
+/// As the system does it.
+fn system(host: &str, port: u16) -> std::io::Result<Vec<SocketAddr>> {
+    std::net::ToSocketAddrs::to_socket_addrs(&(host, port)).map(Iterator::collect)
 }
 
 impl Client {
     pub(super) fn new() -> Self {
+        Self::with(system)
+    }
+
+    fn with(resolver: Resolver) -> Self {
         Self {
             lookups: Arc::new(Semaphore::new(LOOKUPS)),
+            names: Mutex::default(),
+            resolver,
             tls: OnceLock::new(),
         }
     }
@@ -91,17 +111,30 @@ impl Client {
     }
 
     async fn resolve(&self, host: String, port: u16) -> Result<Vec<SocketAddr>, String> {
+        let of_name = self.name(&host).acquire_owned().await;
+        let of_name = of_name.map_err(|e| e.to_string())?;
         let place = Arc::clone(&self.lookups).acquire_owned().await;
         let place = place.map_err(|e| e.to_string())?;
-        // It goes on when nobody waits any more, so it keeps its place.
+        let resolver = self.resolver;
+        // It goes on when nobody waits any more, so it keeps its places.
         let found = tokio::task::spawn_blocking(move || {
-            let found = std::net::ToSocketAddrs::to_socket_addrs(&(&*host, port));
-            drop(place);
-            found
-                .map(Iterator::collect)
-                .map_err(|e| format!("cannot resolve {host}: {e}"))
+            let found = resolver(&host, port);
+            drop((of_name, place));
+            found.map_err(|e| format!("cannot resolve {host}: {e}"))
         });
         found.await.map_err(|e| e.to_string())?
+    }
+
+    /// The place of a name.
+    fn name(&self, host: &str) -> Arc<Semaphore> {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(name) = names.get(host).and_then(Weak::upgrade) {
+            return name;
+        }
+        names.retain(|_, name| name.strong_count() > 0);
+        let name = Arc::new(Semaphore::new(1));
+        names.insert(host.to_owned(), Arc::downgrade(&name));
+        name
     }
 
     async fn tls(&self) -> Result<Arc<ClientConfig>, String> {
@@ -176,5 +209,60 @@ async fn send<I: Read + Write + Unpin>(
                 drop(ended);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
+    use super::*;
+
+    /// Whoever resolves a name that hangs waits until this is there, and ends when it is dropped.
+    static HANGING: Mutex<Vec<Sender<()>>> = Mutex::new(Vec::new());
+
+    fn resolver(host: &str, port: u16) -> std::io::Result<Vec<SocketAddr>> {
+        if host == "hangs.example" {
+            let (sender, receiver) = channel();
+            HANGING.lock().unwrap().push(sender);
+            // It ends with its sender.
+            assert!(receiver.recv().is_err());
+        }
+        system("127.0.0.1", port)
+    }
+
+    /// Webhooks on one name whose servers did not answer had all places for look-ups, and others none.
+    #[test]
+    fn a_name_that_hangs_keeps_no_other_waiting() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let client = Arc::new(Client::with(resolver));
+            let resolve = |host: &str| {
+                let (client, host) = (Arc::clone(&client), host.to_owned());
+                tokio::spawn(async move { client.resolve(host, 80).await })
+            };
+            let hang: Vec<_> = (0..2 * LOOKUPS).map(|_| resolve("hangs.example")).collect();
+            while HANGING.lock().unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            let other = resolve("other.example");
+            let found = tokio::time::timeout(std::time::Duration::from_secs(10), other).await;
+            let is_found = found.is_ok();
+            let count = HANGING.lock().unwrap().len();
+            while !hang.iter().all(tokio::task::JoinHandle::is_finished) {
+                HANGING.lock().unwrap().clear();
+                tokio::task::yield_now().await;
+            }
+            for one in hang {
+                assert_eq!(one.await.unwrap().unwrap().len(), 1);
+            }
+            assert_eq!((count, is_found), (1, true));
+            // What nobody waits for is forgotten.
+            drop(client.name("a third one"));
+            assert_eq!(client.names.lock().unwrap().len(), 1);
+        });
     }
 }

@@ -31,6 +31,8 @@ const PASSED: u64 = 60_000_000;
 const GRACE: Duration = Duration::from_secs(1);
 /// Until the store is asked again when it failed.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Until another batch is made where some of it was erased.
+const VOID: Duration = Duration::from_millis(50);
 const SIGNATURE: HeaderName = HeaderName::from_static("x-ironstone-signature");
 const DELIVERY: HeaderName = HeaderName::from_static("x-ironstone-delivery");
 
@@ -116,7 +118,8 @@ impl Task {
                 self.taken(batch.next).await
             }
             Outcome::Gone => self.gone().await,
-            Outcome::Erased => Ok(()),
+            // The next batch is without them.
+            Outcome::Erased => self.pause(sleep(VOID)).await,
             Outcome::Failed(why) => self.failed(why).await,
             Outcome::Ended => Err(Ended),
         }
@@ -197,7 +200,7 @@ impl Task {
                 None
             };
             let _place = hooks.deliveries.acquire().await.ok();
-            let is_so = || feed.erased() == batch.erased;
+            let is_so = || feed.are_so(batch.erased, batch.events.iter().map(|event| &**event));
             if !is_so() {
                 return Ok(None);
             }
@@ -305,8 +308,12 @@ impl Task {
     /// Stores the cursor, or that there is no more to come. Errors: the store's.
     async fn store(&self, to: (u64, Option<String>)) -> Result<(), Problem> {
         let (app, hook) = (Arc::clone(&self.app), Arc::clone(&self.hook));
+        let place = Arc::clone(&app.webhooks.stores).acquire_owned().await;
+        let place = place.map_err(Problem::internal)?;
         let done = tokio::task::spawn_blocking(move || {
-            app.webhooks.store(&**app.tracks.store(), &hook, to)
+            let done = app.webhooks.store(&**app.tracks.store(), &hook, to);
+            drop(place);
+            done
         });
         match done.await.map_err(Problem::internal)? {
             // It was deleted or replaced meanwhile, which ends this.

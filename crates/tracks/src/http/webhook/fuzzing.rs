@@ -18,11 +18,14 @@ pub(in crate::http) fn url(text: &str) -> Read {
     let target = Target::new(text)?;
     let scheme = if target.is_https { "https" } else { "http" };
     let again = Target::new(&format!("{scheme}://{}{}", target.authority(), target.path))?;
-    pair(&target, &again)
+    Ok(Some(pair(&target, &again)))
 }
 
 /// A host that is allowed: all URLs that it makes are.
 pub(in crate::http) fn host(text: &str) -> Read {
     let host = Host::new(text, true).map_err(|e| e.to_string())?;
-    pair(&host, &Host::new(text, true).map_err(|e| e.to_string())?)
+    Ok(Some(pair(
+        &host,
+        &Host::new(text, true).map_err(|e| e.to_string())?,
+    )))
 }

@@ -25,6 +25,9 @@ pub(crate) use calls::{
 pub use hosts::{Host, Hosts};
 pub(crate) use registry::Webhooks;
 
+/// All that webhooks may have on threads that block at a time.
+pub(crate) const THREADS: usize = client::LOOKUPS + registry::STORES;
+
 /// How webhooks are sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {

@@ -31,6 +31,8 @@ const ALL_MAX: usize = 1000;
 /// Deliveries at a time, and those of webhooks whose last one failed.
 const DELIVERIES: usize = 64;
 const FAILING: usize = DELIVERIES / 2;
+/// Cursors that are stored at a time.
+pub(super) const STORES: usize = 4;
 
 /// A webhook as it is stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -157,6 +159,8 @@ pub(crate) struct Webhooks {
     pub(super) client: Client,
     pub(super) deliveries: Arc<Semaphore>,
     pub(super) failing: Arc<Semaphore>,
+    /// For cursors that are being stored: each waits for the device on a thread.
+    pub(super) stores: Arc<Semaphore>,
     rng: Mutex<Rng>,
     pub(super) delivered: AtomicU64,
     pub(super) failed: AtomicU64,
@@ -200,6 +204,7 @@ impl Webhooks {
             client: Client::new(),
             deliveries: Arc::new(Semaphore::new(DELIVERIES)),
             failing: Arc::new(Semaphore::new(FAILING)),
+            stores: Arc::new(Semaphore::new(STORES)),
             rng: Mutex::new(Rng::new(seed)),
             delivered: AtomicU64::new(0),
             failed: AtomicU64::new(0),

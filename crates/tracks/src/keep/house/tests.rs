@@ -1,25 +1,31 @@
 //! Housekeeping that fails: what else there is to do is done, and what failed is done again.
 
-use base::sync::atomic::{AtomicU64, Ordering};
+use base::ErrorKind;
+use base::sync::atomic::AtomicU64;
 use base::threads::SystemThreads;
 
 use super::*;
+use crate::fence;
+use crate::fleets::Info;
 use crate::geo::position::at;
+use crate::model::key::EntityKey;
+use crate::model::name::Name;
 use crate::model::point::Point;
 use crate::model::report::Report;
 use crate::model::time::SECOND;
 use crate::service::{Options, Tracks};
-use crate::store::Engine;
 use crate::store::faulty::{Act, Faulty};
-use crate::write::Ack;
+use crate::store::{Batch, Engine, Family};
+use crate::write::{Ack, purges};
 
-const DAY: i64 = 86_400 * SECOND;
-const NOW: i64 = 20_000 * DAY;
-const MINUTE: u64 = 60_000_000_000;
+pub(super) const DAY: i64 = 86_400 * SECOND;
+pub(super) const NOW: i64 = 20_000 * DAY;
+pub(super) const MINUTE: u64 = 60_000_000_000;
+pub(super) const SECRET: &str = "who-was-erased";
 
-/// Its time goes on when a test says so; who waits looks often.
+/// Its time goes on when a test says so; who waits looks often. It knows for how long who waits has meant to.
 #[derive(Debug, Default)]
-struct Hands(AtomicU64);
+pub(super) struct Hands(pub(super) AtomicU64, pub(super) Mutex<Vec<Duration>>);
 
 impl Clock for Hands {
     fn wall_micros(&self) -> u64 {
@@ -31,29 +37,36 @@ impl Clock for Hands {
     }
 
     fn patience(&self, time: Duration) -> Duration {
+        lock(&self.1).push(time);
         time.min(Duration::from_millis(2))
     }
 }
 
-type Ill = dyn Fn(Act<'_>) -> Result<()> + Send + Sync;
+pub(super) type Ill = dyn Fn(Act<'_>) -> Result<()> + Send + Sync;
 
-struct World {
-    tracks: Tracks,
-    clock: Arc<Hands>,
+pub(super) struct World {
+    pub(super) tracks: Tracks,
+    pub(super) clock: Arc<Hands>,
     /// What fails now.
-    ill: Arc<Mutex<Arc<Ill>>>,
+    pub(super) ill: Arc<Mutex<Arc<Ill>>>,
     /// The entities whose tables were merged.
-    merged: Arc<Mutex<Vec<Vec<u8>>>>,
-    _dir: tempfile::TempDir,
+    pub(super) merged: Arc<Mutex<Vec<Vec<u8>>>>,
+    pub(super) db: Arc<ironstone::Db>,
+    pub(super) dir: tempfile::TempDir,
 }
 
-fn open() -> World {
+pub(super) fn open() -> World {
+    // What is in a table can be found in its bytes.
+    let mut options = ironstone::Options::default();
+    options.cf.cf.compression = ironstone::CompressionType::None;
     let dir = tempfile::tempdir().unwrap();
     let well: Arc<Ill> = Arc::new(|_| Ok(()));
     let ill = Arc::new(Mutex::new(well));
     let merged = Arc::new(Mutex::new(Vec::new()));
     let (its, all) = (Arc::clone(&ill), Arc::clone(&merged));
-    let store = Faulty::new(Engine::open(dir.path()).unwrap(), move |act| {
+    let engine = Engine::open_with(dir.path(), options).unwrap();
+    let db = Arc::clone(engine.db());
+    let store = Faulty::new(engine, move |act| {
         let rule = Arc::clone(&lock(&its));
         rule(act)?;
         if let Act::Compact(Family::Default, key) = act {
@@ -70,15 +83,16 @@ fn open() -> World {
         clock,
         ill,
         merged,
-        _dir: dir,
+        db,
+        dir,
     }
 }
 
-fn name(text: &str) -> Name {
+pub(super) fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(super) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..6000 {
         if holds() {
             return;
@@ -88,21 +102,21 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("{what}");
 }
 
-fn failure(text: &str) -> Error {
+pub(super) fn failure(text: &str) -> Error {
     Error::new(ErrorKind::IoError, text)
 }
 
 impl World {
-    fn is_ill(&self, rule: impl Fn(Act<'_>) -> Result<()> + Send + Sync + 'static) {
+    pub(super) fn is_ill(&self, rule: impl Fn(Act<'_>) -> Result<()> + Send + Sync + 'static) {
         *lock(&self.ill) = Arc::new(rule);
     }
 
-    fn go_on(&self, minutes: u64) {
+    pub(super) fn go_on(&self, minutes: u64) {
         self.clock.0.fetch_add(minutes * MINUTE, Ordering::Relaxed);
     }
 
     /// A fleet that keeps ten days, and an entity that was there so many days ago.
-    fn report(&self, fleet: &str, entity: &str, days: i64) -> Arc<Info> {
+    pub(super) fn report(&self, fleet: &str, entity: &str, days: i64) -> Arc<Info> {
         let ten = |settings: &mut crate::fleets::Settings| {
             settings.keep_days = 10;
             Ok(())
@@ -119,18 +133,76 @@ impl World {
     }
 
     /// Whether an entity has its newest point still.
-    fn is_there(&self, info: &Info, entity: &str) -> bool {
+    pub(super) fn is_there(&self, info: &Info, entity: &str) -> bool {
         let (fleet, entity) = (info.fleet, name(entity).number(0));
         let key = EntityKey { fleet, entity }.to_bytes();
         let found = self.tracks.store().get(Family::Latest, &key).unwrap();
         found.is_some()
     }
 
-    fn failed(&self) -> String {
+    pub(super) fn failed(&self) -> String {
         self.tracks.house_failed().unwrap_or_default()
     }
 
-    fn left(&self) -> usize {
+    /// Whether some table has these bytes.
+    pub(super) fn tables_have(&self, bytes: &[u8]) -> bool {
+        let entries = std::fs::read_dir(self.dir.path()).unwrap();
+        let names = entries.map(|entry| entry.unwrap().path());
+        let mut tables = names.filter(|path| path.extension().is_some_and(|e| e == "sst"));
+        tables.any(|path| {
+            // It may be deleted meanwhile.
+            let all = std::fs::read(path).unwrap_or_default();
+            all.windows(bytes.len()).any(|part| part == bytes)
+        })
+    }
+
+    /// Rows and deletions in tables of a family.
+    pub(super) fn in_tables(&self, family: Family) -> u64 {
+        let all = self.db.get_live_files_metadata().into_iter();
+        let its = all.filter(|table| table.column_family_name == family.name());
+        its.map(|table| table.num_entries).sum()
+    }
+
+    pub(super) fn merge(&self, family: Family) {
+        let family = self.db.column_family(family.name()).unwrap();
+        self.db.compact_range(&family, None, None).unwrap();
+    }
+
+    /// An entity, and another one, that went through a fence, some of which lies in tables of the lowest level.
+    pub(super) fn moved(&self) -> Arc<Info> {
+        let info = self.report("f", "other", 1);
+        let area = fence::Area::Circle {
+            centre: [18.0, 59.0],
+            radius: 500.0,
+        };
+        let definition = fence::Definition {
+            area,
+            when: fence::When::default(),
+            tags: Vec::new(),
+        };
+        let fence = name("gate");
+        self.tracks.put_fence(&info, &fence, definition).unwrap();
+        for (nth, lat) in [58.0, 59.0, 58.5, 59.0, 58.2].into_iter().enumerate() {
+            for entity in [SECRET, "other"] {
+                let report = Report {
+                    entity: name(entity),
+                    time: Some(Time(NOW - DAY + nth as i64 * 3600 * SECOND)),
+                    point: Point::at(at(lat, 18.0)),
+                };
+                let ticket = self.tracks.report_of(&info, vec![report], Ack::Durable);
+                assert!(ticket.unwrap().wait().outcomes[0].is_ok());
+            }
+            self.db.flush().unwrap();
+            if nth == 2 {
+                for family in Family::ALL {
+                    self.merge(family);
+                }
+            }
+        }
+        info
+    }
+
+    pub(super) fn left(&self) -> usize {
         let view = self.tracks.store().view();
         let found = purges(&*view, None, 100, &mut |e| panic!("{e}")).unwrap();
         found.len()
@@ -303,4 +375,241 @@ fn the_store_cleans_up_once_a_minute_and_again_where_it_failed() {
     fails.store(0, Ordering::Relaxed);
     after(4, 6);
     eventually("all is well", || world.failed().is_empty());
+}
+
+/// Tables were given back before the deletion of the range was durable: a crash between brought back what deletions in those
+/// tables had hidden.
+#[test]
+fn tables_are_given_back_once_the_deletion_is_durable() {
+    let world = open();
+    let info = world.report("f", "old", 11);
+    let key = fence::key(info.fleet, (NOW - 11 * DAY) as u64);
+    let mut batch = Batch::new(&**world.tracks.store());
+    batch.put(Family::Events, &key, b"{}").unwrap();
+    batch.write(None).unwrap();
+    let acts = Arc::new(Mutex::new(Vec::new()));
+    let its = Arc::clone(&acts);
+    world.is_ill(move |act| {
+        let said = match act {
+            Act::Write => "write",
+            Act::WaitDurable => "wait",
+            Act::Reclaim(Family::Events, _) => return Err(failure("of this test")),
+            Act::Reclaim(..) => "reclaim",
+            _ => return Ok(()),
+        };
+        lock(&its).push(said);
+        Ok(())
+    });
+    assert!(world.tracks.keep_house().is_err());
+    let acts = lock(&acts).clone();
+    // The mark, the visits, the events.
+    assert_eq!(
+        acts,
+        ["write", "wait", "write", "wait", "reclaim", "write", "wait"]
+    );
+    let left = world.tracks.store().get(Family::Events, &key).unwrap();
+    assert_eq!(left, None);
+}
+
+/// Where an entity is and was in the index, and its events, stayed in tables with its name: these were marked alone, and that was
+/// forgotten.
+#[test]
+fn nothing_of_who_was_erased_is_left_in_tables() {
+    let world = open();
+    let info = world.moved();
+    let before = world.in_tables(Family::Visits);
+    assert!(world.tables_have(SECRET.as_bytes()));
+    assert!(world.tracks.erase(&info, &name(SECRET)).unwrap());
+    eventually("it is merged", || world.left() == 0);
+    // Tables go when nobody reads them any more.
+    eventually("its name is gone", || !world.tables_have(SECRET.as_bytes()));
+    assert!(world.tables_have(b"other"));
+    assert_eq!((before, world.in_tables(Family::Visits)), (11, 6));
+    assert_eq!(world.failed(), "");
+}
+
+/// What lies among the rows of others is merged for a tenth of the time.
+#[test]
+fn behind_the_turn_of_a_fleet_there_is_a_pause() {
+    let world = open();
+    let all = ["f", "g"].map(|fleet| {
+        world.report(fleet, "b", 1);
+        world.report(fleet, "a", 1)
+    });
+    let clock = Arc::clone(&world.clock);
+    world.is_ill(move |act| {
+        if matches!(act, Act::Compact(Family::Visits, _)) {
+            clock.0.fetch_add(MINUTE, Ordering::Relaxed);
+        }
+        Ok(())
+    });
+    let rest = |entity: &str, merged| {
+        for info in &all {
+            assert!(world.tracks.erase(info, &name(entity)).unwrap());
+        }
+        eventually("its own tables are merged", || {
+            lock(&world.merged).len() == merged
+        });
+    };
+    let turns = || {
+        let before = lock(&world.clock.1).len();
+        eventually("it looks", || lock(&world.clock.1).len() > before + 3);
+        world.left()
+    };
+    rest("a", 2);
+    eventually("one has its turn", || world.left() == 1);
+    assert_eq!(turns(), 1);
+    rest("b", 4);
+    // One of f, and two of g, or the other way round: whoever waits for longer is next, with both of its.
+    assert_eq!(turns(), 3);
+    world.go_on(9);
+    assert_eq!(turns(), 3);
+    world.go_on(1);
+    eventually("the other one has its turn", || world.left() == 1);
+    assert_eq!(turns(), 1);
+    world.go_on(10);
+    eventually("all is merged", || world.left() == 0);
+}
+
+/// Merging under an old view keeps what is deleted: it counted as done, and the bytes stayed for ever.
+#[test]
+fn a_purge_is_done_once_no_view_has_what_was_erased() {
+    let world = open();
+    let info = world.moved();
+    let view = world.tracks.view();
+    let rows = || {
+        let mut rows = view.rows(Family::Events, &[], None).unwrap();
+        rows.seek(&[]);
+        let mut count = 0;
+        while rows.row().is_some() {
+            count += 1;
+            rows.next();
+        }
+        count
+    };
+    assert_eq!(rows(), 7);
+    assert!(world.tracks.erase(&info, &name(SECRET)).unwrap());
+    for _ in 0..3 {
+        world.go_on(1);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!((world.left(), world.failed()), (1, String::new()));
+    // Others merge meanwhile: all is in tables of the lowest level then, which merging leaves alone.
+    world.db.flush().unwrap();
+    for family in Family::ALL {
+        world.merge(family);
+    }
+    assert_eq!(rows(), 7);
+    assert!(world.tables_have(SECRET.as_bytes()));
+    drop(view);
+    world.go_on(1);
+    eventually("it is merged", || world.left() == 0);
+    eventually("its name is gone", || !world.tables_have(SECRET.as_bytes()));
+}
+
+/// It waited for no time, again and again, where what was due could not be done.
+#[test]
+fn the_thread_rests_whatever_fails() {
+    let world = open();
+    let info = world.report("f", "a", 1);
+    let reads = Arc::new(AtomicU64::new(0));
+    world.is_ill(|act| match act {
+        Act::Compact(..) => Err(failure("a damaged table")),
+        _ => Ok(()),
+    });
+    assert!(world.tracks.erase(&info, &name("a")).unwrap());
+    eventually("it fails", || world.failed().contains("a damaged table"));
+    let its = Arc::clone(&reads);
+    world.is_ill(move |act| match act {
+        Act::Rows(Family::Meta, key) if key.starts_with(b"purge/") => {
+            its.fetch_add(1, Ordering::Relaxed);
+            Err(failure("a damaged block"))
+        }
+        _ => Ok(()),
+    });
+    // The purge is due, and nobody comes to it.
+    world.go_on(2);
+    eventually("it fails", || world.failed().contains("a damaged block"));
+    let before = reads.load(Ordering::Relaxed);
+    lock(&world.clock.1).clear();
+    eventually("it looks again", || {
+        reads.load(Ordering::Relaxed) > before + 3
+    });
+    let pauses = lock(&world.clock.1).clone();
+    let least = pauses.iter().min().unwrap();
+    assert!(*least >= Duration::from_secs(1), "{least:?}");
+}
+
+/// A turn came before what had failed was due, and counted as if it had been done.
+#[test]
+fn cleaning_up_that_takes_long_is_done_when_it_is_due() {
+    let world = open();
+    let tries = Arc::new(AtomicU64::new(0));
+    let (its, clock) = (Arc::clone(&tries), Arc::clone(&world.clock));
+    world.is_ill(move |act| match act {
+        Act::Tidy => {
+            its.fetch_add(1, Ordering::Relaxed);
+            clock.0.fetch_add(MINUTE / 2, Ordering::Relaxed);
+            Err(failure("no flush"))
+        }
+        _ => Ok(()),
+    });
+    let count = || tries.load(Ordering::Relaxed);
+    let turns = || {
+        let before = lock(&world.clock.1).len();
+        eventually("it looks", || lock(&world.clock.1).len() > before + 3);
+    };
+    world.go_on(1);
+    eventually("it fails", || count() == 1);
+    turns();
+    // It began a minute ago, and ended half a minute ago.
+    world
+        .clock
+        .0
+        .fetch_add(MINUTE / 2 + MINUTE / 60, Ordering::Relaxed);
+    turns();
+    assert_eq!(count(), 1);
+    lock(&world.clock.1).clear();
+    turns();
+    let pauses = lock(&world.clock.1).clone();
+    assert_eq!(pauses.iter().min(), Some(&Duration::from_secs(29)));
+    world.clock.0.fetch_add(MINUTE / 2, Ordering::Relaxed);
+    eventually("it is done again", || count() == 2);
+}
+
+/// Whoever stopped the service waited until tables were merged.
+#[test]
+fn stopping_waits_for_no_merging() {
+    let world = open();
+    let info = world.report("f", "a", 1);
+    world.is_ill(|act| match act {
+        Act::Compact(..) => Err(failure("of this test")),
+        _ => Ok(()),
+    });
+    assert!(world.tracks.erase(&info, &name("a")).unwrap());
+    eventually("it fails", || !world.failed().is_empty());
+    world.db.flush().unwrap();
+    // As if it took for ever.
+    world.db.pause_background_work().unwrap();
+    let begun = Arc::new(AtomicBool::new(false));
+    let its = Arc::clone(&begun);
+    world.is_ill(move |act| {
+        if matches!(act, Act::Compact(..)) {
+            its.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    });
+    world.go_on(2);
+    eventually("it merges", || begun.load(Ordering::Relaxed));
+    let World { tracks, db, .. } = world;
+    let (tell, told) = std::sync::mpsc::channel();
+    let stop = move || {
+        drop(tracks);
+        tell.send(()).unwrap();
+    };
+    let thread = SystemThreads.start("stopping", Box::new(stop)).unwrap();
+    let is_stopped = told.recv_timeout(Duration::from_secs(20)).is_ok();
+    db.continue_background_work().unwrap();
+    thread.join().unwrap();
+    assert!(is_stopped);
 }

@@ -1,5 +1,6 @@
 //! More than the service can take, and stores that fail: each is said by name, in bounded time, and others go on.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -14,9 +15,10 @@ use serde_json::json;
 use tracks::http::Config;
 use tracks::http::tokens::{self, Scope, Tokens, Wanted};
 use tracks::service::Options;
-use tracks::store::{Engine, Family, Store, Told, View};
+use tracks::store::{Engine, Family, Stall, Store, Told, View};
 
-use super::{Answer, T, World, agent, line};
+use super::receiver::Receiver;
+use super::{Answer, T, World, agent, eventually, line};
 
 /// What is wrong with a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,8 @@ enum Ill {
     Stalled,
     /// Whoever wants to read waits.
     Blind,
+    /// Whoever wants to know when something is durable waits.
+    Deaf,
 }
 
 #[derive(Debug)]
@@ -94,11 +98,22 @@ impl Store for Patient {
         self.0.last_number()
     }
 
+    fn stall(&self) -> Option<Stall> {
+        let is_stalled = *self.1.ill.lock().unwrap() == Ill::Stalled;
+        is_stalled.then(|| Stall {
+            is_stopped: true,
+            family: "geohash".to_owned(),
+            cause: "l0-file-count-limit",
+            option: "level0_stop_writes_trigger",
+        })
+    }
+
     fn when_durable(&self, told: Told) {
         self.0.when_durable(told);
     }
 
     fn wait_durable(&self, number: u64) -> Result<()> {
+        self.1.wait_while(Ill::Deaf);
         self.0.wait_durable(number)
     }
 }
@@ -121,6 +136,13 @@ const REPORTS: &str = "/v1/fleets/f/reports";
 
 fn send(world: &World, nth: u32) -> Answer {
     world.post(REPORTS, &line("a", T + f64::from(nth), 1.0, 2.0))
+}
+
+fn queue_age(world: &World) -> f64 {
+    let text = world.get("/metrics").text;
+    let mut lines = text.lines();
+    let age = lines.find_map(|line| line.strip_prefix("tracks_queue_age_seconds "));
+    age.unwrap().parse().unwrap()
 }
 
 fn reads_go_on(world: &World) {
@@ -188,6 +210,18 @@ fn a_full_disk_and_a_dead_device_are_said_and_reads_go_on() {
     assert_eq!(track["parts"][0].as_array().unwrap().len(), 4);
 }
 
+/// Whether an answer of a store that is stalled says that there is no room; others have waited in vain.
+fn is_full(busy: &Answer) -> bool {
+    assert_eq!(busy.problem(), (503, "busy".to_owned()), "{}", busy.text);
+    let seconds: u64 = busy.header("retry-after").parse().unwrap();
+    assert!((1..=60).contains(&seconds));
+    // Whoever runs the server finds what to change.
+    assert_eq!(busy.json()["stall"]["option"], "level0_stop_writes_trigger");
+    let detail = busy.detail();
+    assert!(detail.contains("geohash is at its l0-file-count-limit"));
+    detail.contains("on their way already")
+}
+
 #[test]
 fn a_stalled_store_is_said_and_nothing_piles_up() {
     let mut options = Options::default();
@@ -221,14 +255,10 @@ fn a_stalled_store_is_said_and_nothing_piles_up() {
             continue;
         }
         let busy = asked.join().unwrap();
-        assert_eq!(busy.problem(), (503, "busy".to_owned()), "{}", busy.text);
-        let seconds: u64 = busy.header("retry-after").parse().unwrap();
-        assert!((1..=60).contains(&seconds));
-        if busy.detail().contains("on their way already") {
-            seen[1] += 1;
-        }
+        seen[1] += u32::from(is_full(&busy));
     }
     assert!(seen[1] > 10, "{seen:?}");
+    assert!(queue_age(&world) > 0.1);
     // Of what is refused no fleet is made, which would have to be written, and no tag.
     let new = world.post("/v1/fleets/new/reports", &line("a", T, 1.0, 2.0));
     assert_eq!(new.problem(), (503, "busy".to_owned()), "{}", new.text);
@@ -255,10 +285,58 @@ fn a_stalled_store_is_said_and_nothing_piles_up() {
         done = send(&world, 99);
     }
     assert_eq!(done.status, 200);
+    assert!(done.json().get("stall").is_none());
+    eventually("the queue is empty", || queue_age(&world) == 0.0);
     let points = world.get("/v1/fleets/f/entities/a/summary").json()["points"]
         .as_u64()
         .unwrap();
     assert!((20..=42).contains(&points), "{points}");
+}
+
+/// Each cursor that waited for the device had a thread, and so had each device of a fleet that was to be made: questions had
+/// none any more.
+#[test]
+fn what_waits_for_the_store_leaves_threads_for_questions() {
+    const MANY: u32 = 80;
+    let mut config = super::webhooks::config(&["127.0.0.1"], &[]);
+    config.webhooks.timeout = Duration::from_secs(10);
+    let (world, state) = patient(&Options::default(), config);
+    let receiver = Receiver::new(&[]);
+    assert_eq!(send(&world, 0).status, 200);
+    world.fence("depot", 18.0);
+    let hook = json!({"url": receiver.url()}).to_string();
+    for nth in 0..MANY {
+        let put = world.put(&format!("/v1/fleets/f/webhooks/h{nth}"), &hook);
+        assert_eq!(put.status, 200, "{}", put.text);
+    }
+    state.set(Ill::Deaf);
+    world.report(&[line("b", T, 59.0, 17.0), line("b", T + 600.0, 59.0, 18.0)].join("\n"));
+    eventually("each has been sent the event", || {
+        let came = receiver.came();
+        let hooks: BTreeSet<String> = came
+            .iter()
+            .map(|c| c.json()["webhook"].to_string())
+            .collect();
+        hooks.len() == MANY as usize
+    });
+    reads_go_on(&world);
+    state.set(Ill::Stalled);
+    let devices = (0..MANY).map(|nth| {
+        let address = world.address();
+        let ask = move || {
+            let path = format!("/osmand?fleet=new{nth}&id=a&lat=1&lon=2&timestamp=1700000000");
+            super::answer(agent().get(format!("http://{address}{path}")).call()).status
+        };
+        Builder::new().spawn(ask).unwrap()
+    });
+    let devices: Vec<_> = devices.collect();
+    for _ in 0..20 {
+        reads_go_on(&world);
+    }
+    state.set(Ill::No);
+    for device in devices {
+        assert!([200, 503].contains(&device.join().unwrap()));
+    }
 }
 
 #[test]

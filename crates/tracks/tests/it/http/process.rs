@@ -33,7 +33,7 @@ pub(super) fn serve(dir: &Path) -> (Process, SocketAddr) {
     serve_with(dir, binary())
 }
 
-fn serve_with(dir: &Path, mut binary: Command) -> (Process, SocketAddr) {
+pub(super) fn serve_with(dir: &Path, mut binary: Command) -> (Process, SocketAddr) {
     let child = binary
         .args(["serve", "--listen", "127.0.0.1:0", "--dir"])
         .arg(dir)

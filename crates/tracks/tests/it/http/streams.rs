@@ -13,6 +13,7 @@ use base::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 use tracks::http::Config;
 use tracks::service::Options;
+use tracks::store::{Engine, Family, Store};
 
 use super::{T, TIMEOUT, World, eventually, line, thread, timed};
 
@@ -452,4 +453,72 @@ fn streams_end_in_order_when_the_server_stops() {
     // Who took nothing was cut off.
     let seen = stuck.events(usize::MAX);
     assert!(after == 0 && seen.len() < ids.len(), "{}", seen.len());
+}
+
+/// Until housekeeping came to them, events that were older than the fleet keeps stayed in answers, up to an hour.
+#[test]
+fn events_are_hidden_once_they_are_older_than_the_fleet_keeps() {
+    let dir = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(Engine::open(dir.path()).unwrap());
+    let old = SystemClock::shared().wall_micros() - 3 * 86_400_000_000;
+    let event = json!({
+        "kind": "enter", "fence": "depot", "entity": "secret", "time": 1, "lat": 59.0, "lon": 18.0,
+    });
+    let key = [&1_u32.to_be_bytes()[..], &old.to_be_bytes()].concat();
+    let mut batch = ironstone::WriteBatch::new();
+    let family = store.id(Family::Events);
+    let value = event.to_string();
+    batch.put_cf_id(family, &key, value.as_bytes()).unwrap();
+    store.write(batch, None).unwrap();
+    let configs = (Config::default(), None);
+    let world = World::over(dir, store, &Options::default(), configs);
+    world.fence("depot", 18.0);
+    world.report(&line("a", T, 59.0, 17.9));
+    world.report(&line("a", T + 60.0, 59.0, 18.0));
+    assert_eq!(whose(&world.events()), ["secret", "a"]);
+    assert_eq!(world.put("/v1/fleets/f", r#"{"keep_days":1}"#).status, 200);
+    assert_eq!(whose(&world.events()), ["a"]);
+    let mut client = Client::new(&world, "positions=false", "Last-Event-ID: 0\r\n");
+    assert_eq!(client.hello(), 0);
+    assert_eq!(whose(&client.events(1)), ["a"]);
+    // What is hidden is passed over, also where nothing else is there.
+    assert_eq!(world.put("/v1/fleets/f", r#"{"keep_days":2}"#).status, 200);
+    let found = world.get(&format!("/v1/fleets/f/events?after={}&limit=1", old - 1));
+    assert_eq!(whose(found.json()["events"].as_array().unwrap()), ["a"]);
+}
+
+fn whose(events: &[Value]) -> Vec<&str> {
+    let all = events.iter();
+    all.map(|event| event["entity"].as_str().unwrap()).collect()
+}
+
+/// A stream that was read slowly was sent where an erased entity had been, behind the answer to its erasure.
+#[test]
+fn no_position_is_sent_behind_the_answer_to_its_erasure() {
+    let world = World::new();
+    world.report(&line("first", T, 59.0, 17.9));
+    let mut slow = Client::new(&world, "events=false", "");
+    slow.hello();
+    // More than is on its way to who reads nothing, and less than may wait.
+    let socket = socket2::SockRef::from(slow.lines.get_ref());
+    socket.set_recv_buffer_size(16 * 1024).unwrap();
+    let long = "x".repeat(110);
+    for part in 0..12 {
+        let lines = (0..1000).map(|n| line(&format!("{long}-{part}-{n}"), T, 59.0, 17.9));
+        world.report(&lines.collect::<Vec<_>>().join("\n"));
+    }
+    world.report(&[line("secret", T, 59.0, 17.9), line("kept", T, 59.0, 17.9)].join("\n"));
+    assert_eq!(world.delete("/v1/fleets/f/entities/secret").status, 204);
+    world.report(&line("last", T, 59.0, 17.9));
+    let socket = socket2::SockRef::from(slow.lines.get_ref());
+    socket.set_recv_buffer_size(4 << 20).unwrap();
+    let mut names = Vec::new();
+    while names.last().is_none_or(|name| name != "last") {
+        let message = slow.next().unwrap();
+        if message.event == "position" {
+            names.push(message.data["entity"].as_str().unwrap().to_owned());
+        }
+    }
+    let has = |name: &str| names.iter().any(|other| other == name);
+    assert_eq!((has("kept"), has("secret")), (true, false));
 }

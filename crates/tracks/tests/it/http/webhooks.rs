@@ -14,7 +14,7 @@ use super::receiver::{Act, Came, Receiver};
 use super::{Answer, T, World, agent, eventually, line, start, thread, timed};
 
 /// Allows these, and tries again soon.
-fn config(hosts: &[&str], private: &[&str]) -> Config {
+pub(super) fn config(hosts: &[&str], private: &[&str]) -> Config {
     let public = hosts.iter().map(|h| Host::new(h, false).unwrap());
     let private = private.iter().map(|h| Host::new(h, true).unwrap());
     let millis = Duration::from_millis;

@@ -139,7 +139,7 @@ fn backups_are_made_meanwhile_and_brought_back() {
 }
 
 /// A folder with so many points, and nobody who has it open.
-fn many_points() -> tempfile::TempDir {
+pub(super) fn many_points() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let engine = Engine::open_for_import(dir.path()).unwrap();
     let fleet = Name::new("f").unwrap();
@@ -161,7 +161,7 @@ fn many_points() -> tempfile::TempDir {
     dir
 }
 
-fn served(dir: tempfile::TempDir, config: Config) -> World {
+pub(super) fn served(dir: tempfile::TempDir, config: Config) -> World {
     World {
         server: Some(start(dir.path(), &Options::default(), config, None)),
         dir,

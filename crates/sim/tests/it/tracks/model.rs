@@ -1,0 +1,156 @@
+//! What fences should make of reports: each looked at with each fence, one after another, and nothing kept but what was said.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ::tracks::fence::{Area, Definition};
+use ::tracks::geo::position::Position;
+use ::tracks::geo::shape::Shape;
+use ::tracks::model::name::Name;
+use ::tracks::model::report::Report;
+use ::tracks::model::time::{SECOND, Time};
+
+struct Fence {
+    definition: Definition,
+    shape: Box<dyn Shape + Send + Sync>,
+    rings: Vec<Vec<(i64, i64)>>,
+}
+
+/// Since when one is inside, and whether it was said that it stays.
+#[derive(Clone, Copy)]
+struct Inside {
+    since: Time,
+    has_dwelled: bool,
+}
+
+/// One fleet: reports come in the order of their times.
+#[derive(Default)]
+pub(super) struct Model {
+    pub(super) points: BTreeMap<(Name, Time), Position>,
+    pub(super) events: BTreeSet<String>,
+    last: BTreeMap<Name, (Time, Position)>,
+    fences: BTreeMap<Name, Fence>,
+    /// By entity and fence.
+    inside: BTreeMap<(Name, Name), Inside>,
+}
+
+/// The rings of a polygon, 10⁻⁷ degrees: longitude, latitude. Others have none.
+pub(super) fn corners(definition: &Definition) -> Vec<Vec<(i64, i64)>> {
+    let Area::Polygon { coordinates } = &definition.area else {
+        return Vec::new();
+    };
+    let units = |degrees: f64| (degrees * 1e7).round() as i64;
+    let ring = |ring: &Vec<[f64; 2]>| ring.iter().map(|c| (units(c[0]), units(c[1]))).collect();
+    coordinates.iter().map(ring).collect()
+}
+
+/// Whether two straight ways meet.
+fn meet(a: [(i64, i64); 2], b: [(i64, i64); 2]) -> bool {
+    let side = |[(ax, ay), (bx, by)]: [(i64, i64); 2], (x, y): (i64, i64)| {
+        (i128::from(bx - ax) * i128::from(y - ay) - i128::from(by - ay) * i128::from(x - ax))
+            .signum()
+    };
+    // Never along each other here.
+    side(a, b[0]) * side(a, b[1]) <= 0 && side(b, a[0]) * side(b, a[1]) <= 0
+}
+
+impl Fence {
+    fn is_crossed(&self, from: Position, to: Position) -> bool {
+        let place = |p: Position| (i64::from(p.lon()), i64::from(p.lat()));
+        let way = [place(from), place(to)];
+        let mut edges = self.rings.iter().flat_map(|ring| ring.windows(2));
+        edges.any(|edge| meet(way, [edge[0], edge[1]]))
+    }
+}
+
+impl Model {
+    pub(super) fn has_fence(&self, name: &Name) -> bool {
+        self.fences.contains_key(name)
+    }
+
+    pub(super) fn definitions(&self) -> BTreeMap<Name, &Definition> {
+        let of = |(name, fence): (&Name, _)| {
+            let fence: &'_ Fence = fence;
+            (name.clone(), &fence.definition)
+        };
+        self.fences.iter().map(of).collect()
+    }
+
+    /// Who is inside has not entered.
+    pub(super) fn put_fence(&mut self, name: &Name, definition: &Definition) {
+        self.delete_fence(name);
+        let fence = Fence {
+            definition: definition.clone(),
+            shape: definition.area.shape().unwrap(),
+            rings: corners(definition),
+        };
+        for (entity, (time, position)) in &self.last {
+            if fence.shape.has(*position) {
+                let inside = Inside {
+                    since: *time,
+                    has_dwelled: false,
+                };
+                self.inside.insert((entity.clone(), name.clone()), inside);
+            }
+        }
+        self.fences.insert(name.clone(), fence);
+    }
+
+    /// Nobody leaves it.
+    pub(super) fn delete_fence(&mut self, name: &Name) {
+        self.fences.remove(name);
+        self.inside.retain(|(_, fence), _| fence != name);
+    }
+
+    pub(super) fn erase(&mut self, entity: &Name) {
+        self.points.retain(|(of, _), _| of != entity);
+        self.last.remove(entity);
+        self.inside.retain(|(of, _), _| of != entity);
+        let part = format!(" {entity} ");
+        self.events.retain(|said| !said.contains(&part));
+    }
+
+    /// One that is there already changes nothing.
+    pub(super) fn report(&mut self, report: &Report) {
+        let (entity, time, to) = (&report.entity, report.time.unwrap(), report.point.position);
+        if self.points.insert((entity.clone(), time), to).is_some() {
+            return;
+        }
+        let last = self.last.insert(entity.clone(), (time, to));
+        assert!(last.is_none_or(|(before, _)| before < time), "{report:?}");
+        for (name, fence) in &self.fences {
+            let (key, when) = ((entity.clone(), name.clone()), fence.definition.when);
+            let was = self.inside.get_mut(&key);
+            let mut say = |kind: &str| {
+                let said = format!("{kind} {name} {entity} {}", time.0);
+                assert!(self.events.insert(said));
+            };
+            match (was, fence.shape.has(to)) {
+                (None, true) => {
+                    say("Enter");
+                    let inside = Inside {
+                        since: time,
+                        has_dwelled: false,
+                    };
+                    self.inside.insert(key, inside);
+                }
+                (Some(inside), true) => {
+                    let long = i64::from(when.dwell_seconds) * SECOND;
+                    if long > 0 && !inside.has_dwelled && time.0 - inside.since.0 >= long {
+                        inside.has_dwelled = true;
+                        say("Dwell");
+                    }
+                }
+                (Some(_), false) => {
+                    say("Exit");
+                    self.inside.remove(&key);
+                }
+                (None, false) => {
+                    let from = last.filter(|_| when.cross).map(|(_, from)| from);
+                    if from.is_some_and(|from| fence.is_crossed(from, to)) {
+                        say("Cross");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What a walk does: operations that are drawn.
+
+use ::tracks::fence::{Area, Definition, When};
+use ::tracks::geo::position::Position;
+use ::tracks::model::name::Name;
+use ::tracks::model::point::Point;
+use ::tracks::model::report::Report;
+use ::tracks::model::time::{SECOND, Time};
+use base::rng::Rng;
+
+use super::model::corners;
+use super::{ENTITIES, NOW, at};
+
+const DAY: i64 = 86_400;
+
+#[derive(Clone, Debug)]
+pub(super) enum Op {
+    /// Reports among fences.
+    Report(Vec<Report>),
+    /// Reports of the fleet that forgets.
+    Drive(Vec<Report>),
+    Erase(Name),
+    PutFence(Name, Definition),
+    DeleteFence(Name),
+    Tag(String),
+    /// A fleet, and a tag, by a report.
+    NewFleet(Name),
+    /// The clock goes on, and what is old is dropped.
+    Keep,
+    Backup,
+}
+
+pub(super) const KINDS: usize = 9;
+
+impl Op {
+    pub(super) fn kind(&self) -> usize {
+        match self {
+            Self::Report(_) => 0,
+            Self::Drive(_) => 1,
+            Self::Erase(_) => 2,
+            Self::PutFence(..) => 3,
+            Self::DeleteFence(_) => 4,
+            Self::Tag(_) => 5,
+            Self::NewFleet(_) => 6,
+            Self::Keep => 7,
+            Self::Backup => 8,
+        }
+    }
+}
+
+pub(super) fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn circle(rng: &mut Rng) -> Definition {
+    // A number of few digits, which JSON keeps to the last bit.
+    let lon = (179_900 + rng.below(700)) as f64 / 1e4;
+    Definition {
+        area: Area::Circle {
+            centre: [lon, 59.0],
+            radius: 200.0 + rng.below(600) as f64,
+        },
+        when: When::default(),
+        tags: Vec::new(),
+    }
+}
+
+/// With a hole, in which nobody is inside; who stays is told of.
+fn zone() -> Definition {
+    let ring = |corners: &[[f64; 2]]| corners.to_vec();
+    let outer = [
+        [18.005, 58.998],
+        [18.035, 58.9985],
+        [18.037, 59.003],
+        [18.004, 59.003],
+        [18.005, 58.998],
+    ];
+    let hole = [
+        [18.018, 58.9995],
+        [18.022, 58.9995],
+        [18.020, 59.0015],
+        [18.018, 58.9995],
+    ];
+    Definition {
+        area: Area::Polygon {
+            coordinates: vec![ring(&outer), ring(&hole)],
+        },
+        when: When {
+            dwell_seconds: 600,
+            ..When::default()
+        },
+        tags: Vec::new(),
+    }
+}
+
+/// Narrow: most go through it between two reports.
+fn gate() -> Definition {
+    let ring = vec![
+        [18.0400, 58.990],
+        [18.0402, 58.990],
+        [18.0412, 59.010],
+        [18.0410, 59.010],
+        [18.0400, 58.990],
+    ];
+    Definition {
+        area: Area::Polygon {
+            coordinates: vec![ring],
+        },
+        when: When {
+            cross: true,
+            ..When::default()
+        },
+        tags: Vec::new(),
+    }
+}
+
+/// Draws operations, whose reports are each later than the one before.
+struct Draw {
+    rng: Rng,
+    seconds: i64,
+    /// Where those are that drive: longitude.
+    drives: Vec<f64>,
+}
+
+impl Draw {
+    fn reports(&mut self) -> Op {
+        let count = 1 + self.rng.below(10);
+        let one = |_| {
+            self.seconds += 60;
+            let lon = 17.99 + self.rng.below(700) as f64 / 1e4;
+            let lat = 58.999 + self.rng.below(200) as f64 / 1e5;
+            let entity = format!("e{}", self.rng.below(ENTITIES));
+            report(&entity, self.seconds, at(lat, lon))
+        };
+        Op::Report((0..count).map(one).collect())
+    }
+
+    /// Ten days of one that drives evenly, with noise, and turns now and then.
+    fn drive(&mut self, chunk: i64, nth: usize) -> Op {
+        let (mut reports, mut lon) = (Vec::new(), self.drives[nth]);
+        let mut step = 0.001;
+        for n in 0..60 {
+            if self.rng.one_in(8) {
+                step = self.rng.below(5) as f64 * 0.0005;
+            }
+            lon += step;
+            let noise = self.rng.below(40) as f64 * 1e-6;
+            let seconds = chunk * 10 * DAY + n * 14_000 + self.rng.below(9000) as i64 / 3000 * 3000;
+            reports.push(report(&format!("d{nth}"), seconds, at(55.0 + noise, lon)));
+        }
+        self.drives[nth] = lon;
+        Op::Drive(reports)
+    }
+
+    fn other(&mut self, chunk: i64) -> Op {
+        let rng = &mut self.rng;
+        let fence = |rng: &mut Rng| name(&format!("f{}", rng.below(6)));
+        match rng.below(6) {
+            0 => Op::Erase(name(&format!("e{}", rng.below(ENTITIES)))),
+            1 => Op::PutFence(fence(rng), circle(rng)),
+            2 => Op::DeleteFence(fence(rng)),
+            3 => Op::Tag(format!("t{chunk}-{}", rng.below(2))),
+            4 => Op::NewFleet(name(&format!("x{chunk}"))),
+            _ => Op::Backup,
+        }
+    }
+}
+
+pub(super) fn report(entity: &str, seconds: i64, position: Position) -> Report {
+    Report {
+        entity: name(entity),
+        time: Some(Time(NOW.0 + seconds * SECOND)),
+        point: Point::at(position),
+    }
+}
+
+pub(super) fn ops(seed: u64) -> Vec<Op> {
+    let mut draw = Draw {
+        rng: Rng::new(seed),
+        seconds: -100_000,
+        drives: vec![10.0, 11.0],
+    };
+    let mut out = vec![
+        Op::PutFence(name("zone"), zone()),
+        Op::PutFence(name("gate"), gate()),
+    ];
+    for n in 0..5 {
+        let definition = circle(&mut draw.rng);
+        out.push(Op::PutFence(name(&format!("f{n}")), definition));
+    }
+    for chunk in 0..10 {
+        for _ in 0..4 {
+            out.push(draw.reports());
+            out.push(draw.other(chunk));
+            out.push(draw.reports());
+        }
+        out.push(draw.drive(chunk, 0));
+        out.push(draw.drive(chunk, 1));
+        out.push(Op::Keep);
+    }
+    out
+}
+
+/// The corners that the model's crossings are computed from are those of the fence.
+#[test]
+fn the_model_knows_its_gate() {
+    let all = corners(&gate());
+    assert_eq!(all.len(), 1);
+    assert!(gate().area.shape().unwrap().has(at(59.0, 18.0406)));
+}

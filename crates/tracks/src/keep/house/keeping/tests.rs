@@ -1,0 +1,313 @@
+//! Looks that are cut off, and entities that cannot be read.
+
+use std::sync::mpsc::channel;
+
+use base::sync::Mutex;
+use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::*;
+use crate::geo::position::at;
+use crate::keep::house::tests::{DAY, MINUTE, NOW, World, eventually, failure, name, open};
+use crate::model::point::Point;
+use crate::model::report::Report;
+use crate::store::faulty::Act;
+use crate::write::{Ack, owes_events};
+
+fn key(info: &Info, entity: &str) -> Vec<u8> {
+    let (fleet, entity) = (info.fleet, name(entity).number(0));
+    EntityKey { fleet, entity }.to_bytes().to_vec()
+}
+
+impl World {
+    fn sends(&self, info: &Info, entity: &str, all: impl IntoIterator<Item = (i64, f64)>) {
+        let reports = all.into_iter().map(|(time, lat)| Report {
+            entity: name(entity),
+            time: Some(Time(NOW + time)),
+            point: Point::at(at(lat, 18.0)),
+        });
+        let ticket = self.tracks.report_of(info, reports.collect(), Ack::Durable);
+        let outcomes = ticket.unwrap().wait().outcomes;
+        assert!(outcomes.iter().all(Result::is_ok));
+    }
+
+    fn count(&self, family: Family, first: &[u8]) -> usize {
+        let view = self.tracks.store().view();
+        let mut rows = view.rows(family, first, behind(first).as_deref()).unwrap();
+        rows.seek(first);
+        let mut count = 0;
+        while rows.row().is_some() {
+            count += 1;
+            rows.next();
+        }
+        rows.status().unwrap();
+        count
+    }
+
+    fn keeps(&self, info: &Info, (keep, thin): (u32, u32)) {
+        let set = self.tracks.change_fleet(&info.name, |settings| {
+            (settings.keep_days, settings.thin_days) = (keep, thin);
+            Ok(())
+        });
+        set.unwrap();
+    }
+}
+
+/// Where a fleet kept all from then on, what was hidden already stayed for good.
+#[test]
+fn what_is_hidden_is_dropped_also_where_all_is_kept_later() {
+    let world = open();
+    let info = world.report("f", "old", 11);
+    world.is_ill(|act| match act {
+        Act::Reclaim(..) => Err(failure("of this test")),
+        _ => Ok(()),
+    });
+    world.tracks.keep_house().unwrap_err();
+    world.is_ill(|_| Ok(()));
+    world.keeps(&info, (0, 0));
+    assert!(world.is_there(&info, "old"));
+    assert_eq!(world.tracks.keep_house().unwrap().entities, 1);
+    assert!(!world.is_there(&info, "old"));
+}
+
+/// Events of one whose points were all too old were found by nobody.
+#[test]
+fn events_of_who_was_too_old_can_be_erased() {
+    let world = open();
+    let info = world.moved();
+    world.keeps(&info, (10, 0));
+    // It comes late, and what happens is of now.
+    let old = [58.0, 59.0, 58.5, 59.0].into_iter().enumerate();
+    let old: Vec<_> = old
+        .map(|(n, lat)| (n as i64 * 3_600_000_000 - 40 * DAY, lat))
+        .collect();
+    world.sends(&info, "late", old);
+    let events = || {
+        let (store, events) = (world.tracks.store(), world.tracks.events());
+        let all = events.read(&**store, info.fleet, 0, 1000).unwrap();
+        all.iter().filter(|event| event.entity == "late").count()
+    };
+    assert_eq!(events(), 3);
+    assert_eq!(world.tracks.keep_house().unwrap().entities, 1);
+    assert_eq!(events(), 3);
+    let late = name("late");
+    assert!(world.tracks.erase(&info, &late).unwrap());
+    assert_eq!(events(), 0);
+    assert!(!world.tracks.erase(&info, &late).unwrap());
+    let of = (info.fleet, late.number(0));
+    assert!(!owes_events(&*world.tracks.store().view(), of).unwrap());
+}
+
+/// The first error kept all entities behind it.
+#[test]
+fn what_cannot_be_read_of_one_entity_keeps_no_other() {
+    let world = open();
+    let info = world.report("f", "a", 11);
+    world.report("f", "b", 11);
+    world.report("f", "c", 11);
+    let bad = key(&info, "b");
+    world.is_ill(move |act| match act {
+        Act::Rows(Family::Default, key) if key.starts_with(&bad) => Err(failure("a bad sector")),
+        _ => Ok(()),
+    });
+    let said = world.tracks.keep_house().unwrap_err().to_string();
+    assert!(said.contains("a bad sector"), "{said}");
+    let there = || ["a", "b", "c"].map(|entity| world.is_there(&info, entity));
+    assert_eq!(there(), [false, true, false]);
+    world.is_ill(|_| Ok(()));
+    assert_eq!(world.tracks.keep_house().unwrap().entities, 1);
+    assert_eq!(there(), [false; 3]);
+    // What was read before reading fails is done.
+    let mut keys = ["d", "e", "f"].map(|entity| {
+        world.report("f", entity, 11);
+        key(&info, entity)
+    });
+    keys.sort_unstable();
+    let second = keys[1].clone();
+    world.is_ill(move |act| match act {
+        Act::Row(Family::Latest, key) if key == second => Err(failure("a bad block")),
+        _ => Ok(()),
+    });
+    let said = world.tracks.keep_house().unwrap_err().to_string();
+    assert!(said.contains("a bad block"), "{said}");
+    let left = keys.iter().map(|key| world.count(Family::Latest, key));
+    assert_eq!(left.collect::<Vec<_>>(), [0, 0, 1]);
+}
+
+#[test]
+fn where_many_fail_the_next_look_goes_on_behind_them() {
+    let world = open();
+    let info = world.report("f", "new", 1);
+    let names: Vec<String> = (0..100).map(|n| format!("old{n}")).collect();
+    let mut keys = Vec::new();
+    for entity in &names {
+        world.sends(&info, entity, [(-11 * DAY, 59.0)]);
+        keys.push(key(&info, entity));
+    }
+    keys.sort_unstable();
+    let bad = keys[AT_ONCE].clone();
+    world.is_ill(move |act| match act {
+        Act::Rows(Family::Default, key) if key < &bad[..] => Err(failure("a bad disk")),
+        _ => Ok(()),
+    });
+    world.tracks.keep_house().unwrap_err();
+    let left = || {
+        keys.iter()
+            .filter(|key| world.count(Family::Latest, key) > 0)
+            .count()
+    };
+    assert_eq!(left(), 100);
+    assert_eq!(world.tracks.keep_house().unwrap().entities, 36);
+    assert_eq!(left(), AT_ONCE);
+    // And then from the beginning.
+    world.is_ill(|_| Ok(()));
+    assert_eq!(world.tracks.keep_house().unwrap().entities, 64);
+}
+
+/// A day that can be thinned, of some entities.
+fn drives(world: &World, entities: &[&str]) -> Arc<Info> {
+    let info = world.report("f", "new", 0);
+    world.keeps(&info, (0, 0));
+    for entity in entities {
+        let all = (0..20).map(|n| (n * 60_000_000 - 12 * DAY, 59.0 + n as f64 / 1000.0));
+        world.sends(&info, entity, all);
+    }
+    info
+}
+
+#[test]
+fn an_entity_that_cannot_be_thinned_keeps_no_other_and_is_thinned_later() {
+    let world = open();
+    let all = ["a", "b", "c", "d"];
+    let info = drives(&world, &all);
+    let bad = key(&info, "b");
+    world.is_ill(move |act| match act {
+        Act::Row(Family::Default, key) if key.starts_with(&bad) => Err(failure("a bad sector")),
+        _ => Ok(()),
+    });
+    world.keeps(&info, (0, 5));
+    let said = world.tracks.keep_house().unwrap_err().to_string();
+    assert!(said.contains("a bad sector"), "{said}");
+    world.is_ill(|_| Ok(()));
+    let counts = || all.map(|entity| world.count(Family::Default, &key(&info, entity)));
+    assert_eq!(counts(), [2, 20, 2, 2]);
+    assert_eq!(world.tracks.keep_house().unwrap().thinned, 18);
+    assert_eq!(counts(), [2; 4]);
+}
+
+/// Lets a test do something when rows of a family are read for the first time from now on.
+fn meets(
+    world: &World,
+    family: Family,
+    also: impl Fn(Act<'_>) + Send + Sync + 'static,
+) -> impl FnOnce(&mut dyn FnMut()) {
+    let (tell, told) = channel();
+    let (go, gone) = channel::<()>();
+    let (gone, is_met) = (Mutex::new(gone), AtomicBool::new(false));
+    let clock = Arc::clone(&world.clock);
+    world.is_ill(move |act| {
+        also(act);
+        if matches!(act, Act::Rows(of, _) if of == family) && !is_met.swap(true, Ordering::Relaxed)
+        {
+            tell.send(()).unwrap();
+            lock(&gone).recv().unwrap();
+            // It has gone on for long.
+            clock.0.fetch_add(MINUTE / 20, Ordering::Relaxed);
+        }
+        Ok(())
+    });
+    move |run| {
+        told.recv_timeout(Duration::from_secs(20)).unwrap();
+        run();
+        go.send(()).unwrap();
+    }
+}
+
+/// Where one was erased, what was left to thin waited for an hour: one a minute left it a minute of each hour.
+#[test]
+fn thinning_goes_on_behind_an_erasure() {
+    let world = open();
+    let all = ["a", "b", "c", "d"];
+    let info = drives(&world, &all);
+    world.sends(&info, "x", [(0, 59.0)]);
+    world.keeps(&info, (0, 5));
+    // The fleet keeps all, so this is thinning.
+    let meet = meets(&world, Family::Latest, |_| ());
+    world.go_on(61);
+    meet(&mut || assert!(world.tracks.erase(&info, &name("x")).unwrap()));
+    eventually("it is merged", || world.left() == 0);
+    let counts = || all.map(|entity| world.count(Family::Default, &key(&info, entity)));
+    eventually("all is thinned", || counts() == [2; 4]);
+    eventually("all is well", || world.failed().is_empty());
+}
+
+/// Whoever was erased waited until all that was too old was dropped.
+#[test]
+fn an_erasure_waits_for_no_retention() {
+    let world = open();
+    let info = world.report("f", "x", 1);
+    for n in 0..200 {
+        world.sends(&info, &format!("old{n}"), [(-11 * DAY, 59.0)]);
+    }
+    let left = || world.count(Family::Latest, &info.fleet.prefix());
+    assert_eq!(left(), 201);
+    let x = key(&info, "x");
+    let (swept, then) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(None)));
+    let (count, at) = (Arc::clone(&swept), Arc::clone(&then));
+    let also = move |act: Act<'_>| match act {
+        Act::Rows(Family::Default, key) if !key.starts_with(&x) => {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        Act::Compact(..) => {
+            lock(&at).get_or_insert(count.load(Ordering::Relaxed));
+        }
+        _ => {}
+    };
+    let meet = meets(&world, Family::Latest, also);
+    world.go_on(61);
+    meet(&mut || assert!(world.tracks.erase(&info, &name("x")).unwrap()));
+    eventually("it is merged", || world.left() == 0);
+    eventually("what is too old goes", || left() == 0);
+    // All that was swept was so behind the merging.
+    assert_eq!(
+        (*lock(&then), swept.load(Ordering::Relaxed)),
+        (Some(0), 200)
+    );
+    eventually("all is well", || world.failed().is_empty());
+}
+
+/// An entity whose newest point, or a block of whose points, was damaged could never be erased.
+#[test]
+fn who_cannot_be_read_is_erased_all_the_same() {
+    // The newest point cannot be read; nor its cell; nor a block of its points.
+    for (bytes, is_block) in [(13, false), (3, false), (0, true)] {
+        let world = open();
+        let info = world.report("f", "other", 1);
+        let times = (0..10).map(|n| (n * 60_000_000 - 2 * DAY, 59.0 + n as f64 / 10.0));
+        world.sends(&info, "a", times);
+        let key = key(&info, "a");
+        let store = &**world.tracks.store();
+        let latest = store.get(Family::Latest, &key).unwrap().unwrap();
+        if !is_block {
+            let mut batch = Batch::new(store);
+            batch.put(Family::Latest, &key, &latest[..bytes]).unwrap();
+            batch.write(None).unwrap();
+        }
+        let (its, count) = (key.clone(), AtomicU64::new(0));
+        world.is_ill(move |act| match act {
+            Act::Row(Family::Default, key) if is_block && key.starts_with(&its) => {
+                let nth = count.fetch_add(1, Ordering::Relaxed);
+                let bad = Err(Error::corruption("a damaged block"));
+                if nth == 4 { bad } else { Ok(()) }
+            }
+            _ => Ok(()),
+        });
+        assert!(world.tracks.erase(&info, &name("a")).unwrap(), "{bytes}");
+        world.is_ill(|_| Ok(()));
+        assert!(!world.tracks.erase(&info, &name("a")).unwrap());
+        let fleet = info.fleet.prefix();
+        assert_eq!(world.count(Family::Default, &key), 0);
+        assert_eq!(world.count(Family::Latest, &fleet), 1);
+        assert_eq!(world.count(Family::Geohash, &fleet), 1);
+        eventually("it is merged", || world.left() == 0);
+    }
+}

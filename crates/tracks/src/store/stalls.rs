@@ -1,0 +1,116 @@
+//! Why the engine slows writes down, or stops them for a while: what its listener is told, for who is told to come again.
+
+use std::collections::BTreeMap;
+
+use base::sync::{Mutex, PoisonError};
+use ironstone::EventListener;
+use ironstone::listener::{WriteStallCondition, WriteStallInfo};
+
+/// Why writes are slow, or wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stall {
+    /// They wait; otherwise they are slowed down.
+    pub is_stopped: bool,
+    /// The family whose rows are behind.
+    pub family: String,
+    /// The engine's word for why.
+    pub cause: &'static str,
+    /// The option of the engine whose larger value ends it.
+    pub option: &'static str,
+}
+
+/// Those of all families, as they were told last.
+#[derive(Debug, Default)]
+pub(super) struct Stalls(Mutex<BTreeMap<String, Stall>>);
+
+impl Stalls {
+    /// One that stops writes, or else one that slows them down.
+    pub(super) fn worst(&self) -> Option<Stall> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.values().max_by_key(|stall| stall.is_stopped).cloned()
+    }
+}
+
+impl EventListener for Stalls {
+    fn on_stall_conditions_changed(&self, info: &WriteStallInfo) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let cause = info
+            .cause
+            .filter(|_| info.cur != WriteStallCondition::Normal);
+        let Some(cause) = cause else {
+            all.remove(&info.cf_name);
+            return;
+        };
+        let stall = Stall {
+            is_stopped: info.cur == WriteStallCondition::Stopped,
+            family: info.cf_name.clone(),
+            cause: cause.name(),
+            option: info.option,
+        };
+        all.insert(info.cf_name.clone(), stall);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ironstone::listener::WriteStallCause;
+    use ironstone::{FlushOptions, Options};
+
+    use super::*;
+    use crate::store::{Batch, Engine, Family, Store as _};
+
+    #[test]
+    fn what_the_engine_says_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = Options::default();
+        options.cf.cf.level0_file_num_compaction_trigger = 2;
+        options.cf.cf.level0_slowdown_writes_trigger = 2;
+        options.cf.cf.max_bytes_for_level_base = 1 << 40;
+        let engine = Engine::open_with(dir.path(), options).unwrap();
+        let flush = FlushOptions {
+            wait: true,
+            allow_write_stall: true,
+        };
+        let family = engine.db().column_family(Family::Visits.name()).unwrap();
+        // Compaction is too slow for one flush behind the other, soon.
+        let found = (0..2000_u32).find_map(|n| {
+            let mut batch = Batch::new(&engine);
+            batch.put(Family::Visits, &n.to_be_bytes(), &[]).unwrap();
+            batch.write(None).unwrap();
+            engine.db().flush_opt(&flush, &family).unwrap();
+            engine.stall()
+        });
+        let stall = found.unwrap();
+        assert_eq!(
+            (stall.family.as_str(), stall.cause),
+            ("visits", "l0-file-count-limit")
+        );
+        assert_eq!(stall.option, "level0_slowdown_writes_trigger");
+    }
+
+    #[test]
+    fn the_worst_is_said_until_it_is_over() {
+        let stalls = Stalls::default();
+        let tell = |family: &str, cur, cause| {
+            stalls.on_stall_conditions_changed(&WriteStallInfo {
+                cf_name: family.to_owned(),
+                cur,
+                prev: WriteStallCondition::Normal,
+                cause,
+                option: "of_this_test",
+            });
+            stalls.worst().map(|stall| (stall.family, stall.is_stopped))
+        };
+        let (l0, memory) = (
+            Some(WriteStallCause::L0FileCountLimit),
+            Some(WriteStallCause::MemtableLimit),
+        );
+        let (delayed, stopped) = (WriteStallCondition::Delayed, WriteStallCondition::Stopped);
+        let of = |family: &str, is_stopped| Some((family.to_owned(), is_stopped));
+        assert_eq!(tell("a", stopped, l0), of("a", true));
+        assert_eq!(tell("b", delayed, memory), of("a", true));
+        assert_eq!(tell("a", WriteStallCondition::Normal, None), of("b", false));
+        assert_eq!(stalls.worst().unwrap().cause, "memtable-limit");
+        assert_eq!(tell("b", WriteStallCondition::Normal, None), None);
+    }
+}

@@ -1,0 +1,450 @@
+//! The real binary, killed again and again while all goes on: what was answered is there, its rows agree, each crossing has one
+//! event, whoever comes again with the last id misses none, and a webhook gets each.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::clock::SystemClock;
+use base::rng::Rng;
+use base::sync::Mutex;
+use base::sync::atomic::{AtomicBool, Ordering};
+use serde_json::{Value, json};
+use tracks::fence::Event;
+use tracks::model::key::{Entity, EntityKey, Fleet, PointKey};
+use tracks::model::name::Name;
+use tracks::model::point::Point;
+use tracks::service::{Options, Tracks};
+use tracks::store::{Engine, Family, Store, View};
+
+use super::process::{Process, binary, serve_with};
+use super::receiver::{Came, Receiver};
+use super::{Joined, T, agent, eventually, line, thread};
+use crate::world::check;
+
+/// Who writes, and how many entities each has.
+const WRITERS: u32 = 4;
+const EACH: u32 = 5;
+/// West of the fences, in them, and east of them.
+const LONS: [f64; 3] = [17.9, 18.0, 18.1];
+const DWELL: i64 = 150;
+
+type Seen = Vec<(u64, String)>;
+
+/// What all threads know.
+#[derive(Default)]
+struct Shared {
+    /// Where the server is; none where it was killed.
+    address: Mutex<Option<SocketAddr>>,
+    ended: AtomicBool,
+    /// Reports that were answered: whose, and the second.
+    answered: Mutex<Vec<(String, i64)>>,
+    /// Entities whose erasure was answered.
+    erased: Mutex<Vec<String>>,
+    /// Ids that a stream has given, in their order, and whose events they are.
+    seen: Mutex<Seen>,
+    streams: Mutex<u32>,
+}
+
+impl Shared {
+    fn is_over(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// The last id that was seen.
+    fn newest(&self) -> u64 {
+        self.seen.lock().unwrap().last().map_or(0, |(id, _)| *id)
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        *self.address.lock().unwrap()
+    }
+
+    /// Calls until it is answered with one of these; how many calls that took. `None`: all is over.
+    fn call(&self, method: &str, path: &str, body: &str, taken: &[u16]) -> Option<(u16, u32)> {
+        for calls in 1.. {
+            if let Some(address) = self.address() {
+                let url = format!("http://{address}/v1/fleets/f{path}");
+                let agent = agent();
+                let done = match method {
+                    "POST" => agent.post(url).send(body),
+                    "PUT" => agent.put(url).send(body),
+                    _ => agent.delete(url).call(),
+                };
+                if let Ok(answer) = done {
+                    let status = answer.status().as_u16();
+                    assert!(taken.contains(&status), "{method} {path}: {status}");
+                    return Some((status, calls));
+                }
+            }
+            if self.is_over() {
+                return None;
+            }
+            pause(5);
+        }
+        None
+    }
+}
+
+fn pause(millis: u64) {
+    SystemClock::shared().sleep(Duration::from_millis(millis));
+}
+
+/// Reports of some entities, each behind the one before. What was not answered is sent again.
+fn write(shared: &Shared, seed: u32) {
+    let mut rng = Rng::new(u64::from(seed));
+    for nth in 0_u32.. {
+        let time = T + 60.0 * f64::from(nth);
+        let names: Vec<_> = (0..EACH).map(|n| format!("e{}", seed * EACH + n)).collect();
+        let one = |name: &String| line(name, time, 59.0, LONS[rng.below(3) as usize]);
+        let body: Vec<_> = names.iter().map(one).collect();
+        if shared.is_over() {
+            return;
+        }
+        if shared
+            .call("POST", "/reports", &body.join("\n"), &[200])
+            .is_some()
+        {
+            let mut answered = shared.answered.lock().unwrap();
+            answered.extend(names.into_iter().map(|name| (name, time as i64)));
+        }
+        pause(10);
+    }
+}
+
+/// Makes entities that go in and out, and erases them; makes fences, and takes them away.
+fn erase(shared: &Shared) {
+    for nth in 0_u32.. {
+        let (name, entity) = (format!("gone{nth}"), format!("/entities/gone{nth}"));
+        let lines = (0..3).map(|n| {
+            let lon = LONS[n as usize % 2];
+            line(&name, T + 60.0 * f64::from(n), 59.0, lon)
+        });
+        let body = lines.collect::<Vec<_>>().join("\n");
+        let area = json!({"type": "Circle", "center": [10.0, 10.0], "radius": 500});
+        let fence = format!("/fences/other{nth}");
+        let steps = [
+            ("POST", "/reports", body),
+            ("PUT", &fence, json!({ "area": area }).to_string()),
+            ("DELETE", &fence, String::new()),
+            ("DELETE", &entity, String::new()),
+        ];
+        for (method, path, body) in steps {
+            let taken: &[u16] = if method == "DELETE" {
+                &[204, 404]
+            } else {
+                &[200]
+            };
+            let Some((status, calls)) = shared.call(method, path, &body, taken) else {
+                return;
+            };
+            // What was answered before it is there.
+            assert!(status != 404 || calls > 1, "{path} is lost");
+        }
+        shared.erased.lock().unwrap().push(name);
+        if shared.is_over() {
+            return;
+        }
+    }
+}
+
+/// One stream behind an id, until it ends: each event that came whole.
+fn follow(address: SocketAddr, after: u64, seen: &Mutex<Seen>) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    let head = format!(
+        "GET /v1/fleets/f/stream?positions=false HTTP/1.0\r\nHost: localhost\r\nLast-Event-ID: {after}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes())?;
+    let mut lines = BufReader::new(stream);
+    let (mut id, mut is_event, mut data) = (None, false, Value::Null);
+    loop {
+        let mut text = String::new();
+        if lines.read_line(&mut text)? == 0 || !text.ends_with('\n') {
+            return Ok(());
+        }
+        match text.trim_end().split_once(':') {
+            Some(("id", value)) => id = Some(value.trim().parse().unwrap()),
+            Some(("event", value)) => {
+                is_event = matches!(value.trim(), "enter" | "exit" | "dwell" | "cross");
+            }
+            Some(("data", value)) => data = serde_json::from_str(value.trim()).unwrap(),
+            // The end of a message.
+            None if text.trim().is_empty() => {
+                if let (Some(id), true) = (id.take(), is_event) {
+                    let entity = data["entity"].as_str().unwrap().to_owned();
+                    seen.lock().unwrap().push((id, entity));
+                }
+                is_event = false;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whoever comes again with the last id that was seen, as a browser does.
+fn listen(shared: &Shared) {
+    while !shared.is_over() {
+        if let Some(address) = shared.address() {
+            let after = shared.newest();
+            *shared.streams.lock().unwrap() += 1;
+            // It was killed, or says nothing for a while.
+            drop(follow(address, after, &shared.seen));
+        }
+        pause(5);
+    }
+}
+
+fn start(dir: &Path) -> (Process, SocketAddr) {
+    let mut command = binary();
+    command.env("IRONSTONE_TRACKS_WEBHOOK_HOST", "127.0.0.1");
+    serve_with(dir, command)
+}
+
+/// All points, by whose they are: the second, and the longitude.
+fn points(view: &dyn View) -> BTreeMap<(Fleet, Entity), BTreeMap<i64, f64>> {
+    let mut out: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+    let mut rows = view.rows(Family::Default, &[], None).unwrap();
+    rows.seek(&[]);
+    while let Some((key, value)) = rows.row() {
+        let (key, point) = (
+            PointKey::of_bytes(key).unwrap(),
+            Point::decode(value).unwrap(),
+        );
+        let of = out.entry((key.fleet, key.entity)).or_default();
+        of.insert(key.time.0 / 1_000_000, point.position.degrees().1);
+        rows.next();
+    }
+    rows.status().unwrap();
+    out
+}
+
+/// What was answered before it was killed is there, and its rows agree, as another process sees them and this one.
+fn assert_there(dir: &Path, shared: &Shared) {
+    let checked = binary()
+        .args(["check", "--json", "--dir"])
+        .arg(dir)
+        .output()
+        .unwrap();
+    let found: Value = serde_json::from_slice(&checked.stdout).unwrap();
+    assert_eq!(
+        (checked.status.code(), &found["wrong"]),
+        (Some(0), &json!(0))
+    );
+    let engine = Engine::open(dir).unwrap();
+    assert_eq!(check(&engine).problems, []);
+    let view = engine.view();
+    let all = points(&*view);
+    let of = |name: &str| (Fleet(1), Name::new(name).unwrap().number(0));
+    assert!(all.keys().all(|(fleet, _)| *fleet == Fleet(1)));
+    for (name, second) in shared.answered.lock().unwrap().iter() {
+        let is_there = all
+            .get(&of(name))
+            .is_some_and(|points| points.contains_key(second));
+        assert!(is_there, "{name} at {second}");
+    }
+    let mut with_events = BTreeSet::new();
+    let mut events = view.rows(Family::Events, &[], None).unwrap();
+    events.seek(&[]);
+    while let Some((_, value)) = events.row() {
+        let event: Event = serde_json::from_slice(value).unwrap();
+        with_events.insert(event.entity);
+        events.next();
+    }
+    for name in shared.erased.lock().unwrap().iter() {
+        let (fleet, entity) = of(name);
+        let key = EntityKey { fleet, entity }.to_bytes();
+        let latest = view.get(Family::Latest, &key).unwrap();
+        let has_points = all.contains_key(&(fleet, entity));
+        assert!(
+            latest.is_none() && !has_points && !with_events.contains(name),
+            "{name} was erased"
+        );
+    }
+}
+
+/// The events of one entity's points, at one fence.
+fn right_events(points: &BTreeMap<i64, f64>, dwell: i64) -> Vec<(&'static str, i64)> {
+    let mut out = Vec::new();
+    let mut since: Option<(i64, bool)> = None;
+    let mut before: Option<f64> = None;
+    for (&second, &lon) in points {
+        let is_in = (lon - 18.0).abs() < 1e-6;
+        match (&mut since, is_in) {
+            (None, true) => {
+                out.push(("Enter", second));
+                since = Some((second, false));
+            }
+            (Some((from, has_dwelled)), true) => {
+                if dwell > 0 && !*has_dwelled && second - *from >= dwell {
+                    *has_dwelled = true;
+                    out.push(("Dwell", second));
+                }
+            }
+            (Some(_), false) => {
+                out.push(("Exit", second));
+                since = None;
+            }
+            // From one side to the other.
+            (None, false) if before.is_some_and(|b| (b - lon).abs() > 0.1) => {
+                out.push(("Cross", second));
+            }
+            (None, false) => {}
+        }
+        before = Some(lon);
+    }
+    out
+}
+
+/// Each crossing of what is stored has one event. Returns all ids.
+fn assert_events(dir: &Path) -> Vec<u64> {
+    let tracks = Tracks::open(dir, &Options::default()).unwrap();
+    let of = |fleet| {
+        tracks
+            .events()
+            .read(&**tracks.store(), fleet, 0, usize::MAX)
+    };
+    let events = of(Fleet(1)).unwrap();
+    let ids = events.iter().map(|event| event.id).collect();
+    let said = |e: Event| (e.entity, e.fence, format!("{:?}", e.kind), e.time);
+    let mut found: Vec<_> = events.into_iter().map(said).collect();
+    let all = points(&*tracks.view());
+    let mut right = Vec::new();
+    let mut names: BTreeSet<String> = (0..WRITERS * EACH).map(|n| format!("e{n}")).collect();
+    // The last one may not be erased yet.
+    let gone = found.iter().map(|(entity, ..)| entity.clone());
+    names.extend(gone.filter(|entity| entity.starts_with("gone")));
+    for name in names {
+        let number = Name::new(&name).unwrap().number(0);
+        for (fence, dwell) in [("depot", 0), ("zone", DWELL)] {
+            let events = right_events(&all[&(Fleet(1), number)], dwell);
+            let one = |(kind, second): (&str, i64)| {
+                (
+                    name.clone(),
+                    fence.to_owned(),
+                    kind.to_owned(),
+                    second * 1_000_000,
+                )
+            };
+            right.extend(events.into_iter().map(one));
+        }
+    }
+    found.sort_unstable();
+    right.sort_unstable();
+    for kind in ["Enter", "Exit", "Dwell", "Cross"] {
+        assert!(right.iter().any(|(_, _, of, _)| of == kind), "{kind}");
+    }
+    assert!(found == right, "{} and {}", found.len(), right.len());
+    ids
+}
+
+/// Each event was seen, once and in order, and came to the webhook; what was seen is there, but for those of who was erased.
+fn assert_seen(shared: &Shared, ids: &[u64], hooked: &BTreeSet<u64>) {
+    let seen = shared.seen.lock().unwrap();
+    assert!(
+        seen.is_sorted_by(|a, b| a.0 < b.0),
+        "an event came twice, or late"
+    );
+    let ids: BTreeSet<u64> = ids.iter().copied().collect();
+    for (id, entity) in seen.iter() {
+        assert!(
+            ids.contains(id) || entity.starts_with("gone"),
+            "{entity}: it was given out and is lost"
+        );
+    }
+    let seen: BTreeSet<u64> = seen.iter().map(|(id, _)| *id).collect();
+    assert!(ids.is_subset(&seen), "a stream missed one");
+    assert!(ids.is_subset(hooked), "a webhook missed one");
+}
+
+fn make_fences(shared: &Shared, receiver: &Receiver) {
+    let circle = json!({"type": "Circle", "center": [18.0, 59.0], "radius": 500});
+    let corners = [
+        [17.99, 58.99],
+        [18.01, 58.99],
+        [18.01, 59.01],
+        [17.99, 59.01],
+        [17.99, 58.99],
+    ];
+    let polygon = json!({"type": "Polygon", "coordinates": [corners]});
+    let puts = [
+        ("/fences/depot", json!({ "area": circle })),
+        ("/fences/zone", json!({"area": polygon, "dwell": DWELL})),
+        ("/webhooks/h", json!({ "url": receiver.url() })),
+    ];
+    for (path, body) in puts {
+        shared.call("PUT", path, &body.to_string(), &[200]).unwrap();
+    }
+}
+
+/// `IRONSTONE_TRACKS_KILLS` asks for more.
+#[test]
+fn what_was_answered_survives_sigkill_and_who_listens_misses_nothing() {
+    let kills = std::env::var("IRONSTONE_TRACKS_KILLS").map_or(6, |n| n.parse().unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = Receiver::new(&[]);
+    let shared = Arc::new(Shared::default());
+    let (process, address) = start(dir.path());
+    *shared.address.lock().unwrap() = Some(address);
+    make_fences(&shared, &receiver);
+    let run = |work: Box<dyn FnOnce(&Shared) + Send>| {
+        let shared = Arc::clone(&shared);
+        thread(move || work(&shared))
+    };
+    let mut threads: Vec<Joined<()>> = (0..WRITERS)
+        .map(|seed| run(Box::new(move |shared: &Shared| write(shared, seed))))
+        .collect();
+    threads.push(run(Box::new(erase)));
+    let listener = run(Box::new(listen));
+    let (mut process, mut rng) = (process, Rng::new(77));
+    for _ in 0..kills {
+        pause(300 + rng.below(700));
+        *shared.address.lock().unwrap() = None;
+        // SIGKILL, in the middle of it.
+        drop(process);
+        assert_there(dir.path(), &shared);
+        let (again, address) = start(dir.path());
+        process = again;
+        *shared.address.lock().unwrap() = Some(address);
+    }
+    shared.ended.store(true, Ordering::Relaxed);
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    listener.join().unwrap();
+    drop(process);
+    assert_there(dir.path(), &shared);
+    let ids = assert_events(dir.path());
+
+    // What is not seen yet comes behind the last id, and to the webhook.
+    let (process, address) = start(dir.path());
+    let last = *ids.last().unwrap();
+    // Each ends two seconds after all has come, or where the machine stands still for so long.
+    for _ in 0..10 {
+        if shared.newest() < last {
+            drop(follow(address, shared.newest(), &shared.seen));
+        }
+    }
+    assert!(shared.newest() >= last, "{} of {last}", shared.newest());
+    let hooked = || -> BTreeSet<u64> { receiver.came().iter().flat_map(Came::ids).collect() };
+    eventually("the webhook has all", || hooked().contains(&last));
+    drop(process);
+
+    assert_seen(&shared, &ids, &hooked());
+    let (count, streams) = (
+        shared.answered.lock().unwrap().len(),
+        *shared.streams.lock().unwrap(),
+    );
+    let erased = shared.erased.lock().unwrap().len();
+    eprintln!(
+        "{kills} kills, {count} reports, {} events, {erased} erased",
+        ids.len()
+    );
+    assert!(
+        count > 200 && ids.len() > 200 && streams >= kills && erased > 3,
+        "{count} {streams} {erased}"
+    );
+}
