@@ -286,7 +286,7 @@ fn neighbour(address: SocketAddr, is_over: &Arc<AtomicBool>) -> Joined<Vec<Durat
 /// grows is there twice for a moment, and what is made of those that are read: 1 MiB of a polygon is 9 MiB of numbers.
 const MEMORY_MAX: u64 = 400 << 20;
 /// The longest that the neighbour may wait for one answer: tests share their cores, and many wait for a sync.
-const WAIT_MAX: Duration = Duration::from_secs(3);
+const WAIT_MAX: Duration = Duration::from_secs(5);
 
 #[test]
 fn hostile_calls_at_once_are_refused_by_name_and_disturb_no_neighbour() {
