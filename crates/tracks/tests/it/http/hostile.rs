@@ -237,6 +237,7 @@ fn reports_of_the_years_1_and_9999_are_refused_by_name() {
 
 /// The same areas are asked about, and made fences of.
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn hostile_areas_are_refused_by_name() {
     let world = World::new();
     world.report(&line("a", T, 10.0, 10.0));

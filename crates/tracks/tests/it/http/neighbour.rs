@@ -62,6 +62,7 @@ const PARAMETER: &[(u16, &str)] = &[(400, "invalid-parameter")];
 /// Answered, or said to take too long, or that others ask too much.
 const ANSWERED: &[(u16, &str)] = &[(200, ""), (503, "query-timeout"), (503, "busy")];
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn calls() -> Vec<Call> {
     let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
     let objects = format!("{}1{}", "{\"a\":".repeat(10_000), "}".repeat(10_000));
