@@ -56,6 +56,7 @@ fn listen(address: SocketAddr, query: &str, told: Sender<()>) -> Joined<Seen> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one story")]
 fn sigterm_says_bye_to_streams_and_who_comes_back_misses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (mut process, address) = serve(dir.path());

@@ -77,6 +77,7 @@ fn send(world: &World, nth: u32) -> Answer {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one story")]
 fn an_engine_that_stops_writes_is_said_and_questions_are_answered() {
     let gate = Arc::new(Gate::default());
     let (dir, engine) = small(&gate);
