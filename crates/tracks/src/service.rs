@@ -298,10 +298,25 @@ impl Tracks {
     /// Not within an asynchronous runtime. Errors: the store's; a part may be erased then, and the rest is by another call, which
     /// finds what is left of one that was erased before: its events.
     pub fn erase(&self, fleet: &Info, name: &Name) -> Result<bool> {
+        self.erase_telling(fleet, name, &|| ())
+    }
+
+    /// The same. `behind` is called as soon as all but its events is gone, or where that failed and a part may be: what comes of
+    /// the entity from then on is another one's.
+    pub(crate) fn erase_telling(
+        &self,
+        fleet: &Info,
+        name: &Name,
+        behind: &dyn Fn(),
+    ) -> Result<bool> {
         let of = fleet.fleet;
         // Those of an entity that is gone already have no greater id.
         let before = self.events.last();
-        let (found, last) = match self.shards.erase(of, name)? {
+        let erased = self.shards.erase(of, name);
+        if !matches!(erased, Ok(None)) {
+            behind();
+        }
+        let (found, last) = match erased? {
             Some((entity, last)) => (Some(entity), last),
             None => (None, before),
         };
@@ -532,6 +547,34 @@ mod tests {
             assert_eq!(world.events_of(&info, "a"), 3);
             let none = Name::new("none").unwrap();
             assert!(!world.tracks.erase(&info, &none).unwrap());
+        }
+    }
+
+    /// What was known of the positions of an entity was forgotten behind its events, whose erasure may take seconds: one that
+    /// reported meanwhile was forgotten, too.
+    #[test]
+    fn positions_are_forgotten_before_events_are_erased() {
+        for fault in [NOTHING, EVENTS] {
+            let dir = tempfile::tempdir().unwrap();
+            let world = open(dir.path(), NOTHING);
+            let name = Name::new("a").unwrap();
+            let info = world.fenced(&name);
+            world.report(&info, "a");
+            let told = Mutex::new(Vec::new());
+            let behind = || {
+                let is_gone = read::find(&*world.tracks.view(), info.fleet, &name);
+                let events = world.events_of(&info, "a");
+                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                told.push((is_gone.unwrap().is_none(), events));
+                world.fails.store(fault, Ordering::Relaxed);
+            };
+            let done = world.tracks.erase_telling(&info, &name, &behind);
+            assert_eq!(done.is_ok(), fault == NOTHING);
+            assert_eq!(*told.lock().unwrap(), [(true, 3)]);
+            world.fails.store(NOTHING, Ordering::Relaxed);
+            let none = Name::new("none").unwrap();
+            assert!(!world.tracks.erase_telling(&info, &none, &behind).unwrap());
+            assert_eq!(told.lock().unwrap().len(), 1);
         }
     }
 

@@ -110,12 +110,13 @@ pub(crate) async fn erase(
     params.end()?;
     let of = Of::new(&app, &path)?;
     super::ask::blocking(&app, move |app| {
-        let done = app.tracks.erase(&of.info, &of.name);
+        let fleet = of.info.fleet;
+        // Before its events, which may take long: one that reports meanwhile is another one.
+        let behind = || app.positions.forget(app.tracks.live(), fleet, &of.name);
+        let done = app.tracks.erase_telling(&of.info, &of.name, &behind);
         // Also where it failed: some of its events may be gone.
         if !matches!(done, Ok(false)) {
-            let (fleet, live) = (of.info.fleet, app.tracks.live());
             app.feeds.forget(fleet, &of.name);
-            app.positions.forget(live, fleet, &of.name);
         }
         if done? { Ok(()) } else { Err(of.none()) }
     })
