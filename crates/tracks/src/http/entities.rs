@@ -77,7 +77,7 @@ pub(crate) async fn latest(
     params.end()?;
     let of = Of::new(&app, &path)?;
     let question = move |app: &App, _: &read::Patience| {
-        let view = app.tracks.view();
+        let view = app.tracks.view_of(of.info.fleet);
         let entity = of.find(&*view)?;
         let found = read::latest(&*view, of.info.fleet, entity)?;
         let latest = found.ok_or_else(|| of.none())?;
@@ -201,7 +201,7 @@ pub(crate) async fn track(
     params.end()?;
     let of = Of::new(&app, &path)?;
     let question = move |app: &App, patience: &read::Patience| {
-        let view = app.tracks.view_for(patience);
+        let view = app.tracks.view_for(of.info.fleet, patience);
         let entity = of.find(&*view)?;
         let (track, room) = page(app, (&*view, entity), (&choice, is_geojson), &of, patience)?;
         let hits = track.parts.iter().map(Vec::len).sum();
@@ -281,7 +281,7 @@ pub(crate) async fn summary(
     params.end()?;
     let of = Of::new(&app, &path)?;
     let question = move |app: &App, patience: &read::Patience| {
-        let view = app.tracks.view_for(patience);
+        let view = app.tracks.view_for(of.info.fleet, patience);
         let entity = (of.info.fleet, of.find(&*view)?);
         let summary = read::summary(&*view, entity, (from, to, surface), patience)?;
         let mut room = Room::new(app);
