@@ -510,13 +510,13 @@ mod tests {
         go("e4", 12.0);
         go("e5", 10.6);
         go("e5", 12.0);
-        all.iter().for_each(|name| forget(name));
+        all.into_iter().for_each(forget);
         assert_eq!(
             said(&listener),
             ["e1 gone", "e2 gone", "e4 gone", "e5 gone", "e3 gone"]
         );
         // Once.
-        all.iter().for_each(|name| forget(name));
+        all.into_iter().for_each(forget);
         assert_eq!(said(&listener), [""; 0]);
         // Made anew and erased again before that was taken: it is gone still.
         go("e1", 10.5);
