@@ -66,6 +66,8 @@ enum When {
 #[derive(Debug, Serialize)]
 struct Second {
     reports: u64,
+    /// How long it was: what is looked at takes time, too.
+    seconds: f64,
     /// Looks at which writes were stopped.
     stopped: u64,
     level0: u64,
@@ -146,8 +148,9 @@ pub(crate) fn run(target: &target::Args, args: &Args) -> Result<String> {
     let (mut latencies, seconds) = driver.measure(&all, &opened)?;
     let operations = opened.operations() - operations;
     let total: u64 = seconds.iter().map(|s| s.reports).sum();
-    let mean = total as f64 / seconds.len().max(1) as f64;
-    let worst = seconds.iter().map(|s| s.reports).min().unwrap_or(0);
+    let mean = total as f64 / seconds.iter().map(|s| s.seconds).sum::<f64>();
+    let rates = seconds.iter().map(|s| s.reports as f64 / s.seconds);
+    let worst = rates.min_by(f64::total_cmp).unwrap_or(0.0);
     let micros = |latencies: &mut Histogram, p| latencies.percentile(p) / 1000.0;
     let results = Results {
         engine: target.engine(),
@@ -158,7 +161,7 @@ pub(crate) fn run(target: &target::Args, args: &Args) -> Result<String> {
         p99_micros: micros(&mut latencies, 99.0),
         p99_9_micros: micros(&mut latencies, 99.9),
         longest_micros: latencies.max() as f64 / 1000.0,
-        worst_second: worst as f64 / mean,
+        worst_second: worst / mean,
         stopped_seconds: seconds.iter().map(|s| s.stopped).sum::<u64>() as f64 / LOOKS as f64,
         operations_per_report: operations as f64 / latencies.count() as f64,
         changes: places::changes(&all),
@@ -253,6 +256,7 @@ impl Driver<'_> {
     fn watch(&self, opened: &Opened) -> Result<Vec<Second>> {
         let mut seconds = Vec::new();
         let mut last = self.count.load(Ordering::Relaxed);
+        let mut begin = self.clock.monotonic_nanos();
         for _ in 0..self.args.seconds {
             let mut stopped = 0;
             for _ in 0..LOOKS {
@@ -260,13 +264,15 @@ impl Driver<'_> {
                 stopped += opened.is_stopped()?;
             }
             let now = self.count.load(Ordering::Relaxed);
+            let end = self.clock.monotonic_nanos();
             seconds.push(Second {
                 reports: now - last,
+                seconds: (end - begin) as f64 / 1e9,
                 stopped,
                 level0: opened.level0()?,
                 debt: opened.debt()?,
             });
-            last = now;
+            (last, begin) = (now, end);
         }
         Ok(seconds)
     }

@@ -486,6 +486,14 @@ fn run(seed: u64, counts: &mut Counts) {
         walk.may_be_done(&opened, op);
         walk.verify(&opened);
     }
+    // A cut that was drawn for later than the last operation comes to nothing, or came behind it.
+    disk.crash_at(u64::MAX, CrashWhen::During);
+    if disk.is_crashed() {
+        let image = cut(&mut rng, &disk);
+        drop(opened);
+        disk = image;
+        opened = open(&disk, &walk.clock).unwrap();
+    }
     walk.verify(&opened);
     drop(opened);
     walk.verify_backup(&disk);
