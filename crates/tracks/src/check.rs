@@ -1,7 +1,8 @@
 //! Whether a store's rows agree with each other.
 //!
 //! Each entity has one row in the index, in its newest point's cell; `latest` has that point; each point has its visit, and an
-//! entity with a name; each visit has a point. What is behind the marks of a fleet's retention may be gone: see [`keep`].
+//! entity with a name; each visit has a point, or a row in `meta` says that it may have none. What is behind the marks of a
+//! fleet's retention may be gone: see [`keep`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,6 +18,7 @@ use crate::model::point::Point;
 use crate::model::time::{Bucket, Time};
 use crate::read::point_rows;
 use crate::store::{Family, Hex, Rows, Store, View};
+use crate::write::is_noted;
 
 /// So many problems are kept; the others are counted.
 const KEPT_MAX: usize = 100;
@@ -304,7 +306,7 @@ impl<'a> Check<'a> {
         while let Some((key, _)) = rows.row() {
             self.out.visits += 1;
             match VisitKey::of_bytes(key) {
-                Ok(visit) if !self.has_point(&visit)? => {
+                Ok(visit) if !self.has_point(&visit)? && !is_noted(self.view, &visit)? => {
                     let what = "the entity has no point there: an erasure leaves it";
                     self.out.add(Family::Visits, key, what);
                 }

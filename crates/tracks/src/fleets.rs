@@ -151,6 +151,8 @@ impl Info {
 #[derive(Debug)]
 pub struct Fleets {
     all: RwLock<BTreeMap<Name, Arc<Info>>>,
+    /// The names of numbers. None is ever another's.
+    names: RwLock<BTreeMap<Fleet, Name>>,
     /// Some fleet keeps only some, or has done so.
     is_any_kept: AtomicBool,
     /// Held by who changes one: the greatest number that any fleet may have. It never goes back: the row of a fleet whose write
@@ -202,6 +204,7 @@ impl Fleets {
             is_any_kept: AtomicBool::new(false),
             all: RwLock::new(all),
             changes: Mutex::new(numbers.last_key_value().map_or(0, |(last, _)| last.0)),
+            names: RwLock::new(numbers),
         };
         for info in fleets.all() {
             fleets.note(&info.settings);
@@ -213,6 +216,14 @@ impl Fleets {
     pub fn get(&self, name: &Name) -> Option<Arc<Info>> {
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
         all.get(name).cloned()
+    }
+
+    /// The fleet of a number. `None`: there is none.
+    pub(crate) fn of(&self, fleet: Fleet) -> Option<Arc<Info>> {
+        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        let name = names.get(&fleet).cloned();
+        drop(names);
+        name.and_then(|name| self.get(&name))
     }
 
     /// All, in the order of their names.
@@ -292,6 +303,9 @@ impl Fleets {
         batch.put(Family::Meta, &key, &value)?;
         batch.write(None)?;
         let info = Arc::new(info);
+        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
+        names.insert(info.fleet, name.clone());
+        drop(names);
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         all.insert(name.clone(), Arc::clone(&info));
         drop(all);

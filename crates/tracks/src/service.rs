@@ -274,21 +274,30 @@ impl Tracks {
 
     /// The state as it is now, for what is in [`read`].
     ///
-    /// What is older than a fleet keeps is not in it.
+    /// What is older than a fleet keeps is not in it. It takes time for each fleet: see [`Tracks::view_of`].
     pub fn view(&self) -> Box<dyn View + '_> {
         keep::hidden(self.store.view(), self.house.horizons(), None)
     }
 
+    /// The same for who reads one fleet alone: of others all is in it that is there.
+    pub fn view_of(&self, fleet: Fleet) -> Box<dyn View + '_> {
+        keep::hidden(self.store.view(), self.horizon(fleet), None)
+    }
+
     /// The same for a question, whose patience passing over what is hidden takes, too.
-    pub fn view_for<'a>(&'a self, patience: &'a Patience) -> Box<dyn View + 'a> {
-        keep::hidden(self.store.view(), self.house.horizons(), Some(patience))
+    pub fn view_for<'a>(&'a self, fleet: Fleet, patience: &'a Patience) -> Box<dyn View + 'a> {
+        keep::hidden(self.store.view(), self.horizon(fleet), Some(patience))
+    }
+
+    fn horizon(&self, fleet: Fleet) -> keep::Horizons {
+        let horizon = self.house.horizon(fleet);
+        let hides = horizon != keep::Horizon::default();
+        hides.then_some((fleet, horizon)).into_iter().collect()
     }
 
     /// No event of a fleet that has a lower id is in [`Tracks::view`].
     pub(crate) fn first_event(&self, fleet: Fleet) -> u64 {
-        let horizons = self.house.horizons();
-        let first = horizons.get(&fleet).map_or(Time::MIN, |h| h.points);
-        u64::try_from(first.0).unwrap_or(0)
+        u64::try_from(self.house.horizon(fleet).points.0).unwrap_or(0)
     }
 
     /// Erases an entity: its history, where it is, what it is inside of, its events, and its name. Returns when that is durable:
@@ -298,10 +307,25 @@ impl Tracks {
     /// Not within an asynchronous runtime. Errors: the store's; a part may be erased then, and the rest is by another call, which
     /// finds what is left of one that was erased before: its events.
     pub fn erase(&self, fleet: &Info, name: &Name) -> Result<bool> {
+        self.erase_telling(fleet, name, &|| ())
+    }
+
+    /// The same. `behind` is called as soon as all but its events is gone, or where that failed and a part may be: what comes of
+    /// the entity from then on is another one's.
+    pub(crate) fn erase_telling(
+        &self,
+        fleet: &Info,
+        name: &Name,
+        behind: &dyn Fn(),
+    ) -> Result<bool> {
         let of = fleet.fleet;
         // Those of an entity that is gone already have no greater id.
         let before = self.events.last();
-        let (found, last) = match self.shards.erase(of, name)? {
+        let erased = self.shards.erase(of, name);
+        if !matches!(erased, Ok(None)) {
+            behind();
+        }
+        let (found, last) = match erased? {
             Some((entity, last)) => (Some(entity), last),
             None => (None, before),
         };
@@ -532,6 +556,83 @@ mod tests {
             assert_eq!(world.events_of(&info, "a"), 3);
             let none = Name::new("none").unwrap();
             assert!(!world.tracks.erase(&info, &none).unwrap());
+        }
+    }
+
+    /// Each turn of each stream, and each page, read the settings of all fleets.
+    #[test]
+    fn what_is_hidden_of_a_fleet_is_known_without_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let tracks = open(dir.path(), NOTHING).tracks;
+        let change = |nth: u32, keep_days| {
+            let name = Name::new(&format!("f{nth}")).unwrap();
+            let info = tracks.change_fleet(&name, |settings| {
+                (settings.keep_days, settings.silent_days) = (keep_days, nth);
+                Ok(())
+            });
+            info.unwrap().fleet
+        };
+        let near = |a: Time, b: Time| a.0.abs_diff(b.0) < 60_000_000;
+        let are_same = |count: usize| {
+            let all = tracks.house.horizons();
+            let known = tracks.fleets.all();
+            assert_eq!(known.len(), count);
+            for info in known {
+                let all = all.get(&info.fleet).copied().unwrap_or_default();
+                let one = tracks.house.horizon(info.fleet);
+                assert!(near(all.points, one.points) && near(all.index, one.index));
+            }
+        };
+        change(0, 0);
+        are_same(1);
+        assert!(tracks.horizon(Fleet(1)).is_empty());
+        let kept = change(1, 2);
+        change(2, 0);
+        are_same(3);
+        assert_eq!(tracks.horizon(kept).into_keys().collect::<Vec<_>>(), [kept]);
+        // What is marked stays hidden when it keeps all from now on.
+        tracks.keep_house().unwrap();
+        let first = tracks.first_event(kept);
+        assert!(first > 0);
+        change(1, 0);
+        are_same(3);
+        assert!(near(
+            Time(tracks.first_event(kept) as i64),
+            Time(first as i64)
+        ));
+        assert_eq!(tracks.house.horizon(Fleet(99)), keep::Horizon::default());
+        // Also after a restart.
+        drop(tracks);
+        let tracks = open(dir.path(), NOTHING).tracks;
+        let of = |fleet| tracks.fleets.of(fleet).map(|info| info.name.to_string());
+        assert_eq!((of(kept), of(Fleet(99))), (Some("f1".to_owned()), None));
+    }
+
+    /// What was known of the positions of an entity was forgotten behind its events, whose erasure may take seconds: one that
+    /// reported meanwhile was forgotten, too.
+    #[test]
+    fn positions_are_forgotten_before_events_are_erased() {
+        for fault in [NOTHING, EVENTS] {
+            let dir = tempfile::tempdir().unwrap();
+            let world = open(dir.path(), NOTHING);
+            let name = Name::new("a").unwrap();
+            let info = world.fenced(&name);
+            world.report(&info, "a");
+            let told = Mutex::new(Vec::new());
+            let behind = || {
+                let is_gone = read::find(&*world.tracks.view(), info.fleet, &name);
+                let events = world.events_of(&info, "a");
+                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                told.push((is_gone.unwrap().is_none(), events));
+                world.fails.store(fault, Ordering::Relaxed);
+            };
+            let done = world.tracks.erase_telling(&info, &name, &behind);
+            assert_eq!(done.is_ok(), fault == NOTHING);
+            assert_eq!(*told.lock().unwrap(), [(true, 3)]);
+            world.fails.store(NOTHING, Ordering::Relaxed);
+            let none = Name::new("none").unwrap();
+            assert!(!world.tracks.erase_telling(&info, &none, &behind).unwrap());
+            assert_eq!(told.lock().unwrap().len(), 1);
         }
     }
 

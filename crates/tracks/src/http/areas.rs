@@ -149,7 +149,7 @@ fn answer(
     (wanted, limit): (Wanted, usize),
     patience: &Patience,
 ) -> Result<Found<Within>, Problem> {
-    let view = app.tracks.view_for(patience);
+    let view = app.tracks.view_for(info.fleet, patience);
     match wanted {
         Wanted::Now(filter, cursor) => {
             let of = (shape, filter);
@@ -283,7 +283,7 @@ pub(crate) async fn nearby(
     };
     let from = Position::of_degrees(lat, lon)?;
     let question = move |app: &App, patience: &Patience| {
-        let view = app.tracks.view_for(patience);
+        let view = app.tracks.view_for(info.fleet, patience);
         let how = (k, within.unwrap_or(f64::INFINITY), surface);
         let hits = read::nearby(&*view, info.fleet, (from, filter), how, patience)?;
         let (hits, count, room) = hits_of(app, &info, hits, None)?;
@@ -318,7 +318,7 @@ pub(crate) async fn density(
     params.end()?;
     let depth = CUTS * precision as u8;
     let question = move |app: &App, patience: &Patience| {
-        let view = app.tracks.view_for(patience);
+        let view = app.tracks.view_for(info.fleet, patience);
         let of = (&*area as &dyn Shape, filter);
         let found = read::density(&*view, info.fleet, of, depth, patience)?;
         let cell = |(cell, count): (Cell, u64)| CellBody {

@@ -77,7 +77,7 @@ pub(crate) async fn latest(
     params.end()?;
     let of = Of::new(&app, &path)?;
     let question = move |app: &App, _: &read::Patience| {
-        let view = app.tracks.view();
+        let view = app.tracks.view_of(of.info.fleet);
         let entity = of.find(&*view)?;
         let found = read::latest(&*view, of.info.fleet, entity)?;
         let latest = found.ok_or_else(|| of.none())?;
@@ -110,12 +110,13 @@ pub(crate) async fn erase(
     params.end()?;
     let of = Of::new(&app, &path)?;
     super::ask::blocking(&app, move |app| {
-        let done = app.tracks.erase(&of.info, &of.name);
+        let fleet = of.info.fleet;
+        // Before its events, which may take long: one that reports meanwhile is another one.
+        let behind = || app.positions.forget(app.tracks.live(), fleet, &of.name);
+        let done = app.tracks.erase_telling(&of.info, &of.name, &behind);
         // Also where it failed: some of its events may be gone.
         if !matches!(done, Ok(false)) {
-            let (fleet, live) = (of.info.fleet, app.tracks.live());
             app.feeds.forget(fleet, &of.name);
-            app.positions.forget(live, fleet, &of.name);
         }
         if done? { Ok(()) } else { Err(of.none()) }
     })
@@ -200,7 +201,7 @@ pub(crate) async fn track(
     params.end()?;
     let of = Of::new(&app, &path)?;
     let question = move |app: &App, patience: &read::Patience| {
-        let view = app.tracks.view_for(patience);
+        let view = app.tracks.view_for(of.info.fleet, patience);
         let entity = of.find(&*view)?;
         let (track, room) = page(app, (&*view, entity), (&choice, is_geojson), &of, patience)?;
         let hits = track.parts.iter().map(Vec::len).sum();
@@ -280,7 +281,7 @@ pub(crate) async fn summary(
     params.end()?;
     let of = Of::new(&app, &path)?;
     let question = move |app: &App, patience: &read::Patience| {
-        let view = app.tracks.view_for(patience);
+        let view = app.tracks.view_for(of.info.fleet, patience);
         let entity = (of.info.fleet, of.find(&*view)?);
         let summary = read::summary(&*view, entity, (from, to, surface), patience)?;
         let mut room = Room::new(app);

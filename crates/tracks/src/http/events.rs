@@ -258,7 +258,7 @@ fn look(
     let mut looked = 0;
     while looked < LOOK_MAX && !patience.is_over() {
         let events = app.tracks.events();
-        let page = events.page(|| app.tracks.view(), fleet, found.next, size)?;
+        let page = events.page(|| app.tracks.view_of(fleet), fleet, found.next, size)?;
         let count = page.events.len();
         looked += count;
         found.next = page.next;

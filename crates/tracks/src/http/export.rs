@@ -92,7 +92,7 @@ pub(crate) async fn points(
     let (sender, receiver) = channel(AHEAD);
     let its = Arc::clone(&app);
     let work = move || {
-        let view = its.tracks.view();
+        let view = its.tracks.view_of(info.fleet);
         let found = entity.map(|name| {
             read::find(&*view, info.fleet, &name)?.ok_or_else(|| {
                 Error::not_found(format!("the fleet {} has no entity {name}", info.name))

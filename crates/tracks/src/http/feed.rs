@@ -337,7 +337,7 @@ pub(crate) async fn page(
         let permit = permit.map_err(Problem::internal)?;
         let (app, fleet) = (Arc::clone(app), feed.fleet);
         let read = tokio::task::spawn_blocking(move || {
-            let view = || app.tracks.view();
+            let view = || app.tracks.view_of(fleet);
             let page = app.tracks.events().page(view, fleet, after, limit);
             drop(permit);
             page
@@ -406,8 +406,9 @@ async fn after(pause: Option<Duration>) {
 async fn read(app: &Arc<App>, feeds: Vec<Arc<Feed>>, again: &mut Again<Fleet>) {
     let tracks = Arc::clone(&app.tracks);
     let fleets: Vec<Fleet> = feeds.iter().map(|feed| feed.fleet).collect();
-    let done =
-        tokio::task::spawn_blocking(move || read_each(&feeds, tracks.events(), &|| tracks.view()));
+    let done = tokio::task::spawn_blocking(move || {
+        read_each(&feeds, tracks.events(), &|fleet| tracks.view_of(fleet))
+    });
     let failed = done.await.unwrap_or_else(|e| {
         let all = fleets.iter();
         all.map(|fleet| (*fleet, Error::broken(&e))).collect()
@@ -428,10 +429,10 @@ async fn read(app: &Arc<App>, feeds: Vec<Arc<Feed>>, again: &mut Again<Fleet>) {
 fn read_each<'v>(
     feeds: &[Arc<Feed>],
     events: &Events,
-    view: &dyn Fn() -> Box<dyn View + 'v>,
+    view: &dyn Fn(Fleet) -> Box<dyn View + 'v>,
 ) -> Vec<(Fleet, Error)> {
     let all = feeds.iter().filter_map(|feed| {
-        let read = caught("reading events", || feed.read(events, view));
+        let read = caught("reading events", || feed.read(events, &|| view(feed.fleet)));
         read.err().map(|e| (feed.fleet, e))
     });
     all.collect()

@@ -9,7 +9,8 @@
 //! leaves is told of at least once, and once where it is remembered.
 //!
 //! An erasure takes what waits of its entity away, wherever it is: pending, in the pump's hands, or with a listener. The pump takes
-//! and gives under one lock, so none slips through between these.
+//! and gives under one lock, so none slips through between these. Who was given a position of it, and has not been told since that
+//! it has left, is told that: otherwise it would show the entity at its last place for ever.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -40,14 +41,15 @@ const TURN: usize = 1024;
 pub(crate) enum Told {
     /// It is in the area.
     Here(Arc<Moved>),
-    /// It is no longer.
-    Gone(Arc<Moved>),
+    /// It is no longer, or it was erased.
+    Gone(Name),
 }
 
 impl Told {
-    fn moved(&self) -> &Moved {
+    fn name(&self) -> &Name {
         match self {
-            Self::Here(moved) | Self::Gone(moved) => moved,
+            Self::Here(moved) => &moved.name,
+            Self::Gone(name) => name,
         }
     }
 }
@@ -75,10 +77,18 @@ impl Wanted {
     }
 }
 
+/// What is remembered of an entity.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// It is in the area.
+    is_in: bool,
+    /// Whoever listens was given a position of it, and not that it has left.
+    is_given: bool,
+}
+
 #[derive(Debug, Default)]
 struct Inner {
-    /// Whether it is in the area.
-    seen: HashMap<Entity, bool>,
+    seen: HashMap<Entity, Seen>,
     told: HashMap<Entity, Told>,
     /// In the order in which they came.
     order: VecDeque<Entity>,
@@ -116,11 +126,11 @@ impl Listener {
         for moved in all {
             let entity = moved.entity;
             let is_in = self.wanted.has(moved);
-            let was_in = inner.seen.get(&entity).copied();
+            let was_in = inner.seen.get(&entity).map(|seen| seen.is_in);
             let told = match (is_in, was_in) {
                 (true, _) => Told::Here(Arc::clone(moved)),
-                (false, Some(true)) => Told::Gone(Arc::clone(moved)),
-                (false, None) if self.wanted.had(moved) => Told::Gone(Arc::clone(moved)),
+                (false, Some(true)) => Told::Gone(moved.name.clone()),
+                (false, None) if self.wanted.had(moved) => Told::Gone(moved.name.clone()),
                 (false, _) => continue,
             };
             let is_full = inner.order.len() >= WAITING_MAX;
@@ -150,18 +160,56 @@ impl Listener {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let count = inner.order.len().min(most);
         let first: Vec<Entity> = inner.order.drain(..count).collect();
-        let told = first.iter().filter_map(|entity| inner.told.remove(entity));
-        told.collect()
+        let mut out = Vec::with_capacity(count);
+        for entity in first {
+            let Some(told) = inner.told.remove(&entity) else {
+                continue;
+            };
+            if let Some(seen) = inner.seen.get_mut(&entity) {
+                seen.is_given = matches!(told, Told::Here(_));
+            }
+            out.push(told);
+        }
+        out
     }
 
-    /// What waits of this name is taken away.
+    /// What waits of this name is taken away, but for that it has left, and who was given a position of it is told that.
     fn forget(&self, name: &Name) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let Inner { seen, told, order } = &mut *inner;
-        let all = told.extract_if(|_, told| told.moved().name == *name);
-        let gone: BTreeSet<Entity> = all.map(|(entity, _)| entity).collect();
-        order.retain(|entity| !gone.contains(entity));
-        seen.retain(|entity, _| !gone.contains(entity));
+        let waits = told.iter().filter(|(_, told)| told.name() == name);
+        let mut all: BTreeSet<Entity> = waits.map(|(entity, _)| *entity).collect();
+        // Where nothing waits of it, its number is mostly the first of its name.
+        all.insert(name.number(0));
+        let mut is_told = false;
+        for entity in all {
+            let known = seen.get_mut(&entity);
+            let is_given = known.as_ref().is_some_and(|seen| seen.is_given);
+            let was_told = told.get(&entity);
+            if was_told.is_some_and(|told| told.name() != name) {
+                // It is another one's number.
+                continue;
+            }
+            if is_given {
+                if let Some(seen) = known {
+                    seen.is_in = false;
+                }
+                if told.insert(entity, Told::Gone(name.clone())).is_none() {
+                    order.push_back(entity);
+                }
+                is_told = true;
+            } else if matches!(was_told, Some(Told::Here(_))) {
+                told.remove(&entity);
+                order.retain(|other| *other != entity);
+                seen.remove(&entity);
+            } else if was_told.is_none() {
+                seen.remove(&entity);
+            }
+        }
+        drop(inner);
+        if is_told {
+            self.changed.notify_one();
+        }
     }
 
     /// Returns when something may wait.
@@ -173,13 +221,13 @@ impl Listener {
 impl Inner {
     fn remember(&mut self, entity: Entity, is_in: bool) {
         if self.seen.len() >= SEEN_MAX && !self.seen.contains_key(&entity) {
-            self.seen.retain(|_, is_in| *is_in);
+            self.seen.retain(|_, seen| seen.is_in || seen.is_given);
             if self.seen.len() >= SEEN_MAX {
                 // Cells say where they were.
                 self.seen.clear();
             }
         }
-        self.seen.insert(entity, is_in);
+        self.seen.entry(entity).or_default().is_in = is_in;
     }
 }
 
@@ -356,7 +404,7 @@ mod tests {
     fn said(listener: &Listener) -> Vec<String> {
         let said = |told: Told| match told {
             Told::Here(m) => format!("{} {}", m.name, m.position.degrees().1),
-            Told::Gone(m) => format!("{} gone", m.name),
+            Told::Gone(name) => format!("{name} gone"),
         };
         listener.take(100).into_iter().map(said).collect()
     }
@@ -429,6 +477,56 @@ mod tests {
         publish(1);
         give();
         assert_eq!(said(&listener), ["e1 10.5"]);
+    }
+
+    /// Who was given a position of an entity that was erased then, showed it there for ever: what told that it had left was taken
+    /// away while it waited, and of one that stood still nothing was told.
+    #[test]
+    fn who_was_given_a_place_of_what_was_erased_is_told_that_it_is_gone() {
+        let (live, positions) = (Arc::<Live>::default(), Positions::default());
+        let listener = Arc::new(listener(&live, 0));
+        let added = Arc::clone(&listener);
+        positions.change(Fleet(1), |all| all.push(added));
+        let forget = |name: &str| positions.forget(&live, Fleet(1), &Name::new(name).unwrap());
+        // As its name says, but for one that has another number.
+        let number = |name: &str| match name {
+            "e4" => 4,
+            name => Name::new(name).unwrap().number(0).0,
+        };
+        let go = |name: &str, to| {
+            let name = Name::new(name).unwrap();
+            let moved = Moved {
+                name: name.clone(),
+                ..Moved::clone(&moved(number(name.as_str()), None, to, 0))
+            };
+            listener.look(&[Arc::new(moved)]);
+        };
+        let all = ["e1", "e2", "e3", "e4", "e5"];
+        all[..4].iter().for_each(|name| go(name, 10.5));
+        assert_eq!(said(&listener).len(), 4);
+        // That it left waits; it has moved in the area; it stood still; it has left, under another number; it came and left.
+        go("e1", 12.0);
+        go("e2", 10.6);
+        go("e4", 12.0);
+        go("e5", 10.6);
+        go("e5", 12.0);
+        all.into_iter().for_each(forget);
+        assert_eq!(
+            said(&listener),
+            ["e1 gone", "e2 gone", "e4 gone", "e5 gone", "e3 gone"]
+        );
+        // Once.
+        all.into_iter().for_each(forget);
+        assert_eq!(said(&listener), [""; 0]);
+        // Made anew and erased again before that was taken: it is gone still.
+        go("e1", 10.5);
+        assert_eq!(said(&listener), ["e1 10.5"]);
+        forget("e1");
+        go("e1", 10.7);
+        forget("e1");
+        assert_eq!(said(&listener), ["e1 gone"]);
+        go("e1", 10.8);
+        assert_eq!(said(&listener), ["e1 10.8"]);
     }
 
     #[test]

@@ -134,7 +134,7 @@ pub(crate) struct GoneMessage<'a> {
 /// Server-sent events. The first is `hello`, which says behind which id events begin: that of `Last-Event-ID` or `after`, or
 /// the newest. Then `enter`, `exit`, `dwell` and `cross`, with their ids: each once in a stream, in order, and none is left
 /// out. `position`: the newest of an entity; a slow client gets fewer. `gone`: an entity has left the area, or has lost the
-/// tag. `bye`: the server stops; come again. A comment comes every 15 s.
+/// tag, or was erased. `bye`: the server stops; come again. A comment comes every 15 s.
 #[utoipa::path(
     get,
     path = "/v1/fleets/{fleet}/stream",
@@ -337,8 +337,8 @@ impl Stream {
                     let data = PositionMessage::new(moved, &self.info.settings);
                     messages.add("position", None, &data);
                 }
-                Told::Gone(moved) => {
-                    let entity = moved.name.as_str();
+                Told::Gone(name) => {
+                    let entity = name.as_str();
                     messages.add("gone", None, &GoneMessage { entity });
                 }
             }

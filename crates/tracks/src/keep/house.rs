@@ -21,7 +21,7 @@ use base::{Error, Result};
 pub(super) use self::keeping::FAILURES_MAX;
 use self::keeping::{Look, Looked};
 use self::purging::{Purging, Round};
-use super::{Horizons, marks, with_settings};
+use super::{Horizon, Horizons, marks, with_settings};
 use crate::again::{Again, caught};
 use crate::fleets::Fleets;
 use crate::model::key::{Entity, Fleet};
@@ -148,7 +148,7 @@ impl House {
         })
     }
 
-    /// What is hidden now.
+    /// What is hidden now of all fleets.
     pub(crate) fn horizons(&self) -> Horizons {
         let shared = &self.shared;
         let marks = lock(&shared.marks).clone();
@@ -156,6 +156,18 @@ impl House {
             return marks;
         }
         with_settings(marks, &shared.of.fleets, shared.now())
+    }
+
+    /// What is hidden now of one fleet, however many others there are.
+    pub(crate) fn horizon(&self, fleet: Fleet) -> Horizon {
+        let (marks, of) = (&self.shared.marks, &self.shared.of);
+        let mark = lock(marks).get(&fleet).copied().unwrap_or_default();
+        let info = of.fleets.of(fleet).filter(|_| !of.fleets.keep_all());
+        let wanted = info.map(|info| Horizon::of(&info.settings, self.shared.now()));
+        match wanted {
+            Some(wanted) if wanted != Horizon::default() => mark.max(wanted),
+            _ => mark,
+        }
     }
 
     /// Drops now what is too old. Errors: the store's.

@@ -45,7 +45,7 @@ pub struct Engine {
     opened_at: u64,
     suggested: Arc<Suggested>,
     failure: Arc<Failure>,
-    stalls: Arc<Stalls>,
+    pub(super) stalls: Arc<Stalls>,
     clock: Arc<dyn Clock>,
 }
 
@@ -290,7 +290,10 @@ impl Store for Engine {
     }
 
     fn stall(&self) -> Option<Stall> {
-        self.stalls.worst()
+        let says = |name| self.db.int_property(name).is_some_and(|number| number > 0);
+        let is_stopped = says("rocksdb.is-write-stopped");
+        let is_delayed = says("rocksdb.actual-delayed-write-rate");
+        self.stalls.worst((is_stopped, is_delayed))
     }
 
     fn refuses_writes(&self) -> Option<Error> {

@@ -7,7 +7,7 @@ use base::{Error, Result};
 
 use super::admit::Outcome;
 use super::hot::{Fenced, Hot, Known, Newest};
-use super::visits::{self, Replaced};
+use super::visits::{self, Replaced, Visit};
 use crate::fence::{self, Event, Fences, Index, Judged, Moved, State, judge};
 use crate::geo::cell::Cell;
 use crate::live::{Moved as Live, Wanted};
@@ -134,7 +134,7 @@ impl<'a> Round<'a> {
         self.batch.put(Family::Default, &key.to_bytes(), &encoded)?;
         let cell = Cell::of(point.position);
         if self.with_visits && known.visit() != Some(visit) {
-            let key = visit_key(key, visit.1);
+            let key = visit_of(key, visit.1).to_bytes();
             self.batch.put(Family::Visits, &key, &[])?;
         }
         if !is_late {
@@ -297,10 +297,14 @@ impl<'a> Round<'a> {
     fn replace(&mut self, key: PointKey, (old, new): (Option<&Point>, Cell)) -> Result<()> {
         let old = old.map(visits::cell_of);
         let points = (self.store, &*self.points);
-        let is_last = self.replaced.put(points, key, (old, new))?;
-        match old.filter(|_| is_last) {
-            Some(old) => self.batch.delete(Family::Visits, &visit_key(key, old)),
-            None => Ok(()),
+        let visit = self.replaced.put(points, key, (old, new))?;
+        let Some(its) = old.map(|old| visit_of(key, old)) else {
+            return Ok(());
+        };
+        match visit {
+            Visit::Goes => self.batch.delete(Family::Visits, &its.to_bytes()),
+            Visit::Unknown if self.with_visits => visits::note(&mut self.batch, &its),
+            Visit::Unknown | Visit::Stays => Ok(()),
         }
     }
 
@@ -407,14 +411,13 @@ fn is_same(there: &Point, point: &Point) -> bool {
     there == *point
 }
 
-fn visit_key(of: PointKey, cell: Cell) -> [u8; VisitKey::LEN] {
+fn visit_of(of: PointKey, cell: Cell) -> VisitKey {
     VisitKey {
         fleet: of.fleet,
         bucket: of.time.bucket(),
         cell,
         entity: of.entity,
     }
-    .to_bytes()
 }
 
 fn forgotten() -> Error {

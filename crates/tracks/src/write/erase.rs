@@ -11,6 +11,7 @@ use base::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 
 use super::purge::{self, Range};
+use super::visits::take_notes;
 use crate::geo::cell::Cell;
 use crate::model::key::{CellKey, Entity, EntityKey, Fleet, VisitKey, behind};
 use crate::model::name::Name;
@@ -220,7 +221,7 @@ fn erase_part(
 ) -> Result<Done> {
     let (fleet, entity) = of;
     let part = points(view, of, erasure, batch)?;
-    let mut ranges: Vec<Range> = part.visits.into_iter().collect();
+    let mut ranges = part.visits;
     if part.is_more {
         if erasure == Erasure::All {
             purge::note(store, batch, of, &ranges)?;
@@ -258,7 +259,8 @@ fn erase_part(
 #[derive(Default)]
 struct Points {
     is_more: bool,
-    visits: Option<Range>,
+    /// Where its visits were, and the rows of those that may have had no point.
+    visits: Vec<Range>,
     /// Where the last one is that could be read.
     last: Option<Cell>,
 }
@@ -301,20 +303,10 @@ fn points(
         Err(e) if erasure == Erasure::All && e.is_corruption() => count += 1,
         read => read?,
     }
-    let key = |&(bucket, cell): &(Bucket, Cell)| {
-        VisitKey {
-            fleet,
-            bucket,
-            cell,
-            entity,
-        }
-        .to_bytes()
-    };
-    for visit in &visits {
-        batch.delete(Family::Visits, &key(visit))?;
-    }
-    let ends = visits.first().zip(visits.last());
-    let range = ends.map(|(first, last)| Range::new(Family::Visits, &key(first), &key(last)));
+    // Those that may have no point go with what is there of their bucket.
+    let through = last.filter(|_| more.is_some());
+    let notes = take_notes(view, (fleet, entity), through, batch, &mut visits)?;
+    let its = delete_visits((fleet, entity), &visits, batch)?;
     let is_more = more.is_some();
     if count > 0 {
         let first = EntityKey { fleet, entity }.to_bytes();
@@ -324,9 +316,31 @@ fn points(
     }
     Ok(Points {
         is_more,
-        visits: range,
+        visits: its.into_iter().chain(notes).collect(),
         last: place,
     })
+}
+
+/// Deletes visits of an entity, and returns where they are.
+fn delete_visits(
+    (fleet, entity): (Fleet, Entity),
+    visits: &BTreeSet<(Bucket, Cell)>,
+    batch: &mut Batch<'_>,
+) -> Result<Option<Range>> {
+    let key = |&(bucket, cell): &(Bucket, Cell)| {
+        VisitKey {
+            fleet,
+            bucket,
+            cell,
+            entity,
+        }
+        .to_bytes()
+    };
+    for visit in visits {
+        batch.delete(Family::Visits, &key(visit))?;
+    }
+    let ends = visits.first().zip(visits.last());
+    Ok(ends.map(|(first, last)| Range::new(Family::Visits, &key(first), &key(last))))
 }
 
 /// What waits for a shard.

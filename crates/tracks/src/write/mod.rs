@@ -25,3 +25,4 @@ pub(crate) use purge::{
     Purge, Range, are_done, events_are_erased, events_are_gone, note, owes_events, purges,
 };
 pub use shards::{Options, Shards};
+pub(crate) use visits::is_noted;

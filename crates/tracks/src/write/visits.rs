@@ -1,69 +1,112 @@
 //! The visits of points that others replace: each goes with the last point of its cell and bucket, as an erasure finds visits by the
 //! points that are there.
 //!
-//! A bucket is read once for a round, however many of its points are replaced.
+//! A bucket is read once for a round, however many of its points are replaced, and no farther than some rows: the shard takes no
+//! reports meanwhile. Where that does not say whether a cell has another point, its visit stays, and a row says so:
+//!
+//! ```text
+//!   meta   "visits/" fleet 4  entity 8  bucket 4  cell 4 → nothing: a visit that may have no point
+//! ```
+//!
+//! Such a row stays until its entity is erased, which deletes the visit with it. Nothing else reads it but a check, so one whose
+//! visit has a point again, or is dropped as it is too old, does no harm.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use base::Result;
 
+use super::purge::Range;
 use crate::geo::cell::Cell;
-use crate::model::key::{Entity, Fleet, PointKey, VisitKey};
+use crate::model::key::{Entity, EntityKey, Fleet, PointKey, VisitKey, behind};
 use crate::model::point::Point;
 use crate::model::time::{Bucket, Time};
 use crate::read::point_rows;
-use crate::store::Store;
+use crate::store::{Batch, Family, Store, View};
+
+const KEY: &[u8] = b"visits/";
+/// So many points of a bucket are looked at, at most.
+const LOOK_MAX: usize = 10_000;
+/// So many points of all buckets of a round.
+const ROUND_MAX: usize = 100_000;
 
 /// The cell of a point's visit.
 pub(super) fn cell_of(point: &Point) -> Cell {
     Cell::of(point.position).at_depth(VisitKey::DEPTH)
 }
 
-/// How many points each cell has. `None`: one of them cannot be read, and may be in any.
-type Counts = Option<BTreeMap<Cell, u64>>;
+/// What becomes of the visit of a point that is replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Visit {
+    /// Another point has it.
+    Stays,
+    /// No point has it.
+    Goes,
+    /// It may have none.
+    Unknown,
+}
+
+/// How many points each cell has.
+#[derive(Default)]
+struct Counts {
+    cells: BTreeMap<Cell, u64>,
+    /// They have more where this is not set: not all points were read.
+    are_all: bool,
+}
 
 /// The cells of an entity in a bucket, where points of that were replaced in this round.
 #[derive(Default)]
 pub(super) struct Replaced {
     all: BTreeMap<(Fleet, Entity, Bucket), Counts>,
+    /// How many points were read for that.
+    read: usize,
 }
 
 impl Replaced {
-    /// A point comes in the place of `old`, whose cell is another one, or where there was none. Returns whether the visit of `old`
-    /// has no point any more. `points` are those of the round before it. Errors: the store's.
+    /// A point comes in the place of `old`, or where there was none. Returns what becomes of the visit of `old`. `points` are those
+    /// of the round before it. Errors: the store's.
     pub(super) fn put(
         &mut self,
         (store, points): (&dyn Store, &[(PointKey, Vec<u8>)]),
         key: PointKey,
         (old, new): (Option<Cell>, Cell),
-    ) -> Result<bool> {
-        let is_replaced = old.is_some_and(|old| old != new);
-        let cells = match self.all.entry((key.fleet, key.entity, key.time.bucket())) {
-            Entry::Vacant(_) if !is_replaced => return Ok(false),
-            Entry::Vacant(place) => place.insert(read(store, points, key)?),
+    ) -> Result<Visit> {
+        if old == Some(new) {
+            return Ok(Visit::Stays);
+        }
+        let counts = match self.all.entry((key.fleet, key.entity, key.time.bucket())) {
+            Entry::Vacant(_) if old.is_none() => return Ok(Visit::Stays),
+            Entry::Vacant(place) => place.insert(read(store, points, key, &mut self.read)?),
             Entry::Occupied(place) => place.into_mut(),
         };
-        let Some(cells) = cells else {
-            return Ok(false);
-        };
-        *cells.entry(new).or_default() += 1;
+        *counts.cells.entry(new).or_default() += 1;
         let Some(old) = old else {
-            return Ok(false);
+            return Ok(Visit::Stays);
         };
-        let left = cells.get(&old).map_or(0, |count| count.saturating_sub(1));
+        let left = counts.cells.get(&old).copied().unwrap_or_default();
+        let left = left.saturating_sub(1);
         if left > 0 {
-            cells.insert(old, left);
-        } else {
-            cells.remove(&old);
+            counts.cells.insert(old, left);
+            return Ok(Visit::Stays);
         }
-        Ok(left == 0)
+        counts.cells.remove(&old);
+        Ok(if counts.are_all {
+            Visit::Goes
+        } else {
+            Visit::Unknown
+        })
     }
 }
 
-/// The cells of the bucket of a point: of the store, and of the round.
-fn read(store: &dyn Store, points: &[(PointKey, Vec<u8>)], of: PointKey) -> Result<Counts> {
+/// The cells of the bucket of a point: of the store, and of the round. Mostly points are replaced by neighbours, so it begins with
+/// those behind the point.
+fn read(
+    store: &dyn Store,
+    points: &[(PointKey, Vec<u8>)],
+    of: PointKey,
+    all: &mut usize,
+) -> Result<Counts> {
     let bucket = of.time.bucket();
     let is_of = |key: &PointKey| {
         (key.fleet, key.entity, key.time.bucket()) == (of.fleet, of.entity, bucket)
@@ -73,23 +116,253 @@ fn read(store: &dyn Store, points: &[(PointKey, Vec<u8>)], of: PointKey) -> Resu
     for (key, bytes) in points.iter().filter(|(key, _)| is_of(key)) {
         ours.insert(key.time, cell_of(&Point::decode(bytes)?));
     }
-    let mut cells: BTreeMap<Cell, u64> = BTreeMap::new();
+    let mut counts = Counts {
+        cells: BTreeMap::new(),
+        are_all: true,
+    };
     for cell in ours.values() {
-        *cells.entry(*cell).or_default() += 1;
+        *counts.cells.entry(*cell).or_default() += 1;
     }
-    let mut is_known = true;
-    let times = bucket.start()..bucket.end();
     let view = store.view();
-    point_rows(&*view, (of.fleet, of.entity), times, &mut |row| {
-        if ours.contains_key(&row.key.time) {
-            return Ok(ControlFlow::Continue(()));
+    let mut left = LOOK_MAX.min(ROUND_MAX.saturating_sub(*all));
+    for times in [of.time..bucket.end(), bucket.start()..of.time] {
+        let read = point_rows(&*view, (of.fleet, of.entity), times, &mut |row| {
+            if left == 0 {
+                counts.are_all = false;
+                return Ok(ControlFlow::Break(()));
+            }
+            left -= 1;
+            *all += 1;
+            if ours.contains_key(&row.key.time) {
+                return Ok(ControlFlow::Continue(()));
+            }
+            match row.point() {
+                Ok(point) => *counts.cells.entry(cell_of(&point)).or_default() += 1,
+                // It may be in any of them.
+                Err(_) => counts.are_all = false,
+            }
+            Ok(ControlFlow::Continue(()))
+        });
+        match read {
+            // A block of a table: what comes for other moments is taken all the same.
+            Err(e) if e.is_corruption() => counts.are_all = false,
+            read => read?,
         }
-        let Ok(point) = row.point() else {
-            is_known = false;
-            return Ok(ControlFlow::Break(()));
-        };
-        *cells.entry(cell_of(&point)).or_default() += 1;
-        Ok(ControlFlow::Continue(()))
-    })?;
-    Ok(is_known.then_some(cells))
+    }
+    Ok(counts)
+}
+
+/// The key of the row that says that a visit may have no point.
+fn key(visit: &VisitKey) -> Option<Vec<u8>> {
+    let bytes = visit.to_bytes();
+    let (place, _) = bytes.split_last_chunk::<8>()?;
+    let (_, place) = place.split_first_chunk::<4>()?;
+    let VisitKey { fleet, entity, .. } = *visit;
+    Some([KEY, &EntityKey { fleet, entity }.to_bytes(), place].concat())
+}
+
+/// Puts in a batch that a visit may have no point.
+pub(super) fn note(batch: &mut Batch<'_>, visit: &VisitKey) -> Result<()> {
+    let Some(key) = key(visit) else {
+        return Ok(());
+    };
+    batch.put(Family::Meta, &key, &[])
+}
+
+/// Whether a row says that a visit may have no point. Errors: the store's.
+pub(crate) fn is_noted(view: &dyn View, visit: &VisitKey) -> Result<bool> {
+    let Some(key) = key(visit) else {
+        return Ok(false);
+    };
+    Ok(view.get(Family::Meta, &key)?.is_some())
+}
+
+/// Deletes the rows of an entity that say so, up to a bucket or all of them, and adds their visits to others. Returns where the
+/// rows were: they say where the entity was. Errors: the store's.
+pub(super) fn take_notes(
+    view: &dyn View,
+    (fleet, entity): (Fleet, Entity),
+    last: Option<Bucket>,
+    batch: &mut Batch<'_>,
+    visits: &mut BTreeSet<(Bucket, Cell)>,
+) -> Result<Option<Range>> {
+    let mut range: Option<Range> = None;
+    let first = [KEY, &EntityKey { fleet, entity }.to_bytes()].concat();
+    let end = behind(&first);
+    let mut rows = view.rows(Family::Meta, &first, end.as_deref())?;
+    rows.seek(&first);
+    while let Some((key, _)) = rows.row() {
+        let place = key.get(first.len()..).unwrap_or_default();
+        let visit = [&fleet.prefix()[..], place, &entity.0.to_be_bytes()].concat();
+        // What is no such row says nothing of a visit.
+        if let Ok(visit) = VisitKey::of_bytes(&visit) {
+            if last.is_some_and(|last| visit.bucket > last) {
+                break;
+            }
+            visits.insert((visit.bucket, visit.cell));
+        }
+        batch.delete(Family::Meta, key)?;
+        let range = range.get_or_insert_with(|| Range::new(Family::Meta, key, key));
+        key.clone_into(&mut range.last);
+        rows.next();
+    }
+    rows.status()?;
+    Ok(range)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use base::Error;
+    use base::clock::SystemClock;
+    use base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use base::threads::SystemThreads;
+
+    use super::*;
+    use crate::check;
+    use crate::geo::position::at;
+    use crate::model::name::Name;
+    use crate::model::report::Report;
+    use crate::service::{Options, Tracks};
+    use crate::store::Engine;
+    use crate::store::faulty::{Act, Faulty};
+    use crate::write::Ack;
+
+    struct World {
+        tracks: Tracks,
+        rows: Arc<AtomicU64>,
+        is_damaged: Arc<AtomicBool>,
+        _dir: tempfile::TempDir,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let (rows, is_damaged) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+            let its = (Arc::clone(&rows), Arc::clone(&is_damaged));
+            let store = Faulty::new(Engine::open(dir.path()).unwrap(), move |act| {
+                if matches!(act, Act::Row(Family::Default, _)) {
+                    its.0.fetch_add(1, Ordering::Relaxed);
+                    if its.1.load(Ordering::Relaxed) {
+                        return Err(Error::corruption("a block of this test"));
+                    }
+                }
+                Ok(())
+            });
+            let options = Options::default();
+            let clock = SystemClock::shared();
+            let tracks = Tracks::over(store, &options, clock, &SystemThreads).unwrap();
+            Self {
+                tracks,
+                rows,
+                is_damaged,
+                _dir: dir,
+            }
+        }
+
+        fn name() -> Name {
+            Name::new("car").unwrap()
+        }
+
+        /// Reports of one entity in one bucket, by their microseconds.
+        fn send(&self, all: impl Iterator<Item = (i64, f64)>) {
+            let report = |(micros, lat)| Report {
+                entity: Self::name(),
+                time: Some(Time(1_700_000_400_000_000 + micros)),
+                point: Point::at(at(lat, 18.0)),
+            };
+            let all = all.map(report).collect();
+            let ticket = self.tracks.report(&Self::name(), all, Ack::Visible);
+            let outcomes = ticket.unwrap().wait().outcomes;
+            assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+        }
+
+        fn count(&self, family: Family, from: &[u8]) -> usize {
+            let view = self.tracks.store().view();
+            let mut rows = view.rows(family, from, behind(from).as_deref()).unwrap();
+            rows.seek(from);
+            let mut count = 0;
+            while rows.row().is_some() {
+                count += 1;
+                rows.next();
+            }
+            rows.status().unwrap();
+            count
+        }
+
+        /// How many visits there are, and how many may have no point.
+        fn visits(&self) -> (usize, usize) {
+            (
+                self.count(Family::Visits, &[]),
+                self.count(Family::Meta, KEY),
+            )
+        }
+
+        fn check(&self) {
+            let options = check::Options { visits: true };
+            let found = check::check(&**self.tracks.store(), options, &mut |_| ()).unwrap();
+            assert_eq!(found.problems, []);
+        }
+
+        fn erase(&self) {
+            let info = self.tracks.fleet(&Self::name()).unwrap();
+            assert!(self.tracks.erase(&info, &Self::name()).unwrap());
+            assert_eq!(self.visits(), (0, 0));
+        }
+    }
+
+    /// A million points in ten minutes were all read for each round that replaced one of them: the shard was busy for a second, and
+    /// all fleets were told to come again.
+    #[test]
+    fn a_bucket_that_is_full_is_read_in_part_and_what_is_not_known_is_noted() {
+        let world = World::new();
+        let all: Vec<i64> = (0..25_000).collect();
+        for some in all.chunks(5000) {
+            // The last one is where no other one is.
+            world.send(
+                some.iter()
+                    .map(|n| (*n, if *n == 24_999 { 61.0 } else { 59.0 })),
+            );
+        }
+        assert_eq!(world.visits(), (2, 0));
+        for (nth, lat) in [62.0, 61.0, 62.0, 63.0].into_iter().enumerate() {
+            let before = world.rows.load(Ordering::Relaxed);
+            world.send([(7, lat)].into_iter());
+            let read = world.rows.load(Ordering::Relaxed) - before;
+            assert!(read <= LOOK_MAX as u64 + 2, "{read} of turn {nth}");
+        }
+        // 59 has others, as far as it was read; the only point at 61 was not met.
+        assert_eq!(world.visits(), (4, 2));
+        world.check();
+        world.erase();
+    }
+
+    /// A damaged block refused each report that replaced another point of its ten minutes.
+    #[test]
+    fn a_point_is_replaced_where_others_cannot_be_read() {
+        let world = World::new();
+        world.send([(0, 59.0), (1, 60.0), (2, 61.0)].into_iter());
+        world.is_damaged.store(true, Ordering::Relaxed);
+        world.send([(1, 62.0)].into_iter());
+        world.is_damaged.store(false, Ordering::Relaxed);
+        assert_eq!(world.visits(), (4, 1));
+        world.check();
+        // A part of an erasure ends with a bucket: those of later ones stay with it.
+        let (store, info) = (world.tracks.store(), world.tracks.fleet(&World::name()));
+        let of = (info.unwrap().fleet, World::name().number(0));
+        let bucket = Time(1_700_000_400_000_000).bucket();
+        for (last, count) in [(Bucket(bucket.0 - 1), 0), (bucket, 1)] {
+            let mut batch = Batch::new(&**store);
+            let mut all = BTreeSet::new();
+            let range = take_notes(&*store.view(), of, Some(last), &mut batch, &mut all);
+            assert_eq!(range.unwrap().map_or(0, |_| 1), count);
+            let cell = cell_of(&Point::at(at(60.0, 18.0)));
+            assert_eq!(
+                all.into_iter().collect::<Vec<_>>(),
+                vec![(bucket, cell); count]
+            );
+        }
+        world.erase();
+    }
 }

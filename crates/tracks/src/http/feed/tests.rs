@@ -318,7 +318,7 @@ fn what_is_wrong_with_one_fleet_keeps_no_other_waiting() {
     batch.write(None).unwrap();
     drop(ids);
     let failed = |fleets: &[u32]| {
-        let found = read_each(&all, &events, &|| store.view());
+        let found = read_each(&all, &events, &|_| store.view());
         let which: Vec<u32> = found.iter().map(|(fleet, _)| fleet.0).collect();
         assert_eq!(which, fleets);
         found
@@ -384,7 +384,7 @@ fn what_is_kept_for_long_is_hidden_when_it_is_too_old() {
         }
         batch.write(None).unwrap();
         drop(ids);
-        feed.read(events, &|| tracks.view()).unwrap();
+        feed.read(events, &|| tracks.view_of(info.fleet)).unwrap();
         all
     };
     let old = happens();
@@ -394,7 +394,7 @@ fn what_is_kept_for_long_is_hidden_when_it_is_too_old() {
     let from = |after| {
         feed.hide(&tracks);
         let given = feed.recent(after, 10).unwrap_or_else(|erased| {
-            let page = events.page(|| tracks.view(), info.fleet, after, 10);
+            let page = events.page(|| tracks.view_of(info.fleet), info.fleet, after, 10);
             feed.given(erased, page.unwrap()).unwrap()
         });
         let ids: Vec<u64> = given.events.iter().map(|event| event.id).collect();

@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsConnector;
 
 use super::hosts::{Target, is_public};
@@ -30,14 +30,20 @@ const HEAD_MAX: usize = 16 * 1024;
 #[derive(Debug)]
 pub(super) struct Client {
     lookups: Arc<Semaphore>,
-    /// One place for each name that is being resolved, or waited for.
-    names: Mutex<BTreeMap<String, Weak<Semaphore>>>,
+    /// The names that are being resolved, or wait for that.
+    names: Arc<Names>,
     resolver: Resolver,
     tls: OnceLock<Result<Arc<ClientConfig>, String>>,
 }
 
 /// Finds the addresses of a name.
 type Resolver = fn(&str, u16) -> std::io::Result<Vec<SocketAddr>>;
+
+/// What a name leads to, on no port.
+type Found = Result<Vec<SocketAddr>, String>;
+/// Tells who waits for a name what was found.
+type Lookup = watch::Sender<Option<Found>>;
+type Names = Mutex<BTreeMap<String, Weak<Lookup>>>;
 
 /// As the system does it.
 fn system(host: &str, port: u16) -> std::io::Result<Vec<SocketAddr>> {
@@ -52,7 +58,7 @@ impl Client {
     fn with(resolver: Resolver) -> Self {
         Self {
             lookups: Arc::new(Semaphore::new(LOOKUPS)),
-            names: Mutex::default(),
+            names: Arc::default(),
             resolver,
             tls: OnceLock::new(),
         }
@@ -111,30 +117,30 @@ impl Client {
     }
 
     async fn resolve(&self, host: String, port: u16) -> Result<Vec<SocketAddr>, String> {
-        let of_name = self.name(&host).acquire_owned().await;
-        let of_name = of_name.map_err(|e| e.to_string())?;
-        let place = Arc::clone(&self.lookups).acquire_owned().await;
-        let place = place.map_err(|e| e.to_string())?;
-        let resolver = self.resolver;
-        // It goes on when nobody waits any more, so it keeps its places.
-        let found = tokio::task::spawn_blocking(move || {
-            let found = resolver(&host, port);
-            drop((of_name, place));
-            found.map_err(|e| format!("cannot resolve {host}: {e}"))
-        });
-        found.await.map_err(|e| e.to_string())?
+        let mut found = self.lookup(&host);
+        let found = found.wait_for(Option::is_some).await;
+        // Nothing is found where the server stops.
+        let found = found.ok().and_then(|found| Option::clone(&found));
+        let mut all = found.unwrap_or_else(|| Err(format!("cannot resolve {host}: stopped")))?;
+        for address in &mut all {
+            address.set_port(port);
+        }
+        Ok(all)
     }
 
-    /// The place of a name.
-    fn name(&self, host: &str) -> Arc<Semaphore> {
+    /// What the look-up of a name finds that goes on, or else a new one: all who wait for a name meanwhile share it.
+    fn lookup(&self, host: &str) -> watch::Receiver<Option<Found>> {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(name) = names.get(host).and_then(Weak::upgrade) {
-            return name;
+            return name.subscribe();
         }
-        names.retain(|_, name| name.strong_count() > 0);
-        let name = Arc::new(Semaphore::new(1));
+        let (sender, receiver) = watch::channel(None);
+        let name = Arc::new(sender);
         names.insert(host.to_owned(), Arc::downgrade(&name));
-        name
+        drop(names);
+        let of = (Arc::clone(&self.names), Arc::clone(&self.lookups));
+        tokio::spawn(look_up(of, name, host.to_owned(), self.resolver));
+        receiver
     }
 
     async fn tls(&self) -> Result<Arc<ClientConfig>, String> {
@@ -145,6 +151,36 @@ impl Client {
         let made = made.map_err(|e| e.to_string())?;
         self.tls.get_or_init(|| made).clone()
     }
+}
+
+/// Resolves a name, once there is a place for that, and tells who waits.
+async fn look_up(
+    (names, lookups): (Arc<Names>, Arc<Semaphore>),
+    name: Arc<Lookup>,
+    host: String,
+    resolver: Resolver,
+) {
+    let lock = || names.lock().unwrap_or_else(PoisonError::into_inner);
+    let place = lookups.acquire_owned().await;
+    {
+        // Nobody begins to wait meanwhile.
+        let mut names = lock();
+        if name.receiver_count() == 0 {
+            names.remove(&host);
+            return;
+        }
+    }
+    let its = host.clone();
+    // It goes on when nobody waits any more, so it keeps its place.
+    let found = tokio::task::spawn_blocking(move || {
+        let found = resolver(&its, 0);
+        drop(place);
+        found.map_err(|e| format!("cannot resolve {its}: {e}"))
+    });
+    let found = found.await.unwrap_or_else(|e| Err(e.to_string()));
+    // Before it is told: who comes behind that has another one.
+    lock().remove(&host);
+    name.send_replace(Some(found));
 }
 
 /// Trusts whom the system trusts.
@@ -231,38 +267,53 @@ mod tests {
         system("127.0.0.1", port)
     }
 
-    /// Webhooks on one name whose servers did not answer had all places for look-ups, and others none.
+    /// Webhooks on one name whose servers did not answer had all places for look-ups, and others none. Then each waited for the
+    /// look-ups of all before it.
     #[test]
-    fn a_name_that_hangs_keeps_no_other_waiting() {
+    fn a_name_that_hangs_keeps_no_other_waiting_and_is_resolved_once() {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()
             .unwrap();
         runtime.block_on(async {
             let client = Arc::new(Client::with(resolver));
-            let resolve = |host: &str| {
+            let resolve = |host: &str, port| {
                 let (client, host) = (Arc::clone(&client), host.to_owned());
-                tokio::spawn(async move { client.resolve(host, 80).await })
+                tokio::spawn(async move { client.resolve(host, port).await })
             };
-            let hang: Vec<_> = (0..2 * LOOKUPS).map(|_| resolve("hangs.example")).collect();
+            let hang: Vec<_> = (0..200).map(|n| resolve("hangs.example", n)).collect();
             while HANGING.lock().unwrap().is_empty() {
                 tokio::task::yield_now().await;
             }
-            let other = resolve("other.example");
+            let other = resolve("other.example", 80);
             let found = tokio::time::timeout(std::time::Duration::from_secs(10), other).await;
             let is_found = found.is_ok();
-            let count = HANGING.lock().unwrap().len();
+            let mut count = 0;
             while !hang.iter().all(tokio::task::JoinHandle::is_finished) {
-                HANGING.lock().unwrap().clear();
+                count += HANGING.lock().unwrap().drain(..).count();
                 tokio::task::yield_now().await;
             }
-            for one in hang {
-                assert_eq!(one.await.unwrap().unwrap().len(), 1);
+            for (port, one) in hang.into_iter().enumerate() {
+                let found = one.await.unwrap().unwrap();
+                let ports: Vec<usize> = found.iter().map(|of| usize::from(of.port())).collect();
+                assert_eq!(ports, [port]);
             }
             assert_eq!((count, is_found), (1, true));
-            // What nobody waits for is forgotten.
-            drop(client.name("a third one"));
-            assert_eq!(client.names.lock().unwrap().len(), 1);
+            assert_eq!(client.names.lock().unwrap().len(), 0);
+            // What nobody waits for any more is not resolved.
+            let places = Arc::clone(&client.lookups).acquire_many_owned(LOOKUPS as u32);
+            let places = places.await.unwrap();
+            let alone = resolve("hangs.example", 80);
+            while client.names.lock().unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            alone.abort();
+            assert!(alone.await.unwrap_err().is_cancelled());
+            drop(places);
+            while !client.names.lock().unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            assert!(HANGING.lock().unwrap().is_empty());
         });
     }
 }
