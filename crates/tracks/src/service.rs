@@ -353,6 +353,11 @@ impl Tracks {
         self.house.keep()
     }
 
+    #[cfg(test)]
+    pub(crate) fn house(&self) -> &House {
+        &self.house
+    }
+
     /// From now on whoever runs the service is told what fails in housekeeping.
     pub fn say_to(&self, notices: Notices) {
         self.house.say_to(notices);
