@@ -193,6 +193,7 @@ impl Tracks {
 
     /// A fleet. Errors: `NotFound`, where there is none of this name.
     pub fn fleet(&self, name: &Name) -> Result<Arc<Info>> {
+        self.fleets.refuse_mixed(name)?;
         self.fleets.get(name).ok_or_else(|| {
             Error::not_found(format!("there is no fleet {name}"))
                 .hint("a fleet is made by its first report, unless fleets are fixed")
