@@ -46,6 +46,17 @@ pub(super) struct Place {
     has_failed: bool,
 }
 
+impl Place {
+    fn begin(fleet: Fleet, to: Time) -> Self {
+        Self {
+            to,
+            next: fleet.prefix().to_vec(),
+            reached: None,
+            has_failed: false,
+        }
+    }
+}
+
 /// A look at one fleet.
 pub(super) struct Thinning<'a> {
     pub(super) of: &'a Of,
@@ -72,12 +83,6 @@ impl Thinning<'_> {
             return Ok(0);
         };
         let from = self.mark()?.max(kept);
-        let begin = || Place {
-            to,
-            next: fleet.prefix().to_vec(),
-            reached: None,
-            has_failed: false,
-        };
         // Where less is to be thinned than the last look began with, it is begun again.
         let begun = left.remove(&fleet).filter(|begun| begun.to <= to);
         let Place {
@@ -85,7 +90,7 @@ impl Thinning<'_> {
             mut next,
             mut reached,
             mut has_failed,
-        } = begun.unwrap_or_else(begin);
+        } = begun.unwrap_or_else(|| Place::begin(fleet, to));
         if from >= to {
             return Ok(0);
         }

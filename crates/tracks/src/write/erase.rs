@@ -342,7 +342,6 @@ pub(super) fn gone() -> Error {
 }
 
 #[cfg(test)]
-#[expect(clippy::indexing_slicing, reason = "a test may panic")]
 mod tests {
     use super::*;
     use crate::geo::position::at;
